@@ -1,0 +1,48 @@
+# One file, the same commands on a laptop and in CI. `make help` lists them.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# uv is used where it is installed; otherwise it is installed from PyPI into a folder of this checkout.
+UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
+JOBS ?= 2
+
+.PHONY: help setup demo check test bench crds docs clean test-fresh-clone
+
+help: ## List the commands
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
+
+.uv/bin/uv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Dovetail needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -m venv .uv && .uv/bin/python -m pip install --quiet --disable-pip-version-check uv
+
+$(VENV)/.ready: pyproject.toml uv.lock $(filter .uv/%,$(UV))
+	@UV_PROJECT_ENVIRONMENT=$(VENV) $(UV) sync --quiet --frozen --all-groups --python "$(PYTHON)"
+	@touch $@
+
+setup: $(VENV)/.ready ## Install Dovetail and its tools into .venv
+
+demo: setup ## See the main job done, on embedded defaults
+	@$(BIN)/python hack/demo.py
+
+check: setup ## Ruff, mypy and the layer contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: check ## Everything CI runs
+	$(BIN)/pytest -n $(JOBS)
+
+bench: setup ## Measure, print a table, store JSON under build/bench
+	$(BIN)/python -m tests.bench
+
+crds: setup ## Write deploy/crds from the records in api/
+	$(BIN)/python hack/write_crds.py
+
+test-fresh-clone: ## Clone into an empty directory and run the README's two commands
+	hack/fresh-clone
+
+clean: ## Remove what make made
+	rm -rf $(VENV) .uv build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

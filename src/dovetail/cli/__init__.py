@@ -1,0 +1,4 @@
+"""The command line: parse, ask, print.
+
+It decides nothing; every table also comes as JSON and YAML.
+"""

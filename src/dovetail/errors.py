@@ -1,0 +1,76 @@
+"""Every error Dovetail raises, grouped by what the caller does next.
+
+DovetailError
+├── Retry                   try again later; the queue backs off
+│   ├── Conflict              someone wrote first: read again, decide again
+│   ├── Throttled             slow down
+│   └── Expired               the watch or page is too old: list again
+├── Refused                 this attempt is over; say why on the object
+│   ├── InsufficientCapacity  avoid these offerings, choose others
+│   ├── NotAuthorized         a person must grant something
+│   ├── Invalid               the server understood the request and will not take it
+│   └── AlreadyExists         someone created it first
+├── Gone                    already absent: for a delete, that is success
+└── Misconfigured           stop with one clear sentence
+    └── BadInput              a file or document a person gave us cannot be used
+
+A pod that fits nowhere is not an error. It is a Decision.
+"""
+
+from __future__ import annotations
+
+
+class DovetailError(Exception):
+    """Anything Dovetail raises on purpose."""
+
+
+class Retry(DovetailError):
+    """Try again later; the queue backs off."""
+
+
+class Conflict(Retry):
+    """Someone wrote first: read again, decide again."""
+
+
+class Throttled(Retry):
+    """Slow down. ``after`` is how long the other side asked us to wait, in seconds."""
+
+    def __init__(self, message: str, after: float | None = None) -> None:
+        super().__init__(message)
+        self.after = after
+
+
+class Expired(Retry):
+    """The place we wanted to resume from is gone: list again."""
+
+
+class Refused(DovetailError):
+    """This attempt is over; say why on the object."""
+
+
+class InsufficientCapacity(Refused):
+    """The cloud has none of these offerings now: choose others."""
+
+
+class NotAuthorized(Refused):
+    """A person must grant something."""
+
+
+class Invalid(Refused):
+    """The server understood the request and will not take it."""
+
+
+class AlreadyExists(Refused):
+    """Someone created it first."""
+
+
+class Gone(DovetailError):
+    """Already absent: for a delete, that is success."""
+
+
+class Misconfigured(DovetailError):
+    """Stop with one clear sentence: what, why, and what to do."""
+
+
+class BadInput(Misconfigured):
+    """A file or document a person gave us cannot be used."""

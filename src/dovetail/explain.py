@@ -1,0 +1,1 @@
+"""Why things were or were not done: Reason, Rejection, Decision."""

@@ -1,0 +1,1 @@
+"""One frozen Settings, read once from flags and environment."""
