@@ -1,0 +1,239 @@
+"""The one home of the CEL library: compile a Kubernetes rule once, evaluate it many times.
+
+Values are plain JSON (plus datetime, timedelta and bytes where a schema's format says so). The optional
+selectors `.?field` and `[?index]` and two-variable comprehensions are not understood by the library, and
+a rule using them is refused when it is compiled; `cel.bind` is rewritten into what the library knows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import cel as library
+
+from dovetail.sim.kube.cel_functions import FUNCTIONS, FunctionError
+
+# What one rule may cost: elements visited by nested comprehensions, as the worst case of its data.
+COST_LIMIT = 10_000_000
+_TEXT_LIMIT = 50_000
+
+_NATIVE = frozenset(
+    re.findall(
+        r"\w+",
+        "size has all exists exists_one existsOne map filter matches contains startsWith endsWith int uint "
+        "double string bytes timestamp duration dyn type getFullYear getMonth getDayOfMonth getDate "
+        "getDayOfWeek getDayOfYear getHours getMinutes getSeconds getMilliseconds none of ofNonZeroValue "
+        "value hasValue or orValue max min",
+    )
+)
+_MACROS = frozenset({"all", "exists", "exists_one", "existsOne", "map", "filter"})
+_TOKEN = re.compile(
+    r"""(?P<string>[rRbB]{0,2}(?:\"{3}(?:\\.|.)*?\"{3}|'{3}(?:\\.|.)*?'{3}|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'))
+      |(?P<comment>//[^\n]*)
+      |(?P<name>[A-Za-z_][A-Za-z0-9_]*)
+      |(?P<other>\s+|.)""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+class CelError(Exception):
+    """A rule that does not compile, or that has no answer for the values it was given."""
+
+
+class _Failure:
+    """Returned to the library instead of raising: it prints what a Python function raises."""
+
+    def __init__(self, message: str) -> None:
+        self.message = message
+
+
+class Rule:
+    """One compiled expression; evaluating it has no effect and remembers nothing."""
+
+    def __init__(self, text: str) -> None:
+        tokens = _tokens(text)
+        self.text = text
+        self.uses_old = "oldSelf" in tokens
+        self._program = _compile(text, _rewritten(tokens))
+        self._sized = "size" in tokens
+        self._nesting = _nesting(tokens)
+
+    def evaluate(self, self_value: Any, old: Any = None, *, optional_old: bool = False, **extra: Any) -> bool:
+        """Whether the rule holds; `old` is only bound when there is one, unless it is optional."""
+        variables = {"self": self_value, **extra}
+        if optional_old:
+            variables["oldSelf"] = (
+                library.OptionalValue.none() if old is None else library.OptionalValue.of(old)
+            )
+        elif old is not None:
+            variables["oldSelf"] = old
+        answer = self.value(variables)
+        if not isinstance(answer, bool):
+            raise CelError(f"the rule {self.text!r} gives {_type_name(answer)}, not a bool")
+        return answer
+
+    def value(self, variables: Mapping[str, Any]) -> Any:
+        """What the expression comes to, whatever its type."""
+        self._check_cost(variables)
+        program = self._program
+        if self._sized and not all(map(_ascii, variables.values())):
+            program = _by_code_points(self.text)
+        failures: list[str] = []
+        context = library.Context(dict(variables), _functions(failures))
+        try:
+            return program.execute(context)
+        except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            detail = failures[-1] if failures else _first_sentence(error)
+            raise CelError(detail) from error
+
+    def _check_cost(self, variables: Mapping[str, Any]) -> None:
+        if self._nesting < 2:
+            return
+        longest = max((_longest(value) for value in variables.values()), default=0)
+        if longest**self._nesting > COST_LIMIT:
+            raise CelError("no further evaluation: the rule costs more than the limit for these values")
+
+
+@lru_cache(maxsize=4096)
+def compile_rule(text: str) -> Rule:
+    """The rule of this text; the same text is compiled once."""
+    return Rule(text)
+
+
+def _compile(text: str, rewritten: str) -> Any:
+    if len(text) > _TEXT_LIMIT:
+        raise CelError(f"the rule is longer than {_TEXT_LIMIT} characters")
+    try:
+        program = library.compile(rewritten)
+    except ValueError as error:
+        raise CelError(f"the rule {text!r} does not compile: {_first_sentence(error)}") from error
+    names = {name for name in program.functions() if re.match(r"[A-Za-z_]\w*$", name) and name[0] != "_"}
+    unknown = names - _NATIVE - _KNOWN
+    if unknown:
+        raise CelError(f"the rule {text!r} does not compile: undeclared reference to {sorted(unknown)[0]!r}")
+    return program
+
+
+# The library names a dotted function by its last part only.
+_KNOWN = frozenset(name.rpartition(".")[2] for name in FUNCTIONS) | {"codePoints"}
+
+
+@lru_cache(maxsize=256)
+def _by_code_points(text: str) -> Any:
+    """The same rule with size() counting characters: the library's own counts bytes of a string."""
+    tokens = ["codePoints" if token == "size" else token for token in _tokens(text)]
+    return _compile(text, _rewritten(tokens))
+
+
+def _code_points(value: Any) -> int:
+    if not isinstance(value, str | bytes | list | dict):
+        raise FunctionError("no such overload: size")
+    return len(value)
+
+
+def _functions(failures: list[str]) -> dict[str, Callable[..., Any]]:
+    def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            try:
+                return function(*args)
+            except (FunctionError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+                failures.append(str(error))
+                return _Failure(str(error))
+
+        return call
+
+    return {name: guarded(function) for name, function in _ALL_FUNCTIONS}
+
+
+_ALL_FUNCTIONS = (*FUNCTIONS.items(), ("codePoints", _code_points))
+
+
+def _tokens(text: str) -> list[str]:
+    return [match.group() for match in _TOKEN.finditer(text) if match.lastgroup != "comment"]
+
+
+def _rewritten(tokens: Sequence[str]) -> str:
+    """The expression with each `cel.bind(name, value, use)` as `[value].map(name, use)[0]`."""
+    out: list[str] = []
+    index = 0
+    while index < len(tokens):
+        if list(tokens[index : index + 4]) == ["cel", ".", "bind", "("]:
+            arguments, index = _arguments(tokens, index + 4)
+            if len(arguments) != 3:
+                raise CelError("cel.bind takes a name, a value and an expression")
+            name, value, use = arguments
+            out.append(f"([{_rewritten(value)}].map({''.join(name).strip()}, {_rewritten(use)})[0])")
+        else:
+            out.append(tokens[index])
+            index += 1
+    return "".join(out)
+
+
+def _arguments(tokens: Sequence[str], start: int) -> tuple[list[list[str]], int]:
+    """The comma-separated arguments from `start`, and the index after their closing parenthesis."""
+    arguments: list[list[str]] = [[]]
+    depth = 1
+    for index in range(start, len(tokens)):
+        token = tokens[index]
+        depth += (token in "([{") - (token in ")]}") if len(token) == 1 else 0
+        if depth == 0:
+            return arguments, index + 1
+        if token == "," and depth == 1:
+            arguments.append([])
+        else:
+            arguments[-1].append(token)
+    raise CelError("cel.bind is not closed")
+
+
+def _nesting(tokens: Sequence[str]) -> int:
+    """How deep comprehensions stand inside one another."""
+    deepest, stack = 0, []
+    previous = ""
+    for token in (t for t in tokens if not t.isspace()):
+        if token == "(":
+            stack.append(previous in _MACROS)
+            deepest = max(deepest, sum(stack))
+        elif token == ")" and stack:
+            stack.pop()
+        previous = token
+    return deepest
+
+
+def _ascii(value: Any) -> bool:
+    return all(text.isascii() for text in _strings(value))
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield key
+            yield from _strings(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _strings(item)
+
+
+def _longest(value: Any) -> int:
+    """The length of the longest list or map anywhere in a value."""
+    if not isinstance(value, dict | list):
+        return 0
+    items = value.values() if isinstance(value, dict) else value
+    return max([len(value), *map(_longest, items)])
+
+
+def _first_sentence(error: Exception) -> str:
+    if isinstance(error, KeyError):
+        return f"no such key: {error.args[0]}"
+    text = str(error).split(" Check ", 1)[0]
+    return text.split(". CEL does not coerce", 1)[0].splitlines()[0]
+
+
+def _type_name(value: Any) -> str:
+    return {int: "an int", float: "a double", str: "a string", list: "a list", dict: "a map"}.get(
+        type(value), "null" if value is None else type(value).__name__
+    )
