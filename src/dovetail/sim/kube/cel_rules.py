@@ -1,0 +1,118 @@
+"""Run a schema's CEL rules over an object: each where it stands, on updates only where something changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from dovetail.sim.kube.cel import CelError
+from dovetail.sim.kube.formats import date_time, duration
+from dovetail.sim.kube.nodes import MISSING, Node, RuleSpec, escaped
+from dovetail.sim.kube.validation import Cause, by_key, correlated, join, key_text, same
+
+_CATEGORIES = {
+    "FieldValueInvalid": "Invalid value",
+    "FieldValueForbidden": "Forbidden",
+    "FieldValueRequired": "Required value",
+    "FieldValueDuplicate": "Duplicate value",
+}
+
+
+def check_rules(node: Node, value: Any, old: Any, path: str = "") -> Iterator[Cause]:
+    """Every rule that does not hold, parents before children."""
+    if not node.has_rules or value is None:
+        return
+    unchanged = old is not MISSING and same(value, old)
+    if node.rules:
+        yield from _at(node, value, old, path, unchanged)
+    if isinstance(value, dict):
+        for key, item in value.items():
+            child = node.child(key)
+            if child is not None:
+                yield from check_rules(child, item, correlated(old, key), join(path, key))
+    elif isinstance(value, list) and node.items is not None:
+        earlier = by_key(node, old)
+        for index, item in enumerate(value):
+            before = earlier.get(key_text(node, item), MISSING) if earlier else MISSING
+            yield from check_rules(node.items, item, before, f"{path}[{index}]")
+
+
+def _at(node: Node, value: Any, old: Any, path: str, unchanged: bool) -> Iterator[Cause]:
+    mine: Any = MISSING
+    before: Any = None
+    for spec in node.rules:
+        if unchanged and not spec.transition:
+            continue
+        if spec.transition and old is MISSING and not spec.optional_old:
+            continue
+        if mine is MISSING:
+            mine = cel_value(node, value)
+            before = None if old is MISSING else cel_value(node, old)
+        cause = _run(spec, mine, before if spec.transition else None, path)
+        if cause is not None:
+            yield cause
+
+
+def _run(spec: RuleSpec, value: Any, old: Any, path: str) -> Cause | None:
+    kind = spec.reason or "FieldValueInvalid"
+    field = (path + spec.field_path).lstrip(".") or "<nil>"
+    optional = spec.optional_old and spec.transition
+    try:
+        if spec.rule.evaluate(value, old, optional_old=optional):
+            return None
+    except CelError as error:
+        said = spec.message or f"failed rule: {spec.rule.text.strip()}"
+        return Cause(field, "FieldValueInvalid", f"Invalid value: {error} evaluating rule: {said}")
+    return Cause(field, kind, f"{_CATEGORIES.get(kind, 'Invalid value')}: {_said(spec, value, old)}")
+
+
+def _said(spec: RuleSpec, value: Any, old: Any) -> str:
+    if spec.message_rule is not None:
+        variables = {"self": value} if old is None else {"self": value, "oldSelf": old}
+        try:
+            text = spec.message_rule.value(variables)
+        except CelError:
+            text = None  # as a real server: a message that cannot be made gives way to the fixed one
+        if isinstance(text, str) and text.strip() and "\n" not in text:
+            return text.strip()
+    return spec.message or f"failed rule: {spec.rule.text.strip()}"
+
+
+def cel_value(node: Node, value: Any) -> Any:
+    """A JSON value as rules see it: numbers by their declared type, times as times, names escaped."""
+    if node.plain or value is None:
+        return value
+    if isinstance(value, dict):
+        return {
+            escaped(key) if key in node.properties else key: (
+                item if (child := node.child(key)) is None else cel_value(child, item)
+            )
+            for key, item in value.items()
+        }
+    if isinstance(value, list):
+        return value if node.items is None else [cel_value(node.items, item) for item in value]
+    return _scalar(node, value)
+
+
+def _scalar(node: Node, value: Any) -> Any:
+    if isinstance(value, bool):
+        return value
+    if node.type == "number" and isinstance(value, int):
+        return float(value)
+    if node.type == "integer" and isinstance(value, float):
+        return int(value)
+    if isinstance(value, str):
+        return _text(node.format, value)
+    return value
+
+
+def _text(name: str, text: str) -> Any:
+    if name == "date-time":
+        return date_time(text)
+    if name == "date":
+        return date_time(f"{text}T00:00:00Z")
+    if name == "duration":
+        return duration(text)
+    if name == "byte":
+        return text.encode()
+    return text

@@ -1,0 +1,147 @@
+"""What custom objects must look like: drop what is unknown, fill what is absent, complain about the rest.
+
+Inputs are never changed; unchanged parts of an answer are shared with its input.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from dovetail.sim.kube.cel_rules import check_rules
+from dovetail.sim.kube.nodes import MISSING, Node, parse
+from dovetail.sim.kube.validation import Cause, Validation
+
+__all__ = ["Cause", "Schema"]
+
+# These say that a value has the wrong shape; a rule run over it would only add noise.
+_BLOCKING = frozenset(
+    {
+        "FieldValueRequired",
+        "FieldValueNotSupported",
+        "FieldValueTooLong",
+        "FieldValueTooMany",
+        "FieldValueTypeInvalid",
+    }
+)
+_UNCHECKED = Cause(
+    "<nil>",
+    "FieldValueInvalid",
+    "Invalid value: null: some validation rules were not checked because the object was invalid; "
+    "correct the existing errors to complete validation",
+)
+_KEPT = ("apiVersion", "kind", "metadata")
+
+
+class Schema:
+    """One kind's schema. `metadata` describes the object's metadata, which no CRD may."""
+
+    def __init__(self, root: Node, metadata: Node | None = None, *, types_only: bool = False) -> None:
+        self.root = root
+        self.metadata = metadata
+        self._types_only = types_only
+
+    @classmethod
+    def from_openapi(cls, document: Mapping[str, Any], metadata: Node | None = None) -> Schema:
+        """The schema an `openAPIV3Schema` describes; raises CelError for a rule that does not compile."""
+        return cls(parse(document), metadata)
+
+    def prune(self, obj: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        """The object without unknown fields, and the paths of those dropped."""
+        unknown: list[str] = []
+        pruned = _prune_object(self.root, obj, "", unknown, resource=True)
+        if self.metadata is not None and isinstance(obj.get("metadata"), dict):
+            metadata = _prune(self.metadata, obj["metadata"], "metadata", unknown)
+            if metadata is not pruned.get("metadata"):
+                pruned = {**pruned, "metadata": metadata}
+        return pruned, unknown
+
+    def default(self, obj: dict[str, Any]) -> dict[str, Any]:
+        """The object with every absent field that has a default filled in."""
+        if not self.root.properties and self.root.additional is None:
+            return obj
+        filled: dict[str, Any] = _default(self.root, obj, top=True)
+        return filled
+
+    def validate(self, obj: dict[str, Any], old: dict[str, Any] | None = None) -> list[Cause]:
+        """Every complaint about the object; on an update, only about what changed."""
+        before = MISSING if old is None else old
+        validation = Validation(types_only=self._types_only)
+        validation.check(self.root, obj, before, "")
+        causes = validation.causes
+        if not self.root.has_rules:
+            return causes
+        if any(cause.type in _BLOCKING for cause in causes):
+            return [*causes, _UNCHECKED]
+        return [*causes, *check_rules(self.root, obj, before)]
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key
+
+
+def _prune(node: Node, value: Any, path: str, unknown: list[str]) -> Any:
+    if isinstance(value, dict):
+        return _prune_object(node, value, path, unknown, resource=node.embedded)
+    if isinstance(value, list) and node.items is not None:
+        items = node.items
+        pruned = [_prune(items, item, f"{path}[{i}]", unknown) for i, item in enumerate(value)]
+        return value if all(a is b for a, b in zip(pruned, value, strict=True)) else pruned
+    return value
+
+
+def _prune_object(
+    node: Node, value: dict[str, Any], path: str, unknown: list[str], *, resource: bool
+) -> dict[str, Any]:
+    kept: dict[str, Any] = {}
+    changed = False
+    for key, item in value.items():
+        child = node.child(key)
+        if resource and key in _KEPT:
+            kept[key] = item
+        elif child is not None:
+            kept[key] = _prune(child, item, _join(path, key), unknown)
+        elif node.preserve:
+            kept[key] = item
+        else:
+            unknown.append(_join(path, key))
+            changed = True
+            continue
+        changed = changed or kept[key] is not item
+    return kept if changed else value
+
+
+def _default(node: Node, value: Any, *, top: bool = False) -> Any:
+    if isinstance(value, list) and node.items is not None:
+        items = node.items
+        filled = [_default(items, item) for item in value]
+        return value if all(a is b for a, b in zip(filled, value, strict=True)) else filled
+    if not isinstance(value, dict):
+        return value
+    changes: dict[str, Any] = {}
+    for key, child in node.properties.items():
+        if not (top and key in _KEPT):
+            _default_field(child, value, key, changes)
+    if node.additional is not None:
+        for key in value:
+            if key not in node.properties:
+                _default_field(node.additional, value, key, changes)
+    if not changes:
+        return value
+    merged = {**value, **changes}
+    return {key: item for key, item in merged.items() if item is not MISSING}
+
+
+def _default_field(child: Node, parent: dict[str, Any], key: str, changes: dict[str, Any]) -> None:
+    """Note in `changes` what the field becomes, MISSING if it goes."""
+    current = parent.get(key, MISSING)
+    wanted = current
+    if current is None and not child.nullable and not child.preserve:
+        wanted = MISSING
+    if wanted is MISSING and child.default is not MISSING:
+        wanted = copy.deepcopy(child.default)
+    if wanted is not MISSING:
+        wanted = _default(child, wanted)
+    if wanted is not current:
+        changes[key] = wanted
