@@ -1,1 +1,33 @@
-"""One frozen Settings, read once from flags and environment."""
+"""One frozen Settings, read once from flags and environment.
+
+It knows what every setting is called and may be, and nothing of what is done with it: no files, no
+clock, no environment of its own.
+"""
+
+from __future__ import annotations
+
+from dovetail.settings.gates import AWS_GATES, GATES, AWSFeatureGates, FeatureGates
+from dovetail.settings.reading import Reading, examine, read
+from dovetail.settings.removed import REMOVED
+from dovetail.settings.scheduler import PodTopologySpread, SchedulerConfig, SpreadConstraint
+from dovetail.settings.table import PROVIDERS, SETTINGS, Origin, Provider, Setting, Settings
+
+__all__ = [
+    "AWS_GATES",
+    "GATES",
+    "PROVIDERS",
+    "REMOVED",
+    "SETTINGS",
+    "AWSFeatureGates",
+    "FeatureGates",
+    "Origin",
+    "PodTopologySpread",
+    "Provider",
+    "Reading",
+    "SchedulerConfig",
+    "Setting",
+    "Settings",
+    "SpreadConstraint",
+    "examine",
+    "read",
+]

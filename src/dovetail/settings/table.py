@@ -1,0 +1,195 @@
+"""Every setting, declared once: parsing, help, reference and the settings command read this page.
+
+A field's name gives the variable and the flag: ``metrics_port`` is METRICS_PORT and --metrics-port.
+"""
+# Defaults are read by the same functions as values, so they are calls; each gives a frozen value.
+# ruff: noqa: RUF009
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Any, Literal, TypeVar
+
+from dovetail.settings import kinds
+from dovetail.settings.gates import AWS_FEATURE_GATES, FEATURE_GATES, AWSFeatureGates, FeatureGates
+from dovetail.settings.kinds import Kind
+from dovetail.settings.scheduler import SCHEDULER_CONFIG, SchedulerConfig
+
+T = TypeVar("T")
+Origin = Literal["flag", "environment", "default"]
+Provider = Literal["aws", "kwok"]
+PROVIDERS: tuple[Provider, ...] = ("aws", "kwok")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting: its names, its kind, and what it is for."""
+
+    attribute: str
+    kind: Kind[Any]
+    default: str
+    meaning: str
+    provider: Provider | None
+    required: bool
+
+    @property
+    def variable(self) -> str:
+        return self.attribute.upper()
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.attribute.replace("_", "-")
+
+    def applies_to(self, provider: Provider) -> bool:
+        return self.provider in (None, provider)
+
+
+def _set(
+    kind: Kind[T], default: str, meaning: str, provider: Provider | None = None, required: bool = False
+) -> T:
+    metadata = {"kind": kind, "default": default, "meaning": meaning}
+    metadata |= {"provider": provider, "required": required}
+    return field(default=kind.read(default), metadata=metadata)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Every setting of one process, read once and never changed."""
+
+    batch_idle_duration: timedelta = _set(
+        kinds.WINDOW, "1s", "close a batch of pending pods after this long without a new one"
+    )
+    batch_max_duration: timedelta = _set(
+        kinds.WINDOW, "10s", "close a batch of pending pods after this long at the latest"
+    )
+    cpu_requests: int = _set(
+        kinds.MILLICORES,
+        "1000",
+        "millicores the container requests; more let more work run at once (0 or less counts as 1000)",
+    )
+    disable_cluster_state_observability: bool = _set(
+        kinds.BOOLEAN, "false", "leave out the metrics of pods, nodes and pools, and those of conditions"
+    )
+    disable_controller_warmup: bool = _set(
+        kinds.BOOLEAN, "true", "wait for leadership before watching; false fills the caches beforehand"
+    )
+    disable_leader_election: bool = _set(kinds.BOOLEAN, "false", "run without a lease")
+    enable_profiling: bool = _set(kinds.BOOLEAN, "false", "serve profiles on the metrics port")
+    feature_gates: FeatureGates = _set(
+        FEATURE_GATES,
+        FEATURE_GATES.show(FeatureGates()),
+        "features switched on or off; names left out keep their defaults, unknown names are ignored",
+    )
+    health_probe_port: int = _set(kinds.PORT, "8081", "port of the probes /healthz and /readyz")
+    ignore_dra_requests: bool = _set(
+        kinds.BOOLEAN, "true", "treat pods with resource claims as if they had none"
+    )
+    karpenter_service: str = _set(kinds.TEXT, "", "accepted so that old installations start; not used")
+    kube_client_burst: int = _set(kinds.INTEGER, "300", "requests to the Kubernetes API in one burst")
+    kube_client_qps: int = _set(kinds.INTEGER, "200", "requests to the Kubernetes API each second")
+    leader_election_name: str = _set(kinds.TEXT, "karpenter-leader-election", "name of the lease")
+    leader_election_namespace: str = _set(
+        kinds.TEXT, "", "namespace of the lease; empty is the namespace of the pod"
+    )
+    log_error_output_paths: tuple[str, ...] = _set(
+        kinds.LIST, "stderr", "where the logger writes its own errors"
+    )
+    log_level: str = _set(
+        kinds.choice("debug", "info", "error", blank=True), "info", "how much to log; empty means info"
+    )
+    log_output_paths: tuple[str, ...] = _set(kinds.LIST, "stdout", "where log lines go")
+    memory_limit: int = _set(
+        kinds.INTEGER, "-1", "memory limit of the container in bytes; 0 or less means none is known"
+    )
+    metrics_port: int = _set(kinds.PORT, "8080", "port of /metrics")
+    min_values_policy: str = _set(
+        kinds.choice("Strict", "BestEffort"), "Strict", "keep minValues of requirements, or relax them"
+    )
+    preference_policy: str = _set(
+        kinds.choice("Respect", "Ignore"),
+        "Respect",
+        "weigh soft affinities and soft spreading, or ignore them",
+    )
+    scheduler_config: SchedulerConfig = _set(
+        SCHEDULER_CONFIG, "", "the cluster's own scheduler defaults, as a YAML or JSON document"
+    )
+
+    ami_refresh_interval: timedelta = _set(kinds.INTERVAL, "1m", "how long found images are kept", "aws")
+    aws_feature_gates: AWSFeatureGates = _set(
+        AWS_FEATURE_GATES,
+        AWS_FEATURE_GATES.show(AWSFeatureGates()),
+        "features of the AWS provider switched on or off",
+        "aws",
+    )
+    cluster_ca_bundle: str = _set(
+        kinds.TEXT,
+        "",
+        "certificate authority handed to nodes, in base64; empty takes the API client's own. "
+        "Part of the node class hash",
+        "aws",
+    )
+    cluster_endpoint: str = _set(
+        kinds.URL, "", "Kubernetes API address handed to nodes; empty asks EKS for it", "aws"
+    )
+    cluster_name: str = _set(
+        kinds.TEXT, "", "name of the cluster, for discovery, tags and permissions", "aws", required=True
+    )
+    disable_dry_run: bool = _set(
+        kinds.BOOLEAN, "false", "do not check permissions with EC2 dry runs when a node class changes", "aws"
+    )
+    eks_control_plane: bool = _set(
+        kinds.BOOLEAN, "false", "ask EKS for the cluster's version and details", "aws"
+    )
+    enable_zonal_shift: bool = _set(
+        kinds.BOOLEAN,
+        "false",
+        "follow zonal shifts of the cluster; it must be registered for them",
+        "aws",
+    )
+    interruption_queue: str = _set(
+        kinds.TEXT, "", "name of the SQS queue with interruption messages; empty means none", "aws"
+    )
+    isolated_vpc: bool = _set(
+        kinds.BOOLEAN, "false", "reach neither the price list nor IAM; built-in prices are used", "aws"
+    )
+    reserved_enis: int = _set(
+        kinds.COUNT, "0", "network interfaces left out when pods per node are counted", "aws"
+    )
+    subnet_refresh_interval: timedelta = _set(kinds.INTERVAL, "1m", "how long found subnets are kept", "aws")
+    vm_memory_overhead_percent: float = _set(
+        kinds.FRACTION,
+        "0.075",
+        "part of the advertised memory taken to be missing until a node of that type was seen",
+        "aws",
+    )
+
+    instance_types_file_path: str = _set(
+        kinds.TEXT, "", "JSON file with instance types and offerings; empty takes the built-in ones", "kwok"
+    )
+
+    provider: Provider = "aws"
+    origins: Mapping[str, Origin] = field(
+        default_factory=lambda: MappingProxyType({}), compare=False, repr=False
+    )
+    warnings: tuple[str, ...] = field(default=(), compare=False, repr=False)
+
+    def origin(self, variable: str) -> Origin:
+        """Where a setting's value came from; a name that is no setting is a KeyError."""
+        return self.origins.get(BY_VARIABLE[variable].variable, "default")
+
+    def text(self, variable: str) -> str:
+        """A setting's value as it would be written in the environment."""
+        setting = BY_VARIABLE[variable]
+        return setting.kind.show(getattr(self, setting.attribute))
+
+
+SETTINGS: tuple[Setting, ...] = tuple(
+    Setting(attribute=each.name, **each.metadata)
+    for each in fields(Settings)
+    if each.metadata and each.default is not MISSING
+)
+BY_VARIABLE = {setting.variable: setting for setting in SETTINGS}
+BY_FLAG = {setting.flag: setting for setting in SETTINGS}

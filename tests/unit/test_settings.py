@@ -1,0 +1,383 @@
+"""Settings: every name, flag and default, what is refused and in which words, and who wins."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dovetail.errors import Misconfigured
+from dovetail.settings import (
+    REMOVED,
+    SETTINGS,
+    AWSFeatureGates,
+    FeatureGates,
+    Provider,
+    SchedulerConfig,
+    Settings,
+    examine,
+    read,
+)
+
+NAMED = {"CLUSTER_NAME": "prod"}
+SPREAD = "{maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: ScheduleAnyway}"
+
+CORE: dict[str, tuple[str, Any]] = {
+    "BATCH_IDLE_DURATION": ("--batch-idle-duration", timedelta(seconds=1)),
+    "BATCH_MAX_DURATION": ("--batch-max-duration", timedelta(seconds=10)),
+    "CPU_REQUESTS": ("--cpu-requests", 1000),
+    "DISABLE_CLUSTER_STATE_OBSERVABILITY": ("--disable-cluster-state-observability", False),
+    "DISABLE_CONTROLLER_WARMUP": ("--disable-controller-warmup", True),
+    "DISABLE_LEADER_ELECTION": ("--disable-leader-election", False),
+    "ENABLE_PROFILING": ("--enable-profiling", False),
+    "FEATURE_GATES": ("--feature-gates", FeatureGates(reserved_capacity=True)),
+    "HEALTH_PROBE_PORT": ("--health-probe-port", 8081),
+    "IGNORE_DRA_REQUESTS": ("--ignore-dra-requests", True),
+    "KARPENTER_SERVICE": ("--karpenter-service", ""),
+    "KUBE_CLIENT_BURST": ("--kube-client-burst", 300),
+    "KUBE_CLIENT_QPS": ("--kube-client-qps", 200),
+    "LEADER_ELECTION_NAME": ("--leader-election-name", "karpenter-leader-election"),
+    "LEADER_ELECTION_NAMESPACE": ("--leader-election-namespace", ""),
+    "LOG_ERROR_OUTPUT_PATHS": ("--log-error-output-paths", ("stderr",)),
+    "LOG_LEVEL": ("--log-level", "info"),
+    "LOG_OUTPUT_PATHS": ("--log-output-paths", ("stdout",)),
+    "MEMORY_LIMIT": ("--memory-limit", -1),
+    "METRICS_PORT": ("--metrics-port", 8080),
+    "MIN_VALUES_POLICY": ("--min-values-policy", "Strict"),
+    "PREFERENCE_POLICY": ("--preference-policy", "Respect"),
+    "SCHEDULER_CONFIG": ("--scheduler-config", SchedulerConfig()),
+}
+AWS: dict[str, tuple[str, Any]] = {
+    "AMI_REFRESH_INTERVAL": ("--ami-refresh-interval", timedelta(minutes=1)),
+    "AWS_FEATURE_GATES": ("--aws-feature-gates", AWSFeatureGates(node_class_cel=False)),
+    "CLUSTER_CA_BUNDLE": ("--cluster-ca-bundle", ""),
+    "CLUSTER_ENDPOINT": ("--cluster-endpoint", ""),
+    "CLUSTER_NAME": ("--cluster-name", ""),
+    "DISABLE_DRY_RUN": ("--disable-dry-run", False),
+    "EKS_CONTROL_PLANE": ("--eks-control-plane", False),
+    "ENABLE_ZONAL_SHIFT": ("--enable-zonal-shift", False),
+    "INTERRUPTION_QUEUE": ("--interruption-queue", ""),
+    "ISOLATED_VPC": ("--isolated-vpc", False),
+    "RESERVED_ENIS": ("--reserved-enis", 0),
+    "SUBNET_REFRESH_INTERVAL": ("--subnet-refresh-interval", timedelta(minutes=1)),
+    "VM_MEMORY_OVERHEAD_PERCENT": ("--vm-memory-overhead-percent", 0.075),
+}
+KWOK: dict[str, tuple[str, Any]] = {"INSTANCE_TYPES_FILE_PATH": ("--instance-types-file-path", "")}
+ALL = CORE | AWS | KWOK
+
+# One value per setting that differs from the default: the text, and what it must be read as.
+OTHER: dict[str, tuple[str, Any]] = {
+    "BATCH_IDLE_DURATION": ("1m30s", timedelta(seconds=90)),
+    "BATCH_MAX_DURATION": ("500ms", timedelta(milliseconds=500)),
+    "CPU_REQUESTS": ("2500", 2500),
+    "DISABLE_CLUSTER_STATE_OBSERVABILITY": ("true", True),
+    "DISABLE_CONTROLLER_WARMUP": ("false", False),
+    "DISABLE_LEADER_ELECTION": ("true", True),
+    "ENABLE_PROFILING": ("true", True),
+    "FEATURE_GATES": ("NodeRepair=true", FeatureGates(node_repair=True)),
+    "HEALTH_PROBE_PORT": ("0", 0),
+    "IGNORE_DRA_REQUESTS": ("false", False),
+    "KARPENTER_SERVICE": ("karpenter", "karpenter"),
+    "KUBE_CLIENT_BURST": ("10", 10),
+    "KUBE_CLIENT_QPS": ("-1", -1),
+    "LEADER_ELECTION_NAME": ("lease", "lease"),
+    "LEADER_ELECTION_NAMESPACE": ("kube-system", "kube-system"),
+    "LOG_ERROR_OUTPUT_PATHS": ("stderr, /var/log/e", ("stderr", "/var/log/e")),
+    "LOG_LEVEL": ("debug", "debug"),
+    "LOG_OUTPUT_PATHS": ("", ()),
+    "MEMORY_LIMIT": ("1073741824", 1073741824),
+    "METRICS_PORT": ("65535", 65535),
+    "MIN_VALUES_POLICY": ("BestEffort", "BestEffort"),
+    "PREFERENCE_POLICY": ("Ignore", "Ignore"),
+    "AMI_REFRESH_INTERVAL": ("24h", timedelta(hours=24)),
+    "AWS_FEATURE_GATES": ("NodeClassCEL=true", AWSFeatureGates(node_class_cel=True)),
+    "CLUSTER_CA_BUNDLE": ("Y2E=", "Y2E="),
+    "CLUSTER_ENDPOINT": ("https://10.0.0.1:443", "https://10.0.0.1:443"),
+    "CLUSTER_NAME": ("prod", "prod"),
+    "DISABLE_DRY_RUN": ("true", True),
+    "EKS_CONTROL_PLANE": ("true", True),
+    "ENABLE_ZONAL_SHIFT": ("true", True),
+    "INTERRUPTION_QUEUE": ("queue", "queue"),
+    "ISOLATED_VPC": ("true", True),
+    "RESERVED_ENIS": ("1", 1),
+    "SUBNET_REFRESH_INTERVAL": ("1m0s", timedelta(minutes=1)),
+    "VM_MEMORY_OVERHEAD_PERCENT": ("0.1", 0.1),
+    "INSTANCE_TYPES_FILE_PATH": ("/types.json", "/types.json"),
+}
+
+
+def provider_of(variable: str) -> Provider:
+    return "kwok" if variable in KWOK else "aws"
+
+
+def value(settings: Settings, variable: str) -> Any:
+    return getattr(settings, variable.lower())
+
+
+def test_the_table_holds_exactly_the_settings_we_promise() -> None:
+    assert {setting.variable: setting.flag for setting in SETTINGS} == {
+        name: flag for name, (flag, _) in ALL.items()
+    }
+
+
+@pytest.mark.parametrize("variable", ALL)
+def test_a_setting_has_its_promised_default(variable: str) -> None:
+    settings = examine([], {}, provider_of(variable)).settings
+    assert value(settings, variable) == ALL[variable][1]
+    assert settings.origin(variable) == "default"
+
+
+@pytest.mark.parametrize("variable", OTHER)
+def test_the_environment_wins_over_the_default_and_the_flag_over_both(variable: str) -> None:
+    text, expected = OTHER[variable]
+    provider = provider_of(variable)
+    settings = examine([], {variable: text}, provider).settings
+    assert (value(settings, variable), settings.origin(variable)) == (expected, "environment")
+
+    default = next(setting.default for setting in SETTINGS if setting.variable == variable) or "other"
+    flag = f"{ALL[variable][0]}={text}"
+    settings = examine([flag], {variable: default}, provider).settings
+    assert (value(settings, variable), settings.origin(variable)) == (expected, "flag")
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "allowed"),
+    [
+        ("METRICS_PORT", "80a", "a port number from 0 to 65535"),
+        ("METRICS_PORT", "65536", "a port number from 0 to 65535"),
+        ("HEALTH_PROBE_PORT", "-1", "a port number from 0 to 65535"),
+        ("HEALTH_PROBE_PORT", "٣", "a port number"),
+        ("CPU_REQUESTS", "1_000", "a whole number of millicores"),
+        ("MEMORY_LIMIT", "9223372036854775808", "a whole number"),
+        ("KUBE_CLIENT_QPS", "1.5", "a whole number"),
+        ("BATCH_IDLE_DURATION", "1d", 'a duration such as 10s or 1m30s (time: unknown unit "d"'),
+        ("BATCH_MAX_DURATION", "10", "a duration such as 10s or 1m30s (time: missing unit"),
+        ("BATCH_MAX_DURATION", "-1s", "a duration such as 10s or 1m30s"),
+        ("LOG_LEVEL", "warn", "debug, info or error (or empty)"),
+        ("MIN_VALUES_POLICY", "strict", "Strict or BestEffort"),
+        ("MIN_VALUES_POLICY", "", "Strict or BestEffort"),
+        ("PREFERENCE_POLICY", "Maybe", "Respect or Ignore"),
+        ("DISABLE_LEADER_ELECTION", "yes", "true or false"),
+        ("FEATURE_GATES", "NodeRepair", 'name=true or name=false with commas between them ("NodeRepair" has'),
+        ("FEATURE_GATES", "NodeRepair=on", '(NodeRepair has "on")'),
+        ("AMI_REFRESH_INTERVAL", "59s", "a duration of 1m or longer"),
+        ("SUBNET_REFRESH_INTERVAL", "1ns", "a duration of 1m or longer"),
+        ("CLUSTER_ENDPOINT", "10.0.0.1", "an absolute URL with a host"),
+        ("CLUSTER_ENDPOINT", "https:///path", "an absolute URL with a host"),
+        ("CLUSTER_ENDPOINT", "https://[::1", "an absolute URL with a host"),
+        ("RESERVED_ENIS", "-1", "a whole number that is 0 or more"),
+        ("VM_MEMORY_OVERHEAD_PERCENT", "-0.1", "a number that is 0 or more"),
+        ("VM_MEMORY_OVERHEAD_PERCENT", "NaN", "a number that is 0 or more"),
+        ("VM_MEMORY_OVERHEAD_PERCENT", "1e999", "a number that is 0 or more"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_name_itself_and_what_is_allowed(
+    variable: str, text: str, allowed: str
+) -> None:
+    with pytest.raises(Misconfigured) as caught:
+        read([], NAMED | {variable: text})
+    assert str(caught.value).startswith(f'{variable} is "{text}", but must be ')
+    assert allowed in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+    with pytest.raises(Misconfigured, match=f'^{ALL[variable][0]} is "'):
+        read([f"{ALL[variable][0]}={text}"], NAMED)
+
+
+def test_a_very_long_wrong_value_is_cut_in_the_message() -> None:
+    with pytest.raises(Misconfigured) as caught:
+        read([], NAMED | {"METRICS_PORT": "9" * 100_000})
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("text", ["1", "t", "T", "TRUE", "true", "True"])
+def test_go_spellings_of_true_are_taken_from_the_environment(text: str) -> None:
+    assert read([], NAMED | {"ISOLATED_VPC": text}).isolated_vpc is True
+
+
+@pytest.mark.parametrize("text", ["0", "f", "F", "FALSE", "false", "False"])
+def test_go_spellings_of_false_are_taken_from_the_environment(text: str) -> None:
+    assert read([], NAMED | {"IGNORE_DRA_REQUESTS": text}).ignore_dra_requests is False
+
+
+def test_a_switch_given_as_a_flag_takes_exactly_true_or_false() -> None:
+    with pytest.raises(Misconfigured, match='--isolated-vpc is "1", but must be true or false'):
+        read(["--isolated-vpc=1"], NAMED)
+
+
+def test_a_switch_without_a_value_is_on_and_leaves_the_next_flag_alone() -> None:
+    settings = read(["--isolated-vpc", "--metrics-port", "9000", "-reserved-enis=2"], NAMED)
+    assert (settings.isolated_vpc, settings.metrics_port, settings.reserved_enis) == (True, 9000, 2)
+
+
+def test_the_last_of_two_equal_flags_wins() -> None:
+    assert read(["--metrics-port=1", "--metrics-port=2"], NAMED).metrics_port == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--metric-port=1"], "there is no flag --metric-port; did you mean --metrics-port?"),
+        (["--zzz"], "there is no flag --zzz"),
+        (["--metrics-port"], "--metrics-port has no value, but must be a port number"),
+        (["start"], '"start" is not a flag'),
+        (["--"], '"--" is not a flag'),
+        (["--leader-elect=false"], "--leader-elect is no longer read: set DISABLE_LEADER_ELECTION=true"),
+        (["--webhook-port=1"], "--webhook-port is no longer read: there are no webhooks any more"),
+        (["--instance-types-file-path=x"], "--instance-types-file-path belongs to the kwok provider"),
+    ],
+)
+def test_a_flag_that_cannot_be_used_is_explained(arguments: list[str], sentence: str) -> None:
+    with pytest.raises(Misconfigured) as caught:
+        read(arguments, NAMED)
+    assert str(caught.value).startswith(sentence)
+
+
+def test_an_empty_variable_counts_as_none_where_empty_is_no_value() -> None:
+    settings = read([], NAMED | {"METRICS_PORT": "", "ISOLATED_VPC": "", "BATCH_MAX_DURATION": ""})
+    assert (settings.metrics_port, settings.origin("METRICS_PORT")) == (8080, "default")
+    assert settings.batch_max_duration == timedelta(seconds=10)
+
+
+def test_an_empty_log_level_is_accepted() -> None:
+    assert read([], NAMED | {"LOG_LEVEL": ""}).log_level == ""
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "-9000"])
+def test_cpu_requests_that_are_not_positive_become_1000_and_are_remarked_on(text: str) -> None:
+    settings = read([], NAMED | {"CPU_REQUESTS": text})
+    assert settings.cpu_requests == 1000
+    assert settings.warnings == (f"CPU_REQUESTS: {text} is not positive, so 1000 is used",)
+
+
+def test_aws_needs_a_cluster_name_and_kwok_does_not() -> None:
+    with pytest.raises(Misconfigured, match="CLUSTER_NAME is empty, but the aws provider needs it"):
+        read([], {})
+    with pytest.raises(Misconfigured, match="CLUSTER_NAME is empty"):
+        read(["--cluster-name="], {})
+    assert read([], {}, "kwok").provider == "kwok"
+
+
+def test_settings_of_another_provider_are_left_alone_in_the_environment() -> None:
+    assert read([], {"RESERVED_ENIS": "nonsense"}, "kwok").reserved_enis == 0
+
+
+def test_gates_left_out_keep_defaults_and_unknown_ones_are_remarked_on() -> None:
+    settings = read([], NAMED | {"FEATURE_GATES": " NodeRepair = true ,,NodeOverlai=true,Drift=false,Zap=1"})
+    assert settings.feature_gates == FeatureGates(node_repair=True, reserved_capacity=True)
+    assert settings.warnings == (
+        "FEATURE_GATES: there is no gate NodeOverlai, so it is ignored; did you mean NodeOverlay?",
+        "FEATURE_GATES: the gate Drift was removed: drift is always on; "
+        "limit it with disruption budgets for the reason Drifted",
+        "FEATURE_GATES: there is no gate Zap, so it is ignored; known gates are "
+        "NodeRepair, ReservedCapacity, SpotToSpotConsolidation, NodeOverlay, StaticCapacity, CapacityBuffer",
+    )
+
+
+def test_the_scheduler_document_is_read_from_yaml_and_from_json() -> None:
+    yaml = f"podTopologySpread:\n  defaultConstraints:\n  - {SPREAD}\n"
+    config = read([], NAMED | {"SCHEDULER_CONFIG": yaml}).scheduler_config
+    assert config.pod_topology_spread.default_constraints[0].max_skew == 1
+    shown = read([], NAMED | {"SCHEDULER_CONFIG": yaml}).text("SCHEDULER_CONFIG")
+    assert read([], NAMED | {"SCHEDULER_CONFIG": shown}).scheduler_config == config
+
+
+@pytest.mark.parametrize(
+    ("constraints", "detail"),
+    [
+        ("[{maxSkew: 0, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}]", "maxSkew 0"),
+        ("[{maxSkew: 1, topologyKey: '', whenUnsatisfiable: DoNotSchedule}]", "not a label name"),
+        ("[{maxSkew: 1, topologyKey: a/b/c, whenUnsatisfiable: DoNotSchedule}]", "not a label name"),
+        ("[{maxSkew: 1, topologyKey: /zone, whenUnsatisfiable: DoNotSchedule}]", "not a label name"),
+        ("[{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: Sometimes}]", "whenUnsatisfiable"),
+        ("[{maxSkew: 1, whenUnsatisfiable: DoNotSchedule}]", "topologyKey"),
+        ("[{maxSkew: one, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}]", "maxSkew"),
+        (f"[{SPREAD[:-1]}, labelSelector: {{}}}}]", "labelSelector"),
+        (f"[{SPREAD[:-1]}, matchLabelKeys: [a]}}]", "matchLabelKeys"),
+        (f"[{SPREAD[:-1]}, minDomains: 0}}]", "minDomains"),
+        (f"[{SPREAD[:-1]}, colour: red}}]", "colour"),
+        (f"[{SPREAD}, {SPREAD}]", "defaultConstraints[1] repeats"),
+        ("nonsense", "Expected `array`".replace("`", "")),
+    ],
+)
+def test_a_scheduler_document_with_a_mistake_is_refused(constraints: str, detail: str) -> None:
+    text = f"podTopologySpread: {{defaultConstraints: {constraints}}}"
+    with pytest.raises(Misconfigured) as caught:
+        read([], NAMED | {"SCHEDULER_CONFIG": text})
+    assert str(caught.value).startswith('SCHEDULER_CONFIG is "')
+    assert detail in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["a: [", "percentage: 5", "[]", "7", "[" * 5_000, "a:\n- b", "podTopologySpread: 3", "a: \x00"]
+)
+def test_text_that_is_no_scheduler_document_is_refused_in_one_line(text: str) -> None:
+    with pytest.raises(Misconfigured) as caught:
+        read([f"--scheduler-config={text}"], NAMED)
+    assert str(caught.value).startswith('--scheduler-config is "')
+    assert "\n" not in str(caught.value)
+
+
+def test_every_removed_name_is_reported_and_none_is_obeyed() -> None:
+    past = {removed.name: "false" for removed in REMOVED}
+    settings = read([], NAMED | past)
+    assert len(settings.warnings) == len(REMOVED) == len(past)
+    for removed, warning in zip(REMOVED, settings.warnings, strict=True):
+        assert warning.startswith(f"{removed.name} is no longer read: ")
+    assert dataclasses.replace(settings, origins={}, warnings=()) == read([], NAMED)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "advice"),
+    [
+        ("LEADER_ELECT", "true", "set DISABLE_LEADER_ELECTION=false, whose meaning is the reverse"),
+        ("LEADER_ELECT", "False", "set DISABLE_LEADER_ELECTION=true, whose meaning is the reverse"),
+        ("aws.clusterName", "prod", "set CLUSTER_NAME=prod"),
+        ("VM_MEMORY_OVERHEAD", "0.1", "set VM_MEMORY_OVERHEAD_PERCENT=0.1"),
+        ("aws.interruptionQueueName", "", "set INTERRUPTION_QUEUE"),
+        ("LOGGING_CONFIG", "{}", "set LOG_LEVEL, LOG_OUTPUT_PATHS and LOG_ERROR_OUTPUT_PATHS"),
+    ],
+)
+def test_a_removed_name_leads_to_its_replacement(name: str, given: str, advice: str) -> None:
+    assert read([], NAMED | {name: given}).warnings == (f"{name} is no longer read: {advice}",)
+
+
+def test_every_replacement_is_a_setting_of_today() -> None:
+    assert {removed.replacement for removed in REMOVED if removed.replacement} <= set(ALL)
+    assert all(removed.replacement or removed.instead for removed in REMOVED)
+
+
+def test_all_mistakes_are_found_at_once_and_the_error_counts_the_others() -> None:
+    environment = {"METRICS_PORT": "x", "LOG_LEVEL": "loud"}
+    assert len(examine(["--bogus"], environment).problems) == 4
+    with pytest.raises(Misconfigured, match=r"no flag --bogus.*3 more"):
+        read(["--bogus"], environment)
+
+
+def test_settings_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        read([], NAMED).metrics_port = 1  # type: ignore[misc]
+
+
+def test_asking_for_the_origin_of_something_unknown_is_an_error() -> None:
+    with pytest.raises(KeyError):
+        read([], NAMED).origin("METRIC_PORT")
+
+
+@pytest.mark.parametrize("variable", OTHER)
+def test_a_value_is_shown_as_it_could_be_written(variable: str) -> None:
+    provider = provider_of(variable)
+    settings = examine([], NAMED | {variable: OTHER[variable][0]}, provider).settings
+    again = examine([], NAMED | {variable: settings.text(variable)}, provider).settings
+    assert again == settings
+
+
+@given(st.sampled_from(sorted(ALL)), st.text(max_size=40))
+def test_any_text_is_either_read_or_refused_in_one_sentence(variable: str, text: str) -> None:
+    reading = examine([], NAMED | {variable: text}, provider_of(variable))
+    assert reading.settings.origin(variable) in ("environment", "default")
+    assert all(problem.startswith(variable) and "\n" not in problem for problem in reading.problems)
