@@ -1,7 +1,316 @@
-"""Exact amounts, as Kubernetes writes them."""
+"""Exact amounts, as Kubernetes writes them (`1500m`, `2Gi`, `20e9`), and lists of them by resource name.
+
+An amount is a whole number of billionths, so sums are exact; what is finer is rounded away from
+zero when it is read. The suffix family an amount was written in is carried along for printing and
+has no say in comparisons: `1024Mi` equals `1Gi` and hashes alike.
+
+Reading follows apimachinery's ParseQuantity to the letter, its odd corners included: a lone sign,
+point or suffix is zero, binary amounts stop at 2^63-1. Writing is always canonical.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from typing import Any, Final, NoReturn
+
+__all__ = [
+    "BINARY",
+    "DECIMAL",
+    "EXPONENT",
+    "ZERO",
+    "BadQuantity",
+    "Quantity",
+    "fits",
+    "maximum",
+    "merge",
+    "minimum",
+    "printed",
+    "subtract",
+]
+
+DECIMAL: Final = "DecimalSI"
+BINARY: Final = "BinarySI"
+EXPONENT: Final = "DecimalExponent"
+
+NANO: Final = 1_000_000_000
+MILLI: Final = 1_000_000
+_LARGEST_BINARY: Final = ((1 << 63) - 1) * NANO
+# Go would take exponents up to 2^31; nobody means them, and 10**(2**31) does not fit in memory.
+_LONGEST_TEXT: Final = 1_000
+_LARGEST_EXPONENT: Final = 4_000
+
+# apimachinery reads at most one sign, then zeros and digits that may all be missing.
+_SHAPE = re.compile(r"([+-]?)0*([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[+-]?[0-9]*)")
+_POWERS_OF_TEN = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_POWERS_OF_TWO = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_DECIMAL_SUFFIX = {power: suffix for suffix, power in _POWERS_OF_TEN.items()}
+_BINARY_SUFFIX = ("", *_POWERS_OF_TWO)
+
+
+class BadQuantity(ValueError):
+    """A text that is no amount."""
+
 
 class Quantity:
-    """Placeholder replaced at once by the exact implementation."""
+    """One amount: immutable, exact, compared and hashed by what it amounts to."""
+
+    __slots__ = ("format", "nano")
+
+    nano: int
+    """The amount in billionths."""
+    format: str
+    """The suffix family it prints in: DecimalSI, BinarySI or DecimalExponent."""
+
+    def __new__(cls, nano: int = 0, format: str = DECIMAL) -> Quantity:
+        self = object.__new__(cls)
+        _set_nano(self, nano)
+        _set_format(self, format)
+        return self
+
+    @staticmethod
+    def parse(source: str | int | float | Quantity) -> Quantity:
+        """The amount a text or a JSON number stands for; BadQuantity says what is wrong with it."""
+        if type(source) is str:
+            known = _PARSED.get(source)
+            return known if known is not None else _remember(source)
+        if isinstance(source, Quantity):
+            return source
+        if type(source) is int:
+            return Quantity(source * NANO)
+        return Quantity.parse(str(source))
+
+    @property
+    def value(self) -> int:
+        """In whole units, rounded away from zero."""
+        return _away_from_zero(self.nano, NANO)
+
+    @property
+    def milli(self) -> int:
+        """In thousandths, rounded away from zero."""
+        return _away_from_zero(self.nano, MILLI)
+
+    def __add__(self, other: Quantity) -> Quantity:
+        # As in Go, zero has no suffix family of its own to insist on.
+        nano = self.nano
+        return Quantity(nano + other.nano, self.format if nano else other.format)
+
+    def __sub__(self, other: Quantity) -> Quantity:
+        nano = self.nano
+        return Quantity(nano - other.nano, self.format if nano else other.format)
+
+    def __mul__(self, times: int) -> Quantity:
+        return Quantity(self.nano * times, self.format)
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Quantity:
+        return Quantity(-self.nano, self.format)
+
+    def __bool__(self) -> bool:
+        return self.nano != 0
+
+    def __eq__(self, other: object) -> bool:
+        return self.nano == other.nano if isinstance(other, Quantity) else NotImplemented
+
+    def __lt__(self, other: Quantity) -> bool:
+        return self.nano < other.nano if isinstance(other, Quantity) else NotImplemented
+
+    def __le__(self, other: Quantity) -> bool:
+        return self.nano <= other.nano if isinstance(other, Quantity) else NotImplemented
+
+    def __gt__(self, other: Quantity) -> bool:
+        return self.nano > other.nano if isinstance(other, Quantity) else NotImplemented
+
+    def __ge__(self, other: Quantity) -> bool:
+        return self.nano >= other.nano if isinstance(other, Quantity) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.nano)
+
+    def __str__(self) -> str:
+        return _canonical(self.nano, self.format)
+
+    def __repr__(self) -> str:
+        return f"Quantity({str(self)!r})"
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"a Quantity does not change; cannot set {name}")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"a Quantity does not change; cannot delete {name}")
+
+    def __reduce__(self) -> tuple[type[Quantity], tuple[int, str]]:
+        return Quantity, (self.nano, self.format)
+
+    def __copy__(self) -> Quantity:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Quantity:
+        return self
+
+
+# The slots' own setters go round the refusal in __setattr__, and are quicker than object.__setattr__.
+_set_nano = Quantity.__dict__["nano"].__set__
+_set_format = Quantity.__dict__["format"].__set__
+
+_PARSED: dict[str, Quantity] = {}
+_MOST_REMEMBERED = 50_000
+ZERO: Final = Quantity()
+
+
+def _remember(text: str) -> Quantity:
+    """Clusters use few distinct amounts, and ask for them over and over."""
+    amount = _read(text)
+    if len(_PARSED) >= _MOST_REMEMBERED:
+        _PARSED.clear()
+    _PARSED[text] = amount
+    return amount
+
+
+def printed(text: str) -> str:
+    """What Go prints for an amount it has just read: short decimal forms keep the text they came in."""
+    _, whole, fraction, suffix = _split(text)
+    base, power, _ = _suffix(suffix, text)
+    digits, scale = whole + fraction, power - len(fraction)
+    as_written = (
+        base == 10
+        and len(digits) <= 18
+        and scale >= -9
+        and scale % 3 == 0
+        and not digits.endswith("000")
+        and not digits.startswith("0")
+    )
+    return text if as_written else str(Quantity.parse(text))
+
+
+def _read(text: str) -> Quantity:
+    sign, whole, fraction, suffix = _split(text)
+    base, power, format = _suffix(suffix, text)
+    digits = int(whole + fraction)
+    if base == 10:
+        nano = _scaled(digits, power - len(fraction) + 9)
+    else:
+        nano = min(_scaled((digits << power), 9 - len(fraction)), _LARGEST_BINARY)
+        if 0 < nano < NANO:
+            format = DECIMAL
+    return Quantity(-nano if sign == "-" else nano, format)
+
+
+def _split(text: str) -> tuple[str, str, str, str]:
+    """Sign, digits before and after the point, and suffix."""
+    if len(text) > _LONGEST_TEXT:
+        raise BadQuantity(f"a quantity of {len(text)} characters is too long: write it with a suffix")
+    shape = _SHAPE.fullmatch(text)
+    if shape is None or not text:
+        raise BadQuantity(
+            f"{text!r} is not a quantity: write digits, with a point if need be, "
+            "then one of n u m k M G T P E Ki Mi Gi Ti Pi Ei or an exponent such as e3"
+        )
+    return shape[1], shape[2] or "0", shape[3] or "", shape[4]
+
+
+def _suffix(suffix: str, text: str) -> tuple[int, int, str]:
+    """Base, power and format of a suffix."""
+    if (power := _POWERS_OF_TEN.get(suffix)) is not None:
+        return 10, power, DECIMAL
+    if (power := _POWERS_OF_TWO.get(suffix)) is not None:
+        return 2, power, BINARY
+    if suffix[:1] in ("e", "E"):
+        try:
+            power = int(suffix[1:])
+        except ValueError:
+            power = None
+        if power is not None and power <= _LARGEST_EXPONENT:
+            return 10, power, EXPONENT
+    raise BadQuantity(
+        f"{text!r} is not a quantity: {suffix!r} is none of the suffixes "
+        "n u m k M G T P E Ki Mi Gi Ti Pi Ei, nor an exponent such as e3"
+    )
+
+
+def _scaled(digits: int, power: int) -> int:
+    """digits x 10^power, rounded up."""
+    if power >= 0:
+        return digits * 10**power
+    if power < -_LARGEST_EXPONENT:
+        return 1 if digits else 0
+    return -(-digits // 10**-power)
+
+
+def _away_from_zero(count: int, size: int) -> int:
+    return -(-count // size) if count >= 0 else count // size
+
+
+def _canonical(nano: int, format: str) -> str:
+    """No fraction, and the largest suffix that allows that."""
+    if not nano:
+        return "0"
+    if format == BINARY:
+        units, rest = divmod(nano, NANO)
+        if not rest and not -1024 < units < 1024:
+            return _binary_text(units)
+        format = DECIMAL
+    text = str(nano)
+    digits = text.rstrip("0")
+    power = len(text) - len(digits) - 9
+    digits, power = digits + "0" * (power % 3), power - power % 3
+    if format == DECIMAL and power > 18:
+        digits, power = digits + "0" * (power - 18), 18
+    if format == DECIMAL:
+        return digits + _DECIMAL_SUFFIX[power]
+    return f"{digits}e{power}" if power else digits
+
+
+def _binary_text(units: int) -> str:
+    power = 0
+    while power < 6 and not units % 1024:
+        units, power = units // 1024, power + 1
+    return f"{units}{_BINARY_SUFFIX[power]}"
+
+
+def merge(*lists: Mapping[str, Quantity]) -> dict[str, Quantity]:
+    """The sum, resource by resource."""
+    total: dict[str, Quantity] = dict(lists[0]) if lists else {}
+    for amounts in lists[1:]:
+        for name, amount in amounts.items():
+            known = total.get(name)
+            total[name] = amount if known is None else known + amount
+    return total
+
+
+def subtract(left: Mapping[str, Quantity], right: Mapping[str, Quantity]) -> dict[str, Quantity]:
+    """What is left of each resource of the first list; resources only the second has do not matter."""
+    return {
+        name: amount if (taken := right.get(name)) is None else amount - taken
+        for name, amount in left.items()
+    }
+
+
+def maximum(*lists: Mapping[str, Quantity]) -> dict[str, Quantity]:
+    """The largest amount of each resource that any list has."""
+    largest: dict[str, Quantity] = {}
+    for amounts in lists:
+        for name, amount in amounts.items():
+            known = largest.get(name)
+            if known is None or known.nano < amount.nano:
+                largest[name] = amount
+    return largest
+
+
+def minimum(*lists: Mapping[str, Quantity]) -> dict[str, Quantity]:
+    """The smallest amount of each resource that all lists have."""
+    shared = set(lists[0]).intersection(*lists[1:]) if lists else set()
+    return {name: min(amounts[name] for amounts in lists) for name in sorted(shared)}
+
+
+def fits(wanted: Mapping[str, Quantity], available: Mapping[str, Quantity]) -> bool:
+    """Whether there is enough of everything. Where anything is overdrawn, nothing fits."""
+    for amount in available.values():
+        if amount.nano < 0:
+            return False
+    for name, amount in wanted.items():
+        there = available.get(name, ZERO)
+        if amount.nano > there.nano:
+            return False
+    return True
