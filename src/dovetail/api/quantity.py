@@ -169,19 +169,25 @@ def _remember(text: str) -> Quantity:
 
 
 def printed(text: str) -> str:
-    """What Go prints for an amount it has just read: short decimal forms keep the text they came in."""
+    """What Go prints for an amount it has just read: short forms keep the text they came in."""
     _, whole, fraction, suffix = _split(text)
     base, power, _ = _suffix(suffix, text)
-    digits, scale = whole + fraction, power - len(fraction)
-    as_written = (
-        base == 10
-        and len(digits) <= 18
-        and scale >= -9
-        and scale % 3 == 0
-        and not digits.endswith("000")
-        and not digits.startswith("0")
+    kept = (
+        _kept_decimal(whole + fraction, power - len(fraction))
+        if base == 10
+        else (not fraction and _kept_binary(whole, power))
     )
-    return text if as_written else str(Quantity.parse(text))
+    return text if kept else str(Quantity.parse(text))
+
+
+def _kept_decimal(digits: str, scale: int) -> bool:
+    short = len(digits) <= 18 and scale >= -9
+    return short and scale % 3 == 0 and not digits.endswith("000") and not digits.startswith("0")
+
+
+def _kept_binary(digits: str, power: int) -> bool:
+    short = len(digits) + power * 3 // 10 < 15
+    return short and int(digits) % 8 != 0
 
 
 def _read(text: str) -> Quantity:
@@ -232,10 +238,10 @@ def _suffix(suffix: str, text: str) -> tuple[int, int, str]:
 def _scaled(digits: int, power: int) -> int:
     """digits x 10^power, rounded up."""
     if power >= 0:
-        return digits * 10**power
+        return digits * int(10**power)
     if power < -_LARGEST_EXPONENT:
         return 1 if digits else 0
-    return -(-digits // 10**-power)
+    return -(-digits // int(10**-power))
 
 
 def _away_from_zero(count: int, size: int) -> int:
