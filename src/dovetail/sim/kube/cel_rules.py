@@ -18,23 +18,26 @@ _CATEGORIES = {
 }
 
 
-def check_rules(node: Node, value: Any, old: Any, path: str = "") -> Iterator[Cause]:
-    """Every rule that does not hold, parents before children."""
+def check_rules(node: Node, value: Any, old: Any, path: str = "", unchanged: bool = False) -> Iterator[Cause]:
+    """Every rule that does not hold, parents before children.
+
+    What stands in an unchanged parent is unchanged too, even where its own old self cannot be told.
+    """
     if not node.has_rules or value is None:
         return
-    unchanged = old is not MISSING and same(value, old)
+    unchanged = unchanged or (old is not MISSING and same(value, old))
     if node.rules:
         yield from _at(node, value, old, path, unchanged)
     if isinstance(value, dict):
         for key, item in value.items():
             child = node.child(key)
             if child is not None:
-                yield from check_rules(child, item, correlated(old, key), join(path, key))
+                yield from check_rules(child, item, correlated(old, key), join(path, key), unchanged)
     elif isinstance(value, list) and node.items is not None:
         earlier = by_key(node, old)
         for index, item in enumerate(value):
             before = earlier.get(key_text(node, item), MISSING) if earlier else MISSING
-            yield from check_rules(node.items, item, before, f"{path}[{index}]")
+            yield from check_rules(node.items, item, before, f"{path}[{index}]", unchanged)
 
 
 def _at(node: Node, value: Any, old: Any, path: str, unchanged: bool) -> Iterator[Cause]:
