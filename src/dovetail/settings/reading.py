@@ -89,7 +89,7 @@ class _Draft:
     def _miss(self, setting: Setting) -> None:
         self.problems.append(
             f"{setting.variable} is empty, but the {self.provider} provider needs it: "
-            f"set it, or give {setting.flag}, to the {setting.meaning}"
+            f"set it or give {setting.flag}"
         )
 
 

@@ -1,0 +1,43 @@
+"""``dovetail crds``: the definitions a cluster needs before it can hold pools and claims."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from dovetail.api import crds as definitions
+from dovetail.cli.files import write_all
+from dovetail.cli.output import Format, FormatOption, as_documents, as_json, note, objects
+
+
+def crds(
+    flavour: Annotated[
+        Literal["aws", "kwok"], typer.Option(help="The cloud whose node class to add.")
+    ] = "aws",
+    output_dir: Annotated[
+        str | None, typer.Option(metavar="DIRECTORY", help="Write one file for each instead of printing.")
+    ] = None,
+    output: FormatOption = Format.yaml,
+) -> None:
+    """Print the CustomResourceDefinitions to install.
+
+    They are the ones Karpenter installs: same groups, versions and names, so that objects already
+    in a cluster stay valid. Use it as `dovetail crds | kubectl apply --server-side -f -`.
+    """
+    manifests = definitions.manifests(flavour)
+    if output_dir is None:
+        objects(manifests, output)
+        return
+    render = as_json if output is Format.json else as_documents
+    texts = {f"{_file_name(manifest)}.{output.value}": render([manifest]) for manifest in manifests}
+    write_all(output_dir, texts)
+    note(f"{len(texts)} files written to {output_dir}")
+
+
+def _file_name(manifest: dict[str, object]) -> str:
+    """``nodepools.karpenter.sh`` is kept in ``karpenter.sh_nodepools``, as generators of CRDs do."""
+    metadata = manifest["metadata"]
+    assert isinstance(metadata, dict)
+    plural, _, group = str(metadata["name"]).partition(".")
+    return f"{group}_{plural}"

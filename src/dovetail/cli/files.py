@@ -1,0 +1,127 @@
+"""The files a person names: paths, directories, patterns, and ``-`` for what is piped in.
+
+Nothing here stops at the first bad file. Whatever cannot be opened becomes a complaint, beside
+those about the files that could be.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dovetail.api.manifests import DEFAULT, Complaint, Manifests, read
+from dovetail.errors import BadInput
+
+SUFFIXES = (".yaml", ".yml", ".json")
+STDIN = "-"
+
+FilesOption = Annotated[
+    list[str],
+    typer.Option(
+        "--filename",
+        "-f",
+        metavar="PATH",
+        help="A file, a directory (with all below it), a pattern such as 'pools/*.yaml', or - for stdin. "
+        "May be given more than once.",
+    ),
+]
+MoreFiles = Annotated[
+    list[str] | None, typer.Argument(metavar="[PATH]...", help="More of the same.", show_default=False)
+]
+
+
+def manifests_in(paths: Sequence[str]) -> Manifests:
+    """Everything in the named files; a file named twice is read once."""
+    return Manifests.joined(list(_each(paths)))
+
+
+def _each(paths: Sequence[str]) -> Iterator[Manifests]:
+    seen: set[str] = set()
+    for path in paths:
+        found = [STDIN] if path == STDIN else _expanded(path)
+        if not found:
+            yield _unusable(path, _why_nothing(path))
+        for name in found:
+            if name not in seen:
+                seen.add(name)
+                yield _read(name)
+
+
+def _expanded(path: str) -> list[str]:
+    """The files a path stands for. A name that exists is never taken for a pattern."""
+    if os.path.isdir(path):
+        return _below(path)
+    if os.path.lexists(path) or not glob.has_magic(path):
+        return [path]
+    matches = sorted(glob.glob(path, recursive=True))
+    return [name for match in matches for name in (_below(match) if os.path.isdir(match) else [match])]
+
+
+def _below(directory: str) -> list[str]:
+    """The manifests in a directory and below it; hidden directories are somebody else's business."""
+    found = []
+    for folder, folders, names in os.walk(directory):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        candidates = (os.path.join(folder, name) for name in sorted(names) if name.endswith(SUFFIXES))
+        found += [name for name in candidates if os.path.isfile(name) or os.path.islink(name)]
+    return found
+
+
+def _why_nothing(path: str) -> str:
+    if os.path.isdir(path):
+        return f"the directory holds no file that ends in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
+    return "nothing matches this pattern"
+
+
+def _read(name: str) -> Manifests:
+    source = "stdin" if name == STDIN else name
+    try:
+        # One byte more than allowed is enough to know that there is too much.
+        if name == STDIN:
+            return read(sys.stdin.buffer.read(DEFAULT.size + 1), source)
+        with open(name, "rb") as file:
+            return read(file.read(DEFAULT.size + 1), source)
+    except (OSError, ValueError) as error:
+        return _unusable(source, _why_unreadable(error))
+
+
+def _why_unreadable(error: OSError | ValueError) -> str:
+    match error:
+        case FileNotFoundError():
+            return "there is no such file"
+        case PermissionError():
+            return "this file may not be read; check its permissions"
+        case OSError():
+            return f"this file cannot be read: {(error.strerror or str(error)).lower()}"
+        case _:
+            return f"this is not the name of a file: {error}"
+
+
+def _unusable(source: str, message: str) -> Manifests:
+    return Manifests(complaints=(Complaint(source, None, None, "", message),))
+
+
+def text_of(name: str, what: str) -> str:
+    """The text of one small file, without blanks around it; BadInput says why there is none."""
+    try:
+        return Path(name).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        why = "it is not UTF-8 text" if isinstance(error, UnicodeError) else _why_unreadable(error)
+        raise BadInput(f"reading the {what} from {name}: {why}") from error
+
+
+def write_all(directory: str, texts: dict[str, str]) -> None:
+    """Write files into a directory, made if need be; BadInput says which one could not be written."""
+    for name, text in texts.items():
+        path = Path(directory, name)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise BadInput(f"writing {path}: {(error.strerror or str(error)).lower()}") from error

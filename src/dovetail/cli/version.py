@@ -1,0 +1,16 @@
+"""``dovetail version``: which Dovetail this is."""
+
+from __future__ import annotations
+
+import platform
+
+from dovetail import __version__
+from dovetail.cli.output import Output, OutputOption, put, structured
+
+
+def version(output: OutputOption = Output.table) -> None:
+    """Print the version."""
+    if output is Output.table:
+        put(f"dovetail {__version__}\n")
+        return
+    structured({"dovetail": __version__, "python": platform.python_version()}, output)
