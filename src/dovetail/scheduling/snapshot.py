@@ -1,0 +1,140 @@
+"""Snapshot: the whole world, frozen, serialisable.
+
+Everything a decision depends on is in here: the same bytes give the same plan. `wire` makes the
+bytes; pods of one shape share one spec there as they do in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Literal
+
+from dovetail.api.core import (
+    Node,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    PodDisruptionBudget,
+    Service,
+    StorageClass,
+)
+from dovetail.api.labels import CORE, Flavour
+from dovetail.api.meta import LabelSelector, Record
+from dovetail.api.nodeclaim import NodeClaim
+from dovetail.api.nodepool import NodePool
+from dovetail.api.pod import Pod, TopologySpreadConstraint
+from dovetail.scheduling.catalog import InstanceType
+
+__all__ = ["Options", "Pool", "Snapshot", "StateNode", "Storage"]
+
+
+class Options(Record, frozen=True):
+    """The settings a decision depends on."""
+
+    now: datetime = datetime(1970, 1, 1, tzinfo=UTC)
+    seed: int = 0
+    preferences: Literal["Respect", "Ignore"] = "Respect"
+    min_values: Literal["Strict", "BestEffort"] = "Strict"
+    reserved_capacity: bool = True
+    # Provisioning waits for a reservation it could use; disruption falls back to other capacity.
+    reserved_fallback: bool = False
+    ignore_dra: bool = True
+    # Nodes inside their pool's consolidateAfter take no pods that only move to save money.
+    consolidating: bool = False
+    default_spread: tuple[TopologySpreadConstraint, ...] = ()
+    # Its well-known labels come with the node, so that a pool need not define them.
+    flavour: Flavour = CORE
+    reservation_label: str = ""
+    unsupported_provisioners: frozenset[str] = frozenset()
+    unsupported_volume_keys: frozenset[str] = frozenset()
+    default_termination_grace_period: str | None = None
+
+
+class Pool(Record, frozen=True):
+    """A pool, and which of the snapshot's catalogues it may buy from."""
+
+    nodepool: NodePool
+    catalog: int = -1
+
+    @property
+    def name(self) -> str:
+        return self.nodepool.name
+
+
+class StateNode(Record, frozen=True):
+    """A Node and its NodeClaim seen as one thing, with the pods bound to it. Views are in nodes.py."""
+
+    node: Node | None = None
+    claim: NodeClaim | None = None
+    pods: tuple[Pod, ...] = ()
+    # Set by whoever decided to remove the node; terminating claims count as marked without it.
+    marked: bool = False
+    nominated: bool = False
+    # Most volumes per CSI driver, from the CSINode.
+    volume_limits: Mapping[str, int] = {}
+
+
+class Storage(Record, frozen=True):
+    """Volumes and the claims on them; claims by `namespace/name`, the rest by name."""
+
+    claims: Mapping[str, PersistentVolumeClaim] = {}
+    volumes: Mapping[str, PersistentVolume] = {}
+    classes: Mapping[str, StorageClass] = {}
+
+
+class Snapshot(Record, frozen=True):
+    """The world at one instant, as far as placing pods goes.
+
+    `pods` wait for a place; `moving` are on nodes that will go, and are placed anew; `virtual` stand
+    for capacity buffers and are nobody's. `daemons` has one representative pod per DaemonSet.
+    """
+
+    pools: tuple[Pool, ...] = ()
+    catalogs: tuple[tuple[InstanceType, ...], ...] = ()
+    nodes: tuple[StateNode, ...] = ()
+    pods: tuple[Pod, ...] = ()
+    moving: tuple[Pod, ...] = ()
+    virtual: tuple[Pod, ...] = ()
+    daemons: tuple[Pod, ...] = ()
+    namespaces: Mapping[str, Mapping[str, str]] = {}
+    storage: Storage = Storage()
+    budgets: tuple[PodDisruptionBudget, ...] = ()
+    services: tuple[Service, ...] = ()
+    # Selectors of the workloads that own pods, by `Kind/namespace/name`; for default spreading.
+    workloads: Mapping[str, LabelSelector] = {}
+    options: Options = Options()
+
+    def types(self, pool: Pool) -> tuple[InstanceType, ...]:
+        """What the pool may buy; nothing when its instance types could not be listed."""
+        return self.catalogs[pool.catalog] if pool.catalog >= 0 else ()
+
+    def to_bytes(self) -> bytes:
+        """The same world gives the same bytes, in any process."""
+        from dovetail.scheduling import wire
+
+        return wire.dump(self)
+
+    @staticmethod
+    def from_bytes(source: bytes) -> Snapshot:
+        from dovetail.scheduling import wire
+
+        return wire.load(source)
+
+
+def pools_and_catalogs(
+    offers: Iterable[tuple[NodePool, Sequence[InstanceType]]],
+) -> tuple[tuple[Pool, ...], tuple[tuple[InstanceType, ...], ...]]:
+    """Pools with their types; equal lists become one catalogue."""
+    catalogs: list[tuple[InstanceType, ...]] = []
+    pools: list[Pool] = []
+    for nodepool, types in offers:
+        if not types:
+            pools.append(Pool(nodepool=nodepool))
+            continue
+        wanted = tuple(types)
+        known = next((i for i, each in enumerate(catalogs) if each is types or each == wanted), -1)
+        if known < 0:
+            known = len(catalogs)
+            catalogs.append(wanted)
+        pools.append(Pool(nodepool=nodepool, catalog=known))
+    return tuple(pools), tuple(catalogs)

@@ -1,0 +1,145 @@
+"""A snapshot as bytes and back. Parts that many pods share are written once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from dovetail.api.meta import ObjectMeta, Record
+from dovetail.api.pod import Pod, PodSpec, PodStatus
+from dovetail.api.quantity import Quantity
+from dovetail.scheduling.snapshot import Snapshot, StateNode
+
+__all__ = ["dump", "load"]
+
+
+class PodRow(msgspec.Struct, array_like=True, frozen=True):
+    """One pod: what is its own, and where to find what it shares."""
+
+    metadata: ObjectMeta
+    labels: int
+    spec: int
+    status: int
+    node_name: str
+
+
+class Wire(Record, frozen=True):
+    """The snapshot without its pods, the pods as rows, and the tables the rows point into."""
+
+    snapshot: Snapshot
+    specs: tuple[PodSpec, ...] = ()
+    statuses: tuple[PodStatus, ...] = ()
+    labels: tuple[Mapping[str, str], ...] = ()
+    pods: tuple[PodRow, ...] = ()
+    moving: tuple[PodRow, ...] = ()
+    virtual: tuple[PodRow, ...] = ()
+    daemons: tuple[PodRow, ...] = ()
+    on_nodes: tuple[tuple[PodRow, ...], ...] = ()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Quantity):
+        return str(value)
+    raise TypeError(f"a snapshot cannot hold a {type(value).__name__}")
+
+
+def _rich(kind: type, value: Any) -> Any:
+    if kind is Quantity:
+        return Quantity.parse(value)
+    raise TypeError(f"a snapshot cannot hold a {kind.__name__}")
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_plain, order="deterministic")
+_decoder = msgspec.json.Decoder(Wire, dec_hook=_rich)
+
+
+class _Table:
+    """Distinct values, numbered by first use. Shared parts are usually one object: try identity first."""
+
+    def __init__(self) -> None:
+        self.rows: list[Any] = []
+        self._by_id: dict[int, int] = {}
+        self._by_text: dict[bytes, int] = {}
+
+    def number(self, value: object) -> int:
+        known = self._by_id.get(id(value))
+        if known is None:
+            known = self._by_text.setdefault(_encoder.encode(value), len(self.rows))
+            if known == len(self.rows):
+                self.rows.append(value)
+            self._by_id[id(value)] = known
+        return known
+
+
+class _Writer:
+    def __init__(self) -> None:
+        self.specs, self.statuses, self.labels = _Table(), _Table(), _Table()
+
+    def rows(self, pods: tuple[Pod, ...]) -> tuple[PodRow, ...]:
+        return tuple(self.row(pod) for pod in pods)
+
+    def row(self, pod: Pod) -> PodRow:
+        return PodRow(
+            replace(pod.metadata, labels={}),
+            self.labels.number(pod.metadata.labels),
+            self.specs.number(pod.spec),
+            self.statuses.number(pod.status),
+            pod.node_name,
+        )
+
+
+def dump(snapshot: Snapshot) -> bytes:
+    """The same world gives the same bytes."""
+    writer = _Writer()
+    wire = Wire(
+        snapshot=_without_pods(snapshot),
+        pods=writer.rows(snapshot.pods),
+        moving=writer.rows(snapshot.moving),
+        virtual=writer.rows(snapshot.virtual),
+        daemons=writer.rows(snapshot.daemons),
+        on_nodes=tuple(writer.rows(node.pods) for node in snapshot.nodes),
+    )
+    return _encoder.encode(
+        replace(
+            wire,
+            specs=tuple(writer.specs.rows),
+            statuses=tuple(writer.statuses.rows),
+            labels=tuple(writer.labels.rows),
+        )
+    )
+
+
+def _without_pods(snapshot: Snapshot) -> Snapshot:
+    nodes = tuple(replace(node, pods=()) for node in snapshot.nodes)
+    return replace(snapshot, pods=(), moving=(), virtual=(), daemons=(), nodes=nodes)
+
+
+def load(source: bytes) -> Snapshot:
+    """The world those bytes describe."""
+    wire = _decoder.decode(source)
+
+    def pods(rows: tuple[PodRow, ...]) -> tuple[Pod, ...]:
+        return tuple(
+            Pod(
+                metadata=replace(row.metadata, labels=wire.labels[row.labels]),
+                spec=wire.specs[row.spec],
+                status=wire.statuses[row.status],
+                node_name=row.node_name,
+            )
+            for row in rows
+        )
+
+    nodes: tuple[StateNode, ...] = tuple(
+        replace(node, pods=pods(rows)) for node, rows in zip(wire.snapshot.nodes, wire.on_nodes, strict=True)
+    )
+    return replace(
+        wire.snapshot,
+        nodes=nodes,
+        pods=pods(wire.pods),
+        moving=pods(wire.moving),
+        virtual=pods(wire.virtual),
+        daemons=pods(wire.daemons),
+    )
