@@ -35,7 +35,10 @@ _KEPT = ("apiVersion", "kind", "metadata")
 
 
 class Schema:
-    """One kind's schema. `metadata` describes the object's metadata, which no CRD may."""
+    """One kind's schema. `metadata` describes the object's metadata, which no CRD may.
+
+    With `types_only`, as for built-in kinds, nothing is defaulted and only types are checked.
+    """
 
     def __init__(self, root: Node, metadata: Node | None = None, *, types_only: bool = False) -> None:
         self.root = root
@@ -59,7 +62,7 @@ class Schema:
 
     def default(self, obj: dict[str, Any]) -> dict[str, Any]:
         """The object with every absent field that has a default filled in."""
-        if not self.root.properties and self.root.additional is None:
+        if self._types_only:
             return obj
         filled: dict[str, Any] = _default(self.root, obj, top=True)
         return filled
