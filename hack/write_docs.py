@@ -1,0 +1,143 @@
+"""Write the pages of docs/reference that are made from the code: run it after changing either.
+
+``--check`` writes nothing and ends with 1 when a page is out of date.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from dovetail.cli.main import COMMANDS, Deferred, build
+from dovetail.settings import AWS_GATES, GATES, REMOVED, SETTINGS, Setting, Settings
+
+REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
+MADE = "<!-- Made by hack/write_docs.py from the code; edit that instead. -->"
+WIDTH = 100
+
+SETTINGS_OPENING = """\
+Everything the controller can be told. A flag wins over the environment, the environment over the default.
+`dovetail settings` shows what is in force and where each value came from.
+
+- A wrong value stops the process at start, with one sentence that names the setting, the value and what
+  is allowed.
+- Switches are `true` or `false`. The environment may also use the other spellings Go knows, such as `1` or `F`;
+  a flag may not, and without a value it means `true`.
+- Durations are written as in Go: `500ms`, `10s`, `1m30s`, `720h`.
+- An empty variable counts as none where empty is not a value, so `METRICS_PORT=` means the default.
+- Flags are written `--name=value` or `--name value`; a switch takes its value after `=` only."""
+
+SCHEDULER_SECTION = """\
+## The scheduler document
+
+`SCHEDULER_CONFIG` holds a document in YAML or JSON, for clusters whose kube-scheduler spreads pods by default.
+Planning then counts on the same spreading for pods that have no constraints of their own.
+
+```yaml
+podTopologySpread:
+  defaultConstraints:
+    - maxSkew: 1
+      topologyKey: topology.kubernetes.io/zone
+      whenUnsatisfiable: ScheduleAnyway
+```
+
+It is read strictly: unknown members are refused; `maxSkew` is above 0; `topologyKey` is a label name;
+`whenUnsatisfiable` is `DoNotSchedule` or `ScheduleAnyway`; no two constraints share both; `labelSelector` and
+`matchLabelKeys` may not be given, because selectors come from each pod's Service or owner."""
+
+REMOVED_OPENING = """\
+## Names that are no longer read
+
+Finding one of these in the environment leads to a warning with its replacement. It is never obeyed. The
+names with dots are keys of the ConfigMap `karpenter-global-settings`. `METRICS_PORT` was 8000 by default up to
+0.37, and is 8080 now."""
+
+
+def pages() -> dict[str, str]:
+    """Every generated page by its file name."""
+    return {"cli.md": cli_page(), "settings.md": settings_page()}
+
+
+def cli_page() -> str:
+    """The help of every command, as it is printed."""
+    group = build()
+    parts = [
+        "# Command line",
+        MADE,
+        "Results also come as `-o json` and `-o yaml`. See also [exit codes](exit-codes.md).",
+    ]
+    with group.make_context("dovetail", [], resilient_parsing=True, terminal_width=WIDTH) as context:
+        parts += ["## dovetail", _block(context.get_help())]
+        for name in COMMANDS:
+            command = group.commands[name]
+            assert isinstance(command, Deferred)
+            inner = command.make_context(
+                name, [], parent=context, resilient_parsing=True, terminal_width=WIDTH
+            )
+            parts += [f"## dovetail {name}", _block(inner.get_help())]
+    return _page(parts)
+
+
+def settings_page() -> str:
+    """The table of settings, the gates and the names of the past."""
+    parts = ["# Settings", MADE, SETTINGS_OPENING]
+    for title, provider in (("Core", None), ("AWS", "aws"), ("KWOK", "kwok")):
+        rows = [_setting_row(setting) for setting in SETTINGS if setting.provider == provider]
+        parts += [f"## {title}", _table(("variable", "flag", "default", "allowed", "meaning"), rows)]
+    parts += ["## Feature gates", "`FEATURE_GATES`, and for the last one `AWS_FEATURE_GATES`, switch these."]
+    parts += [_table(("gate", "default", "stage", "since", "effect"), _gate_rows())]
+    parts += [SCHEDULER_SECTION, REMOVED_OPENING, _table(("name", "read", "instead"), _removed_rows())]
+    return _page(parts)
+
+
+def _setting_row(setting: Setting) -> Sequence[str]:
+    default = f"`{setting.default.replace(',', ', ')}`" if setting.default else "empty"
+    if setting.required:
+        default = "none; required"
+    return (f"`{setting.variable}`", f"`{setting.flag}`", default, setting.kind.allowed, setting.meaning)
+
+
+def _gate_rows() -> Iterable[Sequence[str]]:
+    defaults = Settings()
+    for gates, record in ((GATES, defaults.feature_gates), (AWS_GATES, defaults.aws_feature_gates)):
+        for gate in gates:
+            on = str(getattr(record, gate.field)).lower()
+            yield (f"`{gate.name}`", on, gate.stage, gate.since, gate.effect)
+
+
+def _removed_rows() -> Iterable[Sequence[str]]:
+    for removed in REMOVED:
+        instead = f"`{removed.replacement}`" if removed.replacement else removed.instead
+        yield (f"`{removed.name}`", removed.era, instead + (", reversed" if removed.inverted else ""))
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def _block(text: str) -> str:
+    return "```text\n" + "\n".join(line.rstrip() for line in text.strip().splitlines()) + "\n```"
+
+
+def _page(parts: Sequence[str]) -> str:
+    return "\n\n".join(parts) + "\n"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the pages, or check them."""
+    stale = []
+    for name, text in pages().items():
+        path = REFERENCE / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            stale.append(path.name)
+            if "--check" not in arguments:
+                path.write_text(text, encoding="utf-8")
+    verb = "out of date" if "--check" in arguments else "written"
+    print(f"{verb}: {', '.join(stale)}" if stale else "every page is up to date")
+    return 1 if stale and "--check" in arguments else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
