@@ -1,4 +1,4 @@
-"""The taints Dovetail sets, waits for and overlooks. Two taints match by key and effect; values do not count."""
+"""The taints Dovetail sets, waits for and overlooks. Taints match by key and effect; values do not count."""
 
 from __future__ import annotations
 
