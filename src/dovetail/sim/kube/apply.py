@@ -1,0 +1,248 @@
+"""Server-side apply: who owns which field, what an applier may change, and what vanishes when it lets go.
+
+Pure: objects in, objects out. Ownership lives in `metadata.managedFields` and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from dovetail.sim.kube.fieldsets import Path, decode, encode, leaves, merged, shown, without
+from dovetail.sim.kube.nodes import Node
+from dovetail.sim.kube.schema import Schema
+from dovetail.sim.kube.validation import Cause, same
+
+# Fields that belong to the server, whoever wrote them.
+_NOBODYS: frozenset[Path] = frozenset(
+    {("f:apiVersion",), ("f:kind",), ("f:metadata",)}
+    | {
+        ("f:metadata", f"f:{name}")
+        for name in (
+            *("name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName"),
+            *("generation", "managedFields", "resourceVersion"),
+        )
+    }
+)
+
+
+class ApplyConflict(Exception):
+    """Other managers own what the apply would change; one cause per field."""
+
+    def __init__(self, causes: Sequence[Cause]) -> None:
+        managers = len({cause.message for cause in causes})
+        noun = "conflict" if len(causes) == 1 else "conflicts"
+        super().__init__(f"Apply failed with {len(causes)} {noun} from {managers} manager(s)")
+        self.causes = list(causes)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """One entry of managedFields."""
+
+    manager: str
+    operation: str
+    api_version: str
+    subresource: str
+    fields: frozenset[Path]
+    time: str = ""
+
+    @property
+    def identity(self) -> tuple[str, str, str, str]:
+        """What makes two entries one: an applier keeps its entry when its version changes, an updater not."""
+        version = "" if self.operation == "Apply" else self.api_version
+        return (self.manager, self.operation, version, self.subresource)
+
+    def __str__(self) -> str:
+        name = f'"{self.manager}"'
+        if self.subresource:
+            name += f' with subresource "{self.subresource}"'
+        if self.operation == "Update":
+            name += f" using {self.api_version}" + (f" at {self.time}" if self.time else "")
+        return name
+
+
+def apply(
+    live: Mapping[str, Any] | None,
+    applied: Mapping[str, Any],
+    *,
+    manager: str,
+    force: bool,
+    schema: Schema,
+    api_version: str,
+    subresource: str = "",
+    now: datetime | str,
+    ignore: Collection[str] = (),
+) -> dict[str, Any]:
+    """The live object (None when there is none) after `manager` applied its intent.
+
+    `ignore` names top-level fields that this endpoint does not write, such as `status` on the main one.
+    Raises ApplyConflict unless forced.
+    """
+    node = _rooted(schema)
+    current = dict(live or {})
+    intent = _intent(applied, ignore)
+    wanted = frozenset(_owned(leaves(node, intent)))
+    me = Owner(manager, "Apply", api_version, subresource, wanted, _stamp(now))
+    owners = decode_owners(_entries(current))
+    mine = next((owner for owner in owners if owner.identity == me.identity), None)
+    others = [owner for owner in owners if owner.identity != me.identity]
+    after = merged(node, _bare(current), intent)
+    if mine is not None:
+        after = _let_go(node, after, mine.fields - wanted, [*others, me])
+    changed, removed = _difference(node, _bare(current), after)
+    conflicts = [(owner, path) for owner in others for path in sorted(owner.fields & changed)]
+    if conflicts and not force:
+        raise ApplyConflict([_conflict(owner, path) for owner, path in conflicts])
+    others = [replace(owner, fields=owner.fields - changed - removed) for owner in others]
+    if mine is not None and replace(me, time=mine.time) == mine and not changed and not removed:
+        me = mine  # nothing happened, so nothing happened now
+    return _with_owners(after, [me, *others])
+
+
+def track(
+    before: Mapping[str, Any] | None,
+    after: Mapping[str, Any],
+    *,
+    manager: str,
+    schema: Schema,
+    api_version: str,
+    subresource: str = "",
+    now: datetime | str,
+    ignore: Collection[str] = (),
+) -> list[dict[str, Any]]:
+    """managedFields after an ordinary write turned `before` (None on create) into `after`."""
+    given = (after.get("metadata") or {}).get("managedFields")
+    if given in ([], [{}]):
+        return []  # the way to forget all ownership
+    node = _rooted(schema)
+    try:
+        owners = decode_owners(_entries(before or {}) if given is None else given)
+    except ValueError:
+        owners = decode_owners(_entries(before or {}))
+    old, new = _without_top(_bare(before or {}), ignore), _without_top(_bare(after), ignore)
+    changed, removed = _difference(node, old, new)
+    me = Owner(manager, "Update", api_version, subresource, frozenset(), _stamp(now))
+    mine = next((owner for owner in owners if owner.identity == me.identity), None)
+    rest = [replace(o, fields=o.fields - changed - removed) for o in owners if o is not mine]
+    if mine is not None:
+        time = me.time if changed else mine.time
+        me = replace(me, fields=mine.fields - removed, time=time)
+    return encode_owners([replace(me, fields=me.fields | changed), *rest])
+
+
+def decode_owners(entries: Any) -> list[Owner]:
+    """The owners managedFields lists; raises ValueError for entries nobody could have written."""
+    if not isinstance(entries, list):
+        raise ValueError("managedFields is not a list")
+    return [_owner(entry) for entry in entries]
+
+
+def _owner(entry: Any) -> Owner:
+    if not isinstance(entry, dict) or entry.get("operation") not in ("Apply", "Update"):
+        raise ValueError("an entry of managedFields has no operation")
+    if entry.get("fieldsType") not in (None, "", "FieldsV1"):
+        raise ValueError("an entry of managedFields is not of type FieldsV1")
+    return Owner(
+        manager=str(entry.get("manager") or ""),
+        operation=entry["operation"],
+        api_version=str(entry.get("apiVersion") or ""),
+        subresource=str(entry.get("subresource") or ""),
+        fields=frozenset(decode(entry.get("fieldsV1") or {})),
+        time=str(entry.get("time") or ""),
+    )
+
+
+def encode_owners(owners: Iterable[Owner]) -> list[dict[str, Any]]:
+    """managedFields for these owners, those who own nothing left out."""
+    kept = [owner for owner in owners if owner.fields]
+    kept.sort(key=lambda o: (o.operation, o.time, o.manager, o.api_version, o.subresource))
+    return [_entry(owner) for owner in kept]
+
+
+def _entry(owner: Owner) -> dict[str, Any]:
+    entry = {
+        "manager": owner.manager,
+        "operation": owner.operation,
+        "apiVersion": owner.api_version,
+        "time": owner.time,
+        "fieldsType": "FieldsV1",
+        "fieldsV1": encode(owner.fields),
+        "subresource": owner.subresource,
+    }
+    return {key: value for key, value in entry.items() if value != ""}
+
+
+def _let_go(node: Node, value: Any, dropped: frozenset[Path], holders: Sequence[Owner]) -> Any:
+    """The value without the fields an applier no longer mentions and nobody else holds."""
+    held = {path[:end] for owner in holders for path in owner.fields for end in range(1, len(path) + 1)}
+    gone = dropped - held
+    return without(node, value, gone) if gone else value
+
+
+def _difference(node: Node, old: Any, new: Any) -> tuple[frozenset[Path], frozenset[Path]]:
+    """Paths added or changed, and paths removed; fields of the server's own do not count."""
+    was, now = _owned(leaves(node, old)), _owned(leaves(node, new))
+    changed = {path for path, value in now.items() if path not in was or not same(was[path], value)}
+    return frozenset(changed), frozenset(was.keys() - now.keys())
+
+
+def _owned(found: Mapping[Path, Any]) -> dict[Path, Any]:
+    return {path: value for path, value in found.items() if path not in _NOBODYS and path}
+
+
+def _conflict(owner: Owner, path: Path) -> Cause:
+    return Cause(shown(path), "FieldManagerConflict", f"conflict with {owner}")
+
+
+def _intent(applied: Mapping[str, Any], ignore: Collection[str]) -> dict[str, Any]:
+    """What the applier says, without nulls (which say nothing) and without what is not its to say."""
+    kept: dict[str, Any] = _without_nulls(_without_top(applied, ignore))
+    return kept
+
+
+def _without_top(obj: Mapping[str, Any], ignore: Collection[str]) -> dict[str, Any]:
+    return {key: value for key, value in obj.items() if key not in ignore}
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value]
+    return value
+
+
+def _bare(obj: Mapping[str, Any]) -> dict[str, Any]:
+    """The object without its ownership records."""
+    metadata = obj.get("metadata")
+    if not isinstance(metadata, dict) or "managedFields" not in metadata:
+        return dict(obj)
+    kept = {key: value for key, value in metadata.items() if key != "managedFields"}
+    return {**obj, "metadata": kept}
+
+
+def _entries(obj: Mapping[str, Any]) -> Any:
+    return (obj.get("metadata") or {}).get("managedFields") or []
+
+
+def _with_owners(obj: dict[str, Any], owners: Iterable[Owner]) -> dict[str, Any]:
+    metadata = dict(obj.get("metadata") or {})
+    metadata["managedFields"] = encode_owners(owners)
+    return {**obj, "metadata": metadata}
+
+
+def _rooted(schema: Schema) -> Node:
+    """The schema's node with metadata described, as no CRD does itself."""
+    root = schema.root
+    if schema.metadata is None:
+        return root
+    return replace(root, properties={**root.properties, "metadata": schema.metadata})
+
+
+def _stamp(now: datetime | str) -> str:
+    if isinstance(now, str):
+        return now
+    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,173 @@
+"""Which fields an object sets, as paths, and how managedFields writes such a set.
+
+A path is a tuple of elements as they appear in `fieldsV1`: `f:name` a field, `k:{…}` an element of a keyed
+list, `v:…` a member of a set. A path in the set that has others below it is written with a `"."`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Set
+from typing import Any, Final
+
+from dovetail.sim.kube.nodes import ANYTHING, MISSING, Node
+from dovetail.sim.kube.validation import canonical, list_key
+
+Path = tuple[str, ...]
+
+# A member that stands for its own existence; its content is told by the paths below it.
+CONTAINER: Final = object()
+
+
+def leaves(node: Node, value: Any) -> dict[Path, Any]:
+    """Every path the object sets, with the value that stands there."""
+    found: dict[Path, Any] = {}
+    _walk(node, value, (), found)
+    return found
+
+
+def _walk(node: Node, value: Any, path: Path, found: dict[Path, Any]) -> None:
+    if isinstance(value, dict) and not node.map_atomic:
+        _walk_map(node, value, path, found)
+    elif isinstance(value, list) and granular(node):
+        for item in value:
+            below = (*path, item_element(node, item))
+            _walk(node.items or ANYTHING, item, below, found)
+            found.setdefault(below, CONTAINER)
+    else:
+        found[path] = value
+
+
+def _walk_map(node: Node, value: Mapping[str, Any], path: Path, found: dict[Path, Any]) -> None:
+    for key, item in value.items():
+        below = (*path, f"f:{key}")
+        _walk(node.child(key) or ANYTHING, item, below, found)
+        if item == {} or key not in node.properties:
+            found.setdefault(below, CONTAINER)
+
+
+def granular(node: Node) -> bool:
+    """Whether a list has owners element by element."""
+    return node.list_type in ("map", "set")
+
+
+def item_element(node: Node, item: Any) -> str:
+    """What names one element of a granular list."""
+    if node.list_type == "map":
+        return f"k:{canonical(list_key(node, item))}"
+    return f"v:{canonical(item)}"
+
+
+def encode(paths: Iterable[Path]) -> dict[str, Any]:
+    """The set as `fieldsV1`."""
+    root: dict[str, Any] = {}
+    for path in sorted(paths, key=len):
+        place = root
+        for element in path[:-1]:
+            place = place.setdefault(element, {})
+        place.setdefault(path[-1], {})
+    members = set(paths)
+    _dot(root, (), members)
+    return root
+
+
+def _dot(tree: dict[str, Any], path: Path, members: set[Path]) -> None:
+    for element in list(tree):
+        below = (*path, element)
+        _dot(tree[element], below, members)
+        if tree[element] and below in members:
+            tree[element] = {".": {}, **tree[element]}
+
+
+def decode(fields: Any) -> set[Path]:
+    """The set a `fieldsV1` writes; raises ValueError for anything else."""
+    if not isinstance(fields, dict):
+        raise ValueError("fieldsV1 is not an object")
+    return set(_members(fields, ()))
+
+
+def _members(tree: dict[str, Any], path: Path) -> Iterator[Path]:
+    for element, below in tree.items():
+        if not isinstance(below, dict):
+            raise ValueError(f"fieldsV1 has a value at {element!r}")
+        if element == ".":
+            yield path
+        elif not below:
+            yield (*path, element)
+        else:
+            yield from _members(below, (*path, element))
+
+
+def shown(path: Path) -> str:
+    """A path as messages write it: `.spec.containers[name="c"].image`."""
+    return "".join(map(_shown_element, path))
+
+
+def _shown_element(element: str) -> str:
+    mark, text = element[:2], element[2:]
+    if mark == "f:":
+        return f".{text}"
+    if mark == "v:":
+        return f"[={text}]"
+    keys = json.loads(text)
+    return "[" + ",".join(f"{name}={json.dumps(value)}" for name, value in sorted(keys.items())) + "]"
+
+
+def merged(node: Node, live: Any, applied: Any) -> Any:
+    """The live value with everything the applied one says."""
+    if isinstance(applied, dict) and isinstance(live, dict) and not node.map_atomic:
+        result = dict(live)
+        for key, item in applied.items():
+            result[key] = merged(node.child(key) or ANYTHING, live.get(key), item)
+        return result
+    if isinstance(applied, list) and isinstance(live, list) and granular(node):
+        return _merged_lists(node, live, applied)
+    return applied
+
+
+def _merged_lists(node: Node, live: list[Any], applied: list[Any]) -> list[Any]:
+    """Applied elements in their own order; each live one that is not applied stays before its successor."""
+    mine = {item_element(node, item): item for item in applied}
+    theirs = {item_element(node, item): item for item in live}
+    items = node.items or ANYTHING
+    result: list[Any] = []
+    waiting = [key for key in theirs if key not in mine]
+    order = {key: index for index, key in enumerate(theirs)}
+    for key, item in mine.items():
+        while waiting and key in order and order[waiting[0]] < order[key]:
+            result.append(theirs[waiting.pop(0)])
+        result.append(merged(items, theirs[key], item) if key in theirs else item)
+    return [*result, *(theirs[key] for key in waiting)]
+
+
+def without(node: Node, value: Any, gone: Set[Path], path: Path = ()) -> Any:
+    """The value without the given paths, and without containers that this emptied; MISSING if all is gone."""
+    if path in gone and not isinstance(value, dict | list):
+        return MISSING
+    if isinstance(value, dict) and not node.map_atomic:
+        return _without_keys(node, value, gone, path)
+    if isinstance(value, list) and granular(node):
+        return _without_items(node, value, gone, path)
+    return MISSING if path in gone else value
+
+
+def _without_keys(node: Node, value: dict[str, Any], gone: Set[Path], path: Path) -> Any:
+    kept = {
+        key: left
+        for key, item in value.items()
+        if (left := without(node.child(key) or ANYTHING, item, gone, (*path, f"f:{key}"))) is not MISSING
+    }
+    emptied = not kept and (bool(value) or path in gone)
+    return MISSING if emptied and path else kept
+
+
+def _without_items(node: Node, value: list[Any], gone: Set[Path], path: Path) -> Any:
+    kept = []
+    for item in value:
+        below = (*path, item_element(node, item))
+        left = without(node.items or ANYTHING, item, gone, below)
+        only_keys = left is MISSING or (isinstance(left, dict) and left == list_key(node, item))
+        if left is MISSING or (below in gone and only_keys):
+            continue
+        kept.append(left)
+    return kept if kept or not value else MISSING
