@@ -179,7 +179,7 @@ def _let_go(node: Node, value: Any, dropped: frozenset[Path], holders: Sequence[
     """The value without the fields an applier no longer mentions and nobody else holds."""
     held = {path[:end] for owner in holders for path in owner.fields for end in range(1, len(path) + 1)}
     gone = dropped - held
-    return without(node, value, gone) if gone else value
+    return without(node, value, gone, held) if gone else value
 
 
 def _difference(node: Node, old: Any, new: Any) -> tuple[frozenset[Path], frozenset[Path]]:

@@ -61,7 +61,7 @@ def item_element(node: Node, item: Any) -> str:
 def encode(paths: Iterable[Path]) -> dict[str, Any]:
     """The set as `fieldsV1`."""
     root: dict[str, Any] = {}
-    for path in sorted(paths, key=len):
+    for path in sorted(paths):
         place = root
         for element in path[:-1]:
             place = place.setdefault(element, {})
@@ -140,34 +140,23 @@ def _merged_lists(node: Node, live: list[Any], applied: list[Any]) -> list[Any]:
     return [*result, *(theirs[key] for key in waiting)]
 
 
-def without(node: Node, value: Any, gone: Set[Path], path: Path = ()) -> Any:
-    """The value without the given paths, and without containers that this emptied; MISSING if all is gone."""
-    if path in gone and not isinstance(value, dict | list):
+def without(node: Node, value: Any, gone: Set[Path], keep: Set[Path], path: Path = ()) -> Any:
+    """The value without the paths that are gone; MISSING if nothing is left.
+
+    A container that this emptied goes too, unless it is to be kept for its own sake.
+    """
+    if path in gone:
         return MISSING
     if isinstance(value, dict) and not node.map_atomic:
-        return _without_keys(node, value, gone, path)
-    if isinstance(value, list) and granular(node):
-        return _without_items(node, value, gone, path)
-    return MISSING if path in gone else value
-
-
-def _without_keys(node: Node, value: dict[str, Any], gone: Set[Path], path: Path) -> Any:
-    kept = {
-        key: left
-        for key, item in value.items()
-        if (left := without(node.child(key) or ANYTHING, item, gone, (*path, f"f:{key}"))) is not MISSING
-    }
-    emptied = not kept and (bool(value) or path in gone)
-    return MISSING if emptied and path else kept
-
-
-def _without_items(node: Node, value: list[Any], gone: Set[Path], path: Path) -> Any:
-    kept = []
-    for item in value:
-        below = (*path, item_element(node, item))
-        left = without(node.items or ANYTHING, item, gone, below)
-        only_keys = left is MISSING or (isinstance(left, dict) and left == list_key(node, item))
-        if left is MISSING or (below in gone and only_keys):
-            continue
-        kept.append(left)
-    return kept if kept or not value else MISSING
+        below = {
+            key: without(node.child(key) or ANYTHING, item, gone, keep, (*path, f"f:{key}"))
+            for key, item in value.items()
+        }
+        left: Any = {key: item for key, item in below.items() if item is not MISSING}
+    elif isinstance(value, list) and granular(node):
+        items = node.items or ANYTHING
+        each = (without(items, item, gone, keep, (*path, item_element(node, item))) for item in value)
+        left = [item for item in each if item is not MISSING]
+    else:
+        return value
+    return MISSING if path and value and not left and path not in keep else left
