@@ -1,0 +1,106 @@
+"""Two small web servers: metrics (and, if asked, profiles) on one port, probes on the other."""
+
+from __future__ import annotations
+
+import asyncio
+import cProfile
+import io
+import pstats
+import sys
+import threading
+import traceback
+from collections.abc import Awaitable, Callable, Sequence
+
+from aiohttp import web
+
+from dovetail.errors import Misconfigured
+from dovetail.runtime import metrics
+
+__all__ = ["metrics_app", "probes_app", "serve"]
+
+Check = Callable[[], Awaitable[str | None]]
+"""Says what is not ready, or nothing."""
+
+
+def probes_app(ready: Sequence[Check]) -> web.Application:
+    """`/healthz` answers while the process does; `/readyz` once nothing stands in the way."""
+
+    async def healthz(_: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+    async def readyz(_: web.Request) -> web.Response:
+        missing = [why for why in [await check() for check in ready] if why]
+        return web.Response(text="; ".join(missing) or "ok", status=500 if missing else 200)
+
+    app = web.Application()
+    app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz)])
+    return app
+
+
+def metrics_app(
+    *, profiling: bool = False, exposition: Callable[[], bytes] = metrics.exposition
+) -> web.Application:
+    """`/metrics`, and with profiling what a developer asks of a running process."""
+
+    async def show(_: web.Request) -> web.Response:
+        return web.Response(
+            body=exposition(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+        )
+
+    app = web.Application()
+    app.add_routes([web.get("/metrics", show)])
+    if profiling:
+        app.add_routes(
+            [
+                web.get("/debug/pprof/", _index),
+                web.get("/debug/pprof/cmdline", _cmdline),
+                web.get("/debug/pprof/profile", _profile),
+                web.get("/debug/pprof/goroutine", _tasks),
+            ]
+        )
+    return app
+
+
+async def serve(app: web.Application, port: int, host: str | None = None) -> tuple[web.AppRunner, int]:
+    """Listen; returns the runner to clean up and the port that was given."""
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port).start()
+    except OSError as error:
+        await runner.cleanup()
+        raise Misconfigured(f"listening on port {port}: {error.strerror}; choose another port") from error
+    return runner, int(runner.addresses[0][1])
+
+
+async def _index(_: web.Request) -> web.Response:
+    return web.Response(text="cmdline\nprofile?seconds=N\ngoroutine\n")
+
+
+async def _cmdline(_: web.Request) -> web.Response:
+    return web.Response(text="\0".join(sys.argv))
+
+
+async def _profile(request: web.Request) -> web.Response:
+    text = request.query.get("seconds", "30")
+    if not text.isdigit() or not 1 <= int(text) <= 300:
+        return web.Response(status=400, text="seconds must be a number from 1 to 300")
+    profile = cProfile.Profile()
+    profile.enable()
+    try:
+        await asyncio.sleep(int(text))
+    finally:
+        profile.disable()
+    out = io.StringIO()
+    pstats.Stats(profile, stream=out).sort_stats("cumulative").print_stats(80)
+    return web.Response(text=out.getvalue())
+
+
+async def _tasks(_: web.Request) -> web.Response:
+    out = io.StringIO()
+    for task in asyncio.all_tasks():
+        task.print_stack(file=out)
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    for ident, frame in sys._current_frames().items():
+        out.write(f"\nthread {names.get(ident, ident)}\n" + "".join(traceback.format_stack(frame)))
+    return web.Response(text=out.getvalue())

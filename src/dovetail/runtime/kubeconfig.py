@@ -1,0 +1,250 @@
+"""How to reach a cluster: from a kubeconfig, or from inside a pod."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import ssl
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dovetail.api import manifests
+from dovetail.errors import Misconfigured
+from dovetail.ports import Clock
+from dovetail.runtime.credentials import (
+    EXEC_VERSIONS,
+    Anonymous,
+    Credentials,
+    ExecPlugin,
+    ExecSpec,
+    StaticToken,
+    TokenFile,
+)
+from dovetail.runtime.transport import HttpTransport
+
+__all__ = ["Connection", "connect", "from_kubeconfig", "in_cluster"]
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+class Connection(msgspec.Struct, frozen=True):
+    """One cluster, and who we are to it."""
+
+    server: str
+    credentials: Credentials
+    tls: ssl.SSLContext | None = None
+    server_name: str | None = None
+    proxy: str | None = None
+    namespace: str = "default"
+
+    def transport(self, user_agent: str) -> HttpTransport:
+        return HttpTransport(
+            self.server,
+            self.credentials,
+            tls=self.tls,
+            server_name=self.server_name,
+            proxy=self.proxy,
+            user_agent=user_agent,
+        )
+
+
+def connect(clock: Clock, path: str = "", context: str = "") -> Connection:
+    """The kubeconfig named, else $KUBECONFIG, else the pod we run in, else ~/.kube/config."""
+    named = path or os.environ.get("KUBECONFIG", "")
+    if named:
+        return from_kubeconfig([Path(p) for p in named.split(os.pathsep) if p], clock, context)
+    if os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return in_cluster(clock)
+    home = Path.home() / ".kube" / "config"
+    if not home.exists():
+        raise Misconfigured(f"finding a cluster: no --kubeconfig, no KUBECONFIG, not in a pod, and no {home}")
+    return from_kubeconfig([home], clock, context)
+
+
+def in_cluster(clock: Clock, root: Path = SERVICE_ACCOUNT, env: Mapping[str, str] = os.environ) -> Connection:
+    """The cluster whose pod this process is; the token is read again as it is rotated."""
+    host, port = env.get("KUBERNETES_SERVICE_HOST", ""), env.get("KUBERNETES_SERVICE_PORT", "")
+    if not host or not port:
+        raise Misconfigured(
+            "finding the cluster: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set"
+        )
+    token, authority, namespace = root / "token", root / "ca.crt", root / "namespace"
+    if not token.exists():
+        raise Misconfigured(f"finding the cluster: there is no service account token at {token}")
+    return Connection(
+        server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+        credentials=TokenFile(token, clock),
+        tls=_tls({"certificate-authority": str(authority)}, root),
+        namespace=namespace.read_text().strip() if namespace.exists() else "default",
+    )
+
+
+def from_kubeconfig(paths: list[Path], clock: Clock, context: str = "") -> Connection:
+    """One context of a kubeconfig; of several files, the first to say a thing wins, as with kubectl."""
+    merged = _merged(paths)
+    name = context or merged["current-context"]
+    if not name:
+        raise Misconfigured(f"reading {paths[0]}: no current-context; choose one with --context")
+    ctx = _named(merged, "contexts", name, paths)
+    cluster = _named(merged, "clusters", str(ctx.get("cluster", "")), paths)
+    user = _named(merged, "users", str(ctx["user"]), paths) if ctx.get("user") else {}
+    base = Path(str(cluster.get(_ORIGIN, paths[0].parent)))
+    if not cluster.get("server"):
+        raise Misconfigured(f"reading {paths[0]}: the cluster of context {name} has no server")
+    tls = _tls(cluster, base, user)
+    return Connection(
+        server=str(cluster["server"]),
+        credentials=_credentials(user, cluster, tls, clock),
+        tls=tls,
+        server_name=cluster.get("tls-server-name") or None,
+        proxy=cluster.get("proxy-url") or None,
+        namespace=str(ctx.get("namespace") or "default"),
+    )
+
+
+_ORIGIN = "\0from"
+
+
+def _merged(paths: list[Path]) -> dict[str, Any]:
+    merged: dict[str, Any] = {"current-context": "", "contexts": {}, "clusters": {}, "users": {}}
+    for path in paths:
+        document = _read(path)
+        merged["current-context"] = merged["current-context"] or str(document.get("current-context") or "")
+        for part, inner in (("contexts", "context"), ("clusters", "cluster"), ("users", "user")):
+            for entry in document.get(part) or []:
+                if isinstance(entry, dict) and isinstance(entry.get("name"), str):
+                    body = entry.get(inner) or {}
+                    merged[part].setdefault(entry["name"], dict(body) | {_ORIGIN: str(path.parent)})
+    return merged
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise Misconfigured(f"reading the kubeconfig {path}: {error.strerror}") from error
+    found = manifests.read(text, str(path))
+    wrong = [c for c in found.complaints if c.severity is manifests.Severity.ERROR]
+    if wrong or len(found.documents) != 1:
+        why = wrong[0].message if wrong else "it is not one YAML document"
+        raise Misconfigured(f"reading the kubeconfig {path}: {why}")
+    return found.documents[0].value
+
+
+def _named(merged: Mapping[str, Any], part: str, name: str, paths: list[Path]) -> dict[str, Any]:
+    known: dict[str, dict[str, Any]] = merged[part]
+    if name not in known:
+        have = ", ".join(sorted(known)) or "none"
+        raise Misconfigured(f"reading {paths[0]}: there is no {part[:-1]} named {name!r}; it has {have}")
+    return known[name]
+
+
+def _credentials(
+    user: Mapping[str, Any], cluster: Mapping[str, Any], tls: ssl.SSLContext | None, clock: Clock
+) -> Credentials:
+    if user.get("tokenFile"):
+        return TokenFile(Path(str(user[_ORIGIN])) / str(user["tokenFile"]), clock)
+    if user.get("token"):
+        return StaticToken(str(user["token"]))
+    if user.get("exec"):
+        return ExecPlugin(
+            _exec_spec(user["exec"], cluster), clock, lambda cert, key: _load_pair(tls, cert, key)
+        )
+    if user.get("auth-provider"):
+        raise Misconfigured(
+            "signing in: the kubeconfig's auth-provider was removed from Kubernetes; use an exec plugin instead"
+        )
+    return Anonymous()
+
+
+def _exec_spec(block: Mapping[str, Any], cluster: Mapping[str, Any]) -> ExecSpec:
+    version = str(block.get("apiVersion", ""))
+    if version not in EXEC_VERSIONS:
+        raise Misconfigured(
+            f"signing in: exec plugins of version {version!r} are not known; {', '.join(EXEC_VERSIONS)} are"
+        )
+    env = {
+        str(e["name"]): str(e.get("value", ""))
+        for e in block.get("env") or []
+        if isinstance(e, dict) and "name" in e
+    }
+    info = {k: v for k, v in cluster.items() if k != _ORIGIN} if block.get("provideClusterInfo") else None
+    return ExecSpec(
+        command=str(block.get("command", "")),
+        args=tuple(str(a) for a in block.get("args") or ()),
+        env={str(e["name"]): str(e.get("value", "")) for e in given},
+        api_version=version,
+        install_hint=str(block.get("installHint") or ""),
+        cluster_info=info,
+    )
+
+
+def _tls(
+    cluster: Mapping[str, Any], base: Path, user: Mapping[str, Any] | None = None
+) -> ssl.SSLContext | None:
+    if str(cluster.get("server", "https:")).startswith("http:"):
+        return None
+    context = ssl.create_default_context()
+    if cluster.get("insecure-skip-tls-verify"):
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    else:
+        _load_authority(context, cluster, base)
+    if user:
+        home = Path(str(user.get(_ORIGIN, base)))
+        cert = _bytes(user, "client-certificate", home)
+        key = _bytes(user, "client-key", home)
+        if cert and key:
+            _load_chain(context, cert, key)
+    return context
+
+
+def _load_authority(context: ssl.SSLContext, cluster: Mapping[str, Any], base: Path) -> None:
+    authority = _bytes(cluster, "certificate-authority", base)
+    if authority is None:
+        return
+    try:
+        context.load_verify_locations(cadata=authority.decode("ascii"))
+    except (ssl.SSLError, UnicodeDecodeError) as error:
+        raise Misconfigured(
+            "reading the kubeconfig: its certificate-authority is not a PEM certificate"
+        ) from error
+
+
+def _bytes(block: Mapping[str, Any], key: str, base: Path) -> bytes | None:
+    """`<key>-data` inline in base64, or the file `<key>` names, relative to its kubeconfig."""
+    if block.get(f"{key}-data"):
+        try:
+            return base64.b64decode(str(block[f"{key}-data"]), validate=False)
+        except binascii.Error as error:
+            raise Misconfigured(f"reading the kubeconfig: {key}-data is not base64") from error
+    if not block.get(key):
+        return None
+    path = base / str(block[key])
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise Misconfigured(f"reading the kubeconfig: {key} {path}: {error.strerror}") from error
+
+
+def _load_pair(context: ssl.SSLContext | None, certificate: str, key: str) -> None:
+    if context is not None:
+        _load_chain(context, certificate.encode(), key.encode())
+
+
+def _load_chain(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    # ssl reads certificates from files alone; this one is ours only, and gone at once.
+    with tempfile.TemporaryDirectory(prefix="dovetail-") as folder:
+        path = Path(folder) / "client.pem"
+        path.touch(mode=0o600)
+        path.write_bytes(certificate + b"\n" + key)
+        try:
+            context.load_cert_chain(path)
+        except ssl.SSLError as error:
+            raise Misconfigured(
+                "reading the kubeconfig: the client certificate and key do not fit together"
+            ) from error

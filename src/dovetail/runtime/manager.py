@@ -1,0 +1,170 @@
+"""Runs the list of controllers: queues, workers, back-off, and a calm end.
+
+A controller that raises Retry is tried again with back-off; Refused ends the attempt; anything
+else is a bug: logged, counted, backed off, and the rest of the process goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import traceback
+from collections.abc import Awaitable, Callable, Iterable
+from random import Random
+
+from dovetail.controllers.base import Controller
+from dovetail.errors import DovetailError, Refused, Retry
+from dovetail.ports import Clock
+from dovetail.runtime import logs, metrics
+from dovetail.runtime.queue import Closed, WorkQueue
+
+__all__ = ["Manager"]
+
+
+class Manager:
+    """Owns every task of the process."""
+
+    def __init__(self, clock: Clock, chance: Random, *, grace: float = 30.0) -> None:
+        self._clock = clock
+        self._chance = chance
+        self._grace = grace
+        self._queues: dict[str, WorkQueue] = {}
+        self._controllers: dict[str, Controller] = {}
+        self._services: list[Callable[[], Awaitable[None]]] = []
+        self._working: set[asyncio.Task[None]] = set()
+        self._stopping = asyncio.Event()
+        self._log = logs.get("controller")
+
+    def add(self, controller: Controller) -> WorkQueue:
+        """Take a controller on; whoever watches for it adds keys to the queue that comes back."""
+        queue = self._queues[controller.name] = WorkQueue(controller.name, self._clock, controller.backoff)
+        self._controllers[controller.name] = controller
+        metrics.MAX_WORKERS.labels(controller.name).set(controller.concurrency)
+        metrics.RECONCILE_ERRORS.labels(controller.name)
+        return queue
+
+    def serve(self, service: Callable[[], Awaitable[None]]) -> None:
+        """Run this beside the controllers until the end: a follower, a recorder, an elector."""
+        self._services.append(service)
+
+    def stop(self) -> None:
+        """Begin the end: no new work; what is under way may finish within the grace."""
+        self._stopping.set()
+
+    def stop_on_signals(self, signals: Iterable[signal.Signals] = (signal.SIGTERM, signal.SIGINT)) -> None:
+        loop = asyncio.get_running_loop()
+        for one in signals:
+            loop.add_signal_handler(one, self.stop)
+
+    @property
+    def idle(self) -> bool:
+        """No key waits and none is worked on."""
+        return all(queue.idle for queue in self._queues.values())
+
+    async def run(self) -> None:
+        """Work until stopped."""
+        async with asyncio.TaskGroup() as tasks:
+            services = [tasks.create_task(self._kept_alive(service)) for service in self._services]
+            pumps = [tasks.create_task(self._pump(self._controllers[name])) for name in self._queues]
+            await self._stopping.wait()
+            for queue in self._queues.values():
+                queue.close()
+            await asyncio.gather(*pumps)
+            await self._finish_work()
+            for task in services:
+                task.cancel()
+
+    async def _kept_alive(self, service: Callable[[], Awaitable[None]]) -> None:
+        delay = 1.0
+        while True:
+            try:
+                await service()
+                return
+            except Exception as error:  # noqa: BLE001 (a bug in one service must not end the others)
+                self._log.error("a service failed and is started again", service=_name(service), error=error)
+                metrics.PANICS.labels(_name(service)).inc()
+            await self._clock.sleep(delay)
+            delay = min(delay * 2, 60.0)
+
+    async def _pump(self, controller: Controller) -> None:
+        queue, room = self._queues[controller.name], asyncio.Semaphore(controller.concurrency)
+        active = metrics.ACTIVE_WORKERS.labels(controller.name)
+        while True:
+            await room.acquire()
+            try:
+                key = await queue.get()
+            except Closed:
+                return
+            active.inc()
+            task = asyncio.create_task(self._work(controller, queue, key))
+            self._working.add(task)
+
+            def over(task: asyncio.Task[None]) -> None:
+                self._working.discard(task)
+                active.dec()
+                room.release()
+
+            task.add_done_callback(over)
+
+    async def _work(self, controller: Controller, queue: WorkQueue, key: str) -> None:
+        started = self._clock.monotonic()
+        namespace, _, name = key.rpartition("/")
+        fields = {"controller": controller.name, "namespace": namespace, "name": name}
+        with logs.context(
+            **{k: v for k, v in fields.items() if v}, reconcileID=f"{self._chance.getrandbits(128):032x}"
+        ):
+            try:
+                await self._reconcile(controller, queue, key)
+            finally:
+                metrics.RECONCILE_SECONDS.labels(controller.name).observe(self._clock.monotonic() - started)
+                queue.done(key)
+
+    async def _reconcile(self, controller: Controller, queue: WorkQueue, key: str) -> None:
+        ended = metrics.RECONCILES.labels
+        try:
+            result = await controller.reconcile(key)
+        except Exception as error:  # noqa: BLE001 (sorted by kind below; a bug in one controller is survived)
+            ended(controller.name, "error").inc()
+            metrics.RECONCILE_ERRORS.labels(controller.name).inc()
+            self._failed(controller, queue, key, error)
+            return
+        if result.after is not None:
+            queue.forget(key)
+            queue.add_after(key, result.after.total_seconds())
+            ended(controller.name, "requeue_after").inc()
+        elif result.again:
+            queue.retry(key)
+            ended(controller.name, "requeue").inc()
+        else:
+            queue.forget(key)
+            ended(controller.name, "success").inc()
+
+    def _failed(self, controller: Controller, queue: WorkQueue, key: str, error: Exception) -> None:
+        if isinstance(error, Refused) and not isinstance(error, Retry):
+            metrics.TERMINAL_ERRORS.labels(controller.name).inc()
+            queue.forget(key)
+            self._log.error("refused", error=error)
+            return
+        queue.retry(key)
+        if isinstance(error, DovetailError | ExceptionGroup):
+            self._log.error("reconciler error", error=error)
+            return
+        metrics.PANICS.labels(controller.name).inc()
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        self._log.error(
+            "a bug in this controller",
+            error=error,
+            kind=type(error).__name__,
+            at=f"{where.name}:{where.lineno}",
+        )
+
+    async def _finish_work(self) -> None:
+        if self._working:
+            _, late = await asyncio.wait(set(self._working), timeout=self._grace)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+
+def _name(service: Callable[[], Awaitable[None]]) -> str:
+    return getattr(service, "__qualname__", type(service).__name__)
