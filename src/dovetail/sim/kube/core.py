@@ -1,0 +1,74 @@
+"""What every verb needs in its hands: the types, the store, the time and chance."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from dovetail.sim.kube.meta import stamp
+from dovetail.sim.kube.status import unknown_resource
+from dovetail.sim.kube.store import Key, Record, Store
+from dovetail.sim.kube.types import Registry, TypeInfo, UnknownResource
+
+if TYPE_CHECKING:
+    from dovetail.ports import Clock
+
+_decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+
+
+class Core:
+    """Registry, store, clock and chance, and the work a write leaves for afterwards."""
+
+    def __init__(self, registry: Registry, store: Store, clock: Clock, rng: random.Random) -> None:
+        self.registry = registry
+        self.store = store
+        self.clock = clock
+        self.rng = rng
+        self._afterwards: deque[Callable[[], None]] = deque()
+        self._depth = 0
+
+    def type_of(self, resource: str) -> TypeInfo:
+        """The preferred version of `plural[.group]`, or a 404."""
+        try:
+            return self.registry.resolve(resource)
+        except UnknownResource as error:
+            raise unknown_resource() from error
+
+    def find(self, resource: str, namespace: str, name: str) -> dict[str, Any] | None:
+        """An object of a built-in resource, read without ceremony."""
+        record = self.store.get(resource, (namespace, name))
+        return record.obj if record else None
+
+    def stamp(self) -> str:
+        """Now, as metadata carries it."""
+        return stamp(self.clock.now())
+
+    def put(self, info: TypeInfo, key: Key, obj: dict[str, Any]) -> Record:
+        """Commit a state."""
+        return self.store.put(info, key, obj)
+
+    def afterwards(self, work: Callable[[], None]) -> None:
+        """Do something once the current write is over, still in the same turn."""
+        self._afterwards.append(work)
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """One verb. What it leaves for afterwards is done when the outermost one ends."""
+        self._depth += 1
+        try:
+            yield
+            while self._depth == 1 and self._afterwards:
+                self._afterwards.popleft()()
+        finally:
+            self._depth -= 1
+
+
+def fresh(obj: Any) -> Any:
+    """A copy that shares nothing with its original, and is JSON for certain."""
+    return _decode(_encode(obj))

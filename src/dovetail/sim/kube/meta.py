@@ -1,0 +1,165 @@
+"""Names, times and the rules every object's metadata obeys."""
+
+from __future__ import annotations
+
+import random
+import re
+import uuid
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from dovetail.sim.kube.schema import Cause
+from dovetail.sim.kube.selectors import label_value, qualified_name
+
+if TYPE_CHECKING:
+    from dovetail.sim.kube.types import TypeInfo
+
+SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+_PREFIX_LENGTH = 58
+_ANNOTATION_BYTES = 256 * 1024
+
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?\Z")
+_LABEL_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?\Z")
+
+# Fields of ObjectMeta; anything else a client sends there is unknown.
+FIELDS = frozenset(
+    (
+        "name",
+        "generateName",
+        "namespace",
+        "selfLink",
+        "uid",
+        "resourceVersion",
+        "generation",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "labels",
+        "annotations",
+        "ownerReferences",
+        "finalizers",
+        "managedFields",
+    )
+)
+# What an update may not change; the old object's word counts.
+KEPT = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "name")
+
+
+def stamp(moment: datetime) -> str:
+    """A time as metadata carries it: UTC, whole seconds."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def micro_stamp(moment: datetime) -> str:
+    """A time as leases and events carry it: UTC, microseconds."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def new_uid(rng: random.Random) -> str:
+    """A version 4 UUID from the given chance."""
+    return str(uuid.UUID(int=rng.getrandbits(128), version=4))
+
+
+def generated_name(prefix: str, rng: random.Random) -> str:
+    """A generateName made into a name."""
+    return prefix[:_PREFIX_LENGTH] + "".join(rng.choices(SUFFIX_ALPHABET, k=5))
+
+
+def name_problem(info: TypeInfo, name: str) -> str:
+    """Why a name cannot be an object's of this type; empty if it can."""
+    match info.resource:
+        case "namespaces":
+            fits, limit, rule = _LABEL.match(name), 63, "a lowercase RFC 1123 label"
+        case "services":
+            fits, limit, rule = _LABEL_1035.match(name), 63, "a DNS-1035 label"
+        case _ if info.group == "rbac.authorization.k8s.io":
+            bad = name in (".", "..") or "/" in name or "%" in name
+            return "may not be '.', '..' or contain '/' or '%'" if bad else ""
+        case _:
+            fits, limit, rule = _SUBDOMAIN.match(name), 253, "a lowercase RFC 1123 subdomain"
+    if len(name) > limit:
+        return f"must be no more than {limit} characters"
+    return "" if fits else f"{rule} must consist of lower case alphanumeric characters or '-'"
+
+
+def metadata_shape(metadata: Any) -> str:
+    """Why a client's metadata cannot even be read; empty if it can."""
+    if not isinstance(metadata, dict):
+        return "metadata must be an object"
+    for name in ("labels", "annotations"):
+        value = metadata.get(name)
+        if value is not None and not _texts(value):
+            return f"metadata.{name} must map strings to strings"
+    for name in ("name", "generateName", "namespace", "uid", "resourceVersion"):
+        if not isinstance(metadata.get(name, ""), str | None):
+            return f"metadata.{name} must be a string"
+    finalizers = metadata.get("finalizers") or []
+    if not isinstance(finalizers, list) or not all(isinstance(each, str) for each in finalizers):
+        return "metadata.finalizers must be a list of strings"
+    owners = metadata.get("ownerReferences") or []
+    if not isinstance(owners, list) or not all(isinstance(each, dict) for each in owners):
+        return "metadata.ownerReferences must be a list of objects"
+    fields = metadata.get("managedFields") or []
+    if not isinstance(fields, list) or not all(isinstance(each, dict) for each in fields):
+        return "metadata.managedFields must be a list of objects"
+    return ""
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(v, str) for v in value.values())
+
+
+def metadata_causes(info: TypeInfo, metadata: dict[str, Any]) -> list[Cause]:
+    """What is wrong with the values in an object's metadata."""
+    causes = []
+    name = metadata.get("name", "")
+    if problem := name_problem(info, name):
+        causes.append(Cause("metadata.name", "FieldValueInvalid", f'Invalid value: "{name}": {problem}'))
+    causes += labels_causes("metadata.labels", metadata.get("labels") or {})
+    causes += _annotation_causes(metadata.get("annotations") or {})
+    for finalizer in metadata.get("finalizers") or ():
+        if not qualified_name(finalizer):
+            text = f'Invalid value: "{finalizer}": name part must consist of alphanumeric characters'
+            causes.append(Cause("metadata.finalizers", "FieldValueInvalid", text))
+    return causes + _owner_causes(metadata.get("ownerReferences") or ())
+
+
+def labels_causes(path: str, labels: dict[str, str]) -> list[Cause]:
+    """What is wrong with a map of labels."""
+    causes = []
+    for key, value in labels.items():
+        if not qualified_name(key):
+            text = f'Invalid value: "{key}": name part must consist of alphanumeric characters'
+            causes.append(Cause(path, "FieldValueInvalid", text))
+        if not label_value(value):
+            text = (
+                f'Invalid value: "{value}": a valid label must be an empty string or consist of alphanumeric'
+            )
+            causes.append(Cause(path, "FieldValueInvalid", text))
+    return causes
+
+
+def _annotation_causes(annotations: dict[str, str]) -> list[Cause]:
+    causes = [
+        Cause("metadata.annotations", "FieldValueInvalid", f'Invalid value: "{key}": not a qualified name')
+        for key in annotations
+        if not qualified_name(key.lower())
+    ]
+    if sum(len(key) + len(value) for key, value in annotations.items()) > _ANNOTATION_BYTES:
+        text = f"Too long: may not be more than {_ANNOTATION_BYTES} bytes"
+        causes.append(Cause("metadata.annotations", "FieldValueTooLong", text))
+    return causes
+
+
+def _owner_causes(owners: Any) -> list[Cause]:
+    causes = []
+    for index, owner in enumerate(owners):
+        for name in ("apiVersion", "kind", "name", "uid"):
+            if not owner.get(name) or not isinstance(owner[name], str):
+                path = f"metadata.ownerReferences[{index}].{name}"
+                causes.append(Cause(path, "FieldValueRequired", "Required value"))
+    if sum(1 for owner in owners if owner.get("controller")) > 1:
+        text = "Invalid value: only one reference can have Controller set to true"
+        causes.append(Cause("metadata.ownerReferences", "FieldValueInvalid", text))
+    return causes

@@ -1,0 +1,31 @@
+"""Unknown fields: dropped, and reported as the client asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dovetail.sim.kube.status import bad_request
+
+if TYPE_CHECKING:
+    from dovetail.sim.kube.options import WriteOptions
+    from dovetail.sim.kube.schema import Schema
+    from dovetail.sim.kube.types import TypeInfo
+
+
+def schema_of(info: TypeInfo) -> Schema | None:
+    """The schema of a custom or built-in type."""
+    return info.schema
+
+
+def shape(info: TypeInfo, obj: dict[str, Any], options: WriteOptions) -> dict[str, Any]:
+    """The object without unknown fields; they are an error, a warning or nothing, as asked."""
+    schema = schema_of(info)
+    if schema is None:
+        return obj
+    pruned, unknown = schema.prune(obj)
+    if unknown and options.validation == "Strict":
+        listed = ", ".join(f'unknown field "{path}"' for path in unknown)
+        raise bad_request(f"strict decoding error: {listed}")
+    if options.validation == "Warn":
+        options.warnings.extend(f'unknown field "{path}"' for path in unknown)
+    return pruned

@@ -1,0 +1,307 @@
+"""Create and update: from what a client sent to what is stored.
+
+    envelope → shape (unknown fields) → status split → defaults → mutation → validation → commit
+
+A body handed in here belongs to this module: it is edited freely and may end up in the store.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dovetail.sim.kube import status
+from dovetail.sim.kube.events import to_core
+from dovetail.sim.kube.meta import KEPT, generated_name, metadata_causes, metadata_shape, new_uid
+from dovetail.sim.kube.schema import Cause
+from dovetail.sim.kube.shaping import shape
+from dovetail.sim.kube.types import Generation, StatusSplit
+from dovetail.sim.kube.views import through
+
+if TYPE_CHECKING:
+    from dovetail.sim.kube.admission import Admission
+    from dovetail.sim.kube.core import Core
+    from dovetail.sim.kube.managers import Managers
+    from dovetail.sim.kube.options import WriteOptions
+    from dovetail.sim.kube.store import Key, Record
+    from dovetail.sim.kube.types import TypeInfo
+
+_NAME_ATTEMPTS = 8
+_ENVELOPE = ("kind", "apiVersion", "metadata")
+
+
+class Writer:
+    """The verbs that put objects into the store."""
+
+    def __init__(self, core: Core, admission: Admission, managers: Managers) -> None:
+        self.core = core
+        self.admission = admission
+        self.managers = managers
+
+    def create(
+        self, info: TypeInfo, namespace: str, body: dict[str, Any], options: WriteOptions
+    ) -> dict[str, Any]:
+        """Store a new object and give it back as stored."""
+        with self.core.turn():
+            obj = envelope(info, body)
+            metadata = obj["metadata"]
+            self._place(info, namespace, metadata)
+            if metadata.get("resourceVersion"):
+                raise status.bad_request("resourceVersion should not be set on objects to be created")
+            self._name(info, metadata)
+            self.admission.check_namespace(info, metadata)
+            obj = shape(info, obj, options)
+            self._introduce(info, obj)
+            return self._create(info, obj, options)
+
+    def _create(self, info: TypeInfo, obj: dict[str, Any], options: WriteOptions) -> dict[str, Any]:
+        obj = self.admission.admit(info, obj, None, options)
+        metadata = obj["metadata"]
+        self._refuse(
+            info, metadata["name"], [*self._causes(info, obj), *self.admission.causes(info, obj, None)]
+        )
+        self.admission.review(info, obj, None, "CREATE", options)
+        key = (metadata.get("namespace", ""), metadata["name"])
+        if self.core.store.get(info.storage, key):
+            raise status.already_exists(info, metadata["name"])
+        self.managers.created(info, obj, options)
+        if options.dry_run:
+            return obj
+        return self.commit(info, key, obj).obj
+
+    def _causes(self, info: TypeInfo, obj: dict[str, Any]) -> list[Cause]:
+        return metadata_causes(info, obj["metadata"])
+
+    def _refuse(self, info: TypeInfo, name: str, causes: list[Cause]) -> None:
+        if causes:
+            raise status.invalid(info, name, causes)
+
+    def _place(self, info: TypeInfo, namespace: str, metadata: dict[str, Any]) -> None:
+        given = metadata.get("namespace") or ""
+        if not info.namespaced:
+            if given:
+                raise status.bad_request("namespace should not be set on cluster-scoped objects")
+            metadata.pop("namespace", None)
+            return
+        if given and given != namespace:
+            raise status.bad_request(
+                f"the namespace of the provided object does not match the namespace sent on the request: "
+                f'"{given}" is not "{namespace}"'
+            )
+        metadata["namespace"] = namespace
+
+    def _name(self, info: TypeInfo, metadata: dict[str, Any]) -> None:
+        if metadata.get("name"):
+            return
+        prefix = metadata.get("generateName")
+        if not prefix:
+            cause = Cause(
+                "metadata.name", "FieldValueRequired", "Required value: name or generateName is required"
+            )
+            raise status.invalid(info, "", [cause])
+        namespace = metadata.get("namespace", "")
+        for _ in range(_NAME_ATTEMPTS):
+            metadata["name"] = generated_name(prefix, self.core.rng)
+            if not self.core.store.get(info.storage, (namespace, metadata["name"])):
+                return
+
+    def _introduce(self, info: TypeInfo, obj: dict[str, Any]) -> None:
+        """Give a new object what only the server may give."""
+        metadata = obj["metadata"]
+        for name in ("selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"):
+            metadata.pop(name, None)
+        metadata.pop("resourceVersion", None)
+        metadata["uid"] = new_uid(self.core.rng)
+        metadata["creationTimestamp"] = self.core.stamp()
+        if info.generation is not Generation.NONE:
+            metadata["generation"] = 1
+        # Kubelets register nodes with their capacity, so a node's status is kept.
+        if info.status is not StatusSplit.NONE and info.resource != "nodes":
+            obj.pop("status", None)
+
+    def update(
+        self,
+        info: TypeInfo,
+        key: Key,
+        body: dict[str, Any],
+        options: WriteOptions,
+        subresource: str = "",
+    ) -> tuple[dict[str, Any], bool]:
+        """Replace an object; the flag says whether it had to be created."""
+        with self.core.turn():
+            obj = envelope(info, body)
+            metadata = obj["metadata"]
+            if metadata.get("name", key[1]) != key[1]:
+                text = f"the name of the object ({metadata['name']}) does not match the URL ({key[1]})"
+                raise status.bad_request(text)
+            metadata["name"] = key[1]
+            self._place(info, key[0], metadata)
+            record = self.core.store.get(info.storage, key)
+            if record is None:
+                if info.create_on_update and not subresource:
+                    metadata.pop("resourceVersion", None)
+                    return self.create(info, key[0], obj, options), True
+                raise status.not_found(info, key[1])
+            if info.custom and not metadata.get("resourceVersion"):
+                text = "Invalid value: 0: must be specified for an update"
+                self._refuse(info, key[1], [Cause("metadata.resourceVersion", "FieldValueInvalid", text)])
+            return self.replace(info, record, obj, options, subresource), False
+
+    def replace(
+        self,
+        info: TypeInfo,
+        record: Record,
+        obj: dict[str, Any],
+        options: WriteOptions,
+        subresource: str = "",
+        applied: bool = False,
+    ) -> dict[str, Any]:
+        """Put a whole new state in a record's place, as PUT and every PATCH do in the end."""
+        old = through(record, info).obj
+        name = old["metadata"]["name"]
+        self._check_preconditions(info, obj["metadata"], record)
+        obj = shape(info, obj, options)
+        obj = self._split(info, obj, old, subresource)
+        self._keep_identity(obj, old)
+        if subresource != "status":
+            obj = self.admission.admit(info, obj, old, options)
+        else:
+            obj = self.admission.admit_status(info, obj, old)
+        causes = [*self._causes(info, obj), *finalizer_causes(obj, old)]
+        causes += self.admission.causes(info, obj, old, subresource)
+        self._refuse(info, name, causes)
+        self.admission.review(info, obj, old, "UPDATE", options)
+        self._advance(info, obj, old)
+        if not applied:
+            self.managers.updated(info, obj, old, options, subresource)
+        if same(obj, old):
+            return old
+        obj["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
+        if options.dry_run:
+            return obj
+        return self.settle(info, record.key, obj)
+
+    def settle(self, info: TypeInfo, key: Key, obj: dict[str, Any]) -> dict[str, Any]:
+        """Commit a new state, which may turn out to be the object's last."""
+        if finished(info, obj):
+            self.core.store.drop(info, key, obj)
+            return obj
+        return self.commit(info, key, obj).obj
+
+    def commit(self, info: TypeInfo, key: Key, obj: dict[str, Any]) -> Record:
+        """Store a state as its kind keeps it."""
+        if info.storage == "events" and info.group:
+            self.core.put(self.core.type_of("events"), key, to_core(obj))
+            record = self.core.store.get("events", key)
+            assert record is not None
+            return through(record, info)
+        return self.core.put(info, key, obj)
+
+    def _check_preconditions(self, info: TypeInfo, metadata: dict[str, Any], record: Record) -> None:
+        name = record.key[1]
+        current = record.obj["metadata"]
+        if metadata.get("uid") and metadata["uid"] != current["uid"]:
+            why = f"the UID sent ({metadata['uid']}) does not match the UID in record ({current['uid']})"
+            raise status.conflict(info, name, why)
+        version = metadata.get("resourceVersion")
+        if version and version != "0" and version != current["resourceVersion"]:
+            raise status.modified(info, name)
+
+    def _split(
+        self, info: TypeInfo, obj: dict[str, Any], old: dict[str, Any], subresource: str
+    ) -> dict[str, Any]:
+        """Each endpoint writes its half; the other half is the old object's."""
+        if info.status is StatusSplit.NONE or subresource in ("scale", "finalize"):
+            return obj
+        if subresource != "status":
+            return with_part(obj, old, "status")
+        metadata = obj["metadata"]
+        if info.status is StatusSplit.OPEN:
+            metadata = {**metadata, "ownerReferences": old["metadata"].get("ownerReferences")}
+            metadata = {key: value for key, value in metadata.items() if value is not None}
+        else:
+            fields = metadata.get("managedFields")
+            metadata = dict(old["metadata"])
+            if fields is not None:
+                metadata["managedFields"] = fields
+        result = {**old, "metadata": metadata}
+        return with_part(result, obj, "status")
+
+    def _keep_identity(self, obj: dict[str, Any], old: dict[str, Any]) -> None:
+        metadata, before = obj["metadata"], old["metadata"]
+        for name in (*KEPT, "namespace", "generateName"):
+            if name in before:
+                metadata[name] = before[name]
+            else:
+                metadata.pop(name, None)
+        metadata.pop("selfLink", None)
+        metadata["resourceVersion"] = before["resourceVersion"]
+
+    def _advance(self, info: TypeInfo, obj: dict[str, Any], old: dict[str, Any]) -> None:
+        if info.generation is Generation.NONE:
+            return
+        apart = _ENVELOPE if info.generation is Generation.ALL else (*_ENVELOPE, "status")
+        if any(obj.get(key) != old.get(key) for key in {*obj, *old} if key not in apart):
+            obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+
+
+def envelope(info: TypeInfo, body: Any) -> dict[str, Any]:
+    """A body as an object of its type, with kind and apiVersion first and metadata of its own."""
+    if not isinstance(body, dict):
+        raise status.bad_request(f"the body must be a {info.kind} object")
+    for name, wanted in (("kind", info.kind), ("apiVersion", info.api_version)):
+        given = body.get(name)
+        if given and given != wanted:
+            text = f"the {name} in the data ({given}) does not match the expected {name} ({wanted})"
+            raise status.bad_request(text)
+    metadata = body.get("metadata")
+    if metadata is None:
+        metadata = {}
+    if problem := metadata_shape(metadata):
+        raise status.bad_request(f"{info.kind} cannot be decoded: {problem}")
+    rest = {key: value for key, value in body.items() if key not in _ENVELOPE}
+    metadata = {key: value for key, value in metadata.items() if value not in (None, {}, [])}
+    return {"kind": info.kind, "apiVersion": info.api_version, "metadata": metadata, **rest}
+
+
+def with_part(obj: dict[str, Any], source: dict[str, Any], part: str) -> dict[str, Any]:
+    """The object with one top-level part taken from another."""
+    if part in source:
+        return {**obj, part: source[part]}
+    return {key: value for key, value in obj.items() if key != part}
+
+
+def finalizer_causes(obj: dict[str, Any], old: dict[str, Any]) -> list[Cause]:
+    """An object on its way out may lose finalizers and gain none."""
+    if not old["metadata"].get("deletionTimestamp"):
+        return []
+    before = old["metadata"].get("finalizers") or ()
+    added = [each for each in obj["metadata"].get("finalizers") or () if each not in before]
+    if not added:
+        return []
+    text = f"Forbidden: no new finalizers can be added if the object is being deleted, found {added}"
+    return [Cause("metadata.finalizers", "FieldValueForbidden", text)]
+
+
+def finished(info: TypeInfo, obj: dict[str, Any]) -> bool:
+    """Whether a deleting object has nothing left to wait for."""
+    metadata = obj["metadata"]
+    if not metadata.get("deletionTimestamp") or metadata.get("finalizers"):
+        return False
+    if info.resource == "namespaces" and obj.get("spec", {}).get("finalizers"):
+        return False
+    return not info.graceful_delete or not metadata.get("deletionGracePeriodSeconds")
+
+
+def same(obj: dict[str, Any], old: dict[str, Any]) -> bool:
+    """Whether two states differ in nothing but managedFields times (resourceVersion is set alike)."""
+    if obj.keys() != old.keys():
+        return False
+    if any(obj[key] != old[key] for key in obj if key != "metadata"):
+        return False
+    mine, theirs = dict(obj["metadata"]), dict(old["metadata"])
+    fields, before = mine.pop("managedFields", None), theirs.pop("managedFields", None)
+    return mine == theirs and _untimed(fields) == _untimed(before)
+
+
+def _untimed(fields: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
+    return [{key: value for key, value in each.items() if key != "time"} for each in fields or ()]
