@@ -1,0 +1,144 @@
+"""What a pod asks for, all told: containers, sidecars, init containers, pod level and overhead.
+
+Amounts leave here as plain integers of billionths (`nano`), which is what the placer counts in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from dovetail.api import quantity
+from dovetail.api.labels import PODS
+from dovetail.api.meta import Amounts
+from dovetail.api.pod import Container, ContainerStatus, Pod, ResourceRequirements
+from dovetail.api.quantity import Quantity
+
+__all__ = ["Nano", "amounts", "fits", "limits", "nano", "requests", "requests_of_all", "requests_with_pod"]
+
+Nano = dict[str, int]
+"""Resource name to billionths."""
+
+ONE_POD: Final = Quantity.parse("1")
+_ALWAYS: Final = "Always"
+
+
+def requests(pod: Pod, status: bool = True) -> dict[str, Quantity]:
+    """The effective requests. While a container is resized, the largest of what was asked and given counts."""
+    return _effective(pod, "requests", status)
+
+
+def limits(pod: Pod) -> dict[str, Quantity]:
+    """The effective limits, by the spec alone; overhead counts only where there is a limit."""
+    return _effective(pod, "limits", False)
+
+
+def requests_with_pod(pod: Pod) -> dict[str, Quantity]:
+    """The requests, and the pod slot every pod takes."""
+    return requests(pod) | {PODS: ONE_POD}
+
+
+def requests_of_all(pods: Iterable[Pod]) -> dict[str, Quantity]:
+    """What several pods ask for together."""
+    return quantity.merge({PODS: quantity.ZERO}, *(requests_with_pod(pod) for pod in pods))
+
+
+def _effective(pod: Pod, field: str, status: bool) -> dict[str, Quantity]:
+    given = _Given(pod, field, status)
+    app = quantity.merge({}, *(given.of(each) for each in pod.spec.containers))
+    side: dict[str, Quantity] = {}
+    init: dict[str, Quantity] = {}
+    for container in pod.spec.init_containers:
+        own = given.of(container)
+        if container.restart_policy == _ALWAYS:
+            app, side = quantity.merge(app, own), quantity.merge(side, own)
+            init = quantity.maximum(init, side)
+        else:
+            init = quantity.maximum(init, quantity.merge(own, side))
+    total = quantity.maximum(app, init)
+    total |= _pod_level(pod.spec.resources, field)
+    return _with_overhead(total, pod.spec.overhead, only_where_set=field == "limits")
+
+
+def _pod_level(resources: ResourceRequirements | None, field: str) -> dict[str, Quantity]:
+    if resources is None:
+        return {}
+    listed: Amounts = getattr(resources, field)
+    return {
+        name: amount
+        for name, amount in listed.items()
+        if name in ("cpu", "memory") or name.startswith("hugepages-")
+    }
+
+
+def _with_overhead(
+    total: dict[str, Quantity], overhead: Amounts, only_where_set: bool
+) -> dict[str, Quantity]:
+    if not only_where_set:
+        return quantity.merge(total, overhead)
+    return {
+        name: amount + overhead[name] if amount and name in overhead else amount
+        for name, amount in total.items()
+    }
+
+
+class _Given:
+    """The amounts of each container, in-place resizes taken into account."""
+
+    def __init__(self, pod: Pod, field: str, status: bool) -> None:
+        self.field = field
+        self.infeasible = _resize_infeasible(pod)
+        both = (*pod.status.container_statuses, *pod.status.init_container_statuses) if status else ()
+        self.statuses: Mapping[str, ContainerStatus] = {each.name: each for each in both}
+
+    def of(self, container: Container) -> Amounts:
+        asked: Amounts = getattr(container.resources, self.field)
+        known = self.statuses.get(container.name)
+        if known is None or known.resources is None:
+            return asked
+        given = quantity.maximum(known.resources.requests, known.allocated_resources)
+        return given if self.infeasible else quantity.maximum(asked, given)
+
+
+def _resize_infeasible(pod: Pod) -> bool:
+    pending = pod.status.condition("PodResizePending")
+    return pending is not None and pending.reason == "Infeasible"
+
+
+def nano(listed: Amounts) -> Nano:
+    return {name: amount.nano for name, amount in listed.items()}
+
+
+def amounts(counted: Mapping[str, int]) -> dict[str, Quantity]:
+    """Quantities again, each in the suffix family people write it in."""
+    return {
+        name: Quantity(amount, quantity.BINARY if _in_bytes(name) else quantity.DECIMAL)
+        for name, amount in counted.items()
+    }
+
+
+def _in_bytes(name: str) -> bool:
+    return name in ("memory", "ephemeral-storage") or name.startswith("hugepages-")
+
+
+def plus(one: Mapping[str, int], other: Mapping[str, int]) -> Nano:
+    total = dict(one)
+    for name, amount in other.items():
+        total[name] = total.get(name, 0) + amount
+    return total
+
+
+def minus(one: Mapping[str, int], other: Mapping[str, int]) -> Nano:
+    """What is left of each; resources only the second has do not matter."""
+    return {name: amount - other.get(name, 0) for name, amount in one.items()}
+
+
+def fits(wanted: Mapping[str, int], available: Mapping[str, int]) -> bool:
+    """Whether there is enough of everything. Where anything is overdrawn, nothing fits."""
+    for amount in available.values():
+        if amount < 0:
+            return False
+    for name, amount in wanted.items():
+        if amount > available.get(name, 0):
+            return False
+    return True
