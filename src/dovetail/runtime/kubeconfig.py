@@ -157,7 +157,7 @@ def _credentials(
         )
     if user.get("auth-provider"):
         raise Misconfigured(
-            "signing in: the kubeconfig's auth-provider was removed from Kubernetes; use an exec plugin instead"
+            "signing in: Kubernetes no longer has the kubeconfig's auth-provider; use an exec plugin instead"
         )
     return Anonymous()
 
@@ -168,11 +168,7 @@ def _exec_spec(block: Mapping[str, Any], cluster: Mapping[str, Any]) -> ExecSpec
         raise Misconfigured(
             f"signing in: exec plugins of version {version!r} are not known; {', '.join(EXEC_VERSIONS)} are"
         )
-    env = {
-        str(e["name"]): str(e.get("value", ""))
-        for e in block.get("env") or []
-        if isinstance(e, dict) and "name" in e
-    }
+    given = [e for e in block.get("env") or [] if isinstance(e, dict) and "name" in e]
     info = {k: v for k, v in cluster.items() if k != _ORIGIN} if block.get("provideClusterInfo") else None
     return ExecSpec(
         command=str(block.get("command", "")),

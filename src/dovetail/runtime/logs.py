@@ -26,7 +26,7 @@ Line = MutableMapping[str, Any]
 
 def get(name: str = "controller") -> structlog.typing.FilteringBoundLogger:
     """A logger; sub-loggers append to its name with a dot."""
-    logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(logger=name)
+    logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(logger_name=name)
     return logger
 
 
@@ -112,7 +112,7 @@ class _Layout:
         shown: dict[str, Any] = {
             "level": method.upper().replace("EXCEPTION", "ERROR"),
             "time": now.strftime("%Y-%m-%dT%H:%M:%S.") + f"{now.microsecond // 1000:03d}Z",
-            "logger": line.pop("logger", "controller"),
+            "logger": line.pop("logger_name", "controller"),
             "message": line.pop("event"),
         }
         if "caller" in line:

@@ -69,7 +69,8 @@ class Manager:
             await self._stopping.wait()
             for queue in self._queues.values():
                 queue.close()
-            await asyncio.gather(*pumps)
+            for task in pumps:
+                task.cancel()
             await self._finish_work()
             for task in services:
                 task.cancel()

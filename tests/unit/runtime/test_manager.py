@@ -1,0 +1,158 @@
+"""The manager survives what controllers do to it, and ends calmly."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from random import Random
+
+from dovetail.controllers.base import DONE, SOON, Backoff, Result, after
+from dovetail.errors import Conflict, Refused
+from dovetail.runtime import metrics
+from dovetail.runtime.manager import Manager
+from dovetail.sim.clock import VirtualClock, run_virtual
+
+
+@dataclass
+class Scripted:
+    """A controller that does what it is told, in order, and notes when."""
+
+    name: str
+    script: list[Result | Exception]
+    clock: VirtualClock
+    concurrency: int = 2
+    backoff: Backoff = field(default_factory=lambda: Backoff(first=1, last=4, per_second=1000, burst=1000))
+    seen: list[tuple[float, str]] = field(default_factory=list)
+
+    async def reconcile(self, key: str) -> Result:
+        self.seen.append((round(self.clock.monotonic(), 3), key))
+        step = self.script.pop(0) if self.script else DONE
+        if isinstance(step, Exception):
+            raise step
+        return step
+
+
+def counted(name: str, controller: str, **labels: str) -> float:
+    return metrics.REGISTRY.get_sample_value(name, {"controller": controller, **labels}) or 0.0
+
+
+def run(controller: Scripted, seconds: float = 60) -> None:
+    async def main() -> None:
+        manager = Manager(controller.clock, Random(0))
+        queue = manager.add(controller)
+        running = asyncio.create_task(manager.run())
+        queue.add("ns/a")
+        await asyncio.sleep(seconds)
+        manager.stop()
+        await running
+
+    run_virtual(main())
+
+
+def test_a_retry_backs_off_and_a_success_starts_afresh() -> None:
+    clock = VirtualClock()
+    controller = Scripted("retrying", [Conflict("x"), Conflict("x"), DONE], clock)
+    run(controller)
+    assert controller.seen == [(0, "ns/a"), (1, "ns/a"), (3, "ns/a")]
+    assert counted("controller_runtime_reconcile_total", "retrying", result="error") == 2
+    assert counted("controller_runtime_reconcile_total", "retrying", result="success") == 1
+
+
+def test_a_bug_is_counted_and_survived() -> None:
+    controller = Scripted("buggy", [ZeroDivisionError("oops"), DONE], VirtualClock())
+    run(controller)
+    assert len(controller.seen) == 2
+    assert counted("controller_runtime_reconcile_panics_total", "buggy") == 1
+
+
+def test_a_refusal_is_not_tried_again() -> None:
+    controller = Scripted("refused", [Refused("no"), DONE], VirtualClock())
+    run(controller)
+    assert len(controller.seen) == 1
+    assert counted("controller_runtime_terminal_reconcile_errors_total", "refused") == 1
+
+
+def test_results_say_when_to_come_back() -> None:
+    controller = Scripted("timed", [after(10), SOON, DONE], VirtualClock())
+    run(controller)
+    assert [at for at, _ in controller.seen] == [0, 10, 11]
+
+
+def test_work_under_way_finishes_within_the_grace_and_no_new_work_starts() -> None:
+    clock = VirtualClock()
+    ended: list[str] = []
+
+    class Slow(Scripted):
+        async def reconcile(self, key: str) -> Result:
+            try:
+                await asyncio.sleep({"quick": 5.0, "stuck": 500.0}[key])
+                ended.append(f"{key} finished")
+            except asyncio.CancelledError:
+                ended.append(f"{key} cancelled")
+                raise
+            return DONE
+
+    async def main() -> float:
+        manager = Manager(clock, Random(0), grace=30)
+        queue = manager.add(Slow("slow", [], clock))
+        running = asyncio.create_task(manager.run())
+        queue.add("quick")
+        queue.add("stuck")
+        await asyncio.sleep(1)
+        manager.stop()
+        queue.add("late")
+        await running
+        return clock.monotonic()
+
+    assert run_virtual(main()) == 31
+    assert ended == ["quick finished", "stuck cancelled"]
+
+
+def test_a_service_that_fails_is_started_again() -> None:
+    clock, starts = VirtualClock(), []
+
+    async def service() -> None:
+        starts.append(clock.monotonic())
+        if len(starts) < 3:
+            raise RuntimeError("gone")
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        manager = Manager(clock, Random(0))
+        manager.serve(service)
+        running = asyncio.create_task(manager.run())
+        await asyncio.sleep(60)
+        manager.stop()
+        await running
+
+    run_virtual(main())
+    assert starts == [0, 1, 3]
+
+
+def test_no_more_keys_at_once_than_the_controller_allows() -> None:
+    clock, now_active, most = VirtualClock(), 0, 0
+
+    class Counting(Scripted):
+        async def reconcile(self, key: str) -> Result:
+            nonlocal now_active, most
+            now_active += 1
+            most = max(most, now_active)
+            await asyncio.sleep(1)
+            now_active -= 1
+            return DONE
+
+    async def main() -> None:
+        manager = Manager(clock, Random(0))
+        queue = manager.add(Counting("counting", [], clock, concurrency=3))
+        running = asyncio.create_task(manager.run())
+        for n in range(10):
+            queue.add(str(n))
+        await asyncio.sleep(3.5)
+        assert not manager.idle
+        await asyncio.sleep(10)
+        assert manager.idle
+        manager.stop()
+        await running
+
+    run_virtual(main())
+    assert most == 3
