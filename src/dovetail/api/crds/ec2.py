@@ -1,0 +1,317 @@
+"""EC2NodeClass as admitted: karpenter.k8s.aws/v1, rules EC-1 to EC-28.
+
+Where a rule says "excludes" but is written as `!self.all(…)`, only a list in which every term breaks it is
+refused. That is Karpenter's laxness, and objects that rely on it exist. The same form refuses an empty list.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from dovetail.api.crds.definition import AGE, READY, Column, Definition, Rule
+from dovetail.api.crds.ec2_fields import EC2_FIELDS
+from dovetail.api.crds.kubelet import KUBELET_RULES
+from dovetail.api.crds.parts import AWS_DOMAIN, cel_list
+from dovetail.api.nodeclass import EC2NodeClass
+
+ALIAS_FAMILIES = {
+    "al2": "AL2",
+    "al2023": "AL2023",
+    "bottlerocket": "Bottlerocket",
+    "windows2019": "Windows2019",
+    "windows2022": "Windows2022",
+    "windows2025": "Windows2025",
+}
+_WINDOWS = ("windows2019", "windows2022", "windows2025")
+_ALIAS = "spec.amiSelectorTerms[].alias"
+_AMIS = "spec.amiSelectorTerms"
+_SUBNETS = "spec.subnetSelectorTerms"
+_GROUPS = "spec.securityGroupSelectorTerms"
+_RESERVATIONS = "spec.capacityReservationSelectorTerms"
+_INTERFACES = "spec.networkInterfaces"
+_EBS = "spec.blockDeviceMappings[].ebs"
+
+
+def alias_family(alias: str) -> str:
+    """The text before the first `@`."""
+    return alias.split("@", 1)[0]
+
+
+def _one_identity(spec: Any, _: Any) -> bool:
+    return ("role" in spec) != ("instanceProfile" in spec)
+
+
+def _family_is_known(spec: Any, _: Any) -> bool:
+    return "amiFamily" in spec or any("alias" in term for term in spec["amiSelectorTerms"])
+
+
+def _family_follows_alias(alias: str, family: str) -> Rule:
+    def holds(spec: Any, _: Any) -> bool:
+        aliased = any(alias_family(term.get("alias", "")) == alias for term in spec["amiSelectorTerms"])
+        return not aliased or spec.get("amiFamily", family) in (family, "Custom")
+
+    return Rule(
+        f"EC-2:{alias}",
+        "spec",
+        f"with an {alias} alias, amiFamily can only be {family} or Custom",
+        "!has(self.amiFamily) || !self.amiSelectorTerms.exists(t, has(t.alias) && "
+        f"t.alias.find('^[^@]*') == '{alias}') || self.amiFamily in ['{family}', 'Custom']",
+        holds,
+    )
+
+
+def _has(names: tuple[str, ...], joined: str = " || ") -> str:
+    return joined.join(f"has(t.{name})" for name in names)
+
+
+def _not_empty(id: str, at: str) -> Rule:
+    return Rule(id, at, "at least one term is needed", "self.size() != 0", lambda terms, _: len(terms) != 0)
+
+
+def _each_selects(id: str, at: str, *names: str) -> Rule:
+    return Rule(
+        id,
+        at,
+        f"every term needs one of {', '.join(names)}",
+        f"self.all(t, {_has(names)})",
+        lambda terms, _: all(any(name in term for name in names) for term in terms),
+    )
+
+
+def _none_mixes(id: str, at: str, name: str, *others: str) -> Rule:
+    """No term has this field together with the others."""
+    return Rule(
+        id,
+        at,
+        f"{name} excludes {', '.join(others)} in the same term",
+        f"!self.exists(t, has(t.{name}) && ({_has(others)}))",
+        lambda terms, _: not any(_mixes(term, name, others) for term in terms),
+    )
+
+
+def _not_all_mix(id: str, at: str, name: str, *others: str) -> Rule:
+    """Not every term has this field together with the others: the lax form."""
+    return Rule(
+        id,
+        at,
+        f"{name} excludes {', '.join(others)} in the same term",
+        f"!self.all(t, has(t.{name}) && ({_has(others)}))",
+        lambda terms, _: not all(_mixes(term, name, others) for term in terms),
+    )
+
+
+def _mixes(term: Any, name: str, others: tuple[str, ...]) -> bool:
+    return name in term and any(other in term for other in others)
+
+
+def _alias_alone_in_list(terms: Any, _: Any) -> bool:
+    return len(terms) == 1 or not any("alias" in term for term in terms)
+
+
+def _alias_version_is_free(alias: str, _: Any) -> bool:
+    return alias_family(alias) not in _WINDOWS or alias.endswith("@latest")
+
+
+def _has_primary(interfaces: Any, _: Any) -> bool:
+    return not interfaces or any(
+        (i["networkCardIndex"], i["deviceIndex"], i["interfaceType"]) == (0, 0, "interface")
+        for i in interfaces
+    )
+
+
+def _places_are_unique(interfaces: Any, _: Any) -> bool:
+    places = [(i["networkCardIndex"], i["deviceIndex"]) for i in interfaces]
+    return len(set(places)) == len(places)
+
+
+def _one_efa_per_card(interfaces: Any, _: Any) -> bool:
+    cards = [i["networkCardIndex"] for i in interfaces if i["interfaceType"] == "efa-only"]
+    return len(set(cards)) == len(cards)
+
+
+def _one_root(devices: Any, _: Any) -> bool:
+    return len([device for device in devices if device.get("rootVolume")]) <= 1
+
+
+def _rate_has_snapshot(ebs: Any, _: Any) -> bool:
+    return "volumeInitializationRate" not in ebs or ebs.get("snapshotID", "") != ""
+
+
+def _not_blank(id: str, at: str) -> Rule:
+    return Rule(
+        id, at, f"{at.rpartition('.')[2]} may not be empty", "self != ''", lambda value, _: value != ""
+    )
+
+
+def _reserved_tag(id: str, key: str) -> Rule:
+    return Rule(
+        id,
+        "spec.tags",
+        f"the tag {key} is reserved",
+        f"self.all(k, k != '{key}')",
+        lambda tags, _: key not in tags,
+    )
+
+
+def _full_tags(at: str) -> Rule:
+    return Rule(
+        f"EC-28:{at.split('.')[1].removesuffix('[]')}",
+        at,
+        "tags may have no empty keys or values",
+        "self.all(k, k != '' && self[k] != '')",
+        lambda tags, _: all(key != "" and value != "" for key, value in tags.items()),
+    )
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "EC-1",
+        "spec",
+        "exactly one of role and instanceProfile is needed",
+        "has(self.role) != has(self.instanceProfile)",
+        _one_identity,
+    ),
+    *(_family_follows_alias(alias, family) for alias, family in ALIAS_FAMILIES.items()),
+    Rule(
+        "EC-3",
+        "spec",
+        "without an alias, amiFamily is needed",
+        "has(self.amiFamily) || self.amiSelectorTerms.exists(t, has(t.alias))",
+        _family_is_known,
+    ),
+    # An owner alone selects nothing.
+    _each_selects("EC-4", _AMIS, "tags", "id", "name", "alias", "ssmParameter"),
+    Rule(
+        "EC-5",
+        _ALIAS,
+        "an alias has the form family@version",
+        "self.matches('^[a-zA-Z0-9]+@.+$')",
+        lambda alias, _: re.fullmatch(r"[a-zA-Z0-9]+@.+", alias) is not None,
+    ),
+    Rule(
+        "EC-6",
+        _ALIAS,
+        f"the alias family must be one of {', '.join(ALIAS_FAMILIES)}",
+        f"self.find('^[^@]*') in {cel_list(tuple(ALIAS_FAMILIES))}",
+        lambda alias, _: alias_family(alias) in ALIAS_FAMILIES,
+    ),
+    Rule(
+        "EC-7",
+        _ALIAS,
+        "Windows images cannot be pinned: the version must be latest",
+        f"!(self.find('^[^@]*') in {cel_list(_WINDOWS)}) || self.endsWith('@latest')",
+        _alias_version_is_free,
+    ),
+    # Karpenter: ssmParameter takes no part in these two.
+    _none_mixes("EC-8", _AMIS, "id", "alias", "tags", "name", "owner"),
+    _none_mixes("EC-9", _AMIS, "alias", "id", "tags", "name", "owner"),
+    Rule(
+        "EC-10",
+        _AMIS,
+        "an alias must be the only term",
+        "self.size() == 1 || !self.exists(t, has(t.alias))",
+        _alias_alone_in_list,
+    ),
+    _not_empty("EC-11:empty", _SUBNETS),
+    _each_selects("EC-11:selects", _SUBNETS, "tags", "id"),
+    _not_all_mix("EC-11:id", _SUBNETS, "id", "tags"),
+    _not_empty("EC-12:empty", _GROUPS),
+    _each_selects("EC-12:selects", _GROUPS, "tags", "id", "name"),
+    _not_all_mix("EC-12:id", _GROUPS, "id", "tags", "name"),
+    _not_all_mix("EC-12:name", _GROUPS, "name", "tags", "id"),
+    _each_selects("EC-13:selects", _RESERVATIONS, "tags", "id", "instanceMatchCriteria"),
+    _not_all_mix("EC-13:id", _RESERVATIONS, "id", "tags", "ownerID", "instanceMatchCriteria"),
+    Rule(
+        "EC-14",
+        _INTERFACES,
+        "one interface must be the primary: card 0, device 0, type interface",
+        "self.size() == 0 || self.exists(i, i.networkCardIndex == 0 && i.deviceIndex == 0 && "
+        "i.interfaceType == 'interface')",
+        _has_primary,
+    ),
+    Rule(
+        "EC-15:place",
+        _INTERFACES,
+        "no two interfaces share a card and a device index",
+        "self.all(i, self.exists_one(j, i.networkCardIndex == j.networkCardIndex && "
+        "i.deviceIndex == j.deviceIndex))",
+        _places_are_unique,
+    ),
+    Rule(
+        "EC-15:efa",
+        _INTERFACES,
+        "a card has at most one efa-only interface",
+        "self.all(i, i.interfaceType != 'efa-only' || self.exists_one(j, j.interfaceType == 'efa-only' && "
+        "i.networkCardIndex == j.networkCardIndex))",
+        _one_efa_per_card,
+    ),
+    Rule(
+        "EC-16",
+        "spec.connectionTracking",
+        "at least one timeout is needed",
+        "has(self.tcpEstablishedTimeout) || has(self.udpStreamTimeout) || has(self.udpTimeout)",
+        lambda value, _: any(
+            name in value for name in ("tcpEstablishedTimeout", "udpStreamTimeout", "udpTimeout")
+        ),
+    ),
+    Rule(
+        "EC-17",
+        "spec.placementGroupSelector",
+        "exactly one of name and id is needed",
+        "has(self.name) != has(self.id)",
+        lambda value, _: ("name" in value) != ("id" in value),
+    ),
+    Rule(
+        "EC-18",
+        "spec.blockDeviceMappings",
+        "at most one volume can be the root",
+        "self.filter(d, has(d.rootVolume) && d.rootVolume).size() <= 1",
+        _one_root,
+    ),
+    Rule(
+        "EC-19:size",
+        _EBS,
+        "snapshotID or volumeSize is needed",
+        "has(self.snapshotID) || has(self.volumeSize)",
+        lambda ebs, _: "snapshotID" in ebs or "volumeSize" in ebs,
+    ),
+    Rule(
+        "EC-19:rate",
+        _EBS,
+        "volumeInitializationRate needs a snapshotID",
+        "!has(self.volumeInitializationRate) || (has(self.snapshotID) && self.snapshotID != '')",
+        _rate_has_snapshot,
+    ),
+    _not_blank("EC-20", "spec.role"),
+    _not_blank("EC-21", "spec.instanceProfile"),
+    Rule(
+        "EC-22",
+        "spec.tags",
+        "tags may have no empty keys",
+        "self.all(k, k != '')",
+        lambda tags, _: "" not in tags,
+    ),
+    _reserved_tag("EC-23", "eks:eks-cluster-name"),
+    Rule(
+        "EC-24",
+        "spec.tags",
+        "tags that start with kubernetes.io/cluster are reserved",
+        "self.all(k, !k.startsWith('kubernetes.io/cluster'))",
+        lambda tags, _: not any(key.startswith("kubernetes.io/cluster") for key in tags),
+    ),
+    _reserved_tag("EC-25", "karpenter.sh/nodepool"),
+    _reserved_tag("EC-26", "karpenter.sh/nodeclaim"),
+    _reserved_tag("EC-27", f"{AWS_DOMAIN}/ec2nodeclass"),
+    *(_full_tags(f"{at}[].tags") for at in (_SUBNETS, _GROUPS, _RESERVATIONS, _AMIS)),
+    *(rule.under("spec.kubelet") for rule in KUBELET_RULES),
+)
+
+EC2NODECLASS = Definition(
+    EC2NodeClass,
+    "How EC2 instances are made.",
+    EC2_FIELDS,
+    RULES,
+    (READY, AGE, Column("Role", ".spec.role", priority=1)),
+    short_names=("ec2nc", "ec2ncs"),
+)

@@ -1,0 +1,223 @@
+"""NodePool as admitted: karpenter.sh/v1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dovetail.api.crds import patterns
+from dovetail.api.crds.definition import AGE, READY, Column, Definition, Field, Rule, constrained, mounted
+from dovetail.api.crds.parts import (
+    AWS_ALLOWED,
+    AWS_DOMAIN,
+    CONDITION,
+    CONDITIONS,
+    CORE_ALLOWED,
+    CORE_DOMAIN,
+    HOSTNAME,
+    POOL,
+    REFERENCE,
+    REFERENCE_RULES,
+    REQUIREMENT,
+    TAINT,
+    closed_domain_key,
+    closed_domain_keys,
+    forbidden_key,
+    requirement_rules,
+)
+from dovetail.api.nodepool import NodePool
+
+_LABELS = "spec.template.metadata.labels"
+_REF = "spec.template.spec.nodeClassRef"
+_REQUIREMENTS = "spec.template.spec.requirements"
+
+FIELDS: dict[str, Field] = {
+    "spec": constrained("What a person wants of the pool.", required=True),
+    "spec.template": constrained("The blueprint of the pool's NodeClaims.", required=True),
+    "spec.template.metadata": constrained("Labels and annotations of every node."),
+    _LABELS: constrained(
+        "Labels of every node; each also acts as a requirement with that one value.",
+        mapType="atomic",
+        maxProperties=100,
+        inner={"maxLength": 63, "pattern": patterns.LABEL_VALUE},
+    ),
+    "spec.template.metadata.annotations": constrained("Annotations of every node."),
+    "spec.template.spec": constrained("What every NodeClaim of the pool asks for.", required=True),
+    _REF: constrained("The node class that says how nodes are made.", required=True),
+    **mounted(_REF, REFERENCE),
+    _REQUIREMENTS: constrained(
+        "What nodes may be, label by label.", required=True, maxItems=100, listType="atomic"
+    ),
+    **mounted(f"{_REQUIREMENTS}[]", REQUIREMENT),
+    "spec.template.spec.taints": constrained(
+        "Taints that pods must tolerate to come here.", listType="atomic"
+    ),
+    **mounted("spec.template.spec.taints[]", TAINT),
+    "spec.template.spec.startupTaints": constrained(
+        "Taints that someone else removes before the node counts as ready; pods need not tolerate them.",
+        listType="atomic",
+    ),
+    **mounted("spec.template.spec.startupTaints[]", TAINT),
+    "spec.template.spec.expireAfter": constrained(
+        "How long a node may live, or Never.", default="720h", pattern=patterns.DURATION_OR_NEVER
+    ),
+    "spec.template.spec.terminationGracePeriod": constrained(
+        "The longest a node may drain before its remaining pods are deleted.", pattern=patterns.DURATION
+    ),
+    "spec.disruption": constrained(
+        "When nodes may be taken away by choice.", default={"consolidateAfter": "0s"}
+    ),
+    "spec.disruption.consolidateAfter": constrained(
+        "How long a node must be undisturbed before it may be consolidated, or Never.",
+        required=True,
+        pattern=patterns.DURATION_OR_NEVER,
+    ),
+    "spec.disruption.consolidationPolicy": constrained(
+        "Which nodes may be consolidated.",
+        default="WhenEmptyOrUnderutilized",
+        enum=["WhenEmpty", "WhenEmptyOrUnderutilized", "Balanced"],
+    ),
+    "spec.disruption.budgets": constrained(
+        "How many nodes may be disrupted at once; the strictest active budget counts.",
+        default=[{"nodes": "10%"}],
+        maxItems=50,
+        listType="atomic",
+    ),
+    "spec.disruption.budgets[].nodes": constrained(
+        "A number of nodes, or a percentage of the pool.",
+        required=True,
+        default="10%",
+        pattern=patterns.BUDGET_NODES,
+    ),
+    "spec.disruption.budgets[].schedule": constrained(
+        "When the budget becomes active: five cron fields or a macro, in UTC.", pattern=patterns.CRON
+    ),
+    "spec.disruption.budgets[].duration": constrained(
+        "How long the budget stays active: hours and minutes.", pattern=patterns.BUDGET_DURATION
+    ),
+    "spec.disruption.budgets[].reasons": constrained(
+        "The reasons this budget is about; all when absent.",
+        maxItems=50,
+        listType="set",
+        inner={"enum": ["Underutilized", "Empty", "Drifted"]},
+    ),
+    "spec.limits": constrained("The most the pool may provision, by resource name."),
+    "spec.weight": constrained(
+        "Pools of greater weight are tried first.", format="int32", minimum=1, maximum=100
+    ),
+    "spec.replicas": constrained(
+        "The number of nodes to keep, which makes the pool static (alpha).", format="int64", minimum=0
+    ),
+    "status": constrained("What the pool has."),
+    "status.nodes": constrained("The number of nodes of the pool.", format="int64", default=0),
+    "status.resources": constrained("What the pool's nodes provide together."),
+    "status.nodeClassObservedGeneration": constrained(
+        "The generation of the node class last seen.", format="int64"
+    ),
+    "status.conditions": CONDITIONS,
+    **mounted("status.conditions[]", CONDITION),
+}
+
+
+def _keeps_its_mode(spec: Any, old: Any) -> bool:
+    return ("replicas" in spec) == ("replicas" in old)
+
+
+def _static_limits_nodes_only(spec: Any, _: Any) -> bool:
+    return "replicas" not in spec or set(spec.get("limits", ())) <= {"nodes"}
+
+
+def _static_has_no_weight(spec: Any, _: Any) -> bool:
+    return not ("replicas" in spec and "weight" in spec)
+
+
+def _windows_are_whole(budgets: Any, _: Any) -> bool:
+    return all(("schedule" in budget) == ("duration" in budget) for budget in budgets)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "NP-1",
+        "spec",
+        "replicas cannot be added to or removed from a pool: make a new pool instead",
+        "has(self.replicas) == has(oldSelf.replicas)",
+        _keeps_its_mode,
+        transition=True,
+    ),
+    Rule(
+        "NP-2",
+        "spec",
+        "a pool with replicas may only limit nodes",
+        "!has(self.replicas) || !has(self.limits) || self.limits.size() == 0 || "
+        "(self.limits.size() == 1 && 'nodes' in self.limits)",
+        _static_limits_nodes_only,
+    ),
+    Rule(
+        "NP-3",
+        "spec",
+        "a pool with replicas has no weight",
+        "!has(self.replicas) || !has(self.weight)",
+        _static_has_no_weight,
+    ),
+    Rule(
+        "NP-4",
+        "spec.disruption.budgets",
+        "schedule and duration come together",
+        "self.all(b, has(b.schedule) == has(b.duration))",
+        _windows_are_whole,
+    ),
+    Rule(
+        "NP-5",
+        _REF,
+        "the group of the node class cannot change",
+        "self.group == oldSelf.group",
+        lambda ref, old: bool(ref["group"] == old["group"]),
+        transition=True,
+    ),
+    Rule(
+        "NP-6",
+        _REF,
+        "the kind of the node class cannot change",
+        "self.kind == oldSelf.kind",
+        lambda ref, old: bool(ref["kind"] == old["kind"]),
+        transition=True,
+    ),
+    *(rule.under(_REF) for rule in REFERENCE_RULES),
+    closed_domain_keys("NP-7", CORE_DOMAIN, CORE_ALLOWED).under(_LABELS),
+    Rule(
+        "NP-8",
+        _LABELS,
+        f"the label {POOL} cannot be chosen",
+        f"self.all(k, k != '{POOL}')",
+        lambda labels, _: POOL not in labels,
+    ),
+    Rule(
+        "NP-9",
+        _LABELS,
+        f"the label {HOSTNAME} cannot be chosen",
+        f"self.all(k, k != '{HOSTNAME}')",
+        lambda labels, _: HOSTNAME not in labels,
+    ),
+    closed_domain_keys("NP-10", AWS_DOMAIN, AWS_ALLOWED, "aws").under(_LABELS),
+    closed_domain_key("NP-11:core", CORE_DOMAIN, CORE_ALLOWED).under(f"{_REQUIREMENTS}[]"),
+    forbidden_key("NP-11:pool", POOL).under(f"{_REQUIREMENTS}[]"),
+    forbidden_key("NP-11:hostname", HOSTNAME).under(f"{_REQUIREMENTS}[]"),
+    closed_domain_key("NP-11:aws", AWS_DOMAIN, AWS_ALLOWED, "aws").under(f"{_REQUIREMENTS}[]"),
+    *(rule.under(_REQUIREMENTS) for rule in requirement_rules("NP-12", "NP-13", "NP-14")),
+)
+
+NODEPOOL = Definition(
+    NodePool,
+    "A kind of node the cluster may have more of.",
+    FIELDS,
+    RULES,
+    (
+        Column("NodeClass", ".spec.template.spec.nodeClassRef.name"),
+        Column("Nodes", ".status.nodes"),
+        READY,
+        AGE,
+        Column("Weight", ".spec.weight", "integer", 1),
+        Column("CPU", ".status.resources.cpu", priority=1),
+        Column("Memory", ".status.resources.memory", priority=1),
+    ),
+    scale={"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.nodes"},
+)
