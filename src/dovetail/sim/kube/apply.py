@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dovetail.sim.kube.fieldsets import Path, decode, encode, leaves, merged, shown, without
-from dovetail.sim.kube.nodes import Node
+from dovetail.sim.kube.nodes import ANYTHING, Node
 from dovetail.sim.kube.schema import Schema
 from dovetail.sim.kube.validation import Cause, same
 
@@ -70,7 +70,7 @@ def apply(
     *,
     manager: str,
     force: bool,
-    schema: Schema,
+    schema: Schema | None,
     api_version: str,
     subresource: str = "",
     now: datetime | str,
@@ -107,7 +107,7 @@ def track(
     after: Mapping[str, Any],
     *,
     manager: str,
-    schema: Schema,
+    schema: Schema | None,
     api_version: str,
     subresource: str = "",
     now: datetime | str,
@@ -234,8 +234,10 @@ def _with_owners(obj: dict[str, Any], owners: Iterable[Owner]) -> dict[str, Any]
     return {**obj, "metadata": metadata}
 
 
-def _rooted(schema: Schema) -> Node:
-    """The schema's node with metadata described, as no CRD does itself."""
+def _rooted(schema: Schema | None) -> Node:
+    """The schema's node with metadata described, as no CRD does itself; without one, lists are atomic."""
+    if schema is None:
+        return ANYTHING
     root = schema.root
     if schema.metadata is None:
         return root
