@@ -1,0 +1,116 @@
+"""Column generation: find the patterns worth buying, priced by what the plan so far pays for a pod."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dovetail.scheduling.packing.fill import Weights, fill, tilted
+from dovetail.scheduling.packing.lp import Master
+from dovetail.scheduling.packing.problem import Floats, Ints, Problem, Rows
+
+__all__ = ["Columns", "generate", "starting", "wild_fills"]
+
+_GAIN = 1e-5
+_PATIENCE = 9  # rounds without gain before the patterns count as good enough
+_FILLS = 4  # fills of every option a round
+_BEST = 40  # patterns kept of a round
+
+
+@dataclass(slots=True)
+class Columns:
+    """The patterns known so far, and the linear program over them."""
+
+    problem: Problem
+    master: Master
+    counts: list[Ints] = field(default_factory=list)
+    options: list[int] = field(default_factory=list)
+    _seen: set[tuple[int, bytes]] = field(default_factory=set)
+
+    def add(self, options: Ints, counts: Ints) -> int:
+        """Patterns not seen before join the program; returns how many did."""
+        fresh = []
+        for row, option in enumerate(options.tolist()):
+            key = (option, counts[row].tobytes())
+            if key not in self._seen and counts[row].any():
+                self._seen.add(key)
+                fresh.append(row)
+        if fresh:
+            self.master.add(self.problem.price[options[fresh]], counts[fresh])
+            self.counts += list(counts[fresh])
+            self.options += options[fresh].tolist()
+        return len(fresh)
+
+    def matrix(self) -> Ints:
+        return np.array(self.counts, np.int64).reshape(len(self.counts), self.problem.classes)
+
+
+def starting(problem: Problem, rows: Rows, weights: Weights, worth: Floats) -> Columns:
+    """The plan we have, some fills of every option, and every class alone on its best node."""
+    columns = Columns(problem, Master(problem.count))
+    columns.add(np.array([row.option for row in rows], np.int64), np.array([row.counts for row in rows]))
+    options = np.repeat(np.arange(len(problem.price)), len(weights))
+    tiled = np.tile(weights, (len(problem.price), 1))
+    columns.add(options, fill(problem, options, tiled, tilted(problem, worth), problem.count))
+    columns.add(*_alone(problem))
+    return columns
+
+
+def _alone(problem: Problem) -> tuple[Ints, Ints]:
+    """For every class its cheapest node per pod with nothing else on it."""
+    most = np.full(problem.allowed.shape, np.inf)
+    for k in range(problem.room.shape[1]):
+        need = problem.request[:, k, None]
+        most = np.minimum(most, np.where(need > 0, problem.room[None, :, k] / np.maximum(need, 1e-9), np.inf))
+    held = np.minimum(np.where(problem.allowed, np.floor(most + 1e-9), 0), problem.cap()[:, None])
+    best = (held / problem.price[None, :]).argmax(axis=1)
+    counts = np.diag(held[np.arange(problem.classes), best].astype(np.int64))
+    return best.astype(np.int64), counts
+
+
+def generate(
+    columns: Columns, rounds: int, rng: np.random.Generator, enough: float
+) -> tuple[float, Floats, Floats]:
+    """Add patterns for up to `rounds` rounds; stops early at `enough`, or when nothing helps."""
+    value, amounts, duals = columns.master.solve()
+    mean, stalled, best = duals.copy(), 0, value
+    for turn in range(rounds):
+        # Duals of few patterns swing wildly; their running mean finds patterns that last.
+        mean = 0.6 * mean + 0.4 * duals
+        price(columns, duals, duals if turn % 3 == 2 else mean, rng)
+        value, amounts, duals = columns.master.solve()
+        stalled = 0 if value < best * (1 - _GAIN) else stalled + 1
+        best = min(best, value)
+        if best <= enough or stalled >= _PATIENCE:
+            break
+    return value, amounts, duals
+
+
+def price(columns: Columns, duals: Floats, worth: Floats, rng: np.random.Generator) -> int:
+    """One round: fill every option at these worths, and keep what the true duals say would pay."""
+    problem = columns.problem
+    options, counts = wild_fills(
+        problem, worth, np.arange(len(problem.price)), _FILLS, problem.count, None, rng
+    )
+    value = (counts @ duals) / problem.price[options]
+    good = np.argsort(-value, kind="stable")[:_BEST]
+    good = good[value[good] > 1 + 1e-7]
+    return columns.add(options[good], counts[good])
+
+
+def wild_fills(
+    problem: Problem,
+    worth: Floats,
+    options: Ints,
+    each: int,
+    left: Ints,
+    cap: Ints | None,
+    rng: np.random.Generator,
+) -> tuple[Ints, Ints]:
+    """Each option filled `each` times, by resource weights and a taste for big pods drawn anew."""
+    many = np.repeat(options, each)
+    weight = np.exp(rng.normal(0.0, 1.0, (len(many), problem.request.shape[1])))
+    jitter = np.exp(rng.normal(0.0, 0.05, problem.classes))
+    drive = tilted(problem, worth * jitter, rng.uniform(-0.1, 0.5, len(many)))
+    return many, fill(problem, many, weight, drive, left, cap)

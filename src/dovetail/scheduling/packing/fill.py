@@ -1,0 +1,123 @@
+"""Fill many nodes at once: every row is a node to be, and each step adds pods to all of them.
+
+A row takes next the class with most worth for the share it uses of what the row has left, and adds
+half of what would fit, so that the last pods can still be chosen by what room remains.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dovetail.scheduling.packing.problem import Bools, Floats, Ints, Problem
+
+__all__ = ["TILT", "Weights", "fill", "lean", "tilted"]
+
+Weights = Floats  # weighting x resource
+TILT = 0.15  # big pods first by a little, or they are left over for nodes of their own
+_SLACK = 1e-9  # quotients of whole numbers below 2**30 are never this close under a whole number
+_TINY = 1e-9
+
+
+def lean(resources: int) -> Weights:
+    """Six ways to weigh the resources against each other; no single one wins everywhere."""
+    pods = resources - 1
+    base = np.ones((6, resources))
+    base[:, pods] = 0.25
+    first, second = 0, min(1, pods)
+    base[1, first] = 3.0
+    base[2, second] = 3.0
+    base[3, pods] = 1.0
+    base[4, first], base[4, pods] = 1.7, 0.05
+    base[5, second], base[5, pods] = 1.7, 0.05
+    return base
+
+
+def tilted(problem: Problem, worth: Floats, tilt: Floats | float = TILT) -> Floats:
+    """Worths with a small bonus for size; one row for each tilt, if there are several."""
+    scale = problem.room.max(axis=0)
+    size = (problem.request / np.where(scale > 0, scale, 1.0)).max(axis=1)
+    power = np.maximum(size, _TINY) ** (tilt[:, None] if isinstance(tilt, np.ndarray) else tilt)
+    return np.asarray(worth * power)
+
+
+@dataclass(slots=True)
+class _Nodes:
+    """The rows still being filled; rows that can take no more drop out as we go."""
+
+    at: Ints
+    left: Floats
+    weight: Floats
+    cap: Floats
+    drive: Floats
+
+    def only(self, kept: Bools) -> _Nodes:
+        return _Nodes(self.at[kept], self.left[kept], self.weight[kept], self.cap[kept], self.drive[kept])
+
+
+def fill(
+    problem: Problem, options: Ints, weight: Weights, drive: Floats, left: Ints, cap: Ints | None = None
+) -> Ints:
+    """Counts for one node per (option, weight) row: row x class.
+
+    `drive` is what a pod of each class is worth while filling, for all rows or for each (row x class),
+    `left` how many there are, `cap` how many host rules allow on one node.
+    """
+    drive = np.broadcast_to(drive, (len(options), problem.classes))
+    most = np.minimum(left, problem.cap() if cap is None else cap)
+    classes = np.flatnonzero((most > 0) & (drive > 0).any(axis=0))
+    request = problem.request[classes]
+    filler = _Filler(request, problem.family[classes])
+    nodes = _Nodes(
+        np.arange(len(options)),
+        problem.room[options].copy(),
+        weight,
+        np.where(problem.allowed[np.ix_(classes, options)].T, most[classes].astype(float), 0.0),
+        drive[:, classes],
+    )
+    counts = np.zeros((len(options), len(classes)), np.int64)
+    while len(nodes.at) and len(classes):
+        nodes = filler.step(nodes, counts)
+    out = np.zeros((len(options), problem.classes), np.int64)
+    out[:, classes] = counts
+    return out
+
+
+class _Filler:
+    """One step over all rows; the arrays that every step needs are made once."""
+
+    def __init__(self, request: Floats, family: Ints) -> None:
+        self.request = request
+        self.inverse = [1.0 / np.where(column > 0, column, _TINY) for column in request.T]
+        self.columns = request.T.copy()
+        related = (family[:, None] == family[None, :]) & (family >= 0)[:, None]
+        self.related = related.astype(float) if related.any() else None
+
+    def step(self, nodes: _Nodes, counts: Ints) -> _Nodes:
+        fit = nodes.cap.copy()
+        for k, inverse in enumerate(self.inverse):
+            np.minimum(fit, nodes.left[:, k, None] * inverse, out=fit)
+        share = (nodes.weight / np.maximum(nodes.left, _TINY)) @ self.columns
+        score = np.where(fit >= 1.0 - _SLACK, nodes.drive / np.maximum(share, 1e-300), -1.0)
+        best = score.argmax(axis=1)
+        here = np.arange(len(best))
+        going = score[here, best] > 0
+        if not going.all():
+            nodes = nodes.only(going)
+            best, fit = best[going], fit[going]
+            here = np.arange(len(best))
+        take = np.maximum(1.0, np.floor((fit[here, best] + _SLACK) * 0.5))
+        counts[nodes.at, best] += take.astype(np.int64)
+        nodes.left -= take[:, None] * self.request[best]
+        nodes.cap[here, best] -= take
+        if self.related is not None:
+            self._share_family(nodes, best, take)
+        return nodes
+
+    def _share_family(self, nodes: _Nodes, best: Ints, take: Floats) -> None:
+        """A pod of a family takes the place of its relatives too."""
+        assert self.related is not None
+        used = self.related[best]
+        used[np.arange(len(best)), best] = 0.0
+        nodes.cap -= take[:, None] * used
