@@ -22,8 +22,8 @@ Everything the controller can be told. A flag wins over the environment, the env
 
 - A wrong value stops the process at start, with one sentence that names the setting, the value and what
   is allowed.
-- Switches are `true` or `false`. The environment may also use the other spellings Go knows, such as `1` or `F`;
-  a flag may not, and without a value it means `true`.
+- Switches are `true` or `false`. The environment may also use the other spellings Go knows, such as `1` or
+  `F`; a flag may not, and without a value it means `true`.
 - Durations are written as in Go: `500ms`, `10s`, `1m30s`, `720h`.
 - An empty variable counts as none where empty is not a value, so `METRICS_PORT=` means the default.
 - Flags are written `--name=value` or `--name value`; a switch takes its value after `=` only."""
@@ -31,8 +31,8 @@ Everything the controller can be told. A flag wins over the environment, the env
 SCHEDULER_SECTION = """\
 ## The scheduler document
 
-`SCHEDULER_CONFIG` holds a document in YAML or JSON, for clusters whose kube-scheduler spreads pods by default.
-Planning then counts on the same spreading for pods that have no constraints of their own.
+`SCHEDULER_CONFIG` holds a document in YAML or JSON, for clusters whose kube-scheduler spreads pods by
+default. Planning then counts on the same spreading for pods that have no constraints of their own.
 
 ```yaml
 podTopologySpread:
@@ -50,8 +50,8 @@ REMOVED_OPENING = """\
 ## Names that are no longer read
 
 Finding one of these in the environment leads to a warning with its replacement. It is never obeyed. The
-names with dots are keys of the ConfigMap `karpenter-global-settings`. `METRICS_PORT` was 8000 by default up to
-0.37, and is 8080 now."""
+names with dots are keys of the ConfigMap `karpenter-global-settings`. `METRICS_PORT` was 8000 by default
+up to 0.37, and is 8080 now."""
 
 
 def pages() -> dict[str, str]:

@@ -1,0 +1,104 @@
+"""A short tour for newcomers, run by `make demo`: real commands on the manifests in examples/.
+
+Each step says what it should end with, and the demo fails when a step ends otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.rule import Rule
+
+ROOT = Path(__file__).parents[1]
+SHOWN = 40
+MISTAKES = """\
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata:
+  name: batch
+spec:
+  template:
+    spec:
+      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}
+      requirements:
+        - {key: karpenter.sh/capacity-type, operator: Is, values: [spot]}
+  disruption:
+    consolidateAfter: 1d
+    consolidatePolicy: WhenEmpty
+---
+kind: NodePool
+  metadata: {name: indented-wrongly}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One command of the tour, and the exit code it must end with."""
+
+    heading: str
+    arguments: str
+    code: int = 0
+
+
+STEPS = (
+    Step("Manifests that are right", "validate -f 'examples/*.yaml'"),
+    Step("Manifests with mistakes: every one is named, with its line", "validate -f {mistakes}", 1),
+    Step("Manifests of 2021, as they would be written today", "convert -f examples/legacy {options}"),
+    Step("Would a change make nodes drift? Only if these numbers change", "hash -f examples/aws.yaml"),
+    Step("What the controller would run with", "settings --provider kwok --changed --metrics-port 9090"),
+)
+
+
+def main() -> int:
+    """Take the tour; the exit code says whether every step ended as it should."""
+    console = Console(highlight=False)
+    failed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        mistakes = Path(folder, "mistakes.yaml")
+        mistakes.write_text(MISTAKES, encoding="utf-8")
+        for step in STEPS:
+            failed += not take(step, str(mistakes), console)
+    console.print(Rule(style="dim"))
+    if failed:
+        console.print(f"[red]{failed} of {len(STEPS)} steps did not end as they should.[/]")
+        return 1
+    console.print(
+        "That was Dovetail's command line. Next: [bold].venv/bin/dovetail --help[/] and docs/index.md."
+    )
+    return 0
+
+
+def take(step: Step, mistakes: str, console: Console) -> bool:
+    """Run one step and show the first lines it prints; True when it ended as it should."""
+    arguments = shlex.split(step.arguments.format(mistakes=mistakes, options=""))
+    console.print(Rule(f"[bold]{step.heading}[/]", align="left"))
+    console.print(f"[green]$ dovetail {shlex.join(arguments)}[/]", soft_wrap=True)
+    sys.stdout.flush()
+    run = subprocess.run(
+        [sys.executable, "-m", "dovetail", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "COLUMNS": str(console.width)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    lines = run.stdout.splitlines()
+    console.print("\n".join(lines[:SHOWN]), markup=False, soft_wrap=True)
+    if len(lines) > SHOWN:
+        console.print(f"[dim]… and {len(lines) - SHOWN} more lines[/]")
+    if run.returncode != step.code:
+        console.print(f"[red]ended with {run.returncode}, but {step.code} was expected[/]")
+    return run.returncode == step.code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
