@@ -1,0 +1,318 @@
+"""The conversion as a whole: sort the input, convert each object, then join pools to classes.
+
+Objects come out where they went in. Two passes are needed because a NodePool cannot name its class
+before every user of that class is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dovetail.api.legacy import beta, provisioner
+from dovetail.api.legacy.classes import NodeClass, NodeClasses
+from dovetail.api.legacy.names import (
+    ALPHA,
+    ALPHA_AWS,
+    AWS_GROUP,
+    BETA,
+    BETA_AWS,
+    POOL_LABEL,
+    V1,
+    V1_AWS,
+    metadata,
+    object_name,
+)
+from dovetail.api.legacy.nodetemplate import from_provider, from_template, node_class
+from dovetail.api.legacy.notes import Note, Scribe, Severity
+from dovetail.api.legacy.settings import ConvertOptions, is_global_settings, with_global_settings
+from dovetail.api.legacy.templates import kubelet
+from dovetail.api.legacy.workloads import rewritten
+from dovetail.api.manifests import Document
+
+_BRIDGE = "compatibility.karpenter.sh/v1beta1-kubelet-conversion"
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """The v1 manifests, and every step on the way that lost or guessed something."""
+
+    manifests: tuple[dict[str, Any], ...]
+    notes: tuple[Note, ...]
+
+    @property
+    def complete(self) -> bool:
+        """True when nothing was left for a person to supply."""
+        return all(note.severity is not Severity.ERROR for note in self.notes)
+
+
+@dataclass(slots=True)
+class _Output:
+    """What one document became, with the remarks that belong above it."""
+
+    scribe: Scribe
+    values: list[dict[str, Any]] = field(default_factory=list)
+    classes: list[NodeClass] = field(default_factory=list)  # finished after all users are known
+
+
+@dataclass(slots=True)
+class _User:
+    """A converted pool or claim that still needs its class."""
+
+    output: _Output
+    value: dict[str, Any]
+    path: str  # of its kubelet block in the old object
+    kubelet: dict[str, Any]
+    found: NodeClass | None = None
+    ref: dict[str, str] = field(default_factory=dict)
+
+
+def convert(documents: Sequence[Document], options: ConvertOptions | None = None) -> Conversion:
+    """Every old manifest as v1; v1 and unrelated manifests as they are."""
+    work = _Work(options or ConvertOptions())
+    for document in documents:
+        if is_global_settings(document):
+            work.read_settings(document)
+    for document in documents:
+        work.reserve(document)
+    for document in documents:
+        work.take_class(document)
+    for document in documents:
+        work.take(document)
+    return work.finish()
+
+
+class _Work:
+    """One conversion under way."""
+
+    def __init__(self, options: ConvertOptions) -> None:
+        self.options = options
+        self.classes = NodeClasses()
+        self.pools: set[str] = set()  # names of pools that are NodePools already
+        self.templates: dict[str, NodeClass] = {}
+        self.node_classes: dict[str, NodeClass] = {}
+        self.expiry: dict[str, str] = {}  # of converted beta pools, for their claims
+        self.taken: dict[int, _Output] = {}  # class and settings documents, by identity
+        self.outputs: list[_Output] = []
+        self.users: list[_User] = []
+
+    def read_settings(self, document: Document) -> None:
+        output = _Output(Scribe(document))
+        self.options = with_global_settings(self.options, output.scribe)
+        self.taken[id(document)] = output
+
+    def reserve(self, document: Document) -> None:
+        """Names that stand already; what is converted from alpha gives way to them."""
+        if document.kind == "EC2NodeClass" and document.api_version in (V1_AWS, BETA_AWS):
+            self.classes.taken.add(document.name)
+        elif document.kind == "NodePool" and document.api_version in (V1, BETA):
+            self.pools.add(document.name)
+
+    def take_class(self, document: Document) -> None:
+        match document.api_version, document.kind:
+            case (str(version), "EC2NodeClass") if version == V1_AWS:
+                found = self._remember(document, NodeClass(document.value, Scribe(document), fixed=True))
+                self.node_classes[document.name] = found
+            case (str(version), "EC2NodeClass") if version == BETA_AWS:
+                self.node_classes[document.name] = self._remember(document, self._beta_class(document))
+            case (str(version), "AWSNodeTemplate") if version == ALPHA_AWS:
+                self.templates[document.name] = self._remember(document, self._template(document))
+
+    def take(self, document: Document) -> None:
+        """Convert one document and remember where it stood."""
+        if id(document) in self.taken:
+            self.outputs.append(self.taken[id(document)])
+            return
+        output = _Output(Scribe(document))
+        self.outputs.append(output)
+        group, _, version = document.api_version.partition("/")
+        match group, version, document.kind:
+            case "karpenter.sh", "v1alpha5", "Provisioner":
+                self._provisioner(output)
+            case "karpenter.sh", "v1beta1", "NodePool":
+                self._beta_pool(output)
+            case "karpenter.sh", "v1beta1", "NodeClaim":
+                self._beta_claim(output)
+            case "karpenter.sh", _, "Machine":
+                message = (
+                    "is never converted: the controller made it for a node, and that node is replaced instead"
+                )
+                output.scribe.warn("", message)
+            case "karpenter.sh", _, "Provisioner":
+                output.scribe.refuse(
+                    "apiVersion", f"{document.api_version} is too old to convert; bring it to {ALPHA}"
+                )
+            case _:
+                self._pass_through(output)
+
+    def finish(self) -> Conversion:
+        for user in self.users:
+            if user.found is not None:
+                self._join(user, user.found)
+        manifests: list[dict[str, Any]] = []
+        notes: list[Note] = []
+        for output in self.outputs:
+            self._file(output.scribe, output.values, manifests, notes)
+            for found in output.classes:
+                self._file(found.scribe, self.classes.finish(found), manifests, notes)
+        return Conversion(tuple(manifests), tuple(notes))
+
+    @staticmethod
+    def _file(
+        scribe: Scribe, values: list[dict[str, Any]], manifests: list[dict[str, Any]], notes: list[Note]
+    ) -> None:
+        target = len(manifests) if values else None
+        manifests.extend(values)
+        notes.extend(replace(note, target=target) for note in scribe.notes)
+
+    def _remember(self, document: Document, found: NodeClass) -> NodeClass:
+        self.taken[id(document)] = _Output(Scribe(document), classes=[found])
+        return found
+
+    def _template(self, document: Document) -> NodeClass:
+        scribe = Scribe(document)
+        name = object_name(scribe)
+        spec = from_template(scribe.within("spec"), self.options)
+        unique = self._class_name(scribe, name)
+        value = None if scribe.refused else node_class(unique, metadata(scribe, unique), spec)
+        return NodeClass(value, scribe, unlimited_pods=not self.options.eni_limited_pod_density)
+
+    def _beta_class(self, document: Document) -> NodeClass:
+        scribe = Scribe(document)
+        name = object_name(scribe)
+        spec, marks = beta.class_spec(scribe.within("spec"), self.options)
+        head = metadata(scribe, name, marks)
+        value = None if scribe.refused else node_class(name, head, spec)
+        return NodeClass(value, scribe, unlimited_pods=not self.options.eni_limited_pod_density)
+
+    def _class_name(self, scribe: Scribe, name: str) -> str:
+        unique = self.classes.free(name) if name else ""
+        if unique != name:
+            scribe.warn("metadata.name", f"an EC2NodeClass {name} exists already; this one becomes {unique}")
+        return unique
+
+    def _provisioner(self, output: _Output) -> None:
+        scribe = output.scribe
+        name = object_name(scribe)
+        spec = scribe.mapping(scribe.document.value.get("spec"), "spec")
+        unique = name
+        if name in self.pools:
+            unique = f"{name}-provisioner"
+            scribe.warn("metadata.name", f"a NodePool {name} exists already; this one becomes {unique}")
+        value = provisioner.node_pool(scribe, unique, self.options)
+        block = kubelet(scribe, spec.get("kubeletConfiguration"), "spec.kubeletConfiguration")
+        user = _User(output, value, "spec.kubeletConfiguration", block)
+        if spec.get("provider") is not None and spec.get("providerRef") is not None:
+            scribe.refuse("spec.provider", "excludes providerRef, and both are given; remove one")
+        elif spec.get("provider") is not None:
+            user.found = self._inline(output, name)
+        else:
+            self._refer(user, spec.get("providerRef"))
+        self._settle(user, value["spec"]["template"]["spec"])
+
+    def _inline(self, output: _Output, name: str) -> NodeClass:
+        """The class that a provider block inside a Provisioner becomes."""
+        outer = output.scribe
+        scribe = Scribe(outer.document, "spec.provider", outer.name)
+        spec = from_provider(scribe, outer.document.value["spec"]["provider"], self.options)
+        value = None if scribe.refused else node_class(self._class_name(outer, name), {}, spec)
+        found = NodeClass(value, scribe, unlimited_pods=not self.options.eni_limited_pod_density)
+        output.classes.append(found)
+        return found
+
+    def _refer(self, user: _User, given: Any) -> None:
+        """Follow providerRef to a template of the input, or trust that its class will exist."""
+        scribe = user.output.scribe
+        name = scribe.text(scribe.mapping(given, "spec.providerRef").get("name"), "spec.providerRef.name")
+        if not name:
+            scribe.refuse(
+                "spec", "has neither provider nor providerRef, so its nodes are not described; add one"
+            )
+            return
+        user.ref = {"group": AWS_GROUP, "kind": "EC2NodeClass", "name": name}
+        user.found = self.templates.get(name)
+        if user.found is None:
+            scribe.warn("spec.providerRef", f"AWSNodeTemplate {name} is not in the input; convert it too")
+
+    def _beta_pool(self, output: _Output) -> None:
+        scribe = output.scribe
+        name = object_name(scribe)
+        value = beta.node_pool(scribe, name)
+        body = value["spec"]["template"]["spec"]
+        self.expiry[name] = body["expireAfter"]
+        self._beta_user(output, value, body, "spec.template.spec.kubelet")
+
+    def _beta_claim(self, output: _Output) -> None:
+        scribe = output.scribe
+        head = scribe.mapping(scribe.document.value.get("metadata"), "metadata")
+        labels = head.get("labels")
+        pool = labels.get(POOL_LABEL) if isinstance(labels, dict) else None
+        value = beta.node_claim(scribe, object_name(scribe), self.expiry.get(str(pool)))
+        self._beta_user(output, value, value["spec"], "spec.kubelet")
+
+    def _beta_user(self, output: _Output, value: dict[str, Any], body: dict[str, Any], path: str) -> None:
+        given: Any = output.scribe.document.value
+        for step in path.split("."):
+            given = given.get(step) if isinstance(given, dict) else None
+        user = _User(output, value, path, kubelet(output.scribe, given, path), ref=body["nodeClassRef"])
+        if (user.ref["group"], user.ref["kind"]) == (AWS_GROUP, "EC2NodeClass"):
+            user.found = self.node_classes.get(user.ref["name"])
+            if user.found is None and user.ref["name"]:
+                message = f"EC2NodeClass {user.ref['name']} is not in the input; see that it is v1 too"
+                output.scribe.info("", message)
+        self._settle(user, body)
+
+    def _settle(self, user: _User, body: dict[str, Any]) -> None:
+        """Put the object on its way, unless it or its class has no counterpart."""
+        scribe = user.output.scribe
+        if user.found is not None and user.found.value is None:
+            scribe.refuse("", "is not converted, because the node class it uses cannot be")
+        if scribe.refused:
+            for found in user.output.classes:
+                found.value = None
+            return
+        body["nodeClassRef"] = user.ref
+        user.output.values.append(user.value)
+        if user.found is not None:
+            self.users.append(user)
+        elif user.kubelet:
+            message = (
+                "belongs to the node class in v1, and that is not in the input, so it is lost; add the class"
+            )
+            scribe.error(user.path, message)
+
+    def _join(self, user: _User, found: NodeClass) -> None:
+        value = user.value
+        name = self.classes.variant(found, user.kubelet, value["metadata"]["name"])
+        spec = value["spec"]
+        body = spec["template"]["spec"] if "template" in spec else spec
+        body["nodeClassRef"] = {"group": AWS_GROUP, "kind": "EC2NodeClass", "name": name}
+
+    def _pass_through(self, output: _Output) -> None:
+        document = output.scribe.document
+        if document.api_version == V1:
+            self._note_bridge(output.scribe)
+            self._hold_name(document)
+        if self.options.rewrite_workloads:
+            output.values.append(rewritten(output.scribe))
+        else:
+            output.values.append(document.value)
+
+    def _note_bridge(self, scribe: Scribe) -> None:
+        head = scribe.document.value.get("metadata")
+        marks = head.get("annotations") if isinstance(head, dict) else None
+        if isinstance(marks, dict) and _BRIDGE in marks:
+            message = "holds kubelet settings that 1.1 and later do not read; move them to the EC2NodeClass"
+            scribe.warn(f"metadata.annotations[{_BRIDGE}]", message)
+
+    def _hold_name(self, document: Document) -> None:
+        """A v1 NodePool cannot be pointed elsewhere: the class it names keeps that name, as it is."""
+        given: Any = document.value
+        for step in ("spec", "template", "spec", "nodeClassRef", "name"):
+            given = given.get(step) if isinstance(given, dict) else None
+        for known in (self.node_classes, self.templates):
+            found = known.get(given) if isinstance(given, str) else None
+            if found is not None and found.value is not None:
+                self.classes.variant(found, {}, "")
+                return

@@ -1,0 +1,147 @@
+"""Pods and workloads that select nodes by old keys, rewritten to the v1 ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any
+
+from dovetail.api.legacy.names import ANNOTATIONS, GONE_LABELS, LABELS
+from dovetail.api.legacy.notes import Scribe
+
+_TEMPLATES = (("spec", "template"), ("spec", "jobTemplate", "spec", "template"), ("template",))
+_NODE_ANNOTATIONS = frozenset({"karpenter.sh/do-not-evict", "karpenter.sh/do-not-consolidate"})
+
+
+def rewritten(scribe: Scribe) -> dict[str, Any]:
+    """The object with every old key renamed; the very same object when it has none."""
+    value = deepcopy(scribe.document.value)
+    for pod, path in _pods(value, scribe.document.kind):
+        _annotations(scribe, pod, path)
+        spec = pod.get("spec")
+        if isinstance(spec, dict) and scribe.document.kind != "Node":
+            _pod_spec(scribe, spec, f"{path}spec")
+    return value if scribe.notes else scribe.document.value
+
+
+def _pods(value: dict[str, Any], kind: str) -> Iterator[tuple[dict[str, Any], str]]:
+    """Everything in the object that is, or describes, a pod; a Node counts for its annotations."""
+    if kind in ("Pod", "Node"):
+        yield value, ""
+    for steps in _TEMPLATES:
+        found: Any = value
+        for step in steps:
+            found = found.get(step) if isinstance(found, dict) else None
+        if isinstance(found, dict):
+            yield found, ".".join(steps) + "."
+
+
+def _annotations(scribe: Scribe, pod: dict[str, Any], path: str) -> None:
+    head = pod.get("metadata")
+    marks = head.get("annotations") if isinstance(head, dict) else None
+    if not isinstance(marks, dict):
+        return
+    for old in [key for key in marks if key in _NODE_ANNOTATIONS]:
+        value = marks.pop(old)
+        marks.setdefault(ANNOTATIONS[old], value)
+        scribe.info(f"{path}metadata.annotations[{old}]", f"is {ANNOTATIONS[old]} in v1")
+
+
+def _pod_spec(scribe: Scribe, spec: dict[str, Any], path: str) -> None:
+    selector = spec.get("nodeSelector")
+    if isinstance(selector, dict):
+        _node_selector(scribe, selector, f"{path}.nodeSelector")
+    affinity = spec.get("affinity")
+    if isinstance(affinity, dict):
+        for terms, place in _node_terms(affinity, f"{path}.affinity"):
+            _expressions(scribe, terms, place)
+        for term, place in _pod_terms(affinity, f"{path}.affinity"):
+            _topology_key(scribe, term, place)
+    for i, spread in enumerate(_dicts(spec.get("topologySpreadConstraints"))):
+        _topology_key(scribe, spread, f"{path}.topologySpreadConstraints[{i}]")
+    for i, toleration in enumerate(_dicts(spec.get("tolerations"))):
+        _toleration(scribe, toleration, f"{path}.tolerations[{i}]")
+
+
+def _node_selector(scribe: Scribe, selector: dict[str, Any], path: str) -> None:
+    for old in [key for key in selector if key in LABELS or key in GONE_LABELS]:
+        value = selector.pop(old)
+        if old in LABELS:
+            selector.setdefault(LABELS[old], value)
+            scribe.info(f"{path}[{old}]", f"is {LABELS[old]} in v1")
+        else:
+            scribe.warn(f"{path}[{old}]", "is a label that no v1 node has; it is left out")
+
+
+def _node_terms(affinity: dict[str, Any], path: str) -> Iterator[tuple[dict[str, Any], str]]:
+    node = affinity.get("nodeAffinity")
+    if not isinstance(node, dict):
+        return
+    required = node.get("requiredDuringSchedulingIgnoredDuringExecution")
+    if isinstance(required, dict):
+        place = f"{path}.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
+        for i, term in enumerate(_dicts(required.get("nodeSelectorTerms"))):
+            yield term, f"{place}[{i}]"
+    preferred = "preferredDuringSchedulingIgnoredDuringExecution"
+    for i, weighted in enumerate(_dicts(node.get(preferred))):
+        if isinstance(weighted.get("preference"), dict):
+            yield weighted["preference"], f"{path}.nodeAffinity.{preferred}[{i}].preference"
+
+
+def _expressions(scribe: Scribe, term: dict[str, Any], path: str) -> None:
+    kept = []
+    for i, expression in enumerate(_dicts(term.get("matchExpressions"))):
+        key, place = _word(expression, "key"), f"{path}.matchExpressions[{i}].key"
+        if key in GONE_LABELS:
+            scribe.warn(place, f"{key} is a label that no v1 node has; the expression is left out")
+            continue
+        if key in LABELS:
+            scribe.info(place, f"{key} is {LABELS[key]} in v1")
+            expression["key"] = LABELS[key]
+        kept.append(expression)
+    if isinstance(term.get("matchExpressions"), list):
+        term["matchExpressions"] = kept
+
+
+def _pod_terms(affinity: dict[str, Any], path: str) -> Iterator[tuple[dict[str, Any], str]]:
+    for kind in ("podAffinity", "podAntiAffinity"):
+        rules = affinity.get(kind)
+        if not isinstance(rules, dict):
+            continue
+        required = "requiredDuringSchedulingIgnoredDuringExecution"
+        for i, term in enumerate(_dicts(rules.get(required))):
+            yield term, f"{path}.{kind}.{required}[{i}]"
+        preferred = "preferredDuringSchedulingIgnoredDuringExecution"
+        for i, weighted in enumerate(_dicts(rules.get(preferred))):
+            if isinstance(weighted.get("podAffinityTerm"), dict):
+                yield weighted["podAffinityTerm"], f"{path}.{kind}.{preferred}[{i}].podAffinityTerm"
+
+
+def _topology_key(scribe: Scribe, term: dict[str, Any], path: str) -> None:
+    old = _word(term, "topologyKey")
+    if old in LABELS:
+        term["topologyKey"] = LABELS[old]
+        scribe.info(f"{path}.topologyKey", f"{old} is {LABELS[old]} in v1")
+    elif old in GONE_LABELS:
+        scribe.warn(f"{path}.topologyKey", f"{old} is a label that no v1 node has; choose another")
+
+
+def _toleration(scribe: Scribe, toleration: dict[str, Any], path: str) -> None:
+    key = _word(toleration, "key")
+    if key == "karpenter.sh/disruption":
+        # Beta's taint had a value and v1's has none, so that only Exists still matches.
+        toleration.pop("value", None)
+        toleration |= {"key": "karpenter.sh/disrupted", "operator": "Exists"}
+        scribe.info(f"{path}.key", "karpenter.sh/disruption is karpenter.sh/disrupted in v1")
+    elif key == "node.kubernetes.io/unschedulable":
+        message = "nodes on their way out carry karpenter.sh/disrupted in v1; tolerate that too if need be"
+        scribe.info(f"{path}.key", message)
+
+
+def _word(value: dict[str, Any], key: str) -> str:
+    found = value.get(key)
+    return found if isinstance(found, str) else ""
+
+
+def _dicts(value: Any) -> list[dict[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
