@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
-from dovetail.api.legacy import Conversion, ConvertOptions, Severity
+from dovetail.api.legacy import Conversion, ConvertOptions, render
 from dovetail.api.legacy import convert as converted
 from dovetail.cli.files import FilesOption, MoreFiles, manifests_in, write_all
-from dovetail.cli.output import COMPLAINTS, Format, FormatOption, as_documents, as_json, note, objects
+from dovetail.cli.output import COMPLAINTS, Format, FormatOption, counted, note, put
 from dovetail.errors import Misconfigured
 
 ClusterName = Annotated[str, typer.Option(help="Name of the cluster, for selectors that relied on it.")]
@@ -79,7 +80,7 @@ def convert(
     for remark in (*found.complaints, *conversion.notes):
         note(str(remark))
     _deliver(conversion, output_dir, output)
-    if found.broken or any(remark.severity is Severity.ERROR for remark in conversion.notes):
+    if found.broken or not conversion.complete:
         raise typer.Exit(COMPLAINTS)
 
 
@@ -95,16 +96,15 @@ def _tags(pairs: list[str]) -> dict[str, str]:
 
 def _deliver(conversion: Conversion, directory: str | None, output: Format) -> None:
     if directory is None:
-        if conversion.manifests:
-            objects(conversion.manifests, output)
+        put(render(conversion, output.value) if conversion.manifests else "")
         return
-    render = as_json if output is Format.json else as_documents
     texts: dict[str, str] = {}
-    for manifest in conversion.manifests:
-        name = _file_name(manifest, output, texts)
-        texts[name] = render([manifest])
+    for index, manifest in enumerate(conversion.manifests):
+        # Remarks follow their object into its file; those about no object have been said already.
+        notes = tuple(replace(each, target=0) for each in conversion.notes if each.target == index)
+        texts[_file_name(manifest, output, texts)] = render(Conversion((manifest,), notes), output.value)
     write_all(directory, texts)
-    note(f"{len(texts)} files written to {directory}")
+    note(f"{counted(len(texts), 'file')} written to {directory}")
 
 
 def _file_name(manifest: dict[str, object], output: Format, taken: dict[str, str]) -> str:

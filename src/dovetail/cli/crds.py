@@ -8,7 +8,7 @@ import typer
 
 from dovetail.api import crds as definitions
 from dovetail.cli.files import write_all
-from dovetail.cli.output import Format, FormatOption, as_documents, as_json, note, objects
+from dovetail.cli.output import Format, FormatOption, as_documents, as_json, counted, note, objects
 
 
 def crds(
@@ -32,7 +32,7 @@ def crds(
     render = as_json if output is Format.json else as_documents
     texts = {f"{_file_name(manifest)}.{output.value}": render([manifest]) for manifest in manifests}
     write_all(output_dir, texts)
-    note(f"{len(texts)} files written to {output_dir}")
+    note(f"{counted(len(texts), 'file')} written to {output_dir}")
 
 
 def _file_name(manifest: dict[str, object]) -> str:

@@ -54,6 +54,11 @@ def _write(stream: TextIO, text: str) -> None:
         raise typer.Exit(BROKEN_PIPE) from None
 
 
+def counted(count: int, noun: str) -> str:
+    """A count with its noun: 1 error, 2 errors."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def structured(value: Mapping[str, object], output: Output | Format) -> None:
     """Write a result for programs to read."""
     put(_json(value) if output.value == "json" else as_documents([value]))

@@ -9,7 +9,7 @@ import typer
 from dovetail.api import validation
 from dovetail.api.manifests import Complaint, Document, Manifests, Severity
 from dovetail.cli.files import FilesOption, MoreFiles, manifests_in
-from dovetail.cli.output import COMPLAINTS, Output, OutputOption, note, put, structured
+from dovetail.cli.output import COMPLAINTS, Output, OutputOption, counted, note, put, structured
 
 
 def validate(
@@ -45,11 +45,6 @@ def _print(found: Manifests, complaints: list[Complaint]) -> None:
     errors = sum(complaint.severity is Severity.ERROR for complaint in complaints)
     tally = f"{counted(errors, 'error')}, {counted(len(complaints) - errors, 'warning')}"
     note(f"{counted(len(found.documents), 'object')} checked: {tally}")
-
-
-def counted(count: int, noun: str) -> str:
-    """A count with its noun: 1 error, 2 errors."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _document(found: Manifests, complaints: list[Complaint]) -> dict[str, object]:

@@ -1,0 +1,122 @@
+"""Documentation that cannot drift: pages match the code, links lead somewhere, examples work."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from dovetail import errors
+from dovetail.cli import output
+from dovetail.cli.main import COMMANDS
+from dovetail.settings import SETTINGS
+from support.commands import dovetail
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
+EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
+
+
+def page(path: str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of every table row, without headings and rulers."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+    ruled = [index for index, row in enumerate(cells) if set(row[0]) == {"-"}]
+    return [row for index, row in enumerate(cells) if index not in ruled and index + 1 not in ruled]
+
+
+@pytest.fixture(scope="module")
+def write_docs() -> ModuleType:
+    """The program that makes the reference pages."""
+    spec = importlib.util.spec_from_file_location("write_docs", ROOT / "hack" / "write_docs.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["cli.md", "settings.md"])
+def test_a_generated_page_matches_the_code(name: str, write_docs: ModuleType) -> None:
+    assert write_docs.pages()[name] == page(f"docs/reference/{name}"), "run hack/write_docs.py and commit"
+
+
+def test_the_reference_names_every_command_and_setting() -> None:
+    assert all(f"## dovetail {name}" in page("docs/reference/cli.md") for name in COMMANDS)
+    settings = page("docs/reference/settings.md")
+    assert all(f"`{each.variable}`" in settings and f"`{each.flag}`" in settings for each in SETTINGS)
+
+
+def test_the_reference_names_every_error_and_what_it_is_a_kind_of() -> None:
+    described = {row[0].strip("`"): row[1].strip("`") for row in rows(page("docs/reference/errors.md"))}
+    real = {
+        name: (value.__bases__[0].__name__ if value is not errors.DovetailError else "")
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, errors.DovetailError)
+    }
+    assert described == real
+
+
+def test_the_reference_names_every_exit_code() -> None:
+    described = {int(row[0]) for row in rows(page("docs/reference/exit-codes.md"))}
+    ours = {output.FINE, output.COMPLAINTS, output.MISUSE, output.INTERNAL, output.BROKEN_PIPE}
+    assert described == ours | {130}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_leads_somewhere(path: Path) -> None:
+    links = re.findall(r"\]\((?!https?://)([^)#]+)", path.read_text(encoding="utf-8"))
+    assert [link for link in links if not (path.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_command_in_the_docs_exists(path: Path) -> None:
+    called = re.findall(r"(?:\$ |`|\| )dovetail ([a-z]+)", path.read_text(encoding="utf-8"))
+    assert set(called) <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_every_example_is_valid(path: Path) -> None:
+    ended = dovetail("validate", "-f", str(path))
+    assert (ended.code, ": error: " in ended.out) == (0, False), ended.out
+
+
+def test_every_example_is_listed() -> None:
+    listed = {row[0].strip("`") for row in rows(page("examples/README.md"))}
+    assert {path.name for path in EXAMPLES} | {"legacy/"} == listed
+
+
+def test_the_glossary_is_in_order_and_means_one_thing_by_each_word() -> None:
+    words = [row[0] for row in rows(page("docs/glossary.md"))]
+    assert words == sorted(words, key=str.lower)
+    assert len(words) == len(set(words))
+    forbidden = {word.strip() for row in rows(page("docs/glossary.md")) for word in row[2].split(",")}
+    assert not forbidden & set(words)
+
+
+def test_every_row_of_the_compatibility_page_takes_a_side() -> None:
+    sides = {row[1] for row in rows(page("docs/compatibility.md"))}
+    assert all(side.startswith(("same", "different", "not yet")) for side in sides)
+    assert {"same", "different", "not yet"} <= sides
+
+
+def test_the_demo_ends_well() -> None:
+    ended = subprocess.run(
+        [sys.executable, str(ROOT / "hack" / "demo.py")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout
+    assert "Manifests that are right" in ended.stdout
