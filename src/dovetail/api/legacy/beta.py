@@ -5,10 +5,10 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
+from dovetail.api import labels
 from dovetail.api.legacy.images import images
 from dovetail.api.legacy.names import (
     AWS_GROUP,
-    POOL_LABEL,
     V1,
     metadata,
     renamed_annotations,
@@ -89,10 +89,10 @@ def _template(scribe: Scribe, spec: dict[str, Any], expiry: str) -> dict[str, An
     template = scribe.mapping(spec.get("template"), path)
     head = scribe.mapping(template.get("metadata"), f"{path}.metadata")
     written = scribe.strings(head.get("labels"), f"{path}.metadata.labels")
-    labels = template_labels(scribe, written, f"{path}.metadata.labels")
+    kept = template_labels(scribe, written, f"{path}.metadata.labels")
     given = scribe.strings(head.get("annotations"), f"{path}.metadata.annotations")
     annotations = renamed_annotations(scribe, given, f"{path}.metadata.annotations")
-    marks = {k: v for k, v in (("labels", labels), ("annotations", annotations)) if v}
+    marks = {k: v for k, v in (("labels", kept), ("annotations", annotations)) if v}
     body = _node_spec(scribe, template.get("spec"), f"{path}.spec", frozenset())
     if body.pop("resources", None):
         scribe.warn(f"{path}.spec.resources", "is not a field that v1 knows; it is left out")
@@ -101,11 +101,11 @@ def _template(scribe: Scribe, spec: dict[str, Any], expiry: str) -> dict[str, An
 
 def node_claim(scribe: Scribe, name: str, expiry: str | None) -> dict[str, Any]:
     """The v1 NodeClaim. Beta kept the lifetime on the pool; v1 keeps it on the claim."""
-    body = _node_spec(scribe, scribe.document.value.get("spec"), "spec", frozenset({POOL_LABEL}))
+    body = _node_spec(scribe, scribe.document.value.get("spec"), "spec", frozenset({labels.NODEPOOL}))
     scribe.warn("", "claims are made by the controller; applying this one to a cluster launches a new node")
     head = metadata(scribe, name)
     if expiry is None:
-        pooled = POOL_LABEL in head.get("labels", {})
+        pooled = labels.NODEPOOL in head.get("labels", {})
         expiry = "720h" if pooled else "Never"
         if pooled:
             scribe.warn(

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from dovetail.api import labels
 from dovetail.api.legacy import beta, provisioner
 from dovetail.api.legacy.classes import NodeClass, NodeClasses
 from dovetail.api.legacy.names import (
@@ -18,7 +19,6 @@ from dovetail.api.legacy.names import (
     AWS_GROUP,
     BETA,
     BETA_AWS,
-    POOL_LABEL,
     V1,
     V1_AWS,
     metadata,
@@ -246,8 +246,8 @@ class _Work:
     def _beta_claim(self, output: _Output) -> None:
         scribe = output.scribe
         head = scribe.mapping(scribe.document.value.get("metadata"), "metadata")
-        labels = head.get("labels")
-        pool = labels.get(POOL_LABEL) if isinstance(labels, dict) else None
+        given = head.get("labels")
+        pool = given.get(labels.NODEPOOL) if isinstance(given, dict) else None
         value = beta.node_claim(scribe, object_name(scribe), self.expiry.get(str(pool)))
         self._beta_user(output, value, value["spec"], "spec.kubelet")
 

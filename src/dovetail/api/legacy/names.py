@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dovetail.api import labels
 from dovetail.api.legacy.notes import Scribe
 
 ALPHA = "karpenter.sh/v1alpha5"
@@ -16,78 +17,36 @@ BETA = "karpenter.sh/v1beta1"
 BETA_AWS = "karpenter.k8s.aws/v1beta1"
 V1 = "karpenter.sh/v1"
 V1_AWS = "karpenter.k8s.aws/v1"
-AWS_GROUP = "karpenter.k8s.aws"
+AWS_GROUP = labels.KARPENTER_AWS
 
-POOL_LABEL = "karpenter.sh/nodepool"
-LABELS: Mapping[str, str] = {"karpenter.sh/provisioner-name": POOL_LABEL}
-GONE_LABELS = frozenset({f"{AWS_GROUP}/instance-pods", f"{AWS_GROUP}/instance-ami-id"})
+LABELS: Mapping[str, str] = {"karpenter.sh/provisioner-name": labels.NODEPOOL}
+GONE_LABELS = frozenset({"karpenter.k8s.aws/instance-pods", "karpenter.k8s.aws/instance-ami-id"})
 ANNOTATIONS: Mapping[str, str] = {
-    "karpenter.sh/do-not-evict": "karpenter.sh/do-not-disrupt",
-    "karpenter.sh/do-not-consolidate": "karpenter.sh/do-not-disrupt",
-    "karpenter.sh/provisioner-hash": "karpenter.sh/nodepool-hash",
-    f"{AWS_GROUP}/nodetemplate-hash": f"{AWS_GROUP}/ec2nodeclass-hash",
-    "karpenter.sh/managed-by": "eks:eks-cluster-name",
+    "karpenter.sh/do-not-evict": labels.DO_NOT_DISRUPT,
+    "karpenter.sh/do-not-consolidate": labels.DO_NOT_DISRUPT,
+    "karpenter.sh/provisioner-hash": labels.NODEPOOL_HASH,
+    "karpenter.k8s.aws/nodetemplate-hash": labels.EC2_NODECLASS_HASH,
+    "karpenter.sh/managed-by": labels.EKS_CLUSTER_TAG,
 }
 GONE_ANNOTATIONS = frozenset(
     {
         "karpenter.sh/emptiness-timestamp",
         "karpenter.sh/linked",
-        "compatibility.karpenter.sh/provider",
+        labels.LEGACY_PROVIDER,
         "compatibility.karpenter.sh/v1beta1-nodeclass-reference",
         "compatibility.karpenter.sh/v1beta1-kubelet-conversion",
         # It repeats the old object, and would make the next kubectl apply compare v1 with it.
         "kubectl.kubernetes.io/last-applied-configuration",
     }
 )
-# Old spellings of well-known labels that Karpenter has always taken for the new ones.
-ALIASES: Mapping[str, str] = {
-    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
-    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
-    "beta.kubernetes.io/arch": "kubernetes.io/arch",
-    "beta.kubernetes.io/os": "kubernetes.io/os",
-    "beta.kubernetes.io/instance-type": "node.kubernetes.io/instance-type",
-}
-_AWS_OPEN = frozenset(
-    f"{AWS_GROUP}/{name}"
-    for name in [
-        "instance-tenancy",
-        "capacity-reservation-type",
-        "capacity-reservation-id",
-        "capacity-reservation-interruptible",
-        "ec2nodeclass",
-        "instance-encryption-in-transit-supported",
-        "instance-category",
-        "instance-hypervisor",
-        "instance-family",
-        "instance-generation",
-        "instance-local-nvme",
-        "instance-size",
-        "instance-cpu",
-        "instance-cpu-manufacturer",
-        "instance-cpu-sustained-clock-speed-mhz",
-        "instance-memory",
-        "instance-ebs-bandwidth",
-        "instance-network-bandwidth",
-        "instance-gpu-name",
-        "instance-gpu-manufacturer",
-        "instance-gpu-count",
-        "instance-gpu-memory",
-        "instance-accelerator-name",
-        "instance-accelerator-manufacturer",
-        "instance-accelerator-count",
-        "instance-capability-flex",
-        "placement-group-id",
-        "placement-group-partition",
-    ]
-)
-_OPEN = _AWS_OPEN | {"karpenter.sh/capacity-type"}
 
 
 def admitted(key: str) -> bool:
     """True for a label key that v1 lets a NodePool set or require."""
-    prefix = key.partition("/")[0] if "/" in key else ""
-    closed = prefix.endswith(("karpenter.sh", AWS_GROUP))
-    return key != "kubernetes.io/hostname" and (key in _OPEN or not closed)
+    # Admission looks at the mere end of the domain, so that it turns mykarpenter.sh away as well.
+    closed = labels.domain(key).endswith((labels.KARPENTER, labels.KARPENTER_AWS))
+    open_inside = key == labels.CAPACITY_TYPE or key in labels.ADMITTED_AWS
+    return key != labels.HOSTNAME and (open_inside or not closed)
 
 
 def renamed_annotations(scribe: Scribe, annotations: Mapping[str, str], path: str) -> dict[str, str]:
@@ -100,30 +59,30 @@ def renamed_annotations(scribe: Scribe, annotations: Mapping[str, str], path: st
     return kept
 
 
-def renamed_labels(scribe: Scribe, labels: Mapping[str, str], path: str) -> dict[str, str]:
+def renamed_labels(scribe: Scribe, given: Mapping[str, str], path: str) -> dict[str, str]:
     """Labels of an object under their v1 keys."""
-    kept = {k: v for k, v in labels.items() if k not in LABELS}
-    for old in (key for key in labels if key in LABELS):
+    kept = {k: v for k, v in given.items() if k not in LABELS}
+    for old in (key for key in given if key in LABELS):
         scribe.info(f"{path}[{old}]", f"is {LABELS[old]} in v1")
-        kept.setdefault(LABELS[old], labels[old])
+        kept.setdefault(LABELS[old], given[old])
     return kept
 
 
-def template_labels(scribe: Scribe, labels: Mapping[str, str], path: str) -> dict[str, str]:
+def template_labels(scribe: Scribe, given: Mapping[str, str], path: str) -> dict[str, str]:
     """The labels a NodePool may put on its nodes; v1 sets or refuses the others."""
-    for key in labels:
+    for key in given:
         if not admitted(key):
             scribe.warn(f"{path}[{key}]", "is a label v1 does not let a NodePool set; it is left out")
-    return {key: value for key, value in labels.items() if admitted(key)}
+    return {key: value for key, value in given.items() if admitted(key)}
 
 
 def metadata(scribe: Scribe, name: str, annotations: Mapping[str, str] | None = None) -> dict[str, Any]:
     """A new object's metadata: what people wrote, without what the API server added."""
     old = scribe.mapping(scribe.document.value.get("metadata"), "metadata")
-    labels = renamed_labels(scribe, scribe.strings(old.get("labels"), "metadata.labels"), "metadata.labels")
+    words = renamed_labels(scribe, scribe.strings(old.get("labels"), "metadata.labels"), "metadata.labels")
     given = scribe.strings(old.get("annotations"), "metadata.annotations")
     marks = renamed_annotations(scribe, given, "metadata.annotations") | dict(annotations or {})
-    return {"name": name} | _present(labels=labels, annotations=marks)
+    return {"name": name} | _present(labels=words, annotations=marks)
 
 
 def _present(**fields: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dovetail.api import labels
 from dovetail.api.legacy.images import images
 from dovetail.api.legacy.names import V1_AWS
 from dovetail.api.legacy.notes import Scribe
@@ -31,14 +32,7 @@ _TEMPLATE = _INLINE | {"userData", "amiSelector", "detailedMonitoring"}
 _ALPHA_TAGS = frozenset(
     {"karpenter.sh/provisioner-name", "karpenter.sh/managed-by", "karpenter.k8s.aws/cluster"}
 )
-_V1_TAGS = frozenset(
-    {
-        "eks:eks-cluster-name",
-        "karpenter.sh/nodepool",
-        "karpenter.sh/nodeclaim",
-        "karpenter.k8s.aws/ec2nodeclass",
-    }
-)
+_V1_TAGS = frozenset({labels.EKS_CLUSTER_TAG, labels.NODEPOOL, labels.NODECLAIM_TAG, labels.EC2_NODECLASS})
 # Alpha's defaults differ between an absent object and an absent member of a present one.
 ALPHA_ABSENT = {
     "httpEndpoint": "enabled",
@@ -166,4 +160,6 @@ def tags(scribe: Scribe, block: dict[str, Any], options: ConvertOptions) -> dict
 
 def _free(key: str, value: str) -> bool:
     reserved = key in _ALPHA_TAGS or key in _V1_TAGS or key.startswith("kubernetes.io/cluster") or not key
-    return not reserved and not (key == "Name" and value.startswith("karpenter.sh/provisioner-name/"))
+    return not reserved and not (
+        key == labels.NAME_TAG and value.startswith("karpenter.sh/provisioner-name/")
+    )

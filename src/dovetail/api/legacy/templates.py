@@ -5,7 +5,8 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
-from dovetail.api.legacy.names import ALIASES, admitted
+from dovetail.api import labels
+from dovetail.api.legacy.names import admitted
 from dovetail.api.legacy.notes import Scribe
 
 OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Lte"})
@@ -33,13 +34,11 @@ _KUBELET_MAPS = (
     "evictionSoft",
     "evictionSoftGracePeriod",
 )
-_OS, _ARCH, _CAPACITY = "kubernetes.io/os", "kubernetes.io/arch", "karpenter.sh/capacity-type"
-_CATEGORY, _GENERATION = "karpenter.k8s.aws/instance-category", "karpenter.k8s.aws/instance-generation"
 _NARROWING = (
-    "node.kubernetes.io/instance-type",
-    "karpenter.k8s.aws/instance-family",
-    _CATEGORY,
-    _GENERATION,
+    labels.INSTANCE_TYPE,
+    labels.INSTANCE_FAMILY,
+    labels.INSTANCE_CATEGORY,
+    labels.INSTANCE_GENERATION,
 )
 
 
@@ -92,16 +91,20 @@ def _check_operator(scribe: Scribe, operator: str, values: list[str], path: str)
 
 def defaulted(requirements: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What the alpha webhook added, so that the pool still means the same without it."""
-    keys = {ALIASES.get(one["key"], one["key"]) for one in requirements}
+    keys = {labels.normalized(one["key"]) for one in requirements}
     added = [
         {"key": key, "operator": "In", "values": [value]}
-        for key, value in ((_OS, "linux"), (_ARCH, "amd64"), (_CAPACITY, "on-demand"))
+        for key, value in (
+            (labels.OS, "linux"),
+            (labels.ARCH, "amd64"),
+            (labels.CAPACITY_TYPE, labels.ON_DEMAND),
+        )
         if key not in keys
     ]
     if keys.isdisjoint(_NARROWING):
-        added.append({"key": _CATEGORY, "operator": "In", "values": ["c", "m", "r"]})
+        added.append({"key": labels.INSTANCE_CATEGORY, "operator": "In", "values": ["c", "m", "r"]})
         # Karpenter's migration page shows `In 2`; the webhook wrote `Gt 2`.
-        added.append({"key": _GENERATION, "operator": "Gt", "values": ["2"]})
+        added.append({"key": labels.INSTANCE_GENERATION, "operator": "Gt", "values": ["2"]})
     return added
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
 
+from dovetail.api import labels
 from dovetail.api.legacy.names import ANNOTATIONS, GONE_LABELS, LABELS
 from dovetail.api.legacy.notes import Scribe
 
@@ -131,9 +132,9 @@ def _toleration(scribe: Scribe, toleration: dict[str, Any], path: str) -> None:
     if key == "karpenter.sh/disruption":
         # Beta's taint had a value and v1's has none, so that only Exists still matches.
         toleration.pop("value", None)
-        toleration |= {"key": "karpenter.sh/disrupted", "operator": "Exists"}
+        toleration |= {"key": labels.DISRUPTED_TAINT, "operator": "Exists"}
         scribe.info(f"{path}.key", "karpenter.sh/disruption is karpenter.sh/disrupted in v1")
-    elif key == "node.kubernetes.io/unschedulable":
+    elif key == labels.UNSCHEDULABLE_TAINT:
         message = "nodes on their way out carry karpenter.sh/disrupted in v1; tolerate that too if need be"
         scribe.info(f"{path}.key", message)
 
