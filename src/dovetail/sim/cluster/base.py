@@ -1,0 +1,166 @@
+"""How the neighbours live together: one desk hears every commit and hands out the work.
+
+A neighbour says which resources it cares about, turns what it hears into keys, and later looks at
+each key once. Everything happens on one loop, one key at a time, in the order of hearing, so that
+the same start gives the same story. Work that fails on a conflict is looked at again a little later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from itertools import count
+from random import Random
+from typing import Any
+
+from dovetail.ports import Clock
+from dovetail.sim.kube.apiserver import ApiServer
+from dovetail.sim.kube.local import LocalApi
+from dovetail.sim.kube.meta import stamp
+from dovetail.sim.kube.status import ApiError
+from dovetail.sim.kube.store import Event
+
+__all__ = ["Desk", "Json", "Key", "Neighbour"]
+
+Json = dict[str, Any]
+Key = tuple[str, str]
+"""Namespace and name; what is kept under a key is up to the neighbour."""
+
+Heard = Callable[[Json | None, Json | None], None]
+TURN = 200
+FIRST_DELAY, LAST_DELAY = 0.05, 30.0
+
+
+class Neighbour:
+    """One controller of the cluster. Subclasses say what they hear and what they do about a key."""
+
+    name = "neighbour"
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.api: LocalApi = desk.server.local(self.name)
+        self.clock: Clock = desk.clock
+
+    def hears(self) -> Mapping[str, Heard]:
+        """Resource to what is done on each commit of it: (before, after), None where there is none."""
+        return {}
+
+    def start(self) -> None:
+        """Called once, after everything there is has been heard."""
+
+    def work(self, key: Key) -> None:
+        """Look at the world and make it so. An ApiError means: again, later."""
+
+    def enqueue(self, key: Key, after: float = 0.0) -> None:
+        """Have a key looked at, now or in so many seconds."""
+        self.desk.enqueue(self, key, after)
+
+    def now(self) -> str:
+        """The time as metadata carries it."""
+        return stamp(self.clock.now())
+
+
+class Desk:
+    """Hands each commit to who cares, and each key to its neighbour."""
+
+    def __init__(self, server: ApiServer, clock: Clock, rng: Random) -> None:
+        self.server = server
+        self.clock = clock
+        self.rng = rng
+        self.neighbours: list[Neighbour] = []
+        self._hearing: dict[str, list[Heard]] = {}
+        self._waiting: OrderedDict[tuple[int, Key], Neighbour] = OrderedDict()
+        self._later: list[tuple[float, int, Neighbour, Key]] = []
+        self._due: dict[tuple[int, Key], float] = {}
+        self._failures: dict[tuple[int, Key], int] = {}
+        self._order = count()
+        self._wake = asyncio.Event()
+        self.worked = 0
+        server.store.on_commit(self._commit)
+
+    def add(self, neighbour: Neighbour) -> None:
+        self.neighbours.append(neighbour)
+        for resource, heard in neighbour.hears().items():
+            self._hearing.setdefault(resource, []).append(heard)
+            for obj in neighbour.api.list(resource):
+                heard(None, obj)
+        neighbour.start()
+
+    def _commit(self, event: Event) -> None:
+        hearing = self._hearing.get(event.new.info.storage)
+        if hearing:
+            before = event.old.obj if event.old is not None else None
+            after = None if event.type == "DELETED" else event.new.obj
+            for heard in hearing:
+                heard(before, after)
+
+    def enqueue(self, neighbour: Neighbour, key: Key, after: float = 0.0) -> None:
+        slot = (id(neighbour), key)
+        if after <= 0:
+            if slot not in self._waiting:
+                self._waiting[slot] = neighbour
+                self._wake.set()
+            return
+        due = self.clock.monotonic() + after
+        if self._due.get(slot, float("inf")) <= due:
+            return
+        self._due[slot] = due
+        heapq.heappush(self._later, (due, next(self._order), neighbour, key))
+        self._wake.set()
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is waiting to be looked at now."""
+        return not self._waiting
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        while True:
+            self._ripen()
+            for _ in range(TURN):
+                if not self._waiting:
+                    break
+                (_, key), neighbour = self._waiting.popitem(last=False)
+                self._work(neighbour, key)
+            if self._waiting:
+                await asyncio.sleep(0)
+                continue
+            self._wake.clear()
+            await self._rest()
+
+    async def _rest(self) -> None:
+        """Until something is heard, or the next date comes."""
+        if not self._later:
+            await self._wake.wait()
+            return
+        delay = self._later[0][0] - self.clock.monotonic()
+        if delay <= 0:
+            return
+        timer = asyncio.get_running_loop().call_later(delay, self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            timer.cancel()
+
+    def _ripen(self) -> None:
+        now = self.clock.monotonic()
+        while self._later and self._later[0][0] <= now:
+            due, _, neighbour, key = heapq.heappop(self._later)
+            slot = (id(neighbour), key)
+            if self._due.get(slot) == due:
+                del self._due[slot]
+                self.enqueue(neighbour, key)
+
+    def _work(self, neighbour: Neighbour, key: Key) -> None:
+        self.worked += 1
+        slot = (id(neighbour), key)
+        try:
+            neighbour.work(key)
+        except (ApiError, ConnectionError):
+            # Someone wrote first, a policy refuses, or a fault was injected: the world is looked at again.
+            failures = self._failures[slot] = self._failures.get(slot, 0) + 1
+            self.enqueue(neighbour, key, min(FIRST_DELAY * 2 ** min(failures, 16), LAST_DELAY))
+        else:
+            self._failures.pop(slot, None)

@@ -1,0 +1,86 @@
+"""Reading Kubernetes objects as plain documents: who owns what, what is ready, what has ended."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+Json = dict[str, Any]
+
+__all__ = [
+    "controller_of",
+    "deleting",
+    "ended",
+    "key_of",
+    "labels_of",
+    "owner_reference",
+    "parse_time",
+    "ready",
+    "touches",
+]
+
+
+def key_of(obj: Json) -> tuple[str, str]:
+    """Namespace and name."""
+    meta = obj["metadata"]
+    return meta.get("namespace", ""), meta["name"]
+
+
+def labels_of(obj: Json) -> dict[str, str]:
+    return obj["metadata"].get("labels") or {}
+
+
+def controller_of(obj: Json) -> Json | None:
+    """The owner that manages an object, if any."""
+    for owner in obj["metadata"].get("ownerReferences") or ():
+        if owner.get("controller"):
+            found: Json = owner
+            return found
+    return None
+
+
+def owner_reference(owner: Json, *, block: bool = True) -> Json:
+    """How an object names the owner that manages it."""
+    return {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": block,
+    }
+
+
+def deleting(obj: Json) -> bool:
+    return bool(obj["metadata"].get("deletionTimestamp"))
+
+
+def ended(pod: Json) -> bool:
+    """The pod has run to its end, well or badly."""
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
+def ready(pod: Json) -> bool:
+    """The pod's Ready condition says True."""
+    for condition in (pod.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == "Ready":
+            return bool(condition.get("status") == "True")
+    return False
+
+
+def touches(before: Json | None, after: Json | None, *path: str) -> bool:
+    """Whether a commit changed the value at a path."""
+    return bool(_at(before, path) != _at(after, path))
+
+
+def _at(obj: Any, path: tuple[str, ...]) -> Any:
+    for step in path:
+        if not isinstance(obj, dict):
+            return None
+        obj = obj.get(step)
+    return obj
+
+
+def parse_time(text: str) -> datetime:
+    """A time as metadata carries it."""
+    return datetime.fromisoformat(text)
