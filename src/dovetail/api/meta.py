@@ -16,6 +16,7 @@ __all__ = [
     "Kind",
     "LabelSelector",
     "LabelSelectorTerm",
+    "ListMeta",
     "Object",
     "ObjectMeta",
     "OwnerReference",
@@ -28,6 +29,9 @@ Amounts = Mapping[str, Quantity]
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", gc=False):
     """A frozen value. Only the fields Dovetail reads; the codec keeps the others alive on the way back."""
+
+    ALWAYS_WRITTEN: ClassVar[tuple[str, ...]] = ()
+    """Fields the API insists on even when they hold their default, which is otherwise left out."""
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -86,8 +90,18 @@ class ObjectMeta(Record, frozen=True):
         return next((owner for owner in self.owner_references if owner.controller), None)
 
 
+class ListMeta(Record, frozen=True, rename={"continue_token": "continue"}):
+    """Where a list stood when it was read, and how to read on."""
+
+    resource_version: str = msgspec.field(default="", name="resourceVersion")
+    continue_token: str = ""
+    remaining_item_count: int | None = msgspec.field(default=None, name="remainingItemCount")
+
+
 class Condition(Record, frozen=True):
     """One named truth about an object, and since when. The rules for changing it are in conditions.py."""
+
+    ALWAYS_WRITTEN: ClassVar[tuple[str, ...]] = ("type", "status", "reason", "message")
 
     type: str = ""
     status: str = "Unknown"

@@ -21,6 +21,8 @@ class ClaimResources(Record, frozen=True):
 class NodeClaimSpec(Record, frozen=True):
     """The order. It never changes once given."""
 
+    ALWAYS_WRITTEN: ClassVar[tuple[str, ...]] = ("requirements",)
+
     node_class_ref: NodeClassReference = NodeClassReference()
     requirements: tuple[Requirement, ...] = ()
     resources: ClaimResources = ClaimResources()

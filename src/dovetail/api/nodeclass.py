@@ -58,6 +58,8 @@ class AMISelectorTerm(Record, frozen=True):
 class NetworkInterface(Record, frozen=True):
     """One interface of the instance."""
 
+    ALWAYS_WRITTEN: ClassVar[tuple[str, ...]] = ("network_card_index", "device_index")
+
     network_card_index: int = 0
     device_index: int = 0
     interface_type: str = ""
@@ -99,7 +101,8 @@ class KubeletConfiguration(
     """The kubelet settings that nodes of this class start with."""
 
     cluster_dns: tuple[str, ...] = ()
-    max_pods: int | None = None
+    # A text is an expression, which Karpenter's next line admits; we only carry it through.
+    max_pods: int | str | None = None
     pods_per_core: int | None = None
     system_reserved: Mapping[str, str] = {}
     kube_reserved: Mapping[str, str] = {}
@@ -234,6 +237,8 @@ class SecurityGroup(Record, frozen=True):
 
 class AMI(Record, frozen=True):
     """An image that was found, and which nodes it suits."""
+
+    ALWAYS_WRITTEN: ClassVar[tuple[str, ...]] = ("requirements",)
 
     id: str = ""
     name: str = ""

@@ -1,0 +1,192 @@
+"""JSON to records and back. Raw documents stop here; nobody else walks them.
+
+Records hold only the fields we read, so a write must not be made of a record alone. There are two ways
+to write a change without harming what we do not know: `merge_patch` says what differs between two
+records and leaves the rest to the server, and `overlay` lays that difference over the whole document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from dovetail.api.meta import ListMeta, Object, Record
+from dovetail.api.pod import Pod
+from dovetail.api.pod_codec import Interner, WirePod, pod_from_wire
+from dovetail.api.wire import plain, read, read_plain
+
+__all__ = [
+    "Interner",
+    "Listing",
+    "WatchEvent",
+    "convert",
+    "decode",
+    "decode_event",
+    "decode_list",
+    "encode",
+    "merge_patch",
+    "overlay",
+    "to_dict",
+]
+
+R = TypeVar("R", bound=Record)
+O = TypeVar("O", bound=Object)  # noqa: E741 - O for object
+
+
+class Listing(NamedTuple, Generic[O]):
+    """One page of a list."""
+
+    items: list[O]
+    meta: ListMeta
+
+
+class WatchEvent(NamedTuple, Generic[O]):
+    """One line of a watch: ADDED, MODIFIED, DELETED or BOOKMARK with an object, or ERROR with a status."""
+
+    type: str
+    object: O | None
+    status: Mapping[str, Any] | None = None
+
+
+def decode(kind: type[R], data: bytes | msgspec.Raw, table: Interner | None = None) -> R:
+    """A record from JSON. Pods share parts with the others of the same table."""
+    if kind is Pod:
+        return pod_from_wire(read(WirePod, data), table or Interner())  # type: ignore[return-value]
+    return read(kind, data)
+
+
+def decode_list(kind: type[O], data: bytes, table: Interner | None = None) -> Listing[O]:
+    """A page of records from a List document, and where to go on from there."""
+    page = read(_page(WirePod if kind is Pod else kind), data)
+    if kind is Pod:
+        shared = table or Interner()
+        pods: list[Any] = [pod_from_wire(wire, shared) for wire in page.items or ()]
+        return Listing(pods, page.metadata)
+    return Listing(page.items or [], page.metadata)
+
+
+def decode_event(kind: type[O], line: bytes, table: Interner | None = None) -> WatchEvent[O]:
+    """One line of a watch."""
+    event = read(_WireEvent, line)
+    if event.type == "ERROR":
+        return WatchEvent(event.type, None, msgspec.json.decode(event.object))
+    return WatchEvent(event.type, decode(kind, event.object, table))
+
+
+def convert(kind: type[R], document: Mapping[str, Any], table: Interner | None = None) -> R:
+    """A record from a document that is already in memory."""
+    if kind is Pod:
+        return decode(kind, msgspec.json.encode(document), table)
+    return read_plain(kind, document)
+
+
+def to_dict(record: Record) -> dict[str, Any]:
+    """The document that stands for a record; a top-level kind says which it is."""
+    document: dict[str, Any] = plain(record)
+    if isinstance(record, Pod) and (node := document.pop("nodeName", None)):
+        document["spec"] = document.get("spec", {}) | {"nodeName": node}
+    if isinstance(record, Object):
+        return {"apiVersion": record.KIND.api_version, "kind": record.KIND.kind} | document
+    return document
+
+
+def encode(record: Record) -> bytes:
+    """A record as JSON."""
+    return msgspec.json.encode(to_dict(record))
+
+
+def merge_patch(before: Record, after: Record) -> dict[str, Any]:
+    """The JSON merge patch (RFC 7386) from one record to the other; lists are replaced as a whole."""
+    return _difference(to_dict(before), to_dict(after))
+
+
+def overlay(raw: Mapping[str, Any], before: Record, after: Record) -> dict[str, Any]:
+    """The document `raw`, which was read as `before`, changed so that it reads as `after`.
+
+    Only what differs between the two is touched. Items of lists are matched by what names them, or
+    by being equal, so that what we do not know about an item stays with it.
+    """
+    return _laid_over(raw, to_dict(before), to_dict(after))
+
+
+class _WireEvent(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+@cache
+def _page(item: type[Any]) -> type[Any]:
+    return msgspec.defstruct(
+        f"{item.__name__}List",
+        [("items", list[item] | None, None), ("metadata", ListMeta, ListMeta())],  # type: ignore[valid-type]
+    )
+
+
+def _difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    patch: dict[str, Any] = {key: None for key in before if key not in after}
+    for key, value in after.items():
+        old = before.get(key)
+        if isinstance(old, dict) and isinstance(value, dict):
+            if inner := _difference(old, value):
+                patch[key] = inner
+        elif old != value or key not in before:
+            patch[key] = value
+    return patch
+
+
+def _laid_over(raw: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    result = dict(raw)
+    for key in before.keys() - after.keys():
+        result.pop(key, None)
+    for key, value in after.items():
+        old = before.get(key)
+        if key not in before or old != value:
+            result[key] = _changed(raw.get(key), old, value)
+    return result
+
+
+def _changed(raw: Any, before: Any, after: Any) -> Any:
+    if isinstance(raw, dict) and isinstance(after, dict):
+        return _laid_over(raw, before or {}, after)
+    if isinstance(raw, list) and isinstance(after, list):
+        return _merged(raw, before or [], after)
+    return after
+
+
+def _merged(raw: list[Any], before: list[Any], after: list[Any]) -> list[Any]:
+    """The items of `after`, each with the unknown parts of the item it came from."""
+    if not all(isinstance(item, dict) for item in (*raw, *before, *after)):
+        return after
+    naming = next((keys for keys in _NAMING if any(keys[0] in item for item in (*before, *after))), ())
+    known = dict(zip(_names(before, naming), before, strict=True))
+    if naming:
+        origin = dict(zip(_names(raw, naming), raw, strict=True))
+    elif len(raw) == len(before):
+        origin = dict(zip(known, raw, strict=True))
+    else:
+        return after
+    merged = [
+        _laid_over(origin[name], known[name], item) if name in origin and name in known else item
+        for name, item in zip(_names(after, naming), after, strict=True)
+    ]
+    # What was never read, such as a pod's other volumes, was not taken away either.
+    return merged + [item for name, item in origin.items() if name not in known]
+
+
+_NAMING = (("uid",), ("type",), ("key", "effect", "operator"), ("name",), ("id",), ("deviceName",))
+"""What tells the items of a list apart, by the first of these that an item has."""
+
+
+def _names(items: list[dict[str, Any]], naming: tuple[str, ...]) -> list[tuple[Any, ...]]:
+    """A name for each item, or its whole content if nothing names it, and which of its namesakes it is."""
+    seen: dict[tuple[Any, ...], int] = {}
+    names = []
+    for item in items:
+        fields = (item.get(key) for key in naming) if naming else (item,)
+        name = tuple(msgspec.json.encode(field, order="sorted") for field in fields)
+        seen[name] = seen.get(name, 0) + 1
+        names.append((*name, seen[name]))
+    return names

@@ -1,0 +1,334 @@
+"""Pods from the wire, small and quick: a large cluster has hundreds of thousands of them.
+
+Pods of one owner are nearly the same, so what they share is kept once and decoded once. A pod's document is
+cut up but not read: its labels, its tolerations and so on stay bytes, to be compared with those of the shapes
+its owner is known to have. Only a new shape is decoded to records. Equal parts that are spelled differently
+become two shapes, so a mistake here costs memory and never meaning.
+
+What is dropped on the way in, because nothing here reads it: `generateName`, annotations other than
+`labels.POD_ANNOTATIONS_READ`, volumes that are not claims, and the kubelet's progress conditions.
+None of it is lost on a write: changes are laid over the document as it was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Final
+
+import msgspec
+from msgspec import Raw
+from msgspec.structs import force_setattr, replace
+
+from dovetail.api import labels
+from dovetail.api.meta import Condition, ObjectMeta, OwnerReference, Record
+from dovetail.api.pod import Affinity, Pod, PodSpec, PodStatus
+from dovetail.api.wire import read
+
+__all__ = ["Interner", "WirePod", "pod_from_wire"]
+
+PROGRESS: Final = frozenset(("PodReadyToStartContainers", "Initialized", "ContainersReady"))
+"""Steps of a pod's start; whether it is scheduled and Ready says all that is needed of them."""
+
+NOTHING: Final = Raw()
+NULL: Final = Raw(b"null")
+NO_LABELS: Final[Mapping[str, str]] = {}
+
+
+class WireAnnotations(
+    Record,
+    frozen=True,
+    rename={
+        "do_not_disrupt": labels.DO_NOT_DISRUPT,
+        "deletion_cost": labels.POD_DELETION_COST,
+        "buffer_pod": labels.BUFFER_FAKE_POD,
+        "buffer_name": labels.BUFFER_NAME,
+        "buffer_namespace": labels.BUFFER_NAMESPACE,
+    },
+):
+    """The annotations we read. As fields rather than a mapping, so that the others cost nothing."""
+
+    do_not_disrupt: str | None = None
+    deletion_cost: str | None = None
+    buffer_pod: str | None = None
+    buffer_name: str | None = None
+    buffer_namespace: str | None = None
+
+
+NO_ANNOTATIONS: Final = WireAnnotations()
+
+
+class Wire(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel", gc=False):
+    """Part of a pod's document, cut up. Unlike a Record it may be edited: nobody else sees it."""
+
+
+class WireMeta(Wire):
+    """Metadata, without what pods do not need of it."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    deletion_grace_period_seconds: int | None = None
+    labels: Raw = NOTHING
+    annotations: WireAnnotations | None = NO_ANNOTATIONS
+    finalizers: tuple[str, ...] | None = ()
+    owner_references: Raw = NOTHING
+
+
+class WireContainer(Wire):
+    """The parts of a container that count; its mounts name the pod's own token volume, so not all of it."""
+
+    name: str = ""
+    resources: Raw = NOTHING
+    ports: Raw = NOTHING
+    restart_policy: str | None = None
+
+
+class WireVolume(Wire):
+    """A volume; only claims are kept."""
+
+    name: str = ""
+    persistent_volume_claim: Raw = NOTHING
+    ephemeral: Raw = NOTHING
+
+
+class WireSpec(Wire):
+    """The fields of PodSpec, and the node."""
+
+    node_name: str | None = None
+    affinity: Raw = NOTHING
+    containers: list[WireContainer] | None = None
+    init_containers: list[WireContainer] | None = None
+    volumes: list[WireVolume] | None = None
+    node_selector: Raw = NOTHING
+    tolerations: Raw = NOTHING
+    topology_spread_constraints: Raw = NOTHING
+    resources: Raw = NOTHING
+    overhead: Raw = NOTHING
+    resource_claims: Raw = NOTHING
+    scheduling_gates: Raw = NOTHING
+    scheduler_name: str | None = None
+    priority: int | None = None
+    priority_class_name: str | None = None
+    preemption_policy: str | None = None
+    restart_policy: str | None = None
+    host_network: bool | None = None
+    termination_grace_period_seconds: int | None = None
+
+
+class WireContainerStatus(Wire):
+    """What a container was given."""
+
+    name: str = ""
+    resources: Raw = NOTHING
+    allocated_resources: Raw = NOTHING
+
+
+class WireStatus(Wire):
+    """The fields of PodStatus."""
+
+    phase: str = ""
+    conditions: list[Condition] | None = None
+    nominated_node_name: str | None = None
+    start_time: datetime | None = None
+    resize: str | None = None
+    resources: Raw = NOTHING
+    container_statuses: list[WireContainerStatus] | None = None
+    init_container_statuses: list[WireContainerStatus] | None = None
+    resource_claim_statuses: Raw = NOTHING
+
+
+class WirePod(Wire):
+    """A pod, cut up."""
+
+    metadata: WireMeta
+    spec: WireSpec
+    status: WireStatus | None = None
+
+
+class Shape:
+    """What the pods of one owner have in common: as bytes, to compare, and as records, to share."""
+
+    __slots__ = (
+        "affinity",
+        "given",
+        "labels",
+        "owners",
+        "spec",
+        "status",
+        "wire_affinity",
+        "wire_labels",
+        "wire_spec",
+    )
+
+    def __init__(self, meta: WireMeta, spec: WireSpec, affinity: Raw, status: WireStatus) -> None:
+        # Read from bytes of our own: parts of the document as it arrived would keep all of it in memory.
+        document = msgspec.json.encode(spec)
+        self.wire_spec = read(WireSpec, document)
+        self.wire_labels = meta.labels.copy()
+        self.wire_affinity = affinity.copy()
+        self.affinity = _affinity(affinity)
+        self.spec = replace(read(PodSpec, document), affinity=self.affinity)
+        self.labels = _labels(meta.labels)
+        self.owners = _owners(meta.owner_references)
+        given = msgspec.json.encode(_given(status))
+        self.given = read(WireStatus, given)
+        self.status = read(PodStatus, given)
+
+
+class Interner:
+    """The shapes seen so far, by owner. Beyond a bound it forgets the oldest; then only sharing suffers."""
+
+    __slots__ = ("_shapes", "_texts", "most_owners", "most_shapes", "most_texts")
+
+    def __init__(self, most_owners: int = 20_000, most_shapes: int = 4, most_texts: int = 100_000) -> None:
+        self.most_owners = most_owners
+        self.most_shapes = most_shapes
+        self.most_texts = most_texts
+        self._shapes: dict[bytes, list[Shape]] = {}
+        self._texts: dict[str, str] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._shapes.values()))
+
+    def text(self, text: str) -> str:
+        """The one copy of a text that many pods have, such as a node's name."""
+        known = self._texts.get(text)
+        if known is not None:
+            return known
+        if len(self._texts) >= self.most_texts:
+            self._texts.clear()
+        self._texts[text] = text
+        return text
+
+    def shape(self, meta: WireMeta, spec: WireSpec, affinity: Raw, status: WireStatus) -> Shape:
+        """The shape with this spec; labels, affinity and status are the first such pod's."""
+        # Pods without an owner share what they can within their namespace.
+        key = bytes(meta.owner_references) or meta.namespace.encode()
+        known = self._shapes.get(key)
+        if known is not None:
+            for shape in known:
+                if shape.wire_spec == spec:
+                    return shape
+        return self._keep(key, Shape(meta, spec, affinity, status))
+
+    def _keep(self, key: bytes, shape: Shape) -> Shape:
+        known = self._shapes.setdefault(key, [])
+        if len(known) >= self.most_shapes:
+            del known[0]
+        known.append(shape)
+        if len(self._shapes) > self.most_owners:
+            del self._shapes[next(iter(self._shapes))]
+        return shape
+
+
+def pod_from_wire(wire: WirePod, table: Interner) -> Pod:
+    """The pod, holding the shared copy of whatever it shares."""
+    meta, spec, status = wire.metadata, wire.spec, wire.status or WireStatus()
+    node, affinity = spec.node_name, spec.affinity
+    # What is the pod's own is taken out, and what is left is the shape. Daemon pods, each pinned to its
+    # node, differ in their affinity alone.
+    spec.node_name = None
+    spec.affinity = NOTHING
+    if spec.volumes:
+        spec.volumes = [v for v in spec.volumes if v.persistent_volume_claim or v.ephemeral] or None
+    shape = table.shape(meta, spec, affinity, status)
+    return Pod(
+        metadata=_metadata(meta, shape, table),
+        spec=shape.spec
+        if affinity == shape.wire_affinity
+        else replace(shape.spec, affinity=_affinity(affinity)),
+        status=_status(status, shape, table),
+        node_name=table.text(node) if node else "",
+    )
+
+
+def _metadata(meta: WireMeta, shape: Shape, table: Interner) -> ObjectMeta:
+    return ObjectMeta(
+        name=meta.name,
+        namespace=table.text(meta.namespace),
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        generation=meta.generation,
+        creation_timestamp=meta.creation_timestamp,
+        deletion_timestamp=meta.deletion_timestamp,
+        deletion_grace_period_seconds=meta.deletion_grace_period_seconds,
+        labels=shape.labels if meta.labels == shape.wire_labels else _shared_texts(meta.labels, table),
+        annotations=_annotations(meta.annotations),
+        finalizers=meta.finalizers or (),
+        owner_references=shape.owners,
+    )
+
+
+def _status(status: WireStatus, shape: Shape, table: Interner) -> PodStatus:
+    given = shape.given
+    same = (
+        status.container_statuses == given.container_statuses
+        and status.init_container_statuses == given.init_container_statuses
+        and status.resources == given.resources
+        and status.resource_claim_statuses == given.resource_claim_statuses
+    )
+    shared = shape.status if same else read(PodStatus, msgspec.json.encode(_given(status)))
+    return PodStatus(
+        phase=table.text(status.phase),
+        conditions=tuple(_conditions(status.conditions, table)) if status.conditions else (),
+        nominated_node_name=status.nominated_node_name or "",
+        start_time=status.start_time,
+        resize=status.resize or "",
+        resources=shared.resources,
+        container_statuses=shared.container_statuses,
+        init_container_statuses=shared.init_container_statuses,
+        resource_claim_statuses=shared.resource_claim_statuses,
+    )
+
+
+def _given(status: WireStatus) -> WireStatus:
+    """The parts of a status that pods of one shape share while no resize is under way."""
+    return WireStatus(
+        resources=status.resources,
+        container_statuses=status.container_statuses,
+        init_container_statuses=status.init_container_statuses,
+        resource_claim_statuses=status.resource_claim_statuses,
+    )
+
+
+def _conditions(conditions: Iterable[Condition], table: Interner) -> Iterable[Condition]:
+    text = table.text
+    for condition in conditions:
+        if condition.type in PROGRESS:
+            continue
+        # Fresh from the decoder and not yet shown to anyone, so this edits nothing under a reader's feet.
+        force_setattr(condition, "type", text(condition.type))
+        force_setattr(condition, "status", text(condition.status))
+        if condition.reason:
+            force_setattr(condition, "reason", text(condition.reason))
+        if condition.message:
+            force_setattr(condition, "message", text(condition.message))
+        yield condition
+
+
+def _owners(document: Raw) -> tuple[OwnerReference, ...]:
+    return read(tuple[OwnerReference, ...], document) if document and document != NULL else ()
+
+
+def _affinity(document: Raw) -> Affinity | None:
+    return read(Affinity, document) if document and document != NULL else None
+
+
+def _labels(document: Raw) -> Mapping[str, str]:
+    return read(dict[str, str], document) if document and document != NULL else NO_LABELS
+
+
+def _shared_texts(document: Raw, table: Interner) -> Mapping[str, str]:
+    return {table.text(key): table.text(value) for key, value in _labels(document).items()}
+
+
+def _annotations(own: WireAnnotations | None) -> Mapping[str, str]:
+    if own is None or own == NO_ANNOTATIONS:
+        return NO_LABELS
+    annotations: dict[str, str] = msgspec.to_builtins(own)
+    return annotations

@@ -1,0 +1,135 @@
+"""Records to plain JSON values and back: the conversions underneath the codec.
+
+Kubernetes treats a null like an absent field, anywhere. Nulls are rare, so a document is first read
+as if there were none, and read again without them when that fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from dovetail.api.meta import Record
+from dovetail.api.quantity import Quantity
+from dovetail.errors import BadInput
+
+__all__ = ["plain", "read", "read_plain", "without_nulls"]
+
+T = TypeVar("T")
+
+MICROSECONDS = frozenset(("event_time", "last_observed_time", "acquire_time", "renew_time"))
+"""Fields the API reads with exactly six decimals (MicroTime); all other times are whole seconds."""
+
+
+def read(kind: type[T], data: bytes | msgspec.Raw) -> T:
+    """A value of this type from JSON."""
+    try:
+        value: T = _decoder(kind).decode(data)
+        return value
+    except msgspec.ValidationError:
+        return _read_without_nulls(kind, data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"reading a {_name(kind)}: this is not JSON ({error})") from error
+
+
+def _read_without_nulls(kind: type[T], data: bytes | msgspec.Raw) -> T:
+    document = without_nulls(msgspec.json.decode(data))
+    try:
+        value: T = _decoder(kind).decode(msgspec.json.encode(document))
+        return value
+    except msgspec.ValidationError as error:
+        raise BadInput(f"reading a {_name(kind)}: {error}") from error
+
+
+def read_plain(kind: type[T], value: Any) -> T:
+    """A value of this type from what a JSON or YAML document holds."""
+    try:
+        return msgspec.convert(without_nulls(value), kind, dec_hook=_from_plain)
+    except msgspec.ValidationError as error:
+        raise BadInput(f"reading a {_name(kind)}: {error}") from error
+
+
+def without_nulls(value: Any) -> Any:
+    """The same document with every null left out."""
+    if isinstance(value, dict):
+        return {key: without_nulls(inner) for key, inner in value.items() if inner is not None}
+    if isinstance(value, list):
+        return [without_nulls(inner) for inner in value if inner is not None]
+    return value
+
+
+def plain(value: Any) -> Any:
+    """What a JSON document would hold for this value. Defaults and absent things are left out."""
+    if isinstance(value, Record):
+        return _fields(value)
+    if isinstance(value, Mapping):
+        return {key: plain(inner) for key, inner in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [plain(inner) for inner in value]
+    if isinstance(value, Quantity):
+        return str(value)
+    if isinstance(value, datetime):
+        return _seconds(value)
+    return value
+
+
+class _Field(NamedTuple):
+    name: str
+    wire_name: str
+    default: Any
+    always: bool
+
+
+@cache
+def _plan(kind: type[Record]) -> tuple[_Field, ...]:
+    return tuple(
+        _Field(field.name, field.encode_name, _default(field), field.name in kind.ALWAYS_WRITTEN)
+        for field in msgspec.structs.fields(kind)
+    )
+
+
+def _default(field: msgspec.structs.FieldInfo) -> Any:
+    if field.default_factory is not msgspec.NODEFAULT:
+        return field.default_factory()
+    return field.default
+
+
+def _fields(record: Record) -> dict[str, Any]:
+    document = {}
+    for field in _plan(type(record)):
+        value = getattr(record, field.name)
+        if value is None or (value == field.default and not field.always):
+            continue
+        if isinstance(value, datetime) and field.name in MICROSECONDS:
+            document[field.wire_name] = value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        else:
+            document[field.wire_name] = plain(value)
+    return document
+
+
+def _seconds(time: datetime) -> str:
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+_DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    decoder = _DECODERS.get(kind)
+    if decoder is None:
+        decoder = _DECODERS[kind] = msgspec.json.Decoder(kind, dec_hook=_from_plain)
+    return decoder
+
+
+def _name(kind: Any) -> str:
+    return str(getattr(kind, "__name__", kind)).removeprefix("Wire")
+
+
+def _from_plain(kind: type, value: Any) -> Any:
+    if kind is Quantity and not isinstance(value, bool):
+        return Quantity.parse(value)
+    raise TypeError(f"{value!r} is not a {kind.__name__}")
