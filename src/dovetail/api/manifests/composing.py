@@ -146,7 +146,7 @@ class Composer:
             if event.tag and event.tag != "!":
                 self._check_tag(event.tag, mark)
                 return tagged(event.value, event.tag)
-            if not event.implicit[0]:
+            if event.style:  # quoted, or a block
                 return str(event.value)
             return _MERGE if event.value == "<<" and self._expects_key() else plain(event.value)
         except BadScalar as error:

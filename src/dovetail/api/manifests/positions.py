@@ -100,7 +100,7 @@ def _step(event: yaml.Event, path: list[Step | None]) -> Iterator[tuple[tuple[St
     if not isinstance(event, yaml.NodeEvent):
         return
     if path and path[-1] is None and isinstance(event, yaml.ScalarEvent):
-        path[-1] = as_key(plain(event.value) if event.implicit[0] else event.value)
+        path[-1] = as_key(event.value if event.style or event.tag else plain(event.value))
         yield tuple(step for step in path if step is not None), at(event).line
         return
     if not path or isinstance(path[-1], int):

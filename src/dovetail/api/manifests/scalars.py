@@ -98,7 +98,7 @@ def _binary(text: str) -> str:
 
 def _of_kind(value: Scalar, kind: str, text: str) -> Scalar:
     fits = {
-        "int": isinstance(value, int) and not isinstance(value, bool),
+        "int": _INTEGER.fullmatch(text.replace("_", "")) is not None,
         "float": isinstance(value, int | float) and not isinstance(value, bool),
         "bool": isinstance(value, bool),
         "null": value is None,
