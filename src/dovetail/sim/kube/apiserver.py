@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import random
+import ssl
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from dovetail.sim.kube import tables
 from dovetail.sim.kube.admission import Admission
+from dovetail.sim.kube.applying import Applier
 from dovetail.sim.kube.builtin_types import builtin_registry
 from dovetail.sim.kube.core import Core
 from dovetail.sim.kube.deletes import Deleter
+from dovetail.sim.kube.documents import Documents
 from dovetail.sim.kube.faults_hook import Faults, NoFaults
 from dovetail.sim.kube.garbage import Collector
 from dovetail.sim.kube.handler import Handler
@@ -19,6 +25,7 @@ from dovetail.sim.kube.managers import Managers
 from dovetail.sim.kube.namespaces import SEEDED, Terminator
 from dovetail.sim.kube.options import WriteOptions
 from dovetail.sim.kube.patching import Patcher
+from dovetail.sim.kube.server import Running, serve
 from dovetail.sim.kube.store import HISTORY, Store
 from dovetail.sim.kube.subresources import Subresources
 from dovetail.sim.kube.watch import Watch
@@ -45,11 +52,14 @@ class ApiServer:
         self.clock, self.registry, self.store = clock, core.registry, core.store
         self.faults: Faults = faults or NoFaults()
         self.bookmark_every = bookmark_every
+        # Audit ids and watch lengths are noise on the wire: they must not move what is stored.
+        self.audit = random.Random(0)
+        self.documents = Documents(core.registry)
         self._next_bookmark = clock.monotonic() + bookmark_every
         self.admission = Admission(core)
         writer = Writer(core, self.admission, Managers(core))
         deleter = Deleter(core)
-        patcher = Patcher(core, writer)
+        patcher = Patcher(core, writer, Applier(core, writer))
         subresources = Subresources(core, writer, patcher, deleter)
         self.handler = Handler(core, writer, patcher, deleter, subresources)
         self.collector = Collector(core, deleter, writer)
@@ -64,6 +74,18 @@ class ApiServer:
     def local(self, client: str = "") -> LocalApi:
         """A client in this process; `client` names it to fault rules."""
         return LocalApi(self, client)
+
+    def serve(
+        self, host: str = "127.0.0.1", port: int = 0, *, token: str = "", tls: ssl.SSLContext | None = None
+    ) -> AbstractAsyncContextManager[Running]:
+        """Listen for HTTP, and keep house, while the returned context is open."""
+        return serve(self, host, port, token, tls)
+
+    def table(
+        self, info: TypeInfo, objects: Sequence[dict[str, Any]], include: str, metadata: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Objects as kubectl prints them."""
+        return tables.table(info, objects, include or "Metadata", now=self.clock.now(), metadata=metadata)
 
     def tick(self) -> None:
         """Housekeeping that is due: bookmarks, and objects whose owners never came."""

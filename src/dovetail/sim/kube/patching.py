@@ -25,7 +25,7 @@ PatchKind = Literal["merge", "json", "strategic", "apply"]
 class Patcher:
     """The verb that changes part of an object."""
 
-    def __init__(self, core: Core, writer: Writer, applier: Applier | None = None) -> None:
+    def __init__(self, core: Core, writer: Writer, applier: Applier) -> None:
         self.core = core
         self.writer = writer
         self.applier = applier
@@ -41,7 +41,7 @@ class Patcher:
     ) -> tuple[dict[str, Any], bool]:
         """Change an object; the flag says whether it had to be created (only an apply does that)."""
         with self.core.turn():
-            if kind == "apply" and self.applier:
+            if kind == "apply":
                 return self.applier.apply(info, key, body, options, subresource)
             record = self.core.store.get(info.storage, key)
             if record is None:
@@ -82,7 +82,7 @@ def apply_patch(info: TypeInfo, current: dict[str, Any], body: Any, kind: PatchK
 
 def _strategic(info: TypeInfo, current: dict[str, Any], body: Any) -> dict[str, Any]:
     schema = schema_of(info)
-    if info.custom or schema is None:
+    if info.custom:
         raise status.unsupported_media(
             "the body of the request was in an unknown format - accepted media types include: "
             "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dovetail.sim.kube.builtin import schema_for
 from dovetail.sim.kube.status import bad_request
 
 if TYPE_CHECKING:
@@ -12,16 +13,16 @@ if TYPE_CHECKING:
     from dovetail.sim.kube.types import TypeInfo
 
 
-def schema_of(info: TypeInfo) -> Schema | None:
+def schema_of(info: TypeInfo) -> Schema:
     """The schema of a custom or built-in type."""
-    return info.schema
+    if info.schema is not None:
+        return info.schema
+    return schema_for(info.group, info.version, info.kind)
 
 
 def shape(info: TypeInfo, obj: dict[str, Any], options: WriteOptions) -> dict[str, Any]:
     """The object without unknown fields; they are an error, a warning or nothing, as asked."""
     schema = schema_of(info)
-    if schema is None:
-        return obj
     pruned, unknown = schema.prune(obj)
     if unknown and options.validation == "Strict":
         listed = ", ".join(f'unknown field "{path}"' for path in unknown)

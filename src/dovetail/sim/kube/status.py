@@ -5,7 +5,7 @@ Clients branch on `code`, `reason`, `details` and `causes`; messages are for peo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dovetail.errors import DovetailError
@@ -107,13 +107,16 @@ def modified(info: TypeInfo, name: str) -> ApiError:
     return conflict(info, name, why)
 
 
-def apply_conflict(causes: Iterable[dict[str, str]]) -> ApiError:
+def apply_conflict(causes: Sequence[Cause]) -> ApiError:
     """Another manager owns fields that an apply would change."""
-    found = list(causes)
-    fields = "\n".join(f"- {cause.get('field', '')}" for cause in found)
-    noun = "conflict" if len(found) == 1 else "conflicts"
-    message = f"Apply failed with {len(found)} {noun}: {fields}"
-    return ApiError(409, "Conflict", message, {"causes": found})
+    listed = "\n".join(f"{cause.message}: {cause.field}" for cause in causes)
+    noun = "conflict" if len(causes) == 1 else "conflicts"
+    message = f"Apply failed with {len(causes)} {noun}: {listed}"
+    return ApiError(409, "Conflict", message, {"causes": _documents(causes)})
+
+
+def _documents(causes: Sequence[Cause]) -> list[dict[str, str]]:
+    return [{"reason": cause.type, "message": cause.message, "field": cause.field} for cause in causes]
 
 
 def invalid(info: TypeInfo, name: str, causes: Sequence[Cause]) -> ApiError:
@@ -128,7 +131,7 @@ def invalid_kind(kind: str, group: str, name: str, causes: Sequence[Cause]) -> A
     subject = f"{kind}.{group}" if group else kind
     details: dict[str, Any] = {"name": name, "group": group, "kind": kind}
     details = {key: value for key, value in details.items() if value}
-    details["causes"] = [{"reason": c.type, "message": c.message, "field": c.field} for c in causes]
+    details["causes"] = _documents(causes)
     return ApiError(422, "Invalid", f'{subject} "{name}" is invalid: {joined}', details)
 
 

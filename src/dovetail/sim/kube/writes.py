@@ -38,9 +38,14 @@ class Writer:
         self.managers = managers
 
     def create(
-        self, info: TypeInfo, namespace: str, body: dict[str, Any], options: WriteOptions
+        self,
+        info: TypeInfo,
+        namespace: str,
+        body: dict[str, Any],
+        options: WriteOptions,
+        applied: bool = False,
     ) -> dict[str, Any]:
-        """Store a new object and give it back as stored."""
+        """Store a new object and give it back as stored. An apply has noted its manager already."""
         with self.core.turn():
             obj = envelope(info, body)
             metadata = obj["metadata"]
@@ -51,9 +56,11 @@ class Writer:
             self.admission.check_namespace(info, metadata)
             obj = shape(info, obj, options)
             self._introduce(info, obj)
-            return self._create(info, obj, options)
+            return self._create(info, obj, options, applied)
 
-    def _create(self, info: TypeInfo, obj: dict[str, Any], options: WriteOptions) -> dict[str, Any]:
+    def _create(
+        self, info: TypeInfo, obj: dict[str, Any], options: WriteOptions, applied: bool
+    ) -> dict[str, Any]:
         obj = self.admission.admit(info, obj, None, options)
         metadata = obj["metadata"]
         self._refuse(
@@ -63,7 +70,8 @@ class Writer:
         key = (metadata.get("namespace", ""), metadata["name"])
         if self.core.store.get(info.storage, key):
             raise status.already_exists(info, metadata["name"])
-        self.managers.created(info, obj, options)
+        if not applied:
+            self.managers.note(info, obj, None, options)
         if options.dry_run:
             return obj
         return self.commit(info, key, obj).obj
@@ -172,7 +180,7 @@ class Writer:
         self.admission.review(info, obj, old, "UPDATE", options)
         self._advance(info, obj, old)
         if not applied:
-            self.managers.updated(info, obj, old, options, subresource)
+            self.managers.note(info, obj, old, options, subresource)
         if same(obj, old):
             return old
         obj["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]

@@ -1,0 +1,133 @@
+"""Request bodies: JSON, YAML and Kubernetes protobuf, all read into plain documents."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import yaml
+
+from dovetail.sim.kube import status
+from dovetail.sim.kube.patching import PatchKind
+
+LIMIT = 3 * 1024 * 1024
+_JSON = ("application/json", "text/json", "")
+_YAML = ("application/yaml", "text/yaml", "application/x-yaml", "text/x-yaml")
+_PROTOBUF = "application/vnd.kubernetes.protobuf"
+
+_PATCH_KINDS: dict[str, PatchKind] = {
+    "application/json-patch+json": "json",
+    "application/merge-patch+json": "merge",
+    "application/strategic-merge-patch+json": "strategic",
+    "application/apply-patch+yaml": "apply",
+}
+
+
+def media_type(header: str) -> str:
+    """A Content-Type without its parameters."""
+    return header.partition(";")[0].strip().lower()
+
+
+def read_object(body: bytes, content_type: str, strict: bool = False) -> Any:
+    """A body as a document; with `strict`, a key given twice is an error."""
+    kind = media_type(content_type)
+    if kind in _JSON:
+        return read_json(body, strict)
+    if kind in _YAML:
+        return read_yaml(body)
+    raise status.unsupported_media(
+        f"the body of the request was in an unknown format ({kind}) - accepted media types include: "
+        f"application/json, application/yaml, {_PROTOBUF}"
+    )
+
+
+def patch_kind(content_type: str) -> PatchKind:
+    """Which patch a Content-Type announces, or a 415."""
+    kind = _PATCH_KINDS.get(media_type(content_type))
+    if kind is None:
+        raise status.unsupported_media(
+            "the body of the request was in an unknown format - accepted media types include: "
+            + ", ".join(_PATCH_KINDS)
+        )
+    return kind
+
+
+def read_patch(body: bytes, kind: PatchKind, strict: bool = False) -> Any:
+    """A patch body; an apply may be YAML, of which JSON is a part."""
+    if kind != "apply":
+        return read_json(body, strict)
+    return read_json(body, strict) if body.lstrip()[:1] == b"{" else read_yaml(body)
+
+
+def read_json(body: bytes, strict: bool = False) -> Any:
+    """A JSON document."""
+    try:
+        document = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise status.bad_request(f"the object provided is unrecognized: {error}") from error
+    if strict:
+        _refuse_duplicates(body)
+    return document
+
+
+class _Twice(dict[str, Any]):
+    """An object some of whose keys came more than once."""
+
+    repeated: tuple[str, ...] = ()
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = _Twice(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        found.repeated = tuple(dict.fromkeys(name for name in names if names.count(name) > 1))
+    return found
+
+
+def _refuse_duplicates(body: bytes) -> None:
+    try:
+        document = json.loads(body, object_pairs_hook=_pairs)
+    except (ValueError, RecursionError) as error:
+        raise status.bad_request(f"the object provided is unrecognized: {error}") from error
+    paths = list(_repeated(document, ""))
+    if paths:
+        listed = ", ".join(f'duplicate field "{path}"' for path in paths)
+        raise status.bad_request(f"strict decoding error: {listed}")
+
+
+def _repeated(value: Any, path: str) -> Iterator[str]:
+    if isinstance(value, _Twice):
+        for name in value.repeated:
+            yield f"{path}.{name}" if path else name
+        for name, item in value.items():
+            yield from _repeated(item, f"{path}.{name}" if path else name)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _repeated(item, f"{path}[{index}]")
+
+
+class _JsonLikeLoader(yaml.CSafeLoader):
+    """YAML with the scalars of JSON: `on`, dates and `1_0` stay text."""
+
+
+_JsonLikeLoader.yaml_implicit_resolvers = {}
+for _tag, _pattern, _first in (
+    ("bool", r"(?:true|True|TRUE|false|False|FALSE)\Z", "tTfF"),
+    ("null", r"(?:null|Null|NULL|~|)\Z", "nN~\0"),
+    ("int", r"[-+]?(?:0|[1-9][0-9]*)\Z", "-+0123456789"),
+    ("float", r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)(?:[eE][-+]?[0-9]+)?\Z", "-+.0123456789"),
+):
+    _JsonLikeLoader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_pattern), list(_first))
+_JsonLikeLoader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"\Z"), [""])
+
+
+def read_yaml(body: bytes) -> Any:
+    """A YAML document that could have been JSON."""
+    try:
+        document = yaml.load(body, Loader=_JsonLikeLoader)  # a safe loader
+        return msgspec.json.decode(msgspec.json.encode(document))
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError, msgspec.MsgspecError) as error:
+        raise status.bad_request(f"error parsing YAML: {error}") from error

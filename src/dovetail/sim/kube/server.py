@@ -1,0 +1,175 @@
+"""The server over HTTP: reads requests, asks the handlers, writes answers and streams."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+from multidict import CIMultiDict
+
+from dovetail.sim.kube import replies, status
+from dovetail.sim.kube.bodies import LIMIT
+from dovetail.sim.kube.faults_hook import Fault
+from dovetail.sim.kube.meta import new_uid
+from dovetail.sim.kube.replies import Reply
+from dovetail.sim.kube.requests import Request, respond
+from dovetail.sim.kube.routes import NotServed, split_path
+from dovetail.sim.kube.streams import Stream, send_stream
+
+if TYPE_CHECKING:
+    from dovetail.sim.kube.apiserver import ApiServer
+
+_GZIP_FROM = 128 * 1024
+_USER = "system:admin"
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """Where a server listens."""
+
+    host: str
+    port: int
+    secure: bool
+
+    @property
+    def url(self) -> str:
+        """Its base URL."""
+        return f"{'https' if self.secure else 'http'}://{self.host}:{self.port}"
+
+
+class HttpServer:
+    """One listening face of an `ApiServer`. With a token, requests must carry it."""
+
+    def __init__(self, api: ApiServer, token: str = "") -> None:
+        self.api = api
+        self.token = token
+
+    async def handle(self, raw: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request."""
+        warnings: list[str] = []
+        try:
+            request = await self._read(raw, warnings)
+            fault = self._fault(request)
+            if fault is not None:
+                await self._suffer(fault, raw)
+            answer = await respond(self.api, request, fault)
+            if fault is not None and fault.after_commit:
+                self._break(fault, raw)
+        except NotServed:
+            answer = replies.text("404 page not found\n", 404)
+        except status.ApiError as error:
+            answer = replies.error(error)
+        if isinstance(answer, Stream):
+            return await send_stream(self.api, raw, answer, self._headers(warnings))
+        if raw.query.get("pretty") in ("true", "1"):
+            answer = replies.pretty(answer)
+        return await self._send(raw, answer, warnings)
+
+    async def _read(self, raw: web.BaseRequest, warnings: list[str]) -> Request:
+        if self.token and raw.headers.get("Authorization", "") != f"Bearer {self.token}":
+            raise status.unauthorized()
+        return Request(
+            method=raw.method,
+            parts=split_path(raw.rel_url.raw_path),
+            query=raw.query,
+            accept=", ".join(raw.headers.getall("Accept", [])),
+            content_type=raw.headers.get("Content-Type", ""),
+            agent=raw.headers.get("User-Agent", ""),
+            if_none_match=raw.headers.get("If-None-Match", ""),
+            user=_USER,
+            body=await _body(raw),
+            warnings=warnings,
+            address=raw.host,
+        )
+
+    def _fault(self, request: Request) -> Fault | None:
+        call = request.call(self.api.registry)
+        return self.api.faults.consult(call) if call is not None else None
+
+    async def _suffer(self, fault: Fault, raw: web.BaseRequest) -> None:
+        if fault.delay:
+            await self.api.clock.sleep(fault.delay)
+        if not fault.after_commit:
+            self._break(fault, raw)
+
+    def _break(self, fault: Fault, raw: web.BaseRequest) -> None:
+        if fault.reset:
+            if raw.transport is not None:
+                raw.transport.abort()
+            raise ConnectionResetError("the connection was dropped by a fault rule")
+        if fault.error is not None:
+            raise fault.error
+
+    def _headers(self, warnings: list[str]) -> CIMultiDict[str]:
+        headers: CIMultiDict[str] = CIMultiDict()
+        headers["Cache-Control"] = "no-cache, private"
+        headers["Audit-Id"] = new_uid(self.api.audit)
+        for warning in dict.fromkeys(warnings):
+            escaped = warning.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+            headers.add("Warning", f'299 - "{escaped}"')
+        return headers
+
+    async def _send(self, raw: web.BaseRequest, reply: Reply, warnings: list[str]) -> web.StreamResponse:
+        headers = self._headers(warnings)
+        for name, value in reply.headers:
+            headers[name] = value
+        if reply.status == 304:
+            return web.Response(status=304, headers=headers)
+        headers["Content-Type"] = reply.content_type
+        if reply.chunks is None:
+            response = web.Response(status=reply.status, body=reply.body, headers=headers)
+            if len(reply.body) > _GZIP_FROM:
+                response.enable_compression()
+            return response
+        return await self._send_chunks(raw, reply, headers)
+
+    async def _send_chunks(
+        self, raw: web.BaseRequest, reply: Reply, headers: CIMultiDict[str]
+    ) -> web.StreamResponse:
+        """A long list goes out in parts, so that encoding it never holds up everyone else."""
+        assert reply.chunks is not None
+        response = web.StreamResponse(status=reply.status, headers=headers)
+        response.enable_compression()
+        await response.prepare(raw)
+        for chunk in reply.chunks:
+            await response.write(chunk)
+        await response.write_eof()
+        return response
+
+
+async def _body(raw: web.BaseRequest) -> bytes:
+    if not raw.can_read_body:
+        return b""
+    if raw.content_length is not None and raw.content_length > LIMIT:
+        raise status.too_large(LIMIT)
+    parts, size = [], 0
+    async for part in raw.content.iter_any():
+        size += len(part)
+        if size > LIMIT:
+            raise status.too_large(LIMIT)
+        parts.append(part)
+    return b"".join(parts)
+
+
+@asynccontextmanager
+async def serve(
+    api: ApiServer, host: str, port: int, token: str = "", tls: ssl.SSLContext | None = None
+) -> AsyncIterator[Running]:
+    """Listen while the context is open; port 0 picks a free one."""
+    options: dict[str, Any] = {"handler_cancellation": True, "access_log": None, "keepalive_timeout": 300.0}
+    runner = web.ServerRunner(web.Server(HttpServer(api, token).handle, **options))
+    await runner.setup()
+    house = asyncio.ensure_future(api.run())
+    site = web.TCPSite(runner, host, port, ssl_context=tls, shutdown_timeout=0.5)
+    try:
+        await site.start()
+        bound = runner.addresses[0][1]
+        yield Running(host, bound, tls is not None)
+    finally:
+        house.cancel()
+        await runner.cleanup()
