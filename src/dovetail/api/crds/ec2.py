@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from dovetail.api import labels
 from dovetail.api.crds.definition import AGE, READY, Column, Definition, Rule
 from dovetail.api.crds.ec2_fields import EC2_FIELDS
 from dovetail.api.crds.kubelet import KUBELET_RULES
-from dovetail.api.crds.parts import AWS_DOMAIN, cel_list
+from dovetail.api.crds.parts import cel_list
 from dovetail.api.nodeclass import EC2NodeClass
 
 ALIAS_FAMILIES = {
@@ -292,7 +293,7 @@ RULES: tuple[Rule, ...] = (
         "self.all(k, k != '')",
         lambda tags, _: "" not in tags,
     ),
-    _reserved_tag("EC-23", "eks:eks-cluster-name"),
+    _reserved_tag("EC-23", labels.EKS_CLUSTER_TAG),
     Rule(
         "EC-24",
         "spec.tags",
@@ -300,9 +301,9 @@ RULES: tuple[Rule, ...] = (
         "self.all(k, !k.startsWith('kubernetes.io/cluster'))",
         lambda tags, _: not any(key.startswith("kubernetes.io/cluster") for key in tags),
     ),
-    _reserved_tag("EC-25", "karpenter.sh/nodepool"),
-    _reserved_tag("EC-26", "karpenter.sh/nodeclaim"),
-    _reserved_tag("EC-27", f"{AWS_DOMAIN}/ec2nodeclass"),
+    _reserved_tag("EC-25", labels.NODEPOOL),
+    _reserved_tag("EC-26", labels.NODECLAIM_TAG),
+    _reserved_tag("EC-27", labels.EC2_NODECLASS),
     *(_full_tags(f"{at}[].tags") for at in (_SUBNETS, _GROUPS, _RESERVATIONS, _AMIS)),
     *(rule.under("spec.kubelet") for rule in KUBELET_RULES),
 )

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from dovetail.api import labels
 from dovetail.api.crds import patterns
 from dovetail.api.crds.definition import AGE, READY, Column, Definition, Field, Rule, constrained, mounted
 from dovetail.api.crds.parts import (
     AWS_ALLOWED,
-    AWS_DOMAIN,
     CLAIM_CONDITION,
     CONDITIONS,
     CORE_ALLOWED,
-    CORE_DOMAIN,
-    HOSTNAME,
     REFERENCE,
     REFERENCE_RULES,
     REQUIREMENT,
@@ -67,9 +65,9 @@ RULES: tuple[Rule, ...] = (
         transition=True,
     ),
     *(rule.under("spec.nodeClassRef") for rule in REFERENCE_RULES),
-    closed_domain_key("NC-2", CORE_DOMAIN, CORE_ALLOWED).under(f"{_REQUIREMENTS}[]"),
-    forbidden_key("NC-3", HOSTNAME).under(f"{_REQUIREMENTS}[]"),
-    closed_domain_key("NC-4", AWS_DOMAIN, AWS_ALLOWED, "aws").under(f"{_REQUIREMENTS}[]"),
+    closed_domain_key("NC-2", labels.KARPENTER, CORE_ALLOWED).under(f"{_REQUIREMENTS}[]"),
+    forbidden_key("NC-3", labels.HOSTNAME).under(f"{_REQUIREMENTS}[]"),
+    closed_domain_key("NC-4", labels.KARPENTER_AWS, AWS_ALLOWED, "aws").under(f"{_REQUIREMENTS}[]"),
     *(rule.under(_REQUIREMENTS) for rule in requirement_rules("NC-5", "NC-6", "NC-7")),
 )
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from dovetail.api import labels
 from dovetail.api.crds import patterns
 from dovetail.api.crds.definition import AGE, READY, Column, Definition, Field, Rule, constrained, mounted
 from dovetail.api.crds.parts import (
     AWS_ALLOWED,
-    AWS_DOMAIN,
     CONDITION,
     CONDITIONS,
     CORE_ALLOWED,
-    CORE_DOMAIN,
-    HOSTNAME,
-    POOL,
     REFERENCE,
     REFERENCE_RULES,
     REQUIREMENT,
@@ -182,26 +179,26 @@ RULES: tuple[Rule, ...] = (
         transition=True,
     ),
     *(rule.under(_REF) for rule in REFERENCE_RULES),
-    closed_domain_keys("NP-7", CORE_DOMAIN, CORE_ALLOWED).under(_LABELS),
+    closed_domain_keys("NP-7", labels.KARPENTER, CORE_ALLOWED).under(_LABELS),
     Rule(
         "NP-8",
         _LABELS,
-        f"the label {POOL} cannot be chosen",
-        f"self.all(k, k != '{POOL}')",
-        lambda labels, _: POOL not in labels,
+        f"the label {labels.NODEPOOL} cannot be chosen",
+        f"self.all(k, k != '{labels.NODEPOOL}')",
+        lambda chosen, _: labels.NODEPOOL not in chosen,
     ),
     Rule(
         "NP-9",
         _LABELS,
-        f"the label {HOSTNAME} cannot be chosen",
-        f"self.all(k, k != '{HOSTNAME}')",
-        lambda labels, _: HOSTNAME not in labels,
+        f"the label {labels.HOSTNAME} cannot be chosen",
+        f"self.all(k, k != '{labels.HOSTNAME}')",
+        lambda chosen, _: labels.HOSTNAME not in chosen,
     ),
-    closed_domain_keys("NP-10", AWS_DOMAIN, AWS_ALLOWED, "aws").under(_LABELS),
-    closed_domain_key("NP-11:core", CORE_DOMAIN, CORE_ALLOWED).under(f"{_REQUIREMENTS}[]"),
-    forbidden_key("NP-11:pool", POOL).under(f"{_REQUIREMENTS}[]"),
-    forbidden_key("NP-11:hostname", HOSTNAME).under(f"{_REQUIREMENTS}[]"),
-    closed_domain_key("NP-11:aws", AWS_DOMAIN, AWS_ALLOWED, "aws").under(f"{_REQUIREMENTS}[]"),
+    closed_domain_keys("NP-10", labels.KARPENTER_AWS, AWS_ALLOWED, "aws").under(_LABELS),
+    closed_domain_key("NP-11:core", labels.KARPENTER, CORE_ALLOWED).under(f"{_REQUIREMENTS}[]"),
+    forbidden_key("NP-11:pool", labels.NODEPOOL).under(f"{_REQUIREMENTS}[]"),
+    forbidden_key("NP-11:hostname", labels.HOSTNAME).under(f"{_REQUIREMENTS}[]"),
+    closed_domain_key("NP-11:aws", labels.KARPENTER_AWS, AWS_ALLOWED, "aws").under(f"{_REQUIREMENTS}[]"),
     *(rule.under(_REQUIREMENTS) for rule in requirement_rules("NP-12", "NP-13", "NP-14")),
 )
 

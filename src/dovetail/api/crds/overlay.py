@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from dovetail.api import labels
 from dovetail.api.crds import patterns
 from dovetail.api.crds.definition import AGE, READY, Column, Definition, Field, Rule, constrained, mounted
 from dovetail.api.crds.parts import (
-    AWS_DOMAIN,
     CONDITION,
     CONDITIONS,
     CORE_ALLOWED,
-    CORE_DOMAIN,
-    HOSTNAME,
     OVERLAY_AWS_ALLOWED,
     SELECTOR_REQUIREMENT,
     cel_list,
@@ -70,9 +68,9 @@ RULES: tuple[Rule, ...] = (
     needs_values("NO-3", "NotIn").under(_REQUIREMENTS),
     needs_values("NO-4", "In").under(_REQUIREMENTS),
     needs_a_number("NO-5").under(_REQUIREMENTS),
-    closed_domain_key("NO-6", CORE_DOMAIN, CORE_ALLOWED).under(f"{_REQUIREMENTS}[]"),
-    forbidden_key("NO-7", HOSTNAME).under(f"{_REQUIREMENTS}[]"),
-    closed_domain_key("NO-8", AWS_DOMAIN, OVERLAY_AWS_ALLOWED, "aws").under(f"{_REQUIREMENTS}[]"),
+    closed_domain_key("NO-6", labels.KARPENTER, CORE_ALLOWED).under(f"{_REQUIREMENTS}[]"),
+    forbidden_key("NO-7", labels.HOSTNAME).under(f"{_REQUIREMENTS}[]"),
+    closed_domain_key("NO-8", labels.KARPENTER_AWS, OVERLAY_AWS_ALLOWED, "aws").under(f"{_REQUIREMENTS}[]"),
 )
 
 NODEOVERLAY = Definition(

@@ -6,52 +6,15 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from dovetail.api import labels
 from dovetail.api.crds import patterns
 from dovetail.api.crds.definition import Field, Flavour, Rule, constrained
 
 OPERATORS = ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Lte"]
 NUMERIC = ("Gt", "Lt", "Gte", "Lte")
-HOSTNAME = "kubernetes.io/hostname"
-POOL = "karpenter.sh/nodepool"
-CORE_DOMAIN = "karpenter.sh"
-CORE_ALLOWED = ("karpenter.sh/capacity-type", POOL)
-AWS_DOMAIN = "karpenter.k8s.aws"
-# nitro-sandbox is ahead of the release we match: pools that already name it must stay writable.
-_INSTANCE_FACTS = (
-    "ec2nodeclass",
-    "instance-accelerator-count",
-    "instance-accelerator-manufacturer",
-    "instance-accelerator-name",
-    "instance-capability-flex",
-    "instance-category",
-    "instance-cpu",
-    "instance-cpu-manufacturer",
-    "instance-cpu-sustained-clock-speed-mhz",
-    "instance-ebs-bandwidth",
-    "instance-encryption-in-transit-supported",
-    "instance-family",
-    "instance-generation",
-    "instance-gpu-count",
-    "instance-gpu-manufacturer",
-    "instance-gpu-memory",
-    "instance-gpu-name",
-    "instance-hypervisor",
-    "instance-local-nvme",
-    "instance-memory",
-    "instance-network-bandwidth",
-    "instance-size",
-    "nitro-sandbox",
-)
-_LAUNCH_CHOICES = (
-    "capacity-reservation-id",
-    "capacity-reservation-interruptible",
-    "capacity-reservation-type",
-    "instance-tenancy",
-    "placement-group-id",
-    "placement-group-partition",
-)
-OVERLAY_AWS_ALLOWED = tuple(f"{AWS_DOMAIN}/{name}" for name in _INSTANCE_FACTS)
-AWS_ALLOWED = tuple(f"{AWS_DOMAIN}/{name}" for name in sorted(_INSTANCE_FACTS + _LAUNCH_CHOICES))
+CORE_ALLOWED = (labels.CAPACITY_TYPE, labels.NODEPOOL)
+AWS_ALLOWED = tuple(sorted(labels.ADMITTED_AWS))
+OVERLAY_AWS_ALLOWED = tuple(sorted(labels.ADMITTED_AWS_IN_OVERLAYS))
 
 REFERENCE: Mapping[str, Field] = {
     "group": constrained("The API group of the node class.", required=True, pattern=r"^[^/]*$"),
@@ -143,7 +106,7 @@ def closed_domain_keys(
         "",
         f"labels of the domain {domain} are reserved, apart from the well-known ones",
         f"self.all(k, k in {cel_list(allowed)} || !k.find('^[^/]*').endsWith('{domain}'))",
-        lambda labels, _: all(k in allowed or not in_closed_domain(k, domain) for k in labels),
+        lambda chosen, _: all(k in allowed or not in_closed_domain(k, domain) for k in chosen),
         flavour=flavour,
     )
 

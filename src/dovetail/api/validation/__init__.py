@@ -1,0 +1,29 @@
+"""Admission and runtime validation as plain functions: documents and records in, complaints out.
+
+Nothing is fetched, stored or repaired here.
+"""
+
+from __future__ import annotations
+
+from dovetail.api.manifests import Severity
+from dovetail.api.validation.admission import admit
+from dovetail.api.validation.checking import check
+from dovetail.api.validation.complaint import Complaint
+from dovetail.api.validation.names import label_value_errors, qualified_name_errors
+from dovetail.api.validation.runtime import (
+    requirement_errors,
+    runtime_complaints,
+    runtime_complaints_overlay,
+)
+
+__all__ = [
+    "Complaint",
+    "Severity",
+    "admit",
+    "check",
+    "label_value_errors",
+    "qualified_name_errors",
+    "requirement_errors",
+    "runtime_complaints",
+    "runtime_complaints_overlay",
+]
