@@ -40,15 +40,24 @@ class Schema:
     With `types_only`, as for built-in kinds, nothing is defaulted and only types are checked.
     """
 
-    def __init__(self, root: Node, metadata: Node | None = None, *, types_only: bool = False) -> None:
+    def __init__(
+        self,
+        root: Node,
+        metadata: Node | None = None,
+        *,
+        types_only: bool = False,
+        document: Mapping[str, Any] | None = None,
+    ) -> None:
         self.root = root
         self.metadata = metadata
+        # What it was read from, for those who publish it.
+        self.document: Mapping[str, Any] = document or {}
         self._types_only = types_only
 
     @classmethod
     def from_openapi(cls, document: Mapping[str, Any], metadata: Node | None = None) -> Schema:
         """The schema an `openAPIV3Schema` describes; raises CelError for a rule that does not compile."""
-        return cls(parse(document), metadata)
+        return cls(parse(document), metadata, document=document)
 
     def prune(self, obj: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         """The object without unknown fields, and the paths of those dropped."""
