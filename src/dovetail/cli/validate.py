@@ -2,54 +2,98 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from dovetail.api import validation
-from dovetail.api.manifests import Complaint, Document, Manifests, Severity
+from dovetail.api import crds, validation
+from dovetail.api.manifests import Complaint, Document, Severity
 from dovetail.cli.files import FilesOption, MoreFiles, manifests_in
 from dovetail.cli.output import COMPLAINTS, Output, OutputOption, counted, note, put, structured
+
+Flavour = Literal["aws", "kwok"]
+KINDS = {definition.record.KIND for definitions in crds.DEFINITIONS.values() for definition in definitions}
+KWOK_GROUP = "karpenter.kwok.sh"
+
+StrictOption = Annotated[bool, typer.Option("--strict", help="Let warnings fail, too.")]
+FlavourOption = Annotated[
+    Flavour | None,
+    typer.Option(help="The cloud the manifests are for.  [default: the one each of them names]"),
+]
 
 
 def validate(
     files: FilesOption,
     more: MoreFiles = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Let warnings fail, too.")] = False,
+    strict: StrictOption = False,
+    flavour: FlavourOption = None,
     output: OutputOption = Output.table,
 ) -> None:
     """Check manifests and say what is wrong with them.
 
     Checks NodePools, NodeClaims, NodeOverlays, EC2NodeClasses, KWOKNodeClasses and CapacityBuffers:
     fields and values, the admission rules of the API server, and what the controller checks
-    later. Every complaint names its file and line. Nothing is sent anywhere.
+    later. Every complaint names its file and line. Other kinds are skipped. Nothing is sent anywhere.
     """
     found = manifests_in([*files, *(more or ())])
+    ours = [document for document in found.documents if _ours(document)]
+    skipped = [document for document in found.documents if not _ours(document)]
     complaints = [*found.complaints]
-    for document in found.documents:
-        complaints += validation.check(document)
-    if not found.documents and not complaints:
-        complaints.append(
-            Complaint("input", None, None, "", "there is no object in it; was it meant to be empty?")
-        )
+    for document in ours:
+        complaints += _complaints(document, flavour or _flavour(document))
+    if not ours and not complaints:
+        complaints.append(Complaint("input", None, None, "", "there is nothing in it that Dovetail checks"))
     if output is Output.table:
-        _print(found, complaints)
+        _print(ours, skipped, complaints)
     else:
-        structured(_document(found, complaints), output)
+        structured(_document(ours, skipped, complaints), output)
     if any(strict or complaint.severity is Severity.ERROR for complaint in complaints):
         raise typer.Exit(COMPLAINTS)
 
 
-def _print(found: Manifests, complaints: list[Complaint]) -> None:
+def _ours(document: Document) -> bool:
+    """True for our kinds, and for what looks like a slip in naming one of them."""
+    group = document.api_version.partition("/")[0]
+    return any(document.kind == kind.kind or group == kind.group for kind in KINDS)
+
+
+def _flavour(document: Document) -> Flavour:
+    """The cloud a manifest is for, by its own group or by the class it names."""
+    spec = document.value.get("spec")
+    template = spec.get("template") if isinstance(spec, dict) else None
+    inner = template.get("spec") if isinstance(template, dict) else spec
+    reference = inner.get("nodeClassRef") if isinstance(inner, dict) else None
+    named = reference.get("group") if isinstance(reference, dict) else None
+    return "kwok" if KWOK_GROUP in (named, document.api_version.partition("/")[0]) else "aws"
+
+
+def _complaints(document: Document, flavour: Flavour) -> list[Complaint]:
+    return [
+        Complaint(document.source, document.line_of(each.path), None, each.path, each.message, each.severity)
+        for each in validation.check(document.value, flavour)
+    ]
+
+
+def _print(ours: list[Document], skipped: list[Document], complaints: list[Complaint]) -> None:
     put("".join(f"{complaint}\n" for complaint in complaints))
+    for document in skipped:
+        kind = f"{document.api_version} {document.kind}"
+        note(f"{_place(document)}: skipped: {kind} is not a kind that Dovetail checks")
     errors = sum(complaint.severity is Severity.ERROR for complaint in complaints)
     tally = f"{counted(errors, 'error')}, {counted(len(complaints) - errors, 'warning')}"
-    note(f"{counted(len(found.documents), 'object')} checked: {tally}")
+    note(f"{counted(len(ours), 'object')} checked: {tally}")
 
 
-def _document(found: Manifests, complaints: list[Complaint]) -> dict[str, object]:
+def _place(document: Document) -> str:
+    return document.source if document.line is None else f"{document.source}:{document.line}"
+
+
+def _document(
+    ours: list[Document], skipped: list[Document], complaints: list[Complaint]
+) -> dict[str, object]:
     return {
-        "objects": [_described(document) for document in found.documents],
+        "checked": [_described(document) for document in ours],
+        "skipped": [_described(document) for document in skipped],
         "complaints": [_complained(complaint) for complaint in complaints],
     }
 

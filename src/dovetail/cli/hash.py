@@ -1,0 +1,74 @@
+"""``dovetail hash``: the numbers that decide whether nodes drift."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dovetail.api import codec, crds, hashes
+from dovetail.api.manifests import Complaint, Document
+from dovetail.api.nodeclass import EC2NodeClass
+from dovetail.api.nodepool import NodePool
+from dovetail.cli.files import FilesOption, MoreFiles, manifests_in, text_of
+from dovetail.cli.output import COMPLAINTS, Output, OutputOption, note, structured, table
+from dovetail.errors import BadInput
+
+COLUMNS = ("kind", "name", "hash", "version", "source")
+
+
+def hash(  # commands bear the names of their functions
+    files: FilesOption,
+    more: MoreFiles = None,
+    ca_bundle: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="The cluster's CA bundle in base64, which is part of a class's hash."
+        ),
+    ] = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Print the drift hashes of NodePools and EC2NodeClasses.
+
+    These are the numbers Karpenter writes in the annotations karpenter.sh/nodepool-hash and
+    karpenter.k8s.aws/ec2nodeclass-hash. When a change to a manifest changes its hash, the nodes made
+    from it drift and are replaced. The API server's defaults are filled in first, as in a cluster.
+    """
+    bundle = "" if ca_bundle is None else text_of(ca_bundle, "CA bundle")
+    found = manifests_in([*files, *(more or ())])
+    complaints = [*found.complaints]
+    rows = []
+    for document in found.documents:
+        try:
+            rows += _rows(document, bundle)
+        except BadInput as error:
+            complaints.append(Complaint(document.source, document.line, None, "", str(error)))
+    if not rows and not complaints:
+        complaints.append(
+            Complaint("input", None, None, "", "there is no NodePool and no EC2NodeClass in it")
+        )
+    for complaint in complaints:
+        note(str(complaint))
+    if output is Output.table:
+        table([column.upper() for column in COLUMNS], ([row[column] for column in COLUMNS] for row in rows))
+    else:
+        structured({"hashes": rows}, output)
+    if complaints:
+        raise typer.Exit(COMPLAINTS)
+
+
+def _rows(document: Document, ca_bundle: str) -> list[dict[str, str]]:
+    """The hash of an object that has one; other kinds have none."""
+    match document.api_version, document.kind:
+        case "karpenter.sh/v1", "NodePool":
+            pool = codec.convert(NodePool, crds.defaulted(document.kind, document.value))
+            value, version = hashes.nodepool_hash(pool), hashes.NODEPOOL_HASH_VERSION
+        case "karpenter.k8s.aws/v1", "EC2NodeClass":
+            node_class = codec.convert(EC2NodeClass, crds.defaulted(document.kind, document.value))
+            value, version = hashes.nodeclass_hash(node_class, ca_bundle), hashes.NODECLASS_HASH_VERSION
+        case _:
+            return []
+    place = document.source if document.line is None else f"{document.source}:{document.line}"
+    return [
+        {"kind": document.kind, "name": document.name, "hash": value, "version": version, "source": place}
+    ]
