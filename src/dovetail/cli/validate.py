@@ -41,8 +41,8 @@ def validate(
     complaints = [*found.complaints]
     for document in ours:
         complaints += _complaints(document, flavour or _flavour(document))
-    if not ours and not complaints:
-        complaints.append(Complaint("input", None, None, "", "there is nothing in it that Dovetail checks"))
+    if not found.documents and not complaints:
+        complaints.append(Complaint("input", None, None, "", "there is no object in it"))
     if output is Output.table:
         _print(ours, skipped, complaints)
     else:

@@ -102,7 +102,7 @@ def test_the_cloud_is_taken_from_each_manifest_unless_it_is_given() -> None:
 def test_nothing_at_all_is_a_complaint() -> None:
     ended = validate("# nothing here\n")
     assert ended.code == 1
-    assert ended.out == "input: error: there is nothing in it that Dovetail checks\n"
+    assert ended.out == "input: error: there is no object in it\n"
 
 
 def test_everything_comes_as_json_and_yaml_too() -> None:
