@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import ClassVar
+from typing import Any, ClassVar, Final
 
 import msgspec
 
 from dovetail.api.quantity import Quantity
 
 __all__ = [
+    "ABSENT_LIST",
+    "ABSENT_MAP",
+    "AbsentList",
+    "AbsentMap",
     "Amounts",
     "Condition",
     "Kind",
@@ -25,6 +29,18 @@ __all__ = [
 
 Amounts = Mapping[str, Quantity]
 """Resource name to amount. Arithmetic over such lists is in quantity.py."""
+
+
+class AbsentList(tuple[Any, ...]):
+    """An empty list that was not written at all. The static hash tells it from one written as `[]`."""
+
+
+class AbsentMap(dict[str, Any]):
+    """An empty mapping that was not written at all."""
+
+
+ABSENT_LIST: Final = AbsentList()
+ABSENT_MAP: Final = AbsentMap()
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", gc=False):

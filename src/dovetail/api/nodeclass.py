@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import ClassVar
 
-from dovetail.api.meta import Condition, Kind, Object, Record
+from dovetail.api.meta import ABSENT_LIST, ABSENT_MAP, Condition, Kind, Object, Record
 from dovetail.api.pod import NodeSelectorRequirement
 
 __all__ = [
@@ -100,15 +100,15 @@ class KubeletConfiguration(
 ):
     """The kubelet settings that nodes of this class start with."""
 
-    cluster_dns: tuple[str, ...] = ()
+    cluster_dns: tuple[str, ...] = ABSENT_LIST
     # A text is an expression, which Karpenter's next line admits; we only carry it through.
     max_pods: int | str | None = None
     pods_per_core: int | None = None
-    system_reserved: Mapping[str, str] = {}
-    kube_reserved: Mapping[str, str] = {}
-    eviction_hard: Mapping[str, str] = {}
-    eviction_soft: Mapping[str, str] = {}
-    eviction_soft_grace_period: Mapping[str, str] = {}
+    system_reserved: Mapping[str, str] = ABSENT_MAP
+    kube_reserved: Mapping[str, str] = ABSENT_MAP
+    eviction_hard: Mapping[str, str] = ABSENT_MAP
+    eviction_soft: Mapping[str, str] = ABSENT_MAP
+    eviction_soft_grace_period: Mapping[str, str] = ABSENT_MAP
     eviction_max_pod_grace_period: int | None = None
     image_gc_high_threshold_percent: int | None = None
     image_gc_low_threshold_percent: int | None = None
@@ -203,16 +203,16 @@ class EC2NodeClassSpec(
     placement_group_selector: PlacementGroupSelector | None = None
     associate_public_ip_address: bool | None = None
     ip_prefix_count: int | None = None
-    network_interfaces: tuple[NetworkInterface, ...] = ()
+    network_interfaces: tuple[NetworkInterface, ...] = ABSENT_LIST
     connection_tracking: ConnectionTracking | None = None
     ami_selector_terms: tuple[AMISelectorTerm, ...] = ()
     ami_family: str | None = None
     user_data: str | None = None
     role: str | None = None
     instance_profile: str | None = None
-    tags: Mapping[str, str] = {}
+    tags: Mapping[str, str] = ABSENT_MAP
     kubelet: KubeletConfiguration | None = None
-    block_device_mappings: tuple[BlockDeviceMapping, ...] = ()
+    block_device_mappings: tuple[BlockDeviceMapping, ...] = ABSENT_LIST
     instance_store_policy: str | None = None
     detailed_monitoring: bool | None = None
     metadata_options: MetadataOptions | None = None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from dovetail.api.core import Taint
-from dovetail.api.meta import Amounts, Condition, Kind, Object, Record
+from dovetail.api.meta import ABSENT_LIST, ABSENT_MAP, Amounts, Condition, Kind, Object, Record
 
 __all__ = [
     "Budget",
@@ -41,8 +41,8 @@ class Requirement(Record, frozen=True):
 class TemplateMeta(Record, frozen=True):
     """Labels and annotations that every node of the pool gets."""
 
-    labels: Mapping[str, str] = {}
-    annotations: Mapping[str, str] = {}
+    labels: Mapping[str, str] = ABSENT_MAP
+    annotations: Mapping[str, str] = ABSENT_MAP
 
 
 class TemplateSpec(Record, frozen=True):
@@ -51,8 +51,8 @@ class TemplateSpec(Record, frozen=True):
     node_class_ref: NodeClassReference = NodeClassReference()
     # None and an empty list differ in the static hash, so absence is kept apart.
     requirements: tuple[Requirement, ...] | None = None
-    taints: tuple[Taint, ...] = ()
-    startup_taints: tuple[Taint, ...] = ()
+    taints: tuple[Taint, ...] = ABSENT_LIST
+    startup_taints: tuple[Taint, ...] = ABSENT_LIST
     expire_after: str | None = None
     termination_grace_period: str | None = None
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from dovetail.api.meta import Record
+from dovetail.api.meta import AbsentList, AbsentMap, Record
 from dovetail.api.quantity import Quantity
 from dovetail.errors import BadInput
 
@@ -102,13 +102,20 @@ def _fields(record: Record) -> dict[str, Any]:
     document = {}
     for field in _plan(type(record)):
         value = getattr(record, field.name)
-        if value is None or (value == field.default and not field.always):
+        if value is None or (_left_out(value, field.default) and not field.always):
             continue
         if isinstance(value, datetime) and field.name in MICROSECONDS:
             document[field.wire_name] = value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         else:
             document[field.wire_name] = plain(value)
     return document
+
+
+def _left_out(value: Any, default: Any) -> bool:
+    # Where absent and empty differ, only what is absent is left out.
+    if isinstance(default, (AbsentList, AbsentMap)):
+        return type(value) is type(default)
+    return bool(value == default)
 
 
 def _seconds(time: datetime) -> str:
