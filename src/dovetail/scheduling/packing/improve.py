@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dovetail.scheduling.packing.bound import certified_bound
 from dovetail.scheduling.packing.columns import generate, starting
+from dovetail.scheduling.packing.components import components
 from dovetail.scheduling.packing.dive import dive, snug
 from dovetail.scheduling.packing.fill import lean
 from dovetail.scheduling.packing.greedy import greedy
@@ -53,10 +55,25 @@ def pack(
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Packing:
     """Pack every pod. `bound` is what nothing can undercut, if known."""
+    parts = components(problem)
+    if len(parts) == 1:
+        return _pack_part(problem, effort, bound, should_stop)
+    rows: Rows = []
+    worth = np.zeros(problem.classes)
+    for part in parts:
+        packed = _pack_part(part.problem, effort, 0.0, should_stop)
+        rows += part.widened(packed.rows, problem.classes)
+        worth[part.classes] = packed.worth
+    return Packing(rows, cost(problem, rows), worth)
+
+
+def _pack_part(problem: Problem, effort: Effort, bound: float, should_stop: Callable[[], bool]) -> Packing:
     weights = lean(problem.request.shape[1])
     worth = worths(problem)
     rows = snug(problem, greedy(problem, worth, weights[:2]))
     rng = np.random.Generator(np.random.PCG64(effort.seed))
+    if effort.rounds and not bound:
+        bound = certified_bound(problem)
     enough = bound * (1 + effort.close)
 
     def done() -> bool:

@@ -1,0 +1,100 @@
+"""Where pods are packed together: one zone, or all of them when no pod cares.
+
+A scope turns the groups that were dealt to it into packing classes, and the options sold there into a
+short list without those another beats.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dovetail.scheduling.packing.batch import ANY_ZONE, Batch, any_zone
+from dovetail.scheduling.packing.hosts import Hosts
+from dovetail.scheduling.packing.problem import MANY, Bools, Floats, Ints, Problem, undominated
+from dovetail.scheduling.packing.realise import Members
+
+__all__ = ["Fronts", "Scope", "scope_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """One zone's problem, and how to read its answer."""
+
+    zone: int
+    problem: Problem
+    options: Ints  # option of the problem -> option of the batch
+    groups: list[list[int]]  # class -> groups
+    count: Ints  # group: pods dealt to this scope
+    ruled: list[bool]  # class: some group of it has host rules
+
+    def members(self) -> Members:
+        left = {g: int(self.count[g]) for groups in self.groups for g in groups}
+        return Members([list(groups) for groups in self.groups], left)
+
+
+class Fronts:
+    """Options worth looking at, by the masks in use and the prices of a zone; made once, used by all."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        self._known: dict[tuple[bytes, bytes], tuple[Ints, Floats]] = {}
+
+    def of(self, zone: int, masks: Ints) -> tuple[Ints, Floats]:
+        """(options, their prices) that could be bought for some of these masks."""
+        price = any_zone(self.batch) if zone == ANY_ZONE else self.batch.price[:, zone]
+        key = (price.tobytes(), masks.tobytes())
+        if key not in self._known:
+            self._known[key] = self._front(price, self.batch.takes[masks])
+        return self._known[key]
+
+    def _front(self, price: Floats, takes: Bools) -> tuple[Ints, Floats]:
+        sold = np.flatnonzero(np.isfinite(price) & takes.any(axis=0))
+        if not len(sold):
+            return sold, price[sold]
+        _, kind = np.unique(np.packbits(takes[:, sold], axis=0), axis=1, return_inverse=True)
+        kept = []
+        for each in range(int(kind.max()) + 1):
+            same = sold[kind.ravel() == each]
+            kept.append(same[undominated(self.batch.room[same], price[same])])
+        options = np.sort(np.concatenate(kept))
+        return options, price[options]
+
+
+def scope_of(batch: Batch, hosts: Hosts, zone: int, count: Ints, fronts: Fronts) -> Scope:
+    """The packing problem of the pods dealt to one zone."""
+    keys: dict[tuple[bytes, int, int, int], int] = {}
+    groups: list[list[int]] = []
+    for g in np.flatnonzero(count).tolist():
+        key = (batch.request[g].tobytes(), int(batch.mask[g]), int(hosts.family[g]), int(hosts.twin[g]))
+        at = keys.setdefault(key, len(groups))
+        if at == len(groups):
+            groups.append([])
+        groups[at].append(g)
+    first = np.array([each[0] for each in groups], np.int64)
+    masks, mask = np.unique(batch.mask[first], return_inverse=True)
+    options, price = fronts.of(zone, masks)
+    families, family = np.unique(hosts.family[first], return_inverse=True)
+    lowest = int(len(families) > 0 and families[0] == -1)
+    limits = np.array([hosts.limits[f] for f in families.tolist() if f >= 0], np.int64)
+    twinned = [hosts.twin_limit[g] < MANY for g in first.tolist()]
+    problem = Problem(
+        request=batch.request[first],
+        count=np.array([int(count[each].sum()) for each in groups], np.int64),
+        room=batch.room[options],
+        price=price,
+        allowed=batch.takes[masks][:, options][mask],
+        family=family.astype(np.int64) - lowest,
+        limit=limits,
+        twins=_twins(groups, twinned, count) if any(twinned) else (),
+        per_twin=np.array([min(hosts.twin_limit[g], MANY) for g in first.tolist()], np.int64),
+    )
+    ruled = [twin or any(hosts.touched[g] for g in each) for twin, each in zip(twinned, groups, strict=True)]
+    return Scope(zone, problem, options, groups, count, ruled)
+
+
+def _twins(groups: list[list[int]], twinned: list[bool], count: Ints) -> tuple[tuple[int, ...], ...]:
+    return tuple(
+        tuple(int(count[g]) for g in each) if twin else () for each, twin in zip(groups, twinned, strict=True)
+    )
