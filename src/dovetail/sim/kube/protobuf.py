@@ -1,7 +1,7 @@
 """Kubernetes' protobuf request bodies, read into the JSON they stand for.
 
 kubectl's imperative commands and Go clients send them and take no other answer than success. Anything that
-is not such a body raises Malformed; a kind that is not in the tables raises UnsupportedKind, which is one too.
+is not such a body raises Malformed, and so does, as UnsupportedKind, a kind that is not in the tables.
 """
 
 from __future__ import annotations
