@@ -11,8 +11,7 @@ Go is left out. A pointer to zero is not zero, and a list written `[]` is not an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final, TypeVar
 
 from dovetail.api.core import Taint
 from dovetail.api.meta import AbsentList, AbsentMap
@@ -30,6 +29,7 @@ from dovetail.api.nodeclass import (
 )
 from dovetail.api.nodepool import NodeClassReference, NodePool
 from dovetail.api.quantity import printed
+from dovetail.api.structural_hash import Int32, Struct, Value, structural_hash
 from dovetail.settings import durations
 
 __all__ = [
@@ -45,28 +45,6 @@ NODEPOOL_HASH_VERSION: Final = "v3"
 NODECLASS_HASH_VERSION: Final = "v5"
 
 T = TypeVar("T")
-
-_OFFSET: Final = 0xCBF29CE484222325
-_PRIME: Final = 0x100000001B3
-_MASK: Final = (1 << 64) - 1
-
-
-class Int32(NamedTuple):
-    """A Go int32: it hashes as four bytes where a plain int takes eight."""
-
-    value: int
-
-
-class Struct(NamedTuple):
-    """A Go structure: its type's name and its fields in order; a field that is None is zero."""
-
-    name: str
-    fields: Sequence[tuple[str, Value]]
-
-
-Value: TypeAlias = (
-    str | bool | int | Int32 | datetime | Struct | Mapping[str, "Value"] | Sequence["Value"] | None
-)
 
 
 def nodepool_hash(nodepool: NodePool) -> str:
@@ -87,13 +65,14 @@ def nodepool_hash(nodepool: NodePool) -> str:
     # A structure is left out only when all of it is zero, and an ignored field still counts there.
     hashed_spec = spec if template.spec.requirements is not None else _unless_zero(spec)
     parts = [("ObjectMeta", _unless_zero(metadata)), ("Spec", hashed_spec)]
-    return str(_hash(Struct("NodeClaimTemplate", parts)))
+    return str(structural_hash(Struct("NodeClaimTemplate", parts)))
 
 
 def nodeclass_hash(nodeclass: EC2NodeClass, ca_bundle: str | None) -> str:
     """The hash of everything an instance gets from its class, selectors aside."""
     family = ami_family(nodeclass.spec)
-    return str(_hash(_nodeclass_spec(nodeclass.spec)) ^ _hash(family) ^ _hash(ca_bundle or ""))
+    spec = structural_hash(_nodeclass_spec(nodeclass.spec))
+    return str(spec ^ structural_hash(family) ^ structural_hash(ca_bundle or ""))
 
 
 def ami_family(spec: EC2NodeClassSpec) -> str:
@@ -113,7 +92,7 @@ FAMILIES: Final = {
 
 def legacy_instance_profile(cluster: str, region: str, nodeclass: str) -> str:
     """The name Karpenter once gave a class's instance profile."""
-    return f"{cluster}_{_hash(region + nodeclass)}"
+    return f"{cluster}_{structural_hash(region + nodeclass)}"
 
 
 def _taint(taint: Taint) -> Struct:
@@ -273,70 +252,3 @@ def _each(items: Sequence[T], shape: Callable[[T], Value]) -> list[Value] | None
 
 def _unless_zero(struct: Struct) -> Struct | None:
     return struct if any(value is not None for _, value in struct.fields) else None
-
-
-def _hash(value: Value) -> int:
-    """The structural hash of a value."""
-    match value:
-        case Struct():
-            return _hash_struct(value)
-        case Int32():
-            return _fnv(value.value.to_bytes(4, "little", signed=True))
-        case str():
-            return _fnv(value.encode())
-        case bool():
-            return _fnv(bytes([value]))
-        case int():
-            return _fnv(value.to_bytes(8, "little", signed=True))
-        case datetime():
-            return _fnv(_go_time(value))
-        case Mapping():
-            return _hash_map(value)
-        case None:
-            return _hash(0)
-    total = 0
-    for item in value:
-        total ^= _hash(item)
-    return total
-
-
-def _hash_struct(struct: Struct) -> int:
-    total = _hash(struct.name)
-    for name, value in struct.fields:
-        if value is not None:
-            total = _finish(total ^ _pair(_hash(name), _hash(value)))
-    return total
-
-
-def _hash_map(values: Mapping[str, Value]) -> int:
-    total = 0
-    for key, value in values.items():
-        total ^= _pair(_hash(key), _hash(value))
-    return _finish(total)
-
-
-def _pair(first: int, second: int) -> int:
-    return _fnv(first.to_bytes(8, "little") + second.to_bytes(8, "little"))
-
-
-def _finish(number: int) -> int:
-    return _fnv(number.to_bytes(8, "little"))
-
-
-def _fnv(data: bytes) -> int:
-    """64-bit FNV-1: multiply, then xor."""
-    number = _OFFSET
-    for byte in data:
-        number = (number * _PRIME & _MASK) ^ byte
-    return number
-
-
-_YEAR_ONE: Final = datetime(1, 1, 1, tzinfo=UTC)
-
-
-def _go_time(time: datetime) -> bytes:
-    """A UTC time as Go stores it in binary: version, seconds, nanoseconds, and -1 for the zone."""
-    since = time.astimezone(UTC) - _YEAR_ONE
-    seconds = since.days * 86_400 + since.seconds
-    nanoseconds = since.microseconds * 1_000
-    return b"\x01" + seconds.to_bytes(8, "big") + nanoseconds.to_bytes(4, "big") + b"\xff\xff"

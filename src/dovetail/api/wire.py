@@ -102,20 +102,22 @@ def _fields(record: Record) -> dict[str, Any]:
     document = {}
     for field in _plan(type(record)):
         value = getattr(record, field.name)
-        if value is None or (_left_out(value, field.default) and not field.always):
+        if value is None or (value is field.default and not field.always):
             continue
         if isinstance(value, datetime) and field.name in MICROSECONDS:
             document[field.wire_name] = value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        else:
+        elif field.always or not _left_out(value, field.default):
             document[field.wire_name] = plain(value)
     return document
 
 
 def _left_out(value: Any, default: Any) -> bool:
-    # Where absent and empty differ, only what is absent is left out.
+    if value != default:
+        return False
+    # Where absent and empty differ, they compare equal and yet only what is absent is left out.
     if isinstance(default, (AbsentList, AbsentMap)):
         return type(value) is type(default)
-    return bool(value == default)
+    return not isinstance(value, Record) or bool(_fields(value) == _fields(default))
 
 
 def _seconds(time: datetime) -> str:
