@@ -118,12 +118,14 @@ def value(settings: Settings, variable: str) -> Any:
     return getattr(settings, variable.lower())
 
 
+@pytest.mark.spec("operations-1")
 def test_the_table_holds_exactly_the_settings_we_promise() -> None:
     assert {setting.variable: setting.flag for setting in SETTINGS} == {
         name: flag for name, (flag, _) in ALL.items()
     }
 
 
+@pytest.mark.spec("operations-1")
 @pytest.mark.parametrize("variable", ALL)
 def test_a_setting_has_its_promised_default(variable: str) -> None:
     settings = examine([], {}, provider_of(variable)).settings

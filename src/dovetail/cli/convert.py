@@ -13,9 +13,11 @@ from dovetail.cli.files import FilesOption, MoreFiles, manifests_in, write_all
 from dovetail.cli.output import COMPLAINTS, Format, FormatOption, counted, note, put
 from dovetail.errors import Misconfigured
 
-ClusterName = Annotated[str, typer.Option(help="Name of the cluster, for selectors that relied on it.")]
-Role = Annotated[str, typer.Option(help="Node role to write in place of instance profiles.")]
-Profile = Annotated[str, typer.Option(help="Instance profile of templates that name none.")]
+ClusterName = Annotated[
+    str, typer.Option(metavar="NAME", help="Name of the cluster, for selectors that relied on it.")
+]
+Role = Annotated[str, typer.Option(metavar="NAME", help="Node role to write in place of instance profiles.")]
+Profile = Annotated[str, typer.Option(metavar="NAME", help="Instance profile of templates that name none.")]
 Version = Annotated[
     str,
     typer.Option(metavar="VERSION", help="Version of the cluster, such as 1.33: some images end with one."),

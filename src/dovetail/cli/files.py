@@ -31,9 +31,8 @@ FilesOption = Annotated[
         "May be given more than once.",
     ),
 ]
-MoreFiles = Annotated[
-    list[str] | None, typer.Argument(metavar="[PATH]...", help="More of the same.", show_default=False)
-]
+# Where a shell replaces a pattern by several names, all but the first end up here.
+MoreFiles = Annotated[list[str] | None, typer.Argument(metavar="PATH", hidden=True)]
 
 
 def manifests_in(paths: Sequence[str]) -> Manifests:

@@ -41,7 +41,7 @@ def hash(  # commands bear the names of their functions
     for document in found.documents:
         try:
             rows += _rows(document, bundle)
-        except BadInput as error:
+        except (BadInput, ValueError) as error:
             complaints.append(Complaint(document.source, document.line, None, "", str(error)))
     if not rows and not complaints:
         complaints.append(
