@@ -8,9 +8,10 @@ import numpy as np
 
 from dovetail.scheduling.packing.batch import ANY_ZONE, Batch, BulkNode, BulkPlan
 from dovetail.scheduling.packing.bound import certified_bound
+from dovetail.scheduling.packing.columns import Patterns
 from dovetail.scheduling.packing.existing import fill_running
 from dovetail.scheduling.packing.hosts import Hosts
-from dovetail.scheduling.packing.improve import Effort, pack
+from dovetail.scheduling.packing.improve import Effort, pack, patterns
 from dovetail.scheduling.packing.prices import worths
 from dovetail.scheduling.packing.problem import MANY, Bools, Floats
 from dovetail.scheduling.packing.realise import Filled, place_in_room, realise
@@ -48,6 +49,7 @@ class _Work:
         self.hosts = Hosts(len(batch.count), batch.hosts)
         self.fronts = Fronts(batch)
         self.offered = _offered(batch)
+        self.shared: Patterns | None = None
         count = np.where(self.offered.any(axis=1), batch.count, 0)
         self.plan = BulkPlan([], {}, batch.count - count, 0.0)
         self.whole = scope_of(batch, self.hosts, ANY_ZONE, count, self.fronts)
@@ -82,7 +84,7 @@ class _Work:
         for _ in range(_REPAIRS):
             if not scope.groups:
                 break
-            packing = pack(scope.problem, self.effort, 0.0, self.should_stop)
+            packing = pack(scope.problem, self.effort, self._known(scope), self.should_stop)
             members = scope.members()
             made = realise(scope.problem, packing.rows, members, self.hosts, scope.ruled)
             for node in made:
@@ -96,6 +98,21 @@ class _Work:
             scope = scope_of(self.batch, self.hosts, scope.zone, rest, self.fronts)
         self.plan.left += scope.count if scope.groups else 0
         self._keep(scope.zone, nodes)
+
+    def _known(self, scope: Scope) -> Patterns | None:
+        """Patterns of all zones together, where this one sells the same at the same prices."""
+        if not self.effort.rounds or scope.zone == ANY_ZONE or self.should_stop():
+            return None
+        whole = self.whole.problem
+        if not (
+            np.array_equal(scope.options, self.whole.options)
+            and np.array_equal(scope.problem.price, whole.price)
+        ):
+            return None
+        if self.shared is None:
+            self.shared = patterns(whole, self.effort)
+        at = {group: index for index, groups in enumerate(self.whole.groups) for group in groups}
+        return Patterns(self.shared.counts[:, [at[groups[0]] for groups in scope.groups]])
 
     def _on_running(self, scope: Scope) -> Scope:
         running = self.batch.running

@@ -10,7 +10,16 @@ from dovetail.scheduling.packing.fill import Weights, fill, tilted
 from dovetail.scheduling.packing.lp import Master
 from dovetail.scheduling.packing.problem import Floats, Ints, Problem, Rows
 
-__all__ = ["Columns", "generate", "starting", "wild_fills"]
+__all__ = [
+    "Columns",
+    "Patterns",
+    "add_known",
+    "cheapest_holding",
+    "generate",
+    "price_rest",
+    "starting",
+    "wild_fills",
+]
 
 _GAIN = 1e-5
 _PATIENCE = 9  # rounds without gain before the patterns count as good enough
@@ -69,10 +78,24 @@ def _alone(problem: Problem) -> tuple[Ints, Ints]:
     return best.astype(np.int64), counts
 
 
-def generate(
-    columns: Columns, rounds: int, rng: np.random.Generator, enough: float
-) -> tuple[float, Floats, Floats]:
-    """Add patterns for up to `rounds` rounds; stops early at `enough`, or when nothing helps."""
+@dataclass(frozen=True, slots=True)
+class Patterns:
+    """Patterns found for one problem, to be tried in another."""
+
+    counts: Ints  # pattern x class
+
+
+def add_known(columns: Columns, known: Patterns) -> None:
+    """Patterns cut to the pods there are, each on the cheapest option that still holds it."""
+    counts = np.minimum(known.counts, columns.problem.cap())
+    counts = np.unique(counts[counts.any(axis=1)], axis=0)
+    options = cheapest_holding(columns.problem, counts)
+    held = options >= 0
+    columns.add(options[held], counts[held])
+
+
+def generate(columns: Columns, rounds: int, rng: np.random.Generator) -> tuple[float, Floats, Floats]:
+    """Add patterns for up to `rounds` rounds, or until nothing helps."""
     value, amounts, duals = columns.master.solve()
     mean, stalled, best = duals.copy(), 0, value
     for turn in range(rounds):
@@ -82,17 +105,28 @@ def generate(
         value, amounts, duals = columns.master.solve()
         stalled = 0 if value < best * (1 - _GAIN) else stalled + 1
         best = min(best, value)
-        if best <= enough or stalled >= _PATIENCE:
+        if stalled >= _PATIENCE:
             break
     return value, amounts, duals
 
 
 def price(columns: Columns, duals: Floats, worth: Floats, rng: np.random.Generator) -> int:
     """One round: fill every option at these worths, and keep what the true duals say would pay."""
+    return price_rest(columns, duals, worth, columns.problem.count, None, _FILLS, rng)
+
+
+def price_rest(
+    columns: Columns,
+    duals: Floats,
+    worth: Floats,
+    left: Ints,
+    cap: Ints | None,
+    fills: int,
+    rng: np.random.Generator,
+) -> int:
+    """The same for a part of the pods."""
     problem = columns.problem
-    options, counts = wild_fills(
-        problem, worth, np.arange(len(problem.price)), _FILLS, problem.count, None, rng
-    )
+    options, counts = wild_fills(problem, worth, np.arange(len(problem.price)), fills, left, cap, rng)
     value = (counts @ duals) / problem.price[options]
     good = np.argsort(-value, kind="stable")[:_BEST]
     good = good[value[good] > 1 + 1e-7]
@@ -114,3 +148,15 @@ def wild_fills(
     jitter = np.exp(rng.normal(0.0, 0.05, problem.classes))
     drive = tilted(problem, worth * jitter, rng.uniform(-0.1, 0.5, len(many)))
     return many, fill(problem, many, weight, drive, left, cap)
+
+
+def cheapest_holding(problem: Problem, counts: Ints) -> Ints:
+    """For each row of counts the cheapest option that holds them, the first of equals; -1 for none."""
+    need = counts @ problem.request
+    holds = np.ones((len(counts), len(problem.price)), bool)
+    for k in range(need.shape[1]):
+        holds &= need[:, k, None] <= problem.room[None, :, k]
+    refused = (counts > 0).astype(np.int32) @ (~problem.allowed).astype(np.int32)
+    price = np.where(holds & (refused == 0), problem.price[None, :], np.inf)
+    best = price.argmin(axis=1)
+    return np.where(np.isfinite(price[np.arange(len(best)), best]), best, -1)

@@ -4,29 +4,37 @@ from __future__ import annotations
 
 import numpy as np
 
-from dovetail.scheduling.packing.columns import Columns, wild_fills
+from dovetail.scheduling.packing.columns import Columns, cheapest_holding, price_rest, wild_fills
 from dovetail.scheduling.packing.fill import lean
 from dovetail.scheduling.packing.greedy import greedy
-from dovetail.scheduling.packing.problem import Floats, Ints, Problem, Row, Rows, cost
+from dovetail.scheduling.packing.problem import Floats, Problem, Row, Rows, cost
 from dovetail.scheduling.packing.stock import Stock
 
-__all__ = ["best_greedy", "cheapest_holding", "dive"]
+__all__ = ["best_greedy", "dive", "snug"]
 
-_LAST_PART = 0.93  # of the value: what is left after that is better packed by many small greedies
+_AGAIN = 2
+_FILLS = 2
+_LAST_PART = 0.97  # of the value: what is left after that is better packed by many small greedies
 
 
-def dive(columns: Columns, amounts: Floats, duals: Floats, tries: int, rng: np.random.Generator) -> Rows:
+def dive(columns: Columns, tries: int, rng: np.random.Generator) -> Rows:
     """A whole plan near the fractional one."""
     problem = columns.problem
     stock = Stock(problem)
     rows: Rows = []
-    value = float(problem.count @ duals)
+    columns.master.demand(problem.count)
+    value, amounts, duals = columns.master.solve()
     while not stock.empty and float(stock.left @ duals) > (1 - _LAST_PART) * value:
         taken = _take_whole(columns, amounts, stock, rows)
         if not taken:
             rows.append(_take_one(columns, amounts, duals, stock, rng))
         columns.master.demand(stock.left)
         _, amounts, duals = columns.master.solve()
+        # Patterns found for all the pods are too big for the last of them.
+        for _ in range(_AGAIN):
+            if not price_rest(columns, duals, np.maximum(duals, 1e-9), stock.left, stock.cap(), _FILLS, rng):
+                break
+            _, amounts, duals = columns.master.solve()
     if not stock.empty:
         rows += best_greedy(problem, np.maximum(duals, 1e-9), stock, tries, rng)
     return rows
@@ -62,18 +70,6 @@ def _take_one(
     row = Row(int(option[best]), candidates[best], 1)
     stock.take(row.counts)
     return row
-
-
-def cheapest_holding(problem: Problem, counts: Ints) -> Ints:
-    """For each row of counts the cheapest option that holds them; the first of equals."""
-    need = counts @ problem.request
-    holds = np.ones((len(counts), len(problem.price)), bool)
-    for k in range(need.shape[1]):
-        holds &= need[:, k, None] <= problem.room[None, :, k]
-    refused = (counts > 0).astype(np.int32) @ (~problem.allowed).astype(np.int32)
-    return np.asarray(
-        np.where(holds & (refused == 0), problem.price[None, :], np.inf).argmin(axis=1), np.int64
-    )
 
 
 def best_greedy(problem: Problem, worth: Floats, stock: Stock, tries: int, rng: np.random.Generator) -> Rows:

@@ -7,35 +7,39 @@ machine under any load; the caller's `should_stop` is only an outer limit.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dovetail.scheduling.packing.bound import certified_bound
-from dovetail.scheduling.packing.columns import generate, starting
+from dovetail.scheduling.packing.columns import Patterns, add_known, generate, starting
 from dovetail.scheduling.packing.components import components
 from dovetail.scheduling.packing.dive import dive, snug
 from dovetail.scheduling.packing.fill import lean
 from dovetail.scheduling.packing.greedy import greedy
 from dovetail.scheduling.packing.prices import worths
-from dovetail.scheduling.packing.problem import Floats, Problem, Rows, cost
+from dovetail.scheduling.packing.problem import Floats, Ints, Problem, Row, Rows, cost
 from dovetail.scheduling.packing.repack import repack
+from dovetail.scheduling.packing.stock import Stock
 
-__all__ = ["QUICK", "THOROUGH", "Effort", "Packing", "pack"]
+__all__ = ["QUICK", "THOROUGH", "Effort", "Packing", "pack", "patterns"]
+
+_WORTHWHILE = 2.5  # times the worth of all pods for one node: dearer options are not looked at
+_SHARED = 300  # patterns handed on, besides those in use
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
     """How hard to try. Zero rounds is the first complete plan."""
 
-    rounds: int = 30
-    greedies: int = 12
-    repacks: int = 60
+    rounds: int = 24
+    dives: int = 3
+    greedies: int = 8
+    repacks: int = 0
     seed: int = 1
-    close: float = 0.002  # stop this near the bound: what is left is not worth the wait
+    close: float = 0.002  # stop this near the best the patterns could do: the rest is not worth the wait
 
 
-QUICK = Effort(rounds=0, greedies=0, repacks=0)
+QUICK = Effort(rounds=0, dives=0, repacks=0)
 THOROUGH = Effort()
 
 
@@ -51,42 +55,80 @@ class Packing:
 def pack(
     problem: Problem,
     effort: Effort = THOROUGH,
-    bound: float = 0.0,
+    known: Patterns | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Packing:
-    """Pack every pod. `bound` is what nothing can undercut, if known."""
+    """Pack every pod. `known` are patterns found elsewhere for much the same pods."""
     parts = components(problem)
     if len(parts) == 1:
-        return _pack_part(problem, effort, bound, should_stop)
+        return _pack_part(problem, effort, known, should_stop)
     rows: Rows = []
     worth = np.zeros(problem.classes)
     for part in parts:
-        packed = _pack_part(part.problem, effort, 0.0, should_stop)
+        packed = _pack_part(part.problem, effort, None, should_stop)
         rows += part.widened(packed.rows, problem.classes)
         worth[part.classes] = packed.worth
     return Packing(rows, cost(problem, rows), worth)
 
 
-def _pack_part(problem: Problem, effort: Effort, bound: float, should_stop: Callable[[], bool]) -> Packing:
+def patterns(problem: Problem, effort: Effort) -> Patterns:
+    """Good patterns for a problem, to be shared by problems that are alike."""
     weights = lean(problem.request.shape[1])
     worth = worths(problem)
-    rows = snug(problem, greedy(problem, worth, weights[:2]))
+    kept = _worthwhile(problem, worth)
+    part = replace(
+        problem, room=problem.room[kept], price=problem.price[kept], allowed=problem.allowed[:, kept]
+    )
     rng = np.random.Generator(np.random.PCG64(effort.seed))
-    if effort.rounds and not bound:
-        bound = certified_bound(problem)
-    enough = bound * (1 + effort.close)
+    columns = starting(part, greedy(part, worth, weights[:2]), weights[:3], worth)
+    _, amounts, _ = generate(columns, effort.rounds, rng)
+    recent = np.arange(max(0, len(columns.options) - _SHARED), len(columns.options))
+    return Patterns(columns.matrix()[np.union1d(np.flatnonzero(amounts > 0), recent)])
 
-    def done() -> bool:
-        return cost(problem, rows) <= enough or should_stop()
 
-    if effort.rounds and not done():
-        columns = starting(problem, rows, weights[:3], worth)
-        _, amounts, duals = generate(columns, effort.rounds, rng, enough * 0.999)
-        worth = np.maximum(duals, 0.02 * worth)
-        rows = _cheaper(problem, rows, dive(columns, amounts, duals, effort.greedies, rng))
-    if effort.repacks and not done():
-        rows = repack(problem, rows, worth, weights, effort.repacks, rng, enough)
+def _pack_part(
+    problem: Problem, effort: Effort, known: Patterns | None, should_stop: Callable[[], bool]
+) -> Packing:
+    worth = worths(problem)
+    kept = _worthwhile(problem, worth)
+    part = replace(
+        problem, room=problem.room[kept], price=problem.price[kept], allowed=problem.allowed[:, kept]
+    )
+    rows, worth = _improved(part, worth, effort, known, should_stop)
+    rows = [Row(int(kept[row.option]), row.counts, row.copies) for row in rows]
     return Packing(rows, cost(problem, rows), worth)
+
+
+def _worthwhile(problem: Problem, worth: Floats) -> Ints:
+    """Options not far dearer than all there is to put on one node, and each class's own cheapest."""
+    needed = max(1, Stock(problem).nodes_needed())
+    cheap = problem.price <= _WORTHWHILE * float(problem.count @ worth) / needed
+    own = np.where(problem.fits(), problem.price[None, :], np.inf).argmin(axis=1)
+    cheap[own] = True
+    return np.flatnonzero(cheap)
+
+
+def _improved(
+    problem: Problem, worth: Floats, effort: Effort, known: Patterns | None, should_stop: Callable[[], bool]
+) -> tuple[Rows, Floats]:
+    weights = lean(problem.request.shape[1])
+    rows = snug(problem, greedy(problem, worth, weights[:2]))
+    if not effort.rounds or should_stop():
+        return rows, worth
+    rng = np.random.Generator(np.random.PCG64(effort.seed))
+    columns = starting(problem, rows, weights[:3], worth)
+    if known is not None:
+        add_known(columns, known)
+    value, _, duals = generate(columns, effort.rounds if known is None else effort.rounds // 4, rng)
+    enough = value * (1 + effort.close)
+    for _ in range(effort.dives):
+        if cost(problem, rows) <= enough or should_stop():
+            break
+        rows = _cheaper(problem, rows, dive(columns, effort.greedies, rng))
+    worth = np.maximum(duals, 0.02 * worth)
+    if effort.repacks and not should_stop():
+        rows = repack(problem, rows, worth, weights, effort.repacks, rng, enough)
+    return rows, worth
 
 
 def _cheaper(problem: Problem, old: Rows, new: Rows) -> Rows:
