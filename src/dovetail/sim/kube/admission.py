@@ -1,16 +1,82 @@
-"""What the server itself adds to, and asks of, every object before it is stored."""
+"""What the server itself adds to, and asks of, every object before it is stored.
+
+Built-in kinds have a row each in `_KINDS`: defaults that hold for every write, mutations made once at
+creation, something an update keeps from the old object, and rules. Custom kinds have their schema.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dovetail.sim.kube import status
+from dovetail.sim.kube import defaults_pods, defaults_rest, defaults_workloads, rules_pods, rules_rest, status
+from dovetail.sim.kube.limits import apply_limits
+from dovetail.sim.kube.normal import normalise
 from dovetail.sim.kube.schema import Cause
+from dovetail.sim.kube.shaping import schema_of
 
 if TYPE_CHECKING:
     from dovetail.sim.kube.core import Core
     from dovetail.sim.kube.options import WriteOptions
     from dovetail.sim.kube.types import TypeInfo
+
+Default = Callable[[dict[str, Any]], None]
+Mutation = Callable[["Core", dict[str, Any]], None]
+Keep = Callable[["Core", dict[str, Any], dict[str, Any]], None]
+Rules = Callable[[dict[str, Any], "dict[str, Any] | None"], Iterable[Cause]]
+
+
+class _Kind(NamedTuple):
+    default: Default | None = None
+    create: Mutation | None = None
+    keep: Keep | None = None
+    rules: Rules | None = None
+
+
+def _admit_new_pod(core: Core, pod: dict[str, Any]) -> None:
+    apply_limits(core, pod)
+    defaults_pods.admit_new_pod(core, pod)
+
+
+def _select_new_job(core: Core, job: dict[str, Any]) -> None:
+    defaults_workloads.select_new_job(job)
+
+
+def _reestablish(core: Core, obj: dict[str, Any], old: dict[str, Any]) -> None:
+    defaults_rest.establish(core, obj)
+
+
+_W, _R, _X = defaults_workloads, defaults_rest, rules_rest
+_KINDS: dict[str, _Kind] = {
+    "pods": _Kind(defaults_pods.default_pod, _admit_new_pod),
+    "nodes": _Kind(_R.default_node, _R.admit_new_node, rules=_X.node_causes),
+    "namespaces": _Kind(_R.default_namespace, _R.admit_new_namespace),
+    "secrets": _Kind(_R.default_secret, rules=_X.data_causes),
+    "configmaps": _Kind(rules=_X.data_causes),
+    "services": _Kind(_R.default_service, _R.admit_new_service, _R.keep_service_address, _X.service_causes),
+    "persistentvolumeclaims": _Kind(_R.default_claim, _R.admit_new_claim, rules=_X.claim_causes),
+    "persistentvolumes": _Kind(_R.default_volume, _R.admit_new_volume),
+    "limitranges": _Kind(_R.default_limit_range),
+    "replicationcontrollers": _Kind(_W.default_replication_controller),
+    "deployments.apps": _Kind(_W.default_deployment, rules=_X.workload_causes),
+    "replicasets.apps": _Kind(_W.default_replica_set, rules=_X.workload_causes),
+    "statefulsets.apps": _Kind(_W.default_stateful_set, rules=_X.stateful_set_causes),
+    "daemonsets.apps": _Kind(_W.default_daemon_set, rules=_X.workload_causes),
+    "jobs.batch": _Kind(_W.default_job, _select_new_job, rules=_X.job_causes),
+    "cronjobs.batch": _Kind(_W.default_cron_job, rules=_X.cron_job_causes),
+    "poddisruptionbudgets.policy": _Kind(rules=_X.budget_causes),
+    "storageclasses.storage.k8s.io": _Kind(_R.default_storage_class, rules=_X.storage_class_causes),
+    "priorityclasses.scheduling.k8s.io": _Kind(_R.default_priority_class, rules=_X.priority_class_causes),
+    "leases.coordination.k8s.io": _Kind(_R.default_lease),
+    "events": _Kind(_R.default_event, rules=_X.event_causes),
+    "events.events.k8s.io": _Kind(_R.default_event, rules=_X.event_causes),
+    "customresourcedefinitions.apiextensions.k8s.io": _Kind(
+        _R.default_definition, _R.establish, _reestablish, _X.definition_causes
+    ),
+    "rolebindings.rbac.authorization.k8s.io": _Kind(rules=_X.role_binding_causes),
+    "clusterrolebindings.rbac.authorization.k8s.io": _Kind(rules=_X.role_binding_causes),
+}
+_NOTHING = _Kind()
 
 
 class Admission:
@@ -34,19 +100,41 @@ class Admission:
         self, info: TypeInfo, obj: dict[str, Any], old: dict[str, Any] | None, options: WriteOptions
     ) -> dict[str, Any]:
         """The object with defaults filled and the server's own mutations made."""
+        if info.deprecation_warning:
+            options.warnings.append(info.deprecation_warning)
         if info.schema is not None:
-            obj = info.schema.default(obj)
+            return info.schema.default(obj)
+        obj = normalise(schema_of(info).root, obj)
+        kind = _KINDS.get(info.resource, _NOTHING)
+        if kind.default is not None:
+            kind.default(obj)
+        if old is None and kind.create is not None:
+            kind.create(self.core, obj)
+        elif old is not None and kind.keep is not None:
+            kind.keep(self.core, obj, old)
         return obj
 
     def admit_status(self, info: TypeInfo, obj: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
-        """The same for a write of status."""
-        return info.schema.default(obj) if info.schema is not None else obj
+        """The same for a write of status, where the spec is the old one and stays it."""
+        if info.schema is not None:
+            return info.schema.default(obj)
+        obj = normalise(schema_of(info).root, obj)
+        if info.resource == "nodes":
+            defaults_rest.default_node(obj)
+        return obj
 
     def causes(
         self, info: TypeInfo, obj: dict[str, Any], old: dict[str, Any] | None, subresource: str = ""
     ) -> list[Cause]:
         """What is wrong with the object."""
-        return info.schema.validate(obj, old) if info.schema is not None else []
+        if info.schema is not None:
+            return info.schema.validate(obj, old)
+        if subresource == "status":
+            return []
+        if info.resource == "pods":
+            return rules_pods.pod_causes(obj, old, subresource)
+        rules = _KINDS.get(info.resource, _NOTHING).rules
+        return list(rules(obj, old)) if rules is not None else []
 
     def review(
         self,

@@ -15,6 +15,7 @@ from dovetail.sim.kube.admission import Admission
 from dovetail.sim.kube.applying import Applier
 from dovetail.sim.kube.builtin_types import builtin_registry
 from dovetail.sim.kube.core import Core
+from dovetail.sim.kube.definitions import Definitions
 from dovetail.sim.kube.deletes import Deleter
 from dovetail.sim.kube.documents import Documents
 from dovetail.sim.kube.faults_hook import Faults, NoFaults
@@ -64,12 +65,17 @@ class ApiServer:
         self.handler = Handler(core, writer, patcher, deleter, subresources)
         self.collector = Collector(core, deleter, writer)
         self.terminator = Terminator(core, deleter, writer)
+        self.definitions = Definitions(core, deleter, writer)
         self._seed()
 
     def _seed(self) -> None:
         for name in SEEDED:
-            body = {"metadata": {"name": name}}
+            body: dict[str, Any] = {"metadata": {"name": name}}
             self.handler.create(self.core.type_of("namespaces"), "", body, WriteOptions())
+        for name, value in (("system-cluster-critical", 2000000000), ("system-node-critical", 2000001000)):
+            body = {"metadata": {"name": name, "generation": 1}, "value": value}
+            info = self.core.type_of("priorityclasses.scheduling.k8s.io")
+            self.handler.create(info, "", body, WriteOptions())
 
     def local(self, client: str = "") -> LocalApi:
         """A client in this process; `client` names it to fault rules."""
@@ -116,6 +122,9 @@ class ApiServer:
     def load(self, snapshot: bytes) -> None:
         """Continue from a dump, in place of what is there. Custom kinds come back with their definitions."""
         document: dict[str, Any] = msgspec.json.decode(snapshot)
+        definitions = document["objects"].get("customresourcedefinitions.apiextensions.k8s.io", ())
+        for definition in definitions:
+            self.definitions.serve(definition)
         self.store.load(document, self._info_of)
         for bucket in self.store.buckets().values():
             for record in bucket.records.values():

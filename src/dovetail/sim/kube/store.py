@@ -84,6 +84,9 @@ class Listener(Protocol):
     def offer(self, event: Event) -> None:
         """Take note; must not write to the store."""
 
+    def close(self) -> None:
+        """Hear that there will be no more commits."""
+
 
 def at_revision(record: Record, rv: int) -> Record:
     """The same content under another resourceVersion."""

@@ -1,0 +1,189 @@
+"""What a pod gets that its author left out: by the kind itself, and by admission when it is created."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dovetail.api.quantity import Quantity, merge
+from dovetail.sim.kube import status
+
+if TYPE_CHECKING:
+    from dovetail.sim.kube.core import Core
+
+_EVICTION_DELAY = 300
+_FILE_MODE = 0o644
+_NOT_READY, _UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
+_CONTAINER_LISTS = ("initContainers", "containers", "ephemeralContainers")
+_PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
+_PRIORITIES = "priorityclasses.scheduling.k8s.io"
+
+
+def default_pod_spec(spec: dict[str, Any]) -> None:
+    """Defaults of a pod spec, in a pod or in a template."""
+    spec.setdefault("restartPolicy", "Always")
+    spec.setdefault("dnsPolicy", "ClusterFirst")
+    spec.setdefault("schedulerName", "default-scheduler")
+    spec.setdefault("terminationGracePeriodSeconds", 30)
+    spec.setdefault("securityContext", {})
+    # The old name and the new one are one field.
+    for one, other in (("serviceAccountName", "serviceAccount"), ("serviceAccount", "serviceAccountName")):
+        if spec.get(one):
+            spec[other] = spec[one]
+    for name in _CONTAINER_LISTS:
+        for container in spec.get(name) or ():
+            _default_container(container, bool(spec.get("hostNetwork")))
+    for volume in spec.get("volumes") or ():
+        _default_volume(volume)
+    for constraint in spec.get("topologySpreadConstraints") or ():
+        constraint.setdefault("whenUnsatisfiable", "DoNotSchedule")
+
+
+def _default_container(container: dict[str, Any], host_network: bool) -> None:
+    container.setdefault("resources", {})
+    container.setdefault("terminationMessagePath", "/dev/termination-log")
+    container.setdefault("terminationMessagePolicy", "File")
+    container.setdefault("imagePullPolicy", _pull_policy(container.get("image", "")))
+    for port in container.get("ports") or ():
+        port.setdefault("protocol", "TCP")
+        if host_network:
+            port.setdefault("hostPort", port.get("containerPort"))
+    for name in _PROBES:
+        if probe := container.get(name):
+            _default_probe(probe)
+    for variable in container.get("env") or ():
+        if field := (variable.get("valueFrom") or {}).get("fieldRef"):
+            field.setdefault("apiVersion", "v1")
+
+
+def _pull_policy(image: str) -> str:
+    last = image.rpartition("/")[2]
+    if "@" in last:
+        return "IfNotPresent"
+    tag = last.partition(":")[2]
+    return "Always" if tag in ("", "latest") else "IfNotPresent"
+
+
+def _default_probe(probe: dict[str, Any]) -> None:
+    for name, value in (
+        ("timeoutSeconds", 1),
+        ("periodSeconds", 10),
+        ("successThreshold", 1),
+        ("failureThreshold", 3),
+    ):
+        probe.setdefault(name, value)
+    if "httpGet" in probe:
+        probe["httpGet"].setdefault("path", "/")
+        probe["httpGet"].setdefault("scheme", "HTTP")
+
+
+def _default_volume(volume: dict[str, Any]) -> None:
+    if volume.keys() <= {"name"}:
+        volume["emptyDir"] = {}
+    for name in ("secret", "configMap", "downwardAPI", "projected"):
+        if name in volume:
+            volume[name].setdefault("defaultMode", _FILE_MODE)
+    if "hostPath" in volume:
+        volume["hostPath"].setdefault("type", "")
+
+
+def default_pod(pod: dict[str, Any]) -> None:
+    """Defaults of a pod itself: what is limited and not requested is requested."""
+    spec = pod.setdefault("spec", {})
+    default_pod_spec(spec)
+    spec.setdefault("enableServiceLinks", True)
+    for name in ("initContainers", "containers"):
+        for container in spec.get(name) or ():
+            limits = container["resources"].get("limits") or {}
+            requests = container["resources"].get("requests") or {}
+            missing = {each: amount for each, amount in limits.items() if each not in requests}
+            if missing:
+                container["resources"]["requests"] = {**requests, **missing}
+
+
+def admit_new_pod(core: Core, pod: dict[str, Any]) -> None:
+    """What admission adds to a pod when it is created."""
+    spec = pod["spec"]
+    if not spec.get("serviceAccountName"):
+        spec["serviceAccountName"] = spec["serviceAccount"] = "default"
+    _set_priority(core, pod)
+    _apply_runtime_class(core, pod)
+    _tolerate_brief_outages(spec)
+    pod["status"] = {"phase": "Pending", "qosClass": qos_class(spec)}
+
+
+def _set_priority(core: Core, pod: dict[str, Any]) -> None:
+    spec = pod["spec"]
+    name = spec.get("priorityClassName")
+    found = core.find(_PRIORITIES, "", name) if name else _global_default(core)
+    if name and found is None:
+        info = core.type_of("pods")
+        raise status.forbidden(info, pod["metadata"]["name"], f"no PriorityClass with name {name} was found")
+    if found is not None:
+        spec["priorityClassName"] = found["metadata"]["name"]
+    spec["priority"] = found.get("value", 0) if found else 0
+    spec.setdefault("preemptionPolicy", (found or {}).get("preemptionPolicy") or "PreemptLowerPriority")
+
+
+def _global_default(core: Core) -> dict[str, Any] | None:
+    """The class of pods that name none; of several, the one that weighs least."""
+    classes = [each.obj for each in core.store.bucket(_PRIORITIES).in_namespace("")]
+    defaults = [each for each in classes if each.get("globalDefault")]
+    return min(defaults, key=lambda each: int(each.get("value", 0)), default=None)
+
+
+def _apply_runtime_class(core: Core, pod: dict[str, Any]) -> None:
+    spec = pod["spec"]
+    name = spec.get("runtimeClassName")
+    if not name:
+        return
+    found = core.find("runtimeclasses.node.k8s.io", "", name)
+    if found is None:
+        info = core.type_of("pods")
+        why = f'pod rejected: RuntimeClass "{name}" not found'
+        raise status.forbidden(info, pod["metadata"]["name"], why)
+    if overhead := (found.get("overhead") or {}).get("podFixed"):
+        spec["overhead"] = overhead
+    scheduling = found.get("scheduling") or {}
+    if selector := scheduling.get("nodeSelector"):
+        spec["nodeSelector"] = {**spec.get("nodeSelector", {}), **selector}
+    for toleration in scheduling.get("tolerations") or ():
+        if toleration not in spec.setdefault("tolerations", []):
+            spec["tolerations"].append(toleration)
+
+
+def _tolerate_brief_outages(spec: dict[str, Any]) -> None:
+    tolerations = spec.get("tolerations") or []
+    for taint in (_NOT_READY, _UNREACHABLE):
+        if not any(_tolerates(each, taint) for each in tolerations):
+            added = {
+                "key": taint,
+                "operator": "Exists",
+                "effect": "NoExecute",
+                "tolerationSeconds": _EVICTION_DELAY,
+            }
+            tolerations = [*tolerations, added]
+    spec["tolerations"] = tolerations
+
+
+def _tolerates(toleration: dict[str, Any], taint: str) -> bool:
+    return toleration.get("key", "") in (taint, "") and toleration.get("effect", "") in ("NoExecute", "")
+
+
+def qos_class(spec: dict[str, Any]) -> str:
+    """The quality of service a pod's requests and limits earn it."""
+    containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
+    resources = [container.get("resources") or {} for container in containers]
+    if (spec.get("resources") or {}).keys() & {"requests", "limits"}:
+        resources = [spec["resources"]]
+    requests = _total(each.get("requests") or {} for each in resources)
+    limits = _total(each.get("limits") or {} for each in resources)
+    if not requests and not limits:
+        return "BestEffort"
+    whole = all({"cpu", "memory"} <= (each.get("limits") or {}).keys() for each in resources)
+    return "Guaranteed" if whole and requests == limits else "Burstable"
+
+
+def _total(lists: Any) -> dict[str, Quantity]:
+    parsed = ({name: Quantity.parse(amount) for name, amount in each.items()} for each in lists)
+    total = merge(*parsed)
+    return {name: amount for name, amount in total.items() if name in ("cpu", "memory") and amount}

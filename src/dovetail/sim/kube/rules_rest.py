@@ -1,0 +1,285 @@
+"""What the other built-in kinds must be, and what of them may change."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from dovetail.sim.kube.crd import validate_crd
+from dovetail.sim.kube.rules_pods import forbidden, invalid, pod_spec_causes, required, unsupported
+from dovetail.sim.kube.schema import Cause
+from dovetail.sim.kube.selectors import from_selector, label_value, qualified_name
+
+_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}\Z")
+_PERCENT = re.compile(r"[0-9]+%\Z")
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_SYSTEM_PRIORITY = 1_000_000_000
+Old = dict[str, Any] | None
+
+
+def immutable(obj: dict[str, Any], old: Old, *path: str) -> Iterator[Cause]:
+    """A complaint if a field is not what it was."""
+    if old is None:
+        return
+    mine: Any = obj
+    theirs: Any = old
+    for part in path:
+        mine, theirs = (mine or {}).get(part), (theirs or {}).get(part)
+    if mine != theirs:
+        yield invalid(".".join(path), mine if isinstance(mine, str) else "", "field is immutable")
+
+
+def workload_causes(obj: dict[str, Any], old: Old) -> Iterator[Cause]:
+    """Rules of Deployments, ReplicaSets, StatefulSets and DaemonSets."""
+    spec = obj["spec"]
+    if spec.get("replicas", 0) < 0:
+        yield invalid("spec.replicas", spec["replicas"], "must be greater than or equal to 0")
+    if "selector" not in spec:
+        yield required("spec.selector")
+    elif not selector_terms(spec["selector"]):
+        yield invalid("spec.selector", "{}", "empty selector is invalid for workloads")
+    else:
+        yield from selector_causes(spec["selector"], "spec.selector")
+    template = spec.get("template") or {}
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    if spec.get("selector") and not from_selector(spec["selector"])(labels):
+        yield invalid("spec.template.metadata.labels", "", "`selector` does not match template `labels`")
+    yield from pod_spec_causes(template.get("spec") or {}, "spec.template.spec")
+    policy = (template.get("spec") or {}).get("restartPolicy")
+    if policy in ("OnFailure", "Never"):
+        yield unsupported("spec.template.spec.restartPolicy", policy, ("Always",))
+    yield from immutable(obj, old, "spec", "selector")
+
+
+def selector_terms(selector: dict[str, Any]) -> bool:
+    """Whether a selector selects anything away."""
+    return bool(selector.get("matchLabels") or selector.get("matchExpressions"))
+
+
+def selector_causes(selector: dict[str, Any], path: str) -> Iterator[Cause]:
+    """What is wrong with a label selector."""
+    for key, value in (selector.get("matchLabels") or {}).items():
+        if not qualified_name(key) or not label_value(value):
+            yield invalid(f"{path}.matchLabels", key, "must be a label key and value")
+    for index, term in enumerate(selector.get("matchExpressions") or ()):
+        operator = term.get("operator", "")
+        if operator not in ("In", "NotIn", "Exists", "DoesNotExist"):
+            detail = "not a valid selector operator"
+            yield invalid(f"{path}.matchExpressions[{index}].operator", operator, detail)
+        elif operator in ("In", "NotIn") and not term.get("values"):
+            yield required(f"{path}.matchExpressions[{index}].values")
+
+
+def stateful_set_causes(obj: dict[str, Any], old: Old) -> Iterator[Cause]:
+    """Rules of StatefulSets: most of the spec is fixed for life."""
+    yield from workload_causes(obj, old)
+    changeable = {
+        "replicas",
+        "ordinals",
+        "template",
+        "updateStrategy",
+        "persistentVolumeClaimRetentionPolicy",
+        "minReadySeconds",
+        "revisionHistoryLimit",
+        "selector",
+    }
+    if old is not None and any(
+        obj["spec"].get(key) != old["spec"].get(key)
+        for key in {*obj["spec"], *old["spec"]}
+        if key not in changeable
+    ):
+        yield forbidden("spec", "updates to statefulset spec for most fields are forbidden")
+
+
+def job_causes(obj: dict[str, Any], old: Old) -> Iterator[Cause]:
+    """Rules of Jobs."""
+    spec = obj["spec"]
+    for name in ("parallelism", "completions", "backoffLimit"):
+        if (spec.get(name) or 0) < 0:
+            yield invalid(f"spec.{name}", spec[name], "must be greater than or equal to 0")
+    if "template" not in spec:
+        yield required("spec.template")
+        return
+    yield from job_template_causes(spec, "spec")
+    if old is None:
+        return
+    yield from immutable(obj, old, "spec", "selector")
+    if not spec.get("suspend") and not old["spec"].get("suspend"):
+        yield from immutable(obj, old, "spec", "template")
+    yield from immutable(obj, old, "spec", "completionMode")
+
+
+def job_template_causes(spec: dict[str, Any], path: str) -> Iterator[Cause]:
+    """What is wrong with the pods of a job."""
+    pod = spec.get("template", {}).get("spec") or {}
+    yield from pod_spec_causes(pod, f"{path}.template.spec")
+    if pod.get("restartPolicy") == "Always":
+        choices = ("OnFailure", "Never")
+        yield unsupported(f"{path}.template.spec.restartPolicy", "Always", choices)
+
+
+def cron_job_causes(obj: dict[str, Any], old: Old) -> Iterator[Cause]:
+    """Rules of CronJobs."""
+    spec = obj["spec"]
+    schedule = spec.get("schedule", "")
+    if not schedule:
+        yield required("spec.schedule")
+    elif not schedule.startswith("@") and len(schedule.split()) != 5:
+        yield invalid("spec.schedule", schedule, "expected exactly 5 fields")
+    if spec.get("concurrencyPolicy") not in ("Allow", "Forbid", "Replace"):
+        yield unsupported("spec.concurrencyPolicy", spec["concurrencyPolicy"], ("Allow", "Forbid", "Replace"))
+    if "jobTemplate" not in spec:
+        yield required("spec.jobTemplate")
+    else:
+        yield from job_template_causes(spec["jobTemplate"].get("spec") or {}, "spec.jobTemplate.spec")
+
+
+def node_causes(obj: dict[str, Any], old: Old) -> Iterator[Cause]:
+    """Rules of Nodes."""
+    seen = set()
+    for index, taint in enumerate(obj.get("spec", {}).get("taints") or ()):
+        path = f"spec.taints[{index}]"
+        if not qualified_name(taint.get("key", "")):
+            yield invalid(f"{path}.key", taint.get("key", ""), "name part must be non-empty")
+        if not label_value(taint.get("value", "")):
+            yield invalid(f"{path}.value", taint["value"], "a valid label must be alphanumeric")
+        if taint.get("effect") not in _EFFECTS:
+            yield unsupported(f"{path}.effect", taint.get("effect", ""), _EFFECTS)
+        identity = (taint.get("key"), taint.get("effect"))
+        if identity in seen:
+            yield Cause(path, "FieldValueDuplicate", f"Duplicate value: {identity[0]}:{identity[1]}")
+        seen.add(identity)
+    for name in ("providerID", "podCIDR"):
+        before = (old or {}).get("spec", {}).get(name)
+        if before and obj.get("spec", {}).get(name) != before:
+            yield forbidden(f"spec.{name}", f"node updates may not change {name} except from empty to valid")
+
+
+def budget_causes(obj: dict[str, Any], old: Old) -> Iterator[Cause]:
+    """Rules of PodDisruptionBudgets."""
+    spec = obj.get("spec") or {}
+    if "minAvailable" in spec and "maxUnavailable" in spec:
+        yield invalid("spec", "", "minAvailable and maxUnavailable cannot be both set")
+    for name in ("minAvailable", "maxUnavailable"):
+        value = spec.get(name)
+        if isinstance(value, str) and not (_PERCENT.match(value) and int(value[:-1]) <= 100):
+            yield invalid(f"spec.{name}", value, "must be an integer or percentage up to 100%")
+        elif isinstance(value, int) and value < 0:
+            yield invalid(f"spec.{name}", value, "must be greater than or equal to 0")
+    policy = spec.get("unhealthyPodEvictionPolicy")
+    if policy not in (None, "IfHealthyBudget", "AlwaysAllow"):
+        yield unsupported("spec.unhealthyPodEvictionPolicy", policy, ("AlwaysAllow", "IfHealthyBudget"))
+    yield from selector_causes(spec.get("selector") or {}, "spec.selector")
+
+
+def data_causes(obj: dict[str, Any], old: Old) -> Iterator[Cause]:
+    """Rules of ConfigMaps and Secrets: tame keys, and a promise of immutability is kept."""
+    for part in ("data", "binaryData"):
+        for key in obj.get(part) or {}:
+            if not _KEY.match(key) or key in (".", ".."):
+                yield invalid(
+                    f"{part}[{key}]", key, "a valid config key must consist of alphanumeric characters"
+                )
+    if old is None:
+        return
+    if obj["kind"] == "Secret":
+        yield from immutable(obj, old, "type")
+    if old.get("immutable"):
+        if not obj.get("immutable"):
+            yield forbidden("immutable", "field is immutable when `immutable` is set")
+        for part in ("data", "binaryData"):
+            if obj.get(part) != old.get(part):
+                yield forbidden(part, "field is immutable when `immutable` is set")
+
+
+def service_causes(obj: dict[str, Any], old: Old) -> Iterator[Cause]:
+    """Rules of Services."""
+    spec = obj["spec"]
+    kinds = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
+    if spec["type"] not in kinds:
+        yield unsupported("spec.type", spec["type"], kinds)
+    ports = spec.get("ports") or []
+    if not ports and spec["type"] != "ExternalName" and spec.get("clusterIP") != "None":
+        yield required("spec.ports")
+    for index, port in enumerate(ports):
+        if not 0 < port.get("port", 0) < 65536:
+            detail = "must be between 1 and 65535, inclusive"
+            yield invalid(f"spec.ports[{index}].port", port.get("port", 0), detail)
+        if len(ports) > 1 and not port.get("name"):
+            yield required(f"spec.ports[{index}].name")
+    address = (old or {}).get("spec", {}).get("clusterIP")
+    if address and spec["type"] != "ExternalName" and spec.get("clusterIP") != address:
+        yield invalid("spec.clusterIP", spec.get("clusterIP", ""), "field is immutable")
+
+
+def event_causes(obj: dict[str, Any], old: Old) -> Iterator[Cause]:
+    """Rules of Events: they live beside the object they are about."""
+    about = obj.get("involvedObject") or obj.get("regarding") or {}
+    home = about.get("namespace") or "default"
+    namespace = obj["metadata"]["namespace"]
+    alone = not about.get("namespace") and namespace in ("default", "kube-system")
+    if namespace != home and not alone:
+        yield invalid(
+            "involvedObject.namespace", about.get("namespace", ""), "does not match event.namespace"
+        )
+
+
+def claim_causes(obj: dict[str, Any], old: Old) -> Iterator[Cause]:
+    """Rules of PersistentVolumeClaims."""
+    spec = obj["spec"]
+    if not spec.get("accessModes"):
+        yield required("spec.accessModes", "at least 1 access mode is required")
+    if "storage" not in ((spec.get("resources") or {}).get("requests") or {}):
+        yield required("spec.resources[storage]")
+    if old is None:
+        return
+    free = {"resources", "volumeAttributesClassName"}
+    before = old["spec"]
+    if not before.get("volumeName"):
+        free.add("volumeName")
+    if "storageClassName" not in before:
+        free.add("storageClassName")
+    if any(spec.get(key) != before.get(key) for key in {*spec, *before} if key not in free):
+        yield forbidden("spec", "spec is immutable after creation except resources.requests")
+
+
+def storage_class_causes(obj: dict[str, Any], old: Old) -> Iterator[Cause]:
+    """Rules of StorageClasses."""
+    if not obj.get("provisioner"):
+        yield required("provisioner")
+    if obj["volumeBindingMode"] not in ("Immediate", "WaitForFirstConsumer"):
+        choices = ("Immediate", "WaitForFirstConsumer")
+        yield unsupported("volumeBindingMode", obj["volumeBindingMode"], choices)
+    for name in ("provisioner", "parameters", "reclaimPolicy", "volumeBindingMode"):
+        yield from immutable(obj, old, name)
+
+
+def priority_class_causes(obj: dict[str, Any], old: Old) -> Iterator[Cause]:
+    """Rules of PriorityClasses."""
+    name, value = obj["metadata"]["name"], obj.get("value", 0)
+    if name.startswith("system-") and name not in ("system-node-critical", "system-cluster-critical"):
+        yield forbidden("metadata.name", "priority class names with 'system-' prefix are reserved")
+    elif value > _SYSTEM_PRIORITY and not name.startswith("system-"):
+        yield forbidden("value", f"maximum allowed value of a user defined priority is {_SYSTEM_PRIORITY}")
+    if old is not None and value != old.get("value", 0):
+        yield forbidden("value", "may not be changed in an update.")
+    if old is not None:
+        yield from immutable(obj, old, "preemptionPolicy")
+
+
+def definition_causes(obj: dict[str, Any], old: Old) -> Iterator[Cause]:
+    """Rules of CustomResourceDefinitions."""
+    yield from validate_crd(obj)
+    for name in ("group", "scope"):
+        yield from immutable(obj, old, "spec", name)
+    yield from immutable(obj, old, "spec", "names", "plural")
+    yield from immutable(obj, old, "spec", "names", "kind")
+
+
+def role_binding_causes(obj: dict[str, Any], old: Old) -> Iterator[Cause]:
+    """Rules of RoleBindings and ClusterRoleBindings."""
+    if not (obj.get("roleRef") or {}).get("name"):
+        yield required("roleRef.name")
+    if old is not None and obj.get("roleRef") != old.get("roleRef"):
+        yield invalid("roleRef", "", "cannot change roleRef")
