@@ -12,7 +12,7 @@ from typing import Any
 
 from dovetail.api import labels as names
 from dovetail.api.core import DaemonSet, Node, NodeSpec, NodeStatus, Taint, WorkloadSpec
-from dovetail.api.meta import Condition, LabelSelector, ObjectMeta, OwnerReference
+from dovetail.api.meta import ABSENT_LIST, ABSENT_MAP, Condition, LabelSelector, ObjectMeta, OwnerReference
 from dovetail.api.nodeclaim import ClaimResources, NodeClaim, NodeClaimSpec, NodeClaimStatus
 from dovetail.api.nodepool import (
     Budget,
@@ -218,8 +218,8 @@ def nodepool(
     template = TemplateSpec(
         node_class_ref=node_class,
         requirements=_requirements(requirements),
-        taints=tuple(taints),
-        startup_taints=tuple(startup_taints),
+        taints=tuple(taints) or ABSENT_LIST,
+        startup_taints=tuple(startup_taints) or ABSENT_LIST,
         expire_after=expire_after,
         termination_grace_period=termination_grace_period,
     )
@@ -233,7 +233,8 @@ def nodepool(
         metadata=meta("nodepool", name),
         spec=NodePoolSpec(
             template=Template(
-                metadata=TemplateMeta(labels=labels or {}, annotations=annotations or {}), spec=template
+                metadata=TemplateMeta(labels=labels or ABSENT_MAP, annotations=annotations or ABSENT_MAP),
+                spec=template,
             ),
             disruption=disruption,
             limits=amounts(limits),
