@@ -43,6 +43,7 @@ def validate(
         complaints += _complaints(document, flavour or _flavour(document))
     if not found.documents and not complaints:
         complaints.append(Complaint("input", None, None, "", "there is no object in it"))
+    complaints.sort(key=lambda complaint: (complaint.source, complaint.line or 0))
     if output is Output.table:
         _print(ours, skipped, complaints)
     else:

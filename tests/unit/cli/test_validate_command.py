@@ -173,6 +173,14 @@ def test_files_that_cannot_be_read_are_complaints(tmp_path: Path) -> None:
     ended = dovetail("validate", "-f", str(tmp_path / "missing.yaml"), "-f", str(tmp_path / "empty"))
     assert ended.code == 1
     assert ended.out.splitlines() == [
-        f"{tmp_path}/missing.yaml: error: there is no such file",
         f"{tmp_path}/empty: error: the directory holds no file that ends in .yaml, .yml or .json",
+        f"{tmp_path}/missing.yaml: error: there is no such file",
     ]
+
+
+def test_complaints_come_in_the_order_of_files_and_lines(tmp_path: Path) -> None:
+    (tmp_path / "b.yaml").write_text(WRONG, encoding="utf-8")
+    (tmp_path / "a.yaml").write_text(f"{WRONG}---\na: [\n---\n{WRONG}", encoding="utf-8")
+    ended = dovetail("validate", "-f", str(tmp_path / "b.yaml"), "-f", str(tmp_path))
+    places = [line.removeprefix(f"{tmp_path}/").split(": ")[0] for line in ended.out.splitlines()]
+    assert places == ["a.yaml:8", "a.yaml:11:1", "a.yaml:19", "b.yaml:8"]
