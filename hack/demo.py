@@ -50,7 +50,10 @@ class Step:
 STEPS = (
     Step("Manifests that are right", "validate -f 'examples/*.yaml'"),
     Step("Manifests with mistakes: every one is named, with its line", f"validate -f {MISTAKEN}", 1),
-    Step("Manifests of 2021, as they would be written today", "convert -f examples/legacy"),
+    Step(
+        "A manifest of 2021, as it would be written today",
+        "convert -f examples/legacy/inline-provider.yaml --cluster-name my-cluster",
+    ),
     Step("Would a change make nodes drift? Only if these numbers change", "hash -f examples/aws.yaml"),
     Step("What the controller would run with", "settings --provider kwok --changed --metrics-port 9090"),
 )

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from unittest.mock import patch
 
 from dovetail.cli.main import run
@@ -44,7 +45,11 @@ def dovetail(*arguments: str, stdin: bytes = b"", env: Mapping[str, str] | None 
 
 
 def process(
-    *arguments: str, stdin: bytes = b"", env: Mapping[str, str] | None = None, timeout: float = 60
+    *arguments: str,
+    stdin: bytes = b"",
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    timeout: float = 60,
 ) -> Ended:
     """Run a command as a process of its own."""
     ended = subprocess.run(
@@ -52,6 +57,7 @@ def process(
         input=stdin,
         capture_output=True,
         env={"PATH": os.environ["PATH"], "COLUMNS": "100", **(env or {})},
+        cwd=cwd,
         timeout=timeout,
         check=False,
     )

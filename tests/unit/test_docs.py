@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -15,12 +16,13 @@ from dovetail import errors
 from dovetail.cli import output
 from dovetail.cli.main import COMMANDS
 from dovetail.settings import SETTINGS
-from support.commands import dovetail
+from support.commands import dovetail, process
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
+LEGACY = sorted((ROOT / "examples" / "legacy").glob("*.yaml"))
 
 
 def page(path: str) -> str:
@@ -89,6 +91,20 @@ def test_every_command_in_the_docs_exists(path: Path) -> None:
 def test_every_example_is_valid(path: Path) -> None:
     ended = dovetail("validate", "-f", str(path))
     assert (ended.code, ": error: " in ended.out) == (0, False), ended.out
+
+
+@pytest.mark.parametrize("path", LEGACY, ids=lambda path: path.name)
+def test_every_example_of_old_converts_into_something_valid(path: Path) -> None:
+    made = dovetail("convert", "-f", str(path), "--cluster-name", "my-cluster")
+    ended = dovetail("validate", "-f", "-", stdin=made.out.encode())
+    assert (made.code, ended.code) == (0, 0), made.err + ended.out
+
+
+def test_the_console_lines_of_the_readme_work() -> None:
+    lines = re.findall(r"^\$ dovetail ([^#|\n]+)", page("README.md"), re.MULTILINE)
+    ended = {line.strip(): process(*shlex.split(line), cwd=ROOT) for line in lines}
+    assert len(ended) == 5
+    assert {line: end.err for line, end in ended.items() if end.code} == {}
 
 
 def test_every_example_is_listed() -> None:
