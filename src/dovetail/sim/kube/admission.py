@@ -135,13 +135,3 @@ class Admission:
             return rules_pods.pod_causes(obj, old, subresource)
         rules = _KINDS.get(info.resource, _NOTHING).rules
         return list(rules(obj, old)) if rules is not None else []
-
-    def review(
-        self,
-        info: TypeInfo,
-        obj: dict[str, Any] | None,
-        old: dict[str, Any] | None,
-        operation: str,
-        options: WriteOptions,
-    ) -> None:
-        """Ask the admission policies in the store."""

@@ -10,13 +10,12 @@ from typing import Any
 import msgspec
 import yaml
 
-from dovetail.sim.kube import status
+from dovetail.sim.kube import protobuf, status
 from dovetail.sim.kube.patching import PatchKind
 
 LIMIT = 3 * 1024 * 1024
 _JSON = ("application/json", "text/json", "")
 _YAML = ("application/yaml", "text/yaml", "application/x-yaml", "text/x-yaml")
-_PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 _PATCH_KINDS: dict[str, PatchKind] = {
     "application/json-patch+json": "json",
@@ -38,9 +37,11 @@ def read_object(body: bytes, content_type: str, strict: bool = False) -> Any:
         return read_json(body, strict)
     if kind in _YAML:
         return read_yaml(body)
+    if kind == protobuf.MEDIA_TYPE:
+        return _read_protobuf(body)
     raise status.unsupported_media(
         f"the body of the request was in an unknown format ({kind}) - accepted media types include: "
-        f"application/json, application/yaml, {_PROTOBUF}"
+        f"application/json, application/yaml, {protobuf.MEDIA_TYPE}"
     )
 
 
@@ -131,3 +132,12 @@ def read_yaml(body: bytes) -> Any:
         return msgspec.json.decode(msgspec.json.encode(document))
     except (yaml.YAMLError, ValueError, TypeError, RecursionError, msgspec.MsgspecError) as error:
         raise status.bad_request(f"error parsing YAML: {error}") from error
+
+
+def _read_protobuf(body: bytes) -> Any:
+    try:
+        return protobuf.decode(body)
+    except protobuf.UnsupportedKind as error:
+        raise status.unsupported_media(str(error)) from error
+    except protobuf.Malformed as error:
+        raise status.bad_request(f"the protobuf body cannot be decoded: {error}") from error

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dovetail.sim.kube import status
 from dovetail.sim.kube.events import to_core
 from dovetail.sim.kube.meta import KEPT, generated_name, metadata_causes, metadata_shape, new_uid
+from dovetail.sim.kube.policing import ask
 from dovetail.sim.kube.schema import Cause
 from dovetail.sim.kube.shaping import shape
 from dovetail.sim.kube.types import Generation, StatusSplit
@@ -66,7 +67,7 @@ class Writer:
         self._refuse(
             info, metadata["name"], [*self._causes(info, obj), *self.admission.causes(info, obj, None)]
         )
-        self.admission.review(info, obj, None, "CREATE", options)
+        ask(self.core, info, obj, None, "CREATE", options)
         key = (metadata.get("namespace", ""), metadata["name"])
         if self.core.store.get(info.storage, key):
             raise status.already_exists(info, metadata["name"])
@@ -177,7 +178,7 @@ class Writer:
         causes = [*self._causes(info, obj), *finalizer_causes(obj, old)]
         causes += self.admission.causes(info, obj, old, subresource)
         self._refuse(info, name, causes)
-        self.admission.review(info, obj, old, "UPDATE", options)
+        ask(self.core, info, obj, old, "UPDATE", options, subresource)
         self._advance(info, obj, old)
         if not applied:
             self.managers.note(info, obj, old, options, subresource)
