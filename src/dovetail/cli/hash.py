@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -41,7 +42,7 @@ def hash(  # commands bear the names of their functions
     for document in found.documents:
         try:
             rows += _rows(document, bundle)
-        except (BadInput, ValueError) as error:
+        except BadInput as error:
             complaints.append(Complaint(document.source, document.line, None, "", str(error)))
     if not rows and not complaints:
         complaints.append(
@@ -62,13 +63,23 @@ def _rows(document: Document, ca_bundle: str) -> list[dict[str, str]]:
     match document.api_version, document.kind:
         case "karpenter.sh/v1", "NodePool":
             pool = codec.convert(NodePool, crds.defaulted(document.kind, document.value))
-            value, version = hashes.nodepool_hash(pool), hashes.NODEPOOL_HASH_VERSION
+            version = hashes.NODEPOOL_HASH_VERSION
+            value = _hashed(lambda: hashes.nodepool_hash(pool))
         case "karpenter.k8s.aws/v1", "EC2NodeClass":
-            node_class = codec.convert(EC2NodeClass, crds.defaulted(document.kind, document.value))
-            value, version = hashes.nodeclass_hash(node_class, ca_bundle), hashes.NODECLASS_HASH_VERSION
+            made = codec.convert(EC2NodeClass, crds.defaulted(document.kind, document.value))
+            version = hashes.NODECLASS_HASH_VERSION
+            value = _hashed(lambda: hashes.nodeclass_hash(made, ca_bundle))
         case _:
             return []
     place = document.source if document.line is None else f"{document.source}:{document.line}"
     return [
         {"kind": document.kind, "name": document.name, "hash": value, "version": version, "source": place}
     ]
+
+
+def _hashed(compute: Callable[[], str]) -> str:
+    """A hash; a text in the object that spells no duration or amount makes it bad input."""
+    try:
+        return compute()
+    except ValueError as error:
+        raise BadInput(f"it has no hash: {error}") from error
