@@ -24,7 +24,7 @@ _ALWAYS: Final = "Always"
 
 
 def requests(pod: Pod, status: bool = True) -> dict[str, Quantity]:
-    """The effective requests. While a container is resized, the largest of what was asked and given counts."""
+    """The effective requests. While a container is resized, the larger of asked and given counts."""
     return _effective(pod, "requests", status)
 
 
@@ -138,7 +138,4 @@ def fits(wanted: Mapping[str, int], available: Mapping[str, int]) -> bool:
     for amount in available.values():
         if amount < 0:
             return False
-    for name, amount in wanted.items():
-        if amount > available.get(name, 0):
-            return False
-    return True
+    return all(amount <= available.get(name, 0) for name, amount in wanted.items())

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from dovetail.api.meta import ObjectMeta, Record
 from dovetail.api.pod import Pod, PodSpec, PodStatus
 from dovetail.api.quantity import Quantity
+from dovetail.scheduling.shapes import Numbering
 from dovetail.scheduling.snapshot import Snapshot, StateNode
 
 __all__ = ["dump", "load"]
@@ -56,27 +57,9 @@ _encoder = msgspec.json.Encoder(enc_hook=_plain, order="deterministic")
 _decoder = msgspec.json.Decoder(Wire, dec_hook=_rich)
 
 
-class _Table:
-    """Distinct values, numbered by first use. Shared parts are usually one object: try identity first."""
-
-    def __init__(self) -> None:
-        self.rows: list[Any] = []
-        self._by_id: dict[int, int] = {}
-        self._by_text: dict[bytes, int] = {}
-
-    def number(self, value: object) -> int:
-        known = self._by_id.get(id(value))
-        if known is None:
-            known = self._by_text.setdefault(_encoder.encode(value), len(self.rows))
-            if known == len(self.rows):
-                self.rows.append(value)
-            self._by_id[id(value)] = known
-        return known
-
-
 class _Writer:
     def __init__(self) -> None:
-        self.specs, self.statuses, self.labels = _Table(), _Table(), _Table()
+        self.specs, self.statuses, self.labels = Numbering(), Numbering(), Numbering()
 
     def rows(self, pods: tuple[Pod, ...]) -> tuple[PodRow, ...]:
         return tuple(self.row(pod) for pod in pods)

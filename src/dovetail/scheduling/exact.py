@@ -1,0 +1,245 @@
+"""The exact placer: one pod after another, each to the first place that takes it.
+
+Karpenter: running nodes in order, then nodes of this run with the fewest pods, then a new node of the
+first pool that can; a pod that fits nowhere gives up its preferences one by one, and failing that goes
+back to the end of the queue for as long as others still find a place (scheduler.go).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+from dovetail.api.pod import Pod
+from dovetail.explain import Reason
+from dovetail.scheduling import nodes
+from dovetail.scheduling.domains import Universe
+from dovetail.scheduling.limits import Limits
+from dovetail.scheduling.places import Claim, Fit, Refusal, RunningNode
+from dovetail.scheduling.plan import Plan
+from dovetail.scheduling.reserved import Reservations
+from dovetail.scheduling.shapes import Shape, Shapes
+from dovetail.scheduling.snapshot import Snapshot
+from dovetail.scheduling.templates import Template, dynamic_pools, soft_tainted, templates, uses_devices
+from dovetail.scheduling.topology import Topology
+from dovetail.scheduling.typetable import bits, table_for
+
+__all__ = ["Run", "place"]
+
+
+def place(
+    snapshot: Snapshot, order: Sequence[str] | None = None, should_stop: Callable[[], bool] | None = None
+) -> Plan:
+    """Decide every waiting pod, one by one.
+
+    `order` puts the pods it names first, in that order; the others follow by size. `should_stop` is
+    asked between pods; what is placed by then is kept.
+    """
+    from dovetail.scheduling.outcome import plan_of
+
+    run = Run(snapshot)
+    run.place_all(order, should_stop)
+    return plan_of(run)
+
+
+class Run:
+    """The state of one run: places, counts, what is left of limits, and who waits."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        from dovetail.scheduling.eligibility import batch_of
+
+        self.snapshot = snapshot
+        self.options = snapshot.options
+        self.pools = dynamic_pools(snapshot.pools)
+        self.batch, self.ignored = batch_of(snapshot)
+        self.shapes = Shapes(snapshot.storage, self.options, soft_tainted(self.pools))
+        self.templates, self.problems = templates(snapshot, self.pools)
+        well_known = self.options.flavour.well_known
+        tables = [
+            (pool.nodepool, table_for(snapshot.types(pool), well_known))
+            for pool in self.pools
+            if pool.catalog >= 0
+        ]
+        self.topology = Topology(snapshot, Universe(tables), frozenset(pod.full_name for pod in self.batch))
+        self.reservations = Reservations(template.table for template in self.templates)
+        self.limits = Limits((pool.nodepool for pool in self.pools), snapshot.nodes)
+        self.nodes = _running_nodes(snapshot)
+        self.all_nodes = (1 << len(self.nodes)) - 1
+        self.claims: list[Claim] = []
+        self.open = Open()
+        self.progress = 0
+        self.failures: dict[str, Refusal] = {}
+        self.homes: dict[str, tuple[Claim | RunningNode, Shape]] = {}
+        self.timed_out = False
+
+    def place_all(self, order: Sequence[str] | None, should_stop: Callable[[], bool] | None) -> None:
+        if not self.pools:
+            return
+        queue = deque(queue_order(self.batch, self.shapes, order))
+        for pod in queue:
+            self.topology.constraints(self.shapes.of(pod))
+        noted: dict[str, int] = {}
+        while queue:
+            if should_stop is not None and should_stop():
+                self.timed_out = True
+                return
+            pod = queue[0]
+            # A full turn without anybody finding a place: nobody will.
+            if noted.get(pod.full_name) == len(queue):
+                return
+            queue.popleft()
+            refusal = self.place(pod)
+            if refusal is None:
+                self.failures.pop(pod.full_name, None)
+            else:
+                self.failures[pod.full_name] = refusal
+                queue.append(pod)
+                noted[pod.full_name] = len(queue)
+
+    def place(self, pod: Pod) -> Refusal | None:
+        """Find a place for one pod, giving up preferences if need be; or say why there is none."""
+        first = shape = self.shapes.of(pod)
+        if shape.failed_at == self.progress:
+            return self.failures_of(shape)
+        if self.options.ignore_dra and uses_devices(pod):
+            return Refusal(Reason.DEVICES)
+        while True:
+            refusal = self._try(pod, shape)
+            if refusal is None:
+                self.progress += 1
+                return None
+            further = None if refusal.reason is Reason.RESERVED else shape.relax()
+            if further is None:
+                first.failed_at, first.failure = self.progress, refusal
+                return refusal
+            shape = further
+
+    @staticmethod
+    def failures_of(shape: Shape) -> Refusal:
+        failure = shape.failure
+        assert isinstance(failure, Refusal)
+        return failure
+
+    def _try(self, pod: Pod, shape: Shape) -> Refusal | None:
+        if self._on_running(pod, shape) or self._on_open(pod, shape):
+            return None
+        return self._on_new(pod, shape)
+
+    def _on_running(self, pod: Pod, shape: Shape) -> bool:
+        for i in bits(self.all_nodes & ~shape.closed_nodes):
+            node = self.nodes[i]
+            found = node.offer(shape, self.topology)
+            if isinstance(found, Refusal):
+                if found.final:
+                    shape.closed_nodes |= 1 << i
+                continue
+            node.take(shape, pod.full_name, found, self.topology)
+            self.homes[pod.full_name] = node, shape
+            return True
+        return False
+
+    def _on_open(self, pod: Pod, shape: Shape) -> bool:
+        for claim in self.open.candidates(shape.closed_claims):
+            found = claim.offer(shape, self)
+            if isinstance(found, Refusal):
+                if found.final:
+                    shape.closed_claims |= 1 << claim.index
+                continue
+            self._take(pod, shape, claim, found)
+            self.open.grew(claim)
+            return True
+        return False
+
+    def _on_new(self, pod: Pod, shape: Shape) -> Refusal | None:
+        refusal = Refusal(Reason.NO_TYPES)
+        for template in self.templates:
+            claim = self.candidate(template)
+            if isinstance(claim, Refusal):
+                refusal = claim
+                continue
+            found = claim.offer(shape, self, new=True)
+            if not isinstance(found, Refusal):
+                self._take(pod, shape, claim, found)
+                self._opened(claim)
+                return None
+            refusal = found
+            # Waiting for a reservation beats a lighter pool.
+            if found.reason is Reason.RESERVED:
+                break
+        return refusal
+
+    def candidate(self, template: Template) -> Claim | Refusal:
+        """A node of the pool that does not exist yet, as far as the pool's limits allow one."""
+        if self.limits.exhausted(template.pool):
+            return Refusal(Reason.LIMIT)
+        types = self.limits.within(template.pool, template.table, template.types)
+        return Claim(len(self.claims), template, types) if types else Refusal(Reason.LIMIT)
+
+    def _opened(self, claim: Claim) -> None:
+        self.claims.append(claim)
+        self.open.add(claim)
+        self.limits.open(claim.template.pool, claim.template.table, claim.types)
+
+    def _take(self, pod: Pod, shape: Shape, claim: Claim, fit: Fit) -> None:
+        claim.take(shape, pod.full_name, fit, self)
+        self.homes[pod.full_name] = claim, shape
+
+
+class Open:
+    """The nodes of this run, fewest pods first.
+
+    Karpenter sorts one list again and again, and keeps the order of equals: a claim that has just
+    grown comes before those that already had as many pods, a new one after them.
+    """
+
+    def __init__(self) -> None:
+        self._by_count: dict[int, deque[Claim]] = {}
+        self._bits: dict[int, int] = {}
+
+    def add(self, claim: Claim) -> None:
+        self._put(claim, len(claim.pods), first=False)
+
+    def grew(self, claim: Claim) -> None:
+        before = len(claim.pods) - 1
+        self._by_count[before].remove(claim)
+        self._bits[before] &= ~(1 << claim.index)
+        self._put(claim, len(claim.pods), first=True)
+
+    def _put(self, claim: Claim, count: int, first: bool) -> None:
+        bucket = self._by_count.setdefault(count, deque())
+        (bucket.appendleft if first else bucket.append)(claim)
+        self._bits[count] = self._bits.get(count, 0) | 1 << claim.index
+
+    def candidates(self, closed: int) -> Iterable[Claim]:
+        for count in sorted(self._by_count):
+            if self._bits[count] & ~closed:
+                yield from [claim for claim in self._by_count[count] if not closed >> claim.index & 1]
+
+
+def _running_nodes(snapshot: Snapshot) -> list[RunningNode]:
+    """Running nodes in the order they are tried: initialised ones first, then by name."""
+    states = sorted(
+        nodes.active(snapshot.nodes), key=lambda state: (not nodes.initialized(state), nodes.name(state))
+    )
+    ignore = snapshot.options.ignore_dra
+    daemon_pods = [pod for pod in snapshot.daemons if not (ignore and uses_devices(pod))]
+    return [RunningNode(i, state, daemon_pods, snapshot.storage) for i, state in enumerate(states)]
+
+
+def queue_order(batch: Iterable[Pod], shapes: Shapes, order: Sequence[str] | None = None) -> list[Pod]:
+    """The largest pods first: by cpu, then memory, then age, then uid; those named in `order` before all."""
+    named = {name: i for i, name in enumerate(order or ())}
+
+    def key(pod: Pod) -> tuple[int, int, int, float, str, str]:
+        requests = shapes.of(pod).requests
+        created = pod.metadata.creation_timestamp
+        return (
+            named.get(pod.full_name, len(named)),
+            -requests.get("cpu", 0),
+            -requests.get("memory", 0),
+            created.timestamp() if created else 0.0,
+            pod.uid,
+            pod.full_name,
+        )
+
+    return sorted(batch, key=key)

@@ -1,0 +1,145 @@
+"""One rule about where pods may lie relative to each other: counting pods per domain of one label.
+
+Spread, affinity and anti-affinity are three ways to read the same counts. A group knows nothing of
+nodes or claims: it is told domains, and answers with those it allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from dovetail.api.core import Taint
+from dovetail.api.labels import HOSTNAME
+from dovetail.api.meta import LabelSelector
+from dovetail.api.pod import Toleration
+from dovetail.scheduling.requirements import Requirements, Values, text
+from dovetail.scheduling.selectors import matches
+from dovetail.scheduling.taints import tolerates_all
+
+__all__ = ["Group", "NodeFilter", "Rule"]
+
+
+class Rule(StrEnum):
+    """What a group's counts mean."""
+
+    SPREAD = "topology spread"
+    AFFINITY = "pod affinity"
+    ANTI_AFFINITY = "pod anti-affinity"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFilter:
+    """Which nodes take part in a spread: by default those the pod's node affinity allows."""
+
+    terms: tuple[Requirements, ...] = ()
+    """Any of these must hold; none at all means every node takes part."""
+    taints: bool = False
+    tolerations: tuple[Toleration, ...] = ()
+
+    def accepts(self, taints: Sequence[Taint], labels: Requirements) -> bool:
+        if self.taints and not tolerates_all(taints, self.tolerations):
+            return False
+        # Karpenter: labels a new node has not settled are never excused here (topologynodefilter.go).
+        return not self.terms or any(labels.compatible(term) for term in self.terms)
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        terms = tuple(tuple(sorted(term.by_key.items(), key=lambda item: item[0])) for term in self.terms)
+        return terms, self.tolerations if self.taints else None
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """Pods that count together, and how many of them are in each domain."""
+
+    rule: Rule
+    key: str
+    namespaces: frozenset[str]
+    selector: LabelSelector | None
+    max_skew: int = 0
+    min_domains: int | None = None
+    filter: NodeFilter = field(default_factory=NodeFilter)
+    inverse: bool = False
+    counts: dict[str, int] = field(default_factory=dict)
+    total: int = 0
+
+    def register(self, domains: Iterable[str]) -> None:
+        """Domains that exist, even if nothing is there yet."""
+        for domain in domains:
+            self.counts.setdefault(domain, 0)
+
+    def count(self, domain: str) -> None:
+        self.counts[domain] = self.counts.get(domain, 0) + 1
+        self.total += 1
+
+    def selects(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        return namespace in self.namespaces and matches(self.selector, labels)
+
+    def allowed(self, itself: bool, pod: Values, node: Values) -> Values | None:
+        """The domains open to a pod (which counts `itself` or not) on a node; None when there are none."""
+        if self.rule is Rule.SPREAD:
+            return self._spread(itself, pod, node)
+        if self.rule is Rule.AFFINITY:
+            return self._near(itself, pod, node)
+        return self._apart(pod, node)
+
+    def _spread(self, itself: bool, pod: Values, node: Values) -> Values | None:
+        more = 1 if itself else 0
+        if self.key == HOSTNAME and (host := node.only) is not None:
+            # A fresh node can always be made, so the emptiest host has none.
+            return node if self.counts.get(host, 0) + more <= self.max_skew else None
+        least = self._least(pod)
+        best: tuple[int, str] | None = None
+        for domain, count in self._known(node):
+            if count + more - least <= self.max_skew and (best is None or (count, domain) < best):
+                best = count, domain
+        return Values(frozenset((best[1],))) if best else None
+
+    def _least(self, pod: Values) -> int:
+        """The lowest count among the domains the pod may use; none at all if they are too few."""
+        counts = [count for domain, count in self.counts.items() if domain in pod]
+        if self.min_domains is not None and len(counts) < self.min_domains:
+            return 0
+        return min(counts, default=0)
+
+    def _known(self, node: Values) -> Iterable[tuple[str, int]]:
+        if not node.open and len(node.names) < len(self.counts):
+            return ((name, self.counts[name]) for name in node.names if name in self.counts)
+        return ((name, count) for name, count in self.counts.items() if name in node)
+
+    def _near(self, itself: bool, pod: Values, node: Values) -> Values | None:
+        if self.key == HOSTNAME and (host := node.only) is not None:
+            if host not in pod:
+                return None
+            return node if self.counts.get(host, 0) or self._first(itself, pod) else None
+        found = frozenset(name for name, count in self._known(node) if count and name in pod)
+        if found:
+            return Values(found)
+        return self._bootstrap(pod, node) if self._first(itself, pod) else None
+
+    def _first(self, itself: bool, pod: Values) -> bool:
+        """Whether the pod may be the first: it wants to be near its own kind, and none is in reach."""
+        if not itself:
+            return False
+        return not self.total or not any(count and name in pod for name, count in self.counts.items())
+
+    def _bootstrap(self, pod: Values, node: Values) -> Values | None:
+        shared = min((name for name, _ in self._known(node) if name in pod), default=None)
+        chosen = shared or min((name for name in self.counts if name in pod), default=None)
+        return None if chosen is None else Values(frozenset((chosen,)))
+
+    def _apart(self, pod: Values, node: Values) -> Values | None:
+        if self.key == HOSTNAME and (host := node.only) is not None:
+            return node if not self.counts.get(host) else None
+        found = frozenset(name for name, count in self._known(node) if not count and name in pod)
+        return Values(found) if found else None
+
+    def complaint(self, pod: Values, node: Values) -> str:
+        """Karpenter's words, its missing bracket included."""
+        counts = ", ".join(f"{name}: {count}" for name, count in sorted(self.counts.items()))
+        return (
+            f"unsatisfiable topology constraint for {self.rule}, key={self.key} (counts = {counts}, "
+            f"podDomains = {text(self.key, pod)}, nodeDomains = {text(self.key, node)}"
+        )

@@ -1,0 +1,263 @@
+"""Anywhere a pod could go: a node that runs or is coming, or one that could be made.
+
+Places only fill up: requirements narrow, instance types drop out, room shrinks. A refusal that has to
+do with those is therefore for good, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple, Protocol
+
+from dovetail.api.labels import HOSTNAME
+from dovetail.api.pod import Pod
+from dovetail.explain import Reason
+from dovetail.scheduling import daemons, hostports, nodes, volumes
+from dovetail.scheduling.groups import Group, Rule
+from dovetail.scheduling.requirements import Requirements, Values
+from dovetail.scheduling.reserved import Reservations
+from dovetail.scheduling.resources import Nano, minus, nano, plus, requests_with_pod
+from dovetail.scheduling.shapes import Shape
+from dovetail.scheduling.snapshot import Options, StateNode, Storage
+from dovetail.scheduling.taints import tolerates_all
+from dovetail.scheduling.templates import Template, min_values
+from dovetail.scheduling.topology import Topology
+
+__all__ = ["Claim", "Fit", "Refusal", "RunningNode"]
+
+
+class Refusal(NamedTuple):
+    """Why a place was turned down, and whether asking again could help."""
+
+    reason: Reason
+    final: bool = False
+    group: Group | None = None
+
+
+class Fit(NamedTuple):
+    """What a place becomes if the pod is put there."""
+
+    requirements: Requirements
+    types: int = 0
+    total: Nano = {}
+    reserved: frozenset[str] = frozenset()
+    relaxed: bool = False
+
+
+_TOPOLOGY = {
+    Rule.SPREAD: Reason.SPREAD,
+    Rule.AFFINITY: Reason.AFFINITY,
+    Rule.ANTI_AFFINITY: Reason.ANTI_AFFINITY,
+}
+_TAINT = Refusal(Reason.TAINT, final=True)
+_LABELS = Refusal(Reason.LABELS, final=True)
+_ROOM = Refusal(Reason.RESOURCES, final=True)
+_PORT = Refusal(Reason.HOST_PORT, final=True)
+_VOLUMES = Refusal(Reason.VOLUME_LIMIT, final=True)
+_WAY = Refusal(Reason.VOLUME_ZONE)
+_TYPES = Refusal(Reason.TYPES)
+_SHORT = Refusal(Reason.MIN_VALUES)
+_RESERVED = Refusal(Reason.RESERVED)
+_NOTHING_UNDEFINED: frozenset[str] = frozenset()
+
+
+class RunningNode:
+    """A node that is there, or that is coming: its labels are settled and its room is known."""
+
+    def __init__(self, index: int, state: StateNode, daemon_pods: Iterable[Pod], storage: Storage) -> None:
+        self.index = index
+        self.state = state
+        self.name = nodes.name(state)
+        self.initialized = nodes.initialized(state)
+        self.taints = nodes.taints(state)
+        labels = Requirements.labels(nodes.labels(state))
+        self.requirements = labels.replacing(HOSTNAME, Values(frozenset((nodes.hostname(state),))))
+        self.pods: list[str] = []
+        running = tuple(nodes.running(state.pods))
+        expected = daemons.on_node(daemon_pods, labels, self.taints)
+        coming = daemons.still_to_come(expected, filter(daemons.is_daemon, running))
+        self.left = _left(nodes.allocatable(state), running, coming)
+        self.overdrawn = any(amount < 0 for amount in self.left.values())
+        self.ports = [port for pod in running for port in hostports.host_ports(pod)]
+        self.limits = state.volume_limits
+        self.attached: dict[str, set[str]] = {}
+        for pod in running if self.limits else ():
+            self._attach(volumes.attachments(pod, storage))
+
+    def offer(self, shape: Shape, topology: Topology) -> Fit | Refusal:
+        """Whether the pod could run here."""
+        if not tolerates_all(self.taints, shape.tolerations):
+            return _TAINT
+        if self.overdrawn or not _fits(shape.requests, self.left):
+            return _ROOM
+        if shape.ports and hostports.conflict(shape.ports, self.ports):
+            return _PORT
+        if self.limits and volumes.over_limit(self.limits, self.attached, shape.attachments):
+            return _VOLUMES
+        if not self.requirements.compatible(shape.requirements):
+            return _LABELS
+        narrowed = self.requirements & shape.requirements
+        refusal = _WAY
+        for way in shape.ways:
+            if narrowed.compatible(way):
+                found = _settle(shape, narrowed & way, topology, _NOTHING_UNDEFINED)
+                if not isinstance(found, Refusal):
+                    return Fit(found)
+                refusal = found
+        return refusal
+
+    def take(self, shape: Shape, pod: str, fit: Fit, topology: Topology) -> None:
+        self.pods.append(pod)
+        for name, amount in shape.requests.items():
+            self.left[name] = self.left.get(name, 0) - amount
+        self.requirements = fit.requirements
+        self.ports.extend(shape.ports)
+        self._attach(shape.attachments)
+        topology.record(shape, self.taints, fit.requirements)
+
+    def _attach(self, more: volumes.Attachments) -> None:
+        for driver, names in more.items():
+            self.attached.setdefault(driver, set()).update(names)
+
+
+def _left(allocatable: Nano, running: Sequence[Pod], coming: Nano) -> Nano:
+    used = dict(coming)
+    for pod in running:
+        used = plus(used, nano(requests_with_pod(pod)))
+    return minus(allocatable, used)
+
+
+def _fits(wanted: Nano, left: Nano) -> bool:
+    return all(amount <= left.get(name, 0) for name, amount in wanted.items())
+
+
+def _settle(
+    shape: Shape, requirements: Requirements, topology: Topology, undefined: AbstractSet[str]
+) -> Requirements | Refusal:
+    """The requirements as the pod's topology rules leave them."""
+    narrowed = topology.narrow(shape, requirements)
+    if isinstance(narrowed, Group):
+        return Refusal(_TOPOLOGY[narrowed.rule], group=narrowed)
+    if not narrowed:
+        return requirements
+    more = Requirements(narrowed)
+    return requirements & more if requirements.compatible(more, undefined) else Refusal(Reason.SPREAD)
+
+
+class Circumstances(Protocol):
+    """What all places of a run share."""
+
+    topology: Topology
+    reservations: Reservations
+    options: Options
+
+
+class Claim:
+    """A node this run would make. Which instance type it will be is left open as long as possible."""
+
+    def __init__(self, index: int, template: Template, types: int) -> None:
+        self.index = index
+        self.template = template
+        self.hostname = f"hostname-placeholder-{index + 1:04d}"
+        host = Values(frozenset((self.hostname,)))
+        self.requirements = template.requirements.replacing(HOSTNAME, host)
+        self.types = types
+        self.total: Nano = {}
+        self.pods: list[str] = []
+        self.ports: list[hostports.HostPort] = []
+        self.relaxed = False
+
+    def offer(self, shape: Shape, run: Circumstances, new: bool = False) -> Fit | Refusal:
+        """Whether the pod could run here, and as which instance types."""
+        template, table = self.template, self.template.table
+        tolerated = shape.tolerated.get(template.index)
+        if tolerated is None:
+            tolerated = tolerates_all(template.taints, shape.tolerations)
+            shape.tolerated[template.index] = tolerated
+        if not tolerated:
+            return _TAINT
+        total = plus(self.total, shape.requests)
+        if not table.roomy(total, table.unfold(self.types)):
+            return _ROOM
+        if shape.ports and hostports.conflict(shape.ports, self.ports):
+            return _PORT
+        if not self.requirements.compatible(shape.requirements, table.undefined):
+            return _LABELS
+        narrowed = self.requirements & shape.requirements
+        if not self._types(narrowed, total, shape):
+            return _ROOM
+        found: Fit | Refusal = _WAY
+        for way in shape.ways:
+            if narrowed.compatible(way, table.undefined):
+                found = self._offer_one_way(narrowed & way, total, shape, run, new)
+                if not isinstance(found, Refusal) or found.reason is Reason.RESERVED:
+                    return found
+        return found
+
+    def _offer_one_way(
+        self, narrowed: Requirements, total: Nano, shape: Shape, run: Circumstances, new: bool
+    ) -> Fit | Refusal:
+        settled = _settle(shape, narrowed, run.topology, self.template.table.undefined)
+        if isinstance(settled, Refusal):
+            return settled
+        fit = self._fit(settled, total, shape, run.options, new)
+        return fit if isinstance(fit, Refusal) else self._reserve(fit, run.reservations, run.options)
+
+    def _types(self, requirements: Requirements, total: Nano, shape: Shape) -> int:
+        """The instance types still possible under narrower requirements and a larger total."""
+        table = self.template.table
+        types = self.types
+        for key, values in requirements.by_key.items():
+            if values is not self.requirements.by_key.get(key) and table.knows(key):
+                types &= table.matching(key, values)
+        offered = table.offered(requirements)
+        found = 0
+        for group in self.template.daemons:
+            among = types & group.types
+            if not among or (shape.ports and hostports.conflict(shape.ports, group.ports)):
+                continue
+            needed = plus(total, group.overhead) if group.overhead else total
+            found |= table.fold(table.roomy(needed, table.unfold(among) & offered))
+        return found
+
+    def _fit(
+        self, requirements: Requirements, total: Nano, shape: Shape, options: Options, new: bool
+    ) -> Fit | Refusal:
+        types = self._types(requirements, total, shape)
+        if not types:
+            return _TYPES
+        if not self.template.min_values:
+            return Fit(requirements, types, total)
+        short = min_values(self.template.table, types, requirements)
+        if short.met:
+            return Fit(requirements, types, total)
+        if not new or options.min_values == "Strict":
+            return _SHORT
+        for key, achieved in short.unsatisfied.items():
+            requirements = requirements.replacing(key, requirements[key].with_min_values(achieved))
+        return Fit(requirements, types, total, relaxed=True)
+
+    def _reserve(self, fit: Fit, reservations: Reservations, options: Options) -> Fit | Refusal:
+        """Hold every reservation the node might be launched into; wait if there should be one and is not."""
+        table = self.template.table
+        if not table.reserved or not options.reserved_capacity:
+            return fit
+        wanted = {
+            offering.reservation_id
+            for i, offering in table.reserved
+            if fit.types >> i & 1 and fit.requirements.compatible(offering.requirements, table.undefined)
+        }
+        free = frozenset(each for each in wanted if reservations.can_reserve(self.hostname, each))
+        if not options.reserved_fallback and not free and (wanted or reservations.held(self.hostname)):
+            return _RESERVED
+        return fit._replace(reserved=free)
+
+    def take(self, shape: Shape, pod: str, fit: Fit, run: Circumstances) -> None:
+        self.pods.append(pod)
+        self.requirements, self.types, self.total = fit.requirements, fit.types, fit.total
+        self.relaxed = self.relaxed or fit.relaxed
+        self.ports.extend(shape.ports)
+        if self.template.table.reserved:
+            run.reservations.settle(self.hostname, fit.reserved)
+        run.topology.record(shape, self.template.taints, fit.requirements)

@@ -1,0 +1,110 @@
+"""Which preference to give up next.
+
+Karpenter: one per failed attempt, always the first that applies in a fixed order: a required node
+affinity alternative, then preferred pod affinity, pod anti-affinity and node affinity (heaviest
+first), then a soft spread, then soft taints (preferences.go).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+from msgspec.structs import replace
+
+from dovetail.api.pod import Affinity, NodeAffinity, NodeSelector, PodAffinity, PodSpec
+from dovetail.scheduling.pods import required_terms
+from dovetail.scheduling.taints import PREFER_NOT
+
+__all__ = ["Relaxed", "relaxed"]
+
+SOFT = "ScheduleAnyway"
+
+
+class Relaxed(NamedTuple):
+    """The pod without one of its wishes, and which one that was."""
+
+    spec: PodSpec
+    gave_up: str
+
+
+class _Weighted(Protocol):
+    @property
+    def weight(self) -> int: ...
+
+
+W = TypeVar("W", bound=_Weighted)
+
+
+def relaxed(spec: PodSpec, soft_taints: bool) -> Relaxed | None:
+    """The pod with its next wish given up; None when only what must hold is left."""
+    for rule in (_required_term, _near, _apart, _node, _spread):
+        found = rule(spec)
+        if found is not None:
+            return found
+    return _taints(spec) if soft_taints else None
+
+
+def _required_term(spec: PodSpec) -> Relaxed | None:
+    terms = required_terms(spec)
+    if len(terms) < 2:
+        return None
+    assert spec.affinity is not None
+    node = spec.affinity.node_affinity or NodeAffinity()
+    kept = replace(node, required=NodeSelector(node_selector_terms=terms[1:]))
+    return Relaxed(_with(spec, replace(spec.affinity, node_affinity=kept)), "a required node affinity term")
+
+
+def _near(spec: PodSpec) -> Relaxed | None:
+    affinity = spec.affinity
+    if affinity is None or affinity.pod_affinity is None or not affinity.pod_affinity.preferred:
+        return None
+    kept = _lighter(affinity.pod_affinity)
+    return Relaxed(_with(spec, replace(affinity, pod_affinity=kept)), "a preferred pod affinity")
+
+
+def _apart(spec: PodSpec) -> Relaxed | None:
+    affinity = spec.affinity
+    if affinity is None or affinity.pod_anti_affinity is None or not affinity.pod_anti_affinity.preferred:
+        return None
+    kept = _lighter(affinity.pod_anti_affinity)
+    return Relaxed(_with(spec, replace(affinity, pod_anti_affinity=kept)), "a preferred pod anti-affinity")
+
+
+def _node(spec: PodSpec) -> Relaxed | None:
+    affinity = spec.affinity
+    if affinity is None or affinity.node_affinity is None or not affinity.node_affinity.preferred:
+        return None
+    kept = replace(affinity.node_affinity, preferred=_without_heaviest(affinity.node_affinity.preferred))
+    return Relaxed(_with(spec, replace(affinity, node_affinity=kept)), "a preferred node affinity")
+
+
+def _spread(spec: PodSpec) -> Relaxed | None:
+    rules = list(spec.topology_spread_constraints)
+    soft = next((i for i, rule in enumerate(rules) if rule.when_unsatisfiable == SOFT), None)
+    if soft is None:
+        return None
+    # Karpenter: the last rule takes the place of the dropped one, which decides what is dropped next.
+    last = rules.pop()
+    if soft < len(rules):
+        rules[soft] = last
+    return Relaxed(replace(spec, topology_spread_constraints=tuple(rules)), "a soft topology spread")
+
+
+def _taints(spec: PodSpec) -> Relaxed | None:
+    if PREFER_NOT in spec.tolerations:
+        return None
+    return Relaxed(replace(spec, tolerations=(*spec.tolerations, PREFER_NOT)), "staying off soft taints")
+
+
+def _with(spec: PodSpec, affinity: Affinity) -> PodSpec:
+    return replace(spec, affinity=affinity)
+
+
+def _lighter(affinity: PodAffinity) -> PodAffinity:
+    return replace(affinity, preferred=_without_heaviest(affinity.preferred))
+
+
+def _without_heaviest(terms: Sequence[W]) -> tuple[W, ...]:
+    ordered = sorted(terms, key=lambda term: -term.weight)
+    return tuple(ordered[1:])

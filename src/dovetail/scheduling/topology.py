@@ -1,0 +1,304 @@
+"""Spread, affinity and anti-affinity over a whole run.
+
+Every rule on a pod becomes a Group; pods with the same rule share one. Required anti-affinity also
+works backwards: a pod must keep away from those that want to be away from it, so each such rule has
+an inverse group that counts its owners. Evaluating a pod narrows a candidate's requirements; recording
+it counts the pod wherever it may land.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from dovetail.api.core import Taint
+from dovetail.api.labels import HOSTNAME
+from dovetail.api.pod import PodAffinity, PodAffinityTerm, Toleration, TopologySpreadConstraint
+from dovetail.scheduling import nodes, selectors
+from dovetail.scheduling.domains import Universe
+from dovetail.scheduling.groups import Group, NodeFilter, Rule
+from dovetail.scheduling.pods import alternatives
+from dovetail.scheduling.requirements import Requirements, Values
+from dovetail.scheduling.shapes import Numbering, Shape
+from dovetail.scheduling.snapshot import Snapshot, StateNode
+
+__all__ = ["Landmark", "Topology"]
+
+SOFT = "ScheduleAnyway"
+
+
+@dataclass(frozen=True, slots=True)
+class Landmark:
+    """A running node, as topology sees it: labels and taints as they are, whatever its stage."""
+
+    name: str
+    labels: Mapping[str, str]
+    requirements: Requirements
+    taints: tuple[Taint, ...]
+    active: bool
+
+    def domain(self, key: str) -> str | None:
+        found = self.requirements[key].only if key in self.requirements else None
+        return found or (self.name if key == HOSTNAME else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A pod placed earlier in this run, kept for groups that come up later."""
+
+    shape: Shape
+    taints: Sequence[Taint]
+    requirements: Requirements
+
+
+class Topology:
+    """All groups of a run."""
+
+    def __init__(self, snapshot: Snapshot, universe: Universe, batch: frozenset[str]) -> None:
+        self.universe = universe
+        self.preferences = snapshot.options.preferences == "Respect"
+        self.namespaces = snapshot.namespaces
+        self.landmarks = _landmarks(snapshot.nodes)
+        self.groups: list[Group] = []
+        self.inverse: list[Group] = []
+        self._known: dict[tuple[object, ...], Group] = {}
+        self._placed: list[Placement] = []
+        self._residents: list[_Residents] = list(_residents(snapshot.nodes, self.landmarks, batch))
+        for residents in self._residents:
+            self._avoided_by(residents)
+
+    # What a pod is bound by
+
+    def constraints(self, shape: Shape) -> list[tuple[Group, bool]]:
+        """The groups that bind a pod, each with whether the pod itself counts in it."""
+        if shape.owned is None:
+            shape.owned = list(self._own(shape))
+            shape.avoids = list(self._inverse_of(shape))
+            own = shape.namespace, shape.labels
+            shape.constraints = [(group, group.selects(*own)) for group in shape.owned]
+        while shape.seen_inverse < len(self.inverse):
+            group = self.inverse[shape.seen_inverse]
+            shape.seen_inverse += 1
+            if group.selects(shape.namespace, shape.labels):
+                shape.constraints.append((group, True))
+        return shape.constraints
+
+    def _own(self, shape: Shape) -> Iterator[Group]:
+        found: dict[int, Group] = {}
+        for rule in shape.spec.topology_spread_constraints:
+            if self.preferences or rule.when_unsatisfiable != SOFT:
+                group = self._spread(shape, rule)
+                found[id(group)] = group
+        affinity = shape.spec.affinity
+        for kind, part in (
+            (Rule.AFFINITY, affinity.pod_affinity if affinity else None),
+            (Rule.ANTI_AFFINITY, affinity.pod_anti_affinity if affinity else None),
+        ):
+            for term in self._terms(part):
+                group = self._affinity(shape, kind, term)
+                found[id(group)] = group
+        yield from found.values()
+
+    def _terms(self, part: PodAffinity | None) -> Iterator[PodAffinityTerm]:
+        if part is None:
+            return
+        yield from part.required
+        if self.preferences:
+            yield from (each.pod_affinity_term for each in part.preferred)
+
+    def _spread(self, shape: Shape, rule: TopologySpreadConstraint) -> Group:
+        own = {key: shape.labels[key] for key in rule.match_label_keys if key in shape.labels}
+        selector = selectors.with_labels(rule.label_selector, own)
+        honor_taints = rule.node_taints_policy == "Honor"
+        honor_affinity = rule.node_affinity_policy != "Ignore"
+        nodes_in = NodeFilter(
+            tuple(term for term in alternatives(shape.spec)) if honor_affinity else (),
+            honor_taints,
+            shape.tolerations if honor_taints else (),
+        )
+        group = Group(
+            Rule.SPREAD,
+            rule.topology_key,
+            frozenset((shape.namespace,)),
+            selector,
+            rule.max_skew,
+            rule.min_domains,
+            nodes_in,
+        )
+        return self._shared(group, shape.tolerations if honor_taints else None)
+
+    def _affinity(self, shape: Shape, rule: Rule, term: PodAffinityTerm) -> Group:
+        spaces = self._spaces(shape.namespace, term)
+        group = Group(rule, term.topology_key, spaces, term.label_selector)
+        return self._shared(group, shape.tolerations)
+
+    def _inverse_of(self, shape: Shape) -> Iterator[Group]:
+        affinity = shape.spec.affinity
+        if affinity is None or affinity.pod_anti_affinity is None:
+            return
+        for term in affinity.pod_anti_affinity.required:
+            yield self._inverse_group(shape.namespace, term)
+
+    def _inverse_group(self, namespace: str, term: PodAffinityTerm) -> Group:
+        spaces = self._spaces(namespace, term)
+        group = Group(Rule.ANTI_AFFINITY, term.topology_key, spaces, term.label_selector, inverse=True)
+        return self._shared(group, None)
+
+    def _spaces(self, namespace: str, term: PodAffinityTerm) -> frozenset[str]:
+        """The namespaces an affinity term speaks of."""
+        if term.namespace_selector is None:
+            return frozenset(term.namespaces or (namespace,))
+        matching = (
+            name
+            for name, labels in self.namespaces.items()
+            if selectors.matches(term.namespace_selector, labels)
+        )
+        return frozenset((*matching, *term.namespaces))
+
+    def _shared(self, group: Group, tolerations: tuple[Toleration, ...] | None) -> Group:
+        """The group with this rule: the one that is there already, or this one with its first counts."""
+        identity = (
+            group.rule,
+            group.key,
+            group.inverse,
+            group.namespaces,
+            selectors.key_of(group.selector),
+            group.max_skew,
+            group.min_domains,
+            group.filter.key,
+            tolerations,
+        )
+        known = self._known.get(identity)
+        if known is None:
+            known = self._known[identity] = group
+            self._start(group, tolerations)
+            (self.inverse if group.inverse else self.groups).append(group)
+        return known
+
+    def _start(self, group: Group, tolerations: tuple[Toleration, ...] | None) -> None:
+        universe, key = self.universe, group.key
+        group.register(universe.all(key) if tolerations is None else universe.tolerated(key, tolerations))
+        for landmark in self.landmarks:
+            if landmark is not None and landmark.active and self._takes_part(group, landmark):
+                domain = landmark.requirements[group.key].only
+                if domain is not None:
+                    group.register((domain,))
+        if group.inverse:
+            return
+        for residents in self._residents:
+            if group.selects(residents.namespace, residents.labels):
+                self._count_residents(group, residents.on)
+        for placement in self._placed:
+            if group.selects(placement.shape.namespace, placement.shape.labels):
+                _count(group, placement.taints, placement.requirements)
+
+    def _takes_part(self, group: Group, landmark: Landmark) -> bool:
+        return group.filter.accepts(landmark.taints, landmark.requirements)
+
+    def _count_residents(self, group: Group, on: Sequence[Landmark]) -> None:
+        for landmark in on:
+            domain = landmark.domain(group.key)
+            if domain is not None and self._takes_part(group, landmark):
+                group.count(domain)
+
+    def _avoided_by(self, residents: _Residents) -> None:
+        """Running pods that want to be away from others are kept away from."""
+        for term in residents.avoiding:
+            group = self._inverse_group(residents.namespace, term)
+            for landmark in residents.on:
+                domain = landmark.domain(group.key)
+                if domain is not None:
+                    group.count(domain)
+
+    # Deciding and recording
+
+    def narrow(self, shape: Shape, requirements: Requirements) -> dict[str, Values] | Group:
+        """What the pod's rules leave of a candidate's labels, or the rule that leaves nothing.
+
+        Karpenter: each rule is asked about the candidate as it is, not as the rules before have left it.
+        """
+        narrowed: dict[str, Values] = {}
+        strict = shape.strict
+        for group, itself in self.constraints(shape):
+            key = group.key
+            node = requirements[key]
+            allowed = group.allowed(itself, strict[key], node)
+            if allowed is None:
+                return group
+            if allowed is not node:
+                known = narrowed.get(key)
+                narrowed[key] = allowed if known is None else known & allowed
+        return narrowed
+
+    def record(self, shape: Shape, taints: Sequence[Taint], requirements: Requirements) -> None:
+        """Count a pod that has found its place."""
+        while shape.seen_groups < len(self.groups):
+            group = self.groups[shape.seen_groups]
+            shape.seen_groups += 1
+            if group.selects(shape.namespace, shape.labels):
+                shape.counted_in.append(group)
+        for group in shape.counted_in:
+            _count(group, taints, requirements)
+        for group in shape.avoids:
+            for domain in _possible(requirements[group.key]):
+                group.count(domain)
+        self._placed.append(Placement(shape, taints, requirements))
+
+
+def _count(group: Group, taints: Sequence[Taint], requirements: Requirements) -> None:
+    """A pod counts where it surely is; for those that must keep away from it, wherever it may be."""
+    if not group.filter.accepts(taints, requirements):
+        return
+    values = requirements[group.key]
+    if group.rule is Rule.ANTI_AFFINITY:
+        for each in _possible(values):
+            group.count(each)
+    elif (domain := values.only) is not None:
+        group.count(domain)
+
+
+def _possible(values: Values) -> Iterable[str]:
+    return () if values.open else values.names
+
+
+@dataclass(frozen=True, slots=True)
+class _Residents:
+    """Running pods that topology cannot tell apart, and the nodes they are on, one entry per pod."""
+
+    namespace: str
+    labels: Mapping[str, str]
+    avoiding: tuple[PodAffinityTerm, ...]
+    on: list[Landmark]
+
+
+def _landmarks(states: Sequence[StateNode]) -> list[Landmark | None]:
+    return [_landmark(state) for state in states]
+
+
+def _landmark(state: StateNode) -> Landmark | None:
+    if state.node is None:
+        return None
+    node = state.node
+    labels = Requirements.labels(node.labels)
+    return Landmark(node.name, node.labels, labels, node.spec.taints, not nodes.deleting(state))
+
+
+def _residents(
+    states: Sequence[StateNode], landmarks: Sequence[Landmark | None], batch: frozenset[str]
+) -> Iterable[_Residents]:
+    found: dict[tuple[str, int, int], _Residents] = {}
+    labels, avoiding = Numbering(), Numbering()
+    for state, landmark in zip(states, landmarks, strict=True):
+        for pod in nodes.running(state.pods) if landmark is not None else ():
+            if pod.deleting or pod.full_name in batch:
+                continue
+            affinity = pod.spec.affinity
+            anti = affinity.pod_anti_affinity if affinity else None
+            terms = anti.required if anti else ()
+            key = pod.namespace, labels.number(pod.labels), avoiding.number(terms) if terms else -1
+            known = found.get(key)
+            if known is None:
+                known = found[key] = _Residents(pod.namespace, pod.labels, terms, [])
+            assert landmark is not None
+            known.on.append(landmark)
+    return found.values()
