@@ -17,7 +17,7 @@ PROVIDER = {"instanceProfile": "profile", "subnetSelector": {"a": "b"}, "securit
 ANYTHING = [{"key": "node.kubernetes.io/instance-type", "operator": "Exists"}]
 
 
-def provisioner(name: str = "default", **spec: Any) -> Manifest:
+def provisioner(name: str = "default", /, **spec: Any) -> Manifest:
     """A Provisioner with a provider block, unless told otherwise."""
     described = spec if "providerRef" in spec else {"provider": PROVIDER} | spec
     return {
@@ -28,7 +28,7 @@ def provisioner(name: str = "default", **spec: Any) -> Manifest:
     }
 
 
-def template(name: str = "default", **spec: Any) -> Manifest:
+def template(name: str = "default", /, **spec: Any) -> Manifest:
     """An AWSNodeTemplate that lacks nothing."""
     return {
         "apiVersion": "karpenter.k8s.aws/v1alpha1",
@@ -38,7 +38,7 @@ def template(name: str = "default", **spec: Any) -> Manifest:
     }
 
 
-def beta_pool(name: str = "default", node_class: Manifest | None = None, **spec: Any) -> Manifest:
+def beta_pool(name: str = "default", /, node_class: Manifest | None = None, **spec: Any) -> Manifest:
     """A v1beta1 NodePool; keywords starting with `template_` go into its node template."""
     inner = {
         key.removeprefix("template_"): value for key, value in spec.items() if key.startswith("template_")
@@ -53,7 +53,7 @@ def beta_pool(name: str = "default", node_class: Manifest | None = None, **spec:
     }
 
 
-def beta_class(name: str = "default", **spec: Any) -> Manifest:
+def beta_class(name: str = "default", /, **spec: Any) -> Manifest:
     """A v1beta1 EC2NodeClass that lacks nothing."""
     terms = {
         "subnetSelectorTerms": [{"tags": {"a": "b"}}],

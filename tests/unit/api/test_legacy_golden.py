@@ -112,6 +112,18 @@ def test_a_name_with_a_line_break_cannot_leave_its_comment() -> None:
     assert all(line.startswith("#") for line in text.splitlines())
 
 
+def test_what_v1_refuses_is_left_out_together_with_what_needs_it() -> None:
+    conversion = converted(beta_pool(disruption={"budgets": [{"nodes": "many"}]}), beta_class())
+    assert [m["kind"] for m in conversion.manifests] == ["EC2NodeClass"]
+    assert any("spec.disruption.budgets[0].nodes" in note.message for note in conversion.notes)
+    conversion = converted(beta_pool(), beta_class(subnetSelectorTerms=[{"id": "x"}]))
+    assert conversion.manifests == ()
+    assert {note.kind for note in conversion.notes if note.severity is Severity.ERROR} == {
+        "NodePool",
+        "EC2NodeClass",
+    }
+
+
 def test_notes_know_their_place_and_their_manifest() -> None:
     text = (ROOT / "tests/conformance/conversion/first-release/input.yaml").read_bytes()
     conversion = convert(read(text, "f.yaml").documents, ConvertOptions(cluster_name="C"))
@@ -218,10 +230,15 @@ def manifests(draw: st.DrawFn) -> dict[str, Any]:
 
 @given(st.lists(manifests(), max_size=4))
 @settings(max_examples=600)
-def test_no_manifest_however_damaged_raises_anything(objects: list[dict[str, Any]]) -> None:
+def test_no_manifest_however_damaged_raises_anything_or_becomes_one_that_v1_refuses(
+    objects: list[dict[str, Any]],
+) -> None:
     documents = read(json.dumps(objects), "f").documents
     options = ConvertOptions(cluster_name="C", rewrite_workloads=True, eni_limited_pod_density=False)
     conversion = convert(documents, options)
     assert conversion == convert(documents, options)
     assert read(render(conversion), "x").complaints == ()
+    assert [complaints_about(manifest) for manifest in conversion.manifests] == [
+        [] for _ in conversion.manifests
+    ]
     assert all(note.target is None or note.target < len(conversion.manifests) for note in conversion.notes)

@@ -30,7 +30,9 @@ from dovetail.api.legacy.settings import ConvertOptions, is_global_settings, wit
 from dovetail.api.legacy.templates import kubelet
 from dovetail.api.legacy.workloads import rewritten
 from dovetail.api.manifests import Document
+from dovetail.api.validation import admit
 
+_NO_CLASS = "is not converted, because the node class it uses cannot be"
 _BRIDGE = "compatibility.karpenter.sh/v1beta1-kubelet-conversion"
 
 
@@ -62,6 +64,7 @@ class _User:
 
     output: _Output
     value: dict[str, Any]
+    body: dict[str, Any]  # the part of the value that holds nodeClassRef
     path: str  # of its kubelet block in the old object
     kubelet: dict[str, Any]
     found: NodeClass | None = None
@@ -150,21 +153,35 @@ class _Work:
         for user in self.users:
             if user.found is not None:
                 self._join(user, user.found)
+        found = {id(one): self._admissible(one) for output in self.outputs for one in output.classes}
+        for user in self.users:
+            self._follow(user, found)
         manifests: list[dict[str, Any]] = []
         notes: list[Note] = []
         for output in self.outputs:
-            self._file(output.scribe, output.values, manifests, notes)
-            for found in output.classes:
-                self._file(found.scribe, self.classes.finish(found), manifests, notes)
+            _file(output.scribe, output.values, manifests, notes)
+            for one in output.classes:
+                _file(one.scribe, found[id(one)], manifests, notes)
         return Conversion(tuple(manifests), tuple(notes))
 
-    @staticmethod
-    def _file(
-        scribe: Scribe, values: list[dict[str, Any]], manifests: list[dict[str, Any]], notes: list[Note]
-    ) -> None:
-        target = len(manifests) if values else None
-        manifests.extend(values)
-        notes.extend(replace(note, target=target) for note in scribe.notes)
+    def _admissible(self, found: NodeClass) -> list[dict[str, Any]]:
+        """What the class became, as far as v1 takes it; what was v1 before is not ours to judge."""
+        return [
+            value
+            for value in self.classes.finish(found)
+            if (found.fixed and value is found.value) or _admitted(found.scribe, value)
+        ]
+
+    def _follow(self, user: _User, found: dict[int, list[dict[str, Any]]]) -> None:
+        """A pool goes where its class goes."""
+        scribe = user.output.scribe
+        if not _admitted(scribe, user.value):
+            user.output.values.remove(user.value)
+        elif user.found is not None:
+            name = user.body["nodeClassRef"]["name"]
+            if name not in [value["metadata"]["name"] for value in found[id(user.found)]]:
+                scribe.error("", _NO_CLASS)
+                user.output.values.remove(user.value)
 
     def _remember(self, document: Document, found: NodeClass) -> NodeClass:
         self.taken[id(document)] = _Output(Scribe(document), classes=[found])
@@ -202,14 +219,14 @@ class _Work:
             scribe.warn("metadata.name", f"a NodePool {name} exists already; this one becomes {unique}")
         value = provisioner.node_pool(scribe, unique, self.options)
         block = kubelet(scribe, spec.get("kubeletConfiguration"), "spec.kubeletConfiguration")
-        user = _User(output, value, "spec.kubeletConfiguration", block)
+        user = _User(output, value, value["spec"]["template"]["spec"], "spec.kubeletConfiguration", block)
         if spec.get("provider") is not None and spec.get("providerRef") is not None:
             scribe.refuse("spec.provider", "excludes providerRef, and both are given; remove one")
         elif spec.get("provider") is not None:
             user.found = self._inline(output, name)
         else:
             self._refer(user, spec.get("providerRef"))
-        self._settle(user, value["spec"]["template"]["spec"])
+        self._settle(user)
 
     def _inline(self, output: _Output, name: str) -> NodeClass:
         """The class that a provider block inside a Provisioner becomes."""
@@ -255,39 +272,36 @@ class _Work:
         given: Any = output.scribe.document.value
         for step in path.split("."):
             given = given.get(step) if isinstance(given, dict) else None
-        user = _User(output, value, path, kubelet(output.scribe, given, path), ref=body["nodeClassRef"])
+        block = kubelet(output.scribe, given, path)
+        user = _User(output, value, body, path, block, ref=body["nodeClassRef"])
         if (user.ref["group"], user.ref["kind"]) == (AWS_GROUP, "EC2NodeClass"):
             user.found = self.node_classes.get(user.ref["name"])
             if user.found is None and user.ref["name"]:
                 message = f"EC2NodeClass {user.ref['name']} is not in the input; see that it is v1 too"
                 output.scribe.info("", message)
-        self._settle(user, body)
+        self._settle(user)
 
-    def _settle(self, user: _User, body: dict[str, Any]) -> None:
+    def _settle(self, user: _User) -> None:
         """Put the object on its way, unless it or its class has no counterpart."""
         scribe = user.output.scribe
         if user.found is not None and user.found.value is None:
-            scribe.refuse("", "is not converted, because the node class it uses cannot be")
+            scribe.refuse("", _NO_CLASS)
         if scribe.refused:
             for found in user.output.classes:
                 found.value = None
             return
-        body["nodeClassRef"] = user.ref
+        user.body["nodeClassRef"] = user.ref
         user.output.values.append(user.value)
-        if user.found is not None:
-            self.users.append(user)
-        elif user.kubelet:
+        self.users.append(user)
+        if user.found is None and user.kubelet:
             message = (
                 "belongs to the node class in v1, and that is not in the input, so it is lost; add the class"
             )
             scribe.error(user.path, message)
 
     def _join(self, user: _User, found: NodeClass) -> None:
-        value = user.value
-        name = self.classes.variant(found, user.kubelet, value["metadata"]["name"])
-        spec = value["spec"]
-        body = spec["template"]["spec"] if "template" in spec else spec
-        body["nodeClassRef"] = {"group": AWS_GROUP, "kind": "EC2NodeClass", "name": name}
+        name = self.classes.variant(found, user.kubelet, user.value["metadata"]["name"])
+        user.body["nodeClassRef"] = {"group": AWS_GROUP, "kind": "EC2NodeClass", "name": name}
 
     def _pass_through(self, output: _Output) -> None:
         document = output.scribe.document
@@ -316,3 +330,20 @@ class _Work:
             if found is not None and found.value is not None:
                 self.classes.variant(found, {}, "")
                 return
+
+
+def _file(
+    scribe: Scribe, values: list[dict[str, Any]], manifests: list[dict[str, Any]], notes: list[Note]
+) -> None:
+    target = len(manifests) if values else None
+    manifests.extend(values)
+    notes.extend(replace(note, target=target) for note in scribe.notes)
+
+
+def _admitted(scribe: Scribe, value: dict[str, Any]) -> bool:
+    """True when v1 takes the object; flaws that were in the old one all along come to light here."""
+    wrong = admit(value["kind"], value)
+    for complaint in wrong:
+        message = f"is not converted, because v1 refuses its {complaint.path}: {complaint.message}"
+        scribe.error("", message)
+    return not wrong
