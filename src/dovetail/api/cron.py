@@ -22,12 +22,13 @@ MACROS = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
-MONTHS = {n: i for i, n in enumerate(["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"], 1)}
-DAYS = {n: i for i, n in enumerate(["sun", "mon", "tue", "wed", "thu", "fri", "sat"])}
+MONTHS = {name: n for n, name in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split(), 1)}  # noqa: SIM905
+DAYS = {name: n for n, name in enumerate("sun mon tue wed thu fri sat".split())}  # noqa: SIM905
+NO_NAMES: dict[str, int] = {}
 FIELDS = (
-    ("minute", 0, 59, {}),
-    ("hour", 0, 23, {}),
-    ("day of month", 1, 31, {}),
+    ("minute", 0, 59, NO_NAMES),
+    ("hour", 0, 23, NO_NAMES),
+    ("day of month", 1, 31, NO_NAMES),
     ("month", 1, 12, MONTHS),
     ("day of week", 0, 6, DAYS),
 )

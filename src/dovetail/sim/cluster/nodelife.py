@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from dovetail.sim.cluster.base import Desk, Heard, Json, Key, Neighbour
+from dovetail.sim.cluster.fitting import tolerates
 from dovetail.sim.cluster.objects import deleting, ended, key_of, parse_time
 from dovetail.sim.kube.conditions import condition_of, with_condition
 from dovetail.sim.kube.status import ApiError
@@ -194,7 +195,7 @@ class TaintManager(Neighbour):
         left: float | None = None
         now = self.clock.monotonic()
         for taint in _no_execute(node):
-            matching = [t for t in pod["spec"].get("tolerations") or () if _tolerates(t, taint)]
+            matching = [t for t in pod["spec"].get("tolerations") or () if tolerates(t, taint)]
             if not matching:
                 return 0.0
             limits = [
@@ -211,16 +212,6 @@ def _no_execute(node: Json | None) -> list[Json]:
     if node is None:
         return []
     return [t for t in node["spec"].get("taints") or () if t.get("effect") == "NoExecute"]
-
-
-def _tolerates(toleration: Json, taint: Json) -> bool:
-    if toleration.get("effect") not in (None, "", taint["effect"]):
-        return False
-    if toleration.get("key") not in (None, "", taint["key"]):
-        return False
-    if toleration.get("operator", "Equal") == "Exists":
-        return True
-    return bool(toleration.get("key")) and toleration.get("value", "") == taint.get("value", "")
 
 
 class PodCollector(Neighbour):

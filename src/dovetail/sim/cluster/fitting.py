@@ -1,0 +1,90 @@
+"""Whether a node is one a pod may be on, by labels, fields and taints: kube-scheduler's own reading."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+Json = dict[str, Any]
+
+__all__ = ["node_selected", "selector_term_matches", "tolerates", "untolerated"]
+
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def node_selected(spec: Json, node: Json) -> bool:
+    """The pod's nodeSelector and required node affinity both accept the node."""
+    labels = node["metadata"].get("labels") or {}
+    for key, value in (spec.get("nodeSelector") or {}).items():
+        if labels.get(key) != value:
+            return False
+    required = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(_REQUIRED)
+    if required is None:
+        return True
+    return any(selector_term_matches(term, node) for term in required.get("nodeSelectorTerms") or ())
+
+
+def selector_term_matches(term: Json, node: Json) -> bool:
+    """All conditions of a term hold; an empty term accepts nothing."""
+    expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
+    if not expressions and not fields:
+        return False
+    labels = node["metadata"].get("labels") or {}
+    names = {"metadata.name": node["metadata"]["name"]}
+    return all(_holds(e, labels) for e in expressions) and all(_holds(f, names) for f in fields)
+
+
+def _holds(condition: Json, labels: dict[str, str]) -> bool:
+    key, operator = condition["key"], condition["operator"]
+    values: Sequence[str] = condition.get("values") or ()
+    have = labels.get(key)
+    if operator == "In":
+        return have is not None and have in values
+    if operator == "NotIn":
+        return have is None or have not in values
+    if operator == "Exists":
+        return have is not None
+    if operator == "DoesNotExist":
+        return have is None
+    if have is None or len(values) != 1:
+        return False
+    try:
+        mine, bound = int(have), int(values[0])
+    except ValueError:
+        return False
+    return mine > bound if operator == "Gt" else mine < bound
+
+
+def untolerated(spec: Json, node: Json, effects: Sequence[str]) -> Json | None:
+    """The first taint of these effects that the pod does not tolerate."""
+    tolerations = spec.get("tolerations") or ()
+    for taint in node["spec"].get("taints") or ():
+        if taint.get("effect") in effects and not any(tolerates(t, taint) for t in tolerations):
+            found: Json = taint
+            return found
+    return None
+
+
+def tolerates(toleration: Json, taint: Json) -> bool:
+    """Whether this toleration covers this taint."""
+    if toleration.get("effect") not in (None, "", taint.get("effect")):
+        return False
+    if toleration.get("key") not in (None, "", taint["key"]):
+        return False
+    operator = toleration.get("operator") or "Equal"
+    if operator == "Exists":
+        return True
+    if operator in ("Gt", "Lt"):
+        return _beyond(operator, taint.get("value", ""), toleration.get("value", ""))
+    return bool(toleration.get("key")) and toleration.get("value", "") == taint.get("value", "")
+
+
+def _beyond(operator: str, have: str, bound: str) -> bool:
+    if not (_whole(have) and _whole(bound)):
+        return False
+    return int(have) > int(bound) if operator == "Gt" else int(have) < int(bound)
+
+
+def _whole(text: str) -> bool:
+    digits = text.removeprefix("-")
+    return digits.isascii() and digits.isdigit() and (digits == "0" or digits[0] != "0")

@@ -1,0 +1,181 @@
+"""What the scheduler knows of a pod: its demands, worked out once per shape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from dovetail.api.quantity import Quantity
+
+__all__ = ["Demand", "PodInfo", "Shapes", "requests_of"]
+
+Json = dict[str, Any]
+Amounts = dict[str, int]
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+class Demand:
+    """Everything about a pod's spec that placement depends on. Pods of one shape share one."""
+
+    __slots__ = (
+        "affinity",
+        "anti_affinity",
+        "claims",
+        "node_affinity_preferred",
+        "number",
+        "ports",
+        "preempts",
+        "preferred_affinity",
+        "preferred_anti_affinity",
+        "priority",
+        "requests",
+        "scored",
+        "spec",
+        "spread",
+    )
+
+    def __init__(self, number: int, spec: Json) -> None:
+        affinity = spec.get("affinity") or {}
+        near, far = affinity.get("podAffinity") or {}, affinity.get("podAntiAffinity") or {}
+        self.number = number
+        self.spec = spec
+        self.requests = requests_of(spec)
+        # Scoring counts a pod that asks for nothing as a small one, so that such pods spread too.
+        self.scored = (self.requests.get("cpu") or 100, self.requests.get("memory") or 200 * 2**20)
+        self.ports = _ports(spec)
+        self.spread: list[Json] = spec.get("topologySpreadConstraints") or []
+        self.affinity: list[Json] = near.get(_REQUIRED) or []
+        self.anti_affinity: list[Json] = far.get(_REQUIRED) or []
+        self.preferred_affinity: list[Json] = near.get(_PREFERRED) or []
+        self.preferred_anti_affinity: list[Json] = far.get(_PREFERRED) or []
+        self.node_affinity_preferred: list[Json] = (affinity.get("nodeAffinity") or {}).get(_PREFERRED) or []
+        self.claims = [
+            v for v in spec.get("volumes") or () if "persistentVolumeClaim" in v or "ephemeral" in v
+        ]
+        self.priority: int = spec.get("priority") or 0
+        self.preempts = spec.get("preemptionPolicy", "PreemptLowerPriority") != "Never"
+
+
+class PodInfo:
+    """One pod as the scheduler holds it."""
+
+    __slots__ = ("demand", "key", "labels", "namespace", "obj")
+
+    def __init__(self, obj: Json, demand: Demand) -> None:
+        meta = obj["metadata"]
+        self.obj = obj
+        self.key = (meta["namespace"], meta["name"])
+        self.namespace: str = meta["namespace"]
+        self.labels: dict[str, str] = meta.get("labels") or {}
+        self.demand = demand
+
+
+class Shapes:
+    """Pods that demand the same share one Demand."""
+
+    FIELDS = (
+        "nodeSelector",
+        "affinity",
+        "tolerations",
+        "topologySpreadConstraints",
+        "overhead",
+        "resources",
+        "priority",
+        "preemptionPolicy",
+        "hostNetwork",
+    )
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Demand] = {}
+        self._numbers = 0
+
+    def info(self, pod: Json) -> PodInfo:
+        spec = pod["spec"]
+        key = _encode(
+            (
+                [spec.get(field) for field in self.FIELDS],
+                [_sizes(c) for c in spec.get("containers") or ()],
+                [_sizes(c) for c in spec.get("initContainers") or ()],
+                [v for v in spec.get("volumes") or () if "persistentVolumeClaim" in v or "ephemeral" in v],
+            )
+        )
+        demand = self._known.get(key)
+        if demand is None:
+            if len(self._known) > 50_000:
+                self._known.clear()
+            self._numbers += 1
+            demand = self._known[key] = Demand(self._numbers, spec)
+        return PodInfo(pod, demand)
+
+
+def _sizes(container: Json) -> list[Any]:
+    ports = [p for p in container.get("ports") or () if p.get("hostPort")]
+    return [container.get("resources"), ports, container.get("restartPolicy")]
+
+
+def requests_of(spec: Json) -> Amounts:
+    """What a pod takes of its node: all containers, or the hungriest moment of its start; and overhead."""
+    total: Amounts = {}
+    for container in spec.get("containers") or ():
+        _add(total, _requests(container))
+    sidecars: Amounts = {}
+    peak: Amounts = {}
+    for container in spec.get("initContainers") or ():
+        own = _requests(container)
+        if container.get("restartPolicy") == "Always":
+            _add(sidecars, own)
+            moment = dict(sidecars)
+        else:
+            moment = dict(sidecars)
+            _add(moment, own)
+        _raise(peak, moment)
+    _add(total, sidecars)
+    _raise(total, peak)
+    # Pod-level requests speak for the whole pod, for the resources they name.
+    for name, amount in ((spec.get("resources") or {}).get("requests") or {}).items():
+        total[name] = _amount(name, amount)
+    _add(total, {name: _amount(name, a) for name, a in (spec.get("overhead") or {}).items()})
+    return total
+
+
+def _requests(container: Json) -> Amounts:
+    resources = container.get("resources") or {}
+    # A limit without a request is a request of the same size.
+    asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return {name: _amount(name, amount) for name, amount in asked.items()}
+
+
+def _amount(name: str, amount: str | int | float) -> int:
+    quantity = Quantity.parse(amount)
+    return quantity.milli if name == "cpu" else quantity.value
+
+
+def amounts(listed: Json) -> Amounts:
+    """A node's capacity in the same units: cpu in thousandths, the rest whole."""
+    return {name: _amount(name, amount) for name, amount in listed.items()}
+
+
+def _add(total: Amounts, more: Amounts) -> None:
+    for name, amount in more.items():
+        total[name] = total.get(name, 0) + amount
+
+
+def _raise(total: Amounts, other: Amounts) -> None:
+    for name, amount in other.items():
+        if amount > total.get(name, 0):
+            total[name] = amount
+
+
+def _ports(spec: Json) -> tuple[tuple[str, str, int], ...]:
+    """Host ports as (address, protocol, port)."""
+    containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
+    return tuple(
+        (port.get("hostIP") or "0.0.0.0", port.get("protocol") or "TCP", port["hostPort"])
+        for container in containers
+        for port in container.get("ports") or ()
+        if port.get("hostPort")
+    )

@@ -1,0 +1,71 @@
+"""A whole cluster in one process: API server, neighbours, one clock, one seed.
+
+The same world runs on the wall's clock behind HTTP, or in virtual time, where hours pass in moments
+and the same seed tells the same story.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+from dovetail.ports import Clock
+from dovetail.sim.cluster.base import Desk, Neighbour
+from dovetail.sim.cluster.neighbours import ClusterOptions, move_in
+from dovetail.sim.kube.apiserver import ApiServer
+from dovetail.sim.kube.faults_hook import Faults
+from dovetail.sim.kube.local import LocalApi
+
+__all__ = ["World"]
+
+Json = dict[str, Any]
+
+
+class World:
+    """One simulated cluster."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        seed: int = 0,
+        *,
+        faults: Faults | None = None,
+        options: ClusterOptions | None = None,
+        snapshot: bytes | None = None,
+    ) -> None:
+        self.clock = clock
+        self.rng = Random(seed)
+        self.server = ApiServer(clock, self.rng, faults=faults)
+        if snapshot is not None:
+            self.server.load(snapshot)
+        self.desk = Desk(self.server, clock, self.rng)
+        self.neighbours: Mapping[str, Neighbour] = move_in(self.desk, options)
+        self.api: LocalApi = self.server.local("test")
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[World]:
+        """Neighbours at work and the house kept, until the block ends."""
+        tasks = [asyncio.create_task(self.desk.run()), asyncio.create_task(self.server.run())]
+        try:
+            yield self
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def settle(self, seconds: float = 30.0) -> None:
+        """Let that much time pass; in virtual time that is as long as its work takes."""
+        await self.clock.sleep(seconds)
+
+    def add_node(self, name: str, labels: Mapping[str, str] | None = None, **resources: str) -> Json:
+        """A simulated node of this size, as a provider would create it."""
+        size = {"cpu": "4", "memory": "16Gi", "pods": "110"} | resources
+        meta = {
+            "name": name,
+            "labels": {"kubernetes.io/hostname": name, "kwok.x-k8s.io/node": "fake", **(labels or {})},
+        }
+        status = {"capacity": size, "allocatable": size}
+        return self.api.create("nodes", {"metadata": meta, "spec": {"providerID": f"kwok://{name}"}, "status": status})
