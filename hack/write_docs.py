@@ -92,7 +92,7 @@ def settings_page() -> str:
 
 
 def _setting_row(setting: Setting) -> Sequence[str]:
-    default = f"`{setting.default.replace(',', ', ')}`" if setting.default else "empty"
+    default = f"`{setting.default}`" if setting.default else "empty"
     if setting.required:
         default = "none; required"
     return (f"`{setting.variable}`", f"`{setting.flag}`", default, setting.kind.allowed, setting.meaning)

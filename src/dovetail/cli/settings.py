@@ -49,8 +49,8 @@ def settings(
 def _print_table(shown: list[Setting], reading: Reading) -> None:
     values = reading.settings
     table(
-        ("SETTING", "VALUE", "FROM"),
-        ((each.variable, values.text(each.variable) or "-", values.origin(each.variable)) for each in shown),
+        ("SETTING", "FROM", "VALUE"),
+        ((each.variable, values.origin(each.variable), values.text(each.variable) or "-") for each in shown),
     )
     for warning in values.warnings:
         note(f"warning: {warning}")

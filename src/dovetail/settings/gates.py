@@ -78,7 +78,7 @@ class _Family(Generic[G]):
 
     def show(self, value: G) -> str:
         on = {field.name: getattr(value, field.name) for field in fields(value)}
-        return ",".join(f"{gate.name}={str(on[gate.field]).lower()}" for gate in self.gates)
+        return ", ".join(f"{gate.name}={str(on[gate.field]).lower()}" for gate in self.gates)
 
     def remarks(self, text: str) -> tuple[str, ...]:
         known = [gate.name for gate in self.gates]

@@ -14,9 +14,9 @@ def test_every_setting_is_shown_with_value_and_origin() -> None:
     ended = dovetail("settings", "--metrics-port=9090", env=NAMED)
     rows = {line.split()[0]: line.split()[1:] for line in ended.out.splitlines()}
     assert ended.code == 0
-    assert rows["METRICS_PORT"] == ["9090", "flag"]
-    assert rows["CLUSTER_NAME"] == ["prod", "environment"]
-    assert rows["LOG_LEVEL"] == ["info", "default"]
+    assert rows["METRICS_PORT"] == ["flag", "9090"]
+    assert rows["CLUSTER_NAME"] == ["environment", "prod"]
+    assert rows["LOG_LEVEL"] == ["default", "info"]
     assert set(rows) - {"SETTING"} == {each.variable for each in SETTINGS if each.provider != "kwok"}
 
 
