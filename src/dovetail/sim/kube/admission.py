@@ -14,6 +14,7 @@ from dovetail.sim.kube.limits import apply_limits
 from dovetail.sim.kube.normal import normalise
 from dovetail.sim.kube.schema import Cause
 from dovetail.sim.kube.shaping import schema_of
+from dovetail.sim.kube.types import StatusSplit
 
 if TYPE_CHECKING:
     from dovetail.sim.kube.core import Core
@@ -108,17 +109,24 @@ class Admission:
         kind = _KINDS.get(info.resource, _NOTHING)
         if kind.default is not None:
             kind.default(obj)
-        if old is None and kind.create is not None:
-            kind.create(self.core, obj)
+        if old is None:
+            self._admit_new(info, obj, kind)
         elif old is not None and kind.keep is not None:
             kind.keep(self.core, obj, old)
         return obj
+
+    def _admit_new(self, info: TypeInfo, obj: dict[str, Any], kind: _Kind) -> None:
+        if kind.create is not None:
+            kind.create(self.core, obj)
+        if info.status is not StatusSplit.NONE:
+            defaults_workloads.default_status(info.resource, obj)
 
     def admit_status(self, info: TypeInfo, obj: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
         """The same for a write of status, where the spec is the old one and stays it."""
         if info.schema is not None:
             return info.schema.default(obj)
         obj = normalise(schema_of(info).root, obj)
+        defaults_workloads.default_status(info.resource, obj)
         if info.resource == "nodes":
             defaults_rest.default_node(obj)
         return obj

@@ -18,6 +18,7 @@ from dovetail.sim.kube.core import Core
 from dovetail.sim.kube.definitions import Definitions
 from dovetail.sim.kube.deletes import Deleter
 from dovetail.sim.kube.documents import Documents
+from dovetail.sim.kube.events import Forgetting
 from dovetail.sim.kube.faults_hook import Faults, NoFaults
 from dovetail.sim.kube.garbage import Collector
 from dovetail.sim.kube.handler import Handler
@@ -66,6 +67,7 @@ class ApiServer:
         self.collector = Collector(core, deleter, writer)
         self.terminator = Terminator(core, deleter, writer)
         self.definitions = Definitions(core, deleter, writer)
+        self.forgetting = Forgetting(core)
         self._seed()
 
     def _seed(self) -> None:
@@ -94,9 +96,10 @@ class ApiServer:
         return tables.table(info, objects, include or "Metadata", now=self.clock.now(), metadata=metadata)
 
     def tick(self) -> None:
-        """Housekeeping that is due: bookmarks, and objects whose owners never came."""
+        """Housekeeping that is due: bookmarks, old events, objects whose owners never came."""
         with self.core.turn():
             self.collector.tick()
+            self.forgetting.tick()
         if self.clock.monotonic() >= self._next_bookmark:
             self._next_bookmark = self.clock.monotonic() + self.bookmark_every
             self.bookmark()

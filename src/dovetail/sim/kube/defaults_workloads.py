@@ -8,6 +8,33 @@ from dovetail.sim.kube.defaults_pods import default_pod_spec
 
 _CONTROLLER_UID, _JOB_NAME = "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"
 
+# Counters a typed server always prints, and typed clients insist on, even when they are zero.
+_COUNTERS = {
+    "replicasets.apps": ("replicas",),
+    "replicationcontrollers": ("replicas",),
+    "statefulsets.apps": ("replicas",),
+    "daemonsets.apps": (
+        "currentNumberScheduled",
+        "desiredNumberScheduled",
+        "numberMisscheduled",
+        "numberReady",
+    ),
+    "poddisruptionbudgets.policy": (
+        "currentHealthy",
+        "desiredHealthy",
+        "disruptionsAllowed",
+        "expectedPods",
+    ),
+}
+
+
+def default_status(resource: str, obj: dict[str, Any]) -> None:
+    """A status with the counters its kind always shows."""
+    counters = _COUNTERS.get(resource, ())
+    state = obj.get("status") or {}
+    if "status" not in obj or any(name not in state for name in counters):
+        obj["status"] = {**state, **{name: state.get(name, 0) for name in counters}}
+
 
 def default_template(spec: dict[str, Any]) -> None:
     """Defaults of the pods a workload makes."""

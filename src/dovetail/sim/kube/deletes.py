@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from dovetail.sim.kube import status
 from dovetail.sim.kube.meta import stamp
-from dovetail.sim.kube.options import PROPAGATION
+from dovetail.sim.kube.options import PROPAGATION, WriteOptions
+from dovetail.sim.kube.policing import ask
 from dovetail.sim.kube.schema import Cause
 from dovetail.sim.kube.types import Generation
 from dovetail.sim.kube.views import through
@@ -42,6 +43,7 @@ class Deleter:
                 raise status.not_found(info, key[1])
             check_options(options)
             check_preconditions(info, record, options)
+            ask(self.core, info, None, record.obj, "DELETE", WriteOptions(dry_run=options.dry_run))
             grace = grace_period(record.obj, options.grace) if info.graceful_delete else 0
             obj = self._marked(info, record, grace, options)
             if finished(info, obj):

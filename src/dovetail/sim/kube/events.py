@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections import deque
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dovetail.sim.kube.core import Core
+    from dovetail.sim.kube.store import Event, Key
 
 _NAMES = (
     ("involvedObject", "regarding"),
@@ -15,6 +21,32 @@ _NAMES = (
 )
 _TO_NEW = dict(_NAMES)
 _TO_CORE = {new: core for core, new in _NAMES}
+
+KEPT_FOR = timedelta(hours=1)
+_HOME = "events"
+
+
+class Forgetting:
+    """Events are forgotten an hour after they were last written."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self._written: deque[tuple[datetime, Key, int]] = deque()
+        core.store.on_commit(self.heard)
+
+    def heard(self, event: Event) -> None:
+        """Note when an event was written."""
+        if event.new.info.storage == _HOME and event.type != "DELETED":
+            self._written.append((self.core.clock.now(), event.new.key, event.rv))
+
+    def tick(self) -> None:
+        """Forget what is old and was not written again since."""
+        until = self.core.clock.now() - KEPT_FOR
+        while self._written and self._written[0][0] <= until:
+            _, key, revision = self._written.popleft()
+            record = self.core.store.get(_HOME, key)
+            if record is not None and record.rv == revision:
+                self.core.store.drop(record.info, key)
 
 
 def to_core(obj: dict[str, Any]) -> dict[str, Any]:
