@@ -7,6 +7,7 @@ list, `v:…` a member of a set. A path in the set that has others below it is w
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any, Final
 
@@ -126,18 +127,25 @@ def merged(node: Node, live: Any, applied: Any) -> Any:
 
 
 def _merged_lists(node: Node, live: list[Any], applied: list[Any]) -> list[Any]:
-    """Applied elements in their own order; each live one that is not applied stays before its successor."""
+    """Applied elements in their own order, with those only the live list has where they are met on the way.
+
+    A live element that is applied too waits for its turn among the applied ones.
+    """
     mine = {item_element(node, item): item for item in applied}
     theirs = {item_element(node, item): item for item in live}
     items = node.items or ANYTHING
     result: list[Any] = []
-    waiting = [key for key in theirs if key not in mine]
-    order = {key: index for index, key in enumerate(theirs)}
-    for key, item in mine.items():
-        while waiting and key in order and order[waiting[0]] < order[key]:
-            result.append(theirs[waiting.pop(0)])
-        result.append(merged(items, theirs[key], item) if key in theirs else item)
-    return [*result, *(theirs[key] for key in waiting)]
+    left, right = deque(theirs), deque(mine)
+    while left or right:
+        head = left[0] if left else None
+        if head is not None and head not in mine:
+            result.append(theirs[left.popleft()])
+        elif head is not None and head != next((key for key in right if key in theirs), None):
+            left.popleft()
+        else:
+            key = right.popleft()
+            result.append(merged(items, theirs[key], mine[key]) if key in theirs else mine[key])
+    return result
 
 
 def without(node: Node, value: Any, gone: Set[Path], keep: Set[Path], path: Path = ()) -> Any:
