@@ -150,7 +150,7 @@ def _reserved_tag(id: str, key: str) -> Rule:
         id,
         "spec.tags",
         f"the tag {key} is reserved",
-        f"self.all(k, k != '{key}')",
+        f"!('{key}' in self)",
         lambda tags, _: key not in tags,
     )
 
@@ -290,7 +290,7 @@ RULES: tuple[Rule, ...] = (
         "EC-22",
         "spec.tags",
         "tags may have no empty keys",
-        "self.all(k, k != '')",
+        "!('' in self)",
         lambda tags, _: "" not in tags,
     ),
     _reserved_tag("EC-23", labels.EKS_CLUSTER_TAG),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import types
 from collections.abc import Mapping
 from datetime import datetime
+from functools import reduce
+from operator import or_
 from typing import Any, Union, get_args, get_origin
 
 import msgspec
@@ -73,6 +75,8 @@ def _field(kind: Any, row: Field, left: dict[str, Field], path: str) -> dict[str
 
 def _typed(kind: Any, row: Field, left: dict[str, Field], path: str) -> dict[str, Any]:
     bare = _without_none(kind)
+    if isinstance(bare, types.UnionType) and "type" in row.schema:
+        return {}  # records read more than we admit; the row says which it is
     if bare in _SCALARS:
         return dict(_SCALARS[bare])
     if isinstance(bare, type) and issubclass(bare, msgspec.Struct):
@@ -90,8 +94,7 @@ def _typed(kind: Any, row: Field, left: dict[str, Field], path: str) -> dict[str
 def _without_none(kind: Any) -> Any:
     if get_origin(kind) not in (Union, types.UnionType):
         return kind
-    (bare,) = (part for part in get_args(kind) if part is not type(None))
-    return bare
+    return reduce(or_, (part for part in get_args(kind) if part is not type(None)))
 
 
 def _node_at(root: dict[str, Any], path: str) -> dict[str, Any]:

@@ -28,14 +28,20 @@ def admit(
 
 def admission_complaints(kind: str, new: Any, old: Any, flavour: Flavour) -> tuple[Complaint, ...]:
     """The same of documents whose defaults are filled in, with warnings about unknown fields."""
-    shape = schema_complaints(schema_of(kind, flavour), new, old)
-    broken = tuple(complaint.path for complaint in shape if complaint.rule in ("type", "required"))
+    schema = schema_of(kind, flavour)
+    shape = schema_complaints(schema, new, old)
+    broken = _broken(shape) + (() if old is ABSENT else _broken(schema_complaints(schema, old)))
     (definition,) = (d for d in DEFINITIONS[flavour] if d.record.KIND.kind == kind)
     return shape + tuple(
         complaint
         for rule in definition.rules_of(flavour)
         for complaint in _complaints_of(rule, new, old, broken)
     )
+
+
+def _broken(shape: tuple[Complaint, ...]) -> tuple[str, ...]:
+    """Where a document is not even of the right shape."""
+    return tuple(complaint.path for complaint in shape if complaint.rule in ("type", "required"))
 
 
 def _complaints_of(rule: Rule, new: Any, old: Any, broken: tuple[str, ...]) -> Iterator[Complaint]:
