@@ -25,7 +25,8 @@ class Running:
 
     room: Floats  # node x resource
     zone: Ints  # node: index of its zone, or ANY_ZONE
-    takes: Bools  # mask x node
+    kind: Ints  # group: row of `takes`
+    takes: Bools  # kind x node
     # Pods already there that host rules look at: by node, (rule, pods counted) and rules carried.
     counted: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     owned: dict[int, list[int]] = field(default_factory=dict)
@@ -50,7 +51,7 @@ class Batch:
 
     @property
     def zones(self) -> int:
-        return self.price.shape[1]
+        return int(self.price.shape[1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ def batch_bound(batch: Batch) -> float:
     if batch.running is None:
         return certified_bound(work.whole.problem)
     classes = [groups[0] for groups in work.whole.groups]
-    takes = batch.running.takes[batch.mask[classes]]
+    takes = batch.running.takes[batch.running.kind[classes]]
     return certified_bound(work.whole.problem, batch.running.room, takes)
 
 
@@ -123,7 +123,7 @@ class _Work:
             else np.flatnonzero(running.zone == scope.zone)
         )
         classes = [groups[0] for groups in scope.groups]
-        takes = running.takes[self.batch.mask[classes]][:, here]
+        takes = running.takes[running.kind[classes]][:, here]
         rng = np.random.Generator(np.random.PCG64(self.effort.seed))
         worth = self.worth[classes]
         placed, rest = fill_running(scope, running, here, takes, worth, self.hosts, rng)
@@ -152,7 +152,7 @@ class _Work:
         masks = np.unique(batch.mask[[g for node in nodes for g in node.pods]])
         options, price = self.fronts.of(zone, masks)
         need = self._used(nodes)
-        holds = (need[:, None, :] <= batch.room[options][None, :, :]).all(axis=2)
+        holds: Bools = np.asarray((need[:, None, :] <= batch.room[options][None, :, :]).all(axis=2))
         for at, node in enumerate(nodes):
             holds[at] &= batch.takes[np.unique(batch.mask[list(node.pods)])][:, options].all(axis=0)
         best = np.where(holds, price[None, :], np.inf).argmin(axis=1)
@@ -177,4 +177,4 @@ def _offered(batch: Batch) -> Bools:
     for row, g in enumerate(first.tolist()):
         fits = batch.takes[batch.mask[g]] & (batch.request[g] <= batch.room).all(axis=1)
         out[row] = (sold & fits[:, None]).any(axis=0)
-    return out[at]
+    return np.asarray(out[at])

@@ -72,7 +72,7 @@ def _alone(problem: Problem) -> tuple[Ints, Ints]:
     for k in range(problem.room.shape[1]):
         need = problem.request[:, k, None]
         most = np.minimum(most, np.where(need > 0, problem.room[None, :, k] / np.maximum(need, 1e-9), np.inf))
-    held = np.minimum(np.where(problem.allowed, np.floor(most + 1e-9), 0), problem.cap()[:, None])
+    held = np.minimum(np.where(problem.allowed, np.floor(most + 1e-10), 0), problem.cap()[:, None])
     best = (held / problem.price[None, :]).argmax(axis=1)
     counts = np.diag(held[np.arange(problem.classes), best].astype(np.int64))
     return best.astype(np.int64), counts

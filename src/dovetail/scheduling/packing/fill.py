@@ -16,7 +16,7 @@ __all__ = ["TILT", "Weights", "fill", "lean", "tilted"]
 
 Weights = Floats  # weighting x resource
 TILT = 0.15  # big pods first by a little, or they are left over for nodes of their own
-_SLACK = 1e-9  # quotients of whole numbers below 2**30 are never this close under a whole number
+_SLACK = 1e-10  # quotients of whole numbers below 2**33 are never this close under a whole number
 _TINY = 1e-9
 
 

@@ -11,7 +11,7 @@ __all__ = ["Master", "interior_duals", "solve_lp"]
 
 
 def _silent() -> highspy.Highs:
-    solver = highspy.Highs()
+    solver = highspy.Highs()  # type: ignore[no-untyped-call]  # its wheel has stubs for everything else
     solver.setOptionValue("output_flag", False)
     solver.setOptionValue("threads", 1)
     solver.setOptionValue("random_seed", 0)
@@ -43,7 +43,8 @@ def solve_lp(price: Floats, matrix: Floats, low: Floats) -> Floats:
     solver.setOptionValue("presolve", "off")
     solver.passModel(_model(price, infinite, low, start, np.nonzero(where)[1], columns[where]))
     solver.run()
-    return np.maximum(np.array(solver.getSolution().row_dual), 0.0)
+    duals: Floats = np.maximum(np.array(solver.getSolution().row_dual), 0.0)
+    return duals
 
 
 def interior_duals(

@@ -55,4 +55,4 @@ def _at_least_something(problem: Problem, worth: Floats) -> Floats:
     """A pod the cover found free still has to go somewhere: give it a trace of worth by its size."""
     scale = np.maximum(problem.room.max(axis=0), 1.0)
     size = (problem.request / scale).max(axis=1) * float(problem.price.max())
-    return np.maximum(worth, 0.02 * size)
+    return np.asarray(np.maximum(worth, 0.02 * size))

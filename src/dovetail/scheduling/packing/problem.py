@@ -1,6 +1,6 @@
 """The packing problem as arrays, and a plan as rows of counts.
 
-Amounts are whole numbers kept in floats, each below 2**30 (cpu in thousandths, memory in KiB), so
+Amounts are whole numbers kept in floats, each below 2**33 (cpu in thousandths, memory in KiB), so
 that sums and quotients are exact. The resources come in the same order everywhere: cpu, memory, any
 others, and last the number of pods a node takes.
 

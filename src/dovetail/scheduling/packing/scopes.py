@@ -64,10 +64,17 @@ class Fronts:
 
 def scope_of(batch: Batch, hosts: Hosts, zone: int, count: Ints, fronts: Fronts) -> Scope:
     """The packing problem of the pods dealt to one zone."""
-    keys: dict[tuple[bytes, int, int, int], int] = {}
+    keys: dict[tuple[bytes, int, int, int, int], int] = {}
+    kind = None if batch.running is None else batch.running.kind
     groups: list[list[int]] = []
     for g in np.flatnonzero(count).tolist():
-        key = (batch.request[g].tobytes(), int(batch.mask[g]), int(hosts.family[g]), int(hosts.twin[g]))
+        key = (
+            batch.request[g].tobytes(),
+            int(batch.mask[g]),
+            int(hosts.family[g]),
+            hosts.twin_limit[g],
+            0 if kind is None else int(kind[g]),
+        )
         at = keys.setdefault(key, len(groups))
         if at == len(groups):
             groups.append([])

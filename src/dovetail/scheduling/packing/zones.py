@@ -20,20 +20,24 @@ __all__ = ["Together", "ZoneSpread", "assign", "level", "shared"]
 
 @dataclass(frozen=True, slots=True)
 class ZoneSpread:
-    """Members counted by one selector; `before` are pods already running, by zone."""
+    """Members counted by one selector; `before` are pods already running, by zone.
+
+    Owners carry the rule. Those it does not count go anywhere, as long as it is one of its zones.
+    """
 
     members: tuple[int, ...]
     skew: int
     before: tuple[int, ...]
     zones: tuple[bool, ...]  # zones that take part
+    owners: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Groups that must share a zone; `zone` where pods they belong with already run."""
+    """Groups that must share a zone; `zones` where pods they belong with already run, if any do."""
 
     members: tuple[int, ...]
-    zone: int | None = None
+    zones: tuple[bool, ...] = ()
 
 
 @dataclass(slots=True)
@@ -67,8 +71,7 @@ def assign(
         failed |= _place_together(dealer, each)
     for spread in spreads:
         failed |= _place_spread(dealer, spread)
-    ruled = {g for t in together for g in t.members} | {g for s in spreads for g in s.members}
-    rest = [g for g in range(len(count)) if g not in ruled and count[g]]
+    rest = [g for g in range(len(count)) if count[g] and not dealer.dealt[g].any() and g not in failed]
     for group in sorted(rest, key=lambda g: (bool(seated[g]), int(open_[g].sum()), -count[g] * weight[g], g)):
         if not open_[group].any():
             failed.add(group)
@@ -81,9 +84,9 @@ def assign(
 
 def _place_together(dealer: _Dealer, each: Together) -> set[int]:
     members = list(each.members)
-    choice = dealer.open[members].all(axis=0)
-    if each.zone is not None:
-        choice = choice & (np.arange(len(choice)) == each.zone)
+    choice: Bools = np.asarray(dealer.open[members].all(axis=0))
+    if each.zones:
+        choice = choice & np.array(each.zones)
     if not choice.any():
         return set(members)
     zone = int(np.where(choice, dealer.load, np.inf).argmin())
@@ -141,7 +144,7 @@ def level(pods: int, have: Ints, open_: Bools, load: Floats) -> Ints:
 def shared(pods: int, weights: Floats) -> Ints:
     """`pods` divided in proportion to the weights, whole, largest remainders first."""
     exact = pods * weights / weights.sum()
-    out = np.floor(exact).astype(np.int64)
+    out: Ints = np.floor(exact).astype(np.int64)
     order = np.argsort(-(exact - out), kind="stable")
     out[order[: pods - int(out.sum())]] += 1
     return out

@@ -1,0 +1,328 @@
+"""From pods to counts: a run's pods, pools and nodes as the arrays the packing works on.
+
+Every amount is rounded against us, requests up and room down, so what fits in arrays fits in truth.
+A pod the arrays cannot speak of fully stays with the exact placer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dovetail.api.labels import CAPACITY_TYPE, HOSTNAME, PODS, RESERVED, ZONE
+from dovetail.api.pod import Pod
+from dovetail.scheduling.exact import Run
+from dovetail.scheduling.packing.batch import Batch, Running
+from dovetail.scheduling.packing.problem import Bools, Floats, Ints
+from dovetail.scheduling.requirements import Requirements, Values
+from dovetail.scheduling.shapes import Shape
+from dovetail.scheduling.taints import tolerates_all
+from dovetail.scheduling.templates import Template, uses_devices
+from dovetail.scheduling.ties import Ties, ties_of
+from dovetail.scheduling.typetable import TypeTable
+
+__all__ = ["Counted", "Option", "count", "kept_wishes"]
+
+_MILLI = 1_000_000
+_UNIT = 1_000_000_000
+_LARGEST = 1 << 32
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """What an option of the batch stands for."""
+
+    template: Template
+    type: int
+    capacity_type: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Counted:
+    """A batch, and how to read it."""
+
+    batch: Batch
+    shapes: tuple[Shape, ...]
+    """The shape of each group, at the level of wishes the packing keeps."""
+    pods: tuple[tuple[Pod, ...], ...]
+    """The pods of each group, those that waited longest first."""
+    options: tuple[Option, ...]
+    zones: tuple[str, ...]
+
+
+class Shelf:
+    """The options of every template, and the masks of what each shape may use of them."""
+
+    def __init__(self, run: Run, names: Sequence[str], zones: Sequence[str]) -> None:
+        self.run, self.names, self.zones = run, names, zones
+        self.options: list[Option] = []
+        self.spans: list[slice] = []
+        rooms, prices = [], []
+        for template in run.templates:
+            first = len(self.options)
+            room, price = self._template(template)
+            rooms.append(room)
+            prices.append(price)
+            self.spans.append(slice(first, len(self.options)))
+        self.units = _units(names, rooms)
+        scaled = [np.floor(room / self.units) for room in rooms]
+        self.room: Floats = np.vstack(scaled) if scaled else np.zeros((0, len(names)))
+        self.price: Floats = np.vstack(prices) if prices else np.zeros((0, len(zones)))
+        self._masks: dict[tuple[object, ...], int] = {}
+        self.takes: list[Bools] = []
+        self._capacity = np.array([option.capacity_type for option in self.options])
+        self._type = np.array([option.type for option in self.options], np.int64)
+
+    def _template(self, template: Template) -> tuple[Floats, Floats]:
+        """Room and price of every way to buy a type for this pool; adds the options."""
+        table = template.table
+        types = self.run.limits.within(template.pool, table, template.types)
+        by_capacity: dict[str, Floats] = {}
+        for deal in table.deals_for(template.requirements):
+            zone = deal.requirements[ZONE].only
+            if zone not in self.zones:
+                continue
+            capacity_type = deal.requirements[CAPACITY_TYPE].only or ""
+            prices = by_capacity.setdefault(
+                capacity_type, np.full((len(table.types), len(self.zones)), np.inf)
+            )
+            column = prices[:, self.zones.index(zone)]
+            at = np.fromiter(deal.prices, np.int64, len(deal.prices))
+            column[at] = np.minimum(column[at], np.fromiter(deal.prices.values(), float, len(at)))
+        by_capacity.pop(RESERVED, None)
+        rooms, prices_ = [], []
+        room, sound = self._rooms(template, types & table.sound)
+        for capacity_type, prices in by_capacity.items():
+            sold = np.flatnonzero(np.isfinite(prices).any(axis=1) & sound)
+            self.options += [Option(template, i, capacity_type) for i in sold.tolist()]
+            rooms.append(room[sold])
+            prices_.append(prices[sold])
+        if not rooms:
+            return np.zeros((0, len(self.names))), np.zeros((0, len(self.zones)))
+        return np.vstack(rooms), np.vstack(prices_)
+
+    def _rooms(self, template: Template, types: int) -> tuple[Floats, Bools]:
+        """What daemons leave of every type, and which types are left anything."""
+        table = template.table
+        room = np.array(
+            [[a.get(n, 0) for n in self.names] for a in table.allocatable[: len(table.types)]], float
+        )
+        usable = np.zeros(len(table.types), bool)
+        for group in template.daemons:
+            inside = as_bools(group.types & types, len(table.types))
+            room[inside] -= np.array([group.overhead.get(name, 0) for name in self.names], float)
+            usable |= inside
+        return room, usable & (room >= 0).all(axis=1)
+
+    def mask(self, shape: Shape) -> int | None:
+        """The row of `takes` for a shape: options of the heaviest pool that can take it; None if none can."""
+        key = (_key(shape.requirements), shape.tolerations, tuple(sorted(shape.requests.items())))
+        known = self._masks.get(key)
+        if known is None:
+            takes = self._takes(shape)
+            known = -1 if takes is None else len(self.takes)
+            if takes is not None:
+                known = next((i for i, row in enumerate(self.takes) if np.array_equal(row, takes)), known)
+                if known == len(self.takes):
+                    self.takes.append(takes)
+            self._masks[key] = known
+        return None if known < 0 else known
+
+    def _takes(self, shape: Shape) -> Bools | None:
+        needed = self.needed(shape)
+        for template, span in zip(self.run.templates, self.spans, strict=True):
+            table = template.table
+            if not tolerates_all(template.taints, shape.tolerations):
+                continue
+            if not template.requirements.compatible(shape.requirements, table.undefined):
+                continue
+            both = template.requirements & shape.requirements
+            types = as_bools(table.matching_all(both), len(table.types))
+            wanted = both[CAPACITY_TYPE]
+            bought = {name: name in wanted for name in set(self._capacity[span].tolist())}
+            row = np.zeros(len(self.options), bool)
+            row[span] = types[self._type[span]] & [bought[name] for name in self._capacity[span].tolist()]
+            row[span] &= np.isfinite(self.price[span][:, [z in both[ZONE] for z in self.zones]]).any(axis=1)
+            if (row[span] & (needed <= self.room[span]).all(axis=1)).any():
+                return row
+        return None
+
+    def needed(self, shape: Shape) -> Floats:
+        """The shape's requests in the units of the arrays, rounded up."""
+        asked = np.array([shape.requests.get(name, 0) for name in self.names], float)
+        return np.asarray(np.ceil(asked / self.units))
+
+
+def count(run: Run, by_shape: Mapping[Shape, Sequence[Pod]]) -> Counted | None:
+    """The part of the run's pods that the packing can place; None if there is none."""
+    zones = _zones(run)
+    shelf = Shelf(run, _resources(by_shape), zones)
+    for shape in by_shape:
+        run.topology.constraints(shape)
+    shapes: list[Shape] = []
+    exact: set[int] = set()
+    for i, shape in enumerate(by_shape):
+        kept = kept_wishes(run, shelf, shape)
+        shapes.append(shape if kept is None else kept)
+        if kept is None:
+            exact.add(i)
+    ties = ties_of(run.topology, shapes, exact, zones)
+    if len(ties.exact) == len(shapes):
+        return None
+    return _counted(run, shelf, ties, shapes, list(by_shape.values()))
+
+
+def kept_wishes(run: Run, shelf: Shelf, shape: Shape) -> Shape | None:
+    """The shape with as many of its wishes as the packing can keep; None when it is not for the packing."""
+    if not _plain(shape):
+        return None
+    level: Shape | None = shape
+    while level is not None:
+        if shelf.mask(level) is not None and not (run.topology.preferences and _vain(level)):
+            template = _template_of(shelf, level)
+            return None if template.min_values or _reserved(run, template.table) else level
+        level = level.relax()
+    return None
+
+
+def _plain(shape: Shape) -> bool:
+    """Nothing about the pod that the arrays do not know of."""
+    return not (
+        shape.ports
+        or shape.attachments
+        or uses_devices(shape.pod)
+        or any(way.by_key for way in shape.ways)
+        or HOSTNAME in shape.requirements
+    )
+
+
+def _vain(shape: Shape) -> bool:
+    """A wish to be alone in a zone: it comes true for one pod a zone at most, so nobody gets it."""
+    anti = shape.spec.affinity.pod_anti_affinity if shape.spec.affinity else None
+    return any(each.pod_affinity_term.topology_key == ZONE for each in (anti.preferred if anti else ()))
+
+
+def _template_of(shelf: Shelf, shape: Shape) -> Template:
+    mask = shelf.mask(shape)
+    assert mask is not None
+    return shelf.options[int(shelf.takes[mask].argmax())].template
+
+
+def _reserved(run: Run, table: TypeTable) -> bool:
+    return bool(table.reserved) and run.options.reserved_capacity
+
+
+def _counted(
+    run: Run, shelf: Shelf, ties: Ties, shapes: Sequence[Shape], pods: Sequence[Sequence[Pod]]
+) -> Counted:
+    zones = shelf.zones
+    masks = [0 if i in ties.exact else shelf.mask(shape) for i, shape in enumerate(shapes)]
+    number = np.array([0 if i in ties.exact else len(each) for i, each in enumerate(pods)], np.int64)
+    open_ = np.array([[zone in shape.requirements[ZONE] for zone in zones] for shape in shapes], bool)
+    for i, closed in ties.closed.items():
+        open_[i] &= [zone not in closed for zone in zones]
+    pinned = np.zeros(len(shapes), bool)
+    for spread in ties.spreads:
+        pinned[[*spread.members, *spread.owners]] = True
+    for each in ties.together:
+        pinned[list(each.members)] = True
+    batch = Batch(
+        request=np.array([shelf.needed(shape) for shape in shapes]),
+        count=number,
+        mask=np.array(masks, np.int64),
+        takes=np.array(shelf.takes),
+        open=open_.reshape(len(shapes), len(zones)),
+        room=shelf.room,
+        price=shelf.price,
+        pinned=pinned,
+        spreads=tuple(ties.spreads),
+        together=tuple(ties.together),
+        hosts=tuple(ties.hosts),
+        running=_running(run, shelf, shapes, ties),
+    )
+    oldest = tuple(tuple(sorted(each, key=_age)) for each in pods)
+    return Counted(batch, tuple(shapes), oldest, tuple(shelf.options), tuple(zones))
+
+
+def _running(run: Run, shelf: Shelf, shapes: Sequence[Shape], ties: Ties) -> Running | None:
+    if not run.nodes:
+        return None
+    left = np.array([[node.left.get(name, 0) for name in shelf.names] for node in run.nodes], float)
+    overdrawn = [node.overdrawn for node in run.nodes]
+    zones = {zone: i for i, zone in enumerate(shelf.zones)}
+    where = [zones.get(node.requirements[ZONE].only or "", -1) for node in run.nodes]
+    hosts = {node.requirements[HOSTNAME].only: i for i, node in enumerate(run.nodes)}
+    counted: dict[int, list[tuple[int, int]]] = {}
+    owned: dict[int, list[int]] = {}
+    for rule, counts in enumerate(ties.counted):
+        for host, pods in counts.items():
+            if host in hosts:
+                counted.setdefault(hosts[host], []).append((rule, pods))
+    for rule, names in enumerate(ties.owned):
+        for host in names:
+            if host in hosts:
+                owned.setdefault(hosts[host], []).append(rule)
+    kind, takes = _takes_on_running(run, shapes)
+    takes[:, overdrawn] = False
+    return Running(np.floor(left / shelf.units), np.array(where, np.int64), kind, takes, counted, owned)
+
+
+def _takes_on_running(run: Run, shapes: Sequence[Shape]) -> tuple[Ints, Bools]:
+    """Which running node a group may use as far as labels and taints go: kind of group, kind x node."""
+    known: dict[tuple[object, ...], int] = {}
+    rows: list[list[bool]] = []
+    kinds = []
+    for shape in shapes:
+        key = (_key(shape.requirements), shape.tolerations)
+        kind = known.setdefault(key, len(rows))
+        if kind == len(rows):
+            rows.append(
+                [
+                    tolerates_all(node.taints, shape.tolerations)
+                    and node.requirements.compatible(shape.requirements)
+                    for node in run.nodes
+                ]
+            )
+        kinds.append(kind)
+    return np.array(kinds, np.int64), np.array(rows, bool)
+
+
+def as_bools(mask: int, length: int) -> Bools:
+    """The bits of an integer as an array."""
+    raw = np.frombuffer(mask.to_bytes((length + 7) // 8, "little"), np.uint8)
+    return np.unpackbits(raw, count=length, bitorder="little").astype(bool)
+
+
+def _key(requirements: Requirements) -> tuple[tuple[str, Values], ...]:
+    return tuple(sorted(requirements.by_key.items(), key=lambda item: item[0]))
+
+
+def _zones(run: Run) -> tuple[str, ...]:
+    found = {node.requirements[ZONE].only for node in run.nodes}
+    for template in run.templates:
+        found |= {deal.requirements[ZONE].only for deal in template.table.deals}
+    return tuple(sorted(zone for zone in found if zone))
+
+
+def _resources(shapes: Iterable[Shape]) -> tuple[str, ...]:
+    named = {name for shape in shapes for name, amount in shape.requests.items() if amount}
+    return ("cpu", "memory", *sorted(named - {"cpu", "memory", PODS}), PODS)
+
+
+def _units(names: Sequence[str], rooms: Sequence[Floats]) -> Floats:
+    """A unit for each resource in which all amounts stay small enough to be exact."""
+    units = []
+    for k, name in enumerate(names):
+        unit = _MILLI if name == "cpu" else _UNIT
+        most = max((float(room[:, k].max(initial=0.0)) for room in rooms), default=0.0)
+        while most / unit >= _LARGEST:
+            unit *= 1024
+        units.append(float(unit))
+    return np.array(units)
+
+
+def _age(pod: Pod) -> tuple[float, str]:
+    created = pod.metadata.creation_timestamp
+    return (created.timestamp() if created else 0.0, pod.full_name)

@@ -1,0 +1,127 @@
+"""From counts back to pods: a bulk plan written into a run, as if each pod had been placed there.
+
+Nothing is trusted: labels, taints, room and instance types are asked again of the run's own tables, and
+the whole plan is judged by the referee afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from dovetail.api.labels import ZONE
+from dovetail.api.pod import Pod
+from dovetail.scheduling.counting import Counted
+from dovetail.scheduling.exact import Run
+from dovetail.scheduling.packing.batch import ANY_ZONE, BulkNode, BulkPlan
+from dovetail.scheduling.places import Claim, Fit
+from dovetail.scheduling.requirements import Requirements, Values
+from dovetail.scheduling.resources import Nano
+from dovetail.scheduling.shapes import Shape
+from dovetail.scheduling.templates import Template
+from dovetail.scheduling.typetable import bits
+
+__all__ = ["Misfit", "seat"]
+
+
+class Misfit(Exception):
+    """The bulk plan does not hold under the exact rules. Never seen outside: another plan is made."""
+
+
+def seat(run: Run, counted: Counted, plan: BulkPlan) -> None:
+    """Put the plan's pods where it says; raises Misfit when a place will not have them."""
+    waiting = [iter(pods) for pods in counted.pods]
+    for index in sorted(plan.running):
+        node = run.nodes[index]
+        for group, pods in sorted(plan.running[index].items()):
+            shape = counted.shapes[group]
+            for _ in range(pods):
+                name = next(waiting[group]).full_name
+                node.take(shape, name, Fit(node.requirements & shape.requirements), run.topology)
+                run.homes[name] = node, shape
+    for planned in plan.new:
+        claim = _claim(run, counted, planned)
+        if claim is not None:
+            _settle(run, counted, planned, claim, waiting)
+
+
+def _settle(
+    run: Run, counted: Counted, planned: BulkNode, claim: Claim, waiting: Sequence[Iterator[Pod]]
+) -> None:
+    for group, pods in sorted(planned.pods.items()):
+        shape = counted.shapes[group]
+        for _ in range(pods):
+            name = next(waiting[group]).full_name
+            claim.pods.append(name)
+            run.homes[name] = claim, shape
+            run.topology.record(shape, claim.template.taints, claim.requirements)
+    run.claims.append(claim)
+    run.open.add(claim)
+    run.limits.open(claim.template.pool, claim.template.table, claim.types)
+    run.progress += 1
+
+
+def _claim(run: Run, counted: Counted, planned: BulkNode) -> Claim | None:
+    """The node with everything its pods ask for; None when the pool's limits have no room for it."""
+    option = counted.options[planned.option]
+    template = option.template
+    candidate = run.candidate(template)
+    if not isinstance(candidate, Claim) or not candidate.types >> option.type & 1:
+        return None
+    groups = sorted(planned.pods)
+    requirements = _requirements(candidate, [counted.shapes[group] for group in groups])
+    if planned.zone != ANY_ZONE:
+        requirements = requirements & Requirements({ZONE: Values(frozenset((counted.zones[planned.zone],)))})
+    total = _total([counted.shapes[group] for group in groups], [planned.pods[group] for group in groups])
+    types = _types(template, candidate.types, requirements, total)
+    if not types >> option.type & 1:
+        raise Misfit(f"{template.table.types[option.type].name} is too small for what was put on it")
+    if run.limits.left[template.pool]:
+        types = _no_larger(run, template, types, option.type)
+    candidate.requirements, candidate.total, candidate.types = requirements, total, types
+    return candidate
+
+
+def _requirements(candidate: Claim, shapes: Sequence[Shape]) -> Requirements:
+    requirements = candidate.requirements
+    seen: set[int] = set()
+    for shape in shapes:
+        if id(shape.requirements) in seen or not shape.requirements.by_key:
+            continue
+        seen.add(id(shape.requirements))
+        if not requirements.compatible(shape.requirements, candidate.template.table.undefined):
+            raise Misfit("pods that want different nodes were put together")
+        requirements = requirements & shape.requirements
+    return requirements
+
+
+def _no_larger(run: Run, template: Template, types: int, chosen: int) -> int:
+    """Where a pool has limits a node counts as the largest it may become, so it may not become larger."""
+    capacities, limited = template.table.capacities, run.limits.left[template.pool]
+    most = capacities[chosen]
+    return sum(
+        1 << i
+        for i in bits(types)
+        if all(capacities[i].get(name, 0) <= most.get(name, 0) for name in limited)
+    )
+
+
+def _total(shapes: Sequence[Shape], pods: Sequence[int]) -> Nano:
+    total: Nano = {}
+    for shape, count in zip(shapes, pods, strict=True):
+        for name, amount in shape.requests.items():
+            total[name] = total.get(name, 0) + amount * count
+    return total
+
+
+def _types(template: Template, among: int, requirements: Requirements, total: Nano) -> int:
+    """The instance types that hold the total and can be bought under the requirements."""
+    table = template.table
+    among &= table.matching_all(requirements)
+    offered = table.offered(requirements)
+    found = 0
+    for group in template.daemons:
+        needed = dict(total)
+        for name, amount in group.overhead.items():
+            needed[name] = needed.get(name, 0) + amount
+        found |= table.fold(table.roomy(needed, table.unfold(among & group.types) & offered))
+    return found

@@ -1,0 +1,192 @@
+"""Which rules between pods the packing can keep by itself, and which pods need the exact placer.
+
+The topology of a run is asked for its groups; each becomes a cap per host, a spread to be dealt over
+zones, or a set that stays together. Whatever is none of these sends the pods it binds, and the pods it
+counts, to the exact placer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from dovetail.api.labels import HOSTNAME, ZONE
+from dovetail.scheduling.groups import Group, Rule
+from dovetail.scheduling.packing.hosts import HostRule
+from dovetail.scheduling.packing.zones import Together, ZoneSpread
+from dovetail.scheduling.requirements import Requirements
+from dovetail.scheduling.shapes import Shape
+from dovetail.scheduling.topology import Topology
+
+__all__ = ["Ties", "ties_of"]
+
+
+@dataclass(slots=True)
+class Ties:
+    """The rules of a batch by index of shape; `exact` are shapes the packing must leave alone."""
+
+    hosts: list[HostRule] = field(default_factory=list)
+    spreads: list[ZoneSpread] = field(default_factory=list)
+    together: list[Together] = field(default_factory=list)
+    closed: dict[int, set[str]] = field(default_factory=dict)
+    """Zones a shape may not enter because of pods that run there."""
+    counted: list[dict[str, int]] = field(default_factory=list)
+    """For each host rule, pods it counts on running nodes, by hostname."""
+    owned: list[set[str]] = field(default_factory=list)
+    """For each host rule, running nodes where a pod carries it."""
+    exact: set[int] = field(default_factory=set)
+
+
+class _Bound:
+    """A group, the shapes that carry it and the shapes it counts."""
+
+    def __init__(self, group: Group, members: frozenset[int]) -> None:
+        self.group = group
+        self.owners: set[int] = set()
+        self.members = members
+
+    @property
+    def everyone(self) -> set[int]:
+        return self.owners | self.members
+
+
+def ties_of(topology: Topology, shapes: Sequence[Shape], exact: set[int], zones: Sequence[str]) -> Ties:
+    """What binds these shapes to each other and to pods that run; some are `exact` from the start."""
+    ties = Ties(exact=set(exact))
+    bound = _bound(topology, shapes)
+    for each in bound:
+        if not _handled(each, shapes):
+            # Who wants to be near others only needs them there first; the rest must be placed together.
+            ties.exact |= each.owners if each.group.rule is Rule.AFFINITY else each.everyone
+    _spread_out(bound, ties.exact)
+    for each in bound:
+        each.owners -= ties.exact
+        each.members -= ties.exact
+        if each.owners or (each.group.inverse and each.members):
+            _tie(ties, each, shapes, zones)
+    _merge_hosts(ties)
+    return ties
+
+
+def _bound(topology: Topology, shapes: Sequence[Shape]) -> list[_Bound]:
+    found: dict[int, _Bound] = {}
+    kinds: dict[tuple[str, int], list[int]] = {}
+    for i, shape in enumerate(shapes):
+        topology.constraints(shape)
+        kinds.setdefault((shape.namespace, id(shape.labels)), []).append(i)
+
+    def of(group: Group) -> _Bound:
+        if id(group) not in found:
+            chosen = [
+                i
+                for each in kinds.values()
+                if group.selects(shapes[each[0]].namespace, shapes[each[0]].labels)
+                for i in each
+            ]
+            found[id(group)] = _Bound(group, frozenset(chosen))
+        return found[id(group)]
+
+    for i, shape in enumerate(shapes):
+        for group in (*(shape.owned or ()), *shape.avoids):
+            of(group).owners.add(i)
+    for group in topology.inverse:
+        of(group)
+    return list(found.values())
+
+
+def _spread_out(bound: Sequence[_Bound], exact: set[int]) -> None:
+    """A rule that loses one of its pods to the exact placer is no longer ours to keep."""
+    grew = True
+    while grew:
+        grew = False
+        for each in bound:
+            everyone = each.everyone
+            if each.group.rule is Rule.AFFINITY:
+                everyone = each.owners
+            if each.owners and everyone & exact and not everyone <= exact:
+                exact |= everyone
+                grew = True
+
+
+def _handled(each: _Bound, shapes: Sequence[Shape]) -> bool:
+    group = each.group
+    if not each.owners:
+        # Only running pods carry it: it can but close hosts and zones.
+        return not group.inverse or group.key in (HOSTNAME, ZONE)
+    if group.rule is Rule.SPREAD:
+        return group.key in (HOSTNAME, ZONE) and _plain_spread(each, shapes)
+    if group.rule is Rule.ANTI_AFFINITY:
+        return group.key == HOSTNAME
+    return group.key == ZONE and (each.owners <= each.members or any(group.counts.values()))
+
+
+def _plain_spread(each: _Bound, shapes: Sequence[Shape]) -> bool:
+    group = each.group
+    if group.min_domains is not None or group.filter.taints or group.max_skew < 1:
+        return False
+    # Pods on nodes the owners could not use are not counted; be sure there are none.
+    if any(term.by_key for term in group.filter.terms) and each.owners != each.members:
+        return False
+    wanted = {_zones(shapes[i].strict) for i in each.owners}
+    return group.key != ZONE or len(wanted) == 1
+
+
+def _zones(requirements: Requirements) -> object:
+    return requirements.by_key.get(ZONE)
+
+
+def _tie(ties: Ties, each: _Bound, shapes: Sequence[Shape], zones: Sequence[str]) -> None:
+    group = each.group
+    if group.key == HOSTNAME:
+        _tie_hosts(ties, each)
+    elif group.inverse:
+        taken = {zone for zone, count in group.counts.items() if count}
+        for i in each.members if taken else ():
+            ties.closed.setdefault(i, set()).update(taken)
+    elif group.rule is Rule.SPREAD:
+        _tie_spread(ties, each, shapes, zones)
+    else:
+        there = tuple(bool(group.counts.get(zone)) for zone in zones)
+        ties.together.append(Together(tuple(sorted(each.owners)), there if any(there) else ()))
+
+
+def _tie_hosts(ties: Ties, each: _Bound) -> None:
+    group = each.group
+    apart = group.rule is Rule.ANTI_AFFINITY
+    limit = 1 if apart else group.max_skew
+    ties.hosts.append(HostRule(frozenset(each.owners), frozenset(each.members), limit, apart))
+    running = {host: count for host, count in group.counts.items() if count}
+    ties.counted.append({} if group.inverse else running)
+    ties.owned.append(set(running) if group.inverse else set())
+
+
+def _tie_spread(ties: Ties, each: _Bound, shapes: Sequence[Shape], zones: Sequence[str]) -> None:
+    group = each.group
+    wanted = shapes[min(each.owners)].strict[ZONE]
+    ties.spreads.append(
+        ZoneSpread(
+            members=tuple(sorted(each.members)),
+            skew=group.max_skew,
+            before=tuple(group.counts.get(zone, 0) for zone in zones),
+            zones=tuple(zone in group.counts and zone in wanted for zone in zones),
+            owners=tuple(sorted(each.owners)),
+        )
+    )
+
+
+def _merge_hosts(ties: Ties) -> None:
+    """An anti-affinity and its inverse bind the same pods: one rule will do for both."""
+    kept: dict[HostRule, int] = {}
+    hosts: list[HostRule] = []
+    counted: list[dict[str, int]] = []
+    owned: list[set[str]] = []
+    for rule, counts, owns in zip(ties.hosts, ties.counted, ties.owned, strict=True):
+        at = kept.setdefault(rule, len(hosts))
+        if at == len(hosts):
+            hosts.append(rule)
+            counted.append(dict(counts))
+            owned.append(set(owns))
+        else:
+            counted[at] |= counts
+            owned[at] |= owns
+    ties.hosts, ties.counted, ties.owned = hosts, counted, owned
