@@ -162,10 +162,10 @@ async def serve(
 ) -> AsyncIterator[Running]:
     """Listen while the context is open; port 0 picks a free one."""
     options: dict[str, Any] = {"handler_cancellation": True, "access_log": None, "keepalive_timeout": 300.0}
-    runner = web.ServerRunner(web.Server(HttpServer(api, token).handle, **options))
+    runner = web.ServerRunner(web.Server(HttpServer(api, token).handle, **options), shutdown_timeout=0.5)
     await runner.setup()
     house = asyncio.ensure_future(api.run())
-    site = web.TCPSite(runner, host, port, ssl_context=tls, shutdown_timeout=0.5)
+    site = web.TCPSite(runner, host, port, ssl_context=tls)
     try:
         await site.start()
         bound = runner.addresses[0][1]
