@@ -80,7 +80,9 @@ def _states(case: dict[str, Any]) -> list[StateNode]:
     for each in case["bound"] or ():
         pod = read_pod(each)
         bound.setdefault(pod.node_name, []).append(pod)
-    claims = {each.status.provider_id: each for each in (read(NodeClaim, c) for c in case["nodeclaims"] or ())}
+    claims = {
+        each.status.provider_id: each for each in (read(NodeClaim, c) for c in case["nodeclaims"] or ())
+    }
     found = []
     for manifest in case["nodes"] or ():
         node = read(Node, manifest)

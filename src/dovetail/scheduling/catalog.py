@@ -12,7 +12,7 @@ from math import inf
 from dovetail.api import quantity
 from dovetail.api.labels import CAPACITY_TYPE, CAPACITY_TYPES, RESERVED, WELL_KNOWN, ZONE
 from dovetail.api.meta import Amounts, Record
-from dovetail.api.quantity import Quantity
+from dovetail.api.quantity import ZERO, Quantity
 from dovetail.scheduling.requirements import Requirements
 
 __all__ = [
@@ -129,10 +129,12 @@ def _same_override(first: Offering | None, other: Offering) -> bool:
 
 def _allocatable(capacity: Amounts, overhead: Amounts) -> dict[str, Quantity]:
     left = quantity.subtract(capacity, overhead)
-    pages = sum((amount.nano for name, amount in capacity.items() if name.startswith("hugepages-")), start=0)
-    if pages and "memory" in left:
-        memory = left["memory"]
-        left["memory"] = Quantity(max(memory.nano - pages, 0), memory.format) if memory.nano > 0 else memory
+    pages = [amount for name, amount in capacity.items() if name.startswith("hugepages-")]
+    if pages:
+        # Huge pages are memory too, set aside for good.
+        rest = sum(pages, start=ZERO)
+        memory = left.get("memory", ZERO) - rest
+        left["memory"] = memory if memory > ZERO else ZERO
     return left
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from dovetail.api.core import Taint
 from dovetail.api.labels import HOSTNAME
@@ -18,7 +19,7 @@ from dovetail.scheduling.requirements import Requirements, Values, text
 from dovetail.scheduling.selectors import matches
 from dovetail.scheduling.taints import tolerates_all
 
-__all__ = ["Group", "NodeFilter", "Rule"]
+__all__ = ["Allowed", "Group", "NodeFilter", "Rule"]
 
 
 class Rule(StrEnum):
@@ -50,6 +51,13 @@ class NodeFilter:
         return terms, self.tolerations if self.taints else None
 
 
+class Allowed(NamedTuple):
+    """Domains open to a pod; when only `one` of them may be kept, they are equally good to the rule."""
+
+    domains: Values
+    one: bool = False
+
+
 @dataclass(slots=True, eq=False)
 class Group:
     """Pods that count together, and how many of them are in each domain."""
@@ -77,7 +85,7 @@ class Group:
     def selects(self, namespace: str, labels: Mapping[str, str]) -> bool:
         return namespace in self.namespaces and matches(self.selector, labels)
 
-    def allowed(self, itself: bool, pod: Values, node: Values) -> Values | None:
+    def allowed(self, itself: bool, pod: Values, node: Values) -> Allowed | None:
         """The domains open to a pod (which counts `itself` or not) on a node; None when there are none."""
         if self.rule is Rule.SPREAD:
             return self._spread(itself, pod, node)
@@ -85,17 +93,17 @@ class Group:
             return self._near(itself, pod, node)
         return self._apart(pod, node)
 
-    def _spread(self, itself: bool, pod: Values, node: Values) -> Values | None:
+    def _spread(self, itself: bool, pod: Values, node: Values) -> Allowed | None:
         more = 1 if itself else 0
         if self.key == HOSTNAME and (host := node.only) is not None:
             # A fresh node can always be made, so the emptiest host has none.
-            return node if self.counts.get(host, 0) + more <= self.max_skew else None
+            return Allowed(node) if self.counts.get(host, 0) + more <= self.max_skew else None
         least = self._least(pod)
-        best: tuple[int, str] | None = None
-        for domain, count in self._known(node):
-            if count + more - least <= self.max_skew and (best is None or (count, domain) < best):
-                best = count, domain
-        return Values(frozenset((best[1],))) if best else None
+        valid = [(n, name) for name, n in self._known(node) if n + more - least <= self.max_skew]
+        if not valid:
+            return None
+        fewest = min(valid)[0]
+        return Allowed(Values(frozenset(name for n, name in valid if n == fewest)), one=True)
 
     def _least(self, pod: Values) -> int:
         """The lowest count among the domains the pod may use; none at all if they are too few."""
@@ -109,14 +117,14 @@ class Group:
             return ((name, self.counts[name]) for name in node.names if name in self.counts)
         return ((name, count) for name, count in self.counts.items() if name in node)
 
-    def _near(self, itself: bool, pod: Values, node: Values) -> Values | None:
+    def _near(self, itself: bool, pod: Values, node: Values) -> Allowed | None:
         if self.key == HOSTNAME and (host := node.only) is not None:
             if host not in pod:
                 return None
-            return node if self.counts.get(host, 0) or self._first(itself, pod) else None
+            return Allowed(node) if self.counts.get(host, 0) or self._first(itself, pod) else None
         found = frozenset(name for name, count in self._known(node) if count and name in pod)
         if found:
-            return Values(found)
+            return Allowed(Values(found))
         return self._bootstrap(pod, node) if self._first(itself, pod) else None
 
     def _first(self, itself: bool, pod: Values) -> bool:
@@ -125,16 +133,16 @@ class Group:
             return False
         return not self.total or not any(count and name in pod for name, count in self.counts.items())
 
-    def _bootstrap(self, pod: Values, node: Values) -> Values | None:
-        shared = min((name for name, _ in self._known(node) if name in pod), default=None)
-        chosen = shared or min((name for name in self.counts if name in pod), default=None)
-        return None if chosen is None else Values(frozenset((chosen,)))
+    def _bootstrap(self, pod: Values, node: Values) -> Allowed | None:
+        allowed = frozenset(name for name in self.counts if name in pod)
+        shared = frozenset(name for name in allowed if name in node)
+        return Allowed(Values(shared or allowed), one=True) if allowed else None
 
-    def _apart(self, pod: Values, node: Values) -> Values | None:
+    def _apart(self, pod: Values, node: Values) -> Allowed | None:
         if self.key == HOSTNAME and (host := node.only) is not None:
-            return node if not self.counts.get(host) else None
+            return Allowed(node) if not self.counts.get(host) else None
         found = frozenset(name for name, count in self._known(node) if not count and name in pod)
-        return Values(found) if found else None
+        return Allowed(Values(found)) if found else None
 
     def complaint(self, pod: Values, node: Values) -> str:
         """Karpenter's words, its missing bracket included."""

@@ -23,6 +23,7 @@ from dovetail.scheduling.snapshot import Options, StateNode, Storage
 from dovetail.scheduling.taints import tolerates_all
 from dovetail.scheduling.templates import Template, min_values
 from dovetail.scheduling.topology import Topology
+from dovetail.scheduling.typetable import bits
 
 __all__ = ["Claim", "Fit", "Refusal", "RunningNode"]
 
@@ -103,7 +104,7 @@ class RunningNode:
             if narrowed.compatible(way):
                 found = _settle(shape, narrowed & way, topology, _NOTHING_UNDEFINED)
                 if not isinstance(found, Refusal):
-                    return Fit(found)
+                    return Fit(found[0])
                 refusal = found
         return refusal
 
@@ -134,15 +135,15 @@ def _fits(wanted: Nano, left: Nano) -> bool:
 
 def _settle(
     shape: Shape, requirements: Requirements, topology: Topology, undefined: AbstractSet[str]
-) -> Requirements | Refusal:
-    """The requirements as the pod's topology rules leave them."""
+) -> list[Requirements] | Refusal:
+    """The requirements as the pod's topology rules leave them; one for each equally good way to choose."""
     narrowed = topology.narrow(shape, requirements)
     if isinstance(narrowed, Group):
         return Refusal(_TOPOLOGY[narrowed.rule], group=narrowed)
-    if not narrowed:
-        return requirements
-    more = Requirements(narrowed)
-    return requirements & more if requirements.compatible(more, undefined) else Refusal(Reason.SPREAD)
+    if not narrowed.by_key:
+        return [requirements]
+    ways = [requirements & more for more in narrowed.options() if requirements.compatible(more, undefined)]
+    return ways or Refusal(Reason.SPREAD)
 
 
 class Circumstances(Protocol):
@@ -201,8 +202,21 @@ class Claim:
         settled = _settle(shape, narrowed, run.topology, self.template.table.undefined)
         if isinstance(settled, Refusal):
             return settled
+        tried = [self._offer_settled(each, total, shape, run, new) for each in settled]
+        fits = [each for each in tried if not isinstance(each, Refusal)]
+        if len(fits) > 1:
+            return min(fits, key=self._price)
+        return fits[0] if fits else tried[-1]
+
+    def _offer_settled(
+        self, settled: Requirements, total: Nano, shape: Shape, run: Circumstances, new: bool
+    ) -> Fit | Refusal:
         fit = self._fit(settled, total, shape, run.options, new)
         return fit if isinstance(fit, Refusal) else self._reserve(fit, run.reservations, run.options)
+
+    def _price(self, fit: Fit) -> float:
+        prices = self.template.table.prices(fit.requirements)
+        return min(prices[i] for i in bits(fit.types))
 
     def _types(self, requirements: Requirements, total: Nano, shape: Shape) -> int:
         """The instance types still possible under narrower requirements and a larger total."""

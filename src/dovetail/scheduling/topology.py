@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice, product
+from typing import NamedTuple
 
 from dovetail.api.core import Taint
 from dovetail.api.labels import HOSTNAME
@@ -22,9 +24,10 @@ from dovetail.scheduling.requirements import Requirements, Values
 from dovetail.scheduling.shapes import Numbering, Shape
 from dovetail.scheduling.snapshot import Snapshot, StateNode
 
-__all__ = ["Landmark", "Topology"]
+__all__ = ["Landmark", "Narrowed", "Topology"]
 
 SOFT = "ScheduleAnyway"
+MOST_OPTIONS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,25 @@ class Placement:
     shape: Shape
     taints: Sequence[Taint]
     requirements: Requirements
+
+
+class Narrowed(NamedTuple):
+    """What rules leave of a candidate's labels."""
+
+    by_key: dict[str, Values]
+    single: set[str]
+    """Labels of which one value must be chosen, any of those left."""
+
+    def options(self) -> list[Requirements]:
+        """Every way to choose, in a fixed order. They are few: mostly one label, rarely over ten values."""
+        if not self.by_key:
+            return [Requirements()]
+        keys = [key for key in sorted(self.single) if len(self.by_key[key]) > 1]
+        chosen = product(*(sorted(self.by_key[key].names) for key in keys))
+        return [
+            Requirements(self.by_key | {k: Values(frozenset((v,))) for k, v in zip(keys, names, strict=True)})
+            for names in islice(chosen, MOST_OPTIONS)
+        ]
 
 
 class Topology:
@@ -212,12 +234,13 @@ class Topology:
 
     # Deciding and recording
 
-    def narrow(self, shape: Shape, requirements: Requirements) -> dict[str, Values] | Group:
+    def narrow(self, shape: Shape, requirements: Requirements) -> Narrowed | Group:
         """What the pod's rules leave of a candidate's labels, or the rule that leaves nothing.
 
         Karpenter: each rule is asked about the candidate as it is, not as the rules before have left it.
         """
         narrowed: dict[str, Values] = {}
+        single: set[str] = set()
         strict = shape.strict
         for group, itself in self.constraints(shape):
             key = group.key
@@ -225,10 +248,12 @@ class Topology:
             allowed = group.allowed(itself, strict[key], node)
             if allowed is None:
                 return group
-            if allowed is not node:
+            if allowed.domains is not node:
                 known = narrowed.get(key)
-                narrowed[key] = allowed if known is None else known & allowed
-        return narrowed
+                narrowed[key] = allowed.domains if known is None else known & allowed.domains
+            if allowed.one:
+                single.add(key)
+        return Narrowed(narrowed, single)
 
     def record(self, shape: Shape, taints: Sequence[Taint], requirements: Requirements) -> None:
         """Count a pod that has found its place."""

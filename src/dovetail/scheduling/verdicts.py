@@ -137,7 +137,7 @@ def _by_ways(run: Run, shape: Shape, claim: Claim, narrowed: Requirements) -> tu
             )
             found = reason, rules.complaint(shape.strict[rules.key], reachable[rules.key])
             continue
-        more = Requirements(rules)
+        more = rules.options()[-1]
         complaints = reachable.complaints(more, undefined)
         if complaints:
             found = Reason.SPREAD, "; ".join(complaints)
