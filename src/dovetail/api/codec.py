@@ -16,7 +16,7 @@ import msgspec
 from dovetail.api.meta import ListMeta, Object, Record
 from dovetail.api.pod import Pod
 from dovetail.api.pod_codec import Interner, WirePod, pod_from_wire
-from dovetail.api.wire import plain, read, read_plain
+from dovetail.api.wire import NoFields, NoItems, filled, plain, read, read_plain
 
 __all__ = [
     "Interner",
@@ -54,7 +54,8 @@ class WatchEvent(NamedTuple, Generic[O]):
 def decode(kind: type[R], data: bytes | msgspec.Raw, table: Interner | None = None) -> R:
     """A record from JSON. Pods share parts with the others of the same table."""
     if kind is Pod:
-        return pod_from_wire(read(WirePod, data), table or Interner())  # type: ignore[return-value]
+        shared = Interner() if table is None else table
+        return pod_from_wire(read(WirePod, data), shared)  # type: ignore[return-value]
     return read(kind, data)
 
 
@@ -62,7 +63,7 @@ def decode_list(kind: type[O], data: bytes, table: Interner | None = None) -> Li
     """A page of records from a List document, and where to go on from there."""
     page = read(_page(WirePod if kind is Pod else kind), data)
     if kind is Pod:
-        shared = table or Interner()
+        shared = Interner() if table is None else table
         pods: list[Any] = [pod_from_wire(wire, shared) for wire in page.items or ()]
         return Listing(pods, page.metadata)
     return Listing(page.items or [], page.metadata)
@@ -85,12 +86,7 @@ def convert(kind: type[R], document: Mapping[str, Any], table: Interner | None =
 
 def to_dict(record: Record) -> dict[str, Any]:
     """The document that stands for a record; a top-level kind says which it is."""
-    document: dict[str, Any] = plain(record)
-    if isinstance(record, Pod) and (node := document.pop("nodeName", None)):
-        document["spec"] = document.get("spec", {}) | {"nodeName": node}
-    if isinstance(record, Object):
-        return {"apiVersion": record.KIND.api_version, "kind": record.KIND.kind} | document
-    return document
+    return _document(record, outline=False)
 
 
 def encode(record: Record) -> bytes:
@@ -100,7 +96,7 @@ def encode(record: Record) -> bytes:
 
 def merge_patch(before: Record, after: Record) -> dict[str, Any]:
     """The JSON merge patch (RFC 7386) from one record to the other; lists are replaced as a whole."""
-    return _difference(to_dict(before), to_dict(after))
+    return _difference(_document(before, outline=True), _document(after, outline=True))
 
 
 def overlay(raw: Mapping[str, Any], before: Record, after: Record) -> dict[str, Any]:
@@ -109,7 +105,7 @@ def overlay(raw: Mapping[str, Any], before: Record, after: Record) -> dict[str, 
     Only what differs between the two is touched. Items of lists are matched by what names them, or
     by being equal, so that what we do not know about an item stays with it.
     """
-    return _laid_over(raw, to_dict(before), to_dict(after))
+    return _laid_over(raw, _document(before, outline=True), _document(after, outline=True))
 
 
 class _WireEvent(msgspec.Struct):
@@ -125,15 +121,27 @@ def _page(item: type[Any]) -> type[Any]:
     )
 
 
+def _document(record: Record, outline: bool) -> dict[str, Any]:
+    document: dict[str, Any] = plain(record, outline)
+    if isinstance(record, Pod) and (node := document.pop("nodeName", None)):
+        document["spec"] = document.get("spec", {}) | {"nodeName": node}
+    if isinstance(record, Object):
+        return {"apiVersion": record.KIND.api_version, "kind": record.KIND.kind} | document
+    return document
+
+
 def _difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    patch: dict[str, Any] = {key: None for key in before if key not in after}
+    patch: dict[str, Any] = {
+        key: None for key, old in before.items() if key not in after and not _is_blank(old)
+    }
     for key, value in after.items():
         old = before.get(key)
+        if key in before and old == value:
+            continue
         if isinstance(old, dict) and isinstance(value, dict):
-            if inner := _difference(old, value):
-                patch[key] = inner
-        elif old != value or key not in before:
-            patch[key] = value
+            patch[key] = _difference(old, value)
+        else:
+            patch[key] = None if _is_blank(value) else filled(value)
     return patch
 
 
@@ -142,9 +150,13 @@ def _laid_over(raw: Mapping[str, Any], before: Mapping[str, Any], after: Mapping
     for key in before.keys() - after.keys():
         result.pop(key, None)
     for key, value in after.items():
-        old = before.get(key)
-        if key not in before or old != value:
-            result[key] = _changed(raw.get(key), old, value)
+        if key in before and before[key] == value:
+            continue
+        new = _changed(raw.get(key), before.get(key), value)
+        if new or not _is_blank(value):
+            result[key] = new
+        else:
+            result.pop(key, None)
     return result
 
 
@@ -153,13 +165,17 @@ def _changed(raw: Any, before: Any, after: Any) -> Any:
         return _laid_over(raw, before or {}, after)
     if isinstance(raw, list) and isinstance(after, list):
         return _merged(raw, before or [], after)
-    return after
+    return filled(after)
+
+
+def _is_blank(value: Any) -> bool:
+    return isinstance(value, (NoFields, NoItems))
 
 
 def _merged(raw: list[Any], before: list[Any], after: list[Any]) -> list[Any]:
     """The items of `after`, each with the unknown parts of the item it came from."""
     if not all(isinstance(item, dict) for item in (*raw, *before, *after)):
-        return after
+        return list(filled(after))
     naming = next((keys for keys in _NAMING if any(keys[0] in item for item in (*before, *after))), ())
     known = dict(zip(_names(before, naming), before, strict=True))
     if naming:
@@ -167,9 +183,9 @@ def _merged(raw: list[Any], before: list[Any], after: list[Any]) -> list[Any]:
     elif len(raw) == len(before):
         origin = dict(zip(known, raw, strict=True))
     else:
-        return after
+        return list(filled(after))
     merged = [
-        _laid_over(origin[name], known[name], item) if name in origin and name in known else item
+        _laid_over(origin[name], known[name], item) if name in origin and name in known else filled(item)
         for name, item in zip(_names(after, naming), after, strict=True)
     ]
     # What was never read, such as a pod's other volumes, was not taken away either.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from dovetail.api.meta import Amounts, Condition, Kind, LabelSelector, Object, Record
 from dovetail.api.pod import NodeSelector, NodeSelectorRequirement, PodTemplate
@@ -254,9 +254,9 @@ class PersistentVolumeSpec(Record, frozen=True):
     # Volumes bound to one machine (local, hostPath) carry no usable topology for a new node.
     local: Mapping[str, str] | None = None
     host_path: Mapping[str, str] | None = None
-    aws_elastic_block_store: Mapping[str, object] | None = None
-    gce_persistent_disk: Mapping[str, object] | None = None
-    azure_disk: Mapping[str, object] | None = None
+    aws_elastic_block_store: Mapping[str, Any] | None = None
+    gce_persistent_disk: Mapping[str, Any] | None = None
+    azure_disk: Mapping[str, Any] | None = None
 
 
 class PersistentVolume(Object, frozen=True):

@@ -145,8 +145,8 @@ class WireStatus(Wire):
 class WirePod(Wire):
     """A pod, cut up."""
 
-    metadata: WireMeta
-    spec: WireSpec
+    metadata: WireMeta = msgspec.field(default_factory=WireMeta)
+    spec: WireSpec = msgspec.field(default_factory=WireSpec)
     status: WireStatus | None = None
 
 

@@ -17,7 +17,7 @@ from dovetail.api.meta import AbsentList, AbsentMap, Record
 from dovetail.api.quantity import Quantity
 from dovetail.errors import BadInput
 
-__all__ = ["plain", "read", "read_plain", "without_nulls"]
+__all__ = ["NoFields", "NoItems", "filled", "plain", "read", "read_plain", "without_nulls"]
 
 T = TypeVar("T")
 
@@ -62,19 +62,43 @@ def without_nulls(value: Any) -> Any:
     return value
 
 
-def plain(value: Any) -> Any:
-    """What a JSON document would hold for this value. Defaults and absent things are left out."""
+class NoFields(dict[str, Any]):
+    """Stands for an object or mapping that is left out, when the outline of a record is wanted."""
+
+
+class NoItems(list[Any]):
+    """Stands for a list that is left out, when the outline of a record is wanted."""
+
+
+def plain(value: Any, outline: bool = False) -> Any:
+    """What a JSON document would hold for this value. Defaults and absent things are left out.
+
+    An outline also shows the empty places: what could have fields or items, and has none.
+    """
     if isinstance(value, Record):
-        return _fields(value)
+        return _fields(value, outline)
     if isinstance(value, Mapping):
-        return {key: plain(inner) for key, inner in value.items()}
+        return {key: plain(inner, outline) for key, inner in value.items()}
     if isinstance(value, (tuple, list)):
-        return [plain(inner) for inner in value]
+        return [plain(inner, outline) for inner in value]
     if isinstance(value, Quantity):
         return str(value)
     if isinstance(value, datetime):
         return _seconds(value)
     return value
+
+
+def filled(outlined: Any) -> Any:
+    """An outline without its empty places."""
+    if isinstance(outlined, dict):
+        return {
+            key: filled(inner)
+            for key, inner in outlined.items()
+            if not isinstance(inner, (NoFields, NoItems))
+        }
+    if isinstance(outlined, list):
+        return [filled(inner) for inner in outlined]
+    return outlined
 
 
 class _Field(NamedTuple):
@@ -98,20 +122,34 @@ def _default(field: msgspec.structs.FieldInfo) -> Any:
     return field.default
 
 
-def _fields(record: Record) -> dict[str, Any]:
+def _fields(record: Record, outline: bool = False) -> dict[str, Any]:
     document = {}
     for field in _plan(type(record)):
         value = getattr(record, field.name)
-        if value is None or (value is field.default and not field.always):
+        if value is None:
             continue
-        if isinstance(value, datetime) and field.name in MICROSECONDS:
-            document[field.wire_name] = value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        elif field.always or not _left_out(value, field.default):
-            document[field.wire_name] = plain(value)
+        if field.always or not _left_out(value, field.default):
+            document[field.wire_name] = _field(field, value, outline)
+        elif outline and not isinstance(value, (str, int)):
+            document[field.wire_name] = _empty_place(value)
     return document
 
 
+def _field(field: _Field, value: Any, outline: bool) -> Any:
+    if isinstance(value, datetime) and field.name in MICROSECONDS:
+        return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return plain(value, outline)
+
+
+def _empty_place(value: Any) -> Any:
+    if isinstance(value, Record):
+        return NoFields(_fields(value, outline=True))
+    return NoFields() if isinstance(value, Mapping) else NoItems()
+
+
 def _left_out(value: Any, default: Any) -> bool:
+    if value is default:
+        return True
     if value != default:
         return False
     # Where absent and empty differ, they compare equal and yet only what is absent is left out.
