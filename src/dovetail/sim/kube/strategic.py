@@ -91,13 +91,14 @@ def _merge_lists(current: list[Any], patch: list[Any], node: Node) -> list[Any]:
             _bare(item) if isinstance(item, dict) else item for item in patch if not _directive_only(item)
         ]
     if node.merge_key:
-        return _merge_keyed(current, patch, node)
-    if any(isinstance(item, dict | list) for item in patch):
+        merged = _merge_keyed(current, patch, node)
+    elif any(isinstance(item, dict | list) for item in patch):
         raise PatchError("a list of plain values was given objects", 400)
-    return [
-        *current,
-        *(item for i, item in enumerate(patch) if item not in current and item not in patch[:i]),
-    ]
+    else:
+        merged = list(dict.fromkeys([*current, *patch]))
+    # Without an order of its own, a patch is its own order.
+    wanted = [_identity(item, node) for item in patch if not _marked(item)]
+    return _ordered(merged, wanted, [_identity(item, node) for item in current], node)
 
 
 def _directive_only(item: Any) -> bool:
@@ -106,14 +107,17 @@ def _directive_only(item: Any) -> bool:
 
 def _merge_keyed(current: list[Any], patch: list[Any], node: Node) -> list[Any]:
     name, items = node.merge_key, node.items or ANYTHING
-    if any(_directive_only(item) and item[_PATCH] == "replace" for item in patch):
-        return [_bare(item) for item in patch if not _directive_only(item)]
+    verbs = {str(item[_PATCH]) for item in patch if _marked(item)}
+    if odd := sorted(verbs - {"replace", "delete"}):
+        raise PatchError(f"the $patch directive of a list's element may not be {odd[0]!r}", 400)
+    if "replace" in verbs:
+        return [_bare(item) for item in patch if not _marked(item)]
     result = list(current)
     for item in patch:
         if not isinstance(item, dict) or name not in item:
             raise PatchError(f"an element of the list lacks its merge key {name!r}", 400)
         where = [i for i, old in enumerate(result) if isinstance(old, dict) and old.get(name) == item[name]]
-        if item.get(_PATCH) == "delete":
+        if _marked(item):
             result = [old for i, old in enumerate(result) if i not in where]
         elif where:
             result[where[0]] = merge_objects(result[where[0]], item, items)
@@ -139,13 +143,25 @@ def _order_field(
         return
     wanted = [_identity(item, child) for item in order]
     mine = patch.get(key) or []
-    if any(_identity(item, child) not in wanted for item in mine if not _deletes(item)):
-        raise PatchError(f"{_ORDER_PREFIX}{key} does not list every element the patch gives", 400)
-    server = [_identity(item, child) for item in doc.get(key) or []]
+    given = [_identity(item, child) for item in mine if not _marked(item)]
+    if given != [item for item in wanted if item in given]:
+        raise PatchError(f"{_ORDER_PREFIX}{key} lists the elements of the patch in another order", 400)
+    server = _server_order([_identity(item, child) for item in doc.get(key) or []], mine, child)
     result[key] = _ordered(result[key], wanted, server, child)
 
 
-def _deletes(item: Any) -> bool:
+def _server_order(server: list[Any], patch: list[Any], node: Node) -> list[Any]:
+    """The order the server's list counts as having.
+
+    kube-apiserver: elements the patch adds take the slots of those it deletes, at the end of the list.
+    """
+    gone = [_identity(item, node) for item in patch if _marked(item)]
+    kept = [item for item in server if item not in gone]
+    added = [_identity(item, node) for item in patch if not _marked(item)]
+    return [*kept, *(item for item in added if item not in kept)][: len(server)]
+
+
+def _marked(item: Any) -> bool:
     return isinstance(item, dict) and _PATCH in item
 
 
