@@ -42,6 +42,10 @@ class Running:
         return f"{'https' if self.secure else 'http'}://{self.host}:{self.port}"
 
 
+class _Dropped(Exception):
+    """A fault rule had the connection dropped."""
+
+
 class HttpServer:
     """One listening face of an `ApiServer`. With a token, requests must carry it."""
 
@@ -60,6 +64,8 @@ class HttpServer:
             answer = await respond(self.api, request, fault)
             if fault is not None and fault.after_commit:
                 self._break(fault, raw)
+        except _Dropped:
+            return web.Response(status=500)  # goes nowhere: the connection is gone
         except NotServed:
             answer = replies.text("404 page not found\n", 404)
         except status.ApiError as error:
@@ -101,7 +107,7 @@ class HttpServer:
         if fault.reset:
             if raw.transport is not None:
                 raw.transport.abort()
-            raise ConnectionResetError("the connection was dropped by a fault rule")
+            raise _Dropped
         if fault.error is not None:
             raise fault.error
 

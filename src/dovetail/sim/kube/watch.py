@@ -110,8 +110,13 @@ class Watch:
         self.close()
 
     def doom(self, events: int, end: str) -> None:
-        """Let the stream die after so many more events: `reset` breaks it off, `expired` says 410."""
-        self._doom = (events, end)
+        """Let the stream die after so many events: `reset` breaks it off, `expired` says 410."""
+        queued = self.take()
+        self._queue.extend(queued[:events])
+        if len(queued) > events:
+            self._die(end)
+        else:
+            self._doom = (events - len(queued), end)
 
     def _die(self, end: str) -> None:
         if end == "expired":

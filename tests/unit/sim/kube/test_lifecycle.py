@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from dovetail.sim.kube.local import LocalApi
@@ -308,7 +310,7 @@ def test_finalizers_hold_an_object_until_the_last_is_gone(api: LocalApi) -> None
     assert refused(error) == (404, "NotFound")
 
 
-def bound(api: LocalApi, name: str = "a", **spec: object) -> None:
+def bound(api: LocalApi, name: str = "a", **spec: Any) -> None:
     api.create("pods", pod(name, **spec))
     api.bind(name, "default", "n1")
 
