@@ -124,6 +124,15 @@ def test_what_v1_refuses_is_left_out_together_with_what_needs_it() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "old", [provisioner(), template(), beta_pool(), beta_class()], ids=lambda old: old["kind"]
+)
+def test_of_two_objects_with_one_name_the_second_is_refused(old: dict[str, Any]) -> None:
+    conversion = converted(old, old)
+    assert conversion.manifests == converted(old).manifests
+    assert [note.path for note in conversion.notes if note.severity is Severity.ERROR] == ["metadata.name"]
+
+
 def test_notes_know_their_place_and_their_manifest() -> None:
     text = (ROOT / "tests/conformance/conversion/first-release/input.yaml").read_bytes()
     conversion = convert(read(text, "f.yaml").documents, ConvertOptions(cluster_name="C"))

@@ -99,6 +99,7 @@ class _Work:
         self.taken: dict[int, _Output] = {}  # class and settings documents, by identity
         self.outputs: list[_Output] = []
         self.users: list[_User] = []
+        self.seen: set[tuple[str, str, str]] = set()  # version, kind and name of what was converted
 
     def read_settings(self, document: Document) -> None:
         output = _Output(Scribe(document))
@@ -118,9 +119,11 @@ class _Work:
                 found = self._remember(document, NodeClass(document.value, Scribe(document), fixed=True))
                 self.node_classes[document.name] = found
             case (str(version), "EC2NodeClass") if version == BETA_AWS:
-                self.node_classes[document.name] = self._remember(document, self._beta_class(document))
+                self.node_classes.setdefault(
+                    document.name, self._remember(document, self._beta_class(document))
+                )
             case (str(version), "AWSNodeTemplate") if version == ALPHA_AWS:
-                self.templates[document.name] = self._remember(document, self._template(document))
+                self.templates.setdefault(document.name, self._remember(document, self._template(document)))
 
     def take(self, document: Document) -> None:
         """Convert one document and remember where it stood."""
@@ -189,19 +192,30 @@ class _Work:
 
     def _template(self, document: Document) -> NodeClass:
         scribe = Scribe(document)
-        name = object_name(scribe)
+        name = self._name(scribe)
         spec = from_template(scribe.within("spec"), self.options)
-        unique = self._class_name(scribe, name)
-        value = None if scribe.refused else node_class(unique, metadata(scribe, unique), spec)
+        value = None
+        if not scribe.refused:
+            unique = self._class_name(scribe, name)
+            value = node_class(unique, metadata(scribe, unique), spec)
         return NodeClass(value, scribe, unlimited_pods=not self.options.eni_limited_pod_density)
 
     def _beta_class(self, document: Document) -> NodeClass:
         scribe = Scribe(document)
-        name = object_name(scribe)
+        name = self._name(scribe)
         spec, marks = beta.class_spec(scribe.within("spec"), self.options)
         head = metadata(scribe, name, marks)
         value = None if scribe.refused else node_class(name, head, spec)
         return NodeClass(value, scribe, unlimited_pods=not self.options.eni_limited_pod_density)
+
+    def _name(self, scribe: Scribe) -> str:
+        """The object's name. Of two objects with one name only one can exist, and we cannot tell which."""
+        name = object_name(scribe)
+        key = (scribe.document.api_version, scribe.document.kind, name)
+        if name and key in self.seen:
+            scribe.refuse("metadata.name", f"{name} is given twice; remove one of the two")
+        self.seen.add(key)
+        return name
 
     def _class_name(self, scribe: Scribe, name: str) -> str:
         unique = self.classes.free(name) if name else ""
@@ -211,7 +225,7 @@ class _Work:
 
     def _provisioner(self, output: _Output) -> None:
         scribe = output.scribe
-        name = object_name(scribe)
+        name = self._name(scribe)
         spec = scribe.mapping(scribe.document.value.get("spec"), "spec")
         unique = name
         if name in self.pools:
@@ -233,7 +247,9 @@ class _Work:
         outer = output.scribe
         scribe = Scribe(outer.document, "spec.provider", outer.name)
         spec = from_provider(scribe, outer.document.value["spec"]["provider"], self.options)
-        value = None if scribe.refused else node_class(self._class_name(outer, name), {}, spec)
+        value = None
+        if not (scribe.refused or outer.refused):
+            value = node_class(self._class_name(outer, name), {}, spec)
         found = NodeClass(value, scribe, unlimited_pods=not self.options.eni_limited_pod_density)
         output.classes.append(found)
         return found
@@ -254,7 +270,7 @@ class _Work:
 
     def _beta_pool(self, output: _Output) -> None:
         scribe = output.scribe
-        name = object_name(scribe)
+        name = self._name(scribe)
         value = beta.node_pool(scribe, name)
         body = value["spec"]["template"]["spec"]
         self.expiry[name] = body["expireAfter"]
@@ -265,7 +281,7 @@ class _Work:
         head = scribe.mapping(scribe.document.value.get("metadata"), "metadata")
         given = head.get("labels")
         pool = given.get(labels.NODEPOOL) if isinstance(given, dict) else None
-        value = beta.node_claim(scribe, object_name(scribe), self.expiry.get(str(pool)))
+        value = beta.node_claim(scribe, self._name(scribe), self.expiry.get(str(pool)))
         self._beta_user(output, value, value["spec"], "spec.kubelet")
 
     def _beta_user(self, output: _Output, value: dict[str, Any], body: dict[str, Any], path: str) -> None:
@@ -284,7 +300,7 @@ class _Work:
     def _settle(self, user: _User) -> None:
         """Put the object on its way, unless it or its class has no counterpart."""
         scribe = user.output.scribe
-        if user.found is not None and user.found.value is None:
+        if user.found is not None and user.found.value is None and not scribe.refused:
             scribe.refuse("", _NO_CLASS)
         if scribe.refused:
             for found in user.output.classes:
