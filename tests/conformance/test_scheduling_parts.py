@@ -194,7 +194,7 @@ def test_min_values_price_order_and_truncation_are_those_of_the_original() -> No
 
 
 def test_allocatable_is_what_it_is_in_the_original_without_overrides() -> None:
-    """With overrides the next line of the original replaces amounts where this one adds them; ours replaces."""
+    """With overrides the next line of the original replaces amounts where this one adds; ours replaces."""
     for case in cases("instance-types"):
         if case["kind"] != "allocatable":
             continue

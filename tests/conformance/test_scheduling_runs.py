@@ -32,7 +32,6 @@ BETTER = {
     636: INVERSE,
     703: CHOICE,
     758: INVERSE,
-    775: CHOICE,
     849: RUNNING,
 }
 """Where our plan differs from all of the original's, and why it is the better one."""

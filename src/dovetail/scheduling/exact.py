@@ -39,15 +39,26 @@ def place(
 
     run = Run(snapshot)
     run.place_all(order, should_stop)
-    return plan_of(run)
+    if not run.chose or run.timed_out:
+        return plan_of(run)
+    # What is cheapest for one pod need not be for those that follow: try the plain order as well.
+    plain = Run(snapshot, thrifty=False)
+    plain.place_all(order, should_stop)
+    return plan_of(run) if plain.timed_out else min(plan_of(run), plan_of(plain), key=_badness)
+
+
+def _badness(plan: Plan) -> tuple[int, float]:
+    return len(plan.unschedulable) + len(plan.deferred), plan.price
 
 
 class Run:
     """The state of one run: places, counts, what is left of limits, and who waits."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, thrifty: bool = True) -> None:
         from dovetail.scheduling.eligibility import batch_of
 
+        self.thrifty = thrifty
+        self.chose = False
         self.snapshot = snapshot
         self.options = snapshot.options
         self.pools = dynamic_pools(snapshot.pools)
@@ -167,6 +178,14 @@ class Run:
             if found.reason is Reason.RESERVED:
                 break
         return refusal
+
+    def choose(self, fits: Sequence[Fit], price: Callable[[Fit], float]) -> Fit:
+        """Of equally good domains the cheapest, or simply the first."""
+        if not self.thrifty:
+            return fits[0]
+        best = min(fits, key=price)
+        self.chose = self.chose or best is not fits[0]
+        return best
 
     def candidate(self, template: Template) -> Claim | Refusal:
         """A node of the pool that does not exist yet, as far as the pool's limits allow one."""

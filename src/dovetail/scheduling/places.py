@@ -6,7 +6,7 @@ do with those is therefore for good, and says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple, Protocol
 
@@ -153,6 +153,9 @@ class Circumstances(Protocol):
     reservations: Reservations
     options: Options
 
+    def choose(self, fits: Sequence[Fit], price: Callable[[Fit], float]) -> Fit:
+        """One of several ways to take a pod that are equally good to the rules."""
+
 
 class Claim:
     """A node this run would make. Which instance type it will be is left open as long as possible."""
@@ -204,9 +207,9 @@ class Claim:
             return settled
         tried = [self._offer_settled(each, total, shape, run, new) for each in settled]
         fits = [each for each in tried if not isinstance(each, Refusal)]
-        if len(fits) > 1:
-            return min(fits, key=self._price)
-        return fits[0] if fits else tried[-1]
+        if len(fits) < 2:
+            return fits[0] if fits else tried[-1]
+        return run.choose(fits, self._price)
 
     def _offer_settled(
         self, settled: Requirements, total: Nano, shape: Shape, run: Circumstances, new: bool
