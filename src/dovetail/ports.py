@@ -56,7 +56,7 @@ class Kube(Protocol):
     async def patch(self, before: T, after: T, *, status: bool = False, guarded: bool = False) -> T:
         """Write what differs between the two and nothing else.
 
-        `status` writes the status part. `guarded` fails with Conflict if anyone wrote since `before` was read.
+        `status` writes the status part. `guarded` fails with Conflict if anyone wrote meanwhile.
         """
 
     async def delete(self, obj: Object, *, grace: int | None = None, guarded: bool = False) -> None:

@@ -68,4 +68,6 @@ class World:
             "labels": {"kubernetes.io/hostname": name, "kwok.x-k8s.io/node": "fake", **(labels or {})},
         }
         status = {"capacity": size, "allocatable": size}
-        return self.api.create("nodes", {"metadata": meta, "spec": {"providerID": f"kwok://{name}"}, "status": status})
+        return self.api.create(
+            "nodes", {"metadata": meta, "spec": {"providerID": f"kwok://{name}"}, "status": status}
+        )

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from dovetail.sim.cluster.base import Heard, Json, Key, Neighbour
+from dovetail.sim.cluster.base import Desk, Heard, Json, Key, Neighbour
 from dovetail.sim.cluster.objects import controller_of, deleting, key_of, owner_reference
+from dovetail.sim.cluster.owned import Owned
 from dovetail.sim.cluster.pods_of import template_hash
 from dovetail.sim.kube.conditions import with_condition
 from dovetail.sim.kube.status import ApiError
@@ -25,6 +26,10 @@ class Deployments(Neighbour):
     """Steers the ReplicaSets of every Deployment."""
 
     name = "deployment-controller"
+
+    def __init__(self, desk: Desk, owned: Owned) -> None:
+        super().__init__(desk)
+        self.owned = owned
 
     def hears(self) -> Mapping[str, Heard]:
         return {RESOURCE: self._heard, SETS: self._set_heard}
@@ -56,12 +61,7 @@ class Deployments(Neighbour):
         self._report(deployment, self._sets(deployment))
 
     def _sets(self, deployment: Json) -> list[Json]:
-        meta = deployment["metadata"]
-        return [
-            s
-            for s in self.api.list(SETS, meta["namespace"])
-            if (owner := controller_of(s)) is not None and owner["uid"] == meta["uid"]
-        ]
+        return self.owned.sets(deployment["metadata"]["uid"])
 
     def _current(self, deployment: Json, sets: list[Json]) -> Json | None:
         wanted = _comparable(deployment["spec"]["template"])

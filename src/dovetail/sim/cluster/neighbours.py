@@ -63,7 +63,7 @@ def move_in(desk: Desk, options: ClusterOptions | None = None) -> dict[str, Neig
         Kubelet(desk, options.delays),
         NodeLife(desk),
         TaintManager(desk),
-        Deployments(desk),
+        Deployments(desk, owned),
         ReplicaSets(desk, owned),
         StatefulSets(desk, owned),
         DaemonSets(desk, owned),

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from dovetail.sim.cluster.base import Json
-from dovetail.sim.cluster.objects import controller_of, deleting, ended, labels_of, owner_reference, ready
+from dovetail.sim.cluster.objects import deleting, labels_of, owner_reference, ready
+from dovetail.sim.cluster.owned import Owned
 from dovetail.sim.kube.local import LocalApi
 from dovetail.sim.kube.selectors import from_selector
 from dovetail.sim.kube.status import ApiError
 
-__all__ = ["DELETION_COST", "active", "claimed_pods", "pod_from", "removal_order", "template_hash"]
+__all__ = ["DELETION_COST", "claim", "delete_quietly", "pod_from", "removal_order", "template_hash"]
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
-
-
-def active(pod: Json) -> bool:
-    """Neither ended nor on its way out."""
-    return not ended(pod) and not deleting(pod)
 
 
 def pod_from(template: Json, owner: Json, name: str = "") -> Json:
@@ -35,22 +29,22 @@ def pod_from(template: Json, owner: Json, name: str = "") -> Json:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
 
 
-def claimed_pods(api: LocalApi, owner: Json, of_owner: Callable[[str], list[Json]]) -> list[Json]:
-    """The owner's pods: those it has, those it adopts, without those whose labels left its selector."""
-    meta = owner["metadata"]
+def claim(api: LocalApi, owner: Json, owned: Owned, *, orphans: bool) -> None:
+    """Let go of pods whose labels left the owner's selector; take in orphans that match it."""
+    uid = owner["metadata"]["uid"]
+    news = [facts for facts in owned.facts(uid) if not facts.claimed]
+    if not news and not orphans:
+        return
     matches = from_selector(owner["spec"].get("selector"))
-    kept = []
-    for pod in of_owner(meta["uid"]):
-        if matches(labels_of(pod)) or deleting(pod):
-            kept.append(pod)
-        else:
-            _release(api, pod, meta["uid"])
-    if deleting(owner):
-        return kept
-    for pod in of_owner(""):
-        if pod["metadata"]["namespace"] == meta["namespace"] and active(pod) and matches(labels_of(pod)):
-            kept.append(_adopt(api, pod, owner))
-    return kept
+    for facts in news:
+        facts.claimed = True
+        if not deleting(facts.pod) and not matches(labels_of(facts.pod)):
+            _release(api, facts.pod, uid)
+    if orphans and not deleting(owner):
+        for facts in owned.facts(""):
+            near = facts.pod["metadata"]["namespace"] == owner["metadata"]["namespace"]
+            if near and facts.active and matches(labels_of(facts.pod)):
+                _adopt(api, facts.pod, owner)
 
 
 def _release(api: LocalApi, pod: Json, uid: str) -> None:
@@ -59,10 +53,10 @@ def _release(api: LocalApi, pod: Json, uid: str) -> None:
     api.patch("pods", pod["metadata"]["name"], patch, pod["metadata"]["namespace"])
 
 
-def _adopt(api: LocalApi, pod: Json, owner: Json) -> Json:
+def _adopt(api: LocalApi, pod: Json, owner: Json) -> None:
     owners = [*(pod["metadata"].get("ownerReferences") or ()), owner_reference(owner)]
     patch = {"metadata": {"ownerReferences": owners, "uid": pod["metadata"]["uid"]}}
-    return api.patch("pods", pod["metadata"]["name"], patch, pod["metadata"]["namespace"])
+    api.patch("pods", pod["metadata"]["name"], patch, pod["metadata"]["namespace"])
 
 
 def removal_order(pods: list[Json]) -> list[Json]:
@@ -107,9 +101,3 @@ def delete_quietly(api: LocalApi, pod: Json) -> None:
     except ApiError as error:
         if error.code not in (404, 409):
             raise
-
-
-def owned_by(pod: Json | None) -> str:
-    """The uid of the controller a pod belongs to, or nothing."""
-    owner = controller_of(pod) if pod is not None else None
-    return owner["uid"] if owner else ""

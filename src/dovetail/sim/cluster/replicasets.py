@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dovetail.sim.cluster.base import Desk, Heard, Json, Key, Neighbour
-from dovetail.sim.cluster.objects import controller_of, deleting, key_of, labels_of, parse_time, ready
-from dovetail.sim.cluster.owned import Owned
-from dovetail.sim.cluster.pods_of import active, claimed_pods, delete_quietly, pod_from, removal_order
+from dovetail.sim.cluster.objects import controller_of, deleting, key_of, labels_of, parse_time
+from dovetail.sim.cluster.owned import Owned, PodFacts
+from dovetail.sim.cluster.pods_of import claim, delete_quietly, pod_from, removal_order
+from dovetail.sim.kube.selectors import from_selector
 from dovetail.sim.kube.status import ApiError
 
 __all__ = ["ReplicaSets"]
@@ -25,6 +26,7 @@ class ReplicaSets(Neighbour):
     def __init__(self, desk: Desk, owned: Owned) -> None:
         super().__init__(desk)
         self.owned = owned
+        self._orphans_seen: dict[Key, int] = {}
 
     def hears(self) -> Mapping[str, Heard]:
         return {RESOURCE: self._heard, "pods": self._pod_heard}
@@ -38,21 +40,37 @@ class ReplicaSets(Neighbour):
             owner = controller_of(pod) if pod is not None else None
             if pod is not None and owner is not None and owner["kind"] == "ReplicaSet":
                 self.enqueue((pod["metadata"]["namespace"], owner["name"]))
+        if after is not None and controller_of(after) is None and after["metadata"].get("labels"):
+            self._orphan_heard(after)
+
+    def _orphan_heard(self, pod: Json) -> None:
+        for replicaset in self.api.list(RESOURCE, pod["metadata"]["namespace"]):
+            if from_selector(replicaset["spec"].get("selector"))(labels_of(pod)):
+                self.enqueue(key_of(replicaset))
 
     def work(self, key: Key) -> None:
         try:
             replicaset = self.api.get(RESOURCE, key[1], key[0])
         except ApiError as error:
+            self._orphans_seen.pop(key, None)
             if error.code == 404:
                 return
             raise
-        pods = [p for p in claimed_pods(self.api, replicaset, self.owned.pods) if active(p)]
+        self._claim(key, replicaset)
         if not deleting(replicaset):
-            self._scale(replicaset, pods)
-            pods = [p for p in self.owned.pods(replicaset["metadata"]["uid"]) if active(p)]
-        self._report(replicaset, pods)
+            self._scale(replicaset)
+        self._report(replicaset)
 
-    def _scale(self, replicaset: Json, pods: list[Json]) -> None:
+    def _claim(self, key: Key, replicaset: Json) -> None:
+        changed = self.owned.orphans_changed
+        claim(self.api, replicaset, self.owned, orphans=self._orphans_seen.get(key) != changed)
+        self._orphans_seen[key] = changed
+
+    def _active(self, replicaset: Json) -> list[PodFacts]:
+        return [facts for facts in self.owned.facts(replicaset["metadata"]["uid"]) if facts.active]
+
+    def _scale(self, replicaset: Json) -> None:
+        pods = self._active(replicaset)
         missing = replicaset["spec"].get("replicas", 1) - len(pods)
         if missing > 0:
             for _ in range(min(missing, BURST)):
@@ -60,25 +78,25 @@ class ReplicaSets(Neighbour):
             if missing > BURST:
                 self.enqueue(key_of(replicaset))
         elif missing < 0:
-            for pod in removal_order(pods)[:-missing][:BURST]:
+            for pod in removal_order([facts.pod for facts in pods])[:-missing][:BURST]:
                 delete_quietly(self.api, pod)
 
-    def _report(self, replicaset: Json, pods: list[Json]) -> None:
+    def _report(self, replicaset: Json) -> None:
         labels = (replicaset["spec"]["template"].get("metadata") or {}).get("labels") or {}
-        up = [p for p in pods if ready(p)]
+        pods = self._active(replicaset)
+        up = [facts.pod for facts in pods if facts.ready]
         status: Json = {
             "replicas": len(pods),
-            "fullyLabeledReplicas": sum(labels.items() <= labels_of(p).items() for p in pods),
+            "fullyLabeledReplicas": sum(labels.items() <= labels_of(facts.pod).items() for facts in pods),
             "readyReplicas": len(up),
             "availableReplicas": self._available(replicaset, up),
             "observedGeneration": replicaset["metadata"].get("generation", 1),
         }
         status = {k: v for k, v in status.items() if v or k in ("replicas", "observedGeneration")}
-        have = {k: v for k, v in (replicaset.get("status") or {}).items() if k != "conditions"}
-        if status != have:
-            kept = {"conditions": c} if (c := (replicaset.get("status") or {}).get("conditions")) else {}
-            whole = {**replicaset, "status": status | kept}
-            self.api.update(RESOURCE, whole, "status")
+        before = replicaset.get("status") or {}
+        if status != {k: v for k, v in before.items() if k != "conditions"}:
+            kept = {"conditions": before["conditions"]} if before.get("conditions") else {}
+            self.api.update(RESOURCE, {**replicaset, "status": status | kept}, "status")
 
     def _available(self, replicaset: Json, up: list[Json]) -> int:
         least = replicaset["spec"].get("minReadySeconds", 0)

@@ -1,8 +1,8 @@
 """Counts that topology rules ask for, kept up to date pod by pod instead of searched.
 
-A *tally* counts, per node, the pods a selector means (spread does not count pods on their way out,
-affinity does). An *aversion* counts, per topology value, the
-bound pods that hold an anti-affinity rule. Both are made the first time a rule asks and then kept.
+A *tally* counts, per row, the pods a selector means (spread does not count pods on their way out,
+affinity does). An *aversion* counts, per label value, the bound pods that hold an anti-affinity rule.
+Both are made the first time a rule asks and then kept.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
+import numpy as np
 
-from dovetail.sim.cluster.scheduler.nodes import NodeInfo
+from dovetail.sim.cluster.scheduler.board import Board, Ints, Node
 from dovetail.sim.cluster.scheduler.pods import PodInfo
 from dovetail.sim.kube.selectors import from_selector
 
-__all__ = ["Counts", "Term"]
+__all__ = ["Counts", "Term", "with_label_keys"]
 
 Json = dict[str, Any]
 _encode = msgspec.json.Encoder(order="deterministic").encode
 # Rules come and go with workloads; past this many the counts are dropped and made anew on demand.
-MOST_TALLIES = 4096
+MOST_TALLIES = 1024
 
 
 class Term:
@@ -43,20 +44,17 @@ class Term:
     def matches(self, pod: PodInfo) -> bool:
         if self.namespaces is not None and pod.namespace not in self.namespaces:
             return False
-        return bool(self.matches_labels(pod.labels)) and (self.leaving_too or not _leaving(pod))
+        return bool(self.matches_labels(pod.labels)) and (self.leaving_too or not pod.leaving)
 
 
 class Counts:
     """All tallies and aversions of a cluster."""
 
-    def __init__(self, namespaces: Callable[[Json], frozenset[str]]) -> None:
+    def __init__(self, board: Board, namespaces: Callable[[Json], frozenset[str]]) -> None:
+        self._board = board
         self._namespaces = namespaces
-        self._tallies: dict[bytes, tuple[Term, dict[str, int]]] = {}
+        self._tallies: dict[bytes, tuple[Term, Ints]] = {}
         self._averse: dict[bytes, tuple[Term, str, dict[str, int]]] = {}
-        self._nodes: dict[str, NodeInfo] = {}
-
-    def watch(self, nodes: dict[str, NodeInfo]) -> None:
-        self._nodes = nodes
 
     def term(self, rule: Json, namespace: str, labels: dict[str, str]) -> Term:
         """The pods an affinity rule of a pod means."""
@@ -70,17 +68,15 @@ class Counts:
             names = {namespace}
         return Term(selector, frozenset(names))
 
-    def tally(self, term: Term) -> dict[str, int]:
-        """Node name to how many of the term's pods are on it; nodes without any are absent."""
+    def tally(self, term: Term) -> Ints:
+        """Per row, how many of the term's pods are on it."""
         found = self._tallies.get(term.key)
-        if found is None:
+        if found is None or len(found[1]) != self._board.rows:
             if len(self._tallies) >= MOST_TALLIES:
                 self._tallies.clear()
-            counts: dict[str, int] = {}
-            for node in self._nodes.values():
-                number = sum(term.matches(pod) for pod in node.pods.values())
-                if number:
-                    counts[node.name] = number
+            counts: Ints = np.zeros(self._board.rows, np.int64)
+            for node in self._board.nodes.values():
+                counts[node.row] = sum(map(term.matches, node.pods.values()))
             found = self._tallies[term.key] = (term, counts)
         return found[1]
 
@@ -88,29 +84,34 @@ class Counts:
         """Anti-affinity rules of bound pods: whom they avoid, by which label, and where they hold."""
         return self._averse.values()
 
-    def placed(self, pod: PodInfo, node: NodeInfo, by: int = 1) -> None:
+    def placed(self, pod: PodInfo, node: Node, by: int = 1) -> None:
         """A pod arrived on a node, or left it (by = -1)."""
         for term, counts in self._tallies.values():
-            if term.matches(pod):
-                _bump(counts, node.name, by)
+            if node.row < len(counts) and term.matches(pod):
+                counts[node.row] += by
         for rule in pod.demand.anti_affinity:
-            term, key = self.term(rule, pod.namespace, pod.labels), rule["topologyKey"]
-            slot = term.key + key.encode()
-            entry = self._averse.setdefault(slot, (term, key, {}))
-            value = node.labels.get(key)
-            if value is not None:
-                _bump(entry[2], value, by)
-            if not entry[2]:
-                self._averse.pop(slot, None)
+            self._placed_averse(pod, node, rule, by)
+
+    def _placed_averse(self, pod: PodInfo, node: Node, rule: Json, by: int) -> None:
+        term, key = self.term(rule, pod.namespace, pod.labels), rule["topologyKey"]
+        slot = term.key + key.encode()
+        values = self._averse.setdefault(slot, (term, key, {}))[2]
+        value = node.labels.get(key)
+        if value is not None:
+            values[value] = values.get(value, 0) + by
+            if values[value] <= 0:
+                del values[value]
+        if not values:
+            self._averse.pop(slot, None)
 
     def forget(self) -> None:
-        """Namespaces or node labels changed: count anew when asked."""
+        """Namespaces, node labels or rows changed: count anew when asked."""
         self._tallies.clear()
         self._averse.clear()
-        for node in self._nodes.values():
+        for node in self._board.nodes.values():
             for pod in node.pods.values():
-                if pod.demand.anti_affinity:
-                    self.placed(pod, node)
+                for rule in pod.demand.anti_affinity:
+                    self._placed_averse(pod, node, rule, 1)
 
 
 def with_label_keys(selector: Json | None, rule: Json, labels: dict[str, str]) -> Json | None:
@@ -124,15 +125,3 @@ def with_label_keys(selector: Json | None, rule: Json, labels: dict[str, str]) -
     if not extra or selector is None:
         return selector
     return {**selector, "matchExpressions": [*(selector.get("matchExpressions") or ()), *extra]}
-
-
-def _bump(counts: dict[str, int], key: str, by: int) -> None:
-    number = counts.get(key, 0) + by
-    if number > 0:
-        counts[key] = number
-    else:
-        counts.pop(key, None)
-
-
-def _leaving(pod: PodInfo) -> bool:
-    return bool(pod.obj["metadata"].get("deletionTimestamp"))

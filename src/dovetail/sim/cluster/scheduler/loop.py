@@ -15,11 +15,11 @@ from itertools import count
 
 from dovetail.sim.cluster.base import Desk, Heard, Json, Key, Neighbour
 from dovetail.sim.cluster.objects import deleting, ended, key_of, labels_of, touches
+from dovetail.sim.cluster.scheduler.board import Board, Mask, Node
 from dovetail.sim.cluster.scheduler.counting import Counts
-from dovetail.sim.cluster.scheduler.filters import Topology
-from dovetail.sim.cluster.scheduler.nodes import NodeInfo
+from dovetail.sim.cluster.scheduler.filters import topology_masks
 from dovetail.sim.cluster.scheduler.pods import PodInfo, Shapes
-from dovetail.sim.cluster.scheduler.preemption import find_victims
+from dovetail.sim.cluster.scheduler.preemption import Preemption
 from dovetail.sim.cluster.scheduler.scores import best
 from dovetail.sim.cluster.scheduler.volumes import NoVolumes, Volumes
 from dovetail.sim.kube.conditions import condition_of, with_condition
@@ -33,6 +33,7 @@ BUDGETS = "poddisruptionbudgets.policy"
 AT_ONCE = 100
 FIRST_BACKOFF, LAST_BACKOFF = 1.0, 10.0
 SWEEP = 300.0
+NODE_FACTS = (("metadata", "labels"), ("spec",), ("status", "allocatable"))
 PORTS = "node(s) didn't have free ports for the requested pod ports"
 
 
@@ -53,10 +54,9 @@ class Scheduler(Neighbour):
 
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk)
-        self.nodes: dict[str, NodeInfo] = {}
+        self.board = Board()
         self.shapes = Shapes()
-        self.counts = Counts(self._namespaces)
-        self.counts.watch(self.nodes)
+        self.counts = Counts(self.board, self._namespaces)
         self._bound: dict[Key, tuple[str, PodInfo]] = {}
         self._active: list[tuple[int, str, int, Key]] = []
         self._queued: set[Key] = set()
@@ -85,28 +85,21 @@ class Scheduler(Neighbour):
     def _node_heard(self, before: Json | None, after: Json | None) -> None:
         if after is None:
             assert before is not None
-            gone = self.nodes.pop(before["metadata"]["name"], None)
-            if gone is not None:
-                for pod in gone.pods.values():
-                    self.counts.placed(pod, gone, -1)
+            self.board.drop(before["metadata"]["name"])
+            self.counts.forget()
             self._stir()
             return
         name = after["metadata"]["name"]
-        info = self.nodes.get(name)
-        if info is None:
-            info = self.nodes[name] = NodeInfo(after)
-            for where, pod in list(self._bound.values()):
+        if name not in self.board.nodes:
+            node = self.board.put(after)
+            for where, pod in self._bound.values():
                 if where == name:
-                    info.add(pod)
-                    self.counts.placed(pod, info)
+                    self.board.add(node, pod)
+            self.counts.forget()
             self._stir()
-        elif any(
-            touches(before, after, *path)
-            for path in (("metadata", "labels"), ("spec",), ("status", "allocatable"))
-        ):
-            relabelled = touches(before, after, "metadata", "labels")
-            info.renew(after)
-            if relabelled:
+        elif any(touches(before, after, *path) for path in NODE_FACTS):
+            self.board.put(after)
+            if touches(before, after, "metadata", "labels"):
                 self.counts.forget()
             self._stir()
 
@@ -137,15 +130,17 @@ class Scheduler(Neighbour):
     def _hold(self, key: Key, node: str, pod: Json) -> None:
         info = self.shapes.info(pod)
         self._bound[key] = (node, info)
-        if node in self.nodes:
-            self.nodes[node].add(info)
-            self.counts.placed(info, self.nodes[node])
+        held = self.board.nodes.get(node)
+        if held is not None:
+            self.board.add(held, info)
+            self.counts.placed(info, held)
 
     def _release(self, key: Key) -> None:
-        node, info = self._bound.pop(key)
-        if node in self.nodes:
-            self.nodes[node].remove(key)
-            self.counts.placed(info, self.nodes[node], -1)
+        name, info = self._bound.pop(key)
+        node = self.board.nodes.get(name)
+        if node is not None:
+            self.board.remove(node, key)
+            self.counts.placed(info, node, -1)
         self._stir()
 
     def _ours(self, pod: Json) -> bool:
@@ -226,49 +221,66 @@ class Scheduler(Neighbour):
         try:
             volumes = Volumes(info, self.api)
         except NoVolumes as error:
-            self._unschedulable(key, info, [str(error)] * max(len(self.nodes), 1))
+            self._unschedulable(key, info, [str(error)] * max(len(self.board.nodes), 1))
             return
-        topology = Topology(info, self.nodes.values(), self.counts)
-        simple = topology.empty and volumes.empty
-        if simple and info.demand.number in self._hopeless:
-            self._unschedulable(key, info, self._hopeless[info.demand.number])
+        hopeless = self._hopeless.get(info.demand.number)
+        rules = list(topology_masks(info, self.board, self.counts))
+        simple = not rules and volumes.empty
+        if simple and hopeless is not None:
+            self._unschedulable(key, info, hopeless)
             return
-        fitting, reasons = self._filter(info, topology, volumes)
-        if not fitting:
+        fitting = self._fitting(info, rules, volumes)
+        if not fitting.any():
+            reasons = self._reasons(info, rules, volumes)
             if simple and not info.demand.priority:
                 self._hopeless[info.demand.number] = reasons
             self._unschedulable(key, info, reasons)
             self._preempt(key, info)
             return
-        node = best(info, fitting, self.counts)
+        node = best(info, fitting, self.board, self.counts)
         if volumes.select(node.name):
             self._bind(key, pod, node.name)
         else:
             # The provisioner makes the volumes now; the pod is tried again when they are there.
             self._wait(key)
 
-    def _filter(self, pod: PodInfo, topology: Topology, volumes: Volumes) -> tuple[list[NodeInfo], list[str]]:
-        fitting, reasons, demand = [], [], pod.demand
-        for node in self.nodes.values():
-            why = node.static_verdict(demand)
-            if why is None and demand.ports and node.port_taken(demand):
-                why = PORTS
-            if why is None:
-                short = node.lacking(demand) or self._promised(pod, node)
-                if short:
-                    reasons += short
-                    continue
-            if why is None and not volumes.empty:
-                why = volumes.verdict(node)
-            if why is None and not topology.empty:
-                why = topology.verdict(node)
-            if why is None:
-                fitting.append(node)
-            else:
-                reasons.append(why)
-        return fitting, reasons
+    def _fitting(self, pod: PodInfo, rules: list[tuple[str, Mask]], volumes: Volumes) -> Mask:
+        """The rows that will do, all rules together."""
+        demand = pod.demand
+        mask: Mask = self.board.alive & self.board.suited(demand) & self.board.roomy(demand)
+        for _, rule in rules:
+            mask &= rule
+        if demand.ports or not volumes.empty or self._nominated:
+            for node in self.board.nodes.values():
+                if mask[node.row] and self._refusal(pod, node, volumes):
+                    mask[node.row] = False
+        return mask
 
-    def _promised(self, pod: PodInfo, node: NodeInfo) -> list[str]:
+    def _refusal(self, pod: PodInfo, node: Node, volumes: Volumes) -> list[str]:
+        """What speaks against one node beyond labels, taints, room and topology."""
+        if pod.demand.ports and node.port_taken(pod.demand):
+            return [PORTS]
+        if short := self._promised(pod, node):
+            return short
+        why = None if volumes.empty else volumes.verdict(node)
+        return [why] if why else []
+
+    def _reasons(self, pod: PodInfo, rules: list[tuple[str, Mask]], volumes: Volumes) -> list[str]:
+        """Each node's first objection (all short resources count), as kube-scheduler words it."""
+        reasons: list[str] = []
+        for node in self.board.nodes.values():
+            why = node.verdict(pod.demand.spec)
+            if why is not None:
+                reasons.append(why)
+                continue
+            if pod.demand.ports and node.port_taken(pod.demand):
+                reasons.append(PORTS)
+                continue
+            short = self.board.lacking(node, pod.demand) or self._refusal(pod, node, volumes)
+            reasons += short or [words for words, rule in rules if not rule[node.row]][:1]
+        return reasons
+
+    def _promised(self, pod: PodInfo, node: Node) -> list[str]:
         """Room that was made for a more important pod is not for others."""
         guests = [
             guest
@@ -278,12 +290,12 @@ class Scheduler(Neighbour):
         if not guests:
             return []
         for guest in guests:
-            node.add(guest)
+            self.board.add(node, guest)
         try:
-            return node.lacking(pod.demand)
+            return self.board.lacking(node, pod.demand)
         finally:
             for guest in guests:
-                node.remove(guest.key)
+                self.board.remove(node, guest.key)
 
     def _bind(self, key: Key, pod: Json, node: str) -> None:
         self._forget_waiting(key)
@@ -298,7 +310,7 @@ class Scheduler(Neighbour):
 
     def _unschedulable(self, key: Key, pod: PodInfo, reasons: list[str]) -> None:
         self._wait(key)
-        self._tell(pod.obj, "Unschedulable", _message(len(self.nodes), reasons))
+        self._tell(pod.obj, "Unschedulable", _message(len(self.board.nodes), reasons))
 
     def _wait(self, key: Key) -> None:
         waiting = self._waiting.setdefault(key, _Waiting())
@@ -351,8 +363,9 @@ class Scheduler(Neighbour):
     def _preempt(self, key: Key, pod: PodInfo) -> None:
         if not pod.demand.priority or not pod.demand.preempts or key in self._nominated:
             return
-        possible = [n for n in self.nodes.values() if n.static_verdict(pod.demand) is None]
-        found = find_victims(pod, possible, self.counts, self._fits, self._guarded)
+        suited = self.board.suited(pod.demand)
+        possible = [node for node in self.board.nodes.values() if suited[node.row]]
+        found = Preemption(self.board, self.counts, self._fits, self._guarded).find(pod, possible)
         if found is None:
             return
         self._nominated[key] = (found.node.name, pod)
@@ -361,10 +374,10 @@ class Scheduler(Neighbour):
         for victim in found.pods:
             self._evict(victim, pod)
 
-    def _fits(self, pod: PodInfo, node: NodeInfo) -> bool:
-        if node.lacking(pod.demand) or (pod.demand.ports and node.port_taken(pod.demand)):
+    def _fits(self, pod: PodInfo, node: Node) -> bool:
+        if self.board.lacking(node, pod.demand) or node.port_taken(pod.demand):
             return False
-        return Topology(pod, self.nodes.values(), self.counts).verdict(node) is None
+        return all(rule[node.row] for _, rule in topology_masks(pod, self.board, self.counts))
 
     def _guarded(self, pod: PodInfo) -> bool:
         for budget in self.api.list(BUDGETS, pod.namespace):

@@ -63,7 +63,7 @@ class Demand:
 class PodInfo:
     """One pod as the scheduler holds it."""
 
-    __slots__ = ("demand", "key", "labels", "namespace", "obj")
+    __slots__ = ("demand", "key", "labels", "leaving", "namespace", "obj")
 
     def __init__(self, obj: Json, demand: Demand) -> None:
         meta = obj["metadata"]
@@ -71,6 +71,7 @@ class PodInfo:
         self.key = (meta["namespace"], meta["name"])
         self.namespace: str = meta["namespace"]
         self.labels: dict[str, str] = meta.get("labels") or {}
+        self.leaving = bool(meta.get("deletionTimestamp"))
         self.demand = demand
 
 

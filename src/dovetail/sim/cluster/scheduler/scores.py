@@ -4,86 +4,81 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from dovetail.sim.cluster.fitting import selector_term_matches, tolerates
+from dovetail.sim.cluster.scheduler.board import Board, Floats, Ints, Mask, Node
 from dovetail.sim.cluster.scheduler.counting import Counts, Term, with_label_keys
-from dovetail.sim.cluster.scheduler.nodes import NodeInfo
 from dovetail.sim.cluster.scheduler.pods import PodInfo
 
 __all__ = ["best"]
 
 Json = dict[str, Any]
+DEFAULT_KEYS = ("kubernetes.io/hostname", "topology.kubernetes.io/zone")
 
 
-def best(pod: PodInfo, nodes: list[NodeInfo], counts: Counts) -> NodeInfo:
+def best(pod: PodInfo, fitting: Mask, board: Board, counts: Counts) -> Node:
     """The node with the highest score; among equals the first by name."""
-    if len(nodes) == 1:
-        return nodes[0]
-    totals = [_room_scores(pod, node) for node in nodes]
+    rows = np.flatnonzero(fitting)
+    nodes = {node.row: node for node in board.nodes.values()} if len(rows) < len(board.nodes) else None
+    totals = _room(pod, rows, board)
     for weight, scores in (
-        (2, _preferred_labels(pod, nodes)),
-        (2, _preferred_company(pod, nodes, counts)),
-        (2, _soft_spread(pod, nodes, counts)),
-        (3, _soft_taints(pod, nodes)),
+        (2, _preferred_labels(pod, rows, board)),
+        (2, _preferred_company(pod, rows, board, counts)),
+        (2, _soft_spread(pod, rows, board, counts)),
+        (3, _soft_taints(pod, rows, board)),
     ):
         if scores is not None:
-            totals = [total + weight * score for total, score in zip(totals, scores, strict=True)]
-    return min(zip(nodes, totals, strict=True), key=lambda pair: (-pair[1], pair[0].name))[0]
+            totals = totals + weight * scores
+    winners = set(rows[totals >= totals.max() - 1e-9].tolist())
+    if nodes is not None:
+        return min((nodes[row] for row in winners), key=lambda node: node.name)
+    return min((node for node in board.nodes.values() if node.row in winners), key=lambda node: node.name)
 
 
-def _room_scores(pod: PodInfo, node: NodeInfo) -> float:
+def _room(pod: PodInfo, rows: Ints, board: Board) -> Floats:
     """Least allocated plus balanced allocation, each out of a hundred."""
-    fractions = []
-    for index, name in ((0, "cpu"), (1, "memory")):
-        size = node.size.get(name, 0)
-        if size:
-            fractions.append(min((node.scored[index] + pod.demand.scored[index]) / size, 1.0))
-    if not fractions:
-        return 0.0
-    emptiness = sum(1 - f for f in fractions) / len(fractions)
-    unevenness = abs(fractions[0] - fractions[1]) / 2 if len(fractions) == 2 else 0.0
-    return 100 * emptiness + 100 * (1 - unevenness)
+    size = board.size[rows][:, 1:3].astype(np.float64)
+    taken = board.scored[rows] + np.array(pod.demand.scored, np.float64)
+    share = np.minimum(np.divide(taken, size, out=np.ones_like(taken), where=size > 0), 1.0)
+    scores: Floats = 100 * (1 - share.mean(axis=1)) + 100 * (1 - np.abs(share[:, 0] - share[:, 1]) / 2)
+    return scores
 
 
-def _preferred_labels(pod: PodInfo, nodes: list[NodeInfo]) -> list[float] | None:
+def _preferred_labels(pod: PodInfo, rows: Ints, board: Board) -> Floats | None:
     terms = pod.demand.node_affinity_preferred
     if not terms:
         return None
-    raw = [
-        float(sum(t["weight"] for t in terms if selector_term_matches(t["preference"], node.node)))
-        for node in nodes
-    ]
-    return _stretched(raw)
+    raw = np.zeros(board.rows)
+    for node in board.nodes.values():
+        raw[node.row] = sum(t["weight"] for t in terms if selector_term_matches(t["preference"], node.obj))
+    return _stretched(raw[rows])
 
 
-def _preferred_company(pod: PodInfo, nodes: list[NodeInfo], counts: Counts) -> list[float] | None:
-    rules = [(r, 1) for r in pod.demand.preferred_affinity] + [
-        (r, -1) for r in pod.demand.preferred_anti_affinity
-    ]
+def _preferred_company(pod: PodInfo, rows: Ints, board: Board, counts: Counts) -> Floats | None:
+    rules = [(r, 1) for r in pod.demand.preferred_affinity]
+    rules += [(r, -1) for r in pod.demand.preferred_anti_affinity]
     if not rules:
         return None
-    raw = [0.0] * len(nodes)
+    raw = np.zeros(len(rows))
     for rule, sign in rules:
-        term = counts.term(rule["podAffinityTerm"], pod.namespace, pod.labels)
-        values = _by_value(counts.tally(term), rule["podAffinityTerm"]["topologyKey"], nodes)
-        for i, node in enumerate(nodes):
-            value = node.labels.get(rule["podAffinityTerm"]["topologyKey"], "")
-            raw[i] += sign * rule["weight"] * values.get(value, 0)
+        inner = rule["podAffinityTerm"]
+        tally = counts.tally(counts.term(inner, pod.namespace, pod.labels))
+        raw += sign * rule["weight"] * _per_value(tally, inner["topologyKey"], rows, board)
     return _stretched(raw)
 
 
-def _soft_spread(pod: PodInfo, nodes: list[NodeInfo], counts: Counts) -> list[float] | None:
+def _soft_spread(pod: PodInfo, rows: Ints, board: Board, counts: Counts) -> Floats | None:
     soft = [c for c in pod.demand.spread if c.get("whenUnsatisfiable") == "ScheduleAnyway"]
     if not pod.demand.spread:
         soft = _default_spread(pod)
     if not soft:
         return None
-    raw = [0.0] * len(nodes)
+    raw = np.zeros(len(rows))
     for constraint in soft:
         selector = with_label_keys(constraint.get("labelSelector"), constraint, pod.labels)
         tally = counts.tally(Term(selector, frozenset((pod.namespace,)), leaving_too=False))
-        values = _by_value(tally, constraint["topologyKey"], nodes)
-        for i, node in enumerate(nodes):
-            raw[i] -= values.get(node.labels.get(constraint["topologyKey"], ""), 0)
+        raw -= _per_value(tally, constraint["topologyKey"], rows, board)
     return _stretched(raw)
 
 
@@ -93,39 +88,32 @@ def _default_spread(pod: PodInfo) -> list[Json]:
     if mark is None:
         return []
     selector = {"matchLabels": {mark: pod.labels[mark]}}
-    return [
-        {"topologyKey": key, "labelSelector": selector}
-        for key in ("kubernetes.io/hostname", "topology.kubernetes.io/zone")
-    ]
+    return [{"topologyKey": key, "labelSelector": selector} for key in DEFAULT_KEYS]
 
 
-def _soft_taints(pod: PodInfo, nodes: list[NodeInfo]) -> list[float] | None:
+def _soft_taints(pod: PodInfo, rows: Ints, board: Board) -> Floats | None:
     tolerations = pod.demand.spec.get("tolerations") or ()
-    raw = [
-        -float(
-            sum(
-                taint.get("effect") == "PreferNoSchedule"
-                and not any(tolerates(t, taint) for t in tolerations)
-                for taint in node.node["spec"].get("taints") or ()
-            )
-        )
-        for node in nodes
-    ]
-    return _stretched(raw) if any(raw) else None
+    raw = np.zeros(board.rows)
+    for node in board.nodes.values():
+        for taint in node.obj["spec"].get("taints") or ():
+            if taint.get("effect") == "PreferNoSchedule" and not any(
+                tolerates(t, taint) for t in tolerations
+            ):
+                raw[node.row] -= 1
+    return _stretched(raw[rows]) if raw.any() else None
 
 
-def _by_value(tally: dict[str, int], key: str, nodes: list[NodeInfo]) -> dict[str, int]:
-    values: dict[str, int] = {}
-    if tally:
-        for node in nodes:
-            number = tally.get(node.name)
-            if number:
-                value = node.labels.get(key, "")
-                values[value] = values.get(value, 0) + number
-    return values
+def _per_value(tally: Ints, key: str, rows: Ints, board: Board) -> Floats:
+    """For each row, how many counted pods share its value of a label."""
+    codes = board.codes(key)
+    if not codes.index:
+        return np.zeros(len(rows))
+    sums = codes.sums(tally, board.alive)
+    found: Floats = np.where(codes.of_row[rows] >= 0, sums[codes.of_row[rows]], 0).astype(np.float64)
+    return found
 
 
-def _stretched(raw: list[float]) -> list[float]:
+def _stretched(raw: Floats) -> Floats:
     """Scores moved onto 0 to 100; all equal counts as nothing."""
-    low, high = min(raw), max(raw)
-    return [100 * (r - low) / (high - low) for r in raw] if high > low else [0.0] * len(raw)
+    low, high = raw.min(), raw.max()
+    return 100 * (raw - low) / (high - low) if high > low else np.zeros_like(raw)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dovetail.sim.cluster.fitting import selector_term_matches
-from dovetail.sim.cluster.scheduler.nodes import NodeInfo
+from dovetail.sim.cluster.scheduler.board import Node
 from dovetail.sim.cluster.scheduler.pods import PodInfo
 from dovetail.sim.kube.local import LocalApi
 from dovetail.sim.kube.status import ApiError
@@ -70,13 +70,13 @@ class Volumes:
     def empty(self) -> bool:
         return not self.bound and not self.to_make
 
-    def verdict(self, node: NodeInfo) -> str | None:
+    def verdict(self, node: Node) -> str | None:
         """Why the volumes will not follow the pod to this node."""
         for volume in self.bound:
             required = ((volume["spec"].get("nodeAffinity") or {}).get("required") or {}).get(
                 "nodeSelectorTerms"
             )
-            if required and not any(selector_term_matches(term, node.node) for term in required):
+            if required and not any(selector_term_matches(term, node.obj) for term in required):
                 return CONFLICT
         for claim, storage in self.to_make:
             chosen = (claim["metadata"].get("annotations") or {}).get("volume.kubernetes.io/selected-node")
@@ -87,7 +87,7 @@ class Volumes:
                 return NO_VOLUME
         return FULL if self._over_limit(node) else None
 
-    def _over_limit(self, node: NodeInfo) -> bool:
+    def _over_limit(self, node: Node) -> bool:
         csi_node = self._find(CSI_NODES, node.name)
         limits = {
             driver["name"]: driver["allocatable"]["count"]
@@ -152,7 +152,7 @@ def claim_names(pod: Json) -> list[str]:
     return names
 
 
-def _allows(term: Json, node: NodeInfo) -> bool:
+def _allows(term: Json, node: Node) -> bool:
     return all(
         node.labels.get(expression["key"]) in (expression.get("values") or ())
         for expression in term.get("matchLabelExpressions") or ()

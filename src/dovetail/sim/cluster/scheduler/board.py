@@ -1,0 +1,215 @@
+"""Every node on one board: rooms and counts as columns, so that one pod is judged against all at once.
+
+A node has a row for as long as it exists; rows of nodes that left are used again. Whatever is said
+per label value (zones, hosts) is said through *codes*: each row's value of a label as a small number.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dovetail.sim.cluster.fitting import node_selected, tolerates, untolerated
+from dovetail.sim.cluster.scheduler.pods import Demand, PodInfo, amounts
+
+__all__ = ["Board", "Codes", "Mask", "Node"]
+
+Json = dict[str, Any]
+Mask = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+NODE_AFFINITY = "node(s) didn't match Pod's node affinity/selector"
+CORDONED = "node(s) were unschedulable"
+CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+
+
+class Node:
+    """What is kept of a node beside its row."""
+
+    __slots__ = ("labels", "name", "obj", "pods", "ports", "row")
+
+    def __init__(self, row: int, obj: Json) -> None:
+        self.row = row
+        self.pods: dict[tuple[str, str], PodInfo] = {}
+        self.ports: list[tuple[str, str, int]] = []
+        self.renew(obj)
+
+    def renew(self, obj: Json) -> None:
+        self.obj = obj
+        self.name: str = obj["metadata"]["name"]
+        self.labels: dict[str, str] = obj["metadata"].get("labels") or {}
+
+    def port_taken(self, demand: Demand) -> bool:
+        for address, protocol, port in demand.ports:
+            for other, their_protocol, taken in self.ports:
+                same = port == taken and protocol == their_protocol
+                if same and (address == other or "0.0.0.0" in (address, other)):
+                    return True
+        return False
+
+    def verdict(self, spec: Json) -> str | None:
+        """Why this node can never take such a pod as both are now; None if it can."""
+        tolerations = spec.get("tolerations") or ()
+        if self.obj["spec"].get("unschedulable") and not any(tolerates(t, CORDON) for t in tolerations):
+            return CORDONED
+        taint = untolerated(spec, self.obj, ("NoSchedule", "NoExecute"))
+        if taint is not None:
+            return f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value', '')}}}"
+        return None if node_selected(spec, self.obj) else NODE_AFFINITY
+
+
+class Codes:
+    """One label over all rows: each row's value as a number, -1 where the label is missing."""
+
+    __slots__ = ("index", "of_row")
+
+    def __init__(self, nodes: dict[str, Node], rows: int, key: str) -> None:
+        self.of_row: Ints = np.full(rows, -1, np.int64)
+        self.index: dict[str, int] = {}
+        for node in nodes.values():
+            value = node.labels.get(key)
+            if value is not None:
+                self.of_row[node.row] = self.index.setdefault(value, len(self.index))
+
+    def sums(self, per_row: Ints, counted: Mask) -> Ints:
+        """Totals per value, over the rows that count."""
+        use = counted & (self.of_row >= 0)
+        found = np.bincount(self.of_row[use], weights=per_row[use], minlength=len(self.index))
+        return found.astype(np.int64)
+
+
+class Board:
+    """All nodes and what is on them."""
+
+    def __init__(self, rows: int = 64) -> None:
+        self.nodes: dict[str, Node] = {}
+        self._free: list[int] = []
+        self.names: dict[str, int] = {"pods": 0, "cpu": 1, "memory": 2}
+        self.alive: Mask = np.zeros(rows, np.bool_)
+        self.size: Ints = np.zeros((rows, 8), np.int64)
+        self.used: Ints = np.zeros((rows, 8), np.int64)
+        self.scored: Floats = np.zeros((rows, 2))
+        self._codes: dict[str, Codes] = {}
+        self._static: dict[int, Mask] = {}
+        self._demands: dict[int, tuple[Ints, Ints]] = {}
+
+    @property
+    def rows(self) -> int:
+        return len(self.alive)
+
+    # Nodes
+
+    def put(self, obj: Json) -> Node:
+        """A node appeared or changed."""
+        name = obj["metadata"]["name"]
+        node = self.nodes.get(name)
+        if node is None:
+            node = self.nodes[name] = Node(self._row(), obj)
+            self.alive[node.row] = True
+        else:
+            node.renew(obj)
+        status = obj.get("status") or {}
+        size = amounts(status.get("allocatable") or status.get("capacity") or {})
+        self.size[node.row] = 0
+        for resource, amount in size.items():
+            self.size[node.row, self._column(resource)] = amount
+        self._codes.clear()
+        self._static.clear()
+        return node
+
+    def drop(self, name: str) -> Node | None:
+        node = self.nodes.pop(name, None)
+        if node is not None:
+            for column in (self.size, self.used, self.scored):
+                column[node.row] = 0
+            self.alive[node.row] = False
+            self._free.append(node.row)
+            self._codes.clear()
+            self._static.clear()
+        return node
+
+    def _row(self) -> int:
+        if self._free:
+            return self._free.pop()
+        row = len(self.nodes)
+        if row >= self.rows:
+            more = self.rows
+            self.alive = np.concatenate([self.alive, np.zeros(more, np.bool_)])
+            self.size = np.concatenate([self.size, np.zeros((more, self.size.shape[1]), np.int64)])
+            self.used = np.concatenate([self.used, np.zeros((more, self.used.shape[1]), np.int64)])
+            self.scored = np.concatenate([self.scored, np.zeros((more, 2))])
+        return row
+
+    def _column(self, resource: str) -> int:
+        column = self.names.setdefault(resource, len(self.names))
+        if column >= self.size.shape[1]:
+            wider = np.zeros((self.rows, self.size.shape[1]), np.int64)
+            self.size = np.concatenate([self.size, wider], axis=1)
+            self.used = np.concatenate([self.used, wider], axis=1)
+        return column
+
+    # Pods
+
+    def demand(self, demand: Demand) -> tuple[Ints, Ints]:
+        """Columns and amounts a pod takes, itself counted as one of `pods`."""
+        known = self._demands.get(demand.number)
+        if known is None:
+            wanted = {"pods": 1} | {name: a for name, a in demand.requests.items() if a}
+            columns = np.array([self._column(name) for name in wanted], np.int64)
+            known = self._demands[demand.number] = (columns, np.array(list(wanted.values()), np.int64))
+        return known
+
+    def add(self, node: Node, pod: PodInfo) -> None:
+        if pod.key in node.pods:
+            self.remove(node, pod.key)
+        node.pods[pod.key] = pod
+        self._charge(node, pod, 1)
+        node.ports += pod.demand.ports
+
+    def remove(self, node: Node, key: tuple[str, str]) -> PodInfo | None:
+        pod = node.pods.pop(key, None)
+        if pod is not None:
+            self._charge(node, pod, -1)
+            for port in pod.demand.ports:
+                node.ports.remove(port)
+        return pod
+
+    def _charge(self, node: Node, pod: PodInfo, sign: int) -> None:
+        columns, wanted = self.demand(pod.demand)
+        self.used[node.row, columns] += sign * wanted
+        self.scored[node.row, 0] += sign * pod.demand.scored[0]
+        self.scored[node.row, 1] += sign * pod.demand.scored[1]
+
+    # Judging all rows at once
+
+    def codes(self, key: str) -> Codes:
+        found = self._codes.get(key)
+        if found is None:
+            found = self._codes[key] = Codes(self.nodes, self.rows, key)
+        return found
+
+    def suited(self, demand: Demand) -> Mask:
+        """Rows whose labels and taints accept the shape; remembered until a node changes."""
+        mask = self._static.get(demand.number)
+        if mask is None:
+            mask = np.zeros(self.rows, np.bool_)
+            for node in self.nodes.values():
+                mask[node.row] = node.verdict(demand.spec) is None
+            self._static[demand.number] = mask
+        return mask
+
+    def roomy(self, demand: Demand) -> Mask:
+        """Rows with enough of everything left."""
+        columns, wanted = self.demand(demand)
+        free = self.size[:, columns] - self.used[:, columns]
+        return np.asarray((free >= wanted).all(axis=1), np.bool_)
+
+    def lacking(self, node: Node, demand: Demand) -> list[str]:
+        """Which resources a node is short of, as kube-scheduler words it."""
+        columns, wanted = self.demand(demand)
+        free = self.size[node.row, columns] - self.used[node.row, columns]
+        short = {int(column) for column, lack in zip(columns, free < wanted, strict=True) if lack}
+        words = {0: "Too many pods"}
+        return [words.get(c, f"Insufficient {name}") for name, c in self.names.items() if c in short]
