@@ -143,7 +143,9 @@ class Shelf:
             wanted = both[CAPACITY_TYPE]
             bought = {name: name in wanted for name in set(self._capacity[span].tolist())}
             row = np.zeros(len(self.options), bool)
-            row[span] = types[self._type[span]] & [bought[name] for name in self._capacity[span].tolist()]
+            row[span] = types[self._type[span]] & np.array(
+                [bought[name] for name in self._capacity[span].tolist()], bool
+            )
             row[span] &= np.isfinite(self.price[span][:, [z in both[ZONE] for z in self.zones]]).any(axis=1)
             if (row[span] & (needed <= self.room[span]).all(axis=1)).any():
                 return row
