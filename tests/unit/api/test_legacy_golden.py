@@ -127,10 +127,20 @@ def test_what_v1_refuses_is_left_out_together_with_what_needs_it() -> None:
 @pytest.mark.parametrize(
     "old", [provisioner(), template(), beta_pool(), beta_class()], ids=lambda old: old["kind"]
 )
-def test_of_two_objects_with_one_name_the_second_is_refused(old: dict[str, Any]) -> None:
+def test_an_object_given_twice_is_converted_twice_and_that_is_said(old: dict[str, Any]) -> None:
     conversion = converted(old, old)
-    assert conversion.manifests == converted(old).manifests
-    assert [note.path for note in conversion.notes if note.severity is Severity.ERROR] == ["metadata.name"]
+    assert conversion.manifests == converted(old).manifests * 2
+    assert [note.severity for note in conversion.notes if "more than once" in note.message] == [
+        Severity.WARNING
+    ]
+
+
+def test_a_pool_uses_the_class_beside_it_when_folders_repeat_names() -> None:
+    pools = [beta_pool(template_kubelet={"maxPods": pods}) for pods in (10, 20)]
+    files = [read(json.dumps([old, beta_class()]), f"{i}.json").documents for i, old in enumerate(pools)]
+    made = convert([document for file in files for document in file]).manifests
+    classes = [(m["metadata"]["name"], m["spec"]["kubelet"]) for m in made if m["kind"] == "EC2NodeClass"]
+    assert classes == [("default", {"maxPods": 10}), ("default", {"maxPods": 20})]
 
 
 def test_notes_know_their_place_and_their_manifest() -> None:

@@ -93,13 +93,14 @@ class _Work:
         self.options = options
         self.classes = NodeClasses()
         self.pools: set[str] = set()  # names of pools that are NodePools already
-        self.templates: dict[str, NodeClass] = {}
-        self.node_classes: dict[str, NodeClass] = {}
+        self.templates: dict[str, list[NodeClass]] = {}
+        self.node_classes: dict[str, list[NodeClass]] = {}
         self.expiry: dict[str, str] = {}  # of converted beta pools, for their claims
         self.taken: dict[int, _Output] = {}  # class and settings documents, by identity
         self.outputs: list[_Output] = []
         self.users: list[_User] = []
         self.seen: set[tuple[str, str, str]] = set()  # version, kind and name of what was converted
+        self.named: dict[tuple[str, str], str] = {}  # the class made for an old object
 
     def read_settings(self, document: Document) -> None:
         output = _Output(Scribe(document))
@@ -117,13 +118,13 @@ class _Work:
         match document.api_version, document.kind:
             case (str(version), "EC2NodeClass") if version == V1_AWS:
                 found = self._remember(document, NodeClass(document.value, Scribe(document), fixed=True))
-                self.node_classes[document.name] = found
+                self.node_classes.setdefault(document.name, []).append(found)
             case (str(version), "EC2NodeClass") if version == BETA_AWS:
-                self.node_classes.setdefault(
-                    document.name, self._remember(document, self._beta_class(document))
-                )
+                found = self._remember(document, self._beta_class(document))
+                self.node_classes.setdefault(document.name, []).append(found)
             case (str(version), "AWSNodeTemplate") if version == ALPHA_AWS:
-                self.templates.setdefault(document.name, self._remember(document, self._template(document)))
+                found = self._remember(document, self._template(document))
+                self.templates.setdefault(document.name, []).append(found)
 
     def take(self, document: Document) -> None:
         """Convert one document and remember where it stood."""
@@ -209,16 +210,20 @@ class _Work:
         return NodeClass(value, scribe, unlimited_pods=not self.options.eni_limited_pod_density)
 
     def _name(self, scribe: Scribe) -> str:
-        """The object's name. Of two objects with one name only one can exist, and we cannot tell which."""
+        """The object's name. It may come twice, as from two folders for two clusters: each is converted."""
         name = object_name(scribe)
         key = (scribe.document.api_version, scribe.document.kind, name)
         if name and key in self.seen:
-            scribe.refuse("metadata.name", f"{name} is given twice; remove one of the two")
+            message = f"{name} is given more than once; in one cluster the last one applied counts"
+            scribe.warn("metadata.name", message)
         self.seen.add(key)
         return name
 
     def _class_name(self, scribe: Scribe, name: str) -> str:
-        unique = self.classes.free(name) if name else ""
+        key = (scribe.document.kind, name)
+        if key in self.named:
+            return self.named[key]  # the same object once more
+        self.named[key] = unique = self.classes.free(name)
         if unique != name:
             scribe.warn("metadata.name", f"an EC2NodeClass {name} exists already; this one becomes {unique}")
         return unique
@@ -264,7 +269,7 @@ class _Work:
             )
             return
         user.ref = {"group": AWS_GROUP, "kind": "EC2NodeClass", "name": name}
-        user.found = self.templates.get(name)
+        user.found = _nearest(self.templates, name, scribe.document)
         if user.found is None:
             scribe.warn("spec.providerRef", f"AWSNodeTemplate {name} is not in the input; convert it too")
 
@@ -291,7 +296,7 @@ class _Work:
         block = kubelet(output.scribe, given, path)
         user = _User(output, value, body, path, block, ref=body["nodeClassRef"])
         if (user.ref["group"], user.ref["kind"]) == (AWS_GROUP, "EC2NodeClass"):
-            user.found = self.node_classes.get(user.ref["name"])
+            user.found = _nearest(self.node_classes, user.ref["name"], output.scribe.document)
             if user.found is None and user.ref["name"]:
                 message = f"EC2NodeClass {user.ref['name']} is not in the input; see that it is v1 too"
                 output.scribe.info("", message)
@@ -342,10 +347,18 @@ class _Work:
         for step in ("spec", "template", "spec", "nodeClassRef", "name"):
             given = given.get(step) if isinstance(given, dict) else None
         for known in (self.node_classes, self.templates):
-            found = known.get(given) if isinstance(given, str) else None
+            found = _nearest(known, given, document) if isinstance(given, str) else None
             if found is not None and found.value is not None:
                 self.classes.variant(found, {}, "")
                 return
+
+
+def _nearest(known: dict[str, list[NodeClass]], name: str, document: Document) -> NodeClass | None:
+    """The class of that name in the same file, or else in the input at all."""
+    found = known.get(name, [])
+    beside = [one for one in found if one.scribe.document.source == document.source]
+    candidates = beside or found
+    return candidates[-1] if candidates else None
 
 
 def _file(
