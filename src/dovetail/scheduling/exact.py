@@ -132,6 +132,7 @@ class Run:
         return failure
 
     def _try(self, pod: Pod, shape: Shape) -> Refusal | None:
+        self.topology.constraints(shape)
         if self._on_running(pod, shape) or self._on_open(pod, shape):
             return None
         return self._on_new(pod, shape)

@@ -93,6 +93,12 @@ class Group:
             return self._near(itself, pod, node)
         return self._apart(pod, node)
 
+    def host_cap(self, itself: bool) -> int | None:
+        """The most pods of the group a host may have when such a pod arrives; None if hosts do not matter."""
+        if self.key != HOSTNAME or self.rule is Rule.AFFINITY:
+            return None
+        return 0 if self.rule is Rule.ANTI_AFFINITY else self.max_skew - (1 if itself else 0)
+
     def _spread(self, itself: bool, pod: Values, node: Values) -> Allowed | None:
         more = 1 if itself else 0
         if self.key == HOSTNAME and (host := node.only) is not None:

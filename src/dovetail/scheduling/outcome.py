@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import reduce
 
 from dovetail.api.labels import CAPACITY_OVERLAY_APPLIED, HOSTNAME, PRICE_OVERLAY_APPLIED, TRUE
@@ -13,7 +13,6 @@ from dovetail.scheduling.places import Claim, RunningNode
 from dovetail.scheduling.plan import Plan, PlannedNode, reserved_requirements
 from dovetail.scheduling.requirements import Requirements
 from dovetail.scheduling.resources import Nano, amounts, plus
-from dovetail.scheduling.typetable import bits
 from dovetail.scheduling.verdicts import Verdict, verdicts
 
 __all__ = ["plan_of", "planned_node"]
@@ -70,11 +69,11 @@ def planned_node(run: Run, claim: Claim) -> tuple[PlannedNode, MinValues]:
     held = run.reservations.held(claim.hostname)
     if held:
         requirements = reserved_requirements(requirements, options.reservation_label, held)
-    prices = table.prices(requirements)
-    ordered = sorted(bits(claim.types), key=lambda i: prices[i])
+    ordered = [i for i in table.price_order(requirements) if claim.types >> i & 1]
     strict = options.min_values == "Strict"
     kept, short = truncated([table.types[i] for i in ordered], requirements, strict)
     del ordered[len(kept) :]
+    types = claim.types if claim.types.bit_count() == len(kept) else sum(1 << i for i in ordered)
     cheapest = _cheapest(claim, requirements, ordered[0])
     node = PlannedNode(
         name=name_of(claim),
@@ -87,9 +86,9 @@ def planned_node(run: Run, claim: Claim) -> tuple[PlannedNode, MinValues]:
         zone=cheapest.zone,
         capacity_type=cheapest.capacity_type,
         price=cheapest.price,
-        capacity_types=_capacity_types(claim, requirements, ordered),
+        capacity_types=_capacity_types(claim, requirements, types),
         reservations=tuple(sorted(held)),
-        annotations=_annotations(claim, requirements, ordered),
+        annotations=_annotations(claim, types),
         min_values_relaxed=claim.relaxed,
     )
     return node, short
@@ -112,23 +111,20 @@ def _cheapest(claim: Claim, requirements: Requirements, index: int) -> Offering:
     )
 
 
-def _capacity_types(claim: Claim, requirements: Requirements, types: Sequence[int]) -> tuple[str, ...]:
+def _capacity_types(claim: Claim, requirements: Requirements, types: int) -> tuple[str, ...]:
     """The capacity types in which one of these instance types can be had."""
-    mask = sum(1 << i for i in types)
     table = claim.template.table
     found = {
-        next(iter(deal.offerings.values())).capacity_type
-        for deal in table.deals_for(requirements)
-        if table.fold(deal.variants) & mask
+        deal.capacity_type for deal in table.deals_for(requirements) if table.fold(deal.variants) & types
     }
     return tuple(sorted(found))
 
 
-def _annotations(claim: Claim, requirements: Requirements, types: Sequence[int]) -> dict[str, str]:
+def _annotations(claim: Claim, types: int) -> dict[str, str]:
     table = claim.template.table
     found: dict[str, str] = {}
-    if any(offering.price_overlaid for i in types for offering in table.types[i].offerings):
+    if table.price_overlaid & types:
         found[PRICE_OVERLAY_APPLIED] = TRUE
-    if any(table.types[i].capacity_overlaid for i in types):
+    if table.capacity_overlaid & types:
         found[CAPACITY_OVERLAY_APPLIED] = TRUE
     return found

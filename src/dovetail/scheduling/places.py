@@ -72,8 +72,9 @@ class RunningNode:
         self.name = nodes.name(state)
         self.initialized = nodes.initialized(state)
         self.taints = nodes.taints(state)
+        self.hostname = nodes.hostname(state)
         labels = Requirements.labels(nodes.labels(state))
-        self.requirements = labels.replacing(HOSTNAME, Values(frozenset((nodes.hostname(state),))))
+        self.requirements = labels.replacing(HOSTNAME, Values(frozenset((self.hostname,))))
         self.pods: list[str] = []
         running = tuple(nodes.running(state.pods))
         expected = daemons.on_node(daemon_pods, labels, self.taints)
@@ -88,6 +89,9 @@ class RunningNode:
 
     def offer(self, shape: Shape, topology: Topology) -> Fit | Refusal:
         """Whether the pod could run here."""
+        crowded = _crowded(shape, self.hostname)
+        if crowded is not None:
+            return crowded
         if not tolerates_all(self.taints, shape.tolerations):
             return _TAINT
         if self.overdrawn or not _fits(shape.requests, self.left):
@@ -133,6 +137,14 @@ def _fits(wanted: Nano, left: Nano) -> bool:
     return all(amount <= left.get(name, 0) for name, amount in wanted.items())
 
 
+def _crowded(shape: Shape, hostname: str) -> Refusal | None:
+    """Rules about one host are quick to ask, and what they refuse stays refused: hosts only fill up."""
+    for group, cap in shape.host_caps:
+        if group.counts.get(hostname, 0) > cap:
+            return Refusal(_TOPOLOGY[group.rule], final=True, group=group)
+    return None
+
+
 def _settle(
     shape: Shape, requirements: Requirements, topology: Topology, undefined: AbstractSet[str]
 ) -> list[Requirements] | Refusal:
@@ -174,6 +186,9 @@ class Claim:
 
     def offer(self, shape: Shape, run: Circumstances, new: bool = False) -> Fit | Refusal:
         """Whether the pod could run here, and as which instance types."""
+        crowded = _crowded(shape, self.hostname)
+        if crowded is not None:
+            return crowded
         template, table = self.template, self.template.table
         tolerated = shape.tolerated.get(template.index)
         if tolerated is None:

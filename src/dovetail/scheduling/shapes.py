@@ -78,6 +78,7 @@ class Shape:
         self.owned: list[Group] | None = None
         self.constraints: list[tuple[Group, bool]] = []
         self.counted_in: list[Group] = []
+        self.host_caps: list[tuple[Group, int]] = []
         self.seen_groups = 0
         self.seen_inverse = 0
         self.avoids: list[Group] = []

@@ -25,7 +25,7 @@ from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod, TopologySpreadConstraint
 from dovetail.scheduling.catalog import InstanceType
 
-__all__ = ["Options", "Pool", "Snapshot", "StateNode", "Storage"]
+__all__ = ["Options", "Pool", "Snapshot", "StateNode", "Storage", "pools_and_catalogs"]
 
 
 class Options(Record, frozen=True):

@@ -97,13 +97,21 @@ class Topology:
             shape.owned = list(self._own(shape))
             shape.avoids = list(self._inverse_of(shape))
             own = shape.namespace, shape.labels
-            shape.constraints = [(group, group.selects(*own)) for group in shape.owned]
+            for group in shape.owned:
+                self._bind(shape, group, group.selects(*own))
         while shape.seen_inverse < len(self.inverse):
             group = self.inverse[shape.seen_inverse]
             shape.seen_inverse += 1
             if group.selects(shape.namespace, shape.labels):
-                shape.constraints.append((group, True))
+                self._bind(shape, group, True)
         return shape.constraints
+
+    @staticmethod
+    def _bind(shape: Shape, group: Group, itself: bool) -> None:
+        shape.constraints.append((group, itself))
+        cap = group.host_cap(itself)
+        if cap is not None:
+            shape.host_caps.append((group, cap))
 
     def _own(self, shape: Shape) -> Iterator[Group]:
         found: dict[int, Group] = {}

@@ -9,11 +9,12 @@ each such way to be bought (a *variant*); `types` folds variants back into types
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from math import inf
 
+from dovetail.api.labels import CAPACITY_TYPE
 from dovetail.scheduling.catalog import InstanceType, Offering
 from dovetail.scheduling.requirements import Requirements, Values
 from dovetail.scheduling.resources import Nano, nano
@@ -29,6 +30,10 @@ def bits(mask: int) -> Iterator[int]:
         mask ^= low
 
 
+def _mask(flags: Iterable[bool]) -> int:
+    return sum(1 << i for i, flag in enumerate(flags) if flag)
+
+
 @dataclass(slots=True)
 class Deal:
     """All variants that can be bought in one way: one zone, one capacity type and so on."""
@@ -38,6 +43,10 @@ class Deal:
     prices: dict[int, float]
     """Type index to price; the cheapest where a type has the same deal twice."""
     offerings: dict[int, Offering]
+
+    @property
+    def capacity_type(self) -> str:
+        return self.requirements[CAPACITY_TYPE].only or ""
 
 
 class TypeTable:
@@ -63,6 +72,9 @@ class TypeTable:
         self._offered: dict[tuple[Values | None, ...], tuple[Deal, ...]] = {}
         self._bought: dict[tuple[Values | None, ...], int] = {}
         self._prices: dict[tuple[Values | None, ...], list[float]] = {}
+        self._order: dict[tuple[Values | None, ...], list[int]] = {}
+        self.price_overlaid = _mask(any(o.price_overlaid for o in each.offerings) for each in self.types)
+        self.capacity_overlaid = _mask(each.capacity_overlaid for each in self.types)
 
     def _read_variants(self) -> None:
         by_deal: dict[tuple[tuple[str, Values], ...], Deal] = {}
@@ -99,9 +111,7 @@ class TypeTable:
 
     def _sound(self) -> int:
         """Variants with nothing overdrawn; no pod fits on the others."""
-        return sum(
-            1 << i for i, room in enumerate(self.allocatable) if all(amount >= 0 for amount in room.values())
-        )
+        return _mask(all(amount >= 0 for amount in room.values()) for room in self.allocatable)
 
     def fold(self, variants: int) -> int:
         """The types some variant of which is in the set."""
@@ -171,6 +181,15 @@ class TypeTable:
                     if price < found[i]:
                         found[i] = price
             self._prices[view] = found
+        return found
+
+    def price_order(self, requirements: Requirements) -> list[int]:
+        """All types, cheapest first; equals stay as they came."""
+        view = self.offer_view(requirements)
+        found = self._order.get(view)
+        if found is None:
+            prices = self.prices(requirements)
+            found = self._order[view] = sorted(range(len(self.types)), key=prices.__getitem__)
         return found
 
     def roomy(self, total: Mapping[str, int], among: int | None = None) -> int:
