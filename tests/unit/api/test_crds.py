@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +12,14 @@ import msgspec
 import pytest
 import yaml
 
-from dovetail.api.crds import DEFINITIONS, Flavour, manifests
+from dovetail.api.crds import DEFINITIONS, Flavour, manifests, schema_of
 from dovetail.api.crds.definition import constrained
 from dovetail.api.crds.kwok import KWOKNODECLASS
 from dovetail.api.crds.structure import structural_schema
 from dovetail.errors import Misconfigured
 from dovetail.sim.kube.cel import compile_rule
+from dovetail.sim.kube.crd import with_defaults
+from dovetail.sim.kube.crd_checks import validate_crd
 
 ROOT = Path(__file__).parents[3]
 
@@ -174,6 +177,36 @@ def test_every_rule_stands_in_the_crd_and_compiles() -> None:
             for rule in rules:
                 assert compile_rule(rule.cel).uses_old is rule.transition
                 assert "\n" not in rule.says
+
+
+@pytest.mark.spec("api-1")
+@pytest.mark.parametrize("flavour", [*DEFINITIONS])
+def test_the_embedded_server_installs_every_crd(flavour: Flavour) -> None:
+    for crd in manifests(flavour):
+        assert validate_crd(with_defaults(crd)) == []
+
+
+def test_rules_loop_only_over_what_is_bounded() -> None:
+    """The API server refuses rules whose worst case is dear, and a list without a bound is its worst case.
+
+    The few exceptions do so little for each key that a request of the largest size stays affordable.
+    """
+    unbounded = set()
+    for flavour, definitions in DEFINITIONS.items():
+        for definition in definitions:
+            schema = schema_of(definition.record.KIND.kind, flavour)
+            for rule in definition.rules_of(flavour):
+                for looped in re.findall(r"self((?:\.\w+)*)\.(?:all|exists|exists_one|filter)\(", rule.cel):
+                    node = _node(schema, rule.at + looped)
+                    if "maxItems" not in node and "maxProperties" not in node:
+                        unbounded.add(rule.id)
+    assert unbounded == {"EC-24", "KU-2", "KU-3", "KU-5:kubeReserved", "KU-5:systemReserved"}
+
+
+def _node(schema: dict[str, Any], path: str) -> dict[str, Any]:
+    for step in path.replace("[]", ".[]").split("."):
+        schema = schema["items"] if step == "[]" else schema["properties"][step]
+    return schema
 
 
 def test_every_field_is_described_in_one_sentence() -> None:
