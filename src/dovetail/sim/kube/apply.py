@@ -5,12 +5,12 @@ Pure: objects in, objects out. Ownership lives in `metadata.managedFields` and n
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from dovetail.sim.kube.fieldsets import Path, decode, encode, leaves, merged, shown, without
+from dovetail.sim.kube.fieldsets import Path, decode, encode, leaves, merged, places, shown, without
 from dovetail.sim.kube.nodes import ANYTHING, Node
 from dovetail.sim.kube.schema import Schema
 from dovetail.sim.kube.validation import Cause, same
@@ -86,7 +86,7 @@ def apply(
     intent = _intent(applied, ignore)
     wanted = frozenset(_owned(leaves(node, intent)))
     me = Owner(manager, "Apply", api_version, subresource, wanted, _stamp(now))
-    owners = decode_owners(_entries(current))
+    owners = decode_owners(_entries(current)) or _unknown_owner(node, current, me)
     mine = next((owner for owner in owners if owner.identity == me.identity), None)
     others = [owner for owner in owners if owner.identity != me.identity]
     after = merged(node, _bare(current), intent)
@@ -175,16 +175,33 @@ def _entry(owner: Owner) -> dict[str, Any]:
     return {key: value for key, value in entry.items() if value != ""}
 
 
+def _unknown_owner(node: Node, live: Mapping[str, Any], me: Owner) -> list[Owner]:
+    """Whoever wrote an object whose writers were not noted, so that an apply cannot overrun them unawares."""
+    fields = frozenset(_owned(places(node, live)))
+    return [Owner("before-first-apply", "Update", me.api_version, "", fields, me.time)] if fields else []
+
+
 def _let_go(node: Node, value: Any, dropped: frozenset[Path], holders: Sequence[Owner]) -> Any:
     """The value without the fields an applier no longer mentions and nobody else holds."""
-    held = {path[:end] for owner in holders for path in owner.fields for end in range(1, len(path) + 1)}
+    held = {place for owner in holders for path in owner.fields for place in _kept_by(path)}
     gone = dropped - held
     return without(node, value, gone, held) if gone else value
 
 
+def _kept_by(path: Path) -> Iterator[Path]:
+    """What must stay for a path to stay: itself and the fields it is in, but no list element.
+
+    An element lives by being owned itself; owners of a mere part of it lose that part.
+    """
+    yield path
+    for end in range(1, len(path)):
+        if path[end - 1].startswith("f:"):
+            yield path[:end]
+
+
 def _difference(node: Node, old: Any, new: Any) -> tuple[frozenset[Path], frozenset[Path]]:
     """Paths added or changed, and paths removed; fields of the server's own do not count."""
-    was, now = _owned(leaves(node, old)), _owned(leaves(node, new))
+    was, now = _owned(places(node, old)), _owned(places(node, new))
     changed = {path for path, value in now.items() if path not in was or not same(was[path], value)}
     return frozenset(changed), frozenset(was.keys() - now.keys())
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Set
 from typing import Any, Final
 
 from dovetail.sim.kube.nodes import ANYTHING, MISSING, Node
@@ -21,7 +21,7 @@ CONTAINER: Final = object()
 
 
 def leaves(node: Node, value: Any) -> dict[Path, Any]:
-    """Every path the object sets, with the value that stands there."""
+    """The paths an object says something about: its values, its list elements and its map entries."""
     found: dict[Path, Any] = {}
     _walk(node, value, (), found)
     return found
@@ -29,7 +29,11 @@ def leaves(node: Node, value: Any) -> dict[Path, Any]:
 
 def _walk(node: Node, value: Any, path: Path, found: dict[Path, Any]) -> None:
     if isinstance(value, dict) and not node.map_atomic:
-        _walk_map(node, value, path, found)
+        for key, item in value.items():
+            below = (*path, f"f:{key}")
+            _walk(node.child(key) or ANYTHING, item, below, found)
+            if item == {} or key not in node.properties:
+                found.setdefault(below, CONTAINER)
     elif isinstance(value, list) and granular(node):
         for item in value:
             below = (*path, item_element(node, item))
@@ -39,12 +43,24 @@ def _walk(node: Node, value: Any, path: Path, found: dict[Path, Any]) -> None:
         found[path] = value
 
 
-def _walk_map(node: Node, value: Mapping[str, Any], path: Path, found: dict[Path, Any]) -> None:
-    for key, item in value.items():
-        below = (*path, f"f:{key}")
-        _walk(node.child(key) or ANYTHING, item, below, found)
-        if item == {} or key not in node.properties:
-            found.setdefault(below, CONTAINER)
+def places(node: Node, value: Any) -> dict[Path, Any]:
+    """Every path that exists in an object, the containers on the way included."""
+    found: dict[Path, Any] = {}
+    _visit(node, value, (), found)
+    return found
+
+
+def _visit(node: Node, value: Any, path: Path, found: dict[Path, Any]) -> None:
+    if isinstance(value, dict) and not node.map_atomic:
+        found[path] = CONTAINER
+        for key, item in value.items():
+            _visit(node.child(key) or ANYTHING, item, (*path, f"f:{key}"), found)
+    elif isinstance(value, list) and granular(node):
+        found[path] = CONTAINER
+        for item in value:
+            _visit(node.items or ANYTHING, item, (*path, item_element(node, item)), found)
+    else:
+        found[path] = value
 
 
 def granular(node: Node) -> bool:

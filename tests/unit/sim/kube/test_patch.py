@@ -316,7 +316,7 @@ def test_a_malformed_strategic_patch_is_the_clients_fault(patch: dict[str, Any])
     assert caught.value.code == 400
 
 
-# Deployments and patches, and what strategicpatch of k8s.io/apimachinery v0.35.0 makes of them (nulls left out).
+# Deployments, patches, and what strategicpatch of k8s.io/apimachinery v0.35.0 makes of them (nulls left out).
 CASES = json.loads((Path(__file__).parent / "golden" / "strategic.json").read_text())
 
 
