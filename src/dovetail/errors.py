@@ -2,11 +2,13 @@
 
 DovetailError
 ├── Retry                   try again later; the queue backs off
+│   ├── CreateFailed          the cloud refused a launch for a reason worth showing
 │   ├── Conflict              someone wrote first: read again, decide again
 │   ├── Throttled             slow down
 │   └── Expired               the watch or page is too old: list again
 ├── Refused                 this attempt is over; say why on the object
 │   ├── InsufficientCapacity  avoid these offerings, choose others
+│   ├── ClassNotReady         the node class cannot be used yet
 │   ├── NotAuthorized         a person must grant something
 │   ├── Invalid               the server understood the request and will not take it
 │   └── AlreadyExists         someone created it first
@@ -32,6 +34,15 @@ class Conflict(Retry):
     """Someone wrote first: read again, decide again."""
 
 
+class CreateFailed(Retry):
+    """The cloud refused a launch. `reason` is a word for the Launched condition, `message` a sentence."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+
 class Throttled(Retry):
     """Slow down. ``after`` is how long the other side asked us to wait, in seconds."""
 
@@ -50,6 +61,10 @@ class Refused(DovetailError):
 
 class InsufficientCapacity(Refused):
     """The cloud has none of these offerings now: choose others."""
+
+
+class ClassNotReady(Refused):
+    """The node class cannot be used yet."""
 
 
 class NotAuthorized(Refused):

@@ -6,13 +6,17 @@ fit themselves to it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import ParamSpec, Protocol, TypeVar
 
-from dovetail.api.meta import Object
+from dovetail.api.labels import Flavour
+from dovetail.api.meta import Amounts, Kind, Object, Record
+from dovetail.api.nodeclaim import NodeClaim
+from dovetail.api.nodepool import NodePool
+from dovetail.scheduling.catalog import InstanceType
 
-__all__ = ["Clock", "Compute", "Kube", "Recorder"]
+__all__ = ["Clock", "Cloud", "Compute", "Instance", "Kube", "Recorder", "RegistrationHook", "RepairPolicy"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -80,3 +84,79 @@ class Recorder(Protocol):
         window: float = 120.0,
     ) -> None:
         """Publish an event unless the same one went out within the window, in seconds."""
+
+
+class Instance(Record, frozen=True):
+    """A machine as the cloud knows it."""
+
+    provider_id: str
+    image_id: str = ""
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    capacity: Amounts = {}
+    allocatable: Amounts = {}
+    # The NodeClaim it was launched for, as far as the cloud remembers.
+    claim: str = ""
+    created: datetime | None = None
+    deleting: bool = False
+
+
+class RepairPolicy(Record, frozen=True):
+    """A node condition that, held for longer than the toleration, means the node is beyond hope."""
+
+    condition: str
+    status: str
+    toleration: timedelta
+
+
+class RegistrationHook(Protocol):
+    """Something a provider wants settled before a node counts as registered."""
+
+    @property
+    def name(self) -> str:
+        """How the condition's message calls it."""
+
+    async def pending(self, claim: NodeClaim) -> timedelta | None:
+        """When to ask again; None once it is satisfied."""
+
+
+class Cloud(Protocol):
+    """What controllers ask of a cloud. Failures come as errors.py names them."""
+
+    @property
+    def name(self) -> str:
+        """The provider's name in metrics: aws, kwok."""
+
+    @property
+    def flavour(self) -> Flavour:
+        """Its well-known and restricted labels."""
+
+    @property
+    def node_classes(self) -> tuple[Kind, ...]:
+        """The node class kinds it understands; the first is its default."""
+
+    @property
+    def repair_policies(self) -> tuple[RepairPolicy, ...]:
+        """Conditions that end a node's life; may be none."""
+
+    @property
+    def hooks(self) -> Sequence[RegistrationHook]:
+        """What must be settled before a node is registered."""
+
+    async def create(self, claim: NodeClaim) -> Instance:
+        """Launch for a claim: InsufficientCapacity, ClassNotReady or CreateFailed when it cannot."""
+
+    async def delete(self, claim: NodeClaim) -> None:
+        """Start, or continue, the end of a claim's instance; Gone once it is over."""
+
+    async def get(self, provider_id: str) -> Instance:
+        """One instance; Gone when there is none."""
+
+    async def list(self) -> tuple[Instance, ...]:
+        """Every instance that is ours, those on their way out included."""
+
+    async def instance_types(self, nodepool: NodePool) -> tuple[InstanceType, ...]:
+        """Everything the pool could buy, available or not."""
+
+    async def drifted(self, claim: NodeClaim) -> str:
+        """Why the instance no longer is what its class asks for; empty when it is."""

@@ -1,0 +1,193 @@
+"""The words everyone uses about pods: active, drainable, evictable, and the rest.
+
+One definition each, so that provisioning, draining and disruption mean the same thing.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from dovetail.api import labels
+from dovetail.api.pod import Pod, Toleration
+from dovetail.api.taints import NO_SCHEDULE
+from dovetail.settings.durations import parse as parse_duration
+
+__all__ = [
+    "DoNotDisrupt",
+    "active",
+    "disruptable",
+    "do_not_disrupt",
+    "drainable",
+    "evictable",
+    "failed_to_schedule",
+    "forced",
+    "owned_by_daemonset",
+    "owned_by_node",
+    "owned_by_statefulset",
+    "provisionable",
+    "required_anti_affinity",
+    "reschedulable",
+    "stuck_terminating",
+    "terminal",
+    "terminating",
+    "tolerates_disruption",
+    "waiting_eviction",
+]
+
+STUCK_AFTER = timedelta(minutes=1)
+
+
+def terminal(pod: Pod) -> bool:
+    """It has run to its end."""
+    return pod.status.phase in ("Succeeded", "Failed")
+
+
+def terminating(pod: Pod) -> bool:
+    return pod.metadata.deletion_timestamp is not None
+
+
+def active(pod: Pod) -> bool:
+    return not terminal(pod) and not terminating(pod)
+
+
+def stuck_terminating(pod: Pod, now: datetime) -> bool:
+    """Its time to stop was over a minute ago, and it is still here."""
+    deadline = pod.metadata.deletion_timestamp
+    return deadline is not None and now - deadline > STUCK_AFTER
+
+
+def owned_by_daemonset(pod: Pod) -> bool:
+    return _owned(pod, "apps/v1", "DaemonSet")
+
+
+def owned_by_node(pod: Pod) -> bool:
+    """A mirror of a static pod: its kubelet runs it, whatever the API says."""
+    return _owned(pod, "v1", "Node")
+
+
+def owned_by_statefulset(pod: Pod) -> bool:
+    return _owned(pod, "apps/v1", "StatefulSet")
+
+
+def _owned(pod: Pod, api_version: str, kind: str) -> bool:
+    return any(o.api_version == api_version and o.kind == kind for o in pod.metadata.owner_references)
+
+
+def reschedulable(pod: Pod) -> bool:
+    """It will need another place if its node goes. A StatefulSet's pod comes back under its name."""
+    alive = active(pod) or (owned_by_statefulset(pod) and terminating(pod))
+    return alive and not owned_by_daemonset(pod) and not owned_by_node(pod)
+
+
+def failed_to_schedule(pod: Pod) -> bool:
+    """kube-scheduler has looked at it and found no place."""
+    scheduled = pod.status.condition("PodScheduled")
+    return scheduled is not None and scheduled.reason == "Unschedulable"
+
+
+def provisionable(pod: Pod) -> bool:
+    """It waits for a node that we may have to make."""
+    return (
+        failed_to_schedule(pod)
+        and not pod.node_name
+        and not pod.status.nominated_node_name
+        and not owned_by_daemonset(pod)
+        and not owned_by_node(pod)
+    )
+
+
+def tolerates_disruption(pod: Pod) -> bool:
+    """It does not mind being on a node that is going away, so it is not drained."""
+    return any(_covers(t) for t in pod.spec.tolerations)
+
+
+def _covers(toleration: Toleration) -> bool:
+    if toleration.effect not in ("", NO_SCHEDULE) or toleration.key not in ("", labels.DISRUPTED_TAINT):
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return bool(toleration.key) and toleration.operator in ("", "Equal") and not toleration.value
+
+
+def drainable(pod: Pod, now: datetime) -> bool:
+    return not tolerates_disruption(pod) and not stuck_terminating(pod, now) and not owned_by_node(pod)
+
+
+def waiting_eviction(pod: Pod, now: datetime) -> bool:
+    """A drain is not over while it is here."""
+    return not terminal(pod) and drainable(pod, now)
+
+
+class DoNotDisrupt:
+    """What a pod's do-not-disrupt annotation means now, and the event that tells people so."""
+
+    __slots__ = ("active", "note", "reason", "warning")
+
+    def __init__(self, active: bool, reason: str = "", note: str = "", warning: bool = False) -> None:
+        self.active = active
+        self.reason = reason
+        self.note = note
+        self.warning = warning
+
+
+INACTIVE = DoNotDisrupt(active=False)
+FOR_EVER = DoNotDisrupt(active=True)
+
+
+def do_not_disrupt(pod: Pod, now: datetime) -> DoNotDisrupt:
+    """`true` holds for ever; a duration holds from the pod's start; anything else is ignored, with a word."""
+    value = pod.annotations.get(labels.DO_NOT_DISRUPT)
+    if value is None:
+        return INACTIVE
+    if value == labels.TRUE:
+        return FOR_EVER
+    try:
+        lasts = parse_duration(value)
+    except ValueError as error:
+        return _invalid(f'failed to parse "{value}" as a duration: {error}')
+    if lasts <= timedelta():
+        return _invalid(f'duration "{value}" must be positive')
+    start = pod.status.start_time
+    if start is None:
+        return FOR_EVER
+    end = start + lasts
+    period = f"The {labels.DO_NOT_DISRUPT} grace period"
+    if now < end:
+        return DoNotDisrupt(True, "DoNotDisruptUntil", f"{period} will elapse at {end:%Y-%m-%dT%H:%M:%SZ}")
+    elapsed = f"{period} has elapsed, pod is now disruptable"
+    return DoNotDisrupt(False, "DoNotDisruptGracePeriodElapsed", elapsed)
+
+
+def _invalid(why: str) -> DoNotDisrupt:
+    note = f"Invalid {labels.DO_NOT_DISRUPT} annotation: {why}, ignoring annotation"
+    return DoNotDisrupt(False, "InvalidDoNotDisruptAnnotation", note, warning=True)
+
+
+def evictable(pod: Pod, now: datetime) -> bool:
+    """It may be asked to leave."""
+    return (
+        active(pod)
+        and not tolerates_disruption(pod)
+        and not owned_by_node(pod)
+        and not do_not_disrupt(pod, now).active
+    )
+
+
+def disruptable(pod: Pod, now: datetime) -> bool:
+    """It does not forbid that its node be taken away by choice."""
+    return not active(pod) or not do_not_disrupt(pod, now).active
+
+
+def required_anti_affinity(pod: Pod) -> bool:
+    affinity = pod.spec.affinity
+    return bool(affinity and affinity.pod_anti_affinity and affinity.pod_anti_affinity.required)
+
+
+def forced(pod: Pod, deadline: datetime | None, now: datetime) -> bool:
+    """Its node's deadline leaves no more time for asking: it must be deleted now."""
+    if deadline is None:
+        return False
+    if pod.metadata.deletion_timestamp is not None:
+        return pod.metadata.deletion_timestamp > deadline
+    grace = pod.spec.termination_grace_period_seconds
+    return grace is not None and now > deadline - timedelta(seconds=grace)

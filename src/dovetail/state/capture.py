@@ -1,0 +1,149 @@
+"""Cluster → Snapshot, in one breath: no await inside, so it is one instant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from dovetail.api.core import (
+    DaemonSet,
+    Namespace,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    PodDisruptionBudget,
+    ReplicaSet,
+    Service,
+    StatefulSet,
+    StorageClass,
+)
+from dovetail.api.meta import LabelSelector, Object
+from dovetail.api.nodepool import NodePool
+from dovetail.api.pdb import PdbLimits
+from dovetail.api.pod import Pod
+from dovetail.scheduling.catalog import InstanceType
+from dovetail.scheduling.daemons import representative
+from dovetail.scheduling.selectors import matches
+from dovetail.scheduling.snapshot import Options, Snapshot, Storage, pools_and_catalogs
+from dovetail.state.cluster import Cluster
+
+__all__ = ["Capture", "Shelf", "Shelves"]
+
+T = TypeVar("T", bound=Object, covariant=True)
+V = TypeVar("V")
+
+
+class Shelf(Protocol[T]):
+    """The objects of one kind, as an informer keeps them. `revision` grows with every change."""
+
+    @property
+    def revision(self) -> int:
+        """Grows with every change."""
+
+    def __iter__(self) -> Iterator[T]:
+        """All of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shelves:
+    """The kinds a snapshot needs besides nodes, claims and pods."""
+
+    daemonsets: Shelf[DaemonSet]
+    namespaces: Shelf[Namespace]
+    claims: Shelf[PersistentVolumeClaim]
+    volumes: Shelf[PersistentVolume]
+    classes: Shelf[StorageClass]
+    budgets: Shelf[PodDisruptionBudget]
+    services: Shelf[Service]
+    replicasets: Shelf[ReplicaSet]
+    statefulsets: Shelf[StatefulSet]
+
+
+class _Kept(Generic[V]):
+    """Something made from shelves, made anew only when one of them changed."""
+
+    def __init__(self, make: Callable[[], V], *shelves: Shelf[Object]) -> None:
+        self._make = make
+        self._shelves = shelves
+        self._made_at: tuple[int, ...] | None = None
+        self._value: V | None = None
+
+    def __call__(self) -> V:
+        now = tuple(shelf.revision for shelf in self._shelves)
+        if self._value is None or now != self._made_at:
+            self._value, self._made_at = self._make(), now
+        return self._value
+
+
+class Capture:
+    """Takes snapshots. What seldom changes is kept between them."""
+
+    def __init__(self, cluster: Cluster, shelves: Shelves) -> None:
+        self._cluster = cluster
+        self._shelves = shelves
+        s = shelves
+        self._storage = _Kept(self._make_storage, s.claims, s.volumes, s.classes)
+        self._namespaces = _Kept(self._make_namespaces, s.namespaces)
+        self._workloads = _Kept(self._make_workloads, s.replicasets, s.statefulsets)
+        self._limits = _Kept(lambda: PdbLimits(s.budgets, matches), s.budgets)
+
+    def snapshot(
+        self,
+        offers: Iterable[tuple[NodePool, Sequence[InstanceType]]],
+        options: Options,
+        virtual: tuple[Pod, ...] = (),
+    ) -> Snapshot:
+        """The world now, with what each pool could buy."""
+        pools, catalogs = pools_and_catalogs(offers)
+        return Snapshot(
+            pools=pools,
+            catalogs=catalogs,
+            nodes=tuple(place.state for place in self._cluster),
+            pods=self._cluster.pending,
+            moving=self._moving(options),
+            virtual=virtual,
+            daemons=self._daemons(),
+            namespaces=self._namespaces(),
+            storage=self._storage(),
+            budgets=tuple(self._shelves.budgets),
+            services=tuple(self._shelves.services),
+            workloads=self._workloads() if options.default_spread else {},
+            options=options,
+        )
+
+    @property
+    def pdb_limits(self) -> PdbLimits:
+        return self._limits()
+
+    def _moving(self, options: Options) -> tuple[Pod, ...]:
+        """Pods on places that will go, unless something holds them there for good."""
+        limits = self._limits()
+        return tuple(
+            pod
+            for place in self._cluster
+            if place.node is not None and place.deleting
+            for pod in place.pods.values()
+            if limits.currently_reschedulable(pod, options.now)
+        )
+
+    def _daemons(self) -> tuple[Pod, ...]:
+        return tuple(
+            representative(daemonset, self._cluster.newest_daemon_pod(daemonset.uid))
+            for daemonset in sorted(self._shelves.daemonsets, key=lambda d: d.full_name)
+        )
+
+    def _make_storage(self) -> Storage:
+        return Storage(
+            claims={claim.full_name: claim for claim in self._shelves.claims},
+            volumes={volume.name: volume for volume in self._shelves.volumes},
+            classes={storage.name: storage for storage in self._shelves.classes},
+        )
+
+    def _make_namespaces(self) -> Mapping[str, Mapping[str, str]]:
+        return {namespace.name: namespace.labels for namespace in self._shelves.namespaces}
+
+    def _make_workloads(self) -> Mapping[str, LabelSelector]:
+        owners = (*self._shelves.replicasets, *self._shelves.statefulsets)
+        return {
+            f"{o.KIND.kind}/{o.full_name}": o.spec.selector for o in owners if o.spec.selector is not None
+        }

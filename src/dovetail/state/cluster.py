@@ -1,0 +1,350 @@
+"""Watch events folded into nodes, claims and pods.
+
+A machine is known by its provider ID. Before it has one it is known by its claim's name, and a Node
+that nobody ordered and that has no provider ID by its own. Pods are filed under the name of the node
+they are bound to, whether or not that node is known yet, so that the order of events does not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timedelta
+
+from dovetail.api import labels, predicates
+from dovetail.api.core import CSINode, Node
+from dovetail.api.meta import Amounts
+from dovetail.api.nodeclaim import NodeClaim
+from dovetail.api.pod import Pod
+from dovetail.api.quantity import Quantity
+from dovetail.ports import Clock
+from dovetail.scheduling import nodes as views
+from dovetail.scheduling.resources import Nano, amounts
+from dovetail.state.place import Place
+
+__all__ = ["Cluster"]
+
+PodKey = tuple[str, str]
+
+
+class Cluster:
+    """What we believe about nodes and pods. `manages` says which claims and nodes are ours."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        manages: Callable[[NodeClaim], bool] = lambda claim: True,
+        nomination: timedelta = timedelta(seconds=20),
+        sources_synced: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._clock = clock
+        self._manages = manages
+        self._nomination = nomination
+        self._sources_synced = sources_synced
+        self._places: dict[str, Place] = {}
+        self._by_node: dict[str, Place] = {}
+        self._by_claim: dict[str, Place] = {}
+        self._pods_on: dict[str, dict[PodKey, Pod]] = {}
+        self._pending: dict[PodKey, Pod] = {}
+        self._daemon_pods: dict[str, dict[PodKey, Pod]] = {}
+        self._limits_on: dict[str, dict[str, int]] = {}
+        self._unplaced: set[str] = set()
+        self._usage: dict[str, Nano] = {}
+        self._unlaunched: set[str] = set()
+        self._synced_once = False
+        # When a node or pod last changed in a way that could make a consolidation possible.
+        self.consolidated_from: datetime | None = None
+
+    # Nodes
+
+    def node_changed(self, before: Node | None, after: Node | None) -> None:
+        """A Node appeared, changed or (after is None) is gone."""
+        if after is None:
+            if before is not None:
+                self._drop_node(before.name)
+            return
+        if _not_yet_whole(after):
+            self._unplaced.add(after.name)
+            return
+        self._unplaced.discard(after.name)
+        key = after.spec.provider_id or f"node/{after.name}"
+        held = self._by_node.get(after.name)
+        if held is not None and held.key != key:
+            self._move_node(held, after, key)
+            return
+        place = held or self._place(key)
+        if place.node is not None and place.node.name != after.name:
+            self._by_node.pop(place.node.name, None)
+        place.node = after
+        self._by_node[after.name] = place
+        place.pods = self._pods_on.setdefault(after.name, {})
+        place.volume_limits = self._limits_on.get(after.name, {})
+        self._settle(place)
+
+    def _move_node(self, held: Place, node: Node, key: str) -> None:
+        """A provider ID came late, or changed: the Node goes to its right place."""
+        self._drop_node(node.name)
+        place = self._place(key)
+        place.marked = place.marked or held.marked
+        self.node_changed(None, node)
+
+    def _drop_node(self, name: str) -> None:
+        self._unplaced.discard(name)
+        place = self._by_node.pop(name, None)
+        if place is None:
+            return
+        place.node = None
+        place.pods = {}
+        self._settle(place)
+
+    def csi_node_changed(self, before: CSINode | None, after: CSINode | None) -> None:
+        """A node's volume limits became known or changed."""
+        known = after or before
+        if known is None:
+            return
+        name = known.name
+        found = {
+            driver.name: driver.allocatable.count
+            for driver in (after.spec.drivers if after else ())
+            if driver.allocatable is not None and driver.allocatable.count is not None
+        }
+        self._limits_on[name] = found
+        if not found:
+            self._limits_on.pop(name, None)
+        place = self._by_node.get(name)
+        if place is not None:
+            place.volume_limits = found
+            place.changed()
+
+    # Claims
+
+    def claim_changed(self, before: NodeClaim | None, after: NodeClaim | None) -> None:
+        """A NodeClaim appeared, changed or is gone."""
+        if after is None:
+            if before is not None:
+                self._drop_claim(before.name)
+            return
+        if not self._manages(after):
+            return
+        key = after.status.provider_id or f"claim/{after.name}"
+        held = self._by_claim.get(after.name)
+        ordered: Amounts = {}
+        marked = False
+        if held is not None and held.key != key:
+            ordered, marked = held.ordered_capacity, held.marked
+            self._drop_claim(after.name)
+            held = None
+        place = held or self._place(key)
+        place.claim = after
+        place.ordered_capacity = place.ordered_capacity or ordered
+        place.marked = place.marked or marked
+        self._by_claim[after.name] = place
+        if after.status.provider_id:
+            self._unlaunched.discard(after.name)
+        else:
+            self._unlaunched.add(after.name)
+        self._settle(place)
+
+    def _drop_claim(self, name: str) -> None:
+        self._unlaunched.discard(name)
+        place = self._by_claim.pop(name, None)
+        if place is None:
+            return
+        place.claim = None
+        place.marked = False
+        self._settle(place)
+
+    def expect(self, claim: NodeClaim, capacity: Amounts | None = None) -> None:
+        """We ordered this claim: believe in it before the watch tells of it, at the size that was ordered."""
+        self.claim_changed(None, claim)
+        place = self._by_claim.get(claim.name)
+        if place is not None and capacity:
+            place.ordered_capacity = capacity
+            self._settle(place)
+
+    def forget_unlaunched(self, name: str) -> None:
+        """A claim that was never launched no longer exists: stop waiting for it."""
+        if name in self._unlaunched:
+            self._drop_claim(name)
+
+    # Pods
+
+    def pod_changed(self, before: Pod | None, after: Pod | None) -> None:
+        """A pod appeared, changed or is gone. What was filed before is found by its key alone."""
+        pod = after or before
+        if pod is None:
+            return
+        key = (pod.namespace, pod.name)
+        if predicates.owned_by_daemonset(pod):
+            self._daemon_pod_changed(key, pod, gone=after is None)
+        if before is not None and before.node_name and (after is None or after.node_name != before.node_name):
+            self._unfile(before.node_name, key)
+        if after is None:
+            self._pending.pop(key, None)
+            if pod.node_name:
+                self._unfile(pod.node_name, key)
+            return
+        if after.node_name:
+            if predicates.terminal(after):
+                self._unfile(after.node_name, key)
+            else:
+                self._file(after.node_name, key, after)
+        if predicates.provisionable(after):
+            self._pending[key] = after
+        else:
+            self._pending.pop(key, None)
+
+    def _daemon_pod_changed(self, key: PodKey, pod: Pod, *, gone: bool) -> None:
+        for owner in pod.metadata.owner_references:
+            if owner.kind != "DaemonSet":
+                continue
+            file = self._daemon_pods.setdefault(owner.uid, {})
+            if gone:
+                file.pop(key, None)
+            else:
+                file[key] = pod
+            if not file:
+                del self._daemon_pods[owner.uid]
+
+    def _file(self, node: str, key: PodKey, pod: Pod) -> None:
+        self._pods_on.setdefault(node, {})[key] = pod
+        self._pods_moved(node)
+
+    def _unfile(self, node: str, key: PodKey) -> None:
+        file = self._pods_on.get(node)
+        if file is None or file.pop(key, None) is None:
+            return
+        if not file and node not in self._by_node:
+            del self._pods_on[node]
+        self._pods_moved(node)
+
+    def _pods_moved(self, node: str) -> None:
+        place = self._by_node.get(node)
+        if place is not None:
+            place.changed()
+        self.consolidated_from = None
+
+    # Marks
+
+    def mark(self, keys: Iterable[str]) -> None:
+        """These places will go: their pods need others, and nothing new is put there."""
+        self._set_marks(keys, True)
+
+    def unmark(self, keys: Iterable[str]) -> None:
+        self._set_marks(keys, False)
+
+    def _set_marks(self, keys: Iterable[str], marked: bool) -> None:
+        for key in keys:
+            place = self._places.get(key)
+            if place is not None:
+                place.marked = marked
+                self._settle(place)
+
+    def nominate(self, key: str) -> None:
+        """A pending pod is expected here soon: leave the place alone for a while."""
+        place = self._places.get(key)
+        if place is not None:
+            place.nominated_until = self._clock.now() + self._nomination
+
+    # Questions
+
+    def __iter__(self) -> Iterator[Place]:
+        return iter(self._places.values())
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def place(self, key: str) -> Place | None:
+        """The place of a provider ID."""
+        return self._places.get(key)
+
+    def of_claim(self, name: str) -> Place | None:
+        return self._by_claim.get(name)
+
+    def of_node(self, name: str) -> Place | None:
+        return self._by_node.get(name)
+
+    def pods_on(self, node: str) -> tuple[Pod, ...]:
+        """The pods bound to a node that have not run to their end."""
+        return tuple(self._pods_on.get(node, {}).values())
+
+    def newest_daemon_pod(self, uid: str) -> Pod | None:
+        """The youngest pod of a DaemonSet: it shows what admission makes of the template today."""
+        pods = self._daemon_pods.get(uid, {}).values()
+        return max(pods, key=lambda pod: (_created(pod), pod.name), default=None)
+
+    @property
+    def pending(self) -> tuple[Pod, ...]:
+        """The pods that wait for a node, oldest name first so that the order of events does not matter."""
+        return tuple(self._pending[key] for key in sorted(self._pending))
+
+    def usage(self, pool: str) -> dict[str, Quantity]:
+        """What a pool's places add up to, those on their way out left aside; `nodes` counts them."""
+        return amounts({name: n for name, n in self._usage.get(pool, {}).items() if n})
+
+    @property
+    def synced(self) -> bool:
+        """Everything the API server has is here, and every claim has its machine.
+
+        The first clause is asked until it holds once; afterwards only an order still open unsettles us.
+        """
+        if not self._synced_once:
+            if not self._sources_synced() or self._unplaced:
+                return False
+            if self._unlaunched:
+                return False
+            self._synced_once = True
+        return not self._unlaunched
+
+    # Keeping house
+
+    def _place(self, key: str) -> Place:
+        place = self._places.get(key)
+        if place is None:
+            place = self._places[key] = Place(key)
+        return place
+
+    def _settle(self, place: Place) -> None:
+        """After a change: forget the old face, charge the pool anew, drop the place if nothing is left."""
+        place.changed()
+        self._discharge(place)
+        if place.empty:
+            self._places.pop(place.key, None)
+        else:
+            self._charge(place)
+        self.consolidated_from = None
+
+    def _charge(self, place: Place) -> None:
+        pool = views.pool(place.state)
+        if not pool or place.deleting:
+            return
+        used = place.capacity
+        total = self._usage.setdefault(pool, {})
+        for name, amount in used.items():
+            total[name] = total.get(name, 0) + amount
+        place.charged = (pool, used)
+
+    def _discharge(self, place: Place) -> None:
+        if place.charged is None:
+            return
+        pool, used = place.charged
+        total = self._usage[pool]
+        for name, amount in used.items():
+            total[name] -= amount
+        if not total.get(labels.NODES):
+            del self._usage[pool]
+        place.charged = None
+
+
+def _created(pod: Pod) -> float:
+    created = pod.metadata.creation_timestamp
+    return created.timestamp() if created is not None else 0.0
+
+
+def _not_yet_whole(node: Node) -> bool:
+    """A Node of ours that has not said yet which machine it is."""
+    if labels.NODEPOOL not in node.labels:
+        return False
+    if not node.spec.provider_id:
+        return True
+    return labels.INSTANCE_TYPE not in node.labels and node.labels.get(labels.INITIALIZED) != labels.TRUE

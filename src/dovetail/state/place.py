@@ -1,0 +1,86 @@
+"""A Node, its NodeClaim and its pods, held together while they come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from dovetail.api.core import Node
+from dovetail.api.meta import Amounts
+from dovetail.api.nodeclaim import NodeClaim
+from dovetail.api.pod import Pod
+from dovetail.scheduling import nodes as views
+from dovetail.scheduling.resources import Nano, nano
+from dovetail.scheduling.snapshot import StateNode
+
+__all__ = ["Place"]
+
+
+class Place:
+    """One entry of the cluster's belief. Its frozen face, `state`, is made anew only after a change."""
+
+    __slots__ = (
+        "_state",
+        "charged",
+        "claim",
+        "key",
+        "marked",
+        "node",
+        "nominated_until",
+        "ordered_capacity",
+        "pods",
+        "volume_limits",
+    )
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.node: Node | None = None
+        self.claim: NodeClaim | None = None
+        self.pods: dict[tuple[str, str], Pod] = {}
+        self.marked = False
+        self.nominated_until: datetime | None = None
+        self.volume_limits: Mapping[str, int] = {}
+        # What the plan expected of the machine; counts against limits until the cloud says what came.
+        self.ordered_capacity: Amounts = {}
+        # What this place adds to which pool's usage: (pool, amounts).
+        self.charged: tuple[str, Nano] | None = None
+        self._state: StateNode | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Neither a Node nor a NodeClaim is left."""
+        return self.node is None and self.claim is None
+
+    @property
+    def state(self) -> StateNode:
+        if self._state is None:
+            self._state = StateNode(
+                node=self.node,
+                claim=self.claim,
+                pods=tuple(self.pods.values()),
+                marked=self.marked,
+                volume_limits=self.volume_limits,
+            )
+        return self._state
+
+    def changed(self) -> None:
+        self._state = None
+
+    @property
+    def name(self) -> str:
+        return views.name(self.state)
+
+    @property
+    def deleting(self) -> bool:
+        return views.deleting(self.state)
+
+    @property
+    def capacity(self) -> Nano:
+        """What it has or, while it is only ordered, what was ordered."""
+        known = views.capacity(self.state)
+        if self.claim is not None and not self.claim.status.capacity and self.node is None:
+            return nano(self.ordered_capacity) | known
+        return known
+
+    def nominated(self, now: datetime) -> bool:
+        return self.nominated_until is not None and now < self.nominated_until
