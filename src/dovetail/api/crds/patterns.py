@@ -38,3 +38,22 @@ CONDITION_TYPE = (
     r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?"
     r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"
 )
+
+MEANING = {
+    QUANTITY: "an amount such as 500m, 2 or 1.5Gi",
+    DURATION: "a duration in h, m and s such as 1h30m",
+    DURATION_OR_NEVER: "Never or a duration in h, m and s such as 1h30m",
+    BUDGET_DURATION: "hours and minutes such as 8h, 90m or 1h30m",
+    BUDGET_NODES: 'a number such as "5" or a percentage from 0% to 100%',
+    CRON: "five cron fields such as 0 9 * * 1-5, or a macro such as @daily",
+    QUALIFIED_NAME: "a name such as team or example.com/team",
+    LABEL_VALUE: "a label value: letters, digits, '-', '_' and '.', with a letter or digit at both ends",
+    PRICE: "a price such as 0.25",
+    PRICE_ADJUSTMENT: "a signed amount such as +0.5, or a signed percentage from -100% such as -10%",
+    VOLUME_SIZE: "a volume size such as 100Gi, at most 59000Gi, 64000G, 58Ti or 64T",
+    EVICTION_THRESHOLD: "a percentage up to 100% or an amount such as 500Mi",
+    REASON: "a reason in one word",
+    REASON_OR_EMPTY: "a reason in one word, or empty",
+    CONDITION_TYPE: "a condition type such as Ready or example.com/Ready",
+}
+"""The patterns in words, for people; the API server shows the pattern itself."""

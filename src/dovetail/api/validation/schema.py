@@ -14,6 +14,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
+from dovetail.api.crds.patterns import MEANING
 from dovetail.api.manifests import Severity
 from dovetail.api.validation.complaint import Complaint, field_path
 
@@ -186,7 +187,7 @@ def re2(pattern: str) -> re.Pattern[str]:
 def _pattern(value: Any, pattern: str) -> str | None:
     if not isinstance(value, str) or re2(pattern).search(value):
         return None
-    return f"{_spoken(value)} does not match {pattern}"
+    return f"{_spoken(value)} is not {MEANING.get(pattern, f'of the form {pattern}')}"
 
 
 def _enum(value: Any, allowed: list[Any]) -> str | None:

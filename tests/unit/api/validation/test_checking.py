@@ -64,6 +64,11 @@ def test_a_number_where_a_string_is_wanted_says_what_to_do() -> None:
     )
 
 
+def test_a_badly_written_value_is_answered_with_what_to_write() -> None:
+    (complaint,) = check(changed("NodePool", {"spec.template.spec.expireAfter": "30d"}))
+    assert complaint.message == '"30d" is not Never or a duration in h, m and s such as 1h30m'
+
+
 def test_a_rule_is_not_run_over_what_the_schema_refused() -> None:
     document = changed("NodePool", {"spec.template.spec.requirements": [{"key": "a", "operator": 5}, {}]})
     assert _told(document) == [
