@@ -5,13 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from support.vectors import cases
-
 from dovetail.api import codec, predicates
 from dovetail.api.core import PodDisruptionBudget
 from dovetail.api.pdb import PdbLimits
 from dovetail.api.pod import Pod
 from dovetail.scheduling.selectors import matches
+from support.vectors import cases
 
 
 def _said(pod: Pod, now: datetime, deadline: datetime | None) -> dict[str, bool]:
