@@ -14,7 +14,7 @@ __all__ = ["best_greedy", "dive", "snug"]
 
 _AGAIN = 2
 _FILLS = 2
-_LAST_PART = 0.97  # of the value: what is left after that is better packed by many small greedies
+_LAST_PART = 0.93  # of the value: what is left after that is better packed by many small greedies
 
 
 def dive(columns: Columns, tries: int, rng: np.random.Generator) -> Rows:

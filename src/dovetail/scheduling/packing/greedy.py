@@ -25,12 +25,12 @@ def greedy(problem: Problem, worth: Floats, weights: Weights, stock: Stock | Non
         if favourites is not None and turn % 4:
             few = favourites[np.isin(favourites, offered)]
             offered = few if len(few) and _all_served(problem, few, stock) else offered
+        if not len(offered):
+            raise ValueError("a pod fits none of the options")
         options = np.repeat(offered, len(weights))
         counts = fill(problem, options, np.tile(weights, (len(offered), 1)), drive, stock.left, stock.cap())
         value = (counts @ worth) / problem.price[options]
         best = int(value.argmax())
-        if value[best] <= 0:
-            raise ValueError("a pod fits none of the options")
         if not turn % 4:
             each = value.reshape(len(offered), -1).max(axis=1)
             favourites = np.sort(offered[np.argsort(-each, kind="stable")[: max(6, len(offered) // 3)]])

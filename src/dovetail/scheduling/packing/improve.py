@@ -24,6 +24,9 @@ from dovetail.scheduling.packing.stock import Stock
 __all__ = ["QUICK", "THOROUGH", "Effort", "Packing", "pack", "patterns"]
 
 _WORTHWHILE = 2.5  # times the worth of all pods for one node: dearer options are not looked at
+# Prices are nearly linear in size: without a charge many small nodes look as good as a few large ones.
+_CHARGE = 2e-4  # of the dearest option looked at
+_MANY_CLASSES = 30
 _SHARED = 300  # patterns handed on, besides those in use
 
 
@@ -32,11 +35,11 @@ class Effort:
     """How hard to try. Zero rounds is the first complete plan."""
 
     rounds: int = 24
-    dives: int = 3
+    dives: int = 5
     greedies: int = 8
     repacks: int = 0
     seed: int = 1
-    close: float = 0.002  # stop this near the best the patterns could do: the rest is not worth the wait
+    close: float = 0.005  # stop this near the best the patterns could do: the rest is not worth the wait
 
 
 QUICK = Effort(rounds=0, dives=0, repacks=0)
@@ -76,9 +79,7 @@ def patterns(problem: Problem, effort: Effort) -> Patterns:
     weights = lean(problem.request.shape[1])
     worth = worths(problem)
     kept = _worthwhile(problem, worth)
-    part = replace(
-        problem, room=problem.room[kept], price=problem.price[kept], allowed=problem.allowed[:, kept]
-    )
+    part = _narrowed(problem, kept)
     rng = np.random.Generator(np.random.PCG64(effort.seed))
     columns = starting(part, greedy(part, worth, weights[:2]), weights[:3], worth)
     _, amounts, _ = generate(columns, effort.rounds, rng)
@@ -91,12 +92,21 @@ def _pack_part(
 ) -> Packing:
     worth = worths(problem)
     kept = _worthwhile(problem, worth)
-    part = replace(
-        problem, room=problem.room[kept], price=problem.price[kept], allowed=problem.allowed[:, kept]
-    )
+    part = _narrowed(problem, kept)
     rows, worth = _improved(part, worth, effort, known, should_stop)
     rows = [Row(int(kept[row.option]), row.counts, row.copies) for row in rows]
     return Packing(rows, cost(problem, rows), worth)
+
+
+def _narrowed(problem: Problem, kept: Ints) -> Problem:
+    """Only these options, each with a small charge for being one more node to run."""
+    price = problem.price[kept]
+    return replace(
+        problem,
+        room=problem.room[kept],
+        price=price + _CHARGE * float(price.max()),
+        allowed=problem.allowed[:, kept],
+    )
 
 
 def _worthwhile(problem: Problem, worth: Floats) -> Ints:
@@ -121,7 +131,7 @@ def _improved(
         add_known(columns, known)
     value, _, duals = generate(columns, effort.rounds if known is None else effort.rounds // 4, rng)
     enough = value * (1 + effort.close)
-    for _ in range(effort.dives):
+    for _ in range(_dives(problem, effort, known is not None)):
         if cost(problem, rows) <= enough or should_stop():
             break
         rows = _cheaper(problem, rows, dive(columns, effort.greedies, rng))
@@ -129,6 +139,13 @@ def _improved(
     if effort.repacks and not should_stop():
         rows = repack(problem, rows, worth, weights, effort.repacks, rng, enough)
     return rows, worth
+
+
+def _dives(problem: Problem, effort: Effort, shared: bool) -> int:
+    """One of several zones gets fewer tries than a whole problem, and one with many classes a single one."""
+    if not shared:
+        return effort.dives
+    return min(effort.dives, 1 if problem.classes > _MANY_CLASSES else 2)
 
 
 def _cheaper(problem: Problem, old: Rows, new: Rows) -> Rows:
