@@ -1,0 +1,139 @@
+"""OpenAPI: what kubectl looks for before it applies, and what explain shows."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from dovetail.sim.kube import crd
+from dovetail.sim.kube.builtin_types import builtin_registry
+from dovetail.sim.kube.openapi import Documents, v2_document
+from dovetail.sim.kube.types import Registry
+
+WIDGETS: dict[str, Any] = {
+    "metadata": {"name": "widgets.example.com"},
+    "spec": {
+        "group": "example.com",
+        "scope": "Namespaced",
+        "names": {"plural": "widgets", "kind": "Widget"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "description": "A thing.",
+                        "properties": {
+                            "spec": {
+                                "type": "object",
+                                "properties": {"size": {"type": "integer", "description": "How big."}},
+                            }
+                        },
+                    }
+                },
+            }
+        ],
+    },
+}
+
+
+@pytest.fixture
+def registry() -> Registry:
+    found = builtin_registry()
+    found.add(crd.compile(WIDGETS))
+    return found
+
+
+def document(registry: Registry, group: str, version: str) -> dict[str, Any]:
+    found = Documents(registry).document(group, version)
+    assert found is not None
+    return found
+
+
+def test_the_index_leads_to_every_group_version(registry: Registry) -> None:
+    paths = Documents(registry).index()["paths"]
+    assert {"api/v1", "apis/apps/v1", "apis/example.com/v1"} <= set(paths)
+    for path, entry in paths.items():
+        assert re.fullmatch(rf"/openapi/v3/{path}\?hash=[0-9A-F]+", entry["serverRelativeURL"])
+
+
+def test_a_hash_changes_when_its_document_does_and_no_other_changes(registry: Registry) -> None:
+    documents = Documents(registry)
+    before = documents.index()["paths"]
+    changed = json.loads(json.dumps(WIDGETS))
+    schema = changed["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema["properties"]["spec"]["properties"]["colour"] = {"type": "string"}
+    registry.replace("widgets.example.com", crd.compile(changed))
+    after = documents.index()["paths"]
+    assert {path for path in before if before[path] != after[path]} == {"apis/example.com/v1"}
+
+
+def test_kubectl_finds_the_patch_operation_and_its_field_validation(registry: Registry) -> None:
+    path = "/apis/apps/v1/namespaces/{namespace}/deployments/{name}"
+    patch = document(registry, "apps", "v1")["paths"][path]["patch"]
+    assert patch["x-kubernetes-group-version-kind"] == {
+        "group": "apps",
+        "version": "v1",
+        "kind": "Deployment",
+    }
+    assert "fieldValidation" in [p["name"] for p in patch["parameters"]]
+    assert "application/strategic-merge-patch+json" in patch["requestBody"]["content"]
+    custom = document(registry, "example.com", "v1")["paths"]
+    patch = custom["/apis/example.com/v1/namespaces/{namespace}/widgets/{name}"]["patch"]
+    assert "application/strategic-merge-patch+json" not in patch["requestBody"]["content"]
+    assert "application/apply-patch+yaml" in patch["requestBody"]["content"]
+
+
+def test_a_custom_kind_is_published_with_its_descriptions_and_its_metadata(registry: Registry) -> None:
+    schemas = document(registry, "example.com", "v1")["components"]["schemas"]
+    widget = schemas["com.example.v1.Widget"]
+    assert widget["description"] == "A thing."
+    assert widget["properties"]["spec"]["properties"]["size"]["description"] == "How big."
+    assert widget["properties"]["metadata"] == {
+        "allOf": [{"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"}]
+    }
+    assert widget["x-kubernetes-group-version-kind"] == [
+        {"group": "example.com", "version": "v1", "kind": "Widget"}
+    ]
+    assert schemas["com.example.v1.WidgetList"]["x-kubernetes-group-version-kind"] == [
+        {"group": "example.com", "version": "v1", "kind": "WidgetList"}
+    ]
+
+
+def test_a_built_in_kind_shows_its_fields_how_they_merge_and_what_is_required(registry: Registry) -> None:
+    schemas = document(registry, "apps", "v1")["components"]["schemas"]
+    spec = schemas["io.k8s.api.core.v1.PodSpec"]
+    containers = spec["properties"]["containers"]
+    assert containers["x-kubernetes-patch-merge-key"] == "name"
+    assert containers["x-kubernetes-list-type"] == "map"
+    assert containers["items"] == {"$ref": "#/components/schemas/io.k8s.api.core.v1.Container"}
+    assert spec["required"] == ["containers"]
+    volume = schemas["io.k8s.api.core.v1.Volume"]
+    assert {"name", "emptyDir", "persistentVolumeClaim"} <= set(volume["properties"])
+    assert schemas["io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector"]["x-kubernetes-map-type"] == "atomic"
+
+
+def test_every_reference_leads_somewhere(registry: Registry) -> None:
+    for group in ("", *registry.groups()):
+        for version in registry.versions(group):
+            doc = document(registry, group, version)
+            names = set(re.findall(r"#/components/schemas/([\w.\-]+)", json.dumps(doc)))
+            assert names <= set(doc["components"]["schemas"])
+
+
+def test_documents_are_built_once_until_the_registry_changes(registry: Registry) -> None:
+    documents = Documents(registry)
+    first = documents.document("apps", "v1")
+    assert documents.document("apps", "v1") is first
+    registry.remove("widgets.example.com")
+    assert documents.document("example.com", "v1") is None
+    assert documents.document("apps", "v1") is not first
+
+
+def test_the_second_version_is_only_there() -> None:
+    assert v2_document()["swagger"] == "2.0"
