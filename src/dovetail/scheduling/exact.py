@@ -14,6 +14,7 @@ from dovetail.api.pod import Pod
 from dovetail.explain import Reason
 from dovetail.scheduling import nodes
 from dovetail.scheduling.domains import Universe
+from dovetail.scheduling.eligibility import batch_of
 from dovetail.scheduling.limits import Limits
 from dovetail.scheduling.places import Claim, Fit, Refusal, RunningNode
 from dovetail.scheduling.plan import Plan
@@ -55,8 +56,6 @@ class Run:
     """The state of one run: places, counts, what is left of limits, and who waits."""
 
     def __init__(self, snapshot: Snapshot, thrifty: bool = True) -> None:
-        from dovetail.scheduling.eligibility import batch_of
-
         self.thrifty = thrifty
         self.chose = False
         self.snapshot = snapshot
@@ -76,6 +75,7 @@ class Run:
         self.limits = Limits((pool.nodepool for pool in self.pools), snapshot.nodes)
         self.nodes = _running_nodes(snapshot)
         self.all_nodes = (1 << len(self.nodes)) - 1
+        self.young, self.only_move = _held_back(snapshot, self.nodes)
         self.claims: list[Claim] = []
         self.open = Open()
         self.progress = 0
@@ -138,7 +138,8 @@ class Run:
         return self._on_new(pod, shape)
 
     def _on_running(self, pod: Pod, shape: Shape) -> bool:
-        for i in bits(self.all_nodes & ~shape.closed_nodes):
+        barred = self.young if pod.full_name in self.only_move else 0
+        for i in bits(self.all_nodes & ~shape.closed_nodes & ~barred):
             node = self.nodes[i]
             found = node.offer(shape, self.topology)
             if isinstance(found, Refusal):
@@ -244,6 +245,20 @@ def _running_nodes(snapshot: Snapshot) -> list[RunningNode]:
     ignore = snapshot.options.ignore_dra
     daemon_pods = [pod for pod in snapshot.daemons if not (ignore and uses_devices(pod))]
     return [RunningNode(i, state, daemon_pods, snapshot.storage) for i, state in enumerate(states)]
+
+
+def _held_back(snapshot: Snapshot, running: Sequence[RunningNode]) -> tuple[int, frozenset[str]]:
+    """Nodes too young to take pods that only move to save money, and those pods."""
+    if not snapshot.options.consolidating:
+        return 0, frozenset()
+    pools = {pool.name: pool.nodepool for pool in snapshot.pools}
+    now = snapshot.options.now
+    young = sum(
+        1 << node.index
+        for node in running
+        if nodes.too_young(node.state, pools.get(nodes.pool(node.state)), now)
+    )
+    return young, frozenset(pod.full_name for pod in snapshot.moving if pod.status.phase != "Pending")
 
 
 def queue_order(batch: Iterable[Pod], shapes: Shapes, order: Sequence[str] | None = None) -> list[Pod]:

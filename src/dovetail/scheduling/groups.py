@@ -104,14 +104,14 @@ class Group:
         if self.key == HOSTNAME and (host := node.only) is not None:
             # A fresh node can always be made, so the emptiest host has none.
             return Allowed(node) if self.counts.get(host, 0) + more <= self.max_skew else None
-        least = self._least(pod)
+        least = self.least(pod)
         valid = [(n, name) for name, n in self._known(node) if n + more - least <= self.max_skew]
         if not valid:
             return None
         fewest = min(valid)[0]
         return Allowed(Values(frozenset(name for n, name in valid if n == fewest)), one=True)
 
-    def _least(self, pod: Values) -> int:
+    def least(self, pod: Values) -> int:
         """The lowest count among the domains the pod may use; none at all if they are too few."""
         counts = [count for domain, count in self.counts.items() if domain in pod]
         if self.min_domains is not None and len(counts) < self.min_domains:

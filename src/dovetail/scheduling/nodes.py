@@ -7,15 +7,18 @@ what the kubelet has not reported yet. These are views; the records themselves a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 
 from dovetail.api import labels as names
 from dovetail.api.core import Node, Taint
 from dovetail.api.meta import Amounts
 from dovetail.api.nodeclaim import NodeClaim
+from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
 from dovetail.api.taints import is_ephemeral, matches
 from dovetail.scheduling.resources import Nano, minus, nano, plus, requests_with_pod
 from dovetail.scheduling.snapshot import StateNode
+from dovetail.settings import durations
 
 __all__ = [
     "active",
@@ -32,6 +35,7 @@ __all__ = [
     "raw_taints",
     "registered",
     "taints",
+    "too_young",
 ]
 
 ONE_NODE = 1_000_000_000
@@ -141,6 +145,16 @@ def deleting(state: StateNode) -> bool:
         return state.node is not None and state.node.deleting
     terminating = state.claim.status.condition("InstanceTerminating")
     return state.claim.deleting or (terminating is not None and terminating.status == "True")
+
+
+def too_young(state: StateNode, nodepool: NodePool | None, now: datetime) -> bool:
+    """Whether its pods have changed so lately that the pool's consolidateAfter still holds it back."""
+    after = nodepool.spec.disruption.consolidate_after if nodepool and not nodepool.static else None
+    if after is None or after == durations.NEVER or state.claim is None or not initialized(state):
+        return False
+    settled = state.claim.status.condition("Initialized")
+    since = state.claim.status.last_pod_event_time or (settled.last_transition_time if settled else None)
+    return since is not None and now - since < durations.parse(after)
 
 
 def active(states: Iterable[StateNode]) -> Iterable[StateNode]:

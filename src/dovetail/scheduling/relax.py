@@ -16,7 +16,7 @@ from dovetail.api.pod import Affinity, NodeAffinity, NodeSelector, PodAffinity, 
 from dovetail.scheduling.pods import required_terms
 from dovetail.scheduling.taints import PREFER_NOT
 
-__all__ = ["Relaxed", "relaxed"]
+__all__ = ["Relaxed", "hard", "relaxed"]
 
 SOFT = "ScheduleAnyway"
 
@@ -43,6 +43,29 @@ def relaxed(spec: PodSpec, soft_taints: bool) -> Relaxed | None:
         if found is not None:
             return found
     return _taints(spec) if soft_taints else None
+
+
+def hard(spec: PodSpec, soft_taints: bool) -> PodSpec:
+    """The pod with what must hold and nothing else; its required alternatives all stand."""
+    kept = replace(
+        spec,
+        topology_spread_constraints=tuple(
+            rule for rule in spec.topology_spread_constraints if rule.when_unsatisfiable != SOFT
+        ),
+        tolerations=(*spec.tolerations, PREFER_NOT) if soft_taints else spec.tolerations,
+    )
+    affinity = spec.affinity
+    if affinity is None:
+        return kept
+    node, near, apart = affinity.node_affinity, affinity.pod_affinity, affinity.pod_anti_affinity
+    return _with(
+        kept,
+        Affinity(
+            node_affinity=replace(node, preferred=()) if node else None,
+            pod_affinity=replace(near, preferred=()) if near else None,
+            pod_anti_affinity=replace(apart, preferred=()) if apart else None,
+        ),
+    )
 
 
 def _required_term(spec: PodSpec) -> Relaxed | None:

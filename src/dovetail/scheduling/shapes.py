@@ -11,7 +11,7 @@ from dovetail.api.pod import Pod, PodSpec
 from dovetail.api.quantity import Quantity
 from dovetail.scheduling import pods, volumes
 from dovetail.scheduling.hostports import host_ports
-from dovetail.scheduling.relax import relaxed
+from dovetail.scheduling.relax import hard, relaxed
 from dovetail.scheduling.requirements import Requirements
 from dovetail.scheduling.resources import nano, requests_with_pod
 from dovetail.scheduling.snapshot import Options, Storage
@@ -84,6 +84,7 @@ class Shape:
         self.avoids: list[Group] = []
         self._next: Shape | None = None
         self._last = False
+        self._hard: Shape | None = None
 
     def relax(self) -> Shape | None:
         """The same pods with one wish fewer; None when they have none left."""
@@ -94,6 +95,14 @@ class Shape:
             else:
                 self._next = Shape(self.pod, step.spec, self._shapes, (*self.gave_up, step.gave_up))
         return self._next
+
+    @property
+    def hard(self) -> Shape:
+        """The same pods with only what must hold."""
+        if self._hard is None:
+            spec = hard(self.spec, self._shapes.soft_taints)
+            self._hard = self if spec == self.spec else Shape(self.pod, spec, self._shapes)
+        return self._hard
 
     @property
     def most_relaxed(self) -> Shape:
