@@ -1,4 +1,4 @@
-"""What a controller is, and what it says when it is done.
+"""What a controller is, what wakes it, and what it says when it is done.
 
 A controller is level-driven: it is handed a key, looks at the world, and would do the same if
 handed the key twice. One that watches over the whole cluster has a single key, the empty one.
@@ -7,17 +7,47 @@ handed the key twice. One that watches over the whole cluster has a single key, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-__all__ = ["DONE", "SINGLETON", "SOON", "Backoff", "Controller", "Result", "after", "run_all"]
+from dovetail.api.meta import Object
+
+__all__ = [
+    "DONE",
+    "SINGLETON",
+    "SOON",
+    "Backoff",
+    "Cache",
+    "Controller",
+    "Result",
+    "Trigger",
+    "after",
+    "on",
+    "run_all",
+    "soonest",
+]
 
 R = TypeVar("R")
+T = TypeVar("T", bound=Object)
+S = TypeVar("S", bound=Object, covariant=True)
 
 SINGLETON = ""
 """The key of a controller that has no objects of its own."""
+
+
+class Cache(Protocol[S]):
+    """The objects of one kind as last heard of; an informer is one."""
+
+    def get(self, name: str, namespace: str = "") -> S | None:
+        """One object, or nothing."""
+
+    def __iter__(self) -> Iterator[S]:
+        """All of them."""
+
+    def by(self, index: str, value: str) -> tuple[S, ...]:
+        """Those an index files under a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +62,19 @@ DONE = Result()
 SOON = Result(again=True)
 
 
-def after(seconds: float) -> Result:
-    """Come back in that many seconds, if nothing wakes the controller before."""
-    return Result(after=timedelta(seconds=seconds))
+def after(delay: float | timedelta) -> Result:
+    """Come back then (seconds, or a duration), if nothing wakes the controller before."""
+    return Result(after=delay if isinstance(delay, timedelta) else timedelta(seconds=delay))
+
+
+def soonest(results: Iterable[Result]) -> Result:
+    """The most pressing of several results."""
+    again, first = False, None
+    for result in results:
+        again = again or result.again
+        if result.after is not None and (first is None or result.after < first):
+            first = result.after
+    return SOON if again else Result(after=first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +85,26 @@ class Backoff:
     last: float = 1000.0
     per_second: float = 10.0
     burst: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """A kind whose changes wake a controller, and the keys they wake it for."""
+
+    kind: type[Object]
+    keys: Callable[[Any, Any], Iterable[str]]
+
+
+def on(kind: type[T], keys: Callable[[T], Iterable[str]] | None = None) -> Trigger:
+    """Woken by every change of a kind: for the object itself, or for the keys it leads to."""
+
+    def found(before: T | None, after: T | None) -> Iterable[str]:
+        obj = after if after is not None else before
+        if obj is None:
+            return ()
+        return keys(obj) if keys is not None else (obj.full_name,)
+
+    return Trigger(kind, found)
 
 
 class Controller(Protocol):
@@ -62,17 +122,67 @@ class Controller(Protocol):
     def backoff(self) -> Backoff:
         """How failures are spaced."""
 
+    @property
+    def triggers(self) -> tuple[Trigger, ...]:
+        """What wakes it; a singleton is also woken once at the start."""
+
     async def reconcile(self, key: str) -> Result:
         """Look at the world and make it so."""
 
 
-async def run_all(work: Iterable[Awaitable[R]]) -> list[R]:
-    """Try every one, then raise the failures together."""
-    outcomes = await asyncio.gather(*work, return_exceptions=True)
-    failures = [o for o in outcomes if isinstance(o, BaseException)]
-    stopped = next((f for f in failures if not isinstance(f, Exception)), None)
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """A controller's concurrency, scaled by the processor it was given."""
+
+    least: int
+    most: int
+
+    def at(self, millicores: int) -> int:
+        cores = -(-max(millicores, 1) // 1000)
+        scaled = self.least + int((self.most - self.least) / 59 * (cores - 1))
+        return max(self.least, min(scaled, self.most))
+
+
+async def run_all(work: Iterable[Awaitable[R]], at_once: int = 0) -> list[R]:
+    """Try every one, then raise the failures together; never more than so many at once, if limited."""
+    gate = asyncio.Semaphore(at_once) if at_once else None
+
+    async def guarded(one: Awaitable[R]) -> R:
+        if gate is None:
+            return await one
+        async with gate:
+            return await one
+
+    outcomes = await asyncio.gather(*map(guarded, work), return_exceptions=True)
+    stopped = next(
+        (o for o in outcomes if isinstance(o, BaseException) and not isinstance(o, Exception)), None
+    )
     if stopped is not None:
         raise stopped
+    failures = [o for o in outcomes if isinstance(o, Exception)]
+    if len(failures) == 1:
+        raise failures[0]
     if failures:
-        raise ExceptionGroup("some of the work failed", [f for f in failures if isinstance(f, Exception)])
+        raise ExceptionGroup("some of the work failed", failures)
     return [o for o in outcomes if not isinstance(o, BaseException)]
+
+
+@dataclass
+class Remembered:
+    """Keys seen lately, each until its time is over: for what must not happen twice within a while."""
+
+    lasts: float
+    _until: dict[str, float] = field(default_factory=dict)
+
+    def left(self, key: str, now: float) -> float:
+        """Seconds until the key is forgotten; 0 when it is not remembered."""
+        until = self._until.get(key, 0.0)
+        if until <= now:
+            self._until.pop(key, None)
+            return 0.0
+        return until - now
+
+    def add(self, key: str, now: float) -> None:
+        if len(self._until) > 10_000:
+            self._until = {k: until for k, until in self._until.items() if until > now}
+        self._until[key] = now + self.lasts

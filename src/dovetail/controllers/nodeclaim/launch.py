@@ -1,0 +1,98 @@
+"""Launch: one instance for one claim, and never a second one.
+
+The answer of the cloud is remembered until the claim's status says so too: a write that is lost
+after a launch must not lead to another launch.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from msgspec.structs import replace
+
+from dovetail.api import conditions, reasons
+from dovetail.api.conditions import LAUNCHED
+from dovetail.api.nodeclaim import NodeClaim
+from dovetail.controllers.counts import claim_disrupted
+from dovetail.controllers.nodeclaim.steps import Step
+from dovetail.errors import ClassNotReady, CreateFailed, DovetailError, Gone, InsufficientCapacity
+from dovetail.ports import Clock, Cloud, Instance, Kube, Recorder
+
+__all__ = ["Launch"]
+
+REMEMBER_SECONDS = 3600.0
+LONGEST = 300
+
+
+class Launch:
+    """Asks the cloud for the instance of a claim."""
+
+    def __init__(self, kube: Kube, cloud: Cloud, clock: Clock, recorder: Recorder) -> None:
+        self._kube = kube
+        self._cloud = cloud
+        self._clock = clock
+        self._recorder = recorder
+        self._launched: OrderedDict[str, tuple[float, Instance]] = OrderedDict()
+
+    async def step(self, claim: NodeClaim) -> Step:
+        now = self._clock.now()
+        state = conditions.find(claim, LAUNCHED)
+        if state is not None and state.status != conditions.UNKNOWN:
+            if state.status == conditions.TRUE:
+                self._launched.pop(claim.uid, None)
+            return Step(conditions.set_condition(claim, state, now))
+        try:
+            instance = await self._instance(claim)
+        except InsufficientCapacity as error:
+            note = f"NodeClaim {claim.name} event: {_cut(str(error))}"
+            self._recorder.event(claim, "InsufficientCapacityError", note, warning=True, dedupe=(claim.name,))
+            return await self._give_up(claim, "insufficient_capacity")
+        except ClassNotReady:
+            return await self._give_up(claim, "nodeclass_not_ready")
+        except CreateFailed as error:
+            failed = conditions.set_unknown(claim, LAUNCHED, now, error.reason, error.message)
+            return Step(failed, error=error)
+        except DovetailError as error:
+            failed = conditions.set_unknown(claim, LAUNCHED, now, reasons.LAUNCH_FAILED, _cut(str(error)))
+            return Step(failed, error=error)
+        return Step(conditions.set_true(_filled(claim, instance), LAUNCHED, self._clock.now()))
+
+    async def _instance(self, claim: NodeClaim) -> Instance:
+        now = self._clock.monotonic()
+        while self._launched and next(iter(self._launched.values()))[0] < now - REMEMBER_SECONDS:
+            self._launched.popitem(last=False)
+        known = self._launched.get(claim.uid)
+        if known is not None:
+            return known[1]
+        instance = await self._cloud.create(claim)
+        self._launched[claim.uid] = (self._clock.monotonic(), instance)
+        return instance
+
+    async def _give_up(self, claim: NodeClaim, reason: str) -> Step:
+        try:
+            await self._kube.delete(claim, guarded=True)
+        except Gone:
+            return Step(claim, over=True)
+        claim_disrupted(claim, reason)
+        return Step(claim, over=True)
+
+
+def _filled(claim: NodeClaim, instance: Instance) -> NodeClaim:
+    """The claim with what came: its own labels win over the cloud's, the cloud's annotations over its own."""
+    metadata = replace(
+        claim.metadata,
+        labels={**instance.labels, **claim.labels},
+        annotations={**claim.annotations, **instance.annotations},
+    )
+    status = replace(
+        claim.status,
+        provider_id=instance.provider_id,
+        image_id=instance.image_id,
+        capacity=instance.capacity,
+        allocatable=instance.allocatable,
+    )
+    return replace(claim, metadata=metadata, status=status)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else text[:LONGEST] + "..."

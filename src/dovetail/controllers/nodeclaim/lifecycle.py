@@ -1,0 +1,119 @@
+"""nodeclaim.lifecycle: walks a claim through its life, and through its end.
+
+finalizer ─► launch ─► registration ─► initialization ─► liveness      while it lives
+deadline ─► its Nodes go first ─► its instance ─► finalizer removed    once it is deleted
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from dovetail.api import conditions, labels
+from dovetail.api.core import Node
+from dovetail.api.nodeclaim import NodeClaim
+from dovetail.controllers.base import DONE, SOON, Backoff, Cache, Pace, Result, Trigger, on, soonest
+from dovetail.controllers.nodeclaim.finalization import Finalization
+from dovetail.controllers.nodeclaim.steps import Step
+from dovetail.controllers.owning import BY_PROVIDER_ID, Ownership
+from dovetail.errors import Conflict, DovetailError, Gone
+from dovetail.ports import Clock, Kube
+
+__all__ = ["Lifecycle"]
+
+PACE = Pace(1000, 5000)
+
+
+class Stage(Protocol):
+    """One step of a claim's life."""
+
+    async def step(self, claim: NodeClaim) -> Step:
+        """Look at the claim and take it further."""
+
+
+class Lifecycle:
+    """One claim at a time, all its steps in order, on one object."""
+
+    name = "nodeclaim.lifecycle"
+    backoff = Backoff(first=1.0, last=60.0)
+
+    def __init__(
+        self,
+        kube: Kube,
+        claims: Cache[NodeClaim],
+        ownership: Ownership,
+        stages: Sequence[Stage],
+        finalization: Finalization,
+        clock: Clock,
+        *,
+        millicores: int = 1000,
+    ) -> None:
+        self._kube = kube
+        self._claims = claims
+        self._ownership = ownership
+        self._stages = stages
+        self._finalization = finalization
+        self._clock = clock
+        self.concurrency = PACE.at(millicores)
+
+    @property
+    def triggers(self) -> tuple[Trigger, ...]:
+        return (on(NodeClaim), on(Node, self._claims_of))
+
+    def _claims_of(self, node: Node) -> list[str]:
+        provider_id = node.spec.provider_id
+        return [c.name for c in self._claims.by(BY_PROVIDER_ID, provider_id)] if provider_id else []
+
+    async def reconcile(self, key: str) -> Result:
+        claim = self._claims.get(key)
+        if claim is None or not self._ownership.of_claim(claim):
+            return DONE
+        if claim.deleting:
+            return await self._finalization.reconcile(claim)
+        if labels.TERMINATION not in claim.metadata.finalizers:
+            # Nothing may be launched that nobody would clean up.
+            metadata = replace(claim.metadata, finalizers=(*claim.metadata.finalizers, labels.TERMINATION))
+            try:
+                claim = await self._kube.patch(claim, replace(claim, metadata=metadata), guarded=True)
+            except Conflict:
+                return SOON
+            except Gone:
+                return DONE
+        return await self._walk(claim)
+
+    async def _walk(self, stored: NodeClaim) -> Result:
+        claim = conditions.open_conditions(stored, self._clock.now())
+        results: list[Result] = []
+        errors: list[Exception] = []
+        for stage in self._stages:
+            try:
+                step = await stage.step(claim)
+            except DovetailError as error:
+                errors.append(error)
+                continue
+            claim = step.claim
+            results.append(step.result)
+            if step.error is not None:
+                errors.append(step.error)
+            if step.over:
+                return DONE
+        await self._store(stored, claim)
+        if errors:
+            raise errors[0] if len(errors) == 1 else ExceptionGroup(f"reconciling {claim.name}", errors)
+        return soonest(results)
+
+    async def _store(self, stored: NodeClaim, claim: NodeClaim) -> None:
+        if claim == stored:
+            return
+        try:
+            # The machine's ID is the one thing that must not be lost, so the status goes first.
+            await self._kube.patch(stored, claim, status=True)
+            await self._kube.patch(stored, claim)
+        except Gone:
+            return
+
+
+LAUNCH_TIMEOUT = timedelta(minutes=5)

@@ -1,0 +1,1 @@
+"""Housekeeping of NodePools: hash, counter, readiness, validation, registration health."""

@@ -1,0 +1,99 @@
+"""The one place metrics are made, and the home of prometheus_client.
+
+Names are declared beside the code that counts, through `counter`, `gauge`, `histogram` and `summary`
+below, and all end up in one registry.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import SummaryMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.samples import Sample
+
+__all__ = [
+    "BUCKETS",
+    "CONDITION_BUCKETS",
+    "REGISTRY",
+    "SIZE_BUCKETS",
+    "counter",
+    "gauge",
+    "histogram",
+    "summary",
+]
+
+REGISTRY = CollectorRegistry(auto_describe=False)
+
+BUCKETS: Sequence[float] = (
+    *(0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1),
+    *(1.25, 1.5, 1.75, 2, 2.5, 3, 3.5, 4, 4.5, 5, 6, 7, 8, 9, 10, 15, 20, 25, 30, 40, 50, 60),
+    *(120, 150, 300, 450, 600),
+)
+CONDITION_BUCKETS: Sequence[float] = tuple(0.5 * 2**k for k in range(15))
+SIZE_BUCKETS: Sequence[float] = (
+    *(1, 2, 4, 5, 10, 15, 20, 25, 30),
+    *range(40, 101, 10),
+    *range(125, 301, 25),
+    *range(350, 601, 50),
+    *(700, 800, 900, 1000),
+)
+QUANTILES = (0.0, 0.5, 0.9, 0.99, 1.0)
+# What a summary remembers: enough for stable quantiles, small enough to keep for ever.
+REMEMBERED = 512
+
+
+def counter(name: str, about: str, labels: Sequence[str] = ()) -> Counter:
+    """Something that only grows. The name is given as it is shown, `_total` included."""
+    return Counter(name.removesuffix("_total"), about, labels, registry=REGISTRY)
+
+
+def gauge(name: str, about: str, labels: Sequence[str] = ()) -> Gauge:
+    """Something that goes up and down."""
+    return Gauge(name, about, labels, registry=REGISTRY)
+
+
+def histogram(
+    name: str, about: str, labels: Sequence[str] = (), buckets: Sequence[float] = BUCKETS
+) -> Histogram:
+    """How amounts are spread."""
+    return Histogram(name, about, labels, registry=REGISTRY, buckets=buckets)
+
+
+class Summary:
+    """Quantiles of the latest observations, per set of label values."""
+
+    def __init__(self, name: str, about: str, labels: Sequence[str]) -> None:
+        self._name = name
+        self._about = about
+        self._labels = tuple(labels)
+        self._seen: dict[tuple[str, ...], tuple[list[float], deque[float]]] = {}
+        REGISTRY.register(self)
+
+    def observe(self, amount: float, *values: str) -> None:
+        totals, latest = self._seen.setdefault(values, ([0.0, 0.0], deque(maxlen=REMEMBERED)))
+        totals[0] += 1
+        totals[1] += amount
+        latest.append(amount)
+
+    def collect(self) -> Iterable[Metric]:
+        family = SummaryMetricFamily(self._name, self._about, labels=self._labels)
+        for values, (totals, latest) in self._seen.items():
+            family.samples += self._samples(
+                dict(zip(self._labels, values, strict=True)), totals, sorted(latest)
+            )
+        return [family]
+
+    def _samples(self, labels: dict[str, str], totals: list[float], ordered: list[float]) -> Iterator[Sample]:
+        for quantile in QUANTILES:
+            value = ordered[min(int(quantile * len(ordered)), len(ordered) - 1)]
+            yield Sample(self._name, labels | {"quantile": f"{quantile:g}"}, value)
+        yield Sample(f"{self._name}_count", labels, totals[0])
+        yield Sample(f"{self._name}_sum", labels, totals[1])
+
+
+def summary(name: str, about: str, labels: Sequence[str] = ()) -> Summary:
+    """Quantiles of something, as upstream's dashboards read them."""
+    return Summary(name, about, labels)
