@@ -54,7 +54,10 @@ class StaticToken:
 
 
 class TokenFile:
-    """A token that is rotated on disk, as in a pod: read again at most a minute later."""
+    """A token that is rotated on disk, as in a pod: read again at most a minute later.
+
+    A file that cannot be read for a moment, as while it is being replaced, leaves the last token in use.
+    """
 
     def __init__(self, path: Path, clock: Clock, keep: float = 60.0) -> None:
         self._path = path
@@ -68,7 +71,8 @@ class TokenFile:
             try:
                 self._token = self._path.read_text().strip()
             except OSError as error:
-                raise Misconfigured(f"reading the token file {self._path}: {error.strerror}") from error
+                if not self._token:
+                    raise Misconfigured(f"reading the token file {self._path}: {error.strerror}") from error
             self._read_at = self._clock.monotonic()
         return _bearer(self._token)
 
@@ -109,6 +113,10 @@ class ExecSpec(msgspec.Struct, frozen=True):
     api_version: str = "client.authentication.k8s.io/v1"
     install_hint: str = ""
     cluster_info: Mapping[str, object] | None = None
+
+    def __repr__(self) -> str:
+        # Arguments and variables may hold keys.
+        return f"ExecSpec({self.command})"
 
 
 class _ExecStatus(msgspec.Struct, rename="camel"):
@@ -161,7 +169,10 @@ class ExecPlugin:
 
     def _expired(self, status: _ExecStatus) -> bool:
         end = status.expiration_timestamp
-        return end is not None and self._clock.now() >= end.astimezone(UTC) - timedelta(seconds=10)
+        # Some plugins forget the offset; the specification says UTC.
+        if end is not None and end.tzinfo is None:
+            end = end.replace(tzinfo=UTC)
+        return end is not None and self._clock.now() >= end - timedelta(seconds=10)
 
     async def _run(self) -> _ExecStatus:
         output = await self._output()
@@ -184,35 +195,17 @@ class ExecPlugin:
         return status
 
     async def _output(self) -> bytes:
-        info = {
-            "apiVersion": self._spec.api_version,
-            "kind": "ExecCredential",
-            "spec": {"interactive": False}
-            | ({"cluster": self._spec.cluster_info} if self._spec.cluster_info else {}),
-        }
-        env = os.environ | dict(self._spec.env) | {"KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
-        try:
-            process = await asyncio.create_subprocess_exec(
-                self._spec.command,
-                *self._spec.args,
-                env=env,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-            )
-        except OSError as error:
-            hint = f"; {self._spec.install_hint.strip()}" if self._spec.install_hint else ""
-            raise Misconfigured(
-                f"running the credential plugin {self._spec.command}: {error.strerror}{hint}"
-            ) from error
+        process = await self._started()
         try:
             out, err = await asyncio.wait_for(process.communicate(), self._timeout)
         except TimeoutError:
-            process.kill()
-            await process.wait()
             raise Misconfigured(
                 f"running the credential plugin {self._spec.command}: no answer in {self._timeout:.0f} s"
             ) from None
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
         if process.returncode:
             # stderr is the plugin's message to a person; stdout could hold a token and is not shown.
             said = err.decode(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
@@ -221,6 +214,26 @@ class ExecPlugin:
                 f"exit code {process.returncode}, {said[0]}"
             )
         return out
+
+    async def _started(self) -> asyncio.subprocess.Process:
+        spec = self._spec
+        about = {"interactive": False} | ({"cluster": spec.cluster_info} if spec.cluster_info else {})
+        info = {"apiVersion": spec.api_version, "kind": "ExecCredential", "spec": about}
+        env = os.environ | dict(spec.env) | {"KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
+        try:
+            return await asyncio.create_subprocess_exec(
+                spec.command,
+                *spec.args,
+                env=env,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+        except OSError as error:
+            hint = f"; {spec.install_hint.strip()}" if spec.install_hint else ""
+            raise Misconfigured(
+                f"running the credential plugin {spec.command}: {error.strerror}{hint}"
+            ) from error
 
 
 def _bearer(token: str) -> dict[str, str]:

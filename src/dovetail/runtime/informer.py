@@ -79,8 +79,8 @@ class Informer(Generic[T]):
     def changed(self, obj: T) -> None:
         self._store(obj)
 
-    def removed(self, obj: T) -> None:
-        self._drop(_key(obj), last=obj)
+    def removed(self, namespace: str, name: str) -> None:
+        self._drop((namespace, name))
 
     def _store(self, obj: T) -> None:
         key = _key(obj)
@@ -98,12 +98,12 @@ class Informer(Generic[T]):
         self._file(key, obj)
         self._tell(before, obj)
 
-    def _drop(self, key: Key, last: T | None = None) -> None:
+    def _drop(self, key: Key) -> None:
         before = self._objects.pop(key, None)
         if before is None:
             return
         self._unfile(key, before)
-        self._tell(last or before, None)
+        self._tell(before, None)
 
     def _tell(self, before: T | None, after: T | None) -> None:
         for handler in self._handlers:

@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
 
 from dovetail.api import codec
 from dovetail.api.meta import Kind, Object
-from dovetail.errors import (
-    AlreadyExists,
-    Conflict,
-    DovetailError,
-    Expired,
-    Gone,
-    Invalid,
-    NotAuthorized,
-    Refused,
-    Retry,
-    Throttled,
-)
+from dovetail.errors import Refused
 from dovetail.ports import Clock
 from dovetail.runtime import metrics
+from dovetail.runtime.failures import failure, retry_after
 from dovetail.runtime.throttle import Throttle
-from dovetail.runtime.transport import Reply, Request, Transport
+from dovetail.runtime.transport import Lines, Reply, Request, Transport
 
-__all__ = ["KubeClient", "KubeStatus", "path_of"]
+__all__ = ["Call", "KubeClient", "path_of"]
 
 T = TypeVar("T", bound=Object)
 Json = dict[str, Any]
@@ -41,25 +34,38 @@ APPLY = "application/apply-patch+yaml"
 POLITE_TRIES = 5
 
 
-class KubeStatus(Exception):
-    """The server's own words about a failure: the cause behind the error a caller sees."""
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """One request as people would say it: a verb, a kind, a name."""
 
-    def __init__(self, code: int, reason: str, message: str, details: Mapping[str, Any]) -> None:
-        super().__init__(f"{code} {reason}: {message}")
-        self.code = code
-        self.reason = reason
-        self.message = message
-        self.details = details
+    method: str = "GET"
+    verb: str
+    kind: Kind
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+    query: Mapping[str, str] = {}
+    body: bytes | None = None
+    content_type: str = "application/json"
+    new_name: str = ""
+    """The name of an object that is being created, and so is not in the path."""
+    polite: bool = True
+    """Repeat the request when the server says when to."""
 
+    def __str__(self) -> str:
+        names = (self.namespace, self.name or self.new_name, self.subresource)
+        return f"{self.verb} {self.kind} {'/'.join(name for name in names if name)}".rstrip()
 
-class _Status(msgspec.Struct):
-    reason: str = ""
-    message: str = ""
-    details: dict[str, Any] | None = None
+    def request(self) -> Request:
+        path = path_of(self.kind, self.namespace, self.name, self.subresource)
+        return Request(self.method, path, self.query, self.body, self.content_type)
 
 
 class KubeClient:
-    """Speaks to one API server. `may_write` is asked before every write: a fallen leader must not act."""
+    """Speaks to one API server.
+
+    `may_write` is asked right before every write, and before every repetition of one: a fallen leader
+    must not act.
+    """
 
     def __init__(
         self,
@@ -68,209 +74,166 @@ class KubeClient:
         *,
         throttle: Throttle | None = None,
         may_write: Callable[[], bool] = lambda: True,
+        page: int = PAGE,
     ) -> None:
         self.transport = transport
         self._clock = clock
         self._throttle = throttle
         self._may_write = may_write
+        self._page = page
 
     async def get(self, kind: type[T], name: str, namespace: str = "") -> T:
-        reply = await self._call("GET", kind.KIND, namespace, name)
+        reply = await self._call(Call(verb="reading", kind=kind.KIND, namespace=namespace, name=name))
         return codec.decode(kind, reply.body)
 
     async def list(
         self, kind: type[T], namespace: str = "", *, labels: str = "", fields: str = ""
     ) -> tuple[T, ...]:
-        found: list[T] = []
-        async for page, _ in self.pages(kind, namespace, labels=labels, fields=fields):
-            found += page
+        table = codec.Interner()
+        read = partial(codec.decode_list, table=table)
+        found: builtins.list[T] = []
+        async for page in self.pages(kind, namespace, labels=labels, fields=fields, decode=read):
+            found += page.items
         return tuple(found)
 
     async def pages(
-        self, kind: type[T], namespace: str = "", *, labels: str = "", fields: str = ""
-    ) -> AsyncIterator[tuple[tuple[T, ...], str]]:
-        """Pages of objects, each with the list's resource version.
+        self,
+        kind: type[T],
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        decode: Callable[[type[T], bytes], codec.Listing[T]] = codec.decode_list,
+    ) -> AsyncIterator[codec.Listing[T]]:
+        """The pages of one list.
 
-        A page that expired under us is heard as Expired: the caller forgets what it had and starts over.
+        A list that expired under us is heard as Expired: the caller forgets what it had and starts over.
         """
-        query = _without_empty({"limit": str(PAGE), "labelSelector": labels, "fieldSelector": fields})
-        token = ""
+        query = selecting(labels, fields) | {"limit": str(self._page)}
         while True:
-            asked = query | ({"continue": token} if token else {})
-            reply = await self._call("GET", kind.KIND, namespace, "", query=asked, verb="listing")
-            records, meta = codec.decode_list(kind, reply.body)
-            yield records, meta.resource_version
-            token = meta.continue_token
-            if not token:
+            call = Call(verb="listing", kind=kind.KIND, namespace=namespace, query=query)
+            page = decode(kind, (await self._call(call)).body)
+            yield page
+            if not page.meta.continue_token:
                 return
+            query = query | {"continue": page.meta.continue_token}
             # A page of pods takes tens of milliseconds to decode; others get their turn in between.
             await asyncio.sleep(0)
 
+    @asynccontextmanager
+    async def watch(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> AsyncIterator[Lines]:
+        """The lines of one watch; refusals are raised before there are any."""
+        call = Call(verb="watching", kind=kind, namespace=namespace, query={"watch": "true"} | dict(query))
+        if self._throttle is not None:
+            await self._throttle.wait()
+        async with AsyncExitStack() as stack:
+            with metrics.client_request(self._clock, "GET", kind, "") as seen:
+                lines = await stack.enter_async_context(self.transport.stream(call.request()))
+                seen.code = lines.status
+            if lines.status != 200:
+                raise failure(str(call), lines.status, await lines.read(), lines.headers)
+            yield lines
+
     async def create(self, obj: T) -> T:
-        reply = await self._write(
-            "POST", obj.KIND, obj.namespace, "", codec.encode(obj), name_for_errors=obj.name
+        call = Call(
+            method="POST",
+            verb="creating",
+            kind=obj.KIND,
+            namespace=obj.namespace,
+            new_name=obj.name,
+            body=codec.encode(obj),
         )
-        return codec.decode(type(obj), reply.body)
+        return codec.decode(type(obj), (await self._call(call)).body)
 
     async def update(self, obj: T, raw: Mapping[str, Any] | None = None, *, subresource: str = "") -> T:
         """Replace the whole object. `raw` is the full document where unknown fields must survive."""
         body = codec.encode(obj) if raw is None else msgspec.json.encode(raw)
-        reply = await self._write("PUT", obj.KIND, obj.namespace, obj.name, body, subresource=subresource)
-        return codec.decode(type(obj), reply.body)
+        call = _about(obj, "PUT", "updating", subresource, body=body)
+        return codec.decode(type(obj), (await self._call(call)).body)
 
     async def patch(self, before: T, after: T, *, status: bool = False, guarded: bool = False) -> T:
         diff = codec.merge_patch(before, after)
-        diff = {"status": diff["status"]} if status and "status" in diff else diff
-        if not status:
-            diff.pop("status", None)
-        elif "status" not in diff:
-            return before
+        changed = diff.pop("status", None)
+        if status:
+            diff = {} if changed is None else {"status": changed}
         if not diff:
             return before
         if guarded:
-            diff = diff | {
-                "metadata": diff.get("metadata", {}) | {"resourceVersion": before.metadata.resource_version}
-            }
-        body = msgspec.json.encode(diff)
-        return await self.patch_bytes(before, body, MERGE, subresource="status" if status else "")
+            version = {"resourceVersion": before.metadata.resource_version}
+            diff = diff | {"metadata": diff.get("metadata", {}) | version}
+        return await self.merge(before, diff, subresource="status" if status else "")
 
-    async def patch_bytes(
-        self,
-        obj: T,
-        body: bytes,
-        content_type: str,
-        *,
-        subresource: str = "",
-        query: Mapping[str, str] | None = None,
-    ) -> T:
-        """Any patch the server knows, as bytes: merge, JSON, strategic or apply."""
-        reply = await self._write(
-            "PATCH",
-            obj.KIND,
-            obj.namespace,
-            obj.name,
-            body,
-            subresource,
-            content_type=content_type,
-            query=query,
-        )
-        return codec.decode(type(obj), reply.body)
+    async def merge(self, obj: T, patch: Json, *, subresource: str = "") -> T:
+        """A JSON merge patch, sent as it is."""
+        return await self._patched(obj, msgspec.json.encode(patch), MERGE, subresource)
 
     async def json_patch(self, obj: T, operations: Sequence[Json], *, subresource: str = "") -> T:
-        return await self.patch_bytes(obj, msgspec.json.encode(operations), JSON, subresource=subresource)
+        return await self._patched(obj, msgspec.json.encode(operations), JSON, subresource)
 
     async def strategic_patch(self, obj: T, patch: Json, *, subresource: str = "") -> T:
-        return await self.patch_bytes(obj, msgspec.json.encode(patch), STRATEGIC, subresource=subresource)
+        return await self._patched(obj, msgspec.json.encode(patch), STRATEGIC, subresource)
 
     async def apply(self, obj: T, *, manager: str, force: bool = False, subresource: str = "") -> T:
         """Server-side apply: these fields are ours; Conflict when someone else holds one, unless forced."""
         query = {"fieldManager": manager, "force": "true" if force else "false"}
-        return await self.patch_bytes(obj, codec.encode(obj), APPLY, subresource=subresource, query=query)
+        return await self._patched(obj, codec.encode(obj), APPLY, subresource, query)
 
     async def delete(self, obj: Object, *, grace: int | None = None, guarded: bool = False) -> None:
-        options: Json = {"apiVersion": "v1", "kind": "DeleteOptions"}
-        if grace is not None:
-            options["gracePeriodSeconds"] = grace
-        if guarded:
-            options["preconditions"] = {"uid": obj.uid}
-        await self._write("DELETE", obj.KIND, obj.namespace, obj.name, msgspec.json.encode(options))
+        options: Json = {"apiVersion": "v1", "kind": "DeleteOptions"} | _deletion(obj, grace, guarded)
+        await self._call(_about(obj, "DELETE", "deleting", body=msgspec.json.encode(options)))
 
     async def evict(self, obj: Object, *, grace: int | None = None) -> None:
-        options: Json = {"preconditions": {"uid": obj.uid}} if obj.uid else {}
-        if grace is not None:
-            options["gracePeriodSeconds"] = grace
         eviction = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": obj.name, "namespace": obj.namespace},
-            "deleteOptions": options,
+            "deleteOptions": _deletion(obj, grace, guarded=bool(obj.uid)),
         }
         body = msgspec.json.encode(eviction)
         # A budget that says no says so with 429: that is the answer, not a reason to ask again here.
-        await self._write("POST", obj.KIND, obj.namespace, obj.name, body, "eviction", polite=False)
+        await self._call(_about(obj, "POST", "evicting", "eviction", body=body, polite=False))
 
     async def serves(self, kind: Kind) -> bool:
         """Whether the server knows the kind at all."""
         prefix = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
         reply = await self.transport.send(Request("GET", prefix))
-        if reply.status != 200:
+        if reply.status == 404:
             return False
+        if reply.status != 200:
+            raise failure(f"asking for {kind}", reply.status, reply.body, reply.headers)
         resources = msgspec.json.decode(reply.body, type=_ResourceList).resources
         return any(r.name == kind.plural for r in resources)
 
-    async def _write(
+    async def _patched(
         self,
-        method: str,
-        kind: Kind,
-        namespace: str,
-        name: str,
+        obj: T,
         body: bytes,
+        content_type: str,
         subresource: str = "",
-        *,
-        content_type: str = "application/json",
         query: Mapping[str, str] | None = None,
-        polite: bool = True,
-        name_for_errors: str = "",
-    ) -> Reply:
-        if not self._may_write():
-            raise Refused(f"writing {kind} {name or name_for_errors}: this process no longer leads")
-        return await self._call(
-            method,
-            kind,
-            namespace,
-            name,
-            subresource,
-            body,
-            content_type,
-            query,
-            polite=polite,
-            shown=name_for_errors,
+    ) -> T:
+        call = _about(
+            obj, "PATCH", "patching", subresource, body=body, content_type=content_type, query=query or {}
         )
+        return codec.decode(type(obj), (await self._call(call)).body)
 
-    async def _call(
-        self,
-        method: str,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        subresource: str = "",
-        body: bytes | None = None,
-        content_type: str = "application/json",
-        query: Mapping[str, str] | None = None,
-        *,
-        verb: str = "",
-        polite: bool = True,
-        shown: str = "",
-    ) -> Reply:
-        request = Request(
-            method, path_of(kind, namespace, name, subresource), query or {}, body, content_type
-        )
-        target = "/".join(part for part in (namespace, name or shown, subresource) if part)
-        doing = f"{verb or _VERBS[method]} {kind} {target}"
+    async def _call(self, call: Call) -> Reply:
+        request = call.request()
         for attempt in range(POLITE_TRIES):
             if self._throttle is not None:
                 await self._throttle.wait()
-            with metrics.client_request(self._clock, method, kind, subresource) as seen:
+            if call.method != "GET" and not self._may_write():
+                raise Refused(f"{call}: this process no longer leads")
+            with metrics.client_request(self._clock, call.method, call.kind, call.subresource) as seen:
                 reply = await self.transport.send(request)
                 seen.code = reply.status
             if reply.status < 400:
                 return reply
-            wait = _retry_after(reply)
-            if wait is None or not polite or attempt == POLITE_TRIES - 1:
+            wait = retry_after(reply.status, reply.headers)
+            if wait is None or not call.polite or attempt == POLITE_TRIES - 1:
                 break
             await self._clock.sleep(wait)
-        raise failure(doing.rstrip(), reply.status, reply.body, _retry_after(reply))
-
-
-_VERBS = {"GET": "reading", "POST": "creating", "PUT": "updating", "PATCH": "patching", "DELETE": "deleting"}
-
-
-class _ResourceName(msgspec.Struct):
-    name: str
-
-
-class _ResourceList(msgspec.Struct):
-    resources: tuple[_ResourceName, ...] = ()
+        raise failure(str(call), reply.status, reply.body, reply.headers)
 
 
 def path_of(kind: Kind, namespace: str = "", name: str = "", subresource: str = "") -> str:
@@ -282,41 +245,31 @@ def path_of(kind: Kind, namespace: str = "", name: str = "", subresource: str = 
     return "/" + "/".join(parts)
 
 
-def failure(doing: str, code: int, body: bytes, wait: float | None = None) -> DovetailError:
-    """The error that tells a caller what to do next; the server's words stay attached as its cause."""
-    try:
-        status = msgspec.json.decode(body, type=_Status)
-    except msgspec.MsgspecError:
-        # A proxy in between answers in its own words; keep the start of them.
-        status = _Status(message=body[:200].decode(errors="replace"))
-    text = f"{doing}: {status.message or status.reason or code}"
-    error: DovetailError
-    if code == 429:
-        error = Throttled(text, wait)
-    elif code == 409:
-        error = AlreadyExists(text) if status.reason == "AlreadyExists" else Conflict(text)
-    else:
-        error = _MEANING.get(code, Retry if code >= 500 else Refused)(text)
-    error.__cause__ = KubeStatus(code, status.reason, status.message, status.details or {})
-    return error
+def selecting(labels: str, fields: str) -> dict[str, str]:
+    """The query for these selectors."""
+    return {k: v for k, v in (("labelSelector", labels), ("fieldSelector", fields)) if v}
 
 
-_MEANING: Mapping[int, type[DovetailError]] = {
-    400: Invalid,
-    401: NotAuthorized,
-    403: NotAuthorized,
-    404: Gone,
-    410: Expired,
-    422: Invalid,
-}
+def _about(obj: Object, method: str, verb: str, subresource: str = "", **more: Any) -> Call:
+    return Call(
+        method=method,
+        verb=verb,
+        kind=obj.KIND,
+        namespace=obj.namespace,
+        name=obj.name,
+        subresource=subresource,
+        **more,
+    )
 
 
-def _retry_after(reply: Reply) -> float | None:
-    if reply.status != 429 and reply.status < 500:
-        return None
-    text = next((v for k, v in reply.headers.items() if k.lower() == "retry-after"), "")
-    return float(text) if text.isdigit() else None
+def _deletion(obj: Object, grace: int | None, guarded: bool) -> Json:
+    options: Json = {} if grace is None else {"gracePeriodSeconds": grace}
+    return options | ({"preconditions": {"uid": obj.uid}} if guarded else {})
 
 
-def _without_empty(query: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in query.items() if value}
+class _ResourceName(msgspec.Struct):
+    name: str
+
+
+class _ResourceList(msgspec.Struct):
+    resources: tuple[_ResourceName, ...] = ()

@@ -10,6 +10,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies_environment, proxy_bypass
 
 import msgspec
 
@@ -25,7 +27,7 @@ from dovetail.runtime.credentials import (
     StaticToken,
     TokenFile,
 )
-from dovetail.runtime.transport import HttpTransport
+from dovetail.runtime.transport import USER_AGENT, HttpTransport
 
 __all__ = ["Connection", "connect", "from_kubeconfig", "in_cluster"]
 
@@ -42,7 +44,12 @@ class Connection(msgspec.Struct, frozen=True):
     proxy: str | None = None
     namespace: str = "default"
 
-    def transport(self, user_agent: str) -> HttpTransport:
+    def __repr__(self) -> str:
+        # Neither credentials nor a proxy's password.
+        return f"Connection({self.server}, {type(self.credentials).__name__})"
+
+    def transport(self, user_agent: str = USER_AGENT) -> HttpTransport:
+        """A way there, for one event loop: an elector in a thread of its own connects for itself."""
         return HttpTransport(
             self.server,
             self.credentials,
@@ -97,14 +104,30 @@ def from_kubeconfig(paths: list[Path], clock: Clock, context: str = "") -> Conne
     if not cluster.get("server"):
         raise Misconfigured(f"reading {paths[0]}: the cluster of context {name} has no server")
     tls = _tls(cluster, base, user)
+    server = str(cluster["server"])
     return Connection(
-        server=str(cluster["server"]),
+        server=server,
         credentials=_credentials(user, cluster, tls, clock),
         tls=tls,
         server_name=cluster.get("tls-server-name") or None,
-        proxy=cluster.get("proxy-url") or None,
+        proxy=_proxy(str(cluster.get("proxy-url") or ""), server),
         namespace=str(ctx.get("namespace") or "default"),
     )
+
+
+def _proxy(named: str, server: str) -> str | None:
+    """The proxy the kubeconfig names, else the environment's, unless NO_PROXY spares this server."""
+    address = urlsplit(server)
+    if not named and not proxy_bypass(address.hostname or ""):
+        named = getproxies_environment().get(address.scheme, "")
+    if not named:
+        return None
+    scheme = urlsplit(named).scheme
+    if scheme not in ("http", "https"):
+        raise Misconfigured(
+            f"reaching {server}: its proxy must have an http or https address, not {scheme or 'a bare one'}"
+        )
+    return named
 
 
 _ORIGIN = "\0from"
@@ -152,9 +175,8 @@ def _credentials(
     if user.get("token"):
         return StaticToken(str(user["token"]))
     if user.get("exec"):
-        return ExecPlugin(
-            _exec_spec(user["exec"], cluster), clock, lambda cert, key: _load_pair(tls, cert, key)
-        )
+        spec = _exec_spec(user["exec"], cluster, Path(str(user[_ORIGIN])))
+        return ExecPlugin(spec, clock, lambda cert, key: _load_pair(tls, cert, key))
     if user.get("auth-provider"):
         raise Misconfigured(
             "signing in: Kubernetes no longer has the kubeconfig's auth-provider; use an exec plugin instead"
@@ -162,16 +184,21 @@ def _credentials(
     return Anonymous()
 
 
-def _exec_spec(block: Mapping[str, Any], cluster: Mapping[str, Any]) -> ExecSpec:
-    version = str(block.get("apiVersion", ""))
+def _exec_spec(block: Mapping[str, Any], cluster: Mapping[str, Any], home: Path) -> ExecSpec:
+    version, command = str(block.get("apiVersion", "")), str(block.get("command") or "")
     if version not in EXEC_VERSIONS:
         raise Misconfigured(
             f"signing in: exec plugins of version {version!r} are not known; {', '.join(EXEC_VERSIONS)} are"
         )
+    if not command:
+        raise Misconfigured("signing in: the kubeconfig's exec block names no command")
+    if block.get("interactiveMode") == "Always":
+        raise Misconfigured(f"signing in: {command} wants to ask questions, and there is nobody to answer")
     given = [e for e in block.get("env") or [] if isinstance(e, dict) and "name" in e]
     info = {k: v for k, v in cluster.items() if k != _ORIGIN} if block.get("provideClusterInfo") else None
     return ExecSpec(
-        command=str(block.get("command", "")),
+        # A bare name is looked up on the PATH; one with a slash is found from the kubeconfig's folder.
+        command=str(home / command) if "/" in command else command,
         args=tuple(str(a) for a in block.get("args") or ()),
         env={str(e["name"]): str(e.get("value", "")) for e in given},
         api_version=version,
@@ -185,30 +212,33 @@ def _tls(
 ) -> ssl.SSLContext | None:
     if str(cluster.get("server", "https:")).startswith("http:"):
         return None
-    context = ssl.create_default_context()
     if cluster.get("insecure-skip-tls-verify"):
+        context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     else:
-        _load_authority(context, cluster, base)
+        context = _trusting(_bytes(cluster, "certificate-authority", base))
     if user:
         home = Path(str(user.get(_ORIGIN, base)))
         cert = _bytes(user, "client-certificate", home)
         key = _bytes(user, "client-key", home)
         if cert and key:
             _load_chain(context, cert, key)
+        elif cert or key:
+            raise Misconfigured("reading the kubeconfig: a client certificate and its key must come together")
     return context
 
 
-def _load_authority(context: ssl.SSLContext, cluster: Mapping[str, Any], base: Path) -> None:
-    authority = _bytes(cluster, "certificate-authority", base)
-    if authority is None:
-        return
+def _trusting(authority: bytes | None) -> ssl.SSLContext:
+    """Trust this authority and no other; without one, those of the system."""
     try:
-        context.load_verify_locations(cadata=authority.decode("ascii"))
+        context = ssl.create_default_context(cadata=authority.decode("ascii") if authority else None)
     except (ssl.SSLError, UnicodeDecodeError) as error:
         raise Misconfigured(
             "reading the kubeconfig: its certificate-authority is not a PEM certificate"
         ) from error
+    # Python 3.13 turned on rules that the certificates of many clusters do not meet.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context
 
 
 def _bytes(block: Mapping[str, Any], key: str, base: Path) -> bytes | None:

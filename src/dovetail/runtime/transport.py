@@ -14,12 +14,15 @@ from typing import Protocol
 import aiohttp
 import msgspec
 
+from dovetail import __version__
 from dovetail.errors import Retry
 from dovetail.runtime.credentials import Credentials
 
-__all__ = ["HttpTransport", "Reply", "Request", "Transport"]
+__all__ = ["USER_AGENT", "HttpTransport", "Lines", "Reply", "Request", "Transport"]
 
+USER_AGENT = f"karpenter/{__version__}"
 LINE_LIMIT = 64 * 2**20
+CONNECT_SECONDS = 30.0
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -31,6 +34,11 @@ class Request(msgspec.Struct, frozen=True):
     body: bytes | None = None
     content_type: str = "application/json"
     timeout: float = 60.0
+    """Seconds until the answer must be there, or, of a stream, its beginning."""
+
+    def __repr__(self) -> str:
+        # Without the body: what is written may be a secret, and this may end up in a log.
+        return f"Request({self.method} {self.path})"
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -40,14 +48,18 @@ class Reply(msgspec.Struct, frozen=True):
     body: bytes
     headers: Mapping[str, str] = {}
 
+    def __repr__(self) -> str:
+        return f"Reply({self.status}, {len(self.body)} bytes)"
+
 
 class Lines(Protocol):
-    """A watch stream: its status, then one line after another."""
+    """A watch stream: its status, then its lines, as many at a time as have arrived."""
 
     status: int
+    headers: Mapping[str, str]
 
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        """Each line, without its end."""
+    def __aiter__(self) -> AsyncIterator[list[bytes]]:
+        """The lines without their ends, in batches that are never empty."""
 
     async def read(self) -> bytes:
         """The whole body, for a stream that was refused."""
@@ -70,28 +82,32 @@ class _HttpLines:
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
         self.status = response.status
+        self.headers: Mapping[str, str] = response.headers
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
+    async def __aiter__(self) -> AsyncIterator[list[bytes]]:
+        path = self._response.url.path
         try:
             pending = b""
             async for chunk in self._response.content.iter_any():
                 *whole, pending = (pending + chunk).split(b"\n")
                 if len(pending) > LINE_LIMIT:
-                    raise Retry(
-                        f"watching {self._response.url.path}: a line is longer than {LINE_LIMIT >> 20} MiB"
-                    )
-                for line in whole:
-                    if line:
-                        yield line
+                    raise Retry(f"watching {path}: a line is longer than {LINE_LIMIT >> 20} MiB")
+                if lines := [line for line in whole if line]:
+                    yield lines
+        except (aiohttp.ClientError, OSError) as error:
+            raise Retry(f"watching {path}: the connection broke off") from error
+        if pending:
+            raise Retry(f"watching {path}: the stream ended inside a line")
+
+    async def read(self) -> bytes:
+        try:
+            return await self._response.read()
         except (aiohttp.ClientError, OSError) as error:
             raise Retry(f"watching {self._response.url.path}: the connection broke off") from error
 
-    async def read(self) -> bytes:
-        return await self._response.read()
-
 
 class HttpTransport:
-    """aiohttp's client, with the credentials of one cluster."""
+    """aiohttp's client, with the credentials of one cluster. It belongs to the loop it was first used on."""
 
     def __init__(
         self,
@@ -101,8 +117,7 @@ class HttpTransport:
         tls: ssl.SSLContext | None = None,
         server_name: str | None = None,
         proxy: str | None = None,
-        user_agent: str = "karpenter",
-        connections: int = 200,
+        user_agent: str = USER_AGENT,
     ) -> None:
         self._server = server.rstrip("/")
         self._credentials = credentials
@@ -110,7 +125,6 @@ class HttpTransport:
         self._server_name = server_name
         self._proxy = proxy
         self._user_agent = user_agent
-        self._connections = connections
         self._session: aiohttp.ClientSession | None = None
 
     async def send(self, request: Request) -> Reply:
@@ -120,44 +134,52 @@ class HttpTransport:
         return reply
 
     async def _send_once(self, request: Request) -> Reply:
-        try:
-            async with self._call(request, await self._headers(request), request.timeout) as response:
+        async with self._open(request, request.timeout) as response:
+            try:
                 return Reply(response.status, await response.read(), response.headers)
-        except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise Retry(f"calling {request.method} {request.path}: {_what(error)}") from error
+            except (TimeoutError, aiohttp.ClientError, OSError) as error:
+                raise _broken(request, error) from error
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Lines]:
+        async with self._open(request, None) as response:
+            if response.status != 401 or not await self._credentials.refresh():
+                yield _HttpLines(response)
+                return
+        async with self._open(request, None) as response:
+            yield _HttpLines(response)
+
+    @asynccontextmanager
+    async def _open(self, request: Request, seconds: float | None) -> AsyncIterator[aiohttp.ClientResponse]:
         headers = await self._headers(request)
         try:
-            response = await self._call(request, headers, None)
+            # Even an open-ended answer must begin: a server that takes the request and says nothing is gone.
+            async with asyncio.timeout(request.timeout):
+                response = await self._opened_session().request(
+                    request.method,
+                    self._server + request.path,
+                    params=dict(request.query),
+                    data=request.body,
+                    headers=headers,
+                    proxy=self._proxy,
+                    server_hostname=self._server_name,
+                    timeout=aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS),
+                )
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise Retry(f"watching {request.path}: {_what(error)}") from error
+            raise _broken(request, error) from error
         try:
-            if response.status == 401:
-                await self._credentials.refresh()
-            yield _HttpLines(response)
+            yield response
         finally:
+            # A reply that was read to its end has already given its connection back to the pool.
             response.close()
 
-    def _call(
-        self, request: Request, headers: Mapping[str, str], total: float | None
-    ) -> aiohttp.client._RequestContextManager:
+    def _opened_session(self) -> aiohttp.ClientSession:
         if self._session is None:
-            connector = aiohttp.TCPConnector(
-                limit=self._connections, ssl=self._tls if self._tls is not None else True
-            )
-            self._session = aiohttp.ClientSession(connector=connector, auto_decompress=True)
-        return self._session.request(
-            request.method,
-            self._server + request.path,
-            params=dict(request.query),
-            data=request.body,
-            headers=headers,
-            proxy=self._proxy,
-            server_hostname=self._server_name,
-            timeout=aiohttp.ClientTimeout(total=total, sock_connect=30),
-        )
+            # Every watch holds a connection of its own, so their number must not be bounded here.
+            tls = self._tls if self._tls is not None else True
+            connector = aiohttp.TCPConnector(limit=0, ssl=tls)
+            self._session = aiohttp.ClientSession(connector=connector)
+        return self._session
 
     async def _headers(self, request: Request) -> dict[str, str]:
         headers = {"User-Agent": self._user_agent, "Accept": "application/json"}
@@ -171,8 +193,7 @@ class HttpTransport:
             self._session = None
 
 
-def _what(error: BaseException) -> str:
+def _broken(request: Request, error: BaseException) -> Retry:
     # A timeout has no text of its own, and a person needs one.
-    return str(error) or (
-        "no answer in time" if isinstance(error, asyncio.TimeoutError) else type(error).__name__
-    )
+    why = "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+    return Retry(f"calling {request.method} {request.path}: {why}")

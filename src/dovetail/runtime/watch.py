@@ -11,24 +11,27 @@ us the memory of a whole page; where it does not, pages are read and the watch s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
 from dovetail.api import codec
-from dovetail.api.meta import Object
-from dovetail.errors import DovetailError, Expired, Invalid, Refused, Retry
+from dovetail.api.meta import ListMeta, Object
+from dovetail.errors import BadInput, DovetailError, Expired, Invalid, Retry, Throttled
 from dovetail.ports import Clock
-from dovetail.runtime.kube import KubeClient, failure, path_of
-from dovetail.runtime.transport import Request
+from dovetail.runtime.failures import KubeStatus, failure
+from dovetail.runtime.kube import KubeClient, selecting
+from dovetail.runtime.transport import Lines
 
-__all__ = ["Follower", "Sink"]
+__all__ = ["Follower", "Pace", "Sink"]
 
+R = TypeVar("R")
 T = TypeVar("T", bound=Object)
 S = TypeVar("S", bound=Object, contravariant=True)
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+Trouble = Callable[[DovetailError], None]
 
 
 class Sink(Protocol[S]):
@@ -46,25 +49,8 @@ class Sink(Protocol[S]):
     def changed(self, obj: S) -> None:
         """An object appeared or changed."""
 
-    def removed(self, obj: S) -> None:
+    def removed(self, namespace: str, name: str) -> None:
         """An object vanished."""
-
-
-class _Line(msgspec.Struct):
-    type: str
-    object: msgspec.Raw
-
-
-class _Mark(msgspec.Struct):
-    class Meta(msgspec.Struct, rename="camel"):
-        resource_version: str = ""
-        annotations: dict[str, str] | None = None
-
-    metadata: Meta
-
-
-class _Failure(msgspec.Struct):
-    code: int = 500
 
 
 class Pace(msgspec.Struct, frozen=True):
@@ -76,6 +62,8 @@ class Pace(msgspec.Struct, frozen=True):
     # A healthy server sends a bookmark about once a minute; three silent minutes mean a dead connection.
     silence: float = 180.0
     stream_seconds: tuple[int, int] = (300, 600)
+    # A stream that ends sooner than this, with nothing said, is a server in trouble and not a long life.
+    too_short: float = 1.0
 
 
 class Follower(Generic[T]):
@@ -93,8 +81,8 @@ class Follower(Generic[T]):
         labels: str = "",
         fields: str = "",
         pace: Pace = Pace(),  # noqa: B008 (frozen)
-        decode: Callable[[type[T], bytes], T] = codec.decode,
-        on_trouble: Callable[[DovetailError], None] = lambda error: None,
+        table: codec.Interner | None = None,
+        on_trouble: Trouble = lambda error: None,
     ) -> None:
         self._kube = kube
         self._kind = kind
@@ -102,10 +90,9 @@ class Follower(Generic[T]):
         self._clock = clock
         self._chance = chance
         self._namespace = namespace
-        self._selectors = {k: v for k, v in (("labelSelector", labels), ("fieldSelector", fields)) if v}
         self._labels, self._fields = labels, fields
         self._pace = pace
-        self._decode = decode
+        self._reader = _Reader(kind, table or codec.Interner(), on_trouble)
         self._on_trouble = on_trouble
         self._streams_lists = True
         self._version = ""
@@ -118,120 +105,179 @@ class Follower(Generic[T]):
             try:
                 await self._once()
                 continue
-            except Expired:
-                self._version = ""
-            except Retry as error:
-                self._on_trouble(error)
-            except Refused as error:
-                # A person may grant the permission or install the CRD later: keep asking, slowly.
-                self._on_trouble(error)
-                self._version = ""
+            except DovetailError as error:
+                # A person may grant the permission or install the kind later: whatever it is, keep asking.
+                if _loses_place(error):
+                    self._version = ""
+                if not isinstance(error, Expired):
+                    self._on_trouble(error)
+                asked = error.after if isinstance(error, Throttled) else None
             if self._clock.monotonic() - started > self._pace.settled:
                 delay = 0.0
             delay = min(max(delay * 2, self._pace.first_delay), self._pace.last_delay)
-            await self._clock.sleep(delay * (1 + self._chance.random()))
+            await self._clock.sleep(max(asked or 0.0, delay) * (1 + self._chance.random()))
 
     async def _once(self) -> None:
         """One stream, from its start or its last place to its end."""
         if self._version:
-            await self._live(self._resume_query())
+            await self._live({"resourceVersion": self._version})
         elif self._streams_lists:
             await self._stream_list()
         else:
             await self._page_list()
-            await self._live(self._resume_query())
+            await self._live({"resourceVersion": self._version})
 
     async def _stream_list(self) -> None:
-        query = {
-            "sendInitialEvents": "true",
-            "resourceVersionMatch": "NotOlderThan",
-            "resourceVersion": "",
-        }
+        query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         try:
             await self._live(query, listing=True)
-        except Invalid:
-            # Servers before 1.32, or with the feature off, say so at once.
-            self._streams_lists = False
-        except _NeverEnded:
-            # Older ones ignore what they do not know and never tell where the list ends.
+        except (Invalid, _NeverEnded):
+            # Servers without the feature say so at once; older ones ignore what they do not know
+            # and never tell where the list ends.
             self._streams_lists = False
 
     async def _page_list(self) -> None:
         self._sink.begin()
         version = ""
-        async for objects, version in self._kube.pages(  # noqa: B007 (the last one counts)
-            self._kind, self._namespace, labels=self._labels, fields=self._fields
+        async for page in self._kube.pages(
+            self._kind,
+            self._namespace,
+            labels=self._labels,
+            fields=self._fields,
+            decode=lambda _, body: self._reader.page(body),
         ):
-            self._sink.listed(objects)
+            self._sink.listed(page.items)
+            version = page.meta.resource_version
         self._sink.end()
         self._version = version
 
-    def _resume_query(self) -> dict[str, str]:
-        return {"resourceVersion": self._version}
-
     async def _live(self, query: dict[str, str], *, listing: bool = False) -> None:
         seconds = self._chance.randint(*self._pace.stream_seconds)
-        request = Request(
-            "GET",
-            path_of(self._kind.KIND, self._namespace),
-            {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(seconds)}
-            | self._selectors
-            | query,
-        )
-        async with self._kube.transport.stream(request) as lines:
-            if lines.status != 200:
-                raise failure(f"watching {self._kind.KIND}", lines.status, await lines.read())
+        asked = {"allowWatchBookmarks": "true", "timeoutSeconds": str(seconds)}
+        asked |= selecting(self._labels, self._fields) | query
+        started = self._clock.monotonic()
+        async with self._kube.watch(self._kind.KIND, self._namespace, asked) as lines:
             if listing:
                 self._sink.begin()
-            async for line in self._unless_silent(lines.__aiter__(), listing):
-                listing = self._take(line, listing)
+            listing, said = await self._read(lines, listing)
         if listing:
             raise Retry(f"watching {self._kind.KIND}: the stream ended inside the list")
+        if not said and self._clock.monotonic() - started < self._pace.too_short:
+            raise Retry(f"watching {self._kind.KIND}: the stream ended as soon as it began")
 
-    async def _unless_silent(self, lines: AsyncIterator[bytes], listing: bool) -> AsyncIterator[bytes]:
-        while True:
-            try:
-                async with asyncio.timeout(self._pace.silence):
-                    line = await anext(lines)
-            except StopAsyncIteration:
-                return
-            except TimeoutError:
-                if listing and not self._version:
-                    raise _NeverEnded from None
-                raise Retry(f"watching {self._kind.KIND}: silent for {self._pace.silence:.0f} s") from None
-            yield line
+    async def _read(self, lines: Lines, listing: bool) -> tuple[bool, bool]:
+        """Fold a stream in; returns whether it ended inside the list, and whether it said anything."""
+        loop, said = asyncio.get_running_loop(), False
+        try:
+            async with asyncio.timeout(self._pace.silence) as patience:
+                async for batch in lines:
+                    patience.reschedule(loop.time() + self._pace.silence)
+                    for line in batch:
+                        listing = self._take(line, listing)
+                    said = True
+                    # A long list arrives batch upon batch; others get their turn in between.
+                    await asyncio.sleep(0)
+        except TimeoutError:
+            if listing:
+                raise _NeverEnded from None
+            raise Retry(f"watching {self._kind.KIND}: silent for {self._pace.silence:.0f} s") from None
+        return listing, said
 
     def _take(self, line: bytes, listing: bool) -> bool:
         """Fold one line in; returns whether the list is still coming."""
-        try:
-            event = msgspec.json.decode(line, type=_Line)
-            if event.type == "BOOKMARK":
-                return self._take_mark(msgspec.json.decode(event.object, type=_Mark), listing)
-            if event.type == "ERROR":
-                code = msgspec.json.decode(event.object, type=_Failure).code
-                raise failure(f"watching {self._kind.KIND}", code, bytes(event.object))
-            obj = self._decode(self._kind, bytes(event.object))
-        except msgspec.MsgspecError as error:
-            # A line that cannot be read hides a change: only a new list can make up for it.
-            raise Expired(f"watching {self._kind.KIND}: a line could not be read ({error})") from error
+        event = self._reader.line(line)
+        if event.type == "BOOKMARK":
+            return self._take_mark(event.object, listing)
+        if event.type == "ERROR":
+            code = msgspec.json.decode(event.object, type=_Failure).code
+            raise failure(f"watching {self._kind.KIND}", code, bytes(event.object))
+        obj = self._reader.object(event.object)
         if listing:
-            self._sink.listed((obj,))
+            self._sink.listed((obj,) if isinstance(obj, self._kind) else ())
             return True
-        self._version = obj.metadata.resource_version
-        if event.type == "DELETED":
-            self._sink.removed(obj)
+        if event.type == "DELETED" or not isinstance(obj, self._kind):
+            self._sink.removed(obj.metadata.namespace, obj.metadata.name)
         else:
             self._sink.changed(obj)
+        self._version = obj.metadata.resource_version
         return False
 
-    def _take_mark(self, mark: _Mark, listing: bool) -> bool:
-        if listing and (mark.metadata.annotations or {}).get(INITIAL_EVENTS_END) != "true":
-            return True
-        self._version = mark.metadata.resource_version
+    def _take_mark(self, document: msgspec.Raw, listing: bool) -> bool:
+        mark = self._reader.bare(document).metadata
+        if listing and mark.annotations.get(INITIAL_EVENTS_END) != "true":
+            # A server that knows how to stream a list sends no other mark before the list's end.
+            raise _NeverEnded
+        self._version = mark.resource_version
         if listing:
             self._sink.end()
         return False
 
 
+def _loses_place(error: DovetailError) -> bool:
+    """Whether going on from where we were makes no sense: it is forgotten there, or not yet known."""
+    if not isinstance(error, Retry) or isinstance(error, Expired):
+        return True
+    status = error.__cause__
+    return isinstance(status, KubeStatus) and "ResourceVersionTooLarge" in status.causes
+
+
 class _NeverEnded(Exception):
-    """The streamed list went silent before its end was marked."""
+    """The list was streamed, and its end was not marked."""
+
+
+class _Line(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _Failure(msgspec.Struct):
+    code: int = 500
+
+
+class _Bare(Object, frozen=True):
+    """An object of which only the metadata is of use."""
+
+
+class _Page(msgspec.Struct):
+    metadata: ListMeta
+    items: list[msgspec.Raw] | None = None
+
+
+class _Reader(Generic[T]):
+    """Lines and pages to records. One object that cannot be read is reported and left out, alone."""
+
+    def __init__(self, kind: type[T], table: codec.Interner, on_trouble: Trouble) -> None:
+        self._kind = kind
+        self._table = table
+        self._on_trouble = on_trouble
+        self._lines = msgspec.json.Decoder(_Line)
+
+    def page(self, body: bytes) -> codec.Listing[T]:
+        try:
+            return codec.decode_list(self._kind, body, self._table)
+        except BadInput:
+            page = self._or_expired(lambda: msgspec.json.decode(body, type=_Page))
+        objects = [self.object(document) for document in page.items or ()]
+        return codec.Listing([obj for obj in objects if isinstance(obj, self._kind)], page.metadata)
+
+    def line(self, line: bytes) -> _Line:
+        return self._or_expired(lambda: self._lines.decode(line))
+
+    def object(self, document: msgspec.Raw) -> T | _Bare:
+        """The object, or only its metadata when the rest makes no sense here."""
+        try:
+            return codec.decode(self._kind, document, self._table)
+        except BadInput as error:
+            bare = self.bare(document)
+            self._on_trouble(BadInput(f"following {self._kind.KIND} {bare.full_name}: {error}"))
+            return bare
+
+    def bare(self, document: msgspec.Raw) -> _Bare:
+        return self._or_expired(lambda: codec.decode(_Bare, document))
+
+    def _or_expired(self, read: Callable[[], R]) -> R:
+        try:
+            return read()
+        except (msgspec.MsgspecError, BadInput) as error:
+            # What cannot be read at all hides a change: only a new list can make up for it.
+            raise Expired(f"following {self._kind.KIND}: an answer could not be read ({error})") from error
