@@ -12,19 +12,24 @@ import string
 from typing import Any
 
 SUFFIX = string.ascii_lowercase + string.digits
+PODS_PER_NODE = 30
+MARK = "@@"
+"""Part of every pod's name and uid. Replaced in a page's bytes, it makes other pods of the same workloads."""
 
 
 def pods(count: int, shapes: int = 2_000, seed: int = 1) -> list[dict[str, Any]]:
-    """`count` pods of `shapes` workloads, one in ten of them a daemon's."""
+    """`count` pods of `shapes` workloads, in the order a server lists them: by namespace and name."""
     chance = random.Random(seed)
     workloads = [workload(chance, number) for number in range(shapes)]
-    return [pod(chance, chance.choice(workloads), number) for number in range(count)]
+    every = [pod(chance, chance.choice(workloads), number) for number in range(count)]
+    return sorted(every, key=lambda each: (each["metadata"]["namespace"], each["metadata"]["name"]))
 
 
 def page(items: list[dict[str, Any]]) -> bytes:
     """A PodList, as the server would send it."""
     meta = {"resourceVersion": "123456789", "continue": "eyJ2IjoibWV0YS5rOHMuaW8vdjEifQ"}
-    text = json.dumps({"kind": "PodList", "apiVersion": "v1", "metadata": meta, "items": items})
+    document = {"kind": "PodList", "apiVersion": "v1", "metadata": meta, "items": items}
+    text = json.dumps(document, separators=(",", ":"))
     return text.encode()
 
 
@@ -47,8 +52,9 @@ def workload(chance: random.Random, number: int) -> dict[str, Any]:
 
 
 def pod(chance: random.Random, of: dict[str, Any], number: int) -> dict[str, Any]:
-    name = f"{of['name']}-{of['hash']}-{_word(chance, 5)}{number}"
-    node = f"ip-10-{number % 250}-{number % 199}-{number % 97}.us-west-2.compute.internal"
+    name = f"{of['name']}-{of['hash']}-{_word(chance, 5)}{MARK}"
+    host = number // PODS_PER_NODE
+    node = f"ip-10-{host // 62_500}-{host // 250 % 250}-{host % 250}.us-west-2.compute.internal"
     token = f"kube-api-access-{_word(chance, 5)}"
     when = f"2026-05-{1 + number % 28:02d}T{number % 24:02d}:{number % 60:02d}:{number % 59:02d}Z"
     return {
@@ -83,7 +89,7 @@ def _metadata(chance: random.Random, of: dict[str, Any], name: str, when: str) -
         "name": name,
         "generateName": f"{of['name']}-{of['hash']}-",
         "namespace": of["namespace"],
-        "uid": _uid(chance),
+        "uid": MARK + _uid(chance)[2:],
         "resourceVersion": str(chance.randrange(10**8, 10**9)),
         "creationTimestamp": when,
         "labels": labels,
@@ -98,7 +104,7 @@ def _managed(manager: str, when: str, subresource: str = "") -> dict[str, Any]:
         f"f:{name}": {}
         for name in ("image", "imagePullPolicy", "name", "terminationMessagePath", "terminationMessagePolicy")
     }
-    resources = {
+    resources: dict[str, Any] = {
         ".": {},
         "f:limits": {".": {}, "f:memory": {}},
         "f:requests": {".": {}, "f:cpu": {}, "f:memory": {}},

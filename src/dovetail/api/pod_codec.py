@@ -12,7 +12,7 @@ None of it is lost on a write: changes are laid over the document as it was read
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
@@ -153,17 +153,7 @@ class WirePod(Wire):
 class Shape:
     """What the pods of one owner have in common: as bytes, to compare, and as records, to share."""
 
-    __slots__ = (
-        "affinity",
-        "given",
-        "labels",
-        "owners",
-        "spec",
-        "status",
-        "wire_affinity",
-        "wire_labels",
-        "wire_spec",
-    )
+    __slots__ = ("given", "meta", "spec", "status", "wire_affinity", "wire_labels", "wire_spec")
 
     def __init__(self, meta: WireMeta, spec: WireSpec, affinity: Raw, status: WireStatus) -> None:
         # Read from bytes of our own: parts of the document as it arrived would keep all of it in memory.
@@ -171,39 +161,48 @@ class Shape:
         self.wire_spec = read(WireSpec, document)
         self.wire_labels = meta.labels.copy()
         self.wire_affinity = affinity.copy()
-        self.affinity = _affinity(affinity)
-        self.spec = replace(read(PodSpec, document), affinity=self.affinity)
-        self.labels = _labels(meta.labels)
-        self.owners = _owners(meta.owner_references)
+        self.spec = replace(read(PodSpec, document), affinity=_affinity(affinity))
+        self.meta = ObjectMeta(
+            namespace=meta.namespace,
+            labels=_labels(meta.labels),
+            annotations=NO_LABELS,
+            owner_references=_owners(meta.owner_references),
+        )
         given = msgspec.json.encode(_given(status))
         self.given = read(WireStatus, given)
         self.status = read(PodStatus, given)
 
 
+class Texts(dict[str, str]):
+    """Each text once. Looking one up adds it."""
+
+    __slots__ = ("most",)
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+
+    def __missing__(self, text: str) -> str:
+        if len(self) >= self.most:
+            self.clear()
+        self[text] = text
+        return text
+
+
 class Interner:
     """The shapes seen so far, by owner. Beyond a bound it forgets the oldest; then only sharing suffers."""
 
-    __slots__ = ("_shapes", "_texts", "most_owners", "most_shapes", "most_texts")
+    __slots__ = ("_shapes", "most_owners", "most_shapes", "text")
 
     def __init__(self, most_owners: int = 20_000, most_shapes: int = 4, most_texts: int = 100_000) -> None:
         self.most_owners = most_owners
         self.most_shapes = most_shapes
-        self.most_texts = most_texts
         self._shapes: dict[bytes, list[Shape]] = {}
-        self._texts: dict[str, str] = {}
+        self.text = Texts(most_texts).__getitem__
+        """The one copy of a text that many pods have, such as a node's name."""
 
     def __len__(self) -> int:
         return sum(map(len, self._shapes.values()))
-
-    def text(self, text: str) -> str:
-        """The one copy of a text that many pods have, such as a node's name."""
-        known = self._texts.get(text)
-        if known is not None:
-            return known
-        if len(self._texts) >= self.most_texts:
-            self._texts.clear()
-        self._texts[text] = text
-        return text
 
     def shape(self, meta: WireMeta, spec: WireSpec, affinity: Raw, status: WireStatus) -> Shape:
         """The shape with this spec; labels, affinity and status are the first such pod's."""
@@ -237,30 +236,38 @@ def pod_from_wire(wire: WirePod, table: Interner) -> Pod:
     if spec.volumes:
         spec.volumes = [v for v in spec.volumes if v.persistent_volume_claim or v.ephemeral] or None
     shape = table.shape(meta, spec, affinity, status)
+    same = affinity == shape.wire_affinity
     return Pod(
         metadata=_metadata(meta, shape, table),
-        spec=shape.spec
-        if affinity == shape.wire_affinity
-        else replace(shape.spec, affinity=_affinity(affinity)),
+        spec=shape.spec if same else replace(shape.spec, affinity=_affinity(affinity)),
         status=_status(status, shape, table),
         node_name=table.text(node) if node else "",
     )
 
 
 def _metadata(meta: WireMeta, shape: Shape, table: Interner) -> ObjectMeta:
-    return ObjectMeta(
+    metadata = replace(
+        shape.meta,
         name=meta.name,
-        namespace=table.text(meta.namespace),
         uid=meta.uid,
         resource_version=meta.resource_version,
         generation=meta.generation,
         creation_timestamp=meta.creation_timestamp,
+    )
+    if (
+        meta.labels == shape.wire_labels
+        and meta.annotations is NO_ANNOTATIONS
+        and meta.deletion_timestamp is None
+        and not meta.finalizers
+    ):
+        return metadata
+    return replace(
+        metadata,
+        labels=_shared_texts(meta.labels, table) if meta.labels != shape.wire_labels else metadata.labels,
+        annotations=_annotations(meta.annotations),
         deletion_timestamp=meta.deletion_timestamp,
         deletion_grace_period_seconds=meta.deletion_grace_period_seconds,
-        labels=shape.labels if meta.labels == shape.wire_labels else _shared_texts(meta.labels, table),
-        annotations=_annotations(meta.annotations),
         finalizers=meta.finalizers or (),
-        owner_references=shape.owners,
     )
 
 
@@ -272,18 +279,15 @@ def _status(status: WireStatus, shape: Shape, table: Interner) -> PodStatus:
         and status.resources == given.resources
         and status.resource_claim_statuses == given.resource_claim_statuses
     )
-    shared = shape.status if same else read(PodStatus, msgspec.json.encode(_given(status)))
-    return PodStatus(
+    own = replace(
+        shape.status if same else read(PodStatus, msgspec.json.encode(_given(status))),
         phase=table.text(status.phase),
-        conditions=tuple(_conditions(status.conditions, table)) if status.conditions else (),
-        nominated_node_name=status.nominated_node_name or "",
+        conditions=_conditions(status.conditions, table) if status.conditions else (),
         start_time=status.start_time,
-        resize=status.resize or "",
-        resources=shared.resources,
-        container_statuses=shared.container_statuses,
-        init_container_statuses=shared.init_container_statuses,
-        resource_claim_statuses=shared.resource_claim_statuses,
     )
+    if status.nominated_node_name or status.resize:
+        own = replace(own, nominated_node_name=status.nominated_node_name or "", resize=status.resize or "")
+    return own
 
 
 def _given(status: WireStatus) -> WireStatus:
@@ -296,19 +300,21 @@ def _given(status: WireStatus) -> WireStatus:
     )
 
 
-def _conditions(conditions: Iterable[Condition], table: Interner) -> Iterable[Condition]:
-    text = table.text
+def _conditions(conditions: list[Condition], table: Interner) -> tuple[Condition, ...]:
+    kept = []
     for condition in conditions:
-        if condition.type in PROGRESS:
+        kind = condition.type
+        if kind in PROGRESS:
             continue
         # Fresh from the decoder and not yet shown to anyone, so this edits nothing under a reader's feet.
-        force_setattr(condition, "type", text(condition.type))
-        force_setattr(condition, "status", text(condition.status))
+        force_setattr(condition, "type", table.text(kind))
+        force_setattr(condition, "status", table.text(condition.status))
         if condition.reason:
-            force_setattr(condition, "reason", text(condition.reason))
+            force_setattr(condition, "reason", table.text(condition.reason))
         if condition.message:
-            force_setattr(condition, "message", text(condition.message))
-        yield condition
+            force_setattr(condition, "message", table.text(condition.message))
+        kept.append(condition)
+    return tuple(kept)
 
 
 def _owners(document: Raw) -> tuple[OwnerReference, ...]:
