@@ -7,7 +7,7 @@ import ipaddress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from dovetail.sim.kube.crd import established_status, with_defaults
+from dovetail.sim.kube.crd import established_status, validate_crd, with_defaults
 from dovetail.sim.kube.meta import micro_stamp
 from dovetail.sim.kube.namespaces import KUBERNETES
 
@@ -206,7 +206,10 @@ def default_definition(obj: dict[str, Any]) -> None:
 
 def establish(core: Core, obj: dict[str, Any]) -> None:
     """The status of a definition: served at once, unless another has its names."""
-    _protect(obj, CRD_FINALIZER) if not obj["metadata"].get("deletionTimestamp") else None
+    if validate_crd(obj):
+        return  # it will be refused, and its status cannot be told
+    if not obj["metadata"].get("deletionTimestamp"):
+        _protect(obj, CRD_FINALIZER)
     mine = obj["metadata"]["name"]
     others = [e.obj for e in core.store.bucket(_CRDS).in_namespace("") if e.obj["metadata"]["name"] != mine]
     obj["status"] = established_status(obj, core.stamp(), others)
