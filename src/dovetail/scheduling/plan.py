@@ -18,6 +18,7 @@ from dovetail.api.labels import (
     Flavour,
     is_restricted,
     nodeclass_label,
+    normalized,
 )
 from dovetail.api.meta import Amounts, ObjectMeta, OwnerReference, Record
 from dovetail.api.nodeclaim import ClaimResources, NodeClaim, NodeClaimSpec
@@ -60,7 +61,7 @@ class PlannedNode(Record, frozen=True):
         return NodeClaim(
             metadata=ObjectMeta(
                 generate_name=f"{nodepool.name}-",
-                labels={**resolved_labels(self.requirements, options), **pool_labels(nodepool)},
+                labels={**resolved_labels(self.requirements, nodepool, options), **pool_labels(nodepool)},
                 annotations={
                     **template.metadata.annotations,
                     **options.annotations,
@@ -138,12 +139,18 @@ def pool_labels(nodepool: NodePool) -> dict[str, str]:
     }
 
 
-def resolved_labels(requirements: Requirements, options: ClaimOptions) -> dict[str, str]:
-    """A value for each custom label the requirements speak of."""
+def resolved_labels(requirements: Requirements, nodepool: NodePool, options: ClaimOptions) -> dict[str, str]:
+    """A value for each custom label the requirements speak of.
+
+    Where any value will do, only the pool can ask for one: pods that merely exclude values of a label
+    nobody defines are best served by its absence.
+    """
+    asked = {normalized(each.key) for each in nodepool.spec.template.spec.requirements or ()}
     chosen = {
         key: _any_value(values)
         for key, values in requirements.by_key.items()
-        if key not in options.flavour.well_known
+        if (key in asked or not values.open)
+        and key not in options.flavour.well_known
         and key not in _PSEUDO
         and not is_restricted(key, options.flavour)
     }
