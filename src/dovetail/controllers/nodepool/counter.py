@@ -1,0 +1,67 @@
+"""nodepool.counter: what a pool's nodes add up to, written to its status."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from dovetail import metrics
+from dovetail.api import labels
+from dovetail.api.meta import Amounts
+from dovetail.api.nodepool import NodePool
+from dovetail.api.quantity import ZERO
+from dovetail.controllers.base import DONE, Backoff, Cache, Result, Trigger, after
+from dovetail.controllers.owning import Ownership
+from dovetail.errors import Gone
+from dovetail.ports import Kube
+from dovetail.state import Cluster
+
+__all__ = ["Counter"]
+
+ALWAYS = ("cpu", "memory", "pods", "ephemeral-storage", labels.NODES)
+EVERY = 5.0
+UNSYNCED = 1.0
+USAGE = metrics.gauge(
+    "karpenter_nodepools_usage", "What a pool's nodes add up to.", ("resource_type", "nodepool")
+)
+LIMIT = metrics.gauge(
+    "karpenter_nodepools_limit", "What a pool may add up to.", ("resource_type", "nodepool")
+)
+
+
+class Counter:
+    """Counts each pool every few seconds and writes what changed."""
+
+    name = "nodepool.counter"
+    concurrency = 10
+    backoff = Backoff()
+
+    def __init__(self, kube: Kube, pools: Cache[NodePool], cluster: Cluster, ownership: Ownership) -> None:
+        self._kube = kube
+        self._pools = pools
+        self._cluster = cluster
+        self._ownership = ownership
+
+    @property
+    def triggers(self) -> tuple[Trigger, ...]:
+        return (Trigger(NodePool, lambda before, pool: (pool.name,) if before is None and pool else ()),)
+
+    async def reconcile(self, key: str) -> Result:
+        pool = self._pools.get(key)
+        if pool is None or not self._ownership.of_pool(pool):
+            return DONE
+        if not self._cluster.synced:
+            return after(UNSYNCED)
+        resources = dict.fromkeys(ALWAYS, ZERO) | self._cluster.usage(pool.name)
+        self._show(pool, resources)
+        status = replace(pool.status, resources=resources, nodes=resources[labels.NODES].value)
+        if status.resources != pool.status.resources or status.nodes != pool.status.nodes:
+            try:
+                await self._kube.patch(pool, replace(pool, status=status), status=True)
+            except Gone:
+                return DONE
+        return after(EVERY)
+
+    def _show(self, pool: NodePool, resources: Amounts) -> None:
+        for gauge, amounts in ((USAGE, resources), (LIMIT, pool.spec.limits)):
+            for name, amount in amounts.items():
+                gauge.labels(name.lower().replace("-", "_"), pool.name).set(amount.milli / 1000)

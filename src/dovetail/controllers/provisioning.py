@@ -1,0 +1,250 @@
+"""Turn pending pods into NodeClaims.
+
+Woken once per burst of pods, it decides for all of them together. It launches nothing: a NodeClaim is
+the order, and the lifecycle controllers fill it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+
+from dovetail import metrics
+from dovetail.api import conditions, labels, predicates
+from dovetail.api.core import Node
+from dovetail.api.hashes import NODEPOOL_HASH_VERSION, nodepool_hash
+from dovetail.api.meta import Amounts
+from dovetail.api.nodepool import NodePool
+from dovetail.api.pod import Pod
+from dovetail.api.taints import DISRUPTED, matches
+from dovetail.controllers.base import DONE, SINGLETON, Backoff, Cache, Result, Trigger, after, run_all
+from dovetail.controllers.batching import Batcher
+from dovetail.controllers.counts import CLAIMS_CREATED
+from dovetail.controllers.owning import Ownership
+from dovetail.errors import DovetailError, Refused
+from dovetail.explain import Decision
+from dovetail.ports import Clock, Cloud, Compute, Kube, Recorder
+from dovetail.scheduling.catalog import InstanceType
+from dovetail.scheduling.plan import ClaimOptions, Plan, PlannedNode
+from dovetail.scheduling.snapshot import Options, Snapshot
+from dovetail.scheduling.solve import solve
+from dovetail.state import Capture, Cluster
+
+__all__ = ["Provisioning", "plan_for"]
+
+SCHEDULING_SECONDS = metrics.histogram(
+    "karpenter_scheduler_scheduling_duration_seconds", "How long deciding for a batch took.", ("controller",)
+)
+QUEUE_DEPTH = metrics.gauge(
+    "karpenter_scheduler_queue_depth", "Pods of the batch being decided.", ("controller", "scheduling_id")
+)
+IGNORED = metrics.gauge("karpenter_scheduler_ignored_pods_count", "Pods that were not considered.")
+UNSCHEDULABLE = metrics.gauge(
+    "karpenter_scheduler_unschedulable_pods_count", "Pods that fit nowhere.", ("controller",)
+)
+DECISION_SECONDS = metrics.histogram(
+    "karpenter_pods_scheduling_decision_duration_seconds", "From first seeing a pod to deciding for it."
+)
+# While an order is open nothing new is decided; this is how soon we look again.
+UNSYNCED_SECONDS = 0.25
+RETRIGGER_SECONDS = 10.0
+
+
+def plan_for(snapshot: Snapshot) -> Plan:
+    """The whole decision, as a function another process can run."""
+    return solve(snapshot)
+
+
+class Provisioning:
+    """One pass per burst: read the world, ask the engine, order what it says."""
+
+    name = "provisioner"
+    concurrency = 1
+    backoff = Backoff(first=1.0, last=10.0)
+
+    def __init__(
+        self,
+        kube: Kube,
+        cluster: Cluster,
+        capture: Capture,
+        pools: Cache[NodePool],
+        ownership: Ownership,
+        cloud: Cloud,
+        clock: Clock,
+        recorder: Recorder,
+        compute: Compute,
+        batcher: Batcher,
+        options: Callable[[datetime], Options],
+        virtual: Callable[[], tuple[Pod, ...]] = lambda: (),
+    ) -> None:
+        self._kube = kube
+        self._cluster = cluster
+        self._capture = capture
+        self._pools = pools
+        self._ownership = ownership
+        self._cloud = cloud
+        self._clock = clock
+        self._recorder = recorder
+        self._compute = compute
+        self._batcher = batcher
+        self._options = options
+        self._virtual = virtual
+        self._first_seen: dict[str, float] = {}
+        self.decisions: dict[str, Decision] = {}
+
+    @property
+    def triggers(self) -> tuple[Trigger, ...]:
+        return (Trigger(Pod, self._pod_wakes), Trigger(Node, self._node_wakes))
+
+    def _pod_wakes(self, before: Pod | None, pod: Pod | None) -> Iterable[str]:
+        if pod is None or not predicates.provisionable(pod):
+            gone = pod or before
+            if gone is not None:
+                self._first_seen.pop(gone.full_name, None)
+                if pod is None:
+                    self.decisions.pop(gone.full_name, None)
+            return ()
+        self._first_seen.setdefault(pod.full_name, self._clock.monotonic())
+        self._batcher.trigger(pod.uid)
+        return (SINGLETON,)
+
+    def _node_wakes(self, before: Node | None, node: Node | None) -> Iterable[str]:
+        if node is None or not any(matches(taint, DISRUPTED) for taint in node.spec.taints):
+            return ()
+        self._batcher.trigger(node.uid)
+        return (SINGLETON,)
+
+    def wake(self, uid: str) -> Iterable[str]:
+        """Another controller wants a pass: a buffer was resolved, a pool became ready."""
+        self._batcher.trigger(uid)
+        return (SINGLETON,)
+
+    async def reconcile(self, key: str) -> Result:
+        await self._batcher.wait()
+        if not self._cluster.synced:
+            # Half a cluster, or an order still open, looks like a shortage of nodes.
+            self._retrigger()
+            return after(UNSYNCED_SECONDS)
+        plan = await self.plan()
+        if plan is not None:
+            self._tell(plan)
+            await run_all(self._order(node) for node in plan.new_nodes)
+        return self._again()
+
+    def _retrigger(self) -> None:
+        for pod in self._cluster.pending:
+            self._batcher.trigger(pod.uid)
+
+    def _again(self) -> Result:
+        """Pods that still wait are looked at again, in case what was in their way is gone."""
+        if not self._cluster.pending:
+            return DONE
+        self._retrigger()
+        return after(RETRIGGER_SECONDS)
+
+    async def plan(self) -> Plan | None:
+        """What should be done now; None when no pod waits."""
+        offers = await self._offers()
+        options = self._options(self._clock.now())
+        snapshot = self._capture.snapshot(offers, options, self._virtual())
+        if not (snapshot.pods or snapshot.moving or snapshot.virtual):
+            return None
+        started = self._clock.monotonic()
+        depth = QUEUE_DEPTH.labels(self.name, "")
+        depth.set(len(snapshot.pods) + len(snapshot.moving) + len(snapshot.virtual))
+        plan = await self._compute(plan_for, snapshot)
+        depth.set(0)
+        SCHEDULING_SECONDS.labels(self.name).observe(self._clock.monotonic() - started)
+        return plan
+
+    async def _offers(self) -> list[tuple[NodePool, tuple[InstanceType, ...]]]:
+        """Pools that may grow, the heaviest first, with what each could buy."""
+        usable = [pool for pool in self._pools if self._usable(pool)]
+        usable.sort(key=lambda pool: pool.name, reverse=True)
+        usable.sort(key=lambda pool: pool.spec.weight or 0, reverse=True)
+        return [(pool, await self._types(pool)) for pool in usable]
+
+    async def _types(self, pool: NodePool) -> tuple[InstanceType, ...]:
+        try:
+            return await self._cloud.instance_types(pool)
+        except DovetailError:
+            # A pool whose types cannot be listed now still stands in line; it just has nothing to offer.
+            return ()
+
+    def _usable(self, pool: NodePool) -> bool:
+        return (
+            self._ownership.of_pool(pool)
+            and not pool.static
+            and not pool.deleting
+            and conditions.is_true(pool, conditions.READY)
+        )
+
+    def _tell(self, plan: Plan) -> None:
+        now = self._clock.monotonic()
+        for decision in plan.decisions:
+            self.decisions[decision.pod] = decision
+            seen = self._first_seen.pop(decision.pod, None)
+            if seen is not None:
+                DECISION_SECONDS.observe(now - seen)
+        IGNORED.set(len(plan.ignored))
+        UNSCHEDULABLE.labels(self.name).set(len(plan.unschedulable))
+        pods = {pod.full_name: pod for pod in self._cluster.pending}
+        for name, why in (*plan.unschedulable.items(), *plan.ignored.items()):
+            if name in pods and why:
+                note = f"Failed to schedule pod, {why}"
+                pod = pods[name]
+                self._recorder.event(
+                    pod, "FailedScheduling", note, warning=True, dedupe=(pod.uid,), window=300
+                )
+        for node_name, names in plan.existing.items():
+            self._nominate(node_name, [pods[name] for name in names if name in pods])
+
+    def _nominate(self, name: str, pods: list[Pod]) -> None:
+        place = self._cluster.of_node(name) or self._cluster.of_claim(name)
+        if place is None or not pods:
+            return
+        self._cluster.nominate(place.key)
+        parts = [f"nodeclaim/{place.claim.name}"] if place.claim else []
+        parts += [f"node/{place.node.name}"] if place.node else []
+        self._tell_nominated(pods, ", ".join(parts))
+
+    def _tell_nominated(self, pods: Iterable[Pod], where: str) -> None:
+        for pod in pods:
+            note = f"Pod should schedule on: {where}"
+            self._recorder.event(pod, "Nominated", note, dedupe=(pod.uid,))
+
+    async def _order(self, node: PlannedNode) -> None:
+        pool = self._pools.get(node.pool)
+        if pool is None:
+            raise Refused(f"ordering a node of {node.pool}: the pool is gone")
+        self._check_limits(pool)
+        claim = await self._kube.create(node.claim(pool, self._claim_options(pool)))
+        # The next plan must see this node before the watch does, or it would order another.
+        self._cluster.expect(claim, capacity=await self._capacity(pool, node))
+        relaxed = claim.annotations.get(labels.MIN_VALUES_RELAXED, "false")
+        CLAIMS_CREATED.labels("provisioned", pool.name, relaxed).inc()
+        pods = {pod.full_name: pod for pod in self._cluster.pending}
+        self._tell_nominated((pods[n] for n in node.pods if n in pods), f"nodeclaim/{claim.name}")
+
+    def _check_limits(self, pool: NodePool) -> None:
+        usage = self._cluster.usage(pool.name)
+        for name, limit in pool.spec.limits.items():
+            if name in usage and usage[name] > limit:
+                raise Refused(f"ordering a node of {pool.name}: its {name} limit of {limit} is exceeded")
+
+    def _claim_options(self, pool: NodePool) -> ClaimOptions:
+        return ClaimOptions(
+            annotations=hash_annotations(pool),
+            flavour=self._cloud.flavour,
+            termination_grace_period=self._options(self._clock.now()).default_termination_grace_period,
+        )
+
+    async def _capacity(self, pool: NodePool, node: PlannedNode) -> Amounts:
+        """What the machine will have, if it is the one expected: it counts against limits from now on."""
+        types = await self._types(pool)
+        return next((each.capacity for each in types if each.name == node.instance_type), {})
+
+
+def hash_annotations(pool: NodePool) -> Mapping[str, str]:
+    """What a claim remembers of the pool it was ordered from."""
+    return {labels.NODEPOOL_HASH: nodepool_hash(pool), labels.NODEPOOL_HASH_VERSION: NODEPOOL_HASH_VERSION}

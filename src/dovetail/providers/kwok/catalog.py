@@ -1,0 +1,115 @@
+"""The instance types of simulated nodes: a built-in list, or one from a file.
+
+Two layouts are read: ours (zones, and a price per capacity type), and Karpenter's own, where every
+offering is spelled out with its requirements.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+import msgspec
+
+from dovetail.api import labels
+from dovetail.api.nodepool import Requirement
+from dovetail.api.quantity import Quantity
+from dovetail.errors import Misconfigured
+from dovetail.scheduling.catalog import InstanceType, Offering, Overhead
+from dovetail.scheduling.requirements import Requirements, values_of
+
+__all__ = ["REGION", "instance_types"]
+
+REGION = "test-region"
+RESERVED = {"cpu": Quantity.parse("100m"), "memory": Quantity.parse("10Mi")}
+
+
+class _Offer(
+    msgspec.Struct, rename={"requirements": "Requirements", "price": "Price", "available": "Available"}
+):
+    requirements: tuple[Requirement, ...] = ()
+    price: float = 0.0
+    available: bool = True
+
+
+class _Type(msgspec.Struct, rename="camel"):
+    name: str
+    architecture: str = "amd64"
+    operating_systems: tuple[str, ...] = ("linux",)
+    resources: dict[str, str | int | float] = {}
+    zones: tuple[str, ...] = ()
+    price: dict[str, float] = {}
+    offerings: tuple[_Offer, ...] = ()
+
+
+def instance_types(path: str = "") -> tuple[InstanceType, ...]:
+    """The types in the file, or the built-in ones."""
+    if path:
+        try:
+            text = Path(path).read_bytes()
+        except OSError as error:
+            raise Misconfigured(f"reading the instance types {path}: {error.strerror}") from error
+    else:
+        text = resources.files(__package__).joinpath("instance-types.json").read_bytes()
+        path = "instance-types.json"
+    try:
+        listed = msgspec.json.decode(text, type=tuple[_Type, ...])
+        return tuple(_instance_type(each) for each in listed)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise Misconfigured(f"reading the instance types {path}: {error}") from error
+
+
+def _instance_type(listed: _Type) -> InstanceType:
+    offerings = tuple(_spelled_out(each) for each in listed.offerings) or tuple(
+        _offering(zone, capacity_type, price)
+        for zone in listed.zones
+        for capacity_type, price in sorted(listed.price.items())
+    )
+    capacity = {name: Quantity.parse(amount) for name, amount in listed.resources.items()}
+    capacity.setdefault("pods", Quantity.parse("110"))
+    return InstanceType(
+        name=listed.name,
+        requirements=_labels(listed, capacity, offerings),
+        offerings=offerings,
+        capacity=capacity,
+        overhead=Overhead(kube_reserved=RESERVED),
+    )
+
+
+def _labels(listed: _Type, capacity: dict[str, Quantity], offerings: tuple[Offering, ...]) -> Requirements:
+    family, size = _family_and_size(listed.name)
+    known = {
+        labels.INSTANCE_TYPE: (listed.name,),
+        labels.ARCH: (listed.architecture,),
+        labels.OS: tuple(sorted(listed.operating_systems)),
+        labels.REGION: (REGION,),
+        labels.ZONE: tuple(sorted({o.zone for o in offerings if o.available})),
+        labels.CAPACITY_TYPE: tuple(sorted({o.capacity_type for o in offerings if o.available})),
+        labels.KWOK_INSTANCE_FAMILY: (family,),
+        labels.KWOK_INSTANCE_SIZE: (size,),
+        labels.KWOK_INSTANCE_CPU: (str(capacity["cpu"]),) if "cpu" in capacity else (),
+        labels.KWOK_INSTANCE_MEMORY: (str(capacity["memory"]),) if "memory" in capacity else (),
+    }
+    return Requirements({key: values_of("In", values) for key, values in known.items()})
+
+
+def _family_and_size(name: str) -> tuple[str, str]:
+    """`c-4x-amd64-linux` is family c, size 4x; `m5.large` family m5, size large; other names are both."""
+    for separator in (".", "-"):
+        parts = name.split(separator)
+        if len(parts) >= 2:
+            return parts[0], parts[1]
+    return name, name
+
+
+def _offering(zone: str, capacity_type: str, price: float) -> Offering:
+    requirements = Requirements(
+        {labels.ZONE: values_of("In", (zone,)), labels.CAPACITY_TYPE: values_of("In", (capacity_type,))}
+    )
+    return Offering(requirements=requirements, price=price)
+
+
+def _spelled_out(offer: _Offer) -> Offering:
+    return Offering(
+        requirements=Requirements.of(offer.requirements), price=offer.price, available=offer.available
+    )

@@ -1,0 +1,201 @@
+"""The Cloud port, spelled in Node objects."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from random import Random
+
+from dovetail.api import conditions, labels
+from dovetail.api.core import Node, NodeSpec, NodeStatus
+from dovetail.api.labels import Flavour
+from dovetail.api.meta import Kind, ObjectMeta
+from dovetail.api.nodeclaim import NodeClaim
+from dovetail.api.nodeclass import KWOKNodeClass
+from dovetail.api.nodepool import NodePool
+from dovetail.api.taints import UNREGISTERED
+from dovetail.controllers.base import Cache
+from dovetail.errors import ClassNotReady, DovetailError, Gone, InsufficientCapacity
+from dovetail.ports import Clock, Instance, Kube, RegistrationHook, RepairPolicy
+from dovetail.providers.kwok.catalog import instance_types
+from dovetail.scheduling.catalog import InstanceType, Offering, cheapest_offering
+from dovetail.scheduling.requirements import Requirements
+from dovetail.scheduling.resources import fits, nano
+from dovetail.settings.durations import parse as parse_duration
+
+__all__ = ["KwokCloud"]
+
+PREFIX = "kwok://"
+PRICE_LABEL = "eks-node-viewer/instance-price"
+NAME_PARTS = (
+    (
+        "amber",
+        "brisk",
+        "calm",
+        "dusty",
+        "early",
+        "fallow",
+        "gentle",
+        "hollow",
+        "idle",
+        "jolly",
+        "keen",
+        "level",
+    ),
+    ("ash", "beech", "cedar", "elm", "fir", "hazel", "larch", "maple", "oak", "pine", "rowan", "willow"),
+)
+
+
+class KwokCloud:
+    """Creates a Node for a claim and deletes it in the end; the cheapest offering that fits is taken."""
+
+    name = "kwok"
+    flavour: Flavour = labels.KWOK
+    node_classes: tuple[Kind, ...] = (KWOKNodeClass.KIND,)
+    hooks: Sequence[RegistrationHook] = ()
+
+    def __init__(
+        self,
+        kube: Kube,
+        nodes: Cache[Node],
+        classes: Cache[KWOKNodeClass],
+        clock: Clock,
+        chance: Random,
+        types_file: str = "",
+    ) -> None:
+        self._kube = kube
+        self._nodes = nodes
+        self._classes = classes
+        self._clock = clock
+        self._chance = chance
+        self._types = instance_types(types_file)
+        self._by_name = {each.name: each for each in self._types}
+        self._arriving: set[asyncio.Task[None]] = set()
+
+    @property
+    def repair_policies(self) -> tuple[RepairPolicy, ...]:
+        patience = parse_duration("10m")
+        return tuple(
+            RepairPolicy(condition="Ready", status=status, toleration=patience)
+            for status in ("False", "Unknown")
+        )
+
+    async def create(self, claim: NodeClaim) -> Instance:
+        reference = claim.spec.node_class_ref
+        node_class = self._classes.get(reference.name)
+        if node_class is None:
+            raise ClassNotReady(f"launching {claim.name}: there is no KWOKNodeClass {reference.name}")
+        ready = conditions.find(node_class, conditions.READY)
+        if ready is not None and ready.status == conditions.FALSE:
+            raise ClassNotReady(f"launching {claim.name}: KWOKNodeClass {reference.name} is not ready")
+        node, instance = self._made(claim)
+        delay = node_class.spec.node_registration_delay
+        if delay and (seconds := parse_duration(delay).total_seconds()) > 0:
+            task = asyncio.create_task(self._appear_later(node, seconds))
+            self._arriving.add(task)
+            task.add_done_callback(self._arriving.discard)
+        else:
+            await self._kube.create(node)
+        return instance
+
+    async def _appear_later(self, node: Node, seconds: float) -> None:
+        await self._clock.sleep(seconds)
+        try:
+            await self._kube.create(node)
+        except DovetailError:
+            # A machine that never joins: the registration timeout of its claim deals with it.
+            return
+
+    def _made(self, claim: NodeClaim) -> tuple[Node, Instance]:
+        chosen, offering = self._cheapest(claim)
+        words = "-".join(self._chance.choice(part) for part in NAME_PARTS)
+        name = f"kwok-{claim.name}-{words}-{self._chance.getrandbits(32)}"
+        known = self._labels(claim, chosen, offering)
+        requests = claim.spec.resources.requests
+        capacity = {**requests, **chosen.capacity}
+        allocatable = {**requests, **chosen.allocatable()}
+        annotations = {**claim.annotations, labels.KWOK_NODE: "fake"}
+        node = Node(
+            metadata=ObjectMeta(name=name, labels=known, annotations=annotations),
+            spec=NodeSpec(provider_id=PREFIX + name, taints=(UNREGISTERED,)),
+            status=NodeStatus(capacity=capacity, allocatable=allocatable),
+        )
+        instance = Instance(
+            provider_id=PREFIX + name,
+            labels=known,
+            annotations={labels.KWOK_NODE: "fake"},
+            capacity=capacity,
+            allocatable=allocatable,
+            claim=claim.name,
+        )
+        return node, instance
+
+    def _cheapest(self, claim: NodeClaim) -> tuple[InstanceType, Offering]:
+        wanted = Requirements.of(claim.spec.requirements)
+        requests = nano(claim.spec.resources.requests)
+        options = [
+            (offering.price, each.name, each, offering)
+            for each in self._types
+            if wanted.compatible(each.requirements, self.flavour.well_known)
+            and fits(requests, nano({**claim.spec.resources.requests, **each.allocatable()}))
+            and (offering := cheapest_offering(each, wanted, self.flavour.well_known)) is not None
+        ]
+        if not options:
+            raise InsufficientCapacity(f"launching {claim.name}: no instance type meets its requirements")
+        _, _, chosen, offering = min(options, key=lambda option: option[:2])
+        return chosen, offering
+
+    def _labels(self, claim: NodeClaim, chosen: InstanceType, offering: Offering) -> dict[str, str]:
+        found = {
+            entry.key: entry.values[0]
+            for entry in claim.spec.requirements
+            if entry.operator == "In" and len(entry.values) == 1
+        }
+        for requirements in (chosen.requirements, offering.requirements):
+            found |= {key: only for key in requirements if (only := requirements[key].only) is not None}
+        found |= dict(claim.labels)
+        return found | {
+            PRICE_LABEL: f"{offering.price:g}",
+            labels.HOSTNAME: claim.name,
+            labels.KWOK_NODE: "fake",
+            labels.KWOK_PARTITION: "a",
+        }
+
+    async def delete(self, claim: NodeClaim) -> None:
+        node = await self._find(claim.status.provider_id)
+        if not node.deleting:
+            await self._kube.delete(node, guarded=True)
+        if labels.TERMINATION in node.metadata.finalizers and node.deleting:
+            # Upstream's own finalizer holds the Node while it drains; the machine behind it is already gone.
+            raise Gone(f"deleting {node.name}: the instance has ended")
+
+    async def get(self, provider_id: str) -> Instance:
+        return _instance(await self._find(provider_id))
+
+    async def list(self) -> tuple[Instance, ...]:
+        found = await self._kube.list(Node, labels=f"{labels.KWOK_NODE}=fake")
+        return tuple(_instance(node) for node in found if node.spec.provider_id.startswith(PREFIX))
+
+    async def _find(self, provider_id: str) -> Node:
+        if not provider_id.startswith(PREFIX):
+            raise Gone(f"finding {provider_id}: it is not a simulated instance")
+        return await self._kube.get(Node, provider_id.removeprefix(PREFIX))
+
+    async def instance_types(self, nodepool: NodePool) -> tuple[InstanceType, ...]:
+        return self._types
+
+    async def drifted(self, claim: NodeClaim) -> str:
+        return ""
+
+
+def _instance(node: Node) -> Instance:
+    return Instance(
+        provider_id=node.spec.provider_id,
+        labels=node.labels,
+        annotations=node.annotations,
+        capacity=node.status.capacity,
+        allocatable=node.status.allocatable,
+        claim=node.labels.get(labels.HOSTNAME, ""),
+        created=node.metadata.creation_timestamp,
+        deleting=node.deleting,
+    )
