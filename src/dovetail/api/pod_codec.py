@@ -160,7 +160,7 @@ class Shape:
         document = msgspec.json.encode(spec)
         self.wire_spec = read(WireSpec, document)
         self.wire_labels = meta.labels.copy()
-        self.wire_affinity = affinity.copy()
+        self.wire_affinity = affinity.copy() if affinity else NOTHING
         self.spec = replace(read(PodSpec, document), affinity=_affinity(affinity))
         self.meta = ObjectMeta(
             namespace=meta.namespace,
@@ -169,7 +169,7 @@ class Shape:
             owner_references=_owners(meta.owner_references),
         )
         given = msgspec.json.encode(_given(status))
-        self.given = read(WireStatus, given)
+        self.given = _parts(read(WireStatus, given))
         self.status = read(PodStatus, given)
 
 
@@ -236,7 +236,7 @@ def pod_from_wire(wire: WirePod, table: Interner) -> Pod:
     if spec.volumes:
         spec.volumes = [v for v in spec.volumes if v.persistent_volume_claim or v.ephemeral] or None
     shape = table.shape(meta, spec, affinity, status)
-    same = affinity == shape.wire_affinity
+    same = affinity is shape.wire_affinity or affinity == shape.wire_affinity
     return Pod(
         metadata=_metadata(meta, shape, table),
         spec=shape.spec if same else replace(shape.spec, affinity=_affinity(affinity)),
@@ -272,13 +272,7 @@ def _metadata(meta: WireMeta, shape: Shape, table: Interner) -> ObjectMeta:
 
 
 def _status(status: WireStatus, shape: Shape, table: Interner) -> PodStatus:
-    given = shape.given
-    same = (
-        status.container_statuses == given.container_statuses
-        and status.init_container_statuses == given.init_container_statuses
-        and status.resources == given.resources
-        and status.resource_claim_statuses == given.resource_claim_statuses
-    )
+    same = _parts(status) == shape.given
     own = replace(
         shape.status if same else read(PodStatus, msgspec.json.encode(_given(status))),
         phase=table.text(status.phase),
@@ -290,8 +284,18 @@ def _status(status: WireStatus, shape: Shape, table: Interner) -> PodStatus:
     return own
 
 
+def _parts(status: WireStatus) -> tuple[object, ...]:
+    """What pods of one shape share of their status, while no resize is under way."""
+    return (
+        status.container_statuses,
+        status.init_container_statuses,
+        status.resources,
+        status.resource_claim_statuses,
+    )
+
+
 def _given(status: WireStatus) -> WireStatus:
-    """The parts of a status that pods of one shape share while no resize is under way."""
+    """Those parts alone."""
     return WireStatus(
         resources=status.resources,
         container_statuses=status.container_statuses,
