@@ -1,0 +1,220 @@
+"""The wiring: settings in, a runnable Dovetail out. The only file that knows everyone.
+
+The same Dovetail runs in production over HTTP, and in the simulator in virtual time: what differs is
+handed in (transport, clock, chance, compute).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta
+from random import Random
+from typing import Any, Generic, TypeVar
+
+from dovetail.api import core
+from dovetail.api.core import Node
+from dovetail.api.meta import Object
+from dovetail.api.nodeclaim import NodeClaim
+from dovetail.api.nodeclass import EC2NodeClass, KWOKNodeClass
+from dovetail.api.nodepool import NodePool
+from dovetail.api.pod import Pod
+from dovetail.controllers.base import SINGLETON, Controller
+from dovetail.controllers.owning import BY_PROVIDER_ID, Ownership, provider_id_of_claim, provider_id_of_node
+from dovetail.controllers.registry import Parts, controllers
+from dovetail.errors import DovetailError
+from dovetail.ports import Clock, Cloud, Compute
+from dovetail.providers.kwok import KwokCloud
+from dovetail.runtime import logs
+from dovetail.runtime.compute import inline
+from dovetail.runtime.events import EventRecorder
+from dovetail.runtime.informer import Informer
+from dovetail.runtime.kube import KubeClient
+from dovetail.runtime.manager import Manager
+from dovetail.runtime.queue import WorkQueue
+from dovetail.runtime.throttle import Throttle
+from dovetail.runtime.transport import Transport
+from dovetail.runtime.watch import Follower
+from dovetail.scheduling.snapshot import Options
+from dovetail.settings import Settings
+from dovetail.state import Capture, Cluster, Shelves
+
+__all__ = ["Dovetail"]
+
+T = TypeVar("T", bound=Object)
+
+ALWAYS: tuple[type[Object], ...] = (
+    Pod,
+    Node,
+    NodeClaim,
+    NodePool,
+    core.DaemonSet,
+    core.Namespace,
+    core.PodDisruptionBudget,
+    core.PersistentVolumeClaim,
+    core.PersistentVolume,
+    core.StorageClass,
+    core.CSINode,
+    core.VolumeAttachment,
+    core.Service,
+    core.ReplicaSet,
+    core.StatefulSet,
+)
+INDEXES: Mapping[type[Object], Mapping[str, Any]] = {
+    Node: {BY_PROVIDER_ID: provider_id_of_node},
+    NodeClaim: {BY_PROVIDER_ID: provider_id_of_claim},
+}
+CLASSES: Mapping[str, type[Object]] = {"kwok": KWOKNodeClass, "aws": EC2NodeClass}
+
+
+class _Shelf(Generic[T]):
+    """An informer with a number that grows with every change."""
+
+    def __init__(self, informer: Informer[T]) -> None:
+        self._informer = informer
+        self.revision = 0
+        informer.on_change(self._changed)
+
+    def _changed(self, before: T | None, after: T | None) -> None:
+        self.revision += 1
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._informer)
+
+
+class Dovetail:
+    """A whole autoscaler, put together and ready to run."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        transport: Transport,
+        *,
+        clock: Clock,
+        chance: Random,
+        provider: str = "kwok",
+        compute: Compute = inline,
+        may_write: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self.settings = settings
+        self.clock = clock
+        self._chance = chance
+        self._log = logs.get("controller")
+        throttle = Throttle(clock, settings.kube_client_qps, settings.kube_client_burst)
+        self.kube = KubeClient(transport, clock, throttle=throttle, may_write=may_write)
+        self.manager = Manager(clock, chance)
+        self.recorder = EventRecorder(self.kube, clock, chance)
+        class_kind = CLASSES[provider]
+        self.informers: dict[type[Object], Informer[Any]] = {
+            kind: Informer(kind, INDEXES.get(kind)) for kind in (*ALWAYS, class_kind)
+        }
+        self.cloud = self._cloud(provider)
+        self.ownership = Ownership(self.cloud)
+        self.cluster = self._cluster()
+        self.capture = Capture(self.cluster, self._shelves())
+        self.parts = self._parts(compute, class_kind)
+        self.controllers = controllers(self.parts)
+        for controller in self.controllers:
+            self._connect(controller, self.manager.add(controller))
+        for kind, informer in self.informers.items():
+            follower = Follower(
+                self.kube, kind, informer, clock=clock, chance=chance, on_trouble=self._trouble(kind)
+            )
+            self.manager.serve(follower.run)
+        self.manager.serve(self.recorder.run)
+
+    def informer(self, kind: type[T]) -> Informer[T]:
+        found: Informer[T] = self.informers[kind]
+        return found
+
+    @property
+    def synced(self) -> bool:
+        """Every kind has been listed once."""
+        return all(informer.synced for informer in self.informers.values())
+
+    async def run(self) -> None:
+        """Work until stopped."""
+        await self.manager.run()
+
+    def stop(self) -> None:
+        self.manager.stop()
+
+    def options(self, now: datetime) -> Options:
+        """The settings a decision depends on, at this moment."""
+        settings = self.settings
+        return Options(
+            now=now,
+            preferences="Ignore" if settings.preference_policy == "Ignore" else "Respect",
+            min_values="BestEffort" if settings.min_values_policy == "BestEffort" else "Strict",
+            reserved_capacity=settings.feature_gates.reserved_capacity,
+            ignore_dra=settings.ignore_dra_requests,
+            flavour=self.cloud.flavour,
+        )
+
+    def _cloud(self, provider: str) -> Cloud:
+        nodes, classes = self.informer(Node), self.informer(KWOKNodeClass)
+        types_file = self.settings.instance_types_file_path
+        return KwokCloud(self.kube, nodes, classes, self.clock, self._chance, types_file)
+
+    def _cluster(self) -> Cluster:
+        nomination = max(2 * self.settings.batch_max_duration, timedelta(seconds=10))
+        cluster = Cluster(
+            self.clock,
+            manages=self.ownership.of_claim,
+            nomination=nomination,
+            sources_synced=lambda: self.synced,
+        )
+        # Believing comes before acting: these are told of a change before any controller is woken by it.
+        self.informer(Node).on_change(cluster.node_changed)
+        self.informer(NodeClaim).on_change(cluster.claim_changed)
+        self.informer(Pod).on_change(cluster.pod_changed)
+        self.informer(core.CSINode).on_change(cluster.csi_node_changed)
+        return cluster
+
+    def _shelves(self) -> Shelves:
+        return Shelves(
+            daemonsets=_Shelf(self.informer(core.DaemonSet)),
+            namespaces=_Shelf(self.informer(core.Namespace)),
+            claims=_Shelf(self.informer(core.PersistentVolumeClaim)),
+            volumes=_Shelf(self.informer(core.PersistentVolume)),
+            classes=_Shelf(self.informer(core.StorageClass)),
+            budgets=_Shelf(self.informer(core.PodDisruptionBudget)),
+            services=_Shelf(self.informer(core.Service)),
+            replicasets=_Shelf(self.informer(core.ReplicaSet)),
+            statefulsets=_Shelf(self.informer(core.StatefulSet)),
+        )
+
+    def _parts(self, compute: Compute, class_kind: type[Object]) -> Parts:
+        return Parts(
+            settings=self.settings,
+            kube=self.kube,
+            cloud=self.cloud,
+            clock=self.clock,
+            recorder=self.recorder,
+            compute=compute,
+            cluster=self.cluster,
+            capture=self.capture,
+            nodes=self.informer(Node),
+            claims=self.informer(NodeClaim),
+            pools=self.informer(NodePool),
+            classes=self.informer(class_kind),
+            class_kind=class_kind,
+            ownership=self.ownership,
+            options=self.options,
+        )
+
+    def _connect(self, controller: Controller, queue: WorkQueue) -> None:
+        for trigger in controller.triggers:
+
+            def heard(before: Any, after: Any, keys: Any = trigger.keys) -> None:
+                for key in keys(before, after):
+                    queue.add(key)
+
+            self.informers[trigger.kind].on_change(heard)
+        if getattr(controller, "singleton", False):
+            queue.add(SINGLETON)
+
+    def _trouble(self, kind: type[Object]) -> Callable[[DovetailError], None]:
+        def tell(error: DovetailError) -> None:
+            self._log.error("cannot follow a kind for now", kind=kind.__name__, error=error)
+
+        return tell
