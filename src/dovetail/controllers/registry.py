@@ -12,16 +12,23 @@ from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.controllers.base import Cache, Controller
 from dovetail.controllers.batching import Batcher
+from dovetail.controllers.nodeclaim.consistency import Consistency
+from dovetail.controllers.nodeclaim.expiration import Expiration
 from dovetail.controllers.nodeclaim.finalization import Finalization
+from dovetail.controllers.nodeclaim.garbage import Garbage
+from dovetail.controllers.nodeclaim.ghosts import Ghosts
+from dovetail.controllers.nodeclaim.hydration import Hydration
 from dovetail.controllers.nodeclaim.initialization import Initialization
 from dovetail.controllers.nodeclaim.launch import Launch
 from dovetail.controllers.nodeclaim.lifecycle import Lifecycle
 from dovetail.controllers.nodeclaim.liveness import Liveness
+from dovetail.controllers.nodeclaim.podevents import PodEvents
 from dovetail.controllers.nodeclaim.registration import Registration
 from dovetail.controllers.nodepool.counter import Counter
 from dovetail.controllers.nodepool.hash import Hash
 from dovetail.controllers.nodepool.health import RegistrationHealth
 from dovetail.controllers.nodepool.readiness import Readiness
+from dovetail.controllers.nodepool.registrationhealth import HealthReset
 from dovetail.controllers.nodepool.validation import Validation
 from dovetail.controllers.owning import Ownership
 from dovetail.controllers.provisioning import Provisioning
@@ -56,14 +63,22 @@ class Parts:
 
 def controllers(parts: Parts) -> tuple[Controller, ...]:
     """Every controller of the process, the order of the list being the order of a reader's interest."""
-    health = RegistrationHealth(parts.kube, parts.pools, parts.clock)
+    p, millicores = parts, parts.settings.cpu_requests
+    health = RegistrationHealth(p.kube, p.pools, p.clock)
     return (
-        _provisioning(parts),
-        _lifecycle(parts, health),
-        Hash(parts.kube, parts.pools, parts.claims, parts.ownership),
-        Counter(parts.kube, parts.pools, parts.cluster, parts.ownership),
-        Readiness(parts.kube, parts.pools, parts.classes, parts.class_kind, parts.ownership, parts.clock),
-        Validation(parts.kube, parts.pools, parts.ownership, parts.cloud.flavour, parts.clock),
+        _provisioning(p),
+        _lifecycle(p, health),
+        Expiration(p.kube, p.claims, p.cluster, p.ownership, p.clock, millicores=millicores),
+        Consistency(p.kube, p.claims, p.nodes, p.ownership, p.clock, p.recorder, millicores=millicores),
+        PodEvents(p.kube, p.nodes, p.claims, p.ownership, p.clock),
+        Garbage(p.kube, p.claims, p.nodes, p.cluster, p.cloud, p.ownership),
+        Hydration(p.kube, p.claims, p.ownership, millicores=millicores),
+        Ghosts(p.kube, p.cluster, p.clock),
+        Hash(p.kube, p.pools, p.claims, p.ownership),
+        Counter(p.kube, p.pools, p.cluster, p.ownership),
+        Readiness(p.kube, p.pools, p.classes, p.class_kind, p.ownership, p.clock),
+        HealthReset(p.kube, p.pools, p.classes, p.class_kind, p.ownership, health, p.clock),
+        Validation(p.kube, p.pools, p.ownership, p.cloud.flavour, p.clock),
     )
 
 

@@ -1,0 +1,67 @@
+"""nodeclaim.podevents: when a pod last came to, or left, a claim's node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from dovetail.api import predicates
+from dovetail.api.core import Node
+from dovetail.api.nodeclaim import NodeClaim
+from dovetail.api.pod import Pod
+from dovetail.controllers.base import DONE, Backoff, Cache, Result, Trigger
+from dovetail.controllers.owning import Ownership, claim_of
+from dovetail.errors import Gone
+from dovetail.ports import Clock, Kube
+
+__all__ = ["PodEvents"]
+
+# Below the fifteen seconds for which a consolidation is reconsidered, on purpose.
+AT_MOST_EVERY = 10.0
+
+
+class PodEvents:
+    """Keeps status.lastPodEventTime, which consolidateAfter is counted from. Keys are node names."""
+
+    name = "nodeclaim.podevents"
+    concurrency = 10
+    backoff = Backoff()
+
+    def __init__(
+        self, kube: Kube, nodes: Cache[Node], claims: Cache[NodeClaim], ownership: Ownership, clock: Clock
+    ) -> None:
+        self._kube = kube
+        self._nodes = nodes
+        self._claims = claims
+        self._ownership = ownership
+        self._clock = clock
+
+    @property
+    def triggers(self) -> tuple[Trigger, ...]:
+        return (Trigger(Pod, _node_touched),)
+
+    async def reconcile(self, key: str) -> Result:
+        node = self._nodes.get(key)
+        claim = claim_of(node, self._claims) if node is not None else None
+        if claim is None or not self._ownership.of_claim(claim):
+            return DONE
+        now, last = self._clock.now(), claim.status.last_pod_event_time
+        if last is not None and (now - last).total_seconds() < AT_MOST_EVERY:
+            return DONE
+        stamped = replace(claim.status, last_pod_event_time=now.replace(microsecond=0))
+        try:
+            await self._kube.patch(claim, replace(claim, status=stamped), status=True)
+        except Gone:
+            return DONE
+        return DONE
+
+
+def _node_touched(before: Pod | None, after: Pod | None) -> Iterable[str]:
+    """The node a pod came to, or begins to leave. After a restart nothing has happened yet."""
+    if after is None or not after.node_name or predicates.owned_by_daemonset(after) or before is None:
+        return ()
+    bound = not before.node_name
+    ended = predicates.terminal(after) and not predicates.terminal(before)
+    leaving = predicates.terminating(after) and not predicates.terminating(before)
+    return (after.node_name,) if bound or ended or leaving else ()
