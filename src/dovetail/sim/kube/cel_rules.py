@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,7 +33,8 @@ def check_rules(node: Node, value: Any, old: Any, path: str = "", unchanged: boo
         for key, item in value.items():
             child = node.child(key)
             if child is not None:
-                yield from check_rules(child, item, correlated(old, key), join(path, key), unchanged)
+                below = join(path, key) if key in node.properties else f"{path}[{key}]"
+                yield from check_rules(child, item, correlated(old, key), below, unchanged)
     elif isinstance(value, list) and node.items is not None:
         earlier = by_key(node, old)
         for index, item in enumerate(value):
@@ -64,8 +66,8 @@ def _run(spec: RuleSpec, value: Any, old: Any, path: str) -> Cause | None:
         if spec.rule.evaluate(value, old, optional_old=optional):
             return None
     except CelError as error:
-        said = spec.message or f"failed rule: {spec.rule.text.strip()}"
-        return Cause(field, "FieldValueInvalid", f"Invalid value: {error} evaluating rule: {said}")
+        message = f"Invalid value: {error} evaluating rule: {_fixed(spec)}"
+        return Cause(field, "FieldValueInvalid", message)
     return Cause(field, kind, f"{_CATEGORIES.get(kind, 'Invalid value')}: {_said(spec, value, old)}")
 
 
@@ -78,6 +80,10 @@ def _said(spec: RuleSpec, value: Any, old: Any) -> str:
             text = None  # as a real server: a message that cannot be made gives way to the fixed one
         if isinstance(text, str) and text.strip() and "\n" not in text:
             return text.strip()
+    return _fixed(spec)
+
+
+def _fixed(spec: RuleSpec) -> str:
     return spec.message or f"failed rule: {spec.rule.text.strip()}"
 
 
@@ -110,12 +116,17 @@ def _scalar(node: Node, value: Any) -> Any:
 
 
 def _text(name: str, text: str) -> Any:
-    if name == "date-time":
-        return date_time(text)
-    if name == "date":
-        return date_time(f"{text}T00:00:00Z")
-    if name == "duration":
-        return duration(text)
-    if name == "byte":
-        return text.encode()
+    """Formatted text as what it means. Old text may mean nothing: it stays text, and its rules fail."""
+    try:
+        match name:
+            case "date-time":
+                return date_time(text)
+            case "date":
+                return date_time(f"{text}T00:00:00Z")
+            case "duration":
+                return duration(text)
+            case "byte":
+                return base64.b64decode(text, validate=True)
+    except ValueError:
+        return text
     return text

@@ -11,10 +11,22 @@ from datetime import date, datetime, timedelta
 from urllib.parse import urlsplit
 
 _DATE_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)\Z")
-_DURATION = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|μs|ms|s|m|h)")
+_DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_WORDS = (
+    (("ns", "nano"), 1e-9),
+    (("us", "µs", "micro"), 1e-6),
+    (("ms", "milli"), 1e-3),
+    (("s", "sec"), 1.0),
+    (("m", "min"), 60.0),
+    (("h", "hr", "hour"), 3600.0),
+    (("d", "day"), 86400.0),
+    (("w", "wk", "week"), 604800.0),
+)
+# A name of several labels ends in one of two letters or more.
 _HOSTNAME = re.compile(
-    r"(?=.{1,253}\Z)[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*\Z"
+    r"(?=.{1,255}\Z)(?:[A-Za-z0-9](?:-?[A-Za-z0-9]){0,62}|"
+    r"(?:[A-Za-z0-9](?:-?[A-Za-z0-9]){0,62}\.)+[A-Za-z]{2,63})\Z"
 )
 _PATTERNS = {
     "uuid": r"(?i)[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}\Z",
@@ -38,22 +50,30 @@ def date_time(text: str) -> datetime:
 
 
 def duration(text: str) -> timedelta:
-    """A Go duration such as `1h30m`, or ValueError."""
+    """A duration such as `1h30m`, or in words such as `2 days`; ValueError for anything else."""
     sign, rest = (-1, text[1:]) if text[:1] == "-" else (1, text.removeprefix("+"))
-    parts = _DURATION.findall(rest)
     if rest == "0":
         return timedelta()
-    if not parts or "".join(parts) != rest or any(part[0] in "+-" for part in parts):
-        raise ValueError(text)
-    seconds = 0.0
-    for part in parts:
-        number = re.match(r"[\d.]+", part)
-        assert number is not None  # the pattern above starts with digits
-        seconds += float(number.group()) * _UNITS[part[number.end() :]]
+    parts = _DURATION.findall(rest)
     try:
-        return timedelta(seconds=sign * seconds)
+        if parts and "".join(number + unit for number, unit in parts) == rest:
+            return timedelta(seconds=sign * sum(float(number) * _UNITS[unit] for number, unit in parts))
+        return timedelta(seconds=_worded(text))
     except OverflowError as error:
         raise ValueError(text) from error
+
+
+def _worded(text: str) -> float:
+    """Seconds, from whole numbers followed by units or by words that begin with their long form."""
+    seconds = [
+        int(number) * length
+        for number, word in re.findall(r"(\d+)\s*([A-Za-zµ]+)", text)
+        for names, length in _WORDS
+        if word.lower() in names or word.lower().startswith(names[-1])
+    ]
+    if not seconds:
+        raise ValueError(text)
+    return sum(seconds)
 
 
 def _uri(text: str) -> bool:
@@ -76,7 +96,8 @@ _CHECKS: dict[str, Callable[[str], object]] = {
     "duration": lambda text: duration(text) is not None,
     "byte": _byte,
     "uri": _uri,
-    "ipv4": lambda text: ipaddress.IPv4Address(text) is not None,
+    # Leading zeros are taken, as decimal.
+    "ipv4": lambda text: ipaddress.IPv4Address(re.sub(r"(?<![0-9])0+(?=[0-9])", "", text)) is not None,
     "ipv6": lambda text: ipaddress.IPv6Address(text) is not None,
     "cidr": lambda text: "/" in text and ipaddress.ip_network(text, strict=False) is not None,
     "hostname": _HOSTNAME.match,

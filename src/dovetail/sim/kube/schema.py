@@ -25,6 +25,7 @@ _BLOCKING = frozenset(
         "FieldValueTypeInvalid",
     }
 )
+_DUPLICATE = "FieldValueDuplicate"
 _UNCHECKED = Cause(
     "<nil>",
     "FieldValueInvalid",
@@ -82,11 +83,19 @@ class Schema:
         validation = Validation(types_only=self._types_only)
         validation.check(self.root, obj, before, "")
         causes = validation.causes
+        if old is not None and any(cause.type == _DUPLICATE for cause in causes) and self._repeats(old):
+            causes = [cause for cause in causes if cause.type != _DUPLICATE]
         if not self.root.has_rules:
             return causes
         if any(cause.type in _BLOCKING for cause in causes):
             return [*causes, _UNCHECKED]
         return [*causes, *check_rules(self.root, obj, before)]
+
+    def _repeats(self, old: dict[str, Any]) -> bool:
+        """Whether the old object already had duplicates: then all those of the new one are tolerated."""
+        validation = Validation(types_only=self._types_only)
+        validation.check(self.root, old, MISSING, "")
+        return any(cause.type == _DUPLICATE for cause in validation.causes)
 
 
 def _join(path: str, key: str) -> str:
@@ -149,7 +158,7 @@ def _default_field(child: Node, parent: dict[str, Any], key: str, changes: dict[
     """Note in `changes` what the field becomes, MISSING if it goes."""
     current = parent.get(key, MISSING)
     wanted = current
-    if current is None and not child.nullable and not child.preserve:
+    if current is None and not child.nullable:
         wanted = MISSING
     if wanted is MISSING and child.default is not MISSING:
         wanted = copy.deepcopy(child.default)

@@ -7,6 +7,7 @@ objects that were written before it.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -14,8 +15,6 @@ from typing import Any, NamedTuple
 from dovetail.sim.kube.formats import well_formed
 from dovetail.sim.kube.nodes import MISSING, Node
 from dovetail.sim.kube.patterns import compile_pattern
-
-_INT_RANGES = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 
 
 class Cause(NamedTuple):
@@ -50,6 +49,7 @@ class Validation:
         if value is None and (node.nullable or node.preserve or not node.type):
             return
         if not self._typed(node, value, path):
+            self._whatever_its_type(node, value, path)
             return
         if not self._types_only:
             self._limits(node, value, path)
@@ -58,6 +58,13 @@ class Validation:
             self._object(node, value, old, path)
         elif isinstance(value, list):
             self._list(node, value, old, path)
+
+    def _whatever_its_type(self, node: Node, value: Any, path: str) -> None:
+        """The checks that a value of the wrong type fails too."""
+        if not self._types_only:
+            if "enum" in node.limits:
+                self._enum(node.limits["enum"], value, path)
+            self._junctors(node, value, path)
 
     def _add(self, path: str, kind: str, message: str) -> None:
         self.causes.append(Cause(path or "<nil>", kind, message))
@@ -72,13 +79,15 @@ class Validation:
             return True
         else:
             expected, fits = node.type, _TYPES.get(node.type, _anything)(value)
-        if fits and isinstance(value, str) and node.format and not well_formed(value, node.format):
-            expected, fits = node.format, False
         if not fits:
-            actual = value if expected == node.format else type_name(value)
-            detail = f"{path} in body must be of type {expected}: {show(actual)}"
-            self._add(path, "FieldValueTypeInvalid", f"Invalid value: {show(actual)}: {detail}")
+            self._mistyped(path, expected, type_name(value))
+        elif isinstance(value, str) and node.format and not well_formed(value, node.format):
+            self._mistyped(path, node.format, value)
         return fits
+
+    def _mistyped(self, path: str, expected: str, actual: str) -> None:
+        detail = f"{path} in body must be of type {expected}: {show(actual)}"
+        self._add(path, "FieldValueTypeInvalid", f"Invalid value: {show(actual)}: {detail}")
 
     def _object(self, node: Node, value: dict[str, Any], old: Any, path: str) -> None:
         if not self._types_only:
@@ -102,18 +111,20 @@ class Validation:
                 self.check(node.items, item, before, f"{path}[{index}]")
 
     def _limits(self, node: Node, value: Any, path: str) -> None:
-        for name, bound in node.limits.items():
+        text_failed = False
+        for name in _LIMIT_ORDER:
+            bound = node.limits.get(name)
+            if bound is None or (text_failed and name in _OF_TEXT):
+                continue
             if name == "enum":
                 self._enum(bound, value, path)
             elif (failure := _LIMIT_CHECKS[name](value, bound, node)) is not None:
                 kind, detail = failure
+                text_failed = text_failed or name in _OF_TEXT
                 if kind == "FieldValueInvalid":
                     self._invalid(path, value, detail)
                 else:
                     self._add(path, kind, detail)
-        low, high = _INT_RANGES.get(node.format, (None, None))
-        if low is not None and high is not None and is_integer(value) and not low <= value <= high:
-            self._invalid(path, value, f"must be of type {node.format}")
 
     def _enum(self, allowed: list[Any], value: Any, path: str) -> None:
         if not any(same(value, option) for option in allowed):
@@ -132,7 +143,8 @@ class Validation:
             self._junctor(path, "must not validate the schema (not)")
 
     def _junctor(self, path: str, detail: str) -> None:
-        self._add(path, "FieldValueInvalid", f'Invalid value: "": "{path}" {detail}')
+        # kube-apiserver: the place is told in words only.
+        self._add("", "FieldValueInvalid", f'Invalid value: "": "{path}" {detail}')
 
 
 def _fits(node: Node, value: Any, path: str) -> bool:
@@ -217,24 +229,29 @@ def canonical(value: Any) -> str:
 
 
 def by_key(node: Node, old: Any) -> dict[str, Any]:
-    """The old elements of a keyed list; other lists have no correlation."""
+    """The old elements of a keyed list that have their keys; nothing else can be told again."""
     if node.list_type != "map" or not isinstance(old, list):
         return {}
-    return {key_text(node, item): item for item in old}
+    named = [
+        item for item in old if isinstance(item, dict) and len(list_key(node, item)) == len(node.list_keys)
+    ]
+    return {key_text(node, item): item for item in named}
 
 
 def duplicates(node: Node, value: list[Any]) -> Iterator[int]:
-    """Indexes of elements that a set, or a list with keys, already had."""
+    """Where a set, or a list with keys, has an element for the second time; a third is not told."""
     if node.list_type not in ("set", "map"):
         return
-    seen: set[str] = set()
+    seen: Counter[str] = Counter()
     for index, item in enumerate(value):
         text = key_text(node, item)
-        if text in seen:
+        seen[text] += 1
+        if seen[text] == 2:
             yield index
-        seen.add(text)
 
 
+# Of a string only the first of these complains, as on a real server.
+_OF_TEXT = ("maxLength", "minLength", "pattern")
 Failure = tuple[str, str] | None
 _INVALID = "FieldValueInvalid"
 
@@ -327,3 +344,4 @@ _LIMIT_CHECKS: dict[str, Callable[[Any, Any, Node], Failure]] = {
     "maxProperties": _sized(dict, "properties", least=False),
     "uniqueItems": _unique,
 }
+_LIMIT_ORDER = ("enum", *_OF_TEXT, *(name for name in _LIMIT_CHECKS if name not in _OF_TEXT))
