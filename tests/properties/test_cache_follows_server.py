@@ -149,7 +149,7 @@ def tell(rules: Sequence[Rule], story_steps: Sequence[Step], server: str, seed: 
 
 
 @pytest.mark.parametrize("server", SERVERS)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(rules=st.lists(storms.rules(), max_size=6), story_steps=steps, seed=st.integers(0, 2**16))
 def test_the_cache_equals_the_server_after_any_storm(
     server: str, rules: list[Rule], story_steps: list[Step], seed: int

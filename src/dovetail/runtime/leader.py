@@ -14,31 +14,49 @@ whatever was paused, slow or skewed in between.
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
+import uuid
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import datetime, timedelta
 from random import Random
+from typing import Any
 
 import msgspec
 
+from dovetail.api import codec
 from dovetail.api.core import Lease, LeaseSpec
 from dovetail.api.meta import ObjectMeta
-from dovetail.errors import AlreadyExists, Conflict, DovetailError, Gone
+from dovetail.errors import AlreadyExists, Conflict, DovetailError, Gone, Misconfigured
 from dovetail.ports import Clock
 from dovetail.runtime import metrics
 from dovetail.runtime.kube import KubeClient
 
-__all__ = ["Elector", "ElectorThread", "Terms"]
+__all__ = ["Elector", "ElectorThread", "Terms", "new_identity"]
 
 
 class Terms(msgspec.Struct, frozen=True):
-    """The rules of one election. Seconds; the deadline must be shorter than the lease."""
+    """The rules of one election, in seconds. The deadline must be well below the lease: the gap between
+    them is what two clocks that run at different speeds may use up."""
 
     name: str = "karpenter-leader-election"
     namespace: str = "kube-system"
     lease: float = 15.0
     deadline: float = 10.0
     retry: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not self.retry < self.deadline < self.lease:
+            raise Misconfigured(
+                f"standing for {self.name}: the retry period ({self.retry:g} s) must be shorter than the "
+                f"renew deadline ({self.deadline:g} s), and that shorter than the lease ({self.lease:g} s)"
+            )
+
+
+def new_identity() -> str:
+    """A name no other process has, not even this one after a restart: a namesake would lead as well."""
+    return f"{socket.gethostname()}_{uuid.uuid4()}"
 
 
 class Elector:
@@ -70,7 +88,11 @@ class Elector:
     @property
     def leading(self) -> bool:
         """True only while the last renewal is younger than the deadline: asked anew before every write."""
-        return self._clock.monotonic() < self._renewed_at + self._terms.deadline
+        return self._time_left > 0
+
+    @property
+    def _time_left(self) -> float:
+        return self._renewed_at + self._terms.deadline - self._clock.monotonic()
 
     async def run(self) -> None:
         """Stand until cancelled; then give the lease back so that another need not wait for it."""
@@ -78,15 +100,21 @@ class Elector:
             while True:
                 await self._step()
                 self._tell()
-                await self._clock.sleep(self._terms.retry * (1 + 0.2 * self._chance.random()))
+                pause = self._terms.retry * (1 + 0.2 * self._chance.random())
+                await self._clock.sleep(min(pause, self._time_left) if self.leading else pause)
+                self._tell()
         finally:
             await self._release()
             self._tell()
 
     async def _step(self) -> None:
         started = self._clock.monotonic()
+        # One lost answer must leave time for another try before the deadline.
+        patience = self._terms.deadline / 2
+        if self.leading:
+            patience = min(patience, self._time_left)
         try:
-            async with asyncio.timeout(self._terms.deadline):
+            async with asyncio.timeout(patience):
                 if await self._take_or_renew():
                     self._renewed_at = started
         except (DovetailError, TimeoutError):
@@ -96,8 +124,7 @@ class Elector:
     async def _take_or_renew(self) -> bool:
         if self.leading and self._seen is not None:
             try:
-                self._observe(await self._write(self._seen, taking=False))
-                return True
+                return await self._write(self._seen, taking=False)
             except (Conflict, Gone):
                 self._slow.inc()
         try:
@@ -107,23 +134,19 @@ class Elector:
         self._observe(lease)
         holder = lease.spec.holder_identity or ""
         if holder == self.identity:
-            self._observe(await self._write(lease, taking=False))
-            return True
-        if holder and self._clock.monotonic() < self._seen_at + self._terms.lease:
+            return await self._write(lease, taking=False)
+        if holder and self._clock.monotonic() < self._seen_at + self._term_of(lease):
             self._renewed_at = float("-inf")
             return False
-        self._observe(await self._write(lease, taking=True))
-        return True
+        return await self._write(lease, taking=True)
+
+    def _term_of(self, lease: Lease) -> float:
+        # Its holder counts on what it wrote there, which may be longer than what we would write.
+        return max(lease.spec.lease_duration_seconds or 0, self._terms.lease)
 
     async def _create(self) -> bool:
         now = self._clock.now()
-        spec = LeaseSpec(
-            holder_identity=self.identity,
-            lease_duration_seconds=int(self._terms.lease),
-            acquire_time=now,
-            renew_time=now,
-            lease_transitions=0,
-        )
+        spec = self._claimed(LeaseSpec(acquire_time=now, lease_transitions=0), now)
         meta = ObjectMeta(name=self._terms.name, namespace=self._terms.namespace)
         try:
             self._observe(await self._kube.create(Lease(metadata=meta, spec=spec)))
@@ -131,17 +154,34 @@ class Elector:
             return False
         return True
 
-    async def _write(self, lease: Lease, *, taking: bool) -> Lease:
+    async def _write(self, lease: Lease, *, taking: bool) -> bool:
+        """Claim the lease as it was when last read; true when the server has it in our name, anew."""
         now = self._clock.now()
-        spec = msgspec.structs.replace(
-            lease.spec,
+        if now == lease.spec.renew_time:
+            # A clock that was set back may show the same time twice, and others must see a change.
+            now += timedelta(microseconds=1)
+        spec = self._claimed(lease.spec, now)
+        if taking:
+            transitions = (lease.spec.lease_transitions or 0) + 1
+            spec = msgspec.structs.replace(spec, acquire_time=now, lease_transitions=transitions)
+        written = await self._put(lease, spec)
+        self._observe(written)
+        renewed = written.metadata.resource_version != lease.metadata.resource_version
+        return renewed and written.spec.holder_identity == self.identity
+
+    def _claimed(self, spec: LeaseSpec, now: datetime) -> LeaseSpec:
+        return msgspec.structs.replace(
+            spec,
             holder_identity=self.identity,
             lease_duration_seconds=int(self._terms.lease),
             renew_time=now,
-            acquire_time=now if taking else lease.spec.acquire_time,
-            lease_transitions=(lease.spec.lease_transitions or 0) + taking,
         )
-        return await self._kube.patch(lease, msgspec.structs.replace(lease, spec=spec), guarded=True)
+
+    async def _put(self, lease: Lease, spec: LeaseSpec) -> Lease:
+        # Always sent, even if nothing seems to differ: the answer, and not our belief, is what counts.
+        document: dict[str, Any] = codec.to_dict(msgspec.structs.replace(lease, spec=spec))
+        guard = {"resourceVersion": lease.metadata.resource_version, "uid": lease.uid}
+        return await self._kube.merge(lease, {"metadata": guard, "spec": document["spec"]})
 
     def _observe(self, lease: Lease) -> None:
         if self._seen is None or self._seen.metadata.resource_version != lease.metadata.resource_version:
@@ -152,13 +192,27 @@ class Elector:
         if not self.leading or self._seen is None:
             return
         self._renewed_at = float("-inf")
-        empty = msgspec.structs.replace(self._seen.spec, holder_identity="", lease_duration_seconds=1)
         # Best effort: a lease that cannot be given back runs out by itself.
         with suppress(DovetailError, TimeoutError):
             async with asyncio.timeout(self._terms.deadline / 2):
-                await self._kube.patch(
-                    self._seen, msgspec.structs.replace(self._seen, spec=empty), guarded=True
-                )
+                try:
+                    await self._give_back(self._seen)
+                except Conflict:
+                    # The renewal that was under way when we were stopped may have arrived after all.
+                    await self._give_back(
+                        await self._kube.get(Lease, self._terms.name, self._terms.namespace)
+                    )
+
+    async def _give_back(self, lease: Lease) -> None:
+        if lease.spec.holder_identity == self.identity:
+            empty = msgspec.structs.replace(
+                lease.spec, holder_identity="", lease_duration_seconds=1, renew_time=self._clock.now()
+            )
+            await self._put(lease, empty)
+
+    async def close(self) -> None:
+        """Let go of the elector's connections."""
+        await self._kube.transport.close()
 
     def _tell(self) -> None:
         leading = self.leading
@@ -169,48 +223,70 @@ class Elector:
 
 
 class ElectorThread:
-    """An elector in a thread and loop of its own, so that a busy main loop cannot starve its renewals."""
+    """An elector in a thread and loop of its own, so that a busy main loop cannot starve its renewals.
+
+    `make` is called in that thread and builds a client of its own, whose budget nothing else may use up.
+    """
 
     def __init__(self, make: Callable[[Callable[[bool], None]], Elector]) -> None:
         self._make = make
         self._elector: Elector | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._thread: threading.Thread | None = None
+        self._standing = threading.Event()
         self._leading = asyncio.Event()
         self._lost = asyncio.Event()
+        self._failed: Exception | None = None
 
     @property
     def leading(self) -> bool:
+        """May be asked from any thread: the fence before every write."""
         return self._elector is not None and self._elector.leading
 
     def start(self) -> None:
         home = asyncio.get_running_loop()
 
-        def tell(leading: bool) -> None:
-            home.call_soon_threadsafe((self._leading if leading else self._lost).set)
-
-        async def stand() -> None:
-            self._loop = asyncio.get_running_loop()
-            self._elector = self._make(tell)
-            self._task = asyncio.ensure_future(self._elector.run())
-            with suppress(asyncio.CancelledError):
-                await self._task
+        def tell(event: asyncio.Event) -> None:
+            # The main loop may have ended before us; then there is nobody to tell.
+            with suppress(RuntimeError):
+                home.call_soon_threadsafe(event.set)
 
         self._thread = threading.Thread(
-            target=lambda: asyncio.run(stand()), name="leader-election", daemon=True
+            target=lambda: asyncio.run(self._stand(tell)), name="leader-election", daemon=True
         )
         self._thread.start()
 
+    async def _stand(self, tell: Callable[[asyncio.Event], None]) -> None:
+        try:
+            self._elector = self._make(lambda leading: tell(self._leading if leading else self._lost))
+            self._task = asyncio.create_task(self._elector.run())
+            self._standing.set()
+            with suppress(asyncio.CancelledError):
+                await self._task
+            await self._elector.close()
+        except Exception as error:  # noqa: BLE001 (handed to whoever waits, in the thread they wait in)
+            self._failed = error
+            tell(self._leading)
+        finally:
+            self._standing.set()
+            tell(self._lost)
+
     async def wait_leading(self) -> None:
+        """Return once this process leads; raises what ended the thread, if something did."""
         await self._leading.wait()
+        if self._failed is not None:
+            raise self._failed
 
     async def wait_lost(self) -> None:
+        """Return once leadership was lost, or the thread ended for whatever reason."""
         await self._lost.wait()
 
     async def stop(self) -> None:
         """Give the lease back and end the thread."""
-        if self._loop is not None and self._task is not None:
-            self._loop.call_soon_threadsafe(self._task.cancel)
-        if self._thread is not None:
-            await asyncio.to_thread(self._thread.join, 10)
+        if self._thread is None:
+            return
+        await asyncio.to_thread(self._standing.wait)
+        if self._task is not None and not self._task.done():
+            with suppress(RuntimeError):
+                self._task.get_loop().call_soon_threadsafe(self._task.cancel)
+        await asyncio.to_thread(self._thread.join, 10)
