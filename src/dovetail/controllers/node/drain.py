@@ -66,7 +66,7 @@ def _overdue(pods: Iterable[Pod], deadline: datetime | None, now: datetime) -> t
 
 
 def _due(pod: Pod, deadline: datetime, now: datetime) -> bool:
-    """Its own time to stop would overrun the deadline. One that is stopping late may still turn out not to."""
+    """Its own time to stop would overrun the deadline. One stopping late may still turn out not to."""
     own = pod.spec.termination_grace_period_seconds
     return own is not None and now > deadline - timedelta(seconds=own)
 

@@ -1,0 +1,212 @@
+"""eviction-queue: pods that were asked to leave, and asked again until they do.
+
+Items are remembered here; the controller's work queue holds their keys and spaces the attempts. A drain
+may offer the same pod every second: only the first offer counts, and a nearer deadline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol, runtime_checkable
+
+from dovetail import metrics
+from dovetail.api import conditions, predicates
+from dovetail.api.conditions import DISRUPTION_REASON
+from dovetail.api.core import Node
+from dovetail.api.nodeclaim import NodeClaim
+from dovetail.api.pod import Pod
+from dovetail.controllers.base import DONE, SOON, Backoff, Cache, Pace, Result, Trigger
+from dovetail.controllers.node import notices
+from dovetail.controllers.node.drain import grace_left
+from dovetail.controllers.owning import claim_of
+from dovetail.errors import Conflict, DovetailError, Gone, Refused, Retry, Throttled
+from dovetail.ports import Clock, Kube, Recorder
+
+__all__ = ["EvictionQueue"]
+
+PACE = Pace(100, 5000)
+CAPACITY = 10_000
+FORCEFUL = "Forceful Termination"
+# The API server's words for it (registry/core/pod/storage/eviction.go); no code tells it apart.
+SEVERAL_BUDGETS = "more than one PodDisruptionBudget"
+ANSWERS = ((Gone, 404), (Conflict, 409), (Throttled, 429))
+
+EVICTIONS = metrics.counter(
+    "karpenter_pods_eviction_requests_total", "Answers of the eviction API, by status code.", ("code",)
+)
+PODS_DRAINED = metrics.counter(
+    "karpenter_pods_drained_total", "Pods that were made to leave their node, by reason.", ("reason",)
+)
+
+
+@dataclass(slots=True)
+class _Item:
+    """A pod to be rid of. Without a deadline it is only ever asked."""
+
+    uid: str
+    deadline: datetime | None
+
+    def tighten(self, deadline: datetime | None) -> None:
+        if deadline is not None and (self.deadline is None or deadline < self.deadline):
+            self.deadline = deadline
+
+
+@runtime_checkable
+class _Answer(Protocol):
+    """What an error keeps as its cause when the server said something."""
+
+    code: int
+    message: str
+
+
+class EvictionQueue:
+    """Asks pods to leave, and deletes those whose time is up."""
+
+    name = "eviction-queue"
+    triggers: tuple[Trigger, ...] = ()
+
+    def __init__(
+        self,
+        kube: Kube,
+        pods: Cache[Pod],
+        nodes: Cache[Node],
+        claims: Cache[NodeClaim],
+        clock: Clock,
+        recorder: Recorder,
+        *,
+        millicores: int = 1000,
+        capacity: int = CAPACITY,
+    ) -> None:
+        self._kube = kube
+        self._pods = pods
+        self._nodes = nodes
+        self._claims = claims
+        self._clock = clock
+        self._recorder = recorder
+        self._capacity = capacity
+        self._items: dict[str, _Item] = {}
+        self._wake: Callable[[str], None] = _nobody
+        self.concurrency = PACE.at(millicores)
+        self.backoff = Backoff(0.1, 10.0, per_second=self.concurrency, burst=10 * self.concurrency)
+
+    def on_item(self, wake: Callable[[str], None]) -> None:
+        """Whom to tell that a key has work: the `add` of this controller's queue."""
+        self._wake = wake
+        for key in self._items:
+            wake(key)
+
+    def add(self, pods: Iterable[Pod], deadline: datetime | None) -> None:
+        """Have these pods asked to leave. Whoever finds no room is offered again by the next drain step."""
+        for pod in pods:
+            key = pod.full_name
+            item = self._items.get(key)
+            if item is not None and item.uid == pod.uid:
+                item.tighten(deadline)
+            elif item is not None or len(self._items) < self._capacity:
+                self._items[key] = _Item(pod.uid, deadline)
+                self._wake(key)
+
+    def __contains__(self, pod: Pod) -> bool:
+        item = self._items.get(pod.full_name)
+        return item is not None and item.uid == pod.uid
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    async def reconcile(self, key: str) -> Result:
+        item = self._items.get(key)
+        if item is None:
+            return DONE
+        namespace, _, name = key.rpartition("/")
+        pod = self._pods.get(name, namespace)
+        if pod is None or pod.uid != item.uid:
+            # It is gone. A namesake in its place has done nothing to us.
+            return self._forget(key)
+        now = self._clock.now()
+        if item.deadline is not None and predicates.forced(pod, item.deadline, now):
+            await self.force(pod, item.deadline)
+            return DONE
+        if not predicates.active(pod):
+            return self._forget(key)
+        if not predicates.evictable(pod, now):
+            notices.held(self._recorder, pod, predicates.do_not_disrupt(pod, now))
+            return SOON
+        return await self._evict(key, pod)
+
+    async def force(self, pod: Pod, deadline: datetime) -> None:
+        """Delete a pod whose node waits no longer, with the time that is left. No budget is asked."""
+        key = pod.full_name
+        # Taken out first: queue and drain may both find that its time is up.
+        item = self._items.pop(key, None) if pod in self else None
+        grace = grace_left(deadline, self._clock.now())
+        notices.pod_forced(self._recorder, pod, deadline, grace)
+        try:
+            await self._kube.delete(pod, grace=grace, guarded=True)
+        except Gone:
+            return
+        except DovetailError as error:
+            if item is not None:
+                self._items.setdefault(key, item)
+            raise _again(error) from error
+        PODS_DRAINED.labels(self._reason(pod)).inc()
+
+    async def _evict(self, key: str, pod: Pod) -> Result:
+        try:
+            await self._kube.evict(pod)
+        except DovetailError as error:
+            return self._refused(key, pod, error)
+        EVICTIONS.labels("200").inc()
+        reason = self._reason(pod)
+        notices.pod_evicted(self._recorder, pod, reason)
+        PODS_DRAINED.labels(reason).inc()
+        return self._forget(key)
+
+    def _refused(self, key: str, pod: Pod, error: DovetailError) -> Result:
+        code, message = _answer(error)
+        if code is not None:
+            EVICTIONS.labels(str(code)).inc()
+        if code in (404, 409):
+            return self._forget(key)
+        if code == 429:
+            return self._blocked(pod, "evicting pod violates a PDB")
+        if SEVERAL_BUDGETS in message:
+            return self._blocked(pod, "eviction does not support multiple PDBs")
+        raise _again(error) from error
+
+    def _blocked(self, pod: Pod, why: str) -> Result:
+        node = self._nodes.get(pod.node_name)
+        if node is not None:
+            notices.drain_failing(self._recorder, node, f"{why} (Pod={pod.full_name})")
+        return SOON
+
+    def _forget(self, key: str) -> Result:
+        self._items.pop(key, None)
+        return DONE
+
+    def _reason(self, pod: Pod) -> str:
+        """Why the pod's node is given up, as far as anyone said."""
+        node = self._nodes.get(pod.node_name)
+        claim = claim_of(node, self._claims) if node is not None else None
+        if claim is None:
+            return ""
+        said = conditions.find(claim, DISRUPTION_REASON)
+        return said.reason if said is not None and said.status == conditions.TRUE else FORCEFUL
+
+
+def _answer(error: DovetailError) -> tuple[int | None, str]:
+    """The server's code and words, if it was the server that spoke."""
+    cause = error.__cause__
+    if isinstance(cause, _Answer):
+        return cause.code, cause.message
+    return next((code for kind, code in ANSWERS if isinstance(error, kind)), None), str(error)
+
+
+def _again(error: DovetailError) -> DovetailError:
+    """An item that nobody tries again would hold its node for ever, so no refusal is final here."""
+    return Retry(str(error)) if isinstance(error, Refused) else error
+
+
+def _nobody(key: str) -> None:
+    """Before the queue is wired up, items wait in the table."""

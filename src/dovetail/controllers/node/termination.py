@@ -1,0 +1,305 @@
+"""node.termination: a deleted Node is tainted, drained, relieved of its volumes and its machine, and let go.
+
+    taint ─► drain ─► volumes detached ─► instance gone ─► finalizer removed
+               │            │                  │
+               └─ 1 s ──────┴─ 1 s ────────────┴─ 5 s      each looks again until it is over
+
+A Node whose machine is already gone is let go at once: there is nobody left to drain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from msgspec import structs
+
+from dovetail import metrics
+from dovetail.api import conditions, labels, predicates, reasons
+from dovetail.api.conditions import DRAINED, INSTANCE_TERMINATING, VOLUMES_DETACHED
+from dovetail.api.core import Node, PersistentVolumeClaim, VolumeAttachment
+from dovetail.api.nodeclaim import NodeClaim
+from dovetail.api.taints import DISRUPTED, matches
+from dovetail.controllers.base import DONE, SOON, Backoff, Cache, Pace, Result, Trigger, after, on, run_all
+from dovetail.controllers.node import notices
+from dovetail.controllers.node.drain import DrainStep, drain_step
+from dovetail.controllers.node.eviction import EvictionQueue
+from dovetail.controllers.node.volumes import blocking_attachments
+from dovetail.controllers.owning import Ownership, claim_of
+from dovetail.errors import Conflict, DovetailError, Gone, Refused, Retry
+from dovetail.ports import Clock, Cloud, Kube, Recorder
+from dovetail.state import Cluster
+
+__all__ = ["Termination", "Volumes", "termination_time"]
+
+PACE = Pace(100, 5000)
+LOOK_AGAIN = 1.0
+INSTANCE_LOOK_AGAIN = 5.0
+# A pod may have been bound just before the scheduler saw the taint; this is long enough to hear of it.
+SHORTEST_DRAIN = timedelta(seconds=5)
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
+
+TERMINATED = metrics.counter(
+    "karpenter_nodes_terminated_total", "Nodes that were let go.", ("nodepool", "zone")
+)
+NODES_DRAINED = metrics.counter(
+    "karpenter_nodes_drained_total", "Nodes whose drain was completed.", ("nodepool",)
+)
+TERMINATION_SECONDS = metrics.summary(
+    "karpenter_nodes_termination_duration_seconds", "From a Node's deletion to its end.", ("nodepool",)
+)
+LIFETIME_SECONDS = metrics.histogram(
+    "karpenter_nodes_lifetime_duration_seconds",
+    "How old nodes were when they ended.",
+    ("nodepool",),
+    (
+        *(15 * MINUTE, 30 * MINUTE, 45 * MINUTE),
+        *(hours * HOUR for hours in (1, 2, 4, 6, 8, 10, 12, 16, 20)),
+        *(days * DAY for days in (1, 2, 3, 5, 10, 15, 20, 25, 30)),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Volumes:
+    """Where attachments (filed by BY_NODE) and claims to storage are found."""
+
+    attachments: Cache[VolumeAttachment]
+    claims: Cache[PersistentVolumeClaim]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """How far a Node has come. `wait` is set by a phase that is not over, `error` by one that failed."""
+
+    node: Node
+    claim: NodeClaim | None
+    deadline: datetime | None
+    now: datetime
+    wait: Result | None = None
+    error: Exception | None = None
+
+    def unknown(self, condition: str, reason: str, message: str) -> _Ending:
+        if self.claim is None:
+            return self
+        claim = conditions.set_unknown(self.claim, condition, self.now, reason, message)
+        return replace(self, claim=claim)
+
+    def false(self, condition: str, reason: str) -> _Ending:
+        if self.claim is None:
+            return self
+        return replace(self, claim=conditions.set_false(self.claim, condition, self.now, reason, reason))
+
+    def true(self, condition: str) -> _Ending:
+        if self.claim is None:
+            return self
+        return replace(self, claim=conditions.set_true(self.claim, condition, self.now))
+
+    def waiting(self, seconds: float) -> _Ending:
+        return replace(self, wait=after(seconds))
+
+
+class Termination:
+    """Ends Nodes that are being deleted, in an order that loses nothing."""
+
+    name = "node.termination"
+
+    def __init__(
+        self,
+        kube: Kube,
+        nodes: Cache[Node],
+        claims: Cache[NodeClaim],
+        volumes: Volumes,
+        cluster: Cluster,
+        evictions: EvictionQueue,
+        ownership: Ownership,
+        cloud: Cloud,
+        clock: Clock,
+        recorder: Recorder,
+        *,
+        millicores: int = 1000,
+    ) -> None:
+        self._kube = kube
+        self._nodes = nodes
+        self._claims = claims
+        self._volumes = volumes
+        self._cluster = cluster
+        self._evictions = evictions
+        self._ownership = ownership
+        self._cloud = cloud
+        self._clock = clock
+        self._recorder = recorder
+        self.concurrency = PACE.at(millicores)
+        per_second = -(-self.concurrency // 10)
+        self.backoff = Backoff(0.1, 10.0, per_second=per_second, burst=10 * per_second)
+
+    @property
+    def triggers(self) -> tuple[Trigger, ...]:
+        return (on(Node),)
+
+    async def reconcile(self, key: str) -> Result:
+        node = self._nodes.get(key)
+        if node is None or not node.deleting or not self._ownership.of_node(node):
+            return DONE
+        if labels.TERMINATION not in node.metadata.finalizers:
+            return DONE
+        try:
+            return await self._end(node)
+        except Conflict:
+            return SOON
+        except Gone:
+            # Someone else let the Node go.
+            return DONE
+        except Refused as error:
+            # What is refused today may be granted tomorrow, and nothing else would wake us then.
+            raise Retry(str(error)) from error
+
+    async def _end(self, node: Node) -> Result:
+        claim = claim_of(node, self._claims)
+        if claim is not None and not claim.deleting:
+            await self._delete(claim)
+        if await self._machine_gone(node):
+            return await self._release(node)
+        deadline = self._deadline(node, claim)
+        node = await self._marked(node)
+        ending = await self._phases(_Ending(node, claim, deadline, self._clock.now()))
+        await self._say(claim, ending.claim)
+        if ending.error is not None:
+            raise ending.error
+        return ending.wait if ending.wait is not None else await self._release(node)
+
+    async def _delete(self, claim: NodeClaim) -> None:
+        try:
+            await self._kube.delete(claim, guarded=True)
+        except Gone:
+            return
+
+    async def _machine_gone(self, node: Node) -> bool:
+        """Whether the machine under a Node that does not answer is there at all. Ready nodes are believed."""
+        ready = node.status.condition("Ready")
+        if (ready is not None and ready.status == conditions.TRUE) or not node.spec.provider_id:
+            return False
+        try:
+            await self._cloud.get(node.spec.provider_id)
+        except Gone:
+            return True
+        return False
+
+    def _deadline(self, node: Node, claim: NodeClaim | None) -> datetime | None:
+        text = claim.annotations.get(labels.TERMINATION_TIMESTAMP) if claim is not None else None
+        if text is None:
+            return None
+        notices.deadline_set(self._recorder, node, text)
+        return termination_time(text)
+
+    async def _marked(self, node: Node) -> Node:
+        """Nothing new comes here, from the scheduler or from load balancers."""
+        taints = node.spec.taints
+        if not any(matches(taint, DISRUPTED) for taint in taints):
+            taints = (*(taint for taint in taints if taint.key != DISRUPTED.key), DISRUPTED)
+        excluded = {**node.labels, labels.EXCLUDE_FROM_LOAD_BALANCERS: "karpenter"}
+        marked = structs.replace(
+            node,
+            metadata=structs.replace(node.metadata, labels=excluded),
+            spec=structs.replace(node.spec, taints=taints),
+        )
+        return await self._kube.patch(node, marked, guarded=True)
+
+    async def _phases(self, ending: _Ending) -> _Ending:
+        for phase in (self._drain, self._detach, self._end_instance):
+            try:
+                ending = await phase(ending)
+            except (DovetailError, ExceptionGroup) as error:
+                return replace(ending, error=error)
+            if ending.wait is not None:
+                break
+        return ending
+
+    async def _drain(self, ending: _Ending) -> _Ending:
+        if ending.claim is not None and conditions.find(ending.claim, DRAINED) is None:
+            ending = ending.unknown(DRAINED, reasons.DRAINING, reasons.DRAINING)
+        step = drain_step(self._cluster.pods_on(ending.node.name), ending.deadline, ending.now)
+        if not step.drained:
+            why = f"{step.waiting} pods are waiting to be evicted"
+            notices.drain_failing(self._recorder, ending.node, why)
+            await self._take(step, ending)
+            return ending.waiting(LOOK_AGAIN)
+        begun = conditions.find(ending.claim, DRAINED) if ending.claim is not None else None
+        if begun is not None and begun.status == conditions.UNKNOWN:
+            since = begun.last_transition_time or ending.now
+            if ending.now - since < SHORTEST_DRAIN:
+                return ending.waiting(LOOK_AGAIN)
+        return ending.true(DRAINED)
+
+    async def _take(self, step: DrainStep, ending: _Ending) -> None:
+        for pod in step.tier:
+            if predicates.active(pod):
+                notices.held(self._recorder, pod, predicates.do_not_disrupt(pod, ending.now))
+        deleted = {pod.full_name for pod, _ in step.delete}
+        self._evictions.add((pod for pod in step.evict if pod.full_name not in deleted), ending.deadline)
+        if ending.deadline is not None:
+            await run_all(self._evictions.force(pod, ending.deadline) for pod, _ in step.delete)
+
+    async def _detach(self, ending: _Ending) -> _Ending:
+        name = ending.node.name
+        blocking = blocking_attachments(
+            name,
+            self._cluster.pods_on(name),
+            self._volumes.attachments,
+            self._volumes.claims,
+            ending.now,
+        )
+        if not blocking:
+            return ending.true(VOLUMES_DETACHED)
+        if ending.deadline is not None and ending.now > ending.deadline:
+            return ending.false(VOLUMES_DETACHED, reasons.TERMINATION_GRACE_PERIOD_ELAPSED)
+        notices.awaiting_volumes(self._recorder, ending.node, blocking)
+        reason = reasons.AWAITING_VOLUME_DETACHMENT
+        return ending.unknown(VOLUMES_DETACHED, reason, reason).waiting(LOOK_AGAIN)
+
+    async def _end_instance(self, ending: _Ending) -> _Ending:
+        if ending.claim is None:
+            # Nobody ordered it, as far as we know; instances without a claim are the provider's to collect.
+            return ending
+        try:
+            await self._cloud.delete(ending.claim)
+        except Gone:
+            return ending.true(INSTANCE_TERMINATING)
+        return ending.true(INSTANCE_TERMINATING).waiting(INSTANCE_LOOK_AGAIN)
+
+    async def _say(self, before: NodeClaim | None, now: NodeClaim | None) -> None:
+        """Write what became of the claim's conditions."""
+        if before is None or now is None or before == now:
+            return
+        try:
+            await self._kube.patch(before, now, status=True, guarded=True)
+        except Gone:
+            return
+        if conditions.is_true(now, DRAINED) and not conditions.is_true(before, DRAINED):
+            NODES_DRAINED.labels(now.labels.get(labels.NODEPOOL, "")).inc()
+
+    async def _release(self, node: Node) -> Result:
+        left = tuple(each for each in node.metadata.finalizers if each != labels.TERMINATION)
+        freed = structs.replace(node, metadata=structs.replace(node.metadata, finalizers=left))
+        # Guarded, because the list is written as a whole and others have finalizers in it too.
+        await self._kube.patch(node, freed, guarded=True)
+        now, pool = self._clock.now(), node.labels.get(labels.NODEPOOL, "")
+        TERMINATED.labels(pool, node.labels.get(labels.ZONE, "")).inc()
+        TERMINATION_SECONDS.observe(_seconds(node.metadata.deletion_timestamp, now), pool)
+        LIFETIME_SECONDS.labels(pool).observe(_seconds(node.metadata.creation_timestamp, now))
+        return DONE
+
+
+def termination_time(text: str) -> datetime:
+    """The moment an annotation names; only whole RFC 3339 instants are one."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise Retry(f"reading {labels.TERMINATION_TIMESTAMP} {text!r}: {error}") from error
+    if moment.tzinfo is None:
+        raise Retry(f"reading {labels.TERMINATION_TIMESTAMP} {text!r}: it names no time zone")
+    return moment
+
+
+def _seconds(since: datetime | None, now: datetime) -> float:
+    return max((now - since).total_seconds(), 0.0) if since is not None else 0.0
