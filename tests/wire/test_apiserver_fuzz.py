@@ -10,6 +10,9 @@ import aiohttp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dovetail.sim.kube import crd
+from dovetail.sim.kube.builtin_types import builtin_registry
+from dovetail.sim.kube.routes import find_route, split_path
 from support.apiserver import budget, config_map, definition, deployment, node, pod, serving, widget
 
 SCALARS = st.one_of(
@@ -68,7 +71,10 @@ GOOD: tuple[tuple[str, dict[str, Any]], ...] = (
     (f"/apis/apps/v1{_HERE}/deployments", deployment("a")),
     (f"/apis/apps/v1{_HERE}/statefulsets", {**deployment("a"), "kind": "StatefulSet"}),
     (f"/apis/batch/v1{_HERE}/jobs", named(spec={"template": _TEMPLATE})),
-    (f"/apis/batch/v1{_HERE}/cronjobs", named(spec={"schedule": "* * * * *", "jobTemplate": {"spec": {}}})),
+    (
+        f"/apis/batch/v1{_HERE}/cronjobs",
+        named(spec={"schedule": "* * * * *", "jobTemplate": {"spec": {"template": _TEMPLATE}}}),
+    ),
     (f"/apis/policy/v1{_HERE}/poddisruptionbudgets", budget("a", maxUnavailable="10%")),
     ("/apis/storage.k8s.io/v1/storageclasses", named(provisioner="x")),
     ("/apis/scheduling.k8s.io/v1/priorityclasses", named(value=7)),
@@ -101,11 +107,15 @@ def bent(draw: st.DrawFn) -> tuple[str, Any]:
     path, sound = draw(st.sampled_from(GOOD))
     document: Any = json.loads(json.dumps(sound))
     place = document
+    inner = [key for key in document if key not in ("kind", "apiVersion", "metadata")]
+    if inner and draw(st.integers(0, 5)) > 0:
+        place = document[draw(st.sampled_from(inner))] or document
+        place = place if isinstance(place, dict) else document
     while True:
-        keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+        keys: list[Any] = list(place) if isinstance(place, dict) else list(range(len(place)))
         if not keys:
             break
-        key = draw(st.sampled_from(keys))
+        key: Any = draw(st.sampled_from(keys))
         if not isinstance(place[key], dict | list) or draw(st.integers(0, 3)) == 0:
             place[key] = draw(VALUES)
             break
@@ -194,7 +204,7 @@ BODIES = st.one_of(
     VALUES.map(lambda value: json.dumps(value).encode()),
     bent().map(lambda made: json.dumps(made[1]).encode()),
     st.text(max_size=60).map(str.encode),
-    st.just(b"[" * 100_000),
+    st.sampled_from((b"[" * 100_000, b"- " * 100_000, b'{"a":' * 500 + b"1" + b"}" * 500)),
 )
 ACCEPTS = st.one_of(
     st.sampled_from(
@@ -211,7 +221,7 @@ ACCEPTS = st.one_of(
 Call = tuple[str, str, dict[str, str], str, str, bytes]
 
 
-async def settle(calls: list[Call]) -> list[tuple[Call, int, str]]:
+async def settle(calls: list[Call], furnished: bool = False) -> list[tuple[Call, int, str]]:
     """Send the calls one after the other; watches are read for a moment only."""
     answers = []
     async with serving() as http:
@@ -221,6 +231,10 @@ async def settle(calls: list[Call]) -> list[tuple[Call, int, str]]:
             local.create(resource, obj)
         local.create("deployments.apps", deployment("a"))
         local.create("widgets.example.com", widget("a", size=1))
+        if furnished:
+            for path, sound in GOOD:
+                async with http.session.post(path, json=sound) as response:
+                    assert response.status in (201, 409), await response.text()
         for call in calls:
             method, path, query, kind, accept, body = call
             query = {**query, "timeoutSeconds": "1"}
@@ -243,6 +257,8 @@ def test_no_request_brings_the_server_down(calls: list[Call]) -> None:
         assert code < 500 or code == 501 or scale_without_replicas, (call, code, body)
 
 
+REGISTRY = builtin_registry()
+REGISTRY.add(crd.compile(definition()))
 WRITES = (
     ("POST", "application/json"),
     ("PUT", "application/json"),
@@ -254,8 +270,15 @@ WRITES = (
 
 def written(way: tuple[str, str], made: tuple[str, Any]) -> Call:
     (method, kind), (path, body) = way, made
-    item = path if method == "POST" else f"{path}/a"
+    name = "gadgets.example.com" if path.endswith("customresourcedefinitions") else "a"
+    item = path if method == "POST" else f"{path}/{name}"
     query = {"fieldManager": "fuzz", "force": "true"} if "apply" in kind else {}
+    if isinstance(body, dict):
+        info = find_route(REGISTRY, split_path(path)).info
+        body = {"kind": info.kind, "apiVersion": info.api_version, **body}
+        if method == "POST" and isinstance(body.get("metadata"), dict):
+            body["metadata"] = {**body["metadata"], "generateName": "a-"}
+            body["metadata"].pop("name", None)
     return (method, item, query, kind, "*/*", json.dumps(body).encode())
 
 
@@ -264,7 +287,7 @@ def written(way: tuple[str, str], made: tuple[str, Any]) -> Call:
 def test_bent_objects_are_taken_or_refused_with_a_status(
     made: list[tuple[tuple[str, str], tuple[str, Any]]],
 ) -> None:
-    for call, code, body in asyncio.run(settle([written(way, each) for way, each in made])):
+    for call, code, body in asyncio.run(settle([written(way, each) for way, each in made], furnished=True)):
         assert code < 500, (call, code, body)
 
 

@@ -209,6 +209,17 @@ async def test_malformed_bodies_are_400(body: bytes) -> None:
             assert answer["reason"] == "BadRequest"
 
 
+@pytest.mark.parametrize("kind", ["application/json", "application/yaml", "application/apply-patch+yaml"])
+async def test_bodies_meant_to_overwhelm_are_400(kind: str) -> None:
+    laughs = b"a: &a [x, x]\nb: &b [*a, *a]\nmetadata: {name: a}\ndata: {x: *b}\n"
+    deep = b'{"metadata":{"name":"a"},"data":' + b'{"a":' * 300 + b"1" + b"}" * 300 + b"}"
+    async with serving() as http:
+        for body in (b"[" * 1_000_000, deep, laughs):
+            method, path = ("PATCH", f"{MAPS}/a?fieldManager=me") if "patch" in kind else ("POST", MAPS)
+            answer = await http.ask(method, path, 400, data=body, headers={"Content-Type": kind})
+            assert answer["reason"] == "BadRequest"
+
+
 async def test_built_in_list_items_carry_no_kind_and_custom_ones_do() -> None:
     async with serving() as http:
         await http.post(MAPS, config_map("a"))

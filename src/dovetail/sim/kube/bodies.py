@@ -14,6 +14,7 @@ from dovetail.sim.kube import protobuf, status
 from dovetail.sim.kube.patching import PatchKind
 
 LIMIT = 3 * 1024 * 1024
+_DEEPEST = 200
 _JSON = ("application/json", "text/json", "")
 _YAML = ("application/yaml", "text/yaml", "application/x-yaml", "text/x-yaml")
 
@@ -67,11 +68,25 @@ def read_json(body: bytes, strict: bool = False) -> Any:
     """A JSON document."""
     try:
         document = msgspec.json.decode(body)
+        _refuse_depth(document, body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise status.bad_request(f"the object provided is unrecognized: {error}") from error
     if strict:
         _refuse_duplicates(body)
     return document
+
+
+def _refuse_depth(document: Any, body: bytes) -> None:
+    """Deep nesting is not data; everything that walks documents relies on there being none."""
+    if body.count(b"[") + body.count(b"{") <= _DEEPEST:
+        return
+    level, depth = [document] if isinstance(document, dict | list) else [], 0
+    while level:
+        depth += 1
+        if depth > _DEEPEST:
+            raise status.bad_request(f"the object provided nests more than {_DEEPEST} levels deep")
+        inner = (each.values() if isinstance(each, dict) else each for each in level)
+        level = [item for items in inner for item in items if isinstance(item, dict | list)]
 
 
 class _Twice(dict[str, Any]):
@@ -128,10 +143,25 @@ _JsonLikeLoader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"\Z"
 def read_yaml(body: bytes) -> Any:
     """A YAML document that could have been JSON."""
     try:
+        _scan_yaml(body)
         document = yaml.load(body, Loader=_JsonLikeLoader)  # a safe loader
         return msgspec.json.decode(msgspec.json.encode(document))
     except (yaml.YAMLError, ValueError, TypeError, RecursionError, msgspec.MsgspecError) as error:
         raise status.bad_request(f"error parsing YAML: {error}") from error
+
+
+def _scan_yaml(body: bytes) -> None:
+    """Refuse what would overwhelm the loader: deep nesting, and aliases that multiply."""
+    depth = 0
+    for event in yaml.parse(body, Loader=_JsonLikeLoader):
+        if isinstance(event, yaml.AliasEvent):
+            raise status.bad_request("YAML aliases are not accepted here: write the value out")
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > _DEEPEST:
+            raise status.bad_request(f"the object provided nests more than {_DEEPEST} levels deep")
 
 
 def _read_protobuf(body: bytes) -> Any:

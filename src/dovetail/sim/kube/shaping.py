@@ -20,9 +20,9 @@ def schema_of(info: TypeInfo) -> Schema:
     return schema_for(info.group, info.version, info.kind)
 
 
-def _check_types(info: TypeInfo, schema: Schema, obj: dict[str, Any]) -> None:
+def _check_types(info: TypeInfo, schema: Schema, obj: dict[str, Any], old: dict[str, Any] | None) -> None:
     """A built-in kind whose fields have other types than it says cannot even be decoded."""
-    causes = [cause for cause in schema.validate(obj) if cause.type == "FieldValueTypeInvalid"]
+    causes = [cause for cause in schema.validate(obj, old) if cause.type == "FieldValueTypeInvalid"]
     if causes:
         listed = ", ".join(f"{cause.field}: {cause.message}" for cause in causes)
         raise bad_request(
@@ -30,11 +30,13 @@ def _check_types(info: TypeInfo, schema: Schema, obj: dict[str, Any]) -> None:
         )
 
 
-def shape(info: TypeInfo, obj: dict[str, Any], options: WriteOptions) -> dict[str, Any]:
+def shape(
+    info: TypeInfo, obj: dict[str, Any], options: WriteOptions, old: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """The object without unknown fields; they are an error, a warning or nothing, as asked."""
     schema = schema_of(info)
     if not info.custom:
-        _check_types(info, schema, obj)
+        _check_types(info, schema, obj, old)
     pruned, unknown = schema.prune(obj)
     if unknown and options.validation == "Strict":
         listed = ", ".join(f'unknown field "{path}"' for path in unknown)

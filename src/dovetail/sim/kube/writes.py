@@ -168,7 +168,7 @@ class Writer:
         old = through(record, info).obj
         name = old["metadata"]["name"]
         self._check_preconditions(info, obj["metadata"], record)
-        obj = shape(info, obj, options)
+        obj = shape(info, obj, options, old)
         obj = self._split(info, obj, old, subresource)
         self._keep_identity(obj, old)
         if subresource != "status":
