@@ -20,6 +20,8 @@ from dovetail.cli.output import COMPLAINTS, INTERNAL, MISUSE, note, put
 from dovetail.errors import BadInput, DovetailError, Misconfigured
 
 COMMANDS = {
+    "up": "Start an embedded cluster with Dovetail autoscaling it.",
+    "controller": "Run the autoscaler against a cluster.",
     "validate": "Check manifests and say what is wrong with them.",
     "convert": "Turn manifests of older Karpenter versions into today's.",
     "hash": "Print the drift hashes of NodePools and EC2NodeClasses.",

@@ -1,0 +1,124 @@
+"""``dovetail controller``: the production process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import Callable
+from random import Random, SystemRandom
+from typing import Annotated, Literal
+
+import typer
+
+from dovetail import __version__
+from dovetail.app import Dovetail
+from dovetail.cli.output import note
+from dovetail.errors import Misconfigured
+from dovetail.runtime import health, logs
+from dovetail.runtime.clock import SystemClock
+from dovetail.runtime.compute import Workers
+from dovetail.runtime.kube import KubeClient
+from dovetail.runtime.kubeconfig import Connection, connect
+from dovetail.runtime.leader import Elector, ElectorThread, Terms
+from dovetail.settings import Settings, read
+
+OPTIONS = {"context_settings": {"ignore_unknown_options": True, "allow_extra_args": True}}
+USER_AGENT = f"karpenter/{__version__}"
+
+
+def controller(
+    context: typer.Context,
+    provider: Annotated[
+        Literal["aws", "kwok"], typer.Option(help="Whose machines to use: EC2's, or simulated ones.")
+    ] = "kwok",
+    kubeconfig: Annotated[
+        str,
+        typer.Option(metavar="FILE", help="Kubeconfig; else $KUBECONFIG, the pod's own, or ~/.kube/config."),
+    ] = "",
+) -> None:
+    """Run the autoscaler against a cluster until it is told to stop.
+
+    Every setting is a flag (`--batch-idle-duration 2s`) or an environment variable of the same name
+    (`BATCH_IDLE_DURATION`); `dovetail settings` lists them all.
+    """
+    if provider == "aws":
+        raise Misconfigured("starting the controller: the aws provider is not there yet; use --provider kwok")
+    settings = read(tuple(context.args), dict(os.environ), provider=provider)
+    logs.configure(settings.log_level, settings.log_output_paths)
+    for warning in settings.warnings:
+        note(f"dovetail: {warning}")
+    sys.exit(asyncio.run(_run(settings, provider, kubeconfig)))
+
+
+async def _run(settings: Settings, provider: str, kubeconfig: str) -> int:
+    clock, chance = SystemClock(), Random(SystemRandom().getrandbits(64))
+    connection = connect(clock, kubeconfig)
+    transport, workers = connection.transport(USER_AGENT), Workers()
+    elector = None if settings.disable_leader_election else _elector(settings, connection)
+    leading: Callable[[], bool] = (lambda: True) if elector is None else (lambda: elector.leading)
+    dovetail = Dovetail(
+        settings, transport, clock=clock, chance=chance, provider=provider, compute=workers, may_write=leading
+    )
+    servers = [
+        await health.serve(health.metrics_app(profiling=settings.enable_profiling), settings.metrics_port),
+        await health.serve(health.probes_app([_ready(dovetail)]), settings.health_probe_port),
+    ]
+    try:
+        return await _lead(dovetail, elector)
+    finally:
+        if elector is not None:
+            await elector.stop()
+        for runner, _ in servers:
+            await runner.cleanup()
+        workers.close()
+        await transport.close()
+
+
+async def _lead(dovetail: Dovetail, elector: ElectorThread | None) -> int:
+    """Work while leading. One that loses its lease ends; its successor starts with a clear head."""
+    dovetail.manager.stop_on_signals()
+    if elector is None:
+        await dovetail.run()
+        return 0
+    elector.start()
+    stopped = asyncio.create_task(dovetail.manager.stopped())
+    waiting = asyncio.create_task(elector.wait_leading())
+    await asyncio.wait({stopped, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    if stopped.done():
+        waiting.cancel()
+        return 0
+    lost = asyncio.create_task(elector.wait_lost())
+    running = asyncio.create_task(dovetail.run())
+    await asyncio.wait({running, lost}, return_when=asyncio.FIRST_COMPLETED)
+    if lost.done() and not running.done():
+        dovetail.stop()
+        await running
+        note("dovetail: another process leads now; stopping")
+        return 1
+    lost.cancel()
+    return 0
+
+
+def _elector(settings: Settings, connection: Connection) -> ElectorThread:
+    terms = Terms(
+        name=settings.leader_election_name,
+        namespace=settings.leader_election_namespace or connection.namespace,
+    )
+    identity = f"{socket.gethostname()}_{SystemRandom().getrandbits(64):016x}"
+
+    def make(tell: Callable[[bool], None]) -> Elector:
+        clock = SystemClock()
+        # A client of its own: heavy traffic of the controllers must not hold up a renewal.
+        kube = KubeClient(connection.transport(USER_AGENT), clock)
+        return Elector(kube, terms, identity, clock=clock, chance=Random(identity), on_change=tell)
+
+    return ElectorThread(make)
+
+
+def _ready(dovetail: Dovetail) -> health.Check:
+    async def check() -> str | None:
+        return None if dovetail.synced else "caches are still being filled"
+
+    return check
