@@ -17,24 +17,31 @@ _FILLS = 2
 _LAST_PART = 0.93  # of the value: what is left after that is better packed by many small greedies
 
 
-def dive(columns: Columns, tries: int, rng: np.random.Generator) -> Rows:
-    """A whole plan near the fractional one."""
+def dive(
+    columns: Columns, tries: int, rng: np.random.Generator, beat: float, stock: Stock | None = None
+) -> Rows | None:
+    """A whole plan near the fractional one, for what is in `stock` (all pods, if none is given).
+
+    None as soon as it is clear that the plan would not be cheaper than `beat`.
+    """
     problem = columns.problem
-    stock = Stock(problem)
+    stock = Stock(problem) if stock is None else stock
     rows: Rows = []
-    columns.master.demand(problem.count)
+    columns.master.demand(stock.left)
     value, amounts, duals = columns.master.solve()
     while not stock.empty and float(stock.left @ duals) > (1 - _LAST_PART) * value:
         taken = _take_whole(columns, amounts, stock, rows)
         if not taken:
             rows.append(_take_one(columns, amounts, duals, stock, rng))
         columns.master.demand(stock.left)
-        _, amounts, duals = columns.master.solve()
+        rest, amounts, duals = columns.master.solve()
         # Patterns found for all the pods are too big for the last of them.
         for _ in range(_AGAIN):
             if not price_rest(columns, duals, np.maximum(duals, 1e-9), stock.left, stock.cap(), _FILLS, rng):
                 break
-            _, amounts, duals = columns.master.solve()
+            rest, amounts, duals = columns.master.solve()
+        if cost(problem, rows) + rest >= beat:
+            return None
     if not stock.empty:
         rows += best_greedy(problem, np.maximum(duals, 1e-9), stock, tries, rng)
     return rows

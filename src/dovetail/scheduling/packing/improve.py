@@ -25,8 +25,9 @@ __all__ = ["QUICK", "THOROUGH", "Effort", "Packing", "pack", "patterns"]
 
 _WORTHWHILE = 2.5  # times the worth of all pods for one node: dearer options are not looked at
 # Prices are nearly linear in size: without a charge many small nodes look as good as a few large ones.
-_CHARGE = 2e-4  # of the dearest option looked at
+_CHARGE = 1e-5  # of the dearest option looked at
 _MANY_CLASSES = 30
+_FEW_PODS = 150  # few nodes are far from any fraction, and repacking them is cheap
 _SHARED = 300  # patterns handed on, besides those in use
 
 
@@ -35,9 +36,9 @@ class Effort:
     """How hard to try. Zero rounds is the first complete plan."""
 
     rounds: int = 24
-    dives: int = 5
+    dives: int = 6
     greedies: int = 8
-    repacks: int = 0
+    repacks: int = 10
     seed: int = 1
     close: float = 0.005  # stop this near the best the patterns could do: the rest is not worth the wait
 
@@ -129,15 +130,16 @@ def _improved(
     columns = starting(problem, rows, weights[:3], worth)
     if known is not None:
         add_known(columns, known)
-    value, _, duals = generate(columns, effort.rounds if known is None else effort.rounds // 4, rng)
+    value, _, duals = generate(columns, effort.rounds if known is None else effort.rounds // 3, rng)
     enough = value * (1 + effort.close)
     for _ in range(_dives(problem, effort, known is not None)):
         if cost(problem, rows) <= enough or should_stop():
             break
-        rows = _cheaper(problem, rows, dive(columns, effort.greedies, rng))
+        found = dive(columns, effort.greedies, rng, cost(problem, rows))
+        rows = rows if found is None else _cheaper(problem, rows, found)
     worth = np.maximum(duals, 0.02 * worth)
-    if effort.repacks and not should_stop():
-        rows = repack(problem, rows, worth, weights, effort.repacks, rng, enough)
+    if known is None and problem.classes > 1 and problem.count.sum() <= _FEW_PODS and not should_stop():
+        rows = repack(columns, rows, worth, effort.repacks, rng, enough)
     return rows, worth
 
 

