@@ -42,13 +42,13 @@ def one_page() -> Iterator[Figure]:
 
 @scenario("codec: 20,000 pods")
 def many_pods() -> Iterator[Figure]:
-    """Kept as a watcher keeps them, and dropped page by page, which spares json.loads the collector's work."""
+    """Kept, as a watcher keeps them; and dropped page by page, where json.loads is at its best."""
     data = pages()
     kept, dropped = _race(data, list), _race(data, len)
     yield Figure("decoded and kept, interning included", kept[0], "s")
     yield Figure("json.loads of the same bytes, kept", kept[1], "s")
     yield Figure("times faster than json.loads", kept[1] / kept[0], "×", 5, more_is_better=True)
-    yield Figure("times faster, results dropped", dropped[1] / dropped[0], "×")
+    yield Figure("times faster, results dropped", dropped[1] / dropped[0], "×", 5, more_is_better=True)
     yield Figure("per pod, results dropped", 1e6 * dropped[0] / MANY, "µs")
 
 

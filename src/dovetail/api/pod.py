@@ -3,6 +3,7 @@
 Most pods of a workload differ in name and node alone, so a Pod holds what is its own and shares
 the rest: `spec` (without the node) and labels are interned by the codec, and pods of one shape
 hold the very same object. The node a pod is bound to is `pod.node_name`, not part of the spec.
+What the codec drops on the way in is listed in pod_codec.py.
 """
 
 from __future__ import annotations
