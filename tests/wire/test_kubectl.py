@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from dovetail.runtime.clock import SystemClock
+from dovetail.sim.certificates import Certificates
 from dovetail.sim.kube.apiserver import ApiServer
-from dovetail.sim.kube.certs import issue
 from dovetail.sim.kube.local import LocalApi
 from support.apiserver import budget, config_map, definition, deployment, node, pod, widget
 from support.kubectl import Kubectl
@@ -410,12 +410,11 @@ async def test_what_is_out_of_scope_fails_plainly(bench: Bench) -> None:
 
 
 async def test_a_token_and_a_trusted_certificate_are_needed_when_they_are_set(tmp_path: Path) -> None:
-    clock = SystemClock()
-    server = ApiServer(clock, random.Random(1))
-    certificates = issue(["127.0.0.1", "localhost"], clock.now())
+    server = ApiServer(SystemClock(), random.Random(1))
+    certificates = Certificates()
     trusted = tmp_path / "ca.pem"
     trusted.write_bytes(certificates.authority)
-    async with server.serve(token="secret", tls=certificates.context()) as running:
+    async with server.serve(token="secret", tls=certificates.context) as running:
         kubectl = Kubectl(running.url, tmp_path)
         assert "certificate" in await kubectl.fails("get", "ns", "--token=secret")
         trust = f"--certificate-authority={trusted}"

@@ -134,4 +134,9 @@ class ApiServer:
                 self.collector.index(record)
 
     def _info_of(self, storage: str, obj: dict[str, Any]) -> TypeInfo:
-        return self.registry.by_kind(obj["apiVersion"], obj["kind"]) or self.core.type_of(storage)
+        info = self.registry.by_kind(obj["apiVersion"], obj["kind"])
+        if info is None:
+            # Written through a version that is no longer served.
+            info = self.core.type_of(storage)
+            obj["apiVersion"] = info.api_version
+        return info
