@@ -7,8 +7,9 @@ a rule using them is refused when it is compiled; `cel.bind` is rewritten into w
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -30,6 +31,7 @@ _NATIVE = frozenset(
     )
 )
 _MACROS = frozenset({"all", "exists", "exists_one", "existsOne", "map", "filter"})
+_IMMUTABLE = re.compile(r"(?:self==oldSelf|oldSelf==self|has\(self\.(\w+)\)==has\(oldSelf\.\1\))\Z")
 _TOKEN = re.compile(
     r"""(?P<string>[rRbB]{0,2}(?:\"{3}(?:\\.|.)*?\"{3}|'{3}(?:\\.|.)*?'{3}|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'))
       |(?P<comment>//[^\n]*)
@@ -58,8 +60,13 @@ class Rule:
         self.text = text
         self.uses_old = "oldSelf" in tokens
         self._program = _compile(text, _rewritten(tokens))
+        # Immutability, the one transition rule everybody writes, needs no asking when nothing changed.
+        self.holds_when_equal = _IMMUTABLE.match(re.sub(r"\s", "", text)) is not None
         self._sized = "size" in tokens
         self._nesting = _nesting(tokens)
+        # Only what the rule names is handed over: values and functions cost time on every evaluation.
+        self._parts = {name: _fields_of(tokens, name) for name in ("self", "oldSelf")}
+        self._functions = [(n, f) for n, f in _ALL_FUNCTIONS if n.rpartition(".")[2] in tokens]
 
     def evaluate(self, self_value: Any, old: Any = None, *, optional_old: bool = False, **extra: Any) -> bool:
         """Whether the rule holds; `old` is only bound when there is one, unless it is optional."""
@@ -77,12 +84,19 @@ class Rule:
 
     def value(self, variables: Mapping[str, Any]) -> Any:
         """What the expression comes to, whatever its type."""
+        variables = {name: _only(value, self._parts.get(name)) for name, value in variables.items()}
         self._check_cost(variables)
-        program = self._program
         if self._sized and not all(map(_ascii, variables.values())):
-            program = _by_code_points(self.text)
+            return self._execute(_by_code_points(self.text), variables, [*self._functions, _CODE_POINTS])
+        return self._execute(self._program, variables, self._functions)
+
+    def _execute(
+        self, program: Any, variables: Mapping[str, Any], functions: Sequence[tuple[str, Callable[..., Any]]]
+    ) -> Any:
         failures: list[str] = []
-        context = library.Context(dict(variables), _functions(failures))
+        context: Any = dict(variables)
+        if functions:
+            context = library.Context(context, _guarded(functions, failures))
         try:
             return program.execute(context)
         except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
@@ -134,7 +148,9 @@ def _code_points(value: Any) -> int:
     return len(value)
 
 
-def _functions(failures: list[str]) -> dict[str, Callable[..., Any]]:
+def _guarded(
+    functions: Sequence[tuple[str, Callable[..., Any]]], failures: list[str]
+) -> dict[str, Callable[..., Any]]:
     def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any) -> Any:
             try:
@@ -145,10 +161,11 @@ def _functions(failures: list[str]) -> dict[str, Callable[..., Any]]:
 
         return call
 
-    return {name: guarded(function) for name, function in _ALL_FUNCTIONS}
+    return {name: guarded(function) for name, function in functions}
 
 
-_ALL_FUNCTIONS = (*FUNCTIONS.items(), ("codePoints", _code_points))
+_ALL_FUNCTIONS = tuple(FUNCTIONS.items())
+_CODE_POINTS = ("codePoints", _code_points)
 
 
 def _tokens(text: str) -> list[str]:
@@ -202,20 +219,28 @@ def _nesting(tokens: Sequence[str]) -> int:
     return deepest
 
 
+def _fields_of(tokens: Sequence[str], name: str) -> frozenset[str] | None:
+    """The fields of a variable that the rule selects, or None if it uses the variable in any other way."""
+    plain = [token for token in tokens if not token.isspace()]
+    fields = set()
+    for index, token in enumerate(plain):
+        if token != name or plain[index - 1 : index] == ["."]:
+            continue
+        dot, field, after = [*plain[index + 1 : index + 4], "", "", ""][:3]
+        if dot != "." or not field.isidentifier() or after == "(":
+            return None
+        fields.add(field)
+    return frozenset(fields)
+
+
+def _only(value: Any, fields: frozenset[str] | None) -> Any:
+    if fields is None or not isinstance(value, dict):
+        return value
+    return {name: item for name, item in value.items() if name in fields}
+
+
 def _ascii(value: Any) -> bool:
-    return all(text.isascii() for text in _strings(value))
-
-
-def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield key
-            yield from _strings(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _strings(item)
+    return json.dumps(value, ensure_ascii=False, default=str).isascii()
 
 
 def _longest(value: Any) -> int:

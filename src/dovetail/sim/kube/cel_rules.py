@@ -46,7 +46,7 @@ def _at(node: Node, value: Any, old: Any, path: str, unchanged: bool) -> Iterato
     mine: Any = MISSING
     before: Any = None
     for spec in node.rules:
-        if unchanged and not spec.transition:
+        if unchanged and (not spec.transition or (spec.rule.holds_when_equal and not spec.optional_old)):
             continue
         if spec.transition and old is MISSING and not spec.optional_old:
             continue

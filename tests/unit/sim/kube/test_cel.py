@@ -126,8 +126,41 @@ def test_an_optional_old_value_can_be_asked_for() -> None:
     assert rule.evaluate(2, 1, optional_old=True) is True
 
 
+@pytest.mark.parametrize(
+    ("rule", "settled"),
+    [
+        ("self == oldSelf", True),
+        ("has(self.a) == has(oldSelf.a)", True),
+        ("has(self.a) == has(oldSelf.b)", False),
+        ("self.a == oldSelf.a", False),
+        ("self == oldSelf || false", False),
+        ("self != oldSelf", False),
+    ],
+)
+def test_only_plain_immutability_is_settled_by_equality(rule: str, settled: bool) -> None:
+    assert compile_rule(rule).holds_when_equal is settled
+
+
 def test_a_name_in_text_is_no_mention_of_the_old_value() -> None:
     assert not compile_rule("self == 'oldSelf'").uses_old
+
+
+@pytest.mark.parametrize(
+    ("rule", "value"),
+    [
+        ("self.a == 1 && size(self) == 2", {"a": 1, "b": 2}),
+        ("self['b'] == 2 && self.a == 1", {"a": 1, "b": 2}),
+        ("'b' in self && has(self.a)", {"a": 1, "b": 2}),
+        ("[self.a].exists(x, x == self.b - 1)", {"a": 1, "b": 2}),
+        ("self.self.self == 3", {"self": {"self": 3, "b": 1}}),
+        ("self.x.self == 3", {"x": {"self": 3}}),
+        ("{'k': self}.k.b == 2 && self.a == 1", {"a": 1, "b": 2}),
+        ("self . a == 1 && !has(self.c)", {"a": 1, "b": 2}),
+        ("self.filter(k, k == 'b').size() == 1", {"a": 1, "b": 2}),
+    ],
+)
+def test_leaving_out_what_a_rule_does_not_name_leaves_its_answer(rule: str, value: Any) -> None:
+    assert compile_rule(rule).evaluate(value) is True
 
 
 def test_the_same_text_is_compiled_once() -> None:
