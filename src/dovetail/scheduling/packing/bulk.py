@@ -84,7 +84,8 @@ class _Work:
         for _ in range(_REPAIRS):
             if not scope.groups:
                 break
-            packing = pack(scope.problem, self.effort, self._known(scope), self.should_stop)
+            worth = self.class_worth if scope is self.whole else None
+            packing = pack(scope.problem, self.effort, self._known(scope), worth, self.should_stop)
             members = scope.members()
             made = realise(scope.problem, packing.rows, members, self.hosts, scope.ruled)
             for node in made:
@@ -164,17 +165,15 @@ class _Work:
 
 def _offered(batch: Batch) -> Bools:
     """Zones where some option takes a pod of the group: group x zone."""
-    shapes: dict[tuple[int, bytes], int] = {}
-    at = np.array(
-        [
-            shapes.setdefault((int(m), r.tobytes()), len(shapes))
-            for m, r in zip(batch.mask, batch.request, strict=True)
-        ]
-    )
-    first = np.unique(at, return_index=True)[1]
     sold = np.isfinite(batch.price)
-    out = np.zeros((len(first), batch.zones), bool)
-    for row, g in enumerate(first.tolist()):
-        fits = batch.takes[batch.mask[g]] & (batch.request[g] <= batch.room).all(axis=1)
-        out[row] = (sold & fits[:, None]).any(axis=0)
-    return np.asarray(out[at])
+    options = [np.flatnonzero(takes) for takes in batch.takes]
+    rows: dict[tuple[int, bytes], Bools] = {}
+    out = np.zeros((len(batch.count), batch.zones), bool)
+    for g, mask in enumerate(batch.mask.tolist()):
+        key = (mask, batch.request[g].tobytes())
+        if key not in rows:
+            among = options[mask]
+            fits = (batch.request[g] <= batch.room[among]).all(axis=1)
+            rows[key] = sold[among[fits]].any(axis=0)
+        out[g] = rows[key]
+    return out

@@ -18,6 +18,7 @@ Weights = Floats  # weighting x resource
 TILT = 0.15  # big pods first by a little, or they are left over for nodes of their own
 _SLACK = 1e-10  # quotients of whole numbers below 2**33 are never this close under a whole number
 _TINY = 1e-9
+_LEAST = 1e-300
 
 
 def lean(resources: int) -> Weights:
@@ -68,7 +69,7 @@ def fill(
     most = np.minimum(left, problem.cap() if cap is None else cap)
     classes = np.flatnonzero((most > 0) & (drive > 0).any(axis=0))
     request = problem.request[classes]
-    filler = _Filler(request, problem.family[classes])
+    filler = _Filler(request, problem.family[classes], len(options))
     nodes = _Nodes(
         np.arange(len(options)),
         problem.room[options].copy(),
@@ -87,27 +88,34 @@ def fill(
 class _Filler:
     """One step over all rows; the arrays that every step needs are made once."""
 
-    def __init__(self, request: Floats, family: Ints) -> None:
+    def __init__(self, request: Floats, family: Ints, rows: int) -> None:
         self.request = request
+        self.rows = np.arange(rows)
         self.inverse = [1.0 / np.where(column > 0, column, _TINY) for column in request.T]
         self.columns = request.T.copy()
         related = (family[:, None] == family[None, :]) & (family >= 0)[:, None]
         self.related = related.astype(float) if related.any() else None
 
     def step(self, nodes: _Nodes, counts: Ints) -> _Nodes:
-        fit = nodes.cap.copy()
-        for k, inverse in enumerate(self.inverse):
-            np.minimum(fit, nodes.left[:, k, None] * inverse, out=fit)
+        fit = np.minimum(nodes.cap, nodes.left[:, :1] * self.inverse[0])
+        for k, inverse in enumerate(self.inverse[1:], start=1):
+            np.minimum(fit, nodes.left[:, k : k + 1] * inverse, out=fit)
         share = (nodes.weight / np.maximum(nodes.left, _TINY)) @ self.columns
-        score = np.where(fit >= 1.0 - _SLACK, nodes.drive / np.maximum(share, 1e-300), -1.0)
+        score = nodes.drive / np.maximum(share, _LEAST, out=share)
+        score[fit < 1.0 - _SLACK] = -1.0
         best = score.argmax(axis=1)
-        here = np.arange(len(best))
+        here = self.rows[: len(best)]
         going = score[here, best] > 0
-        if not going.all():
+        stopped = len(best) - int(np.count_nonzero(going))
+        # Rows that are full drop out, but not one by one: copying the others costs more than idling.
+        if stopped * 4 > len(best):
             nodes = nodes.only(going)
-            best, fit = best[going], fit[going]
-            here = np.arange(len(best))
-        take = np.maximum(1.0, np.floor((fit[here, best] + _SLACK) * 0.5))
+            best, fit, going = best[going], fit[going], going[going]
+            here = self.rows[: len(best)]
+        take = np.floor((fit[here, best] + _SLACK) * 0.5)
+        np.maximum(take, 1.0, out=take)
+        if stopped:
+            take *= going
         counts[nodes.at, best] += take.astype(np.int64)
         nodes.left -= take[:, None] * self.request[best]
         nodes.cap[here, best] -= take
@@ -119,5 +127,5 @@ class _Filler:
         """A pod of a family takes the place of its relatives too."""
         assert self.related is not None
         used = self.related[best]
-        used[np.arange(len(best)), best] = 0.0
+        used[self.rows[: len(best)], best] = 0.0
         nodes.cap -= take[:, None] * used

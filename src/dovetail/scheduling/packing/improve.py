@@ -53,26 +53,25 @@ class Packing:
 
     rows: Rows
     cost: float
-    worth: Floats
 
 
 def pack(
     problem: Problem,
     effort: Effort = THOROUGH,
     known: Patterns | None = None,
+    worth: Floats | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Packing:
-    """Pack every pod. `known` are patterns found elsewhere for much the same pods."""
+    """Pack every pod. `known` are patterns found for much the same pods, `worth` is what each is worth."""
+    worth = worths(problem) if worth is None else worth
     parts = components(problem)
     if len(parts) == 1:
-        return _pack_part(problem, effort, known, should_stop)
+        return _pack_part(problem, worth, effort, known, should_stop)
     rows: Rows = []
-    worth = np.zeros(problem.classes)
     for part in parts:
-        packed = _pack_part(part.problem, effort, None, should_stop)
+        packed = _pack_part(part.problem, worth[part.classes], effort, None, should_stop)
         rows += part.widened(packed.rows, problem.classes)
-        worth[part.classes] = packed.worth
-    return Packing(rows, cost(problem, rows), worth)
+    return Packing(rows, cost(problem, rows))
 
 
 def patterns(problem: Problem, effort: Effort) -> Patterns:
@@ -89,14 +88,17 @@ def patterns(problem: Problem, effort: Effort) -> Patterns:
 
 
 def _pack_part(
-    problem: Problem, effort: Effort, known: Patterns | None, should_stop: Callable[[], bool]
+    problem: Problem,
+    worth: Floats,
+    effort: Effort,
+    known: Patterns | None,
+    should_stop: Callable[[], bool],
 ) -> Packing:
-    worth = worths(problem)
     kept = _worthwhile(problem, worth)
     part = _narrowed(problem, kept)
-    rows, worth = _improved(part, worth, effort, known, should_stop)
+    rows = _improved(part, worth, effort, known, should_stop)
     rows = [Row(int(kept[row.option]), row.counts, row.copies) for row in rows]
-    return Packing(rows, cost(problem, rows), worth)
+    return Packing(rows, cost(problem, rows))
 
 
 def _narrowed(problem: Problem, kept: Ints) -> Problem:
@@ -121,11 +123,12 @@ def _worthwhile(problem: Problem, worth: Floats) -> Ints:
 
 def _improved(
     problem: Problem, worth: Floats, effort: Effort, known: Patterns | None, should_stop: Callable[[], bool]
-) -> tuple[Rows, Floats]:
+) -> Rows:
     weights = lean(problem.request.shape[1])
-    rows = snug(problem, greedy(problem, worth, weights[:2]))
+    ways = 1 if problem.count.sum() <= _FEW_PODS else 2
+    rows = snug(problem, greedy(problem, worth, weights[:ways]))
     if not effort.rounds or should_stop():
-        return rows, worth
+        return rows
     rng = np.random.Generator(np.random.PCG64(effort.seed))
     columns = starting(problem, rows, weights[:3], worth)
     if known is not None:
@@ -137,10 +140,9 @@ def _improved(
             break
         found = dive(columns, effort.greedies, rng, cost(problem, rows))
         rows = rows if found is None else _cheaper(problem, rows, found)
-    worth = np.maximum(duals, 0.02 * worth)
     if known is None and problem.classes > 1 and problem.count.sum() <= _FEW_PODS and not should_stop():
-        rows = repack(columns, rows, worth, effort.repacks, rng, enough)
-    return rows, worth
+        rows = repack(columns, rows, np.maximum(duals, 0.02 * worth), effort.repacks, rng, enough)
+    return rows
 
 
 def _dives(problem: Problem, effort: Effort, shared: bool) -> int:

@@ -40,6 +40,7 @@ class Fronts:
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
         self._known: dict[tuple[bytes, bytes], tuple[Ints, Floats]] = {}
+        self._alike: dict[tuple[bytes, bytes], Ints] = {}
 
     def of(self, zone: int, masks: Ints) -> tuple[Ints, Floats]:
         """(options, their prices) that could be bought for some of these masks."""
@@ -49,6 +50,13 @@ class Fronts:
             self._known[key] = self._front(price, self.batch.takes[masks])
         return self._known[key]
 
+    def _best(self, room: Floats, price: Floats) -> Ints:
+        """Pools often sell the same types at the same prices: look once."""
+        key = (room.tobytes(), price.tobytes())
+        if key not in self._alike:
+            self._alike[key] = undominated(room, price)
+        return self._alike[key]
+
     def _front(self, price: Floats, takes: Bools) -> tuple[Ints, Floats]:
         sold = np.flatnonzero(np.isfinite(price) & takes.any(axis=0))
         if not len(sold):
@@ -57,7 +65,7 @@ class Fronts:
         kept = []
         for each in range(int(kind.max()) + 1):
             same = sold[kind.ravel() == each]
-            kept.append(same[undominated(self.batch.room[same], price[same])])
+            kept.append(same[self._best(self.batch.room[same], price[same])])
         options = np.sort(np.concatenate(kept))
         return options, price[options]
 
