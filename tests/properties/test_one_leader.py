@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from random import Random
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -38,6 +39,7 @@ class Machine:
         self._clock = clock
         self._wire = LocalTransport(server, f"{name}/1")
         self._paused_until = 0.0
+        self._sending: set[asyncio.Task[Reply]] = set()
         self.elector = Elector(KubeClient(self, clock), TERMS, name, clock=self, chance=chance)
         self.task = asyncio.create_task(self.elector.run())
         self.running = True
@@ -75,6 +77,18 @@ class Machine:
     # Its wire: nothing leaves or arrives during a pause.
 
     async def send(self, request: Request) -> Reply:
+        # A request that was about to leave when the pause came leaves when it ends, whoever gave up on it.
+        task = asyncio.create_task(self._sent(request))
+        self._sending.add(task)
+        task.add_done_callback(self._arrived)
+        return await asyncio.shield(task)
+
+    def _arrived(self, task: asyncio.Task[Reply]) -> None:
+        self._sending.discard(task)
+        if not task.cancelled():
+            task.exception()
+
+    async def _sent(self, request: Request) -> Reply:
         await self._awake()
         reply = await self._wire.send(request)
         await self._awake()
@@ -90,25 +104,28 @@ class Machine:
 class Election:
     """Machines on one Lease, and a witness who looks all the time."""
 
-    def __init__(self, machines: int, rules: Sequence[Rule] = (), seed: int = 0, wrong: bool = False) -> None:
+    def __init__(
+        self,
+        machines: int,
+        rules: Sequence[Rule] = (),
+        seed: int = 0,
+        drift: float = 0.0,
+        jumps: bool = False,
+    ) -> None:
         self.clock = VirtualClock()
         self.storm = Storm(self.clock, rules, seed)
         self.server = ApiServer(self.clock, Random(seed), faults=self.storm)
         self.chance = Random(seed)
-        self.wrong = wrong
+        self.drift, self.jumps = drift, jumps
         self.machines = {name: self.machine(name) for name in NAMES[:machines]}
         self.reigns: list[tuple[float, str]] = []
         self.watching = asyncio.create_task(self.witness())
 
     def machine(self, name: str) -> Machine:
-        clock: Clock = self.clock
-        if self.wrong:
-            jumps = [
-                ClockFault(at=self.chance.uniform(0, 120), by=self.chance.uniform(-1e5, 1e5))
-                for _ in range(4)
-            ]
-            # Quartz is good to a few in 100,000; a virtual machine in trouble may be off by several in 100.
-            clock = WrongClock(self.clock, jumps, rate=self.chance.uniform(0.95, 1.05))
+        whens = [self.chance.uniform(0, 120) for _ in range(4)] if self.jumps else []
+        jumps = [ClockFault(at=when, by=self.chance.uniform(-1e5, 1e5)) for when in whens]
+        rate = 1 + self.chance.choice((-1, 1)) * self.drift
+        clock = WrongClock(self.clock, jumps, rate)
         return Machine(name, self.server, self.clock, clock, self.chance)
 
     @property
@@ -162,8 +179,8 @@ rules = st.builds(
     trouble=troubles,
     clients=st.lists(st.sampled_from(NAMES), min_size=1, max_size=2).map(tuple),
     probability=st.sampled_from((0.2, 0.6, 1.0)),
-    start=st.integers(0, 100),
-    end=st.integers(5, 160),
+    start=st.integers(0, 10).map(lambda tens: tens * 10),
+    end=st.integers(1, 16).map(lambda tens: tens * 10),
     amount=st.sampled_from((None, 1, 4, 9, 14, 25)),
 )
 acts = st.lists(
@@ -199,20 +216,26 @@ async def act(election: Election, what: str, name: str, seconds: float) -> None:
     rules=st.lists(rules, max_size=5),
     script=acts,
     seed=st.integers(0, 2**16),
-    wrong=st.booleans(),
+    drift=st.sampled_from((0.0, 0.001, 0.1)),
+    jumps=st.booleans(),
 )
 def test_there_are_never_two_leaders(
-    machines: int, rules: list[Rule], script: list[tuple[str, str, float, float]], seed: int, wrong: bool
+    machines: int,
+    rules: list[Rule],
+    script: list[tuple[str, str, float, float]],
+    seed: int,
+    drift: float,
+    jumps: bool,
 ) -> None:
     async def main() -> None:
-        election = Election(machines, rules, seed, wrong)
+        election = Election(machines, rules, seed, drift, jumps)
         for what, name, seconds, wait in script:
             await act(election, what, name, seconds)
             await asyncio.sleep(wait)
         election.storm.calm()
         if any(machine.running for machine in election.machines.values()):
             # The longest pause, an answer that is still awaited, the lease, and a try.
-            await election.until_led(within=40 + TERMS.deadline + TAKEOVER * 1.06 + 5)
+            await election.until_led(within=40 + TERMS.deadline + TAKEOVER * 1.12 + 5)
         await election.end()
 
     run_virtual(main())
@@ -290,3 +313,56 @@ def test_a_leader_cut_off_falls_before_another_stands_up() -> None:
         return election.reigns
 
     assert len(run_virtual(main())) == 2, "the old leader stays a follower when it comes back"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_slow_answer_does_not_lengthen_a_reign(seed: int) -> None:
+    """The renewal was done long before its answer came, and then the wire was cut."""
+
+    async def main() -> None:
+        election = Election(2, seed=seed)
+        await election.until_led(within=TERMS.retry * 2)
+        (leader,) = election.leaders
+        slow = Rule(trouble="late-reply", clients=(leader,), amount=4.5, count=1)
+        election.storm.rules = (slow, Rule(trouble="unreachable", clients=(leader,)))
+        await election.until_led(within=TAKEOVER + 5, other_than=leader)
+        await asyncio.sleep(20)
+        assert election.storm.record[0].rule is slow
+        await election.end()
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_slow_clock_here_and_a_fast_one_there_are_within_the_margin(seed: int) -> None:
+    async def main() -> None:
+        election = Election(2, seed=seed, drift=0.15)
+        await election.until_led(within=TERMS.retry * 3)
+        (leader,) = election.leaders
+        await asyncio.sleep(seed / 10)
+        election.storm.rules = (Rule(trouble="unreachable", clients=(leader,)),)
+        await election.until_led(within=TAKEOVER * 1.3, other_than=leader)
+        await asyncio.sleep(20)
+        await election.end()
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_renewal_that_arrives_long_after_takes_nothing_back(seed: int) -> None:
+    async def main() -> list[str]:
+        election = Election(2, seed=seed)
+        await election.until_led(within=TERMS.retry * 2)
+        (leader,) = election.leaders
+        # Its next renewal is on its way for 20 to 60 seconds; until another leads, nothing else gets through.
+        slow = Rule(trouble="latency", clients=(leader,), amount=40, count=1)
+        election.storm.rules = (slow, Rule(trouble="unreachable", clients=(leader,)))
+        await election.until_led(within=TAKEOVER + 5, other_than=leader)
+        election.storm.calm()
+        await asyncio.sleep(80)
+        now = election.leaders
+        await election.end()
+        return [leader, *now]
+
+    first, then = run_virtual(main())
+    assert first != then
