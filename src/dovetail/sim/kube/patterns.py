@@ -27,9 +27,10 @@ _POSIX = {
 }
 _TOKEN = re.compile(
     r"\\Q.*?(?:\\E|\Z)|\\x\{[0-9A-Fa-f]+\}|\\[pP](?:\{\^?\w+\}|\w)|\\."
-    r"|\(\?P?[^:)>]*[:)>]?|\[:\^?\w+:\]|[*+?}]\+|.",
+    r"|\(\?P?[^:)>]*[:)>]?|\[:\^?\w+:\]|\{\d+(?:,\d*)?\}[*+]?|[*+?][*+]|.",
     re.DOTALL,
 )
+_ASSERTIONS = frozenset({"^", "$", r"\A", r"\z", r"\b", r"\B"})
 _REPEAT = re.compile(r"\{(\d+)(?:,(\d*))?\}")
 _REPEAT_LIMIT = 1000
 
@@ -63,7 +64,9 @@ def _translated(pattern: str) -> str:
             token = token[0]  # a class holds single characters
         position += len(token)
         if in_class:
-            out.append(_inside_class(token, pattern))
+            # Doubled signs would be set operations to Python.
+            doubled = token == "-" and out[-1] == "-"
+            out.append("\\-" if doubled else _inside_class(token, pattern))
             in_class = token != "]"
         elif token.startswith("["):
             opening = re.match(r"\[\^?\]?", pattern[position - len(token) :])
@@ -72,17 +75,22 @@ def _translated(pattern: str) -> str:
             out.append(opening.group().replace("]", "\\]"))
             in_class = True
         else:
-            out.append(_outside_class(token, pattern))
+            piece = _outside_class(token, pattern)
+            # Python repeats no bare assertion.
+            repeated = token in _ASSERTIONS and pattern[position : position + 1] in ("*", "+", "?", "{")
+            out.append(f"(?:{piece})" if repeated else piece)
     return "".join(out)
 
 
 def _outside_class(token: str, pattern: str) -> str:
     if token == "$":
-        return r"\Z"
+        return "$" if re.search(r"\(\?[ims]*m", pattern) else r"\Z"
     if token.startswith("(?"):
         return _group(token, pattern)
-    if len(token) == 2 and token[1] == "+" and token[0] in "*+?}":
+    if len(token) > 1 and token[0] in "*+?{" and token[-1] in "*+":
         raise PatternError(f"invalid nested repetition operator {token!r} in {pattern!r}")
+    if token in "{}":
+        return f"\\{token}"
     if token.startswith("\\Q"):
         return re.escape(token[2:].removesuffix("\\E"))
     return _escape(token, pattern)
@@ -102,8 +110,10 @@ def _group(token: str, pattern: str) -> str:
 def _inside_class(token: str, pattern: str) -> str:
     if token.startswith("[:"):
         return _posix_class(token, pattern)
-    if token == "[":
-        return "\\["
+    if token.startswith(("\\p", "\\P")):
+        raise PatternError(f"the Unicode class {token!r} inside a class in {pattern!r} is not supported here")
+    if token in "[&~|":
+        return f"\\{token}"
     return _escape(token, pattern)
 
 
@@ -132,7 +142,7 @@ def _escape(token: str, pattern: str) -> str:
 
 def _unicode_class(token: str, pattern: str) -> str:
     """The few Unicode classes that have a spelling in Python's engine."""
-    known = {"L": r"[^\W\d_]", "Lu": "[A-Z]", "Ll": "[a-z]", "N": r"\d", "Nd": r"\d"}
+    known = {"L": r"(?u:[^\W\d_])", "Nd": r"(?u:\d)"}
     name = token[2:].strip("{}")
     if token[1] == "P" or name not in known:
         raise PatternError(f"the Unicode class {token!r} in {pattern!r} is not supported here")

@@ -34,6 +34,15 @@ from dovetail.sim.kube.patterns import PatternError, compile_pattern
         (r"^a\z", "a", True),
         ("a{2,3}", "aa", True),
         (".", "\n", False),
+        ("^*a", "a", True),
+        (r"^\pL$", "é", True),
+        (r"^\p{L}$", "1", False),
+        ("(?m)^b$", "a\nb\nc", True),
+        ("a{,2}", "a", False),
+        ("a{,2}", "a{,2}", True),
+        ("[a&&b]", "&", True),
+        ("[[a]", "[", True),
+        ("a}", "a}", True),
     ],
 )
 def test_a_pattern_finds_what_re2_finds(pattern: str, text: str, found: bool) -> None:
@@ -42,7 +51,22 @@ def test_a_pattern_finds_what_re2_finds(pattern: str, text: str, found: bool) ->
 
 @pytest.mark.parametrize(
     "pattern",
-    ["(?=a)", "(?!a)", "(?<=a)", r"(a)\1", "(?>a)", "a++", "a{1001}", "(", r"\y", "[[:nope:]]", "(?P=a)"],
+    [
+        "(?=a)",
+        "(?!a)",
+        "(?<=a)",
+        r"(a)\1",
+        "(?>a)",
+        "a++",
+        "a{2}+",
+        "a**",
+        "[a--b]",
+        "a{1001}",
+        "(",
+        r"\y",
+        "[[:nope:]]",
+        "(?P=a)",
+    ],
 )
 def test_what_re2_lacks_is_refused(pattern: str) -> None:
     with pytest.raises(PatternError):
