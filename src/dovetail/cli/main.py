@@ -22,6 +22,7 @@ from dovetail.errors import BadInput, DovetailError, Misconfigured
 COMMANDS = {
     "up": "Start an embedded cluster with Dovetail autoscaling it.",
     "controller": "Run the autoscaler against a cluster.",
+    "plan": "Plan nodes for the pods in some files: what they cost, and why.",
     "validate": "Check manifests and say what is wrong with them.",
     "convert": "Turn manifests of older Karpenter versions into today's.",
     "hash": "Print the drift hashes of NodePools and EC2NodeClasses.",
