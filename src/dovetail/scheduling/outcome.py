@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import reduce
 
-from dovetail.api.labels import CAPACITY_OVERLAY_APPLIED, HOSTNAME, PRICE_OVERLAY_APPLIED, TRUE
+from dovetail.api.labels import (
+    CAPACITY_OVERLAY_APPLIED,
+    CAPACITY_TYPE,
+    HOSTNAME,
+    PRICE_OVERLAY_APPLIED,
+    RESERVED,
+    TRUE,
+)
 from dovetail.explain import Decision
 from dovetail.scheduling.catalog import MinValues, Offering, truncated
 from dovetail.scheduling.exact import Run
 from dovetail.scheduling.places import Claim, RunningNode
 from dovetail.scheduling.plan import Plan, PlannedNode, reserved_requirements
-from dovetail.scheduling.requirements import Requirements
+from dovetail.scheduling.requirements import Requirements, Values
 from dovetail.scheduling.resources import Nano, amounts, plus
 from dovetail.scheduling.verdicts import Verdict, verdicts
 
@@ -69,12 +76,13 @@ def planned_node(run: Run, claim: Claim) -> tuple[PlannedNode, MinValues]:
     held = run.reservations.held(claim.hostname)
     if held:
         requirements = reserved_requirements(requirements, options.reservation_label, held)
-    ordered = [i for i in table.price_order(requirements) if claim.types >> i & 1]
+    usable = _purchasable(claim, requirements, bool(held))
+    ordered = [i for i in table.price_order(usable) if claim.types >> i & 1]
     strict = options.min_values == "Strict"
     kept, short = truncated([table.types[i] for i in ordered], requirements, strict)
     del ordered[len(kept) :]
     types = claim.types if claim.types.bit_count() == len(kept) else sum(1 << i for i in ordered)
-    cheapest = _cheapest(claim, requirements, ordered[0])
+    cheapest = _cheapest(claim, usable, ordered[0])
     node = PlannedNode(
         name=name_of(claim),
         pool=claim.template.pool,
@@ -86,12 +94,21 @@ def planned_node(run: Run, claim: Claim) -> tuple[PlannedNode, MinValues]:
         zone=cheapest.zone,
         capacity_type=cheapest.capacity_type,
         price=cheapest.price,
-        capacity_types=_capacity_types(claim, requirements, types),
+        capacity_types=_capacity_types(claim, usable, types),
         reservations=tuple(sorted(held)),
         annotations=_annotations(claim, types),
         min_values_relaxed=claim.relaxed,
     )
     return node, short
+
+
+def _purchasable(claim: Claim, requirements: Requirements, held: bool) -> Requirements:
+    """How the node may be bought: not from a reservation it does not hold, if there is any other way."""
+    table = claim.template.table
+    if held or not table.reserved:
+        return requirements
+    other = requirements & Requirements({CAPACITY_TYPE: Values(frozenset((RESERVED,)), open=True)})
+    return other if table.fold(table.offered(other)) & claim.types else requirements
 
 
 def least_overhead(claim: Claim) -> Nano:

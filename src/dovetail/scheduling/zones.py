@@ -1,0 +1,56 @@
+"""The zone a waiting pod is bound for, as far as it can be told: one, any, or none at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from dovetail.api.labels import ZONE
+from dovetail.scheduling.exact import Run
+from dovetail.scheduling.groups import Group, Rule
+from dovetail.scheduling.requirements import EXISTS, Values
+from dovetail.scheduling.shapes import Shape
+
+__all__ = ["FLEXIBLE", "NOWHERE", "effective_zone"]
+
+FLEXIBLE: Final = "flexible"
+NOWHERE: Final = "none"
+
+
+def effective_zone(run: Run, shape: Shape) -> str:
+    """The one zone that is left, `flexible` for several or no signal, `none` when nothing is.
+
+    What must hold counts: the pod's selectors, its volumes, and the zonal rules it has; wishes do not.
+    """
+    left = EXISTS
+    for signal in _signals(run, shape):
+        left = left & signal
+    if left.open:
+        return FLEXIBLE
+    return left.only or (FLEXIBLE if left.names else NOWHERE)
+
+
+def _signals(run: Run, shape: Shape) -> Iterator[Values]:
+    strict = shape.strict[ZONE]
+    if ZONE in shape.strict:
+        yield strict
+    pinned = [way[ZONE] for way in shape.ways]
+    if not any(values.open for values in pinned):
+        yield Values(frozenset(name for values in pinned for name in values.names))
+    for group, itself in run.topology.constraints(shape):
+        if group.key == ZONE:
+            yield Values(frozenset(_valid(group, itself, strict)))
+
+
+def _valid(group: Group, itself: bool, strict: Values) -> Iterator[str]:
+    """The zones in which a rule would let the pod be right now."""
+    if group.rule is Rule.SPREAD:
+        least = group.least(strict)
+        more = 1 if itself else 0
+        for name, count in group.counts.items():
+            if name in strict and count + more - least <= group.max_skew:
+                yield name
+        return
+    allowed = group.allowed(itself, strict, EXISTS)
+    if allowed is not None:
+        yield from allowed.domains.names

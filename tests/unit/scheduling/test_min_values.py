@@ -1,0 +1,134 @@
+"""minValues: a node keeps enough kinds of instance to choose from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dovetail.api import labels as names
+from dovetail.api.labels import INSTANCE_TYPE
+from dovetail.api.nodepool import NodePool
+from dovetail.scheduling.catalog import truncated
+from dovetail.scheduling.plan import ClaimOptions
+from dovetail.scheduling.requirements import Requirements
+from dovetail.scheduling.templates import FILTERED_OUT
+from support.builders import nodepool, pod, requirement
+from support.worlds import FLAVOUR, INTEGER, Z1, Z2, World, instance_type, offering, series
+
+ONE_AND_FOUR = (instance_type("one", 1, "4Gi"), instance_type("four", 4, "4Gi"))
+
+
+def asking(key: str, operator: str, *values: str, least: int) -> Any:
+    return requirement(key, operator, *values, min_values=least)
+
+
+def pods(count: int = 2, cpu: str = "900m") -> list[Any]:
+    return [pod(f"web-{i}", cpu=cpu, memory="10M") for i in range(count)]
+
+
+@pytest.mark.spec("T-230", "T-231")
+@pytest.mark.parametrize(
+    "asked",
+    [
+        [asking(INSTANCE_TYPE, "In", "one", "four", least=2)],
+        [asking(INSTANCE_TYPE, "Exists", least=2)],
+        [asking(INTEGER, "Gt", "0", least=2)],
+        [asking(INTEGER, "Lt", "5", least=2)],
+    ],
+)
+def test_a_node_stays_small_enough_to_keep_its_choice(asked: list[Any]) -> None:
+    plan = World(nodepool(requirements=asked), types=ONE_AND_FOUR).solve(*pods())
+    assert [set(node.instance_types) for node in plan.new_nodes] == [{"one", "four"}] * 2
+
+
+@pytest.mark.spec("T-231")
+def test_a_numeric_key_that_cannot_be_met_is_named() -> None:
+    pool = nodepool(requirements=[asking(INTEGER, "Gt", "0", least=2)])
+    plan = World(pool, types=ONE_AND_FOUR).solve(pod("web", cpu="2"))
+    (told,) = plan.unschedulable.values()
+    assert told.startswith(f"minValues requirement is not met for label(s) (label(s)=[{INTEGER}])")
+
+
+@pytest.mark.spec("T-232")
+@pytest.mark.parametrize(
+    "asked",
+    [
+        [asking(INTEGER, "In", "1", "2", "3", least=1), asking(INTEGER, "NotIn", "3", least=2)],
+        [asking(INTEGER, "Exists", least=1), asking(INTEGER, "In", "1", "2", least=2)],
+        [asking(INTEGER, "Gt", "0", least=1), asking(INTEGER, "Lt", "9", least=2)],
+    ],
+)
+def test_the_largest_of_several_applies(asked: list[Any]) -> None:
+    assert Requirements.of(asked)[INTEGER].min_values == 2
+    plan = World(nodepool(requirements=asked), types=series(3)).solve(*pods())
+    assert all(len(node.instance_types) >= 2 for node in plan.new_nodes)
+
+
+@pytest.mark.spec("T-233")
+def test_more_values_than_there_are_types_rule_out_the_pool() -> None:
+    pool = nodepool(requirements=[asking(INSTANCE_TYPE, "Exists", least=11)])
+    plan = World(pool, types=series(10)).solve(*pods(1))
+    assert plan.pool_problems == {"default": f"{FILTERED_OUT} due to minValues incompatibility"}
+    assert list(plan.unschedulable.values()) == [
+        "nodepool requirements filtered out all available instance types"
+    ]
+
+
+@pytest.mark.spec("T-234")
+def test_truncation_must_leave_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = Requirements.of([asking(INSTANCE_TYPE, "Exists", least=2)])
+    kept, short = truncated(ONE_AND_FOUR, wanted, strict=True, most=1)
+    assert ([each.name for each in kept], dict(short.unsatisfied)) == (["one"], {INSTANCE_TYPE: 1})
+    monkeypatch.setattr("dovetail.scheduling.catalog.MOST_TYPES", 1)
+    monkeypatch.setattr(truncated, "__defaults__", (1,))
+    pool = nodepool(requirements=[asking(INSTANCE_TYPE, "Exists", least=2)])
+    plan = World(pool, types=ONE_AND_FOUR).solve(*pods())
+    assert not plan.new_nodes
+    assert len(plan.unschedulable) == 2
+    assert all("couldn’t meet minValues requirements" in each for each in plan.unschedulable.values())
+
+
+@pytest.mark.spec("T-235")
+def test_two_keys_can_ask_at_once() -> None:
+    types = (instance_type("amd", 1, "4Gi"), instance_type("arm", 4, "4Gi", arch="arm64"))
+    asked = [asking(names.ARCH, "Exists", least=2), asking(INSTANCE_TYPE, "Exists", least=1)]
+    assert len(World(nodepool(requirements=asked), types=types).solve(*pods()).new_nodes) == 2
+
+
+def relaxed_pool(*asked: Any, name: str = "default", **more: Any) -> NodePool:
+    return nodepool(name, requirements=asked, **more)
+
+
+@pytest.mark.spec("T-236")
+@pytest.mark.parametrize("policy", ["Strict", "BestEffort"])
+def test_best_effort_asks_for_what_there_is(policy: str) -> None:
+    pool = relaxed_pool(asking(INSTANCE_TYPE, "In", "one", "four", "none", least=3))
+    plan = World(pool, types=ONE_AND_FOUR, min_values=policy).solve(*pods(1))
+    assert len(plan.new_nodes) == (1 if policy == "BestEffort" else 0)
+    for node in plan.new_nodes:
+        claim = node.claim(pool, ClaimOptions(flavour=FLAVOUR))
+        (kinds,) = [each for each in claim.spec.requirements if each.key == INSTANCE_TYPE]
+        assert (kinds.min_values, set(kinds.values)) == (2, {"one", "four"})
+        assert claim.annotations[names.MIN_VALUES_RELAXED] == "true"
+
+
+@pytest.mark.spec("T-237")
+def test_best_effort_relaxes_the_heavier_pool_before_turning_to_a_lighter_one() -> None:
+    heavy = relaxed_pool(asking(INSTANCE_TYPE, "Exists", least=3), name="heavy", weight=100)
+    world = World(heavy, nodepool("light"), types=ONE_AND_FOUR, min_values="BestEffort")
+    world.provision(*pods(1))
+    assert world.labels_of("web-0")[names.NODEPOOL] == "heavy"
+
+
+@pytest.mark.spec("T-238", "T-239")
+@pytest.mark.parametrize("policy", ["Strict", "BestEffort"])
+def test_zones_and_types_are_relaxed_each_to_what_is_there(policy: str) -> None:
+    only = (instance_type("one", 1, "4Gi", offerings=[offering(Z1, "spot", 1.0), offering(Z2, "spot", 1.0)]),)
+    asked = (asking(INSTANCE_TYPE, "Exists", least=2), asking(names.ZONE, "In", Z1, Z2, "other", least=3))
+    plan = World(relaxed_pool(*asked), types=only, min_values=policy).solve(*pods(1, "100m"))
+    assert len(plan.new_nodes) == (1 if policy == "BestEffort" else 0)
+    for node in plan.new_nodes:
+        assert node.requirements[INSTANCE_TYPE].min_values == 1
+        assert node.requirements[names.ZONE].min_values == 2
+        assert node.requirements[names.ZONE].names == {Z1, Z2, "other"}
