@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 JOBS ?= 2
 
-.PHONY: help setup demo check test bench crds docs clean test-fresh-clone
+.PHONY: help setup demo check test bench bench-peer crds docs soak test-cluster test-fresh-clone clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -37,6 +37,20 @@ test: check ## Everything CI runs
 
 bench: setup ## Measure, print a table, store JSON under build/bench
 	$(BIN)/python -m tests.bench
+
+bench-peer: setup ## Side by side with Karpenter's own scheduler, in one run (needs Go)
+	@command -v go >/dev/null || { echo "make bench-peer needs Go 1.26 or newer, and there is no go on the PATH"; exit 1; }
+	$(BIN)/python hack/bench_peer.py
+
+test-cluster: setup ## The same tests against a real control plane, built from source (needs Go; minutes the first time)
+	@command -v go >/dev/null || { echo "make test-cluster needs Go 1.26 or newer, and there is no go on the PATH"; exit 1; }
+	DOVETAIL_TEST_CLUSTER=1 $(BIN)/pytest tests/cluster
+
+soak: setup ## Long runs: the embedded cluster under churn, in real time
+	$(BIN)/python hack/soak.py
+
+docs: setup ## Write the reference pages from the code
+	$(BIN)/python hack/write_docs.py
 
 crds: setup ## Write deploy/crds from the records in api/
 	$(BIN)/python hack/write_crds.py
