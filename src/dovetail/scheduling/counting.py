@@ -16,6 +16,7 @@ from dovetail.api.pod import Pod
 from dovetail.scheduling.exact import Run
 from dovetail.scheduling.packing.batch import Batch, Running
 from dovetail.scheduling.packing.problem import Bools, Floats, Ints
+from dovetail.scheduling.pods import required_terms
 from dovetail.scheduling.requirements import Requirements, Values
 from dovetail.scheduling.shapes import Shape
 from dovetail.scheduling.taints import tolerates_all
@@ -23,7 +24,7 @@ from dovetail.scheduling.templates import Template, uses_devices
 from dovetail.scheduling.ties import Ties, ties_of
 from dovetail.scheduling.typetable import TypeTable
 
-__all__ = ["Counted", "Option", "count", "kept_wishes"]
+__all__ = ["Counted", "Option", "Shelf", "count", "hard_rules", "kept_wishes", "waited"]
 
 _MILLI = 1_000_000
 _UNIT = 1_000_000_000
@@ -50,12 +51,18 @@ class Counted:
     """The pods of each group, those that waited longest first."""
     options: tuple[Option, ...]
     zones: tuple[str, ...]
+    shelf: Shelf
+
+    @property
+    def proven_pods(self) -> int:
+        """How many pods the bounds of this batch speak for."""
+        return int(self.batch.count.sum())
 
 
 class Shelf:
     """The options of every template, and the masks of what each shape may use of them."""
 
-    def __init__(self, run: Run, names: Sequence[str], zones: Sequence[str]) -> None:
+    def __init__(self, run: Run, names: Sequence[str], zones: Sequence[str], most_pods: int = 0) -> None:
         self.run, self.names, self.zones = run, names, zones
         self.options: list[Option] = []
         self.spans: list[slice] = []
@@ -69,6 +76,8 @@ class Shelf:
         self.units = _units(names, rooms)
         scaled = [np.floor(room / self.units) for room in rooms]
         self.room: Floats = np.vstack(scaled) if scaled else np.zeros((0, len(names)))
+        if most_pods:
+            self.room[:, -1] = np.minimum(self.room[:, -1], most_pods)
         self.price: Floats = np.vstack(prices) if prices else np.zeros((0, len(zones)))
         self._masks: dict[tuple[object, ...], int] = {}
         self.takes: list[Bools] = []
@@ -157,10 +166,13 @@ class Shelf:
         return np.asarray(np.ceil(asked / self.units))
 
 
-def count(run: Run, by_shape: Mapping[Shape, Sequence[Pod]]) -> Counted | None:
-    """The part of the run's pods that the packing can place; None if there is none."""
+def count(run: Run, by_shape: Mapping[Shape, Sequence[Pod]], most_pods: int = 0) -> Counted | None:
+    """The part of the run's pods that the packing can place; None if there is none.
+
+    No new node gets more than `most_pods`, unless that is zero.
+    """
     zones = _zones(run)
-    shelf = Shelf(run, _resources(by_shape), zones)
+    shelf = Shelf(run, _resources(by_shape), zones, most_pods)
     for shape in by_shape:
         run.topology.constraints(shape)
     shapes: list[Shape] = []
@@ -174,6 +186,23 @@ def count(run: Run, by_shape: Mapping[Shape, Sequence[Pod]]) -> Counted | None:
     if len(ties.exact) == len(shapes):
         return None
     return _counted(run, shelf, ties, shapes, list(by_shape.values()))
+
+
+def hard_rules(run: Run, counted: Counted) -> Batch | None:
+    """The same pods with nothing but what must hold; None when they have no wishes to leave out."""
+    wished = [shape.hard for shape in counted.shapes]
+    if all(hard is shape for hard, shape in zip(wished, counted.shapes, strict=True)):
+        return None
+    # A pod with several required terms may use any of them, which one row of options cannot say.
+    exact = {
+        i
+        for i, shape in enumerate(wished)
+        if not counted.batch.count[i]
+        or len(required_terms(shape.spec)) > 1
+        or counted.shelf.mask(shape) is None
+    }
+    ties = ties_of(run.topology, wished, exact, counted.zones)
+    return _counted(run, counted.shelf, ties, wished, counted.pods).batch
 
 
 def kept_wishes(run: Run, shelf: Shelf, shape: Shape) -> Shape | None:
@@ -244,8 +273,8 @@ def _counted(
         hosts=tuple(ties.hosts),
         running=_running(run, shelf, shapes, ties),
     )
-    oldest = tuple(tuple(sorted(each, key=_age)) for each in pods)
-    return Counted(batch, tuple(shapes), oldest, tuple(shelf.options), tuple(zones))
+    oldest = tuple(tuple(sorted(each, key=waited)) for each in pods)
+    return Counted(batch, tuple(shapes), oldest, tuple(shelf.options), tuple(zones), shelf)
 
 
 def _running(run: Run, shelf: Shelf, shapes: Sequence[Shape], ties: Ties) -> Running | None:
@@ -325,6 +354,7 @@ def _units(names: Sequence[str], rooms: Sequence[Floats]) -> Floats:
     return np.array(units)
 
 
-def _age(pod: Pod) -> tuple[float, str]:
+def waited(pod: Pod) -> tuple[float, str]:
+    """Sorts those that waited longest first."""
     created = pod.metadata.creation_timestamp
     return (created.timestamp() if created else 0.0, pod.full_name)

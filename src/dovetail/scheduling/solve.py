@@ -17,8 +17,8 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from dovetail.api.pod import Pod
-from dovetail.scheduling import exact
-from dovetail.scheduling.counting import count
+from dovetail.scheduling import exact, referee
+from dovetail.scheduling.counting import Counted, count, hard_rules, waited
 from dovetail.scheduling.exact import Run
 from dovetail.scheduling.outcome import plan_of
 from dovetail.scheduling.packing.bulk import batch_bound, place
@@ -28,33 +28,41 @@ from dovetail.scheduling.seating import Misfit, seat
 from dovetail.scheduling.shapes import Shape
 from dovetail.scheduling.snapshot import Snapshot
 
-__all__ = ["QUICK", "THOROUGH", "Effort", "solve"]
+__all__ = ["QUICK", "THOROUGH", "Effort", "first_plan", "solve"]
+
+ShouldStop = Callable[[], bool]
+_MANY = 2_000  # pods left for the exact placer before a time limit could matter
 
 
-def solve(
-    snapshot: Snapshot, effort: Effort = THOROUGH, should_stop: Callable[[], bool] | None = None
-) -> Plan:
+def solve(snapshot: Snapshot, effort: Effort = THOROUGH, should_stop: ShouldStop | None = None) -> Plan:
     """Decide where every waiting pod goes."""
-    plan = None if snapshot.options.consolidating else _packed(snapshot, effort, should_stop)
-    return exact.place(snapshot, should_stop=should_stop) if plan is None else plan
+    plan = first_plan(snapshot, effort, should_stop)
+    if plan is None or referee.verify(snapshot, plan):
+        return exact.place(snapshot, should_stop=should_stop)
+    return plan
 
 
-def _packed(snapshot: Snapshot, effort: Effort, should_stop: Callable[[], bool] | None) -> Plan | None:
-    """The plan the packing leads to; None when it has nothing to say or would break a rule."""
+def first_plan(
+    snapshot: Snapshot, effort: Effort = QUICK, should_stop: ShouldStop | None = None
+) -> Plan | None:
+    """The plan the packing leads to, not judged yet; None when it has nothing to say."""
+    # A consolidation asks about a few pods and many nodes, with rules of its own about which nodes.
+    if snapshot.options.consolidating:
+        return None
     run = Run(snapshot)
-    counted = count(run, _by_shape(run))
+    counted = count(run, _by_shape(run), effort.most_pods)
     if counted is None:
         return None
-    bulk = place(counted.batch, effort, should_stop or _never)
+    bounds = _bounds(run, counted) if effort.rounds else (0.0, 0.0)
     try:
-        seat(run, counted, bulk)
+        seat(run, counted, place(counted.batch, effort, should_stop or _never))
     except Misfit:
         return None
     _finish(run, should_stop)
     plan = plan_of(run)
-    if effort.rounds:
-        plan = replace(plan, bound=batch_bound(counted.batch))
-    return plan
+    if not _all_placed(run, counted):
+        return plan  # what is left out costs nothing, so a bound over everybody would be none
+    return replace(plan, bound=bounds[0], bound_as_asked=bounds[1])
 
 
 def _never() -> bool:
@@ -73,9 +81,25 @@ def _by_shape(run: Run) -> dict[Shape, list[Pod]]:
     return found
 
 
-def _finish(run: Run, should_stop: Callable[[], bool] | None) -> None:
-    """The exact placer's turn: pods without a home yet."""
+def _bounds(run: Run, counted: Counted) -> tuple[float, float]:
+    """What no plan can undercut: by the hard rules alone, and with wishes kept."""
+    as_asked = batch_bound(counted.batch)
+    hard = hard_rules(run, counted)
+    return (as_asked if hard is None else min(as_asked, batch_bound(hard))), as_asked
+
+
+def _all_placed(run: Run, counted: Counted) -> bool:
+    groups = zip(counted.pods, counted.batch.count.tolist(), strict=True)
+    return all(pod.full_name in run.homes for pods, number in groups if number for pod in pods)
+
+
+def _finish(run: Run, should_stop: ShouldStop | None) -> None:
+    """The exact placer's turn: pods without a home yet, those that waited longest first if time is short."""
     everyone = run.batch
-    run.batch = [pod for pod in everyone if pod.full_name not in run.homes]
-    run.place_all(None, should_stop)
+    homeless = [pod for pod in everyone if pod.full_name not in run.homes]
+    order = None
+    if should_stop is not None and len(homeless) > _MANY:
+        order = [pod.full_name for pod in sorted(homeless, key=waited)]
+    run.batch = homeless
+    run.place_all(order, should_stop)
     run.batch = everyone

@@ -40,6 +40,7 @@ class Effort:
     greedies: int = 8
     repacks: int = 10
     seed: int = 1
+    most_pods: int = 0  # on one new node; zero for as many as fit
     close: float = 0.005  # stop this near the best the patterns could do: the rest is not worth the wait
 
 
