@@ -62,7 +62,9 @@ def test_owned_pods_are_spread_by_default() -> None:
 @pytest.mark.parametrize("why", ["rules of its own", "nobody's pod", "no defaults"])
 def test_the_default_is_for_pods_that_have_no_rules_and_an_owner(why: str) -> None:
     rule = None if why == "no defaults" else default(HOST)
-    own = {"topology_spread_constraints": (spread(HOST, 4),)} if why == "rules of its own" else {}
+    own: dict[str, Any] = (
+        {"topology_spread_constraints": (spread(HOST, 4),)} if why == "rules of its own" else {}
+    )
     pods = owned(3, by=None if why == "nobody's pod" else RS, **own)
     assert len(world(rule=rule).solve(*pods).new_nodes) == 1
 

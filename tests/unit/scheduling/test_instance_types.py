@@ -55,7 +55,7 @@ def test_small_pods_share_small_nodes(count: int, nodes: int) -> None:
 
 @pytest.mark.spec("T-095")
 def test_larger_pods_are_packed_first_and_small_ones_fill_up() -> None:
-    amd = {"node_selector": {names.ARCH: "amd64"}}
+    amd: dict[str, Any] = {"node_selector": {names.ARCH: "amd64"}}
     large = [pod(f"large-{i}", cpu="10m", memory="1800M", **amd) for i in range(40)]
     small = [pod(f"small-{i}", cpu="10m", memory="400M", **amd) for i in range(20)]
     for pods in (large, [*small, *large]):

@@ -12,7 +12,7 @@ from dovetail.scheduling.limits import exceeded
 from support.builders import amounts, nodeclaim, nodepool, pod
 from support.worlds import World, apart, running
 
-LONELY = {"labels": {"app": "web"}, "affinity": apart(names.HOSTNAME, app="web")}
+LONELY: dict[str, Any] = {"labels": {"app": "web"}, "affinity": apart(names.HOSTNAME, app="web")}
 
 
 def owned(name: str, cpu: str, marked: bool = False) -> Any:

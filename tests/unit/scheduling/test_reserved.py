@@ -69,7 +69,7 @@ def passes(world: World, pods: list[Any], count: int) -> list[list[str]]:
 @pytest.mark.spec("T-240")
 def test_a_node_holds_every_reservation_it_might_use() -> None:
     world = World(types=(reserved("small", 2, small=1), reserved("medium", 4, medium=1)))
-    lonely = {"labels": {"app": "web"}, "affinity": apart(names.HOSTNAME, app="web")}
+    lonely: dict[str, Any] = {"labels": {"app": "web"}, "affinity": apart(names.HOSTNAME, app="web")}
     pods = [pod(f"w{i}", cpu="1800m", memory="1Mi", **lonely) for i in range(3)]
     assert passes(world, pods, 3) == [["reserved"], ["reserved"], ["other"]]
     assert world.scheduled(*pods) == 3
@@ -97,7 +97,7 @@ def test_a_reservation_two_pools_see_is_one_reservation(ids: tuple[str, str], ma
 @pytest.mark.spec("T-243")
 def test_reservations_are_used_up_pass_by_pass() -> None:
     world = World(types=(reserved("small", 2, one=1, two=2),))
-    lonely = {"labels": {"app": "web"}, "affinity": apart(names.HOSTNAME, app="web")}
+    lonely: dict[str, Any] = {"labels": {"app": "web"}, "affinity": apart(names.HOSTNAME, app="web")}
     pods = [pod(f"w{i}", cpu="1800m", memory="1Mi", **lonely) for i in range(4)]
     assert passes(world, pods, 3) == [["reserved", "reserved"], ["reserved"], ["other"]]
     assert world.scheduled(*pods) == 4
@@ -125,7 +125,7 @@ def test_a_preference_is_kept_while_its_reservation_is_waited_for() -> None:
 @pytest.mark.spec("T-246")
 def test_pods_that_share_a_zone_share_a_reserved_node() -> None:
     world = World(types=(reserved("large", 8, r=1),))
-    wish = {"labels": {"app": "web"}, "affinity": near(names.ZONE, app="web")}
+    wish: dict[str, Any] = {"labels": {"app": "web"}, "affinity": near(names.ZONE, app="web")}
     chosen = {KIND: "reserved"}
     plan = world.solve(*(pod(f"w{i}", node_selector=chosen, **wish) for i in range(2)))
     assert [len(node.pods) for node in plan.new_nodes] == [2]

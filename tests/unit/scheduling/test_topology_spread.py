@@ -304,8 +304,9 @@ def test_nodes_a_pod_cannot_use_count_by_policy(policy: str, setting: str, count
         labels = {CUSTOM: domain} | ({"selected": "no"} if policy == "affinity" else {})
         held.append(running(f"n-{domain}", **(more | {"labels": labels})))
     made = nodepool(labels={CUSTOM: "baz", "selected": "yes"})
-    rule = spread(CUSTOM, **{f"node_{policy}_policy": setting})
-    selector = {"node_selector": {"selected": "yes"}} if policy == "affinity" else {}
+    chosen: dict[str, Any] = {f"node_{policy}_policy": setting}
+    rule = spread(CUSTOM, **chosen)
+    selector: dict[str, Any] = {"node_selector": {"selected": "yes"}} if policy == "affinity" else {}
     world = World(made, nodes=held)
     world.provision(*webs(5, rule, **selector))
     assert world.skew(CUSTOM, app="web") == counts

@@ -117,7 +117,8 @@ def test_a_placed_pod_is_told_in_one_sentence() -> None:
 
 
 def test_reasons_are_tallied_most_frequent_first() -> None:
-    turned_down = tuple(Rejection(name, Reason.RESOURCES) for name in "ab") + (Rejection("c", Reason.TAINT),)
+    short = (Rejection(name, Reason.RESOURCES) for name in "ab")
+    turned_down = (*short, Rejection("c", Reason.TAINT))
     decision = Decision("default/web-1", None, turned_down)
     assert str(decision) == (
         "default/web-1 fits none of 3 places: 2 not enough resources, 1 a taint is not tolerated"
@@ -127,7 +128,7 @@ def test_reasons_are_tallied_most_frequent_first() -> None:
 def test_rules_between_pods_are_named() -> None:
     world = World(nodepool(requirements=[(names.ZONE, "In", Z1)]))
     labels = {"app": "web"}
-    shy = {"labels": labels, "affinity": apart(names.ZONE, app="web")}
+    shy: dict[str, Any] = {"labels": labels, "affinity": apart(names.ZONE, app="web")}
     plan = world.solve(pod("a", **shy), pod("b", **shy))
     (failed,) = [each for each in plan.decisions if not each.place]
     assert failed.rejections[-1].reason is Reason.ANTI_AFFINITY

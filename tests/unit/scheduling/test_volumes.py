@@ -103,7 +103,8 @@ def test_a_pod_goes_where_its_volumes_can_be_reached(
     there: list[Any], wishes: dict[str, Any], zone: str | None, ephemeral: bool
 ) -> None:
     if ephemeral:
-        there = [claim("web-data", c.spec.storage_class_name, c.spec.volume_name) if isinstance(c, PersistentVolumeClaim) else c for c in there]  # fmt: skip
+        own, *rest = there
+        there = [claim("web-data", own.spec.storage_class_name, own.spec.volume_name), *rest]
     world = World(storage=storage(*there))
     world.provision(using("web", "data", ephemeral=ephemeral, **wishes))
     assert (world.zone_of("web") if world.node_of("web") else None) == zone
@@ -144,7 +145,7 @@ def test_a_volume_reachable_from_two_zones_leaves_the_choice(by_class: bool) -> 
     else:
         there = storage(claim("data", volume="pv"), volume("pv", [(ZONE, "In", Z1)], [(ZONE, "In", Z2)]))
     world = World(storage=there)
-    wishes = {"labels": {"app": "web"}, "affinity": apart(ZONE, app="web")}
+    wishes: dict[str, Any] = {"labels": {"app": "web"}, "affinity": apart(ZONE, app="web")}
     world.provision(using("one", "data", **wishes), using("two", "data", **wishes))
     assert {world.zone_of("one"), world.zone_of("two")} == {Z1, Z2}
 
