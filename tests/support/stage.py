@@ -1,0 +1,338 @@
+"""A stage in virtual time: an API server, informers, belief, a cloud, and the controllers of a node's end.
+
+Nothing moves by itself: a test calls a controller for one pass, or lets all of them run. Unless a World
+with its neighbours is handed in, a deleted pod stays until the test ends it, and every moment can be seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from functools import wraps
+from random import Random
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from dovetail.api import codec, labels
+from dovetail.api.core import Node, PersistentVolumeClaim, VolumeAttachment
+from dovetail.api.crds import manifests
+from dovetail.api.meta import Condition, Object
+from dovetail.api.nodeclaim import NodeClaim
+from dovetail.api.pod import Pod, Toleration
+from dovetail.api.taints import DISRUPTED, matches
+from dovetail.controllers.base import Controller, Result
+from dovetail.controllers.node.eviction import EvictionQueue
+from dovetail.controllers.node.health import Health
+from dovetail.controllers.node.hydration import NodeHydration
+from dovetail.controllers.node.termination import Termination, Volumes
+from dovetail.controllers.node.volumes import BY_NODE, node_of_attachment
+from dovetail.controllers.nodeclaim.finalization import Finalization
+from dovetail.controllers.nodeclaim.lifecycle import Lifecycle
+from dovetail.controllers.owning import BY_PROVIDER_ID, Ownership, provider_id_of_claim, provider_id_of_node
+from dovetail.metrics import REGISTRY
+from dovetail.ports import Clock, RepairPolicy
+from dovetail.runtime.events import EventRecorder
+from dovetail.runtime.informer import Informer
+from dovetail.runtime.kube import KubeClient
+from dovetail.runtime.manager import Manager
+from dovetail.runtime.watch import Follower
+from dovetail.sim.clock import VirtualClock, run_virtual
+from dovetail.sim.kube.apiserver import ApiServer
+from dovetail.sim.kube.faults_hook import Faults
+from dovetail.sim.kube.status import ApiError
+from dovetail.sim.transport import LocalTransport
+from dovetail.state import Cluster
+from support import builders
+from support.cloud import FakeCloud
+
+if TYPE_CHECKING:
+    from dovetail.sim.world import World
+
+__all__ = ["Stage", "sample", "virtual"]
+
+Json = dict[str, Any]
+P = ParamSpec("P")
+T = TypeVar("T", bound=Object)
+WRITTEN = ("name", "namespace", "labels", "annotations", "finalizers", "ownerReferences")
+# Long enough for every watch to be heard, short enough not to matter to anyone's timer.
+MOMENT = 0.001
+
+
+def virtual(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Run an async test in virtual time."""
+
+    @wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        run_virtual(test(*args, **kwargs))
+
+    return run
+
+
+def sample(name: str, **about: str) -> float:
+    """A metric's value now; 0 before it was ever counted."""
+    return REGISTRY.get_sample_value(name, about) or 0.0
+
+
+class Stage:
+    """Everything a node's end touches."""
+
+    def __init__(
+        self,
+        *,
+        world: World | None = None,
+        faults: Faults | None = None,
+        policies: tuple[RepairPolicy, ...] = (),
+        repair: bool = True,
+    ) -> None:
+        self.clock: Clock = world.clock if world else VirtualClock()
+        self.world = world
+        self.server = world.server if world else ApiServer(self.clock, Random(0), faults=faults)
+        self.api = self.server.local("someone")
+        for each in manifests("kwok"):
+            self.api.create("customresourcedefinitions.apiextensions.k8s.io", each)
+        self.kube = KubeClient(LocalTransport(self.server), self.clock)
+        self.cloud = FakeCloud(self.clock, policies=policies)
+        self.recorder = EventRecorder(self.kube, self.clock, Random(1))
+        self._tasks: list[asyncio.Task[None]] = []
+        self._inform()
+        self._employ(repair)
+
+    def _inform(self) -> None:
+        self.nodes = self._follow(Node, {BY_PROVIDER_ID: provider_id_of_node})
+        self.claims = self._follow(NodeClaim, {BY_PROVIDER_ID: provider_id_of_claim})
+        self.pods = self._follow(Pod)
+        self.attachments = self._follow(VolumeAttachment, {BY_NODE: node_of_attachment})
+        self.volume_claims = self._follow(PersistentVolumeClaim)
+
+    def _employ(self, repair: bool) -> None:
+        own = self.ownership = Ownership(self.cloud)
+        self.cluster = Cluster(self.clock, manages=own.of_claim)
+        self.nodes.on_change(self.cluster.node_changed)
+        self.claims.on_change(self.cluster.claim_changed)
+        self.pods.on_change(self.cluster.pod_changed)
+        kube, nodes, claims, clock, recorder = self.kube, self.nodes, self.claims, self.clock, self.recorder
+        self.evictions = EvictionQueue(kube, self.pods, nodes, claims, clock, recorder)
+        self.termination = Termination(
+            kube,
+            nodes,
+            claims,
+            Volumes(self.attachments, self.volume_claims),
+            self.cluster,
+            self.evictions,
+            own,
+            self.cloud,
+            clock,
+            recorder,
+        )
+        self.health = Health(
+            kube, nodes, claims, self.cluster, own, self.cloud, clock, recorder, enabled=repair
+        )
+        self.hydration = NodeHydration(kube, nodes, claims, own)
+        finalization = Finalization(kube, nodes, self.cloud, clock, recorder)
+        self.lifecycle = Lifecycle(kube, claims, own, (), finalization, clock)
+
+    def _follow(
+        self, kind: type[T], indexes: Mapping[str, Callable[[T], tuple[str, ...]]] | None = None
+    ) -> Informer[T]:
+        informer = Informer(kind, indexes)
+        follower = Follower(self.kube, kind, informer, clock=self.clock, chance=Random(2))
+        self._tasks.append(asyncio.create_task(follower.run()))
+        return informer
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Stage]:
+        """Informers in step and events published, until the block ends."""
+        self._tasks.append(asyncio.create_task(self.recorder.run()))
+        if self.world is not None:
+            self._tasks.append(asyncio.create_task(self.world.desk.run()))
+            self._tasks.append(asyncio.create_task(self.server.run()))
+        try:
+            await asyncio.gather(self.nodes.wait_synced(), self.claims.wait_synced(), self.pods.wait_synced())
+            await self.heard()
+            yield self
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self.kube.transport.close()
+
+    async def heard(self) -> None:
+        """Let the watches deliver."""
+        await self.clock.sleep(MOMENT)
+
+    async def sleep(self, seconds: float) -> None:
+        await self.clock.sleep(seconds)
+
+    async def look(self, controller: Controller, key: str) -> Result:
+        """One pass of one controller, on what has been heard by now."""
+        await self.heard()
+        try:
+            return await controller.reconcile(key)
+        finally:
+            await self.heard()
+
+    async def end(self, node: str = "node") -> Result:
+        """One pass of node.termination."""
+        return await self.look(self.termination, node)
+
+    async def evict(self, pod: str = "pod", namespace: str = "default") -> Result:
+        """One attempt of the eviction queue."""
+        return await self.look(self.evictions, f"{namespace}/{pod}")
+
+    @asynccontextmanager
+    async def running(self, *controllers: Controller) -> AsyncIterator[Manager]:
+        """These controllers at work, or all of them, each woken as it asks to be."""
+        manager = Manager(self.clock, Random(3), grace=1.0)
+        informers: dict[type[Object], Informer[Any]] = {
+            each.kind: each for each in (self.nodes, self.claims, self.pods)
+        }
+        everyone = controllers or (
+            self.lifecycle,
+            self.termination,
+            self.evictions,
+            self.health,
+            self.hydration,
+        )
+        for controller in everyone:
+            queue = manager.add(controller)
+            if isinstance(controller, EvictionQueue):
+                controller.on_item(queue.add)
+            for trigger in controller.triggers:
+                informers[trigger.kind].on_change(_waking(trigger.keys, queue.add))
+        task = asyncio.create_task(manager.run())
+        try:
+            yield manager
+        finally:
+            manager.stop()
+            await task
+
+    # What is on stage
+
+    def create(self, obj: Object) -> Json:
+        """Store a record as people and kubelets would: the object, then its status."""
+        document: Json = json.loads(codec.encode(obj))
+        document["metadata"] = {k: v for k, v in document["metadata"].items() if k in WRITTEN}
+        for container in document.get("spec", {}).get("containers", ()):
+            container.setdefault("image", "app:1")
+        status = document.pop("status", None)
+        made = self.api.create(obj.KIND.resource, document)
+        if status:
+            meta = made["metadata"]
+            made = self.api.patch(
+                obj.KIND.resource,
+                meta["name"],
+                {"status": status},
+                meta.get("namespace", ""),
+                subresource="status",
+            )
+        return made
+
+    def node(self, name: str = "node", *, claimed: bool = True, **about: Any) -> Node:
+        """A node of ours with its claim and its instance."""
+        self.create(builders.node(name, created=self.clock.now(), **about))
+        if claimed:
+            self.claim(name)
+        return codec.convert(Node, self.api.get("nodes", name))
+
+    def claim(self, node: str = "node", name: str = "", **about: Any) -> NodeClaim:
+        """A claim for the node of this name, launched, registered and initialised."""
+        about = {"created": self.clock.now(), "node": node} | about
+        made = self.create(builders.nodeclaim(name or node, **about))
+        claim = codec.convert(NodeClaim, made)
+        self.cloud.adopt(claim)
+        return claim
+
+    def pod(self, name: str = "pod", node: str = "node", **about: Any) -> Pod:
+        """A pod that runs on a node."""
+        made = self.create(builders.pod(name, node=node, created=self.clock.now(), **about))
+        return codec.convert(Pod, made)
+
+    def ephemeral_pod(self, name: str, volume: str, tolerations: tuple[Toleration, ...]) -> None:
+        """A pod on the node whose volume makes its own claim, `<pod>-<volume>`."""
+        asked = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+        spec = {
+            "nodeName": "node",
+            "containers": [{"name": "app", "image": "app:1"}],
+            "tolerations": [{"key": t.key, "operator": t.operator} for t in tolerations],
+            "volumes": [{"name": volume, "ephemeral": {"volumeClaimTemplate": {"spec": asked}}}],
+        }
+        self.api.create("pods", {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
+
+    def delete_node(self, name: str = "node") -> None:
+        self.api.delete("nodes", name)
+
+    def doomed_node(self, *, grace: float | None = None, **about: Any) -> None:
+        """A node whose end has begun; with `grace`, it must be over that many seconds from now."""
+        self.node(**about)
+        self.delete_node()
+        self.api.delete("nodeclaims.karpenter.sh", "node")
+        if grace is not None:
+            self.annotate_claim(at=grace)
+
+    def end_pods(self, *names: str, namespace: str = "default") -> None:
+        """Their containers have stopped: the kubelet says so."""
+        for name in names:
+            self.api.delete("pods", name, namespace, grace_seconds=0)
+
+    # What became of it
+
+    def has(self, resource: str, name: str, namespace: str = "") -> bool:
+        try:
+            self.api.get(resource, name, namespace)
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            return False
+        return True
+
+    def node_now(self, name: str = "node") -> Node:
+        return codec.convert(Node, self.api.get("nodes", name))
+
+    def claim_now(self, name: str = "node") -> NodeClaim:
+        return codec.convert(NodeClaim, self.api.get("nodeclaims.karpenter.sh", name))
+
+    def pod_now(self, name: str = "pod", namespace: str = "default") -> Pod:
+        return codec.convert(Pod, self.api.get("pods", name, namespace))
+
+    def tainted(self, name: str = "node") -> bool:
+        """Whether the node is marked as going away."""
+        return any(matches(taint, DISRUPTED) for taint in self.node_now(name).spec.taints)
+
+    def condition(self, kind: str, claim: str = "node") -> Condition | None:
+        return self.claim_now(claim).status.condition(kind)
+
+    def says(self, kind: str, claim: str = "node") -> tuple[str, str] | None:
+        """Status and reason of a claim's condition."""
+        found = self.condition(kind, claim)
+        return (found.status, found.reason) if found is not None else None
+
+    def queued(self) -> set[str]:
+        """Pods the eviction queue holds."""
+        return {pod.name for pod in self.pods if pod in self.evictions}
+
+    def events(self, reason: str) -> list[tuple[str, str, str]]:
+        """What people were told: type, object, note."""
+        return [
+            (each["type"], f"{each['regarding']['kind']}/{each['regarding']['name']}", each["note"])
+            for each in self.api.list("events.events.k8s.io")
+            if each["reason"] == reason
+        ]
+
+    def annotate_claim(self, name: str = "node", **seconds: float) -> None:
+        """Set the termination timestamp: `stage.annotate_claim(at=300)` is 300 s from now."""
+        moment = self.clock.now() + timedelta(seconds=seconds["at"])
+        text = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+        patch = {"metadata": {"annotations": {labels.TERMINATION_TIMESTAMP: text}}}
+        self.api.patch("nodeclaims.karpenter.sh", name, patch)
+
+
+def _waking(
+    keys: Callable[[Any, Any], Any], add: Callable[[str], None]
+) -> Callable[[Any | None, Any | None], None]:
+    def woken(before: Any | None, after: Any | None) -> None:
+        for key in keys(before, after):
+            add(key)
+
+    return woken
