@@ -1,16 +1,18 @@
 """The one home of the CEL library: compile a Kubernetes rule once, evaluate it many times.
 
-Values are plain JSON (plus datetime, timedelta and bytes where a schema's format says so). The optional
-selectors `.?field` and `[?index]` and two-variable comprehensions are not understood by the library, and
-a rule using them is refused when it is compiled; `cel.bind` is rewritten into what the library knows.
+Values are plain JSON (plus datetime, timedelta and bytes where a schema's format says so). Three things
+differ from a real server. Types are checked when a rule runs, not when it is compiled. Optional selectors
+(`.?field`, `[?index]`), two-variable comprehensions, semver() and named formats are refused when it is
+compiled. An error inside all() or exists() is not forgiven because a later element settles the question.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import cel as library
@@ -30,6 +32,7 @@ _NATIVE = frozenset(
         "value hasValue or orValue max min",
     )
 )
+_ONE_VARIABLE = frozenset({"all", "exists", "exists_one", "existsOne"})
 _MACROS = frozenset({"all", "exists", "exists_one", "existsOne", "map", "filter"})
 _IMMUTABLE = re.compile(r"(?:self==oldSelf|oldSelf==self|has\(self\.(\w+)\)==has\(oldSelf\.\1\))\Z")
 _TOKEN = re.compile(
@@ -57,16 +60,20 @@ class Rule:
 
     def __init__(self, text: str) -> None:
         tokens = _tokens(text)
+        _check_arity(text, tokens)
         self.text = text
         self.uses_old = "oldSelf" in tokens
         self._program = _compile(text, _rewritten(tokens))
         # Immutability, the one transition rule everybody writes, needs no asking when nothing changed.
         self.holds_when_equal = _IMMUTABLE.match(re.sub(r"\s", "", text)) is not None
+        # The chains of fields it selects from the value it is about, old or new.
+        self.paths = frozenset(_chains(tokens, "self")) | frozenset(_chains(tokens, "oldSelf"))
         self._sized = "size" in tokens
         self._nesting = _nesting(tokens)
         # Only what the rule names is handed over: values and functions cost time on every evaluation.
         self._parts = {name: _fields_of(tokens, name) for name in ("self", "oldSelf")}
-        self._functions = [(n, f) for n, f in _ALL_FUNCTIONS if n.rpartition(".")[2] in tokens]
+        names = {"textOf" if token == "string" else token for token in tokens}
+        self._functions = [(n, f) for n, f in _ALL_FUNCTIONS if n.rpartition(".")[2] in names]
 
     def evaluate(self, self_value: Any, old: Any = None, *, optional_old: bool = False, **extra: Any) -> bool:
         """Whether the rule holds; `old` is only bound when there is one, unless it is optional."""
@@ -173,36 +180,34 @@ def _tokens(text: str) -> list[str]:
 
 
 def _rewritten(tokens: Sequence[str]) -> str:
-    """The expression with each `cel.bind(name, value, use)` as `[value].map(name, use)[0]`."""
-    out: list[str] = []
-    index = 0
-    while index < len(tokens):
-        if list(tokens[index : index + 4]) == ["cel", ".", "bind", "("]:
-            arguments, index = _arguments(tokens, index + 4)
-            if len(arguments) != 3:
-                raise CelError("cel.bind takes a name, a value and an expression")
-            name, value, use = arguments
-            out.append(f"([{_rewritten(value)}].map({''.join(name).strip()}, {_rewritten(use)})[0])")
-        else:
-            out.append(tokens[index])
-            index += 1
-    return "".join(out)
+    """The expression with string() as our own, which writes numbers and times as Kubernetes does."""
+    called = _called(tokens)
+    return "".join("textOf" if token == "string" and i in called else token for i, token in enumerate(tokens))
 
 
-def _arguments(tokens: Sequence[str], start: int) -> tuple[list[list[str]], int]:
-    """The comma-separated arguments from `start`, and the index after their closing parenthesis."""
-    arguments: list[list[str]] = [[]]
-    depth = 1
-    for index in range(start, len(tokens)):
-        token = tokens[index]
-        depth += (token in "([{") - (token in ")]}") if len(token) == 1 else 0
-        if depth == 0:
-            return arguments, index + 1
-        if token == "," and depth == 1:
-            arguments.append([])
-        else:
-            arguments[-1].append(token)
-    raise CelError("cel.bind is not closed")
+def _called(tokens: Sequence[str]) -> frozenset[int]:
+    """Where a name is followed by an opening parenthesis."""
+    solid = [i for i, token in enumerate(tokens) if not token.isspace()]
+    return frozenset(here for here, after in pairwise(solid) if tokens[after] == "(")
+
+
+def _check_arity(text: str, tokens: Sequence[str]) -> None:
+    for index in _called(tokens):
+        if tokens[index] in _ONE_VARIABLE and _commas(tokens, index + 1) > 1:
+            raise CelError(
+                f"the rule {text!r} does not compile: two-variable comprehensions are not supported"
+            )
+
+
+def _commas(tokens: Sequence[str], start: int) -> int:
+    """How many commas stand directly between the next parenthesis and its end."""
+    depth = count = 0
+    for token in tokens[start:]:
+        depth += (token in ("(", "[", "{")) - (token in (")", "]", "}"))
+        if depth == 0 and not token.isspace():
+            break
+        count += token == "," and depth == 1
+    return count
 
 
 def _nesting(tokens: Sequence[str]) -> int:
@@ -221,16 +226,22 @@ def _nesting(tokens: Sequence[str]) -> int:
 
 def _fields_of(tokens: Sequence[str], name: str) -> frozenset[str] | None:
     """The fields of a variable that the rule selects, or None if it uses the variable in any other way."""
+    chains = list(_chains(tokens, name))
+    return None if () in chains else frozenset(chain[0] for chain in chains)
+
+
+def _chains(tokens: Sequence[str], name: str) -> Iterator[tuple[str, ...]]:
+    """Each use of a variable, as the fields selected from it one after another."""
     plain = [token for token in tokens if not token.isspace()]
-    fields = set()
     for index, token in enumerate(plain):
         if token != name or plain[index - 1 : index] == ["."]:
             continue
-        dot, field, after = [*plain[index + 1 : index + 4], "", "", ""][:3]
-        if dot != "." or not field.isidentifier() or after == "(":
-            return None
-        fields.add(field)
-    return frozenset(fields)
+        chain: list[str] = []
+        rest = [*plain[index + 1 :], "", "", ""]
+        while rest[0] == "." and rest[1].isidentifier() and rest[2] != "(":
+            chain.append(rest[1])
+            rest = rest[2:]
+        yield tuple(chain)
 
 
 def _only(value: Any, fields: frozenset[str] | None) -> Any:

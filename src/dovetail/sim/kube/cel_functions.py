@@ -6,7 +6,6 @@ the library carries no types of its own.
 
 from __future__ import annotations
 
-import base64
 import ipaddress
 import math
 import re
@@ -62,7 +61,12 @@ def find(text: str, pattern: str) -> str:
 
 @_text
 def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
-    found = [match.group() for match in _pattern(pattern).finditer(text)]
+    found: list[str] = []
+    end = -1
+    for match in _pattern(pattern).finditer(text):
+        if match.group() or match.start() != end:  # RE2 finds nothing right after something
+            found.append(match.group())
+        end = match.end()
     return found if limit < 0 else found[:limit]
 
 
@@ -96,7 +100,7 @@ def index_of(target: Any, wanted: Any, start: int = 0) -> int:
     if isinstance(target, list):
         return next((i for i, item in enumerate(target) if item == wanted), -1)
     _need("indexOf", target, str)
-    if not 0 <= start <= len(target):
+    if start < 0:
         raise FunctionError(f"index out of range: {start}")
     found: int = target.find(wanted, start)
     return found
@@ -140,9 +144,15 @@ def upper_ascii(text: str) -> str:
     return "".join(c.upper() if c.isascii() else c for c in text)
 
 
-def reverse(target: Any) -> Any:
-    _need("reverse", target, (str, list))
-    return target[::-1]
+def reverse(items: Any) -> Any:
+    _need("reverse", items, list)
+    return items[::-1]
+
+
+@_text
+def quote(text: str) -> str:
+    escapes = {"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r", "\t": r"\t"}
+    return '"' + "".join(escapes.get(c, c) for c in text) + '"'
 
 
 @_text
@@ -186,12 +196,25 @@ def to_string(value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{to_string(k)}: {to_string(v)}" for k, v in sorted(value.items())) + "}"
     if isinstance(value, float):
-        return str(int(value)) if value.is_integer() and abs(value) < 1e21 else repr(value)
+        return _number(value)
     if isinstance(value, timedelta):
-        return f"{value.total_seconds():g}s"
+        return f"{_number(value.total_seconds())}s"
     if isinstance(value, datetime):
         return value.isoformat().replace("+00:00", "Z")
-    return str(value)
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _number(value: float) -> str:
+    """The shortest text of a number, with an exponent from a million on, as Go writes it."""
+    if value != value or value in (math.inf, -math.inf):
+        return {math.inf: "+Inf", -math.inf: "-Inf"}.get(value, "NaN")
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    power = len(digits) - 1 + int(exponent)
+    if value and not -4 <= power < 6:
+        mantissa = "".join(map(str, digits))
+        fraction = f".{mantissa[1:]}" if mantissa[1:] else ""
+        return f"{'-' * sign}{mantissa[0]}{fraction}e{'-' if power < 0 else '+'}{abs(power):02d}"
+    return format(Decimal(repr(value)).normalize(), "f") if value else "0"
 
 
 def to_bool(value: Any) -> bool:
@@ -277,12 +300,6 @@ def slice_(items: list[Any], start: int, end: int) -> list[Any]:
     if not 0 <= start <= end <= len(items):
         raise FunctionError(f"cannot slice({start}, {end}), list is length {len(items)}")
     return items[start:end]
-
-
-def first(items: list[Any]) -> Any:
-    if not items:
-        raise FunctionError("first called on empty list")
-    return items[0]
 
 
 def sets_contains(items: list[Any], wanted: list[Any]) -> bool:
@@ -377,24 +394,63 @@ def _url_part(part: str) -> Callable[[Any], Any]:
     return get
 
 
-def is_ip(text: Any) -> bool:
+def _address(text: Any) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    _need("ip", text, str)
     try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return isinstance(text, str)
+        return ipaddress.ip_address(text)
+    except ValueError as error:
+        raise FunctionError(f"IP Address {text!r} parse error") from error
 
 
-def is_cidr(text: Any) -> bool:
+def _network(text: Any) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    _need("cidr", text, str)
     try:
-        ipaddress.ip_network(text, strict=False)
-    except ValueError:
-        return False
-    return isinstance(text, str) and "/" in text
+        if "/" not in text:
+            raise ValueError(text)
+        return ipaddress.ip_network(text, strict=False)
+    except ValueError as error:
+        raise FunctionError(f"network address parse error during conversion from string: {text!r}") from error
 
 
-def encode_base64(data: Any) -> str:
-    return base64.b64encode(data.encode() if isinstance(data, str) else data).decode()
+def ip(text: Any) -> dict[str, str]:
+    return {"ip": str(_address(text))}
+
+
+def cidr(text: Any) -> dict[str, str]:
+    _network(text)
+    return {"cidr": text}
+
+
+def _parses(reader: Callable[[Any], Any]) -> Callable[[Any], bool]:
+    def check(text: Any) -> bool:
+        try:
+            reader(text)
+        except FunctionError:
+            return False
+        return True
+
+    return check
+
+
+def _unpacked(name: str, value: Any) -> Any:
+    if isinstance(value, dict) and name in value:
+        return value[name]
+    raise FunctionError(f"no such overload: {name}")
+
+
+def contains_ip(network: Any, address: Any) -> bool:
+    wanted = address if isinstance(address, str) else _unpacked("ip", address)
+    return _address(wanted) in _network(_unpacked("cidr", network))
+
+
+def contains_cidr(network: Any, other: Any) -> bool:
+    inner = _network(other if isinstance(other, str) else _unpacked("cidr", other))
+    outer = _network(_unpacked("cidr", network))
+    return inner.version == outer.version and inner.subnet_of(outer)  # type: ignore[arg-type]
+
+
+def family(address: Any) -> int:
+    return int(_address(_unpacked("ip", address)).version)
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -412,7 +468,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "upperAscii": upper_ascii,
     "reverse": reverse,
     "format": format_,
-    "string": to_string,
+    "strings.quote": quote,
+    "textOf": to_string,
     "bool": to_bool,
     "int": to_int,
     "isSorted": is_sorted,
@@ -423,7 +480,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "distinct": distinct,
     "flatten": flatten,
     "slice": slice_,
-    "first": first,
+    "sort": lambda items: sorted(_numbers("sort", items)),
+    "lists.range": lambda count: list(range(count)),
     "sets.contains": sets_contains,
     "sets.intersects": sets_intersects,
     "sets.equivalent": lambda a, b: sets_contains(a, b) and sets_contains(b, a),
@@ -444,14 +502,14 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
         part: _url_part(part)
         for part in ("getScheme", "getHost", "getHostname", "getPort", "getEscapedPath", "getQuery")
     },
-    "isIP": is_ip,
-    "isCIDR": is_cidr,
-    "base64.encode": encode_base64,
-    "base64.decode": lambda text: base64.b64decode(text),
-    "math.greatest": lambda *values: largest(values[0] if len(values) == 1 else list(values)),
-    "math.least": lambda *values: smallest(values[0] if len(values) == 1 else list(values)),
-    "math.abs": abs,
-    "math.ceil": lambda x: float(math.ceil(x)),
-    "math.floor": lambda x: float(math.floor(x)),
-    "math.round": lambda x: float(math.floor(abs(x) + 0.5) * (1 if x >= 0 else -1)),
+    "isIP": _parses(_address),
+    "isCIDR": _parses(_network),
+    "ip": ip,
+    "cidr": cidr,
+    "family": family,
+    "isLoopback": lambda address: _address(_unpacked("ip", address)).is_loopback,
+    "isUnspecified": lambda address: _address(_unpacked("ip", address)).is_unspecified,
+    "containsIP": contains_ip,
+    "containsCIDR": contains_cidr,
+    "prefixLength": lambda network: _network(_unpacked("cidr", network)).prefixlen,
 }

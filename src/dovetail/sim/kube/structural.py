@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dovetail.sim.kube.cel import CelError, compile_rule
+from dovetail.sim.kube.cel import CelError, Rule, compile_rule
+from dovetail.sim.kube.nodes import escaped
 from dovetail.sim.kube.patterns import PatternError, compile_pattern
 from dovetail.sim.kube.schema import Schema
 from dovetail.sim.kube.validation import Cause, show
@@ -20,6 +21,8 @@ _FORBIDDEN = (
     "patternProperties",
     "additionalItems",
 )
+# What every whole object has, whether its schema says so or not.
+_TYPED = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"}}
 _REASONS = ("FieldValueInvalid", "FieldValueForbidden", "FieldValueRequired", "FieldValueDuplicate")
 # Value checks may use these only at the structural level, so that there is one answer to what is pruned.
 _ONLY_STRUCTURAL = (
@@ -150,12 +153,28 @@ def _check_rules(doc: Mapping[str, Any], path: str, correlatable: bool) -> Itera
         except CelError as error:
             yield _invalid(f"{where}.rule", entry, f"compilation failed: {error}")
             continue
+        for name in _undefined(doc, rule, root=path.endswith("openAPIV3Schema")):
+            yield _invalid(f"{where}.rule", entry, f"compilation failed: undefined field '{name}'")
         if rule.uses_old and not correlatable and not entry.get("optionalOldSelf"):
             yield _invalid(
                 f"{where}.rule", entry, "oldSelf cannot be used on the uncorrelatable portion of the schema"
             )
         if entry.get("optionalOldSelf") and not rule.uses_old:
             yield _invalid(f"{where}.optionalOldSelf", True, "may not be set if oldSelf is not used in rule")
+
+
+def _undefined(doc: Mapping[str, Any], rule: Rule, *, root: bool) -> Iterator[str]:
+    """Fields a rule selects that its schema does not have."""
+    for chain in sorted(rule.paths):
+        place = {**doc, "properties": {**_TYPED, **(doc.get("properties") or {})}} if root else doc
+        for name in chain:
+            known = {escaped(key): child for key, child in (place.get("properties") or {}).items()}
+            if not known or place.get("additionalProperties") or name == "metadata":
+                break
+            if name not in known:
+                yield name
+                break
+            place = known[name]
 
 
 def _check_junctors(doc: Mapping[str, Any], path: str) -> Iterator[Cause]:

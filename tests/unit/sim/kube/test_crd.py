@@ -145,6 +145,15 @@ def test_every_version_has_a_schema() -> None:
             "FieldValueInvalid",
         ),
         (
+            {
+                "type": "object",
+                "properties": {"a": {"type": "object", "properties": {"b": {"type": "string"}}}},
+                "x-kubernetes-validations": [{"rule": "self.a.b == 'x'"}, {"rule": "has(self.a.c)"}],
+            },
+            f"{SPEC}.x-kubernetes-validations[1].rule",
+            "FieldValueInvalid",
+        ),
+        (
             {"type": "string", "x-kubernetes-validations": [{"rule": "true", "reason": "Because"}]},
             f"{SPEC}.x-kubernetes-validations[0].reason",
             "FieldValueNotSupported",
@@ -158,6 +167,15 @@ def test_every_version_has_a_schema() -> None:
 )
 def test_a_schema_must_be_structural(schema: dict[str, Any], field: str, reason: str) -> None:
     assert fields(with_spec(schema)) == [(field, reason)]
+
+
+def test_a_rule_at_the_root_may_ask_for_the_name_and_maps_have_any_key() -> None:
+    root = {
+        "type": "object",
+        "properties": {"spec": {"type": "object", "additionalProperties": {"type": "string"}}},
+        "x-kubernetes-validations": [{"rule": "self.metadata.name != self.spec.anything && self.kind != ''"}],
+    }
+    assert fields(definition(schema={"openAPIV3Schema": root})) == []
 
 
 def test_int_or_string_may_say_both_types() -> None:
