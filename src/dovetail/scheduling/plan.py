@@ -103,6 +103,7 @@ class Plan(Record, frozen=True):
 
     Pods are named `namespace/name`. `bound` is a proven floor under the price of any plan for the
     same pods with the hard rules alone, and `bound_as_asked` with preferences kept; 0 when unknown.
+    `proven_pods` is how many pods that floor is about.
     """
 
     new_nodes: tuple[PlannedNode, ...] = ()
@@ -115,6 +116,7 @@ class Plan(Record, frozen=True):
     timed_out: bool = False
     bound: float = 0.0
     bound_as_asked: float = 0.0
+    proven_pods: int = 0
 
     @property
     def price(self) -> float:

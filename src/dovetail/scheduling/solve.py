@@ -5,6 +5,7 @@
     seat      numbers become pods again, under the exact rules
     finish    the exact placer finds room for those set aside, on the same nodes
     judge     the referee looks at the finished plan; if it objects, the exact placer's own plan is used
+    compare   a small plan, or one that leaves pods out, must be no worse than the exact placer's
 
 The same snapshot gives the same plan, whatever the machine or its load: effort is counted in rounds,
 and `should_stop` is only an outer limit.
@@ -31,6 +32,7 @@ from dovetail.scheduling.snapshot import Snapshot
 __all__ = ["QUICK", "THOROUGH", "Effort", "first_plan", "solve"]
 
 ShouldStop = Callable[[], bool]
+_FEW = 300  # pods up to which the exact placer's plan is made as well, for it may be the better one
 _MANY = 2_000  # pods left for the exact placer before a time limit could matter
 
 
@@ -39,7 +41,20 @@ def solve(snapshot: Snapshot, effort: Effort = THOROUGH, should_stop: ShouldStop
     plan = first_plan(snapshot, effort, should_stop)
     if plan is None or referee.verify(snapshot, plan):
         return exact.place(snapshot, should_stop=should_stop)
+    if plan.unschedulable or len(snapshot.pods) <= _FEW:
+        return _better(plan, exact.place(snapshot, should_stop=should_stop))
     return plan
+
+
+def _better(packed: Plan, plain: Plan) -> Plan:
+    """The plan with more pods placed; then the cheaper; then the one with fewer nodes."""
+
+    def rank(plan: Plan) -> tuple[int, float, int]:
+        return len(plan.unschedulable) + len(plan.deferred), round(plan.price, 9), len(plan.new_nodes)
+
+    if rank(plain) < rank(packed):
+        return replace(plain, bound=packed.bound, bound_as_asked=packed.bound_as_asked)
+    return packed
 
 
 def first_plan(
@@ -62,7 +77,8 @@ def first_plan(
     plan = plan_of(run)
     if not _all_placed(run, counted):
         return plan  # what is left out costs nothing, so a bound over everybody would be none
-    return replace(plan, bound=bounds[0], bound_as_asked=bounds[1])
+    covered = int(counted.batch.count.sum()) if effort.rounds else 0
+    return replace(plan, bound=bounds[0], bound_as_asked=bounds[1], proven_pods=covered)
 
 
 def _never() -> bool:
