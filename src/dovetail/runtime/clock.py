@@ -9,6 +9,9 @@ from datetime import UTC, datetime
 __all__ = ["SystemClock"]
 
 
+_BOOT: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+
+
 class SystemClock:
     """Time as the machine tells it."""
 
@@ -16,7 +19,8 @@ class SystemClock:
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        # Seconds that count while the machine sleeps too, where it can tell: a lease runs out meanwhile.
+        return time.clock_gettime(_BOOT) if _BOOT is not None else time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

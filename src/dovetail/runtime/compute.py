@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import signal
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -50,10 +51,21 @@ class Workers:
     def _started(self) -> ProcessPoolExecutor:
         if self._pool is None:
             # Spawned, not forked: a fork would copy the event loop's threads in an unknown state.
-            self._pool = ProcessPoolExecutor(self._count, mp_context=multiprocessing.get_context("spawn"))
+            context = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(self._count, mp_context=context, initializer=_leave_signals)
         return self._pool
 
     def close(self) -> None:
+        """End the workers; whatever they were at is of no use to anyone now."""
         if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
+            workers = tuple((self._pool._processes or {}).values())
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            for worker in workers:
+                worker.kill()
+                worker.join()
             self._pool = None
+
+
+def _leave_signals() -> None:
+    # Ctrl-C reaches the whole group; the main process decides what becomes of work under way.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

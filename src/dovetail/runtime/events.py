@@ -1,33 +1,82 @@
-"""Tells people what happened (events.k8s.io/v1): once per window, repeats folded into a series."""
+"""Tells people what happened: once per window, repeats counted on the event that is already there.
+
+These are events of the core group, as Karpenter's are: the permissions its chart grants are for those.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime
 from random import Random
+from typing import ClassVar, TypeVar
 
 import msgspec
 
-from dovetail.api.core import Event, EventSeries, ObjectReference
-from dovetail.api.meta import Object, ObjectMeta
-from dovetail.errors import DovetailError, Gone
+from dovetail.api.core import ObjectReference
+from dovetail.api.meta import Kind, Object, ObjectMeta, Record
+from dovetail.errors import AlreadyExists, DovetailError, Gone
 from dovetail.ports import Clock
 from dovetail.runtime import logs
 from dovetail.runtime.kube import KubeClient
+from dovetail.runtime.throttle import Throttle
 
 __all__ = ["EventRecorder"]
 
 NOTE_LIMIT = 1024
 REMEMBERED = 4096
 WAITING = 1000
-# A repeat within this time continues the series of the event before it; a later one starts anew.
-SERIES_SECONDS = 360.0
+# A repeat within this time is counted on the event before it; a later one is told anew.
+SERIES_SECONDS = 600.0
+# So many different notes for one reason about one object are told one by one; from then on, as one.
+DIFFERENT_NOTES = 10
+LAST_WORDS_SECONDS = 5.0
+# A large batch nominates thousands of pods at once; people need to see a few of them. Per second, and burst.
+RATES: Mapping[str, tuple[float, int]] = {"Nominated": (5, 10)}
+
+Key = tuple[str, ...]
+V = TypeVar("V")
+
+
+class EventSource(Record, frozen=True):
+    """Who says it."""
+
+    component: str = ""
+    host: str = ""
+
+
+class Event(Object, frozen=True):
+    """Something that happened to an object, told to people."""
+
+    KIND: ClassVar[Kind] = Kind("", "v1", "Event", "events")
+
+    involved_object: ObjectReference = ObjectReference()
+    reason: str = ""
+    message: str = ""
+    source: EventSource = EventSource()
+    first_timestamp: datetime | None = None
+    last_timestamp: datetime | None = None
+    count: int = 0
+    type: str = ""
+    reporting_component: str = ""
+    reporting_instance: str = ""
 
 
 class _Told(msgspec.Struct):
+    """One event as we last told it; without one, it was held back."""
+
     at: float
     event: Event | None = None
-    count: int = 1
+    published: bool = False
+
+
+class _Notes(msgspec.Struct):
+    """The different notes of one reason about one object."""
+
+    since: float
+    seen: set[str]
 
 
 class EventRecorder:
@@ -46,9 +95,11 @@ class EventRecorder:
         self._clock = clock
         self._chance = chance
         self._component = component
-        self._instance = instance or component
-        self._told: OrderedDict[tuple[str, ...], _Told] = OrderedDict()
-        self._waiting: asyncio.Queue[tuple[str, ...]] = asyncio.Queue(WAITING)
+        self._instance = instance
+        self._told: OrderedDict[Key, _Told] = OrderedDict()
+        self._notes: OrderedDict[Key, _Notes] = OrderedDict()
+        self._waiting: asyncio.Queue[_Told] = asyncio.Queue(WAITING)
+        self._rates = {reason: Throttle(clock, *rate) for reason, rate in RATES.items()}
         self._log = logs.get("controller")
 
     def event(
@@ -66,66 +117,118 @@ class EventRecorder:
         told = self._told.get(key)
         if told is not None and now - told.at < window:
             return
-        if told is not None and told.event is not None and now - told.at < SERIES_SECONDS:
-            told.at, told.count = now, told.count + 1
-        else:
-            told = self._told[key] = _Told(now, self._made(obj, reason, note, warning))
-        self._told.move_to_end(key)
-        while len(self._told) > REMEMBERED:
-            self._told.popitem(last=False)
+        if reason in self._rates and not self._rates[reason].allows():
+            _remember(self._told, key, _Told(now))
+            return
+        told = self._folded(key, now, self._made(obj, reason, note, warning))
         try:
-            self._waiting.put_nowait(key)
+            self._waiting.put_nowait(told)
         except asyncio.QueueFull:
             self._log.error("dropped an event, too many are waiting", reason=reason)
 
+    def _folded(self, key: Key, now: float, event: Event) -> _Told:
+        """The event counted on the one it repeats, if there is one."""
+        about = event.involved_object
+        topic = (event.reason, about.kind, about.namespace, about.name, about.uid)
+        if self._many_notes(topic, event.message, now):
+            _remember(self._told, key, _Told(now))
+            combined = f"(combined from similar events): {event.message}"
+            key, event = topic, msgspec.structs.replace(event, message=_short(combined))
+        told = self._told.get(key)
+        if told is None or told.event is None or now - told.at >= SERIES_SECONDS:
+            told = _Told(now, event)
+        else:
+            more = msgspec.structs.replace(
+                told.event,
+                count=told.event.count + 1,
+                message=event.message,
+                last_timestamp=event.last_timestamp,
+            )
+            told.at, told.event = now, more
+        _remember(self._told, key, told)
+        return told
+
+    def _many_notes(self, topic: Key, note: str, now: float) -> bool:
+        notes = self._notes.get(topic)
+        if notes is None or now - notes.since >= SERIES_SECONDS:
+            notes = _Notes(now, set())
+        _remember(self._notes, topic, notes)
+        if len(notes.seen) <= DIFFERENT_NOTES:
+            notes.seen.add(note)
+        return len(notes.seen) > DIFFERENT_NOTES
+
     def _made(self, obj: Object, reason: str, note: str, warning: bool) -> Event:
-        kind = obj.KIND
-        # Generated here rather than by the server so that a lost answer does not publish twice.
+        kind, now = obj.KIND, self._clock.now()
+        # Named here rather than by the server, so that a lost answer does not publish twice. Objects
+        # without a namespace have their events in `default`.
         suffix = f"{self._chance.getrandbits(64):016x}"
         return Event(
             metadata=ObjectMeta(name=f"{obj.name}.{suffix}", namespace=obj.namespace or "default"),
-            event_time=self._clock.now(),
-            reporting_controller=self._component,
-            reporting_instance=self._instance,
-            action=reason,
-            reason=reason,
-            regarding=ObjectReference(
+            involved_object=ObjectReference(
                 api_version=kind.api_version,
                 kind=kind.kind,
                 namespace=obj.namespace,
                 name=obj.name,
                 uid=obj.uid,
             ),
-            note=note if len(note) <= NOTE_LIMIT else note[: NOTE_LIMIT - 3] + "...",
+            reason=reason,
+            message=_short(note),
+            source=EventSource(component=self._component, host=self._instance),
+            first_timestamp=now,
+            last_timestamp=now,
+            count=1,
             type="Warning" if warning else "Normal",
+            reporting_component=self._component,
+            reporting_instance=self._instance,
         )
 
     async def run(self) -> None:
-        """Publish until cancelled."""
-        while True:
-            await self._publish(await self._waiting.get())
+        """Publish until cancelled, and then what still waits: the last words of a process that stops."""
+        try:
+            while True:
+                await self._publish(await self._waiting.get())
+        finally:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LAST_WORDS_SECONDS):
+                    while not self._waiting.empty():
+                        await self._publish(self._waiting.get_nowait())
 
-    async def flush(self) -> None:
-        """Publish what waits now: the last words of a process that stops."""
-        while not self._waiting.empty():
-            await self._publish(self._waiting.get_nowait())
-
-    async def _publish(self, key: tuple[str, ...]) -> None:
-        told = self._told.get(key)
-        if told is None or told.event is None:
+    async def _publish(self, told: _Told) -> None:
+        event = told.event
+        if event is None:
             return
         try:
-            if told.count > 1:
-                told.event = await self._extend(told.event, told.count)
-            else:
-                told.event = await self._kube.create(told.event)
+            await (self._count(event) if told.published else self._create(event))
+            told.published = True
         except DovetailError as error:
-            self._log.debug("could not publish an event", reason=told.event.reason, error=str(error))
+            self._log.error("could not publish an event", reason=event.reason, error=error)
 
-    async def _extend(self, event: Event, count: int) -> Event:
-        series = EventSeries(count=count, last_observed_time=self._clock.now())
+    async def _create(self, event: Event) -> None:
+        # One that exists is our own, whose answer was lost.
+        with suppress(AlreadyExists):
+            await self._kube.create(event)
+
+    async def _count(self, event: Event) -> None:
+        blank = Event(metadata=event.metadata)
         try:
-            return await self._kube.patch(event, msgspec.structs.replace(event, series=series))
+            await self._kube.patch(
+                blank,
+                msgspec.structs.replace(
+                    blank, count=event.count, message=event.message, last_timestamp=event.last_timestamp
+                ),
+            )
         except Gone:
-            meta = ObjectMeta(name=event.name, namespace=event.namespace)
-            return await self._kube.create(msgspec.structs.replace(event, metadata=meta, series=series))
+            # Servers forget events after an hour.
+            await self._create(event)
+
+
+def _short(note: str) -> str:
+    return note if len(note) <= NOTE_LIMIT else note[: NOTE_LIMIT - 3] + "..."
+
+
+def _remember(memory: OrderedDict[Key, V], key: Key, value: V) -> None:
+    """Keep the latest of them only."""
+    memory[key] = value
+    memory.move_to_end(key)
+    while len(memory) > REMEMBERED:
+        memory.popitem(last=False)

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import cProfile
+import gc
 import io
 import pstats
 import sys
 import threading
 import traceback
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from aiohttp import web
 
-from dovetail.errors import Misconfigured
+from dovetail.api.meta import Kind
+from dovetail.errors import DovetailError, Misconfigured
 from dovetail.runtime import metrics
+from dovetail.runtime.kube import KubeClient
 
-__all__ = ["metrics_app", "probes_app", "serve"]
+__all__ = ["Check", "metrics_app", "probes_app", "serve", "served", "synced"]
 
 Check = Callable[[], Awaitable[str | None]]
 """Says what is not ready, or nothing."""
@@ -35,6 +39,29 @@ def probes_app(ready: Sequence[Check]) -> web.Application:
     app = web.Application()
     app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz)])
     return app
+
+
+def synced(caches: Mapping[str, Callable[[], bool]]) -> Check:
+    """Ready once every cache, by name, has taken in a whole list."""
+
+    async def check() -> str | None:
+        behind = [name for name, is_synced in caches.items() if not is_synced()]
+        return f"waiting for a first list of {', '.join(behind)}" if behind else None
+
+    return check
+
+
+def served(kube: KubeClient, kinds: Sequence[Kind]) -> Check:
+    """Ready while the API server answers and knows these kinds."""
+
+    async def check() -> str | None:
+        try:
+            missing = [kind.resource for kind in kinds if not await kube.serves(kind)]
+        except DovetailError as error:
+            return str(error)
+        return f"the API server does not serve {', '.join(missing)}; install the CRDs" if missing else None
+
+    return check
 
 
 def metrics_app(
@@ -56,6 +83,7 @@ def metrics_app(
                 web.get("/debug/pprof/cmdline", _cmdline),
                 web.get("/debug/pprof/profile", _profile),
                 web.get("/debug/pprof/goroutine", _tasks),
+                web.get("/debug/pprof/heap", _heap),
             ]
         )
     return app
@@ -74,7 +102,7 @@ async def serve(app: web.Application, port: int, host: str | None = None) -> tup
 
 
 async def _index(_: web.Request) -> web.Response:
-    return web.Response(text="cmdline\nprofile?seconds=N\ngoroutine\n")
+    return web.Response(text="cmdline\nprofile?seconds=N\ngoroutine\nheap\n")
 
 
 async def _cmdline(_: web.Request) -> web.Response:
@@ -104,3 +132,9 @@ async def _tasks(_: web.Request) -> web.Response:
     for ident, frame in sys._current_frames().items():
         out.write(f"\nthread {names.get(ident, ident)}\n" + "".join(traceback.format_stack(frame)))
     return web.Response(text=out.getvalue())
+
+
+async def _heap(_: web.Request) -> web.Response:
+    kinds = Counter(type(one).__qualname__ for one in gc.get_objects())
+    lines = [f"{count:10d}  {name}" for name, count in kinds.most_common(100)]
+    return web.Response(text="objects the collector knows, by type\n" + "\n".join(lines) + "\n")

@@ -7,7 +7,8 @@ import binascii
 import os
 import ssl
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -38,7 +39,7 @@ class Connection(msgspec.Struct, frozen=True):
     """One cluster, and who we are to it."""
 
     server: str
-    credentials: Credentials
+    sign_in: Callable[[], Credentials]
     tls: ssl.SSLContext | None = None
     server_name: str | None = None
     proxy: str | None = None
@@ -46,13 +47,13 @@ class Connection(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         # Neither credentials nor a proxy's password.
-        return f"Connection({self.server}, {type(self.credentials).__name__})"
+        return f"Connection({self.server})"
 
     def transport(self, user_agent: str = USER_AGENT) -> HttpTransport:
-        """A way there, for one event loop: an elector in a thread of its own connects for itself."""
+        """A way there, for one event loop; each has credentials of its own, which refresh on that loop."""
         return HttpTransport(
             self.server,
-            self.credentials,
+            self.sign_in(),
             tls=self.tls,
             server_name=self.server_name,
             proxy=self.proxy,
@@ -85,7 +86,7 @@ def in_cluster(clock: Clock, root: Path = SERVICE_ACCOUNT, env: Mapping[str, str
         raise Misconfigured(f"finding the cluster: there is no service account token at {token}")
     return Connection(
         server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
-        credentials=TokenFile(token, clock),
+        sign_in=lambda: TokenFile(token, clock),
         tls=_tls({"certificate-authority": str(authority)}, root),
         namespace=namespace.read_text().strip() if namespace.exists() else "default",
     )
@@ -103,11 +104,12 @@ def from_kubeconfig(paths: list[Path], clock: Clock, context: str = "") -> Conne
     base = Path(str(cluster.get(_ORIGIN, paths[0].parent)))
     if not cluster.get("server"):
         raise Misconfigured(f"reading {paths[0]}: the cluster of context {name} has no server")
-    tls = _tls(cluster, base, user)
-    server = str(cluster["server"])
+    tls, server = _tls(cluster, base, user), str(cluster["server"])
+    sign_in = partial(_credentials, user, cluster, tls, clock)
+    sign_in()  # what is wrong with the user is said now, not at the first call
     return Connection(
         server=server,
-        credentials=_credentials(user, cluster, tls, clock),
+        sign_in=sign_in,
         tls=tls,
         server_name=cluster.get("tls-server-name") or None,
         proxy=_proxy(str(cluster.get("proxy-url") or ""), server),

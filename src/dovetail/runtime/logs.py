@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
@@ -20,6 +21,7 @@ from dovetail.errors import Misconfigured
 __all__ = ["configure", "context", "get"]
 
 LEVELS = {"debug": 10, "info": 20, "error": 40, "": 20}
+SHOWN = {"warning": "WARN", "exception": "ERROR", "critical": "ERROR"}
 FIRST, EVERY = 100, 100
 Line = MutableMapping[str, Any]
 
@@ -54,6 +56,16 @@ def configure(level: str = "info", paths: Sequence[str] = ("stdout",), commit: s
         logger_factory=_Lines(sinks),
         cache_logger_on_first_use=False,
     )
+    # What libraries say through the standard library joins the same lines, from warnings up.
+    logging.basicConfig(handlers=[_FromLibraries()], level=logging.WARNING, force=True)
+
+
+class _FromLibraries(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        fields = {"error": error} if error is not None else {}
+        tell = get(f"controller.{record.name}")
+        (tell.error if record.levelno >= logging.ERROR else tell.warning)(record.getMessage(), **fields)
 
 
 def _sink(path: str) -> TextIO:
@@ -110,7 +122,7 @@ class _Layout:
     def __call__(self, _: object, method: str, line: Line) -> str:
         now = datetime.now(UTC)
         shown: dict[str, Any] = {
-            "level": method.upper().replace("EXCEPTION", "ERROR"),
+            "level": SHOWN.get(method, method.upper()),
             "time": now.strftime("%Y-%m-%dT%H:%M:%S.") + f"{now.microsecond // 1000:03d}Z",
             "logger": line.pop("logger_name", "controller"),
             "message": line.pop("event"),

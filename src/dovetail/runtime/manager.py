@@ -9,16 +9,22 @@ from __future__ import annotations
 import asyncio
 import signal
 import traceback
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from pathlib import Path
 from random import Random
+from uuid import UUID
 
 from dovetail.controllers.base import Controller
-from dovetail.errors import DovetailError, Refused, Retry
+from dovetail.errors import DovetailError, Refused, Throttled
 from dovetail.ports import Clock
 from dovetail.runtime import logs, metrics
 from dovetail.runtime.queue import Closed, WorkQueue
 
 __all__ = ["Manager"]
+
+
+async def at_once() -> None:
+    """No election: lead from the first moment."""
 
 
 class Manager:
@@ -39,8 +45,7 @@ class Manager:
         """Take a controller on; whoever watches for it adds keys to the queue that comes back."""
         queue = self._queues[controller.name] = WorkQueue(controller.name, self._clock, controller.backoff)
         self._controllers[controller.name] = controller
-        metrics.MAX_WORKERS.labels(controller.name).set(controller.concurrency)
-        metrics.RECONCILE_ERRORS.labels(controller.name)
+        metrics.prepare(controller.name, controller.concurrency)
         return queue
 
     def serve(self, service: Callable[[], Awaitable[None]]) -> None:
@@ -65,19 +70,27 @@ class Manager:
         """No key waits and none is worked on."""
         return all(queue.idle for queue in self._queues.values())
 
-    async def run(self) -> None:
-        """Work until stopped."""
+    async def run(self, elected: Callable[[], Awaitable[None]] = at_once) -> None:
+        """Work until stopped: services from now on, controllers once elected."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                services = [tasks.create_task(self._kept_alive(service)) for service in self._services]
+                pumps = tasks.create_task(self._pump_all(elected))
+                await self._stopping.wait()
+                for queue in self._queues.values():
+                    queue.close()
+                pumps.cancel()
+                await self._finish_work(self._grace)
+                for task in services:
+                    task.cancel()
+        finally:
+            await self._finish_work(0)
+
+    async def _pump_all(self, elected: Callable[[], Awaitable[None]]) -> None:
+        await elected()
         async with asyncio.TaskGroup() as tasks:
-            services = [tasks.create_task(self._kept_alive(service)) for service in self._services]
-            pumps = [tasks.create_task(self._pump(self._controllers[name])) for name in self._queues]
-            await self._stopping.wait()
-            for queue in self._queues.values():
-                queue.close()
-            for task in pumps:
-                task.cancel()
-            await self._finish_work()
-            for task in services:
-                task.cancel()
+            for controller in self._controllers.values():
+                tasks.create_task(self._pump(controller))
 
     async def _kept_alive(self, service: Callable[[], Awaitable[None]]) -> None:
         delay = 1.0
@@ -115,9 +128,8 @@ class Manager:
         started = self._clock.monotonic()
         namespace, _, name = key.rpartition("/")
         fields = {"controller": controller.name, "namespace": namespace, "name": name}
-        with logs.context(
-            **{k: v for k, v in fields.items() if v}, reconcileID=f"{self._chance.getrandbits(128):032x}"
-        ):
+        visit = UUID(int=self._chance.getrandbits(128), version=4)
+        with logs.context(**{k: v for k, v in fields.items() if v}, reconcileID=str(visit)):
             try:
                 await self._reconcile(controller, queue, key)
             finally:
@@ -145,30 +157,41 @@ class Manager:
             ended(controller.name, "success").inc()
 
     def _failed(self, controller: Controller, queue: WorkQueue, key: str, error: Exception) -> None:
-        if isinstance(error, Refused) and not isinstance(error, Retry):
+        causes = tuple(_leaves(error))
+        if all(isinstance(cause, Refused) for cause in causes):
             metrics.TERMINAL_ERRORS.labels(controller.name).inc()
             queue.forget(key)
             self._log.error("refused", error=error)
             return
-        queue.retry(key)
-        if isinstance(error, DovetailError | ExceptionGroup):
+        queue.retry(key, max((c.after or 0.0 for c in causes if isinstance(c, Throttled)), default=0.0))
+        bug = next((cause for cause in causes if not isinstance(cause, DovetailError)), None)
+        if bug is None:
             self._log.error("reconciler error", error=error)
             return
         metrics.PANICS.labels(controller.name).inc()
-        where = traceback.extract_tb(error.__traceback__)[-1]
+        where = traceback.extract_tb(bug.__traceback__)[-1]
         self._log.error(
             "a bug in this controller",
-            error=error,
-            kind=type(error).__name__,
-            at=f"{where.name}:{where.lineno}",
+            error=bug,
+            kind=type(bug).__name__,
+            at=f"{Path(where.filename).name}:{where.lineno}",
         )
 
-    async def _finish_work(self) -> None:
+    async def _finish_work(self, grace: float) -> None:
         if self._working:
-            _, late = await asyncio.wait(set(self._working), timeout=self._grace)
+            _, late = await asyncio.wait(set(self._working), timeout=grace)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
+
+
+def _leaves(error: Exception) -> Iterator[Exception]:
+    """An error, or those a group holds."""
+    if isinstance(error, ExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
 
 
 def _name(service: Callable[[], Awaitable[None]]) -> str:

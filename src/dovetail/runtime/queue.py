@@ -36,11 +36,12 @@ class WorkQueue:
         self._backoff = backoff
         self._adds = metrics.QUEUE_ADDS.labels(name, name)
         self._retries = metrics.QUEUE_RETRIES.labels(name, name)
-        self._depth = metrics.QUEUE_DEPTH.labels(name, name, "")
         self._waited = metrics.QUEUE_WAIT.labels(name, name)
         self._worked = metrics.QUEUE_WORK.labels(name, name)
-        self._unfinished = metrics.QUEUE_UNFINISHED.labels(name, name)
-        self._longest = metrics.QUEUE_LONGEST.labels(name, name)
+        # Asked when someone looks, so that work that never ends is seen to grow old.
+        metrics.QUEUE_DEPTH.labels(name, name, "").set_function(lambda: len(self._waiting))
+        metrics.QUEUE_UNFINISHED.labels(name, name).set_function(lambda: sum(self._ages()))
+        metrics.QUEUE_LONGEST.labels(name, name).set_function(lambda: max(self._ages(), default=0.0))
         self._bucket = Throttle(clock, backoff.per_second, backoff.burst)
         self._waiting: OrderedDict[str, float] = OrderedDict()
         self._working: dict[str, float] = {}
@@ -63,7 +64,6 @@ class WorkQueue:
             return
         self._waiting[key] = self._clock.monotonic()
         self._wake.set()
-        self._report()
 
     def add_after(self, key: str, seconds: float) -> None:
         """Have the key worked on then, or earlier if it is added before."""
@@ -79,13 +79,16 @@ class WorkQueue:
         heapq.heappush(self._later, (due, next(self._order), key))
         self._set_timer()
 
-    def retry(self, key: str) -> None:
-        """The key failed: try it again after its own back-off, or the bucket's, whichever is longer."""
+    def retry(self, key: str, at_least: float = 0.0) -> None:
+        """The key failed: try it again after its own back-off, or the bucket's, whichever is longer.
+
+        `at_least` is what the other side asked for, in seconds.
+        """
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         self._retries.inc()
         own = min(self._backoff.first * 2 ** min(failures, 60), self._backoff.last)
-        self.add_after(key, max(own, self._bucket.delay()))
+        self.add_after(key, max(own, self._bucket.delay(), at_least))
 
     def forget(self, key: str) -> None:
         """The key did well: its next failure is its first."""
@@ -102,7 +105,6 @@ class WorkQueue:
                 now = self._clock.monotonic()
                 self._waited.observe(now - since)
                 self._working[key] = now
-                self._report()
                 return key
             if self._closed:
                 raise Closed(self._name)
@@ -116,7 +118,6 @@ class WorkQueue:
         if key in self._dirty:
             self._dirty.discard(key)
             self.add(key)
-        self._report()
 
     def close(self) -> None:
         """Take no more keys; those that wait are dropped, those under way finish."""
@@ -155,9 +156,6 @@ class WorkQueue:
                 self.add(key)
         self._set_timer()
 
-    def _report(self) -> None:
-        self._depth.set(len(self._waiting))
+    def _ages(self) -> list[float]:
         now = self._clock.monotonic()
-        ages = [now - started for started in self._working.values()] if len(self._working) < 64 else []
-        self._unfinished.set(sum(ages))
-        self._longest.set(max(ages, default=0.0))
+        return [now - started for started in self._working.values()]

@@ -29,6 +29,13 @@ class Throttle:
         self._tokens -= 1.0
         return 0.0 if self._tokens >= 0 else -self._tokens / self._per_second
 
+    def allows(self) -> bool:
+        """Take a token if one is there now."""
+        taken = self.delay() == 0.0
+        if not taken:
+            self._tokens += 1.0
+        return taken
+
     async def wait(self) -> None:
         seconds = self.delay()
         if seconds > 0:
