@@ -47,14 +47,16 @@ class World:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[World]:
-        """Neighbours at work and the house kept, until the block ends."""
+        """Neighbours at work and the house kept, until the block ends; one that breaks is heard of."""
         tasks = [asyncio.create_task(self.desk.run()), asyncio.create_task(self.server.run())]
         try:
             yield self
         finally:
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            for end in await asyncio.gather(*tasks, return_exceptions=True):
+                if isinstance(end, Exception):
+                    raise end
 
     async def settle(self, seconds: float = 30.0) -> None:
         """Let that much time pass; in virtual time that is as long as its work takes."""

@@ -2,7 +2,10 @@
 
 A neighbour says which resources it cares about, turns what it hears into keys, and later looks at
 each key once. Everything happens on one loop, one key at a time, in the order of hearing, so that
-the same start gives the same story. Work that fails on a conflict is looked at again a little later.
+the same start gives the same story. Counting what there is (a *report*) waits until all else of the
+same instant is done. Work that fails on a conflict is looked at again a little later.
+
+Neighbours read the store as informers read their caches: reading never fails. Writing may.
 """
 
 from __future__ import annotations
@@ -17,12 +20,12 @@ from typing import Any
 
 from dovetail.ports import Clock
 from dovetail.sim.kube.apiserver import ApiServer
-from dovetail.sim.kube.local import LocalApi
 from dovetail.sim.kube.meta import stamp
 from dovetail.sim.kube.status import ApiError
 from dovetail.sim.kube.store import Event
+from dovetail.sim.kube.trusted import Templates, TrustedApi
 
-__all__ = ["Desk", "Json", "Key", "Neighbour"]
+__all__ = ["Desk", "Heard", "Json", "Key", "Neighbour", "Reporter"]
 
 Json = dict[str, Any]
 Key = tuple[str, str]
@@ -37,11 +40,27 @@ class Neighbour:
     """One controller of the cluster. Subclasses say what they hear and what they do about a key."""
 
     name = "neighbour"
+    # A neighbour whose work can wait until the rest of the instant is done.
+    reports = False
 
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
-        self.api: LocalApi = desk.server.local(self.name)
+        self.api = TrustedApi(desk.server, self.name, desk.templates)
         self.clock: Clock = desk.clock
+
+    def find(self, resource: str, key: Key) -> Json | None:
+        """An object as it is now, shared and read-only; ("", name) where there are no namespaces."""
+        record = self.desk.server.store.get(resource, key)
+        return record.obj if record is not None else None
+
+    def every(self, resource: str, namespace: str = "") -> list[Json]:
+        """All objects of a kind, or those in one namespace, by namespace and name."""
+        return [record.obj for record in self.desk.server.store.bucket(resource).in_namespace(namespace)]
+
+    def on_node(self, name: str) -> list[Json]:
+        """The pods bound to a node."""
+        found = self.desk.server.store.bucket("pods").by_node.get(name, {})
+        return [found[key].obj for key in sorted(found)]
 
     def hears(self) -> Mapping[str, Heard]:
         """Resource to what is done on each commit of it: (before, after), None where there is none."""
@@ -62,6 +81,20 @@ class Neighbour:
         return stamp(self.clock.now())
 
 
+class Reporter(Neighbour):
+    """Counts on behalf of another neighbour, once all else of the instant is done."""
+
+    reports = True
+
+    def __init__(self, desk: Desk, name: str, report: Callable[[Key], None]) -> None:
+        self.name = name
+        super().__init__(desk)
+        self._report = report
+
+    def work(self, key: Key) -> None:
+        self._report(key)
+
+
 class Desk:
     """Hands each commit to who cares, and each key to its neighbour."""
 
@@ -70,8 +103,10 @@ class Desk:
         self.clock = clock
         self.rng = rng
         self.neighbours: list[Neighbour] = []
+        self.templates = Templates(server)
         self._hearing: dict[str, list[Heard]] = {}
         self._waiting: OrderedDict[tuple[int, Key], Neighbour] = OrderedDict()
+        self._reports: OrderedDict[tuple[int, Key], Neighbour] = OrderedDict()
         self._later: list[tuple[float, int, Neighbour, Key]] = []
         self._due: dict[tuple[int, Key], float] = {}
         self._failures: dict[tuple[int, Key], int] = {}
@@ -84,7 +119,7 @@ class Desk:
         self.neighbours.append(neighbour)
         for resource, heard in neighbour.hears().items():
             self._hearing.setdefault(resource, []).append(heard)
-            for obj in neighbour.api.list(resource):
+            for obj in neighbour.every(resource):
                 heard(None, obj)
         neighbour.start()
 
@@ -99,8 +134,9 @@ class Desk:
     def enqueue(self, neighbour: Neighbour, key: Key, after: float = 0.0) -> None:
         slot = (id(neighbour), key)
         if after <= 0:
-            if slot not in self._waiting:
-                self._waiting[slot] = neighbour
+            queue = self._reports if neighbour.reports else self._waiting
+            if slot not in queue:
+                queue[slot] = neighbour
                 self._wake.set()
             return
         due = self.clock.monotonic() + after
@@ -113,18 +149,19 @@ class Desk:
     @property
     def idle(self) -> bool:
         """Nothing is waiting to be looked at now."""
-        return not self._waiting
+        return not self._waiting and not self._reports
 
     async def run(self) -> None:
         """Work until cancelled."""
         while True:
             self._ripen()
             for _ in range(TURN):
-                if not self._waiting:
+                queue = self._waiting or self._reports
+                if not queue:
                     break
-                (_, key), neighbour = self._waiting.popitem(last=False)
+                (_, key), neighbour = queue.popitem(last=False)
                 self._work(neighbour, key)
-            if self._waiting:
+            if not self.idle:
                 await asyncio.sleep(0)
                 continue
             self._wake.clear()

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from datetime import timedelta
 
 from dovetail.sim.cluster.base import Desk, Heard, Json, Key, Neighbour
-from dovetail.sim.cluster.objects import controller_of, deleting, ended, key_of, labels_of, parse_time, ready
-from dovetail.sim.cluster.owned import Owned
+from dovetail.sim.cluster.objects import controller_of, deleting, key_of, labels_of, parse_time, ready
+from dovetail.sim.cluster.pods_of import Matchers
 from dovetail.sim.kube.conditions import with_condition
-from dovetail.sim.kube.selectors import from_selector
-from dovetail.sim.kube.status import ApiError
 
 __all__ = ["Budgets"]
 
@@ -26,15 +23,19 @@ SCALES = {
 }
 
 
+class Unmanageable(Exception):
+    """A pod's controller has no size to count by; the text says which."""
+
+
 class Budgets(Neighbour):
     """Keeps the status of every PodDisruptionBudget."""
 
     name = "disruption-controller"
 
-    def __init__(self, desk: Desk, owned: Owned) -> None:
+    def __init__(self, desk: Desk) -> None:
         super().__init__(desk)
-        self.owned = owned
-        self._known: dict[str, dict[Key, Json]] = {}
+        self._matchers = Matchers()
+        self._guarded: dict[str, dict[Key, dict[Key, Json]]] = {}
 
     def hears(self) -> Mapping[str, Heard]:
         return {RESOURCE: self._heard, "pods": self._pod_heard}
@@ -42,63 +43,73 @@ class Budgets(Neighbour):
     def _heard(self, before: Json | None, after: Json | None) -> None:
         budget = after or before
         assert budget is not None
-        file = self._known.setdefault(budget["metadata"]["namespace"], {})
+        key = key_of(budget)
+        file = self._guarded.setdefault(key[0], {})
         if after is None:
-            file.pop(key_of(budget), None)
+            self._matchers.forget(key)
+            file.pop(key, None)
+            if not file:
+                del self._guarded[key[0]]
             return
-        file[key_of(after)] = after
-        self.enqueue(key_of(after))
+        if before is None or before["spec"].get("selector") != after["spec"].get("selector"):
+            matches = self._matchers.of(after)
+            file[key] = {key_of(p): p for p in self.every("pods", key[0]) if matches(labels_of(p))}
+        self.enqueue(key)
 
     def _pod_heard(self, before: Json | None, after: Json | None) -> None:
         pod = after or before
         assert pod is not None
-        budgets = self._known.get(pod["metadata"]["namespace"])
-        if not budgets or not _matters(before, after):
+        budgets = self._guarded.get(pod["metadata"]["namespace"])
+        if not budgets:
             return
-        for key, budget in budgets.items():
-            matches = from_selector(budget["spec"].get("selector"))
-            if any(each is not None and matches(labels_of(each)) for each in (before, after)):
+        matters, name = _matters(before, after), key_of(pod)
+        for key, pods in budgets.items():
+            budget = self.find(RESOURCE, key)
+            if after is not None and budget is not None and self._matchers.of(budget)(labels_of(after)):
+                pods[name] = after
+            elif pods.pop(name, None) is None:
+                continue
+            if matters:
                 self.enqueue(key)
 
     def work(self, key: Key) -> None:
-        try:
-            budget = self.api.get(RESOURCE, key[1], key[0])
-        except ApiError as error:
-            if error.code == 404:
-                return
-            raise
-        matches = from_selector(budget["spec"].get("selector"))
-        pods = [p for p in self.api.list("pods", key[0]) if matches(labels_of(p)) and not ended(p)]
-        expected, desired = self._wanted(budget, pods)
-        under_way = self._under_way(budget, pods)
-        healthy = sum(ready(p) and not deleting(p) and p["metadata"]["name"] not in under_way for p in pods)
-        allowed = max(healthy - desired, 0) if expected else 0
+        budget = self.find(RESOURCE, key)
+        if budget is None:
+            return
+        pods = list(self._guarded[key[0]][key].values())
         before = budget.get("status") or {}
-        status: Json = {
-            "observedGeneration": budget["metadata"].get("generation", 1),
-            "disruptedPods": under_way,
-            "disruptionsAllowed": allowed,
-            "currentHealthy": healthy,
-            "desiredHealthy": desired,
-            "expectedPods": expected,
-            "conditions": before.get("conditions") or [],
-        }
-        if not under_way:
-            del status["disruptedPods"]
-        status = self._judged(status, allowed)
+        generation = budget["metadata"].get("generation", 1)
+        try:
+            expected, desired = self._wanted(budget, pods)
+        except Unmanageable as error:
+            # Fail safe: nothing may go while it is unclear how many there should be.
+            status = {**before, "disruptionsAllowed": 0, "observedGeneration": generation}
+            status = self._judged(status, "False", "SyncFailed", str(error))
+        else:
+            under_way = self._under_way(budget, pods)
+            healthy = sum(
+                ready(p) and not deleting(p) and p["metadata"]["name"] not in under_way for p in pods
+            )
+            allowed = max(healthy - desired, 0) if expected else 0
+            status = {
+                "disruptionsAllowed": allowed,
+                "currentHealthy": healthy,
+                "desiredHealthy": desired,
+                "expectedPods": expected,
+                "observedGeneration": generation,
+                "conditions": before.get("conditions") or [],
+            }
+            if under_way:
+                status["disruptedPods"] = under_way
+            enough = ("True", "SufficientPods") if allowed else ("False", "InsufficientPods")
+            status = self._judged(status, *enough)
         if status != before:
-            self.api.update(RESOURCE, {**budget, "status": status}, "status")
+            self.api.report(RESOURCE, budget, status)
 
-    def _judged(self, status: Json, allowed: int) -> Json:
-        reason = "SufficientPods" if allowed else "InsufficientPods"
-        state = {
-            "type": "DisruptionAllowed",
-            "status": "True" if allowed else "False",
-            "reason": reason,
-            "message": "",
-            "observedGeneration": status["observedGeneration"],
-        }
-        return with_condition(status, state, self.now())
+    def _judged(self, status: Json, state: str, reason: str, message: str = "") -> Json:
+        condition = {"type": "DisruptionAllowed", "status": state, "reason": reason, "message": message}
+        condition["observedGeneration"] = status["observedGeneration"]
+        return with_condition(status, condition, self.now())
 
     def _under_way(self, budget: Json, pods: list[Json]) -> dict[str, str]:
         here = {p["metadata"]["name"] for p in pods if not deleting(p)}
@@ -115,44 +126,46 @@ class Budgets(Neighbour):
     def _wanted(self, budget: Json, pods: list[Json]) -> tuple[int, int]:
         """How many pods there should be, and how many of them must be healthy."""
         spec = budget["spec"]
-        if (least := spec.get("minAvailable")) is not None:
-            if isinstance(least, int):
-                return len(pods), least
+        most, least = spec.get("maxUnavailable"), spec.get("minAvailable")
+        if most is not None:
             expected = self._scale(pods)
-            return expected, _percent(least, expected)
+            missing = most if isinstance(most, int) else _percent(most, expected)
+            return expected, max(expected - missing, 0)
+        if isinstance(least, int):
+            return len(pods), least
+        if least is None:
+            return 0, 0
         expected = self._scale(pods)
-        most = spec.get("maxUnavailable", 0)
-        missing = most if isinstance(most, int) else _percent(most, expected)
-        return expected, max(expected - missing, 0)
+        return expected, _percent(least, expected)
 
     def _scale(self, pods: list[Json]) -> int:
-        """The size the pods' controllers aim for, each counted once; a pod without one counts as itself."""
+        """The sizes the pods' controllers aim for, each counted once; pods without one do not count."""
         sizes: dict[str, int] = {}
+        seen: set[str] = set()
         for pod in pods:
             owner = controller_of(pod)
-            if owner is None:
-                sizes[pod["metadata"]["uid"]] = 1
-                continue
-            if owner["uid"] not in sizes:
-                sizes[owner["uid"]] = self._size(owner, pod["metadata"]["namespace"])
+            if owner is not None and owner["uid"] not in seen:
+                seen.add(owner["uid"])
+                uid, size = self._size(owner, pod)
+                sizes[uid] = size
         return sum(sizes.values())
 
-    def _size(self, owner: Json, namespace: str) -> int:
-        resource = SCALES.get(owner["kind"])
+    def _size(self, owner: Json, pod: Json) -> tuple[str, int]:
+        """Whose size counts for a pod: a ReplicaSet's Deployment speaks for it."""
+        namespace, resource = pod["metadata"]["namespace"], SCALES.get(owner["kind"])
         if resource is None:
-            return 1
-        try:
-            found = self.api.get(resource, owner["name"], namespace)
-        except ApiError:
-            return 0
+            raise Unmanageable(f"{owner['kind']} {owner['name']} does not implement the scale subresource")
+        found = self.find(resource, (namespace, owner["name"]))
+        if found is None or found["metadata"]["uid"] != owner["uid"]:
+            raise Unmanageable(f'found no controllers for pod "{pod["metadata"]["name"]}"')
         upper = controller_of(found)
-        if upper is not None and upper["kind"] in SCALES:
-            return self._size(upper, namespace)
-        return int(found["spec"].get("replicas", 1))
+        if upper is not None and upper["kind"] == "Deployment":
+            return self._size(upper, pod)
+        return found["metadata"]["uid"], int(found["spec"].get("replicas", 1))
 
 
 def _percent(text: str, whole: int) -> int:
-    return math.ceil(whole * int(text.rstrip("%")) / 100)
+    return -(-whole * int(text.rstrip("%")) // 100)
 
 
 def _matters(before: Json | None, after: Json | None) -> bool:
@@ -162,6 +175,5 @@ def _matters(before: Json | None, after: Json | None) -> bool:
     return (
         ready(before) != ready(after)
         or deleting(before) != deleting(after)
-        or ended(before) != ended(after)
         or labels_of(before) != labels_of(after)
     )

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
-import msgspec
-
-from dovetail.sim.cluster.base import Desk, Heard, Json, Key, Neighbour
+from dovetail.sim.cluster.base import Desk, Heard, Json, Key, Neighbour, Reporter
 from dovetail.sim.cluster.fitting import node_selected, untolerated
-from dovetail.sim.cluster.objects import (
-    controller_of,
-    deleting,
-    ended,
-    key_of,
-    owner_reference,
-    ready,
-    touches,
-)
+from dovetail.sim.cluster.objects import deleting, ended, key_of, labels_of, ready, rethought, touches
 from dovetail.sim.cluster.owned import Owned
-from dovetail.sim.cluster.pods_of import delete_quietly, pod_from, template_hash
-from dovetail.sim.kube.status import ApiError
+from dovetail.sim.cluster.pods_of import available, delete_quietly, pod_from
+from dovetail.sim.cluster.revisions import HASH, Revisions
 
 __all__ = ["DaemonSets"]
 
-RESOURCE, REVISIONS = "daemonsets.apps", "controllerrevisions.apps"
-HASH = "controller-revision-hash"
+RESOURCE = "daemonsets.apps"
 GENERATION = "pod-template-generation"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PATIENCE = [
     {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"},
     {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"},
@@ -39,6 +30,8 @@ ON_HOST_NETWORK = {
     "operator": "Exists",
     "effect": "NoSchedule",
 }
+# A daemon pod that fails is replaced after a pause that doubles, as the real one's back-off does.
+FIRST_PAUSE, LAST_PAUSE = 1.0, 900.0
 
 
 class DaemonSets(Neighbour):
@@ -49,169 +42,174 @@ class DaemonSets(Neighbour):
     def __init__(self, desk: Desk, owned: Owned) -> None:
         super().__init__(desk)
         self.owned = owned
+        self._revisions = Revisions(self)
+        self._reporter = Reporter(desk, self.name, self._report)
+        self._failures: dict[tuple[Key, str], int] = {}
+        self._not_before: dict[tuple[Key, str], float] = {}
+        owned.tell("DaemonSet", self.enqueue)
 
     def hears(self) -> Mapping[str, Heard]:
-        return {RESOURCE: self._heard, "nodes": self._node_heard, "pods": self._pod_heard}
+        return {RESOURCE: self._heard, "nodes": self._node_heard}
 
     def _heard(self, before: Json | None, after: Json | None) -> None:
-        if after is not None:
+        if after is None:
+            assert before is not None
+            self._forget(key_of(before))
+        elif rethought(before, after):
             self.enqueue(key_of(after))
 
+    def _forget(self, key: Key) -> None:
+        self._revisions.forget(key)
+        for slot in [slot for slot in self._failures if slot[0] == key]:
+            del self._failures[slot]
+            self._not_before.pop(slot, None)
+
     def _node_heard(self, before: Json | None, after: Json | None) -> None:
-        if (
-            before is None
-            or after is None
-            or touches(before, after, "metadata", "labels")
-            or touches(before, after, "spec")
-        ):
-            for daemonset in self.api.list(RESOURCE):
+        moved = touches(before, after, "metadata", "labels") or touches(before, after, "spec")
+        if before is None or after is None or moved:
+            for daemonset in self.every(RESOURCE):
                 self.enqueue(key_of(daemonset))
 
-    def _pod_heard(self, before: Json | None, after: Json | None) -> None:
-        pod = after or before
-        owner = controller_of(pod) if pod is not None else None
-        if pod is not None and owner is not None and owner["kind"] == "DaemonSet":
-            self.enqueue((pod["metadata"]["namespace"], owner["name"]))
-
     def work(self, key: Key) -> None:
-        try:
-            daemonset = self.api.get(RESOURCE, key[1], key[0])
-        except ApiError as error:
-            if error.code == 404:
-                return
-            raise
-        mark = self._revision(daemonset)
+        daemonset = self.find(RESOURCE, key)
+        if daemonset is None:
+            return
+        mark = self._revisions.mark(daemonset)
+        if not deleting(daemonset):
+            meant, allowed = self._nodes(daemonset)
+            self._place(key, daemonset, mark, meant, allowed)
+            self._roll(daemonset, mark, meant)
+        self._reporter.enqueue(key)
+
+    def _by_node(self, daemonset: Json) -> dict[str, list[Json]]:
         by_node: dict[str, list[Json]] = {}
         for pod in self.owned.pods(daemonset["metadata"]["uid"]):
             by_node.setdefault(_target(pod), []).append(pod)
-        wanted = [] if deleting(daemonset) else self._nodes(daemonset)
-        if not deleting(daemonset):
-            self._place(daemonset, mark, wanted, by_node)
-            self._roll(daemonset, mark, by_node)
-        self._report(daemonset, mark, wanted)
+        return by_node
 
-    def _nodes(self, daemonset: Json) -> list[str]:
-        """Nodes the pods are meant for. Cordons and pressure do not count; other taints do."""
-        spec = self._spec(daemonset, "")
-        names = []
-        for node in self.api.list("nodes"):
-            if node_selected(daemonset["spec"]["template"]["spec"], node) and not untolerated(
-                spec, node, ("NoSchedule", "NoExecute")
-            ):
-                names.append(node["metadata"]["name"])
-        return names
+    def _nodes(self, daemonset: Json) -> tuple[list[str], set[str]]:
+        """Nodes that get a pod, and nodes where a pod that is there may stay.
 
-    def _spec(self, daemonset: Json, node: str) -> Json:
-        spec = dict(daemonset["spec"]["template"]["spec"])
-        extra = [*PATIENCE, ON_HOST_NETWORK] if spec.get("hostNetwork") else PATIENCE
-        spec["tolerations"] = [*(spec.get("tolerations") or ()), *extra]
-        if node:
-            spec["affinity"] = _pinned(spec.get("affinity") or {}, node)
-        return spec
+        Cordons and pressure do not count, other taints do; but a taint that only keeps new pods away
+        does not drive a daemon's pod out.
+        """
+        template = daemonset["spec"]["template"]["spec"]
+        tolerant = {"tolerations": _tolerations(template)}
+        meant, allowed = [], set()
+        for node in self.every("nodes"):
+            if node_selected(template, node) and not untolerated(tolerant, node, ("NoExecute",)):
+                allowed.add(node["metadata"]["name"])
+                if not untolerated(tolerant, node, ("NoSchedule",)):
+                    meant.append(node["metadata"]["name"])
+        return meant, allowed
 
-    def _place(self, daemonset: Json, mark: str, wanted: list[str], by_node: dict[str, list[Json]]) -> None:
-        for node in wanted:
+    def _place(self, key: Key, daemonset: Json, mark: str, meant: list[str], allowed: set[str]) -> None:
+        by_node = self._by_node(daemonset)
+        for node in meant:
             pods = by_node.get(node, [])
-            alive = [p for p in pods if not ended(p) and not deleting(p)]
             for pod in pods:
-                if ended(pod) and not deleting(pod):
+                if (pod.get("status") or {}).get("phase") == "Failed" and not deleting(pod):
+                    self._failed(key, node)
                     delete_quietly(self.api, pod)
-            if not alive and not any(deleting(p) for p in pods):
+            if not any(not ended(p) or deleting(p) for p in pods) and self._may(key, node):
                 self._create(daemonset, mark, node)
-            oldest_first = sorted(
-                alive, key=lambda p: (p["metadata"]["creationTimestamp"], p["metadata"]["name"])
-            )
-            for extra in oldest_first[1:]:
-                delete_quietly(self.api, extra)
+            self._thin(pods, mark)
         for node, pods in by_node.items():
-            if node not in wanted:
+            if node not in allowed:
                 for pod in pods:
                     if not deleting(pod):
                         delete_quietly(self.api, pod)
 
+    def _failed(self, key: Key, node: str) -> None:
+        failures = self._failures[key, node] = self._failures.get((key, node), 0) + 1
+        pause = min(FIRST_PAUSE * 2 ** (failures - 1), LAST_PAUSE)
+        self._not_before[key, node] = self.clock.monotonic() + pause
+
+    def _may(self, key: Key, node: str) -> bool:
+        left = self._not_before.get((key, node), 0.0) - self.clock.monotonic()
+        if left > 1e-9:
+            self.enqueue(key, left)
+        return left <= 1e-9
+
+    def _thin(self, pods: list[Json], mark: str) -> None:
+        """Two pods on one node are one too many; the older stays."""
+        alive = [p for p in pods if not ended(p) and not deleting(p)]
+        by_age = sorted(alive, key=lambda p: (p["metadata"]["creationTimestamp"], p["metadata"]["name"]))
+        for extra in by_age[1:]:
+            delete_quietly(self.api, extra)
+
     def _create(self, daemonset: Json, mark: str, node: str) -> None:
-        template = {**daemonset["spec"]["template"], "spec": self._spec(daemonset, node)}
-        pod = pod_from(template, daemonset)
+        spec = dict(daemonset["spec"]["template"]["spec"])
+        spec["tolerations"] = _tolerations(spec)
+        spec["affinity"] = _pinned(spec.get("affinity") or {}, node)
+        pod = pod_from({**daemonset["spec"]["template"], "spec": spec}, daemonset)
         pod["metadata"]["labels"] |= {HASH: mark, GENERATION: str(daemonset["metadata"].get("generation", 1))}
         self.api.create("pods", pod)
 
-    def _roll(self, daemonset: Json, mark: str, by_node: dict[str, list[Json]]) -> None:
+    def _roll(self, daemonset: Json, mark: str, meant: list[str]) -> None:
+        """Pods of older templates go, as many at a time as may be unavailable; broken ones go at once."""
         strategy = daemonset["spec"].get("updateStrategy") or {}
         if strategy.get("type", "RollingUpdate") != "RollingUpdate":
             return
-        pods = [p for pods in by_node.values() for p in pods if not deleting(p)]
-        old = [p for p in pods if (p["metadata"].get("labels") or {}).get(HASH) != mark]
-        down = sum(not ready(p) for p in pods if p not in old) + sum(
-            deleting(p) for pods in by_node.values() for p in pods
-        )
-        allowed = (strategy.get("rollingUpdate") or {}).get("maxUnavailable", 1)
-        allowed = (
-            allowed
-            if isinstance(allowed, int)
-            else max(1, -(-len(by_node) * int(allowed.rstrip("%")) // 100))
-        )
-        for pod in sorted(old, key=lambda p: (ready(p), p["metadata"]["name"])):
-            if ready(pod) and down >= allowed:
-                return
+        by_node, down, broken, candidates = self._by_node(daemonset), 0, [], []
+        for node in meant:
+            pods = [p for p in by_node.get(node, ()) if not ended(p)]
+            alive = [p for p in pods if not deleting(p)]
+            up = [p for p in alive if ready(p)]
+            old = [p for p in alive if labels_of(p).get(HASH) != mark]
+            if not up:
+                down += 1
+                broken += old
+            else:
+                candidates += old
+        most = (strategy.get("rollingUpdate") or {}).get("maxUnavailable", 1)
+        if not isinstance(most, int):
+            most = max(1, math.ceil(len(meant) * int(most.rstrip("%")) / 100))
+        for pod in broken + candidates[: max(most - down, 0)]:
             delete_quietly(self.api, pod)
-            down += 1
 
-    def _revision(self, daemonset: Json) -> str:
-        """The template's ControllerRevision, made when first needed; its hash marks the pods."""
-        data = {"spec": {"template": daemonset["spec"]["template"]}}
-        mark = template_hash(msgspec.json.encode(data, order="deterministic"))
-        meta = daemonset["metadata"]
-        name = f"{meta['name']}-{mark}"
-        known = [
-            r
-            for r in self.api.list(REVISIONS, meta["namespace"])
-            if (owner := controller_of(r)) is not None and owner["uid"] == meta["uid"]
-        ]
-        if not any(r["metadata"]["name"] == name for r in known) and not deleting(daemonset):
-            body = {
-                "apiVersion": "apps/v1",
-                "kind": "ControllerRevision",
-                "metadata": {
-                    "name": name,
-                    "namespace": meta["namespace"],
-                    "labels": {**(meta.get("labels") or {}), HASH: mark},
-                    "ownerReferences": [owner_reference(daemonset)],
-                },
-                "data": data,
-                "revision": max((r["revision"] for r in known), default=0) + 1,
-            }
-            self.api.create(REVISIONS, body)
-        return mark
-
-    def _report(self, daemonset: Json, mark: str, wanted: list[str]) -> None:
-        pods = [p for p in self.owned.pods(daemonset["metadata"]["uid"]) if not deleting(p) and not ended(p)]
-        on = {_target(p) for p in pods}
-        up = sum(ready(p) for p in pods)
+    def _report(self, key: Key) -> None:
+        daemonset = self.find(RESOURCE, key)
+        if daemonset is None:
+            return
+        mark = self._revisions.mark(daemonset)
+        meant = set() if deleting(daemonset) else set(self._nodes(daemonset)[0])
+        alive = [p for p in self.owned.pods(daemonset["metadata"]["uid"]) if not deleting(p) and not ended(p)]
+        mine = [p for p in alive if _target(p) in meant]
+        up, soonest = available(mine, daemonset["spec"].get("minReadySeconds", 0), self.clock.now())
+        if soonest:
+            self._reporter.enqueue(key, soonest)
+        updated = sum(labels_of(p).get(HASH) == mark for p in mine)
         status: Json = {
-            "currentNumberScheduled": len(on & set(wanted)),
-            "numberMisscheduled": len(on - set(wanted)),
-            "desiredNumberScheduled": len(wanted),
-            "numberReady": up,
-            "updatedNumberScheduled": sum(
-                (p["metadata"].get("labels") or {}).get(HASH) == mark for p in pods
-            ),
-            "numberAvailable": up,
-            "numberUnavailable": len(wanted) - up,
+            "currentNumberScheduled": len({_target(p) for p in mine}),
+            "numberMisscheduled": len({_target(p) for p in alive} - meant),
+            "desiredNumberScheduled": len(meant),
+            "numberReady": sum(map(ready, mine)),
             "observedGeneration": daemonset["metadata"].get("generation", 1),
         }
-        required = ("currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady")
-        status = {k: v for k, v in status.items() if v or k in (*required, "observedGeneration")}
+        extra = {
+            "updatedNumberScheduled": updated,
+            "numberAvailable": up,
+            "numberUnavailable": len(meant) - up,
+        }
+        status |= {name: count for name, count in extra.items() if count}
         if status != daemonset.get("status"):
-            self.api.update(RESOURCE, {**daemonset, "status": status}, "status")
+            self.api.report(RESOURCE, daemonset, status)
+        if updated == len(mine):
+            self._revisions.trim(daemonset)
+
+
+def _tolerations(spec: Json) -> list[Json]:
+    extra = [*PATIENCE, ON_HOST_NETWORK] if spec.get("hostNetwork") else PATIENCE
+    have = spec.get("tolerations") or []
+    return [*have, *(each for each in extra if each not in have)]
 
 
 def _pinned(affinity: Json, node: str) -> Json:
-    """The affinity, narrowed to one node by name."""
+    """The affinity, narrowed to one node by name: whatever was asked of nodes has been judged already."""
     field = {"key": "metadata.name", "operator": "In", "values": [node]}
     node_affinity = dict(affinity.get("nodeAffinity") or {})
-    key = "requiredDuringSchedulingIgnoredDuringExecution"
-    terms = (node_affinity.get(key) or {}).get("nodeSelectorTerms") or [{}]
-    node_affinity[key] = {"nodeSelectorTerms": [{**term, "matchFields": [field]} for term in terms]}
+    node_affinity[REQUIRED] = {"nodeSelectorTerms": [{"matchFields": [field]}]}
     return {**affinity, "nodeAffinity": node_affinity}
 
 
@@ -219,9 +217,7 @@ def _target(pod: Json) -> str:
     """The node a daemon pod is on, or meant for."""
     if pod["spec"].get("nodeName"):
         return str(pod["spec"]["nodeName"])
-    required = ((pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}).get(
-        "requiredDuringSchedulingIgnoredDuringExecution"
-    ) or {}
+    required = ((pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}).get(REQUIRED) or {}
     for term in required.get("nodeSelectorTerms") or ():
         for field in term.get("matchFields") or ():
             if field.get("key") == "metadata.name" and field.get("values"):

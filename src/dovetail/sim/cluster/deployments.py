@@ -2,40 +2,55 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
+from datetime import timedelta
 
 import msgspec
 
 from dovetail.sim.cluster.base import Desk, Heard, Json, Key, Neighbour
-from dovetail.sim.cluster.objects import controller_of, deleting, key_of, owner_reference
+from dovetail.sim.cluster.objects import (
+    controller_of,
+    deleting,
+    ended,
+    key_of,
+    labels_of,
+    owner_reference,
+    parse_time,
+    rethought,
+)
 from dovetail.sim.cluster.owned import Owned
-from dovetail.sim.cluster.pods_of import template_hash
-from dovetail.sim.kube.conditions import with_condition
-from dovetail.sim.kube.status import ApiError
+from dovetail.sim.cluster.pods_of import Matchers, template_hash
+from dovetail.sim.cluster.rollout import DESIRED, MOST, Rollout, size_of, surge_of, unavailable_of
+from dovetail.sim.kube.conditions import condition_of, with_condition
 
 __all__ = ["Deployments"]
 
 RESOURCE, SETS = "deployments.apps", "replicasets.apps"
 HASH = "pod-template-hash"
 REVISION = "deployment.kubernetes.io/revision"
-DESIRED, MOST = "deployment.kubernetes.io/desired-replicas", "deployment.kubernetes.io/max-replicas"
 
 
 class Deployments(Neighbour):
     """Steers the ReplicaSets of every Deployment."""
 
     name = "deployment-controller"
+    reports = True
 
     def __init__(self, desk: Desk, owned: Owned) -> None:
         super().__init__(desk)
         self.owned = owned
+        self._matchers = Matchers()
+        self._current: dict[Key, tuple[Json, str]] = {}
 
     def hears(self) -> Mapping[str, Heard]:
-        return {RESOURCE: self._heard, SETS: self._set_heard}
+        return {RESOURCE: self._heard, SETS: self._set_heard, "pods": self._pod_heard}
 
     def _heard(self, before: Json | None, after: Json | None) -> None:
-        if after is not None:
+        if after is None:
+            assert before is not None
+            self._matchers.forget(key_of(before))
+            self._current.pop(key_of(before), None)
+        elif rethought(before, after):
             self.enqueue(key_of(after))
 
     def _set_heard(self, before: Json | None, after: Json | None) -> None:
@@ -44,30 +59,79 @@ class Deployments(Neighbour):
         if replicaset is not None and owner is not None and owner["kind"] == "Deployment":
             self.enqueue((replicaset["metadata"]["namespace"], owner["name"]))
 
+    def _pod_heard(self, before: Json | None, after: Json | None) -> None:
+        """Recreate waits for the last old pod to be gone, which changes no ReplicaSet's status."""
+        if after is not None or before is None:
+            return
+        owner = controller_of(before)
+        if owner is not None and owner["kind"] == "ReplicaSet":
+            replicaset = self.find(SETS, (before["metadata"]["namespace"], owner["name"]))
+            if replicaset is not None and size_of(replicaset) == 0:
+                self._set_heard(None, replicaset)
+
     def work(self, key: Key) -> None:
-        try:
-            deployment = self.api.get(RESOURCE, key[1], key[0])
-        except ApiError as error:
-            if error.code == 404:
-                return
-            raise
-        sets = self._sets(deployment)
+        deployment = self.find(RESOURCE, key)
+        if deployment is None:
+            return
         if not deleting(deployment):
-            current = self._current(deployment, sets)
-            if current is None and not deployment["spec"].get("paused"):
-                current = self._create_set(deployment, sets)
-            self._roll(deployment, current, [s for s in self._sets(deployment) if s is not current])
-            self._trim(deployment)
-        self._report(deployment, self._sets(deployment))
+            self._adopt(deployment)
+            self._steer(key, deployment)
+            deployment = self.find(RESOURCE, key) or deployment
+        self._report(key, deployment)
 
     def _sets(self, deployment: Json) -> list[Json]:
         return self.owned.sets(deployment["metadata"]["uid"])
 
-    def _current(self, deployment: Json, sets: list[Json]) -> Json | None:
-        wanted = _comparable(deployment["spec"]["template"])
-        return next((s for s in sets if _comparable(s["spec"]["template"]) == wanted), None)
+    def _adopt(self, deployment: Json) -> None:
+        namespace = deployment["metadata"]["namespace"]
+        for replicaset in self.owned.sets(""):
+            meta = replicaset["metadata"]
+            near = meta["namespace"] == namespace and not deleting(replicaset)
+            if near and self._matchers.of(deployment)(labels_of(replicaset)):
+                owners = [*(meta.get("ownerReferences") or ()), owner_reference(deployment)]
+                patch = {"metadata": {"ownerReferences": owners, "uid": meta["uid"]}}
+                self.api.patch(SETS, meta["name"], patch, namespace)
 
-    def _create_set(self, deployment: Json, sets: list[Json]) -> Json:
+    def _steer(self, key: Key, deployment: Json) -> None:
+        current = self._find_current(key, deployment)
+        paused = bool(deployment["spec"].get("paused"))
+        if current is None and not paused:
+            current = self._create_set(key, deployment)
+        if current is not None:
+            current = self._renumber(deployment, current)
+        name = current["metadata"]["name"] if current is not None else ""
+        old = [s for s in self._sets(deployment) if s["metadata"]["name"] != name]
+        rollout = Rollout(deployment, current, old)
+        if paused or rollout.scaled():
+            changes = rollout.rescaled()
+        elif (deployment["spec"].get("strategy") or {}).get("type") == "Recreate":
+            changes = rollout.recreated(old_running=any(self._runs(s) for s in old))
+        else:
+            changes = rollout.rolled()
+        for replicaset, size in changes:
+            self._resize(replicaset, size, deployment)
+        if not paused:
+            self._trim(deployment, name)
+
+    def _runs(self, replicaset: Json) -> bool:
+        return any(not ended(pod) for pod in self.owned.pods(replicaset["metadata"]["uid"]))
+
+    def _find_current(self, key: Key, deployment: Json) -> Json | None:
+        """The set of the present template; remembered for as long as the template is the same document."""
+        template = deployment["spec"]["template"]
+        known = self._current.get(key)
+        if known is not None and known[0] is template:
+            found = self.find(SETS, (key[0], known[1]))
+            if found is not None:
+                return found
+        wanted = _comparable(template)
+        by_age = sorted(self._sets(deployment), key=lambda s: s["metadata"]["creationTimestamp"])
+        found = next((s for s in by_age if _comparable(s["spec"]["template"]) == wanted), None)
+        if found is not None:
+            self._current[key] = (template, found["metadata"]["name"])
+        return found
+
+    def _create_set(self, key: Key, deployment: Json) -> Json:
         meta, spec = deployment["metadata"], deployment["spec"]
         template = spec["template"]
         mark = template_hash(msgspec.json.encode(template, order="deterministic"))
@@ -75,13 +139,7 @@ class Deployments(Neighbour):
         labelled["labels"] = {**(labelled.get("labels") or {}), HASH: mark}
         selector = {**spec["selector"]}
         selector["matchLabels"] = {**(selector.get("matchLabels") or {}), HASH: mark}
-        revision = max((_revision(s) for s in sets), default=0) + 1
-        replicas = spec.get("replicas", 1)
-        annotations = {
-            REVISION: str(revision),
-            DESIRED: str(replicas),
-            MOST: str(replicas + self._surge(spec)),
-        }
+        notes = _copied(meta.get("annotations") or {}) | _notes(spec)
         body = {
             "apiVersion": "apps/v1",
             "kind": "ReplicaSet",
@@ -89,7 +147,7 @@ class Deployments(Neighbour):
                 "name": f"{meta['name']}-{mark}",
                 "namespace": meta["namespace"],
                 "labels": labelled["labels"],
-                "annotations": annotations,
+                "annotations": notes | {REVISION: str(self._newest(deployment) + 1)},
                 "ownerReferences": [owner_reference(deployment)],
             },
             "spec": {
@@ -100,130 +158,101 @@ class Deployments(Neighbour):
             },
         }
         created = self.api.create(SETS, body)
-        if (meta.get("annotations") or {}).get(REVISION) != str(revision):
-            note = {"metadata": {"annotations": {REVISION: str(revision)}}}
-            self.api.patch(RESOURCE, meta["name"], note, meta["namespace"])
+        self._current[key] = (template, created["metadata"]["name"])
         return created
 
-    def _roll(self, deployment: Json, current: Json | None, old: list[Json]) -> None:
-        spec = deployment["spec"]
-        replicas = spec.get("replicas", 1)
-        if current is None:
-            self._resize_paused(deployment, old)
-            return
-        if (spec.get("strategy") or {}).get("type") == "Recreate":
-            for each in old:
-                self._resize(each, 0, deployment)
-            gone = all((s.get("status") or {}).get("replicas", 0) == 0 for s in old)
-            if gone:
-                self._resize(current, replicas, deployment)
-            return
-        total = _size(current) + sum(_size(s) for s in old)
-        room = replicas + self._surge(spec) - total
-        if _size(current) > replicas:
-            self._resize(current, replicas, deployment)
-        elif room > 0 and _size(current) < replicas:
-            self._resize(current, min(replicas, _size(current) + room), deployment)
-        elif not old or all(_size(s) == 0 for s in old):
-            self._resize(current, replicas, deployment)
-        self._shrink_old(deployment, current, old)
+    def _newest(self, deployment: Json, apart: str = "") -> int:
+        sets = self._sets(deployment)
+        return max((_revision(s) for s in sets if s["metadata"]["name"] != apart), default=0)
 
-    def _resize_paused(self, deployment: Json, old: list[Json]) -> None:
-        newest = max(old, key=_revision, default=None)
-        if newest is not None:
-            self._resize(newest, deployment["spec"].get("replicas", 1), deployment)
-
-    def _shrink_old(self, deployment: Json, current: Json, old: list[Json]) -> None:
-        spec = deployment["spec"]
-        least = spec.get("replicas", 1) - self._unavailable(spec)
-        sets = [current, *old]
-        available = sum((s.get("status") or {}).get("availableReplicas", 0) for s in sets)
-        spare = available - least
-        for each in sorted(old, key=lambda s: (s["metadata"]["creationTimestamp"], s["metadata"]["name"])):
-            size = _size(each)
-            if size == 0:
-                continue
-            # Pods of the old template that are not available go first: nobody will miss them.
-            idle = max(size - (each.get("status") or {}).get("availableReplicas", 0), 0)
-            drop = min(size, idle + max(spare, 0))
-            spare -= drop - min(idle, drop)
-            self._resize(each, size - drop, deployment)
+    def _renumber(self, deployment: Json, current: Json) -> Json:
+        """The present template's set carries the newest revision, also when it is an old one come back."""
+        name, namespace = current["metadata"]["name"], current["metadata"]["namespace"]
+        newest = self._newest(deployment, apart=name)
+        number = _revision(current)
+        if number <= newest:
+            number = newest + 1
+            note = {"metadata": {"annotations": {REVISION: str(number)}}}
+            current = self.api.patch(SETS, name, note, namespace)
+        meta = deployment["metadata"]
+        if (meta.get("annotations") or {}).get(REVISION) != str(number):
+            note = {"metadata": {"annotations": {REVISION: str(number)}}}
+            self.api.patch(RESOURCE, meta["name"], note, meta["namespace"])
+        return current
 
     def _resize(self, replicaset: Json, size: int, deployment: Json) -> None:
-        replicas = deployment["spec"].get("replicas", 1)
-        notes = {DESIRED: str(replicas), MOST: str(replicas + self._surge(deployment["spec"]))}
+        notes = _notes(deployment["spec"])
         have = replicaset["metadata"].get("annotations") or {}
-        if _size(replicaset) == size and notes.items() <= have.items():
+        if size_of(replicaset) == size and notes.items() <= have.items():
             return
-        meta = replicaset["metadata"]
-        patch = {"metadata": {"annotations": notes}, "spec": {"replicas": size}}
-        self.api.patch(SETS, meta["name"], patch, meta["namespace"])
+        meta = {**replicaset["metadata"], "annotations": have | notes}
+        spec = {**replicaset["spec"], "replicas": size}
+        self.api.amend(SETS, key_of(replicaset), metadata=meta, spec=spec)
 
-    def _trim(self, deployment: Json) -> None:
+    def _trim(self, deployment: Json, current: str) -> None:
         """Forget the oldest empty ReplicaSets beyond the history limit."""
         limit = deployment["spec"].get("revisionHistoryLimit", 10)
-        current = _comparable(deployment["spec"]["template"])
         empty = [
             s
             for s in self._sets(deployment)
-            if _size(s) == 0
+            if size_of(s) == 0
             and (s.get("status") or {}).get("replicas", 0) == 0
-            and _comparable(s["spec"]["template"]) != current
+            and s["metadata"]["name"] != current
             and not deleting(s)
         ]
         for each in sorted(empty, key=_revision)[: max(len(empty) - limit, 0)]:
             self.api.delete(SETS, each["metadata"]["name"], each["metadata"]["namespace"])
 
-    @staticmethod
-    def _surge(spec: Json) -> int:
-        rolling = (spec.get("strategy") or {}).get("rollingUpdate") or {}
-        if (spec.get("strategy") or {}).get("type") == "Recreate":
-            return 0
-        return _share(rolling.get("maxSurge", "25%"), spec.get("replicas", 1), up=True)
-
-    @classmethod
-    def _unavailable(cls, spec: Json) -> int:
-        rolling = (spec.get("strategy") or {}).get("rollingUpdate") or {}
-        allowed = _share(rolling.get("maxUnavailable", "25%"), spec.get("replicas", 1), up=False)
-        # Both zero would never move: then one may be missing.
-        return 1 if allowed == 0 and cls._surge(spec) == 0 else allowed
-
-    def _report(self, deployment: Json, sets: list[Json]) -> None:
-        current, spec = self._current(deployment, sets), deployment["spec"]
-        total = sum((s.get("status") or {}).get("replicas", 0) for s in sets)
-        available = sum((s.get("status") or {}).get("availableReplicas", 0) for s in sets)
+    def _report(self, key: Key, deployment: Json) -> None:
+        sets, spec = self._sets(deployment), deployment["spec"]
+        current = self._find_current(key, deployment)
+        total, available = _sum(sets, "replicas"), _sum(sets, "availableReplicas")
         replicas = spec.get("replicas", 1)
         counts = {
             "replicas": total,
-            "updatedReplicas": (current.get("status") or {}).get("replicas", 0) if current else 0,
-            "readyReplicas": sum((s.get("status") or {}).get("readyReplicas", 0) for s in sets),
+            "updatedReplicas": _sum([current] if current else [], "replicas"),
+            "readyReplicas": _sum(sets, "readyReplicas"),
             "availableReplicas": available,
-            "unavailableReplicas": max(replicas - available, 0),
+            "unavailableReplicas": max(sum(map(size_of, sets)) - available, 0),
         }
         before = deployment.get("status") or {}
         status: Json = {k: v for k, v in counts.items() if v}
         status["observedGeneration"] = deployment["metadata"].get("generation", 1)
         status["conditions"] = before.get("conditions", [])
-        enough = available >= replicas - self._unavailable(spec)
-        status = self._judged(
-            status, "Available", enough, "MinimumReplicasAvailable", "MinimumReplicasUnavailable"
-        )
-        done = current is not None and counts["updatedReplicas"] == replicas == total == available
-        status = self._judged(
-            status, "Progressing", True, "NewReplicaSetAvailable" if done else "ReplicaSetUpdated", ""
-        )
+        enough = available >= replicas - unavailable_of(spec)
+        good, bad = "MinimumReplicasAvailable", "MinimumReplicasUnavailable"
+        status = self._judged(status, "Available", "True" if enough else "False", good if enough else bad)
+        done = counts["updatedReplicas"] == replicas == total == available and current is not None
+        status = self._progress(key, deployment, status, done=done)
         if status != before:
-            self.api.update(RESOURCE, {**deployment, "status": status}, "status")
+            self.api.report(RESOURCE, deployment, status)
 
-    def _judged(self, status: Json, kind: str, holds: bool, good: str, bad: str) -> Json:
-        have: Json = next((c for c in status["conditions"] if c["type"] == kind), {})
-        state, reason = ("True", good) if holds else ("False", bad)
-        if (have.get("status"), have.get("reason")) == (state, reason):
+    def _progress(self, key: Key, deployment: Json, status: Json, *, done: bool) -> Json:
+        """Progressing: complete, on the way, or without any movement for longer than allowed."""
+        if done:
+            return self._judged(status, "Progressing", "True", "NewReplicaSetAvailable")
+        before, have = deployment.get("status") or {}, condition_of({"status": status}, "Progressing")
+        if deployment["spec"].get("paused"):
+            return self._judged(status, "Progressing", "Unknown", "DeploymentPaused")
+        if have is not None and have["reason"] == "NewReplicaSetAvailable" and not _new_work(before, status):
+            return status  # a finished rollout stays finished when pods come and go
+        patience = timedelta(seconds=deployment["spec"].get("progressDeadlineSeconds", 600))
+        if have is None or _moved(before, status) or have["reason"] == "NewReplicaSetAvailable":
+            self.enqueue(key, patience.total_seconds())
+            return self._judged(status, "Progressing", "True", "ReplicaSetUpdated", again=True)
+        waited = self.clock.now() - parse_time(have["lastUpdateTime"])
+        if waited < patience:
+            self.enqueue(key, (patience - waited).total_seconds())
+            return status
+        return self._judged(status, "Progressing", "False", "ProgressDeadlineExceeded")
+
+    def _judged(self, status: Json, kind: str, state: str, reason: str, *, again: bool = False) -> Json:
+        have = condition_of({"status": status}, kind) or {}
+        if (have.get("status"), have.get("reason")) == (state, reason) and not again:
             return status
         now = self.now()
-        return with_condition(
-            status, {"type": kind, "status": state, "reason": reason, "lastUpdateTime": now}, now
-        )
+        condition = {"type": kind, "status": state, "reason": reason, "lastUpdateTime": now}
+        return with_condition(status, condition, now)
 
 
 def _comparable(template: Json) -> Json:
@@ -232,18 +261,36 @@ def _comparable(template: Json) -> Json:
     return {"labels": labels, "annotations": meta.get("annotations") or {}, "spec": template["spec"]}
 
 
-def _size(replicaset: Json) -> int:
-    return int(replicaset["spec"].get("replicas", 1))
-
-
 def _revision(replicaset: Json) -> int:
     text = (replicaset["metadata"].get("annotations") or {}).get(REVISION, "0")
     return int(text) if text.isdigit() else 0
 
 
-def _share(amount: int | str, whole: int, *, up: bool) -> int:
-    """An absolute number, or a percentage of the whole."""
-    if isinstance(amount, int):
-        return amount
-    part = whole * int(amount.rstrip("%")) / 100
-    return math.ceil(part) if up else math.floor(part)
+def _notes(spec: Json) -> dict[str, str]:
+    replicas = spec.get("replicas", 1)
+    return {DESIRED: str(replicas), MOST: str(replicas + surge_of(spec))}
+
+
+def _copied(annotations: dict[str, str]) -> dict[str, str]:
+    """A ReplicaSet takes over its Deployment's annotations, but for those about applying and revisions."""
+    apart = ("kubectl.kubernetes.io/last-applied-configuration", REVISION, DESIRED, MOST)
+    return {name: value for name, value in annotations.items() if name not in apart}
+
+
+def _sum(sets: list[Json], count: str) -> int:
+    return sum((s.get("status") or {}).get(count, 0) for s in sets)
+
+
+def _moved(before: Json, after: Json) -> bool:
+    """More of the new, fewer of the old, or more of them available."""
+
+    def old_ones(status: Json) -> int:
+        return int(status.get("replicas", 0)) - int(status.get("updatedReplicas", 0))
+
+    grown = ("updatedReplicas", "readyReplicas", "availableReplicas")
+    return old_ones(after) < old_ones(before) or any(after.get(c, 0) > before.get(c, 0) for c in grown)
+
+
+def _new_work(before: Json, after: Json) -> bool:
+    """A finished Deployment was given something new to do."""
+    return bool(before.get("observedGeneration") != after["observedGeneration"])

@@ -3,53 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import timedelta
 
-from dovetail.sim.cluster.base import Desk, Key, Neighbour
+from dovetail.sim.cluster.attachments import Attacher
+from dovetail.sim.cluster.base import Desk, Neighbour
 from dovetail.sim.cluster.budgets import Budgets
+from dovetail.sim.cluster.cronjobs import CronJobs
 from dovetail.sim.cluster.daemonsets import DaemonSets
 from dovetail.sim.cluster.deployments import Deployments
-from dovetail.sim.cluster.jobs import CronJobs, Jobs
-from dovetail.sim.cluster.kubelet import Kubelet, KubeletDelays
-from dovetail.sim.cluster.nodelife import NodeLife, PodCollector, TaintManager
-from dovetail.sim.cluster.objects import parse_time
+from dovetail.sim.cluster.jobs import Jobs
+from dovetail.sim.cluster.kubelet import Kubelet, KubeletOptions
+from dovetail.sim.cluster.nodelife import NodeLife
 from dovetail.sim.cluster.owned import Owned
+from dovetail.sim.cluster.podgc import PodCollector
 from dovetail.sim.cluster.replicasets import ReplicaSets
 from dovetail.sim.cluster.scheduler import Scheduler
 from dovetail.sim.cluster.statefulsets import StatefulSets
-from dovetail.sim.cluster.storage import Attacher, Provisioner
-from dovetail.sim.kube.status import ApiError
+from dovetail.sim.cluster.storage import Protection, Provisioner
+from dovetail.sim.cluster.taints import TaintManager
 
-__all__ = ["ClusterOptions", "EventSweeper", "move_in"]
-
-EVENT_LIFE = timedelta(hours=1)
+__all__ = ["ClusterOptions", "move_in"]
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
     """How the neighbours behave."""
 
-    delays: KubeletDelays = field(default_factory=KubeletDelays)
-
-
-class EventSweeper(Neighbour):
-    """Forgets events after an hour, as etcd's leases do for a real server."""
-
-    name = "event-ttl"
-
-    def start(self) -> None:
-        self.enqueue(("", "sweep"), 60.0)
-
-    def work(self, key: Key) -> None:
-        oldest = self.clock.now() - EVENT_LIFE
-        for event in self.api.list("events"):
-            if parse_time(event["metadata"]["creationTimestamp"]) < oldest:
-                try:
-                    self.api.delete("events", event["metadata"]["name"], event["metadata"]["namespace"])
-                except ApiError as error:
-                    if error.code != 404:
-                        raise
-        self.enqueue(key, 60.0)
+    kubelet: KubeletOptions = field(default_factory=KubeletOptions)
 
 
 def move_in(desk: Desk, options: ClusterOptions | None = None) -> dict[str, Neighbour]:
@@ -58,9 +37,9 @@ def move_in(desk: Desk, options: ClusterOptions | None = None) -> dict[str, Neig
     owned = Owned(desk)
     everyone: list[Neighbour] = [
         owned,
-        Budgets(desk, owned),
+        Budgets(desk),
         Scheduler(desk),
-        Kubelet(desk, options.delays),
+        Kubelet(desk, options.kubelet),
         NodeLife(desk),
         TaintManager(desk),
         Deployments(desk, owned),
@@ -70,9 +49,9 @@ def move_in(desk: Desk, options: ClusterOptions | None = None) -> dict[str, Neig
         Jobs(desk, owned),
         CronJobs(desk),
         Provisioner(desk),
+        Protection(desk),
         Attacher(desk),
         PodCollector(desk),
-        EventSweeper(desk),
     ]
     for neighbour in everyone:
         desk.add(neighbour)

@@ -16,8 +16,11 @@ __all__ = [
     "owner_reference",
     "parse_time",
     "ready",
+    "rethought",
     "touches",
 ]
+
+RETHOUGHT = ("generation", "deletionTimestamp", "labels", "annotations", "ownerReferences")
 
 
 def key_of(obj: Json) -> tuple[str, str]:
@@ -66,6 +69,14 @@ def ready(pod: Json) -> bool:
         if condition.get("type") == "Ready":
             return bool(condition.get("status") == "True")
     return False
+
+
+def rethought(before: Json | None, after: Json) -> bool:
+    """Whether an object came, or changed in more than its status."""
+    if before is None:
+        return True
+    old, new = before["metadata"], after["metadata"]
+    return any(old.get(field) != new.get(field) for field in RETHOUGHT)
 
 
 def touches(before: Json | None, after: Json | None, *path: str) -> bool:

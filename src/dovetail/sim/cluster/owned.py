@@ -1,85 +1,170 @@
-"""Which objects belong to whom: kept up to date with every commit, so that nobody searches.
+"""Which objects belong to whom: kept up to date with every commit, so that nobody searches or recounts.
 
-What workload controllers ask of a pod again and again (is it active, is it ready) is worked out once
-per commit and kept beside it.
+A *family* is the pods of one owner, with the totals its controller asks for again and again. Pods
+that nobody manages are a family too, under no uid.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from dovetail.sim.cluster.base import Desk, Heard, Json, Key, Neighbour
 from dovetail.sim.cluster.objects import controller_of, deleting, ended, key_of, ready
 
-__all__ = ["Owned", "PodFacts"]
+__all__ = ["Family", "Owned", "PodFacts"]
 
 SETS = "replicasets.apps"
+NO_LABELS: dict[str, str] = {}
+OwnerHeard = Callable[[Key], None]
 
 
 class PodFacts:
     """One state of a pod, and what follows from it."""
 
-    __slots__ = ("active", "claimed", "pod", "ready")
+    __slots__ = ("active", "labels", "pod", "ready")
 
-    def __init__(self, pod: Json) -> None:
+    def __init__(self, pod: Json, before: PodFacts | None) -> None:
         self.pod = pod
         self.active = not ended(pod) and not deleting(pod)
-        self.ready = ready(pod)
-        # Set once its owner has looked at its labels in this state.
-        self.claimed = False
+        self.ready = self.active and ready(pod)
+        labels = pod["metadata"].get("labels") or NO_LABELS
+        self.labels: frozenset[tuple[str, str]]
+        if before is not None and before.pod["metadata"].get("labels") == labels:
+            self.labels = before.labels
+        else:
+            self.labels = frozenset(labels.items())
+
+
+class Family:
+    """The pods of one owner."""
+
+    __slots__ = ("active", "news", "pods", "ready", "wearing")
+
+    def __init__(self) -> None:
+        self.pods: dict[Key, PodFacts] = {}
+        self.active = 0
+        self.ready = 0
+        # Active pods by their labels: few sets, many pods.
+        self.wearing: dict[frozenset[tuple[str, str]], int] = {}
+        # Pods that came or changed labels since their owner last looked.
+        self.news: dict[Key, PodFacts] = {}
+
+    def put(self, key: Key, pod: Json) -> None:
+        before = self.pods.get(key)
+        facts = self.pods[key] = PodFacts(pod, before)
+        if before is not None:
+            self._count(before, -1)
+        if before is None or before.labels is not facts.labels or key in self.news:
+            self.news[key] = facts
+        self._count(facts, 1)
+
+    def drop(self, key: Key) -> None:
+        before = self.pods.pop(key, None)
+        self.news.pop(key, None)
+        if before is not None:
+            self._count(before, -1)
+
+    def _count(self, facts: PodFacts, by: int) -> None:
+        if not facts.active:
+            return
+        self.active += by
+        self.ready += by if facts.ready else 0
+        worn = self.wearing.get(facts.labels, 0) + by
+        if worn:
+            self.wearing[facts.labels] = worn
+        else:
+            del self.wearing[facts.labels]
+
+    def living(self) -> list[PodFacts]:
+        """Those that have not ended and are not on their way out."""
+        return [facts for facts in self.pods.values() if facts.active]
 
 
 class Owned(Neighbour):
-    """Pods and ReplicaSets by the uid of their controller; pods without one are filed under nothing."""
+    """Pods and ReplicaSets by the uid of their controller."""
 
     name = "owned"
 
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk)
-        self._pods: dict[str, dict[Key, PodFacts]] = {}
+        self._families: dict[str, Family] = {"": Family()}
         self._sets: dict[str, dict[Key, Json]] = {}
-        self.orphans_changed = 0
+        self._by_kind: dict[str, OwnerHeard] = {}
+        self._orphan_heard: list[Callable[[Json], None]] = []
+
+    def tell(self, kind: str, heard: OwnerHeard) -> None:
+        """Have owners of a kind named, by key, whenever something happens to a pod of theirs."""
+        self._by_kind[kind] = heard
+
+    def tell_orphans(self, heard: Callable[[Json], None]) -> None:
+        """Be told of pods that nobody manages, when they come or change labels."""
+        self._orphan_heard.append(heard)
 
     def hears(self) -> Mapping[str, Heard]:
         return {"pods": self._pod_heard, SETS: self._set_heard}
 
     def _pod_heard(self, before: Json | None, after: Json | None) -> None:
-        old, new = owner_uid(before), owner_uid(after)
-        if before is not None and (after is None or old != new):
-            _drop(self._pods, old, key_of(before))
+        old = controller_of(before) if before is not None else None
+        new = controller_of(after) if after is not None else None
+        if before is not None and (after is None or _uid(old) != _uid(new)):
+            self._leave(_uid(old), key_of(before))
         if after is not None:
-            self._pods.setdefault(new, {})[key_of(after)] = PodFacts(after)
-            if not new:
-                self.orphans_changed += 1
+            self._join(_uid(new), after)
+        if old is not None and before is not None:
+            self._name(old, before)
+        if new is not None and after is not None and (old is None or old["uid"] != new["uid"]):
+            self._name(new, after)
+
+    def _join(self, uid: str, pod: Json) -> None:
+        family = self._families.get(uid)
+        if family is None:
+            family = self._families[uid] = Family()
+        key = key_of(pod)
+        family.put(key, pod)
+        if not uid and key in family.news:
+            del family.news[key]
+            for heard in self._orphan_heard:
+                heard(pod)
+
+    def _leave(self, uid: str, key: Key) -> None:
+        family = self._families.get(uid)
+        if family is not None:
+            family.drop(key)
+            if not family.pods and uid:
+                del self._families[uid]
+
+    def _name(self, owner: Json, pod: Json) -> None:
+        heard = self._by_kind.get(owner["kind"])
+        if heard is not None:
+            heard((pod["metadata"]["namespace"], owner["name"]))
 
     def _set_heard(self, before: Json | None, after: Json | None) -> None:
-        if before is not None:
-            _drop(self._sets, owner_uid(before), key_of(before))
+        old, new = owner_uid(before), owner_uid(after)
+        if before is not None and (after is None or old != new):
+            file = self._sets.get(old, {})
+            file.pop(key_of(before), None)
+            if not file:
+                self._sets.pop(old, None)
         if after is not None:
-            self._sets.setdefault(owner_uid(after), {})[key_of(after)] = after
+            self._sets.setdefault(new, {})[key_of(after)] = after
 
-    def facts(self, uid: str) -> list[PodFacts]:
-        """The pods of an owner, with what is known of each."""
-        return list(self._pods.get(uid, {}).values())
+    def family(self, uid: str) -> Family:
+        """The pods of an owner; a family of none if it has none."""
+        return self._families.get(uid) or Family()
 
     def pods(self, uid: str) -> list[Json]:
         """The pods of an owner."""
-        return [facts.pod for facts in self._pods.get(uid, {}).values()]
+        return [facts.pod for facts in self.family(uid).pods.values()]
 
     def sets(self, uid: str) -> list[Json]:
-        """The ReplicaSets of an owner."""
+        """The ReplicaSets of an owner; those nobody manages under no uid."""
         return list(self._sets.get(uid, {}).values())
 
 
 def owner_uid(obj: Json | None) -> str:
     """The uid of the controller an object belongs to, or nothing."""
-    owner = controller_of(obj) if obj is not None else None
+    return _uid(controller_of(obj)) if obj is not None else ""
+
+
+def _uid(owner: Json | None) -> str:
     return owner["uid"] if owner else ""
-
-
-def _drop(files: dict[str, dict[Key, PodFacts]] | dict[str, dict[Key, Json]], uid: str, key: Key) -> None:
-    file = files.get(uid)
-    if file is not None:
-        file.pop(key, None)
-        if not file:
-            files.pop(uid)

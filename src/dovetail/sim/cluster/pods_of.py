@@ -2,21 +2,62 @@
 
 from __future__ import annotations
 
-from dovetail.sim.cluster.base import Json
-from dovetail.sim.cluster.objects import deleting, labels_of, owner_reference, ready
-from dovetail.sim.cluster.owned import Owned
-from dovetail.sim.kube.local import LocalApi
+from collections.abc import Callable, Iterable
+from datetime import datetime
+
+from dovetail.sim.cluster.base import Json, Key
+from dovetail.sim.cluster.objects import (
+    controller_of,
+    deleting,
+    key_of,
+    labels_of,
+    owner_reference,
+    parse_time,
+)
+from dovetail.sim.cluster.owned import Family
+from dovetail.sim.kube.conditions import condition_of
 from dovetail.sim.kube.selectors import from_selector
 from dovetail.sim.kube.status import ApiError
+from dovetail.sim.kube.trusted import TrustedApi
 
-__all__ = ["DELETION_COST", "claim", "delete_quietly", "pod_from", "removal_order", "template_hash"]
+__all__ = [
+    "DELETION_COST",
+    "Matchers",
+    "adopt",
+    "available",
+    "delete_quietly",
+    "pod_from",
+    "release",
+    "removal_order",
+    "since_ready",
+    "template_hash",
+]
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+Matches = Callable[[dict[str, str]], bool]
+
+
+class Matchers:
+    """Selectors ready for use, kept by the object they belong to for as long as they stay the same."""
+
+    def __init__(self) -> None:
+        self._known: dict[Key, tuple[Json | None, Matches]] = {}
+
+    def of(self, owner: Json) -> Matches:
+        """The owner's selector as a question about labels."""
+        key, selector = key_of(owner), owner["spec"].get("selector")
+        known = self._known.get(key)
+        if known is None or (known[0] is not selector and known[0] != selector):
+            known = self._known[key] = (selector, from_selector(selector))
+        return known[1]
+
+    def forget(self, key: Key) -> None:
+        self._known.pop(key, None)
 
 
 def pod_from(template: Json, owner: Json, name: str = "") -> Json:
-    """A pod of this template, belonging to this owner."""
+    """A pod of this template, belonging to this owner. Its spec is the template's own."""
     meta = template.get("metadata") or {}
     metadata: Json = {
         "namespace": owner["metadata"]["namespace"],
@@ -29,52 +70,57 @@ def pod_from(template: Json, owner: Json, name: str = "") -> Json:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
 
 
-def claim(api: LocalApi, owner: Json, owned: Owned, *, orphans: bool) -> None:
-    """Let go of pods whose labels left the owner's selector; take in orphans that match it."""
-    uid = owner["metadata"]["uid"]
-    news = [facts for facts in owned.facts(uid) if not facts.claimed]
-    if not news and not orphans:
-        return
-    matches = from_selector(owner["spec"].get("selector"))
-    for facts in news:
-        facts.claimed = True
+def release(api: TrustedApi, owner: Json, family: Family, matches: Matches) -> None:
+    """Let go of pods whose labels left the owner's selector."""
+    news, family.news = family.news, {}
+    for facts in news.values():
         if not deleting(facts.pod) and not matches(labels_of(facts.pod)):
-            _release(api, facts.pod, uid)
-    if orphans and not deleting(owner):
-        for facts in owned.facts(""):
-            near = facts.pod["metadata"]["namespace"] == owner["metadata"]["namespace"]
-            if near and facts.active and matches(labels_of(facts.pod)):
-                _adopt(api, facts.pod, owner)
+            meta, uid = facts.pod["metadata"], owner["metadata"]["uid"]
+            owners = [each for each in meta["ownerReferences"] if each["uid"] != uid]
+            _own(api, meta, owners)
 
 
-def _release(api: LocalApi, pod: Json, uid: str) -> None:
-    owners = [o for o in pod["metadata"]["ownerReferences"] if o["uid"] != uid]
-    patch = {"metadata": {"ownerReferences": owners, "uid": pod["metadata"]["uid"]}}
-    api.patch("pods", pod["metadata"]["name"], patch, pod["metadata"]["namespace"])
+def adopt(api: TrustedApi, pod: Json, owner: Json) -> None:
+    """Take in a pod that nobody manages."""
+    if controller_of(pod) is None:
+        meta = pod["metadata"]
+        _own(api, meta, [*(meta.get("ownerReferences") or ()), owner_reference(owner)])
 
 
-def _adopt(api: LocalApi, pod: Json, owner: Json) -> None:
-    owners = [*(pod["metadata"].get("ownerReferences") or ()), owner_reference(owner)]
-    patch = {"metadata": {"ownerReferences": owners, "uid": pod["metadata"]["uid"]}}
-    api.patch("pods", pod["metadata"]["name"], patch, pod["metadata"]["namespace"])
+def _own(api: TrustedApi, meta: Json, owners: list[Json]) -> None:
+    patch = {"metadata": {"ownerReferences": owners or None, "uid": meta["uid"]}}
+    api.patch("pods", meta["name"], patch, meta["namespace"])
 
 
-def removal_order(pods: list[Json]) -> list[Json]:
-    """Who goes first when there are too many: unbound, pending, not ready, cheap, doubled up, newest."""
+def removal_order(pods: list[Json], related: Iterable[Json]) -> list[Json]:
+    """Who goes first when there are too many: unbound, pending, not ready, cheap, doubled up, newest.
+
+    Doubled up counts all related pods on the node: those of the same Deployment's other sets too.
+    """
     beside: dict[str, int] = {}
-    for pod in pods:
+    for pod in related:
         node = pod["spec"].get("nodeName", "")
-        beside[node] = beside.get(node, 0) + (1 if ready(pod) else 0)
-    newest_first = sorted(
-        pods, key=lambda p: (p["metadata"]["creationTimestamp"], p["metadata"]["name"]), reverse=True
-    )
+        beside[node] = beside.get(node, 0) + 1
+    newest_first = sorted(pods, key=_youth, reverse=True)
 
     def rank(pod: Json) -> tuple[int, int, int, int, int]:
         node = pod["spec"].get("nodeName", "")
         phase = {"Pending": 0, "Unknown": 1}.get((pod.get("status") or {}).get("phase", "Pending"), 2)
-        return (1 if node else 0, phase, 1 if ready(pod) else 0, _cost(pod), -beside.get(node, 0))
+        up = 1 if since_ready(pod) is not None else 0
+        return (1 if node else 0, phase, up, _cost(pod), -beside.get(node, 0))
 
     return sorted(newest_first, key=rank)
+
+
+def _youth(pod: Json) -> tuple[str, int, str, str]:
+    """Ready last goes first, then who restarted more, then who was made last; names settle the rest."""
+    meta = pod["metadata"]
+    return since_ready(pod) or "", _restarts(pod), meta["creationTimestamp"], meta["name"]
+
+
+def _restarts(pod: Json) -> int:
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    return max((each.get("restartCount", 0) for each in statuses), default=0)
 
 
 def _cost(pod: Json) -> int:
@@ -85,16 +131,38 @@ def _cost(pod: Json) -> int:
         return 0
 
 
+def since_ready(pod: Json) -> str | None:
+    """When the pod last became ready; None if it is not."""
+    condition = condition_of(pod, "Ready")
+    if condition is None or condition["status"] != "True":
+        return None
+    return str(condition.get("lastTransitionTime") or pod["metadata"]["creationTimestamp"])
+
+
+def available(pods: Iterable[Json], least: int, now: datetime) -> tuple[int, float]:
+    """How many pods have been ready for so many seconds, and in how long the next one will (0: none)."""
+    count, soonest = 0, 0.0
+    for pod in pods:
+        since = since_ready(pod)
+        if since is None:
+            continue
+        left = least - (now - parse_time(since)).total_seconds() if least else 0.0
+        if left <= 0:
+            count += 1
+        else:
+            soonest = min(soonest or left, left)
+    return count, soonest
+
+
 def template_hash(text: bytes) -> str:
     """A short, stable name for a template, of letters that spell no words."""
     number = 2166136261
     for byte in text:
         number = (number ^ byte) * 16777619 & 0xFFFFFFFF
-    digits = str(number)
-    return "".join(ALPHABET[ord(d) % len(ALPHABET)] for d in digits)
+    return "".join(ALPHABET[ord(digit) % len(ALPHABET)] for digit in str(number))
 
 
-def delete_quietly(api: LocalApi, pod: Json) -> None:
+def delete_quietly(api: TrustedApi, pod: Json) -> None:
     """Ask for a pod's deletion; one that is gone already is fine."""
     try:
         api.delete("pods", pod["metadata"]["name"], pod["metadata"]["namespace"], uid=pod["metadata"]["uid"])

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dovetail.sim.cluster.base import Desk, Heard, Json, Key, Neighbour
-from dovetail.sim.cluster.objects import controller_of, deleting, key_of, labels_of, parse_time
-from dovetail.sim.cluster.owned import Owned, PodFacts
-from dovetail.sim.cluster.pods_of import claim, delete_quietly, pod_from, removal_order
-from dovetail.sim.kube.selectors import from_selector
+from dovetail.sim.cluster.base import Desk, Heard, Json, Key, Neighbour, Reporter
+from dovetail.sim.cluster.objects import controller_of, deleting, key_of, labels_of, rethought
+from dovetail.sim.cluster.owned import Family, Owned
+from dovetail.sim.cluster.pods_of import (
+    Matchers,
+    adopt,
+    available,
+    delete_quietly,
+    pod_from,
+    release,
+    removal_order,
+)
+from dovetail.sim.kube.conditions import with_condition
 from dovetail.sim.kube.status import ApiError
 
 __all__ = ["ReplicaSets"]
@@ -26,90 +34,117 @@ class ReplicaSets(Neighbour):
     def __init__(self, desk: Desk, owned: Owned) -> None:
         super().__init__(desk)
         self.owned = owned
-        self._orphans_seen: dict[Key, int] = {}
+        self._matchers = Matchers()
+        self._reporter = Reporter(desk, self.name, self._report)
+        self._refusals: dict[Key, str] = {}
+        # Sets that may find pods to adopt: new ones, and those an orphan's labels point to.
+        self._adopting: set[Key] = set()
+        owned.tell("ReplicaSet", self.enqueue)
+        owned.tell_orphans(self._orphan_heard)
 
     def hears(self) -> Mapping[str, Heard]:
-        return {RESOURCE: self._heard, "pods": self._pod_heard}
+        return {RESOURCE: self._heard}
 
     def _heard(self, before: Json | None, after: Json | None) -> None:
-        if after is not None:
+        if after is None:
+            assert before is not None
+            self._matchers.forget(key_of(before))
+            self._refusals.pop(key_of(before), None)
+            self._adopting.discard(key_of(before))
+        elif rethought(before, after):
+            self._adopting.add(key_of(after))
             self.enqueue(key_of(after))
 
-    def _pod_heard(self, before: Json | None, after: Json | None) -> None:
-        for pod in (before, after):
-            owner = controller_of(pod) if pod is not None else None
-            if pod is not None and owner is not None and owner["kind"] == "ReplicaSet":
-                self.enqueue((pod["metadata"]["namespace"], owner["name"]))
-        if after is not None and controller_of(after) is None and after["metadata"].get("labels"):
-            self._orphan_heard(after)
-
     def _orphan_heard(self, pod: Json) -> None:
-        for replicaset in self.api.list(RESOURCE, pod["metadata"]["namespace"]):
-            if from_selector(replicaset["spec"].get("selector"))(labels_of(pod)):
+        labels = labels_of(pod)
+        for replicaset in self.every(RESOURCE, pod["metadata"]["namespace"]) if labels else ():
+            if self._matchers.of(replicaset)(labels):
+                self._adopting.add(key_of(replicaset))
                 self.enqueue(key_of(replicaset))
 
     def work(self, key: Key) -> None:
-        try:
-            replicaset = self.api.get(RESOURCE, key[1], key[0])
-        except ApiError as error:
-            self._orphans_seen.pop(key, None)
-            if error.code == 404:
-                return
-            raise
-        self._claim(key, replicaset)
+        replicaset = self.find(RESOURCE, key)
+        if replicaset is None:
+            return
+        family = self.owned.family(replicaset["metadata"]["uid"])
+        if family.news:
+            release(self.api, replicaset, family, self._matchers.of(replicaset))
         if not deleting(replicaset):
-            self._scale(replicaset)
-        self._report(replicaset)
+            if key in self._adopting:
+                self._adopting.discard(key)
+                self._adopt(replicaset)
+            self._scale(key, replicaset)
+        self._reporter.enqueue(key)
 
-    def _claim(self, key: Key, replicaset: Json) -> None:
-        changed = self.owned.orphans_changed
-        claim(self.api, replicaset, self.owned, orphans=self._orphans_seen.get(key) != changed)
-        self._orphans_seen[key] = changed
+    def _adopt(self, replicaset: Json) -> None:
+        orphans, namespace = self.owned.family(""), replicaset["metadata"]["namespace"]
+        matches = self._matchers.of(replicaset)
+        for facts in orphans.living():
+            if facts.pod["metadata"]["namespace"] == namespace and matches(labels_of(facts.pod)):
+                adopt(self.api, facts.pod, replicaset)
 
-    def _active(self, replicaset: Json) -> list[PodFacts]:
-        return [facts for facts in self.owned.facts(replicaset["metadata"]["uid"]) if facts.active]
-
-    def _scale(self, replicaset: Json) -> None:
-        pods = self._active(replicaset)
-        missing = replicaset["spec"].get("replicas", 1) - len(pods)
+    def _scale(self, key: Key, replicaset: Json) -> None:
+        family = self.owned.family(replicaset["metadata"]["uid"])
+        missing = replicaset["spec"].get("replicas", 1) - family.active
         if missing > 0:
-            for _ in range(min(missing, BURST)):
-                self.api.create("pods", pod_from(replicaset["spec"]["template"], replicaset))
-            if missing > BURST:
-                self.enqueue(key_of(replicaset))
+            self._grow(key, replicaset, missing)
         elif missing < 0:
-            for pod in removal_order([facts.pod for facts in pods])[:-missing][:BURST]:
+            pods = [facts.pod for facts in family.living()]
+            for pod in removal_order(pods, self._related(replicaset, family))[:-missing][:BURST]:
                 delete_quietly(self.api, pod)
+        if abs(missing) > BURST:
+            self.enqueue(key)
 
-    def _report(self, replicaset: Json) -> None:
-        labels = (replicaset["spec"]["template"].get("metadata") or {}).get("labels") or {}
-        pods = self._active(replicaset)
-        up = [facts.pod for facts in pods if facts.ready]
-        status: Json = {
-            "replicas": len(pods),
-            "fullyLabeledReplicas": sum(labels.items() <= labels_of(facts.pod).items() for facts in pods),
-            "readyReplicas": len(up),
-            "availableReplicas": self._available(replicaset, up),
-            "observedGeneration": replicaset["metadata"].get("generation", 1),
+    def _grow(self, key: Key, replicaset: Json, missing: int) -> None:
+        try:
+            for _ in range(min(missing, BURST)):
+                self.api.spawn(pod_from(replicaset["spec"]["template"], replicaset))
+            self._refusals.pop(key, None)
+        except ApiError as error:
+            self._refusals[key] = str(error)
+            self._reporter.enqueue(key)
+            raise
+
+    def _related(self, replicaset: Json, family: Family) -> list[Json]:
+        owner = controller_of(replicaset)
+        families = [family]
+        if owner is not None:
+            families = [self.owned.family(s["metadata"]["uid"]) for s in self.owned.sets(owner["uid"])]
+        return [facts.pod for each in families for facts in each.living()]
+
+    def _report(self, key: Key) -> None:
+        replicaset = self.find(RESOURCE, key)
+        if replicaset is None:
+            return
+        family = self.owned.family(replicaset["metadata"]["uid"])
+        labels = ((replicaset["spec"]["template"].get("metadata") or {}).get("labels") or {}).items()
+        counts = {
+            "fullyLabeledReplicas": sum(n for worn, n in family.wearing.items() if labels <= worn),
+            "readyReplicas": family.ready,
+            "availableReplicas": self._available(replicaset, family),
         }
-        status = {k: v for k, v in status.items() if v or k in ("replicas", "observedGeneration")}
+        status: Json = {"replicas": family.active, **{k: v for k, v in counts.items() if v}}
+        status["observedGeneration"] = replicaset["metadata"].get("generation", 1)
         before = replicaset.get("status") or {}
-        if status != {k: v for k, v in before.items() if k != "conditions"}:
-            kept = {"conditions": before["conditions"]} if before.get("conditions") else {}
-            self.api.update(RESOURCE, {**replicaset, "status": status | kept}, "status")
+        status |= self._trouble(key, before)
+        if status != before:
+            self.api.report(RESOURCE, replicaset, status)
 
-    def _available(self, replicaset: Json, up: list[Json]) -> int:
+    def _trouble(self, key: Key, before: Json) -> Json:
+        """Whether pods are refused is a condition, there only while it is so."""
+        others = [c for c in before.get("conditions") or () if c["type"] != "ReplicaFailure"]
+        if key not in self._refusals:
+            return {"conditions": others} if others else {}
+        refused = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate"}
+        kept = {"conditions": before.get("conditions") or []}
+        return with_condition(kept, refused | {"message": self._refusals[key]}, self.now())
+
+    def _available(self, replicaset: Json, family: Family) -> int:
         least = replicaset["spec"].get("minReadySeconds", 0)
         if not least:
-            return len(up)
-        now, count, soonest = self.clock.now(), 0, 0.0
-        for pod in up:
-            since = next(c["lastTransitionTime"] for c in pod["status"]["conditions"] if c["type"] == "Ready")
-            left = least - (now - parse_time(since)).total_seconds()
-            if left <= 0:
-                count += 1
-            else:
-                soonest = min(soonest or left, left)
+            return family.ready
+        pods = [facts.pod for facts in family.living()]
+        count, soonest = available(pods, least, self.clock.now())
         if soonest:
-            self.enqueue(key_of(replicaset), soonest)
+            self._reporter.enqueue(key_of(replicaset), soonest)
         return count

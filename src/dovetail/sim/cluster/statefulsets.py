@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import msgspec
-
-from dovetail.sim.cluster.base import Desk, Heard, Json, Key, Neighbour
-from dovetail.sim.cluster.objects import controller_of, deleting, ended, key_of, ready
+from dovetail.sim.cluster.base import Desk, Heard, Json, Key, Neighbour, Reporter
+from dovetail.sim.cluster.objects import deleting, ended, key_of, labels_of, ready, rethought
 from dovetail.sim.cluster.owned import Owned
-from dovetail.sim.cluster.pods_of import delete_quietly, pod_from, template_hash
+from dovetail.sim.cluster.pods_of import available, delete_quietly, pod_from
+from dovetail.sim.cluster.revisions import HASH, Revisions
 from dovetail.sim.kube.status import ApiError
 
 __all__ = ["StatefulSets"]
 
 RESOURCE, CLAIMS = "statefulsets.apps", "persistentvolumeclaims"
-HASH = "controller-revision-hash"
 
 
 class StatefulSets(Neighbour):
@@ -26,30 +24,27 @@ class StatefulSets(Neighbour):
     def __init__(self, desk: Desk, owned: Owned) -> None:
         super().__init__(desk)
         self.owned = owned
+        self._revisions = Revisions(self)
+        self._reporter = Reporter(desk, self.name, self._report)
+        owned.tell("StatefulSet", self.enqueue)
 
     def hears(self) -> Mapping[str, Heard]:
-        return {RESOURCE: self._heard, "pods": self._pod_heard}
+        return {RESOURCE: self._heard}
 
     def _heard(self, before: Json | None, after: Json | None) -> None:
-        if after is not None:
+        if after is None:
+            assert before is not None
+            self._revisions.forget(key_of(before))
+        elif rethought(before, after):
             self.enqueue(key_of(after))
 
-    def _pod_heard(self, before: Json | None, after: Json | None) -> None:
-        pod = after or before
-        owner = controller_of(pod) if pod is not None else None
-        if pod is not None and owner is not None and owner["kind"] == "StatefulSet":
-            self.enqueue((pod["metadata"]["namespace"], owner["name"]))
-
     def work(self, key: Key) -> None:
-        try:
-            statefulset = self.api.get(RESOURCE, key[1], key[0])
-        except ApiError as error:
-            if error.code == 404:
-                return
-            raise
+        statefulset = self.find(RESOURCE, key)
+        if statefulset is None:
+            return
         if not deleting(statefulset):
             self._order(statefulset, self._pods(statefulset))
-        self._report(statefulset, self._pods(statefulset))
+        self._reporter.enqueue(key)
 
     def _pods(self, statefulset: Json) -> dict[int, Json]:
         prefix = statefulset["metadata"]["name"] + "-"
@@ -61,17 +56,15 @@ class StatefulSets(Neighbour):
         return found
 
     def _order(self, statefulset: Json, pods: dict[int, Json]) -> None:
-        spec = statefulset["spec"]
-        first = (spec.get("ordinals") or {}).get("start", 0)
-        wanted = range(first, first + spec.get("replicas", 1))
-        at_once = spec.get("podManagementPolicy", "OrderedReady") == "Parallel"
+        at_once = statefulset["spec"].get("podManagementPolicy", "OrderedReady") == "Parallel"
+        wanted = _wanted(statefulset)
         for ordinal in wanted:
             pod = pods.get(ordinal)
             if pod is None:
                 self._create(statefulset, ordinal)
             elif ended(pod) and not deleting(pod):
                 delete_quietly(self.api, pod)
-            if not at_once and (pod is None or deleting(pod) or not ready(pod)):
+            if not at_once and (pod is None or not _healthy(pod)):
                 return  # the next one waits until this one is up
         for ordinal in sorted((o for o in pods if o not in wanted), reverse=True):
             if not deleting(pods[ordinal]):
@@ -81,52 +74,70 @@ class StatefulSets(Neighbour):
         self._replace_outdated(statefulset, pods, wanted)
 
     def _replace_outdated(self, statefulset: Json, pods: dict[int, Json], wanted: range) -> None:
+        """From the last to the first: replace one, and wait for it."""
         strategy = statefulset["spec"].get("updateStrategy") or {}
         if strategy.get("type", "RollingUpdate") != "RollingUpdate":
             return
-        partition = (strategy.get("rollingUpdate") or {}).get("partition", 0)
-        mark = _mark(statefulset)
-        if any(o not in pods or deleting(pods[o]) or not ready(pods[o]) for o in wanted):
-            return
+        newest = self._newest(statefulset)
         for ordinal in sorted(wanted, reverse=True):
-            if ordinal >= partition and (pods[ordinal]["metadata"].get("labels") or {}).get(HASH) != mark:
-                delete_quietly(self.api, pods[ordinal])
+            pod = pods.get(ordinal)
+            if ordinal < _partition(statefulset) or pod is None:
                 return
+            if labels_of(pod).get(HASH) != newest and not deleting(pod):
+                delete_quietly(self.api, pod)
+                return
+            if not _healthy(pod):
+                return
+
+    def _newest(self, statefulset: Json) -> str:
+        """The name of the present template's revision, which its pods carry as a label."""
+        return f"{statefulset['metadata']['name']}-{self._revisions.mark(statefulset)}"
+
+    def _revision_for(self, statefulset: Json, ordinal: int) -> str:
+        """Which revision a pod made now is of: still the one before, below the partition and among
+        pods that a rollout under way has not reached."""
+        newest, status = self._newest(statefulset), statefulset.get("status") or {}
+        before = status.get("currentRevision") or newest
+        strategy = statefulset["spec"].get("updateStrategy") or {}
+        if before == newest or strategy.get("type", "RollingUpdate") != "RollingUpdate":
+            return newest
+        first, reached = _wanted(statefulset).start, _partition(statefulset)
+        if reached <= first:
+            reached = first + int(status.get("currentReplicas", 0))
+        return str(before if ordinal < reached else newest)
 
     def _create(self, statefulset: Json, ordinal: int) -> None:
         meta, spec = statefulset["metadata"], statefulset["spec"]
-        name = f"{meta['name']}-{ordinal}"
-        pod = pod_from(spec["template"], statefulset, name)
+        name, revision = f"{meta['name']}-{ordinal}", self._revision_for(statefulset, ordinal)
+        template = spec["template"]
+        if revision != self._newest(statefulset):
+            template = self._revisions.template(statefulset, revision) or template
+        pod = pod_from(template, statefulset, name)
         pod["metadata"]["labels"] |= {
-            HASH: _mark(statefulset),
+            HASH: revision,
             "statefulset.kubernetes.io/pod-name": name,
             "apps.kubernetes.io/pod-index": str(ordinal),
         }
         claims = {t["metadata"]["name"]: t for t in spec.get("volumeClaimTemplates") or ()}
         volumes = [v for v in pod["spec"].get("volumes") or () if v["name"] not in claims]
-        for volume, template in claims.items():
+        for volume, claim_template in claims.items():
             claim = f"{volume}-{name}"
-            self._ensure_claim(claim, template, statefulset)
+            self._ensure_claim(claim, claim_template, statefulset)
             volumes.append({"name": volume, "persistentVolumeClaim": {"claimName": claim}})
-        pod["spec"] = {
-            **pod["spec"],
-            "hostname": name,
-            "subdomain": spec.get("serviceName", ""),
-            "volumes": volumes,
-        }
+        named = {"hostname": name, "subdomain": spec.get("serviceName", ""), "volumes": volumes}
+        pod["spec"] = {**pod["spec"], **named}
         self.api.create("pods", pod)
 
     def _ensure_claim(self, name: str, template: Json, statefulset: Json) -> None:
         namespace = statefulset["metadata"]["namespace"]
-        labels = {
-            **(template["metadata"].get("labels") or {}),
-            **(statefulset["spec"]["selector"].get("matchLabels") or {}),
-        }
-        meta = {"name": name, "namespace": namespace, "labels": labels}
+        if self.find(CLAIMS, (namespace, name)) is not None:
+            return
+        selector = statefulset["spec"]["selector"].get("matchLabels") or {}
+        labels = {**(template["metadata"].get("labels") or {}), **selector}
         body = {
             "apiVersion": "v1",
             "kind": "PersistentVolumeClaim",
-            "metadata": meta,
+            "metadata": {"name": name, "namespace": namespace, "labels": labels},
             "spec": template["spec"],
         }
         try:
@@ -135,25 +146,53 @@ class StatefulSets(Neighbour):
             if error.reason != "AlreadyExists":
                 raise
 
-    def _report(self, statefulset: Json, pods: dict[int, Json]) -> None:
-        alive = [p for p in pods.values() if not deleting(p) and not ended(p)]
-        mark = _mark(statefulset)
-        updated = sum((p["metadata"].get("labels") or {}).get(HASH) == mark for p in alive)
-        up = sum(ready(p) for p in alive)
+    def _report(self, key: Key) -> None:
+        statefulset = self.find(RESOURCE, key)
+        if statefulset is None:
+            return
+        newest = self._newest(statefulset)
+        before = statefulset.get("status") or {}
+        pods = {o: p for o, p in self._pods(statefulset).items() if not ended(p)}
+        alive = [p for p in pods.values() if not deleting(p)]
+        up, soonest = available(alive, statefulset["spec"].get("minReadySeconds", 0), self.clock.now())
+        if soonest:
+            self._reporter.enqueue(key, soonest)
+        current = before.get("currentRevision") or newest
+        updated = sum(labels_of(p).get(HASH) == newest for p in alive)
+        if updated == len(pods) == len(_wanted(statefulset)) == sum(map(_healthy, alive)):
+            current = newest
+            self._revisions.trim(statefulset)
+        at_current = sum(labels_of(p).get(HASH) == current for p in alive)
         status: Json = {
-            "replicas": len(alive),
-            "readyReplicas": up,
+            "replicas": len(pods),
+            "readyReplicas": sum(map(ready, alive)),
             "availableReplicas": up,
-            "currentReplicas": updated,
+            "currentReplicas": at_current,
             "updatedReplicas": updated,
-            "currentRevision": f"{statefulset['metadata']['name']}-{mark}",
-            "updateRevision": f"{statefulset['metadata']['name']}-{mark}",
+        }
+        status = {n: count for n, count in status.items() if count or n in ("replicas", "availableReplicas")}
+        status |= {
+            "currentRevision": current,
+            "updateRevision": newest,
             "collisionCount": 0,
             "observedGeneration": statefulset["metadata"].get("generation", 1),
         }
-        if status != statefulset.get("status"):
-            self.api.update(RESOURCE, {**statefulset, "status": status}, "status")
+        if status != before:
+            self.api.report(RESOURCE, statefulset, status)
 
 
-def _mark(statefulset: Json) -> str:
-    return template_hash(msgspec.json.encode(statefulset["spec"]["template"], order="deterministic"))
+def _wanted(statefulset: Json) -> range:
+    spec = statefulset["spec"]
+    first = (spec.get("ordinals") or {}).get("start", 0)
+    return range(first, first + spec.get("replicas", 1))
+
+
+def _partition(statefulset: Json) -> int:
+    spec = statefulset["spec"]
+    first = (spec.get("ordinals") or {}).get("start", 0)
+    rolling = (spec.get("updateStrategy") or {}).get("rollingUpdate") or {}
+    return int(first + rolling.get("partition", 0))
+
+
+def _healthy(pod: Json) -> bool:
+    return ready(pod) and not deleting(pod) and not ended(pod)

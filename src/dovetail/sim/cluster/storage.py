@@ -1,21 +1,21 @@
-"""Storage: claims get volumes where their pods go, and volumes are attached and detached in time."""
+"""Storage: claims get volumes, at once or where their first pod goes; nothing in use is taken away."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dovetail.sim.cluster.base import Heard, Json, Key, Neighbour
+from dovetail.api.quantity import Quantity
+from dovetail.sim.cluster.base import Desk, Heard, Json, Key, Neighbour
 from dovetail.sim.cluster.objects import deleting, ended
-from dovetail.sim.cluster.scheduler.volumes import claim_names
+from dovetail.sim.cluster.scheduler.volumes import SELECTED, claim_names, free_for
 from dovetail.sim.kube.status import ApiError
 
-__all__ = ["Attacher", "Provisioner"]
+__all__ = ["Protection", "Provisioner"]
 
-CLAIMS, VOLUMES = "persistentvolumeclaims", "persistentvolumes"
-CLASSES, ATTACHMENTS = "storageclasses.storage.k8s.io", "volumeattachments.storage.k8s.io"
-SELECTED = "volume.kubernetes.io/selected-node"
+CLAIMS, VOLUMES, CLASSES = "persistentvolumeclaims", "persistentvolumes", "storageclasses.storage.k8s.io"
+CLAIM_GUARD, VOLUME_GUARD = "kubernetes.io/pvc-protection", "kubernetes.io/pv-protection"
 ZONE = "topology.kubernetes.io/zone"
-DETACH_SECONDS = 6.0
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
 
 
 class Provisioner(Neighbour):
@@ -24,115 +24,119 @@ class Provisioner(Neighbour):
     name = "persistentvolume-binder"
 
     def hears(self) -> Mapping[str, Heard]:
-        return {CLAIMS: self._heard, "pods": self._pod_heard, VOLUMES: self._volume_heard}
+        return {
+            CLAIMS: self._claim_heard,
+            "pods": self._pod_heard,
+            VOLUMES: self._volume_heard,
+            CLASSES: self._class_heard,
+        }
 
-    def _heard(self, before: Json | None, after: Json | None) -> None:
-        claim = after or before
-        assert claim is not None
-        if after is not None and (after.get("status") or {}).get("phase") != "Bound":
+    def _claim_heard(self, before: Json | None, after: Json | None) -> None:
+        if after is None:
+            if before is not None and before["spec"].get("volumeName"):
+                self.enqueue(("volume", before["spec"]["volumeName"]))
+        elif (after.get("status") or {}).get("phase") != "Bound":
             self.enqueue(("claim/" + after["metadata"]["namespace"], after["metadata"]["name"]))
-        elif after is None and claim["spec"].get("volumeName"):
-            self.enqueue(("volume", claim["spec"]["volumeName"]))
 
     def _volume_heard(self, before: Json | None, after: Json | None) -> None:
-        if after is not None and not after["spec"].get("claimRef"):
-            for claim in self.api.list(CLAIMS):
-                if (claim.get("status") or {}).get("phase") != "Bound":
-                    self.enqueue(("claim/" + claim["metadata"]["namespace"], claim["metadata"]["name"]))
+        if after is None:
+            return
+        if (after.get("status") or {}).get("phase") != "Bound":
+            self.enqueue(("volume", after["metadata"]["name"]))
+            self._look_again()
+
+    def _class_heard(self, before: Json | None, after: Json | None) -> None:
+        self._look_again()
+
+    def _look_again(self) -> None:
+        for claim in self.every(CLAIMS):
+            if (claim.get("status") or {}).get("phase") != "Bound":
+                self.enqueue(("claim/" + claim["metadata"]["namespace"], claim["metadata"]["name"]))
 
     def _pod_heard(self, before: Json | None, after: Json | None) -> None:
-        if (
-            before is None
-            and after is not None
-            and any("ephemeral" in v for v in after["spec"].get("volumes") or ())
-        ):
-            self.enqueue(("pod/" + after["metadata"]["namespace"], after["metadata"]["name"]))
+        if before is None and after is not None:
+            volumes = after["spec"].get("volumes")
+            if volumes and any("ephemeral" in v for v in volumes):
+                self.enqueue(("pod/" + after["metadata"]["namespace"], after["metadata"]["name"]))
 
     def work(self, key: Key) -> None:
         what, _, namespace = key[0].partition("/")
-        try:
-            if what == "claim":
-                self._bind(self.api.get(CLAIMS, key[1], namespace))
-            elif what == "pod":
-                self._make_ephemeral(self.api.get("pods", key[1], namespace))
-            else:
-                self._reclaim(self.api.get(VOLUMES, key[1]))
-        except ApiError as error:
-            if error.code != 404:
-                raise
+        if what == "claim":
+            if (claim := self.find(CLAIMS, (namespace, key[1]))) is not None:
+                self._bind(claim)
+        elif what == "pod":
+            if (pod := self.find("pods", (namespace, key[1]))) is not None:
+                self._make_ephemeral(pod)
+        elif (volume := self.find(VOLUMES, ("", key[1]))) is not None:
+            self._settle(volume)
 
     def _make_ephemeral(self, pod: Json) -> None:
         meta = pod["metadata"]
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"]}
+        owner |= {"controller": True, "blockOwnerDeletion": True}
         for volume in pod["spec"].get("volumes") or ():
             template = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
-            if not template:
+            name = f"{meta['name']}-{volume['name']}"
+            if not template or self.find(CLAIMS, (meta["namespace"], name)) is not None:
                 continue
-            owner = {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "name": meta["name"],
-                "uid": meta["uid"],
-                "controller": True,
-            }
             metadata = {
                 **(template.get("metadata") or {}),
-                "name": f"{meta['name']}-{volume['name']}",
+                "name": name,
                 "namespace": meta["namespace"],
-                "ownerReferences": [owner | {"blockOwnerDeletion": True}],
+                "ownerReferences": [owner],
             }
-            body = {
-                "apiVersion": "v1",
-                "kind": "PersistentVolumeClaim",
-                "metadata": metadata,
-                "spec": template["spec"],
-            }
-            try:
-                self.api.create(CLAIMS, body)
-            except ApiError as error:
-                if error.reason != "AlreadyExists":
-                    raise
+            body = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata}
+            self.api.create(CLAIMS, {**body, "spec": template["spec"]})
 
     def _bind(self, claim: Json) -> None:
         if deleting(claim) or (claim.get("status") or {}).get("phase") == "Bound":
             return
-        volume = self._matching(claim)
+        volume = self._made_beforehand(claim)
         if volume is None:
-            storage = self._storage(claim)
-            if storage is None:
-                return
-            node = (claim["metadata"].get("annotations") or {}).get(SELECTED)
-            if storage.get("volumeBindingMode", "Immediate") == "WaitForFirstConsumer" and not node:
-                return
-            volume = self.api.create(VOLUMES, self._volume(claim, storage, node))
-        self._join(claim, volume)
+            volume = self._provisioned(claim)
+        if volume is not None:
+            self._join(claim, volume)
 
-    def _storage(self, claim: Json) -> Json | None:
-        name = claim["spec"].get("storageClassName")
-        if not name:
+    def _provisioned(self, claim: Json) -> Json | None:
+        storage = self.find(CLASSES, ("", claim["spec"].get("storageClassName") or ""))
+        named = claim["spec"].get("volumeName")
+        if storage is None or storage["provisioner"] == NO_PROVISIONER or named:
             return None
-        try:
-            return self.api.get(CLASSES, name)
-        except ApiError:
-            return None
+        node = (claim["metadata"].get("annotations") or {}).get(SELECTED)
+        if storage.get("volumeBindingMode", "Immediate") == "WaitForFirstConsumer":
+            if not node:
+                return None
+            if self.find("nodes", ("", node)) is None:
+                # The node is gone: the scheduler has to choose again.
+                patch = {"metadata": {"annotations": {SELECTED: None}}}
+                meta = claim["metadata"]
+                self.api.patch(CLAIMS, meta["name"], patch, meta["namespace"])
+                return None
+        name = f"pvc-{claim['metadata']['uid']}"
+        return self.find(VOLUMES, ("", name)) or self.api.create(VOLUMES, self._volume(claim, storage, node))
 
-    def _matching(self, claim: Json) -> Json | None:
-        """A volume a person made beforehand: the one named, or a free one of the class."""
+    def _made_beforehand(self, claim: Json) -> Json | None:
+        """A volume a person made: the one named or kept for the claim, else the smallest that will do."""
         wanted, meta = claim["spec"].get("volumeName"), claim["metadata"]
-        for volume in self.api.list(VOLUMES):
+        storage = self.find(CLASSES, ("", claim["spec"].get("storageClassName") or ""))
+        waits = (storage or {}).get("volumeBindingMode", "Immediate") == "WaitForFirstConsumer"
+        fitting = []
+        for volume in self.every(VOLUMES):
             reference = volume["spec"].get("claimRef") or {}
             if wanted:
-                if volume["metadata"]["name"] == wanted:
+                if volume["metadata"]["name"] == wanted and _free_or_mine(reference, meta):
                     return volume
-            elif reference.get("uid") == meta["uid"] or _reserved_for(reference, meta):
+            elif reference and _free_or_mine(reference, meta):
                 return volume
-        return None
+            elif not reference and not waits and free_for(volume, claim):
+                fitting.append(volume)
+        return min(fitting, key=_size, default=None)
 
     def _volume(self, claim: Json, storage: Json, node: str | None) -> Json:
         meta, spec = claim["metadata"], claim["spec"]
-        name = f"pvc-{meta['uid']}"
         body: Json = {
             "metadata": {
-                "name": name,
+                "name": f"pvc-{meta['uid']}",
                 "annotations": {"pv.kubernetes.io/provisioned-by": storage["provisioner"]},
             },
             "spec": {
@@ -144,13 +148,17 @@ class Provisioner(Neighbour):
                 "csi": {"driver": storage["provisioner"], "volumeHandle": f"vol-{meta['uid']}"},
             },
         }
-        terms = self._topology(storage, node)
-        if terms:
-            body["spec"]["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": terms}]}}
+        zone = self._zone(storage, node)
+        if zone:
+            term = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]}
+            body["spec"]["nodeAffinity"] = {"required": {"nodeSelectorTerms": [term]}}
         return body
 
-    def _topology(self, storage: Json, node: str | None) -> list[Json]:
+    def _zone(self, storage: Json, node: str | None) -> str:
         """The zone of the node the first pod goes to; else the first one allowed; else the first there is."""
+        if node:
+            found = self.find("nodes", ("", node)) or {"metadata": {}}
+            return str((found["metadata"].get("labels") or {}).get(ZONE, ""))
         allowed = [
             value
             for term in storage.get("allowedTopologies") or ()
@@ -158,16 +166,8 @@ class Provisioner(Neighbour):
             if expression["key"] == ZONE
             for value in expression["values"]
         ]
-        zone = ""
-        if node:
-            labels = self.api.get("nodes", node)["metadata"].get("labels") or {}
-            zone = labels.get(ZONE, "")
-        elif allowed:
-            zone = sorted(allowed)[0]
-        else:
-            zones = {(n["metadata"].get("labels") or {}).get(ZONE, "") for n in self.api.list("nodes")} - {""}
-            zone = min(zones, default="")
-        return [{"key": ZONE, "operator": "In", "values": [zone]}] if zone else []
+        zones = {(n["metadata"].get("labels") or {}).get(ZONE, "") for n in self.every("nodes")} - {""}
+        return min(allowed or zones, default="")
 
     def _join(self, claim: Json, volume: Json) -> None:
         name, meta = volume["metadata"]["name"], claim["metadata"]
@@ -176,27 +176,112 @@ class Provisioner(Neighbour):
         self.api.patch(VOLUMES, name, {"status": {"phase": "Bound"}}, subresource="status")
         marks = {"pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-controller": "yes"}
         patch = {"metadata": {"annotations": marks}, "spec": {"volumeName": name}}
-        self.api.patch(CLAIMS, meta["name"], patch, meta["namespace"])
+        bound = self.api.patch(CLAIMS, meta["name"], patch, meta["namespace"])
         status = {
             "phase": "Bound",
             "accessModes": volume["spec"].get("accessModes") or [],
             "capacity": volume["spec"].get("capacity") or {},
         }
-        self.api.patch(CLAIMS, meta["name"], {"status": status}, meta["namespace"], subresource="status")
+        self.api.report(CLAIMS, bound, status)
 
-    def _reclaim(self, volume: Json) -> None:
-        if volume["spec"].get("persistentVolumeReclaimPolicy", "Delete") == "Delete":
-            self.api.delete(VOLUMES, volume["metadata"]["name"])
-        else:
-            self.api.patch(
-                VOLUMES, volume["metadata"]["name"], {"status": {"phase": "Released"}}, subresource="status"
-            )
+    def _settle(self, volume: Json) -> None:
+        """A volume whose claim is gone is deleted or released, as its policy says."""
+        reference, name = volume["spec"].get("claimRef") or {}, volume["metadata"]["name"]
+        if deleting(volume):
+            return
+        phase = "Available"
+        if reference.get("uid"):
+            claim = self.find(CLAIMS, (reference.get("namespace", ""), reference.get("name", "")))
+            if claim is not None and claim["metadata"]["uid"] == reference["uid"]:
+                return
+            if volume["spec"].get("persistentVolumeReclaimPolicy", "Retain") == "Delete":
+                self.api.delete(VOLUMES, name)
+                return
+            phase = "Released"
+        if (volume.get("status") or {}).get("phase") != phase:
+            self.api.patch(VOLUMES, name, {"status": {"phase": phase}}, subresource="status")
 
 
-def _reserved_for(reference: Json, claim: Json) -> bool:
+class Protection(Neighbour):
+    """Lets go of deleted claims when no pod uses them, and of deleted volumes when no claim does."""
+
+    name = "pvc-protection-controller"
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk)
+        self._users: dict[Key, set[Key]] = {}
+
+    def hears(self) -> Mapping[str, Heard]:
+        return {CLAIMS: self._claim_heard, VOLUMES: self._volume_heard, "pods": self._pod_heard}
+
+    def _claim_heard(self, before: Json | None, after: Json | None) -> None:
+        if after is not None and deleting(after):
+            self.enqueue(("claim/" + after["metadata"]["namespace"], after["metadata"]["name"]))
+        elif after is None and before is not None and before["spec"].get("volumeName"):
+            self.enqueue(("volume", before["spec"]["volumeName"]))
+
+    def _volume_heard(self, before: Json | None, after: Json | None) -> None:
+        if after is not None and deleting(after):
+            self.enqueue(("volume", after["metadata"]["name"]))
+
+    def _pod_heard(self, before: Json | None, after: Json | None) -> None:
+        pod = after or before
+        assert pod is not None
+        if not pod["spec"].get("volumes") or (before is not None and after is not None and not ended(after)):
+            return
+        meta = pod["metadata"]
+        user, uses = (meta["namespace"], meta["name"]), after is not None and not ended(after)
+        for name in claim_names(pod):
+            users = self._users.setdefault((meta["namespace"], name), set())
+            if uses:
+                users.add(user)
+                continue
+            users.discard(user)
+            if not users:
+                del self._users[meta["namespace"], name]
+            self.enqueue(("claim/" + meta["namespace"], name))
+
+    def work(self, key: Key) -> None:
+        what, _, namespace = key[0].partition("/")
+        if what == "claim":
+            claim = self.find(CLAIMS, (namespace, key[1]))
+            if claim is not None and deleting(claim) and not self._users.get((namespace, key[1])):
+                self._let_go(CLAIMS, claim, CLAIM_GUARD)
+            return
+        volume = self.find(VOLUMES, ("", key[1]))
+        if volume is not None and deleting(volume) and not self._claimed(volume):
+            self._let_go(VOLUMES, volume, VOLUME_GUARD)
+
+    def _claimed(self, volume: Json) -> bool:
+        reference = volume["spec"].get("claimRef") or {}
+        claim = self.find(CLAIMS, (reference.get("namespace", ""), reference.get("name", "")))
+        return claim is not None and claim["metadata"]["uid"] == reference.get("uid")
+
+    def _let_go(self, resource: str, obj: Json, guard: str) -> None:
+        meta = obj["metadata"]
+        finalizers = [f for f in meta.get("finalizers") or () if f != guard]
+        if len(finalizers) == len(meta.get("finalizers") or ()):
+            return
+        patch = {"metadata": {"finalizers": finalizers or None}}
+        try:
+            self.api.patch(resource, meta["name"], patch, meta.get("namespace", ""))
+        except ApiError as error:
+            if error.code != 404:
+                raise
+
+
+def _free_or_mine(reference: Json, claim: Json) -> bool:
     """A volume may be kept for a claim by name before the claim exists."""
-    named = (reference.get("namespace"), reference.get("name")) == (claim["namespace"], claim["name"])
-    return named and not reference.get("uid")
+    if not reference:
+        return True
+    if reference.get("uid"):
+        return bool(reference["uid"] == claim["uid"])
+    return (reference.get("namespace"), reference.get("name")) == (claim["namespace"], claim["name"])
+
+
+def _size(volume: Json) -> tuple[int, str]:
+    storage = (volume["spec"].get("capacity") or {}).get("storage", "0")
+    return Quantity.parse(storage).value, volume["metadata"]["name"]
 
 
 def _reference(claim: Json) -> Json:
@@ -208,78 +293,3 @@ def _reference(claim: Json) -> Json:
         "name": meta["name"],
         "uid": meta["uid"],
     }
-
-
-class Attacher(Neighbour):
-    """Attaches the CSI volumes of pods to their nodes, and detaches them seconds after the last is gone."""
-
-    name = "attachdetach-controller"
-
-    def hears(self) -> Mapping[str, Heard]:
-        return {"pods": self._pod_heard}
-
-    def _pod_heard(self, before: Json | None, after: Json | None) -> None:
-        pod = after or before
-        assert pod is not None
-        node = pod["spec"].get("nodeName")
-        if not node or not claim_names(pod):
-            return
-        arrived = (
-            after is not None and not ended(after) and (before is None or not before["spec"].get("nodeName"))
-        )
-        if arrived:
-            self.enqueue(("attach/" + pod["metadata"]["namespace"], pod["metadata"]["name"]))
-        elif after is None or ended(after):
-            self.enqueue(("detach", node), DETACH_SECONDS)
-
-    def work(self, key: Key) -> None:
-        what, _, namespace = key[0].partition("/")
-        if what == "detach":
-            self._detach(key[1])
-            return
-        try:
-            self._attach(self.api.get("pods", key[1], namespace))
-        except ApiError as error:
-            if error.code != 404:
-                raise
-
-    def _attach(self, pod: Json) -> None:
-        for volume, driver in self._volumes(pod):
-            name = f"csi-{pod['spec']['nodeName']}-{volume}"
-            spec = {
-                "attacher": driver,
-                "nodeName": pod["spec"]["nodeName"],
-                "source": {"persistentVolumeName": volume},
-            }
-            try:
-                self.api.create(ATTACHMENTS, {"metadata": {"name": name}, "spec": spec})
-                self.api.patch(ATTACHMENTS, name, {"status": {"attached": True}}, subresource="status")
-            except ApiError as error:
-                if error.reason != "AlreadyExists":
-                    raise
-
-    def _volumes(self, pod: Json) -> list[tuple[str, str]]:
-        found = []
-        for name in claim_names(pod):
-            try:
-                claim = self.api.get(CLAIMS, name, pod["metadata"]["namespace"])
-                volume = self.api.get(VOLUMES, claim["spec"].get("volumeName") or "")
-            except ApiError as error:
-                if error.code == 404:
-                    continue
-                raise
-            if "csi" in volume["spec"]:
-                found.append((volume["metadata"]["name"], volume["spec"]["csi"]["driver"]))
-        return found
-
-    def _detach(self, node: str) -> None:
-        pods = self.api.list("pods", field_selector=f"spec.nodeName={node}")
-        wanted = {volume for pod in pods if not ended(pod) for volume, _ in self._volumes(pod)}
-        for attachment in self.api.list(ATTACHMENTS):
-            spec = attachment["spec"]
-            if spec["nodeName"] == node and spec["source"].get("persistentVolumeName") not in wanted:
-                try:
-                    self.api.delete(ATTACHMENTS, attachment["metadata"]["name"])
-                except ApiError as error:
-                    if error.code != 404:
-                        raise

@@ -28,7 +28,7 @@ CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 class Node:
     """What is kept of a node beside its row."""
 
-    __slots__ = ("labels", "name", "obj", "pods", "ports", "row")
+    __slots__ = ("labels", "name", "obj", "pods", "ports", "row", "soft_taints")
 
     def __init__(self, row: int, obj: Json) -> None:
         self.row = row
@@ -40,6 +40,8 @@ class Node:
         self.obj = obj
         self.name: str = obj["metadata"]["name"]
         self.labels: dict[str, str] = obj["metadata"].get("labels") or {}
+        taints = obj["spec"].get("taints") or ()
+        self.soft_taints: list[Json] = [t for t in taints if t.get("effect") == "PreferNoSchedule"]
 
     def port_taken(self, demand: Demand) -> bool:
         for address, protocol, port in demand.ports:
@@ -93,6 +95,7 @@ class Board:
         self.scored: Floats = np.zeros((rows, 2))
         self._codes: dict[str, Codes] = {}
         self._static: dict[int, Mask] = {}
+        self._by_row: dict[int, Node] = {}
         self._demands: dict[int, tuple[Ints, Ints]] = {}
 
     @property
@@ -107,6 +110,7 @@ class Board:
         node = self.nodes.get(name)
         if node is None:
             node = self.nodes[name] = Node(self._row(), obj)
+            self._by_row[node.row] = node
             self.alive[node.row] = True
         else:
             node.renew(obj)
@@ -114,7 +118,8 @@ class Board:
         size = amounts(status.get("allocatable") or status.get("capacity") or {})
         self.size[node.row] = 0
         for resource, amount in size.items():
-            self.size[node.row, self._column(resource)] = amount
+            column = self._column(resource)  # may widen the board: before anything is indexed
+            self.size[node.row, column] = amount
         self._codes.clear()
         self._static.clear()
         return node
@@ -125,10 +130,15 @@ class Board:
             for column in (self.size, self.used, self.scored):
                 column[node.row] = 0
             self.alive[node.row] = False
+            del self._by_row[node.row]
             self._free.append(node.row)
             self._codes.clear()
             self._static.clear()
         return node
+
+    def at(self, row: int) -> Node:
+        """The node of a row in use."""
+        return self._by_row[row]
 
     def _row(self) -> int:
         if self._free:

@@ -28,7 +28,7 @@ MOST_TALLIES = 1024
 class Term:
     """One pod selector with the namespaces it means; equal terms share one tally."""
 
-    __slots__ = ("key", "leaving_too", "matches_labels", "namespaces")
+    __slots__ = ("also", "key", "leaving_too", "matches_labels", "namespaces")
 
     def __init__(
         self, selector: Json | None, namespaces: frozenset[str] | None, *, leaving_too: bool = True
@@ -38,13 +38,23 @@ class Term:
         self.matches_labels: Callable[[dict[str, str]], bool] = (
             from_selector(selector) if selector is not None else lambda labels: False
         )
+        self.also: tuple[Term, ...] = ()
         names = sorted(namespaces) if namespaces is not None else None
         self.key = _encode([selector, names, leaving_too])
+
+    def and_also(self, others: tuple[Term, ...]) -> Term:
+        """The pods that all of these mean together."""
+        for other in others:
+            self.also = (*self.also, other)
+            self.key += other.key
+        return self
 
     def matches(self, pod: PodInfo) -> bool:
         if self.namespaces is not None and pod.namespace not in self.namespaces:
             return False
-        return bool(self.matches_labels(pod.labels)) and (self.leaving_too or not pod.leaving)
+        if not self.matches_labels(pod.labels) or (pod.leaving and not self.leaving_too):
+            return False
+        return all(other.matches(pod) for other in self.also)
 
 
 class Counts:

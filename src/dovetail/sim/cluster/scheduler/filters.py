@@ -78,15 +78,18 @@ def _chooses(spec: Json) -> bool:
 
 
 def _affinity(pod: PodInfo, board: Board, counts: Counts) -> Mask:
-    labelled, near, first = board.alive.copy(), board.alive.copy(), True
-    for rule in pod.demand.affinity:
-        term = counts.term(rule, pod.namespace, pod.labels)
+    """Near pods that every rule means together: one that satisfies half the rules helps nobody."""
+    rules = pod.demand.affinity
+    first, *rest = (counts.term(rule, pod.namespace, pod.labels) for rule in rules)
+    together = first.and_also(tuple(rest))
+    labelled, near, alone = board.alive.copy(), board.alive.copy(), True
+    for rule in rules:
         labelled &= board.codes(rule["topologyKey"]).of_row >= 0
-        mask = _near(rule, term, board, counts)
+        mask = _near(rule, together, board, counts)
         near &= mask
-        first = first and term.matches(pod) and not mask.any()
+        alone = alone and not mask.any()
     # The first pod of a set that wants to be together may start anywhere with the labels.
-    return labelled if first else near
+    return labelled if alone and together.matches(pod) else near
 
 
 def _near(rule: Json, term: Term, board: Board, counts: Counts) -> Mask:

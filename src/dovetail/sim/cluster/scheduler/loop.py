@@ -1,50 +1,37 @@
-"""The scheduler at work: which pod is next, where it goes, and what it is told when it cannot go.
-
-pending ──► active ──► bound
-              │ ▲
-              ▼ │ something changed that may help, and its back-off is over
-         unschedulable
-"""
+"""The scheduler at work: pods come, nodes change, and one pod after the other is placed or told why not."""
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
 from collections.abc import Mapping
-from itertools import count
 
 from dovetail.sim.cluster.base import Desk, Heard, Json, Key, Neighbour
 from dovetail.sim.cluster.objects import deleting, ended, key_of, labels_of, touches
-from dovetail.sim.cluster.scheduler.board import Board, Mask, Node
+from dovetail.sim.cluster.scheduler.board import Board, Node
 from dovetail.sim.cluster.scheduler.counting import Counts
-from dovetail.sim.cluster.scheduler.filters import topology_masks
+from dovetail.sim.cluster.scheduler.cycle import Cycle, refusal_text
 from dovetail.sim.cluster.scheduler.pods import PodInfo, Shapes
-from dovetail.sim.cluster.scheduler.preemption import Preemption
+from dovetail.sim.cluster.scheduler.preemption import Guards, Preemption
+from dovetail.sim.cluster.scheduler.queue import Queue
 from dovetail.sim.cluster.scheduler.scores import best
+from dovetail.sim.cluster.scheduler.telling import Telling
 from dovetail.sim.cluster.scheduler.volumes import NoVolumes, Volumes
-from dovetail.sim.kube.conditions import condition_of, with_condition
 from dovetail.sim.kube.selectors import from_selector
 from dovetail.sim.kube.status import ApiError
 
 __all__ = ["Scheduler"]
 
-PASS: Key = ("", "pass")
+PASS, STIR, SWEEP = ("", "pass"), ("", "stir"), ("", "sweep")
 BUDGETS = "poddisruptionbudgets.policy"
 AT_ONCE = 100
-FIRST_BACKOFF, LAST_BACKOFF = 1.0, 10.0
-SWEEP = 300.0
+SWEEP_EVERY = 300.0
 NODE_FACTS = (("metadata", "labels"), ("spec",), ("status", "allocatable"))
-PORTS = "node(s) didn't have free ports for the requested pod ports"
-
-
-class _Waiting:
-    """A pod that fitted nowhere: how often, and when it may be tried again."""
-
-    __slots__ = ("attempts", "eligible")
-
-    def __init__(self) -> None:
-        self.attempts = 0
-        self.eligible = 0.0
+STORAGE = (
+    "persistentvolumeclaims",
+    "persistentvolumes",
+    "storageclasses.storage.k8s.io",
+    "csinodes.storage.k8s.io",
+)
 
 
 class Scheduler(Neighbour):
@@ -57,28 +44,23 @@ class Scheduler(Neighbour):
         self.board = Board()
         self.shapes = Shapes()
         self.counts = Counts(self.board, self._namespaces)
+        self.queue = Queue()
+        self._telling = Telling(self.api, self.clock, self.name)
         self._bound: dict[Key, tuple[str, PodInfo]] = {}
-        self._active: list[tuple[int, str, int, Key]] = []
-        self._queued: set[Key] = set()
-        self._waiting: dict[Key, _Waiting] = {}
+        self._priorities: Counter[int] = Counter()
         self._nominated: dict[Key, tuple[str, PodInfo]] = {}
-        self._order = count()
         self._hopeless: dict[int, list[str]] = {}
-        self._events = count()
 
     def hears(self) -> Mapping[str, Heard]:
-        return {
+        heard: dict[str, Heard] = {
             "nodes": self._node_heard,
             "pods": self._pod_heard,
             "namespaces": self._namespace_heard,
-            "persistentvolumeclaims": self._storage_heard,
-            "persistentvolumes": self._storage_heard,
-            "storageclasses.storage.k8s.io": self._storage_heard,
-            "csinodes.storage.k8s.io": self._storage_heard,
         }
+        return heard | dict.fromkeys(STORAGE, self._storage_heard)
 
     def start(self) -> None:
-        self.enqueue(("", "sweep"), SWEEP)
+        self.enqueue(SWEEP, SWEEP_EVERY)
 
     # What happened
 
@@ -87,25 +69,24 @@ class Scheduler(Neighbour):
             assert before is not None
             self.board.drop(before["metadata"]["name"])
             self.counts.forget()
-            self._stir()
-            return
-        name = after["metadata"]["name"]
-        if name not in self.board.nodes:
+        elif after["metadata"]["name"] not in self.board.nodes:
             node = self.board.put(after)
             for where, pod in self._bound.values():
-                if where == name:
+                if where == node.name:
                     self.board.add(node, pod)
             self.counts.forget()
-            self._stir()
         elif any(touches(before, after, *path) for path in NODE_FACTS):
             self.board.put(after)
             if touches(before, after, "metadata", "labels"):
                 self.counts.forget()
-            self._stir()
+        else:
+            return
+        self._stir()
 
     def _namespace_heard(self, before: Json | None, after: Json | None) -> None:
         if touches(before, after, "metadata", "labels"):
             self.counts.forget()
+            self._stir()
 
     def _storage_heard(self, before: Json | None, after: Json | None) -> None:
         self._stir()
@@ -123,20 +104,28 @@ class Scheduler(Neighbour):
             assert after is not None
             self._hold(key, node, after)
         if after is None or node or deleting(after) or ended(after):
-            self._forget_waiting(key)
+            self.queue.forget(key)
+            self._nominated.pop(key, None)
         elif self._ours(after) and (before is None or _reconsider(before, after)):
-            self._activate(key, after)
+            self.queue.push(key, after)
+            self.enqueue(PASS)
 
     def _hold(self, key: Key, node: str, pod: Json) -> None:
         info = self.shapes.info(pod)
         self._bound[key] = (node, info)
+        self._priorities[info.demand.priority] += 1
         held = self.board.nodes.get(node)
         if held is not None:
             self.board.add(held, info)
             self.counts.placed(info, held)
+        if self.queue.choosy:
+            self._stir()
 
     def _release(self, key: Key) -> None:
         name, info = self._bound.pop(key)
+        self._priorities[info.demand.priority] -= 1
+        if not self._priorities[info.demand.priority]:
+            del self._priorities[info.demand.priority]
         node = self.board.nodes.get(name)
         if node is not None:
             self.board.remove(node, key)
@@ -148,140 +137,105 @@ class Scheduler(Neighbour):
 
     def _namespaces(self, selector: Json) -> frozenset[str]:
         matches = from_selector(selector)
-        return frozenset(
-            ns["metadata"]["name"] for ns in self.api.list("namespaces") if matches(labels_of(ns))
-        )
-
-    # Who is next
-
-    def _activate(self, key: Key, pod: Json) -> None:
-        if key in self._queued:
-            return
-        self._queued.add(key)
-        created = pod["metadata"]["creationTimestamp"]
-        heapq.heappush(self._active, (-(pod["spec"].get("priority") or 0), created, next(self._order), key))
-        self.enqueue(PASS)
-
-    def _forget_waiting(self, key: Key) -> None:
-        self._waiting.pop(key, None)
-        self._nominated.pop(key, None)
+        return frozenset(ns["metadata"]["name"] for ns in self.every("namespaces") if matches(labels_of(ns)))
 
     def _stir(self) -> None:
         """Something changed that may help those who wait."""
         self._hopeless.clear()
-        if self._waiting:
-            self.enqueue(("", "stir"))
+        if self.queue.waiting:
+            self.enqueue(STIR)
+
+    # Whose turn it is
 
     def work(self, key: Key) -> None:
-        if key == PASS:
-            self._pass()
-        else:
-            self._wake_waiting(everyone=key[1] == "sweep")
-            if key[1] == "sweep":
-                self.enqueue(key, SWEEP)
-
-    def _wake_waiting(self, *, everyone: bool) -> None:
-        now, soonest = self.clock.monotonic(), float("inf")
-        for key, waiting in self._waiting.items():
-            if not everyone and waiting.eligible > now:
-                soonest = min(soonest, waiting.eligible)
-                continue
-            pod = self._read(key)
-            if pod is not None:
-                self._activate(key, pod)
-        if soonest < float("inf"):
-            self.enqueue(("", "stir"), soonest - now)
-
-    def _pass(self) -> None:
+        if key != PASS:
+            self._wake_waiting(everyone=key == SWEEP)
+            if key == SWEEP:
+                self.enqueue(SWEEP, SWEEP_EVERY)
+            return
         for _ in range(AT_ONCE):
-            if not self._active:
+            if not self.queue:
                 return
-            key = heapq.heappop(self._active)[3]
-            self._queued.discard(key)
-            pod = self._read(key)
-            if pod is not None and self._ours(pod) and not deleting(pod) and not ended(pod):
-                self._schedule(key, pod)
+            self._attempt(self.queue.pop())
         self.enqueue(PASS)
 
-    def _read(self, key: Key) -> Json | None:
+    def _wake_waiting(self, *, everyone: bool) -> None:
+        ripe, soonest = self.queue.ripe(self.clock.monotonic(), everyone=everyone)
+        for key in ripe:
+            pod = self.find("pods", key)
+            if pod is not None:
+                self.queue.push(key, pod)
+        if soonest is not None:
+            self.enqueue(STIR, soonest)
+        if self.queue:
+            self.enqueue(PASS)
+
+    def _attempt(self, key: Key) -> None:
+        pod = self.find("pods", key)
+        if pod is None or not self._ours(pod) or deleting(pod) or ended(pod):
+            return
         try:
-            return self.api.get("pods", key[1], key[0])
-        except ApiError as error:
-            if error.code == 404:
-                return None
-            raise
+            self._schedule(key, pod)
+        except (ApiError, ConnectionError):
+            # The server would not have it; the world is looked at again after the usual pause.
+            self.queue.park(key, self.clock.monotonic())
+            self.enqueue(STIR)
 
     # Where it goes
 
     def _schedule(self, key: Key, pod: Json) -> None:
         if pod["spec"].get("schedulingGates"):
-            self._tell(pod, "SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates")
+            self._telling.gated(pod)
             return
         info = self.shapes.info(pod)
         try:
-            volumes = Volumes(info, self.api)
+            volumes = Volumes(info, self, self.board)
         except NoVolumes as error:
-            self._unschedulable(key, info, [str(error)] * max(len(self.board.nodes), 1))
+            text = f"0/{len(self.board.nodes)} nodes are available: {error}."
+            self._unschedulable(key, info, text if self.board.nodes else refusal_text(0, []))
             return
-        hopeless = self._hopeless.get(info.demand.number)
-        rules = list(topology_masks(info, self.board, self.counts))
-        simple = not rules and volumes.empty
-        if simple and hopeless is not None:
-            self._unschedulable(key, info, hopeless)
+        cycle = Cycle(
+            info, self.board, self.counts, volumes, self._promised if self._others_nominated(key) else None
+        )
+        known = self._hopeless.get(info.demand.number) if cycle.simple else None
+        if known is not None:
+            self._unschedulable(key, info, refusal_text(len(self.board.nodes), known))
             return
-        fitting = self._fitting(info, rules, volumes)
-        if not fitting.any():
-            reasons = self._reasons(info, rules, volumes)
-            if simple and not info.demand.priority:
-                self._hopeless[info.demand.number] = reasons
-            self._unschedulable(key, info, reasons)
-            self._preempt(key, info)
+        fitting = cycle.fitting()
+        if fitting.any():
+            self._settle(key, pod, best(info, fitting, self.board, self.counts), volumes)
             return
-        node = best(info, fitting, self.board, self.counts)
-        if volumes.select(node.name):
-            self._bind(key, pod, node.name)
-        else:
-            # The provisioner makes the volumes now; the pod is tried again when they are there.
-            self._wait(key)
+        reasons, preempting = cycle.reasons(), self._may_preempt(info)
+        if cycle.simple and not preempting:
+            self._hopeless[info.demand.number] = reasons
+        self._unschedulable(key, info, refusal_text(len(self.board.nodes), reasons))
+        if preempting:
+            self._preempt(key, info, volumes)
 
-    def _fitting(self, pod: PodInfo, rules: list[tuple[str, Mask]], volumes: Volumes) -> Mask:
-        """The rows that will do, all rules together."""
+    def _settle(self, key: Key, pod: Json, node: Node, volumes: Volumes) -> None:
+        """Bind; or, while volumes are still to be made there, wait for them."""
+        for resource, (namespace, name), patch in volumes.orders(node):
+            self.api.patch(resource, name, patch, namespace)
+        if volumes.to_make:
+            self.queue.park(key, self.clock.monotonic(), at_once=True)
+            return
+        self.queue.forget(key)
+        self.api.bind(key[1], key[0], node.name)
+        self._telling.event(
+            pod, "Normal", "Scheduled", f"Successfully assigned {key[0]}/{key[1]} to {node.name}"
+        )
+
+    def _unschedulable(self, key: Key, pod: PodInfo, text: str) -> None:
         demand = pod.demand
-        mask: Mask = self.board.alive & self.board.suited(demand) & self.board.roomy(demand)
-        for _, rule in rules:
-            mask &= rule
-        if demand.ports or not volumes.empty or self._nominated:
-            for node in self.board.nodes.values():
-                if mask[node.row] and self._refusal(pod, node, volumes):
-                    mask[node.row] = False
-        return mask
+        choosy = bool(demand.affinity or demand.spread)
+        self.queue.park(key, self.clock.monotonic(), choosy=choosy)
+        self._telling.unschedulable(pod.obj, text)
 
-    def _refusal(self, pod: PodInfo, node: Node, volumes: Volumes) -> list[str]:
-        """What speaks against one node beyond labels, taints, room and topology."""
-        if pod.demand.ports and node.port_taken(pod.demand):
-            return [PORTS]
-        if short := self._promised(pod, node):
-            return short
-        why = None if volumes.empty else volumes.verdict(node)
-        return [why] if why else []
-
-    def _reasons(self, pod: PodInfo, rules: list[tuple[str, Mask]], volumes: Volumes) -> list[str]:
-        """Each node's first objection (all short resources count), as kube-scheduler words it."""
-        reasons: list[str] = []
-        for node in self.board.nodes.values():
-            why = node.verdict(pod.demand.spec)
-            if why is not None:
-                reasons.append(why)
-                continue
-            if pod.demand.ports and node.port_taken(pod.demand):
-                reasons.append(PORTS)
-                continue
-            short = self.board.lacking(node, pod.demand) or self._refusal(pod, node, volumes)
-            reasons += short or [words for words, rule in rules if not rule[node.row]][:1]
-        return reasons
+    def _others_nominated(self, key: Key) -> bool:
+        return len(self._nominated) > (1 if key in self._nominated else 0)
 
     def _promised(self, pod: PodInfo, node: Node) -> list[str]:
-        """Room that was made for a more important pod is not for others."""
+        """What a node lacks once room that was made for more important pods is taken off."""
         guests = [
             guest
             for key, (name, guest) in self._nominated.items()
@@ -297,113 +251,37 @@ class Scheduler(Neighbour):
             for guest in guests:
                 self.board.remove(node, guest.key)
 
-    def _bind(self, key: Key, pod: Json, node: str) -> None:
-        self._forget_waiting(key)
-        try:
-            self.api.bind(key[1], key[0], node)
-        except ApiError:
-            self._wait(key)
-            raise
-        self._event(pod, "Normal", "Scheduled", f"Successfully assigned {key[0]}/{key[1]} to {node}")
-
-    # What it is told
-
-    def _unschedulable(self, key: Key, pod: PodInfo, reasons: list[str]) -> None:
-        self._wait(key)
-        self._tell(pod.obj, "Unschedulable", _message(len(self.board.nodes), reasons))
-
-    def _wait(self, key: Key) -> None:
-        waiting = self._waiting.setdefault(key, _Waiting())
-        waiting.attempts += 1
-        delay = min(FIRST_BACKOFF * 2 ** (waiting.attempts - 1), LAST_BACKOFF)
-        waiting.eligible = self.clock.monotonic() + delay
-
-    def _tell(self, pod: Json, reason: str, message: str) -> None:
-        have = condition_of(pod, "PodScheduled") or {}
-        if (have.get("status"), have.get("reason"), have.get("message")) == ("False", reason, message):
-            return
-        condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
-        status = with_condition(pod.get("status") or {}, condition, self.now())
-        meta = pod["metadata"]
-        self.api.patch("pods", meta["name"], {"status": status}, meta["namespace"], subresource="status")
-        if reason == "Unschedulable":
-            self._event(pod, "Warning", "FailedScheduling", message)
-
-    def _event(self, pod: Json, kind: str, reason: str, message: str) -> None:
-        meta = pod["metadata"]
-        now = self.clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        about = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "name": meta["name"],
-            "namespace": meta["namespace"],
-            "uid": meta["uid"],
-            "resourceVersion": meta["resourceVersion"],
-        }
-        body = {
-            "metadata": {"name": f"{meta['name']}.{next(self._events):016x}", "namespace": meta["namespace"]},
-            "regarding": about,
-            "reason": reason,
-            "note": message,
-            "type": kind,
-            "action": "Binding" if kind == "Normal" else "Scheduling",
-            "eventTime": now,
-            "reportingController": self.name,
-            "reportingInstance": self.name,
-        }
-        try:
-            self.api.create("events.events.k8s.io", body)
-        except ApiError as error:
-            # A namespace on its way out takes no events; the verdict itself was given above.
-            if error.code != 403:
-                raise
-
     # Making room
 
-    def _preempt(self, key: Key, pod: PodInfo) -> None:
-        if not pod.demand.priority or not pod.demand.preempts or key in self._nominated:
-            return
+    def _may_preempt(self, pod: PodInfo) -> bool:
+        return pod.demand.preempts and any(p < pod.demand.priority for p in self._priorities)
+
+    def _preempt(self, key: Key, pod: PodInfo, volumes: Volumes) -> None:
+        held = self._nominated.get(key)
+        node = self.board.nodes.get(held[0]) if held is not None else None
+        if node is not None and any(
+            p.leaving and p.demand.priority < pod.demand.priority for p in node.pods.values()
+        ):
+            return  # room is being made already
         suited = self.board.suited(pod.demand)
         possible = [node for node in self.board.nodes.values() if suited[node.row]]
-        found = Preemption(self.board, self.counts, self._fits, self._guarded).find(pod, possible)
+        guards = Guards(self.every(BUDGETS))
+
+        def fits(pod: PodInfo, node: Node) -> bool:
+            cycle = Cycle(pod, self.board, self.counts, volumes, self._promised)
+            return not cycle.objections(node)
+
+        found = Preemption(self.board, self.counts, fits, guards).find(pod, possible)
         if found is None:
+            if self._nominated.pop(key, None) is not None:
+                self._telling.nominate(key, "")
             return
         self._nominated[key] = (found.node.name, pod)
-        status = {"status": {"nominatedNodeName": found.node.name}}
-        self.api.patch("pods", key[1], status, key[0], subresource="status")
+        self._telling.nominate(key, found.node.name)
         for victim in found.pods:
-            self._evict(victim, pod)
-
-    def _fits(self, pod: PodInfo, node: Node) -> bool:
-        if self.board.lacking(node, pod.demand) or node.port_taken(pod.demand):
-            return False
-        return all(rule[node.row] for _, rule in topology_masks(pod, self.board, self.counts))
-
-    def _guarded(self, pod: PodInfo) -> bool:
-        for budget in self.api.list(BUDGETS, pod.namespace):
-            if from_selector(budget["spec"].get("selector"))(pod.labels):
-                return bool((budget.get("status") or {}).get("disruptionsAllowed", 0) <= 0)
-        return False
-
-    def _evict(self, victim: PodInfo, pod: PodInfo) -> None:
-        condition = {
-            "type": "DisruptionTarget",
-            "status": "True",
-            "reason": "PreemptionByScheduler",
-            "message": f"{self.name}: preempting to accommodate a higher priority pod",
-        }
-        status = with_condition(victim.obj.get("status") or {}, condition, self.now())
-        namespace, name = victim.key
-        self.api.patch("pods", name, {"status": status}, namespace, subresource="status")
-        self.api.delete("pods", name, namespace, uid=victim.obj["metadata"]["uid"])
-        self._event(victim.obj, "Normal", "Preempted", f"Preempted by pod {pod.obj['metadata']['uid']}")
-
-
-def _message(nodes: int, reasons: list[str]) -> str:
-    if not nodes:
-        return "no nodes available to schedule pods"
-    tally = sorted(f"{number} {reason}" for reason, number in Counter(reasons).items())
-    return f"0/{nodes} nodes are available: {', '.join(tally)}."
+            self._telling.preempted(victim.obj, pod.obj)
+            meta = victim.obj["metadata"]
+            self.api.delete("pods", meta["name"], meta["namespace"], uid=meta["uid"])
 
 
 def _recount(before: Json, after: Json | None) -> bool:

@@ -2,13 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from dovetail.sim.cluster.scheduler.board import Board, Node
 from dovetail.sim.cluster.scheduler.counting import Counts
 from dovetail.sim.cluster.scheduler.pods import PodInfo
+from dovetail.sim.kube.selectors import from_selector
 
-__all__ = ["Preemption", "Victims"]
+__all__ = ["Guards", "Preemption", "Victims"]
+
+Json = dict[str, Any]
+Fits = Callable[[PodInfo, Node], bool]
+
+
+class Guards:
+    """Disruption budgets: which of some pods could not all go without breaking one."""
+
+    def __init__(self, budgets: Iterable[Json]) -> None:
+        self._budgets = [
+            (
+                budget["metadata"]["namespace"],
+                from_selector(budget["spec"].get("selector")),
+                budget.get("status") or {},
+            )
+            for budget in budgets
+        ]
+
+    def broken_by(self, pods: Sequence[PodInfo]) -> set[tuple[str, str]]:
+        """Keys of the pods whose going would exceed what some budget still allows, taken in order."""
+        left = [status.get("disruptionsAllowed", 0) for _, _, status in self._budgets]
+        broken = set()
+        for pod in pods:
+            for number, (namespace, matches, status) in enumerate(self._budgets):
+                if namespace != pod.namespace or not pod.labels or not matches(pod.labels):
+                    continue
+                if pod.key[1] in (status.get("disruptedPods") or {}):
+                    continue  # already counted there
+                left[number] -= 1
+                if left[number] < 0:
+                    broken.add(pod.key)
+        return broken
 
 
 class Victims:
@@ -19,31 +53,38 @@ class Victims:
         self.pods = pods
         self.violations = violations
 
-    def cost(self) -> tuple[int, int, int, int, str]:
-        """Fewest budgets broken, then the least important pods, then the fewest; the name settles ties."""
+    def cost(self) -> tuple[int, int, int, int]:
+        """Fewest budgets broken, then the least important pods, then the fewest."""
         priorities = [pod.demand.priority for pod in self.pods]
-        return (self.violations, max(priorities), sum(priorities), len(self.pods), self.node.name)
+        # Priorities may be negative; the offset keeps one more victim from making a sum smaller.
+        total = sum(priority + 2**31 for priority in priorities)
+        return (self.violations, max(priorities), total, len(self.pods))
+
+    def since(self) -> str:
+        """When the first of the most important victims started."""
+        top = max(pod.demand.priority for pod in self.pods)
+        return min(_started(pod)[0] for pod in self.pods if pod.demand.priority == top)
 
 
 class Preemption:
     """One search for room on behalf of one pod."""
 
-    def __init__(
-        self,
-        board: Board,
-        counts: Counts,
-        fits: Callable[[PodInfo, Node], bool],
-        guarded: Callable[[PodInfo], bool],
-    ) -> None:
+    def __init__(self, board: Board, counts: Counts, fits: Fits, guards: Guards) -> None:
         self._board = board
         self._counts = counts
         self._fits = fits
-        self._guarded = guarded
+        self._guards = guards
 
     def find(self, pod: PodInfo, nodes: Iterable[Node]) -> Victims | None:
         """The cheapest way to make room; None when nothing less important stands in the way."""
         candidates = [found for node in nodes if (found := self._on(pod, node)) is not None]
-        return min(candidates, key=Victims.cost, default=None)
+        if not candidates:
+            return None
+        least = min(found.cost() for found in candidates)
+        cheapest = [found for found in candidates if found.cost() == least]
+        # Of equals the pods that started last go; after that the name settles it.
+        latest = max(found.since() for found in cheapest)
+        return min((f for f in cheapest if f.since() == latest), key=lambda f: f.node.name)
 
     def _on(self, pod: PodInfo, node: Node) -> Victims | None:
         lower = [other for other in node.pods.values() if other.demand.priority < pod.demand.priority]
@@ -51,21 +92,27 @@ class Preemption:
             return None
         for other in lower:
             self._take(node, other)
-        victims: list[PodInfo] = []
         try:
             if not self._fits(pod, node):
                 return None
-            # Give back as many as possible: those a budget guards first, then the most important.
-            for other in sorted(lower, key=lambda p: (not self._guarded(p), -p.demand.priority, _started(p))):
-                self._give_back(node, other)
-                if not self._fits(pod, node):
-                    self._take(node, other)
-                    victims.append(other)
+            return self._reprieved(pod, node, lower)
         finally:
             for other in lower:
                 if other.key not in node.pods:
                     self._give_back(node, other)
-        return Victims(node, victims, sum(map(self._guarded, victims))) if victims else None
+
+    def _reprieved(self, pod: PodInfo, node: Node, lower: list[PodInfo]) -> Victims | None:
+        """Give back as many as possible: those a budget guards first, then the most important."""
+        by_weight = sorted(lower, key=lambda p: (-p.demand.priority, _started(p)))
+        broken = self._guards.broken_by(by_weight)
+        victims = []
+        for other in sorted(by_weight, key=lambda p: p.key not in broken):
+            self._give_back(node, other)
+            if not self._fits(pod, node):
+                self._take(node, other)
+                victims.append(other)
+        violations = sum(victim.key in broken for victim in victims)
+        return Victims(node, victims, violations) if victims else None
 
     def _take(self, node: Node, pod: PodInfo) -> None:
         self._board.remove(node, pod.key)

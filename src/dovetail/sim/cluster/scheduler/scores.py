@@ -20,7 +20,6 @@ DEFAULT_KEYS = ("kubernetes.io/hostname", "topology.kubernetes.io/zone")
 def best(pod: PodInfo, fitting: Mask, board: Board, counts: Counts) -> Node:
     """The node with the highest score; among equals the first by name."""
     rows = np.flatnonzero(fitting)
-    nodes = {node.row: node for node in board.nodes.values()} if len(rows) < len(board.nodes) else None
     totals = _room(pod, rows, board)
     for weight, scores in (
         (2, _preferred_labels(pod, rows, board)),
@@ -30,10 +29,8 @@ def best(pod: PodInfo, fitting: Mask, board: Board, counts: Counts) -> Node:
     ):
         if scores is not None:
             totals = totals + weight * scores
-    winners = set(rows[totals >= totals.max() - 1e-9].tolist())
-    if nodes is not None:
-        return min((nodes[row] for row in winners), key=lambda node: node.name)
-    return min((node for node in board.nodes.values() if node.row in winners), key=lambda node: node.name)
+    winners = rows[totals >= totals.max() - 1e-9].tolist()
+    return min(map(board.at, winners), key=lambda node: node.name)
 
 
 def _room(pod: PodInfo, rows: Ints, board: Board) -> Floats:
@@ -92,14 +89,13 @@ def _default_spread(pod: PodInfo) -> list[Json]:
 
 
 def _soft_taints(pod: PodInfo, rows: Ints, board: Board) -> Floats | None:
+    tainted = [node for node in board.nodes.values() if node.soft_taints]
+    if not tainted:
+        return None
     tolerations = pod.demand.spec.get("tolerations") or ()
     raw = np.zeros(board.rows)
-    for node in board.nodes.values():
-        for taint in node.obj["spec"].get("taints") or ():
-            if taint.get("effect") == "PreferNoSchedule" and not any(
-                tolerates(t, taint) for t in tolerations
-            ):
-                raw[node.row] -= 1
+    for node in tainted:
+        raw[node.row] = -sum(not any(tolerates(t, taint) for t in tolerations) for taint in node.soft_taints)
     return _stretched(raw[rows]) if raw.any() else None
 
 

@@ -2,69 +2,88 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
+from dovetail.api.quantity import Quantity
 from dovetail.sim.cluster.fitting import selector_term_matches
-from dovetail.sim.cluster.scheduler.board import Node
+from dovetail.sim.cluster.scheduler.board import Board, Node
 from dovetail.sim.cluster.scheduler.pods import PodInfo
-from dovetail.sim.kube.local import LocalApi
-from dovetail.sim.kube.status import ApiError
+from dovetail.sim.kube.selectors import from_selector
 
-__all__ = ["NoVolumes", "Volumes", "claim_names"]
+__all__ = ["SELECTED", "NoVolumes", "Papers", "Volumes", "claim_names", "free_for"]
 
 Json = dict[str, Any]
+Key = tuple[str, str]
+CLAIMS, VOLUMES = "persistentvolumeclaims", "persistentvolumes"
 CLASSES, CSI_NODES = "storageclasses.storage.k8s.io", "csinodes.storage.k8s.io"
+SELECTED = "volume.kubernetes.io/selected-node"
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
 CONFLICT = "node(s) had volume node affinity conflict"
+NO_ZONE = "node(s) had no available volume zone"
 NO_VOLUME = "node(s) didn't find available persistent volumes to bind"
 TAKEN = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
 FULL = "node(s) exceed max volume count"
+ZONE_LABELS = (
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+)
 
 
 class NoVolumes(Exception):
     """The pod's volumes rule out every node for now; the text says why."""
 
 
+class Papers(Protocol):
+    """Where claims, volumes and classes are looked up."""
+
+    def find(self, resource: str, key: Key) -> Json | None:
+        """One object, or None."""
+
+    def every(self, resource: str) -> list[Json]:
+        """All objects of a kind."""
+
+
 class Volumes:
     """The volumes of one pod, in one attempt."""
 
-    def __init__(self, pod: PodInfo, api: LocalApi) -> None:
-        self.api = api
+    def __init__(self, pod: PodInfo, papers: Papers, board: Board) -> None:
+        self._papers = papers
+        self._board = board
         self.bound: list[Json] = []
         self.to_make: list[tuple[Json, Json]] = []
-        self._users = 0
-        for name in claim_names(pod.obj):
-            self._take(name, pod)
+        self.taken = False
+        if pod.demand.claims:
+            for name in claim_names(pod.obj):
+                self._take(name, pod)
 
     def _take(self, name: str, pod: PodInfo) -> None:
-        claim = self._find("persistentvolumeclaims", name, pod.namespace)
-        if claim is None or claim["metadata"].get("deletionTimestamp"):
+        claim = self._papers.find(CLAIMS, (pod.namespace, name))
+        if claim is None:
             raise NoVolumes(f'persistentvolumeclaim "{name}" not found')
+        if claim["metadata"].get("deletionTimestamp"):
+            raise NoVolumes(f'persistentvolumeclaim "{name}" is being deleted')
         if "ReadWriteOncePod" in (claim["spec"].get("accessModes") or ()):
-            self._alone(name, pod)
+            self.taken = self.taken or self._used(name, pod)
         if claim["spec"].get("volumeName") and (claim.get("status") or {}).get("phase") == "Bound":
-            volume = self._find("persistentvolumes", claim["spec"]["volumeName"])
+            volume = self._papers.find(VOLUMES, ("", claim["spec"]["volumeName"]))
             if volume is None:
                 raise NoVolumes(f'persistentvolume "{claim["spec"]["volumeName"]}" not found')
             self.bound.append(volume)
             return
-        storage = self._find(CLASSES, claim["spec"].get("storageClassName") or "")
+        storage = self._papers.find(CLASSES, ("", claim["spec"].get("storageClassName") or ""))
         if storage is None or storage.get("volumeBindingMode", "Immediate") == "Immediate":
             raise NoVolumes("pod has unbound immediate PersistentVolumeClaims")
         self.to_make.append((claim, storage))
 
-    def _alone(self, name: str, pod: PodInfo) -> None:
-        for other in self.api.list("pods", pod.namespace):
-            elsewhere = other["metadata"]["name"] != pod.key[1] and other["spec"].get("nodeName")
-            if elsewhere and name in claim_names(other):
-                raise NoVolumes(TAKEN)
-
-    def _find(self, resource: str, name: str, namespace: str = "") -> Json | None:
-        try:
-            return self.api.get(resource, name, namespace) if name else None
-        except ApiError as error:
-            if error.code == 404:
-                return None
-            raise
+    def _used(self, name: str, pod: PodInfo) -> bool:
+        return any(
+            other.demand.claims and other.key != pod.key and name in claim_names(other.obj)
+            for node in self._board.nodes.values()
+            for other in node.pods.values()
+            if other.namespace == pod.namespace
+        )
 
     @property
     def empty(self) -> bool:
@@ -72,73 +91,86 @@ class Volumes:
 
     def verdict(self, node: Node) -> str | None:
         """Why the volumes will not follow the pod to this node."""
+        if self.taken:
+            return TAKEN
+        if self._over_limit(node):
+            return FULL
         for volume in self.bound:
-            required = ((volume["spec"].get("nodeAffinity") or {}).get("required") or {}).get(
-                "nodeSelectorTerms"
-            )
-            if required and not any(selector_term_matches(term, node.obj) for term in required):
+            if not _reaches(volume, node):
                 return CONFLICT
         for claim, storage in self.to_make:
-            chosen = (claim["metadata"].get("annotations") or {}).get("volume.kubernetes.io/selected-node")
-            if chosen and chosen != node.name:
+            if not self._can_make(claim, storage, node):
                 return NO_VOLUME
-            topologies = storage.get("allowedTopologies")
-            if topologies and not any(_allows(term, node) for term in topologies):
-                return NO_VOLUME
-        return FULL if self._over_limit(node) else None
+        return NO_ZONE if any(_elsewhere(volume, node) for volume in self.bound) else None
+
+    def _can_make(self, claim: Json, storage: Json, node: Node) -> bool:
+        if self._ready_made(claim, node) is not None:
+            return True
+        if storage["provisioner"] == NO_PROVISIONER:
+            return False
+        chosen = (claim["metadata"].get("annotations") or {}).get(SELECTED)
+        if chosen and chosen != node.name:
+            return False
+        topologies = storage.get("allowedTopologies")
+        return not topologies or any(_allows(term, node) for term in topologies)
+
+    def _ready_made(self, claim: Json, node: Node) -> Json | None:
+        """A free volume that a person made for claims like this one, within the node's reach."""
+        for volume in self._papers.every(VOLUMES):
+            if not volume["spec"].get("claimRef") and free_for(volume, claim) and _reaches(volume, node):
+                return volume
+        return None
 
     def _over_limit(self, node: Node) -> bool:
-        csi_node = self._find(CSI_NODES, node.name)
+        csi_node = self._papers.find(CSI_NODES, ("", node.name))
         limits = {
             driver["name"]: driver["allocatable"]["count"]
             for driver in ((csi_node or {}).get("spec") or {}).get("drivers") or ()
             if (driver.get("allocatable") or {}).get("count") is not None
         }
-        if not limits:
+        if not limits or self.empty:
             return False
-        attached: dict[str, set[str]] = {}
-        for pod in node.pods.values():
-            for name in claim_names(pod.obj):
-                self._file(attached, name, pod.namespace)
-        before = {driver: len(names) for driver, names in attached.items()}
+        attached = self._attached(node)
+        before = {driver: len(handles) for driver, handles in attached.items()}
         for volume in self.bound:
-            csi = volume["spec"].get("csi") or {}
-            attached.setdefault(csi.get("driver", ""), set()).add(
-                csi.get("volumeHandle", volume["metadata"]["name"])
-            )
+            _file(attached, volume)
         for claim, storage in self.to_make:
             attached.setdefault(storage["provisioner"], set()).add(claim["metadata"]["uid"])
         return any(
-            len(names) > limits.get(driver, len(names)) and len(names) > before.get(driver, 0)
-            for driver, names in attached.items()
+            len(handles) > limits.get(driver, len(handles)) and len(handles) > before.get(driver, 0)
+            for driver, handles in attached.items()
         )
 
-    def _file(self, attached: dict[str, set[str]], name: str, namespace: str) -> None:
-        claim = self._find("persistentvolumeclaims", name, namespace)
-        if claim is None:
-            return
-        volume = self._find("persistentvolumes", claim["spec"].get("volumeName") or "")
-        if volume is not None:
-            csi = volume["spec"].get("csi") or {}
-            attached.setdefault(csi.get("driver", ""), set()).add(
-                csi.get("volumeHandle", volume["metadata"]["name"])
-            )
+    def _attached(self, node: Node) -> dict[str, set[str]]:
+        """Volumes in use on a node, by driver."""
+        attached: dict[str, set[str]] = {}
+        for pod in node.pods.values():
+            for name in claim_names(pod.obj) if pod.demand.claims else ():
+                claim = self._papers.find(CLAIMS, (pod.namespace, name)) or {"spec": {}}
+                volume = self._papers.find(VOLUMES, ("", claim["spec"].get("volumeName") or ""))
+                if volume is not None:
+                    _file(attached, volume)
+        return attached
 
-    def select(self, node: str) -> bool:
-        """Tell the provisioner of claims still to be made where the pod goes; true when all are ready."""
+    def orders(self, node: Node) -> list[tuple[str, Key, Json]]:
+        """Patches that must be made before the pod can be bound there: (resource, key, merge patch)."""
+        found = []
         for claim, storage in self.to_make:
-            notes = claim["metadata"].get("annotations") or {}
-            if notes.get("volume.kubernetes.io/selected-node") != node:
+            meta, volume = claim["metadata"], self._ready_made(claim, node)
+            if volume is not None:
+                reference = {"kind": "PersistentVolumeClaim", "apiVersion": "v1", "uid": meta["uid"]}
+                reference |= {"namespace": meta["namespace"], "name": meta["name"]}
+                found.append((VOLUMES, ("", volume["metadata"]["name"]), {"spec": {"claimRef": reference}}))
+            elif (meta.get("annotations") or {}).get(SELECTED) != node.name:
                 driver = storage["provisioner"]
                 marks = {
-                    "volume.kubernetes.io/selected-node": node,
+                    SELECTED: node.name,
                     "volume.kubernetes.io/storage-provisioner": driver,
                     "volume.beta.kubernetes.io/storage-provisioner": driver,
                 }
-                meta = claim["metadata"]
                 patch = {"metadata": {"annotations": marks}}
-                self.api.patch("persistentvolumeclaims", meta["name"], patch, meta["namespace"])
-        return not self.to_make
+                found.append((CLAIMS, (meta["namespace"], meta["name"]), patch))
+        return found
 
 
 def claim_names(pod: Json) -> list[str]:
@@ -150,6 +182,41 @@ def claim_names(pod: Json) -> list[str]:
         elif "ephemeral" in volume:
             names.append(f"{pod['metadata']['name']}-{volume['name']}")
     return names
+
+
+def free_for(volume: Json, claim: Json) -> bool:
+    """Whether an unclaimed volume is what a claim asks for: class, modes, size and labels."""
+    have, asked = volume["spec"], claim["spec"]
+    if (have.get("storageClassName") or "") != (asked.get("storageClassName") or ""):
+        return False
+    if not set(asked.get("accessModes") or ()) <= set(have.get("accessModes") or ()):
+        return False
+    if have.get("volumeMode", "Filesystem") != asked.get("volumeMode", "Filesystem"):
+        return False
+    wanted = ((asked.get("resources") or {}).get("requests") or {}).get("storage", "0")
+    if Quantity.parse((have.get("capacity") or {}).get("storage", "0")).value < Quantity.parse(wanted).value:
+        return False
+    selector = asked.get("selector")
+    return selector is None or from_selector(selector)(volume["metadata"].get("labels") or {})
+
+
+def _file(attached: dict[str, set[str]], volume: Json) -> None:
+    csi = volume["spec"].get("csi")
+    if csi:
+        attached.setdefault(csi["driver"], set()).add(csi.get("volumeHandle", volume["metadata"]["name"]))
+
+
+def _reaches(volume: Json, node: Node) -> bool:
+    required = ((volume["spec"].get("nodeAffinity") or {}).get("required") or {}).get("nodeSelectorTerms")
+    return not required or any(selector_term_matches(term, node.obj) for term in required)
+
+
+def _elsewhere(volume: Json, node: Node) -> bool:
+    """The volume's labels name a zone or region the node is not in; a node without any is anywhere."""
+    labels = volume["metadata"].get("labels") or {}
+    if not any(key in node.labels for key in ZONE_LABELS):
+        return False
+    return any(node.labels.get(key) not in labels[key].split("__") for key in ZONE_LABELS if key in labels)
 
 
 def _allows(term: Json, node: Node) -> bool:
