@@ -22,6 +22,7 @@ from dovetail.controllers.nodeclaim.initialization import Initialization
 from dovetail.controllers.nodeclaim.launch import Launch
 from dovetail.controllers.nodeclaim.lifecycle import Lifecycle
 from dovetail.controllers.nodeclaim.liveness import Liveness
+from dovetail.controllers.nodeclaim.orphans import Orphans
 from dovetail.controllers.nodeclaim.podevents import PodEvents
 from dovetail.controllers.nodeclaim.registration import Registration
 from dovetail.controllers.nodepool.counter import Counter
@@ -32,6 +33,7 @@ from dovetail.controllers.nodepool.registrationhealth import HealthReset
 from dovetail.controllers.nodepool.validation import Validation
 from dovetail.controllers.owning import Ownership
 from dovetail.controllers.provisioning import Provisioning
+from dovetail.controllers.static import StaticDeprovisioning, StaticProvisioning
 from dovetail.ports import Clock, Cloud, Compute, Kube, Recorder
 from dovetail.scheduling.snapshot import Options
 from dovetail.settings import Settings
@@ -72,6 +74,7 @@ def controllers(parts: Parts) -> tuple[Controller, ...]:
         Consistency(p.kube, p.claims, p.nodes, p.ownership, p.clock, p.recorder, millicores=millicores),
         PodEvents(p.kube, p.nodes, p.claims, p.ownership, p.clock),
         Garbage(p.kube, p.claims, p.nodes, p.cluster, p.cloud, p.ownership),
+        Orphans(p.kube, p.cloud, p.claims, p.nodes, p.clock),
         Hydration(p.kube, p.claims, p.ownership, millicores=millicores),
         Ghosts(p.kube, p.cluster, p.clock),
         Hash(p.kube, p.pools, p.claims, p.ownership),
@@ -79,7 +82,19 @@ def controllers(parts: Parts) -> tuple[Controller, ...]:
         Readiness(p.kube, p.pools, p.classes, p.class_kind, p.ownership, p.clock),
         HealthReset(p.kube, p.pools, p.classes, p.class_kind, p.ownership, health, p.clock),
         Validation(p.kube, p.pools, p.ownership, p.cloud.flavour, p.clock),
+        *_gated(p),
     )
+
+
+def _gated(p: Parts) -> tuple[Controller, ...]:
+    """Controllers that run only where their feature gate is on."""
+    found: list[Controller] = []
+    if p.settings.feature_gates.static_capacity:
+        found += (
+            StaticProvisioning(p.kube, p.pools, p.cluster, p.ownership, p.cloud),
+            StaticDeprovisioning(p.kube, p.pools, p.cluster, p.ownership, p.clock),
+        )
+    return tuple(found)
 
 
 def _provisioning(parts: Parts) -> Provisioning:

@@ -19,6 +19,7 @@ from dovetail.api.quantity import Quantity
 from dovetail.ports import Clock
 from dovetail.scheduling import nodes as views
 from dovetail.scheduling.resources import Nano, amounts
+from dovetail.state.ledger import Ledger
 from dovetail.state.place import Place
 
 __all__ = ["Cluster"]
@@ -52,6 +53,7 @@ class Cluster:
         self._usage: dict[str, Nano] = {}
         self._unlaunched: set[str] = set()
         self._synced_once = False
+        self.ledger = Ledger()
         # When a node or pod last changed in a way that could make a consolidation possible.
         self.consolidated_from: datetime | None = None
 
@@ -148,8 +150,9 @@ class Cluster:
     def _drop_claim(self, name: str) -> None:
         self._unlaunched.discard(name)
         place = self._by_claim.pop(name, None)
-        if place is None:
+        if place is None or place.claim is None:
             return
+        self.ledger.gone(place.claim.labels.get(labels.NODEPOOL, ""), name)
         place.claim = None
         place.marked = False
         self._settle(place)
@@ -312,7 +315,15 @@ class Cluster:
             self._places.pop(place.key, None)
         else:
             self._charge(place)
+            self._enter(place)
         self.consolidated_from = None
+
+    def _enter(self, place: Place) -> None:
+        if place.claim is None:
+            return
+        pool = place.claim.labels.get(labels.NODEPOOL, "")
+        if pool:
+            (self.ledger.deleting if place.deleting else self.ledger.active)(pool, place.claim.name)
 
     def _charge(self, place: Place) -> None:
         pool = views.pool(place.state)

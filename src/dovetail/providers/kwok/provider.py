@@ -173,7 +173,8 @@ class KwokCloud:
         return _instance(await self._find(provider_id))
 
     async def list(self) -> tuple[Instance, ...]:
-        found = await self._kube.list(Node, labels=f"{labels.KWOK_NODE}=fake")
+        # Simulated nodes that people added by hand are none of ours.
+        found = await self._kube.list(Node, labels=f"{labels.KWOK_NODE}=fake,{labels.NODEPOOL}")
         return tuple(_instance(node) for node in found if node.spec.provider_id.startswith(PREFIX))
 
     async def _find(self, provider_id: str) -> Node:

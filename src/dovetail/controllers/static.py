@@ -1,0 +1,168 @@
+"""static.provisioning and static.deprovisioning: a static pool keeps its number of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from dovetail.api import conditions, labels, predicates
+from dovetail.api.nodeclaim import NodeClaim
+from dovetail.api.nodepool import NodePool
+from dovetail.controllers.base import DONE, Backoff, Cache, Result, Trigger, after, run_all
+from dovetail.controllers.counts import CLAIMS_CREATED
+from dovetail.controllers.owning import Ownership
+from dovetail.controllers.provisioning import hash_annotations
+from dovetail.errors import Gone
+from dovetail.ports import Clock, Cloud, Kube
+from dovetail.scheduling.plan import ClaimOptions, PlannedNode
+from dovetail.scheduling.requirements import Requirements
+from dovetail.state import Cluster, Place
+
+__all__ = ["StaticDeprovisioning", "StaticProvisioning"]
+
+STEADY, AT_LIMIT, UNSYNCED = 60.0, 30.0, 1.0
+
+
+class StaticProvisioning:
+    """Orders what a static pool lacks."""
+
+    name = "static.provisioning"
+    concurrency = 10
+    backoff = Backoff()
+
+    def __init__(
+        self, kube: Kube, pools: Cache[NodePool], cluster: Cluster, ownership: Ownership, cloud: Cloud
+    ) -> None:
+        self._kube = kube
+        self._pools = pools
+        self._cluster = cluster
+        self._ownership = ownership
+        self._cloud = cloud
+
+    @property
+    def triggers(self) -> tuple[Trigger, ...]:
+        return (Trigger(NodePool, _grown), Trigger(NodeClaim, _leaving))
+
+    async def reconcile(self, key: str) -> Result:
+        pool = self._pools.get(key)
+        if pool is None or pool.deleting or pool.spec.replicas is None or not self._ownership.of_pool(pool):
+            return DONE
+        if not conditions.is_true(pool, conditions.READY):
+            return DONE
+        if not self._cluster.synced:
+            return after(UNSYNCED)
+        active, pending, _ = self._cluster.ledger.count(pool.name)
+        if active + pending >= pool.spec.replicas:
+            return after(STEADY)
+        limit = pool.spec.limits.get(labels.NODES)
+        most = limit.value if limit is not None else None
+        granted = self._cluster.ledger.reserve(pool.name, most, pool.spec.replicas - active)
+        if granted <= 0:
+            return after(AT_LIMIT)
+        await run_all(self._order(pool) for _ in range(granted))
+        return after(STEADY)
+
+    async def _order(self, pool: NodePool) -> None:
+        options = ClaimOptions(annotations=hash_annotations(pool), flavour=self._cloud.flavour)
+        try:
+            claim = await self._kube.create(_ordered(pool, options))
+        finally:
+            self._cluster.ledger.release(pool.name)
+        self._cluster.expect(claim)
+        CLAIMS_CREATED.labels("provisioned", pool.name, "false").inc()
+
+
+def _ordered(pool: NodePool, options: ClaimOptions) -> NodeClaim:
+    """A claim with the pool's own requirements and nothing more: the provider picks the type."""
+    wanted = Requirements.of(pool.spec.template.spec.requirements or ())
+    node = PlannedNode(name="", pool=pool.name, requirements=wanted, instance_types=(), pods=(), requests={})
+    claim = node.claim(pool, options)
+    return replace(claim, spec=replace(claim.spec, requirements=wanted.entries()))
+
+
+def _grown(before: NodePool | None, pool: NodePool | None) -> Iterable[str]:
+    if pool is None or not pool.static:
+        return ()
+    if before is None or before.spec.replicas != pool.spec.replicas:
+        return (pool.name,)
+    became_ready = conditions.is_true(pool, conditions.READY) and not conditions.is_true(
+        before, conditions.READY
+    )
+    return (pool.name,) if became_ready else ()
+
+
+def _leaving(before: NodeClaim | None, claim: NodeClaim | None) -> Iterable[str]:
+    gone = claim is None or (claim.deleting and before is not None and not before.deleting)
+    known = claim or before
+    return (known.labels.get(labels.NODEPOOL, ""),) if gone and known is not None else ()
+
+
+class StaticDeprovisioning:
+    """Ends what a static pool has too much of: unlaunched first, then empty, then the cheapest to move."""
+
+    name = "static.deprovisioning"
+    concurrency = 10
+    backoff = Backoff()
+
+    def __init__(
+        self, kube: Kube, pools: Cache[NodePool], cluster: Cluster, ownership: Ownership, clock: Clock
+    ) -> None:
+        self._kube = kube
+        self._pools = pools
+        self._cluster = cluster
+        self._ownership = ownership
+        self._clock = clock
+
+    @property
+    def triggers(self) -> tuple[Trigger, ...]:
+        return (Trigger(NodePool, _shrunk), Trigger(NodeClaim, _arrived))
+
+    async def reconcile(self, key: str) -> Result:
+        pool = self._pools.get(key)
+        if pool is None or pool.deleting or pool.spec.replicas is None or not self._ownership.of_pool(pool):
+            return DONE
+        active, _, _ = self._cluster.ledger.count(pool.name)
+        excess = active - pool.spec.replicas
+        if excess <= 0:
+            return after(STEADY)
+        await run_all(self._end(pool.name, place) for place in self._victims(pool.name)[:excess])
+        return after(STEADY)
+
+    def _victims(self, pool: str) -> list[Place]:
+        mine = [
+            place
+            for place in self._cluster
+            if place.claim is not None
+            and place.claim.labels.get(labels.NODEPOOL) == pool
+            and not place.deleting
+        ]
+        return sorted(mine, key=self._rank)
+
+    def _rank(self, place: Place) -> tuple[int, bool, float, str]:
+        assert place.claim is not None
+        if not place.claim.status.provider_id:
+            return 0, False, 0.0, place.claim.name
+        now, pods = self._clock.now(), list(place.pods.values())
+        held = any(predicates.do_not_disrupt(pod, now).active for pod in pods)
+        if not held and all(predicates.owned_by_daemonset(pod) for pod in pods):
+            return 1, False, 0.0, place.claim.name
+        return 2, held, float(sum(map(predicates.reschedulable, pods))), place.claim.name
+
+    async def _end(self, pool: str, place: Place) -> None:
+        assert place.claim is not None
+        try:
+            await self._kube.delete(place.claim, guarded=True)
+        except Gone:
+            return
+        self._cluster.ledger.deleting(pool, place.claim.name)
+
+
+def _shrunk(before: NodePool | None, pool: NodePool | None) -> Iterable[str]:
+    if pool is None or not pool.static:
+        return ()
+    return (pool.name,) if before is None or before.spec.replicas != pool.spec.replicas else ()
+
+
+def _arrived(before: NodeClaim | None, claim: NodeClaim | None) -> Iterable[str]:
+    return (claim.labels.get(labels.NODEPOOL, ""),) if before is None and claim is not None else ()
