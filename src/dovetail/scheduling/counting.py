@@ -254,7 +254,7 @@ def _counted(
     open_ = np.array([[zone in shape.requirements[ZONE] for zone in zones] for shape in shapes], bool)
     for i, closed in ties.closed.items():
         open_[i] &= [zone not in closed for zone in zones]
-    pinned = np.zeros(len(shapes), bool)
+    pinned = np.array([i in ties.closed for i in range(len(shapes))], bool)
     for spread in ties.spreads:
         pinned[[*spread.members, *spread.owners]] = True
     for each in ties.together:

@@ -66,7 +66,13 @@ class _Work:
             return [self.whole]
         seated = (self.hosts.family >= 0) | (self.hosts.twin < MANY)
         dealt, failed = assign(
-            self.whole.count, self.worth, batch.open & self.offered, batch.spreads, batch.together, seated
+            self.whole.count,
+            self.worth,
+            batch.open & self.offered,
+            batch.spreads,
+            batch.together,
+            seated,
+            self._room_worth(),
         )
         for group in failed:
             self.plan.left[group] = batch.count[group]
@@ -76,6 +82,18 @@ class _Work:
             for zone in range(batch.zones)
             if dealt[:, zone].any()
         ]
+
+    def _room_worth(self) -> Floats:
+        """What the free room of running nodes is worth by zone, at what its scarcest resource costs pods."""
+        running, batch = self.batch.running, self.batch
+        out = np.zeros(batch.zones)
+        if running is None:
+            return out
+        total = batch.count @ batch.request
+        share = np.maximum(running.room, 0.0) / np.maximum(total, 1.0)
+        placed = running.zone != ANY_ZONE
+        np.add.at(out, running.zone[placed], share[placed].min(axis=1) * float(batch.count @ self.worth))
+        return out
 
     def solve(self, scope: Scope) -> None:
         if self.batch.running is not None:

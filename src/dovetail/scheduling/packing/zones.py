@@ -60,25 +60,31 @@ def assign(
     spreads: Sequence[ZoneSpread],
     together: Sequence[Together],
     seated: Bools,
+    room: Floats | None = None,
 ) -> tuple[Ints, frozenset[int]]:
     """Pods of each group by zone, and the groups that could not be dealt within their rules.
 
-    `seated` groups want hosts of their own; they follow the filler that will share those hosts.
+    `seated` groups want hosts of their own; they follow the filler that will share those hosts. `room` is
+    the worth of what is free on running nodes, by zone: pods that may choose go there first.
     """
-    dealer = _Dealer(count, weight, open_, np.zeros(open_.shape, np.int64), np.zeros(open_.shape[1]))
+    room = np.zeros(open_.shape[1]) if room is None else room
+    dealer = _Dealer(count, weight, open_, np.zeros(open_.shape, np.int64), -room)
     failed: set[int] = set()
     for each in sorted(together, key=lambda t: -float((count * weight)[list(t.members)].sum())):
         failed |= _place_together(dealer, each)
     for spread in spreads:
         failed |= _place_spread(dealer, spread)
-    ruled = dealer.load.copy()
+    # Pods nothing binds go where others must be, to fill up their nodes, and where there is room already.
+    ruled = dealer.load + 2 * room
     rest = [g for g in range(len(count)) if count[g] and not dealer.dealt[g].any() and g not in failed]
     for group in sorted(rest, key=lambda g: (bool(seated[g]), int(open_[g].sum()), -count[g] * weight[g], g)):
         if not open_[group].any():
             failed.add(group)
         else:
-            fixed = dealer.load if seated[group] else ruled
-            dealer.give(group, shared(int(count[group]), np.where(open_[group], fixed + 1e-9, 0.0)))
+            fixed = dealer.load + 2 * room if seated[group] else ruled
+            dealer.give(
+                group, shared(int(count[group]), np.where(open_[group], np.maximum(fixed, 0.0) + 1e-9, 0.0))
+            )
     return dealer.dealt, frozenset(failed)
 
 
@@ -110,12 +116,13 @@ def _place_spread(dealer: _Dealer, spread: ZoneSpread) -> set[int]:
     for group in sorted(waiting, key=lambda g: (int(dealer.open[g].sum()), g)):
         open_ = dealer.open[group] & zones
         if not open_.any():
-            return set(spread.members)
+            return {*spread.members, *spread.owners}
         by_zone = level(int(dealer.count[group]), have, open_, dealer.load)
         dealer.give(group, by_zone)
         have = have + by_zone
     counts = have[zones]
-    return set(spread.members) if len(counts) and counts.max() - counts.min() > spread.skew else set()
+    uneven = len(counts) > 0 and counts.max() - counts.min() > spread.skew
+    return {*spread.members, *spread.owners} if uneven else set()
 
 
 def level(pods: int, have: Ints, open_: Bools, load: Floats) -> Ints:
