@@ -16,6 +16,9 @@ from dovetail.sim.kube.formats import well_formed
 from dovetail.sim.kube.nodes import MISSING, Node
 from dovetail.sim.kube.patterns import compile_pattern
 
+# kube-apiserver takes a larger number and leaves the trouble to whoever decodes it; here it is refused.
+_RANGES = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
+
 
 class Cause(NamedTuple):
     """One complaint: where, of which kind (`FieldValueInvalid`, …), and in words."""
@@ -125,6 +128,10 @@ class Validation:
                     self._invalid(path, value, detail)
                 else:
                     self._add(path, kind, detail)
+
+        low, high = _RANGES.get(node.format, (None, None))
+        if low is not None and high is not None and is_integer(value) and not low <= value <= high:
+            self._invalid(path, value, f"must be of type {node.format}")
 
     def _enum(self, allowed: list[Any], value: Any, path: str) -> None:
         if not any(same(value, option) for option in allowed):
