@@ -7,7 +7,7 @@ A pod the arrays cannot speak of fully stays with the exact placer.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from dovetail.scheduling.templates import Template, uses_devices
 from dovetail.scheduling.ties import Ties, ties_of
 from dovetail.scheduling.typetable import TypeTable
 
-__all__ = ["Counted", "Option", "Shelf", "count", "hard_rules", "kept_wishes", "waited"]
+__all__ = ["Counted", "Option", "Shelf", "count", "for_bounds", "kept_wishes", "waited"]
 
 _MILLI = 1_000_000
 _UNIT = 1_000_000_000
@@ -65,6 +65,8 @@ class Shelf:
     def __init__(self, run: Run, names: Sequence[str], zones: Sequence[str], most_pods: int = 0) -> None:
         self.run, self.names, self.zones = run, names, zones
         self.options: list[Option] = []
+        self.affordable: list[bool] = []
+        """Whether the pool's limits leave room for one such node."""
         self.spans: list[slice] = []
         rooms, prices = [], []
         for template in run.templates:
@@ -87,7 +89,6 @@ class Shelf:
     def _template(self, template: Template) -> tuple[Floats, Floats]:
         """Room and price of every way to buy a type for this pool; adds the options."""
         table = template.table
-        types = self.run.limits.within(template.pool, table, template.types)
         by_capacity: dict[str, Floats] = {}
         for deal in table.deals_for(template.requirements):
             zone = deal.requirements[ZONE].only
@@ -102,10 +103,12 @@ class Shelf:
             column[at] = np.minimum(column[at], np.fromiter(deal.prices.values(), float, len(at)))
         by_capacity.pop(RESERVED, None)
         rooms, prices_ = [], []
-        room, sound = self._rooms(template, types & table.sound)
+        room, sound = self._rooms(template, template.types & table.sound)
+        affordable = as_bools(self.run.limits.within(template.pool, table, template.types), len(table.types))
         for capacity_type, prices in by_capacity.items():
             sold = np.flatnonzero(np.isfinite(prices).any(axis=1) & sound)
             self.options += [Option(template, i, capacity_type) for i in sold.tolist()]
+            self.affordable += affordable[sold].tolist()
             rooms.append(room[sold])
             prices_.append(prices[sold])
         if not rooms:
@@ -125,40 +128,57 @@ class Shelf:
             usable |= inside
         return room, usable & (room >= 0).all(axis=1)
 
-    def mask(self, shape: Shape) -> int | None:
-        """The row of `takes` for a shape: options of the heaviest pool that can take it; None if none can."""
-        key = (_key(shape.requirements), shape.tolerations, tuple(sorted(shape.requests.items())))
+    def mask(self, shape: Shape, any_pool: bool = False) -> int | None:
+        """The row of `takes` for a shape: options of the heaviest pool that can take it; None if none can.
+
+        With `any_pool`, whatever the shape could ever run on, weights and limits aside.
+        """
+        key = (any_pool, _key(shape.requirements), shape.tolerations, tuple(sorted(shape.requests.items())))
         known = self._masks.get(key)
         if known is None:
-            takes = self._takes(shape)
-            known = -1 if takes is None else len(self.takes)
-            if takes is not None:
-                known = next((i for i, row in enumerate(self.takes) if np.array_equal(row, takes)), known)
-                if known == len(self.takes):
-                    self.takes.append(takes)
-            self._masks[key] = known
+            known = self._masks[key] = self._row(self._takes(shape, any_pool))
         return None if known < 0 else known
 
-    def _takes(self, shape: Shape) -> Bools | None:
+    def _row(self, takes: Bools | None) -> int:
+        if takes is None:
+            return -1
+        for i, row in enumerate(self.takes):
+            if np.array_equal(row, takes):
+                return i
+        self.takes.append(takes)
+        return len(self.takes) - 1
+
+    def _takes(self, shape: Shape, any_pool: bool) -> Bools | None:
         needed = self.needed(shape)
+        found: Bools | None = None
         for template, span in zip(self.run.templates, self.spans, strict=True):
-            table = template.table
-            if not tolerates_all(template.taints, shape.tolerations):
+            row = self._of_pool(shape, template, span)
+            if row is None:
                 continue
-            if not template.requirements.compatible(shape.requirements, table.undefined):
+            if not any_pool:
+                row &= self.affordable
+            if not (row[span] & (needed <= self.room[span]).all(axis=1)).any():
                 continue
-            both = template.requirements & shape.requirements
-            types = as_bools(table.matching_all(both), len(table.types))
-            wanted = both[CAPACITY_TYPE]
-            bought = {name: name in wanted for name in set(self._capacity[span].tolist())}
-            row = np.zeros(len(self.options), bool)
-            row[span] = types[self._type[span]] & np.array(
-                [bought[name] for name in self._capacity[span].tolist()], bool
-            )
-            row[span] &= np.isfinite(self.price[span][:, [z in both[ZONE] for z in self.zones]]).any(axis=1)
-            if (row[span] & (needed <= self.room[span]).all(axis=1)).any():
+            if not any_pool:
                 return row
-        return None
+            found = row if found is None else found | row
+        return found
+
+    def _of_pool(self, shape: Shape, template: Template, span: slice) -> Bools | None:
+        """The pool's options with the labels the shape wants."""
+        table = template.table
+        if not tolerates_all(template.taints, shape.tolerations):
+            return None
+        if not template.requirements.compatible(shape.requirements, table.undefined):
+            return None
+        both = template.requirements & shape.requirements
+        types = as_bools(table.matching_all(both), len(table.types))
+        bought = {name: name in both[CAPACITY_TYPE] for name in set(self._capacity[span].tolist())}
+        row = np.zeros(len(self.options), bool)
+        suits = np.array([bought[name] for name in self._capacity[span].tolist()], bool)
+        sold = np.isfinite(self.price[span][:, [zone in both[ZONE] for zone in self.zones]]).any(axis=1)
+        row[span] = types[self._type[span]] & suits & sold
+        return row
 
     def needed(self, shape: Shape) -> Floats:
         """The shape's requests in the units of the arrays, rounded up."""
@@ -188,21 +208,32 @@ def count(run: Run, by_shape: Mapping[Shape, Sequence[Pod]], most_pods: int = 0)
     return _counted(run, shelf, ties, shapes, list(by_shape.values()))
 
 
-def hard_rules(run: Run, counted: Counted) -> Batch | None:
-    """The same pods with nothing but what must hold; None when they have no wishes to leave out."""
-    wished = [shape.hard for shape in counted.shapes]
-    if all(hard is shape for hard, shape in zip(wished, counted.shapes, strict=True)):
-        return None
+def for_bounds(run: Run, counted: Counted) -> tuple[Batch, Batch]:
+    """The batch as a bound must see it, where any pool may serve any pod: by hard rules, and as asked.
+
+    A plan may be forced off the heaviest pool, by limits or by pods that share a node; what it then
+    costs must still not be less than the bound.
+    """
+    asked = _on_any_pool(counted, counted.shapes, counted.batch)
+    hard = [shape.hard for shape in counted.shapes]
+    if all(bare is shape for bare, shape in zip(hard, counted.shapes, strict=True)):
+        return asked, asked
     # A pod with several required terms may use any of them, which one row of options cannot say.
     exact = {
         i
-        for i, shape in enumerate(wished)
+        for i, shape in enumerate(hard)
         if not counted.batch.count[i]
         or len(required_terms(shape.spec)) > 1
         or counted.shelf.mask(shape) is None
     }
-    ties = ties_of(run.topology, wished, exact, counted.zones)
-    return _counted(run, counted.shelf, ties, wished, counted.pods).batch
+    ties = ties_of(run.topology, hard, exact, counted.zones)
+    bare = _counted(run, counted.shelf, ties, hard, counted.pods).batch
+    return _on_any_pool(counted, hard, bare), asked
+
+
+def _on_any_pool(counted: Counted, shapes: Sequence[Shape], batch: Batch) -> Batch:
+    masks = [counted.shelf.mask(shape, any_pool=True) or 0 for shape in shapes]
+    return replace(batch, mask=np.array(masks, np.int64), takes=np.array(counted.shelf.takes))
 
 
 def kept_wishes(run: Run, shelf: Shelf, shape: Shape) -> Shape | None:

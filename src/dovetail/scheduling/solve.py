@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from dovetail.api.pod import Pod
 from dovetail.scheduling import exact, referee
-from dovetail.scheduling.counting import Counted, count, hard_rules, waited
+from dovetail.scheduling.counting import Counted, count, for_bounds, waited
 from dovetail.scheduling.exact import Run
 from dovetail.scheduling.outcome import plan_of
 from dovetail.scheduling.packing.bulk import batch_bound, place
@@ -99,9 +99,9 @@ def _by_shape(run: Run) -> dict[Shape, list[Pod]]:
 
 def _bounds(run: Run, counted: Counted) -> tuple[float, float]:
     """What no plan can undercut: by the hard rules alone, and with wishes kept."""
-    as_asked = batch_bound(counted.batch)
-    hard = hard_rules(run, counted)
-    return (as_asked if hard is None else min(as_asked, batch_bound(hard))), as_asked
+    hard, asked = for_bounds(run, counted)
+    bound = batch_bound(asked)
+    return (bound if hard is asked else min(bound, batch_bound(hard))), bound
 
 
 def _all_placed(run: Run, counted: Counted) -> bool:
