@@ -35,7 +35,8 @@ def batch_of(snapshot: Snapshot) -> tuple[list[Pod], dict[str, str]]:
                 ignored[pod.full_name] = wrong
     for pod in (*snapshot.virtual, *snapshot.moving, *moving(snapshot)):
         batch.setdefault(pod.full_name, pod)
-    return [with_default_spread(pod, snapshot) for pod in batch.values()], ignored
+    # By name, so that nothing depends on the order in which pods were heard of.
+    return [with_default_spread(batch[name], snapshot) for name in sorted(batch)], ignored
 
 
 def moving(snapshot: Snapshot) -> Iterator[Pod]:
