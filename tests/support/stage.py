@@ -15,7 +15,7 @@ from functools import wraps
 from random import Random
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from dovetail.api import codec, labels
+from dovetail.api import codec, conditions, labels
 from dovetail.api.core import Node, PersistentVolumeClaim, VolumeAttachment
 from dovetail.api.crds import manifests
 from dovetail.api.meta import Condition, Object
@@ -238,8 +238,7 @@ class Stage:
 
     def claim(self, node: str = "node", name: str = "", **about: Any) -> NodeClaim:
         """A claim for the node of this name, launched, registered and initialised."""
-        about = {"created": self.clock.now(), "node": node} | about
-        made = self.create(builders.nodeclaim(name or node, **about))
+        made = self.create(builders.nodeclaim(name or node, node=node, created=self.clock.now(), **about))
         claim = codec.convert(NodeClaim, made)
         self.cloud.adopt(claim)
         return claim
@@ -260,6 +259,20 @@ class Stage:
         }
         self.api.create("pods", {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
 
+    def budget(self, name: str = "budget", allowed: int = 0, **spec: Any) -> None:
+        """A disruption budget over pods of app=web, as its controller left it."""
+        spec = {"selector": {"matchLabels": {"app": "web"}}, "minAvailable": 1} | spec
+        status = {
+            "observedGeneration": 1,
+            "disruptionsAllowed": allowed,
+            "currentHealthy": 1,
+            "desiredHealthy": 1,
+            "expectedPods": 1,
+        }
+        kind = "poddisruptionbudgets.policy"
+        self.api.create(kind, {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
+        self.api.patch(kind, name, {"status": status}, "default", subresource="status")
+
     def delete_node(self, name: str = "node") -> None:
         self.api.delete("nodes", name)
 
@@ -270,6 +283,13 @@ class Stage:
         self.api.delete("nodeclaims.karpenter.sh", "node")
         if grace is not None:
             self.annotate_claim(at=grace)
+
+    def disrupt_claim(self, reason: str, name: str = "node") -> None:
+        """Say on the claim why it is being disrupted."""
+        claim = self.claim_now(name)
+        said = conditions.set_true(claim, conditions.DISRUPTION_REASON, self.clock.now(), reason)
+        status = json.loads(codec.encode(said))["status"]
+        self.api.patch("nodeclaims.karpenter.sh", name, {"status": status}, subresource="status")
 
     def end_pods(self, *names: str, namespace: str = "default") -> None:
         """Their containers have stopped: the kubelet says so."""
