@@ -78,7 +78,7 @@ class Neighbour:
 
     def now(self) -> str:
         """The time as metadata carries it."""
-        return stamp(self.clock.now())
+        return self.desk.stamp()
 
 
 class Reporter(Neighbour):
@@ -111,9 +111,17 @@ class Desk:
         self._due: dict[tuple[int, Key], float] = {}
         self._failures: dict[tuple[int, Key], int] = {}
         self._order = count()
+        self._stamped = (clock.now(), stamp(clock.now()))
         self._wake = asyncio.Event()
         self.worked = 0
         server.store.on_commit(self._commit)
+
+    def stamp(self) -> str:
+        """The time as metadata carries it; the same instant is spelled once."""
+        now = self.clock.now()
+        if self._stamped[0] != now:
+            self._stamped = (now, stamp(now))
+        return self._stamped[1]
 
     def add(self, neighbour: Neighbour) -> None:
         self.neighbours.append(neighbour)

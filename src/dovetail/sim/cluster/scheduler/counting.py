@@ -23,12 +23,13 @@ Json = dict[str, Any]
 _encode = msgspec.json.Encoder(order="deterministic").encode
 # Rules come and go with workloads; past this many the counts are dropped and made anew on demand.
 MOST_TALLIES = 1024
+NOTHING: dict[bytes, tuple[Term, Ints]] = {}
 
 
 class Term:
     """One pod selector with the namespaces it means; equal terms share one tally."""
 
-    __slots__ = ("also", "key", "leaving_too", "matches_labels", "namespaces")
+    __slots__ = ("also", "handle", "key", "leaving_too", "matches_labels", "namespaces")
 
     def __init__(
         self, selector: Json | None, namespaces: frozenset[str] | None, *, leaving_too: bool = True
@@ -39,6 +40,9 @@ class Term:
             from_selector(selector) if selector is not None else lambda labels: False
         )
         self.also: tuple[Term, ...] = ()
+        # One label that every pod it means has, to find the term by; None if there is no such label.
+        labels = ((selector or {}).get("matchLabels") or {}).items()
+        self.handle: tuple[str, str] | None = next(iter(labels), None)
         names = sorted(namespaces) if namespaces is not None else None
         self.key = _encode([selector, names, leaving_too])
 
@@ -64,6 +68,7 @@ class Counts:
         self._board = board
         self._namespaces = namespaces
         self._tallies: dict[bytes, tuple[Term, Ints]] = {}
+        self._by_handle: dict[tuple[str, str] | None, dict[bytes, tuple[Term, Ints]]] = {}
         self._averse: dict[bytes, tuple[Term, str, dict[str, int]]] = {}
 
     def term(self, rule: Json, namespace: str, labels: dict[str, str]) -> Term:
@@ -84,10 +89,12 @@ class Counts:
         if found is None or len(found[1]) != self._board.rows:
             if len(self._tallies) >= MOST_TALLIES:
                 self._tallies.clear()
+                self._by_handle.clear()
             counts: Ints = np.zeros(self._board.rows, np.int64)
             for node in self._board.nodes.values():
                 counts[node.row] = sum(map(term.matches, node.pods.values()))
             found = self._tallies[term.key] = (term, counts)
+            self._by_handle.setdefault(term.handle, {})[term.key] = found
         return found[1]
 
     def averse(self) -> Iterable[tuple[Term, str, dict[str, int]]]:
@@ -96,9 +103,10 @@ class Counts:
 
     def placed(self, pod: PodInfo, node: Node, by: int = 1) -> None:
         """A pod arrived on a node, or left it (by = -1)."""
-        for term, counts in self._tallies.values():
-            if node.row < len(counts) and term.matches(pod):
-                counts[node.row] += by
+        for handle in (None, *pod.labels.items()):
+            for term, counts in self._by_handle.get(handle, NOTHING).values():
+                if node.row < len(counts) and term.matches(pod):
+                    counts[node.row] += by
         for rule in pod.demand.anti_affinity:
             self._placed_averse(pod, node, rule, by)
 
@@ -117,6 +125,7 @@ class Counts:
     def forget(self) -> None:
         """Namespaces, node labels or rows changed: count anew when asked."""
         self._tallies.clear()
+        self._by_handle.clear()
         self._averse.clear()
         for node in self._board.nodes.values():
             for pod in node.pods.values():
