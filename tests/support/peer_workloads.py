@@ -10,6 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from dovetail.api.codec import convert
 from dovetail.api.core import DaemonSet, Node
 from dovetail.api.labels import (
@@ -37,7 +39,6 @@ from dovetail.scheduling.catalog import InstanceType, Offering, Overhead
 from dovetail.scheduling.daemons import representative
 from dovetail.scheduling.requirements import Requirements, Values
 from dovetail.scheduling.snapshot import Options, Pool, Snapshot, StateNode
-from msgspec.structs import replace
 
 __all__ = ["PEER", "catalogue", "generated", "snapshot_of"]
 
@@ -99,7 +100,8 @@ def _nodes(by_kind: Mapping[str, list[Any]], pods: list[Pod]) -> tuple[StateNode
     claims = {item["metadata"]["name"]: convert(NodeClaim, item) for item in by_kind.get("NodeClaim", [])}
     nodes = [convert(Node, item) for item in by_kind.get("Node", [])]
     return tuple(
-        StateNode(node=node, claim=claims.get(node.name), pods=tuple(bound.get(node.name, ()))) for node in nodes
+        StateNode(node=node, claim=claims.get(node.name), pods=tuple(bound.get(node.name, ())))
+        for node in nodes
     )
 
 

@@ -7,6 +7,7 @@ from functools import cache
 from itertools import product
 
 import numpy as np
+
 from dovetail.scheduling.packing.batch import ANY_ZONE, Batch, BulkPlan
 from dovetail.scheduling.packing.problem import Problem, Rows
 

@@ -38,10 +38,20 @@ def seat(run: Run, counted: Counted, plan: BulkPlan) -> None:
                 name = next(waiting[group]).full_name
                 node.take(shape, name, Fit(node.requirements & shape.requirements), run.topology)
                 run.homes[name] = node, shape
-    for planned in plan.new:
+    for planned in _zone_by_zone(plan.new):
         claim = _claim(run, counted, planned)
         if claim is not None:
             _settle(run, counted, planned, claim, waiting)
+
+
+def _zone_by_zone(nodes: Sequence[BulkNode]) -> list[BulkNode]:
+    """One node of each zone in turn, so that a limit reached on the way leaves pods evenly spread."""
+    seen: dict[int, int] = {}
+    turns = []
+    for node in nodes:
+        turns.append(seen.setdefault(node.zone, 0))
+        seen[node.zone] += 1
+    return [node for _, node in sorted(zip(turns, nodes, strict=True), key=lambda pair: pair[0])]
 
 
 def _settle(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from dovetail.scheduling.packing.bound import certified_bound
 from dovetail.scheduling.packing.columns import starting
 from dovetail.scheduling.packing.components import components
@@ -18,7 +19,9 @@ from support.slow_packing import cheapest, problem, row_objections
 
 SMALL = problem([[2, 2], [1, 3], [3, 1]], [3, 2, 2], [[4, 4], [8, 8], [6, 3]], [1.0, 1.8, 1.1])
 PAIRS = problem([[3, 1], [1, 3]], [2, 2], [[4, 4]], [1.0])
-SEATED = problem([[1, 1], [1, 2], [2, 1]], [3, 2, 2], [[2, 2], [6, 6]], [1.0, 2.5], family=[0, 0, -1], limit=[1])
+SEATED = problem(
+    [[1, 1], [1, 2], [2, 1]], [3, 2, 2], [[2, 2], [6, 6]], [1.0, 2.5], family=[0, 0, -1], limit=[1]
+)
 TWINS = problem(
     [[1, 1], [2, 1]],
     [4, 2],
