@@ -58,7 +58,7 @@ def eks_token(
 
 def presigned_token(cluster: str, region: str, keys: AwsKeys, now: datetime) -> str:
     """The bearer token for one cluster at one moment."""
-    host = f"sts.{region}.amazonaws.com"
+    host = f"sts.{region}.amazonaws.com" + (".cn" if region.startswith("cn-") else "")
     stamp, day = now.strftime("%Y%m%dT%H%M%SZ"), now.strftime("%Y%m%d")
     scope = f"{day}/{region}/sts/aws4_request"
     query = {
