@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from dovetail.api import labels
 from dovetail.api.core import Node, NodeStatus
 from dovetail.api.meta import Condition
+from dovetail.api.nodepool import Budget
 from dovetail.controllers.base import DONE, after
 from dovetail.controllers.node.health import conditions_changed, sickness, too_many_sick
 from dovetail.ports import RepairPolicy
@@ -154,7 +155,7 @@ async def test_of_two_illnesses_the_one_that_ends_patience_first_counts() -> Non
 @virtual
 async def test_neither_budgets_nor_holds_nor_pdbs_stand_in_the_way() -> None:
     async with Stage(policies=(BAD,)).open() as stage:
-        pool = builders.nodepool(budgets=[builders.Budget(nodes="0")])
+        pool = builders.nodepool(budgets=[Budget(nodes="0")])
         stage.create(pool)
         stage.budget(maxUnavailable=0, minAvailable=None)
         stage.node(annotations={labels.DO_NOT_DISRUPT: "true"})

@@ -15,6 +15,8 @@ from functools import wraps
 from random import Random
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from msgspec.structs import replace
+
 from dovetail.api import codec, conditions, labels
 from dovetail.api.core import Node, PersistentVolumeClaim, VolumeAttachment
 from dovetail.api.crds import manifests
@@ -238,7 +240,9 @@ class Stage:
 
     def claim(self, node: str = "node", name: str = "", **about: Any) -> NodeClaim:
         """A claim for the node of this name, launched, registered and initialised."""
-        made = self.create(builders.nodeclaim(name or node, node=node, created=self.clock.now(), **about))
+        built = builders.nodeclaim(name or node, node=node, created=self.clock.now(), **about)
+        # Its pool is not on stage, and what belongs to nobody who exists is collected as garbage.
+        made = self.create(replace(built, metadata=replace(built.metadata, owner_references=())))
         claim = codec.convert(NodeClaim, made)
         self.cloud.adopt(claim)
         return claim
