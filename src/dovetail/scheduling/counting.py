@@ -193,6 +193,7 @@ def count(run: Run, by_shape: Mapping[Shape, Sequence[Pod]], most_pods: int = 0)
     """
     zones = _zones(run)
     shelf = Shelf(run, _resources(by_shape), zones, most_pods)
+    by_shape = _in_order(by_shape)
     for shape in by_shape:
         run.topology.constraints(shape)
     shapes: list[Shape] = []
@@ -206,6 +207,12 @@ def count(run: Run, by_shape: Mapping[Shape, Sequence[Pod]], most_pods: int = 0)
     if len(ties.exact) == len(shapes):
         return None
     return _counted(run, shelf, ties, shapes, list(by_shape.values()))
+
+
+def _in_order(by_shape: Mapping[Shape, Sequence[Pod]]) -> dict[Shape, list[Pod]]:
+    """Shapes and pods in an order that does not depend on the one they came in."""
+    oldest = [(sorted(pods, key=waited), shape) for shape, pods in by_shape.items()]
+    return {shape: pods for pods, shape in sorted(oldest, key=lambda item: waited(item[0][0]))}
 
 
 def for_bounds(run: Run, counted: Counted) -> tuple[Batch, Batch]:
@@ -304,8 +311,8 @@ def _counted(
         hosts=tuple(ties.hosts),
         running=_running(run, shelf, shapes, ties),
     )
-    oldest = tuple(tuple(sorted(each, key=waited)) for each in pods)
-    return Counted(batch, tuple(shapes), oldest, tuple(shelf.options), tuple(zones), shelf)
+    named = tuple(tuple(each) for each in pods)
+    return Counted(batch, tuple(shapes), named, tuple(shelf.options), tuple(zones), shelf)
 
 
 def _running(run: Run, shelf: Shelf, shapes: Sequence[Shape], ties: Ties) -> Running | None:

@@ -45,6 +45,18 @@ class _Bound:
         self.owners: set[int] = set()
         self.members = members
 
+    def order(self) -> tuple[object, ...]:
+        """The same whatever order the groups were found in."""
+        group = self.group
+        return (
+            group.rule.value,
+            group.key,
+            group.inverse,
+            sorted(self.owners),
+            sorted(self.members),
+            group.max_skew,
+        )
+
     @property
     def everyone(self) -> set[int]:
         return self.owners | self.members
@@ -91,7 +103,7 @@ def _bound(topology: Topology, shapes: Sequence[Shape]) -> list[_Bound]:
             of(group).owners.add(i)
     for group in topology.inverse:
         of(group)
-    return list(found.values())
+    return sorted(found.values(), key=_Bound.order)
 
 
 def _spread_out(bound: Sequence[_Bound], exact: set[int]) -> None:

@@ -1,0 +1,165 @@
+"""What holds for every packing, and for every plan that comes of one."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from dovetail.api import labels as names
+from dovetail.api.pod import Pod
+from dovetail.scheduling import exact
+from dovetail.scheduling.packing.bound import certified_bound
+from dovetail.scheduling.packing.improve import QUICK, Effort, pack
+from dovetail.scheduling.packing.problem import Problem
+from dovetail.scheduling.packing.zones import level
+from dovetail.scheduling.plan import Plan
+from dovetail.scheduling.referee import verify
+from dovetail.scheduling.snapshot import Snapshot
+from dovetail.scheduling.solve import first_plan, solve
+from support.builders import nodepool, pod, taint
+from support.slow_packing import cheapest, problem, row_objections
+from support.worlds import Z1, Z2, World, apart, near, node_affinity, running, series, spread
+
+SHORT = Effort(rounds=4, dives=2, repacks=2)
+AMOUNT = st.integers(1, 5)
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Problem:
+    """Up to four classes, three options and eight pods; one option takes everything."""
+    classes = draw(st.integers(1, 4))
+    requests = draw(st.lists(st.tuples(AMOUNT, AMOUNT), min_size=classes, max_size=classes))
+    counts = draw(st.lists(st.integers(1, 2), min_size=classes, max_size=classes))
+    options = draw(st.lists(st.tuples(AMOUNT, AMOUNT, st.integers(1, 9)), min_size=0, max_size=2))
+    rooms = [(9, 9), *((c, m) for c, m, _ in options)]
+    allowed = [[True, *(draw(st.booleans()) for _ in options)] for _ in range(classes)]
+    family = [draw(st.sampled_from([-1, -1, 0])) for _ in range(classes)]
+    limit = [draw(st.integers(1, 2))] if 0 in family else []
+    return problem(requests, counts, rooms, [5.0, *(float(p) for *_, p in options)], allowed, family, limit)
+
+
+@settings(max_examples=80, deadline=None)
+@given(problems())
+def test_every_pod_is_packed_once_within_room_and_rules(given: Problem) -> None:
+    assert row_objections(given, pack(given, QUICK).rows) == []
+    assert row_objections(given, pack(given, SHORT).rows) == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(problems())
+def test_bound_optimum_improved_and_first_plan_come_in_this_order(given: Problem) -> None:
+    best = cheapest(given)
+
+    assert certified_bound(given) <= best + 1e-6
+    assert best <= pack(given, SHORT).cost + 1e-6
+    # A charge of a hundred-thousandth a node may favour fewer nodes over the last fraction of a cent.
+    assert pack(given, SHORT).cost <= pack(given, QUICK).cost * 1.0001
+
+
+@settings(max_examples=40, deadline=None)
+@given(problems(), st.integers(1, 1_000_000))
+def test_the_same_seed_repeats_the_plan(given: Problem, seed: int) -> None:
+    effort = Effort(rounds=3, dives=1, repacks=1, seed=seed)
+    first, second = pack(given, effort).rows, pack(given, effort).rows
+
+    assert [(r.option, r.counts.tolist(), r.copies) for r in first] == [
+        (r.option, r.counts.tolist(), r.copies) for r in second
+    ]
+
+
+@given(st.integers(0, 40), st.lists(st.integers(0, 9), min_size=1, max_size=5), st.data())
+def test_pouring_pods_over_zones_never_raises_a_zone_above_a_lower_open_one(
+    pods: int, have: list[int], data: st.DataObject
+) -> None:
+    open_ = np.array([True, *(data.draw(st.booleans()) for _ in have[1:])])
+    poured = level(pods, np.array(have), open_, np.zeros(len(have)))
+    after = np.array(have) + poured
+
+    assert poured.sum() == pods
+    assert not poured[~open_].any()
+    raised = poured > 0
+    if raised.any():
+        assert after[raised].max() - after[open_].min() <= 1
+
+
+KINDS: list[dict[str, Any]] = [
+    {},
+    {},
+    {"node_selector": {names.ZONE: Z1}},
+    {"node_selector": {names.CAPACITY_TYPE: "on-demand"}},
+    {"affinity": node_affinity(preferred=[(1, [(names.ZONE, "In", Z2)])])},
+    {"affinity": apart(names.HOSTNAME, app="web")},
+    {"affinity": apart(names.ZONE, app="db")},
+    {"affinity": near(names.ZONE, app="web")},
+    {"affinity": near(names.HOSTNAME, app="db")},
+    {"topology_spread_constraints": (spread(names.ZONE),)},
+    {"topology_spread_constraints": (spread(names.ZONE, soft=True), spread(names.HOSTNAME, soft=True))},
+    {"topology_spread_constraints": (spread(names.HOSTNAME, 2), spread(names.CAPACITY_TYPE, soft=True))},
+    {"host_ports": [80]},
+]
+
+
+@st.composite
+def workloads(draw: st.DrawFn, number: int) -> list[Pod]:
+    """A few pods of one shape."""
+    shape: dict[str, Any] = {
+        "cpu": draw(st.sampled_from(["100m", "1", "1500m", "4"])),
+        "memory": draw(st.sampled_from(["64Mi", "1Gi", "6Gi"])),
+        "labels": draw(st.sampled_from([{"app": "web"}, {"app": "db"}, {}])),
+        **draw(st.sampled_from(KINDS)),
+    }
+    return [pod(f"w{number}-{i}", **shape) for i in range(draw(st.integers(1, 6)))]
+
+
+@st.composite
+def snapshots(draw: st.DrawFn) -> Snapshot:
+    pods = [each for i in range(draw(st.integers(1, 5))) for each in draw(workloads(i))]
+    held = [
+        running(f"node-{i}", replace(draw(workloads(100 + i))[0], node_name=f"node-{i}"), zone=Z1)
+        for i in range(draw(st.integers(0, 3)))
+    ]
+    limits = draw(st.sampled_from([None, None, {"cpu": "12"}, {"nodes": "2"}]))
+    soft = [taint("soft", "PreferNoSchedule")] if draw(st.booleans()) else []
+    world = World(nodepool("a", limits=limits), nodepool("b", weight=2, taints=soft), types=series(6))
+    world.nodes = held
+    return world.snapshot(*pods)
+
+
+def placed(plan: Plan) -> int:
+    return sum(len(node.pods) for node in plan.new_nodes) + sum(len(pods) for pods in plan.existing.values())
+
+
+@settings(max_examples=60, deadline=None)
+@given(snapshots())
+def test_a_plan_keeps_every_rule_and_forgets_nobody(world: Snapshot) -> None:
+    plan = solve(world, SHORT)
+
+    assert verify(world, plan) == []
+    decided = placed(plan) + len(plan.unschedulable) + len(plan.deferred)
+    assert decided == len(world.pods)
+
+
+@settings(max_examples=60, deadline=None)
+@given(snapshots())
+def test_a_plan_is_never_worse_than_placing_pods_one_by_one(world: Snapshot) -> None:
+    packed, plain = solve(world, SHORT), exact.place(world)
+
+    assert placed(packed) >= placed(plain)
+    if placed(packed) == placed(plain):
+        assert packed.price <= plain.price + 1e-9
+    assert packed.bound <= packed.price + 1e-6
+
+
+@settings(max_examples=40, deadline=None)
+@given(snapshots(), st.randoms(use_true_random=False))
+def test_arrival_order_does_not_matter_to_the_packing(world: Snapshot, rng: random.Random) -> None:
+    def mixed(things: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(rng.sample(things, len(things)))
+
+    other = replace(world, pods=mixed(world.pods), nodes=mixed(world.nodes), pools=mixed(world.pools))
+    assert first_plan(other, SHORT) == first_plan(world, SHORT)
