@@ -114,8 +114,8 @@ _SCALARS = {
     "M": _scalar("string", "date-time"),
     "D": _scalar("string"),
     "I": Node(int_or_string=True, nullable=True),
-    # A quantity is text or a number; that it reads as an amount is checked by its kind.
-    "Q": Node(name="quantity", nullable=True),
+    # That its text reads as an amount is checked by its kind.
+    "Q": Node(type="quantity", nullable=True),
     "V": Node(type="array", items=_scalar("string"), nullable=True),
     "R": Node(type="object", preserve=True, nullable=True),
     "F": Node(type="object", preserve=True, nullable=True, map_atomic=True),

@@ -182,6 +182,8 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
     "boolean": lambda value: isinstance(value, bool),
     "integer": is_integer,
     "number": _is_number,
+    # No type of JSON's own: what built-in kinds take for an amount.
+    "quantity": lambda value: isinstance(value, str) or _is_number(value),
 }
 
 

@@ -521,6 +521,18 @@ def test_built_in_kinds_know_their_fields_and_types() -> None:
     assert schema.default(obj) is obj
 
 
+def test_an_amount_is_text_or_a_number_and_a_time_is_a_time() -> None:
+    schema = builtin.schema_for("", "v1", "Node")
+    capacity = {"cpu": 4, "memory": "8Gi", "pods": True, "storage": {}}
+    taints = [{"key": "a", "effect": "NoSchedule", "timeAdded": "now"}]
+    causes = schema.validate({"spec": {"taints": taints}, "status": {"capacity": capacity}})
+    assert [(c.field, c.type) for c in causes] == [
+        ("spec.taints[0].timeAdded", "FieldValueTypeInvalid"),
+        ("status.capacity.pods", "FieldValueTypeInvalid"),
+        ("status.capacity.storage", "FieldValueTypeInvalid"),
+    ]
+
+
 def test_inlined_structures_show_their_fields_where_they_are_inlined() -> None:
     schema = builtin.schema_for("", "v1", "Pod")
     pod = {"spec": {"volumes": [{"name": "v", "emptyDir": {}, "volumeSource": {}}]}}
