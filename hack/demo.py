@@ -54,8 +54,7 @@ STEPS = (
         "A manifest of 2021, as it would be written today",
         "convert -f examples/legacy/inline-provider.yaml --cluster-name my-cluster",
     ),
-    Step("Would a change make nodes drift? Only if these numbers change", "hash -f examples/aws.yaml"),
-    Step("What the controller would run with", "settings --provider kwok --changed --metrics-port 9090"),
+    Step("A cluster being autoscaled, in this one process", "demo"),
 )
 
 

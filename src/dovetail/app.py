@@ -19,6 +19,9 @@ from dovetail.api.nodeclass import EC2NodeClass, KWOKNodeClass
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
 from dovetail.controllers.base import SINGLETON, Controller
+from dovetail.controllers.node.eviction import EvictionQueue
+from dovetail.controllers.node.termination import Volumes
+from dovetail.controllers.node.volumes import BY_NODE, node_of_attachment
 from dovetail.controllers.owning import BY_PROVIDER_ID, Ownership, provider_id_of_claim, provider_id_of_node
 from dovetail.controllers.registry import Parts, controllers
 from dovetail.errors import DovetailError
@@ -60,6 +63,7 @@ ALWAYS: tuple[type[Object], ...] = (
     core.StatefulSet,
 )
 INDEXES: Mapping[type[Object], Mapping[str, Any]] = {
+    core.VolumeAttachment: {BY_NODE: node_of_attachment},
     Node: {BY_PROVIDER_ID: provider_id_of_node},
     NodeClaim: {BY_PROVIDER_ID: provider_id_of_claim},
 }
@@ -193,8 +197,10 @@ class Dovetail:
             compute=compute,
             cluster=self.cluster,
             capture=self.capture,
+            pods=self.informer(Pod),
             nodes=self.informer(Node),
             claims=self.informer(NodeClaim),
+            volumes=Volumes(self.informer(core.VolumeAttachment), self.informer(core.PersistentVolumeClaim)),
             pools=self.informer(NodePool),
             classes=self.informer(class_kind),
             class_kind=class_kind,
@@ -210,6 +216,8 @@ class Dovetail:
                     queue.add(key)
 
             self.informers[trigger.kind].on_change(heard)
+        if isinstance(controller, EvictionQueue):
+            controller.on_item(queue.add)
         if getattr(controller, "singleton", False):
             queue.add(SINGLETON)
 

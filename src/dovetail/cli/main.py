@@ -20,6 +20,7 @@ from dovetail.cli.output import COMPLAINTS, INTERNAL, MISUSE, note, put
 from dovetail.errors import BadInput, DovetailError, Misconfigured
 
 COMMANDS = {
+    "demo": "Watch a cluster being autoscaled, in under a minute.",
     "up": "Start an embedded cluster with Dovetail autoscaling it.",
     "controller": "Run the autoscaler against a cluster.",
     "plan": "Plan nodes for the pods in some files: what they cost, and why.",

@@ -10,8 +10,13 @@ from dovetail.api.core import Node
 from dovetail.api.meta import Object
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
+from dovetail.api.pod import Pod
 from dovetail.controllers.base import Cache, Controller
 from dovetail.controllers.batching import Batcher
+from dovetail.controllers.node.eviction import EvictionQueue
+from dovetail.controllers.node.health import Health
+from dovetail.controllers.node.hydration import NodeHydration
+from dovetail.controllers.node.termination import Termination, Volumes
 from dovetail.controllers.nodeclaim.consistency import Consistency
 from dovetail.controllers.nodeclaim.expiration import Expiration
 from dovetail.controllers.nodeclaim.finalization import Finalization
@@ -54,8 +59,10 @@ class Parts:
     compute: Compute
     cluster: Cluster
     capture: Capture
+    pods: Cache[Pod]
     nodes: Cache[Node]
     claims: Cache[NodeClaim]
+    volumes: Volumes
     pools: Cache[NodePool]
     classes: Cache[Object]
     class_kind: type[Object]
@@ -82,8 +89,40 @@ def controllers(parts: Parts) -> tuple[Controller, ...]:
         Readiness(p.kube, p.pools, p.classes, p.class_kind, p.ownership, p.clock),
         HealthReset(p.kube, p.pools, p.classes, p.class_kind, p.ownership, health, p.clock),
         Validation(p.kube, p.pools, p.ownership, p.cloud.flavour, p.clock),
+        *_endings(p, millicores),
         *_gated(p),
     )
+
+
+def _endings(p: Parts, millicores: int) -> tuple[Controller, ...]:
+    """The end of a Node, and what leads to it."""
+    evictions = EvictionQueue(p.kube, p.pods, p.nodes, p.claims, p.clock, p.recorder, millicores=millicores)
+    termination = Termination(
+        p.kube,
+        p.nodes,
+        p.claims,
+        p.volumes,
+        p.cluster,
+        evictions,
+        p.ownership,
+        p.cloud,
+        p.clock,
+        p.recorder,
+        millicores=millicores,
+    )
+    health = Health(
+        p.kube,
+        p.nodes,
+        p.claims,
+        p.cluster,
+        p.ownership,
+        p.cloud,
+        p.clock,
+        p.recorder,
+        enabled=p.settings.feature_gates.node_repair,
+        millicores=millicores,
+    )
+    return termination, evictions, health, NodeHydration(p.kube, p.nodes, p.claims, p.ownership)
 
 
 def _gated(p: Parts) -> tuple[Controller, ...]:
