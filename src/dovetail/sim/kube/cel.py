@@ -22,6 +22,9 @@ from dovetail.sim.kube.cel_functions import FUNCTIONS, FunctionError
 # What one rule may cost: elements visited by nested comprehensions, as the worst case of its data.
 COST_LIMIT = 10_000_000
 _TEXT_LIMIT = 50_000
+# How many verdicts a rule keeps, and on values of what size.
+_REMEMBERED = 512
+_LONGEST_KEY = 4_000
 
 _NATIVE = frozenset(
     re.findall(
@@ -56,7 +59,7 @@ class _Failure:
 
 
 class Rule:
-    """One compiled expression; evaluating it has no effect and remembers nothing."""
+    """One compiled expression; evaluating it has no effect but to be quicker the next time."""
 
     def __init__(self, text: str) -> None:
         tokens = _tokens(text)
@@ -70,6 +73,7 @@ class Rule:
         self.paths = frozenset(_chains(tokens, "self")) | frozenset(_chains(tokens, "oldSelf"))
         self._sized = "size" in tokens
         self._nesting = _nesting(tokens)
+        self._answers: dict[str, bool] = {}
         # Only what the rule names is handed over: values and functions cost time on every evaluation.
         self._parts = {name: _fields_of(tokens, name) for name in ("self", "oldSelf")}
         names = {"textOf" if token == "string" else token for token in tokens}
@@ -77,6 +81,8 @@ class Rule:
 
     def evaluate(self, self_value: Any, old: Any = None, *, optional_old: bool = False, **extra: Any) -> bool:
         """Whether the rule holds; `old` is only bound when there is one, unless it is optional."""
+        if not self.uses_old and not extra and isinstance(self_value, dict | list):
+            return self._remembered(self_value)
         variables = {"self": self_value, **extra}
         if optional_old:
             variables["oldSelf"] = (
@@ -84,6 +90,25 @@ class Rule:
             )
         elif old is not None:
             variables["oldSelf"] = old
+        return self._verdict(variables)
+
+    def _remembered(self, value: Any) -> bool:
+        """The verdict on a value seen before, as the requirements of a thousand claims of one pool are."""
+        part = _only(value, self._parts["self"])
+        try:
+            key = json.dumps(part)
+        except TypeError:
+            return self._verdict({"self": part})  # it holds times or bytes
+        answer = self._answers.get(key)
+        if answer is None:
+            answer = self._verdict({"self": part})
+            if len(self._answers) >= _REMEMBERED:
+                self._answers.clear()
+            if len(key) <= _LONGEST_KEY:
+                self._answers[key] = answer
+        return answer
+
+    def _verdict(self, variables: Mapping[str, Any]) -> bool:
         answer = self.value(variables)
         if not isinstance(answer, bool):
             raise CelError(f"the rule {self.text!r} gives {_type_name(answer)}, not a bool")

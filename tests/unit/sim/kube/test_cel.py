@@ -184,6 +184,21 @@ def test_leaving_out_what_a_rule_does_not_name_leaves_its_answer(rule: str, valu
     assert compile_rule(rule).evaluate(value) is True
 
 
+def test_a_remembered_verdict_is_about_that_value_alone() -> None:
+    rule = compile_rule("self.n == 1 && type(self.n) == int")
+    assert [rule.evaluate({"n": n}) for n in (1, 2, 1, 1.0, True, "1")] == [
+        True,
+        False,
+        True,
+        False,
+        False,
+        False,
+    ]
+    assert rule.evaluate({"n": 1, "other": 5}) is True
+    many = compile_rule("self[0] % 2 == 0")
+    assert [many.evaluate([n]) for n in range(2000)] == [n % 2 == 0 for n in range(2000)]
+
+
 def test_the_same_text_is_compiled_once() -> None:
     assert compile_rule("self == 41") is compile_rule("self == 41")
 
