@@ -63,10 +63,12 @@ class Schema:
     def prune(self, obj: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         """The object without unknown fields, and the paths of those dropped."""
         unknown: list[str] = []
-        pruned = _prune_object(self.root, obj, "", unknown, resource=True)
+        pruned = _prune_object(self.root, obj, unknown, resource=True)
         if self.metadata is not None and isinstance(obj.get("metadata"), dict):
-            metadata = _prune(self.metadata, obj["metadata"], "metadata", unknown)
-            if metadata is not pruned.get("metadata"):
+            below: list[str] = []
+            metadata = _prune(self.metadata, obj["metadata"], below)
+            if below:
+                unknown.extend(_under("metadata", path) for path in below)
                 pruned = {**pruned, "metadata": metadata}
         return pruned, unknown
 
@@ -98,39 +100,43 @@ class Schema:
         return any(cause.type == _DUPLICATE for cause in validation.causes)
 
 
-def _join(path: str, key: str) -> str:
-    return f"{path}.{key}" if path else key
+def _under(key: str, path: str) -> str:
+    return f"{key}{path}" if path.startswith("[") else f"{key}.{path}"
 
 
-def _prune(node: Node, value: Any, path: str, unknown: list[str]) -> Any:
+def _prune(node: Node, value: Any, unknown: list[str]) -> Any:
+    """The value without unknown fields; paths of those are relative to it, as most values have none."""
     if isinstance(value, dict):
-        return _prune_object(node, value, path, unknown, resource=node.embedded)
-    if isinstance(value, list) and node.items is not None:
-        items = node.items
-        pruned = [_prune(items, item, f"{path}[{i}]", unknown) for i, item in enumerate(value)]
-        return value if all(a is b for a, b in zip(pruned, value, strict=True)) else pruned
-    return value
+        return _prune_object(node, value, unknown, resource=node.embedded)
+    if not isinstance(value, list) or node.items is None:
+        return value
+    pruned = []
+    for index, item in enumerate(value):
+        below: list[str] = []
+        pruned.append(_prune(node.items, item, below))
+        unknown.extend(_under(f"[{index}]", path) for path in below)
+    return value if all(a is b for a, b in zip(pruned, value, strict=True)) else pruned
 
 
-def _prune_object(
-    node: Node, value: dict[str, Any], path: str, unknown: list[str], *, resource: bool
-) -> dict[str, Any]:
-    kept: dict[str, Any] = {}
-    changed = False
+def _prune_object(node: Node, value: dict[str, Any], unknown: list[str], *, resource: bool) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
     for key, item in value.items():
-        child = node.child(key)
         if resource and key in _KEPT:
-            kept[key] = item
-        elif child is not None:
-            kept[key] = _prune(child, item, _join(path, key), unknown)
-        elif node.preserve:
-            kept[key] = item
-        else:
-            unknown.append(_join(path, key))
-            changed = True
             continue
-        changed = changed or kept[key] is not item
-    return kept if changed else value
+        child = node.child(key)
+        if child is None:
+            if not node.preserve:
+                unknown.append(key)
+                changes[key] = MISSING
+        elif isinstance(item, dict | list):
+            below: list[str] = []
+            left = _prune(child, item, below)
+            if left is not item:
+                changes[key] = left
+                unknown.extend(_under(key, path) for path in below)
+    if not changes:
+        return value
+    return {key: item for key, item in (value | changes).items() if item is not MISSING}
 
 
 def _default(node: Node, value: Any, *, top: bool = False) -> Any:
