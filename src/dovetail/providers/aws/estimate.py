@@ -1,0 +1,97 @@
+"""What EC2 sells and for how much, without asking it: bundled prices, and spot prices by a rule of thumb.
+
+Spot is around a third of on-demand in the median and 0.14 to 0.49 of it for most types, and differs by zone.
+The estimate has that spread and is always the same for a type and a zone; it is no forecast for either.
+"""
+
+from __future__ import annotations
+
+from binascii import crc32
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+
+from dovetail.api import labels
+from dovetail.api.nodeclass import EC2NodeClass, Subnet
+from dovetail.errors import BadInput
+from dovetail.providers.aws.catalog import Terms, instance_type
+from dovetail.providers.aws.facts import (
+    Facts,
+    bundled_facts,
+    bundled_prices,
+    bundled_regions,
+    bundled_tables,
+)
+from dovetail.scheduling.catalog import InstanceType, Offering
+from dovetail.scheduling.requirements import NOTHING, Requirements, values_of
+
+__all__ = ["DEFAULT_REGION", "estimated_spot", "offline_types"]
+
+DEFAULT_REGION = "us-east-1"
+# How spot relates to on-demand: (share of types below, share of the on-demand price).
+SPREAD = ((0.0, 0.09), (0.1, 0.14), (0.5, 0.33), (0.9, 0.49), (1.0, 0.62))
+ZONES_DIFFER_BY = 0.1
+
+
+def offline_types(region: str, nodeclass: EC2NodeClass | None = None) -> tuple[InstanceType, ...]:
+    """Every type the region sells, as a node class would see it; without subnets, in all its zones."""
+    regions = bundled_regions()
+    if region not in regions:
+        raise BadInput(
+            f"there are no facts about the region {region!r}; there are for {', '.join(sorted(regions))}"
+        )
+    terms = Terms.of(nodeclass, region) if nodeclass else Terms(region)
+    if not terms.subnets:
+        terms = replace(terms, subnets=tuple(Subnet(zone=zone) for zone in regions[region].zones))
+    zones, tables = regions[region].zones_by_type(), bundled_tables()
+    return tuple(
+        instance_type(facts, terms, zones[facts.name], tables, _offerings(facts, zones[facts.name]))
+        for facts in bundled_facts()
+        if facts.name in zones
+    )
+
+
+def _offerings(facts: Facts, zones: tuple[str, ...]) -> tuple[Offering, ...]:
+    on_demand = bundled_prices().get(facts.name)
+    if on_demand is None:
+        return ()
+    ways = [way for way in (labels.ON_DEMAND, labels.SPOT) if way in facts.usage_classes]
+    return tuple(
+        Offering(
+            requirements=_offered(zone, way),
+            price=on_demand if way == labels.ON_DEMAND else estimated_spot(facts.name, zone, on_demand),
+        )
+        for zone in zones
+        for way in ways
+    )
+
+
+@cache
+def _offered(zone: str, way: str) -> Requirements:
+    return Requirements(
+        {
+            labels.ZONE: values_of("In", (zone,)),
+            labels.CAPACITY_TYPE: values_of("In", (way,)),
+            labels.CAPACITY_RESERVATION_ID: NOTHING,
+            labels.CAPACITY_RESERVATION_TYPE: NOTHING,
+            labels.CAPACITY_RESERVATION_INTERRUPTIBLE: NOTHING,
+        }
+    )
+
+
+def estimated_spot(name: str, zone: str, on_demand: float) -> float:
+    """Dollars an hour, in steps of a hundredth of a cent as EC2 has them."""
+    nearby = 1 + ZONES_DIFFER_BY * (2 * _draw(f"{name}/{zone}") - 1)
+    return max(0.0001, round(on_demand * _share(_draw(name)) * nearby, 4))
+
+
+def _draw(text: str) -> float:
+    """A number in [0, 1) that is always the same for a text."""
+    return crc32(text.encode()) / (1 << 32)
+
+
+def _share(rank: float) -> float:
+    for (low, least), (high, most) in pairwise(SPREAD):
+        if rank <= high:
+            return least + (most - least) * (rank - low) / (high - low)
+    return SPREAD[-1][1]
