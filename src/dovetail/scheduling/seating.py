@@ -6,7 +6,7 @@ the whole plan is judged by the referee afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from dovetail.api.labels import ZONE
 from dovetail.api.pod import Pod
@@ -38,8 +38,9 @@ def seat(run: Run, counted: Counted, plan: BulkPlan) -> None:
                 name = next(waiting[group]).full_name
                 node.take(shape, name, Fit(node.requirements & shape.requirements), run.topology)
                 run.homes[name] = node, shape
+    spare = _spare(run, counted, plan.new)
     for planned in _zone_by_zone(plan.new):
-        claim = _claim(run, counted, planned)
+        claim = _claim(run, counted, planned, spare)
         if claim is not None:
             _settle(run, counted, planned, claim, waiting)
 
@@ -70,7 +71,26 @@ def _settle(
     run.progress += 1
 
 
-def _claim(run: Run, counted: Counted, planned: BulkNode) -> Claim | None:
+def _spare(run: Run, counted: Counted, nodes: Sequence[BulkNode]) -> dict[str, dict[str, int]]:
+    """By how much each node of a limited pool may turn out larger than planned, if all do."""
+    used: dict[str, tuple[int, Nano]] = {}
+    for node in nodes:
+        option = counted.options[node.option]
+        count, total = used.get(option.template.pool, (0, {}))
+        for name, amount in option.template.table.capacities[option.type].items():
+            total[name] = total.get(name, 0) + amount
+        used[option.template.pool] = count + 1, total
+    return {
+        pool: {
+            name: max(0, left - total.get(name, 0)) // count for name, left in run.limits.left[pool].items()
+        }
+        for pool, (count, total) in used.items()
+    }
+
+
+def _claim(
+    run: Run, counted: Counted, planned: BulkNode, spare: Mapping[str, Mapping[str, int]]
+) -> Claim | None:
     """The node with everything its pods ask for; None when the pool's limits have no room for it."""
     option = counted.options[planned.option]
     template = option.template
@@ -85,8 +105,8 @@ def _claim(run: Run, counted: Counted, planned: BulkNode) -> Claim | None:
     types = _types(template, candidate.types, requirements, total)
     if not types >> option.type & 1:
         raise Misfit(f"{template.table.types[option.type].name} is too small for what was put on it")
-    if run.limits.left[template.pool]:
-        types = _no_larger(run, template, types, option.type)
+    if spare[template.pool]:
+        types = _not_much_larger(template, types, option.type, spare[template.pool])
     candidate.requirements, candidate.total, candidate.types = requirements, total, types
     return candidate
 
@@ -104,14 +124,14 @@ def _requirements(candidate: Claim, shapes: Sequence[Shape]) -> Requirements:
     return requirements
 
 
-def _no_larger(run: Run, template: Template, types: int, chosen: int) -> int:
-    """Where a pool has limits a node counts as the largest it may become, so it may not become larger."""
-    capacities, limited = template.table.capacities, run.limits.left[template.pool]
-    most = capacities[chosen]
+def _not_much_larger(template: Template, types: int, chosen: int, spare: Mapping[str, int]) -> int:
+    """Where a pool has limits a node counts as the largest it may become, so it may not become too large."""
+    capacities = template.table.capacities
+    most = {name: capacities[chosen].get(name, 0) + more for name, more in spare.items()}
     return sum(
         1 << i
         for i in bits(types)
-        if all(capacities[i].get(name, 0) <= most.get(name, 0) for name in limited)
+        if all(capacities[i].get(name, 0) <= amount for name, amount in most.items())
     )
 
 
