@@ -115,7 +115,7 @@ _SCALARS = {
     "D": _scalar("string"),
     "I": Node(int_or_string=True, nullable=True),
     # That its text reads as an amount is checked by its kind.
-    "Q": Node(type="quantity", nullable=True),
+    "Q": Node(type="quantity", name="quantity", nullable=True),
     "V": Node(type="array", items=_scalar("string"), nullable=True),
     "R": Node(type="object", preserve=True, nullable=True),
     "F": Node(type="object", preserve=True, nullable=True, map_atomic=True),

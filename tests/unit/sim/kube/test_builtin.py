@@ -144,3 +144,10 @@ def test_what_appliers_own_whole() -> None:
     assert at(SERVICE, "spec.selector").map_atomic
     assert at(DEPLOYMENT, "spec.selector").map_atomic
     assert not at(POD, "metadata.labels").map_atomic
+
+
+def test_amounts_can_be_told_from_other_values() -> None:
+    requests = at(POD, "spec.containers.resources.requests")
+    assert requests.additional is not None
+    assert requests.additional.name == "quantity"
+    assert at(POD, "spec.volumes.emptyDir.sizeLimit").name == "quantity"
