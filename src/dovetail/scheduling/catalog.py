@@ -13,6 +13,7 @@ from dovetail.api import quantity
 from dovetail.api.labels import CAPACITY_TYPE, CAPACITY_TYPES, RESERVED, WELL_KNOWN, ZONE
 from dovetail.api.meta import Amounts, Record
 from dovetail.api.quantity import ZERO, Quantity
+from dovetail.scheduling.device_records import ResourceSlice
 from dovetail.scheduling.requirements import Requirements
 
 __all__ = [
@@ -91,6 +92,8 @@ class InstanceType(Record, frozen=True):
     capacity: Amounts = {}
     overhead: Overhead = Overhead()
     capacity_overlaid: bool = False
+    # Devices a node of this type will publish once it is up.
+    device_slices: tuple[ResourceSlice, ...] = ()
 
     def allocatable(self) -> dict[str, Quantity]:
         """What pods may use, whichever way the instance is bought without an override."""

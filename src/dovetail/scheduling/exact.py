@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dovetail.api.pod import Pod
 from dovetail.explain import Reason
 from dovetail.scheduling import nodes
+from dovetail.scheduling.devices import Devices, DeviceWay
 from dovetail.scheduling.domains import Universe
 from dovetail.scheduling.eligibility import batch_of
 from dovetail.scheduling.limits import Limits
@@ -76,6 +77,7 @@ class Run:
         self.nodes = _running_nodes(snapshot)
         self.all_nodes = (1 << len(self.nodes)) - 1
         self.young, self.only_move = _held_back(snapshot, self.nodes)
+        self.devices = None if self.options.ignore_dra else Devices(snapshot, self.nodes, self.batch)
         self.claims: list[Claim] = []
         self.open = Open()
         self.progress = 0
@@ -112,7 +114,7 @@ class Run:
         first = shape = self.shapes.of(pod)
         if shape.failed_at == self.progress:
             return self.failures_of(shape)
-        if self.options.ignore_dra and uses_devices(pod):
+        if uses_devices(pod) and (self.devices is None or isinstance(self.devices.wanted(pod), str)):
             return Refusal(Reason.DEVICES)
         while True:
             refusal = self._try(pod, shape)
@@ -146,19 +148,45 @@ class Run:
                 if found.final:
                     shape.closed_nodes |= 1 << i
                 continue
+            if not self._devices_at(node, pod):
+                continue
             node.take(shape, pod.full_name, found, self.topology)
             self.homes[pod.full_name] = node, shape
             return True
         return False
 
+    def _devices_at(self, node: RunningNode, pod: Pod) -> bool:
+        """Give the pod its devices on a running node, if it has claims and they can be met."""
+        if self.devices is None or not uses_devices(pod):
+            return True
+        wanted = self.devices.wanted(pod)
+        way = None if isinstance(wanted, str) else self.devices.at_node(node, wanted)
+        if way is not None:
+            self.devices.take(node.hostname, 0, way)
+        return way is not None
+
+    def _offer(
+        self, claim: Claim, pod: Pod, shape: Shape, new: bool
+    ) -> tuple[Fit | Refusal, DeviceWay | None]:
+        """Whether a new node could take the pod, and how it would be given its devices."""
+        if self.devices is None or not uses_devices(pod):
+            return claim.offer(shape, self, new), None
+        wanted = self.devices.wanted(pod)
+        found: Fit | Refusal = Refusal(Reason.DEVICES)
+        for way in self.devices.ways(claim, wanted) if not isinstance(wanted, str) else ():
+            found = claim.offer(shape, self, new, way.within)
+            if not isinstance(found, Refusal) or found.reason is Reason.RESERVED:
+                return found, way
+        return found, None
+
     def _on_open(self, pod: Pod, shape: Shape) -> bool:
         for claim in self.open.candidates(shape.closed_claims):
-            found = claim.offer(shape, self)
+            found, way = self._offer(claim, pod, shape, new=False)
             if isinstance(found, Refusal):
                 if found.final:
                     shape.closed_claims |= 1 << claim.index
                 continue
-            self._take(pod, shape, claim, found)
+            self._take(pod, shape, claim, found, way)
             self.open.grew(claim)
             return True
         return False
@@ -170,9 +198,9 @@ class Run:
             if isinstance(claim, Refusal):
                 refusal = claim
                 continue
-            found = claim.offer(shape, self, new=True)
+            found, way = self._offer(claim, pod, shape, new=True)
             if not isinstance(found, Refusal):
-                self._take(pod, shape, claim, found)
+                self._take(pod, shape, claim, found, way)
                 self._opened(claim)
                 return None
             refusal = found
@@ -201,8 +229,10 @@ class Run:
         self.open.add(claim)
         self.limits.open(claim.template.pool, claim.template.table, claim.types)
 
-    def _take(self, pod: Pod, shape: Shape, claim: Claim, fit: Fit) -> None:
+    def _take(self, pod: Pod, shape: Shape, claim: Claim, fit: Fit, way: DeviceWay | None) -> None:
         claim.take(shape, pod.full_name, fit, self)
+        if self.devices is not None and way is not None:
+            self.devices.take(claim.hostname, fit.types, way)
         self.homes[pod.full_name] = claim, shape
 
 

@@ -10,6 +10,7 @@ from dovetail.api.labels import (
     CAPACITY_TYPE,
     HOSTNAME,
     PRICE_OVERLAY_APPLIED,
+    REQUESTED_DRA_DRIVERS,
     RESERVED,
     TRUE,
 )
@@ -96,7 +97,7 @@ def planned_node(run: Run, claim: Claim) -> tuple[PlannedNode, MinValues]:
         price=cheapest.price,
         capacity_types=_capacity_types(claim, usable, types),
         reservations=tuple(sorted(held)),
-        annotations=_annotations(claim, types),
+        annotations=_annotations(run, claim, types),
         min_values_relaxed=claim.relaxed,
     )
     return node, short
@@ -137,9 +138,12 @@ def _capacity_types(claim: Claim, requirements: Requirements, types: int) -> tup
     return tuple(sorted(found))
 
 
-def _annotations(claim: Claim, types: int) -> dict[str, str]:
+def _annotations(run: Run, claim: Claim, types: int) -> dict[str, str]:
     table = claim.template.table
     found: dict[str, str] = {}
+    drivers = run.devices.drivers(claim.hostname) if run.devices is not None else ()
+    if drivers:
+        found[REQUESTED_DRA_DRIVERS] = ",".join(drivers)
     if table.price_overlaid & types:
         found[PRICE_OVERLAY_APPLIED] = TRUE
     if table.capacity_overlaid & types:

@@ -25,7 +25,7 @@ from dovetail.scheduling.templates import Template, min_values
 from dovetail.scheduling.topology import Topology
 from dovetail.scheduling.typetable import bits
 
-__all__ = ["Claim", "Fit", "Refusal", "RunningNode"]
+__all__ = ["Claim", "Fit", "Refusal", "RunningNode", "Within"]
 
 
 class Refusal(NamedTuple):
@@ -60,6 +60,7 @@ _WAY = Refusal(Reason.VOLUME_ZONE)
 _TYPES = Refusal(Reason.TYPES)
 _SHORT = Refusal(Reason.MIN_VALUES)
 _RESERVED = Refusal(Reason.RESERVED)
+_DEVICES = Refusal(Reason.DEVICES)
 _NOTHING_UNDEFINED: frozenset[str] = frozenset()
 
 
@@ -158,6 +159,13 @@ def _settle(
     return ways or Refusal(Reason.SPREAD)
 
 
+class Within(NamedTuple):
+    """A further bound on what a new node may be."""
+
+    requirements: Requirements
+    types: int
+
+
 class Circumstances(Protocol):
     """What all places of a run share."""
 
@@ -184,7 +192,9 @@ class Claim:
         self.ports: list[hostports.HostPort] = []
         self.relaxed = False
 
-    def offer(self, shape: Shape, run: Circumstances, new: bool = False) -> Fit | Refusal:
+    def offer(
+        self, shape: Shape, run: Circumstances, new: bool = False, within: Within | None = None
+    ) -> Fit | Refusal:
         """Whether the pod could run here, and as which instance types."""
         crowded = _crowded(shape, self.hostname)
         if crowded is not None:
@@ -208,8 +218,11 @@ class Claim:
             return _ROOM
         found: Fit | Refusal = _WAY
         for way in shape.ways:
+            way = way if within is None else way & within.requirements
             if narrowed.compatible(way, table.undefined):
                 found = self._offer_one_way(narrowed & way, total, shape, run, new)
+                if within is not None and not isinstance(found, Refusal):
+                    found = self._keep(found, within.types)
                 if not isinstance(found, Refusal) or found.reason is Reason.RESERVED:
                     return found
         return found
@@ -231,6 +244,15 @@ class Claim:
     ) -> Fit | Refusal:
         fit = self._fit(settled, total, shape, run.options, new)
         return fit if isinstance(fit, Refusal) else self._reserve(fit, run.reservations, run.options)
+
+    def _keep(self, fit: Fit, types: int) -> Fit | Refusal:
+        """Only these types, if that leaves enough of them."""
+        kept = fit.types & types
+        if not kept:
+            return _DEVICES
+        if self.template.min_values and not min_values(self.template.table, kept, fit.requirements).met:
+            return _SHORT
+        return fit._replace(types=kept)
 
     def _price(self, fit: Fit) -> float:
         prices = self.template.table.prices(fit.requirements)

@@ -24,6 +24,7 @@ from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod, TopologySpreadConstraint
 from dovetail.scheduling.catalog import InstanceType
+from dovetail.scheduling.device_records import DeviceState
 
 __all__ = ["Options", "Pool", "Snapshot", "StateNode", "Storage", "pools_and_catalogs"]
 
@@ -102,6 +103,7 @@ class Snapshot(Record, frozen=True):
     services: tuple[Service, ...] = ()
     # Selectors of the workloads that own pods, by `Kind/namespace/name`; for default spreading.
     workloads: Mapping[str, LabelSelector] = {}
+    devices: DeviceState = DeviceState()
     options: Options = Options()
 
     def types(self, pool: Pool) -> tuple[InstanceType, ...]:

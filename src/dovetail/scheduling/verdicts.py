@@ -28,6 +28,7 @@ __all__ = ["Verdict", "verdicts"]
 NO_POOLS = "no dynamic nodepools found"
 NO_TEMPLATES = "nodepool requirements filtered out all available instance types"
 NO_DEVICES = "pod has Dynamic Resource Allocation requirements that are not yet supported by Karpenter"
+NONE_SUITABLE = "no node and no instance type has the devices its resource claims ask for"
 RESERVED = "compatible reserved offerings exist, but all of them are held by other nodes of this run"
 MILLION_CPU = 1_000_000 * 1_000_000_000
 
@@ -61,7 +62,7 @@ def verdicts(run: Run) -> dict[str, Verdict]:
 
 def _verdict(run: Run, shape: Shape, refusal: Refusal) -> Verdict:
     if refusal.reason is Reason.DEVICES:
-        return Verdict(NO_DEVICES)
+        return Verdict(_about_devices(run, shape))
     if refusal.reason is Reason.RESERVED:
         return Verdict(RESERVED, deferred=True)
     last = shape.most_relaxed
@@ -72,6 +73,13 @@ def _verdict(run: Run, shape: Shape, refusal: Refusal) -> Verdict:
     told = [(template, *_by_template(run, last, template)) for template in run.templates]
     pools = tuple(Rejection(template.pool, reason, text) for template, reason, text in told)
     return Verdict("; ".join(text for _, _, text in told), (*on_nodes, *pools))
+
+
+def _about_devices(run: Run, shape: Shape) -> str:
+    if run.devices is None:
+        return NO_DEVICES
+    wanted = run.devices.wanted(shape.pod)
+    return wanted if isinstance(wanted, str) else NONE_SUITABLE
 
 
 def _by_node(run: Run, shape: Shape, node: RunningNode) -> Rejection:
