@@ -1,0 +1,92 @@
+"""Packing: how long until the first plan, how long to improve it, and how far above the bound it ends."""
+
+from __future__ import annotations
+
+import random
+import resource
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from dovetail.scheduling.snapshot import Snapshot
+from dovetail.scheduling.solve import QUICK, THOROUGH, first_plan, solve
+from support.peer_workloads import PEER, generated, snapshot_of
+
+from .registry import Figure, best_of, scenario
+
+sys.path.insert(0, str(PEER))
+
+MOST_ABOVE = {
+    "web": 1.5,
+    "mix": 1.5,
+    "spot": 1.5,
+    "pools": 3.0,
+    "services": 4.0,
+    "prefer": 4.0,
+    "diverse": 8.0,
+}
+"""Per cent above the certified bound that a plan for 1,000 pods may end."""
+
+
+@scenario("packing: 1,000 pods")
+def a_thousand() -> Iterator[Figure]:
+    for family, most in MOST_ABOVE.items():
+        yield from _family(family, 1_000, most, improving=1.0)
+
+
+@scenario("packing: 20,000 pods")
+def twenty_thousand() -> Iterator[Figure]:
+    for family in ("web", "mix", "diverse"):
+        yield from _family(family, 20_000, MOST_ABOVE[family], improving=3.0)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    yield Figure("peak memory of this process, manifests included", peak, "MiB")
+
+
+def _family(family: str, size: int, most: float, improving: float) -> Iterator[Figure]:
+    snapshot = snapshot_of(generated(family, size))
+    first = best_of(3, lambda: first_plan(snapshot, QUICK))
+    whole = best_of(1, lambda: first_plan(snapshot, THOROUGH))
+    plan = first_plan(snapshot, THOROUGH)
+    assert plan is not None
+    yield Figure(f"{family}: first plan", 1e3 * first, "ms")
+    yield Figure(f"{family}: improving it", whole - first, "s", improving)
+    yield Figure(f"{family}: above the bound", 100 * (plan.price / plan.bound_as_asked - 1), "%", most)
+    yield Figure(f"{family}: nodes", len(plan.new_nodes), "")
+
+
+@scenario("packing: awkward batches")
+def awkward() -> Iterator[Figure]:
+    import workloads  # type: ignore[import-not-found]  # hack/peer is not a package
+
+    own = {"app": "spread"}
+    rules = [workloads.spread(workloads.HOST, own)]
+    spread = workloads.deployment("spread", 2_000, 250, 256, topologySpreadConstraints=rules)
+    yield _timed("2,000 pods, each on a host of its own", _world([workloads.pool()], spread), 5.0)
+
+    full = workloads.pool()
+    full["spec"]["limits"] = {"cpu": "0"}
+    *_, mixed = workloads.mix(random.Random(1), 15_000)
+    yield _timed("15,000 pods against a pool at its limit", _world([full], mixed), 3.0)
+
+    chance = random.Random(2)
+    pools, _, _, teams = workloads.pools(chance, 2_170)
+    others, bound = workloads.fleet(chance, 1_060, 0.35, 0.65)
+    for index, each in enumerate(others):
+        _hand_over(each, f"team-{index // 2 % 20:02d}")
+    world = _world(pools, [*others, *bound, *teams])
+    yield _timed("2,170 pods, 1,060 running nodes, 20 pools", world, 10.0)
+
+
+def _hand_over(item: dict[str, Any], team: str) -> None:
+    labels = item["metadata"]["labels"]
+    item["metadata"]["labels"] = {**labels, "karpenter.sh/nodepool": team, "team": team}
+    if item["kind"] == "Node":
+        item["spec"]["taints"] = [{"key": "team", "value": team, "effect": "NoSchedule"}]
+
+
+def _world(pools: list[Any], rest: list[Any]) -> Snapshot:
+    return snapshot_of({"metadata": {"annotations": {"catalog-subset": "main"}}, "items": [*pools, *rest]})
+
+
+def _timed(name: str, snapshot: Snapshot, budget: float) -> Figure:
+    return Figure(name, best_of(1, lambda: solve(snapshot)), "s", budget)
