@@ -26,17 +26,20 @@ __all__ = [
 ]
 
 
-class DeviceAttribute(Record, frozen=True):
+class DeviceAttribute(
+    Record, frozen=True, rename={"flag": "bool", "number": "int", "text": "string", "version": "version"}
+):
     """One fact about a device; exactly one of the fields is set."""
 
-    bool: bool | None = None
-    int: int | None = None
-    string: str | None = None
+    flag: bool | None = None
+    number: int | None = None
+    text: str | None = None
     version: str | None = None
 
     @property
     def value(self) -> object:
-        return next((v for v in (self.bool, self.int, self.string, self.version) if v is not None), None)
+        told = (self.flag, self.number, self.text, self.version)
+        return next((each for each in told if each is not None), None)
 
 
 class CapacityRange(Record, frozen=True):

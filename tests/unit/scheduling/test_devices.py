@@ -44,6 +44,7 @@ from dovetail.scheduling.device_records import (
     SlicePool,
 )
 from dovetail.scheduling.plan import Plan
+from dovetail.scheduling.snapshot import Snapshot
 from support.builders import amounts, nodeclaim, pod
 from support.worlds import Z1, Z2, World, instance_type, running, term
 
@@ -51,10 +52,10 @@ GPU = "gpu.example.com"
 
 
 def device(name: str, capacity: dict[str, Any] | None = None, **more: Any) -> Device:
-    attributes = {"model": DeviceAttribute(string=more.pop("model", "a100"))}
+    attributes = {"model": DeviceAttribute(text=more.pop("model", "a100"))}
     numa = more.pop("numa", None)
     if numa is not None:
-        attributes["numa"] = DeviceAttribute(int=numa)
+        attributes["numa"] = DeviceAttribute(number=numa)
     return Device(name=name, attributes=attributes, capacity=capacity or {}, **more)
 
 
@@ -356,3 +357,11 @@ def test_selectors_compare_amounts() -> None:
     for size, placed in (("40Gi", True), ("41Gi", False)):
         wanted = claim("c", asking("r", cel=cel.format(size)))
         assert bool(world(kind("gpu", made), claims=[wanted]).solve(using("web", "c")).new_nodes) == placed
+
+
+def test_devices_travel_with_the_snapshot() -> None:
+    made = world(kind("gpu", device("g0", {"memory": amount("40Gi")}, numa=1)), claims=[claim("c")])
+    snapshot = made.snapshot(using("web", "c"))
+    again = Snapshot.from_bytes(snapshot.to_bytes())
+    assert again == snapshot
+    assert again.catalogs[0][0].device_slices[0].spec.devices[0].attributes["numa"].value == 1
