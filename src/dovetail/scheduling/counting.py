@@ -1,7 +1,6 @@
 """From pods to counts: a run's pods, pools and nodes as the arrays the packing works on.
 
-Every amount is rounded against us, requests up and room down, so what fits in arrays fits in truth.
-A pod the arrays cannot speak of fully stays with the exact placer.
+A pod the arrays cannot speak of fully stays with the exact placer, and so do the pods it is bound to.
 """
 
 from __future__ import annotations
@@ -11,33 +10,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dovetail.api.labels import CAPACITY_TYPE, HOSTNAME, PODS, RESERVED, ZONE
+from dovetail.api.labels import HOSTNAME, PODS, ZONE
 from dovetail.api.pod import Pod
 from dovetail.scheduling.exact import Run
-from dovetail.scheduling.packing.batch import Batch, Running
-from dovetail.scheduling.packing.problem import Bools, Floats, Ints
+from dovetail.scheduling.packing import Batch, Bools, Ints, Running
 from dovetail.scheduling.pods import required_terms
-from dovetail.scheduling.requirements import Requirements, Values
 from dovetail.scheduling.shapes import Shape
+from dovetail.scheduling.shelf import Option, Shelf, key_of
 from dovetail.scheduling.taints import tolerates_all
 from dovetail.scheduling.templates import Template, uses_devices
 from dovetail.scheduling.ties import Ties, ties_of
 from dovetail.scheduling.typetable import TypeTable
 
-__all__ = ["Counted", "Option", "Shelf", "count", "for_bounds", "kept_wishes", "waited"]
-
-_MILLI = 1_000_000
-_UNIT = 1_000_000_000
-_LARGEST = 1 << 32
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """What an option of the batch stands for."""
-
-    template: Template
-    type: int
-    capacity_type: str
+__all__ = ["Counted", "count", "for_bounds", "kept_wishes", "waited"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,133 +42,6 @@ class Counted:
     def proven_pods(self) -> int:
         """How many pods the bounds of this batch speak for."""
         return int(self.batch.count.sum())
-
-
-class Shelf:
-    """The options of every template, and the masks of what each shape may use of them."""
-
-    def __init__(self, run: Run, names: Sequence[str], zones: Sequence[str], most_pods: int = 0) -> None:
-        self.run, self.names, self.zones = run, names, zones
-        self.options: list[Option] = []
-        self.affordable: list[bool] = []
-        """Whether the pool's limits leave room for one such node."""
-        self.spans: list[slice] = []
-        rooms, prices = [], []
-        for template in run.templates:
-            first = len(self.options)
-            room, price = self._template(template)
-            rooms.append(room)
-            prices.append(price)
-            self.spans.append(slice(first, len(self.options)))
-        self.units = _units(names, rooms)
-        scaled = [np.floor(room / self.units) for room in rooms]
-        self.room: Floats = np.vstack(scaled) if scaled else np.zeros((0, len(names)))
-        if most_pods:
-            self.room[:, -1] = np.minimum(self.room[:, -1], most_pods)
-        self.price: Floats = np.vstack(prices) if prices else np.zeros((0, len(zones)))
-        self._masks: dict[tuple[object, ...], int] = {}
-        self.takes: list[Bools] = []
-        self._capacity = np.array([option.capacity_type for option in self.options])
-        self._type = np.array([option.type for option in self.options], np.int64)
-
-    def _template(self, template: Template) -> tuple[Floats, Floats]:
-        """Room and price of every way to buy a type for this pool; adds the options."""
-        table = template.table
-        by_capacity: dict[str, Floats] = {}
-        for deal in table.deals_for(template.requirements):
-            zone = deal.requirements[ZONE].only
-            if zone not in self.zones:
-                continue
-            capacity_type = deal.requirements[CAPACITY_TYPE].only or ""
-            prices = by_capacity.setdefault(
-                capacity_type, np.full((len(table.types), len(self.zones)), np.inf)
-            )
-            column = prices[:, self.zones.index(zone)]
-            at = np.fromiter(deal.prices, np.int64, len(deal.prices))
-            column[at] = np.minimum(column[at], np.fromiter(deal.prices.values(), float, len(at)))
-        by_capacity.pop(RESERVED, None)
-        rooms, prices_ = [], []
-        room, sound = self._rooms(template, template.types & table.sound)
-        affordable = as_bools(self.run.limits.within(template.pool, table, template.types), len(table.types))
-        for capacity_type, prices in by_capacity.items():
-            sold = np.flatnonzero(np.isfinite(prices).any(axis=1) & sound)
-            self.options += [Option(template, i, capacity_type) for i in sold.tolist()]
-            self.affordable += affordable[sold].tolist()
-            rooms.append(room[sold])
-            prices_.append(prices[sold])
-        if not rooms:
-            return np.zeros((0, len(self.names))), np.zeros((0, len(self.zones)))
-        return np.vstack(rooms), np.vstack(prices_)
-
-    def _rooms(self, template: Template, types: int) -> tuple[Floats, Bools]:
-        """What daemons leave of every type, and which types are left anything."""
-        table = template.table
-        room = np.array(
-            [[a.get(n, 0) for n in self.names] for a in table.allocatable[: len(table.types)]], float
-        )
-        usable = np.zeros(len(table.types), bool)
-        for group in template.daemons:
-            inside = as_bools(group.types & types, len(table.types))
-            room[inside] -= np.array([group.overhead.get(name, 0) for name in self.names], float)
-            usable |= inside
-        return room, usable & (room >= 0).all(axis=1)
-
-    def mask(self, shape: Shape, any_pool: bool = False) -> int | None:
-        """The row of `takes` for a shape: options of the heaviest pool that can take it; None if none can.
-
-        With `any_pool`, whatever the shape could ever run on, weights and limits aside.
-        """
-        key = (any_pool, _key(shape.requirements), shape.tolerations, tuple(sorted(shape.requests.items())))
-        known = self._masks.get(key)
-        if known is None:
-            known = self._masks[key] = self._row(self._takes(shape, any_pool))
-        return None if known < 0 else known
-
-    def _row(self, takes: Bools | None) -> int:
-        if takes is None:
-            return -1
-        for i, row in enumerate(self.takes):
-            if np.array_equal(row, takes):
-                return i
-        self.takes.append(takes)
-        return len(self.takes) - 1
-
-    def _takes(self, shape: Shape, any_pool: bool) -> Bools | None:
-        needed = self.needed(shape)
-        found: Bools | None = None
-        for template, span in zip(self.run.templates, self.spans, strict=True):
-            row = self._of_pool(shape, template, span)
-            if row is None:
-                continue
-            if not any_pool:
-                row &= self.affordable
-            if not (row[span] & (needed <= self.room[span]).all(axis=1)).any():
-                continue
-            if not any_pool:
-                return row
-            found = row if found is None else found | row
-        return found
-
-    def _of_pool(self, shape: Shape, template: Template, span: slice) -> Bools | None:
-        """The pool's options with the labels the shape wants."""
-        table = template.table
-        if not tolerates_all(template.taints, shape.tolerations):
-            return None
-        if not template.requirements.compatible(shape.requirements, table.undefined):
-            return None
-        both = template.requirements & shape.requirements
-        types = as_bools(table.matching_all(both), len(table.types))
-        bought = {name: name in both[CAPACITY_TYPE] for name in set(self._capacity[span].tolist())}
-        row = np.zeros(len(self.options), bool)
-        suits = np.array([bought[name] for name in self._capacity[span].tolist()], bool)
-        sold = np.isfinite(self.price[span][:, [zone in both[ZONE] for zone in self.zones]]).any(axis=1)
-        row[span] = types[self._type[span]] & suits & sold
-        return row
-
-    def needed(self, shape: Shape) -> Floats:
-        """The shape's requests in the units of the arrays, rounded up."""
-        asked = np.array([shape.requests.get(name, 0) for name in self.names], float)
-        return np.asarray(np.ceil(asked / self.units))
 
 
 def count(run: Run, by_shape: Mapping[Shape, Sequence[Pod]], most_pods: int = 0) -> Counted | None:
@@ -344,7 +202,7 @@ def _takes_on_running(run: Run, shapes: Sequence[Shape]) -> tuple[Ints, Bools]:
     rows: list[list[bool]] = []
     kinds = []
     for shape in shapes:
-        key = (_key(shape.requirements), shape.tolerations)
+        key = (key_of(shape.requirements), shape.tolerations)
         kind = known.setdefault(key, len(rows))
         if kind == len(rows):
             rows.append(
@@ -358,16 +216,6 @@ def _takes_on_running(run: Run, shapes: Sequence[Shape]) -> tuple[Ints, Bools]:
     return np.array(kinds, np.int64), np.array(rows, bool)
 
 
-def as_bools(mask: int, length: int) -> Bools:
-    """The bits of an integer as an array."""
-    raw = np.frombuffer(mask.to_bytes((length + 7) // 8, "little"), np.uint8)
-    return np.unpackbits(raw, count=length, bitorder="little").astype(bool)
-
-
-def _key(requirements: Requirements) -> tuple[tuple[str, Values], ...]:
-    return tuple(sorted(requirements.by_key.items(), key=lambda item: item[0]))
-
-
 def _zones(run: Run) -> tuple[str, ...]:
     found = {node.requirements[ZONE].only for node in run.nodes}
     for template in run.templates:
@@ -378,18 +226,6 @@ def _zones(run: Run) -> tuple[str, ...]:
 def _resources(shapes: Iterable[Shape]) -> tuple[str, ...]:
     named = {name for shape in shapes for name, amount in shape.requests.items() if amount}
     return ("cpu", "memory", *sorted(named - {"cpu", "memory", PODS}), PODS)
-
-
-def _units(names: Sequence[str], rooms: Sequence[Floats]) -> Floats:
-    """A unit for each resource in which all amounts stay small enough to be exact."""
-    units = []
-    for k, name in enumerate(names):
-        unit = _MILLI if name == "cpu" else _UNIT
-        most = max((float(room[:, k].max(initial=0.0)) for room in rooms), default=0.0)
-        while most / unit >= _LARGEST:
-            unit *= 1024
-        units.append(float(unit))
-    return np.array(units)
 
 
 def waited(pod: Pod) -> tuple[float, str]:

@@ -12,7 +12,7 @@ from dovetail.api.labels import ZONE
 from dovetail.api.pod import Pod
 from dovetail.scheduling.counting import Counted
 from dovetail.scheduling.exact import Run
-from dovetail.scheduling.packing.batch import ANY_ZONE, BulkNode, BulkPlan
+from dovetail.scheduling.packing import ANY_ZONE, BulkNode, BulkPlan
 from dovetail.scheduling.places import Claim, Fit
 from dovetail.scheduling.requirements import Requirements, Values
 from dovetail.scheduling.resources import Nano

@@ -22,8 +22,7 @@ from dovetail.scheduling import exact, referee
 from dovetail.scheduling.counting import Counted, count, for_bounds, waited
 from dovetail.scheduling.exact import Run
 from dovetail.scheduling.outcome import plan_of
-from dovetail.scheduling.packing.bulk import batch_bound, place
-from dovetail.scheduling.packing.improve import QUICK, THOROUGH, Effort
+from dovetail.scheduling.packing import QUICK, THOROUGH, Effort, batch_bound, place
 from dovetail.scheduling.plan import Plan
 from dovetail.scheduling.seating import Misfit, seat
 from dovetail.scheduling.shapes import Shape

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 
 from dovetail.api.labels import HOSTNAME, ZONE
 from dovetail.scheduling.groups import Group, Rule
-from dovetail.scheduling.packing.hosts import HostRule
-from dovetail.scheduling.packing.zones import Together, ZoneSpread
+from dovetail.scheduling.packing import HostRule, Together, ZoneSpread
 from dovetail.scheduling.requirements import Requirements
 from dovetail.scheduling.shapes import Shape
 from dovetail.scheduling.topology import Topology
