@@ -258,6 +258,7 @@ def _metadata(meta: WireMeta, shape: Shape, table: Interner) -> ObjectMeta:
         meta.labels == shape.wire_labels
         and meta.annotations is NO_ANNOTATIONS
         and meta.deletion_timestamp is None
+        and meta.deletion_grace_period_seconds is None
         and not meta.finalizers
     ):
         return metadata

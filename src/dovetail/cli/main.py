@@ -20,10 +20,10 @@ from dovetail.cli.output import COMPLAINTS, INTERNAL, MISUSE, note, put
 from dovetail.errors import BadInput, DovetailError, Misconfigured
 
 COMMANDS = {
-    "demo": "Watch a cluster being autoscaled, in under a minute.",
-    "up": "Start an embedded cluster with Dovetail autoscaling it.",
-    "controller": "Run the autoscaler against a cluster.",
-    "plan": "Plan nodes for the pods in some files: what they cost, and why.",
+    "demo": "Watch a Deployment get nodes and give them back, on an embedded cluster.",
+    "up": "Start an embedded cluster with Dovetail in it and say what to type next.",
+    "controller": "Run the autoscaler against a cluster until it is told to stop.",
+    "plan": "Plan nodes for the pods in some files, without a cluster.",
     "validate": "Check manifests and say what is wrong with them.",
     "convert": "Turn manifests of older Karpenter versions into today's.",
     "hash": "Print the drift hashes of NodePools and EC2NodeClasses.",

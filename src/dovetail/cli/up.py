@@ -33,7 +33,7 @@ def up(
         Path | None, typer.Option(metavar="FILE", help="Write the controller's log lines here.")
     ] = None,
 ) -> None:
-    """Start an embedded Kubernetes cluster with Dovetail in it, and print what to type next.
+    """Start an embedded cluster with Dovetail in it and say what to type next.
 
     Everything runs in this process: no cloud, no containers. It listens on loopback only, with a
     random token and a certificate of its own. Stop it with Ctrl-C.
