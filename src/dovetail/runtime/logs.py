@@ -42,9 +42,16 @@ def context(**fields: object) -> Iterator[None]:
         structlog.contextvars.reset_contextvars(**tokens)
 
 
+_files: list[TextIO] = []
+"""Log files that are open; a new configuration closes the old one's."""
+
+
 def configure(level: str = "info", paths: Sequence[str] = ("stdout",), commit: str = "") -> None:
     """Send lines of this level and above to these places: `stdout`, `stderr` or file names."""
     sinks = [_sink(path) for path in paths]
+    while _files:
+        _files.pop().close()
+    _files.extend(sink for sink in sinks if sink not in (sys.stdout, sys.stderr))
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,

@@ -72,19 +72,27 @@ class Manager:
 
     async def run(self, elected: Callable[[], Awaitable[None]] = at_once) -> None:
         """Work until stopped: services from now on, controllers once elected."""
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                services = [tasks.create_task(self._kept_alive(service)) for service in self._services]
-                pumps = tasks.create_task(self._pump_all(elected))
-                await self._stopping.wait()
-                for queue in self._queues.values():
-                    queue.close()
-                pumps.cancel()
-                await self._finish_work(self._grace)
-                for task in services:
-                    task.cancel()
-        finally:
-            await self._finish_work(0)
+        with metrics.reporting(self._report):
+            try:
+                await self._run(elected)
+            finally:
+                await self._finish_work(0)
+
+    async def _run(self, elected: Callable[[], Awaitable[None]]) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            services = [tasks.create_task(self._kept_alive(service)) for service in self._services]
+            pumps = tasks.create_task(self._pump_all(elected))
+            await self._stopping.wait()
+            for queue in self._queues.values():
+                queue.close()
+            pumps.cancel()
+            await self._finish_work(self._grace)
+            for task in services:
+                task.cancel()
+
+    def _report(self) -> None:
+        for queue in self._queues.values():
+            queue.report()
 
     async def _pump_all(self, elected: Callable[[], Awaitable[None]]) -> None:
         await elected()

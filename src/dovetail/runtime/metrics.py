@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from prometheus_client import ProcessCollector, disable_created_metrics
@@ -12,7 +12,7 @@ from dovetail.api.meta import Kind
 from dovetail.metrics import BUCKETS, REGISTRY, counter, gauge, histogram
 from dovetail.ports import Clock
 
-__all__ = ["REGISTRY", "client_request", "exposition"]
+__all__ = ["REGISTRY", "client_request", "exposition", "prepare", "reporting"]
 
 # The library would add a `_created` series to every one of ours, which nobody asked for.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -105,6 +105,21 @@ def client_request(clock: Clock, method: str, kind: Kind, subresource: str) -> I
         )
 
 
+_reporters: list[Callable[[], None]] = []
+
+
+@contextmanager
+def reporting(report: Callable[[], None]) -> Iterator[None]:
+    """While the block lasts, whoever asks for the numbers has this called first."""
+    _reporters.append(report)
+    try:
+        yield
+    finally:
+        _reporters.remove(report)
+
+
 def exposition() -> bytes:
     """All of it, as Prometheus reads it."""
+    for report in _reporters:
+        report()
     return generate_latest(REGISTRY)

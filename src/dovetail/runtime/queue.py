@@ -38,10 +38,9 @@ class WorkQueue:
         self._retries = metrics.QUEUE_RETRIES.labels(name, name)
         self._waited = metrics.QUEUE_WAIT.labels(name, name)
         self._worked = metrics.QUEUE_WORK.labels(name, name)
-        # Asked when someone looks, so that work that never ends is seen to grow old.
-        metrics.QUEUE_DEPTH.labels(name, name, "").set_function(lambda: len(self._waiting))
-        metrics.QUEUE_UNFINISHED.labels(name, name).set_function(lambda: sum(self._ages()))
-        metrics.QUEUE_LONGEST.labels(name, name).set_function(lambda: max(self._ages(), default=0.0))
+        self._depth = metrics.QUEUE_DEPTH.labels(name, name, "")
+        self._unfinished = metrics.QUEUE_UNFINISHED.labels(name, name)
+        self._longest = metrics.QUEUE_LONGEST.labels(name, name)
         self._bucket = Throttle(clock, backoff.per_second, backoff.burst)
         self._waiting: OrderedDict[str, float] = OrderedDict()
         self._working: dict[str, float] = {}
@@ -156,6 +155,10 @@ class WorkQueue:
                 self.add(key)
         self._set_timer()
 
-    def _ages(self) -> list[float]:
+    def report(self) -> None:
+        """Set the gauges, for someone who looks now: work that never ends is seen to grow old."""
         now = self._clock.monotonic()
-        return [now - started for started in self._working.values()]
+        ages = [now - started for started in self._working.values()]
+        self._depth.set(len(self._waiting))
+        self._unfinished.set(sum(ages))
+        self._longest.set(max(ages, default=0.0))

@@ -88,7 +88,8 @@ def test_each_transport_signs_in_for_itself(tmp_path: Path) -> None:
 
 
 def test_secrets_are_in_no_repr(tmp_path: Path) -> None:
-    connection = read(config(tmp_path, {"token": "s3cret"}, **{"proxy-url": "http://me:pa55@proxy:3128"}))
+    cluster: dict[str, Any] = {"proxy-url": "http://me:pa55@proxy:3128"}
+    connection = read(config(tmp_path, {"token": "s3cret"}, **cluster))
     assert connection.proxy == "http://me:pa55@proxy:3128"
     for secret in ("s3cret", "pa55"):
         assert secret not in repr(connection)
@@ -115,7 +116,8 @@ def test_certificates_come_inline_or_as_files_beside_the_kubeconfig(tmp_path: Pa
 def test_the_server_name_and_the_proxy_are_taken_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = read(config(tmp_path, **{"tls-server-name": "kubernetes", "proxy-url": "http://proxy:3128"}))
+    cluster: dict[str, Any] = {"tls-server-name": "kubernetes", "proxy-url": "http://proxy:3128"}
+    found = read(config(tmp_path, **cluster))
     assert (found.server_name, found.proxy) == ("kubernetes", "http://proxy:3128")
     monkeypatch.setenv("HTTPS_PROXY", "http://outside:8080")
     assert read(config(tmp_path)).proxy == "http://outside:8080"

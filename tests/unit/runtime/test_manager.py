@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from dataclasses import dataclass, field
 from random import Random
 
-from dovetail.controllers.base import DONE, SOON, Backoff, Result, after
-from dovetail.errors import Conflict, Refused
+from dovetail.controllers.base import DONE, SOON, Backoff, Result, Trigger, after
+from dovetail.errors import Conflict, Gone, Refused, Throttled
 from dovetail.runtime import metrics
 from dovetail.runtime.manager import Manager
 from dovetail.sim.clock import VirtualClock, run_virtual
@@ -22,6 +24,7 @@ class Scripted:
     clock: VirtualClock
     concurrency: int = 2
     backoff: Backoff = field(default_factory=lambda: Backoff(first=1, last=4, per_second=1000, burst=1000))
+    triggers: tuple[Trigger, ...] = ()
     seen: list[tuple[float, str]] = field(default_factory=list)
 
     async def reconcile(self, key: str) -> Result:
@@ -156,3 +159,95 @@ def test_no_more_keys_at_once_than_the_controller_allows() -> None:
 
     run_virtual(main())
     assert most == 3
+
+
+def test_of_failures_that_come_together_a_bug_is_a_bug_and_refusals_end_the_attempt() -> None:
+    mixed = ExceptionGroup("both", [Refused("no"), KeyError("oops")])
+    refused = ExceptionGroup("both", [Refused("no"), ExceptionGroup("inner", [Refused("never")])])
+    controller = Scripted("grouped", [mixed, refused, DONE], VirtualClock())
+    run(controller)
+    assert len(controller.seen) == 2
+    assert counted("controller_runtime_reconcile_panics_total", "grouped") == 1
+    assert counted("controller_runtime_terminal_reconcile_errors_total", "grouped") == 1
+
+
+def test_a_server_that_asks_for_time_gets_it() -> None:
+    controller = Scripted("throttled", [Throttled("slow down", 20), Gone("absent"), DONE], VirtualClock())
+    run(controller)
+    assert [at for at, _ in controller.seen] == [0, 20, 22]
+
+
+def test_controllers_wait_for_their_election_and_services_do_not() -> None:
+    clock, heard = VirtualClock(), []
+    controller = Scripted("elected", [], clock)
+
+    async def service() -> None:
+        heard.append(clock.monotonic())
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        manager = Manager(clock, Random(0))
+        manager.serve(service)
+        manager.add(controller).add("ns/a")
+        running = asyncio.create_task(manager.run(elected=lambda: clock.sleep(30)))
+        await asyncio.sleep(60)
+        manager.stop()
+        await running
+
+    run_virtual(main())
+    assert heard == [0]
+    assert controller.seen == [(30, "ns/a")]
+
+
+def test_a_manager_that_is_cancelled_leaves_nothing_running() -> None:
+    clock = VirtualClock()
+
+    class Stuck(Scripted):
+        async def reconcile(self, key: str) -> Result:
+            await asyncio.sleep(500)
+            return DONE
+
+    async def main() -> set[str]:
+        manager = Manager(clock, Random(0))
+        manager.add(Stuck("stuck", [], clock)).add("ns/a")
+        running = asyncio.create_task(manager.run())
+        await asyncio.sleep(1)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return {task.get_name() for task in asyncio.all_tasks()} - {"main"}
+
+    async def named() -> set[str]:
+        task = asyncio.current_task()
+        assert task is not None
+        task.set_name("main")
+        return await main()
+
+    assert run_virtual(named()) == set()
+
+
+def test_a_controllers_numbers_are_shown_before_anything_happened() -> None:
+    async def main() -> None:
+        Manager(VirtualClock(), Random(0)).add(Scripted("fresh", [], VirtualClock(), concurrency=7))
+
+    run_virtual(main())
+    for result in ("success", "error", "requeue", "requeue_after"):
+        labels = {"controller": "fresh", "result": result}
+        assert metrics.REGISTRY.get_sample_value("controller_runtime_reconcile_total", labels) == 0
+    assert counted("controller_runtime_max_concurrent_reconciles", "fresh") == 7
+    assert (
+        metrics.REGISTRY.get_sample_value(
+            "workqueue_depth", {"name": "fresh", "controller": "fresh", "priority": ""}
+        )
+        == 0
+    )
+
+
+async def test_a_signal_begins_the_end() -> None:
+    manager = Manager(VirtualClock(), Random(0))
+    manager.stop_on_signals((signal.SIGUSR1,))
+    running = asyncio.create_task(manager.run())
+    await asyncio.sleep(0)
+    os.kill(os.getpid(), signal.SIGUSR1)
+    await asyncio.wait_for(running, 5)
+    await manager.stopped()
+    assert asyncio.get_running_loop().remove_signal_handler(signal.SIGUSR1)

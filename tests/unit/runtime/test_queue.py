@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from dovetail.controllers.base import Backoff
+from dovetail.runtime import metrics
 from dovetail.runtime.queue import Closed, WorkQueue
 from dovetail.sim.clock import VirtualClock, run_virtual
 
@@ -110,5 +111,31 @@ def test_a_closed_queue_gives_no_more_keys() -> None:
         with pytest.raises(Closed):
             await waiting
         assert queue.idle
+
+    queued(story)
+
+
+def test_work_that_never_ends_is_seen_to_grow_old() -> None:
+    def shown(name: str) -> float | None:
+        return metrics.REGISTRY.get_sample_value(name, {"name": "test", "controller": "test"})
+
+    async def story(queue: WorkQueue, clock: VirtualClock) -> None:
+        for number in range(100):
+            queue.add(str(number))
+            await queue.get()
+        await clock.sleep(60)
+        queue.report()
+        assert shown("workqueue_longest_running_processor_seconds") == pytest.approx(60)
+        assert shown("workqueue_unfinished_work_seconds") == pytest.approx(6000)
+
+    queued(story)
+
+
+def test_a_retry_waits_at_least_as_long_as_the_other_side_asked() -> None:
+    async def story(queue: WorkQueue, clock: VirtualClock) -> None:
+        queue.retry("a", at_least=30)
+        await queue.get()
+        assert clock.monotonic() == pytest.approx(30)
+        assert queue.failures("a") == 1
 
     queued(story)

@@ -1,0 +1,67 @@
+"""Heavy work elsewhere: its results, its errors, and workers that die."""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+import os
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from dovetail.errors import Refused, Retry
+from dovetail.runtime.compute import Workers, inline
+from support.work import crash_once, refuse
+
+
+@pytest.fixture
+async def workers() -> AsyncIterator[Workers]:
+    pool = Workers()
+    yield pool
+    pool.close()
+
+
+async def test_inline_work_is_done_here_and_now() -> None:
+    assert await inline(os.getpid) == os.getpid()
+    assert await inline(sorted, [2, 1], reverse=True) == [2, 1]
+
+
+async def test_a_worker_is_another_process_and_the_loop_stays_free(workers: Workers) -> None:
+    assert await workers(os.getpid) != os.getpid()
+    work = asyncio.ensure_future(workers(time.sleep, 0.3))
+    ticks = 0
+    while not work.done():
+        await asyncio.sleep(0.01)
+        ticks += 1
+    assert ticks > 5
+
+
+async def test_an_error_comes_back_as_itself(workers: Workers) -> None:
+    with pytest.raises(ZeroDivisionError):
+        await workers(operator.truediv, 1, 0)
+    with pytest.raises(Refused, match="not today"):
+        await workers(refuse)
+
+
+async def test_work_whose_worker_dies_is_done_by_another(workers: Workers, tmp_path: Path) -> None:
+    assert await workers(crash_once, str(tmp_path / "flag")) == "done by another"
+
+
+async def test_work_that_kills_every_worker_is_given_up_and_the_next_is_served(workers: Workers) -> None:
+    with pytest.raises(Retry, match="two workers died on it"):
+        await workers(os._exit, 3)
+    assert await workers(operator.add, 1, 2) == 3
+
+
+async def test_closing_does_not_wait_for_work_under_way() -> None:
+    pool = Workers()
+    assert await pool(operator.add, 1, 2) == 3
+    work = asyncio.ensure_future(pool(time.sleep, 60))
+    await asyncio.sleep(0.05)
+    started = time.monotonic()
+    pool.close()
+    assert time.monotonic() - started < 5
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)

@@ -1,0 +1,211 @@
+"""Events: once per window, repeats counted, floods bounded, and none lost to a hiccup."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Any
+
+import msgspec
+
+from dovetail.api.core import Node
+from dovetail.api.meta import ObjectMeta
+from dovetail.api.pod import Pod
+from dovetail.runtime.events import NOTE_LIMIT, EventRecorder
+from dovetail.runtime.kube import KubeClient
+from dovetail.runtime.transport import Request
+from dovetail.sim.clock import VirtualClock, run_virtual
+from dovetail.sim.faults import Rule, Storm
+from dovetail.sim.kube.apiserver import ApiServer
+from dovetail.sim.transport import LocalTransport
+
+NODE = Node(metadata=ObjectMeta(name="n1", uid="u1"))
+
+
+def pod(number: int) -> Pod:
+    return Pod(metadata=ObjectMeta(name=f"p{number}", namespace="default", uid=f"pod-{number}"))
+
+
+class Desk:
+    """A recorder at work, and the events that arrive."""
+
+    def __init__(self, *rules: Rule) -> None:
+        self.clock = VirtualClock()
+        self.server = ApiServer(self.clock, Random(1), faults=Storm(self.clock, rules))
+        self.recorder = EventRecorder(
+            KubeClient(LocalTransport(self.server), self.clock), self.clock, Random(2), instance="pod-1"
+        )
+        self.running = asyncio.create_task(self.recorder.run())
+
+    def tell(self, note: str = "it rains", reason: str = "Weather", **more: Any) -> None:
+        self.recorder.event(NODE, reason, note, **more)
+
+    async def events(self) -> list[dict[str, Any]]:
+        await self.clock.sleep(1)
+        return self.server.local("judge").list("events")
+
+
+def told(story: Callable[[Desk], Awaitable[None]], *rules: Rule) -> None:
+    async def main() -> None:
+        await story(Desk(*rules))
+
+    run_virtual(main())
+
+
+def test_an_event_says_what_happened_to_whom() -> None:
+    async def story(desk: Desk) -> None:
+        desk.tell(warning=True)
+        (event,) = await desk.events()
+        assert event["type"] == "Warning"
+        assert (event["reason"], event["message"], event["count"]) == ("Weather", "it rains", 1)
+        about = {"kind": "Node", "apiVersion": "v1", "name": "n1", "uid": "u1"}
+        assert event["involvedObject"] == about
+        assert event["source"]["component"] == "karpenter"
+        assert event["metadata"]["namespace"] == "default", "of an object without a namespace"
+        assert event["firstTimestamp"] == event["lastTimestamp"]
+
+    told(story)
+
+
+def test_the_same_event_is_told_once_in_its_window_and_then_counted() -> None:
+    async def story(desk: Desk) -> None:
+        for _ in range(130):
+            desk.tell()
+            await desk.clock.sleep(1)
+        (event,) = await desk.events()
+        assert event["count"] == 2
+        assert event["lastTimestamp"] > event["firstTimestamp"]
+        await desk.clock.sleep(900)
+        desk.tell()
+        assert len(await desk.events()) == 2, "after so long it is a new story"
+
+    told(story)
+
+
+def test_what_counts_as_the_same_is_the_callers_to_say() -> None:
+    async def story(desk: Desk) -> None:
+        desk.tell("first note", dedupe=("n1",))
+        desk.tell("second note", dedupe=("n1",))
+        desk.tell("third note", dedupe=("n2",))
+        desk.tell("third note", reason="Other", dedupe=("n2",))
+        assert [e["message"] for e in await desk.events()].count("second note") == 0
+        assert len(await desk.events()) == 3
+        await desk.clock.sleep(20)
+        desk.tell("fourth note", dedupe=("n1",), window=10)
+        latest = {e["message"]: e["count"] for e in await desk.events()}
+        assert latest["fourth note"] == 2
+
+    told(story)
+
+
+def test_nominations_are_thinned_out() -> None:
+    async def story(desk: Desk) -> None:
+        for number in range(100):
+            desk.recorder.event(pod(number), "Nominated", "expected on n1")
+        assert len(await desk.events()) == 10
+        await desk.clock.sleep(1)
+        for number in range(100, 200):
+            desk.recorder.event(pod(number), "Nominated", "expected on n1")
+        assert len(await desk.events()) == 20
+        for number in range(100):
+            desk.recorder.event(pod(number), "Evicted", "gone")
+        assert len(await desk.events()) == 120, "other reasons are not"
+
+    told(story)
+
+
+def test_many_different_notes_of_one_reason_are_told_as_one() -> None:
+    async def story(desk: Desk) -> None:
+        for number in range(50):
+            desk.tell(f"note {number}")
+            await desk.clock.sleep(1)
+        events = await desk.events()
+        assert len(events) == 11
+        combined = next(e for e in events if e["message"].startswith("(combined from similar events): "))
+        assert combined["count"] == 40
+        assert combined["message"].endswith("note 49")
+
+    told(story)
+
+
+def test_a_long_note_is_cut() -> None:
+    async def story(desk: Desk) -> None:
+        desk.tell("x" * 5000)
+        (event,) = await desk.events()
+        assert len(event["message"]) == NOTE_LIMIT
+        assert event["message"].endswith("...")
+
+    told(story)
+
+
+def test_an_answer_that_was_lost_does_not_publish_twice() -> None:
+    async def story(desk: Desk) -> None:
+        desk.tell()
+        await desk.clock.sleep(130)
+        desk.tell()
+        (event,) = await desk.events()
+        assert event["count"] == 1, "it was there; the repeat found it so"
+        await desk.clock.sleep(130)
+        desk.tell()
+        (event,) = await desk.events()
+        assert event["count"] == 3
+
+    told(story, Rule(trouble="lost-reply", count=1))
+
+
+def test_an_event_the_server_has_forgotten_is_told_again_with_its_count() -> None:
+    async def story(desk: Desk) -> None:
+        desk.tell()
+        (event,) = await desk.events()
+        desk.server.local("someone").delete("events", event["metadata"]["name"], "default")
+        await desk.clock.sleep(130)
+        desk.tell()
+        (again,) = await desk.events()
+        assert again["count"] == 2
+
+    told(story)
+
+
+def test_trouble_loses_an_event_and_not_the_recorder() -> None:
+    async def story(desk: Desk) -> None:
+        desk.tell("lost")
+        await desk.clock.sleep(5)
+        desk.tell("kept")
+        assert [e["message"] for e in await desk.events()] == ["kept"]
+
+    told(story, Rule(trouble="server-error", count=1))
+
+
+def test_the_last_words_are_still_published() -> None:
+    async def story(desk: Desk) -> None:
+        await desk.clock.sleep(1)
+        for number in range(5):
+            desk.recorder.event(pod(number), "Evicted", "gone")
+        desk.running.cancel()
+        await asyncio.gather(desk.running, return_exceptions=True)
+        assert len(await desk.events()) == 5
+
+    told(story)
+
+
+def test_more_than_can_wait_is_dropped_and_not_piled_up() -> None:
+    async def story(desk: Desk) -> None:
+        for number in range(5000):
+            desk.recorder.event(pod(number), "Evicted", "gone")
+        assert len(await desk.events()) == 1000
+        assert len(desk.recorder._told) <= 4096
+        assert len(desk.recorder._notes) <= 4096
+
+    told(story)
+
+
+def test_the_event_can_be_read_through_the_newer_group_too() -> None:
+    async def story(desk: Desk) -> None:
+        desk.tell()
+        await desk.clock.sleep(1)
+        reply = await LocalTransport(desk.server).send(Request("GET", "/apis/events.k8s.io/v1/events"))
+        (event,) = msgspec.json.decode(reply.body)["items"]
+        assert event["note"] == "it rains"
+
+    told(story)

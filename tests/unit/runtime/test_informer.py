@@ -1,0 +1,113 @@
+"""The kept copy: what it tells, in which order, and when it may be trusted."""
+
+from __future__ import annotations
+
+import asyncio
+
+from dovetail.api.core import Node
+from dovetail.api.meta import ObjectMeta
+from dovetail.runtime.informer import Informer
+
+Told = list[tuple[str | None, str | None]]
+
+
+def node(name: str, version: int = 1, uid: str = "", **labels: str) -> Node:
+    meta = ObjectMeta(name=name, uid=uid or f"uid-{name}", resource_version=str(version), labels=labels)
+    return Node(metadata=meta)
+
+
+def shown(node: Node | None) -> str | None:
+    return f"{node.name}@{node.metadata.resource_version}" if node is not None else None
+
+
+def kept() -> tuple[Informer[Node], Told]:
+    informer = Informer(Node, {"zone": lambda n: n.labels.get("zone", "").split()})
+    told: Told = []
+    informer.on_change(lambda before, after: told.append((shown(before), shown(after))))
+    return informer, told
+
+
+def test_it_is_synced_only_after_a_whole_list() -> None:
+    informer, told = kept()
+    assert not informer.synced
+    informer.begin()
+    informer.listed([node("a"), node("b")])
+    assert not informer.synced
+    informer.end()
+    assert informer.synced
+    assert told == [(None, "a@1"), (None, "b@1")]
+    informer.begin()
+    assert informer.synced, "a later list does not take back what is known"
+
+
+def test_a_list_that_breaks_off_does_not_sync_and_removes_nothing() -> None:
+    informer, told = kept()
+    informer.begin()
+    informer.listed([node("a")])
+    informer.begin()
+    informer.listed([node("b")])
+    informer.end()
+    assert [n.name for n in informer] == ["b"]
+    assert told == [(None, "a@1"), (None, "b@1"), ("a@1", None)]
+
+
+def test_a_new_list_tells_only_what_differs() -> None:
+    informer, told = kept()
+    informer.begin()
+    informer.listed([node("a"), node("b"), node("c")])
+    informer.end()
+    told.clear()
+    informer.begin()
+    informer.listed([node("a"), node("b", 2), node("d", 3)])
+    informer.end()
+    assert told == [("b@1", "b@2"), (None, "d@3"), ("c@1", None)]
+
+
+def test_a_namesake_is_told_as_a_departure_and_an_arrival() -> None:
+    informer, told = kept()
+    informer.changed(node("a", 1, uid="old"))
+    informer.changed(node("a", 5, uid="new"))
+    assert told == [(None, "a@1"), ("a@1", None), (None, "a@5")]
+
+
+def test_indexes_follow_every_change() -> None:
+    informer, _ = kept()
+    informer.changed(node("a", 1, zone="x y"))
+    informer.changed(node("b", 2, zone="x"))
+    assert [n.name for n in informer.by("zone", "x")] == ["a", "b"]
+    informer.changed(node("a", 3, zone="y"))
+    assert [n.name for n in informer.by("zone", "x")] == ["b"]
+    assert [n.name for n in informer.by("zone", "y")] == ["a"]
+    informer.removed("", "a")
+    assert informer.by("zone", "y") == ()
+    assert informer._indexed["zone"].keys() == {"x"}, "an empty file is thrown away"
+
+
+def test_what_is_gone_twice_or_unknown_is_told_once_or_not_at_all() -> None:
+    informer, told = kept()
+    informer.changed(node("a"))
+    informer.removed("", "a")
+    informer.removed("", "a")
+    informer.removed("", "never")
+    assert told == [(None, "a@1"), ("a@1", None)]
+    assert informer.get("a") is None
+    assert len(informer) == 0
+
+
+def test_a_late_handler_hears_what_is_already_there() -> None:
+    informer, _ = kept()
+    informer.changed(node("a"))
+    heard: list[Node | None] = []
+    informer.on_change(lambda before, after: heard.append(after))
+    assert heard == [informer.get("a")]
+
+
+async def test_whoever_waits_is_woken_by_the_first_list() -> None:
+    informer, _ = kept()
+    waiting = asyncio.create_task(informer.wait_synced())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    informer.begin()
+    informer.end()
+    await asyncio.wait_for(waiting, 1)
+    assert informer.synced
