@@ -17,6 +17,7 @@ from dovetail.scheduling.devices import Devices, DeviceWay
 from dovetail.scheduling.domains import Universe
 from dovetail.scheduling.eligibility import batch_of
 from dovetail.scheduling.limits import Limits
+from dovetail.scheduling.outcome import plan_of
 from dovetail.scheduling.places import Claim, Fit, Refusal, RunningNode
 from dovetail.scheduling.plan import Plan
 from dovetail.scheduling.reserved import Reservations
@@ -37,8 +38,6 @@ def place(
     `order` puts the pods it names first, in that order; the others follow by size. `should_stop` is
     asked between pods; what is placed by then is kept.
     """
-    from dovetail.scheduling.outcome import plan_of
-
     run = Run(snapshot)
     run.place_all(order, should_stop)
     if not run.chose or run.timed_out:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import reduce
+from typing import TYPE_CHECKING
 
 from dovetail.api.labels import (
     CAPACITY_OVERLAY_APPLIED,
@@ -16,12 +17,14 @@ from dovetail.api.labels import (
 )
 from dovetail.explain import Decision
 from dovetail.scheduling.catalog import MinValues, Offering, truncated
-from dovetail.scheduling.exact import Run
 from dovetail.scheduling.places import Claim, RunningNode
 from dovetail.scheduling.plan import Plan, PlannedNode, reserved_requirements
 from dovetail.scheduling.requirements import Requirements, Values
 from dovetail.scheduling.resources import Nano, amounts, plus
 from dovetail.scheduling.verdicts import Verdict, verdicts
+
+if TYPE_CHECKING:
+    from dovetail.scheduling.exact import Run
 
 __all__ = ["plan_of", "planned_node"]
 

@@ -112,7 +112,7 @@ class Snapshot(Record, frozen=True):
 
     def to_bytes(self) -> bytes:
         """The same world gives the same bytes, in any process."""
-        from dovetail.scheduling import wire
+        from dovetail.scheduling import wire  # which needs this module first
 
         return wire.dump(self)
 
