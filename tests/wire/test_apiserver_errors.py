@@ -145,13 +145,15 @@ async def test_by_default_unknown_fields_are_dropped_with_a_warning_each() -> No
     [
         ([{"op": "test", "path": "/data/x", "value": "2"}], JSON_PATCH, 422),
         ([{"op": "remove", "path": "/data/nope"}], JSON_PATCH, 422),
-        ([{"op": "fly", "path": "/data/x"}], JSON_PATCH, 400),
+        ([{"op": "fly", "path": "/data/x"}], JSON_PATCH, 422),
+        ([{"op": "replace", "path": "/metadata/labels", "value": ["x"]}], JSON_PATCH, 422),
+        ({"metadata": {"uid": "another"}}, MERGE, 422),
         ({"data": {}}, JSON_PATCH, 400),
         ([{"op": "replace", "path": "/metadata/name", "value": "b"}], JSON_PATCH, 400),
         ([{"op": "replace", "path": "", "value": []}], JSON_PATCH, 422),
         ([1], MERGE, 400),
         ({"metadata": None}, MERGE, 400),
-        ({"kind": "Secret"}, MERGE, 400),
+        ({"kind": "Secret"}, MERGE, 422),
         ({"data": {"$patch": "explode"}}, STRATEGIC, 400),
         ("{not json", MERGE, 400),
         ("", MERGE, 400),
@@ -273,7 +275,7 @@ async def test_subresources_over_the_wire() -> None:
         assert (await http.put(f"{DEPLOYMENTS}/web/scale", scale))["spec"] == {"replicas": 1}
         scaled = await http.patch(f"{DEPLOYMENTS}/web/scale", {"spec": {"replicas": 4}})
         assert scaled["spec"] == {"replicas": 4}
-        await http.patch(f"{DEPLOYMENTS}/web/scale", {"spec": {"replicas": "x"}}, 400)
+        await http.patch(f"{DEPLOYMENTS}/web/scale", {"spec": {"replicas": "x"}}, 422)
         await http.get(f"{PODS}/a/log?container=nope", 400)
         assert await http.get(f"{PODS}/a/log?tailLines=5&timestamps=true") == ""
         await http.get(f"{PODS}/a/log?sinceTime=yesterday", 400)

@@ -43,13 +43,18 @@ def _select_new_job(core: Core, job: dict[str, Any]) -> None:
     defaults_workloads.select_new_job(job)
 
 
+def _first_template(core: Core, daemons: dict[str, Any]) -> None:
+    defaults_workloads.count_templates(core, daemons, {})
+
+
 def _reestablish(core: Core, obj: dict[str, Any], old: dict[str, Any]) -> None:
     defaults_rest.establish(core, obj)
 
 
 _W, _R, _X = defaults_workloads, defaults_rest, rules_rest
 _KINDS: dict[str, _Kind] = {
-    "pods": _Kind(defaults_pods.default_pod, _admit_new_pod),
+    "pods": _Kind(defaults_pods.default_pod, _admit_new_pod, defaults_pods.keep_tolerations),
+    "podtemplates": _Kind(_W.default_template),
     "nodes": _Kind(_R.default_node, _R.admit_new_node, rules=_X.node_causes),
     "namespaces": _Kind(_R.default_namespace, _R.admit_new_namespace),
     "secrets": _Kind(_R.default_secret, rules=_X.data_causes),
@@ -62,11 +67,12 @@ _KINDS: dict[str, _Kind] = {
     "deployments.apps": _Kind(_W.default_deployment, rules=_X.workload_causes),
     "replicasets.apps": _Kind(_W.default_replica_set, rules=_X.workload_causes),
     "statefulsets.apps": _Kind(_W.default_stateful_set, rules=_X.stateful_set_causes),
-    "daemonsets.apps": _Kind(_W.default_daemon_set, rules=_X.workload_causes),
+    "daemonsets.apps": _Kind(_W.default_daemon_set, _first_template, _W.count_templates, _X.workload_causes),
     "jobs.batch": _Kind(_W.default_job, _select_new_job, rules=_X.job_causes),
     "cronjobs.batch": _Kind(_W.default_cron_job, rules=_X.cron_job_causes),
     "poddisruptionbudgets.policy": _Kind(rules=_X.budget_causes),
     "storageclasses.storage.k8s.io": _Kind(_R.default_storage_class, rules=_X.storage_class_causes),
+    "volumeattachments.storage.k8s.io": _Kind(create=_R.admit_new_attachment),
     "priorityclasses.scheduling.k8s.io": _Kind(_R.default_priority_class, rules=_X.priority_class_causes),
     "leases.coordination.k8s.io": _Kind(_R.default_lease),
     "events": _Kind(_R.default_event, rules=_X.event_causes),
@@ -101,8 +107,6 @@ class Admission:
         self, info: TypeInfo, obj: dict[str, Any], old: dict[str, Any] | None, options: WriteOptions
     ) -> dict[str, Any]:
         """The object with defaults filled and the server's own mutations made."""
-        if info.deprecation_warning:
-            options.warnings.append(info.deprecation_warning)
         if info.schema is not None:
             return info.schema.default(obj)
         obj = normalise(schema_of(info).root, obj)

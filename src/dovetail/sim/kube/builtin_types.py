@@ -89,7 +89,15 @@ def _core() -> tuple[TypeInfo, ...]:
     return (
         _row("v1", "Binding", "bindings", verbs=CREATE_ONLY),
         _row("v1", "ConfigMap", "configmaps", "cm"),
-        _row("v1", "Endpoints", "endpoints", "ep", singular="endpoints", create_on_update=True),
+        _row(
+            "v1",
+            "Endpoints",
+            "endpoints",
+            "ep",
+            singular="endpoints",
+            create_on_update=True,
+            deprecation_warning="v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+        ),
         _row("v1", "Event", "events", "ev", selectable_fields=_EVENT_FIELDS, create_on_update=True),
         _row("v1", "LimitRange", "limitranges", "limits", create_on_update=True),
         _row(

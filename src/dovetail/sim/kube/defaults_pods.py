@@ -15,6 +15,12 @@ _FILE_MODE = 0o644
 _NOT_READY, _UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
 _CONTAINER_LISTS = ("initContainers", "containers", "ephemeralContainers")
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
+_GATED = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "SchedulingGated",
+    "message": "Scheduling is blocked due to non-empty scheduling gates",
+}
 _PRIORITIES = "priorityclasses.scheduling.k8s.io"
 
 
@@ -109,6 +115,13 @@ def admit_new_pod(core: Core, pod: dict[str, Any]) -> None:
     _apply_runtime_class(core, pod)
     _tolerate_brief_outages(spec)
     pod["status"] = {"phase": "Pending", "qosClass": qos_class(spec)}
+    if spec.get("schedulingGates"):
+        pod["status"]["conditions"] = [{**_GATED, "lastTransitionTime": core.stamp()}]
+
+
+def keep_tolerations(core: Core, pod: dict[str, Any], old: dict[str, Any]) -> None:
+    """An update cannot rid a pod of its tolerance for brief outages."""
+    _tolerate_brief_outages(pod["spec"])
 
 
 def _set_priority(core: Core, pod: dict[str, Any]) -> None:

@@ -137,6 +137,11 @@ def default_volume(obj: dict[str, Any]) -> None:
     spec.setdefault("volumeMode", "Filesystem")
 
 
+def admit_new_attachment(core: Core, obj: dict[str, Any]) -> None:
+    """A volume is not attached yet."""
+    obj["status"] = {"attached": False}
+
+
 def admit_new_volume(core: Core, obj: dict[str, Any]) -> None:
     """A volume is protected while bound."""
     _protect(obj, "kubernetes.io/pv-protection")

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.sim.kube.defaults_pods import default_pod_spec
 
+if TYPE_CHECKING:
+    from dovetail.sim.kube.core import Core
+
+_TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
 _CONTROLLER_UID, _JOB_NAME = "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"
 
 # Counters a typed server always prints, and typed clients insist on, even when they are zero.
 _COUNTERS = {
     "replicasets.apps": ("replicas",),
     "replicationcontrollers": ("replicas",),
-    "statefulsets.apps": ("replicas",),
+    "statefulsets.apps": ("availableReplicas", "replicas"),
     "daemonsets.apps": (
         "currentNumberScheduled",
         "desiredNumberScheduled",
@@ -38,10 +42,19 @@ def default_status(resource: str, obj: dict[str, Any]) -> None:
 
 def default_template(spec: dict[str, Any]) -> None:
     """Defaults of the pods a workload makes."""
-    template = spec.get("template")
-    if template is not None:
-        template.setdefault("metadata", {})
-        default_pod_spec(template.setdefault("spec", {}))
+    template = spec.setdefault("template", {})
+    template.setdefault("metadata", {})
+    default_pod_spec(template.setdefault("spec", {}))
+
+
+def count_templates(core: Core, obj: dict[str, Any], old: dict[str, Any]) -> None:
+    """A DaemonSet counts the templates it has had, in an annotation its pods are labelled with."""
+    before = (old.get("metadata", {}).get("annotations") or {}).get(_TEMPLATE_GENERATION, "0")
+    count = int(before) if before.isdigit() else 0
+    if obj["spec"].get("template") != old.get("spec", {}).get("template"):
+        count += 1
+    annotations = obj["metadata"].get("annotations") or {}
+    obj["metadata"]["annotations"] = {**annotations, _TEMPLATE_GENERATION: str(count)}
 
 
 def default_deployment(obj: dict[str, Any]) -> None:
@@ -72,6 +85,8 @@ def default_replication_controller(obj: dict[str, Any]) -> None:
     labels = (spec.get("template") or {}).get("metadata", {}).get("labels") or {}
     if labels and not spec.get("selector"):
         spec["selector"] = dict(labels)
+    if labels and not obj["metadata"].get("labels"):
+        obj["metadata"]["labels"] = dict(labels)
 
 
 def default_stateful_set(obj: dict[str, Any]) -> None:
@@ -79,6 +94,7 @@ def default_stateful_set(obj: dict[str, Any]) -> None:
     spec = obj.setdefault("spec", {})
     spec.setdefault("replicas", 1)
     spec.setdefault("podManagementPolicy", "OrderedReady")
+    spec.setdefault("serviceName", "")
     strategy = spec.setdefault("updateStrategy", {})
     if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
         strategy.setdefault("rollingUpdate", {}).setdefault("partition", 0)
@@ -122,9 +138,7 @@ def default_job(obj: dict[str, Any]) -> None:
     """Defaults of a Job."""
     spec = obj.setdefault("spec", {})
     default_job_spec(spec)
-    labels = (spec.get("template") or {}).get("metadata", {}).get("labels")
-    if labels and not obj["metadata"].get("labels"):
-        obj["metadata"]["labels"] = dict(labels)
+    spec.setdefault("manualSelector", False)
 
 
 def select_new_job(obj: dict[str, Any]) -> None:
@@ -142,6 +156,8 @@ def select_new_job(obj: dict[str, Any]) -> None:
         labels[key] = value
     selector = spec.setdefault("selector", {})
     selector.setdefault("matchLabels", {})[_CONTROLLER_UID] = metadata["uid"]
+    if not metadata.get("labels"):
+        metadata["labels"] = dict(labels)
 
 
 def default_cron_job(obj: dict[str, Any]) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dovetail.sim.kube.types import TypeInfo
 
 _DEFAULT_GRACE = 30
+_MARKED_ONLY = ("namespaces", "customresourcedefinitions.apiextensions.k8s.io")
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 _POLICY_FINALIZER = {"Foreground": FOREGROUND, "Orphan": ORPHAN}
 
@@ -72,9 +73,11 @@ class Deleter:
             self._shorten(metadata, grace)
         else:
             metadata["deletionTimestamp"] = stamp(self.core.clock.now() + timedelta(seconds=grace))
-            metadata["deletionGracePeriodSeconds"] = grace
-            if info.generation is not Generation.NONE:
-                metadata["generation"] = metadata.get("generation", 0) + 1
+            # Namespaces and definitions have a deletion of their own, which only marks them.
+            if info.resource not in _MARKED_ONLY:
+                metadata["deletionGracePeriodSeconds"] = grace
+                if info.generation is not Generation.NONE:
+                    metadata["generation"] = metadata.get("generation", 0) + 1
         if metadata == record.obj["metadata"]:
             return record.obj
         obj = {**record.obj, "metadata": metadata}
@@ -128,4 +131,4 @@ def check_preconditions(info: TypeInfo, record: Record, options: DeleteOptions) 
     ):
         if asked and asked != actual:
             why = f"the {what} in the precondition ({asked}) does not match the {what} in record ({actual})"
-            raise status.conflict(info, record.key[1], why)
+            raise status.conflict(info, record.key[1], why, kind=info.kind)

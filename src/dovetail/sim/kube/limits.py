@@ -11,16 +11,23 @@ from dovetail.sim.kube import status
 if TYPE_CHECKING:
     from dovetail.sim.kube.core import Core
 
+_NOTE = "kubernetes.io/limit-ranger"
+
 
 def apply_limits(core: Core, pod: dict[str, Any]) -> None:
     """Fill in what the namespace's ranges default, then refuse what they do not allow."""
     ranges = core.store.bucket("limitranges").in_namespace(pod["metadata"]["namespace"])
     limits = [limit for each in ranges for limit in each.obj["spec"].get("limits") or ()]
     containers = [each for part in ("initContainers", "containers") for each in pod["spec"].get(part) or ()]
+    filled: list[str] = []
     for limit in limits:
         if limit.get("type") == "Container":
             for container in containers:
-                _fill(container["resources"], limit)
+                filled += _fill(container, limit)
+    if filled:
+        annotations = pod["metadata"].get("annotations") or {}
+        note = f"LimitRanger plugin set: {'; '.join(filled)}"
+        pod["metadata"]["annotations"] = {**annotations, _NOTE: note}
     problems = [text for limit in limits for text in _problems(limit, containers)]
     if problems:
         info = core.type_of("pods")
@@ -28,13 +35,16 @@ def apply_limits(core: Core, pod: dict[str, Any]) -> None:
         raise status.forbidden(info, pod["metadata"].get("name", ""), listed)
 
 
-def _fill(resources: dict[str, Any], limit: dict[str, Any]) -> None:
-    for part, default in (("limits", "default"), ("requests", "defaultRequest")):
+def _fill(container: dict[str, Any], limit: dict[str, Any]) -> Iterator[str]:
+    """Fill in defaults, and say what was filled in."""
+    resources = container["resources"]
+    for part, default in (("requests", "defaultRequest"), ("limits", "default")):
         given = resources.get(part) or {}
         # A container that limits a resource has already been given a request for it.
         missing = {name: amount for name, amount in (limit.get(default) or {}).items() if name not in given}
         if missing:
             resources[part] = {**given, **missing}
+            yield f"{', '.join(sorted(missing))} {part[:-1]} for container {container['name']}"
 
 
 def _problems(limit: dict[str, Any], containers: list[dict[str, Any]]) -> Iterator[str]:

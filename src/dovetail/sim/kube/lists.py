@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from dovetail.sim.kube.schema import Cause
 from dovetail.sim.kube.selectors import EVERYTHING, Selector
-from dovetail.sim.kube.status import bad_request, expired, unprocessable, version_too_large
+from dovetail.sim.kube.status import ApiError, bad_request, expired, invalid_kind, version_too_large
 from dovetail.sim.kube.views import through
 from dovetail.sim.kube.watch import parse_revision
 
@@ -99,13 +100,18 @@ def _check(options: ListOptions) -> None:
     if not options.match:
         return
     if options.match not in ("Exact", "NotOlderThan"):
-        raise unprocessable(f'resourceVersionMatch: Unsupported value: "{options.match}"')
+        text = f'Unsupported value: "{options.match}": supported values: "Exact", "NotOlderThan"'
+        raise _refused("FieldValueNotSupported", text)
     if options.continue_token:
-        raise unprocessable("resourceVersionMatch is forbidden when continue is provided")
+        raise _refused("FieldValueForbidden", "Forbidden: it is forbidden when continue is provided")
     if not options.resource_version:
-        raise unprocessable("resourceVersionMatch is forbidden unless resourceVersion is provided")
+        raise _refused("FieldValueForbidden", "Forbidden: it is forbidden unless resourceVersion is provided")
     if options.match == "Exact" and parse_revision(options.resource_version) == 0:
-        raise unprocessable('resourceVersionMatch "Exact" is forbidden for resourceVersion "0"')
+        raise _refused("FieldValueForbidden", 'Forbidden: "Exact" is forbidden for resourceVersion "0"')
+
+
+def _refused(reason: str, text: str) -> ApiError:
+    return invalid_kind("ListOptions", "meta.k8s.io", "", [Cause("resourceVersionMatch", reason, text)])
 
 
 def _revision(store: Store, options: ListOptions) -> int:

@@ -24,8 +24,11 @@ _plans: dict[int, _Plan | None] = {}
 
 def normalise(node: Node, obj: dict[str, Any]) -> dict[str, Any]:
     """The object without nulls and with every amount in its one canonical spelling."""
-    if b"null" in encode(obj):
+    text = encode(obj)
+    if b"null" in text:
         obj = without_nulls(obj)
+    if b"{}" in text or b"[]" in text:
+        obj = _trimmed(node, obj)
     canonical: dict[str, Any] = _canonical(node, obj, "")
     return canonical
 
@@ -37,6 +40,33 @@ def without_nulls(value: Any) -> Any:
     if isinstance(value, list):
         return [without_nulls(item) for item in value if item is not None]
     return value
+
+
+def _trimmed(node: Node, value: Any) -> Any:
+    """Without empty maps and lists: to a typed server they are the same as absent ones."""
+    if isinstance(value, list):
+        if node.items is None:
+            return value
+        items = node.items
+        trimmed = [_trimmed(items, item) for item in value]
+        return value if all(a is b for a, b in zip(trimmed, value, strict=True)) else trimmed
+    if not isinstance(value, dict) or not (node.properties or node.additional):
+        return value
+    kept = {}
+    for key, item in value.items():
+        child = node.child(key)
+        if child is None:
+            kept[key] = item
+        elif item or not isinstance(item, dict | list) or not _omitted(node, key, child):
+            kept[key] = _trimmed(child, item)
+    same = len(kept) == len(value) and all(kept[key] is value[key] for key in kept)
+    return value if same else kept
+
+
+def _omitted(node: Node, key: str, child: Node) -> bool:
+    """Whether a field is left out when it is empty: maps and lists are, structures and required ones not."""
+    plain = child.items is not None or (child.additional is not None and not child.properties)
+    return plain and bool(node.properties) and key not in node.required
 
 
 def _canonical(node: Node, value: Any, path: str) -> Any:

@@ -10,7 +10,6 @@ from dovetail.sim.kube import status
 from dovetail.sim.kube.options import DeleteOptions, WriteOptions, delete_options
 from dovetail.sim.kube.schema import Cause
 
-_TRUE, _FALSE = ("true", "1", "True", "TRUE", "t", "T"), ("false", "0", "", "False", "FALSE", "f", "F")
 _VALIDATIONS = ("Strict", "Warn", "Ignore")
 _NAME_LIMIT = 128
 
@@ -28,13 +27,8 @@ class Parameters:
     def flag(self, name: str) -> bool | None:
         """A parameter that is true or false, or None if it was not given."""
         value = self.values.get(name)
-        if value is None:
-            return None
-        if value in _TRUE:
-            return True
-        if value in _FALSE:
-            return False
-        raise status.bad_request(f'invalid value "{value}" for {name}: it must be true or false')
+        # Whatever is not plainly false is true; apimachinery reads flags so.
+        return None if value is None else value.lower() not in ("false", "0")
 
     def number(self, name: str) -> int | None:
         """A parameter that is a whole number, or None if it was not given."""
@@ -46,8 +40,9 @@ class Parameters:
             raise status.bad_request(f'invalid value "{value}" for {name}: it must be a whole number')
         return sign * int(digits)
 
-    def write(self, manager: str, user: str, warnings: list[str]) -> WriteOptions:
+    def write(self, verb: str, manager: str, user: str, warnings: list[str]) -> WriteOptions:
         """Options of a write; `manager` is who writes unless the query says so."""
+        kind = f"{verb.capitalize()}Options"
         validation = self.text("fieldValidation") or "Warn"
         causes = []
         if validation not in _VALIDATIONS:
@@ -56,9 +51,9 @@ class Parameters:
             text = f"Too long: may not be more than {_NAME_LIMIT} bytes"
             causes.append(Cause("fieldManager", "FieldValueTooLong", text))
         if causes:
-            raise status.invalid_kind("UpdateOptions", "meta.k8s.io", "", causes)
+            raise status.invalid_kind(kind, "meta.k8s.io", "", causes)
         return WriteOptions(
-            dry_run=self.dry_run(),
+            dry_run=self.dry_run(kind),
             manager=self.text("fieldManager") or manager,
             user=user,
             validation=validation,
@@ -66,12 +61,12 @@ class Parameters:
             warnings=warnings,
         )
 
-    def dry_run(self) -> bool:
+    def dry_run(self, kind: str = "DeleteOptions") -> bool:
         """Whether nothing is to be stored."""
         value = self.text("dryRun")
         if value not in ("", "All"):
             cause = _unsupported("dryRun", value, ("All",))
-            raise status.invalid_kind("Options", "meta.k8s.io", "", [cause])
+            raise status.invalid_kind(kind, "meta.k8s.io", "", [cause])
         return value == "All"
 
     def delete(self, body: Any) -> DeleteOptions:

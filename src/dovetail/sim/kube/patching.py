@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from dovetail.sim.kube import patch as patches
 from dovetail.sim.kube import status
 from dovetail.sim.kube.core import fresh
-from dovetail.sim.kube.shaping import schema_of
+from dovetail.sim.kube.schema import Cause
+from dovetail.sim.kube.shaping import check_types, schema_of
 from dovetail.sim.kube.views import through
 from dovetail.sim.kube.writes import envelope
 
@@ -52,8 +53,19 @@ class Patcher:
     def patched(self, info: TypeInfo, record: Record, body: Any, kind: PatchKind) -> dict[str, Any]:
         """The object a patch describes, its own to edit."""
         current = through(record, info).obj
-        obj = envelope(info, fresh(apply_patch(info, current, body, kind)))
+        result = fresh(apply_patch(info, current, body, kind))
+        try:
+            obj = envelope(info, result)
+            if not info.custom:
+                check_types(info, obj, current)
+        except status.ApiError as error:
+            # The patch is sound; what it makes of the object is not.
+            cause = Cause("patch", "FieldValueInvalid", f"Invalid value: {error.message}")
+            raise status.invalid_kind("", "", "", [cause]) from error
         metadata = obj["metadata"]
+        if metadata.get("uid", current["metadata"]["uid"]) != current["metadata"]["uid"]:
+            text = f'Invalid value: "{metadata["uid"]}": field is immutable'
+            raise status.invalid(info, record.key[1], [Cause("metadata.uid", "FieldValueInvalid", text)])
         if metadata.get("name") != record.key[1]:
             raise status.bad_request("the name of the object may not be changed by a patch")
         if info.namespaced and metadata.get("namespace", record.key[0]) != record.key[0]:
@@ -74,7 +86,7 @@ def apply_patch(info: TypeInfo, current: dict[str, Any], body: Any, kind: PatchK
                     raise status.bad_request("a merge patch must be an object")
                 result = patches.merge(current, body)
     except patches.PatchError as error:
-        raise _translated(error) from error
+        raise _translated(error, isinstance(body, list)) from error
     if not isinstance(result, dict):
         raise status.bad_request("the patched document is not an object")
     return result
@@ -90,8 +102,8 @@ def _strategic(info: TypeInfo, current: dict[str, Any], body: Any) -> dict[str, 
     return patches.strategic(current, body, schema.root)
 
 
-def _translated(error: patches.PatchError) -> status.ApiError:
-    if error.code == 422:
+def _translated(error: patches.PatchError, operations: bool) -> status.ApiError:
+    if error.code == 422 or (operations and error.code == 400):
         return status.unprocessable(error.message)
     if error.code == 413:
         return status.ApiError(413, "RequestEntityTooLarge", error.message)

@@ -54,12 +54,10 @@ def list_options(api: ApiServer, request: Request, route: Route) -> ListOptions:
     """What a list or deletecollection selects."""
     query = request.parameters
     limit = query.number("limit") or 0
-    if limit < 0:
-        raise status.bad_request("limit must not be negative")
     return ListOptions(
         namespace=route.namespace,
         selector=_selector(api, request, route),
-        limit=limit,
+        limit=max(limit, 0),
         continue_token=query.text("continue"),
         resource_version=query.text("resourceVersion"),
         match=query.text("resourceVersionMatch"),
@@ -89,7 +87,7 @@ async def start_watch(api: ApiServer, request: Request, route: Route, fault: Fau
     """A stream from where the client asks."""
     query = request.parameters
     initial, bookmarks = query.flag("sendInitialEvents"), bool(query.flag("allowWatchBookmarks"))
-    _check_initial_events(request, initial, bookmarks)
+    _check_initial_events(request, initial)
     if initial:
         await _wait_for_revision(api, query.text("resourceVersion"))
     watch = api.handler.watch(
@@ -107,17 +105,14 @@ async def start_watch(api: ApiServer, request: Request, route: Route, fault: Fau
     return Stream(watch, event_body(api, request, route.info), max(seconds, 1))
 
 
-def _check_initial_events(request: Request, initial: bool | None, bookmarks: bool) -> None:
+def _check_initial_events(request: Request, initial: bool | None) -> None:
     match = request.parameters.text("resourceVersionMatch")
     causes = []
     if initial is None and match:
         text_ = "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
         causes.append(Cause("resourceVersionMatch", "FieldValueForbidden", text_))
-    if initial is not None and match != "NotOlderThan":
+    elif initial is not None and match != "NotOlderThan":
         text_ = "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
         causes.append(Cause("resourceVersionMatch", "FieldValueForbidden", text_))
-    if initial and not bookmarks:
-        text_ = "Forbidden: sendInitialEvents requires allowWatchBookmarks"
-        causes.append(Cause("sendInitialEvents", "FieldValueForbidden", text_))
     if causes:
         raise status.invalid_kind("ListOptions", "meta.k8s.io", "", causes)

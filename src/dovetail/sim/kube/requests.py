@@ -59,9 +59,9 @@ class Request:
         prefix = {"api": 2, "apis": 3}.get(self.parts[0] if self.parts else "")
         return prefix is not None and len(self.parts) > prefix
 
-    def options(self, manager: str) -> WriteOptions:
+    def options(self, verb: str, manager: str) -> WriteOptions:
         """What a write asks for."""
-        return self.parameters.write(manager, self.user, self.warnings)
+        return self.parameters.write(verb, manager, self.user, self.warnings)
 
     def call(self, registry: Registry) -> Call | None:
         """The request as fault rules know it; None when it is not about objects."""
@@ -92,6 +92,8 @@ async def _about_objects(
     api: ApiServer, request: Request, route: Route, fault: Fault | None
 ) -> Reply | Stream:
     verb = route.verb(request.method)
+    if route.info.deprecation_warning:
+        request.warnings.append(route.info.deprecation_warning)
     choose(request.accept)  # before anything is written: a write whose answer cannot be shown must not happen
     if verb in ("list", "get") and (route.watching or request.parameters.flag("watch")):
         return await start_watch(api, request, route, fault)
@@ -111,7 +113,7 @@ async def _about_objects(
 
 
 def _create(api: ApiServer, request: Request, route: Route) -> Reply:
-    options = request.options(request.client or "unknown")
+    options = request.options("create", request.client or "unknown")
     body = _object_body(request, options)
     if route.subresource:
         obj = api.handler.subresources.create(route.info, route.key, route.subresource, body, options)
@@ -121,7 +123,7 @@ def _create(api: ApiServer, request: Request, route: Route) -> Reply:
 
 
 def _update(api: ApiServer, request: Request, route: Route) -> Reply:
-    options = request.options(request.client or "unknown")
+    options = request.options("update", request.client or "unknown")
     body = _object_body(request, options)
     obj, created = api.handler.update(route.info, route.key, body, options, route.subresource)
     return show_written(api, request, route, obj, 201 if created else 200)
@@ -129,7 +131,7 @@ def _update(api: ApiServer, request: Request, route: Route) -> Reply:
 
 def _patch(api: ApiServer, request: Request, route: Route) -> Reply:
     kind = patch_kind(request.content_type)
-    options = request.options("" if kind == "apply" else request.client or "unknown")
+    options = request.options("patch", "" if kind == "apply" else request.client or "unknown")
     body = read_patch(request.body, kind, options.validation == "Strict")
     obj, created = api.handler.patch(route.info, route.key, body, kind, options, route.subresource)
     return show_written(api, request, route, obj, 201 if created else 200)

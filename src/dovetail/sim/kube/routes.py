@@ -74,6 +74,8 @@ def find_route(registry: Registry, parts: list[str]) -> Route:
     """The route of an object path."""
     group, version, rest = group_version(parts)
     if version not in registry.versions(group):
+        if group in registry.groups():
+            raise status.unknown_resource()
         raise NotServed("/".join(parts))
     watching = rest[0] == "watch" and len(rest) > 1
     if watching:

@@ -123,7 +123,11 @@ def resources_causes(resources: dict[str, Any], path: str) -> Iterator[Cause]:
                 and name in limits
                 and Quantity.parse(amount) > Quantity.parse(limits[name])
             ):
-                yield invalid(place, amount, f"must be less than or equal to {name} limit of {limits[name]}")
+                yield invalid(
+                    f"{path}.requests",
+                    amount,
+                    f"must be less than or equal to {name} limit of {limits[name]}",
+                )
 
 
 def _toleration_causes(toleration: dict[str, Any], path: str) -> Iterator[Cause]:
@@ -213,11 +217,10 @@ def _expressions(term: dict[str, Any], path: str, operators: tuple[str, ...]) ->
 def pod_change_causes(new: dict[str, Any], old: dict[str, Any], subresource: str) -> Iterator[Cause]:
     """What of a pod was changed and may not be."""
     gates = [gate.get("name") for gate in old.get("schedulingGates") or ()]
-    added = [g.get("name") for g in new.get("schedulingGates") or () if g.get("name") not in gates]
-    for name in added:
-        yield forbidden(
-            "spec.schedulingGates", f'only deletion is allowed, but found new scheduling gate "{name}"'
-        )
+    for index, gate in enumerate(new.get("schedulingGates") or ()):
+        if gate.get("name") not in gates:
+            text = f"only deletion is allowed, but found new scheduling gate '{gate.get('name')}'"
+            yield forbidden(f"spec.schedulingGates[{index}].name", text)
     tolerations = new.get("tolerations") or []
     if any(each not in tolerations for each in old.get("tolerations") or ()):
         yield forbidden(

@@ -43,7 +43,7 @@ def workload_causes(obj: dict[str, Any], old: Old) -> Iterator[Cause]:
         yield from selector_causes(spec["selector"], "spec.selector")
     template = spec.get("template") or {}
     labels = (template.get("metadata") or {}).get("labels") or {}
-    if spec.get("selector") and not from_selector(spec["selector"])(labels):
+    if not from_selector(spec.get("selector"))(labels):
         yield invalid("spec.template.metadata.labels", "", "`selector` does not match template `labels`")
     yield from pod_spec_causes(template.get("spec") or {}, "spec.template.spec")
     policy = (template.get("spec") or {}).get("restartPolicy")
@@ -115,8 +115,7 @@ def job_template_causes(spec: dict[str, Any], path: str) -> Iterator[Cause]:
     pod = spec.get("template", {}).get("spec") or {}
     yield from pod_spec_causes(pod, f"{path}.template.spec")
     if pod.get("restartPolicy") == "Always":
-        choices = ("OnFailure", "Never")
-        yield unsupported(f"{path}.template.spec.restartPolicy", "Always", choices)
+        yield required(f"{path}.template.spec.restartPolicy", 'valid values: "OnFailure", "Never"')
 
 
 def cron_job_causes(obj: dict[str, Any], old: Old) -> Iterator[Cause]:

@@ -20,9 +20,9 @@ def schema_of(info: TypeInfo) -> Schema:
     return schema_for(info.group, info.version, info.kind)
 
 
-def _check_types(info: TypeInfo, schema: Schema, obj: dict[str, Any], old: dict[str, Any] | None) -> None:
+def check_types(info: TypeInfo, obj: dict[str, Any], old: dict[str, Any] | None = None) -> None:
     """A built-in kind whose fields have other types than it says cannot even be decoded."""
-    causes = [cause for cause in schema.validate(obj, old) if cause.type == "FieldValueTypeInvalid"]
+    causes = [cause for cause in schema_of(info).validate(obj, old) if cause.type == "FieldValueTypeInvalid"]
     if causes:
         listed = ", ".join(f"{cause.field}: {cause.message}" for cause in causes)
         raise bad_request(
@@ -36,7 +36,7 @@ def shape(
     """The object without unknown fields; they are an error, a warning or nothing, as asked."""
     schema = schema_of(info)
     if not info.custom:
-        _check_types(info, schema, obj, old)
+        check_types(info, obj, old)
     pruned, unknown = schema.prune(obj)
     if unknown and options.validation == "Strict":
         listed = ", ".join(f'unknown field "{path}"' for path in unknown)

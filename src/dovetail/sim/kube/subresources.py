@@ -9,6 +9,7 @@ from dovetail.sim.kube.binding import Binder
 from dovetail.sim.kube.eviction import Evictor
 from dovetail.sim.kube.patching import apply_patch
 from dovetail.sim.kube.scale import scale_of, with_scale
+from dovetail.sim.kube.schema import Cause
 from dovetail.sim.kube.views import through
 
 if TYPE_CHECKING:
@@ -86,7 +87,10 @@ class Subresources:
                 return self._write_pod_part(info, record, subresource, obj, options)
             current = scale_of(info, through(record, info).obj)
             merged = apply_patch(info, current, body, "merge" if kind in ("apply", "strategic") else kind)
-            return self._write_scale(info, record, merged, options)
+            try:
+                return self._write_scale(info, record, merged, options)
+            except status.ApiError as error:
+                raise _unpatched(error) from error
 
     def _write_scale(
         self, info: TypeInfo, record: Record, scale: dict[str, Any], options: WriteOptions
@@ -108,6 +112,14 @@ class Subresources:
         if record is None:
             raise status.not_found(info, key[1])
         return record
+
+
+def _unpatched(error: status.ApiError) -> status.ApiError:
+    """A Scale that a patch made unreadable is the patch's fault."""
+    if error.code != 400:
+        return error
+    cause = Cause("patch", "FieldValueInvalid", f"Invalid value: {error.message}")
+    return status.invalid_kind("", "", "", [cause])
 
 
 def _rooted(obj: dict[str, Any], record: Record) -> dict[str, Any]:

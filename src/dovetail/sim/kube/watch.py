@@ -221,7 +221,7 @@ def open_watch(
     start = parse_revision(resource_version)
     if send_initial_events or (start == 0 and send_initial_events is None):
         first = [Notice("ADDED", record) for record in initial]
-        if send_initial_events:
+        if send_initial_events and watch.bookmarks:
             first.append(bookmark(watch.info, store.revision, initial_end=True))
         watch.start(first, store.revision)
     elif start == 0:

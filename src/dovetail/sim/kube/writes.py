@@ -152,7 +152,8 @@ class Writer:
                 raise status.not_found(info, key[1])
             if info.custom and not metadata.get("resourceVersion"):
                 text = "Invalid value: 0: must be specified for an update"
-                self._refuse(info, key[1], [Cause("metadata.resourceVersion", "FieldValueInvalid", text)])
+                cause = Cause("metadata.resourceVersion", "FieldValueInvalid", text)
+                raise status.invalid_kind(info.plural, info.group, key[1], [cause])
             return self.replace(info, record, obj, options, subresource), False
 
     def replace(

@@ -149,7 +149,7 @@ def test_limit_ranges_fill_and_bound_containers(api: LocalApi) -> None:
         ),
         (
             {"containers": [container(resources={"requests": {"cpu": "2"}, "limits": {"cpu": "1"}})]},
-            "spec.containers[0].resources.requests[cpu]",
+            "spec.containers[0].resources.requests",
             "FieldValueInvalid",
         ),
         (
@@ -298,7 +298,7 @@ def test_a_job_selects_its_own_pods(api: LocalApi) -> None:
     template["spec"] = {"containers": [container()]}
     with pytest.raises(ApiError) as error:
         api.create("jobs.batch", {"metadata": {"name": "k"}, "spec": {"template": template}})
-    assert causes(error) == [("spec.template.spec.restartPolicy", "FieldValueNotSupported")]
+    assert causes(error) == [("spec.template.spec.restartPolicy", "FieldValueRequired")]
 
 
 def test_storage_defaults_and_protection(api: LocalApi) -> None:
@@ -365,6 +365,30 @@ def test_a_budget_has_one_measure(api: LocalApi) -> None:
     with pytest.raises(ApiError) as error:
         api.create("poddisruptionbudgets.policy", budget("b", minAvailable="half"))
     assert causes(error) == [("spec.minAvailable", "FieldValueInvalid")]
+
+
+def test_empty_lists_and_maps_are_as_good_as_absent(api: LocalApi) -> None:
+    made = api.create(
+        "pods", pod("a", imagePullSecrets=[], nodeSelector={}, volumes=[{"name": "v", "emptyDir": {}}])
+    )
+    assert not {"imagePullSecrets", "nodeSelector"} & made["spec"].keys()
+    assert made["spec"]["volumes"] == [{"name": "v", "emptyDir": {}}]
+    again = {**made, "spec": {**made["spec"], "hostAliases": []}}
+    assert api.update("pods", again)["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
+
+
+def test_gated_pods_say_so(api: LocalApi) -> None:
+    (condition,) = api.create("pods", pod("a", schedulingGates=[{"name": "x"}]))["status"]["conditions"]
+    assert (condition["status"], condition["reason"]) == ("False", "SchedulingGated")
+
+
+def test_a_daemon_set_counts_its_templates(api: LocalApi) -> None:
+    body = {**deployment("ds"), "kind": "DaemonSet"}
+    del body["spec"]["replicas"]
+    api.create("daemonsets.apps", body)
+    image = {"spec": {"template": {"spec": {"containers": [{"name": "main", "image": "web:2"}]}}}}
+    after = api.patch("daemonsets.apps", "ds", image, "default", kind="strategic")
+    assert after["metadata"]["annotations"]["deprecated.daemonset.template.generation"] == "2"
 
 
 def test_leases_keep_microseconds(api: LocalApi) -> None:

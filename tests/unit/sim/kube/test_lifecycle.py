@@ -203,6 +203,11 @@ def test_another_uid_conflicts(api: LocalApi) -> None:
     api.create("configmaps", config_map("a"))
     with pytest.raises(ApiError) as error:
         api.patch("configmaps", "a", {"metadata": {"uid": "other"}}, "default")
+    assert refused(error) == (422, "Invalid")
+    body = config_map("a")
+    body["metadata"]["uid"] = "other"
+    with pytest.raises(ApiError) as error:
+        api.update("configmaps", body)
     assert refused(error) == (409, "Conflict")
     for precondition in ({"uid": "other"}, {"resource_version": "1"}):
         with pytest.raises(ApiError) as error:
