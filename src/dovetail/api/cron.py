@@ -104,12 +104,13 @@ def parse(text: str) -> Schedule:
 
 
 def _is_any(part: str) -> bool:
-    return any(one.split("/")[0] in ("*", "?") for one in part.split(","))
+    # robfig/cron: a star with a step greater than one restricts the field like any list of days.
+    return any(one in ("*", "?", "*/1", "?/1") for one in part.split(","))
 
 
 def _field(part: str, what: str, low: int, high: int, names: dict[str, int]) -> frozenset[int]:
     values: set[int] = set()
-    for one in part.split(","):
+    for one in filter(None, part.split(",")):  # robfig/cron does not mind "1,,2"
         values |= _range(one, what, low, high, names)
     return frozenset(values)
 
@@ -138,6 +139,6 @@ def _range(text: str, what: str, low: int, high: int, names: dict[str, int]) -> 
 def _number(text: str, names: dict[str, int]) -> int:
     if text.lower() in names:
         return names[text.lower()]
-    if not (text.isascii() and text.isdigit()):
+    if not (text.isascii() and text.removeprefix("+").isdigit()):
         raise ValueError(f"failed to parse int from {text!r}")
     return int(text)

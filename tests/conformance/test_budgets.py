@@ -1,0 +1,83 @@
+"""Budgets and costs, case by case as upstream reckons them."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from dovetail.api import codec
+from dovetail.api.labels import POD_DELETION_COST
+from dovetail.api.meta import ObjectMeta
+from dovetail.api.nodepool import Budget
+from dovetail.api.pod import Pod, PodSpec
+from dovetail.disruption import budgets
+from dovetail.disruption.cost import eviction_cost, lifetime_remaining, node_cost
+from dovetail.settings.durations import parse_or_never
+from support.vectors import cases
+
+
+def moment(text: str) -> datetime:
+    """Vectors carry nanoseconds; Python keeps microseconds."""
+    return datetime.fromisoformat(re.sub(r"(\.\d{6})\d*", r"\1", text))
+
+
+def _active(budget: Budget, now: datetime) -> tuple[bool, bool]:
+    try:
+        return budgets.active(budget, now), False
+    except budgets.BadBudget:
+        return False, True
+
+
+def _allowed(budget: Budget, now: datetime, nodes: int) -> tuple[int, bool]:
+    try:
+        return budgets.allowed(budget, now, nodes), False
+    except budgets.BadBudget:
+        return 0, True
+
+
+def test_every_budget_is_active_and_allows_what_it_does_upstream() -> None:
+    wrong: list[Any] = []
+    for case in cases("budgets"):
+        now, nodes = moment(case["now"]), case["numNodes"]
+        listed = [codec.convert(Budget, each) for each in case.get("budgets") or ()]
+        for budget, expected in zip(listed, case["perBudget"], strict=True):
+            if _active(budget, now) != (expected.get("active", False), expected.get("activeError", False)):
+                wrong.append((budget, expected))
+            if _allowed(budget, now, nodes) != (
+                expected.get("allowed", 0),
+                expected.get("allowedError", False),
+            ):
+                wrong.append((budget, expected))
+        for reason, expected in case["byReason"].items():
+            if budgets.readable(listed, reason, now, nodes) != expected["must"]:
+                wrong.append((reason, case))
+    assert not wrong, wrong[0]
+
+
+def _pod(facts: dict[str, Any]) -> Pod:
+    notes = dict(facts.get("annotations") or {})
+    if facts.get("deletionCost") is not None:
+        notes[POD_DELETION_COST] = facts["deletionCost"]
+    return Pod(metadata=ObjectMeta(annotations=notes), spec=PodSpec(priority=facts.get("priority")))
+
+
+def test_costs_and_lifetimes_agree_with_upstream() -> None:
+    compared = 0
+    for case in cases("eviction-cost"):
+        if case["kind"] == "lifetime":
+            lasts = parse_or_never(case["expireAfter"]) if case.get("expireAfter") else None
+            left = lifetime_remaining(lasts, moment(case["created"]), moment(case["now"]))
+            assert left == pytest.approx(case["lifetimeRemaining"], abs=1e-9), case
+        elif case["cost"] == "NaN":
+            # On purpose: upstream's NaN compares with nothing; ours counts the annotation as not given.
+            continue
+        elif case["kind"] == "pod":
+            assert eviction_cost(_pod(case)) == pytest.approx(case["cost"], abs=1e-12), case
+        else:
+            pods = [_pod(each) for each in case.get("pods") or ()]
+            assert node_cost(pods, 1.0) == pytest.approx(case["cost"], abs=1e-9), case
+        compared += 1
+    assert compared > 600
