@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 from dovetail.sim.cluster.pods_of import DELETION_COST, removal_order
 from support.cluster import (
     cluster,
@@ -180,7 +182,7 @@ def order(*pods: dict[str, object]) -> list[str]:
 
 
 def test_the_order_of_going_is_unbound_pending_unready_cheap_doubled_young() -> None:
-    cheap = {"annotations": {DELETION_COST: "-5"}}
+    cheap: dict[str, Any] = {"annotations": {DELETION_COST: "-5"}}
     pods = [
         shown("old", "c"),
         shown("doubled-1", "b"),
