@@ -150,9 +150,10 @@ class Group:
         found = frozenset(name for name, count in self._known(node) if not count and name in pod)
         return Allowed(Values(found)) if found else None
 
-    def complaint(self, pod: Values, node: Values) -> str:
-        """Karpenter's words, its missing bracket included."""
-        counts = ", ".join(f"{name}: {count}" for name, count in sorted(self.counts.items()))
+    def complaint(self, pod: Values, node: Values, empty: Iterable[str] = ()) -> str:
+        """Karpenter's words, its missing bracket included; `empty` are further domains without pods."""
+        known = dict.fromkeys(empty, 0) | self.counts
+        counts = ", ".join(f"{name}: {count}" for name, count in sorted(known.items()))
         return (
             f"unsatisfiable topology constraint for {self.rule}, key={self.key} (counts = {counts}, "
             f"podDomains = {text(self.key, pod)}, nodeDomains = {text(self.key, node)}"

@@ -6,10 +6,12 @@ run itself need not keep words.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dovetail.api import quantity
+from dovetail.api.labels import HOSTNAME
 from dovetail.api.meta import Amounts
 from dovetail.explain import Reason, Rejection
 from dovetail.scheduling import hostports, taints
@@ -143,7 +145,8 @@ def _by_ways(run: Run, shape: Shape, claim: Claim, narrowed: Requirements) -> tu
             reason = {"topology spread": Reason.SPREAD, "pod affinity": Reason.AFFINITY}.get(
                 rules.rule, Reason.ANTI_AFFINITY
             )
-            found = reason, rules.complaint(shape.strict[rules.key], reachable[rules.key])
+            hosts = _hosts(run) if rules.key == HOSTNAME else ()
+            found = reason, rules.complaint(shape.strict[rules.key], reachable[rules.key], hosts)
             continue
         more = rules.options()[-1]
         complaints = reachable.complaints(more, undefined)
@@ -152,6 +155,12 @@ def _by_ways(run: Run, shape: Shape, claim: Claim, narrowed: Requirements) -> tu
             continue
         found = _by_types(run, shape, claim, reachable & more)
     return found
+
+
+def _hosts(run: Run) -> Iterator[str]:
+    """Every host of this run, there or planned."""
+    yield from (node.hostname for node in run.nodes)
+    yield from (claim.hostname for claim in run.claims)
 
 
 def _by_types(run: Run, shape: Shape, claim: Claim, requirements: Requirements) -> tuple[Reason, str]:
