@@ -103,7 +103,8 @@ class _Work:
             if not scope.groups:
                 break
             worth = self.class_worth if scope is self.whole else None
-            packing = pack(scope.problem, self.effort, self._known(scope), worth, self.should_stop)
+            known, simple = self._known(scope), not self.hosts.crossed
+            packing = pack(scope.problem, self.effort, known, worth, self.should_stop, simple)
             members = scope.members()
             made = realise(scope.problem, packing.rows, members, self.hosts, scope.ruled)
             for node in made:

@@ -53,6 +53,11 @@ class Hosts:
         touched = [bool(f | o | c) for f, o, c in zip(self.full, self.over, self.counted, strict=True)]
         self.touched: Bools = np.array(touched, bool).reshape(groups)
 
+    @property
+    def crossed(self) -> bool:
+        """Whether some rule is for the realiser alone."""
+        return len(self.rules) > len(self.limits)
+
     def _index(self, s: int, rule: HostRule) -> None:
         bit = 1 << s
         for group in rule.owners:

@@ -16,6 +16,7 @@ from dovetail.scheduling.packing.components import components
 from dovetail.scheduling.packing.dive import dive, snug
 from dovetail.scheduling.packing.fill import lean
 from dovetail.scheduling.packing.greedy import greedy
+from dovetail.scheduling.packing.merge import merged
 from dovetail.scheduling.packing.prices import worths
 from dovetail.scheduling.packing.problem import Floats, Ints, Problem, Row, Rows, cost
 from dovetail.scheduling.packing.repack import repack
@@ -62,15 +63,19 @@ def pack(
     known: Patterns | None = None,
     worth: Floats | None = None,
     should_stop: Callable[[], bool] = lambda: False,
+    merging: bool = True,
 ) -> Packing:
-    """Pack every pod. `known` are patterns found for much the same pods, `worth` is what each is worth."""
+    """Pack every pod. `known` are patterns found for much the same pods, `worth` is what each is worth.
+
+    Nodes are merged unless rules the packing does not see make large nodes hard to fill.
+    """
     worth = worths(problem) if worth is None else worth
     parts = components(problem)
     if len(parts) == 1:
-        return _pack_part(problem, worth, effort, known, should_stop)
+        return _pack_part(problem, worth, effort, known, should_stop, merging)
     rows: Rows = []
     for part in parts:
-        packed = _pack_part(part.problem, worth[part.classes], effort, None, should_stop)
+        packed = _pack_part(part.problem, worth[part.classes], effort, None, should_stop, merging)
         rows += part.widened(packed.rows, problem.classes)
     return Packing(rows, cost(problem, rows))
 
@@ -94,10 +99,13 @@ def _pack_part(
     effort: Effort,
     known: Patterns | None,
     should_stop: Callable[[], bool],
+    merging: bool,
 ) -> Packing:
     kept = _worthwhile(problem, worth)
     part = _narrowed(problem, kept)
     rows = _improved(part, worth, effort, known, should_stop)
+    if merging:
+        rows = merged(part, rows)
     rows = [Row(int(kept[row.option]), row.counts, row.copies) for row in rows]
     return Packing(rows, cost(problem, rows))
 

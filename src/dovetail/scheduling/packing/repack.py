@@ -7,7 +7,7 @@ import numpy as np
 from dovetail.scheduling.packing.columns import Columns
 from dovetail.scheduling.packing.dive import dive, snug
 from dovetail.scheduling.packing.problem import Floats, Ints, Problem, Row, Rows, cost
-from dovetail.scheduling.packing.stock import Stock, realisable
+from dovetail.scheduling.packing.stock import Stock, twins_hold
 
 __all__ = ["repack"]
 
@@ -34,7 +34,7 @@ def repack(
         saved = before - cost(rest, fresh) if fresh else 0.0
         if saved > 1e-9:
             changed = _replaced(rows, picked, fresh)
-            if _twins_hold(problem, changed):
+            if twins_hold(problem, changed):
                 rows, total = changed, total - saved
     return rows
 
@@ -67,13 +67,3 @@ def _replaced(rows: Rows, picked: list[int], fresh: Rows) -> Rows:
         if copies:
             out.append(Row(row.option, row.counts, copies))
     return out + fresh
-
-
-def _twins_hold(problem: Problem, rows: Rows) -> bool:
-    """Can the twins still be shared out among these nodes?"""
-    for i, services in enumerate(problem.twins):
-        if services:
-            per_node = np.repeat([row.counts[i] for row in rows], [row.copies for row in rows])
-            if not realisable(services, int(problem.per_twin[i]), per_node):
-                return False
-    return True

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from dovetail.scheduling.packing.problem import Ints, Problem
+from dovetail.scheduling.packing.problem import Ints, Problem, Rows
 
-__all__ = ["Stock", "realisable"]
+__all__ = ["Stock", "realisable", "twins_hold"]
 
 
 class Stock:
@@ -92,3 +92,13 @@ def realisable(services: tuple[int, ...], each: int, per_node: Ints) -> bool:
     nodes = np.arange(1, len(wanted) + 1)
     offered = np.minimum(counts[None, :], (nodes * each)[:, None]).sum(axis=1)
     return bool((wanted <= offered).all())
+
+
+def twins_hold(problem: Problem, rows: Rows) -> bool:
+    """Can the twins still be shared out among these nodes?"""
+    for i, services in enumerate(problem.twins):
+        if services:
+            per_node = np.repeat([row.counts[i] for row in rows], [row.copies for row in rows])
+            if not realisable(services, int(problem.per_twin[i]), per_node):
+                return False
+    return True
