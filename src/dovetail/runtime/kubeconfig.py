@@ -153,12 +153,22 @@ def _read(path: Path) -> dict[str, Any]:
         text = path.read_bytes()
     except OSError as error:
         raise Misconfigured(f"reading the kubeconfig {path}: {error.strerror}") from error
-    found = manifests.read(text, str(path))
+    found = manifests.read(_headed(text), str(path))
     wrong = [c for c in found.complaints if c.severity is manifests.Severity.ERROR]
     if wrong or len(found.documents) != 1:
         why = wrong[0].message if wrong else "it is not one YAML document"
         raise Misconfigured(f"reading the kubeconfig {path}: {why}")
     return found.documents[0].value
+
+
+def _headed(text: bytes) -> bytes:
+    """A kubeconfig may leave out what kind of document it is; kubectl takes it for granted."""
+    if text.lstrip().startswith(b"{"):
+        return text
+    lines = text.splitlines()
+    heads = (b"apiVersion: v1", b"kind: Config")
+    missing = [head for head in heads if not any(line.startswith(head.split()[0]) for line in lines)]
+    return b"\n".join((*missing, text))
 
 
 def _named(merged: Mapping[str, Any], part: str, name: str, paths: list[Path]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ strike is kept in `Storm.record`. The server, its in-process clients and LocalTr
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -105,9 +106,19 @@ class Storm:
         self._clock = clock
         self._began = clock.monotonic()
         self._chance = Random(seed)
-        self._struck: dict[int, int] = {}
-        self.rules = tuple(rules)
+        self._rules = tuple(rules)
+        self._struck: Counter[int] = Counter()
         self.record: list[Strike] = []
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The trouble of the moment. New rules start with none of it used up."""
+        return self._rules
+
+    @rules.setter
+    def rules(self, rules: Sequence[Rule]) -> None:
+        self._rules = tuple(rules)
+        self._struck.clear()
 
     @property
     def age(self) -> float:
@@ -121,19 +132,19 @@ class Storm:
     def consult(self, call: Call) -> Fault | None:
         """The fault for this request, or None to let it be."""
         now = self.age
-        for number, rule in enumerate(self.rules):
+        for number, rule in enumerate(self._rules):
             if not rule.meets(call, now) or self._spent(number, rule):
                 continue
             if rule.probability < 1 and self._chance.random() >= rule.probability:
                 continue
             fault = TROUBLES[rule.trouble](call, rule.amount, self._chance)
-            self._struck[number] = self._struck.get(number, 0) + 1
+            self._struck[number] += 1
             self.record.append(Strike(now, rule, call, fault))
             return fault
         return None
 
     def _spent(self, number: int, rule: Rule) -> bool:
-        return rule.count is not None and self._struck.get(number, 0) >= rule.count
+        return rule.count is not None and self._struck[number] >= rule.count
 
 
 Maker = Callable[[Call, float | None, Random], Fault]
