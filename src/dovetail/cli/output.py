@@ -11,7 +11,7 @@ from typing import Annotated, TextIO
 
 import typer
 
-FINE, COMPLAINTS, MISUSE, INTERNAL, BROKEN_PIPE = 0, 1, 2, 70, 141
+FINE, COMPLAINTS, MISUSE, LEFT_OUT, INTERNAL, BROKEN_PIPE = 0, 1, 2, 3, 70, 141
 
 
 class Output(StrEnum):

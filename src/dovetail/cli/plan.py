@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
-import resource
-import sys
-import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from dovetail.api import codec
+from dovetail.api.nodeclass import EC2NodeClass
 from dovetail.api.nodepool import NodePool
-from dovetail.cli import planview
+from dovetail.cli import plandocument
 from dovetail.cli.files import FilesOption, MoreFiles, manifests_in
-from dovetail.cli.output import Output, OutputOption, counted, note, structured
+from dovetail.cli.output import LEFT_OUT, Output, OutputOption, counted, note
+from dovetail.cli.planchange import Change, show_change
+from dovetail.cli.planview import show_explanation, show_plan
+from dovetail.cli.progress import Progress
+from dovetail.cli.solved import solved
 from dovetail.errors import BadInput
-from dovetail.scheduling.plan import Plan
-from dovetail.scheduling.snapshot import Options, Snapshot
-from dovetail.scheduling.solve import QUICK, THOROUGH, solve
+from dovetail.providers.catalogs import Catalogue, catalogue, fitting
+from dovetail.scheduling.snapshot import Options
 from dovetail.state.offline import Offline
+from dovetail.state.poolchange import fates
 
-LEFT_OUT = 3
-SHOW_AFTER = 1.0
-
-
-class _Item(msgspec.Struct, rename="camel"):
-    api_version: str = ""
-    kind: str = ""
-
-
-class _List(msgspec.Struct):
-    kind: str
-    items: list[msgspec.Raw]
+SUBSET = "catalog-subset"
 
 
 def plan(
@@ -42,124 +33,155 @@ def plan(
     more: MoreFiles = None,
     catalog: Annotated[
         str,
-        typer.Option(metavar="aws|kwok|FILE", help="What can be bought: a built-in catalogue, or a file."),
-    ] = "kwok",
+        typer.Option(
+            metavar="aws|kwok|FILE",
+            help="What can be bought: EC2 in us-east-1 (aws:REGION for another), simulated nodes, or "
+            "what a file lists. By default, what the pools' node classes suggest.",
+        ),
+    ] = "",
     catalog_subset: Annotated[
-        str, typer.Option(metavar="NAME", help="Use only this subset of the catalogue.")
+        str, typer.Option(metavar="NAME", help="Use only this subset of the catalogue, if it has subsets.")
     ] = "",
     explain: Annotated[
         str,
         typer.Option(metavar="POD", help="Show everything that was considered for one pod (namespace/name)."),
     ] = "",
     change: Annotated[
-        str, typer.Option(metavar="FILE", help="Show what this change of NodePools would alter.")
+        str,
+        typer.Option(
+            metavar="FILE", help="Show what these NodePools would alter: nodes, dollars, pods that move."
+        ),
     ] = "",
     quick: Annotated[
-        bool, typer.Option("--quick", help="Take the first complete plan; do not improve it.")
+        bool, typer.Option("--quick", help="Take the first complete plan; do not look for a cheaper one.")
     ] = False,
     output: OutputOption = Output.table,
 ) -> None:
     """Plan nodes for the pods in some files, without a cluster.
 
-    Pods, workloads (a Deployment counts as its pods), NodePools, nodes and the pods already running on
-    them are read from manifests. Nothing is created. Exit codes: 0 every pod has a place, 3 some have
-    none, 1 the files have errors.
+    Pods, workloads (a Deployment counts as its pods), NodePools, node classes, nodes and the pods that run
+    on them are read from manifests. Nothing is created. Exit codes: 0 every pod has a place, 3 some
+    have none, 1 the files have errors.
     """
-    world = _world([*filename, *(more or ())])
-    types, flavour = _catalogue(catalog, catalog_subset)
-    options = Options(flavour=flavour)
-    snapshot = world.snapshot(types, options)
-    if not snapshot.pods:
-        note("dovetail: there are no waiting pods in these files, so there is nothing to plan")
-    before = _solved(snapshot, quick)
-    if change:
-        changed = world.replace_pools(_pools_in(change)).snapshot(types, options)
-        after = _solved(changed, quick)
-        planview.show_change(before, after, output)
-        raise typer.Exit(LEFT_OUT if after.plan.unschedulable else 0)
-    if explain:
-        planview.show_explanation(before, explain, output)
-    elif output is Output.table:
-        planview.show_plan(before)
-    else:
-        structured(planview.document(before), output)
-    if before.plan.unschedulable or before.plan.ignored:
+    reader = _Reader()
+    reader.read([*filename, *(more or ())])
+    asked = _Asked(reader, catalog, catalog_subset, quick)
+    left_out = asked.change(change, output) if change else asked.plan(explain, output)
+    if left_out:
         raise typer.Exit(LEFT_OUT)
 
 
-def _catalogue(name: str, subset: str) -> tuple[Any, Any]:
-    from dovetail.providers.catalogs import catalogue
+class _Asked:
+    """A world that was read, and how to plan for it."""
 
-    return catalogue(name, subset)
+    def __init__(self, reader: _Reader, catalog: str, subset: str, quick: bool) -> None:
+        self.world, self.quick = reader.world, quick
+        self.shop = _shop(reader, catalog, subset)
+        self.options = Options(now=datetime.now(UTC), flavour=self.shop.flavour)
+        for remark in (*self.shop.remarks, *self.world.remarks(self.shop.types_for, self.options)):
+            note(f"note: {remark}")
 
-
-def _world(paths: Sequence[str]) -> Offline:
-    world = Offline()
-    slow: list[str] = []
-    for path in paths:
-        if path.endswith(".json") and Path(path).is_file():
-            if not _taken_fast(world, Path(path)):
-                slow.append(path)
+    def plan(self, explain: str, output: Output) -> bool:
+        """Plan and show it; true when pods are left out."""
+        with Progress(3) as progress:
+            snapshot = self.world.snapshot(self.shop.types_for, self.options)
+            if not snapshot.pods:
+                note("note: there are no waiting pods in these files, so there is nothing to plan")
+            found = solved(snapshot, self.quick, progress.step)
+            progress.step("how near the others came")
+            _ = found.near_misses
+        if explain:
+            show_explanation(found, explain, output)
+        elif output is Output.table:
+            show_plan(found)
         else:
-            slow.append(path)
-    found = manifests_in(slow) if slow else None
-    if found is not None:
-        for document in found.documents:
-            _take(
-                world,
-                document.api_version,
-                document.kind,
-                document.value,
-                f"{document.source}:{document.line}",
-            )
+            plandocument.write(found, output)
+        return bool(found.left_out)
+
+    def change(self, path: str, output: Output) -> bool:
+        """Plan before and after a change and show the difference; true when it leaves pods out."""
+        changed = self.world.with_pools(_pools_in(path))
+        with Progress(4) as progress:
+            old = self.world.snapshot(self.shop.types_for, self.options)
+            before = solved(old, self.quick, progress.step)
+            turned = fates(old.nodes, _pools(self.world), _pools(changed), self.options.now)
+            leaving = frozenset(fate.node for fate in turned if not fate.held_by)
+            new = changed.snapshot(self.shop.types_for, self.options, leaving)
+            after = solved(new, self.quick, progress.step)
+        show_change(Change(before, after, turned), output)
+        return bool(after.left_out)
+
+
+def _pools(world: Offline) -> dict[str, NodePool]:
+    return {pool.name: pool for pool in world.all(NodePool)}
+
+
+def _shop(reader: _Reader, catalog: str, subset: str) -> Catalogue:
+    world = reader.world
+    classes = {each.name: each for each in world.all(EC2NodeClass)}
+    return catalogue(catalog or fitting(world.all(NodePool)), classes, subset, reader.subset)
+
+
+class _Head(msgspec.Struct, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+
+
+class _Annotated(msgspec.Struct, frozen=True):
+    annotations: dict[str, str] = {}
+
+
+class _List(msgspec.Struct):
+    kind: str
+    items: list[msgspec.Raw]
+    metadata: _Annotated = _Annotated()
+
+
+class _Reader:
+    """The files a person named, read into a world."""
+
+    def __init__(self) -> None:
+        self.world = Offline()
+        self.subset = ""
+
+    def read(self, paths: Sequence[str]) -> None:
+        """Read every file; any that cannot be read ends it, after all have been looked at."""
+        unique = list(dict.fromkeys(paths))
+        slow = [path for path in unique if not (path.endswith(".json") and self._listed(Path(path)))]
+        if not slow:
+            return
+        found = manifests_in(slow)
         for complaint in found.complaints:
             note(str(complaint))
         if found.broken:
             raise BadInput(f"{counted(len(found.complaints), 'complaint')}; nothing was planned")
-    return world
+        for document in found.documents:
+            where = f"{document.source}:{document.line}"
+            self._take(document.api_version, document.kind, document.value, where)
 
+    def _listed(self, path: Path) -> bool:
+        """A List in JSON goes straight from bytes to records: tens of thousands of pods in a moment."""
+        try:
+            listed = msgspec.json.decode(path.read_bytes(), type=_List)
+            heads = [msgspec.json.decode(item, type=_Head) for item in listed.items]
+        except (msgspec.MsgspecError, OSError):
+            return False
+        self.subset = self.subset or listed.metadata.annotations.get(SUBSET, "")
+        for number, (head, item) in enumerate(zip(heads, listed.items, strict=True)):
+            self._take(head.api_version, head.kind, bytes(item), f"{path}, item {number + 1}")
+        return True
 
-def _taken_fast(world: Offline, path: Path) -> bool:
-    """A List in JSON goes straight from bytes to records: tens of thousands of pods in a moment."""
-    try:
-        listed = msgspec.json.decode(path.read_bytes(), type=_List)
-        heads = [msgspec.json.decode(item, type=_Item) for item in listed.items]
-    except (msgspec.MsgspecError, OSError):
-        return False
-    for head, item in zip(heads, listed.items, strict=True):
-        _take(world, head.api_version, head.kind, bytes(item), str(path))
-    return True
-
-
-def _take(world: Offline, api_version: str, kind: str, document: Any, where: str) -> None:
-    try:
-        world.add(api_version, kind, document)
-    except (BadInput, ValueError) as error:
-        raise BadInput(f"{where}: {kind} cannot be read: {error}") from error
+    def _take(self, api_version: str, kind: str, document: Any, where: str) -> None:
+        try:
+            self.world.add(api_version, kind, document)
+        except (BadInput, ValueError) as error:
+            raise BadInput(f"{where}: {error}") from error
 
 
 def _pools_in(path: str) -> list[NodePool]:
-    found = manifests_in([path])
-    pools = [codec.convert(NodePool, d.value) for d in found.documents if d.kind == "NodePool"]
+    reader = _Reader()
+    reader.read([path])
+    pools = reader.world.all(NodePool)
     if not pools:
         raise BadInput(f"{path}: there is no NodePool in it, so there is no change to show")
     return pools
-
-
-def _solved(snapshot: Snapshot, quick: bool) -> planview.Solved:
-    started = time.perf_counter()
-    first = solve(snapshot, QUICK)
-    first_seconds = time.perf_counter() - started
-    best: Plan = first
-    if not quick:
-        if first_seconds > SHOW_AFTER and sys.stderr.isatty():
-            note(f"a first plan costs ${first.price:.2f}/h; looking for a cheaper one…")
-        best = solve(snapshot, THOROUGH)
-    return planview.Solved(
-        snapshot=snapshot,
-        plan=best,
-        seconds=time.perf_counter() - started,
-        first_seconds=first_seconds,
-        first_price=first.price,
-        peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-    )

@@ -6,19 +6,121 @@ Three layouts of file are read: the kwok provider's (ours and Karpenter's), and 
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from dovetail.api import labels
 from dovetail.api.labels import Flavour
+from dovetail.api.nodeclass import EC2NodeClass
+from dovetail.api.nodepool import NodePool
 from dovetail.api.quantity import Quantity
-from dovetail.errors import BadInput
+from dovetail.errors import BadInput, Misconfigured
+from dovetail.providers.aws.estimate import DEFAULT_REGION, offline_types
 from dovetail.providers.kwok.catalog import instance_types
 from dovetail.scheduling.catalog import InstanceType, Offering, Overhead
 from dovetail.scheduling.requirements import Requirements, values_of
 
-__all__ = ["catalogue"]
+__all__ = ["Catalogue", "catalogue", "fitting"]
+
+AWS = "aws"
+KWOK = "kwok"
+ESTIMATED = (
+    "prices are those of us-east-1 in July 2026, and spot prices are estimates: a third of on-demand in the "
+    "median, different for each type and zone"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """What each pool may buy, the labels that come with it, and what to know about the prices."""
+
+    flavour: Flavour
+    types_for: Callable[[NodePool], Sequence[InstanceType]]
+    remarks: tuple[str, ...] = ()
+
+
+def fitting(pools: Sequence[NodePool]) -> str:
+    """The built-in catalogue for these pools, by the node classes they name."""
+    ours = any(pool.spec.template.spec.node_class_ref.group == labels.KARPENTER_AWS for pool in pools)
+    return AWS if ours else KWOK
+
+
+def catalogue(
+    name: str, classes: Mapping[str, EC2NodeClass], subset: str = "", usual_subset: str = ""
+) -> Catalogue:
+    """A built-in catalogue or one from a file. The usual subset is taken if there is one of that name."""
+    kind, _, region = name.partition(":")
+    if kind == AWS and not Path(name).exists():
+        if subset:
+            raise BadInput(f"the catalogue {AWS} has no subsets; leave {subset!r} out")
+        return _aws(region or DEFAULT_REGION, classes)
+    if name == KWOK and not Path(name).exists():
+        return _the_same_for_all(labels.KWOK, instance_types(), name)
+    return _from_file(name, subset, usual_subset)
+
+
+def _the_same_for_all(flavour: Flavour, types: tuple[InstanceType, ...], name: str) -> Catalogue:
+    _check(types, name)
+    return Catalogue(flavour, lambda pool: types)
+
+
+def _check(types: tuple[InstanceType, ...], name: str) -> None:
+    """Say it once here, rather than once for every pod."""
+    twice = [each for each, count in Counter(each.name for each in types).items() if count > 1]
+    if twice:
+        raise BadInput(f"reading the catalogue {name}: {twice[0]} is listed more than once")
+    offerings = [(each.name, offering) for each in types for offering in each.offerings if offering.available]
+    if not offerings:
+        raise BadInput(
+            f"reading the catalogue {name}: nothing in it has a price, so nothing can be bought; "
+            "give its types prices"
+        )
+    below = next((each for each, offering in offerings if not offering.price >= 0), None)
+    if below is not None:
+        raise BadInput(f"reading the catalogue {name}: a price of {below} is below zero")
+
+
+def _aws(region: str, classes: Mapping[str, EC2NodeClass]) -> Catalogue:
+    plain = offline_types(region)
+    made: dict[str, tuple[InstanceType, ...]] = {}
+
+    def types_for(pool: NodePool) -> tuple[InstanceType, ...]:
+        wanted = pool.spec.template.spec.node_class_ref.name
+        if wanted not in classes:
+            return plain
+        if wanted not in made:
+            made[wanted] = offline_types(region, classes[wanted])
+        return made[wanted]
+
+    return Catalogue(labels.AWS, types_for, (ESTIMATED,))
+
+
+def _from_file(name: str, subset: str, usual_subset: str) -> Catalogue:
+    try:
+        text = Path(name).read_bytes()
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise BadInput(f"reading the catalogue {name}: {why}; give aws, kwok or a file") from error
+    if text.lstrip()[:1] == b"[":
+        try:
+            return _the_same_for_all(labels.KWOK, instance_types(name), name)
+        except Misconfigured as error:
+            raise BadInput(str(error)) from error
+    try:
+        facts = msgspec.json.decode(text, type=_Facts)
+    except msgspec.MsgspecError as error:
+        raise BadInput(f"reading the catalogue {name}: {error}") from error
+    chosen = subset or (usual_subset if usual_subset in facts.subsets else "")
+    if chosen and chosen not in facts.subsets:
+        known = ", ".join(sorted(facts.subsets)) or "none"
+        raise BadInput(f"reading the catalogue {name}: it has no subset {chosen!r}; it has {known}")
+    wanted = set(facts.subsets[chosen]) if chosen else {fact.name for fact in facts.types}
+    found = tuple(_instance_type(fact, facts.zones) for fact in facts.types if fact.name in wanted)
+    return _the_same_for_all(labels.AWS, found, name)
 
 
 class _Size(msgspec.Struct, rename={"cpu_milli": "cpuMilli", "memory_mib": "memoryMiB"}):
@@ -46,29 +148,6 @@ class _Facts(msgspec.Struct):
     types: list[_Fact]
     zones: list[str]
     subsets: dict[str, list[str]] = {}
-
-
-def catalogue(name: str, subset: str = "") -> tuple[tuple[InstanceType, ...], Flavour]:
-    """The instance types of a built-in catalogue or a file, and the labels that come with them."""
-    if name == "kwok":
-        return instance_types(), labels.KWOK
-    path = Path(name)
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise BadInput(f"reading the catalogue {name}: {error.strerror}; give a file, or kwok") from error
-    if text.lstrip()[:1] == b"[":
-        return instance_types(name), labels.KWOK
-    try:
-        facts = msgspec.json.decode(text, type=_Facts)
-    except msgspec.MsgspecError as error:
-        raise BadInput(f"reading the catalogue {name}: {error}") from error
-    wanted = set(facts.subsets.get(subset, ()))
-    if subset and not wanted:
-        known = ", ".join(sorted(facts.subsets)) or "none"
-        raise BadInput(f"reading the catalogue {name}: it has no subset {subset!r}; it has {known}")
-    found = tuple(_instance_type(f, facts.zones) for f in facts.types if not wanted or f.name in wanted)
-    return found, labels.AWS
 
 
 def _instance_type(fact: _Fact, zones: list[str]) -> InstanceType:

@@ -1,30 +1,41 @@
 """A world from manifests instead of watches: what files say about pools, nodes and pods, as one Snapshot.
 
-A workload counts as the pods it would make, unless its pods are in the files themselves.
+A workload counts as the pods it would make, unless its pods are in the files themselves. Of two objects
+with one name the later counts, as if the files had been applied in order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from dovetail.api import codec, core, predicates
+from dovetail.api import codec, core, nodeclass
 from dovetail.api.conditions import READY
 from dovetail.api.core import Node
-from dovetail.api.meta import Condition, Object, ObjectMeta, OwnerReference
+from dovetail.api.labels import NAMESPACE_NAME
+from dovetail.api.meta import Condition, Object
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
-from dovetail.api.pod import Pod, PodTemplate
+from dovetail.api.overlay import NodeOverlay
+from dovetail.api.pod import Pod, PodStatus
+from dovetail.errors import BadInput
+from dovetail.scheduling import predicates
 from dovetail.scheduling.catalog import InstanceType
 from dovetail.scheduling.daemons import representative
+from dovetail.scheduling.overlays import Overlaid, overlaid
 from dovetail.scheduling.snapshot import Options, Snapshot, StateNode, Storage, pools_and_catalogs
+from dovetail.state.workloads import owners_of, pods_of, workload
 
-__all__ = ["KINDS", "Offline"]
+__all__ = ["KINDS", "MOST_PODS", "Offline"]
 
 T = TypeVar("T", bound=Object)
+Offer = tuple[NodePool, Sequence[InstanceType]]
+TypesFor = Callable[[NodePool], Sequence[InstanceType]]
 
 KINDS: Mapping[tuple[str, str], type[Object]] = {
     (kind.KIND.api_version, kind.KIND.kind): kind
@@ -33,6 +44,9 @@ KINDS: Mapping[tuple[str, str], type[Object]] = {
         Node,
         NodeClaim,
         NodePool,
+        NodeOverlay,
+        nodeclass.EC2NodeClass,
+        nodeclass.KWOKNodeClass,
         core.Deployment,
         core.ReplicaSet,
         core.StatefulSet,
@@ -48,46 +62,56 @@ KINDS: Mapping[tuple[str, str], type[Object]] = {
         core.CSINode,
     )
 }
+MOST_PODS = 250_000
 READY_NOW = Condition(type=READY, status="True")
+# Manifests say nothing of what a scheduler thought of them.
+WAITING = PodStatus(
+    phase="Pending", conditions=(Condition(type="PodScheduled", status="False", reason="Unschedulable"),)
+)
 
 
 @dataclass
 class Offline:
-    """Records by kind, collected file by file."""
+    """Records by kind and name, collected file by file."""
 
-    found: dict[type[Object], list[Any]] = field(default_factory=dict)
+    found: dict[type[Object], dict[tuple[str, str], Any]] = field(default_factory=dict)
+    unused: Counter[str] = field(default_factory=Counter)
+    """Kinds that do not matter to a plan, and how many of each were met."""
     table: codec.Interner = field(default_factory=codec.Interner)
 
-    def add(self, api_version: str, kind: str, document: Mapping[str, Any] | bytes) -> bool:
-        """Take one object in; false when its kind does not matter to a plan."""
+    def add(self, api_version: str, kind: str, document: Mapping[str, Any] | bytes) -> None:
+        """Take one object in."""
         record = KINDS.get((api_version, kind))
         if record is None:
-            return False
+            self.unused[kind or "object without a kind"] += 1
+            return
         if isinstance(document, bytes):
-            self.found.setdefault(record, []).append(codec.decode(record, document, self.table))
+            made = codec.decode(record, document, self.table)
         else:
-            self.found.setdefault(record, []).append(codec.convert(record, document, self.table))
-        return True
+            made = codec.convert(record, document, self.table)
+        shelf = self.found.setdefault(record, {})
+        made = _named(made, len(shelf))
+        shelf[made.namespace, made.name] = made
 
     def all(self, kind: type[T]) -> list[T]:
-        found: list[T] = self.found.get(kind, [])
-        return found
+        return list(self.found.get(kind, {}).values())
 
-    def replace_pools(self, pools: Iterable[NodePool]) -> Offline:
+    def with_pools(self, pools: Iterable[NodePool]) -> Offline:
         """The same world with these pools in place of their namesakes, or added."""
-        changed = {pool.name: pool for pool in self.all(NodePool)} | {pool.name: pool for pool in pools}
-        return Offline({**self.found, NodePool: list(changed.values())}, self.table)
+        changed = {**self.found.get(NodePool, {}), **{("", pool.name): pool for pool in pools}}
+        return Offline({**self.found, NodePool: changed}, self.unused, self.table)
 
-    def snapshot(self, types: Sequence[InstanceType], options: Options) -> Snapshot:
-        """Everything collected, as the controllers would have seen it."""
-        pools, catalogs = pools_and_catalogs((pool, types) for pool in self._pools())
-        everyone = [_named(pod) for pod in (*self.all(Pod), *self._made())]
-        waiting = [p for p in everyone if not p.node_name and not predicates.terminal(p)]
+    def snapshot(
+        self, types_for: TypesFor, options: Options, leaving: AbstractSet[str] = frozenset()
+    ) -> Snapshot:
+        """Everything collected, as the controllers would have seen it; nodes of these names are to go."""
+        everyone = [*self.all(Pod), *self._made()]
+        pools, catalogs = pools_and_catalogs(self._overlaid(self._offers(types_for), options))
         return Snapshot(
             pools=pools,
             catalogs=catalogs,
-            nodes=self._nodes(everyone),
-            pods=tuple(p for p in waiting if not predicates.owned_by_daemonset(p)),
+            nodes=self._nodes(everyone, leaving),
+            pods=tuple(_told(pod) for pod in everyone if _waits(pod)),
             daemons=tuple(representative(each, None) for each in self.all(core.DaemonSet)),
             namespaces=self._namespaces(everyone),
             storage=self._storage(),
@@ -96,92 +120,122 @@ class Offline:
             options=options,
         )
 
+    def remarks(self, types_for: TypesFor, options: Options) -> Iterator[str]:
+        """What a person should know about how the files were read."""
+        if self.unused:
+            listed = ", ".join(f"{count} {kind}" for kind, count in sorted(self.unused.items()))
+            yield f"kinds that do not matter to a plan were left out: {listed}"
+        gated = sum(1 for pod in self.all(Pod) if _waits(pod) and pod.spec.scheduling_gates)
+        if gated:
+            yield f"pods that are held back by a scheduling gate were left out: {gated}"
+        known = {node.name for node in self.all(Node)}
+        lost = sum(1 for pod in self.all(Pod) if pod.node_name and pod.node_name not in known)
+        if lost:
+            yield f"pods that run on nodes which are not in the files were left out: {lost}"
+        nominated = sum(1 for pod in self.all(Pod) if _waits(pod) and pod.status.nominated_node_name)
+        if nominated:
+            yield f"pods that a scheduler has already nominated to a node were left out: {nominated}"
+        static = sorted(pool.name for pool in self.all(NodePool) if pool.static)
+        if static:
+            yield f"static pools take no part in planning: {', '.join(static)}"
+        for judgement in self._judged(self._offers(types_for), options).judgements:
+            if not judgement.valid:
+                yield f"NodeOverlay {judgement.overlay} is not in force: {judgement.message}"
+
+    def _offers(self, types_for: TypesFor) -> list[Offer]:
+        return [(pool, types_for(pool)) for pool in self._pools()]
+
+    def _judged(self, offers: Sequence[Offer], options: Options) -> Overlaid:
+        overlays = self.all(NodeOverlay)
+        return overlaid(offers if overlays else (), overlays, options.flavour)
+
+    def _overlaid(self, offers: Sequence[Offer], options: Options) -> Iterator[Offer]:
+        types = self._judged(offers, options).types
+        return ((pool, types.get(pool.name, listed)) for pool, listed in offers)
+
     def _pools(self) -> list[NodePool]:
         """The pools in their order of preference; one that says nothing about readiness is ready."""
         ready = [_assumed_ready(pool) for pool in self.all(NodePool) if not pool.static]
         ready.sort(key=lambda pool: pool.name, reverse=True)
         return sorted(ready, key=lambda pool: pool.spec.weight or 0, reverse=True)
 
-    def _nodes(self, pods: Iterable[Pod]) -> tuple[StateNode, ...]:
+    def _nodes(self, pods: Iterable[Pod], leaving: AbstractSet[str]) -> tuple[StateNode, ...]:
         bound: dict[str, list[Pod]] = {}
         for pod in pods:
             if pod.node_name and not predicates.terminal(pod):
                 bound.setdefault(pod.node_name, []).append(pod)
-        claims = {
-            claim.status.provider_id: claim for claim in self.all(NodeClaim) if claim.status.provider_id
-        }
-        by_name = {claim.status.node_name or claim.name: claim for claim in self.all(NodeClaim)}
         limits = {each.name: _volume_limits(each) for each in self.all(core.CSINode)}
-        return tuple(
-            StateNode(
-                node=node,
-                claim=claims.get(node.spec.provider_id) or by_name.get(node.name),
-                pods=tuple(bound.get(node.name, ())),
-                volume_limits=limits.get(node.name, {}),
+        claims = {_machine(claim): claim for claim in self.all(NodeClaim)}
+        states = []
+        for node in self.all(Node):
+            claim = claims.pop(node.spec.provider_id, None) or claims.pop(f"name:{node.name}", None)
+            states.append(
+                StateNode(
+                    node=node,
+                    claim=claim,
+                    pods=tuple(bound.get(node.name, ())),
+                    marked=node.name in leaving,
+                    volume_limits=limits.get(node.name, {}),
+                )
             )
-            for node in self.all(Node)
-        )
+        # What is left was ordered and has not joined yet.
+        return (*states, *(StateNode(claim=claim, marked=claim.name in leaving) for claim in claims.values()))
 
     def _namespaces(self, pods: Iterable[Pod]) -> dict[str, Mapping[str, str]]:
-        named = {pod.namespace: {"kubernetes.io/metadata.name": pod.namespace} for pod in pods}
+        named = {pod.namespace: {NAMESPACE_NAME: pod.namespace} for pod in pods}
         return {**named, **{each.name: each.labels for each in self.all(core.Namespace)}}
 
     def _storage(self) -> Storage:
         return Storage(
-            claims={_named(claim).full_name: claim for claim in self.all(core.PersistentVolumeClaim)},
+            claims={claim.full_name: claim for claim in self.all(core.PersistentVolumeClaim)},
             volumes={volume.name: volume for volume in self.all(core.PersistentVolume)},
             classes={each.name: each for each in self.all(core.StorageClass)},
         )
 
     def _made(self) -> Iterator[Pod]:
         """The pods workloads would make, for those whose pods are not in the files."""
-        owners = {owner.uid or owner.name for pod in self.all(Pod) for owner in pod.metadata.owner_references}
-        owners |= {o.uid or o.name for rs in self.all(core.ReplicaSet) for o in rs.metadata.owner_references}
-        for workload, count, template in self._workloads():
-            if workload.uid not in owners and workload.name not in owners:
-                yield from _pods_of(workload, count, template)
-
-    def _workloads(self) -> Iterator[tuple[Object, int, PodTemplate]]:
-        for kind in (core.Deployment, core.ReplicaSet, core.StatefulSet):
-            for each in self.all(kind):
-                count = each.spec.replicas
-                yield each, 1 if count is None else count, each.spec.template
-        for job in self.all(core.Job):
-            yield job, job.spec.parallelism or 1, job.spec.template
-        for cron in self.all(core.CronJob):
-            inner = cron.spec.job_template.spec
-            yield cron, inner.parallelism or 1, inner.template
+        makers = (core.Deployment, core.ReplicaSet, core.StatefulSet, core.Job, core.CronJob)
+        owners = owners_of((*self.all(Pod), *self.all(core.ReplicaSet), *self.all(core.Job)))
+        made = [found for kind in makers for each in self.all(kind) if (found := workload(each))]
+        kept = [each for each in made if each.identity not in owners]
+        total = sum(each.count for each in kept) + len(self.found.get(Pod, {}))
+        if total > MOST_PODS:
+            raise BadInput(f"these files come to {total:,} pods; at most {MOST_PODS:,} are planned at once")
+        for each in kept:
+            yield from pods_of(each, WAITING)
 
 
-def _pods_of(workload: Object, count: int, template: PodTemplate) -> Iterator[Pod]:
-    owner = OwnerReference(
-        api_version=workload.KIND.api_version,
-        kind=workload.KIND.kind,
-        name=workload.name,
-        uid=workload.uid,
-        controller=True,
-    )
-    for number in range(count):
-        metadata = ObjectMeta(
-            name=f"{workload.name}-{number}",
-            namespace=workload.namespace or "default",
-            uid=f"{workload.namespace or 'default'}/{workload.name}-{number}",
-            labels=template.metadata.labels,
-            annotations=template.metadata.annotations,
-            owner_references=(owner,),
-        )
-        yield Pod(metadata=metadata, spec=template.spec)
-
-
-def _named(obj: T) -> T:
+def _named(obj: T, number: int) -> T:
     """Manifests leave the default namespace out, and nobody gives a uid by hand."""
     meta = obj.metadata
-    if meta.namespace and meta.uid:
+    namespace = meta.namespace or "default" if obj.KIND.namespaced else ""
+    if meta.name and meta.uid and meta.namespace == namespace:
         return obj
-    namespace = meta.namespace or "default"
-    metadata = replace(meta, namespace=namespace, uid=meta.uid or f"{namespace}/{meta.name}")
+    name = meta.name or f"{meta.generate_name or obj.KIND.kind.lower() + '-'}{number}"
+    metadata = replace(meta, name=name, namespace=namespace, uid=meta.uid or f"{namespace}/{name}")
     changed: T = replace(obj, metadata=metadata)
     return changed
+
+
+def _waits(pod: Pod) -> bool:
+    return (
+        not pod.node_name
+        and predicates.active(pod)
+        and not predicates.owned_by_daemonset(pod)
+        and not predicates.owned_by_node(pod)
+    )
+
+
+def _told(pod: Pod) -> Pod:
+    """The pod as it would be once a scheduler had found no place for it."""
+    if predicates.unschedulable(pod) or pod.spec.scheduling_gates:
+        return pod
+    return replace(pod, status=replace(pod.status, conditions=WAITING.conditions))
+
+
+def _machine(claim: NodeClaim) -> str:
+    """What a node is matched with its claim by: the machine or, before there is one, the name."""
+    return claim.status.provider_id or f"name:{claim.status.node_name or claim.name}"
 
 
 def _assumed_ready(pool: NodePool) -> NodePool:

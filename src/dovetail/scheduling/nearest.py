@@ -1,0 +1,280 @@
+"""How near a pod without a place came: where it would fit, but for one thing.
+
+Each thing that stands in the way is lifted in turn, for all such pods together, and the plan is asked
+again: a taint tolerated, a selector dropped, a limit gone. What then finds a place names the obstacle:
+`would fit m7g.large in zone b but for taint team=a:NoSchedule`. Words for people; nothing is decided by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from dovetail.api.labels import NODEPOOL
+from dovetail.api.pod import Affinity, Container, Pod, PodSpec, ResourceRequirements, Toleration
+from dovetail.api.quantity import ZERO
+from dovetail.explain import Decision, Reason
+from dovetail.scheduling import nodes, taints
+from dovetail.scheduling.plan import Plan, PlannedNode
+from dovetail.scheduling.pods import strict
+from dovetail.scheduling.requirements import Requirements, text
+from dovetail.scheduling.resources import amounts, nano, requests_with_pod
+from dovetail.scheduling.snapshot import Pool, Snapshot
+from dovetail.scheduling.solve import QUICK, solve
+
+__all__ = ["NearMiss", "near_misses"]
+
+MOST_SHAPES = 200  # pods beyond this many kinds are told the reasons alone
+_MOST_RESOURCES = 4
+_EVERYTHING = (Toleration(operator="Exists"),)
+
+Edit = Callable[[PodSpec], PodSpec]
+Told = Callable[["_Found"], str]
+
+
+@dataclass(frozen=True, slots=True)
+class NearMiss:
+    """A place a pod would have, and the one thing in its way."""
+
+    reason: Reason
+    place: str
+    obstacle: str
+
+    def __str__(self) -> str:
+        return f"would fit {self.place} but for {self.obstacle}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A pod as it is, and the place it found once something was lifted."""
+
+    snapshot: Snapshot
+    pod: Pod
+    node: PlannedNode | None
+    running: str = ""
+
+    @property
+    def pool(self) -> Pool | None:
+        return next((each for each in self.snapshot.pools if self.node and each.name == self.node.pool), None)
+
+    @property
+    def place(self) -> str:
+        if self.node is None:
+            return f"node {self.running}"
+        return f"{self.node.instance_type} in {self.node.zone}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Lift:
+    """One obstacle taken away: when that could help, how it is done, and what to call it."""
+
+    reasons: tuple[Reason, ...]
+    edit: Edit
+    told: Told
+    limits: bool = True
+
+    def reason(self, decision: Decision) -> Reason | None:
+        met = {rejection.reason for rejection in decision.rejections}
+        return next((reason for reason in self.reasons if reason in met), None)
+
+
+def near_misses(snapshot: Snapshot, plan: Plan) -> dict[str, NearMiss]:
+    """For pods that found no place, by name: the nearest miss, where one thing alone was in the way."""
+    shapes = _shapes(plan)
+    decisions = {decisions[0].pod: decisions[0] for decisions in shapes[:MOST_SHAPES]}
+    pods = {pod.full_name: pod for pod in snapshot.pods if pod.full_name in decisions}
+    found: dict[str, NearMiss] = {}
+    for lift in _lifts(pods.values()):
+        asked = {
+            name: reason
+            for name, decision in decisions.items()
+            if name in pods and name not in found and (reason := lift.reason(decision)) is not None
+        }
+        if asked:
+            for name, place in _places(snapshot, [pods[name] for name in asked], lift):
+                found[name] = NearMiss(asked[name], place.place, lift.told(place))
+    named = {decisions[0].pod: decisions for decisions in shapes}
+    return {decision.pod: miss for name, miss in found.items() for decision in named[name]}
+
+
+def _shapes(plan: Plan) -> list[list[Decision]]:
+    """Decisions for pods without a place; pods of one shape were given the very same rejections."""
+    found: dict[int, list[Decision]] = {}
+    for decision in plan.decisions:
+        if decision.place is None and decision.rejections:
+            found.setdefault(id(decision.rejections), []).append(decision)
+    return list(found.values())
+
+
+def _places(snapshot: Snapshot, pods: Sequence[Pod], lift: _Lift) -> Iterator[tuple[str, _Found]]:
+    """Where the pods would go with this lifted; those that still have no place are left out."""
+    lifted = tuple(replace(pod, spec=lift.edit(pod.spec)) for pod in pods)
+    pools = snapshot.pools if lift.limits else tuple(_unlimited(pool) for pool in snapshot.pools)
+    plan = solve(replace(snapshot, pods=lifted, pools=pools, moving=(), virtual=()), QUICK)
+    originals = {pod.full_name: pod for pod in pods}
+    for name, taken in plan.existing.items():
+        yield from ((pod, _Found(snapshot, originals[pod], None, name)) for pod in taken if pod in originals)
+    for node in plan.new_nodes:
+        yield from ((pod, _Found(snapshot, originals[pod], node)) for pod in node.pods if pod in originals)
+
+
+def _unlimited(pool: Pool) -> Pool:
+    return replace(pool, nodepool=replace(pool.nodepool, spec=replace(pool.nodepool.spec, limits={})))
+
+
+def _lifts(pods: Iterable[Pod]) -> Iterator[_Lift]:
+    """In order of how little they ask of a person."""
+    yield _Lift((Reason.LIMIT,), _as_it_is, _limits_told, limits=False)
+    yield _Lift((Reason.TAINT,), _tolerant, _taints_told)
+    yield _Lift((Reason.LABELS, Reason.TYPES, Reason.OFFERING, Reason.RESOURCES), _unselective, _labels_told)
+    yield _Lift((Reason.SPREAD,), _unspread, lambda found: "its topology spread")
+    yield _Lift((Reason.AFFINITY,), _unattached, lambda found: "the pods it wants to be near")
+    yield _Lift((Reason.ANTI_AFFINITY,), _unrepelled, lambda found: "the pods it must keep away from")
+    yield _Lift((Reason.HOST_PORT,), _portless, lambda found: "a host port it wants for itself")
+    yield _Lift((Reason.VOLUME_ZONE, Reason.VOLUME_LIMIT), _without_volumes, lambda found: "its volumes")
+    for name in sorted({name for pod in pods for name in requests_with_pod(pod)} - {"pods"})[
+        :_MOST_RESOURCES
+    ]:
+        yield _resource_lift(name)
+    yield _Lift((Reason.TAINT, Reason.LABELS), lambda spec: _tolerant(_unselective(spec)), _both_told)
+
+
+def _as_it_is(spec: PodSpec) -> PodSpec:
+    return spec
+
+
+def _tolerant(spec: PodSpec) -> PodSpec:
+    return replace(spec, tolerations=_EVERYTHING)
+
+
+def _unselective(spec: PodSpec) -> PodSpec:
+    return replace(spec, node_selector={}, affinity=_without(spec.affinity, "node_affinity"))
+
+
+def _unspread(spec: PodSpec) -> PodSpec:
+    return replace(spec, topology_spread_constraints=())
+
+
+def _unattached(spec: PodSpec) -> PodSpec:
+    return replace(spec, affinity=_without(spec.affinity, "pod_affinity"))
+
+
+def _unrepelled(spec: PodSpec) -> PodSpec:
+    return replace(spec, affinity=_without(spec.affinity, "pod_anti_affinity"))
+
+
+def _without_volumes(spec: PodSpec) -> PodSpec:
+    return replace(spec, volumes=())
+
+
+def _without(affinity: Affinity | None, part: str) -> Affinity | None:
+    return None if affinity is None else replace(affinity, **{part: None})
+
+
+def _portless(spec: PodSpec) -> PodSpec:
+    return replace(spec, containers=tuple(replace(each, ports=()) for each in spec.containers))
+
+
+def _limits_told(found: _Found) -> str:
+    pool = found.pool
+    limits = pool.nodepool.spec.limits if pool else {}
+    told = ", ".join(f"{name} {amount}" for name, amount in sorted(limits.items()))
+    return f"the limits of pool {pool.name} ({told})" if pool else "the limits of its pool"
+
+
+def _taints_told(found: _Found) -> str:
+    listed = _taints(found)
+    return f"taint{'s' if len(listed) > 1 else ''} {', '.join(listed)}"
+
+
+def _taints(found: _Found) -> list[str]:
+    if found.pool is not None:
+        present = found.pool.nodepool.spec.template.spec.taints
+    else:
+        state = next(each for each in found.snapshot.nodes if nodes.name(each) == found.running)
+        present = nodes.taints(state)
+    return [taints.text(each) for each in taints.untolerated(present, found.pod.spec.tolerations)]
+
+
+def _labels_told(found: _Found) -> str:
+    return "its node selector: " + ", ".join(_unmet(found))
+
+
+def _both_told(found: _Found) -> str:
+    parts = [_taints_told(found)] if _taints(found) else []
+    return " and ".join([*parts, _labels_told(found)])
+
+
+def _unmet(found: _Found) -> list[str]:
+    """What the pod asks of labels that the place has not; everything it asks, if that is not clear."""
+    asked, described = strict(found.pod.spec), _described(found)
+    well_known = found.snapshot.options.flavour.well_known
+    unmet = []
+    for key, values in asked.by_key.items():
+        known = described.by_key.get(key)
+        if not values and not values.open and key in _positive(found.pod.spec):
+            unmet.append(f"{key} cannot be all it asks")
+        elif (known is None and key not in well_known and not values.negative) or (
+            known is not None and not known.meets(values)
+        ):
+            unmet.append(text(key, values))
+    return unmet or [text(key, values) for key, values in asked.by_key.items()]
+
+
+def _positive(spec: PodSpec) -> frozenset[str]:
+    """Labels that the pod asks some value of."""
+    terms = spec.affinity.node_affinity if spec.affinity else None
+    required = terms.required.node_selector_terms if terms and terms.required else ()
+    asked = {each.key for term in required for each in term.match_expressions if each.operator == "In"}
+    return frozenset(asked | set(spec.node_selector))
+
+
+def _described(found: _Found) -> Requirements:
+    pool = found.pool
+    if pool is None or found.node is None:
+        state = next(each for each in found.snapshot.nodes if nodes.name(each) == found.running)
+        return Requirements.labels(nodes.labels(state))
+    chosen = next(each for each in found.snapshot.types(pool) if each.name == found.node.instance_type)
+    template = pool.nodepool.spec.template
+    own = Requirements.of(template.spec.requirements or ())
+    return chosen.requirements & own & Requirements.labels({**template.metadata.labels, NODEPOOL: pool.name})
+
+
+def _resource_lift(name: str) -> _Lift:
+    def less(spec: PodSpec) -> PodSpec:
+        return replace(
+            spec,
+            containers=_asking_no(name, spec.containers),
+            init_containers=_asking_no(name, spec.init_containers),
+            resources=None if spec.resources is None else _amounts_without(name, spec.resources),
+        )
+
+    return _Lift((Reason.RESOURCES, Reason.TYPES), less, lambda found: _resource_told(name, found))
+
+
+def _asking_no(name: str, containers: tuple[Container, ...]) -> tuple[Container, ...]:
+    return tuple(replace(each, resources=_amounts_without(name, each.resources)) for each in containers)
+
+
+def _amounts_without(name: str, asked: ResourceRequirements) -> ResourceRequirements:
+    def others(listed: Mapping[str, object]) -> dict[str, object]:
+        return {key: amount for key, amount in listed.items() if key != name}
+
+    return replace(asked, requests=others(asked.requests), limits=others(asked.limits))
+
+
+def _resource_told(name: str, found: _Found) -> str:
+    """What it asks for, and the most there is."""
+    asked = amounts(nano(requests_with_pod(found.pod)))[name]
+    types = [each for catalog in found.snapshot.catalogs for each in catalog]
+    largest = max(types, key=lambda each: each.allocatable().get(name, ZERO), default=None)
+    if largest is None:
+        return f"{name}: it asks for {asked}"
+    most = largest.allocatable().get(name, ZERO)
+    if not most:
+        return f"{name}: it asks for {asked}, and no instance type has any"
+    if most >= asked:
+        return f"{name}: it asks for {asked}, beside everything else"
+    return f"{name}: it asks for {asked}, and the most there is is {most} ({largest.name})"
