@@ -11,8 +11,6 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any
 
-import cel
-
 from dovetail.api.quantity import Quantity
 from dovetail.scheduling.device_records import (
     CapacityPolicy,
@@ -299,6 +297,8 @@ def _matches(stocked: Stocked, selectors: Sequence[DeviceSelector]) -> bool:
 
 
 def _holds(expression: str, stocked: Stocked) -> bool:
+    import cel  # it brings a whole terminal toolkit along, which few need
+
     context = cel.Context({"device": _described(stocked)})
     context.add_function("quantity", lambda text: Quantity.parse(text).nano // _MILLI)
     context.add_function("compareTo", lambda a, b: (a > b) - (a < b))
@@ -312,6 +312,8 @@ def _holds(expression: str, stocked: Stocked) -> bool:
 
 @lru_cache(maxsize=1_000)
 def _program(expression: str) -> Any:
+    import cel
+
     return cel.compile(expression)
 
 
