@@ -52,7 +52,8 @@ def _better(packed: Plan, plain: Plan) -> Plan:
         return len(plan.unschedulable) + len(plan.deferred), round(plan.price, 9), len(plan.new_nodes)
 
     if rank(plain) < rank(packed):
-        return replace(plain, bound=packed.bound, bound_as_asked=packed.bound_as_asked)
+        kept = {"bound": packed.bound, "bound_as_asked": packed.bound_as_asked}
+        return replace(plain, proven_pods=packed.proven_pods, **kept)
     return packed
 
 
