@@ -64,7 +64,7 @@ GOOD: tuple[tuple[str, dict[str, Any]], ...] = (
         f"{_CORE}{_HERE}/events",
         named(
             involvedObject={"kind": "Pod", "name": "a", "namespace": "default"},
-            eventTime="2030-01-01T00:00:00Z",
+            eventTime="2030-01-01T00:00:00.000000Z",
         ),
     ),
     (f"/apis/events.k8s.io/v1{_HERE}/events", named(regarding={"namespace": "default"}, note="x")),

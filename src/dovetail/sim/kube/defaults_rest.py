@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import base64
 import ipaddress
+import re
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from dovetail.sim.kube.crd import established_status, validate_crd, with_defaults
 from dovetail.sim.kube.meta import micro_stamp
 from dovetail.sim.kube.namespaces import KUBERNETES
+from dovetail.sim.kube.status import bad_request
 
 if TYPE_CHECKING:
     from dovetail.sim.kube.core import Core
 
+_MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)\Z", re.ASCII)
 _SERVICE_NETWORK = ipaddress.ip_network("10.96.0.0/12")
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 _NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
@@ -183,12 +186,15 @@ def default_event(obj: dict[str, Any]) -> None:
 
 
 def micro_time(text: str) -> str:
-    """A time with microseconds, if it is a time."""
+    """A time with microseconds, in UTC. Fewer or more digits are refused, as on a real server."""
+    if not _MICRO_TIME.match(text):
+        raise bad_request(
+            f'parsing time "{text}" as "2006-01-02T15:04:05.000000Z07:00": it needs six decimals'
+        )
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return text
-    return micro_stamp(moment) if moment.tzinfo else text
+        return micro_stamp(datetime.fromisoformat(text))
+    except ValueError as error:
+        raise bad_request(f'parsing time "{text}": {error}') from error
 
 
 def default_limit_range(obj: dict[str, Any]) -> None:

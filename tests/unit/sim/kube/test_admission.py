@@ -395,11 +395,15 @@ def test_leases_keep_microseconds(api: LocalApi) -> None:
     spec = {
         "holderIdentity": "me",
         "renewTime": "2030-01-01T00:00:00.000001Z",
-        "acquireTime": "2030-01-01T01:00:00+01:00",
+        "acquireTime": "2030-01-01T01:00:00.000000+01:00",
     }
     made = api.create("leases.coordination.k8s.io", {"metadata": {"name": "l"}, "spec": spec})
     assert made["spec"]["renewTime"] == "2030-01-01T00:00:00.000001Z"
     assert made["spec"]["acquireTime"] == "2030-01-01T00:00:00.000000Z"
+    for text in ("2030-01-01T00:00:00Z", "2030-01-01T00:00:00.5Z"):
+        with pytest.raises(ApiError) as error:
+            api.patch("leases.coordination.k8s.io", "l", {"spec": {"renewTime": text}}, "default")
+        assert error.value.code == 400
 
 
 def test_events_live_beside_what_they_are_about(api: LocalApi) -> None:

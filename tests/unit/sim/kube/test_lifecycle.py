@@ -393,7 +393,12 @@ def test_both_faces_of_an_event_are_one_object(api: LocalApi) -> None:
         "note": "hello",
         "type": "Normal",
     }
-    body |= {"reason": "R", "action": "A", "reportingController": "c", "eventTime": "2030-01-01T00:00:00Z"}
+    body |= {
+        "reason": "R",
+        "action": "A",
+        "reportingController": "c",
+        "eventTime": "2030-01-01T00:00:00.000000Z",
+    }
     made = api.create("events.events.k8s.io", body)
     assert made["apiVersion"] == "events.k8s.io/v1"
     assert made["eventTime"] == "2030-01-01T00:00:00.000000Z"
