@@ -76,7 +76,7 @@ def _review(group_version: str, kind: str, namespaced: bool = False) -> TypeInfo
     return _row(group_version, kind, kind.lower() + "s", cluster=not namespaced, verbs=CREATE_ONLY)
 
 
-def _core() -> tuple[TypeInfo, ...]:
+def _pods() -> TypeInfo:
     pod_subs = (
         Subresource("binding", "Binding", CREATE_ONLY),
         Subresource("eviction", "Eviction", CREATE_ONLY, "policy", "v1"),
@@ -84,8 +84,37 @@ def _core() -> tuple[TypeInfo, ...]:
         Subresource("resize", "Pod"),
         Subresource("log", "Pod", ("get",)),
     )
-    token = Subresource("token", "TokenRequest", CREATE_ONLY, "authentication.k8s.io", "v1")
+    return _row(
+        "v1",
+        "Pod",
+        "pods",
+        "po",
+        gen=True,
+        categories=ALL,
+        status=StatusSplit.OPEN,
+        subs=pod_subs,
+        selectable_fields=_POD_FIELDS,
+        graceful_delete=True,
+    )
+
+
+def _namespaces() -> TypeInfo:
     finalize = Subresource("finalize", "Namespace", ("update",))
+    return _row(
+        "v1",
+        "Namespace",
+        "namespaces",
+        "ns",
+        cluster=True,
+        status=True,
+        subs=(finalize,),
+        verbs=("create", "delete", "get", "list", "patch", "update", "watch"),
+        selectable_fields=("status.phase",),
+    )
+
+
+def _core() -> tuple[TypeInfo, ...]:
+    token = Subresource("token", "TokenRequest", CREATE_ONLY, "authentication.k8s.io", "v1")
     return (
         _row("v1", "Binding", "bindings", verbs=CREATE_ONLY),
         _row("v1", "ConfigMap", "configmaps", "cm"),
@@ -100,17 +129,7 @@ def _core() -> tuple[TypeInfo, ...]:
         ),
         _row("v1", "Event", "events", "ev", selectable_fields=_EVENT_FIELDS, create_on_update=True),
         _row("v1", "LimitRange", "limitranges", "limits", create_on_update=True),
-        _row(
-            "v1",
-            "Namespace",
-            "namespaces",
-            "ns",
-            cluster=True,
-            status=True,
-            subs=(finalize,),
-            verbs=("create", "delete", "get", "list", "patch", "update", "watch"),
-            selectable_fields=("status.phase",),
-        ),
+        _namespaces(),
         _row(
             "v1",
             "Node",
@@ -122,18 +141,7 @@ def _core() -> tuple[TypeInfo, ...]:
         ),
         _row("v1", "PersistentVolumeClaim", "persistentvolumeclaims", "pvc", status=True),
         _row("v1", "PersistentVolume", "persistentvolumes", "pv", cluster=True, status=True),
-        _row(
-            "v1",
-            "Pod",
-            "pods",
-            "po",
-            gen=True,
-            categories=ALL,
-            status=StatusSplit.OPEN,
-            subs=pod_subs,
-            selectable_fields=_POD_FIELDS,
-            graceful_delete=True,
-        ),
+        _pods(),
         _row("v1", "PodTemplate", "podtemplates", gen=True),
         _row(
             "v1",
