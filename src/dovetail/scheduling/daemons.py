@@ -14,7 +14,7 @@ from dovetail.scheduling import taints as tainting
 from dovetail.scheduling.hostports import HostPort, host_ports
 from dovetail.scheduling.pods import alternatives, strict
 from dovetail.scheduling.requirements import Requirements
-from dovetail.scheduling.resources import Nano, nano, plus, requests_with_pod
+from dovetail.scheduling.resources import Nano, needs, plus
 from dovetail.scheduling.typetable import TypeTable
 
 __all__ = ["DaemonGroup", "for_new_nodes", "on_node", "representative", "still_to_come"]
@@ -96,7 +96,7 @@ def _suited(
 def total_of(pods: Iterable[Pod]) -> Nano:
     total: Nano = {}
     for pod in pods:
-        total = plus(total, nano(requests_with_pod(pod)))
+        total = plus(total, needs(pod))
     return total
 
 

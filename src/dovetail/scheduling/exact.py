@@ -20,6 +20,7 @@ from dovetail.scheduling.limits import Limits
 from dovetail.scheduling.outcome import plan_of
 from dovetail.scheduling.places import Claim, Fit, Refusal, RunningNode
 from dovetail.scheduling.plan import Plan
+from dovetail.scheduling.remembered import new_run
 from dovetail.scheduling.reserved import Reservations
 from dovetail.scheduling.shapes import Shape, Shapes
 from dovetail.scheduling.snapshot import Snapshot
@@ -56,6 +57,7 @@ class Run:
     """The state of one run: places, counts, what is left of limits, and who waits."""
 
     def __init__(self, snapshot: Snapshot, thrifty: bool = True) -> None:
+        new_run()
         self.thrifty = thrifty
         self.chose = False
         self.snapshot = snapshot
@@ -271,8 +273,10 @@ def _running_nodes(snapshot: Snapshot) -> list[RunningNode]:
     states = sorted(
         nodes.active(snapshot.nodes), key=lambda state: (not nodes.initialized(state), nodes.name(state))
     )
-    ignore = snapshot.options.ignore_dra
-    daemon_pods = [pod for pod in snapshot.daemons if not (ignore and uses_devices(pod))]
+    ignore = snapshot.options.ignore_dra and any(map(uses_devices, snapshot.daemons))
+    daemon_pods = snapshot.daemons
+    if ignore:
+        daemon_pods = tuple(pod for pod in daemon_pods if not uses_devices(pod))
     return [RunningNode(i, state, daemon_pods, snapshot.storage) for i, state in enumerate(states)]
 
 

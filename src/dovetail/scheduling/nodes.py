@@ -16,7 +16,7 @@ from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
 from dovetail.api.taints import is_ephemeral, matches
-from dovetail.scheduling.resources import Nano, minus, nano, plus, requests_with_pod
+from dovetail.scheduling.resources import Nano, minus, nano, needs, plus
 from dovetail.scheduling.snapshot import StateNode
 from dovetail.settings import durations
 
@@ -133,7 +133,7 @@ def available(state: StateNode) -> Nano:
     """What the pods on it leave."""
     used: Nano = {}
     for pod in running(state.pods):
-        used = plus(used, nano(requests_with_pod(pod)))
+        used = plus(used, needs(pod))
     return minus(allocatable(state), used)
 
 

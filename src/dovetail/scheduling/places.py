@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from dovetail.api.core import Taint
 from dovetail.api.labels import HOSTNAME
 from dovetail.api.pod import Pod
 from dovetail.explain import Reason
 from dovetail.scheduling import daemons, hostports, nodes, volumes
 from dovetail.scheduling.groups import Group, Rule
+from dovetail.scheduling.remembered import Remembered
 from dovetail.scheduling.requirements import Requirements, Values
 from dovetail.scheduling.reserved import Reservations
-from dovetail.scheduling.resources import Nano, minus, nano, plus, requests_with_pod
+from dovetail.scheduling.resources import Nano, plus
 from dovetail.scheduling.shapes import Shape
 from dovetail.scheduling.snapshot import Options, StateNode, Storage
 from dovetail.scheduling.taints import tolerates_all
@@ -67,26 +70,21 @@ _NOTHING_UNDEFINED: frozenset[str] = frozenset()
 class RunningNode:
     """A node that is there, or that is coming: its labels are settled and its room is known."""
 
-    def __init__(self, index: int, state: StateNode, daemon_pods: Iterable[Pod], storage: Storage) -> None:
+    def __init__(self, index: int, state: StateNode, daemon_pods: tuple[Pod, ...], storage: Storage) -> None:
+        facts = _facts_of(state, daemon_pods, storage)
         self.index = index
         self.state = state
-        self.name = nodes.name(state)
-        self.initialized = nodes.initialized(state)
-        self.taints = nodes.taints(state)
-        self.hostname = nodes.hostname(state)
-        labels = Requirements.labels(nodes.labels(state))
-        self.requirements = labels.replacing(HOSTNAME, Values(frozenset((self.hostname,))))
+        self.name = facts.name
+        self.hostname = facts.hostname
+        self.initialized = facts.initialized
+        self.taints = facts.taints
+        self.requirements = facts.requirements
         self.pods: list[str] = []
-        running = tuple(nodes.running(state.pods))
-        expected = daemons.on_node(daemon_pods, labels, self.taints)
-        coming = daemons.still_to_come(expected, filter(daemons.is_daemon, running))
-        self.left = _left(nodes.allocatable(state), running, coming)
-        self.overdrawn = any(amount < 0 for amount in self.left.values())
-        self.ports = [port for pod in running for port in hostports.host_ports(pod)]
+        self.left = dict(facts.left)
+        self.overdrawn = facts.overdrawn
+        self.ports = list(facts.ports)
         self.limits = state.volume_limits
-        self.attached: dict[str, set[str]] = {}
-        for pod in running if self.limits else ():
-            self._attach(volumes.attachments(pod, storage))
+        self.attached = {driver: set(names) for driver, names in facts.attached.items()}
 
     def offer(self, shape: Shape, topology: Topology) -> Fit | Refusal:
         """Whether the pod could run here."""
@@ -127,11 +125,60 @@ class RunningNode:
             self.attached.setdefault(driver, set()).update(names)
 
 
-def _left(allocatable: Nano, running: Sequence[Pod], coming: Nano) -> Nano:
-    used = dict(coming)
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What a node is before anybody is placed on it."""
+
+    name: str
+    hostname: str
+    initialized: bool
+    taints: tuple[Taint, ...]
+    requirements: Requirements
+    left: Nano
+    overdrawn: bool
+    ports: tuple[hostports.HostPort, ...]
+    attached: volumes.Attachments
+
+
+_FACTS: Remembered[_Facts] = Remembered()
+
+
+def _facts_of(state: StateNode, daemon_pods: tuple[Pod, ...], storage: Storage) -> _Facts:
+    """The facts of a node, worked out once while node, daemons and volumes stay what they are."""
+    known = _FACTS.get(state, daemon_pods, storage)
+    if known is None:
+        known = _FACTS.put(_facts(state, daemon_pods, storage), state, daemon_pods, storage)
+    return known
+
+
+def _facts(state: StateNode, daemon_pods: Sequence[Pod], storage: Storage) -> _Facts:
+    labels, taints = Requirements.labels(nodes.labels(state)), nodes.taints(state)
+    running = tuple(nodes.running(state.pods))
+    expected = daemons.on_node(daemon_pods, labels, taints)
+    left = nodes.available(state)
+    for name, amount in daemons.still_to_come(expected, filter(daemons.is_daemon, running)).items():
+        if name in left:
+            left[name] -= amount
+    hostname = nodes.hostname(state)
+    return _Facts(
+        nodes.name(state),
+        hostname,
+        nodes.initialized(state),
+        taints,
+        labels.replacing(HOSTNAME, Values(frozenset((hostname,)))),
+        left,
+        any(amount < 0 for amount in left.values()),
+        tuple(port for pod in running for port in hostports.host_ports(pod)),
+        _attached(running, storage) if state.volume_limits else {},
+    )
+
+
+def _attached(running: Iterable[Pod], storage: Storage) -> volumes.Attachments:
+    found: dict[str, frozenset[str]] = {}
     for pod in running:
-        used = plus(used, nano(requests_with_pod(pod)))
-    return minus(allocatable, used)
+        for driver, names in volumes.attachments(pod, storage).items():
+            found[driver] = found.get(driver, frozenset()) | names
+    return found
 
 
 def _fits(wanted: Nano, left: Nano) -> bool:

@@ -13,8 +13,19 @@ from dovetail.api.labels import PODS
 from dovetail.api.meta import Amounts
 from dovetail.api.pod import Container, ContainerStatus, Pod, ResourceRequirements
 from dovetail.api.quantity import Quantity
+from dovetail.scheduling.remembered import Remembered
 
-__all__ = ["Nano", "amounts", "fits", "limits", "nano", "requests", "requests_of_all", "requests_with_pod"]
+__all__ = [
+    "Nano",
+    "amounts",
+    "fits",
+    "limits",
+    "nano",
+    "needs",
+    "requests",
+    "requests_of_all",
+    "requests_with_pod",
+]
 
 Nano = dict[str, int]
 """Resource name to billionths."""
@@ -36,6 +47,18 @@ def limits(pod: Pod) -> dict[str, Quantity]:
 def requests_with_pod(pod: Pod) -> dict[str, Quantity]:
     """The requests, and the pod slot every pod takes."""
     return requests(pod) | {PODS: ONE_POD}
+
+
+_NEEDS: Remembered[Nano] = Remembered()
+
+
+def needs(pod: Pod) -> Nano:
+    """The same in billionths, worked out once for all pods that share a spec. Not to be written to."""
+    statuses = (*pod.status.container_statuses, *pod.status.init_container_statuses)
+    if any(each.resources is not None for each in statuses):
+        return nano(requests_with_pod(pod))
+    known = _NEEDS.get(pod.spec)
+    return _NEEDS.put(nano(requests_with_pod(pod)), pod.spec) if known is None else known
 
 
 def requests_of_all(pods: Iterable[Pod]) -> dict[str, Quantity]:

@@ -13,7 +13,7 @@ from dovetail.scheduling import pods, volumes
 from dovetail.scheduling.hostports import host_ports
 from dovetail.scheduling.relax import hard, relaxed
 from dovetail.scheduling.requirements import Requirements
-from dovetail.scheduling.resources import nano, requests_with_pod
+from dovetail.scheduling.resources import needs
 from dovetail.scheduling.snapshot import Options, Storage
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Shape:
         self.requirements = pods.requirements(spec, shapes.preferences)
         self.strict = pods.strict(spec)
         self.tolerations = spec.tolerations
-        self.requests = nano(requests_with_pod(pod))
+        self.requests = needs(pod)
         self.ports = host_ports(pod)
         self.attachments = volumes.attachments(pod, shapes.storage)
         self.ways: Sequence[Requirements] = volumes.alternatives(pod, shapes.storage) or (Requirements(),)

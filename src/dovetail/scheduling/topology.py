@@ -15,11 +15,12 @@ from typing import NamedTuple
 
 from dovetail.api.core import Taint
 from dovetail.api.labels import HOSTNAME
-from dovetail.api.pod import PodAffinity, PodAffinityTerm, Toleration, TopologySpreadConstraint
+from dovetail.api.pod import Pod, PodAffinity, PodAffinityTerm, Toleration, TopologySpreadConstraint
 from dovetail.scheduling import nodes, selectors
 from dovetail.scheduling.domains import Universe
 from dovetail.scheduling.groups import Group, NodeFilter, Rule
 from dovetail.scheduling.pods import alternatives
+from dovetail.scheduling.remembered import Remembered
 from dovetail.scheduling.requirements import Requirements, Values
 from dovetail.scheduling.shapes import Numbering, Shape
 from dovetail.scheduling.snapshot import Snapshot, StateNode
@@ -80,14 +81,16 @@ class Topology:
         self.universe = universe
         self.preferences = snapshot.options.preferences == "Respect"
         self.namespaces = snapshot.namespaces
-        self.landmarks = _landmarks(snapshot.nodes)
+        self.landmarks = [_landmark(state) for state in snapshot.nodes]
         self.groups: list[Group] = []
         self.inverse: list[Group] = []
         self._known: dict[tuple[object, ...], Group] = {}
         self._placed: list[Placement] = []
-        self._residents: list[_Residents] = list(_residents(snapshot.nodes, self.landmarks, batch))
-        for residents in self._residents:
-            self._avoided_by(residents)
+        self._states, self._batch = snapshot.nodes, batch
+        self._residents: list[_Residents] | None = None
+        for state, landmark in zip(snapshot.nodes, self.landmarks, strict=True):
+            if landmark is not None:
+                self._avoided_by(landmark, _shy(state))
 
     # What a pod is bound by
 
@@ -215,6 +218,8 @@ class Topology:
                     group.register((domain,))
         if group.inverse:
             return
+        if self._residents is None:  # most batches have no rules, and never ask
+            self._residents = list(_residents(self._states, self.landmarks, self._batch))
         for residents in self._residents:
             if group.selects(residents.namespace, residents.labels):
                 self._count_residents(group, residents.on)
@@ -231,11 +236,13 @@ class Topology:
             if domain is not None and self._takes_part(group, landmark):
                 group.count(domain)
 
-    def _avoided_by(self, residents: _Residents) -> None:
+    def _avoided_by(self, landmark: Landmark, shy: Sequence[Pod]) -> None:
         """Running pods that want to be away from others are kept away from."""
-        for term in residents.avoiding:
-            group = self._inverse_group(residents.namespace, term)
-            for landmark in residents.on:
+        for pod in shy:
+            if pod.full_name in self._batch:
+                continue
+            for term in _avoiding(pod):
+                group = self._inverse_group(pod.namespace, term)
                 domain = landmark.domain(group.key)
                 if domain is not None:
                     group.count(domain)
@@ -300,38 +307,53 @@ class _Residents:
 
     namespace: str
     labels: Mapping[str, str]
-    avoiding: tuple[PodAffinityTerm, ...]
     on: list[Landmark]
 
 
-def _landmarks(states: Sequence[StateNode]) -> list[Landmark | None]:
-    return [_landmark(state) for state in states]
+_LANDMARKS: Remembered[Landmark] = Remembered()
+_SHY: Remembered[tuple[Pod, ...]] = Remembered()
 
 
 def _landmark(state: StateNode) -> Landmark | None:
     if state.node is None:
         return None
-    node = state.node
-    labels = Requirements.labels(node.labels)
-    return Landmark(node.name, node.labels, labels, node.spec.taints, not nodes.deleting(state))
+    known = _LANDMARKS.get(state)
+    if known is None:
+        node = state.node
+        labels = Requirements.labels(node.labels)
+        active = not nodes.deleting(state)
+        known = _LANDMARKS.put(Landmark(node.name, node.labels, labels, node.spec.taints, active), state)
+    return known
+
+
+def _avoiding(pod: Pod) -> tuple[PodAffinityTerm, ...]:
+    affinity = pod.spec.affinity
+    return affinity.pod_anti_affinity.required if affinity and affinity.pod_anti_affinity else ()
+
+
+def _shy(state: StateNode) -> tuple[Pod, ...]:
+    """The pods of a node that must be kept away from others."""
+    known = _SHY.get(state)
+    if known is None:
+        found = (pod for pod in nodes.running(state.pods) if _avoiding(pod) and not pod.deleting)
+        known = _SHY.put(tuple(found), state)
+    return known
 
 
 def _residents(
     states: Sequence[StateNode], landmarks: Sequence[Landmark | None], batch: frozenset[str]
 ) -> Iterable[_Residents]:
-    found: dict[tuple[str, int, int], _Residents] = {}
-    labels, avoiding = Numbering(), Numbering()
+    found: dict[tuple[str, int], _Residents] = {}
+    labels = Numbering()
     for state, landmark in zip(states, landmarks, strict=True):
-        for pod in nodes.running(state.pods) if landmark is not None else ():
+        if landmark is None:
+            continue
+        for pod in nodes.running(state.pods):
             if pod.deleting or pod.full_name in batch:
                 continue
-            affinity = pod.spec.affinity
-            anti = affinity.pod_anti_affinity if affinity else None
-            terms = anti.required if anti else ()
-            key = pod.namespace, labels.number(pod.labels), avoiding.number(terms) if terms else -1
+            key = pod.namespace, labels.number(pod.labels)
             known = found.get(key)
             if known is None:
-                known = found[key] = _Residents(pod.namespace, pod.labels, terms, [])
-            assert landmark is not None
+                known = found[key] = _Residents(pod.namespace, pod.labels, [])
             known.on.append(landmark)
     return found.values()
