@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from dovetail.sim.cluster.indexes import expand, squeeze
 from dovetail.sim.kube.status import ApiError
 from dovetail.sim.world import World
