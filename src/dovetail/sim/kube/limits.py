@@ -44,7 +44,7 @@ def _fill(container: dict[str, Any], limit: dict[str, Any]) -> Iterator[str]:
         missing = {name: amount for name, amount in (limit.get(default) or {}).items() if name not in given}
         if missing:
             resources[part] = {**given, **missing}
-            yield f"{', '.join(sorted(missing))} {part[:-1]} for container {container['name']}"
+            yield f"{', '.join(sorted(missing))} {part[:-1]} for container {container.get('name', '')}"
 
 
 def _problems(limit: dict[str, Any], containers: list[dict[str, Any]]) -> Iterator[str]:
