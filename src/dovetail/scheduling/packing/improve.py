@@ -103,9 +103,13 @@ def _pack_part(
 ) -> Packing:
     kept = _worthwhile(problem, worth)
     part = _narrowed(problem, kept)
-    rows = _improved(part, worth, effort, known, should_stop)
+    first, best = _improved(part, worth, effort, known, should_stop)
     if merging:
-        rows = merged(part, rows)
+        best = merged(part, best)
+        first = merged(part, first) if effort.rounds else best
+    # The charge for a node must never make a plan dearer than the one we started from.
+    true = replace(part, price=problem.price[kept])
+    rows = best if cost(true, best) <= cost(true, first) + 1e-9 else first
     rows = [Row(int(kept[row.option]), row.counts, row.copies) for row in rows]
     return Packing(rows, cost(problem, rows))
 
@@ -132,12 +136,13 @@ def _worthwhile(problem: Problem, worth: Floats) -> Ints:
 
 def _improved(
     problem: Problem, worth: Floats, effort: Effort, known: Patterns | None, should_stop: Callable[[], bool]
-) -> Rows:
+) -> tuple[Rows, Rows]:
+    """(first plan, best plan)."""
     weights = lean(problem.request.shape[1])
     ways = 1 if problem.count.sum() <= _FEW_PODS else 2
-    rows = snug(problem, greedy(problem, worth, weights[:ways]))
+    rows = first = snug(problem, greedy(problem, worth, weights[:ways]))
     if not effort.rounds or should_stop():
-        return rows
+        return first, first
     rng = np.random.Generator(np.random.PCG64(effort.seed))
     columns = starting(problem, rows, weights[:3], worth)
     if known is not None:
@@ -151,7 +156,7 @@ def _improved(
         rows = rows if found is None else _cheaper(problem, rows, found)
     if known is None and problem.classes > 1 and problem.count.sum() <= _FEW_PODS and not should_stop():
         rows = repack(columns, rows, np.maximum(duals, 0.02 * worth), effort.repacks, rng, enough)
-    return rows
+    return first, rows
 
 
 def _dives(problem: Problem, effort: Effort, shared: bool) -> int:

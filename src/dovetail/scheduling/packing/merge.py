@@ -11,6 +11,7 @@ from dovetail.scheduling.packing.stock import twins_hold
 __all__ = ["merged"]
 
 _ROWS = 48  # rows looked at in pairs, the cheapest first: small nodes gain most
+_TURNS = 6
 _SAME = 1e-9
 
 
@@ -19,11 +20,11 @@ def merged(problem: Problem, rows: Rows) -> Rows:
     larger = [part for row in rows for part in _with_itself(problem, row)]
     larger.sort(key=lambda row: float(problem.price[row.option]))
     few, rest = larger[:_ROWS], larger[_ROWS:]
-    for _ in range(_ROWS):
-        pair = _best_pair(problem, few)
-        if pair is None:
+    for _ in range(_TURNS):
+        pairs = _pairs(problem, few)
+        if not pairs:
             break
-        few = _joined(few, *pair)
+        few = _joined(few, pairs)
     out = few + rest
     return out if twins_hold(problem, out) else rows
 
@@ -32,28 +33,32 @@ def _with_itself(problem: Problem, row: Row) -> Rows:
     """Copies of one row, as few larger nodes as the price allows."""
     for times in (8, 6, 4, 3, 2):
         many, left = divmod(row.copies, times)
+        if not many:
+            continue
         option = _option_for(problem, row.counts[None, :] * times, problem.price[[row.option]] * times)
-        if many and option[0] >= 0:
+        if option[0] >= 0:
             larger = _with_itself(problem, Row(int(option[0]), row.counts * times, many))
             return larger + ([Row(row.option, row.counts, left)] if left else [])
     return [row]
 
 
-def _best_pair(problem: Problem, rows: Rows) -> tuple[int, int, int] | None:
-    """Two rows and the option that holds both for least; None when no two are better off together."""
-    if len(rows) < 2:
-        return None
-    counts = np.array([row.counts for row in rows])
+def _pairs(problem: Problem, rows: Rows) -> list[tuple[int, int, int]]:
+    """Rows that are better off together and the option that holds both, each row at most once."""
+    counts = np.array([row.counts for row in rows]).reshape(len(rows), problem.classes)
     price = problem.price[[row.option for row in rows]]
     first, second = np.triu_indices(len(rows), 1)
-    both, paid = counts[first] + counts[second], price[first] + price[second]
-    option = _option_for(problem, both, paid)
+    paid = price[first] + price[second]
+    option = _option_for(problem, counts[first] + counts[second], paid)
     good = np.flatnonzero(option >= 0)
-    if not len(good):
-        return None
     saved = paid[good] - problem.price[option[good]]
-    best = good[int(saved.argmax())]
-    return int(first[best]), int(second[best]), int(option[best])
+    chosen: list[tuple[int, int, int]] = []
+    used: set[int] = set()
+    for at in good[np.argsort(-saved, kind="stable")].tolist():
+        a, b = int(first[at]), int(second[at])
+        if a not in used and b not in used:
+            used |= {a, b}
+            chosen.append((a, b, int(option[at])))
+    return chosen
 
 
 def _option_for(problem: Problem, counts: Ints, most: np.ndarray) -> Ints:
@@ -74,9 +79,12 @@ def _hosts_hold(problem: Problem, counts: Ints) -> Bools:
     return np.asarray(held)
 
 
-def _joined(rows: Rows, first: int, second: int, option: int) -> Rows:
-    a, b = rows[first], rows[second]
-    copies = min(a.copies, b.copies)
-    out = [row for i, row in enumerate(rows) if i not in (first, second)]
-    out += [Row(row.option, row.counts, row.copies - copies) for row in (a, b) if row.copies > copies]
-    return [*out, Row(option, a.counts + b.counts, copies)]
+def _joined(rows: Rows, pairs: list[tuple[int, int, int]]) -> Rows:
+    paired = {at for first, second, _ in pairs for at in (first, second)}
+    out = [row for at, row in enumerate(rows) if at not in paired]
+    for first, second, option in pairs:
+        a, b = rows[first], rows[second]
+        copies = min(a.copies, b.copies)
+        out.append(Row(option, a.counts + b.counts, copies))
+        out += [Row(row.option, row.counts, row.copies - copies) for row in (a, b) if row.copies > copies]
+    return out
