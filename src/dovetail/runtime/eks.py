@@ -18,8 +18,9 @@ import msgspec
 from dovetail.errors import Misconfigured
 from dovetail.ports import Clock
 from dovetail.runtime.credentials import MintedToken
+from dovetail.runtime.kubeconfig import Connection, trusting
 
-__all__ = ["AwsKeys", "eks_token", "keys_from_environment", "presigned_token"]
+__all__ = ["AwsKeys", "eks_connection", "eks_token", "keys_from_environment", "presigned_token"]
 
 # The address is good for 60 s by its own word, but EKS accepts the token for 15 minutes.
 URL_SECONDS = 60
@@ -43,6 +44,22 @@ async def keys_from_environment() -> AwsKeys:
     if not access or not secret:
         raise Misconfigured("signing in to EKS: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set")
     return AwsKeys(access, secret, os.environ.get("AWS_SESSION_TOKEN", ""))
+
+
+def eks_connection(
+    endpoint: str,
+    authority: bytes,
+    cluster: str,
+    region: str,
+    clock: Clock,
+    keys: Callable[[], Awaitable[AwsKeys]] = keys_from_environment,
+) -> Connection:
+    """An EKS cluster as DescribeCluster names it: its endpoint and its authority in PEM."""
+    return Connection(
+        server=endpoint,
+        sign_in=lambda: eks_token(cluster, region, clock, keys),
+        tls=trusting(authority),
+    )
 
 
 def eks_token(

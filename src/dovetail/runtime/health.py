@@ -77,15 +77,7 @@ def metrics_app(
     app = web.Application()
     app.add_routes([web.get("/metrics", show)])
     if profiling:
-        app.add_routes(
-            [
-                web.get("/debug/pprof/", _index),
-                web.get("/debug/pprof/cmdline", _cmdline),
-                web.get("/debug/pprof/profile", _profile),
-                web.get("/debug/pprof/goroutine", _tasks),
-                web.get("/debug/pprof/heap", _heap),
-            ]
-        )
+        app.add_routes(web.get(f"/debug/pprof/{name}", show) for name, show in PROFILES.items())
     return app
 
 
@@ -102,7 +94,7 @@ async def serve(app: web.Application, port: int, host: str | None = None) -> tup
 
 
 async def _index(_: web.Request) -> web.Response:
-    return web.Response(text="cmdline\nprofile?seconds=N\ngoroutine\nheap\n")
+    return web.Response(text="".join(f"{name}\n" for name in PROFILES if name))
 
 
 async def _cmdline(_: web.Request) -> web.Response:
@@ -128,13 +120,34 @@ async def _tasks(_: web.Request) -> web.Response:
     out = io.StringIO()
     for task in asyncio.all_tasks():
         task.print_stack(file=out)
+    return web.Response(text=out.getvalue() + _stacks())
+
+
+async def _threads(_: web.Request) -> web.Response:
+    return web.Response(text=_stacks())
+
+
+def _stacks() -> str:
+    out = io.StringIO()
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     for ident, frame in sys._current_frames().items():
         out.write(f"\nthread {names.get(ident, ident)}\n" + "".join(traceback.format_stack(frame)))
-    return web.Response(text=out.getvalue())
+    return out.getvalue()
 
 
 async def _heap(_: web.Request) -> web.Response:
     kinds = Counter(type(one).__qualname__ for one in gc.get_objects())
     lines = [f"{count:10d}  {name}" for name, count in kinds.most_common(100)]
     return web.Response(text="objects the collector knows, by type\n" + "\n".join(lines) + "\n")
+
+
+# Karpenter's names for what has a counterpart here; `symbol`, `trace` and `block` have none.
+PROFILES: Mapping[str, Callable[[web.Request], Awaitable[web.Response]]] = {
+    "": _index,
+    "cmdline": _cmdline,
+    "profile": _profile,
+    "goroutine": _tasks,
+    "threadcreate": _threads,
+    "heap": _heap,
+    "allocs": _heap,
+}

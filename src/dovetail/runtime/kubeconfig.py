@@ -30,7 +30,7 @@ from dovetail.runtime.credentials import (
 )
 from dovetail.runtime.transport import USER_AGENT, HttpTransport
 
-__all__ = ["Connection", "connect", "from_kubeconfig", "in_cluster"]
+__all__ = ["Connection", "connect", "from_kubeconfig", "in_cluster", "trusting"]
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -228,7 +228,7 @@ def _tls(
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     else:
-        context = _trusting(_bytes(cluster, "certificate-authority", base))
+        context = trusting(_bytes(cluster, "certificate-authority", base))
     if user:
         home = Path(str(user.get(_ORIGIN, base)))
         cert = _bytes(user, "client-certificate", home)
@@ -240,8 +240,8 @@ def _tls(
     return context
 
 
-def _trusting(authority: bytes | None) -> ssl.SSLContext:
-    """Trust this authority and no other; without one, those of the system."""
+def trusting(authority: bytes | None) -> ssl.SSLContext:
+    """A client's TLS that trusts this authority and no other; without one, those of the system."""
     try:
         context = ssl.create_default_context(cadata=authority.decode("ascii") if authority else None)
     except (ssl.SSLError, UnicodeDecodeError) as error:

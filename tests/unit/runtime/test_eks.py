@@ -9,7 +9,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from dovetail.errors import Misconfigured
-from dovetail.runtime.eks import AwsKeys, eks_token, keys_from_environment, presigned_token
+from dovetail.runtime.clock import SystemClock
+from dovetail.runtime.eks import AwsKeys, eks_connection, eks_token, keys_from_environment, presigned_token
+from dovetail.sim.certificates import Certificates
 from dovetail.sim.clock import VirtualClock, run_virtual
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
@@ -63,6 +65,21 @@ def test_the_token_is_made_afresh_before_it_runs_out() -> None:
 
     tokens = run_virtual(main())
     assert len(set(tokens)) == 2
+
+
+async def test_a_described_cluster_can_be_reached() -> None:
+    async def keys() -> AwsKeys:
+        return AwsKeys("AKIDEXAMPLE", SECRET)
+
+    authority = Certificates().authority
+    found = eks_connection(
+        "https://abc.eks.example", authority, "my-cluster", "us-west-2", SystemClock(), keys
+    )
+    headers = await found.sign_in().headers()
+    assert headers["Authorization"].startswith("Bearer k8s-aws-v1.")
+    assert found.tls is not None
+    assert len(found.tls.get_ca_certs()) == 1
+    assert SECRET not in repr(found)
 
 
 async def test_missing_keys_are_said_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,6 +81,7 @@ async def test_metrics_are_text_and_profiles_come_only_when_asked_for() -> None:
         assert "goroutine" in (await get(session, "/debug/pprof/"))[1]
         assert "thread MainThread" in (await get(session, "/debug/pprof/goroutine"))[1]
         assert "dict" in (await get(session, "/debug/pprof/heap"))[1]
+        assert "thread MainThread" in (await get(session, "/debug/pprof/threadcreate"))[1]
         assert (await get(session, "/debug/pprof/cmdline"))[0] == 200
         assert (await get(session, "/debug/pprof/profile?seconds=0"))[0] == 400
         status, text = await get(session, "/debug/pprof/profile?seconds=1")
