@@ -312,6 +312,9 @@ class _Residents:
 
 _LANDMARKS: Remembered[Landmark] = Remembered()
 _SHY: Remembered[tuple[Pod, ...]] = Remembered()
+Present = tuple[str, str, Mapping[str, str]]
+"""A pod's full name, namespace and labels."""
+_PRESENT: Remembered[tuple[Present, ...]] = Remembered()
 
 
 def _landmark(state: StateNode) -> Landmark | None:
@@ -340,20 +343,28 @@ def _shy(state: StateNode) -> tuple[Pod, ...]:
     return known
 
 
+def _present(state: StateNode) -> tuple[Present, ...]:
+    """The pods of a node that count: neither finished nor on their way out."""
+    known = _PRESENT.get(state)
+    if known is None:
+        found = (pod for pod in nodes.running(state.pods) if not pod.deleting)
+        known = _PRESENT.put(tuple((pod.full_name, pod.namespace, pod.labels) for pod in found), state)
+    return known
+
+
 def _residents(
     states: Sequence[StateNode], landmarks: Sequence[Landmark | None], batch: frozenset[str]
 ) -> Iterable[_Residents]:
     found: dict[tuple[str, int], _Residents] = {}
     labels = Numbering()
     for state, landmark in zip(states, landmarks, strict=True):
-        if landmark is None:
-            continue
-        for pod in nodes.running(state.pods):
-            if pod.deleting or pod.full_name in batch:
+        for name, namespace, own in _present(state) if landmark is not None else ():
+            if name in batch:
                 continue
-            key = pod.namespace, labels.number(pod.labels)
+            key = namespace, labels.number(own)
             known = found.get(key)
             if known is None:
-                known = found[key] = _Residents(pod.namespace, pod.labels, [])
+                known = found[key] = _Residents(namespace, own, [])
+            assert landmark is not None
             known.on.append(landmark)
     return found.values()
