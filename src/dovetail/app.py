@@ -22,6 +22,7 @@ from dovetail.controllers.base import SINGLETON, Controller
 from dovetail.controllers.node.eviction import EvictionQueue
 from dovetail.controllers.node.termination import Volumes
 from dovetail.controllers.node.volumes import BY_NODE, node_of_attachment
+from dovetail.controllers.orchestration import Orchestration
 from dovetail.controllers.owning import BY_PROVIDER_ID, Ownership, provider_id_of_claim, provider_id_of_node
 from dovetail.controllers.registry import Parts, controllers
 from dovetail.errors import DovetailError
@@ -216,7 +217,7 @@ class Dovetail:
                     queue.add(key)
 
             self.informers[trigger.kind].on_change(heard)
-        if isinstance(controller, EvictionQueue):
+        if isinstance(controller, EvictionQueue | Orchestration):
             controller.on_item(queue.add)
         if getattr(controller, "singleton", False):
             queue.add(SINGLETON)

@@ -13,11 +13,13 @@ from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
 from dovetail.controllers.base import Cache, Controller
 from dovetail.controllers.batching import Batcher
+from dovetail.controllers.disruption import Disruption
 from dovetail.controllers.node.eviction import EvictionQueue
 from dovetail.controllers.node.health import Health
 from dovetail.controllers.node.hydration import NodeHydration
 from dovetail.controllers.node.termination import Termination, Volumes
 from dovetail.controllers.nodeclaim.consistency import Consistency
+from dovetail.controllers.nodeclaim.disruption import DisruptionConditions
 from dovetail.controllers.nodeclaim.expiration import Expiration
 from dovetail.controllers.nodeclaim.finalization import Finalization
 from dovetail.controllers.nodeclaim.garbage import Garbage
@@ -36,6 +38,7 @@ from dovetail.controllers.nodepool.health import RegistrationHealth
 from dovetail.controllers.nodepool.readiness import Readiness
 from dovetail.controllers.nodepool.registrationhealth import HealthReset
 from dovetail.controllers.nodepool.validation import Validation
+from dovetail.controllers.orchestration import Orchestration
 from dovetail.controllers.owning import Ownership
 from dovetail.controllers.provisioning import Provisioning
 from dovetail.controllers.static import StaticDeprovisioning, StaticProvisioning
@@ -90,6 +93,7 @@ def controllers(parts: Parts) -> tuple[Controller, ...]:
         HealthReset(p.kube, p.pools, p.classes, p.class_kind, p.ownership, health, p.clock),
         Validation(p.kube, p.pools, p.ownership, p.cloud.flavour, p.clock),
         *_endings(p, millicores),
+        *_disruption(p, millicores),
         *_gated(p),
     )
 
@@ -123,6 +127,38 @@ def _endings(p: Parts, millicores: int) -> tuple[Controller, ...]:
         millicores=millicores,
     )
     return termination, evictions, health, NodeHydration(p.kube, p.nodes, p.claims, p.ownership)
+
+
+def _disruption(p: Parts, millicores: int) -> tuple[Controller, ...]:
+    """Everything that takes a node away by choice."""
+    orchestration = Orchestration(
+        p.kube, p.cluster, p.nodes, p.claims, p.pools, p.cloud, p.clock, p.recorder, millicores=millicores
+    )
+    loop = Disruption(
+        p.cluster,
+        p.capture,
+        p.pools,
+        p.ownership,
+        orchestration,
+        p.cloud,
+        p.clock,
+        p.recorder,
+        p.compute,
+        p.options,
+        spot_to_spot=p.settings.feature_gates.spot_to_spot_consolidation,
+    )
+    marks = DisruptionConditions(
+        p.kube,
+        p.claims,
+        p.pools,
+        p.class_kind,
+        p.cluster,
+        p.ownership,
+        p.cloud,
+        p.clock,
+        millicores=millicores,
+    )
+    return loop, orchestration, marks
 
 
 def _gated(p: Parts) -> tuple[Controller, ...]:

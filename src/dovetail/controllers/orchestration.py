@@ -1,0 +1,287 @@
+"""disruption.queue: carries a command out, replacement first, and takes it back when that fails.
+
+mark candidates ─► order replacements ─► wait until they are ready ─► delete the candidates
+      └─────────────────────┴──────────── failed or too late: unmark, leave what came up
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from msgspec.structs import replace
+
+from dovetail import metrics
+from dovetail.api import conditions, labels
+from dovetail.api.conditions import DISRUPTION_REASON, INITIALIZED
+from dovetail.api.core import Node
+from dovetail.api.nodeclaim import NodeClaim
+from dovetail.api.nodepool import NodePool
+from dovetail.api.taints import DISRUPTED, matches
+from dovetail.controllers.base import DONE, Backoff, Cache, Pace, Result, Trigger, after, run_all
+from dovetail.controllers.counts import CLAIMS_CREATED, claim_disrupted
+from dovetail.controllers.provisioning import hash_annotations
+from dovetail.disruption.candidates import Candidate
+from dovetail.disruption.command import Command
+from dovetail.errors import Conflict, Gone, Refused
+from dovetail.ports import Clock, Cloud, Kube, Recorder
+from dovetail.scheduling.plan import ClaimOptions, PlannedNode
+from dovetail.state import Cluster
+
+__all__ = ["Orchestration"]
+
+PACE = Pace(100, 1000)
+RETRY = 1.0
+SHORTEST, LONGEST = timedelta(minutes=10), timedelta(hours=1)
+PER_CANDIDATE = timedelta(milliseconds=80)
+ATTEMPTS, FIRST_WAIT, GROWTH = 4, 0.01, 5
+_ABOUT = ("decision", "reason", "consolidation_type")
+DECISIONS = metrics.counter(
+    "karpenter_voluntary_disruption_decisions_total", "Commands that were started.", _ABOUT
+)
+DECISIONS_BY_POOL = metrics.counter(
+    "karpenter_voluntary_disruption_decisions_by_nodepool_total",
+    "Commands that were started, once for each pool in them.",
+    ("nodepool", *_ABOUT),
+)
+FAILURES = metrics.counter(
+    "karpenter_voluntary_disruption_queue_failures_total", "Commands that were taken back.", _ABOUT
+)
+
+
+@dataclass
+class Running:
+    """A command under way."""
+
+    command: Command
+    started: datetime
+    replacements: list[str] = field(default_factory=list)
+    ready: set[str] = field(default_factory=set)
+
+    @property
+    def key(self) -> str:
+        return self.command.candidates[0].key
+
+
+class Orchestration:
+    """Starts commands and sees them through."""
+
+    name = "disruption.queue"
+    triggers: tuple[Trigger, ...] = ()
+
+    def __init__(
+        self,
+        kube: Kube,
+        cluster: Cluster,
+        nodes: Cache[Node],
+        claims: Cache[NodeClaim],
+        pools: Cache[NodePool],
+        cloud: Cloud,
+        clock: Clock,
+        recorder: Recorder,
+        *,
+        millicores: int = 1000,
+    ) -> None:
+        self._kube = kube
+        self._cluster = cluster
+        self._nodes = nodes
+        self._claims = claims
+        self._pools = pools
+        self._cloud = cloud
+        self._clock = clock
+        self._recorder = recorder
+        self._running: dict[str, Running] = {}
+        self._wake: Callable[[str], None] = lambda key: None
+        self.concurrency = PACE.at(millicores)
+        self.backoff = Backoff(1.0, 10.0, per_second=100.0, burst=1000)
+
+    def on_item(self, wake: Callable[[str], None]) -> None:
+        """Whom to tell that a key has work: the `add` of this controller's queue."""
+        self._wake = wake
+
+    @property
+    def queued(self) -> frozenset[str]:
+        """The keys of all nodes that are part of a command."""
+        return frozenset(c.key for running in self._running.values() for c in running.command.candidates)
+
+    async def start(self, command: Command) -> None:
+        """Begin a command; Refused when it could not be begun, with nothing bought."""
+        if self.queued & {candidate.key for candidate in command.candidates}:
+            raise Refused(f"starting {command}: a node of it is already being disrupted")
+        marked = await asyncio.gather(
+            *(self._mark(c, command.method.reason) for c in command.candidates), return_exceptions=True
+        )
+        kept = tuple(c for c, failed in zip(command.candidates, marked, strict=True) if failed is None)
+        if len(kept) < len(command.candidates) and (command.replacements or not kept):
+            raise Refused(f"starting {command}: its nodes could not be marked")
+        ordered = [await self._order(node, command.method.reason) for node in command.replacements]
+        # Marked only now: earlier, the provisioner would buy room for the same pods a second time.
+        self._cluster.mark(c.key for c in kept)
+        running = Running(replace_candidates(command, kept), self._clock.now(), ordered)
+        self._nominate(command)
+        self._running[running.key] = running
+        self._count(running.command)
+        self._wake(running.key)
+
+    def _nominate(self, command: Command) -> None:
+        for name, pods in (command.plan.existing if command.plan else {}).items():
+            place = self._cluster.of_node(name)
+            if place is not None and pods:
+                self._cluster.nominate(place.key)
+
+    def _count(self, command: Command) -> None:
+        about = (command.decision, command.method.reason.lower(), command.method.kind)
+        DECISIONS.labels(*about).inc()
+        for pool in {candidate.pool.name for candidate in command.candidates}:
+            DECISIONS_BY_POOL.labels(pool, *about).inc()
+
+    async def _mark(self, candidate: Candidate, reason: str) -> None:
+        await self._insist(lambda: self._taint(candidate.name))
+        claim = candidate.state.claim
+        if claim is not None:
+            await self._insist(lambda: self._give_reason(claim.name, reason))
+
+    async def _insist(self, act: Callable[[], Awaitable[None]]) -> None:
+        """A few tries in quick succession: someone else may be writing at this moment."""
+        wait = FIRST_WAIT
+        for last in (False,) * (ATTEMPTS - 1) + (True,):
+            try:
+                await act()
+                return
+            except Conflict:
+                if last:
+                    raise
+            await self._clock.sleep(wait)
+            wait *= GROWTH
+
+    async def _taint(self, name: str) -> None:
+        node = await self._kube.get(Node, name)
+        if any(matches(taint, DISRUPTED) for taint in node.spec.taints):
+            return
+        taints = (*(t for t in node.spec.taints if t.key != DISRUPTED.key), DISRUPTED)
+        await self._kube.patch(node, replace(node, spec=replace(node.spec, taints=taints)), guarded=True)
+
+    async def _give_reason(self, name: str, reason: str) -> None:
+        try:
+            claim = await self._kube.get(NodeClaim, name)
+        except Gone:
+            return
+        marked = conditions.set_true(claim, DISRUPTION_REASON, self._clock.now(), reason, reason)
+        await self._kube.patch(claim, marked, status=True, guarded=True)
+
+    async def _order(self, node: PlannedNode, reason: str) -> str:
+        pool = self._pools.get(node.pool)
+        if pool is None:
+            raise Refused(f"ordering a replacement of {node.pool}: the pool is gone")
+        options = ClaimOptions(annotations=hash_annotations(pool), flavour=self._cloud.flavour)
+        claim = await self._kube.create(node.claim(pool, options))
+        self._cluster.expect(claim)
+        relaxed = claim.annotations.get(labels.MIN_VALUES_RELAXED, "false")
+        CLAIMS_CREATED.labels(reason.lower(), pool.name, relaxed).inc()
+        return claim.name
+
+    async def reconcile(self, key: str) -> Result:
+        running = self._running.get(key)
+        if running is None:
+            return DONE
+        try:
+            if not await self._replaced(running):
+                return after(RETRY)
+            await run_all(self._delete(c, running.command) for c in running.command.candidates)
+        except Refused:
+            await self._take_back(running)
+            return DONE
+        del self._running[key]
+        return DONE
+
+    async def _replaced(self, running: Running) -> bool:
+        """Every replacement is up; Refused when one is lost, or it takes too long."""
+        for name in running.replacements:
+            if name in running.ready:
+                continue
+            claim = self._claims.get(name)
+            if claim is None:
+                if self._cluster.of_claim(name) is None:
+                    raise Refused(f"waiting for {name}: the replacement was deleted")
+                continue
+            reason = running.command.method.reason
+            self._recorder.event(
+                claim, "DisruptionLaunching", f"Launching NodeClaim: {reason}", dedupe=(claim.uid, reason)
+            )
+            if conditions.is_true(claim, INITIALIZED):
+                running.ready.add(name)
+            else:
+                note = "Waiting on readiness to continue disruption"
+                self._recorder.event(claim, "DisruptionWaitingReadiness", note, dedupe=(claim.uid,))
+        if len(running.ready) == len(running.replacements):
+            return True
+        if self._clock.now() - running.started > self._patience():
+            raise Refused(f"carrying out {running.command}: its replacements were not ready in time")
+        return False
+
+    def _patience(self) -> timedelta:
+        return min(max(PER_CANDIDATE * len(self.queued), SHORTEST), LONGEST)
+
+    async def _delete(self, candidate: Candidate, command: Command) -> None:
+        claim = candidate.state.claim
+        assert claim is not None
+        try:
+            await self._kube.delete(claim, guarded=True)
+        except Gone:
+            return
+        reason = command.method.reason
+        self._recorder.event(
+            claim, "DisruptionTerminating", f"Disrupting NodeClaim: {reason}", dedupe=(claim.uid, reason)
+        )
+        node = candidate.state.node
+        if node is not None:
+            self._recorder.event(
+                node, "DisruptionTerminating", f"Disrupting Node: {reason}", dedupe=(node.uid, reason)
+            )
+        policy = _snake(candidate.pool.spec.disruption.consolidation_policy or "WhenEmptyOrUnderutilized")
+        claim_disrupted(claim, _snake(reason), len(candidate.pods), policy if command.method.kind else "")
+
+    async def _take_back(self, running: Running) -> None:
+        """Nothing was deleted: the nodes are free again, and what came up stays as an ordinary node."""
+        command = running.command
+        lost = len(running.replacements) - len(running.ready)
+        FAILURES.labels(command.decision, _snake(command.method.reason), command.method.kind).inc(
+            max(lost, 1)
+        )
+        self._running.pop(running.key, None)
+        self._cluster.unmark(c.key for c in command.candidates)
+        await self.release(c.name for c in command.candidates)
+
+    async def release(self, names: Iterable[str]) -> None:
+        """Take the marks off nodes that are not going after all."""
+        for name in names:
+            try:
+                await self._unmark(name)
+            except (Gone, Conflict):
+                # The disruption loop cleans up whatever is left over.
+                continue
+
+    async def _unmark(self, name: str) -> None:
+        node = self._nodes.get(name)
+        place = self._cluster.of_node(name)
+        if node is not None and not node.deleting:
+            taints = tuple(taint for taint in node.spec.taints if not matches(taint, DISRUPTED))
+            if taints != node.spec.taints:
+                freed = replace(node, spec=replace(node.spec, taints=taints))
+                await self._kube.patch(node, freed, guarded=True)
+        claim = self._claims.get(place.claim.name) if place is not None and place.claim is not None else None
+        if claim is not None and not claim.deleting and conditions.find(claim, DISRUPTION_REASON) is not None:
+            await self._kube.patch(
+                claim, conditions.clear(claim, DISRUPTION_REASON), status=True, guarded=True
+            )
+
+
+def replace_candidates(command: Command, kept: tuple[Candidate, ...]) -> Command:
+    """The command for these candidates alone."""
+    return Command(command.method, kept, command.replacements, command.plan, command.savings)
+
+
+def _snake(text: str) -> str:
+    return "".join(f"_{c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(text))

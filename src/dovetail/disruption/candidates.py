@@ -1,0 +1,195 @@
+"""Which nodes could go at all, what each is worth, and for every other node why it stays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import isnan
+
+from dovetail.api import labels, predicates
+from dovetail.api.nodepool import NodePool
+from dovetail.api.pdb import PdbLimits
+from dovetail.api.pod import Pod
+from dovetail.disruption.cost import reschedule_cost
+from dovetail.scheduling import nodes as views
+from dovetail.scheduling.catalog import InstanceType
+from dovetail.scheduling.selectors import matches
+from dovetail.scheduling.snapshot import Snapshot, StateNode
+
+__all__ = ["Candidate", "Class", "Scene", "Stays", "candidates"]
+
+
+class Class(StrEnum):
+    """How much a disruption respects: graceful waits for every pod, eventual has a deadline."""
+
+    GRACEFUL = "graceful"
+    EVENTUAL = "eventual"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A node that may go. `price` is per hour, 0 when unknown; `cost` is what moving its pods costs."""
+
+    state: StateNode
+    pool: NodePool
+    instance_type: InstanceType | None
+    price: float
+    pods: tuple[Pod, ...]
+    cost: float
+    blocked: bool = False
+
+    @property
+    def key(self) -> str:
+        return views.provider_id(self.state)
+
+    @property
+    def name(self) -> str:
+        return views.name(self.state)
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        return views.labels(self.state)
+
+    @property
+    def capacity_type(self) -> str:
+        return self.labels.get(labels.CAPACITY_TYPE, "")
+
+    @property
+    def zone(self) -> str:
+        return self.labels.get(labels.ZONE, "")
+
+    @property
+    def empty(self) -> bool:
+        """Nothing on it that would be missed."""
+        return self.cost <= 1.0
+
+    @property
+    def ratio(self) -> float:
+        """What is saved for each unit of disruption: the best go first."""
+        return self.price / self.cost
+
+
+@dataclass(frozen=True, slots=True)
+class Stays:
+    """A node that stays, and why. `told` says whether people are told by an event."""
+
+    state: StateNode
+    why: str
+    told: bool = True
+
+    @property
+    def name(self) -> str:
+        return views.name(self.state)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Everything disruption looks at. `queued` are the keys of nodes already being disrupted."""
+
+    snapshot: Snapshot
+    queued: frozenset[str] = frozenset()
+    buffered: frozenset[str] = frozenset()
+    spot_to_spot: bool = False
+    limits: PdbLimits = field(init=False)
+    pools: Mapping[str, NodePool] = field(init=False)
+    types: Mapping[str, Mapping[str, InstanceType]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        snapshot = self.snapshot
+        known = {pool.name: {each.name: each for each in snapshot.types(pool)} for pool in snapshot.pools}
+        object.__setattr__(self, "limits", PdbLimits(snapshot.budgets, matches))
+        object.__setattr__(self, "pools", {p.name: p.nodepool for p in snapshot.pools if known[p.name]})
+        object.__setattr__(self, "types", known)
+
+
+def candidates(scene: Scene, kind: Class) -> tuple[list[Candidate], list[Stays]]:
+    """Every node, sorted into those that may go and those that stay."""
+    going: list[Candidate] = []
+    staying: list[Stays] = []
+    for state in scene.snapshot.nodes:
+        found = judge(scene, state, kind)
+        if isinstance(found, Candidate):
+            going.append(found)
+        else:
+            staying.append(found)
+    return going, staying
+
+
+def judge(scene: Scene, state: StateNode, kind: Class) -> Candidate | Stays:
+    """One node: a candidate, or the first reason why not."""
+    refused = _node_level(scene, state)
+    if refused is not None:
+        return refused
+    pool = scene.pools[views.pool(state)]
+    why = _pod_level(scene, state)
+    if why and (kind is Class.GRACEFUL or _grace(state) is None):
+        return Stays(state, why)
+    instance_type = scene.types[pool.name].get(views.labels(state).get(labels.INSTANCE_TYPE, ""))
+    pods = tuple(pod for pod in state.pods if predicates.reschedulable(pod))
+    return Candidate(
+        state=state,
+        pool=pool,
+        instance_type=instance_type,
+        price=_price(state, instance_type),
+        pods=pods,
+        cost=reschedule_cost(pods),
+        blocked=bool(why),
+    )
+
+
+def _node_level(scene: Scene, state: StateNode) -> Stays | None:
+    if state.claim is None:
+        return Stays(state, "node isn't managed by karpenter", told=False)
+    if views.provider_id(state) in scene.queued:
+        return Stays(state, "candidate is already being disrupted", told=False)
+    if state.node is None:
+        return Stays(state, "nodeclaim does not have an associated node")
+    if not views.initialized(state):
+        return Stays(state, "node isn't initialized")
+    if views.deleting(state):
+        return Stays(state, "node is deleting or marked for deletion")
+    if state.nominated:
+        return Stays(state, "node is nominated for a pending pod")
+    if state.node.annotations.get(labels.DO_NOT_DISRUPT) == labels.TRUE:
+        return Stays(state, f'disruption is blocked through the "{labels.DO_NOT_DISRUPT}" annotation')
+    pool = views.pool(state)
+    if not pool:
+        return Stays(state, f"node doesn't have required label (label={labels.NODEPOOL})")
+    if pool not in scene.pools:
+        return Stays(state, f"NodePool not found (NodePool={pool})")
+    return None
+
+
+def _pod_level(scene: Scene, state: StateNode) -> str:
+    """Which pod holds the node, in words; empty when none does."""
+    now = scene.snapshot.options.now
+    for pod in state.pods:
+        if predicates.active(pod) and predicates.do_not_disrupt(pod, now).active:
+            return f'pod has "{labels.DO_NOT_DISRUPT}" annotation (Pod={pod.full_name})'
+    for pod in state.pods:
+        blocking = scene.limits.blocking_now(pod, now)
+        if len(blocking) > 1:
+            return f"eviction does not support multiple PDBs (PodDisruptionBudget(s)=[{', '.join(blocking)}])"
+        if blocking:
+            return f"pdb prevents pod evictions (PodDisruptionBudget=[{blocking[0]}])"
+    return ""
+
+
+def _grace(state: StateNode) -> str | None:
+    return state.claim.spec.termination_grace_period if state.claim else None
+
+
+def _price(state: StateNode, instance_type: InstanceType | None) -> float:
+    """What the node costs an hour, whether or not more of its kind can be had now; 0 when unknown."""
+    known = views.labels(state)
+    zone, capacity_type = known.get(labels.ZONE, ""), known.get(labels.CAPACITY_TYPE, "")
+    for offering in instance_type.offerings if instance_type else ():
+        if offering.zone == zone and offering.capacity_type == capacity_type:
+            return 0.0 if isnan(offering.price) else offering.price
+    return 0.0
+
+
+def by_ratio(going: Sequence[Candidate]) -> list[Candidate]:
+    """The best bargain first; equals by name, so that the same world gives the same order."""
+    return sorted(going, key=lambda candidate: (-candidate.ratio, candidate.name))

@@ -1,0 +1,76 @@
+"""What disruption proposes: these nodes go, in exchange for these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dovetail.disruption.candidates import Candidate
+from dovetail.scheduling.plan import Plan, PlannedNode
+
+__all__ = ["Command", "Method", "Verdict"]
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One way to find nodes that can go, as metrics and events call it."""
+
+    reason: str
+    kind: str
+
+
+EMPTY = Method("Empty", "empty")
+DRIFTED = Method("Drifted", "")
+MULTI = Method("Underutilized", "multi")
+SINGLE = Method("Underutilized", "single")
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """These go, these come, and what it saves an hour. `plan` is where their pods would be."""
+
+    method: Method
+    candidates: tuple[Candidate, ...]
+    replacements: tuple[PlannedNode, ...] = ()
+    plan: Plan | None = None
+    savings: float = 0.0
+
+    @property
+    def decision(self) -> str:
+        if not self.candidates:
+            return "no-op"
+        return "replace" if self.replacements else "delete"
+
+    @property
+    def cost(self) -> float:
+        """What the nodes that go cost an hour."""
+        return sum(candidate.price for candidate in self.candidates)
+
+    @property
+    def evictions(self) -> int:
+        return sum(len(candidate.pods) for candidate in self.candidates)
+
+    @property
+    def payback(self) -> float | None:
+        """Hours until the saving has paid for running old and new side by side; None without one."""
+        new = sum(node.price for node in self.replacements)
+        return new * OVERLAP_HOURS / self.savings if self.savings > 0 and self.replacements else None
+
+    def __str__(self) -> str:
+        names = ", ".join(candidate.name for candidate in self.candidates)
+        arrow = ""
+        if self.replacements:
+            count = len(self.replacements)
+            arrow = f" -> [{count} replacement{'s' if count != 1 else ''}]"
+        return f"{self.decision}: [{names}]{arrow}"
+
+
+# A replacement runs beside the node it replaces for about this long before that one is gone.
+OVERLAP_HOURS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came of looking at some candidates: a command, or why there is none."""
+
+    command: Command | None = None
+    why: str = ""

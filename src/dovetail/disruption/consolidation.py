@@ -1,0 +1,205 @@
+"""Fewer or cheaper nodes for the same pods: one node at a time, or many for one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from math import inf
+
+from msgspec.structs import replace
+
+from dovetail.api import conditions, labels
+from dovetail.disruption.candidates import Candidate, Scene
+from dovetail.disruption.command import Command, Method, Verdict
+from dovetail.disruption.emptiness import consolidation_disabled
+from dovetail.disruption.simulate import Outcome, simulate
+from dovetail.scheduling.catalog import (
+    InstanceType,
+    cheapest_offering,
+    min_values,
+    price_order,
+    worst_launch_price,
+)
+from dovetail.scheduling.plan import Plan, PlannedNode
+from dovetail.scheduling.requirements import Requirements, Values
+
+__all__ = ["consider", "multi", "same_type_bound", "why_unconsolidatable"]
+
+SPOT_FLEXIBILITY = 15
+MOST_AT_ONCE = 100
+
+
+def why_unconsolidatable(candidate: Candidate) -> str | None:
+    """Why consolidation passes a candidate over: in words, in none, or (None) it does not."""
+    if candidate.pool.static:
+        return ""
+    if candidate.instance_type is None:
+        known = candidate.labels.get(labels.INSTANCE_TYPE, "")
+        return f'Instance Type "{known}" not found'
+    if not candidate.capacity_type:
+        return f'Node does not have label "{labels.CAPACITY_TYPE}"'
+    if not candidate.zone:
+        return f'Node does not have label "{labels.ZONE}"'
+    if consolidation_disabled(candidate.pool):
+        return f'NodePool "{candidate.pool.name}" has consolidation disabled'
+    if candidate.empty:
+        return ""
+    if candidate.pool.spec.disruption.consolidation_policy == "WhenEmpty":
+        return f'NodePool "{candidate.pool.name}" has consolidation policy WhenEmpty, but node is not empty'
+    claim = candidate.state.claim
+    assert claim is not None
+    return None if conditions.is_true(claim, conditions.CONSOLIDATABLE) else ""
+
+
+def consider(
+    scene: Scene,
+    going: Sequence[Candidate],
+    method: Method,
+    look: Callable[[Scene, Sequence[Candidate]], Outcome] | None = None,
+) -> Verdict:
+    """Can these go, for nothing or for one cheaper node? If not, why not."""
+    outcome = (look or _look)(scene, going)
+    if outcome.problem:
+        return Verdict(why=outcome.problem)
+    new = outcome.plan.new_nodes
+    if not new:
+        return Verdict(Command(method, tuple(going), plan=outcome.plan, savings=_cost(going)))
+    if len(new) > 1:
+        return Verdict(why=f"Can't remove without creating {len(new)} candidates")
+    return _replacement(scene, going, method, outcome.plan, new[0])
+
+
+def _look(scene: Scene, going: Sequence[Candidate]) -> Outcome:
+    return simulate(scene, going, consolidating=True)
+
+
+def _cost(going: Iterable[Candidate]) -> float:
+    return sum(candidate.price for candidate in going)
+
+
+def _replacement(
+    scene: Scene, going: Sequence[Candidate], method: Method, plan: Plan, node: PlannedNode
+) -> Verdict:
+    bound, spot_only = _cost(going), all(c.capacity_type == labels.SPOT for c in going)
+    allowed = node.requirements[labels.CAPACITY_TYPE]
+    if spot_only and labels.SPOT in allowed:
+        if not scene.spot_to_spot:
+            why = "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node"
+            return Verdict(why=why)
+        node = _pinned_to_spot(node)
+    options = _cheaper(scene, node, bound)
+    if isinstance(options, str):
+        return Verdict(why=options)
+    if spot_only and labels.SPOT in allowed and len(going) == 1:
+        options = _flexible(node.requirements, options)
+        if isinstance(options, str):
+            return Verdict(why=options)
+    if labels.SPOT in allowed and labels.ON_DEMAND in allowed:
+        # If there is no spot to be had the launch must fail, rather than buy dearer on-demand.
+        node = _pinned_to_spot(node)
+    return Verdict(_command(scene, going, method, plan, _narrowed(scene, node, options)))
+
+
+def _cheaper(scene: Scene, node: PlannedNode, bound: float) -> list[InstanceType] | str:
+    """The node's types that would cost less than the bound even if a launch goes badly, cheapest first."""
+    known, undefined = scene.types[node.pool], scene.snapshot.options.flavour.well_known
+    listed = [known[name] for name in node.instance_types if name in known]
+    listed = [t for t in listed if cheapest_offering(t, node.requirements, undefined) is not None]
+    ordered = price_order(listed, node.requirements, undefined)
+    kept = [each for each in ordered if worst_launch_price(each, node.requirements, undefined) < bound]
+    if not kept:
+        return "Can't replace with a cheaper node"
+    verdict = min_values(kept, node.requirements)
+    return kept if verdict.met else f"Filtering by price: {verdict}"
+
+
+def _flexible(requirements: Requirements, options: list[InstanceType]) -> list[InstanceType] | str:
+    """One spot node for another only if many types would do: otherwise it would go on for ever."""
+    if len(options) < SPOT_FLEXIBILITY:
+        return (
+            f"SpotToSpotConsolidation requires {SPOT_FLEXIBILITY} cheaper instance type options than the "
+            f"current candidate to consolidate, got {len(options)}"
+        )
+    needed = min_values(options, requirements).needed if requirements.has_min_values else 0
+    return options[: max(SPOT_FLEXIBILITY, needed)]
+
+
+def _pinned_to_spot(node: PlannedNode) -> PlannedNode:
+    spot = Values(frozenset((labels.SPOT,)))
+    return replace(
+        node,
+        requirements=node.requirements.replacing(labels.CAPACITY_TYPE, spot),
+        capacity_types=(labels.SPOT,),
+    )
+
+
+def _narrowed(scene: Scene, node: PlannedNode, options: Sequence[InstanceType]) -> PlannedNode:
+    """The node with these types alone, and the offering and price that follow."""
+    undefined = scene.snapshot.options.flavour.well_known
+    best = cheapest_offering(options[0], node.requirements, undefined)
+    assert best is not None, "only types with a usable offering are kept"
+    return replace(
+        node,
+        instance_types=tuple(each.name for each in options),
+        instance_type=options[0].name,
+        zone=best.zone,
+        capacity_type=best.capacity_type,
+        price=best.price,
+    )
+
+
+def _command(
+    scene: Scene, going: Sequence[Candidate], method: Method, plan: Plan, node: PlannedNode
+) -> Command:
+    return Command(method, tuple(going), (node,), plan, savings=_cost(going) - node.price)
+
+
+def same_type_bound(scene: Scene, going: Sequence[Candidate], node: PlannedNode) -> float:
+    """The price a replacement must beat: deleting three and launching one of them again is no gain."""
+    undefined = scene.snapshot.options.flavour.well_known
+    lowest: dict[str, float] = {}
+    for candidate in going:
+        if candidate.instance_type is None:
+            continue
+        own = Requirements.labels(candidate.labels)
+        offering = cheapest_offering(candidate.instance_type, own, undefined)
+        price = offering.price if offering is not None else 0.0
+        name = candidate.instance_type.name
+        lowest[name] = min(lowest.get(name, inf), price)
+    return min((price for name, price in lowest.items() if name in node.instance_types), default=inf)
+
+
+def multi(
+    scene: Scene,
+    ordered: Sequence[Candidate],
+    method: Method,
+    accept: Callable[[Command], bool],
+    should_stop: Callable[[], bool] = lambda: False,
+    look: Callable[[Scene, Sequence[Candidate]], Outcome] | None = None,
+) -> tuple[Command | None, bool]:
+    """The longest prefix that can go for nothing or for one node, by bisection; and whether time ran out."""
+    best: Command | None = None
+    low, high = 1, min(MOST_AT_ONCE, len(ordered)) - 1
+    while low <= high:
+        if should_stop():
+            return best, True
+        middle = (low + high) // 2
+        command = consider(scene, ordered[: middle + 1], method, look).command
+        command = _not_the_same_again(scene, command) if command is not None else None
+        if command is not None and accept(command):
+            best, low = command, middle + 1
+        else:
+            high = middle - 1
+    return best, False
+
+
+def _not_the_same_again(scene: Scene, command: Command) -> Command | None:
+    if not command.replacements:
+        return command
+    node = command.replacements[0]
+    bound = same_type_bound(scene, command.candidates, node)
+    if bound == inf:
+        return command
+    kept = _cheaper(scene, node, bound)
+    if isinstance(kept, str) or command.plan is None:
+        return None
+    return _command(scene, command.candidates, command.method, command.plan, _narrowed(scene, node, kept))

@@ -1,0 +1,85 @@
+"""Where would their pods go, if these nodes went? The same engine answers that places pending pods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from msgspec.structs import replace
+
+from dovetail.disruption.candidates import Candidate, Scene
+from dovetail.scheduling import exact
+from dovetail.scheduling import nodes as views
+from dovetail.scheduling.plan import Plan
+from dovetail.scheduling.snapshot import Snapshot
+
+__all__ = ["Outcome", "simulate", "without"]
+
+SHOWN = 5
+Placer = Callable[[Snapshot], Plan]
+
+
+class Outcome:
+    """A simulated world without some nodes."""
+
+    def __init__(self, plan: Plan, pending: frozenset[str]) -> None:
+        self.plan = plan
+        self._pending = pending
+
+    @property
+    def problem(self) -> str:
+        """Why it will not do: a pod that runs today would have no place. Those that wait may wait on."""
+        lost = {pod: why for pod, why in self.plan.unschedulable.items() if pod not in self._pending}
+        lost |= {pod: why for pod, why in self.plan.deferred.items() if pod not in self._pending}
+        if not lost:
+            return ""
+        shown = [f"{pod} => {why}" for pod, why in sorted(lost.items())[:SHOWN]]
+        more = f" and {len(lost) - SHOWN} other(s)" if len(lost) > SHOWN else ""
+        return f"not all pods would schedule, {', '.join(shown)}{more}"
+
+
+def simulate(
+    scene: Scene, going: Iterable[Candidate], *, consolidating: bool, place: Placer = exact.place
+) -> Outcome:
+    """The plan for a world without these nodes."""
+    snapshot = without(scene, going, consolidating=consolidating)
+    plan = place(snapshot)
+    waiting = frozenset(pod.full_name for pod in scene.snapshot.pods)
+    return Outcome(_not_on_unready(snapshot, plan, scene), waiting)
+
+
+def without(scene: Scene, going: Iterable[Candidate], *, consolidating: bool) -> Snapshot:
+    """The snapshot with these nodes taken out and their pods looking for a place."""
+    chosen = list(going)
+    keys = {candidate.key for candidate in chosen}
+    now = scene.snapshot.options.now
+    moving = tuple(
+        pod
+        for candidate in chosen
+        for pod in candidate.pods
+        if scene.limits.currently_reschedulable(pod, now)
+    )
+    options = replace(scene.snapshot.options, consolidating=consolidating, reserved_fallback=True)
+    return replace(
+        scene.snapshot,
+        nodes=tuple(state for state in scene.snapshot.nodes if views.provider_id(state) not in keys),
+        moving=(*scene.snapshot.moving, *moving),
+        options=options,
+    )
+
+
+def _not_on_unready(snapshot: Snapshot, plan: Plan, scene: Scene) -> Plan:
+    """A pod that moves by our choice must not wait for a node that may never come up."""
+    unready = {
+        views.name(state): state
+        for state in snapshot.nodes
+        if views.managed(state) and not views.initialized(state)
+    }
+    leaving = {pod.full_name for pod in scene.snapshot.moving}
+    lost: dict[str, str] = {}
+    for name, pods in plan.existing.items():
+        if name in unready:
+            claim = unready[name].claim
+            where = f"nodeclaim/{claim.name if claim else name}, node/{name}"
+            why = f"would schedule against uninitialized {where}"
+            lost |= {pod: why for pod in pods if pod not in leaving}
+    return replace(plan, unschedulable={**plan.unschedulable, **lost}) if lost else plan
