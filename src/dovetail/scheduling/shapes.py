@@ -12,7 +12,7 @@ from dovetail.api.quantity import Quantity
 from dovetail.scheduling import pods, volumes
 from dovetail.scheduling.hostports import host_ports
 from dovetail.scheduling.relax import hard, relaxed
-from dovetail.scheduling.requirements import Requirements
+from dovetail.scheduling.requirements import Requirements, Values
 from dovetail.scheduling.resources import needs
 from dovetail.scheduling.snapshot import Options, Storage
 
@@ -79,6 +79,9 @@ class Shape:
         self.constraints: list[tuple[Group, bool]] = []
         self.counted_in: list[Group] = []
         self.host_caps: list[tuple[Group, int]] = []
+        self.rules: list[tuple[Group, bool]] = []
+        self.narrowed: dict[tuple[Values, ...], object] = {}
+        self.narrowed_at = -1
         self.seen_groups = 0
         self.seen_inverse = 0
         self.avoids: list[Group] = []

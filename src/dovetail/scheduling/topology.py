@@ -74,6 +74,9 @@ class Narrowed(NamedTuple):
         ]
 
 
+_UNTOUCHED = Narrowed({}, set())
+
+
 class Topology:
     """All groups of a run."""
 
@@ -113,7 +116,9 @@ class Topology:
     def _bind(shape: Shape, group: Group, itself: bool) -> None:
         shape.constraints.append((group, itself))
         cap = group.host_cap(itself)
-        if cap is not None:
+        if cap is None:
+            shape.rules.append((group, itself))
+        else:
             shape.host_caps.append((group, cap))
 
     def _own(self, shape: Shape) -> Iterator[Group]:
@@ -252,15 +257,31 @@ class Topology:
     def narrow(self, shape: Shape, requirements: Requirements) -> Narrowed | Group:
         """What the pod's rules leave of a candidate's labels, or the rule that leaves nothing.
 
-        Karpenter: each rule is asked about the candidate as it is, not as the rules before have left it.
+        Rules that cap a host are not asked here: places look at those first. Until somebody is placed,
+        candidates with the same labels get the same answer.
         """
+        self.constraints(shape)
+        if not shape.rules:
+            return _UNTOUCHED
+        if shape.narrowed_at != len(self._placed):
+            shape.narrowed_at = len(self._placed)
+            shape.narrowed.clear()
+        view = tuple(requirements[group.key] for group, _ in shape.rules)
+        found = shape.narrowed.get(view)
+        if found is None:
+            found = shape.narrowed[view] = self._narrow(shape, requirements)
+        assert isinstance(found, Narrowed | Group)
+        return found
+
+    @staticmethod
+    def _narrow(shape: Shape, requirements: Requirements) -> Narrowed | Group:
+        """Karpenter: each rule is asked about the candidate as it is, not as rules before have left it."""
         narrowed: dict[str, Values] = {}
         single: set[str] = set()
-        strict = shape.strict
-        for group, itself in self.constraints(shape):
+        for group, itself in shape.rules:
             key = group.key
             node = requirements[key]
-            allowed = group.allowed(itself, strict[key], node)
+            allowed = group.allowed(itself, shape.strict[key], node)
             if allowed is None:
                 return group
             if allowed.domains is not node:
