@@ -72,7 +72,7 @@ def main() -> int:
         console.print(f"[red]{failed} of {len(STEPS)} steps did not end as they should.[/]")
         return 1
     console.print(
-        "That was Dovetail. Next: [bold].venv/bin/dovetail up[/] for a cluster of your own, and docs/index.md."
+        "That was Dovetail. Next: [bold].venv/bin/dovetail up[/] for a cluster of your own; docs/index.md."
     )
     return 0
 
