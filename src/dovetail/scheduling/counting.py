@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 import numpy as np
 
@@ -23,6 +24,8 @@ from dovetail.scheduling.ties import Ties, ties_of
 from dovetail.scheduling.typetable import TypeTable
 
 __all__ = ["Counted", "count", "for_bounds", "kept_wishes", "waited"]
+
+_LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -228,7 +231,6 @@ def _resources(shapes: Iterable[Shape]) -> tuple[str, ...]:
     return ("cpu", "memory", *sorted(named - {"cpu", "memory", PODS}), PODS)
 
 
-def waited(pod: Pod) -> tuple[float, str]:
+def waited(pod: Pod) -> tuple[datetime, str]:
     """Sorts those that waited longest first."""
-    created = pod.metadata.creation_timestamp
-    return (created.timestamp() if created else 0.0, pod.full_name)
+    return pod.metadata.creation_timestamp or _LONG_AGO, pod.full_name

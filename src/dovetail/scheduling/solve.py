@@ -75,7 +75,7 @@ def first_plan(
         return None
     _finish(run, should_stop)
     plan = plan_of(run)
-    if not _all_placed(run, counted):
+    if not effort.rounds or not _all_placed(run, counted):
         return plan  # what is left out costs nothing, so a bound over everybody would be none
     covered = int(counted.batch.count.sum()) if effort.rounds else 0
     return replace(plan, bound=bounds[0], bound_as_asked=bounds[1], proven_pods=covered)

@@ -166,6 +166,22 @@ def test_taints_keep_pods_off_pools() -> None:
     assert {node.pool for node in packed(world, *pods(4)).new_nodes} == {"plain"}
 
 
+def test_nothing_to_place_and_nothing_to_buy_are_no_trouble() -> None:
+    assert solve.solve(World(types=series(3)).snapshot()) == Plan()
+    nowhere = solve.solve(World(types=()).snapshot(*pods(2)))
+
+    assert len(nowhere.unschedulable) == 2
+
+
+def test_with_no_time_left_the_pods_that_waited_longest_still_get_a_plan() -> None:
+    snapshot = World(types=series(6)).snapshot(*pods(9), pod("port", host_ports=[80]))
+    plan = first_plan(snapshot, SHORT, should_stop=lambda: True)
+
+    assert plan is not None
+    assert plan.timed_out
+    assert sum(len(node.pods) for node in plan.new_nodes) == 9
+
+
 def test_no_node_takes_more_pods_than_the_cap_for_one() -> None:
     snapshot = World(types=series(8)).snapshot(*pods(24, cpu="100m", memory="64Mi"))
     plan = first_plan(snapshot, Effort(rounds=2, dives=1, most_pods=6))
