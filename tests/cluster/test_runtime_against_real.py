@@ -1,6 +1,6 @@
 """The machinery against a real kube-apiserver: the same promises, without the embedded server's word for it.
 
-Reads DOVETAIL_TEST_KUBECONFIG. Everything it makes is in a namespace of its own, or carries its name.
+DOVETAIL_TEST_KUBECONFIG names a cluster to use; without it one is started. Everything it makes is in a namespace of its own, or carries its name.
 """
 
 from __future__ import annotations
@@ -36,10 +36,9 @@ HASTE = Pace(first_delay=0.05, last_delay=0.5)
 
 
 @pytest.fixture
-def connection() -> Connection:
-    path = os.environ.get("DOVETAIL_TEST_KUBECONFIG", "")
-    assert path, "set DOVETAIL_TEST_KUBECONFIG to the kubeconfig of a cluster that may be written to"
-    return connect(CLOCK, path)
+def connection(request: pytest.FixtureRequest) -> Connection:
+    given = os.environ.get("DOVETAIL_TEST_KUBECONFIG") or request.getfixturevalue("kubeconfig")
+    return connect(CLOCK, str(given))
 
 
 @pytest.fixture
