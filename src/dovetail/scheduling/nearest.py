@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import replace as dataclass_replace
 
 from msgspec.structs import replace
 
@@ -28,6 +29,7 @@ __all__ = ["NearMiss", "near_misses"]
 
 MOST_SHAPES = 200  # pods beyond this many kinds are told the reasons alone
 _MOST_RESOURCES = 4
+_ALONE = dataclass_replace(QUICK, most_pods=1)  # a place for each, not what they would share
 _EVERYTHING = (Toleration(operator="Exists"),)
 
 Edit = Callable[[PodSpec], PodSpec]
@@ -112,7 +114,7 @@ def _places(snapshot: Snapshot, pods: Sequence[Pod], lift: _Lift) -> Iterator[tu
     """Where the pods would go with this lifted; those that still have no place are left out."""
     lifted = tuple(replace(pod, spec=lift.edit(pod.spec)) for pod in pods)
     pools = snapshot.pools if lift.limits else tuple(_unlimited(pool) for pool in snapshot.pools)
-    plan = solve(replace(snapshot, pods=lifted, pools=pools, moving=(), virtual=()), QUICK)
+    plan = solve(replace(snapshot, pods=lifted, pools=pools, moving=(), virtual=()), _ALONE)
     originals = {pod.full_name: pod for pod in pods}
     for name, taken in plan.existing.items():
         yield from ((pod, _Found(snapshot, originals[pod], None, name)) for pod in taken if pod in originals)
@@ -126,7 +128,7 @@ def _unlimited(pool: Pool) -> Pool:
 
 def _lifts(pods: Iterable[Pod]) -> Iterator[_Lift]:
     """In order of how little they ask of a person."""
-    yield _Lift((Reason.LIMIT,), _as_it_is, _limits_told, limits=False)
+    yield _Lift((Reason.LIMIT, Reason.RESOURCES, Reason.TYPES), _as_it_is, _limits_told, limits=False)
     yield _Lift((Reason.TAINT,), _tolerant, _taints_told)
     yield _Lift((Reason.LABELS, Reason.TYPES, Reason.OFFERING, Reason.RESOURCES), _unselective, _labels_told)
     yield _Lift((Reason.SPREAD,), _unspread, lambda found: "its topology spread")

@@ -8,6 +8,7 @@ import numpy as np
 
 from dovetail.scheduling.packing.batch import ANY_ZONE, Batch, BulkNode, BulkPlan
 from dovetail.scheduling.packing.bound import certified_bound
+from dovetail.scheduling.packing.coarse import coarse, kept_where
 from dovetail.scheduling.packing.columns import Patterns
 from dovetail.scheduling.packing.existing import fill_running
 from dovetail.scheduling.packing.hosts import Hosts
@@ -33,7 +34,7 @@ def place(batch: Batch, effort: Effort, should_stop: Callable[[], bool] = lambda
 
 def batch_bound(batch: Batch) -> float:
     """What no plan for these pods can undercut, whatever zones they go to."""
-    work = _Work(batch, Effort(rounds=0), lambda: False)
+    work = _Work(batch, Effort(rounds=0), lambda: False, up=False)
     if batch.running is None:
         return certified_bound(work.whole.problem)
     classes = [groups[0] for groups in work.whole.groups]
@@ -44,15 +45,18 @@ def batch_bound(batch: Batch) -> float:
 class _Work:
     """One batch on its way to a plan."""
 
-    def __init__(self, batch: Batch, effort: Effort, should_stop: Callable[[], bool]) -> None:
+    def __init__(
+        self, batch: Batch, effort: Effort, should_stop: Callable[[], bool], up: bool = True
+    ) -> None:
         self.batch, self.effort, self.should_stop = batch, effort, should_stop
         self.hosts = Hosts(len(batch.count), batch.hosts)
         self.fronts = Fronts(batch)
-        self.offered = _offered(batch)
+        self.offered = _offered(batch, batch.request)
+        self.sizes = _sizes(batch, self.offered, up)
         self.shared: Patterns | None = None
         count = np.where(self.offered.any(axis=1), batch.count, 0)
         self.plan = BulkPlan([], {}, batch.count - count, 0.0)
-        self.whole = scope_of(batch, self.hosts, ANY_ZONE, count, self.fronts)
+        self.whole = scope_of(batch, self.hosts, ANY_ZONE, count, self.fronts, self.sizes)
         self.worth: Floats = np.zeros(len(count))
         self.class_worth = worths(self.whole.problem) if count.any() else np.zeros(0)
         for groups, worth in zip(self.whole.groups, self.class_worth.tolist(), strict=True):
@@ -78,7 +82,7 @@ class _Work:
             self.plan.left[group] = batch.count[group]
             dealt[group] = 0
         return [
-            scope_of(batch, self.hosts, zone, dealt[:, zone], self.fronts)
+            scope_of(batch, self.hosts, zone, dealt[:, zone], self.fronts, self.sizes)
             for zone in range(batch.zones)
             if dealt[:, zone].any()
         ]
@@ -115,7 +119,7 @@ class _Work:
             rest = np.zeros(len(self.batch.count), np.int64)
             for group, pods in members.left.items():
                 rest[group] = pods
-            scope = scope_of(self.batch, self.hosts, scope.zone, rest, self.fronts)
+            scope = scope_of(self.batch, self.hosts, scope.zone, rest, self.fronts, self.sizes)
         self.plan.left += scope.count if scope.groups else 0
         self._keep(scope.zone, nodes)
 
@@ -148,7 +152,7 @@ class _Work:
         worth = self.worth[classes]
         placed, rest = fill_running(scope, running, here, takes, worth, self.hosts, rng)
         self.plan.running.update(placed)
-        return scope_of(self.batch, self.hosts, scope.zone, rest, self.fronts)
+        return scope_of(self.batch, self.hosts, scope.zone, rest, self.fronts, self.sizes)
 
     def _into_room(self, scope: Scope, nodes: list[Filled], left: dict[int, int]) -> None:
         used = self._used(nodes)
@@ -182,17 +186,25 @@ class _Work:
             self.plan.cost += float(price[chosen])
 
 
-def _offered(batch: Batch) -> Bools:
+def _sizes(batch: Batch, offered: Bools, up: bool) -> Floats:
+    """What each group is taken to ask for: its own request, unless there are very many different ones."""
+    sizes = coarse(batch.request, up)
+    if sizes is batch.request:
+        return sizes
+    return kept_where((_offered(batch, sizes) == offered).all(axis=1), sizes, batch.request)
+
+
+def _offered(batch: Batch, request: Floats) -> Bools:
     """Zones where some option takes a pod of the group: group x zone."""
     sold = np.isfinite(batch.price)
     options = [np.flatnonzero(takes) for takes in batch.takes]
     rows: dict[tuple[int, bytes], Bools] = {}
     out = np.zeros((len(batch.count), batch.zones), bool)
     for g, mask in enumerate(batch.mask.tolist()):
-        key = (mask, batch.request[g].tobytes())
+        key = (mask, request[g].tobytes())
         if key not in rows:
             among = options[mask]
-            fits = (batch.request[g] <= batch.room[among]).all(axis=1)
+            fits = (request[g] <= batch.room[among]).all(axis=1)
             rows[key] = sold[among[fits]].any(axis=0)
         out[g] = rows[key]
     return out

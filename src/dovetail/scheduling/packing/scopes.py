@@ -70,14 +70,14 @@ class Fronts:
         return options, price[options]
 
 
-def scope_of(batch: Batch, hosts: Hosts, zone: int, count: Ints, fronts: Fronts) -> Scope:
-    """The packing problem of the pods dealt to one zone."""
+def scope_of(batch: Batch, hosts: Hosts, zone: int, count: Ints, fronts: Fronts, sizes: Floats) -> Scope:
+    """The packing problem of the pods dealt to one zone, each taken to be of its group's size."""
     keys: dict[tuple[bytes, int, int, int, int], int] = {}
     kind = None if batch.running is None else batch.running.kind
     groups: list[list[int]] = []
     for g in np.flatnonzero(count).tolist():
         key = (
-            batch.request[g].tobytes(),
+            sizes[g].tobytes(),
             int(batch.mask[g]),
             int(hosts.family[g]),
             hosts.twin_limit[g],
@@ -95,7 +95,7 @@ def scope_of(batch: Batch, hosts: Hosts, zone: int, count: Ints, fronts: Fronts)
     limits = np.array([hosts.limits[f] for f in families.tolist() if f >= 0], np.int64)
     twinned = [hosts.twin_limit[g] < MANY for g in first.tolist()]
     problem = Problem(
-        request=batch.request[first],
+        request=sizes[first],
         count=np.array([int(count[each].sum()) for each in groups], np.int64),
         room=batch.room[options],
         price=price,
