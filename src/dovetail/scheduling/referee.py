@@ -68,6 +68,7 @@ class _Referee:
         self.templates = {template.pool: template for template in self.run.templates}
         self.nodes = {node.name: node for node in self.run.nodes}
         self.landed: list[Landed] = []
+        self._lists: dict[tuple[int, tuple[str, ...]], int] = {}
 
     def violations(self) -> list[Violation]:
         found = list(self._everyone_once())
@@ -147,10 +148,14 @@ class _Referee:
         taints = template.taints
         self.landed += [Landed(shape.hard, node.name, requirements, taints) for _, _, shape in shapes]
 
-    @staticmethod
-    def _types(template: Template, node: PlannedNode) -> int:
-        index = template.table.index
-        return sum(1 << index[name] for name in set(node.instance_types) if name in index)
+    def _types(self, template: Template, node: PlannedNode) -> int:
+        """The listed types as a set; many nodes of a plan list the very same."""
+        known = self._lists.get((template.index, node.instance_types))
+        if known is None:
+            index = template.table.index
+            known = sum(1 << index[name] for name in set(node.instance_types) if name in index)
+            self._lists[template.index, node.instance_types] = known
+        return known
 
     def _limits(self, template: Template, node: PlannedNode, types: int) -> Iterator[Violation]:
         limits, pool, table = self.run.limits, template.pool, template.table
