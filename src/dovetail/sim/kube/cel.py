@@ -10,14 +10,30 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
+from types import ModuleType
 from typing import Any
 
-import cel as library
-
 from dovetail.sim.kube.cel_functions import FUNCTIONS, FunctionError
+
+
+def _library() -> Any:
+    # The package brings a shell of its own along, and that a whole terminal toolkit: a quarter of a second
+    # at every start, for nothing. An empty module stands in for the shell while the rest is imported.
+    if "cel" not in sys.modules:
+        sys.modules["cel.cli"] = ModuleType("cel.cli")
+    try:
+        import cel
+    finally:
+        if not hasattr(sys.modules.get("cel.cli"), "__file__"):
+            sys.modules.pop("cel.cli", None)
+    return cel
+
+
+library = _library()
 
 # What one rule may cost: elements visited by nested comprehensions, as the worst case of its data.
 COST_LIMIT = 10_000_000
