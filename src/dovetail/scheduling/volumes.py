@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 from typing import Final
 
+from msgspec.structs import replace
+
 from dovetail.api.core import PersistentVolume, PersistentVolumeClaim, StorageClass
-from dovetail.api.labels import BIND_COMPLETED, DEFAULT_STORAGE_CLASS, HOSTNAME
-from dovetail.api.pod import Pod, Volume
+from dovetail.api.labels import BIND_COMPLETED, DEFAULT_STORAGE_CLASS, HOSTNAME, ZONE
+from dovetail.api.pod import NodeSelectorRequirement, Pod, Volume
 from dovetail.scheduling.requirements import Requirements
 from dovetail.scheduling.snapshot import Options, Storage
 
@@ -18,6 +20,8 @@ Attachments = Mapping[str, frozenset[str]]
 """CSI driver to the claims (`namespace/name`) it attaches."""
 
 EBS: Final = "ebs.csi.aws.com"
+# Drivers' own names for labels every node has (Karpenter on AWS reads this one so).
+DRIVER_LABELS: Final = {"topology.ebs.csi.aws.com/zone": ZONE}
 # In-tree plugins that Kubernetes hands to a CSI driver (k8s.io/csi-translation-lib).
 MIGRATED: Final = {
     "kubernetes.io/aws-ebs": EBS,
@@ -146,16 +150,21 @@ def _of_volume(volume: PersistentVolume) -> Iterator[Requirements]:
     for term in terms:
         if term.match_expressions:
             kept = (each for each in term.match_expressions if not (local and each.key == HOSTNAME))
-            yield Requirements.of(kept)
+            yield Requirements.of(replace(each, key=_node_key(each.key)) for each in kept)
 
 
 def _of_class(storage_class: StorageClass) -> Iterator[Requirements]:
     for term in storage_class.allowed_topologies:
         if term.match_label_expressions:
             yield Requirements.of(
-                type(each)(key=each.key, operator="In", values=each.values)
+                NodeSelectorRequirement(key=_node_key(each.key), operator="In", values=each.values)
                 for each in term.match_label_expressions
             )
+
+
+def _node_key(key: str) -> str:
+    """The label nodes have for what a driver calls by a name of its own."""
+    return DRIVER_LABELS.get(key, key)
 
 
 def attachments(pod: Pod, storage: Storage) -> Attachments:

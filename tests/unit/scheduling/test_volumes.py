@@ -229,3 +229,18 @@ def test_in_tree_ebs_volumes_count_against_the_csi_driver(by_class: bool) -> Non
         else storage(claim("data", volume="pv"), volume("pv", aws_elastic_block_store={"volumeID": "v"}))
     )
     assert list(attachments(using("web", "data"), there)) == ["ebs.csi.aws.com"]
+
+
+@pytest.mark.parametrize("by_class", [False, True])
+def test_a_drivers_own_name_for_zones_is_understood(by_class: bool) -> None:
+    key = "topology.ebs.csi.aws.com/zone"
+    topology = TopologySelectorTerm(match_label_expressions=(expression(key, "", Z2),))
+    made = StorageClass(metadata=ObjectMeta(name="ebs"), allowed_topologies=(topology,))
+    there = (
+        storage(claim("data", "ebs"), made)
+        if by_class
+        else storage(claim("data", volume="pv"), volume("pv", [(key, "In", Z2)]))
+    )
+    world = World(storage=there)
+    world.provision(using("web", "data"))
+    assert world.zone_of("web") == Z2
