@@ -108,21 +108,24 @@ def _utilisation(solved: Solved) -> dict[str, float]:
 
 def _left_out(solved: Solved) -> Iterable[str]:
     """A sentence for each reason to have no place, however many pods it is about."""
-    alike: dict[str, list[str]] = {}
+    alike: dict[tuple[str, str, str], list[str]] = {}
     for pod, why in solved.left_out.items():
         alike.setdefault(_sentence(solved, pod, why), []).append(pod)
-    for sentence, pods in alike.items():
+    for (one, several, rest), pods in alike.items():
         shown = ", ".join(pods[:SHOWN_PODS])
         more = f" and {len(pods) - SHOWN_PODS:,} more" if len(pods) > SHOWN_PODS else ""
-        yield f"{shown}{more} {sentence}"
+        yield f"{shown}{more} {one if len(pods) == 1 else several} {rest}"
 
 
-def _sentence(solved: Solved, pod: str, why: str) -> str:
+def _sentence(solved: Solved, pod: str, why: str) -> tuple[str, str, str]:
+    """The verb for one pod, the verb for several, and the rest."""
     decision = solved.decisions.get(pod)
     if decision is None or not decision.rejections:
-        return f"has no place: {why}"
+        return "has", "have", f"no place: {why}"
     miss = solved.near_misses.get(pod) or decision.nearest_miss
-    return f"{str(decision).removeprefix(pod).strip()}; nearest: {miss}"
+    # The whole of a refusal, with everything that was required, is for --explain.
+    nearest = str(miss).partition(", requirements=")[0]
+    return "fits", "fit", f"{str(decision).removeprefix(f'{pod} fits ')}; nearest: {nearest}"
 
 
 def show_explanation(solved: Solved, pod: str, output: Output) -> None:

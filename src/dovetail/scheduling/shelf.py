@@ -25,6 +25,8 @@ _MILLI = 1_000_000
 _UNIT = 1_000_000_000
 _LARGEST = 1 << 32
 
+_ABSURD = 1 << 200  # no machine has that much of anything
+
 
 @dataclass(frozen=True, slots=True)
 class Option:
@@ -100,7 +102,9 @@ class Shelf:
         usable = np.zeros(len(table.types), bool)
         for group in template.daemons:
             inside = as_bools(group.types & types, len(table.types))
-            room[inside] -= np.array([group.overhead.get(name, 0) for name in self.names], float)
+            room[inside] -= np.array(
+                [min(group.overhead.get(name, 0), _ABSURD) for name in self.names], float
+            )
             usable |= inside
         return room, usable & (room >= 0).all(axis=1)
 
@@ -157,8 +161,8 @@ class Shelf:
         return row
 
     def needed(self, shape: Shape) -> Floats:
-        """The shape's requests in the units of the arrays, rounded up."""
-        asked = np.array([shape.requests.get(name, 0) for name in self.names], float)
+        """The shape's requests in the units of the arrays, rounded up; none is beyond what a float holds."""
+        asked = np.array([min(shape.requests.get(name, 0), _ABSURD) for name in self.names], float)
         return np.asarray(np.ceil(asked / self.units))
 
 

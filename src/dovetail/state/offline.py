@@ -23,6 +23,7 @@ from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
 from dovetail.api.pod import Pod, PodStatus
+from dovetail.api.quantity import ZERO
 from dovetail.errors import BadInput
 from dovetail.scheduling import predicates
 from dovetail.scheduling.catalog import InstanceType
@@ -89,6 +90,7 @@ class Offline:
             made = codec.decode(record, document, self.table)
         else:
             made = codec.convert(record, document, self.table)
+        _check(made)
         shelf = self.found.setdefault(record, {})
         made = _named(made, len(shelf))
         shelf[made.namespace, made.name] = made
@@ -203,6 +205,20 @@ class Offline:
             raise BadInput(f"these files come to {total:,} pods; at most {MOST_PODS:,} are planned at once")
         for each in kept:
             yield from pods_of(each, WAITING)
+
+
+def _check(obj: Object) -> None:
+    """An API server would not have let a negative amount in, and nothing here expects one."""
+    spec = obj.spec if isinstance(obj, Pod) else None
+    made = workload(obj)
+    if made is not None:
+        spec = made.template.spec
+    if isinstance(obj, core.DaemonSet):
+        spec = obj.spec.template.spec
+    for container in (*spec.containers, *spec.init_containers) if spec else ():
+        for name, amount in container.resources.requests.items():
+            if amount < ZERO:
+                raise BadInput(f"{obj.KIND.kind} {obj.name} asks for {amount} of {name}; write 0 or more")
 
 
 def _named(obj: T, number: int) -> T:
