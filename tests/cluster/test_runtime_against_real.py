@@ -1,6 +1,7 @@
 """The machinery against a real kube-apiserver: the same promises, without the embedded server's word for it.
 
-DOVETAIL_TEST_KUBECONFIG names a cluster to use; without it one is started. Everything it makes is in a namespace of its own, or carries its name.
+DOVETAIL_TEST_KUBECONFIG names a cluster to use; without it one is started. Everything made here is in a
+namespace of its own, or carries its name.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import timedelta
 from random import Random
 
 import pytest
@@ -43,6 +44,7 @@ steps = st.lists(
         st.tuples(st.just("node"), st.sampled_from(NAMES), st.sampled_from(("x", "y"))),
         st.tuples(st.just("wait"), st.just(""), st.sampled_from(("0.1", "1", "7", "40"))),
         st.tuples(st.just("compact"), st.just(""), st.just("")),
+        st.tuples(st.just("clock jumps"), st.just(""), st.sampled_from(("-7200", "90", "86400"))),
     ),
     max_size=60,
 )
@@ -82,6 +84,8 @@ class Story:
                 await self.clock.sleep(float(seconds))
             case ("compact", _, _):
                 self.server.store.compact()
+            case ("clock jumps", _, seconds):
+                self.clock.skew += timedelta(seconds=float(seconds))
             case (verb, name, value):
                 # What is there already, or not there, stands in the way of some steps.
                 with suppress(ApiError):
@@ -165,6 +169,8 @@ def test_the_cache_survives_a_long_storm_of_every_trouble_at_once(server: str) -
     mixed: list[Step] = []
     for n in range(900):
         mixed.append((chance.choice(verbs), chance.choice(NAMES), chance.choice(("x", "y", "web"))))
+        if n % 100 == 50:
+            mixed.append(("clock jumps", "", chance.choice(("-7200", "86400"))))
         mixed.append(("compact", "", "") if n % 40 == 0 else ("wait", "", chance.choice(("0.1", "7", "40"))))
     struck = tell(rules, mixed, server, seed=5)
     reading = {"latency", "throttled", "server-error", "unavailable", "reset", "unreachable"}

@@ -26,8 +26,11 @@ class Credentials(Protocol):
     async def headers(self) -> dict[str, str]:
         """Headers that say who we are."""
 
-    async def refresh(self) -> bool:
-        """Forget what was cached; true when asking again may help."""
+    async def refresh(self, refused: Mapping[str, str]) -> bool:
+        """These headers were refused: forget them, if they are still the latest. True when others may help.
+
+        Many calls may be refused at once; only the first of them finds anything to forget.
+        """
 
 
 class Anonymous:
@@ -36,7 +39,7 @@ class Anonymous:
     async def headers(self) -> dict[str, str]:
         return {}
 
-    async def refresh(self) -> bool:
+    async def refresh(self, refused: Mapping[str, str]) -> bool:
         return False
 
 
@@ -49,7 +52,7 @@ class StaticToken:
     async def headers(self) -> dict[str, str]:
         return _bearer(self._token)
 
-    async def refresh(self) -> bool:
+    async def refresh(self, refused: Mapping[str, str]) -> bool:
         return False
 
 
@@ -76,9 +79,9 @@ class TokenFile:
             self._read_at = self._clock.monotonic()
         return _bearer(self._token)
 
-    async def refresh(self) -> bool:
+    async def refresh(self, refused: Mapping[str, str]) -> bool:
         self._read_at = float("-inf")
-        return True
+        return await self.headers() != refused
 
 
 class MintedToken:
@@ -99,8 +102,9 @@ class MintedToken:
                 self._good_until = self._clock.monotonic() + max(lifetime.total_seconds() - 60, 0)
             return _bearer(self._token)
 
-    async def refresh(self) -> bool:
-        self._good_until = float("-inf")
+    async def refresh(self, refused: Mapping[str, str]) -> bool:
+        if refused == _bearer(self._token):
+            self._good_until = float("-inf")
         return True
 
 
@@ -161,10 +165,11 @@ class ExecPlugin:
                 self._status = await self._run()
                 if self._on_certificate and self._status.client_certificate_data:
                     self._on_certificate(self._status.client_certificate_data, self._status.client_key_data)
-            return _bearer(self._status.token) if self._status.token else {}
+            return _signed(self._status)
 
-    async def refresh(self) -> bool:
-        self._status = None
+    async def refresh(self, refused: Mapping[str, str]) -> bool:
+        if self._status is not None and refused == _signed(self._status):
+            self._status = None
         return True
 
     def _expired(self, status: _ExecStatus) -> bool:
@@ -234,6 +239,10 @@ class ExecPlugin:
             raise Misconfigured(
                 f"running the credential plugin {spec.command}: {error.strerror}{hint}"
             ) from error
+
+
+def _signed(status: _ExecStatus) -> dict[str, str]:
+    return _bearer(status.token) if status.token else {}
 
 
 def _bearer(token: str) -> dict[str, str]:

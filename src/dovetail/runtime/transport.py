@@ -128,13 +128,14 @@ class HttpTransport:
         self._session: aiohttp.ClientSession | None = None
 
     async def send(self, request: Request) -> Reply:
-        reply = await self._send_once(request)
-        if reply.status == 401 and await self._credentials.refresh():
-            return await self._send_once(request)
+        signed = await self._credentials.headers()
+        reply = await self._send_once(request, signed)
+        if reply.status == 401 and await self._credentials.refresh(signed):
+            return await self._send_once(request, await self._credentials.headers())
         return reply
 
-    async def _send_once(self, request: Request) -> Reply:
-        async with self._open(request, request.timeout) as response:
+    async def _send_once(self, request: Request, signed: Mapping[str, str]) -> Reply:
+        async with self._open(request, signed, request.timeout) as response:
             try:
                 return Reply(response.status, await response.read(), response.headers)
             except (TimeoutError, aiohttp.ClientError, OSError) as error:
@@ -142,16 +143,19 @@ class HttpTransport:
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Lines]:
-        async with self._open(request, None) as response:
-            if response.status != 401 or not await self._credentials.refresh():
+        signed = await self._credentials.headers()
+        async with self._open(request, signed, None) as response:
+            if response.status != 401 or not await self._credentials.refresh(signed):
                 yield _HttpLines(response)
                 return
-        async with self._open(request, None) as response:
+        async with self._open(request, await self._credentials.headers(), None) as response:
             yield _HttpLines(response)
 
     @asynccontextmanager
-    async def _open(self, request: Request, seconds: float | None) -> AsyncIterator[aiohttp.ClientResponse]:
-        headers = await self._headers(request)
+    async def _open(
+        self, request: Request, signed: Mapping[str, str], seconds: float | None
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        headers = self._headers(request) | dict(signed)
         try:
             # Even an open-ended answer must begin: a server that takes the request and says nothing is gone.
             async with asyncio.timeout(request.timeout):
@@ -181,11 +185,11 @@ class HttpTransport:
             self._session = aiohttp.ClientSession(connector=connector)
         return self._session
 
-    async def _headers(self, request: Request) -> dict[str, str]:
+    def _headers(self, request: Request) -> dict[str, str]:
         headers = {"User-Agent": self._user_agent, "Accept": "application/json"}
         if request.body is not None:
             headers["Content-Type"] = request.content_type
-        return headers | await self._credentials.headers()
+        return headers
 
     async def close(self) -> None:
         if self._session is not None:
