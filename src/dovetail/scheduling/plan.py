@@ -163,11 +163,7 @@ def _any_value(values: Values) -> str | None:
     """Some allowed value, always the same one: the smallest, or the first free number."""
     if not values.open:
         return min(values.names, default=None)
-    number = values.at_least if values.at_least is not None else 0
-    if values.at_most is not None and values.at_least is None:
-        number = min(number, values.at_most)
-        if number < 0:
-            return None
+    number = max(values.at_least or 0, 0)  # a label value cannot start with a minus
     while str(number) in values.names:
         number += 1
     return str(number) if values.at_most is None or number <= values.at_most else None

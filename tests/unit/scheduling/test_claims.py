@@ -92,3 +92,20 @@ def test_static_pools_make_no_nodes_for_pods(dynamic: bool) -> None:
     world = World(static, *([nodepool("dynamic")] if dynamic else []))
     plan = world.solve(pod("web"))
     assert [node.pool for node in plan.new_nodes] == (["dynamic"] if dynamic else [])
+
+
+@pytest.mark.parametrize(
+    ("asked", "label"),
+    [
+        (("k", "Exists"), "0"),
+        (("k", "NotIn", "0", "1"), "2"),
+        (("k", "Gt", "7"), "8"),
+        (("k", "Lt", "5"), "0"),
+        (("k", "In", "b", "a"), "a"),
+        (("k", "Lt", "0"), None),
+        (("k", "DoesNotExist"), None),
+    ],
+)
+def test_a_custom_label_gets_the_first_value_that_will_do(asked: tuple[str, ...], label: str | None) -> None:
+    claim = ordered(nodepool(requirements=[asked]))
+    assert claim.labels.get("k") == label
