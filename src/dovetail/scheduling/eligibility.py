@@ -34,7 +34,11 @@ def batch_of(snapshot: Snapshot) -> tuple[list[Pod], dict[str, str]]:
             else:
                 ignored[pod.full_name] = wrong
     for pod in (*snapshot.virtual, *snapshot.moving, *moving(snapshot)):
-        batch.setdefault(pod.full_name, pod)
+        lost = volumes.lost_claim(pod, snapshot.storage)
+        if lost is None:
+            batch.setdefault(pod.full_name, pod)
+        else:
+            ignored[pod.full_name] = lost
     # By name, so that nothing depends on the order in which pods were heard of.
     return [with_default_spread(batch[name], snapshot) for name in sorted(batch)], ignored
 

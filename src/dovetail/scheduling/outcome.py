@@ -83,7 +83,8 @@ def planned_node(run: Run, claim: Claim) -> tuple[PlannedNode, MinValues]:
     usable = _purchasable(claim, requirements, bool(held))
     ordered = [i for i in table.price_order(usable) if claim.types >> i & 1]
     strict = options.min_values == "Strict"
-    kept, short = truncated([table.types[i] for i in ordered], requirements, strict)
+    types_in_order = [table.types[i] for i in ordered]
+    kept, short = truncated(types_in_order, requirements, strict, options.most_types)
     del ordered[len(kept) :]
     types = claim.types if claim.types.bit_count() == len(kept) else sum(1 << i for i in ordered)
     cheapest = _cheapest(claim, usable, ordered[0])

@@ -23,7 +23,7 @@ from dovetail.api.meta import LabelSelector, Record
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod, TopologySpreadConstraint
-from dovetail.scheduling.catalog import InstanceType
+from dovetail.scheduling.catalog import MOST_TYPES, InstanceType
 from dovetail.scheduling.device_records import DeviceState
 
 __all__ = ["Options", "Pool", "Snapshot", "StateNode", "Storage", "pools_and_catalogs"]
@@ -46,6 +46,8 @@ class Options(Record, frozen=True):
     # Its well-known labels come with the node, so that a pool need not define them.
     flavour: Flavour = CORE
     reservation_label: str = ""
+    # The most instance types one NodeClaim lists.
+    most_types: int = MOST_TYPES
     unsupported_provisioners: frozenset[str] = frozenset()
     unsupported_volume_keys: frozenset[str] = frozenset()
     default_termination_grace_period: str | None = None

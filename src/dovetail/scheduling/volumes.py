@@ -14,7 +14,7 @@ from dovetail.api.pod import NodeSelectorRequirement, Pod, Volume
 from dovetail.scheduling.requirements import Requirements
 from dovetail.scheduling.snapshot import Options, Storage
 
-__all__ = ["Attachments", "alternatives", "attachments", "complaint", "over_limit"]
+__all__ = ["Attachments", "alternatives", "attachments", "complaint", "lost_claim", "over_limit"]
 
 Attachments = Mapping[str, frozenset[str]]
 """CSI driver to the claims (`namespace/name`) it attaches."""
@@ -48,6 +48,11 @@ def claims(pod: Pod, storage: Storage) -> Iterator[tuple[str, PersistentVolumeCl
         if name is not None:
             full = f"{pod.namespace}/{name}"
             yield full, storage.claims.get(full)
+
+
+def lost_claim(pod: Pod, storage: Storage) -> str | None:
+    """The claim a pod cannot do without and that is not there."""
+    return next((f"failed to get pvc {name}" for name, claim in claims(pod, storage) if claim is None), None)
 
 
 def complaint(pod: Pod, storage: Storage, options: Options) -> str | None:

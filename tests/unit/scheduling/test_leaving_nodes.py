@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from dovetail.api import labels as names
 from dovetail.api.core import PodDisruptionBudget, PodDisruptionBudgetSpec
 from dovetail.api.meta import Condition, LabelSelector, ObjectMeta
-from dovetail.api.pod import Pod
+from dovetail.api.pod import PersistentVolumeClaimSource, Pod, Volume
 from support.builders import NOW, owner, pod
 from support.worlds import World, running
 
@@ -81,3 +81,9 @@ def test_a_sick_pod_may_go_where_the_budget_says_so() -> None:
 def test_a_pod_that_must_not_be_disturbed_stays() -> None:
     assert not replaced(on_node(annotations={names.DO_NOT_DISRUPT: "true"}))
     assert replaced(on_node(annotations={names.DO_NOT_DISRUPT: "nonsense"}))
+
+
+def test_a_pod_whose_claim_is_lost_is_not_placed_anew() -> None:
+    lost = Volume(name="v", persistent_volume_claim=PersistentVolumeClaimSource(claim_name="gone"))
+    world = World(nodes=[running("old", on_node(volumes=(lost,)), marked=True)])
+    assert world.solve().ignored == {"default/web": "failed to get pvc default/gone"}

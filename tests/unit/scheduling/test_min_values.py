@@ -76,14 +76,12 @@ def test_more_values_than_there_are_types_rule_out_the_pool() -> None:
 
 
 @pytest.mark.spec("T-234")
-def test_truncation_must_leave_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_truncation_must_leave_enough() -> None:
     wanted = Requirements.of([asking(INSTANCE_TYPE, "Exists", least=2)])
     kept, short = truncated(ONE_AND_FOUR, wanted, strict=True, most=1)
     assert ([each.name for each in kept], dict(short.unsatisfied)) == (["one"], {INSTANCE_TYPE: 1})
-    monkeypatch.setattr("dovetail.scheduling.catalog.MOST_TYPES", 1)
-    monkeypatch.setattr(truncated, "__defaults__", (1,))
     pool = nodepool(requirements=[asking(INSTANCE_TYPE, "Exists", least=2)])
-    plan = World(pool, types=ONE_AND_FOUR).solve(*pods())
+    plan = World(pool, types=ONE_AND_FOUR, most_types=1).solve(*pods())
     assert not plan.new_nodes
     assert len(plan.unschedulable) == 2
     assert all("couldn’t meet minValues requirements" in each for each in plan.unschedulable.values())
