@@ -18,6 +18,7 @@ from dovetail.api.pod import Affinity, Container, Pod, PodSpec, ResourceRequirem
 from dovetail.api.quantity import ZERO
 from dovetail.explain import Decision, Reason
 from dovetail.scheduling import nodes, taints
+from dovetail.scheduling.fulfilled import fulfilled
 from dovetail.scheduling.plan import Plan, PlannedNode
 from dovetail.scheduling.pods import strict
 from dovetail.scheduling.requirements import Requirements, text
@@ -29,6 +30,7 @@ __all__ = ["NearMiss", "near_misses"]
 
 MOST_SHAPES = 200  # pods beyond this many kinds are told the reasons alone
 _MOST_RESOURCES = 4
+_MOST_CONTEXT = 5_000  # pods up to which those that were placed are taken into account
 _ALONE = dataclass_replace(QUICK, most_pods=1)  # a place for each, not what they would share
 _EVERYTHING = (Toleration(operator="Exists"),)
 
@@ -85,6 +87,10 @@ class _Lift:
 def near_misses(snapshot: Snapshot, plan: Plan) -> dict[str, NearMiss]:
     """For pods that found no place, by name: the nearest miss, where one thing alone was in the way."""
     shapes = _shapes(plan)
+    planned = {node.name: node for node in plan.new_nodes}
+    if len(snapshot.pods) <= _MOST_CONTEXT:
+        # What the plan places is in the way of some, and leaves room for others.
+        snapshot = fulfilled(snapshot, plan)
     decisions = {decisions[0].pod: decisions[0] for decisions in shapes[:MOST_SHAPES]}
     pods = {pod.full_name: pod for pod in snapshot.pods if pod.full_name in decisions}
     found: dict[str, NearMiss] = {}
@@ -95,8 +101,10 @@ def near_misses(snapshot: Snapshot, plan: Plan) -> dict[str, NearMiss]:
             if name in pods and name not in found and (reason := lift.reason(decision)) is not None
         }
         if asked:
-            for name, place in _places(snapshot, [pods[name] for name in asked], lift):
-                found[name] = NearMiss(asked[name], place.place, lift.told(place))
+            for name, place in _places(snapshot, planned, [pods[name] for name in asked], lift):
+                obstacle = lift.told(place)
+                if obstacle:
+                    found[name] = NearMiss(asked[name], place.place, obstacle)
     named = {decisions[0].pod: decisions for decisions in shapes}
     return {decision.pod: miss for name, miss in found.items() for decision in named[name]}
 
@@ -110,14 +118,17 @@ def _shapes(plan: Plan) -> list[list[Decision]]:
     return list(found.values())
 
 
-def _places(snapshot: Snapshot, pods: Sequence[Pod], lift: _Lift) -> Iterator[tuple[str, _Found]]:
+def _places(
+    snapshot: Snapshot, planned: Mapping[str, PlannedNode], pods: Sequence[Pod], lift: _Lift
+) -> Iterator[tuple[str, _Found]]:
     """Where the pods would go with this lifted; those that still have no place are left out."""
     lifted = tuple(replace(pod, spec=lift.edit(pod.spec)) for pod in pods)
     pools = snapshot.pools if lift.limits else tuple(_unlimited(pool) for pool in snapshot.pools)
     plan = solve(replace(snapshot, pods=lifted, pools=pools, moving=(), virtual=()), _ALONE)
     originals = {pod.full_name: pod for pod in pods}
     for name, taken in plan.existing.items():
-        yield from ((pod, _Found(snapshot, originals[pod], None, name)) for pod in taken if pod in originals)
+        node = planned.get(name)
+        yield from ((pod, _Found(snapshot, originals[pod], node, name)) for pod in taken if pod in originals)
     for node in plan.new_nodes:
         yield from ((pod, _Found(snapshot, originals[pod], node)) for pod in node.pods if pod in originals)
 
@@ -188,7 +199,7 @@ def _limits_told(found: _Found) -> str:
 
 def _taints_told(found: _Found) -> str:
     listed = _taints(found)
-    return f"taint{'s' if len(listed) > 1 else ''} {', '.join(listed)}"
+    return f"taint{'s' if len(listed) > 1 else ''} {', '.join(listed)}" if listed else ""
 
 
 def _taints(found: _Found) -> list[str]:
@@ -201,16 +212,16 @@ def _taints(found: _Found) -> list[str]:
 
 
 def _labels_told(found: _Found) -> str:
-    return "its node selector: " + ", ".join(_unmet(found))
+    unmet = _unmet(found)
+    return f"its node selector: {', '.join(unmet)}" if unmet else ""
 
 
 def _both_told(found: _Found) -> str:
-    parts = [_taints_told(found)] if _taints(found) else []
-    return " and ".join([*parts, _labels_told(found)])
+    return " and ".join(part for part in (_taints_told(found), _labels_told(found)) if part)
 
 
 def _unmet(found: _Found) -> list[str]:
-    """What the pod asks of labels that the place has not; everything it asks, if that is not clear."""
+    """What the pod asks of labels that the place has not."""
     asked, described = strict(found.pod.spec), _described(found)
     well_known = found.snapshot.options.flavour.well_known
     unmet = []
@@ -222,7 +233,7 @@ def _unmet(found: _Found) -> list[str]:
             known is not None and not known.meets(values)
         ):
             unmet.append(text(key, values))
-    return unmet or [text(key, values) for key, values in asked.by_key.items()]
+    return unmet
 
 
 def _positive(spec: PodSpec) -> frozenset[str]:
