@@ -250,7 +250,7 @@ async def nodes_keep_their_status(api: Api) -> None:
 
 @script
 async def some_kinds_must_be_replaced_by_version(api: Api) -> None:
-    meta = {"metadata": {"name": "x-{run}"}}
+    meta: Json = {"metadata": {"name": "x-{run}"}}
     budget = {"selector": {"matchLabels": {"a": "b"}}, "minAvailable": 1}
     csi, storage = "/apis/storage.k8s.io/v1/csinodes", "/apis/storage.k8s.io/v1/storageclasses"
     ranks = "/apis/scheduling.k8s.io/v1/priorityclasses"
@@ -272,7 +272,7 @@ async def some_kinds_must_be_replaced_by_version(api: Api) -> None:
 
 @script
 async def leases_are_made_by_putting_them(api: Api) -> None:
-    lease = {"metadata": {"name": "l"}, "spec": {"holderIdentity": "me", "leaseDurationSeconds": 40}}
+    lease: Json = {"metadata": {"name": "l"}, "spec": {"holderIdentity": "me", "leaseDurationSeconds": 40}}
     await api.ask("PUT", f"{LEASES}/l", lease)
     await api.ask("PUT", f"{LEASES}/l", {**lease, "spec": {**lease["spec"], "holderIdentity": "you"}})
     await api.ask("POST", LEASES, {"metadata": {"name": "bad"}, "spec": {"leaseDurationSeconds": 0}})

@@ -18,6 +18,7 @@ from dovetail.sim.cluster.neighbours import ClusterOptions, move_in
 from dovetail.sim.kube.apiserver import ApiServer
 from dovetail.sim.kube.faults_hook import Faults
 from dovetail.sim.kube.local import LocalApi
+from dovetail.sim.kube.store import HISTORY
 
 __all__ = ["World"]
 
@@ -35,10 +36,11 @@ class World:
         faults: Faults | None = None,
         options: ClusterOptions | None = None,
         snapshot: bytes | None = None,
+        history: int = HISTORY,
     ) -> None:
         self.clock = clock
         self.rng = Random(seed)
-        self.server = ApiServer(clock, self.rng, faults=faults)
+        self.server = ApiServer(clock, self.rng, faults=faults, history=history)
         if snapshot is not None:
             self.server.load(snapshot)
         self.desk = Desk(self.server, clock, self.rng)

@@ -32,7 +32,9 @@ Key = tuple[str, str]
 """Namespace and name; what is kept under a key is up to the neighbour."""
 
 Heard = Callable[[Json | None, Json | None], None]
-TURN = 200
+# How much is done before others get their turn: keys looked at, and commits made. Counted, not timed,
+# so that the same start gives the same story.
+TURN, COMMITS = 100, 100
 FIRST_DELAY, LAST_DELAY = 0.05, 30.0
 
 
@@ -163,9 +165,10 @@ class Desk:
         """Work until cancelled."""
         while True:
             self._ripen()
+            enough = self.server.store.revision + COMMITS
             for _ in range(TURN):
                 queue = self._waiting or self._reports
-                if not queue:
+                if not queue or self.server.store.revision >= enough:
                     break
                 (_, key), neighbour = queue.popitem(last=False)
                 self._work(neighbour, key)
