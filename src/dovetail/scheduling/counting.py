@@ -35,7 +35,7 @@ class Counted:
     batch: Batch
     shapes: tuple[Shape, ...]
     """The shape of each group, at the level of wishes the packing keeps."""
-    pods: tuple[tuple[Pod, ...], ...]
+    names: tuple[tuple[str, ...], ...]
     """The pods of each group, those that waited longest first."""
     options: tuple[Option, ...]
     zones: tuple[str, ...]
@@ -54,12 +54,12 @@ def count(run: Run, by_shape: Mapping[Shape, Sequence[Pod]], most_pods: int = 0)
     """
     zones = _zones(run)
     shelf = Shelf(run, _resources(by_shape), zones, most_pods)
-    by_shape = _in_order(by_shape)
-    for shape in by_shape:
+    named = _in_order(by_shape)
+    for shape in named:
         run.topology.constraints(shape)
     shapes: list[Shape] = []
     exact: set[int] = set()
-    for i, shape in enumerate(by_shape):
+    for i, shape in enumerate(named):
         kept = kept_wishes(run, shelf, shape)
         shapes.append(shape if kept is None else kept)
         if kept is None:
@@ -67,13 +67,14 @@ def count(run: Run, by_shape: Mapping[Shape, Sequence[Pod]], most_pods: int = 0)
     ties = ties_of(run.topology, shapes, exact, zones)
     if len(ties.exact) == len(shapes):
         return None
-    return _counted(run, shelf, ties, shapes, list(by_shape.values()))
+    return _counted(run, shelf, ties, shapes, tuple(named.values()))
 
 
-def _in_order(by_shape: Mapping[Shape, Sequence[Pod]]) -> dict[Shape, list[Pod]]:
-    """Shapes and pods in an order that does not depend on the one they came in."""
-    oldest = [(sorted(pods, key=waited), shape) for shape, pods in by_shape.items()]
-    return {shape: pods for pods, shape in sorted(oldest, key=lambda item: waited(item[0][0]))}
+def _in_order(by_shape: Mapping[Shape, Sequence[Pod]]) -> dict[Shape, tuple[str, ...]]:
+    """Shapes and names of pods in an order that does not depend on the one they came in."""
+    oldest = [(sorted(map(waited, pods)), shape) for shape, pods in by_shape.items()]
+    oldest.sort(key=lambda item: item[0][0])
+    return {shape: tuple(name for _, name in pods) for pods, shape in oldest}
 
 
 def for_bounds(run: Run, counted: Counted) -> tuple[Batch, Batch]:
@@ -95,7 +96,7 @@ def for_bounds(run: Run, counted: Counted) -> tuple[Batch, Batch]:
         or counted.shelf.mask(shape) is None
     }
     ties = ties_of(run.topology, hard, exact, counted.zones)
-    bare = _counted(run, counted.shelf, ties, hard, counted.pods).batch
+    bare = _counted(run, counted.shelf, ties, hard, counted.names).batch
     return _on_any_pool(counted, hard, bare), asked
 
 
@@ -145,11 +146,11 @@ def _reserved(run: Run, table: TypeTable) -> bool:
 
 
 def _counted(
-    run: Run, shelf: Shelf, ties: Ties, shapes: Sequence[Shape], pods: Sequence[Sequence[Pod]]
+    run: Run, shelf: Shelf, ties: Ties, shapes: Sequence[Shape], named: tuple[tuple[str, ...], ...]
 ) -> Counted:
     zones = shelf.zones
     masks = [0 if i in ties.exact else shelf.mask(shape) for i, shape in enumerate(shapes)]
-    number = np.array([0 if i in ties.exact else len(each) for i, each in enumerate(pods)], np.int64)
+    number = np.array([0 if i in ties.exact else len(each) for i, each in enumerate(named)], np.int64)
     open_ = np.array([[zone in shape.requirements[ZONE] for zone in zones] for shape in shapes], bool)
     for i, closed in ties.closed.items():
         open_[i] &= [zone not in closed for zone in zones]
@@ -172,7 +173,6 @@ def _counted(
         hosts=tuple(ties.hosts),
         running=_running(run, shelf, shapes, ties),
     )
-    named = tuple(tuple(each) for each in pods)
     return Counted(batch, tuple(shapes), named, tuple(shelf.options), tuple(zones), shelf)
 
 

@@ -7,9 +7,9 @@ the whole plan is judged by the referee afterwards.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 
 from dovetail.api.labels import ZONE
-from dovetail.api.pod import Pod
 from dovetail.scheduling.counting import Counted
 from dovetail.scheduling.exact import Run
 from dovetail.scheduling.packing import ANY_ZONE, BulkNode, BulkPlan
@@ -29,13 +29,12 @@ class Misfit(Exception):
 
 def seat(run: Run, counted: Counted, plan: BulkPlan) -> None:
     """Put the plan's pods where it says; raises Misfit when a place will not have them."""
-    waiting = [iter(pods) for pods in counted.pods]
+    waiting = [iter(names) for names in counted.names]
     for index in sorted(plan.running):
         node = run.nodes[index]
         for group, pods in sorted(plan.running[index].items()):
             shape = counted.shapes[group]
-            for _ in range(pods):
-                name = next(waiting[group]).full_name
+            for name in islice(waiting[group], pods):
                 node.take(shape, name, Fit(node.requirements & shape.requirements), run.topology)
                 run.homes[name] = node, shape
     spare = _spare(run, counted, plan.new)
@@ -56,14 +55,14 @@ def _zone_by_zone(nodes: Sequence[BulkNode]) -> list[BulkNode]:
 
 
 def _settle(
-    run: Run, counted: Counted, planned: BulkNode, claim: Claim, waiting: Sequence[Iterator[Pod]]
+    run: Run, counted: Counted, planned: BulkNode, claim: Claim, waiting: Sequence[Iterator[str]]
 ) -> None:
     for group, pods in sorted(planned.pods.items()):
         shape = counted.shapes[group]
-        for _ in range(pods):
-            name = next(waiting[group]).full_name
-            claim.pods.append(name)
-            run.homes[name] = claim, shape
+        names = list(islice(waiting[group], pods))
+        claim.pods.extend(names)
+        run.homes.update(dict.fromkeys(names, (claim, shape)))
+        for _ in names:
             run.topology.record(shape, claim.template.taints, claim.requirements)
     run.claims.append(claim)
     run.open.add(claim)

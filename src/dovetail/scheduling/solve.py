@@ -86,15 +86,25 @@ def _never() -> bool:
 
 
 def _by_shape(run: Run) -> dict[Shape, list[Pod]]:
+    """The pods of each shape. Most pods share spec and labels with the last one of their kind."""
     found: dict[Shape, list[Pod]] = {}
-    of = run.shapes.of
+    alike: dict[tuple[int, int, str], list[Pod]] = {}
     for pod in run.batch:
-        shape = of(pod)
-        if shape in found:
-            found[shape].append(pod)
-        else:
-            found[shape] = [pod]
+        key = (id(pod.spec), id(pod.metadata.labels), pod.metadata.namespace)
+        pods = alike.get(key)
+        if pods is None or pod.status.container_statuses or pod.status.init_container_statuses:
+            pods = found.setdefault(run.shapes.of(pod), [])
+            if _like_its_spec(pod):
+                alike[key] = pods
+        pods.append(pod)
     return found
+
+
+def _like_its_spec(pod: Pod) -> bool:
+    """Nothing but spec and labels matters: no resize under way, no claims made for this pod by its name."""
+    resized = pod.status.container_statuses or pod.status.init_container_statuses
+    own = pod.spec.resource_claims or any(each.ephemeral for each in pod.spec.volumes)
+    return not resized and not own
 
 
 def _bounds(run: Run, counted: Counted) -> tuple[float, float]:
@@ -105,13 +115,15 @@ def _bounds(run: Run, counted: Counted) -> tuple[float, float]:
 
 
 def _all_placed(run: Run, counted: Counted) -> bool:
-    groups = zip(counted.pods, counted.batch.count.tolist(), strict=True)
-    return all(pod.full_name in run.homes for pods, number in groups if number for pod in pods)
+    groups = zip(counted.names, counted.batch.count.tolist(), strict=True)
+    return all(name in run.homes for names, number in groups if number for name in names)
 
 
 def _finish(run: Run, should_stop: ShouldStop | None) -> None:
     """The exact placer's turn: pods without a home yet, those that waited longest first if time is short."""
     everyone = run.batch
+    if len(run.homes) == len(everyone):
+        return
     homeless = [pod for pod in everyone if pod.full_name not in run.homes]
     order = None
     if should_stop is not None and len(homeless) > _MANY:
