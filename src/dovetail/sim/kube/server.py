@@ -23,6 +23,7 @@ from dovetail.sim.kube.streams import Stream, send_stream
 
 if TYPE_CHECKING:
     from dovetail.sim.kube.apiserver import ApiServer
+    from dovetail.sim.kube.watch import Watch
 
 _GZIP_FROM = 128 * 1024
 _USER = "system:admin"
@@ -52,6 +53,12 @@ class HttpServer:
     def __init__(self, api: ApiServer, token: str = "") -> None:
         self.api = api
         self.token = token
+        self._streams: set[Watch] = set()
+
+    def hang_up(self) -> None:
+        """End every stream, so that nobody waits for the server to go."""
+        for watch in tuple(self._streams):
+            watch.close()
 
     async def handle(self, raw: web.BaseRequest) -> web.StreamResponse:
         """Answer one request."""
@@ -71,7 +78,11 @@ class HttpServer:
         except status.ApiError as error:
             answer = replies.error(error)
         if isinstance(answer, Stream):
-            return await send_stream(self.api, raw, answer, self._headers(warnings))
+            self._streams.add(answer.watch)
+            try:
+                return await send_stream(self.api, raw, answer, self._headers(warnings))
+            finally:
+                self._streams.discard(answer.watch)
         if raw.query.get("pretty") in ("true", "1"):
             answer = replies.pretty(answer)
         return await self._send(raw, answer, warnings)
@@ -168,7 +179,9 @@ async def serve(
 ) -> AsyncIterator[Running]:
     """Listen while the context is open; port 0 picks a free one."""
     options: dict[str, Any] = {"handler_cancellation": True, "access_log": None, "keepalive_timeout": 300.0}
-    runner = web.ServerRunner(web.Server(HttpServer(api, token).handle, **options), shutdown_timeout=0.5)
+    face = HttpServer(api, token)
+    listening = web.Server(face.handle, **options)
+    runner = web.ServerRunner(listening, shutdown_timeout=0.5)
     await runner.setup()
     house = asyncio.ensure_future(api.run())
     site = web.TCPSite(runner, host, port, ssl_context=tls)
@@ -178,4 +191,11 @@ async def serve(
         yield Running(host, bound, tls is not None)
     finally:
         house.cancel()
+        face.hang_up()
+        open_still = [each.transport for each in listening.connections]
         await runner.cleanup()
+        # A connection over TLS waits for the other side to say goodbye, too; not everyone does.
+        for transport in open_still:
+            if transport is not None:
+                transport.abort()
+        await asyncio.sleep(0)
