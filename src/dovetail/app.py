@@ -97,6 +97,7 @@ class Dovetail:
         clock: Clock,
         chance: Random,
         provider: str = "kwok",
+        cloud: type[KwokCloud] = KwokCloud,
         compute: Compute = inline,
         may_write: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -112,7 +113,7 @@ class Dovetail:
         self.informers: dict[type[Object], Informer[Any]] = {
             kind: Informer(kind, INDEXES.get(kind)) for kind in (*ALWAYS, class_kind)
         }
-        self.cloud = self._cloud(provider)
+        self.cloud = self._cloud(cloud)
         self.ownership = Ownership(self.cloud)
         self.cluster = self._cluster()
         self.capture = Capture(self.cluster, self._shelves())
@@ -155,10 +156,10 @@ class Dovetail:
             flavour=self.cloud.flavour,
         )
 
-    def _cloud(self, provider: str) -> Cloud:
+    def _cloud(self, kind: type[KwokCloud]) -> Cloud:
         nodes, classes = self.informer(Node), self.informer(KWOKNodeClass)
         types_file = self.settings.instance_types_file_path
-        return KwokCloud(self.kube, nodes, classes, self.clock, self._chance, types_file)
+        return kind(self.kube, nodes, classes, self.clock, self._chance, types_file)
 
     def _cluster(self) -> Cluster:
         nomination = max(2 * self.settings.batch_max_duration, timedelta(seconds=10))
