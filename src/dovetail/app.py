@@ -6,7 +6,7 @@ handed in (transport, clock, chance, compute).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any, Generic, TypeVar
@@ -18,10 +18,13 @@ from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodeclass import EC2NodeClass, KWOKNodeClass
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
-from dovetail.controllers.base import SINGLETON, Controller
+from dovetail.controllers.base import SINGLETON, Cache, Controller
+from dovetail.controllers.metered import Calling, MeteredCloud
 from dovetail.controllers.node.eviction import EvictionQueue
 from dovetail.controllers.node.termination import Volumes
 from dovetail.controllers.node.volumes import BY_NODE, node_of_attachment
+from dovetail.controllers.nodeclaim.devices import SLICES_BY_NODE, nodes_of_slice
+from dovetail.controllers.nodeclaim.ghosts import Ghosts
 from dovetail.controllers.orchestration import Orchestration
 from dovetail.controllers.owning import BY_PROVIDER_ID, Ownership, provider_id_of_claim, provider_id_of_node
 from dovetail.controllers.registry import Parts, controllers
@@ -33,11 +36,12 @@ from dovetail.runtime.compute import inline
 from dovetail.runtime.events import EventRecorder
 from dovetail.runtime.informer import Informer
 from dovetail.runtime.kube import KubeClient
-from dovetail.runtime.manager import Manager
+from dovetail.runtime.manager import Manager, at_once
 from dovetail.runtime.queue import WorkQueue
 from dovetail.runtime.throttle import Throttle
 from dovetail.runtime.transport import Transport
 from dovetail.runtime.watch import Follower
+from dovetail.scheduling.device_records import ResourceSlice
 from dovetail.scheduling.snapshot import Options
 from dovetail.settings import Settings
 from dovetail.state import Capture, Cluster, Shelves
@@ -45,6 +49,7 @@ from dovetail.state import Capture, Cluster, Shelves
 __all__ = ["Dovetail"]
 
 T = TypeVar("T", bound=Object)
+MakeCloud = Callable[[KubeClient, Cache[Node], Cache[KWOKNodeClass], Clock, str], Cloud]
 
 ALWAYS: tuple[type[Object], ...] = (
     Pod,
@@ -67,6 +72,7 @@ INDEXES: Mapping[type[Object], Mapping[str, Any]] = {
     core.VolumeAttachment: {BY_NODE: node_of_attachment},
     Node: {BY_PROVIDER_ID: provider_id_of_node},
     NodeClaim: {BY_PROVIDER_ID: provider_id_of_claim},
+    ResourceSlice: {SLICES_BY_NODE: nodes_of_slice},
 }
 CLASSES: Mapping[str, type[Object]] = {"kwok": KWOKNodeClass, "aws": EC2NodeClass}
 
@@ -97,7 +103,7 @@ class Dovetail:
         clock: Clock,
         chance: Random,
         provider: str = "kwok",
-        cloud: type[KwokCloud] = KwokCloud,
+        cloud: MakeCloud = KwokCloud,
         compute: Compute = inline,
         may_write: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -111,7 +117,7 @@ class Dovetail:
         self.recorder = EventRecorder(self.kube, clock, chance)
         class_kind = CLASSES[provider]
         self.informers: dict[type[Object], Informer[Any]] = {
-            kind: Informer(kind, INDEXES.get(kind)) for kind in (*ALWAYS, class_kind)
+            kind: Informer(kind, INDEXES.get(kind)) for kind in self._kinds(class_kind)
         }
         self.cloud = self._cloud(cloud)
         self.ownership = Ownership(self.cloud)
@@ -120,7 +126,7 @@ class Dovetail:
         self.parts = self._parts(compute, class_kind)
         self.controllers = controllers(self.parts)
         for controller in self.controllers:
-            self._connect(controller, self.manager.add(controller))
+            self._connect(controller, self.manager.add(Calling(controller)))
         for kind, informer in self.informers.items():
             follower = Follower(
                 self.kube, kind, informer, clock=clock, chance=chance, on_trouble=self._trouble(kind)
@@ -137,9 +143,9 @@ class Dovetail:
         """Every kind has been listed once."""
         return all(informer.synced for informer in self.informers.values())
 
-    async def run(self) -> None:
-        """Work until stopped."""
-        await self.manager.run()
+    async def run(self, elected: Callable[[], Awaitable[None]] = at_once) -> None:
+        """Work until stopped: listen from now on, act once elected."""
+        await self.manager.run(elected)
 
     def stop(self) -> None:
         self.manager.stop()
@@ -156,10 +162,14 @@ class Dovetail:
             flavour=self.cloud.flavour,
         )
 
-    def _cloud(self, kind: type[KwokCloud]) -> Cloud:
+    def _kinds(self, class_kind: type[Object]) -> tuple[type[Object], ...]:
+        devices = () if self.settings.ignore_dra_requests else (ResourceSlice,)
+        return (*ALWAYS, class_kind, *devices)
+
+    def _cloud(self, make: MakeCloud) -> Cloud:
         nodes, classes = self.informer(Node), self.informer(KWOKNodeClass)
         types_file = self.settings.instance_types_file_path
-        return kind(self.kube, nodes, classes, self.clock, self._chance, types_file)
+        return make(self.kube, nodes, classes, self.clock, types_file)
 
     def _cluster(self) -> Cluster:
         nomination = max(2 * self.settings.batch_max_duration, timedelta(seconds=10))
@@ -193,7 +203,7 @@ class Dovetail:
         return Parts(
             settings=self.settings,
             kube=self.kube,
-            cloud=self.cloud,
+            cloud=MeteredCloud(self.cloud, self.clock),
             clock=self.clock,
             recorder=self.recorder,
             compute=compute,
@@ -203,6 +213,7 @@ class Dovetail:
             nodes=self.informer(Node),
             claims=self.informer(NodeClaim),
             volumes=Volumes(self.informer(core.VolumeAttachment), self.informer(core.PersistentVolumeClaim)),
+            slices=self.informers.get(ResourceSlice),
             pools=self.informer(NodePool),
             classes=self.informer(class_kind),
             class_kind=class_kind,
@@ -218,7 +229,7 @@ class Dovetail:
                     queue.add(key)
 
             self.informers[trigger.kind].on_change(heard)
-        if isinstance(controller, EvictionQueue | Orchestration):
+        if isinstance(controller, EvictionQueue | Orchestration | Ghosts):
             controller.on_item(queue.add)
         if getattr(controller, "singleton", False):
             queue.add(SINGLETON)

@@ -116,8 +116,11 @@ class RegistrationHook(Protocol):
     def name(self) -> str:
         """How the condition's message calls it."""
 
-    async def pending(self, claim: NodeClaim) -> timedelta | None:
-        """When to ask again; None once it is satisfied."""
+    async def settle(self, claim: NodeClaim) -> tuple[NodeClaim, timedelta | None]:
+        """The claim with the labels and annotations it should have, and when to ask again.
+
+        None instead of a time once the hook is satisfied. Hooks are asked side by side.
+        """
 
 
 class Cloud(Protocol):

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
 from dovetail.api.meta import Object
+from dovetail.errors import Refused, Retry
 
 __all__ = [
     "DONE",
@@ -24,6 +26,7 @@ __all__ = [
     "Result",
     "Trigger",
     "after",
+    "insisting",
     "on",
     "run_all",
     "soonest",
@@ -165,6 +168,27 @@ async def run_all(work: Iterable[Awaitable[R]], at_once: int = 0) -> list[R]:
     if failures:
         raise ExceptionGroup("some of the work failed", failures)
     return [o for o in outcomes if not isinstance(o, BaseException)]
+
+
+@contextmanager
+def insisting() -> Iterator[None]:
+    """A refusal ends an attempt. Where nothing else would wake us, the attempt must be made again."""
+    try:
+        yield
+    except Exception as error:
+        causes = tuple(_leaves(error))
+        if not any(isinstance(cause, Refused) for cause in causes):
+            raise
+        raise Retry("; ".join(map(str, causes))) from error
+
+
+def _leaves(error: Exception) -> Iterator[Exception]:
+    """An error, or those a group holds."""
+    if isinstance(error, ExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
 
 
 @dataclass

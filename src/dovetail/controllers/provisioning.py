@@ -17,7 +17,17 @@ from dovetail.api.meta import Amounts
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
 from dovetail.api.taints import DISRUPTED, matches
-from dovetail.controllers.base import DONE, SINGLETON, Backoff, Cache, Result, Trigger, after, run_all
+from dovetail.controllers.base import (
+    DONE,
+    SINGLETON,
+    Backoff,
+    Cache,
+    Result,
+    Trigger,
+    after,
+    insisting,
+    run_all,
+)
 from dovetail.controllers.batching import Batcher
 from dovetail.controllers.counts import CLAIMS_CREATED
 from dovetail.controllers.owning import Ownership
@@ -125,10 +135,11 @@ class Provisioning:
             # Half a cluster, or an order still open, looks like a shortage of nodes.
             self._retrigger()
             return after(UNSYNCED_SECONDS)
-        plan = await self.plan()
-        if plan is not None:
-            self._tell(plan)
-            await run_all(self._order(node) for node in plan.new_nodes)
+        with insisting():
+            plan = await self.plan()
+            if plan is not None:
+                self._tell(plan)
+                await run_all(self._order(node) for node in plan.new_nodes)
         return self._again()
 
     def _retrigger(self) -> None:

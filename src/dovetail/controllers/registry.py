@@ -19,6 +19,7 @@ from dovetail.controllers.node.health import Health
 from dovetail.controllers.node.hydration import NodeHydration
 from dovetail.controllers.node.termination import Termination, Volumes
 from dovetail.controllers.nodeclaim.consistency import Consistency
+from dovetail.controllers.nodeclaim.devices import slices_wake
 from dovetail.controllers.nodeclaim.disruption import DisruptionConditions
 from dovetail.controllers.nodeclaim.expiration import Expiration
 from dovetail.controllers.nodeclaim.finalization import Finalization
@@ -43,6 +44,7 @@ from dovetail.controllers.owning import Ownership
 from dovetail.controllers.provisioning import Provisioning
 from dovetail.controllers.static import StaticDeprovisioning, StaticProvisioning
 from dovetail.ports import Clock, Cloud, Compute, Kube, Recorder
+from dovetail.scheduling.device_records import ResourceSlice
 from dovetail.scheduling.snapshot import Options
 from dovetail.settings import Settings
 from dovetail.state import Capture, Cluster
@@ -66,6 +68,8 @@ class Parts:
     nodes: Cache[Node]
     claims: Cache[NodeClaim]
     volumes: Volumes
+    # None while devices are not asked for.
+    slices: Cache[ResourceSlice] | None
     pools: Cache[NodePool]
     classes: Cache[Object]
     class_kind: type[Object]
@@ -192,12 +196,23 @@ def _provisioning(parts: Parts) -> Provisioning:
 
 def _lifecycle(parts: Parts, health: RegistrationHealth) -> Lifecycle:
     kube, clock, recorder = parts.kube, parts.clock, parts.recorder
+    launch = Launch(kube, parts.cloud, clock, recorder)
     stages = (
-        Launch(kube, parts.cloud, clock, recorder),
+        launch,
         Registration(kube, parts.nodes, parts.cloud, clock, recorder, health),
-        Initialization(kube, parts.nodes, clock),
+        Initialization(kube, parts.nodes, clock, parts.slices),
         Liveness(kube, clock, health),
     )
     finalization = Finalization(kube, parts.nodes, parts.cloud, clock, recorder)
     millicores = parts.settings.cpu_requests
-    return Lifecycle(kube, parts.claims, parts.ownership, stages, finalization, clock, millicores=millicores)
+    return Lifecycle(
+        kube,
+        parts.claims,
+        parts.ownership,
+        stages,
+        finalization,
+        clock,
+        on_new=launch.expect,
+        also_woken_by=(slices_wake(parts.nodes, parts.claims),) if parts.slices is not None else (),
+        millicores=millicores,
+    )

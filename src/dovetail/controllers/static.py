@@ -9,19 +9,24 @@ from msgspec.structs import replace
 from dovetail.api import conditions, labels, predicates
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
+from dovetail.api.pod import Pod
 from dovetail.controllers.base import DONE, Backoff, Cache, Result, Trigger, after, run_all
 from dovetail.controllers.counts import CLAIMS_CREATED
 from dovetail.controllers.owning import Ownership
 from dovetail.controllers.provisioning import hash_annotations
-from dovetail.errors import Gone
+from dovetail.disruption.cost import lifetime_remaining, node_cost
+from dovetail.errors import DovetailError, Gone, Retry
 from dovetail.ports import Clock, Cloud, Kube
 from dovetail.scheduling.plan import ClaimOptions, PlannedNode
 from dovetail.scheduling.requirements import Requirements
+from dovetail.settings.durations import parse_or_never
 from dovetail.state import Cluster, Place
 
 __all__ = ["StaticDeprovisioning", "StaticProvisioning"]
 
 STEADY, AT_LIMIT, UNSYNCED = 60.0, 30.0, 1.0
+# Between attempts to delete a claim; after the last, the failure is told.
+PAUSES = (0.01, 0.05, 0.25)
 
 
 class StaticProvisioning:
@@ -50,7 +55,7 @@ class StaticProvisioning:
             return DONE
         if not conditions.is_true(pool, conditions.READY):
             return DONE
-        if not self._cluster.synced:
+        if not self._cluster.ever_synced and not self._cluster.synced:
             return after(UNSYNCED)
         active, pending, _ = self._cluster.ledger.count(pool.name)
         if active + pending >= pool.spec.replicas:
@@ -60,7 +65,10 @@ class StaticProvisioning:
         granted = self._cluster.ledger.reserve(pool.name, most, pool.spec.replicas - active)
         if granted <= 0:
             return after(AT_LIMIT)
-        await run_all(self._order(pool) for _ in range(granted))
+        try:
+            await run_all(self._order(pool) for _ in range(granted))
+        except (DovetailError, ExceptionGroup) as error:
+            raise Retry(f"creating nodeclaims of {pool.name}: {error}") from error
         return after(STEADY)
 
     async def _order(self, pool: NodePool) -> None:
@@ -147,14 +155,25 @@ class StaticDeprovisioning:
         held = any(predicates.do_not_disrupt(pod, now).active for pod in pods)
         if not held and all(predicates.owned_by_daemonset(pod) for pod in pods):
             return 1, False, 0.0, place.claim.name
-        return 2, held, float(sum(map(predicates.reschedulable, pods))), place.claim.name
+        return 2, held, self._cost(place.claim, pods), place.claim.name
+
+    def _cost(self, claim: NodeClaim, pods: list[Pod]) -> float:
+        now = self._clock.now()
+        lasts = parse_or_never(claim.spec.expire_after) if claim.spec.expire_after else None
+        return node_cost(pods, lifetime_remaining(lasts, claim.metadata.creation_timestamp or now, now))
 
     async def _end(self, pool: str, place: Place) -> None:
         assert place.claim is not None
-        try:
-            await self._kube.delete(place.claim, guarded=True)
-        except Gone:
-            return
+        for pause in (*PAUSES, None):
+            try:
+                await self._kube.delete(place.claim, guarded=True)
+                break
+            except Gone:
+                return
+            except Retry:
+                if pause is None:
+                    raise
+                await self._clock.sleep(pause)
         self._cluster.ledger.deleting(pool, place.claim.name)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 
+from dovetail import metrics
 from dovetail.api import labels, predicates
 from dovetail.api.core import CSINode, Node
 from dovetail.api.meta import Amounts
@@ -25,6 +26,11 @@ from dovetail.state.place import Place
 __all__ = ["Cluster"]
 
 PodKey = tuple[str, str]
+SYNCED = metrics.gauge("karpenter_cluster_state_synced", "Whether everything known is here and launched.")
+NODE_COUNT = metrics.gauge("karpenter_cluster_state_node_count", "Machines in memory.")
+UNSYNCED_SECONDS = metrics.gauge(
+    "karpenter_cluster_state_unsynced_time_seconds", "For how long something has been missing."
+)
 
 
 class Cluster:
@@ -52,7 +58,9 @@ class Cluster:
         self._unplaced: set[str] = set()
         self._usage: dict[str, Nano] = {}
         self._unlaunched: set[str] = set()
-        self._synced_once = False
+        self.ever_synced = False
+        self._unsynced_since: float | None = None
+        self._ordered: list[Callable[[NodeClaim], None]] = []
         self.ledger = Ledger()
         # When a node or pod last changed in a way that could make a consolidation possible.
         self.consolidated_from: datetime | None = None
@@ -159,11 +167,19 @@ class Cluster:
 
     def expect(self, claim: NodeClaim, capacity: Amounts | None = None) -> None:
         """We ordered this claim: believe in it before the watch tells of it, at the size that was ordered."""
-        self.claim_changed(None, claim)
+        if claim.name not in self._by_claim:
+            # The watch may have been quicker, and what it told is newer than the answer we got.
+            self.claim_changed(None, claim)
+        for tell in self._ordered:
+            tell(claim)
         place = self._by_claim.get(claim.name)
         if place is not None and capacity:
             place.ordered_capacity = capacity
             self._settle(place)
+
+    def on_order(self, tell: Callable[[NodeClaim], None]) -> None:
+        """Have this told of every claim we order."""
+        self._ordered.append(tell)
 
     def forget_unlaunched(self, name: str) -> None:
         """A claim that was never launched no longer exists: stop waiting for it."""
@@ -241,6 +257,8 @@ class Cluster:
             place = self._places.get(key)
             if place is not None:
                 place.marked = marked
+                if not marked and place.claim is not None and not place.deleting:
+                    self.ledger.active(place.claim.labels.get(labels.NODEPOOL, ""), place.claim.name)
                 self._settle(place)
 
     def nominate(self, key: str) -> None:
@@ -291,13 +309,26 @@ class Cluster:
 
         The first clause is asked until it holds once; afterwards only an order still open unsettles us.
         """
-        if not self._synced_once:
-            if not self._sources_synced() or self._unplaced:
-                return False
-            if self._unlaunched:
-                return False
-            self._synced_once = True
-        return not self._unlaunched
+        whole = self.ever_synced or (self._sources_synced() and not self._unplaced)
+        synced = whole and not self._unlaunched
+        self.ever_synced = self.ever_synced or synced
+        self._show_synced(synced)
+        return synced
+
+    @property
+    def unsynced_for(self) -> timedelta:
+        """How long it has been since all was well; nothing while it is."""
+        since = self._unsynced_since
+        return timedelta(seconds=self._clock.monotonic() - since) if since is not None else timedelta()
+
+    def _show_synced(self, synced: bool) -> None:
+        if synced:
+            self._unsynced_since = None
+        elif self._unsynced_since is None:
+            self._unsynced_since = self._clock.monotonic()
+        SYNCED.set(synced)
+        NODE_COUNT.set(len(self._places))
+        UNSYNCED_SECONDS.set(self.unsynced_for.total_seconds())
 
     # Keeping house
 
@@ -323,7 +354,7 @@ class Cluster:
             return
         pool = place.claim.labels.get(labels.NODEPOOL, "")
         if pool:
-            (self.ledger.deleting if place.deleting else self.ledger.active)(pool, place.claim.name)
+            (self.ledger.deleting if place.deleting else self.ledger.seen)(pool, place.claim.name)
 
     def _charge(self, place: Place) -> None:
         pool = views.pool(place.state)

@@ -39,6 +39,11 @@ class Ledger:
         account.drop(claim)
         account.active.add(claim)
 
+    def seen(self, pool: str, claim: str) -> None:
+        """The claim is there; one that was chosen for replacement stays chosen."""
+        if claim not in self._account(pool).pending:
+            self.active(pool, claim)
+
     def pending(self, pool: str, claim: str) -> None:
         """Chosen for replacement; it still serves until the replacement is there."""
         account = self._account(pool)
@@ -56,6 +61,7 @@ class Ledger:
             return
         account.drop(claim)
         if not account.active and not account.pending and not account.deleting:
+            # Reservations go too: whoever holds one is about to create a claim, or has failed to.
             del self._accounts[pool]
 
     def count(self, pool: str) -> tuple[int, int, int]:

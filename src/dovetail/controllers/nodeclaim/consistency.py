@@ -63,7 +63,6 @@ class Consistency:
         found = nodes_of(claim, self._nodes)
         if len(found) != 1:
             return DONE
-        self._looked.add(claim.uid, self._clock.monotonic())
         judged = self._judged(claim, found[0])
         if judged != claim:
             try:
@@ -72,6 +71,7 @@ class Consistency:
                 return SOON
             except Gone:
                 return DONE
+        self._looked.add(claim.uid, self._clock.monotonic())
         return after(EVERY)
 
     def _judged(self, claim: NodeClaim, node: Node) -> NodeClaim:

@@ -7,7 +7,7 @@ from dovetail.api.conditions import REGISTERED
 from dovetail.api.core import Node
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.predicates import reschedulable
-from dovetail.controllers.base import Backoff, Cache, Result, Trigger, after, run_all
+from dovetail.controllers.base import Backoff, Cache, Result, Trigger, after, insisting, run_all
 from dovetail.controllers.counts import claim_disrupted
 from dovetail.controllers.owning import Ownership, nodes_of
 from dovetail.errors import Gone
@@ -54,9 +54,10 @@ class Garbage:
             and not claim.deleting
             and conditions.is_true(claim, REGISTERED)
         ]
-        alive = {i.provider_id for i in await self._cloud.list() if not i.deleting}
-        lost = [claim for claim in candidates if claim.status.provider_id not in alive]
-        await run_all((self._end(claim) for claim in lost if not self._breathes(claim)), at_once=AT_ONCE)
+        with insisting():
+            alive = {i.provider_id for i in await self._cloud.list() if not i.deleting}
+            lost = [claim for claim in candidates if claim.status.provider_id not in alive]
+            await run_all((self._end(claim) for claim in lost if not self._breathes(claim)), at_once=AT_ONCE)
         return after(EVERY)
 
     def _breathes(self, claim: NodeClaim) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.controllers.base import DONE, Backoff, Remembered, Result, Trigger, after
@@ -31,6 +31,15 @@ class Ghosts:
     @property
     def triggers(self) -> tuple[Trigger, ...]:
         return (Trigger(NodeClaim, self._created),)
+
+    def on_item(self, add: Callable[[str], None]) -> None:
+        """Be woken for what we ordered ourselves, too: its whole life may be over before it is heard of."""
+
+        def ordered(claim: NodeClaim) -> None:
+            for key in self._created(None, claim):
+                add(key)
+
+        self._cluster.on_order(ordered)
 
     def _created(self, before: NodeClaim | None, claim: NodeClaim | None) -> Iterable[str]:
         if before is not None or claim is None:

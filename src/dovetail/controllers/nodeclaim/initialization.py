@@ -11,21 +11,26 @@ from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.quantity import ZERO
 from dovetail.api.taints import is_ephemeral, matches
 from dovetail.controllers.base import Cache
+from dovetail.controllers.nodeclaim.devices import driver_missing
 from dovetail.controllers.nodeclaim.steps import Step
 from dovetail.controllers.owning import nodes_of
 from dovetail.ports import Clock, Kube
+from dovetail.scheduling.device_records import ResourceSlice
 from dovetail.scheduling.taints import text
 
 __all__ = ["Initialization"]
 
 
 class Initialization:
-    """Says when a Node may be counted on."""
+    """Says when a Node may be counted on. Without `slices`, devices are not waited for."""
 
-    def __init__(self, kube: Kube, nodes: Cache[Node], clock: Clock) -> None:
+    def __init__(
+        self, kube: Kube, nodes: Cache[Node], clock: Clock, slices: Cache[ResourceSlice] | None = None
+    ) -> None:
         self._kube = kube
         self._nodes = nodes
         self._clock = clock
+        self._slices = slices
 
     async def step(self, claim: NodeClaim) -> Step:
         now = self._clock.now()
@@ -38,13 +43,20 @@ class Initialization:
         if len(found) != 1:
             missing = "Node not registered with cluster"
             return Step(conditions.set_unknown(claim, INITIALIZED, now, reasons.NODE_NOT_FOUND, missing))
-        missing_yet = _missing(claim, found[0])
+        missing_yet = _missing(claim, found[0]) or self._devices_missing(claim, found[0])
         if missing_yet is not None:
             return Step(conditions.set_unknown(claim, INITIALIZED, now, *missing_yet))
         node = found[0]
         metadata = replace(node.metadata, labels={**node.labels, labels.INITIALIZED: labels.TRUE})
         await self._kube.patch(node, replace(node, metadata=metadata))
         return Step(conditions.set_true(claim, INITIALIZED, now))
+
+    def _devices_missing(self, claim: NodeClaim, node: Node) -> tuple[str, str] | None:
+        driver = driver_missing(claim, node, self._slices) if self._slices is not None else ""
+        if not driver:
+            return None
+        why = f'DRA driver "{driver}" has not published a complete resource pool'
+        return reasons.DRA_DRIVER_POOLS_NOT_PUBLISHED, why
 
 
 def _missing(claim: NodeClaim, node: Node) -> tuple[str, str] | None:

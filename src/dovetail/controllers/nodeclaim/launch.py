@@ -1,7 +1,8 @@
 """Launch: one instance for one claim, and never a second one.
 
 The answer of the cloud is remembered until the claim's status says so too: a write that is lost
-after a launch must not lead to another launch.
+after a launch must not lead to another launch. Where an answer may have been lost, or was given to a
+process that is no more, the cloud is asked first what it has for the claim.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from collections import OrderedDict
 
 from msgspec.structs import replace
 
-from dovetail.api import conditions, reasons
-from dovetail.api.conditions import LAUNCHED
+from dovetail.api import conditions, labels, reasons
+from dovetail.api.conditions import LAUNCHED, REGISTERED
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.controllers.counts import claim_disrupted
 from dovetail.controllers.nodeclaim.steps import Step
-from dovetail.errors import ClassNotReady, CreateFailed, DovetailError, Gone, InsufficientCapacity
+from dovetail.errors import ClassNotReady, CreateFailed, DovetailError, Gone, InsufficientCapacity, Retry
 from dovetail.ports import Clock, Cloud, Instance, Kube, Recorder
 
 __all__ = ["Launch"]
@@ -33,13 +34,18 @@ class Launch:
         self._clock = clock
         self._recorder = recorder
         self._launched: OrderedDict[str, tuple[float, Instance]] = OrderedDict()
+        self._first_tries: set[str] = set()
+
+    def expect(self, claim: NodeClaim) -> None:
+        """Nobody can have tried to launch this claim before: its finalizer was not there yet."""
+        self._first_tries.add(claim.uid)
 
     async def step(self, claim: NodeClaim) -> Step:
         now = self._clock.now()
         state = conditions.find(claim, LAUNCHED)
         if state is not None and state.status != conditions.UNKNOWN:
             if state.status == conditions.TRUE:
-                self._launched.pop(claim.uid, None)
+                claim = await self._completed(claim)
             return Step(conditions.set_condition(claim, state, now))
         try:
             instance = await self._instance(claim)
@@ -64,9 +70,29 @@ class Launch:
         known = self._launched.get(claim.uid)
         if known is not None:
             return known[1]
-        instance = await self._cloud.create(claim)
+        instance = await self._earlier(claim) or await self._cloud.create(claim)
         self._launched[claim.uid] = (self._clock.monotonic(), instance)
         return instance
+
+    async def _earlier(self, claim: NodeClaim) -> Instance | None:
+        """What an earlier attempt came to, if it came to anything and we were not told."""
+        if claim.uid in self._first_tries:
+            self._first_tries.discard(claim.uid)
+            return None
+        ours = (each for each in await self._cloud.list() if each.claim == claim.name and not each.deleting)
+        return min(ours, key=lambda each: each.provider_id, default=None)
+
+    async def _completed(self, claim: NodeClaim) -> NodeClaim:
+        """A claim whose status was stored, and perhaps its labels not: we were stopped in between."""
+        known = self._launched.pop(claim.uid, None)
+        if labels.INSTANCE_TYPE in claim.labels or conditions.is_true(claim, REGISTERED):
+            return claim
+        if known is not None:
+            return _labelled(claim, known[1])
+        try:
+            return _labelled(claim, await self._cloud.get(claim.status.provider_id))
+        except (Gone, Retry):
+            return claim
 
     async def _give_up(self, claim: NodeClaim, reason: str) -> Step:
         try:
@@ -77,13 +103,18 @@ class Launch:
         return Step(claim, over=True)
 
 
-def _filled(claim: NodeClaim, instance: Instance) -> NodeClaim:
-    """The claim with what came: its own labels win over the cloud's, the cloud's annotations over its own."""
+def _labelled(claim: NodeClaim, instance: Instance) -> NodeClaim:
+    """Its own labels win over the cloud's, the cloud's annotations over its own."""
     metadata = replace(
         claim.metadata,
         labels={**instance.labels, **claim.labels},
         annotations={**claim.annotations, **instance.annotations},
     )
+    return replace(claim, metadata=metadata)
+
+
+def _filled(claim: NodeClaim, instance: Instance) -> NodeClaim:
+    """The claim with what came."""
     status = replace(
         claim.status,
         provider_id=instance.provider_id,
@@ -91,7 +122,7 @@ def _filled(claim: NodeClaim, instance: Instance) -> NodeClaim:
         capacity=instance.capacity,
         allocatable=instance.allocatable,
     )
-    return replace(claim, metadata=metadata, status=status)
+    return _labelled(replace(claim, status=status), instance)
 
 
 def _cut(text: str) -> str:

@@ -6,8 +6,7 @@ deadline ─► its Nodes go first ─► its instance ─► finalizer removed 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -15,7 +14,19 @@ from msgspec.structs import replace
 from dovetail.api import conditions, labels
 from dovetail.api.core import Node
 from dovetail.api.nodeclaim import NodeClaim
-from dovetail.controllers.base import DONE, SOON, Backoff, Cache, Pace, Result, Trigger, on, soonest
+from dovetail.controllers.base import (
+    DONE,
+    SOON,
+    Backoff,
+    Cache,
+    Pace,
+    Result,
+    Trigger,
+    after,
+    insisting,
+    on,
+    soonest,
+)
 from dovetail.controllers.nodeclaim.finalization import Finalization
 from dovetail.controllers.nodeclaim.steps import Step
 from dovetail.controllers.owning import BY_PROVIDER_ID, Ownership
@@ -25,6 +36,8 @@ from dovetail.ports import Clock, Kube
 __all__ = ["Lifecycle"]
 
 PACE = Pace(1000, 5000)
+# How soon to look again when the watch has yet to tell us of our own last write; it wakes us before that.
+CATCH_UP = 1.0
 
 
 class Stage(Protocol):
@@ -49,6 +62,8 @@ class Lifecycle:
         finalization: Finalization,
         clock: Clock,
         *,
+        on_new: Callable[[NodeClaim], None] = lambda claim: None,
+        also_woken_by: tuple[Trigger, ...] = (),
         millicores: int = 1000,
     ) -> None:
         self._kube = kube
@@ -57,11 +72,14 @@ class Lifecycle:
         self._stages = stages
         self._finalization = finalization
         self._clock = clock
+        self._on_new = on_new
+        self._also_woken_by = also_woken_by
+        self._written: dict[str, str] = {}
         self.concurrency = PACE.at(millicores)
 
     @property
     def triggers(self) -> tuple[Trigger, ...]:
-        return (on(NodeClaim), on(Node, self._claims_of))
+        return (on(NodeClaim), on(Node, self._claims_of), *self._also_woken_by)
 
     def _claims_of(self, node: Node) -> list[str]:
         provider_id = node.spec.provider_id
@@ -70,9 +88,23 @@ class Lifecycle:
     async def reconcile(self, key: str) -> Result:
         claim = self._claims.get(key)
         if claim is None or not self._ownership.of_claim(claim):
+            self._written.pop(key, None)
             return DONE
-        if claim.deleting:
-            return await self._finalization.reconcile(claim)
+        if not self._heard_of_ourselves(claim):
+            # Acting on what was true before our own last write would count and do things twice.
+            return after(CATCH_UP)
+        with insisting():
+            return await (self._finalization.reconcile(claim) if claim.deleting else self._live(claim))
+
+    def _heard_of_ourselves(self, claim: NodeClaim) -> bool:
+        written = self._written.get(claim.name, "")
+        heard = claim.metadata.resource_version
+        if written.isdigit() and heard.isdigit() and int(heard) < int(written):
+            return False
+        self._written.pop(claim.name, None)
+        return True
+
+    async def _live(self, claim: NodeClaim) -> Result:
         if labels.TERMINATION not in claim.metadata.finalizers:
             # Nothing may be launched that nobody would clean up.
             metadata = replace(claim.metadata, finalizers=(*claim.metadata.finalizers, labels.TERMINATION))
@@ -82,6 +114,7 @@ class Lifecycle:
                 return SOON
             except Gone:
                 return DONE
+            self._on_new(claim)
         return await self._walk(claim)
 
     async def _walk(self, stored: NodeClaim) -> Result:
@@ -110,10 +143,9 @@ class Lifecycle:
             return
         try:
             # The machine's ID is the one thing that must not be lost, so the status goes first.
-            await self._kube.patch(stored, claim, status=True)
-            await self._kube.patch(stored, claim)
+            for part in (True, False):
+                written = await self._kube.patch(stored, claim, status=part)
+                if written is not stored:
+                    self._written[claim.name] = written.metadata.resource_version
         except Gone:
             return
-
-
-LAUNCH_TIMEOUT = timedelta(minutes=5)

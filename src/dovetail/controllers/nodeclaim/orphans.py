@@ -8,7 +8,7 @@ from datetime import timedelta
 from dovetail.api.core import Node
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.nodeclaim import NodeClaim, NodeClaimStatus
-from dovetail.controllers.base import Backoff, Cache, Result, Trigger, after, run_all
+from dovetail.controllers.base import Backoff, Cache, Result, Trigger, after, insisting, run_all
 from dovetail.controllers.owning import BY_PROVIDER_ID
 from dovetail.errors import Gone
 from dovetail.ports import Clock, Cloud, Instance, Kube
@@ -41,15 +41,21 @@ class Orphans:
 
     async def reconcile(self, key: str) -> Result:
         # Instances first: one whose claim is stored between the two looks must not seem orphaned.
-        instances = await self._cloud.list()
-        claimed = {claim.status.provider_id for claim in await self._kube.list(NodeClaim)}
-        orphans = [each for each in instances if self._orphaned(each, claimed)]
-        await run_all((self._end(each) for each in orphans), at_once=AT_ONCE)
+        with insisting():
+            instances = await self._cloud.list()
+            claims = await self._kube.list(NodeClaim)
+            claimed = {claim.status.provider_id for claim in claims}
+            launching = {c.name for c in claims if not c.status.provider_id and not c.deleting}
+            orphans = [each for each in instances if self._orphaned(each, claimed, launching)]
+            await run_all((self._end(each) for each in orphans), at_once=AT_ONCE)
         self._passes += 1
         return after(EAGER_EVERY if self._passes <= EAGER_PASSES else EVERY)
 
-    def _orphaned(self, instance: Instance, claimed: set[str]) -> bool:
-        if instance.deleting or instance.provider_id in claimed:
+    def _orphaned(self, instance: Instance, claimed: set[str], launching: set[str]) -> bool:
+        if not instance.claim or instance.deleting or instance.provider_id in claimed:
+            return False
+        if instance.claim in launching:
+            # Its claim is there and will hear of it: the answer is on its way, or its writing down is.
             return False
         return instance.created is None or self._clock.now() - instance.created > TOO_YOUNG
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from dovetail.api import predicates
+from dovetail.api.conditions import POD_SCHEDULED
 from dovetail.api.core import Node
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.pod import Pod
@@ -39,7 +40,7 @@ class PodEvents:
 
     @property
     def triggers(self) -> tuple[Trigger, ...]:
-        return (Trigger(Pod, _node_touched),)
+        return (Trigger(Pod, self._node_touched),)
 
     async def reconcile(self, key: str) -> Result:
         node = self._nodes.get(key)
@@ -56,12 +57,20 @@ class PodEvents:
             return DONE
         return DONE
 
+    def _node_touched(self, before: Pod | None, after: Pod | None) -> Iterable[str]:
+        """The node a pod came to, or begins to leave."""
+        if after is None or not after.node_name or predicates.owned_by_daemonset(after):
+            return ()
+        if before is None:
+            # Karpenter takes every pod it meets after a restart for a change, and consolidation waits
+            # anew everywhere. One that was bound long ago is no news.
+            return (after.node_name,) if self._bound_lately(after) else ()
+        bound = not before.node_name
+        ended = predicates.terminal(after) and not predicates.terminal(before)
+        leaving = predicates.terminating(after) and not predicates.terminating(before)
+        return (after.node_name,) if bound or ended or leaving else ()
 
-def _node_touched(before: Pod | None, after: Pod | None) -> Iterable[str]:
-    """The node a pod came to, or begins to leave. After a restart nothing has happened yet."""
-    if after is None or not after.node_name or predicates.owned_by_daemonset(after) or before is None:
-        return ()
-    bound = not before.node_name
-    ended = predicates.terminal(after) and not predicates.terminal(before)
-    leaving = predicates.terminating(after) and not predicates.terminating(before)
-    return (after.node_name,) if bound or ended or leaving else ()
+    def _bound_lately(self, pod: Pod) -> bool:
+        bound = pod.status.condition(POD_SCHEDULED)
+        since = bound.last_transition_time if bound is not None else None
+        return since is not None and (self._clock.now() - since).total_seconds() < AT_MOST_EVERY

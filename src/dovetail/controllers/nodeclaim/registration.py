@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import timedelta
 
 from msgspec.structs import replace
@@ -19,7 +21,7 @@ from dovetail.controllers.nodeclaim.steps import Step
 from dovetail.controllers.nodepool.health import RegistrationHealth
 from dovetail.controllers.owning import nodes_of
 from dovetail.errors import Conflict, DovetailError
-from dovetail.ports import Clock, Cloud, Kube, Recorder
+from dovetail.ports import Clock, Cloud, Kube, Recorder, RegistrationHook
 
 __all__ = ["Registration"]
 
@@ -31,6 +33,16 @@ MISSING_TAINT = (
     "Missing karpenter.sh/unregistered taint which prevents registration related race conditions "
     "on Karpenter-managed nodes"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class _Hooks:
+    """What the hooks said: the claim as they would have it, who is not satisfied, and when to ask again."""
+
+    claim: NodeClaim
+    pending: tuple[str, ...] = ()
+    result: Result = DONE
+    errors: tuple[Exception, ...] = ()
 
 
 class Registration:
@@ -71,20 +83,22 @@ class Registration:
             self._recorder.event(
                 claim, "UnregisteredTaintMissing", MISSING_TAINT, warning=True, dedupe=(claim.name,)
             )
-        pending, result, errors = await self._hooks(claim)
+        hooks = await self._hooks(claim)
+        claim = hooks.claim
         wanted = _synced(node, claim)
-        if not pending:
+        if not hooks.pending:
             wanted = _registered(wanted)
         try:
             node = await self._kube.patch(node, wanted, guarded=True)
         except Conflict:
             return Step(claim, SOON)
-        if pending:
-            waiting = ", ".join(pending)
+        if hooks.pending:
+            waiting = ", ".join(hooks.pending)
             claim = conditions.set_unknown(
                 claim, REGISTERED, self._clock.now(), reasons.REGISTRATION_HOOK_PENDING, waiting
             )
-            return Step(claim, result, ExceptionGroup("registration hooks", errors) if errors else None)
+            error = ExceptionGroup("registration hooks", hooks.errors) if hooks.errors else None
+            return Step(claim, hooks.result, error)
         return await self._done(claim, node)
 
     async def _done(self, claim: NodeClaim, node: Node) -> Step:
@@ -97,24 +111,44 @@ class Registration:
             return Step(claim, SOON)
         return Step(claim)
 
-    async def _hooks(self, claim: NodeClaim) -> tuple[list[str], Result, list[Exception]]:
+    async def _hooks(self, claim: NodeClaim) -> _Hooks:
+        hooks = tuple(self._cloud.hooks)
+        answers = await asyncio.gather(*(_asked(hook, claim) for hook in hooks))
         pending: list[str] = []
-        errors: list[Exception] = []
         delays: list[timedelta] = []
-        for hook in self._cloud.hooks:
-            try:
-                delay = await hook.pending(claim)
-            except DovetailError as error:
+        for hook, answer in zip(hooks, answers, strict=True):
+            if isinstance(answer, DovetailError):
                 pending.append(hook.name)
-                errors.append(error)
                 continue
+            changed, delay = answer
+            claim = _with_words_of(claim, changed)
             if delay is not None:
                 pending.append(hook.name)
                 delays.append(delay)
-        positive = [delay for delay in delays if delay > timedelta()]
+        errors = tuple(answer for answer in answers if isinstance(answer, DovetailError))
         if not pending:
-            return pending, DONE, errors
-        return pending, after(min(positive)) if positive else SOON, errors
+            return _Hooks(claim)
+        positive = [delay for delay in delays if delay > timedelta()]
+        return _Hooks(claim, tuple(pending), after(min(positive)) if positive else SOON, errors)
+
+
+async def _asked(
+    hook: RegistrationHook, claim: NodeClaim
+) -> tuple[NodeClaim, timedelta | None] | DovetailError:
+    try:
+        return await hook.settle(claim)
+    except DovetailError as error:
+        return error
+
+
+def _with_words_of(claim: NodeClaim, changed: NodeClaim) -> NodeClaim:
+    """The claim with the labels and annotations a hook gave it."""
+    metadata = replace(
+        claim.metadata,
+        labels={**claim.labels, **changed.labels},
+        annotations={**claim.annotations, **changed.annotations},
+    )
+    return replace(claim, metadata=metadata)
 
 
 def _synced(node: Node, claim: NodeClaim) -> Node:

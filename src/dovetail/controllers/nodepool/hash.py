@@ -43,7 +43,11 @@ class Hash:
             return DONE
         wanted = hash_annotations(pool)
         if pool.annotations.get(labels.NODEPOOL_HASH_VERSION) != NODEPOOL_HASH_VERSION:
-            mine = [c for c in self._claims if c.labels.get(labels.NODEPOOL) == pool.name]
+            mine = [
+                claim
+                for claim in self._claims
+                if claim.labels.get(labels.NODEPOOL) == pool.name and self._ownership.of_claim(claim)
+            ]
             await run_all(self._restamp(claim, wanted[labels.NODEPOOL_HASH]) for claim in mine)
         if not wanted.items() <= pool.annotations.items():
             annotations = {**pool.annotations, **wanted}

@@ -15,7 +15,7 @@ from dovetail.api.nodeclass import KWOKNodeClass
 from dovetail.api.nodepool import NodePool
 from dovetail.api.taints import UNREGISTERED
 from dovetail.controllers.base import Cache
-from dovetail.errors import ClassNotReady, DovetailError, Gone, InsufficientCapacity
+from dovetail.errors import AlreadyExists, ClassNotReady, DovetailError, Gone, InsufficientCapacity
 from dovetail.ports import Clock, Instance, Kube, RegistrationHook, RepairPolicy
 from dovetail.providers.kwok.catalog import instance_types
 from dovetail.scheduling.catalog import InstanceType, Offering, cheapest_offering
@@ -60,17 +60,15 @@ class KwokCloud:
         nodes: Cache[Node],
         classes: Cache[KWOKNodeClass],
         clock: Clock,
-        chance: Random,
         types_file: str = "",
     ) -> None:
         self._kube = kube
         self._nodes = nodes
         self._classes = classes
         self._clock = clock
-        self._chance = chance
         self._types = instance_types(types_file)
         self._by_name = {each.name: each for each in self._types}
-        self._arriving: set[asyncio.Task[None]] = set()
+        self._arriving: dict[str, asyncio.Task[None]] = {}
 
     @property
     def repair_policies(self) -> tuple[RepairPolicy, ...]:
@@ -91,12 +89,21 @@ class KwokCloud:
         node, instance = self._made(claim)
         delay = node_class.spec.node_registration_delay
         if delay and (seconds := parse_duration(delay).total_seconds()) > 0:
-            task = asyncio.create_task(self._appear_later(node, seconds))
-            self._arriving.add(task)
-            task.add_done_callback(self._arriving.discard)
-        else:
+            self._arrive_later(node, seconds)
+            return instance
+        try:
             await self._kube.create(node)
+        except AlreadyExists:
+            # We made it for this very claim before, and the answer was lost.
+            return _instance(await self._find(instance.provider_id))
         return instance
+
+    def _arrive_later(self, node: Node, seconds: float) -> None:
+        provider_id = node.spec.provider_id
+        if provider_id in self._arriving:
+            return
+        task = self._arriving[provider_id] = asyncio.create_task(self._appear_later(node, seconds))
+        task.add_done_callback(lambda _: self._arriving.pop(provider_id, None))
 
     async def _appear_later(self, node: Node, seconds: float) -> None:
         await self._clock.sleep(seconds)
@@ -108,8 +115,10 @@ class KwokCloud:
 
     def _made(self, claim: NodeClaim) -> tuple[Node, Instance]:
         chosen, offering = self._cheapest(claim)
-        words = "-".join(self._chance.choice(part) for part in NAME_PARTS)
-        name = f"kwok-{claim.name}-{words}-{self._chance.getrandbits(32)}"
+        # The same claim always gets the same name, so that asking twice does not make two.
+        chance = Random(claim.uid)
+        words = "-".join(chance.choice(part) for part in NAME_PARTS)
+        name = f"kwok-{claim.name}-{words}-{chance.getrandbits(32)}"
         known = self._labels(claim, chosen, offering)
         requests = claim.spec.resources.requests
         capacity = {**requests, **chosen.capacity}
@@ -162,6 +171,9 @@ class KwokCloud:
         }
 
     async def delete(self, claim: NodeClaim) -> None:
+        coming = self._arriving.pop(claim.status.provider_id, None)
+        if coming is not None:
+            coming.cancel()
         node = await self._find(claim.status.provider_id)
         if not node.deleting:
             await self._kube.delete(node, guarded=True)

@@ -1,0 +1,113 @@
+"""A cloud whose every call is timed and whose every failure is counted, by the controller that called."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from contextvars import ContextVar
+from typing import TypeVar
+
+from dovetail import metrics
+from dovetail.api.labels import Flavour
+from dovetail.api.meta import Kind
+from dovetail.api.nodeclaim import NodeClaim
+from dovetail.api.nodepool import NodePool
+from dovetail.controllers.base import Controller, Result
+from dovetail.errors import ClassNotReady, DovetailError, Gone, InsufficientCapacity
+from dovetail.ports import Clock, Cloud, Instance, RegistrationHook, RepairPolicy
+from dovetail.scheduling.catalog import InstanceType
+
+__all__ = ["Calling", "MeteredCloud"]
+
+R = TypeVar("R")
+PROMETHEUS_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+SECONDS = metrics.histogram(
+    "karpenter_cloudprovider_duration_seconds",
+    "How long calls to the cloud took.",
+    ("controller", "method", "provider"),
+    PROMETHEUS_BUCKETS,
+)
+ERRORS = metrics.counter(
+    "karpenter_cloudprovider_errors_total",
+    "Calls to the cloud that failed.",
+    ("controller", "method", "provider", "error"),
+)
+NAMES: tuple[tuple[type[DovetailError], str], ...] = (
+    (InsufficientCapacity, "InsufficientCapacityError"),
+    (Gone, "NodeClaimNotFoundError"),
+    (ClassNotReady, "NodeClassNotReadyError"),
+)
+
+_caller: ContextVar[str] = ContextVar("caller", default="")
+
+
+class Calling:
+    """A controller whose calls to the cloud carry its name."""
+
+    def __init__(self, controller: Controller) -> None:
+        self.name = controller.name
+        self.concurrency = controller.concurrency
+        self.backoff = controller.backoff
+        self.triggers = controller.triggers
+        self._controller = controller
+
+    async def reconcile(self, key: str) -> Result:
+        _caller.set(self.name)
+        return await self._controller.reconcile(key)
+
+
+class MeteredCloud:
+    """Fits the Cloud port by asking another cloud."""
+
+    def __init__(self, cloud: Cloud, clock: Clock) -> None:
+        self._cloud = cloud
+        self._clock = clock
+
+    @property
+    def name(self) -> str:
+        return self._cloud.name
+
+    @property
+    def flavour(self) -> Flavour:
+        return self._cloud.flavour
+
+    @property
+    def node_classes(self) -> tuple[Kind, ...]:
+        return self._cloud.node_classes
+
+    @property
+    def repair_policies(self) -> tuple[RepairPolicy, ...]:
+        return self._cloud.repair_policies
+
+    @property
+    def hooks(self) -> Sequence[RegistrationHook]:
+        return self._cloud.hooks
+
+    async def create(self, claim: NodeClaim) -> Instance:
+        return await self._timed("Create", self._cloud.create(claim))
+
+    async def delete(self, claim: NodeClaim) -> None:
+        await self._timed("Delete", self._cloud.delete(claim))
+
+    async def get(self, provider_id: str) -> Instance:
+        return await self._timed("Get", self._cloud.get(provider_id))
+
+    async def list(self) -> tuple[Instance, ...]:
+        return await self._timed("List", self._cloud.list())
+
+    async def instance_types(self, nodepool: NodePool) -> tuple[InstanceType, ...]:
+        return await self._timed("GetInstanceTypes", self._cloud.instance_types(nodepool))
+
+    async def drifted(self, claim: NodeClaim) -> str:
+        return await self._timed("IsDrifted", self._cloud.drifted(claim))
+
+    async def _timed(self, method: str, call: Awaitable[R]) -> R:
+        about = (_caller.get(), method, self.name)
+        started = self._clock.monotonic()
+        try:
+            return await call
+        except DovetailError as error:
+            known = next((name for kind, name in NAMES if isinstance(error, kind)), "")
+            ERRORS.labels(*about, known).inc()
+            raise
+        finally:
+            SECONDS.labels(*about).observe(self._clock.monotonic() - started)
