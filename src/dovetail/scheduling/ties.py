@@ -7,7 +7,7 @@ counts, to the exact placer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from dovetail.api.labels import HOSTNAME, ZONE
@@ -79,30 +79,48 @@ def ties_of(topology: Topology, shapes: Sequence[Shape], exact: set[int], zones:
     return ties
 
 
+class _Kinds:
+    """Shapes by namespace and labels, so that a selector is asked about few of them."""
+
+    def __init__(self, shapes: Sequence[Shape]) -> None:
+        self.shapes = shapes
+        kinds: dict[tuple[str, int], list[int]] = {}
+        for i, shape in enumerate(shapes):
+            kinds.setdefault((shape.namespace, id(shape.labels)), []).append(i)
+        self.kinds = list(kinds.values())
+        self.by_label: dict[tuple[str, str], list[list[int]]] = {}
+        for kind in self.kinds:
+            for label in shapes[kind[0]].labels.items():
+                self.by_label.setdefault(label, []).append(kind)
+
+    def selected(self, group: Group) -> Iterator[int]:
+        """The shapes whose pods the group counts."""
+        wanted = group.selector.match_labels if group.selector else {}
+        among = min((self.by_label.get(label, []) for label in wanted.items()), key=len, default=self.kinds)
+        for kind in among:
+            first = self.shapes[kind[0]]
+            if group.selects(first.namespace, first.labels):
+                yield from kind
+
+
 def _bound(topology: Topology, shapes: Sequence[Shape]) -> list[_Bound]:
-    found: dict[int, _Bound] = {}
-    kinds: dict[tuple[str, int], list[int]] = {}
-    for i, shape in enumerate(shapes):
+    for shape in shapes:
         topology.constraints(shape)
-        kinds.setdefault((shape.namespace, id(shape.labels)), []).append(i)
-
-    def of(group: Group) -> _Bound:
-        if id(group) not in found:
-            chosen = [
-                i
-                for each in kinds.values()
-                if group.selects(shapes[each[0]].namespace, shapes[each[0]].labels)
-                for i in each
-            ]
-            found[id(group)] = _Bound(group, frozenset(chosen))
-        return found[id(group)]
-
+    kinds = _Kinds(shapes)
+    found: dict[int, _Bound] = {}
+    counted: list[list[Group]] = [[] for _ in shapes]
+    for group in (*topology.groups, *topology.inverse):
+        members = frozenset(kinds.selected(group))
+        found[id(group)] = _Bound(group, members)
+        for i in () if group.inverse else members:
+            counted[i].append(group)
     for i, shape in enumerate(shapes):
         for group in (*(shape.owned or ()), *shape.avoids):
-            of(group).owners.add(i)
-    for group in topology.inverse:
-        of(group)
-    return sorted(found.values(), key=_Bound.order)
+            found[id(group)].owners.add(i)
+        if not shape.seen_groups:
+            # The tracker would find out pod by pod, asking every group about every shape.
+            shape.counted_in, shape.seen_groups = counted[i], len(topology.groups)
+    return sorted((each for each in found.values() if each.owners or each.group.inverse), key=_Bound.order)
 
 
 def _spread_out(bound: Sequence[_Bound], exact: set[int]) -> None:
