@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
+
 from dovetail.api import crds
 from dovetail.runtime.clock import SystemClock
 from dovetail.sim.certificates import Certificates
@@ -89,6 +91,20 @@ class Secured:
             for home in (bucket.listeners, *bucket.routed.values())
         ]
         return [each for home in homes for each in home.values() if isinstance(each, Watch)]
+
+
+async def until(condition: Callable[[], bool], seconds: float = 30) -> None:
+    """Wait for something that happens in another thread or process."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 (nobody over there could set an event)
+            await asyncio.sleep(0.02)
+
+
+def own_namespace(served: Secured, request: pytest.FixtureRequest) -> str:
+    """A namespace named after the test that asks."""
+    name = str(request.node.name).replace("_", "-").removeprefix("test-")[:60].strip("-")
+    served.create("namespaces", {"metadata": {"name": name}})
+    return name
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import pytest
 from kr8s.asyncio.objects import ConfigMap, Deployment, Pod, new_class
 
 from support.apiserver import config_map, deployment, pod
-from support.secured import Secured, node_pool, secured
+from support.secured import Secured, node_pool, own_namespace, secured
 
 NodePool: Any = new_class(kind="NodePool", version="karpenter.sh/v1", namespaced=False)
 
@@ -35,9 +35,7 @@ async def api(served: Secured) -> AsyncIterator[Any]:
 @pytest.fixture
 def namespace(served: Secured, request: pytest.FixtureRequest) -> str:
     """A namespace of the test's own."""
-    name = request.node.name.replace("_", "-").removeprefix("test-")[:60].strip("-")
-    served.create("namespaces", {"metadata": {"name": name}})
-    return name
+    return own_namespace(served, request)
 
 
 async def test_it_finds_out_what_the_server_serves(api: Any) -> None:

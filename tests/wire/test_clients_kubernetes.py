@@ -6,14 +6,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import kubernetes
+import kubernetes.dynamic
 import pytest
-from kubernetes import client, config, dynamic, watch
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import ProtocolError
 
 from support.apiserver import config_map, deployment, node, pod
-from support.secured import Secured, node_pool, secured
+from support.secured import Secured, node_pool, own_namespace, secured
 
+# Its annotations do not cover what it accepts and returns.
+client: Any = kubernetes.client
+config: Any = kubernetes.config
+watch: Any = kubernetes.watch
+dynamic: Any = kubernetes.dynamic
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:kubernetes")
 
 
@@ -37,9 +43,7 @@ def core(api: Any) -> Any:
 @pytest.fixture
 def namespace(served: Secured, request: pytest.FixtureRequest) -> str:
     """A namespace of the test's own."""
-    name = request.node.name.replace("_", "-").removeprefix("test-")[:60].strip("-")
-    served.create("namespaces", {"metadata": {"name": name}})
-    return name
+    return own_namespace(served, request)
 
 
 def test_objects_are_created_read_and_deleted_as_typed_models(core: Any, api: Any, namespace: str) -> None:
@@ -97,7 +101,8 @@ def test_a_watch_cut_off_mid_stream_can_be_resumed_from_its_last_revision(
     served: Secured, core: Any, namespace: str
 ) -> None:
     start = core.list_namespaced_config_map(namespace).metadata.resource_version
-    seen, stream, cuts = [], watch.Watch(), 0
+    seen: list[str] = []
+    stream, cuts = watch.Watch(), 0
     core.create_namespaced_config_map(namespace, config_map("a0", namespace))
     revision = start
     while len(seen) < 4:

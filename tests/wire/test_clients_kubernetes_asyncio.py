@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -12,7 +13,7 @@ from kubernetes_asyncio import client, config, watch
 from kubernetes_asyncio.client.exceptions import ApiException
 
 from support.apiserver import config_map, deployment, pod
-from support.secured import Secured, node_pool, secured
+from support.secured import Secured, node_pool, own_namespace, secured, until
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +36,7 @@ async def core(api: Any) -> Any:
 @pytest.fixture
 def namespace(served: Secured, request: pytest.FixtureRequest) -> str:
     """A namespace of the test's own."""
-    name = request.node.name.replace("_", "-").removeprefix("test-")[:60].strip("-")
-    served.create("namespaces", {"metadata": {"name": name}})
-    return name
+    return own_namespace(served, request)
 
 
 async def test_a_pod_is_created_read_evicted_and_gone(core: Any, namespace: str) -> None:
@@ -100,9 +99,7 @@ async def test_a_watch_cut_off_is_taken_up_from_its_last_revision(
                     revision = event["object"].metadata.resource_version
                     if len(seen) == 3:
                         break
-                    await core.create_namespaced_config_map(
-                        namespace, config_map(f"a{len(seen)}", namespace)
-                    )
+                    await core.create_namespaced_config_map(namespace, config_map(f"a{len(seen)}", namespace))
                     served.cut_streams()
             except aiohttp.ClientError:
                 cuts += 1
@@ -129,7 +126,7 @@ async def test_a_forgotten_revision_is_410_and_a_new_list_recovers(
 
 
 async def test_each_kind_of_patch_is_understood(api: Any, namespace: str) -> None:
-    apps = client.AppsV1Api(api)
+    apps: Any = client.AppsV1Api(api)
     await apps.create_namespaced_deployment(namespace, deployment("web", 1))
     sidecar = {"spec": {"template": {"spec": {"containers": [{"name": "side", "image": "side:1"}]}}}}
     merged = await apps.patch_namespaced_deployment(
@@ -164,7 +161,7 @@ async def test_a_conflict_is_409_and_the_second_try_wins(core: Any, namespace: s
 
 
 async def test_pools_are_custom_objects_like_any_other(api: Any) -> None:
-    custom = client.CustomObjectsApi(api)
+    custom: Any = client.CustomObjectsApi(api)
     place = ("karpenter.sh", "v1", "nodepools")
     await custom.create_cluster_custom_object(*place, node_pool("general"))
     with pytest.raises(ApiException) as refused:
@@ -189,17 +186,17 @@ async def test_hundreds_of_idle_watches_are_carried_at_once(
     before = served.streams()
 
     async def first() -> str:
-        async with watch.Watch() as stream:
-            events = stream.stream(core.list_namespaced_config_map, namespace, resource_version=start)
-            name: str = (await anext(aiter(events)))["object"].metadata.name
-            return name
+        response = await core.list_namespaced_config_map(
+            namespace, watch=True, resource_version=start, _preload_content=False
+        )
+        event = json.loads(await response.content.readline())
+        response.close()
+        return str(event["object"]["metadata"]["name"])
 
     async with asyncio.timeout(60):
         waiting = [asyncio.create_task(first()) for _ in range(200)]
-        while served.streams() - before < 200:
-            await asyncio.sleep(0.05)
+        await until(lambda: served.streams() - before >= 200)
         await core.create_namespaced_config_map(namespace, config_map("heard", namespace))
         assert set(await asyncio.gather(*waiting)) == {"heard"}
-        while served.streams() - before > 0:
-            await asyncio.sleep(0.05)
+        await until(lambda: served.streams() == before)
     assert served.streams() == before
