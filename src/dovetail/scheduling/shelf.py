@@ -24,7 +24,7 @@ __all__ = ["Option", "Shelf", "key_of"]
 _MILLI = 1_000_000
 _UNIT = 1_000_000_000
 _LARGEST = 1 << 32
-
+_FREE = 1e-9  # worth is counted per dollar, so that nothing may cost none
 _ABSURD = 1 << 200  # no machine has that much of anything
 
 
@@ -61,7 +61,10 @@ class Shelf:
         self.price: Floats = np.vstack(prices) if prices else np.zeros((0, len(zones)))
         self._masks: dict[tuple[object, ...], int] = {}
         self.takes: list[Bools] = []
-        self._capacity = np.array([option.capacity_type for option in self.options])
+        kinds = sorted({option.capacity_type for option in self.options})
+        self._capacity_types = kinds
+        self._capacity = np.array([kinds.index(option.capacity_type) for option in self.options], np.int64)
+        self._of_pools: dict[tuple[object, ...], Bools | None] = {}
         self._type = np.array([option.type for option in self.options], np.int64)
 
     def _template(self, template: Template) -> tuple[Floats, Floats]:
@@ -78,7 +81,8 @@ class Shelf:
             )
             column = prices[:, self.zones.index(zone)]
             at = np.fromiter(deal.prices, np.int64, len(deal.prices))
-            column[at] = np.minimum(column[at], np.fromiter(deal.prices.values(), float, len(at)))
+            asked = np.maximum(np.fromiter(deal.prices.values(), float, len(at)), _FREE)
+            column[at] = np.minimum(column[at], asked)
         by_capacity.pop(RESERVED, None)
         rooms, prices_ = [], []
         room, sound = self._rooms(template, template.types & table.sound)
@@ -132,11 +136,14 @@ class Shelf:
         needed = self.needed(shape)
         found: Bools | None = None
         for template, span in zip(self.run.templates, self.spans, strict=True):
-            row = self._of_pool(shape, template, span)
+            key = (template.index, key_of(shape.requirements), shape.tolerations)
+            if key not in self._of_pools:
+                self._of_pools[key] = self._of_pool(shape, template, span)
+            row = self._of_pools[key]
             if row is None:
                 continue
             if not any_pool:
-                row &= self.affordable
+                row = row & self.affordable
             if not (row[span] & (needed <= self.room[span]).all(axis=1)).any():
                 continue
             if not any_pool:
@@ -153,9 +160,9 @@ class Shelf:
             return None
         both = template.requirements & shape.requirements
         types = as_bools(table.matching_all(both), len(table.types))
-        bought = {name: name in both[CAPACITY_TYPE] for name in set(self._capacity[span].tolist())}
+        bought = np.array([name in both[CAPACITY_TYPE] for name in self._capacity_types], bool)
         row = np.zeros(len(self.options), bool)
-        suits = np.array([bought[name] for name in self._capacity[span].tolist()], bool)
+        suits = bought[self._capacity[span]]
         sold = np.isfinite(self.price[span][:, [zone in both[ZONE] for zone in self.zones]]).any(axis=1)
         row[span] = types[self._type[span]] & suits & sold
         return row

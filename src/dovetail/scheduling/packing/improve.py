@@ -24,6 +24,7 @@ from dovetail.scheduling.packing.stock import Stock
 
 __all__ = ["QUICK", "THOROUGH", "Effort", "Packing", "pack", "patterns"]
 
+_ALONE = 2.0  # times the worth of all pods, where they could share one node
 _WORTHWHILE = 2.5  # times the worth of all pods for one node: dearer options are not looked at
 # Prices are nearly linear in size: without a charge many small nodes look as good as a few large ones.
 _CHARGE = 1e-5  # of the dearest option looked at
@@ -127,8 +128,9 @@ def _narrowed(problem: Problem, kept: Ints) -> Problem:
 
 def _worthwhile(problem: Problem, worth: Floats) -> Ints:
     """Options not far dearer than all there is to put on one node, and each class's own cheapest."""
-    needed = max(1, Stock(problem).nodes_needed())
-    cheap = problem.price <= _WORTHWHILE * float(problem.count @ worth) / needed
+    needed = Stock(problem).nodes_needed()
+    factor = _WORTHWHILE if needed > 1 else _ALONE
+    cheap = problem.price <= factor * float(problem.count @ worth) / max(1, needed)
     own = np.where(problem.fits(), problem.price[None, :], np.inf).argmin(axis=1)
     cheap[own] = True
     return np.flatnonzero(cheap)
