@@ -10,14 +10,16 @@ from math import isinf
 import msgspec
 
 from dovetail.api.codec import to_dict
+from dovetail.api.labels import INITIALIZED, REGISTERED
 from dovetail.cli.output import Output, put, structured
 from dovetail.cli.solved import Solved, peak_bytes
 from dovetail.explain import Rejection
 from dovetail.scheduling.plan import PlannedNode
 
-__all__ = ["write"]
+__all__ = ["PSEUDO", "write"]
 
 AT_ONCE = 200
+PSEUDO = frozenset((INITIALIZED, REGISTERED))  # true of every node in the end, and on no NodeClaim
 
 
 def write(solved: Solved, output: Output) -> None:
@@ -71,7 +73,7 @@ def _node(node: PlannedNode) -> dict[str, object]:
         "instanceTypes": list(node.instance_types),
         "offering": offering,
         "price": None if isinf(node.price) else node.price,
-        "requirements": [to_dict(entry) for entry in node.requirements.entries()],
+        "requirements": [to_dict(entry) for entry in node.requirements.without(PSEUDO).entries()],
         "pods": list(node.pods),
     }
 

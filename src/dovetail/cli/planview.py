@@ -8,10 +8,12 @@ from difflib import get_close_matches
 from math import isinf
 
 from dovetail.cli.output import Output, counted, put, structured, table
+from dovetail.cli.plandocument import PSEUDO
 from dovetail.cli.solved import Solved
 from dovetail.errors import BadInput
 from dovetail.explain import Decision
 from dovetail.scheduling.plan import PlannedNode
+from dovetail.scheduling.requirements import text
 
 __all__ = ["HOURS_A_MONTH", "show_explanation", "show_plan"]
 
@@ -166,7 +168,8 @@ def _show_node(node: PlannedNode) -> None:
     others = node.instance_types[1:]
     if others:
         put(f"  or one of {counted(len(others), 'other type')}, cheapest first: {', '.join(others)}\n")
-    put("  it must have:\n" + "".join(f"    {line}\n" for line in sorted(str(node.requirements).split(", "))))
+    wanted = node.requirements.without(PSEUDO)
+    put("  it must have:\n" + "".join(f"    {text(key, wanted[key])}\n" for key in sorted(wanted)))
 
 
 def _explained(solved: Solved, decision: Decision) -> dict[str, object]:

@@ -13,7 +13,7 @@ from datetime import datetime
 from dovetail.api.hashes import nodepool_hash
 from dovetail.api.nodepool import NodePool
 from dovetail.scheduling import nodes, predicates
-from dovetail.scheduling.requirements import Requirements
+from dovetail.scheduling.requirements import Requirements, Values, text
 from dovetail.scheduling.snapshot import StateNode
 
 __all__ = ["Fate", "fates"]
@@ -49,9 +49,13 @@ def fates(
 def _drift(state: StateNode, before: NodePool, after: NodePool) -> str:
     if nodepool_hash(before) != nodepool_hash(after):
         return "the template of its pool changes"
-    asked = Requirements.of(after.spec.template.spec.requirements or ())
-    complaints = Requirements.labels(nodes.labels(state)).complaints(asked)
-    return "; ".join(complaints)
+    asked, has = Requirements.of(after.spec.template.spec.requirements or ()), nodes.labels(state)
+    unmet = (key for key, values in asked.by_key.items() if not _met(values, has.get(key)))
+    return "; ".join(f"{text(key, asked[key])} is asked, and it has {has.get(key, 'none')}" for key in unmet)
+
+
+def _met(values: Values, label: str | None) -> bool:
+    return values.negative if label is None else label in values
 
 
 def _fate(state: StateNode, pool: str, why: str, now: datetime) -> Fate:
