@@ -14,7 +14,6 @@ import aiohttp
 from dovetail.runtime.clock import SystemClock
 from dovetail.sim.clock import VirtualClock, run_virtual
 from dovetail.sim.kube.apiserver import ApiServer
-from dovetail.sim.kube.watch import Watch
 from dovetail.sim.world import World
 from support.churn import Churn, Size
 from support.cluster import pod
@@ -117,9 +116,8 @@ async def _fanned_out(changes: int = 1000) -> float:
             return seen
 
         async def connected() -> None:
-            while (
-                sum(isinstance(x, Watch) for x in server.store.bucket("pods").listeners.values()) < WATCHERS
-            ):
+            # The server tells nobody who connects.
+            while len(server.store.bucket("pods").listeners) < WATCHERS:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
         followers = [asyncio.create_task(follow()) for _ in range(WATCHERS)]

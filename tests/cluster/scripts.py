@@ -218,10 +218,18 @@ async def budgets_are_checked(api: Api) -> None:
 
 @script
 async def generations_count_what_was_asked_for(api: Api) -> None:
+    def seen(obj: Any) -> bool:
+        status = obj.get("status") or {}
+        settled = {c["type"] for c in status.get("conditions") or ()} == {"Available", "Progressing"}
+        return settled and bool(status.get("observedGeneration") == obj["metadata"]["generation"])
+
+    path = f"{DEPLOYMENTS}/web"
     await api.ask("POST", DEPLOYMENTS, deployment("web"))
-    await api.ask("PATCH", f"{DEPLOYMENTS}/web", {"metadata": {"labels": {"a": "b"}}}, MERGE)
-    await api.ask("PATCH", f"{DEPLOYMENTS}/web", {"spec": {"minReadySeconds": 5}}, MERGE)
-    await api.ask("PATCH", f"{DEPLOYMENTS}/web", {"spec": {"minReadySeconds": 5}}, MERGE)
+    await api.until(path, seen)
+    changes: list[Json] = [{"metadata": {"labels": {"a": "b"}}}, *[{"spec": {"minReadySeconds": 5}}] * 2]
+    for change in changes:
+        await api.ask("PATCH", path, change, MERGE)
+        await api.until(path, seen)
     await api.ask("PATCH", f"{DEPLOYMENTS}/web", {"spec": {"selector": {"matchLabels": {"app": "x"}}}}, MERGE)
     await api.ask("GET", f"{DEPLOYMENTS}/web/scale")
     await api.ask("PATCH", f"{DEPLOYMENTS}/web/scale", {"spec": {"replicas": -1}}, MERGE)
@@ -262,7 +270,6 @@ async def some_kinds_must_be_replaced_by_version(api: Api) -> None:
         (ranks, meta | {"value": 5}),
         (DEPLOYMENTS, {**deployment("x"), **meta}),
         ("/api/v1/namespaces/{ns}/secrets", meta),
-        ("/api/v1/namespaces/{ns}/services", meta | {"spec": {"ports": [{"port": 80}], "clusterIP": "None"}}),
     ):
         await api.raw("POST", path, body)
         _, answer = await api.raw("PUT", f"{path}/x-{{run}}", body)

@@ -9,12 +9,22 @@ from typing import Any
 
 import pytest
 
-from support.two_servers import both
+from support.two_servers import Script, both
 
-_spec = importlib.util.spec_from_file_location("cluster_scripts", Path(__file__).with_name("scripts.py"))
-assert _spec is not None and _spec.loader is not None  # noqa: PT018
-_scripts = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_scripts)
+HERE = Path(__file__).parent
+
+
+def _beside(name: str) -> Any:
+    """A module of this folder, which is no package."""
+    spec = importlib.util.spec_from_file_location(f"cluster_{name}", HERE / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+SCRIPTS: dict[str, Script] = {**_beside("scripts").SCRIPTS, **_beside("workloads").WORKLOADS}
 
 
 def differences(ours: Any, theirs: Any, path: str = "") -> list[str]:
@@ -35,9 +45,9 @@ def differences(ours: Any, theirs: Any, path: str = "") -> list[str]:
     return [f"{path}: ours {json.dumps(ours)[:300]}, real {json.dumps(theirs)[:300]}"]
 
 
-@pytest.mark.parametrize("name", _scripts.SCRIPTS)
+@pytest.mark.parametrize("name", SCRIPTS)
 async def test_both_servers_answer_alike(name: str, kubeconfig: Path) -> None:
-    ours, theirs = await both(kubeconfig, _scripts.SCRIPTS[name])
+    ours, theirs = await both(kubeconfig, SCRIPTS[name])
     found: list[str] = []
     for mine, other in zip(ours, theirs, strict=True):
         lines = differences(mine, other)

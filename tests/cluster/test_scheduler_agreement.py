@@ -1,4 +1,4 @@
-"""kube-scheduler and our judge agree: a pod it places goes where we would let it, one it refuses fits nowhere."""
+"""kube-scheduler and our judge agree: what it places we would let in, what it refuses fits nowhere."""
 
 from __future__ import annotations
 

@@ -42,6 +42,7 @@ NOISE = frozenset(
         "continue",
         "node.alpha.kubernetes.io/ttl",  # a controller we do not play
         "terminatingReplicas",  # newer than what we speak
+        "deprecated.daemonset.template.generation",
     )
 )
 
@@ -88,17 +89,12 @@ class Api:
         if isinstance(answer, dict):
             if answer.get("kind") == "Status" and answer.get("apiVersion") == "v1":
                 return _status(answer, self)
-            return {
-                key: self.plain(value)
-                for key, value in answer.items()
-                if key not in NOISE and value not in (None, {}, [])
-            }
+            plain = {key: self.plain(value) for key, value in answer.items() if key not in NOISE}
+            return {key: value for key, value in plain.items() if value not in (None, {}, [])}
         if isinstance(answer, list):
-            plain = [self.plain(each) for each in answer]
-            conditions = bool(plain) and all(
-                isinstance(p, dict) and {"type", "status"} <= p.keys() for p in plain
-            )
-            return sorted(plain, key=lambda each: each["type"]) if conditions else plain
+            listed = [self.plain(each) for each in answer]
+            typed = all(isinstance(each, dict) and {"type", "status"} <= each.keys() for each in listed)
+            return sorted(listed, key=lambda each: str(each["type"])) if typed else listed
         if isinstance(answer, str):
             text = TIME.sub("<time>", answer)
             return text.replace(self.namespace, "{ns}").replace(self.run, "{run}")
@@ -112,7 +108,8 @@ class Api:
             if holds(answer):
                 return answer
             await asyncio.sleep(0.05)
-        raise AssertionError(f"{self._base}{path} never came to hold: {json.dumps(answer)[:1500]}")
+        last = json.dumps(answer.get("status", answer))[:1500]
+        raise AssertionError(f"{self._base}{path} never came to hold: {last}")
 
     @asynccontextmanager
     async def watching(self, path: str, **query: str) -> AsyncIterator[list[Any]]:

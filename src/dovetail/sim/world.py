@@ -26,7 +26,7 @@ Json = dict[str, Any]
 
 
 class World:
-    """One simulated cluster."""
+    """One simulated cluster. With an `authority`, namespaces get what a controller manager puts in them."""
 
     def __init__(
         self,
@@ -43,6 +43,10 @@ class World:
         self.server = ApiServer(clock, self.rng, faults=faults, history=history)
         if snapshot is not None:
             self.server.load(snapshot)
+            # Chance begins anew, but not from the same place: uids that are given must not be given again.
+            self.rng.seed(f"{seed} from {self.server.store.revision}")
+        if authority is not None:
+            self.server.furnish(authority)
         self.desk = Desk(self.server, clock, self.rng)
         self.neighbours: Mapping[str, Neighbour] = move_in(self.desk, options)
         self.api: LocalApi = self.server.local("test")

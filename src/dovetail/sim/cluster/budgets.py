@@ -83,7 +83,7 @@ class Budgets(Neighbour):
             expected, desired = self._wanted(budget, pods)
         except Unmanageable as error:
             # Fail safe: nothing may go while it is unclear how many there should be.
-            status = {**before, "disruptionsAllowed": 0, "observedGeneration": generation}
+            status = {**before, "disruptionsAllowed": 0}
             status = self._judged(status, "False", "SyncFailed", str(error))
         else:
             under_way = self._under_way(budget, pods)
@@ -108,7 +108,8 @@ class Budgets(Neighbour):
 
     def _judged(self, status: Json, state: str, reason: str, message: str = "") -> Json:
         condition = {"type": "DisruptionAllowed", "status": state, "reason": reason, "message": message}
-        condition["observedGeneration"] = status["observedGeneration"]
+        if "observedGeneration" in status:
+            condition["observedGeneration"] = status["observedGeneration"]
         return with_condition(status, condition, self.now())
 
     def _under_way(self, budget: Json, pods: list[Json]) -> dict[str, str]:

@@ -74,7 +74,7 @@ _KINDS: dict[str, _Kind] = {
     "storageclasses.storage.k8s.io": _Kind(_R.default_storage_class, rules=_X.storage_class_causes),
     "volumeattachments.storage.k8s.io": _Kind(create=_R.admit_new_attachment),
     "priorityclasses.scheduling.k8s.io": _Kind(_R.default_priority_class, rules=_X.priority_class_causes),
-    "leases.coordination.k8s.io": _Kind(_R.default_lease),
+    "leases.coordination.k8s.io": _Kind(_R.default_lease, rules=_X.lease_causes),
     "events": _Kind(_R.default_event, rules=_X.event_causes),
     "events.events.k8s.io": _Kind(_R.default_event, rules=_X.event_causes),
     "customresourcedefinitions.apiextensions.k8s.io": _Kind(

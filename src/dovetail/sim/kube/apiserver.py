@@ -20,6 +20,7 @@ from dovetail.sim.kube.deletes import Deleter
 from dovetail.sim.kube.documents import Documents
 from dovetail.sim.kube.events import Forgetting
 from dovetail.sim.kube.faults_hook import Faults, NoFaults
+from dovetail.sim.kube.furnishing import Furnisher
 from dovetail.sim.kube.garbage import Collector
 from dovetail.sim.kube.handler import Handler
 from dovetail.sim.kube.local import LocalApi
@@ -68,6 +69,7 @@ class ApiServer:
         self.terminator = Terminator(core, deleter, writer)
         self.definitions = Definitions(core, deleter, writer)
         self.forgetting = Forgetting(core)
+        self.furnisher: Furnisher | None = None
         self._seed()
 
     def _seed(self) -> None:
@@ -94,6 +96,13 @@ class ApiServer:
     ) -> dict[str, Any]:
         """Objects as kubectl prints them."""
         return tables.table(info, objects, include or "Metadata", now=self.clock.now(), metadata=metadata)
+
+    def furnish(self, authority: str) -> None:
+        """From now on every namespace has a default service account and the certificate to trust."""
+        if self.furnisher is None:
+            self.furnisher = Furnisher(self.core, self.handler, authority)
+        with self.core.turn():
+            self.furnisher.everywhere()
 
     def tick(self) -> None:
         """Housekeeping that is due: bookmarks, old events, objects whose owners never came."""

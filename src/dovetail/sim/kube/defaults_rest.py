@@ -19,6 +19,21 @@ if TYPE_CHECKING:
 _MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)\Z", re.ASCII)
 _SERVICE_NETWORK = ipaddress.ip_network("10.96.0.0/12")
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+_NODE_INFO = dict.fromkeys(
+    (
+        "machineID",
+        "systemUUID",
+        "bootID",
+        "kernelVersion",
+        "osImage",
+        "containerRuntimeVersion",
+        "kubeletVersion",
+        "kubeProxyVersion",
+        "operatingSystem",
+        "architecture",
+    ),
+    "",
+)
 _NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 _CRDS = "customresourcedefinitions.apiextensions.k8s.io"
 CRD_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
@@ -35,9 +50,13 @@ def admit_new_node(core: Core, obj: dict[str, Any]) -> None:
 def default_node(obj: dict[str, Any]) -> None:
     """What a node can give away is, unless it says otherwise, all it has."""
     obj.setdefault("spec", {})
-    state = obj.get("status") or {}
+    state = {"daemonEndpoints": {"kubeletEndpoint": {"Port": 0}}, **(obj.get("status") or {})}
+    state["nodeInfo"] = {**_NODE_INFO, **(state.get("nodeInfo") or {})}
     if state.get("capacity") and not state.get("allocatable"):
-        obj["status"] = {**state, "allocatable": state["capacity"]}
+        state["allocatable"] = state["capacity"]
+    obj["status"] = state
+    if obj["spec"].get("podCIDR") and not obj["spec"].get("podCIDRs"):
+        obj["spec"]["podCIDRs"] = [obj["spec"]["podCIDR"]]
 
 
 def admit_new_namespace(core: Core, obj: dict[str, Any]) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dovetail.sim.kube.types import TypeInfo
 
 _DEFAULT_GRACE = 30
+PROTECTED = ("default", "kube-public", "kube-system")
 _MARKED_ONLY = ("namespaces", "customresourcedefinitions.apiextensions.k8s.io")
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 _POLICY_FINALIZER = {"Foreground": FOREGROUND, "Orphan": ORPHAN}
@@ -44,6 +45,8 @@ class Deleter:
                 raise status.not_found(info, key[1])
             check_options(options)
             check_preconditions(info, record, options)
+            if info.resource == "namespaces" and key[1] in PROTECTED:
+                raise status.forbidden(info, key[1], "this namespace may not be deleted")
             ask(self.core, info, None, record.obj, "DELETE", WriteOptions(dry_run=options.dry_run))
             grace = grace_period(record.obj, options.grace) if info.graceful_delete else 0
             obj = self._marked(info, record, grace, options)
@@ -56,9 +59,10 @@ class Deleter:
             return through(record, info).obj, False
 
     def _remove(self, info: TypeInfo, record: Record, obj: dict[str, Any]) -> dict[str, Any]:
-        # An object that was never waiting goes as it was; one that was shows its last state.
-        waited = bool(record.obj["metadata"].get("deletionTimestamp")) or info.graceful_delete
-        gone = self.core.store.drop(record.info, record.key, obj if waited else None)
+        # A pod's end is announced before it comes; everything else goes as it was last stored.
+        if info.graceful_delete and obj is not record.obj:
+            self.core.put(record.info, record.key, obj)
+        gone = self.core.store.drop(record.info, record.key)
         return through(gone, info).obj
 
     def _marked(self, info: TypeInfo, record: Record, grace: int, options: DeleteOptions) -> dict[str, Any]:

@@ -84,9 +84,8 @@ class Evictor:
         if not budgets:
             return
         if len(budgets) > 1:
-            raise status.internal(
-                "This pod has more than one PodDisruptionBudget, which eviction does not support."
-            )
+            text = "This pod has more than one PodDisruptionBudget, which eviction does not support."
+            raise status.ApiError(500, "", text)
         budget = budgets[0]
         if not is_true(pod, "Ready") and _lets_unready_go(budget.obj):
             return

@@ -138,7 +138,7 @@ def node_causes(obj: dict[str, Any], old: Old) -> Iterator[Cause]:
     """Rules of Nodes."""
     seen = set()
     for index, taint in enumerate(obj.get("spec", {}).get("taints") or ()):
-        path = f"spec.taints[{index}]"
+        path = f"metadata.taints[{index}]"  # kube-apiserver looks for taints there when it complains
         if not qualified_name(taint.get("key", "")):
             yield invalid(f"{path}.key", taint.get("key", ""), "name part must be non-empty")
         if not label_value(taint.get("value", "")):
@@ -153,6 +153,15 @@ def node_causes(obj: dict[str, Any], old: Old) -> Iterator[Cause]:
         before = (old or {}).get("spec", {}).get(name)
         if before and obj.get("spec", {}).get(name) != before:
             yield forbidden(f"spec.{name}", f"node updates may not change {name} except from empty to valid")
+
+
+def lease_causes(obj: dict[str, Any], old: Old) -> Iterator[Cause]:
+    """Rules of Leases."""
+    spec = obj.get("spec") or {}
+    if isinstance(seconds := spec.get("leaseDurationSeconds"), int) and seconds <= 0:
+        yield invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0")
+    if isinstance(times := spec.get("leaseTransitions"), int) and times < 0:
+        yield invalid("spec.leaseTransitions", times, "must be greater than or equal to 0")
 
 
 def budget_causes(obj: dict[str, Any], old: Old) -> Iterator[Cause]:

@@ -92,7 +92,7 @@ class TrustedApi(LocalApi):
         with core.turn():
             ask(core, info, obj, old, "UPDATE", self._options, subresource)
             if finished(info, obj):
-                core.store.drop(info, key, obj)
+                core.store.drop(info, key)
             else:
                 core.put(info, key, obj)
         return obj

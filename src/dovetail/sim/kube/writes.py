@@ -28,6 +28,18 @@ if TYPE_CHECKING:
 
 _NAME_ATTEMPTS = 8
 _ENVELOPE = ("kind", "apiVersion", "metadata")
+# Built-in kinds that nobody may replace without saying which version they mean.
+_VERSIONED = frozenset(
+    (
+        "customresourcedefinitions.apiextensions.k8s.io",
+        "leases.coordination.k8s.io",
+        "poddisruptionbudgets.policy",
+        "runtimeclasses.node.k8s.io",
+        "csidrivers.storage.k8s.io",
+        "csinodes.storage.k8s.io",
+        "volumeattachments.storage.k8s.io",
+    )
+)
 
 
 class Writer:
@@ -150,7 +162,7 @@ class Writer:
                     metadata.pop("resourceVersion", None)
                     return self.create(info, key[0], obj, options), True
                 raise status.not_found(info, key[1])
-            if info.custom and not metadata.get("resourceVersion"):
+            if _versioned(info) and not metadata.get("resourceVersion"):
                 text = "Invalid value: 0: must be specified for an update"
                 cause = Cause("metadata.resourceVersion", "FieldValueInvalid", text)
                 raise status.invalid_kind(info.plural, info.group, key[1], [cause])
@@ -193,7 +205,8 @@ class Writer:
     def settle(self, info: TypeInfo, key: Key, obj: dict[str, Any]) -> dict[str, Any]:
         """Commit a new state, which may turn out to be the object's last."""
         if finished(info, obj):
-            self.core.store.drop(info, key, obj)
+            # Watchers are shown what was stored; the state without its last finalizer never was.
+            self.core.store.drop(info, key)
             return obj
         return self.commit(info, key, obj).obj
 
@@ -252,6 +265,10 @@ class Writer:
         apart = _ENVELOPE if info.generation is Generation.ALL else (*_ENVELOPE, "status")
         if any(obj.get(key) != old.get(key) for key in {*obj, *old} if key not in apart):
             obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+
+
+def _versioned(info: TypeInfo) -> bool:
+    return info.custom or info.resource in _VERSIONED or info.group == "admissionregistration.k8s.io"
 
 
 def envelope(info: TypeInfo, body: Any) -> dict[str, Any]:

@@ -247,7 +247,7 @@ def test_a_nodes_identity_is_set_once(api: LocalApi) -> None:
     assert causes(error) == [("spec.providerID", "FieldValueForbidden")]
     with pytest.raises(ApiError) as error:
         api.patch("nodes", "n", {"spec": {"taints": [{"key": "a", "effect": "Sometimes"}]}})
-    assert causes(error) == [("spec.taints[0].effect", "FieldValueNotSupported")]
+    assert causes(error) == [("metadata.taints[0].effect", "FieldValueNotSupported")]
 
 
 def test_workload_defaults(api: LocalApi) -> None:

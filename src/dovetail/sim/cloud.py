@@ -1,0 +1,65 @@
+"""A simulated cloud with moods: prices move, zones run dry, machines are taken back."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from dovetail.api.nodeclaim import NodeClaim
+from dovetail.api.nodepool import NodePool
+from dovetail.errors import InsufficientCapacity
+from dovetail.ports import Instance
+from dovetail.providers.kwok import KwokCloud
+from dovetail.scheduling.catalog import InstanceType, Offering
+
+__all__ = ["MoodyCloud"]
+
+
+class MoodyCloud(KwokCloud):
+    """The kwok provider, where offerings can become dear, scarce or unavailable."""
+
+    dry_zones: frozenset[str] = frozenset()
+    factors: dict[str, float] = {}
+    launches = 0
+    refusals = 0
+
+    def change(
+        self, *, dry_zones: frozenset[str] | None = None, factors: dict[str, float] | None = None
+    ) -> None:
+        """From now on: these zones have nothing to sell, and prices of a capacity type are multiplied so."""
+        if dry_zones is not None:
+            self.dry_zones = dry_zones
+        if factors is not None:
+            self.factors = {**self.factors, **factors}
+        self._offered: tuple[InstanceType, ...] | None = None
+
+    def _now(self) -> tuple[InstanceType, ...]:
+        if not self.dry_zones and not self.factors:
+            return self._types
+        if getattr(self, "_offered", None) is None:
+            self._offered = tuple(
+                replace(each, offerings=tuple(map(self._offering, each.offerings))) for each in self._types
+            )
+        assert self._offered is not None
+        return self._offered
+
+    def _offering(self, offering: Offering) -> Offering:
+        return replace(
+            offering,
+            price=offering.price * self.factors.get(offering.capacity_type, 1.0),
+            available=offering.available and offering.zone not in self.dry_zones,
+        )
+
+    async def instance_types(self, nodepool: NodePool) -> tuple[InstanceType, ...]:
+        return self._now()
+
+    async def create(self, claim: NodeClaim) -> Instance:
+        kept, self._types = self._types, self._now()
+        try:
+            instance = await super().create(claim)
+        except InsufficientCapacity:
+            self.refusals += 1
+            raise
+        finally:
+            self._types = kept
+        self.launches += 1
+        return instance
