@@ -1,0 +1,428 @@
+"""dovetail plan: what people and programs read, and what happens to files that make no sense."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.commands import Ended, dovetail, process
+
+ROOT = Path(__file__).parents[3]
+SHOP = str(ROOT / "examples" / "shop.yaml")
+REPORT = str(ROOT / "examples" / "shop-report.yaml")
+SPOT = str(ROOT / "examples" / "shop-spot.yaml")
+GOLDEN = ROOT / "examples" / "shop.plan.json"
+GUIDE = ROOT / "docs" / "guides" / "plan.md"
+MEASURED = ("solveSeconds", "firstPlanSeconds", "peakRssBytes")
+KEYS = {
+    "nodes",
+    "existing",
+    "unschedulable",
+    "totalHourly",
+    "lowerBound",
+    "gap",
+    "provenPods",
+    "solveSeconds",
+    "firstPlanSeconds",
+    "firstPlanHourly",
+    "peakRssBytes",
+}
+LEFT_OUT = 3
+
+
+def pool(name: str = "general", **spec: Any) -> dict[str, Any]:
+    template = {
+        "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
+        "requirements": spec.pop("requirements", []),
+        "taints": spec.pop("taints", []),
+    }
+    labels = spec.pop("labels", {})
+    return {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": {"name": name},
+        "spec": {"template": {"metadata": {"labels": labels}, "spec": template}, **spec},
+    }
+
+
+def pod(name: str, cpu: str = "500m", memory: str = "1Gi", **spec: Any) -> dict[str, Any]:
+    container = {"name": "a", "image": "x", "resources": {"requests": {"cpu": cpu, "memory": memory}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"containers": [container], **spec},
+    }
+
+
+def given(folder: Path, *items: Mapping[str, Any], name: str = "world.json", **metadata: Any) -> str:
+    path = folder / name
+    listed = {"apiVersion": "v1", "kind": "List", "metadata": metadata, "items": list(items)}
+    path.write_text(json.dumps(listed), encoding="utf-8")
+    return str(path)
+
+
+def planned(*arguments: str) -> dict[str, Any]:
+    ended = dovetail("plan", "-o", "json", *arguments)
+    assert ended.code in (0, LEFT_OUT), ended.err
+    found: dict[str, Any] = json.loads(ended.out)
+    return found
+
+
+def nearest(document: Mapping[str, Any], name: str) -> list[str]:
+    mine = next(each for each in document["unschedulable"] if each["pod"] == name)
+    return [reason["nearest"] for reason in mine["reasons"]]
+
+
+# ------------------------------------------------------------------ what is printed
+
+
+def test_the_example_gives_the_recorded_plan() -> None:
+    ours, recorded = planned("-f", SHOP), json.loads(GOLDEN.read_text(encoding="utf-8"))
+    assert all(ours[key] > 0 for key in MEASURED)
+    assert ours["lowerBound"] <= ours["totalHourly"] == pytest.approx(recorded.pop("totalHourly"))
+    assert ours["gap"] == pytest.approx(ours["totalHourly"] / ours["lowerBound"] - 1)
+    assert ours["totalHourly"] <= ours["firstPlanHourly"]
+    assert {key: ours[key] for key in recorded} == recorded
+    assert set(recorded) == KEYS - set(MEASURED) - {"totalHourly", "lowerBound", "gap", "firstPlanHourly"}
+
+
+def test_the_document_has_exactly_the_keys_that_are_promised() -> None:
+    found = planned("-f", SHOP, "-f", REPORT)
+    assert set(found) == KEYS
+    node = {"nodepool", "instanceTypes", "offering", "price", "requirements", "pods"}
+    assert all(set(each) == node for each in found["nodes"])
+    assert all(set(each["offering"]) == {"instanceType", "zone", "capacityType"} for each in found["nodes"])
+    reasons = [reason for each in found["unschedulable"] for reason in each["reasons"]]
+    assert {frozenset(each) for each in found["unschedulable"]} == {frozenset(("pod", "reasons"))}
+    assert {frozenset(each) for each in reasons} == {frozenset(("reason", "count", "nearest"))}
+
+
+def test_yaml_says_what_json_says() -> None:
+    from dovetail.api import manifests
+
+    ended = dovetail("plan", "-o", "yaml", "-f", SHOP)
+    (document,) = manifests.read(b"apiVersion: v1\nkind: Plan\n" + ended.out.encode(), "stdin").documents
+    as_json = planned("-f", SHOP)
+    assert document.value["nodes"] == as_json["nodes"]
+    assert document.value["totalHourly"] == pytest.approx(as_json["totalHourly"])
+
+
+def test_a_spread_pods_zone_is_among_its_nodes_requirements() -> None:
+    for node in planned("-f", SHOP)["nodes"]:
+        zones = [each["values"] for each in node["requirements"] if each["key"].endswith("/zone")]
+        assert zones == [[node["offering"]["zone"]]]
+
+
+def test_pods_left_out_end_with_code_three_and_a_near_miss() -> None:
+    ended = dovetail("plan", "-f", SHOP, "-f", REPORT)
+    assert ended.code == LEFT_OUT
+    assert "but for taint workload=batch:NoSchedule" in ended.out
+    assert dovetail("plan", "-f", SHOP).code == 0
+
+
+def test_prices_that_are_estimates_are_said_to_be() -> None:
+    ended = dovetail("plan", "-f", SHOP)
+    assert "spot prices are estimates" in ended.err
+    assert "an hour" in ended.out
+    assert "a month" in ended.out
+
+
+def test_everything_about_one_pod_is_told_on_request() -> None:
+    refused = dovetail("plan", "-f", SHOP, "-f", REPORT, "--explain", "shop/report-0")
+    assert "a taint is not tolerated (1)" in refused.out
+    assert refused.code == LEFT_OUT
+    placed = dovetail("plan", "-f", SHOP, "--explain", "shop/web-0")
+    assert "a new node of pool general" in placed.out
+    as_json = json.loads(dovetail("plan", "-f", SHOP, "--explain", "shop/web-0", "-o", "json").out)
+    assert as_json["place"] == "general/1"
+
+
+def test_a_pod_nobody_knows_is_an_error_with_a_suggestion() -> None:
+    ended = dovetail("plan", "-f", SHOP, "--explain", "shop/web-00")
+    assert ended.code == 1
+    assert re.search(r"no waiting pod shop/web-00 .*did you mean shop/web-\d\?", ended.err)
+
+
+def blocks() -> list[tuple[str, str]]:
+    return re.findall(r"```console\n\$ dovetail ([^\n]+)\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.S)
+
+
+@pytest.mark.parametrize(("command", "printed"), blocks(), ids=[command for command, _ in blocks()])
+def test_the_guide_shows_what_is_printed(command: str, printed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    assert dovetail(*shlex.split(command)).out == printed
+
+
+def test_no_bar_is_drawn_into_a_pipe() -> None:
+    ended = process("plan", "-f", SHOP, cwd=ROOT)
+    assert ended.code == 0
+    assert "\x1b" not in ended.err + ended.out
+
+
+# ------------------------------------------------------------------ what is read
+
+
+def test_a_list_from_a_file_and_the_same_as_yaml_give_the_same_plan(tmp_path: Path) -> None:
+    from dovetail.cli.output import as_documents
+
+    items = [pool(), *(pod(f"p-{i}") for i in range(20))]
+    text = tmp_path / "world.yaml"
+    text.write_text(as_documents(items), encoding="utf-8")
+    fast, slow = planned("-f", given(tmp_path, *items)), planned("-f", str(text))
+    assert fast["nodes"] == slow["nodes"]
+    assert sum(len(node["pods"]) for node in fast["nodes"]) == 20
+
+
+def test_the_workload_says_which_part_of_a_catalogue_it_is_for(tmp_path: Path) -> None:
+    size = {"cpuMilli": 4000, "memoryMiB": 8000, "pods": 50}
+    fact = {"arch": "amd64", "cpu": 4, "memoryMiB": 8192, "capacity": size, "allocatable": size}
+    types = [{"name": "dear", "onDemand": 2.0, **fact}, {"name": "cheap", "onDemand": 1.0, **fact}]
+    shop = tmp_path / "catalog.json"
+    shop.write_text(
+        json.dumps({"types": types, "zones": ["a"], "subsets": {"few": ["dear"]}}), encoding="utf-8"
+    )
+    told = given(tmp_path, pool(), pod("p"), annotations={"catalog-subset": "few"})
+    assert [node["instanceTypes"] for node in planned("-f", told, "--catalog", str(shop))["nodes"]] == [
+        ["dear"]
+    ]
+    silent = given(tmp_path, pool(), pod("p"), name="other.json")
+    cheapest = [
+        node["offering"]["instanceType"] for node in planned("-f", silent, "--catalog", str(shop))["nodes"]
+    ]
+    assert cheapest == ["cheap"]
+    missing = dovetail("plan", "-f", silent, "--catalog", str(shop), "--catalog-subset", "none")
+    assert (missing.code, "it has few" in missing.err) == (1, True)
+
+
+def test_kinds_that_do_not_matter_are_said_once(tmp_path: Path) -> None:
+    maps = [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"c{i}"}} for i in range(3)]
+    ended = dovetail("plan", "-f", given(tmp_path, pool(), pod("p"), *maps))
+    assert ended.err.count("ConfigMap") == 1
+    assert "3 ConfigMap" in ended.err
+
+
+def test_the_node_class_changes_what_a_node_holds(tmp_path: Path) -> None:
+    small = ROOT / "examples" / "shop.yaml"
+    text = small.read_text(encoding="utf-8").replace(
+        "  role: KarpenterNodeRole-my-cluster\n",
+        "  role: KarpenterNodeRole-my-cluster\n  kubelet:\n    maxPods: 3\n",
+    )
+    changed = tmp_path / "shop.yaml"
+    changed.write_text(text, encoding="utf-8")
+    assert len(planned("-f", str(changed))["nodes"]) > len(planned("-f", SHOP)["nodes"])
+
+
+# ------------------------------------------------------------------ changes
+
+
+def running(name: str, capacity: str, *pods: Mapping[str, Any]) -> list[dict[str, Any]]:
+    labels = {
+        "karpenter.sh/nodepool": "general",
+        "karpenter.sh/registered": "true",
+        "karpenter.sh/initialized": "true",
+        "karpenter.sh/capacity-type": capacity,
+        "node.kubernetes.io/instance-type": "c-4x-amd64-linux",
+        "topology.kubernetes.io/zone": "test-zone-a",
+        "kubernetes.io/hostname": name,
+    }
+    amounts = {"cpu": "4", "memory": "8Gi", "pods": "110"}
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"providerID": f"kwok://{name}"},
+        "status": {"capacity": amounts, "allocatable": amounts},
+    }
+    claim = {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodeClaim",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"nodeClassRef": {"group": "g", "kind": "k", "name": "n"}, "requirements": []},
+        "status": {"providerID": f"kwok://{name}", "nodeName": name},
+    }
+    bound = [
+        {**each, "spec": {**each["spec"], "nodeName": name}, "status": {"phase": "Running"}} for each in pods
+    ]
+    return [node, claim, *bound]
+
+
+def only(capacity: str) -> dict[str, Any]:
+    return pool(requirements=[{"key": "karpenter.sh/capacity-type", "operator": "In", "values": [capacity]}])
+
+
+def test_a_change_tells_nodes_dollars_and_evictions(tmp_path: Path) -> None:
+    world = given(tmp_path, only("on-demand"), pod("new", cpu="3"), *running("old", "on-demand", pod("was")))
+    change = given(tmp_path, only("spot"), name="change.json")
+    found = json.loads(dovetail("plan", "-f", world, "--change", change, "-o", "json").out)
+    assert found["evicted"] == ["default/was"]
+    assert [each["node"] for each in found["replaced"]] == ["old"]
+    assert found["hourlyAfter"] < found["hourlyBefore"]
+    table = dovetail("plan", "-f", world, "--change", change).out
+    assert "1 node replaced, 1 pod evicted" in table
+
+
+def test_a_pod_that_must_not_be_disrupted_holds_its_node(tmp_path: Path) -> None:
+    held = pod("was")
+    held["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
+    world = given(tmp_path, only("on-demand"), *running("old", "on-demand", held))
+    change = given(tmp_path, only("spot"), name="change.json")
+    found = json.loads(dovetail("plan", "-f", world, "--change", change, "-o", "json").out)
+    assert found["evicted"] == []
+    assert [each["heldBy"] for each in found["replaced"]] == ["default/was"]
+
+
+def test_a_change_that_alters_nothing_says_so(tmp_path: Path) -> None:
+    world = given(tmp_path, only("spot"), pod("p"))
+    assert "the change alters nothing" in dovetail("plan", "-f", world, "--change", world).out
+    nothing = dovetail("plan", "-f", world, "--change", given(tmp_path, pod("x"), name="no.json"))
+    assert (nothing.code, "there is no NodePool in it" in nothing.err) == (1, True)
+
+
+# ------------------------------------------------------------------ near misses
+
+
+def test_each_obstacle_has_its_words(tmp_path: Path) -> None:
+    torn = {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [
+                    {
+                        "matchExpressions": [
+                            {
+                                "key": "topology.kubernetes.io/zone",
+                                "operator": "In",
+                                "values": ["test-zone-b"],
+                            }
+                        ]
+                    }
+                ]
+            }
+        }
+    }
+    batch = pool(
+        "batch",
+        taints=[{"key": "team", "value": "ml", "effect": "NoSchedule"}],
+        labels={"team": "ml"},
+        limits={"cpu": "4"},
+    )
+    found = planned(
+        "-f",
+        given(
+            tmp_path,
+            pool(),
+            batch,
+            pod("tainted", nodeSelector={"team": "ml"}),
+            pod("typo", nodeSelector={"disk": "nvme"}),
+            pod("huge", cpu="5000"),
+            pod("torn", nodeSelector={"topology.kubernetes.io/zone": "test-zone-a"}, affinity=torn),
+            pod("limited", cpu="6", nodeSelector={"team": "ml"}, tolerations=[{"operator": "Exists"}]),
+        ),
+    )
+    said = {
+        name: " ".join(nearest(found, f"default/{name}"))
+        for name in ("tainted", "typo", "huge", "torn", "limited")
+    }
+    assert "in test-zone-a but for taint team=ml:NoSchedule" in said["tainted"]
+    assert "but for its node selector: disk In [nvme]" in said["typo"]
+    assert "but for cpu: it asks for 5k, and the most there is is" in said["huge"]
+    assert "topology.kubernetes.io/zone cannot be all it asks" in said["torn"]
+    assert "but for the limits of pool batch (cpu 4)" in said["limited"]
+
+
+# ------------------------------------------------------------------ bad input
+
+
+def test_no_pool_and_a_pool_without_types_are_decisions(tmp_path: Path) -> None:
+    nobody = planned("-f", given(tmp_path, pod("p")))
+    assert nobody["unschedulable"][0]["reasons"][0]["reason"] == "no dynamic nodepools found"
+    wrong = [{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["nope"]}]
+    empty = planned("-f", given(tmp_path, pool(requirements=wrong), pod("p")))
+    assert (
+        empty["unschedulable"][0]["reasons"][0]["reason"] == "the pool's requirements leave no instance type"
+    )
+
+
+def test_no_pods_at_all_is_fine_and_said(tmp_path: Path) -> None:
+    ended = dovetail("plan", "-f", given(tmp_path, pool()))
+    assert (ended.code, "nothing to plan" in ended.err) == (0, True)
+
+
+def test_absurd_amounts_are_refused_or_decided(tmp_path: Path) -> None:
+    found = planned(
+        "-f", given(tmp_path, pool(), pod("a", cpu="9e300"), pod("b", memory="9999999999Ei"), pod("c"))
+    )
+    assert {each["pod"] for each in found["unschedulable"]} == {"default/a", "default/b"}
+    for amount in ("lots", "-5"):
+        ended = dovetail("plan", "-f", given(tmp_path, pool(), pod("p", cpu=amount)))
+        assert_one_sentence(ended)
+
+
+def assert_one_sentence(ended: Ended) -> None:
+    assert ended.code == 1
+    assert len(ended.err.strip().splitlines()) == 1
+    assert "this is a bug" not in ended.err
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'[{"name": "x", "resources": {"cpu": "4"}, "zones": ["a"], "price": {}}]',
+        b'[{"name": "x", "resources": {"cpu": "4"}, "zones": ["a"], "price": {"spot": -1}}]',
+        b'[{"name": "x", "zones": ["a"], "price": {"spot": 1}}, {"name": "x"}]',
+        b'{"types": [], "zones": []}',
+        b'{"types": 5}',
+        b"{nope",
+        b"[5]",
+        b"",
+    ],
+)
+def test_a_catalogue_that_sells_nothing_is_one_clear_error(text: bytes, tmp_path: Path) -> None:
+    shop = tmp_path / "catalog.json"
+    shop.write_bytes(text)
+    assert_one_sentence(dovetail("plan", "-f", given(tmp_path, pool(), pod("p")), "--catalog", str(shop)))
+
+
+def test_catalogues_that_are_not_there_are_named(tmp_path: Path) -> None:
+    world = given(tmp_path, pool(), pod("p"))
+    for name in ("nowhere.json", "aws:mars-1"):
+        assert_one_sentence(dovetail("plan", "-f", world, "--catalog", name))
+
+
+def test_a_workload_beyond_all_measure_is_refused(tmp_path: Path) -> None:
+    template = {"spec": {"containers": [{"name": "a"}]}}
+    endless = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "d"},
+        "spec": {"replicas": 2_000_000_000, "template": template},
+    }
+    assert_one_sentence(dovetail("plan", "-f", given(tmp_path, pool(), endless)))
+
+
+def test_a_free_catalogue_still_gives_a_plan(tmp_path: Path) -> None:
+    shop = tmp_path / "free.json"
+    sized = {"cpu": "4", "memory": "8Gi", "pods": "10"}
+    listed = [{"name": "x", "resources": sized, "zones": ["a"], "price": {"on-demand": 0}}]
+    shop.write_text(json.dumps(listed), encoding="utf-8")
+    found = planned("-f", given(tmp_path, pool(), pod("p"), pod("q")), "--catalog", str(shop))
+    assert found["totalHourly"] == 0
+    assert sum(len(node["pods"]) for node in found["nodes"]) == 2
+
+
+def test_thousands_of_different_shapes_take_no_longer_than_they_should(tmp_path: Path) -> None:
+    shapes = [pod(f"s-{i}", cpu=f"{100 + i}m", memory=f"{200 + i % 977}Mi") for i in range(3_000)]
+    alike = [pod(f"s-{i}") for i in range(3_000)]
+    started = time.perf_counter()
+    planned("--quick", "-f", given(tmp_path, pool(), *alike, name="alike.json"))
+    between = time.perf_counter()
+    found = planned("--quick", "-f", given(tmp_path, pool(), *shapes))
+    assert time.perf_counter() - between < 20 * (between - started) + 5
+    assert sum(len(node["pods"]) for node in found["nodes"]) == 3_000
