@@ -132,6 +132,8 @@ class Lifecycle:
             if step.error is not None:
                 errors.append(step.error)
             if step.over:
+                # What is known of the machine is stored even now: its end is found by it.
+                await self._store(stored, claim)
                 return DONE
         await self._store(stored, claim)
         if errors:
