@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dovetail.scheduling.packing.problem import Bools, Floats, Ints, Problem
+from dovetail.scheduling.packing.problem import MANY, Bools, Floats, Ints, Problem
 
 __all__ = ["TILT", "Weights", "fill", "lean", "tilted"]
 
@@ -91,15 +91,18 @@ class _Filler:
     def __init__(self, request: Floats, family: Ints, rows: int) -> None:
         self.request = request
         self.rows = np.arange(rows)
-        self.inverse = [1.0 / np.where(column > 0, column, _TINY) for column in request.T]
+        self.inverse = [np.where(column > 0, 1.0 / np.maximum(column, _TINY), 0.0) for column in request.T]
+        # Who asks for none of a resource does not mind that there is none.
+        self.free = [np.where(column > 0, 0.0, MANY) if (column <= 0).any() else None for column in request.T]
         self.columns = request.T.copy()
         related = (family[:, None] == family[None, :]) & (family >= 0)[:, None]
         self.related = related.astype(float) if related.any() else None
 
     def step(self, nodes: _Nodes, counts: Ints) -> _Nodes:
-        fit = np.minimum(nodes.cap, nodes.left[:, :1] * self.inverse[0])
-        for k, inverse in enumerate(self.inverse[1:], start=1):
-            np.minimum(fit, nodes.left[:, k : k + 1] * inverse, out=fit)
+        fit = nodes.cap.copy()
+        for k, (inverse, free) in enumerate(zip(self.inverse, self.free, strict=True)):
+            holds = nodes.left[:, k : k + 1] * inverse
+            np.minimum(fit, holds if free is None else holds + free, out=fit)
         share = (nodes.weight / np.maximum(nodes.left, _TINY)) @ self.columns
         score = nodes.drive / np.maximum(share, _LEAST, out=share)
         score[fit < 1.0 - _SLACK] = -1.0

@@ -93,6 +93,14 @@ def test_a_fill_never_takes_more_than_there_is_or_than_fits() -> None:
     assert counts.any(axis=1).all()
 
 
+def test_pods_that_want_no_devices_do_not_mind_nodes_without_any() -> None:
+    devices = problem([[1, 1, 0], [1, 1, 1]], [3, 2], [[4, 4, 0], [4, 4, 2]], [1.0, 5.0])
+    packed = pack(devices, THOROUGH)
+
+    assert row_objections(devices, packed.rows) == []
+    assert packed.cost == pytest.approx(cheapest(devices))
+
+
 def test_a_fill_takes_one_of_a_family_and_no_relative_of_it() -> None:
     counts = fill(SEATED, np.array([1]), lean(3)[:1], tilted(SEATED, worths(SEATED)), SEATED.count)
 
