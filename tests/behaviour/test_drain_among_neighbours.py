@@ -116,8 +116,7 @@ async def test_a_grace_period_ends_a_node_that_nobody_wants_to_leave() -> None:
         assert not stage.pod_now("held").deleting
         await stage.sleep(10)
         assert stage.pod_now("held").deleting
-        while stage.has(CLAIMS, "node"):
-            await stage.sleep(1)
+        await stage.until(lambda: not stage.has(CLAIMS, "node"), within=60)
 
         assert stage.clock.monotonic() - began < 75
         assert not stage.has("nodes", "node")
@@ -175,8 +174,7 @@ async def test_a_volume_is_detached_before_its_machine_goes() -> None:
         assert len(stage.api.list(attachments)) == 1
 
         stage.delete_node()
-        while stage.cloud.calls["delete"] == 0:
-            await stage.sleep(0.5)
+        await stage.until(lambda: stage.cloud.calls["delete"] > 0, within=60)
 
         assert stage.api.list(attachments) == []
         assert stage.says("VolumesDetached") == ("True", "VolumesDetached")

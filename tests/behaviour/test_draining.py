@@ -338,6 +338,19 @@ async def test_a_pod_is_told_to_hurry_once_not_with_every_look() -> None:
 
 
 @virtual
+async def test_a_pod_deleted_by_the_drain_is_not_queued_as_well() -> None:
+    async with Stage().open() as stage:
+        stage.doomed_node(grace=10)
+        stage.pod("slow", termination_grace_period_seconds=60)
+        stage.pod("quick", termination_grace_period_seconds=1)
+
+        await stage.end()
+
+        assert stage.pod_now("slow").deleting
+        assert stage.queued() == {"quick"}
+
+
+@virtual
 async def test_no_grace_at_all_means_everything_is_forced_at_once() -> None:
     async with Stage().open() as stage:
         stage.doomed_node(grace=0)

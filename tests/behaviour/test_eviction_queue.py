@@ -11,7 +11,7 @@ import pytest
 from dovetail.api import labels
 from dovetail.controllers.base import DONE, SOON
 from dovetail.controllers.node.eviction import EvictionQueue
-from dovetail.errors import Retry
+from dovetail.errors import Conflict, Retry
 from dovetail.sim.clock import run_virtual
 from dovetail.sim.kube.faults_hook import Call, Fault
 from dovetail.sim.kube.status import ApiError
@@ -21,14 +21,15 @@ WEB = {"app": "web"}
 
 
 class Refusing:
-    """A server that turns the first eviction down, with this code."""
+    """A server that turns our first eviction, or delete, of a pod down with this code."""
 
-    def __init__(self, code: int) -> None:
+    def __init__(self, code: int, verb: str = "create") -> None:
+        self._verb = verb
         self._left = [ApiError(code, "Whatever", "not now")]
 
     def consult(self, call: Call) -> Fault | None:
-        evicting = call.subresource == "eviction"
-        return Fault(error=self._left.pop()) if evicting and self._left else None
+        meant = call.resource == "pods" and call.verb == self._verb and call.client != "someone"
+        return Fault(error=self._left.pop()) if meant and self._left else None
 
 
 def answers(code: str) -> float:
@@ -318,6 +319,40 @@ async def test_any_other_answer_is_an_error_that_is_tried_again(code: int) -> No
     assert answers(str(code)) - before == 1
 
 
+@pytest.mark.parametrize("code", [403, 500])
+@virtual
+async def test_a_delete_that_is_turned_down_is_tried_again(code: int) -> None:
+    async with Stage(faults=Refusing(code, "delete")).open() as stage:
+        pod = stage.pod()
+        stage.evictions.add([pod], stage.clock.now() - timedelta(hours=1))
+
+        with pytest.raises(Retry):
+            await stage.evict()
+        assert pod in stage.evictions
+        assert not stage.pod_now().deleting
+
+        assert await stage.evict() == DONE
+        assert stage.pod_now().deleting
+        assert pod not in stage.evictions
+
+
+@virtual
+async def test_a_namesake_of_a_pod_whose_time_is_up_is_not_deleted_in_its_place() -> None:
+    async with Stage().open() as stage:
+        stage.evictions.add([stage.pod()], stage.clock.now() - timedelta(hours=1))
+        await stage.heard()
+        stage.end_pods("pod")
+        stage.pod()  # of which the informer has not heard
+
+        with pytest.raises(Conflict):
+            await stage.evictions.reconcile("default/pod")
+
+        assert not stage.pod_now().deleting
+        assert await stage.evict() == DONE
+        assert len(stage.evictions) == 0
+        assert not stage.pod_now().deleting
+
+
 @virtual
 async def test_attempts_are_spaced_from_a_tenth_of_a_second_to_ten() -> None:
     async with Stage().open() as stage:
@@ -327,12 +362,12 @@ async def test_attempts_are_spaced_from_a_tenth_of_a_second_to_ten() -> None:
         stage.evictions.add([stage.pod(labels=WEB)], None)
         async with stage.running(stage.evictions):
             times: list[float] = []
-            while len(times) < 12:
+            for _ in range(6000):
                 seen = answers("429")
                 await stage.sleep(0.01)
                 if answers("429") > seen:
                     times.append(stage.clock.monotonic())
-        gaps = [later - earlier for earlier, later in pairwise(times)]
+        gaps = [later - earlier for earlier, later in pairwise(times[:12])]
         assert gaps[:7] == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4], abs=0.05)
         assert gaps[7:] == pytest.approx([10.0] * 4, abs=0.05)
         assert answers("429") - before >= 12

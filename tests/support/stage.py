@@ -167,6 +167,13 @@ class Stage:
     async def sleep(self, seconds: float) -> None:
         await self.clock.sleep(seconds)
 
+    async def until(self, true: Callable[[], bool], within: float, step: float = 0.5) -> None:
+        """Let time pass until something is so; it must be within that many seconds."""
+        end = self.clock.monotonic() + within
+        while not true():
+            assert self.clock.monotonic() < end, f"still not so after {within} s"
+            await self.sleep(step)
+
     async def look(self, controller: Controller, key: str) -> Result:
         """One pass of one controller, on what has been heard by now."""
         await self.heard()
@@ -231,9 +238,14 @@ class Stage:
             )
         return made
 
-    def node(self, name: str = "node", *, claimed: bool = True, **about: Any) -> Node:
-        """A node of ours with its claim and its instance."""
-        self.create(builders.node(name, created=self.clock.now(), **about))
+    def node(
+        self, name: str = "node", *, claimed: bool = True, machine: str | None = None, **about: Any
+    ) -> Node:
+        """A node of ours with its claim and its instance; `machine` is its provider ID."""
+        built = builders.node(name, created=self.clock.now(), **about)
+        if machine is not None:
+            built = replace(built, spec=replace(built.spec, provider_id=machine))
+        self.create(built)
         if claimed:
             self.claim(name)
         return codec.convert(Node, self.api.get("nodes", name))
