@@ -15,6 +15,7 @@ from dovetail.api import labels
 from dovetail.api.nodeclass import EC2NodeClass, Subnet
 from dovetail.errors import BadInput
 from dovetail.providers.aws.catalog import Terms, instance_type
+from dovetail.providers.aws.compatibility import incompatibility
 from dovetail.providers.aws.facts import (
     Facts,
     bundled_facts,
@@ -45,21 +46,24 @@ def offline_types(region: str, nodeclass: EC2NodeClass | None = None) -> tuple[I
         terms = replace(terms, subnets=tuple(Subnet(zone=zone) for zone in regions[region].zones))
     zones, tables = regions[region].zones_by_type(), bundled_tables()
     return tuple(
-        instance_type(facts, terms, zones[facts.name], tables, _offerings(facts, zones[facts.name]))
+        instance_type(facts, terms, zones[facts.name], tables, _offerings(facts, terms, zones[facts.name]))
         for facts in bundled_facts()
         if facts.name in zones
     )
 
 
-def _offerings(facts: Facts, zones: tuple[str, ...]) -> tuple[Offering, ...]:
+def _offerings(facts: Facts, terms: Terms, zones: tuple[str, ...]) -> tuple[Offering, ...]:
+    """Every zone that sells the type; only those where the class has a subnet are open to it."""
     on_demand = bundled_prices().get(facts.name)
     if on_demand is None:
         return ()
     ways = [way for way in (labels.ON_DEMAND, labels.SPOT) if way in facts.usage_classes]
+    reachable = {subnet.zone for subnet in terms.subnets} if not incompatibility(facts, terms) else ()
     return tuple(
         Offering(
             requirements=_offered(zone, way),
             price=on_demand if way == labels.ON_DEMAND else estimated_spot(facts.name, zone, on_demand),
+            available=zone in reachable,
         )
         for zone in zones
         for way in ways
