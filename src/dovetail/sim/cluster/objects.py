@@ -13,6 +13,7 @@ __all__ = [
     "ended",
     "key_of",
     "labels_of",
+    "micro_stamp",
     "owner_reference",
     "parse_time",
     "ready",
@@ -90,6 +91,11 @@ def _at(obj: Any, path: tuple[str, ...]) -> Any:
             return None
         obj = obj.get(step)
     return obj
+
+
+def micro_stamp(time: datetime) -> str:
+    """A time as leases and events carry it."""
+    return time.isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
 
 
 def parse_time(text: str) -> datetime:

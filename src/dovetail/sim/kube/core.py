@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -32,6 +31,8 @@ class Core:
         self.rng = rng
         self._afterwards: deque[Callable[[], None]] = deque()
         self._depth = 0
+        self._turn = _Turn(self)
+        self._stamped = (clock.now(), "")
 
     def type_of(self, resource: str) -> TypeInfo:
         """The preferred version of `plural[.group]`, or a 404."""
@@ -46,8 +47,11 @@ class Core:
         return record.obj if record else None
 
     def stamp(self) -> str:
-        """Now, as metadata carries it."""
-        return stamp(self.clock.now())
+        """Now, as metadata carries it; the same instant is spelled once."""
+        now = self.clock.now()
+        if self._stamped[0] != now or not self._stamped[1]:
+            self._stamped = (now, stamp(now))
+        return self._stamped[1]
 
     def put(self, info: TypeInfo, key: Key, obj: dict[str, Any]) -> Record:
         """Commit a state."""
@@ -57,16 +61,36 @@ class Core:
         """Do something once the current write is over, still in the same turn."""
         self._afterwards.append(work)
 
-    @contextmanager
-    def turn(self) -> Iterator[None]:
+    def turn(self) -> _Turn:
         """One verb. What it leaves for afterwards is done when the outermost one ends."""
+        return self._turn
+
+    def begin(self) -> None:
+        """A verb within a verb is no turn of its own."""
         self._depth += 1
+
+    def end(self, *, well: bool) -> None:
+        """Do what was left for afterwards, unless the verb failed or is part of another."""
         try:
-            yield
-            while self._depth == 1 and self._afterwards:
+            while well and self._depth == 1 and self._afterwards:
                 self._afterwards.popleft()()
         finally:
             self._depth -= 1
+
+
+class _Turn:
+    """`with core.turn():` without a new object each time, for it is entered at every write."""
+
+    __slots__ = ("_core",)
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def __enter__(self) -> None:
+        self._core.begin()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._core.end(well=kind is None)
 
 
 def fresh(obj: Any) -> Any:

@@ -60,6 +60,10 @@ class Collector:
             self.core.afterwards(lambda: self.finalize(place))
 
     def _reindex(self, event: Event, place: Place) -> list[str]:
+        if event.type == "MODIFIED" and event.old is not None:
+            old, new = event.old.obj["metadata"], event.new.obj["metadata"]
+            if old.get("ownerReferences") is new.get("ownerReferences"):
+                return []  # most writes hand the very same list on
         before = owner_uids(event.old.obj) if event.old else []
         after = owner_uids(event.new.obj) if event.type != "DELETED" else []
         if before == after:

@@ -65,7 +65,7 @@ class Node:
 class Codes:
     """One label over all rows: each row's value as a number, -1 where the label is missing."""
 
-    __slots__ = ("index", "of_row")
+    __slots__ = ("index", "of_row", "unique")
 
     def __init__(self, nodes: dict[str, Node], rows: int, key: str) -> None:
         self.of_row: Ints = np.full(rows, -1, np.int64)
@@ -74,6 +74,8 @@ class Codes:
             value = node.labels.get(key)
             if value is not None:
                 self.of_row[node.row] = self.index.setdefault(value, len(self.index))
+        # Every node has a value of its own, as with host names: a row's total is its own count.
+        self.unique = len(self.index) == len(nodes)
 
     def sums(self, per_row: Ints, counted: Mask) -> Ints:
         """Totals per value, over the rows that count."""
@@ -96,6 +98,7 @@ class Board:
         self._codes: dict[str, Codes] = {}
         self._static: dict[int, Mask] = {}
         self._by_row: dict[int, Node] = {}
+        self._soft: list[Node] | None = None
         self._demands: dict[int, tuple[Ints, Ints]] = {}
 
     @property
@@ -120,9 +123,14 @@ class Board:
         for resource, amount in size.items():
             column = self._column(resource)  # may widen the board: before anything is indexed
             self.size[node.row, column] = amount
+        self._forget()
+        return node
+
+    def _forget(self) -> None:
+        """What was worked out of the nodes as they were."""
         self._codes.clear()
         self._static.clear()
-        return node
+        self._soft = None
 
     def drop(self, name: str) -> Node | None:
         node = self.nodes.pop(name, None)
@@ -132,9 +140,14 @@ class Board:
             self.alive[node.row] = False
             del self._by_row[node.row]
             self._free.append(node.row)
-            self._codes.clear()
-            self._static.clear()
+            self._forget()
         return node
+
+    def softly_tainted(self) -> list[Node]:
+        """Nodes that would rather not have just any pod."""
+        if self._soft is None:
+            self._soft = [node for node in self.nodes.values() if node.soft_taints]
+        return self._soft
 
     def at(self, row: int) -> Node:
         """The node of a row in use."""

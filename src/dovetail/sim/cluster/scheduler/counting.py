@@ -70,6 +70,7 @@ class Counts:
         self._tallies: dict[bytes, tuple[Term, Ints]] = {}
         self._by_handle: dict[tuple[str, str] | None, dict[bytes, tuple[Term, Ints]]] = {}
         self._averse: dict[bytes, tuple[Term, str, dict[str, int]]] = {}
+        self._brothers: dict[tuple[str, str, str], Term] = {}
 
     def term(self, rule: Json, namespace: str, labels: dict[str, str]) -> Term:
         """The pods an affinity rule of a pod means."""
@@ -82,6 +83,17 @@ class Counts:
         elif not names:
             names = {namespace}
         return Term(selector, frozenset(names))
+
+    def brothers(self, namespace: str, label: str, value: str) -> Term:
+        """The pods of one workload, by the label that marks them; those on their way out apart."""
+        key = (namespace, label, value)
+        term = self._brothers.get(key)
+        if term is None:
+            if len(self._brothers) >= MOST_TALLIES:
+                self._brothers.clear()
+            selector = {"matchLabels": {label: value}}
+            term = self._brothers[key] = Term(selector, frozenset((namespace,)), leaving_too=False)
+        return term
 
     def tally(self, term: Term) -> Ints:
         """Per row, how many of the term's pods are on it."""

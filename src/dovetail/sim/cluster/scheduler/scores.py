@@ -35,10 +35,10 @@ def best(pod: PodInfo, fitting: Mask, board: Board, counts: Counts) -> Node:
 
 def _room(pod: PodInfo, rows: Ints, board: Board) -> Floats:
     """Least allocated plus balanced allocation, each out of a hundred."""
-    size = board.size[rows][:, 1:3].astype(np.float64)
-    taken = board.scored[rows] + np.array(pod.demand.scored, np.float64)
+    size, taken = board.size[rows, 1:3], board.scored[rows] + pod.demand.scored
     share = np.minimum(np.divide(taken, size, out=np.ones_like(taken), where=size > 0), 1.0)
-    scores: Floats = 100 * (1 - share.mean(axis=1)) + 100 * (1 - np.abs(share[:, 0] - share[:, 1]) / 2)
+    cpu, memory = share[:, 0], share[:, 1]
+    scores: Floats = 200 - 50 * (cpu + memory + np.abs(cpu - memory))
     return scores
 
 
@@ -66,9 +66,9 @@ def _preferred_company(pod: PodInfo, rows: Ints, board: Board, counts: Counts) -
 
 
 def _soft_spread(pod: PodInfo, rows: Ints, board: Board, counts: Counts) -> Floats | None:
-    soft = [c for c in pod.demand.spread if c.get("whenUnsatisfiable") == "ScheduleAnyway"]
     if not pod.demand.spread:
-        soft = _default_spread(pod)
+        return _default_spread(pod, rows, board, counts)
+    soft = [c for c in pod.demand.spread if c.get("whenUnsatisfiable") == "ScheduleAnyway"]
     if not soft:
         return None
     raw = np.zeros(len(rows))
@@ -79,17 +79,18 @@ def _soft_spread(pod: PodInfo, rows: Ints, board: Board, counts: Counts) -> Floa
     return _stretched(raw)
 
 
-def _default_spread(pod: PodInfo) -> list[Json]:
+def _default_spread(pod: PodInfo, rows: Ints, board: Board, counts: Counts) -> Floats | None:
     """Pods of one workload spread by default over hosts and zones, without insisting."""
-    mark = next((k for k in ("pod-template-hash", "controller-revision-hash") if k in pod.labels), None)
-    if mark is None:
-        return []
-    selector = {"matchLabels": {mark: pod.labels[mark]}}
-    return [{"topologyKey": key, "labelSelector": selector} for key in DEFAULT_KEYS]
+    for mark in ("pod-template-hash", "controller-revision-hash"):
+        if mark in pod.labels:
+            tally = counts.tally(counts.brothers(pod.namespace, mark, pod.labels[mark]))
+            hosts, zones = (_per_value(tally, key, rows, board) for key in DEFAULT_KEYS)
+            return _stretched(-hosts - zones)
+    return None
 
 
 def _soft_taints(pod: PodInfo, rows: Ints, board: Board) -> Floats | None:
-    tainted = [node for node in board.nodes.values() if node.soft_taints]
+    tainted = board.softly_tainted()
     if not tainted:
         return None
     tolerations = pod.demand.spec.get("tolerations") or ()
@@ -104,6 +105,8 @@ def _per_value(tally: Ints, key: str, rows: Ints, board: Board) -> Floats:
     codes = board.codes(key)
     if not codes.index:
         return np.zeros(len(rows))
+    if codes.unique:
+        return tally[rows].astype(np.float64)
     sums = codes.sums(tally, board.alive)
     found: Floats = np.where(codes.of_row[rows] >= 0, sums[codes.of_row[rows]], 0).astype(np.float64)
     return found

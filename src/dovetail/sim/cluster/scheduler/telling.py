@@ -6,6 +6,7 @@ from itertools import count
 from typing import Any
 
 from dovetail.ports import Clock
+from dovetail.sim.cluster.objects import micro_stamp
 from dovetail.sim.kube.conditions import condition_of, with_condition
 from dovetail.sim.kube.meta import stamp
 from dovetail.sim.kube.status import ApiError
@@ -84,7 +85,7 @@ class Telling:
             "source": {"component": self._name},
             "type": kind,
             "action": "Binding" if reason == "Scheduled" else "Scheduling",
-            "eventTime": self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "eventTime": micro_stamp(self._clock.now()),
             "firstTimestamp": None,
             "lastTimestamp": None,
             "reportingComponent": self._name,
