@@ -153,11 +153,13 @@ class Manager:
             metrics.RECONCILE_ERRORS.labels(controller.name).inc()
             self._failed(controller, queue, key, error)
             return
-        if result.after is not None:
+        later = result.after.total_seconds() if result.after is not None else 0.0
+        if later > 0:
             queue.forget(key)
-            queue.add_after(key, result.after.total_seconds())
+            queue.add_after(key, later)
             ended(controller.name, "requeue_after").inc()
-        elif result.again:
+        elif result.again or result.after is not None:
+            # A visit that is due already backs off as well: one that is due at every visit would never end.
             queue.retry(key)
             ended(controller.name, "requeue").inc()
         else:

@@ -81,6 +81,13 @@ def test_results_say_when_to_come_back() -> None:
     assert [at for at, _ in controller.seen] == [0, 10, 11]
 
 
+def test_a_visit_that_is_always_due_does_not_hold_up_time() -> None:
+    controller = Scripted("due", [after(0) for _ in range(100)], VirtualClock())
+    run(controller)
+    assert [at for at, _ in controller.seen][:6] == [0, 1, 3, 7, 11, 15]
+    assert counted("controller_runtime_reconcile_total", "due", result="requeue") == len(controller.seen)
+
+
 def test_work_under_way_finishes_within_the_grace_and_no_new_work_starts() -> None:
     clock = VirtualClock()
     ended: list[str] = []
