@@ -35,6 +35,8 @@ __all__ = ["Disruption"]
 
 IDLE, UNSYNCED = 10.0, 1.0
 VALIDATE_AFTER = 15.0
+# A search that found nothing is repeated after this long even if nothing seems to have changed.
+MEMORY = 300.0
 REASONS = ("Underutilized", "Empty", "Drifted")
 SECONDS = metrics.histogram(
     "karpenter_voluntary_disruption_decision_evaluation_duration_seconds",
@@ -99,20 +101,46 @@ class Disruption:
         self._compute = compute
         self._options = options
         self._spot_to_spot = spot_to_spot
+        self._quiet: dict[tuple[str, str], tuple[int, float]] = {}
 
     async def reconcile(self, key: str) -> Result:
         if not self._cluster.synced:
             return after(UNSYNCED)
         await self._clean_up()
+        seen = self._fingerprint()
         for method, label in (
             (methods.empty, ("empty", "empty")),
             (methods.drifted, ("drifted", "")),
             (underutilized, ("underutilized", "multi")),
         ):
+            if self._known_quiet(label, seen):
+                continue
             choice = await self._ask(method, label)
             if await self._act(choice):
                 return after(0)
+            if label[1] and not choice.commands and not choice.constrained and not choice.timed_out:
+                self._quiet[label] = (seen, self._clock.monotonic())
         return after(self._until_next())
+
+    def _known_quiet(self, label: tuple[str, str], seen: int) -> bool:
+        """Nothing was found there last time, and nothing that matters has changed since."""
+        before, at = self._quiet.get(label, (0, float("-inf")))
+        return before == seen and self._clock.monotonic() - at < MEMORY
+
+    def _fingerprint(self) -> int:
+        """Changes when a pod moves, a node comes, goes or turns, or a pool is edited; not with the time."""
+        places = frozenset(
+            (
+                place.key,
+                place.marked,
+                views.initialized(place.state),
+                place.claim is not None and conditions.is_true(place.claim, conditions.CONSOLIDATABLE),
+                frozenset(pod.uid for pod in place.pods.values()),
+            )
+            for place in self._cluster
+        )
+        pools = frozenset((pool.uid, pool.metadata.generation) for pool in self._pools)
+        return hash((places, pools))
 
     def _until_next(self) -> float:
         """Seconds to rest: a node whose nomination ends sooner than the next look may be the one to go."""
