@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import os
 import secrets
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dovetail.api import crds, manifests
-from dovetail.app import Dovetail
+from dovetail.api import crds
+from dovetail.cli.kubeconfig import write_kubeconfig
 from dovetail.errors import Misconfigured
 from dovetail.runtime.clock import SystemClock
-from dovetail.runtime.credentials import StaticToken
-from dovetail.runtime.transport import HttpTransport
 from dovetail.settings import Settings
 from dovetail.sim.certificates import Certificates
 from dovetail.sim.keeping import Keeping
@@ -26,10 +22,16 @@ from dovetail.sim.kube.server import serve
 from dovetail.sim.kube.status import ApiError
 from dovetail.sim.world import World
 
+if TYPE_CHECKING:
+    from dovetail.app import Dovetail
+
 __all__ = ["Embedded", "EmbeddedOptions", "embedded"]
 
 SAVE_EVERY = 5.0
+# What is under way may finish; nobody waits at a prompt for more.
+GRACE = 1.0
 DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
+ZONES = ("test-zone-a", "test-zone-b", "test-zone-c")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,28 +44,30 @@ class EmbeddedOptions:
     data_dir: Path | None = None
     kubeconfig: Path | None = None
     controller: bool = True
+    nodes: int = 0
+    # Told of trouble that does not end the cluster.
+    complain: Callable[[str], None] = lambda text: None
 
 
 @dataclass(slots=True)
 class Embedded:
-    """A running embedded cluster."""
+    """A running embedded cluster. `parts` run until the end; one that ends before is a bug."""
 
     world: World
     url: str
     kubeconfig: Path
     dovetail: Dovetail | None = None
-    notes: list[str] = field(default_factory=list)
+    parts: list[asyncio.Task[None]] = field(default_factory=list)
 
 
 @asynccontextmanager
 async def embedded(options: EmbeddedOptions) -> AsyncIterator[Embedded]:
     """Start everything; stop everything, in the reverse order, when the block ends."""
     async with AsyncExitStack() as stack:
-        keeping = Keeping(options.data_dir) if options.data_dir else None
-        state, complaint = keeping.load() if keeping else (None, "")
-        world = World(SystemClock(), options.seed, snapshot=state)
-        _install_definitions(world)
-        token, certificates = secrets.token_urlsafe(32), Certificates()
+        certificates = Certificates()
+        keeping = stack.enter_context(Keeping(options.data_dir)) if options.data_dir else None
+        world = _world(options, keeping, certificates.authority)
+        token = secrets.token_urlsafe(32)
         served = serve(world.server, "127.0.0.1", options.port, token, certificates.context)
         try:
             running = await stack.enter_async_context(served)
@@ -71,42 +75,74 @@ async def embedded(options: EmbeddedOptions) -> AsyncIterator[Embedded]:
             raise Misconfigured(
                 f"listening on port {options.port}: {error.strerror}; choose another --port"
             ) from error
-        _in_background(stack, world.desk.run())
+        path = write_kubeconfig(options.kubeconfig, running.url, token, certificates.authority)
+        cluster = Embedded(world, running.url, path)
+        cluster.parts.append(_in_background(stack, world.desk.run()))
         if keeping is not None:
-            _in_background(stack, _keep(world, keeping))
+            _in_background(stack, _keep(world, keeping, options.complain))
             stack.callback(lambda: keeping.save(world.server.dump()))
-        path = _write_kubeconfig(options.kubeconfig, running.url, token, certificates.authority)
-        cluster = Embedded(world, running.url, path, notes=[complaint] if complaint else [])
         if options.controller:
-            cluster.dovetail = await stack.enter_async_context(
-                _controller(options.settings, cluster, token, options.seed)
-            )
+            await stack.enter_async_context(_controller(options, cluster, token))
         yield cluster
 
 
+def _world(options: EmbeddedOptions, keeping: Keeping | None, authority: bytes) -> World:
+    state, complaint = keeping.load() if keeping else (None, "")
+    if complaint:
+        options.complain(complaint)
+    try:
+        world = World(SystemClock(), options.seed, snapshot=state, authority=authority.decode())
+    except (ApiError, KeyError, ValueError) as error:
+        raise Misconfigured(
+            f"reading the objects kept in {options.data_dir}: they were written by another version of "
+            "Dovetail; choose another --data-dir"
+        ) from error
+    _install_definitions(world)
+    for number in range(options.nodes):
+        _ensure_node(world, number)
+    return world
+
+
+def _ensure_node(world: World, number: int) -> None:
+    name = f"node-{number + 1}"
+    if world.server.store.get("nodes", ("", name)) is None:
+        labels = {
+            "kubernetes.io/os": "linux",
+            "kubernetes.io/arch": "amd64",
+            "topology.kubernetes.io/zone": ZONES[number % len(ZONES)],
+        }
+        world.add_node(name, labels)
+
+
 @asynccontextmanager
-async def _controller(
-    settings: Settings, cluster: Embedded, token: str, seed: int
-) -> AsyncIterator[Dovetail]:
+async def _controller(options: EmbeddedOptions, cluster: Embedded, token: str) -> AsyncIterator[None]:
     """Dovetail speaks to the embedded server as it would to any other: over the wire."""
+    # Half of what there is to import, and not everyone wants it.
+    from dovetail.app import Dovetail
+    from dovetail.runtime.credentials import StaticToken
     from dovetail.runtime.kubeconfig import from_kubeconfig
+    from dovetail.runtime.transport import HttpTransport
 
     clock = SystemClock()
     connection = from_kubeconfig([cluster.kubeconfig], clock)
     transport = HttpTransport(connection.server, StaticToken(token), tls=connection.tls)
-    dovetail = Dovetail(settings, transport, clock=clock, chance=Random(seed), provider="kwok")
+    dovetail = Dovetail(
+        options.settings, transport, clock=clock, chance=Random(options.seed), provider="kwok"
+    )
     running = asyncio.create_task(dovetail.run())
+    cluster.dovetail = dovetail
+    cluster.parts.append(running)
     try:
-        yield dovetail
+        yield
     finally:
         dovetail.stop()
-        await asyncio.wait([running], timeout=10)
+        await asyncio.wait([running], timeout=GRACE)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         await transport.close()
 
 
-def _in_background(stack: AsyncExitStack, work: Coroutine[Any, Any, None]) -> None:
+def _in_background(stack: AsyncExitStack, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
     task = asyncio.create_task(work)
 
     async def end() -> None:
@@ -114,15 +150,25 @@ def _in_background(stack: AsyncExitStack, work: Coroutine[Any, Any, None]) -> No
         await asyncio.gather(task, return_exceptions=True)
 
     stack.push_async_callback(end)
+    return task
 
 
-async def _keep(world: World, keeping: Keeping) -> None:
-    kept = -1
+async def _keep(world: World, keeping: Keeping, complain: Callable[[str], None]) -> None:
+    """Save now and then. A disk that is full is told of once, and tried again."""
+    kept, told = -1, ""
     while True:
         await asyncio.sleep(SAVE_EVERY)
-        if world.server.store.revision != kept:
-            kept = world.server.store.revision
-            keeping.save(world.server.dump())
+        revision = world.server.store.revision
+        if revision == kept:
+            continue
+        try:
+            await asyncio.to_thread(keeping.save, world.server.dump())
+        except Misconfigured as error:
+            if str(error) != told:
+                told = str(error)
+                complain(f"{told}; it will be tried again")
+        else:
+            kept, told = revision, ""
 
 
 def _install_definitions(world: World) -> None:
@@ -132,39 +178,3 @@ def _install_definitions(world: World) -> None:
         except ApiError as error:
             if error.reason != "AlreadyExists":
                 raise
-
-
-def _write_kubeconfig(path: Path | None, url: str, token: str, authority: bytes) -> Path:
-    path = path or default_kubeconfig()
-    name = "dovetail"
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [
-            {
-                "name": name,
-                "cluster": {
-                    "server": url,
-                    "certificate-authority-data": base64.b64encode(authority).decode(),
-                },
-            }
-        ],
-        "users": [{"name": name, "user": {"token": token}}],
-        "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": "default"}}],
-        "current-context": name,
-    }
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "w", opener=lambda p, flags: os.open(p, flags, 0o600), encoding="utf-8") as file:
-            file.write(manifests.write(document))
-    except OSError as error:
-        raise Misconfigured(
-            f"writing the kubeconfig {path}: {error.strerror}; choose another --kubeconfig"
-        ) from error
-    return path
-
-
-def default_kubeconfig() -> Path:
-    """A place of our own: the user's kubeconfig is touched only when asked for by name."""
-    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(cache) / "dovetail" / "kubeconfig"

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import signal
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dovetail.cli.embedded import Embedded, EmbeddedOptions, embedded
 from dovetail.cli.output import note, put
-from dovetail.runtime import logs
-from dovetail.settings import read
+
+if TYPE_CHECKING:
+    from dovetail.cli.embedded import Embedded, EmbeddedOptions
+
+FEW = 5_000
 
 
 def up(
-    port: Annotated[int, typer.Option(help="Port of the API server on loopback; 0 picks a free one.")] = 0,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of the API server on loopback; 0 picks a free one.")
+    ] = 0,
     kubeconfig: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Where to write the kubeconfig; yours is never touched."),
@@ -26,6 +32,9 @@ def up(
         typer.Option(metavar="DIRECTORY", help="Keep objects here, so that they survive a restart."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of everything random: names, addresses.")] = 0,
+    nodes: Annotated[
+        int, typer.Option(min=0, max=FEW, help="Have this many simulated nodes from the start.")
+    ] = 0,
     controller: Annotated[
         bool, typer.Option(help="Run Dovetail inside; without it, run your own against the kubeconfig.")
     ] = True,
@@ -38,33 +47,74 @@ def up(
     Everything runs in this process: no cloud, no containers. It listens on loopback only, with a
     random token and a certificate of its own. Stop it with Ctrl-C.
     """
+    _status("starting a cluster…")
+    # Imported here, so that there is something to read meanwhile.
+    from dovetail.cli.embedded import EmbeddedOptions
+    from dovetail.runtime import logs
+    from dovetail.settings import read
+
     logs.configure("info", (str(log_file),) if log_file else ("/dev/null",))
     settings = read((), {}, provider="kwok")
-    options = EmbeddedOptions(settings, port, seed, data_dir, kubeconfig, controller)
-    asyncio.run(_serve(options))
+    options = EmbeddedOptions(settings, port, seed, data_dir, kubeconfig, controller, nodes, _complain)
+    try:
+        asyncio.run(_serve(options))
+    finally:
+        _status("")
 
 
 async def _serve(options: EmbeddedOptions) -> None:
-    stopped = asyncio.Event()
+    from dovetail.cli.embedded import embedded
+
+    stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for one in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(one, stopped.set)
+        loop.add_signal_handler(one, stop.set)
     async with embedded(options) as cluster:
-        for complaint in cluster.notes:
-            note(f"dovetail: {complaint}")
+        _status("")
         put(_welcome(cluster))
-        await stopped.wait()
+        stopped = asyncio.create_task(stop.wait())
+        done, _ = await asyncio.wait({stopped, *cluster.parts}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        for part in done - {stopped}:
+            part.result()
+            raise RuntimeError("a part of the cluster ended by itself")
         note("stopping…")
+
+
+def _status(text: str) -> None:
+    """A line that is written over by what comes next; for people at a terminal only."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\033[K{text}")
+        sys.stderr.flush()
+
+
+def _complain(text: str) -> None:
+    _status("")
+    note(f"dovetail: {text}")
 
 
 def _welcome(cluster: Embedded) -> str:
     inside = "Dovetail is autoscaling it" if cluster.dovetail else "no controller is running in it"
+    lines = [f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig.absolute()))}", *_next(cluster)]
     return (
         f"A cluster is up at {cluster.url}, and {inside}.\n\n"
-        f"  export KUBECONFIG={cluster.kubeconfig}\n"
-        "  kubectl apply -f examples/kwok.yaml       # a node class and a pool of simulated nodes\n"
-        "  kubectl apply -f examples/inflate.yaml    # something to run\n"
-        "  kubectl scale deployment inflate --replicas=5\n"
-        "  kubectl get nodeclaims,nodes,pods -w\n\n"
-        "Ctrl-C stops it.\n"
+        + "".join(f"  {line}\n" for line in lines)
+        + "\nCtrl-C stops it.\n"
     )
+
+
+def _next(cluster: Embedded) -> list[str]:
+    # The examples come with the source; elsewhere there is kubectl alone.
+    if Path("examples/kwok.yaml").exists() and Path("examples/inflate.yaml").exists():
+        return [
+            "kubectl apply -f examples/kwok.yaml       # a node class and a pool of simulated nodes",
+            "kubectl apply -f examples/inflate.yaml    # something to run",
+            "kubectl scale deployment inflate --replicas=5",
+            "kubectl get nodeclaims,nodes,pods -w",
+        ]
+    pools = ["kubectl explain nodepool.spec    # what a pool of nodes looks like"]
+    return [
+        "kubectl create deployment web --image=web --replicas=5",
+        "kubectl get nodes,pods -w",
+        *(pools if cluster.dovetail else ()),
+    ]

@@ -37,6 +37,7 @@ class World:
         options: ClusterOptions | None = None,
         snapshot: bytes | None = None,
         history: int = HISTORY,
+        authority: str | None = None,
     ) -> None:
         self.clock = clock
         self.rng = Random(seed)

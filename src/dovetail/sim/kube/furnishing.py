@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 
 ACCOUNT, CERTIFICATE = "default", "kube-root-ca.crt"
 _KEPT = {("serviceaccounts", ACCOUNT), ("configmaps", CERTIFICATE)}
-_DESCRIPTION = (
-    "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as "
-    "the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of "
-    "Kubernetes clusters."
-)
+_DESCRIPTION = "The certificate that says who the API server is, for pods to verify it with."
 _MANAGED = WriteOptions(manager="kube-controller-manager")
 
 

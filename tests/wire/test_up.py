@@ -1,0 +1,317 @@
+"""`dovetail up` as a person runs it: a process, a kubeconfig, kubectl, and a signal at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import pty
+import re
+import signal
+import socket
+import ssl
+import stat
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+
+from support.commands import process
+from support.kubectl import kubectl_binary
+from support.secured import node_pool
+
+READY = b"Ctrl-C stops it."
+# Machines that run tests are busy with other things, too.
+PATIENCE = 60.0
+
+
+@dataclass
+class Up:
+    """A cluster in a process of its own."""
+
+    process: asyncio.subprocess.Process
+    said: str
+    home: Path
+    kubeconfig: Path
+
+    @property
+    def url(self) -> str:
+        found = re.search(r"https://127\.0\.0\.1:\d+", self.said)
+        assert found is not None
+        return found[0]
+
+    def credentials(self) -> tuple[str, ssl.SSLContext]:
+        """What the kubeconfig lets in: a token, and whom to trust."""
+        document: dict[str, Any] = yaml.safe_load(self.kubeconfig.read_text())
+        authority = base64.b64decode(document["clusters"][0]["cluster"]["certificate-authority-data"])
+        return document["users"][0]["user"]["token"], ssl.create_default_context(cadata=authority.decode())
+
+    async def ask(self, path: str, method: str = "GET", token: str | None = None, **more: Any) -> Any:
+        known, trusted = self.credentials()
+        headers = {"Authorization": f"Bearer {known if token is None else token}"}
+        async with (
+            aiohttp.ClientSession(self.url, headers=headers) as session,
+            session.request(method, path, ssl=trusted, **more) as response,
+        ):
+            return response.status, await response.json()
+
+    async def kubectl(self, *arguments: str) -> str:
+        ended = await asyncio.create_subprocess_exec(
+            str(kubectl_binary()),
+            *arguments,
+            env={"HOME": str(self.home), "PATH": os.environ["PATH"], "KUBECONFIG": str(self.kubeconfig)},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        out, _ = await asyncio.wait_for(ended.communicate(), PATIENCE)
+        assert ended.returncode == 0, out.decode()
+        return out.decode()
+
+    async def stop(self, how: signal.Signals = signal.SIGINT) -> tuple[int, float]:
+        """Its exit code, and the seconds it took."""
+        began = time.monotonic()
+        self.process.send_signal(how)
+        code = await asyncio.wait_for(self.process.wait(), PATIENCE)
+        return code, time.monotonic() - began
+
+
+@asynccontextmanager
+async def up(home: Path, *options: str) -> AsyncIterator[Up]:
+    """Run it until the block ends; stdout is read up to the invitation."""
+    running = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "dovetail", "up", *options),
+        env={"HOME": str(home), "PATH": os.environ["PATH"]},
+        cwd=home,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert running.stdout is not None
+    assert running.stderr is not None
+    try:
+        try:
+            said = await asyncio.wait_for(running.stdout.readuntil(READY), PATIENCE)
+        except asyncio.IncompleteReadError as error:
+            raise AssertionError((await running.stderr.read()).decode()) from error
+        found = re.search(r"KUBECONFIG=(.*)", said.decode())
+        assert found is not None
+        yield Up(running, said.decode(), home, Path(found[1].strip("'")))
+    finally:
+        if running.returncode is None:
+            running.kill()
+            await running.wait()
+
+
+async def test_it_writes_a_private_kubeconfig_of_its_own_and_leaves_the_users_alone(tmp_path: Path) -> None:
+    users = tmp_path / ".kube" / "config"
+    users.parent.mkdir()
+    users.write_text("mine: true\n")
+    async with up(tmp_path, "--no-controller") as cluster:
+        assert cluster.kubeconfig == tmp_path / ".cache" / "dovetail" / "kubeconfig"
+        assert stat.S_IMODE(cluster.kubeconfig.stat().st_mode) == 0o600
+        assert "no controller is running" in cluster.said
+        assert "namespace/default" in await cluster.kubectl("get", "namespaces", "-o", "name")
+        # As people do; it rewrites the file, which is ours all the same the next time.
+        await cluster.kubectl("config", "set-context", "--current", "--namespace=kube-system")
+        await cluster.stop()
+    cluster.kubeconfig.chmod(0o644)
+    async with up(tmp_path, "--no-controller") as again:
+        assert stat.S_IMODE(again.kubeconfig.stat().st_mode) == 0o600
+        assert again.url in again.kubeconfig.read_text()
+    assert users.read_text() == "mine: true\n"
+
+
+@pytest.mark.parametrize(
+    "content", ["mine: true\n", "clusters: [{name: dovetail}, {name: prod}]\n", "{", "\0"]
+)
+def test_a_kubeconfig_that_is_not_ours_is_refused_and_kept(tmp_path: Path, content: str) -> None:
+    users = tmp_path / "config"
+    users.write_text(content)
+    ended = process("up", "--no-controller", "--kubeconfig", str(users), env={"HOME": str(tmp_path)})
+    assert ended.code == 2
+    assert ended.err == (
+        f"dovetail: writing the kubeconfig {users}: it holds something else; choose another --kubeconfig\n"
+    )
+    assert users.read_text() == content
+
+
+def test_a_busy_port_is_one_sentence(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        ended = process("up", "--no-controller", "--port", str(port), env={"HOME": str(tmp_path)})
+    assert ended.code == 2
+    assert ended.err.startswith(f"dovetail: listening on port {port}: ")
+    assert ended.err.endswith("; choose another --port\n")
+    assert ended.err.count("\n") == 1
+    assert not (tmp_path / ".cache" / "dovetail" / "kubeconfig").exists()
+
+
+async def test_it_listens_on_loopback_only_and_wants_its_token_over_tls(tmp_path: Path) -> None:
+    async with up(tmp_path, "--no-controller") as cluster:
+        port = int(cluster.url.rpartition(":")[2])
+        assert _listening(port) == {"0100007F"}
+        assert (await cluster.ask("/api/v1/nodes"))[0] == 200
+        for wrong in ("", "wrong", cluster.credentials()[0][:-1]):
+            code, answer = await cluster.ask("/api/v1/nodes", token=wrong)
+            assert (code, answer["reason"]) == (401, "Unauthorized")
+        async with aiohttp.ClientSession() as stranger:
+            with pytest.raises(aiohttp.ClientConnectorCertificateError):
+                await stranger.get(f"{cluster.url}/version")
+            with pytest.raises(aiohttp.ClientError):
+                await stranger.get(f"http://127.0.0.1:{port}/version")
+
+
+def _listening(port: int) -> set[str]:
+    """The addresses on which somebody listens at this port, as the kernel spells them."""
+    found = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in Path(table).read_text().splitlines()[1:]:
+            local, state = line.split()[1], line.split()[3]
+            address, _, number = local.partition(":")
+            if state == "0A" and int(number, 16) == port:
+                found.add(address)
+    return found
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+async def test_a_signal_ends_it_quickly_and_well_while_it_is_busy(
+    tmp_path: Path, how: signal.Signals
+) -> None:
+    async with up(tmp_path, "--data-dir", str(tmp_path / "data")) as cluster:
+        assert "Dovetail is autoscaling it" in cluster.said
+        node_class = {"metadata": {"name": "default"}}
+        assert (
+            await cluster.ask("/apis/karpenter.kwok.sh/v1alpha1/kwoknodeclasses", "POST", json=node_class)
+        )[0] == 201
+        assert (await cluster.ask("/apis/karpenter.sh/v1/nodepools", "POST", json=node_pool()))[0] == 201
+        await cluster.kubectl("create", "deployment", "web", "--image=web", "--replicas=20")
+        watcher = asyncio.create_task(cluster.kubectl("get", "pods", "-w", "--request-timeout=30s"))
+        await asyncio.sleep(1)
+        code, seconds = await cluster.stop(how)
+        assert code == 0
+        assert seconds < 2 + _slack()
+        watcher.cancel()
+        await asyncio.gather(watcher, return_exceptions=True)
+        assert cluster.process.stderr is not None
+        assert (await cluster.process.stderr.read()).decode() == "stopping…\n"
+
+
+def _slack() -> float:
+    """Seconds more on a machine that has less to give than its cores."""
+    return 3.0 * max(0.0, os.getloadavg()[0] / (os.cpu_count() or 1) - 0.5)
+
+
+async def test_dovetail_inside_gives_pods_their_nodes(tmp_path: Path) -> None:
+    async with up(tmp_path) as cluster:
+        node_class = {"metadata": {"name": "default"}}
+        await cluster.ask("/apis/karpenter.kwok.sh/v1alpha1/kwoknodeclasses", "POST", json=node_class)
+        await cluster.ask("/apis/karpenter.sh/v1/nodepools", "POST", json=node_pool())
+        await cluster.kubectl("create", "deployment", "web", "--image=web", "--replicas=3")
+        await cluster.kubectl("rollout", "status", "deployment/web", f"--timeout={PATIENCE:.0f}s")
+        assert (await cluster.kubectl("get", "nodeclaims", "-o", "name")).startswith(
+            "nodeclaim.karpenter.sh/"
+        )
+
+
+async def test_nodes_asked_for_are_there_from_the_start_and_run_pods(tmp_path: Path) -> None:
+    async with up(tmp_path, "--no-controller", "--nodes", "3") as cluster:
+        listed = await cluster.kubectl("get", "nodes", "-o", "name")
+        assert listed.split() == ["node/node-1", "node/node-2", "node/node-3"]
+        await cluster.kubectl("create", "deployment", "web", "--image=web", "--replicas=3")
+        await cluster.kubectl("rollout", "status", "deployment/web", f"--timeout={PATIENCE:.0f}s")
+        accounts = await cluster.kubectl("get", "serviceaccounts", "-A", "-o", "name")
+        assert accounts.split() == ["serviceaccount/default"] * 4
+        trusted = await cluster.kubectl("get", "configmap", "kube-root-ca.crt", "-o", "yaml")
+        assert "BEGIN CERTIFICATE" in trusted
+
+
+async def test_the_same_seed_gives_the_same_names(tmp_path: Path) -> None:
+    names = []
+    for seed in ("7", "7", "8"):
+        async with up(tmp_path, "--no-controller", "--seed", seed) as cluster:
+            body = {"metadata": {"generateName": "a-"}}
+            made = await cluster.ask("/api/v1/namespaces/default/configmaps", "POST", json=body)
+            names.append(made[1]["metadata"]["name"])
+    assert names[0] == names[1] != names[2]
+
+
+async def test_objects_survive_a_restart_custom_kinds_too(tmp_path: Path) -> None:
+    data = ("--no-controller", "--data-dir", str(tmp_path / "data"))
+    async with up(tmp_path, *data, "--nodes", "1") as cluster:
+        await cluster.ask("/apis/karpenter.sh/v1/nodepools", "POST", json=node_pool())
+        body = {"metadata": {"name": "kept"}, "data": {"a": "b"}}
+        _, made = await cluster.ask("/api/v1/namespaces/default/configmaps", "POST", json=body)
+        assert (await cluster.stop())[0] == 0
+    assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o700
+    async with up(tmp_path, *data) as cluster:
+        _, kept = await cluster.ask("/api/v1/namespaces/default/configmaps/kept")
+        assert kept == made
+        _, pool = await cluster.ask("/apis/karpenter.sh/v1/nodepools/default")
+        assert pool["spec"]["disruption"]["consolidateAfter"] == "0s"
+        body["metadata"] = {"name": "new"}
+        _, new = await cluster.ask("/api/v1/namespaces/default/configmaps", "POST", json=body)
+        _, everything = await cluster.ask("/api/v1/configmaps")
+        uids = [each["metadata"]["uid"] for each in everything["items"]] + [pool["metadata"]["uid"]]
+        assert len(set(uids)) == len(uids), "a uid was given twice"
+        assert int(new["metadata"]["resourceVersion"]) > int(made["metadata"]["resourceVersion"])
+        old = {"watch": "true", "resourceVersion": "2"}
+        _, expired = await cluster.ask("/api/v1/namespaces/default/configmaps", params=old)
+        assert expired["object"]["code"] == 410
+
+
+async def test_two_clusters_do_not_share_a_folder(tmp_path: Path) -> None:
+    data = ("--no-controller", "--data-dir", str(tmp_path / "data"))
+    async with up(tmp_path, *data):
+        ended = process("up", *data, env={"HOME": str(tmp_path)})
+    assert ended.code == 2
+    assert ended.err == (
+        f"dovetail: keeping objects in {tmp_path / 'data'}: another cluster is using it; "
+        "stop that one or choose another --data-dir\n"
+    )
+
+
+async def test_a_torn_file_is_reported_and_the_state_before_it_used(tmp_path: Path) -> None:
+    data = ("--no-controller", "--data-dir", str(tmp_path / "data"))
+    for name in ("first", "second"):
+        async with up(tmp_path, *data) as cluster:
+            body = {"metadata": {"name": name}}
+            await cluster.ask("/api/v1/namespaces/default/configmaps", "POST", json=body)
+            assert (await cluster.stop())[0] == 0
+    state = tmp_path / "data" / "cluster.state"
+    os.truncate(state, state.stat().st_size // 2)
+    async with up(tmp_path, *data) as cluster:
+        names = (await cluster.kubectl("get", "configmaps", "-o", "name")).split()
+        assert names == ["configmap/first", "configmap/kube-root-ca.crt"]
+        await cluster.stop()
+        assert cluster.process.stderr is not None
+        said = (await cluster.process.stderr.read()).decode()
+    assert said == (
+        f"dovetail: {state} is torn or was changed by hand; using the state before it\nstopping…\n"
+    )
+
+
+async def test_on_a_terminal_it_says_that_it_is_starting(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    running = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "dovetail", "up", "--no-controller"),
+        env={"HOME": str(tmp_path), "PATH": os.environ["PATH"]},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    assert running.stdout is not None
+    await asyncio.wait_for(running.stdout.readuntil(READY), PATIENCE)
+    seen = os.read(ours, 4096).decode()
+    running.send_signal(signal.SIGINT)
+    assert await asyncio.wait_for(running.wait(), PATIENCE) == 0
+    os.close(ours)
+    # Shown, then wiped away.
+    assert seen == "\r\x1b[Kstarting a cluster…\r\x1b[K"
