@@ -46,10 +46,16 @@ def test_a_pipe_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown(io.StringIO(), 0.3, monkeypatch) == ""
 
 
-def test_an_error_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    with pytest.raises(ValueError, match="no"), Progress(1, patience=0.0) as progress:
+def fail() -> None:
+    with Progress(1, patience=0.0) as progress:
         progress.step("first")
         time.sleep(0.1)
         raise ValueError("no")
-    assert sys.stderr.getvalue().endswith(("\x1b[2K", "\x1b[?25h"))  # type: ignore[attr-defined]
+
+
+def test_an_error_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with pytest.raises(ValueError, match="no"):
+        fail()
+    assert terminal.getvalue().endswith(("\x1b[2K", "\x1b[?25h"))
