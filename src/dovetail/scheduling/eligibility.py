@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from dovetail.api.labels import NODEPOOL
+from dovetail.api.pdb import PdbLimits
 from dovetail.api.pod import NodeSelectorRequirement, Pod
+from dovetail.api.predicates import provisionable
 from dovetail.api.validation.runtime import requirement_errors
 from dovetail.scheduling import nodes, pods, volumes
 from dovetail.scheduling.defaults import with_default_spread
-from dovetail.scheduling.predicates import currently_reschedulable, provisionable
 from dovetail.scheduling.requirements import DOES_NOT_EXIST
+from dovetail.scheduling.selectors import matches
 from dovetail.scheduling.snapshot import Options, Snapshot, Storage
 
 __all__ = ["OPTED_OUT", "batch_of", "complaint", "moving"]
@@ -45,10 +47,11 @@ def batch_of(snapshot: Snapshot) -> tuple[list[Pod], dict[str, str]]:
 
 def moving(snapshot: Snapshot) -> Iterator[Pod]:
     """The pods that will look for a new place because their node goes."""
+    limits = PdbLimits(snapshot.budgets, matches)
     for state in snapshot.nodes:
         if nodes.deleting(state):
             for pod in state.pods:
-                if currently_reschedulable(pod, snapshot.budgets, snapshot.options.now):
+                if limits.currently_reschedulable(pod, snapshot.options.now):
                     yield pod
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from dovetail.api import codec, core, nodeclass
+from dovetail.api import codec, core, nodeclass, predicates
 from dovetail.api.conditions import READY
 from dovetail.api.core import Node
 from dovetail.api.labels import NAMESPACE_NAME
@@ -25,7 +25,6 @@ from dovetail.api.overlay import NodeOverlay
 from dovetail.api.pod import Pod, PodStatus
 from dovetail.api.quantity import ZERO
 from dovetail.errors import BadInput
-from dovetail.scheduling import predicates
 from dovetail.scheduling.catalog import InstanceType
 from dovetail.scheduling.daemons import representative
 from dovetail.scheduling.overlays import Overlaid, overlaid
@@ -244,7 +243,7 @@ def _waits(pod: Pod) -> bool:
 
 def _told(pod: Pod) -> Pod:
     """The pod as it would be once a scheduler had found no place for it."""
-    if predicates.unschedulable(pod) or pod.spec.scheduling_gates:
+    if predicates.failed_to_schedule(pod) or pod.spec.scheduling_gates:
         return pod
     return replace(pod, status=replace(pod.status, conditions=WAITING.conditions))
 

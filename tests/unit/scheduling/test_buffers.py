@@ -9,6 +9,7 @@ import pytest
 from dovetail.api import labels as names
 from dovetail.api.buffers import CapacityBuffer, CapacityBufferSpec
 from dovetail.api.pod import PodSpec, PodTemplate, Volume
+from dovetail.api.predicates import provisionable
 from dovetail.scheduling.buffers import (
     is_virtual,
     provisioning,
@@ -17,7 +18,6 @@ from dovetail.scheduling.buffers import (
     virtual_pods,
 )
 from dovetail.scheduling.plan import Plan
-from dovetail.scheduling.predicates import provisionable
 from support.builders import amounts, container, meta, nodepool, pod
 from support.worlds import World, running
 

@@ -28,8 +28,8 @@ from dovetail.api.pod import (
     PodStatus,
     Volume,
 )
+from dovetail.api.predicates import provisionable
 from dovetail.scheduling.eligibility import OPTED_OUT
-from dovetail.scheduling.predicates import provisionable
 from dovetail.scheduling.snapshot import Storage
 from support.builders import NOW, nodepool, owner, pod
 from support.worlds import Z1, World, node_affinity
