@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from dovetail.api import conditions, labels
+from dovetail.api import labels
+from dovetail.api.meta import Condition
 from dovetail.api.nodepool import NodeClassReference
 from dovetail.controllers.base import SOON
 from dovetail.errors import ClassNotReady, CreateFailed, InsufficientCapacity, NotAuthorized, Retry
@@ -299,7 +300,7 @@ async def test_a_launch_that_is_forbidden_is_tried_again_and_given_up_in_time() 
         assert scene.claim_now().deleting
 
 
-def _raw(condition: conditions.Condition) -> dict[str, object]:
+def _raw(condition: Condition) -> dict[str, object]:
     when = condition.last_transition_time
     return {
         "type": condition.type,

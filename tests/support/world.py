@@ -26,9 +26,9 @@ from msgspec.structs import replace
 from dovetail.api import codec, labels
 from dovetail.api.core import Node, NodeSpec, NodeStatus, Taint
 from dovetail.api.crds import manifests
-from dovetail.api.meta import Condition, Object, ObjectMeta
+from dovetail.api.meta import Object, ObjectMeta
 from dovetail.api.nodeclaim import NodeClaim, NodeClaimStatus
-from dovetail.api.nodeclass import KWOKNodeClass, KWOKNodeClassStatus
+from dovetail.api.nodeclass import KWOKNodeClass
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
 from dovetail.api.taints import UNREGISTERED
@@ -224,13 +224,12 @@ class Scene:
             self.create(obj)
 
     def node_class(self, name: str = "default", ready: str = "True", reason: str = "Ready") -> None:
-        status = Condition(
-            type="Ready", status=ready, reason=reason, last_transition_time=self.true_clock.now()
-        )
-        conditions = (status,) if ready else ()
-        self.create(
-            KWOKNodeClass(metadata=ObjectMeta(name=name), status=KWOKNodeClassStatus(conditions=conditions))
-        )
+        """A node class; one whose readiness is empty has no such condition."""
+        self.create(KWOKNodeClass(metadata=ObjectMeta(name=name)))
+        now = self.true_clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        state = {"type": "Ready", "status": ready, "reason": reason, "message": "", "lastTransitionTime": now}
+        conditions = [state] if ready else []
+        self.set_status("kwoknodeclasses.karpenter.kwok.sh", name, {"conditions": conditions})
 
     def pool(self, name: str = "default", **about: Any) -> NodePool:
         """A pool that is ready, with its node class."""
