@@ -135,9 +135,13 @@ class Counts:
             self._averse.pop(slot, None)
 
     def forget(self) -> None:
-        """Namespaces, node labels or rows changed: count anew when asked."""
+        """Namespaces changed: count anew when asked."""
         self._tallies.clear()
         self._by_handle.clear()
+        self.relabelled()
+
+    def relabelled(self) -> None:
+        """A node's labels changed: aversions hold elsewhere now. Tallies are per row and do not mind."""
         self._averse.clear()
         for node in self._board.nodes.values():
             for pod in node.pods.values():

@@ -47,6 +47,8 @@ class Scheduler(Neighbour):
         self.queue = Queue()
         self._telling = Telling(self.api, self.clock, self.name)
         self._bound: dict[Key, tuple[str, PodInfo]] = {}
+        # The same by node, for nodes that are heard of later than their pods.
+        self._on: dict[str, dict[Key, PodInfo]] = {}
         self._priorities: Counter[int] = Counter()
         self._nominated: dict[Key, tuple[str, PodInfo]] = {}
         self._hopeless: dict[int, list[str]] = {}
@@ -67,21 +69,26 @@ class Scheduler(Neighbour):
     def _node_heard(self, before: Json | None, after: Json | None) -> None:
         if after is None:
             assert before is not None
-            self.board.drop(before["metadata"]["name"])
-            self.counts.forget()
+            self._node_gone(before["metadata"]["name"])
         elif after["metadata"]["name"] not in self.board.nodes:
             node = self.board.put(after)
-            for where, pod in self._bound.values():
-                if where == node.name:
-                    self.board.add(node, pod)
-            self.counts.forget()
+            for pod in self._on.get(node.name, {}).values():
+                self.board.add(node, pod)
+                self.counts.placed(pod, node)
         elif any(touches(before, after, *path) for path in NODE_FACTS):
             self.board.put(after)
             if touches(before, after, "metadata", "labels"):
-                self.counts.forget()
+                self.counts.relabelled()
         else:
             return
         self._stir()
+
+    def _node_gone(self, name: str) -> None:
+        node = self.board.nodes[name]
+        for pod in list(node.pods.values()):
+            self.board.remove(node, pod.key)
+            self.counts.placed(pod, node, -1)
+        self.board.drop(name)
 
     def _namespace_heard(self, before: Json | None, after: Json | None) -> None:
         if touches(before, after, "metadata", "labels"):
@@ -113,6 +120,7 @@ class Scheduler(Neighbour):
     def _hold(self, key: Key, node: str, pod: Json) -> None:
         info = self.shapes.info(pod)
         self._bound[key] = (node, info)
+        self._on.setdefault(node, {})[key] = info
         self._priorities[info.demand.priority] += 1
         held = self.board.nodes.get(node)
         if held is not None:
@@ -123,6 +131,9 @@ class Scheduler(Neighbour):
 
     def _release(self, key: Key) -> None:
         name, info = self._bound.pop(key)
+        del self._on[name][key]
+        if not self._on[name]:
+            del self._on[name]
         self._priorities[info.demand.priority] -= 1
         if not self._priorities[info.demand.priority]:
             del self._priorities[info.demand.priority]
