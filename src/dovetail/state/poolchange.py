@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from dovetail.api import predicates
 from dovetail.api.hashes import nodepool_hash
 from dovetail.api.nodepool import NodePool
-from dovetail.scheduling import nodes, predicates
+from dovetail.scheduling import nodes
 from dovetail.scheduling.requirements import Requirements, Values, text
 from dovetail.scheduling.snapshot import StateNode
 
