@@ -216,6 +216,27 @@ async def test_a_namesake_of_a_queued_pod_is_not_evicted_in_its_place() -> None:
         assert stage.events("Evicted") == []
 
 
+@pytest.mark.parametrize("claimed", [True, False])
+@virtual
+async def test_a_pod_we_have_not_heard_of_is_found_before_the_machine_goes(claimed: bool) -> None:
+    async with Stage().open() as stage:
+        stage.node(claimed=claimed)
+        if claimed:
+            stage.api.delete("nodeclaims.karpenter.sh", "node")
+        stage.delete_node()
+        if claimed:
+            await stage.end()
+        await stage.sleep(6)
+        stage.pod()
+
+        assert await stage.termination.reconcile("node") == after(1)
+        await stage.heard()
+
+        assert stage.queued() == {"pod"}
+        assert stage.cloud.calls["delete"] == 0
+        assert stage.has("nodes", "node")
+
+
 @virtual
 async def test_a_held_pod_holds_its_node_and_is_not_asked() -> None:
     async with Stage().open() as stage:

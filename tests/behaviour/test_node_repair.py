@@ -257,6 +257,9 @@ async def test_without_the_gate_or_without_policies_nothing_is_watched(
 @virtual
 async def test_nodes_of_others_without_a_claim_or_with_two_are_left_alone() -> None:
     async with Stage(policies=(BAD,)).open() as stage:
+        stage.node("foreign")
+        stage.api.patch("nodes", "foreign", {"metadata": {"labels": {labels.KWOK_NODECLASS: None}}})
+        ill(stage, "foreign")
         stage.node("orphan", claimed=False)
         stage.node("twice")
         stage.claim("twice", name="twin")
@@ -264,6 +267,7 @@ async def test_nodes_of_others_without_a_claim_or_with_two_are_left_alone() -> N
         ill(stage, "twice")
         await stage.sleep(60 * MINUTE)
 
+        assert await stage.look(stage.health, "foreign") == DONE
         assert await stage.look(stage.health, "orphan") == DONE
         assert await stage.look(stage.health, "twice") == DONE
         assert not any(claim.deleting for claim in stage.claims)

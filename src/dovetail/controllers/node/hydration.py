@@ -53,8 +53,6 @@ class NodeHydration:
             return DONE
         reference = claim.spec.node_class_ref
         label = labels.nodeclass_label(reference.group, reference.kind)
-        if node.labels.get(label) == reference.name:
-            return DONE
         metadata = replace(node.metadata, labels={**node.labels, label: reference.name})
         try:
             await self._kube.patch(node, replace(node, metadata=metadata))

@@ -19,6 +19,7 @@ from dovetail.api import conditions, labels, predicates, reasons
 from dovetail.api.conditions import DRAINED, INSTANCE_TERMINATING, VOLUMES_DETACHED
 from dovetail.api.core import Node, PersistentVolumeClaim, VolumeAttachment
 from dovetail.api.nodeclaim import NodeClaim
+from dovetail.api.pod import Pod
 from dovetail.api.taints import DISRUPTED, matches
 from dovetail.controllers.base import DONE, SOON, Backoff, Cache, Pace, Result, Trigger, after, on, run_all
 from dovetail.controllers.node import notices
@@ -218,18 +219,20 @@ class Termination:
     async def _drain(self, ending: _Ending) -> _Ending:
         if ending.claim is not None and conditions.find(ending.claim, DRAINED) is None:
             ending = ending.unknown(DRAINED, reasons.DRAINING, reasons.DRAINING)
-        step = drain_step(self._cluster.pods_on(ending.node.name), ending.deadline, ending.now)
-        if not step.drained:
-            why = f"{step.waiting} pods are waiting to be evicted"
-            notices.drain_failing(self._recorder, ending.node, why)
-            await self._take(step, ending)
+        name = ending.node.name
+        step = drain_step(self._cluster.pods_on(name), ending.deadline, ending.now)
+        if step.drained and _too_early(ending):
             return ending.waiting(LOOK_AGAIN)
-        begun = conditions.find(ending.claim, DRAINED) if ending.claim is not None else None
-        if begun is not None and begun.status == conditions.UNKNOWN:
-            since = begun.last_transition_time or ending.now
-            if ending.now - since < SHORTEST_DRAIN:
-                return ending.waiting(LOOK_AGAIN)
-        return ending.true(DRAINED)
+        if step.drained and (ending.claim is None or not conditions.is_true(ending.claim, DRAINED)):
+            # What we believe may be behind, and the next step cannot be undone: ask, once.
+            pods = await self._kube.list(Pod, fields=f"spec.nodeName={name}")
+            step = drain_step(pods, ending.deadline, ending.now)
+        if step.drained:
+            return ending.true(DRAINED)
+        why = f"{step.waiting} pods are waiting to be evicted"
+        notices.drain_failing(self._recorder, ending.node, why)
+        await self._take(step, ending)
+        return ending.waiting(LOOK_AGAIN)
 
     async def _take(self, step: DrainStep, ending: _Ending) -> None:
         for pod in step.tier:
@@ -299,6 +302,13 @@ def termination_time(text: str) -> datetime:
     if moment.tzinfo is None:
         raise Retry(f"reading {labels.TERMINATION_TIMESTAMP} {text!r}: it names no time zone")
     return moment
+
+
+def _too_early(ending: _Ending) -> bool:
+    begun = conditions.find(ending.claim, DRAINED) if ending.claim is not None else None
+    if begun is None or begun.status != conditions.UNKNOWN or begun.last_transition_time is None:
+        return False
+    return ending.now - begun.last_transition_time < SHORTEST_DRAIN
 
 
 def _seconds(since: datetime | None, now: datetime) -> float:
