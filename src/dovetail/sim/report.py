@@ -163,7 +163,7 @@ def _chart(title: str, lines: Sequence[tuple[str, Sequence[tuple[float, float]]]
             place = f'x="{MARGIN + 6 + number * 160}" y="12"'
             drawn.append(f'<text {place} style="fill:{colour}">{html.escape(name)}</text>')
     axes = (
-        f'<text x="0" y="22">{most:g}</text><text x="0" y="{HEIGHT - 18}">0</text>'
+        f'<text x="0" y="22">{most:.3g}</text><text x="0" y="{HEIGHT - 18}">0</text>'
         f'<text x="{WIDTH - 40}" y="{HEIGHT - 4}">{last:g} h</text>'
         f'<line x1="{MARGIN}" y1="{HEIGHT - 18}" x2="{WIDTH}" y2="{HEIGHT - 18}" stroke="#d1d5db"/>'
     )
