@@ -11,6 +11,7 @@ from datetime import datetime
 
 from dovetail import metrics
 from dovetail.api import conditions, labels, predicates
+from dovetail.api.conditions import NODE_REGISTRATION_HEALTHY
 from dovetail.api.core import Node
 from dovetail.api.hashes import NODEPOOL_HASH_VERSION, nodepool_hash
 from dovetail.api.meta import Amounts
@@ -39,6 +40,7 @@ from dovetail.scheduling.plan import ClaimOptions, Plan, PlannedNode
 from dovetail.scheduling.snapshot import Options, Snapshot
 from dovetail.scheduling.solve import solve
 from dovetail.state import Capture, Cluster
+from dovetail.state.podtimes import PodTimes
 
 __all__ = ["Provisioning", "plan_for"]
 
@@ -99,7 +101,7 @@ class Provisioning:
         self._batcher = batcher
         self._options = options
         self._virtual = virtual
-        self._first_seen: dict[str, float] = {}
+        self.times = PodTimes()
         self.decisions: dict[str, Decision] = {}
 
     @property
@@ -108,13 +110,11 @@ class Provisioning:
 
     def _pod_wakes(self, before: Pod | None, pod: Pod | None) -> Iterable[str]:
         if pod is None or not predicates.provisionable(pod):
-            gone = pod or before
-            if gone is not None:
-                self._first_seen.pop(gone.full_name, None)
-                if pod is None:
-                    self.decisions.pop(gone.full_name, None)
+            if pod is None and before is not None:
+                self.times.forget(before.full_name)
+                self.decisions.pop(before.full_name, None)
             return ()
-        self._first_seen.setdefault(pod.full_name, self._clock.monotonic())
+        self.times.saw(pod, self._clock.monotonic())
         self._batcher.trigger(pod.uid)
         return (SINGLETON,)
 
@@ -191,12 +191,7 @@ class Provisioning:
         )
 
     def _tell(self, plan: Plan) -> None:
-        now = self._clock.monotonic()
-        for decision in plan.decisions:
-            self.decisions[decision.pod] = decision
-            seen = self._first_seen.pop(decision.pod, None)
-            if seen is not None:
-                DECISION_SECONDS.observe(now - seen)
+        self._note(plan)
         IGNORED.set(len(plan.ignored))
         UNSCHEDULABLE.labels(self.name).set(len(plan.unschedulable))
         pods = {pod.full_name: pod for pod in self._cluster.pending}
@@ -209,6 +204,18 @@ class Provisioning:
                 )
         for node_name, names in plan.existing.items():
             self._nominate(node_name, [pods[name] for name in names if name in pods])
+
+    def _note(self, plan: Plan) -> None:
+        """Keep what was decided and when, for those who ask why and for how long."""
+        now = self._clock.monotonic()
+        healthy = {pool.name for pool in self._pools if conditions.is_true(pool, NODE_REGISTRATION_HEALTHY)}
+        proven = {pod for node in plan.new_nodes if node.pool in healthy for pod in node.pods}
+        for decision in plan.decisions:
+            self.decisions[decision.pod] = decision
+            placed = decision.place is not None
+            waited = self.times.decided(decision.pod, now, placed=placed, healthy=decision.pod in proven)
+            if waited is not None:
+                DECISION_SECONDS.observe(waited)
 
     def _nominate(self, name: str, pods: list[Pod]) -> None:
         place = self._cluster.of_node(name) or self._cluster.of_claim(name)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
+from dovetail.api import predicates
 from dovetail.api.core import Node
 from dovetail.api.meta import Amounts
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.pod import Pod
 from dovetail.scheduling import nodes as views
-from dovetail.scheduling.resources import Nano, nano
+from dovetail.scheduling.resources import Nano, nano, needs, plus
 from dovetail.scheduling.snapshot import StateNode
 
 __all__ = ["Place"]
@@ -81,6 +82,15 @@ class Place:
         if self.claim is not None and not self.claim.status.capacity and self.node is None:
             return nano(self.ordered_capacity) | known
         return known
+
+    @property
+    def daemon_requests(self) -> Nano:
+        """What DaemonSets' pods ask for here; it is part of what all pods ask for."""
+        used: Nano = {}
+        for pod in self.pods.values():
+            if predicates.owned_by_daemonset(pod):
+                used = plus(used, needs(pod))
+        return used
 
     def nominated(self, now: datetime) -> bool:
         return self.nominated_until is not None and now < self.nominated_until

@@ -1,0 +1,91 @@
+"""Pods that wait become orders: once per burst, once per pod, and not before everything is known."""
+
+from __future__ import annotations
+
+import pytest
+
+from dovetail.errors import InsufficientCapacity
+from dovetail.sim.faults import Rule
+from support.builders import nodepool, pod
+from support.world import CLAIMS, POOLS, Scene, sample, virtual
+
+DECIDED = "karpenter_pods_scheduling_decision_duration_seconds_count"
+
+
+@pytest.mark.spec("T-025")
+@virtual
+async def test_a_pod_gets_a_node_and_is_told_where() -> None:
+    async with Scene().running() as scene:
+        scene.apply(nodepool(), pod("web"))
+        await scene.settle()
+        claim = scene.claims()[0]
+        assert scene.node_of("web").name == claim.status.node_name
+        told = ("Normal", "Pod/web", f"Pod should schedule on: nodeclaim/{claim.name}")
+        assert told in scene.events("Nominated")
+
+
+@pytest.mark.spec("T-029", "T-030")
+@virtual
+async def test_nothing_is_ordered_while_an_order_is_open() -> None:
+    async with Scene().running() as scene:
+        scene.cloud.slow("create", 40)
+        scene.apply(nodepool(), pod("first"))
+        await scene.until(scene.claims, within=10)
+        scene.create(pod("second", cpu="3"))
+        await scene.settle(20)
+        assert len(scene.claims()) == 1
+        scene.api.delete(CLAIMS, scene.claims()[0].name)
+        scene.cloud.slow("create", 0)
+        await scene.settle(60)
+        assert scene.node_of("first")
+        assert scene.node_of("second")
+
+
+@pytest.mark.spec("T-034")
+@virtual
+async def test_a_hundred_pods_in_one_burst_are_all_decided() -> None:
+    async with Scene().running() as scene:
+        scene.apply(nodepool())
+        await scene.settle(2)
+        before = sample(DECIDED)
+        for number in range(100):
+            scene.create(pod(f"web-{number:03d}", cpu="100m", memory="10Mi"))
+        await scene.settle(60)
+        assert all(each.node_name for each in scene.pods()), scene.told()
+        assert sample(DECIDED) == before + 100
+
+
+@virtual
+async def test_no_capacity_is_tried_again_until_there_is_some() -> None:
+    async with Scene().running() as scene:
+        scene.cloud.fail("create", *(InsufficientCapacity("none left") for _ in range(3)))
+        scene.apply(nodepool(), pod("web"))
+        await scene.settle(120)
+        assert scene.node_of("web")
+        assert scene.cloud.calls["create"] == 4
+        assert len(scene.cloud.instances) == 1
+
+
+@virtual
+async def test_a_pool_at_its_limit_orders_nothing_more() -> None:
+    async with Scene().running() as scene:
+        scene.apply(nodepool(limits={"cpu": "4"}))
+        for number in range(6):
+            scene.create(pod(f"web-{number}", cpu="1"))
+        await scene.settle(60)
+        assert scene.dovetail.cluster.usage("default")["cpu"].value <= 4
+        assert any(not each.node_name for each in scene.pods())
+        assert scene.events("FailedScheduling")
+        scene.api.patch(POOLS, "default", {"spec": {"limits": {"cpu": "100"}}})
+        await scene.settle(60)
+        assert all(each.node_name for each in scene.pods()), scene.told()
+
+
+@virtual
+async def test_an_order_that_is_refused_is_made_again() -> None:
+    async with Scene().running() as scene:
+        scene.trouble(Rule(trouble="server-error", verbs=("create",), resources=(CLAIMS,), count=2))
+        scene.apply(nodepool(), pod("web"))
+        await scene.settle(60)
+        assert scene.node_of("web")
+        assert len(scene.cloud.instances) == 1
