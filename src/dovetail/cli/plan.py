@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,10 +12,11 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from dovetail.api.manifests import DEFAULT, Manifests, read
 from dovetail.api.nodeclass import EC2NodeClass
 from dovetail.api.nodepool import NodePool
 from dovetail.cli import plandocument
-from dovetail.cli.files import FilesOption, MoreFiles, manifests_in
+from dovetail.cli.files import STDIN, FilesOption, MoreFiles, manifests_in
 from dovetail.cli.output import LEFT_OUT, Output, OutputOption, counted, note
 from dovetail.cli.planchange import Change, show_change
 from dovetail.cli.planview import show_explanation, show_plan
@@ -146,29 +149,37 @@ class _Reader:
 
     def read(self, paths: Sequence[str]) -> None:
         """Read every file; any that cannot be read ends it, after all have been looked at."""
-        unique = list(dict.fromkeys(paths))
-        slow = [path for path in unique if not (path.endswith(".json") and self._listed(Path(path)))]
-        if not slow:
-            return
-        found = manifests_in(slow)
-        for complaint in found.complaints:
+        found = [self._read(path) for path in dict.fromkeys(paths)]
+        everything = Manifests.joined([each for each in found if each is not None])
+        for complaint in everything.complaints:
             note(str(complaint))
-        if found.broken:
-            raise BadInput(f"{counted(len(found.complaints), 'complaint')}; nothing was planned")
-        for document in found.documents:
+        if everything.broken:
+            raise BadInput(f"{counted(len(everything.complaints), 'complaint')}; nothing was planned")
+        for document in everything.documents:
             where = f"{document.source}:{document.line}"
             self._take(document.api_version, document.kind, document.value, where)
 
-    def _listed(self, path: Path) -> bool:
+    def _read(self, path: str) -> Manifests | None:
+        """What is still to be taken in; None when the file was a List, which is taken in at once."""
+        if path == STDIN:
+            piped = sys.stdin.buffer.read(DEFAULT.size + 1)
+            return None if self._listed(piped, "stdin") else read(piped, "stdin")
+        if path.endswith(".json"):
+            with suppress(OSError):  # whatever is wrong with the file is said below
+                if self._listed(Path(path).read_bytes(), path):
+                    return None
+        return manifests_in([path])
+
+    def _listed(self, text: bytes, source: str) -> bool:
         """A List in JSON goes straight from bytes to records: tens of thousands of pods in a moment."""
         try:
-            listed = msgspec.json.decode(path.read_bytes(), type=_List)
+            listed = msgspec.json.decode(text, type=_List)
             heads = [msgspec.json.decode(item, type=_Head) for item in listed.items]
-        except (msgspec.MsgspecError, OSError):
+        except msgspec.MsgspecError:
             return False
         self.subset = self.subset or listed.metadata.annotations.get(SUBSET, "")
         for number, (head, item) in enumerate(zip(heads, listed.items, strict=True)):
-            self._take(head.api_version, head.kind, bytes(item), f"{path}, item {number + 1}")
+            self._take(head.api_version, head.kind, bytes(item), f"{source}, item {number + 1}")
         return True
 
     def _take(self, api_version: str, kind: str, document: Any, where: str) -> None:

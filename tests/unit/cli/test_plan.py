@@ -202,6 +202,16 @@ def test_the_workload_says_which_part_of_a_catalogue_it_is_for(tmp_path: Path) -
     assert (missing.code, "it has few" in missing.err) == (1, True)
 
 
+def test_what_is_piped_in_is_read_like_a_file(tmp_path: Path) -> None:
+    world = given(tmp_path, pool(), pod("p"), annotations={"catalog-subset": "few"})
+    text = Path(world).read_bytes()
+    for piped in (text, b"# not JSON, which YAML is a part of\n" + text):
+        ended = dovetail("plan", "-o", "json", "-f", "-", stdin=piped)
+        assert json.loads(ended.out)["nodes"] == planned("-f", world)["nodes"]
+    broken = dovetail("plan", "-f", "-", stdin=b"a: [")
+    assert (broken.code, "nothing was planned" in broken.err) == (1, True)
+
+
 def test_kinds_that_do_not_matter_are_said_once(tmp_path: Path) -> None:
     maps = [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"c{i}"}} for i in range(3)]
     ended = dovetail("plan", "-f", given(tmp_path, pool(), pod("p"), *maps))
