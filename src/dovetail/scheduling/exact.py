@@ -135,6 +135,8 @@ class Run:
         return failure
 
     def _try(self, pod: Pod, shape: Shape) -> Refusal | None:
+        if shape.at_odds:
+            return Refusal(Reason.LABELS)
         self.topology.constraints(shape)
         if self._on_running(pod, shape) or self._on_open(pod, shape):
             return None

@@ -5,7 +5,15 @@ from __future__ import annotations
 from dovetail.api.pod import NodeSelectorTerm, PodSpec, PreferredTerm
 from dovetail.scheduling.requirements import Requirements
 
-__all__ = ["alternatives", "heaviest", "preferred_terms", "required_terms", "requirements", "strict"]
+__all__ = [
+    "alternatives",
+    "at_odds",
+    "heaviest",
+    "preferred_terms",
+    "required_terms",
+    "requirements",
+    "strict",
+]
 
 
 def required_terms(spec: PodSpec) -> tuple[NodeSelectorTerm, ...]:
@@ -32,6 +40,19 @@ def requirements(spec: PodSpec, preferences: bool = True) -> Requirements:
     if preferred is None:
         return strict(spec)
     return strict(spec) & Requirements.of(preferred.preference.match_expressions)
+
+
+def at_odds(spec: PodSpec, preferences: bool = True) -> bool:
+    """Whether the heaviest preference excludes, label by label, what must hold.
+
+    Karpenter: both together then read as "the label is not there", and a node without it is made for a
+    pod that can never run on it. Here such a wish is given up at once.
+    """
+    preferred = heaviest(preferred_terms(spec)) if preferences else None
+    if preferred is None:
+        return False
+    must, wish = strict(spec), Requirements.of(preferred.preference.match_expressions)
+    return any(must[key] and wish[key] and not must[key] & wish[key] for key in wish if key in must)
 
 
 def heaviest(terms: tuple[PreferredTerm, ...]) -> PreferredTerm | None:

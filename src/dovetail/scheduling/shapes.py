@@ -63,6 +63,7 @@ class Shape:
         self._shapes = shapes
         self.requirements = pods.requirements(spec, shapes.preferences)
         self.strict = pods.strict(spec)
+        self.at_odds = pods.at_odds(spec, shapes.preferences)
         self.tolerations = spec.tolerations
         self.requests = needs(pod)
         self.ports = host_ports(pod)
