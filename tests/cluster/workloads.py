@@ -318,6 +318,120 @@ async def nodes_are_tainted_and_cleared(api: Api) -> None:
 
 
 @workload
+async def the_important_make_room(api: Api) -> None:
+    await nodes(api, 2)
+    for rank, value in (("low", 5), ("high", 100)):
+        path = "/apis/scheduling.k8s.io/v1/priorityclasses"
+        await api.raw("POST", path, {"metadata": {"name": f"{rank}-{{run}}"}, "value": value})
+
+    def big(name: str, node: str = "", rank: str = "", **labels: str) -> Json:
+        spec = dict(body("x")["spec"]["template"]["spec"])
+        spec["containers"] = [{"name": "c", "image": "x", "resources": {"requests": {"cpu": "3"}}}]
+        if node:
+            spec["nodeSelector"] = {**MINE, HOST: f"{{run}}-{node}"}
+        if rank:
+            spec["priorityClassName"] = f"{rank}-{{run}}"
+        return {"metadata": {"name": name, "labels": labels}, "spec": spec}
+
+    def up(pod: Json) -> bool:
+        return bool((pod.get("status") or {}).get("phase") == "Running")
+
+    await api.raw("POST", PODS, big("guarded", "0", app="guarded"))
+    await api.raw("POST", PODS, big("dearer", "1", "low"))
+    for name in ("guarded", "dearer"):
+        await api.until(f"{PODS}/{name}", up)
+    guard = {"selector": {"matchLabels": {"app": "guarded"}}, "minAvailable": 1}
+    await api.raw("POST", BUDGETS, {"metadata": {"name": "guarded"}, "spec": guard})
+    await api.until(f"{BUDGETS}/guarded", lambda a: (a.get("status") or {}).get("currentHealthy") == 1)
+    for name in ("vip", "vip-2"):
+        async with api.watching(PODS) as events:
+            await api.raw("POST", PODS, big(name, rank="high"))
+            pod = await api.until(f"{PODS}/{name}", up, 40)
+        api.transcript.pop()
+        seen = [e["object"] for e in events]
+        nominated = {o["status"].get("nominatedNodeName") for o in seen if o["metadata"]["name"] == name} - {
+            None
+        }
+        reasons = {
+            (o["metadata"]["name"], c["reason"])
+            for o in seen
+            for c in o["status"].get("conditions") or ()
+            if c["type"] == "DisruptionTarget"
+        }
+        found = {"node": pod["spec"]["nodeName"], "nominated": sorted(nominated), "why": sorted(reasons)}
+        api.transcript.append({"asked": name, "found": api.plain(found)})
+    await api.raw("POST", PODS, big("equal", rank="high"))
+    await api.until(f"{PODS}/equal", lambda a: bool((a.get("status") or {}).get("conditions")))
+    _, left = await api.raw("GET", PODS)
+    names = sorted(p["metadata"]["name"] for p in left["items"] if not p["metadata"].get("deletionTimestamp"))
+    api.transcript.append({"asked": "who is left", "pods": names})
+    await gone(api, 2)
+
+
+@workload
+async def volumes_made_by_hand_are_found(api: Api) -> None:
+    await nodes(api, 2)
+    claims, volumes = "/api/v1/namespaces/{ns}/persistentvolumeclaims", "/api/v1/persistentvolumes"
+    for name, mode in (("wait", "WaitForFirstConsumer"), ("now", "Immediate")):
+        storage = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": mode}
+        path = "/apis/storage.k8s.io/v1/storageclasses"
+        await api.raw("POST", path, {"metadata": {"name": f"{name}-{{run}}"}, **storage})
+
+    def volume(name: str, storage: str, size: str, **spec: Any) -> Json:
+        inner = {
+            "capacity": {"storage": size},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": f"{storage}-{{run}}",
+            "hostPath": {"path": "/x"},
+            **spec,
+        }
+        return {"metadata": {"name": f"{name}-{{run}}"}, "spec": inner}
+
+    def claim(name: str, storage: str, size: str) -> Json:
+        resources = {"requests": {"storage": size}}
+        modes = ["ReadWriteOnce"]
+        spec = {"accessModes": modes, "storageClassName": f"{storage}-{{run}}", "resources": resources}
+        return {"metadata": {"name": name}, "spec": spec}
+
+    def bound(found: Json) -> bool:
+        return bool((found.get("status") or {}).get("phase") == "Bound")
+
+    here = {"matchExpressions": [{"key": HOST, "operator": "In", "values": ["{run}-1"]}]}
+    affinity = {"required": {"nodeSelectorTerms": [here]}}
+    for made in (
+        volume("big", "now", "9Gi"),
+        volume("right", "now", "3Gi"),
+        volume("small", "now", "1Gi"),
+        volume("local", "wait", "5Gi", nodeAffinity=affinity),
+    ):
+        await api.raw("POST", volumes, made)
+        name = made["metadata"]["name"]
+        await api.until(f"{volumes}/{name}", lambda a: (a.get("status") or {}).get("phase") == "Available")
+    await api.raw("POST", claims, claim("now", "now", "2Gi"))
+    await api.raw("POST", claims, claim("later", "wait", "2Gi"))
+    await api.until(f"{claims}/now", bound, 40)
+    await api.ask("GET", f"{claims}/now")
+    await api.ask("GET", f"{volumes}/right-{{run}}")
+    spec = {**body("x")["spec"]["template"]["spec"]}
+    spec["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": "later"}}]
+    await api.raw("POST", PODS, {"metadata": {"name": "web"}, "spec": spec})
+    pod = await api.until(f"{PODS}/web", lambda a: bool(a["spec"].get("nodeName")), 40)
+    api.transcript.append({"asked": "where", "node": api.plain(pod["spec"]["nodeName"])})
+    await api.until(f"{claims}/later", bound)
+    await api.ask("GET", f"{claims}/later")
+    await api.ask("GET", f"{volumes}/local-{{run}}")
+    await api.raw("DELETE", f"{claims}/later")
+    found = await api.until(f"{claims}/later", lambda a: bool(a["metadata"].get("deletionTimestamp")))
+    api.transcript.append({"asked": "in use", "finalizers": found["metadata"]["finalizers"]})
+    await api.raw("DELETE", f"{PODS}/web")
+    await api.until(f"{claims}/later", lambda a: a.get("code") == 404, 40)
+    await api.until(f"{volumes}/local-{{run}}", lambda a: a["status"]["phase"] == "Released", 40)
+    for name in ("big", "right", "small", "local"):
+        await api.raw("DELETE", f"{volumes}/{name}-{{run}}")
+    await gone(api, 2)
+
+
+@workload
 async def the_scheduler_tells_why(api: Api) -> None:
     await nodes(api, 2)
     spec = body("x")["spec"]["template"]["spec"]

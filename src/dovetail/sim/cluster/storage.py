@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dovetail.api.quantity import Quantity
 from dovetail.sim.cluster.base import Desk, Heard, Json, Key, Neighbour
 from dovetail.sim.cluster.objects import deleting, ended
-from dovetail.sim.cluster.scheduler.volumes import SELECTED, claim_names, free_for
+from dovetail.sim.cluster.scheduler.volumes import SELECTED, claim_names, claim_reference, free_for, taken_by
 from dovetail.sim.kube.status import ApiError
 
 __all__ = ["Protection", "Provisioner"]
@@ -144,7 +144,7 @@ class Provisioner(Neighbour):
                 "accessModes": spec.get("accessModes") or ["ReadWriteOnce"],
                 "persistentVolumeReclaimPolicy": storage.get("reclaimPolicy", "Delete"),
                 "storageClassName": storage["metadata"]["name"],
-                "claimRef": _reference(claim),
+                "claimRef": claim_reference(claim),
                 "csi": {"driver": storage["provisioner"], "volumeHandle": f"vol-{meta['uid']}"},
             },
         }
@@ -172,8 +172,8 @@ class Provisioner(Neighbour):
     def _join(self, claim: Json, volume: Json) -> None:
         name, meta = volume["metadata"]["name"], claim["metadata"]
         if (volume["spec"].get("claimRef") or {}).get("uid") != meta["uid"]:
-            self.api.patch(VOLUMES, name, {"spec": {"claimRef": _reference(claim)}})
-        self.api.patch(VOLUMES, name, {"status": {"phase": "Bound"}}, subresource="status")
+            self.api.patch(VOLUMES, name, taken_by(claim))
+        self._enter(name, "Bound")
         marks = {"pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-controller": "yes"}
         patch = {"metadata": {"annotations": marks}, "spec": {"volumeName": name}}
         bound = self.api.patch(CLAIMS, meta["name"], patch, meta["namespace"])
@@ -199,7 +199,11 @@ class Provisioner(Neighbour):
                 return
             phase = "Released"
         if (volume.get("status") or {}).get("phase") != phase:
-            self.api.patch(VOLUMES, name, {"status": {"phase": phase}}, subresource="status")
+            self._enter(name, phase)
+
+    def _enter(self, name: str, phase: str) -> None:
+        status = {"phase": phase, "lastPhaseTransitionTime": self.now()}
+        self.api.patch(VOLUMES, name, {"status": status}, subresource="status")
 
 
 class Protection(Neighbour):
@@ -282,14 +286,3 @@ def _free_or_mine(reference: Json, claim: Json) -> bool:
 def _size(volume: Json) -> tuple[int, str]:
     storage = (volume["spec"].get("capacity") or {}).get("storage", "0")
     return Quantity.parse(storage).value, volume["metadata"]["name"]
-
-
-def _reference(claim: Json) -> Json:
-    meta = claim["metadata"]
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "namespace": meta["namespace"],
-        "name": meta["name"],
-        "uid": meta["uid"],
-    }

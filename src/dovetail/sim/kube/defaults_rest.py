@@ -157,6 +157,8 @@ def default_volume(obj: dict[str, Any]) -> None:
     spec = obj.setdefault("spec", {})
     spec.setdefault("persistentVolumeReclaimPolicy", "Retain")
     spec.setdefault("volumeMode", "Filesystem")
+    if spec.get("hostPath"):
+        spec["hostPath"].setdefault("type", "")
 
 
 def admit_new_attachment(core: Core, obj: dict[str, Any]) -> None:

@@ -10,7 +10,16 @@ from dovetail.sim.cluster.scheduler.board import Board, Node
 from dovetail.sim.cluster.scheduler.pods import PodInfo
 from dovetail.sim.kube.selectors import from_selector
 
-__all__ = ["SELECTED", "NoVolumes", "Papers", "Volumes", "claim_names", "free_for"]
+__all__ = [
+    "SELECTED",
+    "NoVolumes",
+    "Papers",
+    "Volumes",
+    "claim_names",
+    "claim_reference",
+    "free_for",
+    "taken_by",
+]
 
 Json = dict[str, Any]
 Key = tuple[str, str]
@@ -158,9 +167,7 @@ class Volumes:
         for claim, storage in self.to_make:
             meta, volume = claim["metadata"], self._ready_made(claim, node)
             if volume is not None:
-                reference = {"kind": "PersistentVolumeClaim", "apiVersion": "v1", "uid": meta["uid"]}
-                reference |= {"namespace": meta["namespace"], "name": meta["name"]}
-                found.append((VOLUMES, ("", volume["metadata"]["name"]), {"spec": {"claimRef": reference}}))
+                found.append((VOLUMES, ("", volume["metadata"]["name"]), taken_by(claim)))
             elif (meta.get("annotations") or {}).get(SELECTED) != node.name:
                 driver = storage["provisioner"]
                 marks = {
@@ -182,6 +189,24 @@ def claim_names(pod: Json) -> list[str]:
         elif "ephemeral" in volume:
             names.append(f"{pod['metadata']['name']}-{volume['name']}")
     return names
+
+
+def claim_reference(claim: Json) -> Json:
+    """How a volume names the claim it belongs to."""
+    meta = claim["metadata"]
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "namespace": meta["namespace"],
+        "name": meta["name"],
+        "uid": meta["uid"],
+    }
+
+
+def taken_by(claim: Json) -> Json:
+    """The patch that gives a volume to a claim."""
+    marks = {"pv.kubernetes.io/bound-by-controller": "yes"}
+    return {"metadata": {"annotations": marks}, "spec": {"claimRef": claim_reference(claim)}}
 
 
 def free_for(volume: Json, claim: Json) -> bool:
