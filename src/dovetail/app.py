@@ -6,6 +6,7 @@ handed in (transport, clock, chance, compute).
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from random import Random
@@ -144,8 +145,14 @@ class Dovetail:
         return all(informer.synced for informer in self.informers.values())
 
     async def run(self, elected: Callable[[], Awaitable[None]] = at_once) -> None:
-        """Work until stopped: listen from now on, act once elected."""
-        await self.manager.run(elected)
+        """Work until stopped: listen from now on; act once elected and once everything has been heard."""
+
+        async def ready() -> None:
+            # An empty cache looks like a world without nodes: acting on it would end machines undrained.
+            await asyncio.gather(*(informer.wait_synced() for informer in self.informers.values()))
+            await elected()
+
+        await self.manager.run(ready)
 
     def stop(self) -> None:
         self.manager.stop()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import sys
 from collections.abc import Callable
 from random import Random, SystemRandom
@@ -12,7 +11,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from dovetail import __version__
+from dovetail.api.nodeclaim import NodeClaim
+from dovetail.api.nodepool import NodePool
 from dovetail.app import Dovetail
 from dovetail.cli.output import note
 from dovetail.errors import Misconfigured
@@ -21,11 +21,11 @@ from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.compute import Workers
 from dovetail.runtime.kube import KubeClient
 from dovetail.runtime.kubeconfig import Connection, connect
-from dovetail.runtime.leader import Elector, ElectorThread, Terms
+from dovetail.runtime.leader import Elector, ElectorThread, Terms, new_identity
+from dovetail.runtime.transport import USER_AGENT
 from dovetail.settings import Settings, read
 
 OPTIONS = {"context_settings": {"ignore_unknown_options": True, "allow_extra_args": True}}
-USER_AGENT = f"karpenter/{__version__}"
 
 
 def controller(
@@ -63,7 +63,7 @@ async def _run(settings: Settings, provider: str, kubeconfig: str) -> int:
     )
     servers = [
         await health.serve(health.metrics_app(profiling=settings.enable_profiling), settings.metrics_port),
-        await health.serve(health.probes_app([_ready(dovetail)]), settings.health_probe_port),
+        await health.serve(health.probes_app(_checks(dovetail)), settings.health_probe_port),
     ]
     try:
         return await _lead(dovetail, elector)
@@ -83,14 +83,8 @@ async def _lead(dovetail: Dovetail, elector: ElectorThread | None) -> int:
         await dovetail.run()
         return 0
     elector.start()
-    stopped = asyncio.create_task(dovetail.manager.stopped())
-    waiting = asyncio.create_task(elector.wait_leading())
-    await asyncio.wait({stopped, waiting}, return_when=asyncio.FIRST_COMPLETED)
-    if stopped.done():
-        waiting.cancel()
-        return 0
     lost = asyncio.create_task(elector.wait_lost())
-    running = asyncio.create_task(dovetail.run())
+    running = asyncio.create_task(dovetail.run(elector.wait_leading))
     await asyncio.wait({running, lost}, return_when=asyncio.FIRST_COMPLETED)
     if lost.done() and not running.done():
         dovetail.stop()
@@ -98,6 +92,7 @@ async def _lead(dovetail: Dovetail, elector: ElectorThread | None) -> int:
         note("dovetail: another process leads now; stopping")
         return 1
     lost.cancel()
+    await running
     return 0
 
 
@@ -106,7 +101,7 @@ def _elector(settings: Settings, connection: Connection) -> ElectorThread:
         name=settings.leader_election_name,
         namespace=settings.leader_election_namespace or connection.namespace,
     )
-    identity = f"{socket.gethostname()}_{SystemRandom().getrandbits(64):016x}"
+    identity = new_identity()
 
     def make(tell: Callable[[bool], None]) -> Elector:
         clock = SystemClock()
@@ -117,8 +112,10 @@ def _elector(settings: Settings, connection: Connection) -> ElectorThread:
     return ElectorThread(make)
 
 
-def _ready(dovetail: Dovetail) -> health.Check:
-    async def check() -> str | None:
+def _checks(dovetail: Dovetail) -> list[health.Check]:
+    """Ready once the caches are filled and the cluster knows our kinds; leading is not needed for it."""
+
+    async def filled() -> str | None:
         return None if dovetail.synced else "caches are still being filled"
 
-    return check
+    return [filled, health.served(dovetail.kube, (NodePool.KIND, NodeClaim.KIND))]
