@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from support.commands import Ended, dovetail, process
+from support.peer_workloads import PEER, generated
 
 ROOT = Path(__file__).parents[3]
 SHOP = str(ROOT / "examples" / "shop.yaml")
@@ -228,6 +229,34 @@ def test_the_node_class_changes_what_a_node_holds(tmp_path: Path) -> None:
     changed = tmp_path / "shop.yaml"
     changed.write_text(text, encoding="utf-8")
     assert len(planned("-f", str(changed))["nodes"]) > len(planned("-f", SHOP)["nodes"])
+
+
+@pytest.mark.parametrize("family", ["mix", "diverse", "pools", "spot", "daemons", "existing", "services"])
+def test_the_workloads_and_the_catalogue_of_the_harness_are_read_as_they_are(
+    family: str, tmp_path: Path
+) -> None:
+    document = generated(family, 100, subset="144")
+    workload = tmp_path / "workload.json"
+    workload.write_text(json.dumps(document), encoding="utf-8")
+    shop = str(PEER / "catalog.json")
+    found = planned("--quick", "-f", str(workload), "--catalog", shop)
+    waiting = [each for each in document["items"] if each["kind"] == "Pod" and "nodeName" not in each["spec"]]
+    placed = [pod for node in found["nodes"] for pod in node["pods"]]
+    placed += [pod for pods in found["existing"].values() for pod in pods]
+    assert sorted(placed) == sorted(f"default/{each['metadata']['name']}" for each in waiting)
+    allowed = set(json.loads(Path(shop).read_text(encoding="utf-8"))["subsets"]["144"])
+    assert {name for node in found["nodes"] for name in node["instanceTypes"]} <= allowed
+
+
+def test_twenty_thousand_pods_and_729_types_fit_in_a_quarter_of_a_gigabyte(tmp_path: Path) -> None:
+    workload = tmp_path / "workload.json"
+    workload.write_text(json.dumps(generated("diverse", 20_000)), encoding="utf-8")
+    ended = process(
+        "plan", "-o", "json", "-f", str(workload), "--catalog", str(PEER / "catalog.json"), timeout=300
+    )
+    found = json.loads(ended.out)
+    assert sum(len(node["pods"]) for node in found["nodes"]) == 20_000
+    assert found["peakRssBytes"] <= 250e6
 
 
 # ------------------------------------------------------------------ changes
