@@ -5,69 +5,59 @@ Look, decide, wait, look again, act: the deciding is dovetail.disruption's, the 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from msgspec.structs import replace
 
-from dovetail import metrics
-from dovetail.api import conditions
+from dovetail.api import conditions, labels
 from dovetail.api.conditions import DISRUPTION_REASON
 from dovetail.api.nodepool import NodePool
-from dovetail.api.taints import DISRUPTED, matches
-from dovetail.controllers.base import Backoff, Cache, Result, Trigger, after
+from dovetail.api.pod import Pod
+from dovetail.api.taints import DISRUPTED as TAINT
+from dovetail.api.taints import matches
+from dovetail.controllers.base import SOON, Backoff, Cache, Result, Trigger, after
 from dovetail.controllers.orchestration import Orchestration
 from dovetail.controllers.owning import Ownership
+from dovetail.controllers.signals import FAILED, Signals
 from dovetail.disruption import choose as methods
-from dovetail.disruption.allowance import allowances
-from dovetail.disruption.candidates import Scene, Stays
+from dovetail.disruption.candidates import Scene
 from dovetail.disruption.choose import Choice
-from dovetail.disruption.command import Command
-from dovetail.disruption.validate import Invalid, still_empty, still_right
-from dovetail.errors import Refused
+from dovetail.disruption.command import DRIFTED, EMPTY, MULTI, SINGLE, Command, Method
+from dovetail.disruption.drift import static_wanted
+from dovetail.disruption.validate import Invalid, still_candidates, still_empty, still_right
+from dovetail.errors import DovetailError
 from dovetail.ports import Clock, Cloud, Compute, Recorder
 from dovetail.scheduling import nodes as views
 from dovetail.scheduling.catalog import InstanceType
-from dovetail.scheduling.snapshot import Options, Snapshot, StateNode
+from dovetail.scheduling.snapshot import Options, Snapshot
 from dovetail.state import Capture, Cluster
 
 __all__ = ["Disruption"]
 
 IDLE, UNSYNCED = 10.0, 1.0
 VALIDATE_AFTER = 15.0
+MULTI_SECONDS, SINGLE_SECONDS = 60.0, 180.0
 # A search that found nothing is repeated after this long even if nothing seems to have changed.
 MEMORY = 300.0
-REASONS = ("Underutilized", "Empty", "Drifted")
-SECONDS = metrics.histogram(
-    "karpenter_voluntary_disruption_decision_evaluation_duration_seconds",
-    "How long a method looked for nodes that could go.",
-    ("reason", "consolidation_type"),
-)
-ELIGIBLE = metrics.gauge(
-    "karpenter_voluntary_disruption_eligible_nodes", "Nodes a method could choose from.", ("reason",)
-)
-FAILED = metrics.counter(
-    "karpenter_voluntary_disruption_failed_validations_total",
-    "Candidates that were no longer right when looked at again.",
-    ("consolidation_type",),
-)
-TIMEOUTS = metrics.counter(
-    "karpenter_voluntary_disruption_consolidation_timeouts_total",
-    "Searches cut short.",
-    ("consolidation_type",),
-)
-ALLOWED = metrics.gauge(
-    "karpenter_nodepools_allowed_disruptions", "What budgets allow.", ("nodepool", "reason")
-)
-CONSUMING = metrics.gauge(
-    "karpenter_nodepools_nodes_consuming_budgets", "Nodes counted against budgets.", ("nodepool", "reason")
-)
-for kind in ("multi", "single"):
-    TIMEOUTS.labels(kind)
+
+
+@dataclass(frozen=True)
+class Until:
+    """A time limit another process can keep too."""
+
+    clock: Clock
+    end: float
+
+    def __call__(self) -> bool:
+        return self.clock.monotonic() >= self.end
 
 
 class Disruption:
-    """Emptiness, drift and consolidation, one command at a time; the first with something to do wins."""
+    """Emptiness, drift and consolidation; the first method that starts a command ends the turn."""
 
     name = "disruption"
     concurrency = 1
@@ -89,6 +79,8 @@ class Disruption:
         options: Callable[[datetime], Options],
         *,
         spot_to_spot: bool = False,
+        virtual: Callable[[], tuple[Pod, ...]] = lambda: (),
+        buffered: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
         self._cluster = cluster
         self._capture = capture
@@ -97,35 +89,83 @@ class Disruption:
         self._orchestration = orchestration
         self._cloud = cloud
         self._clock = clock
-        self._recorder = recorder
+        self._signals = Signals(recorder, pools.get)
         self._compute = compute
         self._options = options
         self._spot_to_spot = spot_to_spot
-        self._quiet: dict[tuple[str, str], tuple[int, float]] = {}
+        self._virtual = virtual
+        self._buffered = buffered
+        # For each method, the world in which it last found nothing, and when that was.
+        self._quiet: dict[str, tuple[int, float]] = {}
+        self._unseen: frozenset[str] = frozenset()
 
     async def reconcile(self, key: str) -> Result:
         if not self._cluster.synced:
             return after(UNSYNCED)
         await self._clean_up()
         seen = self._fingerprint()
-        for method, label in (
-            (methods.empty, ("empty", "empty")),
-            (methods.drifted, ("drifted", "")),
-            (underutilized, ("underutilized", "multi")),
-        ):
-            if self._known_quiet(label, seen):
+        scene = await self.scene()
+        self._signals.budgets(scene)
+        for method, choose in self._methods():
+            if self._known_quiet(method, seen):
                 continue
-            choice = await self._ask(method, label)
-            if await self._act(choice):
-                return after(0)
-            if label[1] and not choice.commands and not choice.constrained and not choice.timed_out:
-                self._quiet[label] = (seen, self._clock.monotonic())
+            choice = await self._ask(method, choose, scene)
+            if method is SINGLE:
+                self._unseen = choice.unseen
+            if choice.settled and method.kind:
+                self._quiet[method.kind] = (seen, self._clock.monotonic())
+            if not choice.commands:
+                continue
+            valid = await self._validated(choice.commands)
+            if valid:
+                # What could not be started left marks behind; the next turn takes them off.
+                return after(0) if await self._started(valid) else SOON
+            scene = await self.scene()
         return after(self._until_next())
 
-    def _known_quiet(self, label: tuple[str, str], seen: int) -> bool:
+    def _methods(self) -> tuple[tuple[Method, Callable[[Scene], Choice]], ...]:
+        """In order, each with its time limit, as functions another process can run."""
+        now = self._clock.monotonic()
+        multi = partial(methods.multi, should_stop=Until(self._clock, now + MULTI_SECONDS))
+        single = partial(
+            methods.single, first=self._unseen, should_stop=Until(self._clock, now + SINGLE_SECONDS)
+        )
+        return (
+            (EMPTY, methods.empty),
+            (DRIFTED, self._static_drifted),
+            (DRIFTED, methods.drifted),
+            (MULTI, multi),
+            (SINGLE, single),
+        )
+
+    async def _ask(self, method: Method, choose: Callable[[Scene], Choice], scene: Scene) -> Choice:
+        started = self._clock.monotonic()
+        # Reserving room for static replacements is done here, where the ledger is; it is no heavy work.
+        static = choose == self._static_drifted
+        choice = choose(scene) if static else await self._compute(choose, scene)
+        self._signals.looked(method, choice, self._clock.monotonic() - started)
+        return choice
+
+    def _static_drifted(self, scene: Scene) -> Choice:
+        """Drift of static pools, as far as their limits leave room for a replacement beside each node."""
+        choice = methods.static_drifted(scene)
+        by_pool: dict[str, list[Command]] = {}
+        for command in choice.commands:
+            by_pool.setdefault(command.candidates[0].pool.name, []).append(command)
+        choice.commands = []
+        for name, wanted in by_pool.items():
+            pool = wanted[0].candidates[0].pool
+            limit = pool.spec.limits.get(labels.NODES)
+            active, pending, _ = self._cluster.ledger.count(name)
+            count = static_wanted(pool, len(wanted), active, pending)
+            most = limit.value if limit is not None else None
+            choice.commands += wanted[: self._cluster.ledger.reserve(name, most, count)]
+        return choice
+
+    def _known_quiet(self, method: Method, seen: int) -> bool:
         """Nothing was found there last time, and nothing that matters has changed since."""
-        before, at = self._quiet.get(label, (0, float("-inf")))
-        return before == seen and self._clock.monotonic() - at < MEMORY
+        before, at = self._quiet.get(method.kind, (0, float("-inf")))
+        return bool(method.kind) and before == seen and self._clock.monotonic() - at < MEMORY
 
     def _fingerprint(self) -> int:
         """Changes when a pod moves, a node comes, goes or turns, or a pool is edited; not with the time."""
@@ -150,26 +190,24 @@ class Disruption:
         ]
         return min([IDLE, *(left for left in ends if left > 0)])
 
-    async def _ask(self, method: Callable[[Scene], Choice], label: tuple[str, str]) -> Choice:
-        started = self._clock.monotonic()
-        choice = await self._compute(method, await self.scene())
-        SECONDS.labels(*label).observe(self._clock.monotonic() - started)
-        ELIGIBLE.labels(label[0]).set(choice.eligible)
-        for stays in choice.staying:
-            self._tell(stays)
-        return choice
-
     async def scene(self) -> Scene:
         """The world as disruption sees it now."""
-        now = self._clock.now()
         offers = [(pool, await self._types(pool)) for pool in self._pools if self._ownership.of_pool(pool)]
-        snapshot = self._capture.snapshot(offers, self._options(now))
+        now = self._clock.now()
+        snapshot = self._capture.snapshot(offers, self._options(now), self._virtual())
         return Scene(
-            self._with_nominations(snapshot, now), self._orchestration.queued, spot_to_spot=self._spot_to_spot
+            self._with_nominations(snapshot, now),
+            self._orchestration.queued,
+            self._buffered(),
+            self._spot_to_spot,
         )
 
     async def _types(self, pool: NodePool) -> tuple[InstanceType, ...]:
-        return await self._cloud.instance_types(pool)
+        try:
+            return await self._cloud.instance_types(pool)
+        except DovetailError:
+            # Only this pool's nodes stay for it; the others need not wait.
+            return ()
 
     def _with_nominations(self, snapshot: Snapshot, now: datetime) -> Snapshot:
         nominated = {place.key for place in self._cluster if place.nominated(now)}
@@ -181,40 +219,43 @@ class Disruption:
         )
         return replace(snapshot, nodes=nodes)
 
-    async def _act(self, choice: Choice) -> bool:
-        started = False
-        for command in choice.commands:
-            valid = await self._validated(command)
-            if valid is None:
-                continue
-            try:
-                await self._orchestration.start(valid)
-            except Refused:
-                continue
-            started = True
-        return started
+    async def _started(self, commands: list[Command]) -> bool:
+        """Begin them side by side; False when one could not be begun."""
+        grace = self._options(self._clock.now()).default_termination_grace_period
+        outcomes = await asyncio.gather(
+            *(self._orchestration.start(command, grace) for command in commands), return_exceptions=True
+        )
+        failures = [each for each in outcomes if each is not None]
+        for failure in failures:
+            if not isinstance(failure, DovetailError):
+                raise failure
+        return not failures
 
-    async def _validated(self, command: Command) -> Command | None:
+    async def _validated(self, commands: list[Command]) -> list[Command]:
         """Savings can wait a moment: what looks spare now may be wanted in a few seconds."""
-        if not command.method.kind:
-            return command
+        if not commands[0].method.kind:
+            return commands
         await self._clock.sleep(VALIDATE_AFTER)
-        scene = await self.scene()
-        if command.method.kind == "empty":
-            found, dropped = still_empty(scene, command)
+        valid = [await self._still_right(command) for command in commands]
+        return [command for command in valid if command is not None]
+
+    async def _still_right(self, command: Command) -> Command | None:
+        kind = command.method.kind
+        if command.method == EMPTY:
+            found, dropped = still_empty(await self.scene(), command)
             if dropped is not None:
-                FAILED.labels(command.method.kind).inc(dropped.count)
+                FAILED.labels(kind).inc(dropped.count)
             return found
-        verdict = await self._compute(still_right, scene, command)
-        if isinstance(verdict, Invalid):
-            FAILED.labels(command.method.kind).inc(verdict.count)
-            note = (
-                f"Consolidation rejected: {command}, reason: {verdict.kind} (savings: ${command.savings:.2f})"
-            )
-            for candidate in command.candidates:
-                self._event(candidate.state, "ConsolidationRejected", note, 120.0)
-            return None
-        return verdict
+        verdict = await self._compute(still_right, await self.scene(), command)
+        if isinstance(verdict, Command):
+            # Simulating took a while too: were they chosen for a pod in the meantime?
+            again = still_candidates(await self.scene(), verdict)
+            if not isinstance(again, Invalid):
+                return verdict
+            verdict = again
+        FAILED.labels(kind).inc(verdict.count)
+        self._signals.rejected(command, verdict.kind)
+        return None
 
     async def _clean_up(self) -> None:
         """Marks left over from a command that ended otherwise, or from before a restart."""
@@ -224,46 +265,7 @@ class Disruption:
             for place in self._cluster
             if place.node is not None and place.claim is not None and not place.deleting
             if place.key not in queued
-            if any(matches(taint, DISRUPTED) for taint in place.node.spec.taints)
+            if any(matches(taint, TAINT) for taint in place.node.spec.taints)
             or conditions.find(place.claim, DISRUPTION_REASON) is not None
         ]
         await self._orchestration.release(stale)
-        scene = await self.scene()
-        for reason in REASONS:
-            allowance = allowances(scene, reason)
-            for pool, amount in allowance.allowed.items():
-                ALLOWED.labels(pool, reason).set(amount)
-                CONSUMING.labels(pool, reason).set(allowance.consumed.get(pool, 0))
-
-    def _tell(self, stays: Stays) -> None:
-        if not stays.told or not stays.why or stays.why == "budget":
-            return
-        text = stays.why[0].upper() + stays.why[1:]
-        if _about_consolidation(stays.why):
-            self._event(stays.state, "Unconsolidatable", text, 900.0)
-        else:
-            self._event(stays.state, "DisruptionBlocked", text, 120.0)
-
-    def _event(self, state: StateNode, reason: str, note: str, window: float) -> None:
-        for obj in (state.node, state.claim):
-            if obj is not None:
-                self._recorder.event(obj, reason, note, dedupe=(obj.uid, note), window=window)
-
-
-def underutilized(scene: Scene) -> Choice:
-    """Consolidation, as a function another process can run."""
-    return methods.underutilized(scene, {})
-
-
-def _about_consolidation(why: str) -> bool:
-    starts = (
-        "Can't ",
-        "NodePool ",
-        "Instance Type ",
-        "Node does",
-        "SpotToSpot",
-        "Filtering",
-        "not all pods",
-        'Node "',
-    )
-    return why.startswith(starts)

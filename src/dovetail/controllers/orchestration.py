@@ -17,16 +17,19 @@ from dovetail import metrics
 from dovetail.api import conditions, labels
 from dovetail.api.conditions import DISRUPTION_REASON, INITIALIZED
 from dovetail.api.core import Node
+from dovetail.api.meta import Amounts
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
+from dovetail.api.pod import Pod
 from dovetail.api.taints import DISRUPTED, matches
 from dovetail.controllers.base import DONE, Backoff, Cache, Pace, Result, Trigger, after, run_all
 from dovetail.controllers.counts import CLAIMS_CREATED, claim_disrupted
 from dovetail.controllers.provisioning import hash_annotations
 from dovetail.disruption.candidates import Candidate
 from dovetail.disruption.command import Command
-from dovetail.errors import Conflict, Gone, Refused
+from dovetail.errors import Conflict, DovetailError, Gone, Refused
 from dovetail.ports import Clock, Cloud, Kube, Recorder
+from dovetail.scheduling import nodes as views
 from dovetail.scheduling.plan import ClaimOptions, PlannedNode
 from dovetail.state import Cluster
 
@@ -63,6 +66,10 @@ class Running:
     @property
     def key(self) -> str:
         return self.command.candidates[0].key
+
+
+class ReplacementLost(Refused):
+    """A replacement will not come: its launch failed, or someone deleted it."""
 
 
 class Orchestration:
@@ -106,30 +113,63 @@ class Orchestration:
         """The keys of all nodes that are part of a command."""
         return frozenset(c.key for running in self._running.values() for c in running.command.candidates)
 
-    async def start(self, command: Command) -> None:
-        """Begin a command; Refused when it could not be begun, with nothing bought."""
-        if self.queued & {candidate.key for candidate in command.candidates}:
-            raise Refused(f"starting {command}: a node of it is already being disrupted")
-        marked = await asyncio.gather(
-            *(self._mark(c, command.method.reason) for c in command.candidates), return_exceptions=True
-        )
-        kept = tuple(c for c, failed in zip(command.candidates, marked, strict=True) if failed is None)
-        if len(kept) < len(command.candidates) and (command.replacements or not kept):
-            raise Refused(f"starting {command}: its nodes could not be marked")
-        ordered = [await self._order(node, command.method.reason) for node in command.replacements]
+    async def start(self, command: Command, grace: str | None = None) -> None:
+        """Begin a command; an error when it could not be begun, with its nodes still marked at worst.
+
+        `grace` is the terminationGracePeriod of replacements whose pool does not name one.
+        """
+        static = [c for c in command.candidates if c.pool.static]
+        try:
+            kept = await self._marked(command)
+            orders = [self._order(node, command.method.reason, grace) for node in command.replacements]
+            ordered = await run_all(orders)
+        except BaseException:
+            self._cluster.unmark(candidate.key for candidate in static)
+            raise
+        finally:
+            for candidate in static:
+                # Room was reserved for its replacement, which counts by itself now, or will not come.
+                self._cluster.ledger.release(candidate.pool.name)
         # Marked only now: earlier, the provisioner would buy room for the same pods a second time.
         self._cluster.mark(c.key for c in kept)
         running = Running(replace_candidates(command, kept), self._clock.now(), ordered)
-        self._nominate(command)
+        self._nominate(running)
         self._running[running.key] = running
         self._count(running.command)
         self._wake(running.key)
 
-    def _nominate(self, command: Command) -> None:
-        for name, pods in (command.plan.existing if command.plan else {}).items():
-            place = self._cluster.of_node(name)
-            if place is not None and pods:
-                self._cluster.nominate(place.key)
+    async def _marked(self, command: Command) -> tuple[Candidate, ...]:
+        """The candidates that could be marked: all of them, or some of a plain deletion."""
+        if self.queued & {candidate.key for candidate in command.candidates}:
+            raise Refused(f"starting {command}: a node of it is already being disrupted")
+        failures = await asyncio.gather(
+            *(self._mark(c, command.method.reason) for c in command.candidates), return_exceptions=True
+        )
+        kept = tuple(c for c, failed in zip(command.candidates, failures, strict=True) if failed is None)
+        if len(kept) < len(command.candidates) and (command.replacements or not kept):
+            raise Refused(f"starting {command}: its nodes could not be marked")
+        return kept
+
+    def _nominate(self, running: Running) -> None:
+        """The nodes that will take the pods are left alone meanwhile, and the pods hear where to go."""
+        command = running.command
+        if command.plan is None:
+            return
+        pods = {pod.full_name: pod for c in command.candidates for pod in c.pods}
+        for name, taken in command.plan.existing.items():
+            place = self._cluster.of_node(name) or self._cluster.of_claim(name)
+            if place is None or not taken:
+                continue
+            self._cluster.nominate(place.key)
+            parts = [f"nodeclaim/{place.claim.name}"] if place.claim else []
+            parts += [f"node/{place.node.name}"] if place.node else []
+            self._tell_pods([pods[pod] for pod in taken if pod in pods], ", ".join(parts))
+        for planned, claim in zip(command.replacements, running.replacements, strict=True):
+            self._tell_pods([pods[pod] for pod in planned.pods if pod in pods], f"nodeclaim/{claim}")
+
+    def _tell_pods(self, pods: Iterable[Pod], where: str) -> None:
+        for pod in pods:
+            self._recorder.event(pod, "Nominated", f"Pod should schedule on: {where}", dedupe=(pod.uid,))
 
     def _count(self, command: Command) -> None:
         about = (command.decision, command.method.reason.lower(), command.method.kind)
@@ -138,10 +178,12 @@ class Orchestration:
             DECISIONS_BY_POOL.labels(pool, *about).inc()
 
     async def _mark(self, candidate: Candidate, reason: str) -> None:
-        await self._insist(lambda: self._taint(candidate.name))
         claim = candidate.state.claim
-        if claim is not None:
-            await self._insist(lambda: self._give_reason(claim.name, reason))
+        assert claim is not None, "a candidate has a claim"
+        await self._insist(lambda: self._taint(candidate.name))
+        await self._insist(lambda: self._give_reason(claim.name, reason))
+        if candidate.pool.static:
+            self._cluster.ledger.pending(candidate.pool.name, claim.name)
 
     async def _insist(self, act: Callable[[], Awaitable[None]]) -> None:
         """A few tries in quick succession: someone else may be writing at this moment."""
@@ -171,55 +213,86 @@ class Orchestration:
         marked = conditions.set_true(claim, DISRUPTION_REASON, self._clock.now(), reason, reason)
         await self._kube.patch(claim, marked, status=True, guarded=True)
 
-    async def _order(self, node: PlannedNode, reason: str) -> str:
+    async def _order(self, node: PlannedNode, reason: str, grace: str | None) -> str:
         pool = self._pools.get(node.pool)
         if pool is None:
             raise Refused(f"ordering a replacement of {node.pool}: the pool is gone")
-        options = ClaimOptions(annotations=hash_annotations(pool), flavour=self._cloud.flavour)
-        claim = await self._kube.create(node.claim(pool, options))
-        self._cluster.expect(claim)
+        self._check_limits(pool)
+        options = ClaimOptions(
+            annotations=hash_annotations(pool), flavour=self._cloud.flavour, termination_grace_period=grace
+        )
+        wanted = node.claim(pool, options)
+        if pool.static:
+            # As its template has it: the provider picks the type.
+            wanted = replace(wanted, spec=replace(wanted.spec, requirements=node.requirements.entries()))
+        claim = await self._kube.create(wanted)
+        self._cluster.expect(claim, capacity=await self._capacity(pool, node))
         relaxed = claim.annotations.get(labels.MIN_VALUES_RELAXED, "false")
         CLAIMS_CREATED.labels(reason.lower(), pool.name, relaxed).inc()
         return claim.name
+
+    def _check_limits(self, pool: NodePool) -> None:
+        """The node that goes still counts, so a pool may be one node above its size for a while."""
+        if pool.static:
+            return
+        usage = self._cluster.usage(pool.name)
+        for name, limit in pool.spec.limits.items():
+            if name in usage and usage[name] > limit:
+                raise Refused(f"ordering a replacement of {pool.name}: its {name} limit is exceeded")
+
+    async def _capacity(self, pool: NodePool, node: PlannedNode) -> Amounts:
+        """What the machine will have, if it is the one expected: it counts against limits from now on."""
+        if not node.instance_type:
+            return {}
+        types = await self._cloud.instance_types(pool)
+        return next((each.capacity for each in types if each.name == node.instance_type), {})
 
     async def reconcile(self, key: str) -> Result:
         running = self._running.get(key)
         if running is None:
             return DONE
+        done = lost = False
         try:
-            if not await self._replaced(running):
-                return after(RETRY)
-            await run_all(self._delete(c, running.command) for c in running.command.candidates)
-        except Refused:
+            done = self._replaced(running) and await self._deleted(running)
+        except ReplacementLost:
+            lost = True
+        if lost or (not done and self._clock.now() - running.started > self._patience()):
             await self._take_back(running)
             return DONE
-        del self._running[key]
+        if not done:
+            return after(RETRY)
+        self._running.pop(key, None)
         return DONE
 
-    async def _replaced(self, running: Running) -> bool:
-        """Every replacement is up; Refused when one is lost, or it takes too long."""
+    def _replaced(self, running: Running) -> bool:
+        """Every replacement is up, or was once."""
         for name in running.replacements:
-            if name in running.ready:
-                continue
-            claim = self._claims.get(name)
-            if claim is None:
-                if self._cluster.of_claim(name) is None:
-                    raise Refused(f"waiting for {name}: the replacement was deleted")
-                continue
-            reason = running.command.method.reason
-            self._recorder.event(
-                claim, "DisruptionLaunching", f"Launching NodeClaim: {reason}", dedupe=(claim.uid, reason)
-            )
-            if conditions.is_true(claim, INITIALIZED):
+            if name not in running.ready and self._up(name, running.command.method.reason):
                 running.ready.add(name)
-            else:
-                note = "Waiting on readiness to continue disruption"
-                self._recorder.event(claim, "DisruptionWaitingReadiness", note, dedupe=(claim.uid,))
-        if len(running.ready) == len(running.replacements):
+        return len(running.ready) == len(running.replacements)
+
+    def _up(self, name: str, reason: str) -> bool:
+        claim = self._claims.get(name)
+        if claim is None:
+            if self._cluster.of_claim(name) is None:
+                raise ReplacementLost(f"waiting for {name}: the replacement was deleted")
+            return False
+        launching = f"Launching NodeClaim: {reason}"
+        self._recorder.event(claim, "DisruptionLaunching", launching, dedupe=(claim.uid, reason))
+        if conditions.is_true(claim, INITIALIZED):
             return True
-        if self._clock.now() - running.started > self._patience():
-            raise Refused(f"carrying out {running.command}: its replacements were not ready in time")
+        waiting = "Waiting on readiness to continue disruption"
+        self._recorder.event(claim, "DisruptionWaitingReadiness", waiting, dedupe=(claim.uid,))
         return False
+
+    async def _deleted(self, running: Running) -> bool:
+        """Every candidate's end was asked for; those where that failed are asked again soon."""
+        work = [self._delete(c, running.command) for c in running.command.candidates]
+        outcomes = await asyncio.gather(*work, return_exceptions=True)
+        for outcome in outcomes:
+            if outcome is not None and not isinstance(outcome, DovetailError):
+                raise outcome
+        return not any(outcomes)
 
     def _patience(self) -> timedelta:
         return min(max(PER_CANDIDATE * len(self.queued), SHORTEST), LONGEST)
@@ -247,9 +320,7 @@ class Orchestration:
         """Nothing was deleted: the nodes are free again, and what came up stays as an ordinary node."""
         command = running.command
         lost = len(running.replacements) - len(running.ready)
-        FAILURES.labels(command.decision, _snake(command.method.reason), command.method.kind).inc(
-            max(lost, 1)
-        )
+        FAILURES.labels(command.decision, _snake(command.method.reason), command.method.kind).inc(lost)
         self._running.pop(running.key, None)
         self._cluster.unmark(c.key for c in command.candidates)
         await self.release(c.name for c in command.candidates)
@@ -271,7 +342,9 @@ class Orchestration:
             if taints != node.spec.taints:
                 freed = replace(node, spec=replace(node.spec, taints=taints))
                 await self._kube.patch(node, freed, guarded=True)
-        claim = self._claims.get(place.claim.name) if place is not None and place.claim is not None else None
+        if place is None or place.claim is None or not views.initialized(place.state):
+            return
+        claim = self._claims.get(place.claim.name)
         if claim is not None and not claim.deleting and conditions.find(claim, DISRUPTION_REASON) is not None:
             await self._kube.patch(
                 claim, conditions.clear(claim, DISRUPTION_REASON), status=True, guarded=True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from dovetail.api import conditions
 from dovetail.api.nodepool import Budget, NodePool
@@ -20,9 +20,15 @@ class Allowance:
     """How many nodes of each pool may still go. `constrained` says that someone was turned away."""
 
     def __init__(
-        self, left: Mapping[str, int], allowed: Mapping[str, int], consumed: Mapping[str, int]
+        self,
+        left: Mapping[str, int],
+        allowed: Mapping[str, int],
+        consumed: Mapping[str, int],
+        shut: Collection[str] = (),
     ) -> None:
         self._left = dict(left)
+        # Pools that have nodes and may lose none, whatever is under way.
+        self.shut = shut
         self.allowed = allowed
         self.consumed = consumed
         self.constrained = False
@@ -37,9 +43,6 @@ class Allowance:
             return False
         self._left[pool] -= 1
         return True
-
-    def copy(self) -> Allowance:
-        return Allowance(self._left, self.allowed, self.consumed)
 
 
 def allowances(scene: Scene, reason: str) -> Allowance:
@@ -57,7 +60,8 @@ def allowances(scene: Scene, reason: str) -> Allowance:
         for name, pool in scene.pools.items()
     }
     left = {name: max(0, amount - consumed.get(name, 0)) for name, amount in allowed.items()}
-    return Allowance(left, allowed, consumed)
+    shut = [name for name, amount in allowed.items() if amount <= 0 and totals.get(name)]
+    return Allowance(left, allowed, consumed, shut)
 
 
 def budgets_of(pool: NodePool) -> tuple[Budget, ...]:

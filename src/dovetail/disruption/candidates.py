@@ -17,7 +17,10 @@ from dovetail.scheduling.catalog import InstanceType
 from dovetail.scheduling.selectors import matches
 from dovetail.scheduling.snapshot import Snapshot, StateNode
 
-__all__ = ["Candidate", "Class", "Scene", "Stays", "candidates"]
+__all__ = ["BLOCKED", "QUIET", "UNCONSOLIDATABLE", "Candidate", "Class", "Scene", "Stays", "candidates"]
+
+# How people are told why a node stays: the event's reason, or not at all.
+BLOCKED, UNCONSOLIDATABLE, QUIET = "DisruptionBlocked", "Unconsolidatable", ""
 
 
 class Class(StrEnum):
@@ -37,7 +40,6 @@ class Candidate:
     price: float
     pods: tuple[Pod, ...]
     cost: float
-    blocked: bool = False
 
     @property
     def key(self) -> str:
@@ -72,11 +74,11 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Stays:
-    """A node that stays, and why. `told` says whether people are told by an event."""
+    """A node that stays, and why. `event` names how people are told; QUIET means not at all."""
 
     state: StateNode
     why: str
-    told: bool = True
+    event: str = BLOCKED
 
     @property
     def name(self) -> str:
@@ -85,7 +87,11 @@ class Stays:
 
 @dataclass(frozen=True)
 class Scene:
-    """Everything disruption looks at. `queued` are the keys of nodes already being disrupted."""
+    """Everything disruption looks at.
+
+    `queued` are the keys of nodes already being disrupted, `buffered` the names of nodes that hold room
+    for capacity buffers.
+    """
 
     snapshot: Snapshot
     queued: frozenset[str] = frozenset()
@@ -131,18 +137,17 @@ def judge(scene: Scene, state: StateNode, kind: Class) -> Candidate | Stays:
         state=state,
         pool=pool,
         instance_type=instance_type,
-        price=_price(state, instance_type),
+        price=price_of(views.labels(state), instance_type),
         pods=pods,
         cost=reschedule_cost(pods),
-        blocked=bool(why),
     )
 
 
 def _node_level(scene: Scene, state: StateNode) -> Stays | None:
-    if state.claim is None:
-        return Stays(state, "node isn't managed by karpenter", told=False)
     if views.provider_id(state) in scene.queued:
-        return Stays(state, "candidate is already being disrupted", told=False)
+        return Stays(state, "candidate is already being disrupted", QUIET)
+    if state.claim is None:
+        return Stays(state, "node isn't managed by karpenter", QUIET)
     if state.node is None:
         return Stays(state, "nodeclaim does not have an associated node")
     if not views.initialized(state):
@@ -180,9 +185,8 @@ def _grace(state: StateNode) -> str | None:
     return state.claim.spec.termination_grace_period if state.claim else None
 
 
-def _price(state: StateNode, instance_type: InstanceType | None) -> float:
-    """What the node costs an hour, whether or not more of its kind can be had now; 0 when unknown."""
-    known = views.labels(state)
+def price_of(known: Mapping[str, str], instance_type: InstanceType | None) -> float:
+    """What a node of these labels costs an hour, whether or not more can be had now; 0 when unknown."""
     zone, capacity_type = known.get(labels.ZONE, ""), known.get(labels.CAPACITY_TYPE, "")
     for offering in instance_type.offerings if instance_type else ():
         if offering.zone == zone and offering.capacity_type == capacity_type:

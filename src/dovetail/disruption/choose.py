@@ -1,154 +1,200 @@
 """The ordered methods; the first with something to do wins.
 
-    emptiness ─► drift ─► many nodes at once ─► one node at a time
-
-Drift of static pools, which replaces one for one without asking where pods go, comes before drift.
+emptiness ─► drift of static pools ─► drift ─► many nodes at once ─► one node at a time
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from dovetail.disruption import balanced, consolidation
 from dovetail.disruption.allowance import Allowance, allowances
-from dovetail.disruption.candidates import Candidate, Class, Scene, Stays, by_ratio, candidates
+from dovetail.disruption.candidates import (
+    QUIET,
+    UNCONSOLIDATABLE,
+    Candidate,
+    Class,
+    Scene,
+    Stays,
+    by_ratio,
+    candidates,
+)
 from dovetail.disruption.command import DRIFTED, EMPTY, MULTI, SINGLE, Command
-from dovetail.disruption.drift import drift_order
-from dovetail.disruption.emptiness import emptiness
-from dovetail.disruption.simulate import Outcome, simulate
-from dovetail.scheduling.plan import PlannedNode
+from dovetail.disruption.drift import drift_order, static_commands
+from dovetail.disruption.emptiness import OVER_BUDGET, empty_nodes, why_not_empty
+from dovetail.disruption.simulate import simulate
 
-__all__ = ["Choice", "choose", "drifted", "empty", "underutilized"]
+__all__ = ["Choice", "drifted", "empty", "multi", "single", "static_drifted"]
 
-Look = Callable[[Scene, Sequence[Candidate]], Outcome]
+ShouldStop = Callable[[], bool]
+TOO_LITTLE = "the saving is too small for the disruption"
+
+
+def never() -> bool:
+    """There is all the time in the world."""
+    return False
 
 
 @dataclass
 class Choice:
-    """What one method found: commands, how many nodes it looked at, and why the others stay."""
+    """What one method found: commands, how many nodes it could choose from, and why the others stay.
 
+    `proposed` are the replacements that were considered, `judged` the moves that were scored, and
+    `unseen` the pools the search did not reach before its time was over.
+    """
+
+    allowance: Allowance
     commands: list[Command] = field(default_factory=list)
     eligible: int = 0
     staying: list[Stays] = field(default_factory=list)
-    constrained: bool = False
     timed_out: bool = False
+    proposed: list[Command] = field(default_factory=list)
+    judged: list[balanced.Judgement] = field(default_factory=list)
+    unseen: frozenset[str] = frozenset()
 
+    @property
+    def constrained(self) -> bool:
+        """A budget turned someone away: what was not found may be found once it allows more."""
+        return self.allowance.constrained
 
-def choose(scene: Scene, tracked: Mapping[str, float] | None = None) -> Choice:
-    """The first method's choice that has a command; else the last one's, for its reasons."""
-    choice = Choice()
-    for method in (empty, drifted, lambda s: underutilized(s, tracked or {})):
-        choice = method(scene)
-        if choice.commands:
-            return choice
-    return choice
+    @property
+    def settled(self) -> bool:
+        """Nothing was found, and nothing will be until the world changes."""
+        return not self.commands and not self.constrained and not self.timed_out
 
 
 def empty(scene: Scene) -> Choice:
     """All empty nodes, as one command."""
     going, staying = candidates(scene, Class.GRACEFUL)
+    mine, more = _sorted_out(going, lambda candidate: why_not_empty(scene, candidate))
     allowance = allowances(scene, EMPTY.reason)
-    command, more = emptiness(scene, going, allowance)
-    eligible = len(command.candidates) if command else 0
-    return Choice([command] if command else [], eligible, [*staying, *more], allowance.constrained)
+    command, turned_away = empty_nodes(scene, mine, allowance)
+    return Choice(allowance, [command] if command else [], len(mine), [*staying, *more, *turned_away])
+
+
+def _sorted_out(
+    going: Sequence[Candidate], why_not: Callable[[Candidate], str | None]
+) -> tuple[list[Candidate], list[Stays]]:
+    """Those a method may choose from, and those it says something about."""
+    mine: list[Candidate] = []
+    staying: list[Stays] = []
+    for candidate in going:
+        why = why_not(candidate)
+        if why is None:
+            mine.append(candidate)
+        elif why:
+            staying.append(Stays(candidate.state, why, UNCONSOLIDATABLE))
+    return mine, staying
+
+
+def static_drifted(scene: Scene) -> Choice:
+    """Drifted nodes of static pools, one for one, as many as budgets let go; where pods go is not asked."""
+    going, staying = candidates(scene, Class.EVENTUAL)
+    order = [candidate for candidate in drift_order(going) if candidate.pool.static]
+    choice = Choice(allowances(scene, DRIFTED.reason), eligible=len(order), staying=staying)
+    choice.commands = static_commands(order, choice.allowance)
+    return choice
 
 
 def drifted(scene: Scene) -> Choice:
-    """Every drifted node that budgets let go, each with as many replacements as its pods need."""
+    """The longest drifted node that may go, with as many replacements as its pods need."""
     going, staying = candidates(scene, Class.EVENTUAL)
-    allowance = allowances(scene, DRIFTED.reason)
     order = [candidate for candidate in drift_order(going) if not candidate.pool.static]
-    choice = Choice(eligible=len(order), staying=staying)
+    choice = Choice(allowances(scene, DRIFTED.reason), eligible=len(order), staying=staying)
     for candidate in order:
-        if allowance.left(candidate.pool.name) <= 0:
-            choice.constrained = True
-            choice.staying.append(Stays(candidate.state, "budget", told=False))
+        if not _allowed(candidate, choice):
             continue
-        outcome = simulate(scene, () if candidate.blocked else (candidate,), consolidating=False)
+        outcome = simulate(scene, (candidate,), consolidating=False)
         if outcome.problem:
             choice.staying.append(Stays(candidate.state, outcome.problem))
             continue
-        allowance.take(candidate.pool.name)
         new = outcome.plan.new_nodes
-        choice.commands.append(
-            Command(DRIFTED, (candidate,), new, outcome.plan, candidate.price - _price(new))
-        )
+        saved = candidate.price - sum(node.price for node in new)
         # One at a time: the next simulation must see this one's replacements.
+        choice.commands.append(Command(DRIFTED, (candidate,), new, outcome.plan, saved))
+        break
+    return choice
+
+
+def _allowed(candidate: Candidate, choice: Choice) -> bool:
+    """Whether its pool's budget has something left; it is not spent here, as one command is one node."""
+    if choice.allowance.left(candidate.pool.name) > 0:
+        return True
+    choice.allowance.constrained = True
+    choice.staying.append(Stays(candidate.state, OVER_BUDGET, QUIET))
+    return False
+
+
+def multi(scene: Scene, should_stop: ShouldStop = never) -> Choice:
+    """Many nodes for one or none."""
+    choice, ordered, known = _underutilized(scene)
+    within = [candidate for candidate in ordered if choice.allowance.take(candidate.pool.name)]
+    if len(within) < 2:
         return choice
+
+    def accept(command: Command) -> bool:
+        choice.judged.append(balanced.judge(command, known))
+        return choice.judged[-1].approved
+
+    found = consolidation.many(scene, within, MULTI, accept, should_stop)
+    choice.timed_out, choice.proposed = found.timed_out, found.proposed
+    # One word per search: about the move that is made, or else about the last that was turned down.
+    last = [each for each in choice.judged if each.command is found.command] or choice.judged[-1:]
+    choice.judged = [each for each in last if each.approved or each.scores]
+    if found.command is not None:
+        choice.commands.append(found.command)
     return choice
 
 
-def _price(nodes: Sequence[PlannedNode]) -> float:
-    return sum(node.price for node in nodes)
-
-
-def underutilized(scene: Scene, tracked: Mapping[str, float], look: Look | None = None) -> Choice:
-    """Many nodes for one or none; failing that, one for a cheaper one or none."""
-    going, staying = candidates(scene, Class.GRACEFUL)
-    known = balanced.totals(scene, going, tracked)
-    eligible, more = _eligible(going)
-    choice = Choice(eligible=len(eligible), staying=[*staying, *more])
-    ordered = by_ratio(eligible)
-    allowance = allowances(scene, MULTI.reason)
-    within = _within(ordered, allowance.copy(), choice)
-    if len(within) > 1:
-        command, choice.timed_out = consolidation.multi(
-            scene, within, MULTI, lambda found: balanced.approves(found, known), look=look
-        )
-        if command is not None:
-            choice.commands.append(command)
+def single(scene: Scene, first: AbstractSet[str] = frozenset(), should_stop: ShouldStop = never) -> Choice:
+    """One node for a cheaper one or none. Pools named in `first` are looked at before the others."""
+    choice, ordered, known = _underutilized(scene)
+    queue = interleaved(ordered, first)
+    unseen = {candidate.pool.name for candidate in queue}
+    for candidate in queue:
+        if should_stop():
+            choice.timed_out, choice.unseen = True, frozenset(unseen)
             return choice
-    _one_by_one(scene, ordered, allowance, known, choice, look)
+        unseen.discard(candidate.pool.name)
+        if _allowed(candidate, choice) and _take_one(scene, candidate, known, choice):
+            return choice
     return choice
 
 
-def _eligible(going: Sequence[Candidate]) -> tuple[list[Candidate], list[Stays]]:
-    eligible: list[Candidate] = []
-    staying: list[Stays] = []
-    for candidate in going:
-        why = consolidation.why_unconsolidatable(candidate)
-        if why is None:
-            eligible.append(candidate)
-        elif why:
-            staying.append(Stays(candidate.state, why))
-    return eligible, staying
+def _take_one(
+    scene: Scene, candidate: Candidate, known: Mapping[str, balanced.Totals], choice: Choice
+) -> bool:
+    if not balanced.could_approve(candidate, known):
+        choice.staying.append(Stays(candidate.state, TOO_LITTLE, QUIET))
+        return False
+    verdict = consolidation.consider(scene, (candidate,), SINGLE)
+    if verdict.command is None:
+        choice.staying.append(Stays(candidate.state, verdict.why, UNCONSOLIDATABLE))
+        return False
+    if verdict.command.replacements:
+        choice.proposed.append(verdict.command)
+    choice.judged.append(balanced.judge(verdict.command, known))
+    if not choice.judged[-1].approved:
+        choice.staying.append(Stays(candidate.state, TOO_LITTLE, QUIET))
+        return False
+    choice.commands.append(verdict.command)
+    return True
 
 
-def _within(ordered: Sequence[Candidate], allowance: Allowance, choice: Choice) -> list[Candidate]:
-    kept = [candidate for candidate in ordered if allowance.take(candidate.pool.name)]
-    choice.constrained = choice.constrained or allowance.constrained
-    return kept
+def _underutilized(scene: Scene) -> tuple[Choice, list[Candidate], dict[str, balanced.Totals]]:
+    going, staying = candidates(scene, Class.GRACEFUL)
+    mine, more = _sorted_out(going, consolidation.why_unconsolidatable)
+    choice = Choice(allowances(scene, MULTI.reason), eligible=len(mine), staying=[*staying, *more])
+    return choice, by_ratio(mine), balanced.totals(scene, going)
 
 
-def _one_by_one(
-    scene: Scene,
-    ordered: Sequence[Candidate],
-    allowance: Allowance,
-    known: Mapping[str, balanced.Totals],
-    choice: Choice,
-    look: Look | None,
-) -> None:
-    for candidate in _interleaved(ordered):
-        if allowance.left(candidate.pool.name) <= 0:
-            choice.constrained = True
-            choice.staying.append(Stays(candidate.state, "budget", told=False))
-            continue
-        if not balanced.could_approve(candidate, known):
-            choice.staying.append(Stays(candidate.state, "saving too small for its disruption", told=False))
-            continue
-        verdict = consolidation.consider(scene, (candidate,), SINGLE, look)
-        if verdict.command is None:
-            choice.staying.append(Stays(candidate.state, verdict.why))
-        elif balanced.approves(verdict.command, known):
-            choice.commands.append(verdict.command)
-            return
-
-
-def _interleaved(ordered: Sequence[Candidate]) -> list[Candidate]:
+def interleaved(ordered: Sequence[Candidate], first: AbstractSet[str] = frozenset()) -> list[Candidate]:
     """The first of each pool, then the second of each, so that no pool waits for another."""
     by_pool: dict[str, list[Candidate]] = {}
     for candidate in ordered:
         by_pool.setdefault(candidate.pool.name, []).append(candidate)
-    longest = max((len(found) for found in by_pool.values()), default=0)
-    return [found[i] for i in range(longest) for found in by_pool.values() if i < len(found)]
+    pools = sorted(by_pool.items(), key=lambda item: item[0] not in first)
+    longest = max(map(len, by_pool.values()), default=0)
+    return [found[i] for i in range(longest) for _, found in pools if i < len(found)]

@@ -56,12 +56,21 @@ class Command:
         return new * OVERLAP_HOURS / self.savings if self.savings > 0 and self.replacements else None
 
     def __str__(self) -> str:
-        names = ", ".join(candidate.name for candidate in self.candidates)
-        arrow = ""
-        if self.replacements:
-            count = len(self.replacements)
-            arrow = f" -> [{count} replacement{'s' if count != 1 else ''}]"
-        return f"{self.decision}: [{names}]{arrow}"
+        return self._text(", ".join(candidate.name for candidate in self.candidates)) + self._arrow()
+
+    def told_of(self, candidate: Candidate) -> str:
+        """The command as one of its nodes hears of it."""
+        count = len(self.candidates)
+        if count == 1:
+            return str(self)
+        return f"{self._text(candidate.name)} (part of {count}-node consolidation)"
+
+    def _text(self, names: str) -> str:
+        return f"{self.decision}: [{names}]"
+
+    def _arrow(self) -> str:
+        count = len(self.replacements)
+        return f" -> [{count} replacement{'s' if count != 1 else ''}]" if count else ""
 
 
 # A replacement runs beside the node it replaces for about this long before that one is gone.

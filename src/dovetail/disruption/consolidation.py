@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from math import inf
 
 from msgspec.structs import replace
@@ -11,7 +12,7 @@ from dovetail.api import conditions, labels
 from dovetail.disruption.candidates import Candidate, Scene
 from dovetail.disruption.command import Command, Method, Verdict
 from dovetail.disruption.emptiness import consolidation_disabled
-from dovetail.disruption.simulate import Outcome, simulate
+from dovetail.disruption.simulate import simulate
 from dovetail.scheduling.catalog import (
     InstanceType,
     cheapest_offering,
@@ -22,7 +23,7 @@ from dovetail.scheduling.catalog import (
 from dovetail.scheduling.plan import Plan, PlannedNode
 from dovetail.scheduling.requirements import Requirements, Values
 
-__all__ = ["consider", "multi", "same_type_bound", "why_unconsolidatable"]
+__all__ = ["Found", "consider", "many", "same_type_bound", "why_unconsolidatable"]
 
 SPOT_FLEXIBILITY = 15
 MOST_AT_ONCE = 100
@@ -50,14 +51,9 @@ def why_unconsolidatable(candidate: Candidate) -> str | None:
     return None if conditions.is_true(claim, conditions.CONSOLIDATABLE) else ""
 
 
-def consider(
-    scene: Scene,
-    going: Sequence[Candidate],
-    method: Method,
-    look: Callable[[Scene, Sequence[Candidate]], Outcome] | None = None,
-) -> Verdict:
+def consider(scene: Scene, going: Sequence[Candidate], method: Method) -> Verdict:
     """Can these go, for nothing or for one cheaper node? If not, why not."""
-    outcome = (look or _look)(scene, going)
+    outcome = simulate(scene, going, consolidating=True)
     if outcome.problem:
         return Verdict(why=outcome.problem)
     new = outcome.plan.new_nodes
@@ -66,10 +62,6 @@ def consider(
     if len(new) > 1:
         return Verdict(why=f"Can't remove without creating {len(new)} candidates")
     return _replacement(scene, going, method, outcome.plan, new[0])
-
-
-def _look(scene: Scene, going: Sequence[Candidate]) -> Outcome:
-    return simulate(scene, going, consolidating=True)
 
 
 def _cost(going: Iterable[Candidate]) -> float:
@@ -168,28 +160,39 @@ def same_type_bound(scene: Scene, going: Sequence[Candidate], node: PlannedNode)
     return min((price for name, price in lowest.items() if name in node.instance_types), default=inf)
 
 
-def multi(
+@dataclass
+class Found:
+    """What a search came to: a command or none, the replacements it considered, and whether time ran out."""
+
+    command: Command | None = None
+    proposed: list[Command] = field(default_factory=list)
+    timed_out: bool = False
+
+
+def many(
     scene: Scene,
     ordered: Sequence[Candidate],
     method: Method,
     accept: Callable[[Command], bool],
     should_stop: Callable[[], bool] = lambda: False,
-    look: Callable[[Scene, Sequence[Candidate]], Outcome] | None = None,
-) -> tuple[Command | None, bool]:
-    """The longest prefix that can go for nothing or for one node, by bisection; and whether time ran out."""
-    best: Command | None = None
+) -> Found:
+    """The longest prefix that can go for nothing or for one node, by bisection."""
+    found = Found()
     low, high = 1, min(MOST_AT_ONCE, len(ordered)) - 1
     while low <= high:
         if should_stop():
-            return best, True
+            found.timed_out = True
+            break
         middle = (low + high) // 2
-        command = consider(scene, ordered[: middle + 1], method, look).command
+        command = consider(scene, ordered[: middle + 1], method).command
+        if command is not None and command.replacements:
+            found.proposed.append(command)
         command = _not_the_same_again(scene, command) if command is not None else None
         if command is not None and accept(command):
-            best, low = command, middle + 1
+            found.command, low = command, middle + 1
         else:
             high = middle - 1
-    return best, False
+    return found
 
 
 def _not_the_same_again(scene: Scene, command: Command) -> Command | None:

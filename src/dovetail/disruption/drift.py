@@ -8,11 +8,24 @@ from datetime import datetime, timedelta
 from dovetail.api import conditions, labels
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
+from dovetail.disruption.allowance import Allowance
 from dovetail.disruption.candidates import Candidate
+from dovetail.disruption.command import DRIFTED, Command
 from dovetail.scheduling.catalog import InstanceType
+from dovetail.scheduling.plan import PlannedNode
 from dovetail.scheduling.requirements import Requirements
 
-__all__ = ["INSTANCE_TYPE_NOT_FOUND", "NODEPOOL_DRIFTED", "REQUIREMENTS_DRIFTED", "drift_order", "pool_drift"]
+__all__ = [
+    "INSTANCE_TYPE_NOT_FOUND",
+    "NODEPOOL_DRIFTED",
+    "REQUIREMENTS_DRIFTED",
+    "drift_order",
+    "old_enough",
+    "pool_drift",
+    "static_commands",
+    "static_wanted",
+    "type_gone",
+]
 
 NODEPOOL_DRIFTED = "NodePoolDrifted"
 REQUIREMENTS_DRIFTED = "RequirementsDrifted"
@@ -47,11 +60,14 @@ def _outside(pool: NodePool, claim: NodeClaim) -> bool:
     return False
 
 
-def type_gone(claim: NodeClaim, types: Sequence[InstanceType], now: datetime) -> bool:
-    """An hour on, the machine's type can no longer be bought at all, available or not."""
+def old_enough(claim: NodeClaim, now: datetime) -> bool:
+    """Whether its type is worth checking: in its first hour a machine's type was just bought."""
     created = claim.metadata.creation_timestamp
-    if created is None or now - created < OLD_ENOUGH:
-        return False
+    return created is not None and now - created > OLD_ENOUGH
+
+
+def type_gone(claim: NodeClaim, types: Sequence[InstanceType]) -> bool:
+    """The machine's type can no longer be bought at all, available or not."""
     name = claim.labels.get(labels.INSTANCE_TYPE)
     found = next((each for each in types if each.name == name), None)
     return found is None or not any(_sold(offering.requirements, claim) for offering in found.offerings)
@@ -63,7 +79,8 @@ def _sold(requirements: Requirements, claim: NodeClaim) -> bool:
     if own.get(labels.CAPACITY_TYPE) == labels.RESERVED:
         if not ({labels.RESERVED, labels.ON_DEMAND} & requirements[labels.CAPACITY_TYPE].names):
             return False
-        own.pop(labels.CAPACITY_TYPE)
+        # Which reservation it is in may change; only what every provider knows is compared.
+        own = {key: own[key] for key in own if key in labels.WELL_KNOWN and key != labels.CAPACITY_TYPE}
     return all(own[key] in requirements[key] for key in requirements if key in own)
 
 
@@ -82,3 +99,24 @@ def drift_order(going: Sequence[Candidate]) -> list[Candidate]:
         return bool(candidate.pods), moment.timestamp() if moment else 0.0, candidate.name
 
     return sorted(drifted, key=since)
+
+
+def static_commands(order: Sequence[Candidate], allowance: Allowance) -> list[Command]:
+    """One command for each node a static pool's budget lets go, its replacement as the template has it."""
+    return [
+        Command(DRIFTED, (candidate,), (_as_templated(candidate.pool),))
+        for candidate in order
+        if allowance.take(candidate.pool.name)
+    ]
+
+
+def static_wanted(pool: NodePool, count: int, active: int, pending: int) -> int:
+    """How many of these replacements to ask room for: none while the pool has nodes to lose anyway."""
+    return 0 if active + pending > (pool.spec.replicas or 0) else count
+
+
+def _as_templated(pool: NodePool) -> PlannedNode:
+    wanted = Requirements.of(pool.spec.template.spec.requirements or ())
+    return PlannedNode(
+        name="", pool=pool.name, requirements=wanted, instance_types=(), pods=(), requests={}, price=0.0
+    )

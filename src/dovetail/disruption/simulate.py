@@ -43,7 +43,7 @@ def simulate(
     """The plan for a world without these nodes."""
     snapshot = without(scene, going, consolidating=consolidating)
     plan = place(snapshot)
-    waiting = frozenset(pod.full_name for pod in scene.snapshot.pods)
+    waiting = frozenset(pod.full_name for pod in (*scene.snapshot.pods, *scene.snapshot.virtual))
     return Outcome(_not_on_unready(snapshot, plan, scene), waiting)
 
 

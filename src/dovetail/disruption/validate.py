@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -11,11 +11,13 @@ from msgspec.structs import replace
 from dovetail.disruption.allowance import allowances
 from dovetail.disruption.candidates import Candidate, Class, Scene, candidates
 from dovetail.disruption.command import Command
+from dovetail.disruption.consolidation import why_unconsolidatable
+from dovetail.disruption.emptiness import deleting, why_not_empty
 from dovetail.disruption.simulate import simulate
 from dovetail.scheduling.nodes import provider_id
 from dovetail.scheduling.plan import PlannedNode
 
-__all__ = ["BUDGET", "CHURN", "SCHEDULING", "Invalid", "still_empty", "still_right"]
+__all__ = ["BUDGET", "CHURN", "SCHEDULING", "Invalid", "still_candidates", "still_empty", "still_right"]
 
 BUDGET, SCHEDULING, CHURN = "budget", "scheduling", "churn"
 
@@ -30,26 +32,29 @@ class Invalid:
 
 def still_right(scene: Scene, command: Command) -> Command | Invalid:
     """A consolidation as a whole: every node still a candidate, within budget, its pods still placeable."""
+    now = still_candidates(scene, command)
+    if isinstance(now, Invalid):
+        return now
+    outcome = simulate(scene, now, consolidating=True)
+    if outcome.problem or not _fits(command, outcome.plan.new_nodes):
+        return Invalid(SCHEDULING, len(now))
+    return Command(command.method, now, command.replacements, outcome.plan, command.savings)
+
+
+def still_candidates(scene: Scene, command: Command) -> tuple[Candidate, ...] | Invalid:
+    """Every node of the command as it is now, all still to be had and within budget; or what is wrong."""
     count = len(command.candidates)
-    now = _again(scene, command)
+    now = _again(scene, command, why_unconsolidatable)
     if len(now) != count:
         return Invalid(CHURN, count)
     allowance = allowances(scene, command.method.reason)
-    for candidate in now:
-        if candidate.state.nominated or not allowance.take(candidate.pool.name):
-            return Invalid(BUDGET, count)
-    outcome = simulate(scene, now, consolidating=True)
-    if outcome.problem:
-        return Invalid(SCHEDULING, count)
-    if not _fits(command, outcome.plan.new_nodes):
-        return Invalid(SCHEDULING, count)
-    return Command(command.method, tuple(now), command.replacements, outcome.plan, command.savings)
+    if any(c.state.nominated or not allowance.take(c.pool.name) for c in now):
+        return Invalid(BUDGET, count)
+    return tuple(now)
 
 
 def _fits(command: Command, planned: Sequence[PlannedNode]) -> bool:
     """What would be bought now is what was going to be bought."""
-    if not command.replacements:
-        return not planned
     if len(planned) != len(command.replacements):
         return False
     now = {name for node in planned for name in node.instance_types}
@@ -58,20 +63,17 @@ def _fits(command: Command, planned: Sequence[PlannedNode]) -> bool:
 
 def still_empty(scene: Scene, command: Command) -> tuple[Command | None, Invalid | None]:
     """Empty nodes one by one: those that are no longer empty, or over budget, are left out."""
-    now = [candidate for candidate in _again(scene, command) if candidate.empty]
+    now = _again(scene, command, lambda candidate: why_not_empty(scene, candidate))
     if not now:
         return None, Invalid(CHURN, len(command.candidates))
     allowance = allowances(scene, command.method.reason)
     kept = [c for c in now if not c.state.nominated and allowance.take(c.pool.name)]
     dropped = Invalid(BUDGET, len(now) - len(kept)) if len(kept) < len(now) else None
-    if not kept:
-        return None, dropped
-    saved = sum(candidate.price for candidate in kept)
-    return Command(command.method, tuple(kept), savings=saved), dropped
+    return (deleting(kept) if kept else None), dropped
 
 
-def _again(scene: Scene, command: Command) -> list[Candidate]:
-    """The command's nodes that are candidates still; being nominated is asked separately."""
+def _again(scene: Scene, command: Command, why_not: Callable[[Candidate], str | None]) -> list[Candidate]:
+    """The command's nodes that its method could choose still; being nominated is asked separately."""
     nominated = {provider_id(state) for state in scene.snapshot.nodes if state.nominated}
     calm = tuple(replace(state, nominated=False) for state in scene.snapshot.nodes)
     now = Scene(replace(scene.snapshot, nodes=calm), scene.queued, scene.buffered, scene.spot_to_spot)
@@ -79,5 +81,5 @@ def _again(scene: Scene, command: Command) -> list[Candidate]:
     return [
         dataclasses.replace(c, state=replace(c.state, nominated=c.key in nominated))
         for c in candidates(now, Class.GRACEFUL)[0]
-        if c.name in wanted
+        if c.name in wanted and why_not(c) is None
     ]

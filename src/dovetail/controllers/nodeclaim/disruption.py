@@ -24,8 +24,8 @@ from dovetail.controllers.base import (
     soonest,
 )
 from dovetail.controllers.owning import Ownership
-from dovetail.disruption.drift import INSTANCE_TYPE_NOT_FOUND, pool_drift, type_gone
-from dovetail.errors import Conflict, Gone
+from dovetail.disruption.drift import INSTANCE_TYPE_NOT_FOUND, old_enough, pool_drift, type_gone
+from dovetail.errors import Conflict, DovetailError, Gone
 from dovetail.ports import Clock, Cloud, Kube
 from dovetail.settings.durations import parse_or_never
 from dovetail.state import Cluster
@@ -95,11 +95,15 @@ class DisruptionConditions:
         pool = self._pools.get(claim.labels.get(labels.NODEPOOL, ""))
         if pool is None:
             return DONE
-        changed, drift_result = await self._drift(claim, pool)
-        result = drift_result
+        changed, result, failure = claim, DONE, None
+        try:
+            changed, result = await self._drift(claim, pool)
+        except DovetailError as error:
+            # What can be said about consolidation is said all the same.
+            failure = error
         if not pool.static:
             changed, later = self._consolidatable(changed, pool)
-            result = soonest((drift_result, later))
+            result = soonest((result, later))
         if changed != claim:
             try:
                 await self._kube.patch(claim, changed, status=True, guarded=True)
@@ -107,6 +111,8 @@ class DisruptionConditions:
                 return SOON
             except Gone:
                 return DONE
+        if failure is not None:
+            raise failure
         return result
 
     def _consolidatable(self, claim: NodeClaim, pool: NodePool) -> tuple[NodeClaim, Result]:
@@ -133,9 +139,9 @@ class DisruptionConditions:
 
     async def _type_drift(self, claim: NodeClaim, pool: NodePool) -> str:
         now = self._clock.monotonic()
-        if self._type_checked.left(claim.uid, now) > 0:
+        if self._type_checked.left(claim.uid, now) > 0 or not old_enough(claim, self._clock.now()):
             return ""
-        if type_gone(claim, await self._cloud.instance_types(pool), self._clock.now()):
+        if type_gone(claim, await self._cloud.instance_types(pool)):
             return INSTANCE_TYPE_NOT_FOUND
         self._type_checked.add(claim.uid, now)
         return ""
