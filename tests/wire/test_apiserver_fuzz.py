@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from typing import Any
 
 import aiohttp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from yarl import URL
 
 from dovetail.sim.kube import crd
 from dovetail.sim.kube.builtin_types import builtin_registry
 from dovetail.sim.kube.routes import find_route, split_path
-from support.apiserver import budget, config_map, definition, deployment, node, pod, serving, widget
+from support.apiserver import Http, budget, config_map, definition, deployment, node, pod, serving, widget
 
 SCALARS = st.one_of(
     st.none(),
@@ -307,3 +309,62 @@ async def test_raw_nonsense_on_the_socket_is_answered_and_closed() -> None:
             writer.close()
         async with aiohttp.ClientSession(http.url) as session, session.get("/readyz") as response:
             assert response.status == 200
+
+
+NUISANCES: tuple[tuple[str, str, str, bytes], ...] = (
+    ("POST", "/api/v1/namespaces/default/pods", "application/json", b'{"metadata":{"name":"A B"}}'),
+    ("POST", "/api/v1/namespaces/default/pods", "application/json", b"{" * 300),
+    (
+        "POST",
+        "/api/v1/namespaces/default/pods",
+        "application/vnd.kubernetes.protobuf",
+        b"k8s\0\x0a\xff\xff\xff",
+    ),
+    ("POST", "/api/v1/namespaces/default/pods", "text/plain", b"x"),
+    ("PATCH", "/api/v1/namespaces/default/pods/a", "application/json-patch+json", b'[{"op":"brew"}]'),
+    ("PATCH", "/apis/example.com/v1/namespaces/default/widgets/a", "application/merge-patch+json", b"[]"),
+    ("GET", "/api/v1/pods?labelSelector=%21%21%21", "", b""),
+    ("GET", "/api/v1/pods?limit=5&continue=nonsense", "", b""),
+    ("GET", "/api/v1/pods?watch=true&resourceVersion=nonsense", "", b""),
+    ("DELETE", "/api/v1/namespaces/default/pods/none", "", b""),
+    ("PUT", "/apis/none/v1/things/a", "application/json", b"{}"),
+)
+
+
+async def _annoy(http: Http, rounds: int) -> None:
+    """Bad requests, watches dropped in the middle, and bodies that never come."""
+    port = int(http.url.rpartition(":")[2])
+    for _ in range(rounds):
+        for method, path, kind, body in NUISANCES:
+            headers = {"Content-Type": kind}
+            async with http.session.request(
+                method, URL(path, encoded=True), data=body, headers=headers
+            ) as reply:
+                assert 400 <= reply.status < 500, (method, path, await reply.text())
+        async with http.session.get("/api/v1/pods?watch=true") as stream:
+            await stream.content.readline()
+            stream.close()
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST /api/v1/namespaces HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        await writer.drain()
+        writer.transport.abort()
+
+
+async def test_bad_requests_leave_nothing_behind() -> None:
+    async with serving() as http:
+        local = http.server.local()
+        local.create("customresourcedefinitions.apiextensions.k8s.io", definition())
+        local.create("pods", pod("a"))
+        local.create("widgets.example.com", widget("a", size=1))
+        await _annoy(http, 10)
+        revision = http.server.store.revision
+        sizes = []
+        for _ in range(3):
+            await _annoy(http, 15)
+            await asyncio.sleep(0.05)
+            gc.collect()
+            sizes.append(len(gc.get_objects()))
+        assert http.server.store.revision == revision
+        assert http.server.store.bucket("pods").listeners == {}
+        assert sizes[2] - sizes[1] < 50, sizes
+        assert len(asyncio.all_tasks()) < 20
