@@ -88,7 +88,7 @@ class _Asked:
         """Plan and show it; true when pods are left out."""
         with Progress(3) as progress:
             snapshot = self.world.snapshot(self.shop.types_for, self.options)
-            if not snapshot.pods:
+            if not snapshot.pods and not snapshot.virtual:
                 note("note: there are no waiting pods in these files, so there is nothing to plan")
             found = solved(snapshot, self.quick, progress.step)
             progress.step("how near the others came")

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from dovetail.api import codec, core, nodeclass, predicates
+from dovetail.api.buffers import CapacityBuffer
 from dovetail.api.conditions import READY
 from dovetail.api.core import Node
 from dovetail.api.labels import NAMESPACE_NAME
@@ -25,11 +26,12 @@ from dovetail.api.overlay import NodeOverlay
 from dovetail.api.pod import Pod, PodStatus
 from dovetail.api.quantity import ZERO
 from dovetail.errors import BadInput
+from dovetail.scheduling.buffers import replicas, virtual_pods
 from dovetail.scheduling.catalog import InstanceType
 from dovetail.scheduling.daemons import representative
 from dovetail.scheduling.overlays import Overlaid, overlaid
 from dovetail.scheduling.snapshot import Options, Snapshot, StateNode, Storage, pools_and_catalogs
-from dovetail.state.workloads import owners_of, pods_of, workload
+from dovetail.state.workloads import Workload, owners_of, pods_of, workload
 
 __all__ = ["KINDS", "MOST_PODS", "Offline"]
 
@@ -45,6 +47,8 @@ KINDS: Mapping[tuple[str, str], type[Object]] = {
         NodeClaim,
         NodePool,
         NodeOverlay,
+        CapacityBuffer,
+        core.PodTemplateObject,
         nodeclass.EC2NodeClass,
         nodeclass.KWOKNodeClass,
         core.Deployment,
@@ -62,6 +66,13 @@ KINDS: Mapping[tuple[str, str], type[Object]] = {
         core.CSINode,
     )
 }
+MAKERS: tuple[type[Object], ...] = (
+    core.Deployment,
+    core.ReplicaSet,
+    core.StatefulSet,
+    core.Job,
+    core.CronJob,
+)
 MOST_PODS = 250_000
 READY_NOW = Condition(type=READY, status="True")
 # Manifests say nothing of what a scheduler thought of them.
@@ -113,6 +124,7 @@ class Offline:
             catalogs=catalogs,
             nodes=self._nodes(everyone, leaving),
             pods=tuple(_told(pod) for pod in everyone if _waits(pod)),
+            virtual=tuple(self._virtual()),
             daemons=tuple(representative(each, None) for each in self.all(core.DaemonSet)),
             namespaces=self._namespaces(everyone),
             storage=self._storage(),
@@ -139,6 +151,9 @@ class Offline:
         static = sorted(pool.name for pool in self.all(NodePool) if pool.static)
         if static:
             yield f"static pools take no part in planning: {', '.join(static)}"
+        lost_buffers = sorted(each.name for each in self.all(CapacityBuffer) if self._model(each) is None)
+        if lost_buffers:
+            yield f"buffers whose template is not in the files were left out: {', '.join(lost_buffers)}"
         for judgement in self._judged(self._offers(types_for), options).judgements:
             if not judgement.valid:
                 yield f"NodeOverlay {judgement.overlay} is not in force: {judgement.message}"
@@ -193,17 +208,40 @@ class Offline:
             classes={each.name: each for each in self.all(core.StorageClass)},
         )
 
+    def _virtual(self) -> Iterator[Pod]:
+        """The room that buffers keep free, as pods nobody runs."""
+        for buffer in self.all(CapacityBuffer):
+            like = self._model(buffer)
+            if like is not None:
+                count = replicas(buffer, like.template, like.count)
+                _bearable(count)
+                yield from virtual_pods(buffer, like.template, count)
+
+    def _model(self, buffer: CapacityBuffer) -> Workload | None:
+        """What the pods of a buffer are like: a template, or those of a workload."""
+        named, scaled = buffer.spec.pod_template_ref, buffer.spec.scalable_ref
+        if named is not None:
+            found = self.found.get(core.PodTemplateObject, {}).get((buffer.namespace, named.name))
+            return None if found is None else Workload(found, 1, found.template)
+        if scaled is None:
+            return None
+        known = (each for kind in MAKERS for each in self.all(kind) if each.namespace == buffer.namespace)
+        owner = next((o for o in known if (o.KIND.kind, o.name) == (scaled.kind, scaled.name)), None)
+        return None if owner is None else workload(owner)
+
     def _made(self) -> Iterator[Pod]:
         """The pods workloads would make, for those whose pods are not in the files."""
-        makers = (core.Deployment, core.ReplicaSet, core.StatefulSet, core.Job, core.CronJob)
         owners = owners_of((*self.all(Pod), *self.all(core.ReplicaSet), *self.all(core.Job)))
-        made = [found for kind in makers for each in self.all(kind) if (found := workload(each))]
+        made = [found for kind in MAKERS for each in self.all(kind) if (found := workload(each))]
         kept = [each for each in made if each.identity not in owners]
-        total = sum(each.count for each in kept) + len(self.found.get(Pod, {}))
-        if total > MOST_PODS:
-            raise BadInput(f"these files come to {total:,} pods; at most {MOST_PODS:,} are planned at once")
+        _bearable(sum(each.count for each in kept) + len(self.found.get(Pod, {})))
         for each in kept:
             yield from pods_of(each, WAITING)
+
+
+def _bearable(pods: int) -> None:
+    if pods > MOST_PODS:
+        raise BadInput(f"these files come to {pods:,} pods; at most {MOST_PODS:,} are planned at once")
 
 
 def _check(obj: Object) -> None:

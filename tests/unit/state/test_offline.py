@@ -170,6 +170,24 @@ def test_a_pod_named_by_its_server_gets_a_name() -> None:
     assert sorted(each.name for each in found.all(Pod)) == ["pod-0", "pod-1"]
 
 
+def buffer(name: str, **spec: Any) -> dict[str, Any]:
+    return thing("CapacityBuffer", name, "autoscaling.x-k8s.io/v1beta1", spec=spec)
+
+
+def test_buffers_are_room_for_pods_nobody_runs() -> None:
+    template = thing("PodTemplate", "t", template=TEMPLATE)
+    fixed = buffer("fixed", podTemplateRef={"name": "t"}, replicas=2)
+    share = buffer(
+        "share", scalableRef={"apiGroup": "apps", "kind": "Deployment", "name": "d"}, percentage=50
+    )
+    lost = buffer("lost", podTemplateRef={"name": "nowhere"}, replicas=9)
+    found = world(template, fixed, share, lost, workload("Deployment", "d", replicas=6))
+    assert len(taken(found).virtual) == 2 + 3
+    assert len(taken(found).pods) == 6
+    told = " ".join(found.remarks(lambda pool: (), Options()))
+    assert "buffers whose template is not in the files were left out: lost" in told
+
+
 # ------------------------------------------------------------------ changes of pools
 
 
