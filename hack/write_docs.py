@@ -5,14 +5,23 @@
 
 from __future__ import annotations
 
+import ast
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
+from typing import Any
 
+import dovetail
 from dovetail.cli.main import COMMANDS, Deferred, build
+from dovetail.disruption.candidates import BLOCKED, UNCONSOLIDATABLE
+from dovetail.metrics import REGISTRY
 from dovetail.settings import AWS_GATES, GATES, REMOVED, SETTINGS, Setting, Settings
 
-REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
+ROOT = Path(__file__).parents[1]
+REFERENCE = ROOT / "docs" / "reference"
+SOURCE = ROOT / "src" / "dovetail"
 MADE = "<!-- Made by hack/write_docs.py from the code; edit that instead. -->"
 WIDTH = 100
 
@@ -53,10 +62,27 @@ Finding one of these in the environment leads to a warning with its replacement.
 names with dots are keys of the ConfigMap `karpenter-global-settings`. `METRICS_PORT` was 8000 by default
 up to 0.37, and is 8080 now."""
 
+METRICS_OPENING = """\
+What `/metrics` serves, on the port of `METRICS_PORT`. Names, types and labels are those of Karpenter,
+controller-runtime and client-go, so that dashboards and alerts keep working. A histogram adds `_bucket`,
+`_sum` and `_count` to its name; a summary adds `_sum` and `_count`."""
+
+EVENTS_OPENING = """\
+What `kubectl get events` and `kubectl describe` show. The reasons are those of Karpenter, and so is the
+reporting component, `karpenter`. The same is told once within a window of time; repeats are counted."""
+
+# Where an event's reason is the second thing said.
+TELLERS = ("event", "_event", "_both", "DoNotDisrupt")
+
 
 def pages() -> dict[str, str]:
     """Every generated page by its file name."""
-    return {"cli.md": cli_page(), "settings.md": settings_page()}
+    return {
+        "cli.md": cli_page(),
+        "settings.md": settings_page(),
+        "metrics.md": metrics_page(),
+        "events.md": events_page(),
+    }
 
 
 def cli_page() -> str:
@@ -110,6 +136,65 @@ def _removed_rows() -> Iterable[Sequence[str]]:
     for removed in REMOVED:
         instead = f"`{removed.replacement}`" if removed.replacement else removed.instead
         yield (f"`{removed.name}`", removed.era, instead + (", reversed" if removed.inverted else ""))
+
+
+def metrics_page() -> str:
+    """Every metric that any part of the program declares."""
+    for module in walk_packages(dovetail.__path__, "dovetail."):
+        if not module.name.endswith("__main__"):
+            import_module(module.name)
+    families: dict[str, list[tuple[str, ...]]] = {}
+    # Neither the registry's list of collectors nor a collector's labels are public.
+    for collector in list(REGISTRY._collector_to_names):
+        for row in _metric_rows(collector):
+            families.setdefault(_family(row[0]), []).append(row)
+    parts = ["# Metrics", MADE, METRICS_OPENING]
+    for family, rows in sorted(families.items()):
+        parts += [f"## {family}", _table(("name", "type", "labels", "counts"), sorted(rows))]
+    return _page(parts)
+
+
+def _metric_rows(collector: Any) -> Iterator[tuple[str, ...]]:
+    """A metric's name as it is shown, its type, its labels and its sentence."""
+    describe = getattr(collector, "describe", collector.collect)
+    names: Sequence[str] = getattr(collector, "_labelnames", ()) or getattr(collector, "_labels", ())
+    labels = ", ".join(f"`{name}`" for name in names)
+    for family in describe():
+        shown = family.name + ("_total" if family.type == "counter" else "")
+        yield (f"`{shown}`", family.type, labels, family.documentation)
+
+
+def _family(name: str) -> str:
+    """The part of the program a metric speaks of, as its name begins."""
+    words = name.strip("`").split("_")
+    return " ".join(words[:2]) if words[0] in ("karpenter", "client", "controller") else words[0]
+
+
+def events_page() -> str:
+    """Every event that any part of the program writes under a name of its own."""
+    told = {(reason, "Normal", "disruption/candidates.py") for reason in (BLOCKED, UNCONSOLIDATABLE)}
+    for path in SOURCE.rglob("*.py"):
+        if "sim" not in path.relative_to(SOURCE).parts:
+            told |= set(_events(path))
+    rows = [
+        (f"`{reason}`", kind, f"[{home}](../../src/dovetail/{home})") for reason, kind, home in sorted(told)
+    ]
+    return _page(["# Events", MADE, EVENTS_OPENING, _table(("reason", "type", "told in"), rows)])
+
+
+def _events(path: Path) -> Iterator[tuple[str, str, str]]:
+    """The events told in a file: reasons that are written out in a call."""
+    tree, home = ast.parse(path.read_text(encoding="utf-8")), str(path.relative_to(SOURCE))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and len(node.args) > 1 and _called(node.func) in TELLERS:
+            reason = getattr(node.args[1], "value", None)
+            if isinstance(reason, str):
+                warning = any(k.arg == "warning" and ast.unparse(k.value) == "True" for k in node.keywords)
+                yield reason, "Warning" if warning else "Normal", home
+
+
+def _called(function: ast.expr) -> str:
+    return function.attr if isinstance(function, ast.Attribute) else ast.unparse(function)
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
