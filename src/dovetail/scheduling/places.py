@@ -243,6 +243,8 @@ class Claim:
         self, shape: Shape, run: Circumstances, new: bool = False, within: Within | None = None
     ) -> Fit | Refusal:
         """Whether the pod could run here, and as which instance types."""
+        if run.options.most_pods and len(self.pods) >= run.options.most_pods:
+            return _ROOM
         crowded = _crowded(shape, self.hostname)
         if crowded is not None:
             return crowded

@@ -42,6 +42,8 @@ class Options(Record, frozen=True):
     ignore_dra: bool = True
     # Nodes inside their pool's consolidateAfter take no pods that only move to save money.
     consolidating: bool = False
+    # The blast radius of a new node: no more pods than this are planned onto it; 0 for as many as fit.
+    most_pods: int = 0
     default_spread: tuple[TopologySpreadConstraint, ...] = ()
     # Its well-known labels come with the node, so that a pool need not define them.
     flavour: Flavour = CORE

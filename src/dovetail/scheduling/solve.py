@@ -65,7 +65,7 @@ def first_plan(
     if snapshot.options.consolidating:
         return None
     run = Run(snapshot)
-    counted = count(run, _by_shape(run), effort.most_pods)
+    counted = count(run, _by_shape(run), effort.most_pods or snapshot.options.most_pods)
     if counted is None:
         return None
     bounds = _bounds(run, counted) if effort.rounds else (0.0, 0.0)

@@ -108,6 +108,11 @@ class Settings:
     min_values_policy: str = _set(
         kinds.choice("Strict", "BestEffort"), "Strict", "keep minValues of requirements, or relax them"
     )
+    planned_node_max_pods: int = _set(
+        kinds.COUNT,
+        "0",
+        "plan no more pods than this onto one new node, so that losing it hurts less; 0 for as many as fit",
+    )
     preference_policy: str = _set(
         kinds.choice("Respect", "Ignore"),
         "Respect",
