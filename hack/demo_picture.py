@@ -1,0 +1,50 @@
+"""Draw docs/images/demo.svg: the real output of `dovetail demo`, as a terminal shows it."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+ROOT = Path(__file__).parents[1]
+PICTURE = ROOT / "docs" / "images" / "demo.svg"
+WIDTH = 112
+
+
+def main() -> int:
+    """Play the demo, and draw what it said if it ended well."""
+    played = subprocess.run(
+        [sys.executable, "-m", "dovetail", "demo"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    if played.returncode:
+        print(played.stdout + played.stderr, file=sys.stderr)
+        return played.returncode
+    PICTURE.parent.mkdir(parents=True, exist_ok=True)
+    PICTURE.write_text(drawn(played.stdout), encoding="utf-8")
+    print(f"drawn: {PICTURE.relative_to(ROOT)}")
+    return 0
+
+
+def drawn(told: str) -> str:
+    """A terminal with these lines in it; the moments in front of them are dimmed."""
+    console = Console(record=True, width=WIDTH, file=io.StringIO(), highlight=False)
+    console.print(Text("$ dovetail demo", style="green"))
+    for line in told.splitlines():
+        text = Text(line)
+        text.highlight_regex(r"^ +\d+\.\d s", "dim")
+        text.highlight_regex(r"\$\d+\.\d+", "bold")
+        console.print(text, soft_wrap=True)
+    return console.export_svg(title="dovetail demo", unique_id="demo")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
