@@ -85,9 +85,11 @@ def _replacement(
         options = _flexible(node.requirements, options)
         if isinstance(options, str):
             return Verdict(why=options)
-    if labels.SPOT in allowed and labels.ON_DEMAND in allowed:
-        # If there is no spot to be had the launch must fail, rather than buy dearer on-demand.
-        node = _pinned_to_spot(node)
+    if labels.SPOT in allowed and labels.ON_DEMAND in allowed and not spot_only:
+        node, options = _spot_if_sold(scene, node, options)
+        verdict = min_values(options, node.requirements)
+        if not verdict.met:
+            return Verdict(why=f"Filtering by price: {verdict}")
     return Verdict(_command(scene, going, method, plan, _narrowed(scene, node, options)))
 
 
@@ -113,6 +115,18 @@ def _flexible(requirements: Requirements, options: list[InstanceType]) -> list[I
         )
     needed = min_values(options, requirements).needed if requirements.has_min_values else 0
     return options[: max(SPOT_FLEXIBILITY, needed)]
+
+
+def _spot_if_sold(
+    scene: Scene, node: PlannedNode, options: list[InstanceType]
+) -> tuple[PlannedNode, list[InstanceType]]:
+    """Types were kept for their spot price, so if there is no spot to be had the launch must fail.
+
+    Types that are never sold as spot were kept for the price they have: alone, they need no pin.
+    """
+    pinned, undefined = _pinned_to_spot(node), scene.snapshot.options.flavour.well_known
+    sold = [o for o in options if cheapest_offering(o, pinned.requirements, undefined) is not None]
+    return (pinned, sold) if sold else (node, options)
 
 
 def _pinned_to_spot(node: PlannedNode) -> PlannedNode:
