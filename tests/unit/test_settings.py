@@ -48,6 +48,7 @@ CORE: dict[str, tuple[str, Any]] = {
     "MEMORY_LIMIT": ("--memory-limit", -1),
     "METRICS_PORT": ("--metrics-port", 8080),
     "MIN_VALUES_POLICY": ("--min-values-policy", "Strict"),
+    "PLANNED_NODE_MAX_PODS": ("--planned-node-max-pods", 0),
     "PREFERENCE_POLICY": ("--preference-policy", "Respect"),
     "SCHEDULER_CONFIG": ("--scheduler-config", SchedulerConfig()),
 }
@@ -92,6 +93,7 @@ OTHER: dict[str, tuple[str, Any]] = {
     "MEMORY_LIMIT": ("1073741824", 1073741824),
     "METRICS_PORT": ("65535", 65535),
     "MIN_VALUES_POLICY": ("BestEffort", "BestEffort"),
+    "PLANNED_NODE_MAX_PODS": ("20", 20),
     "PREFERENCE_POLICY": ("Ignore", "Ignore"),
     "AMI_REFRESH_INTERVAL": ("24h", timedelta(hours=24)),
     "AWS_FEATURE_GATES": ("NodeClassCEL=true", AWSFeatureGates(node_class_cel=True)),
