@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import sys
 import time
 from pathlib import Path
@@ -18,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from dovetail.runtime.clock import SystemClock
 from dovetail.sim.clock import VirtualClock, run_virtual
+from dovetail.sim.collector import calm
 from dovetail.sim.world import World
 from support.churn import Churn, Size, leftovers, resident_bytes
 
@@ -33,8 +33,7 @@ async def soak(world: World, size: Size, rounds: int, seconds: int, clock: str) 
         await churn.fill(30)
         churn.more_kinds()
         await world.settle(30)
-        gc.collect()
-        gc.freeze()
+        calm()
         watching = asyncio.create_task(churn.watch())
         begun = time.process_time()
         for number in range(rounds):

@@ -37,13 +37,14 @@ class Watchfulness:
     _written: dict[int, float] = field(default_factory=dict)
 
     def committed(self, event: Event) -> None:
-        if event.new.info.storage == "pods":
+        # A sample will do: reading the processor's clock can cost more than the write it times.
+        if event.new.info.storage == "pods" and event.rv % 25 == 0:
             self._written[event.rv] = self.clock()
 
     def delivered(self, obj: Json) -> None:
+        self.seen += 1
         at = self._written.pop(int(obj["metadata"]["resourceVersion"]), None)
         if at is not None:
-            self.seen += 1
             self.worst = max(self.worst, self.clock() - at)
 
 

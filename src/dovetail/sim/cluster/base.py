@@ -34,7 +34,7 @@ Key = tuple[str, str]
 Heard = Callable[[Json | None, Json | None], None]
 # How much is done before others get their turn: keys looked at, and commits made. Counted, not timed,
 # so that the same start gives the same story.
-TURN, COMMITS = 100, 100
+TURN, COMMITS = 50, 50
 FIRST_DELAY, LAST_DELAY = 0.05, 30.0
 
 

@@ -23,7 +23,7 @@ __all__ = ["Scheduler"]
 
 PASS, STIR, SWEEP = ("", "pass"), ("", "stir"), ("", "sweep")
 BUDGETS = "poddisruptionbudgets.policy"
-AT_ONCE = 100
+AT_ONCE = 50
 SWEEP_EVERY = 300.0
 NODE_FACTS = (("metadata", "labels"), ("spec",), ("status", "allocatable"))
 STORAGE = (
