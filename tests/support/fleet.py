@@ -24,17 +24,16 @@ from dovetail.controllers.base import Result
 from dovetail.controllers.disruption import Disruption
 from dovetail.controllers.orchestration import Orchestration
 from dovetail.scheduling.catalog import InstanceType
-from support.builders import owner, pod
+from support.builders import pod
 from support.disruption import SIZES, pool, state
 from support.world import CLAIMS, Scene
 
-RS = owner("ReplicaSet")
 QUEUE = "disruption.queue"
 
 
 def light(name: str, on: str, cpu: str = "500m", **about: Any) -> Pod:
-    """A small pod of a ReplicaSet that runs on a node."""
-    return pod(name, cpu=cpu, memory="100Mi", node=on, **({"owned_by": RS} | about))
+    """A small pod that runs on a node; nobody's, or it would be collected with an owner who is not there."""
+    return pod(name, cpu=cpu, memory="100Mi", node=on, **about)
 
 
 class Fleet:
