@@ -155,6 +155,8 @@ class HttpServer:
         await response.prepare(raw)
         for chunk in reply.chunks:
             await response.write(chunk)
+            # A quick reader never makes a write wait, so the others get their turn here.
+            await asyncio.sleep(0)
         await response.write_eof()
         return response
 
