@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 JOBS ?= 2
 
-.PHONY: help setup demo check test bench bench-peer crds docs soak test-cluster test-fresh-clone clean
+.PHONY: help setup demo check test bench bench-peer crds docs real-cluster soak test-cluster test-fresh-clone clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -46,8 +46,11 @@ test-cluster: setup ## The same tests against a real control plane, built from s
 	@command -v go >/dev/null || { echo "make test-cluster needs Go 1.26 or newer, and there is no go on the PATH"; exit 1; }
 	DOVETAIL_TEST_CLUSTER=1 $(BIN)/pytest tests/cluster
 
-soak: setup ## Long runs: the embedded cluster under churn, in real time
-	$(BIN)/python hack/soak.py
+real-cluster: ## Build the real control plane that test-cluster starts (needs Go; minutes)
+	hack/real-cluster/build
+
+soak: setup ## An hour of churn in virtual time (ARGS="--minutes 60" for real time)
+	$(BIN)/python hack/soak.py $(ARGS)
 
 docs: setup ## Write the reference pages from the code
 	$(BIN)/python hack/write_docs.py
