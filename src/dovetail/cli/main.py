@@ -24,6 +24,8 @@ COMMANDS = {
     "up": "Start an embedded cluster with Dovetail in it and say what to type next.",
     "controller": "Run the autoscaler against a cluster until it is told to stop.",
     "plan": "Plan nodes for the pods in some files, without a cluster.",
+    "explain": "Say where a pod will run or what stands in its way, or why a node stays.",
+    "snapshot": "Save what Dovetail sees of a cluster, to plan and explain it elsewhere.",
     "simulate": "Play a scenario through with the real controllers, and say what it cost.",
     "validate": "Check manifests and say what is wrong with them.",
     "convert": "Turn manifests of older Karpenter versions into today's.",

@@ -1,0 +1,94 @@
+"""``dovetail explain``: why a pod has the place it has or none, and why a node stays or may go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Annotated
+
+import typer
+
+from dovetail.cli.nodeview import about_node, show_node
+from dovetail.cli.output import LEFT_OUT, Output, OutputOption
+from dovetail.cli.podview import about_pod, show_pod
+from dovetail.cli.seen import ContextOption, KubeconfigOption, ProviderOption, Seen, SnapshotOption, find
+from dovetail.errors import BadInput
+from dovetail.scheduling.snapshot import StateNode
+
+# A pod by its full name, or a node with its claim.
+Thing = str | StateNode
+
+
+def explain(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="POD|NODE|NODECLAIM",
+            help="A name; where several things share it: NAMESPACE/NAME, pod/NAMESPACE/NAME, node/NAME or "
+            "nodeclaim/NAME.",
+        ),
+    ],
+    snapshot: SnapshotOption = "",
+    everything: Annotated[
+        bool, typer.Option("--all", help="Name every place that was turned down, not only some.")
+    ] = False,
+    kubeconfig: KubeconfigOption = "",
+    context: ContextOption = "",
+    provider: ProviderOption = "kwok",
+    output: OutputOption = Output.table,
+) -> None:
+    """Say where a pod will run or what stands in its way, or why a node stays.
+
+    The cluster is only read, once, and the controller's own rules are asked; the controller need not run.
+    Exit codes: 0 there is an answer, 3 the pod waits and fits nowhere, 1 there is no such thing.
+    """
+    seen = find(snapshot, kubeconfig, context, provider)
+    thing = _the_one(seen, name)
+    if isinstance(thing, StateNode):
+        show_node(about_node(seen.snapshot, thing), output)
+        return
+    answer = about_pod(seen, thing)
+    show_pod(answer, output, everything)
+    if answer.stuck:
+        raise typer.Exit(LEFT_OUT)
+
+
+def _the_one(seen: Seen, name: str) -> Thing:
+    """The only thing of that name."""
+    found: dict[str, Thing] = {}
+    spellings: list[str] = []
+    for full, names, thing in _things(seen):
+        spellings.append(full)
+        if name in names and thing not in found.values():
+            found[full] = thing
+    if len(found) == 1:
+        return next(iter(found.values()))
+    if found:
+        raise BadInput(f"{name} could be {_either(sorted(found))}; say which")
+    near = get_close_matches(name, [each.partition("/")[2] for each in spellings], 1)
+    hint = f"did you mean {near[0]}?" if near else "is it spelled right?"
+    raise BadInput(f"there is no pod, node or nodeclaim {name} here; {hint}")
+
+
+def _things(seen: Seen) -> Iterator[tuple[str, tuple[str, ...], Thing]]:
+    """Everything that can be asked about: how to name it for certain, the names it goes by, and itself."""
+    for namespace, pod in sorted(_pods(seen)):
+        full = f"{namespace}/{pod}"
+        yield f"pod/{full}", (pod, full, f"pod/{pod}", f"pod/{full}"), full
+    for state in seen.snapshot.nodes:
+        if state.node is not None:
+            yield f"node/{state.node.name}", (state.node.name, f"node/{state.node.name}"), state
+        if state.claim is not None:
+            yield f"nodeclaim/{state.claim.name}", (state.claim.name, f"nodeclaim/{state.claim.name}"), state
+
+
+def _pods(seen: Seen) -> set[tuple[str, str]]:
+    snapshot = seen.snapshot
+    everyone = (*snapshot.pods, *seen.pods.values(), *(pod for state in snapshot.nodes for pod in state.pods))
+    return {(pod.namespace, pod.name) for pod in everyone}
+
+
+def _either(names: list[str]) -> str:
+    shown = names[:4]
+    more = f" or one of {len(names) - len(shown):,} others" if len(names) > len(shown) else ""
+    return ", ".join(shown[:-1]) + (f" or {shown[-1]}" if not more else f", {shown[-1]}{more}")

@@ -1,0 +1,103 @@
+"""A cluster seen once: everything Dovetail watches is listed, folded as it would fold it, and frozen.
+
+Nothing is written, no lease is taken: a whole Dovetail is put together, told what there is, and never run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from random import Random
+from typing import Any
+
+from dovetail.api import labels
+from dovetail.api.meta import Kind, Object
+from dovetail.api.nodepool import NodePool
+from dovetail.api.pod import Pod
+from dovetail.app import Dovetail
+from dovetail.cli.seen import Provider, Seen
+from dovetail.errors import DovetailError, Expired, Gone, Misconfigured, NotAuthorized
+from dovetail.runtime.clock import SystemClock
+from dovetail.runtime.informer import Informer
+from dovetail.runtime.kubeconfig import Connection, connect
+from dovetail.runtime.transport import USER_AGENT
+from dovetail.scheduling.catalog import InstanceType
+from dovetail.settings import Settings, read
+
+__all__ = ["look"]
+
+TRIES = 3  # a list that changes faster than it can be read is begun again this often
+OURS = (labels.KARPENTER, labels.KARPENTER_AWS, labels.KARPENTER_KWOK)
+
+
+def look(kubeconfig: str = "", context: str = "", provider: Provider = "kwok") -> Seen:
+    """See the cluster once, with the settings the controller would read from this environment."""
+    if provider == "aws":
+        raise Misconfigured(
+            "reading the cluster: the aws provider cannot list instance types yet; use --provider kwok"
+        )
+    settings = read((), dict(os.environ), provider=provider)
+    return asyncio.run(_look(settings, connect(SystemClock(), kubeconfig, context), provider))
+
+
+async def _look(settings: Settings, connection: Connection, provider: Provider) -> Seen:
+    transport, clock = connection.transport(USER_AGENT), SystemClock()
+    dovetail = Dovetail(
+        settings, transport, clock=clock, chance=Random(0), provider=provider, may_write=lambda: False
+    )
+    try:
+        async with asyncio.TaskGroup() as group:
+            for informer in dovetail.informers.values():
+                group.create_task(_fill(dovetail, informer))
+    except* DovetailError as errors:
+        raise _sentence(connection.server, errors) from errors
+    finally:
+        await transport.close()
+    snapshot = dovetail.capture.snapshot(await _offers(dovetail), dovetail.options(clock.now()))
+    return Seen(snapshot, {pod.full_name: pod for pod in dovetail.informer(Pod)})
+
+
+async def _fill(dovetail: Dovetail, informer: Informer[Any]) -> None:
+    """List one kind into its informer. A kind the server has never heard of has no objects."""
+    kind = informer.kind
+    informer.begin()
+    try:
+        informer.listed(await _listed(dovetail, kind))
+    except Gone as error:
+        if kind.KIND.group in OURS:
+            raise Misconfigured(_not_installed(kind.KIND)) from error
+    informer.end()
+
+
+async def _listed(dovetail: Dovetail, kind: type[Object]) -> tuple[Object, ...]:
+    for _ in range(TRIES - 1):
+        try:
+            return await dovetail.kube.list(kind)
+        except Expired:
+            continue
+    return await dovetail.kube.list(kind)
+
+
+def _not_installed(kind: Kind) -> str:
+    return f"it does not know {kind.resource}; install it with `dovetail crds | kubectl apply -f -`"
+
+
+def _sentence(server: str, errors: BaseExceptionGroup[DovetailError]) -> Misconfigured:
+    """All lists fail for one reason, mostly; the first will do."""
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, Misconfigured):
+        return Misconfigured(f"reading the cluster at {server}: {error}")
+    advice = "check --kubeconfig, and that the cluster is up"
+    if isinstance(error, NotAuthorized):
+        advice = "it takes the right to list what Dovetail watches"
+    return Misconfigured(f"reading the cluster at {server}: {error}; {advice}")
+
+
+async def _offers(dovetail: Dovetail) -> list[tuple[NodePool, tuple[InstanceType, ...]]]:
+    """Every pool of ours, the heaviest first; those that may not grow are passed over when planning."""
+    ours = [pool for pool in dovetail.informer(NodePool) if dovetail.ownership.of_pool(pool)]
+    ours.sort(key=lambda pool: pool.name, reverse=True)
+    ours.sort(key=lambda pool: pool.spec.weight or 0, reverse=True)
+    return [(pool, await dovetail.cloud.instance_types(pool)) for pool in ours]

@@ -1,0 +1,228 @@
+"""Where one pod will run, or what stands in its way: the answer, for people and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import isinf
+
+from msgspec.structs import replace
+
+from dovetail.api import conditions, predicates
+from dovetail.api.pod import Pod
+from dovetail.cli.output import Output, counted, put, structured
+from dovetail.cli.seen import Seen
+from dovetail.cli.solved import Solved, solved
+from dovetail.explain import Decision, Reason, Rejection
+from dovetail.scheduling import nodes as views
+from dovetail.scheduling.nearest import NearMiss, near_misses
+from dovetail.scheduling.plan import PlannedNode
+from dovetail.scheduling.snapshot import Pool, StateNode
+
+__all__ = ["PodAnswer", "about_pod", "show_pod"]
+
+WAITING, MOVING, PLACED, ASIDE = "waiting", "moving", "placed", "aside"
+SHOWN = 3  # places named for each reason, unless all are asked for
+# Up to so many pods the plan is the very one the controller would make; beyond it, the first complete one.
+FEW = 300
+
+
+@dataclass(frozen=True, slots=True)
+class PodAnswer:
+    """What is known about one pod. `state` is one of waiting, moving, placed and aside."""
+
+    pod: str
+    state: str
+    sentence: str
+    place: str | None = None
+    decision: Decision | None = None
+    planned: PlannedNode | None = None
+    miss: NearMiss | None = None
+    pools: tuple[str, ...] = ()
+
+    @property
+    def stuck(self) -> bool:
+        """It waits for a place and has none."""
+        return self.decision is not None and self.decision.place is None
+
+    @property
+    def nearest(self) -> str:
+        """The nearest miss in words; empty when nothing was turned down."""
+        if self.miss is not None:
+            return str(self.miss)
+        miss = self.decision.nearest_miss if self.decision else None
+        return "" if miss is None else _short(str(miss))
+
+    def by_reason(self) -> list[tuple[Reason, list[Rejection]]]:
+        """The places that were turned down, by why; the most frequent reason first."""
+        found: dict[Reason, list[Rejection]] = {}
+        for rejection in self.decision.rejections if self.decision else ():
+            found.setdefault(rejection.reason, []).append(rejection)
+        return sorted(found.items(), key=lambda item: -len(item[1]))
+
+
+def about_pod(seen: Seen, name: str) -> PodAnswer:
+    """What there is to say about a pod that is known to exist."""
+    snapshot = seen.snapshot
+    if any(pod.full_name == name for pod in snapshot.pods):
+        return _decided(seen, name, WAITING)
+    home = next((s for s in snapshot.nodes for pod in s.pods if pod.full_name == name), None)
+    if home is None:
+        return PodAnswer(name, ASIDE, f"{name} {_why_aside(seen.pods[name])}")
+    if any(pod.full_name == name for pod in snapshot.moving):
+        return _decided(seen, name, MOVING, f"its node {views.name(home)} is being removed; ")
+    leaving = ", which is being removed" if views.deleting(home) else ""
+    return PodAnswer(name, PLACED, f"{name} is on {_described(home)}{leaving}", views.name(home))
+
+
+def _decided(seen: Seen, name: str, state: str, before: str = "") -> PodAnswer:
+    found = solved(seen.snapshot, len(seen.snapshot.pods) > FEW, lambda text: None)
+    decision = found.decisions.get(name) or Decision(name, None, error=found.left_out.get(name, ""))
+    planned = next((node for node in found.plan.new_nodes if node.name == decision.place), None)
+    return PodAnswer(
+        name,
+        state,
+        before + (f"{name} goes to a new node of pool {planned.pool}" if planned else str(decision)),
+        decision.place,
+        decision,
+        planned,
+        _near_miss(found, decision),
+        tuple(_pools_aside(found)) if decision.place is None else (),
+    )
+
+
+def _near_miss(found: Solved, decision: Decision) -> NearMiss | None:
+    """Asked for this pod alone: what the others are missing costs time, and nobody wants to know."""
+    if decision.place is not None or not decision.rejections:
+        return None
+    return near_misses(found.snapshot, replace(found.plan, decisions=(decision,))).get(decision.pod)
+
+
+def _pools_aside(found: Solved) -> Iterator[str]:
+    """Pools that were not even asked, and why."""
+    for pool in found.snapshot.pools:
+        why = found.plan.pool_problems.get(pool.name) or _why_unused(pool)
+        if why:
+            yield f"pool {pool.name} is not used: {why}"
+
+
+def _why_unused(pool: Pool) -> str:
+    nodepool = pool.nodepool
+    if nodepool.deleting:
+        return "it is being deleted"
+    if nodepool.static:
+        return "it is static, with a fixed number of nodes"
+    ready = conditions.find(nodepool, conditions.READY)
+    if ready is None or ready.status != conditions.TRUE:
+        said = (ready.message or ready.reason) if ready is not None else ""
+        return f"it is not ready ({said})" if said else "it is not ready"
+    return ""
+
+
+def _described(state: StateNode) -> str:
+    """A place, and what it is if it is not a running node."""
+    what = "node" if state.node is not None and views.registered(state) else "nodeclaim"
+    pool = views.pool(state)
+    return f"{what} {views.name(state)}" + (f" of pool {pool}" if pool else "")
+
+
+def _why_aside(pod: Pod) -> str:
+    """Why no node is looked for."""
+    gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates)
+    nominated = pod.status.nominated_node_name
+    answers = (
+        (predicates.terminal(pod), f"has run to its end ({pod.status.phase})"),
+        (bool(pod.node_name), f"is bound to node {pod.node_name}, which is not there"),
+        (predicates.owned_by_daemonset(pod), "is a DaemonSet's: it follows nodes, and none is made for it"),
+        (predicates.owned_by_node(pod), "is a static pod: its kubelet runs it"),
+        (predicates.terminating(pod), "is being deleted"),
+        (bool(gates), f"is held back by its scheduling gates: {gates}"),
+        (bool(nominated), f"waits for room that kube-scheduler is making on node {nominated}"),
+    )
+    found = next((words for applies, words in answers if applies), "")
+    return found or "has not been found unschedulable by kube-scheduler yet; ask again in a moment"
+
+
+def show_pod(answer: PodAnswer, output: Output, everything: bool) -> None:
+    """Write the answer."""
+    if output is not Output.table:
+        structured(_document(answer, everything), output)
+        return
+    put(f"{answer.sentence}\n")
+    for line in _lines(answer, everything):
+        put(f"  {line}\n")
+
+
+def _lines(answer: PodAnswer, everything: bool) -> Iterator[str]:
+    if answer.planned is not None:
+        yield from _planned_lines(answer.planned)
+    for given_up in answer.decision.relaxed if answer.decision else ():
+        yield f"gave up: {given_up}"
+    if answer.stuck:
+        if answer.nearest:
+            yield f"nearest: {answer.nearest}"
+        for reason, places in answer.by_reason():
+            yield f"{reason} ({len(places)})"
+            shown = places if everything else places[:SHOWN]
+            yield from (f"  {_told(each, everything)}" for each in shown)
+            if len(places) > len(shown):
+                yield f"  and {len(places) - len(shown):,} more; --all shows them"
+    yield from answer.pools
+
+
+def _told(rejection: Rejection, whole: bool) -> str:
+    """A place and its particular. All that was required of a new node is for those who want everything."""
+    detail = rejection.detail if whole else _short(rejection.detail)
+    return f"{rejection.place}: {detail}" if detail else rejection.place
+
+
+def _short(detail: str) -> str:
+    return detail.partition(", requirements=")[0]
+
+
+def _planned_lines(node: PlannedNode) -> Iterator[str]:
+    price = "at an unknown price" if isinf(node.price) else f"${node.price:.4f} an hour"
+    yield f"with {counted(len(node.pods) - 1, 'other pod')}"
+    yield f"cheapest: {node.instance_type} in {node.zone}, {node.capacity_type}, {price}"
+    others = len(node.instance_types) - 1
+    if others:
+        yield f"or one of {counted(others, 'other type')}"
+
+
+def _document(answer: PodAnswer, everything: bool) -> dict[str, object]:
+    decision, planned = answer.decision, answer.planned
+    document: dict[str, object] = {
+        "kind": "Pod",
+        "name": answer.pod,
+        "state": answer.state,
+        "explanation": answer.sentence,
+        "place": answer.place,
+        "newNode": None if planned is None else _planned_document(planned),
+        "relaxed": list(decision.relaxed) if decision else [],
+        "reasons": [
+            {"reason": str(reason), "count": len(places), "example": str(places[0])}
+            for reason, places in answer.by_reason()
+        ]
+        if answer.stuck
+        else [],
+        "nearest": answer.nearest or None if answer.stuck else None,
+        "unusedPools": list(answer.pools),
+    }
+    if everything:
+        document["rejections"] = [
+            {"place": each.place, "reason": str(each.reason), "detail": each.detail}
+            for each in (decision.rejections if decision else ())
+        ]
+    return document
+
+
+def _planned_document(node: PlannedNode) -> dict[str, object]:
+    return {
+        "pool": node.pool,
+        "instanceType": node.instance_type,
+        "zone": node.zone,
+        "capacityType": node.capacity_type,
+        "price": None if isinf(node.price) else node.price,
+        "instanceTypes": list(node.instance_types),
+        "otherPods": len(node.pods) - 1,
+    }

@@ -1,0 +1,177 @@
+"""Where commands find the world to look at: a live cluster, or the file of a snapshot."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+import msgspec
+import typer
+from msgspec.structs import replace
+
+from dovetail.api import labels
+from dovetail.api.meta import Object
+from dovetail.api.pod import Pod, Volume
+from dovetail.cli.files import STDIN
+from dovetail.errors import BadInput
+from dovetail.scheduling.snapshot import Pool, Snapshot, StateNode, Storage
+
+__all__ = [
+    "ContextOption",
+    "KubeconfigOption",
+    "Provider",
+    "ProviderOption",
+    "Seen",
+    "SnapshotOption",
+    "find",
+    "to_file",
+]
+
+FORMAT = "dovetail-snapshot/1"
+ADVICE = "take one with `dovetail snapshot -o FILE`"
+# People and tools keep all sorts of things in annotations, whole manifests among them.
+KEPT = labels.POD_ANNOTATIONS_READ | {labels.BIND_COMPLETED, labels.DEFAULT_STORAGE_CLASS}
+KEPT_DOMAINS = (labels.KARPENTER, labels.KARPENTER_AWS, labels.KARPENTER_KWOK)
+
+O = TypeVar("O", bound=Object)  # noqa: E741 - O for object
+
+SnapshotOption = Annotated[
+    str,
+    typer.Option(
+        "--snapshot", metavar="FILE", help="Look at this file of `dovetail snapshot` (- for stdin) instead."
+    ),
+]
+KubeconfigOption = Annotated[
+    str,
+    typer.Option(metavar="FILE", help="Kubeconfig; else $KUBECONFIG, the pod's own, or ~/.kube/config."),
+]
+ContextOption = Annotated[str, typer.Option(metavar="NAME", help="Context of the kubeconfig to use.")]
+Provider = Literal["aws", "kwok"]
+ProviderOption = Annotated[
+    Provider, typer.Option(help="Whose machines the cluster uses: EC2's, or simulated ones.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A cluster as it was: the snapshot and, of a live one, every pod by its full name."""
+
+    snapshot: Snapshot
+    pods: Mapping[str, Pod] = field(default_factory=dict)
+
+
+def find(file: str, kubeconfig: str, context: str, provider: Provider) -> Seen:
+    """The world in the file, or the cluster as it is now."""
+    if file:
+        if kubeconfig or context:
+            raise BadInput("--snapshot and --kubeconfig or --context exclude each other; leave one out")
+        return Seen(read_snapshot(file))
+    # It takes all of Dovetail to see as Dovetail does; a file can do without.
+    from dovetail.cli.live import look
+
+    return look(kubeconfig, context, provider)
+
+
+def to_file(world: Snapshot) -> bytes:
+    """The snapshot's own bytes, which say in addition how to read them."""
+    parts = msgspec.json.decode(without_remarks(world).to_bytes(), type=dict[str, msgspec.Raw])
+    return msgspec.json.encode({"format": FORMAT} | parts) + b"\n"
+
+
+class _Head(msgspec.Struct):
+    format: str
+
+
+def read_snapshot(path: str) -> Snapshot:
+    """The world in a file; BadInput says what is wrong with the file."""
+    name = "stdin" if path == STDIN else path
+    try:
+        data = sys.stdin.buffer.read() if path == STDIN else Path(path).read_bytes()
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise BadInput(f"reading the snapshot {name}: {why.lower()}; {ADVICE}") from error
+    try:
+        found = msgspec.json.decode(data, type=_Head).format
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise BadInput(f"reading the snapshot {name}: it is not one; {ADVICE}") from error
+    if found != FORMAT:
+        raise BadInput(
+            f"reading the snapshot {name}: its format is {found!r} and this version reads {FORMAT!r}; "
+            "take it again with this version"
+        )
+    try:
+        return Snapshot.from_bytes(data)
+    except (msgspec.MsgspecError, ValueError, IndexError) as error:
+        raise BadInput(f"reading the snapshot {name}: it is damaged ({error}); {ADVICE}") from error
+
+
+def without_remarks(world: Snapshot) -> Snapshot:
+    """The same world with only those annotations that decisions read."""
+    storage = world.storage
+    return replace(
+        world,
+        pools=tuple(_pool(pool) for pool in world.pools),
+        nodes=tuple(_node(state) for state in world.nodes),
+        pods=tuple(_pod(pod) for pod in world.pods),
+        moving=tuple(_pod(pod) for pod in world.moving),
+        virtual=tuple(_pod(pod) for pod in world.virtual),
+        daemons=tuple(_pod(pod) for pod in world.daemons),
+        budgets=tuple(_bare(budget) for budget in world.budgets),
+        services=tuple(_bare(service) for service in world.services),
+        storage=Storage(
+            claims={name: _bare(claim) for name, claim in storage.claims.items()},
+            volumes={name: _bare(volume) for name, volume in storage.volumes.items()},
+            classes={name: _bare(each) for name, each in storage.classes.items()},
+        ),
+    )
+
+
+def _node(state: StateNode) -> StateNode:
+    return replace(
+        state,
+        node=None if state.node is None else _bare(state.node),
+        claim=None if state.claim is None else _bare(state.claim),
+        pods=tuple(_pod(pod) for pod in state.pods),
+    )
+
+
+def _pool(pool: Pool) -> Pool:
+    nodepool = _bare(pool.nodepool)
+    template = nodepool.spec.template
+    metadata = replace(template.metadata, annotations=_kept(template.metadata.annotations))
+    spec = replace(nodepool.spec, template=replace(template, metadata=metadata))
+    return replace(pool, nodepool=replace(nodepool, spec=spec))
+
+
+def _pod(pod: Pod) -> Pod:
+    bare = _bare(pod)
+    if not any(volume.ephemeral for volume in pod.spec.volumes):
+        return bare
+    volumes = tuple(_volume(volume) for volume in pod.spec.volumes)
+    return replace(bare, spec=replace(pod.spec, volumes=volumes))
+
+
+def _volume(volume: Volume) -> Volume:
+    template = volume.ephemeral.volume_claim_template if volume.ephemeral else None
+    if volume.ephemeral is None or template is None:
+        return volume
+    template = replace(template, metadata=replace(template.metadata, annotations={}))
+    return replace(volume, ephemeral=replace(volume.ephemeral, volume_claim_template=template))
+
+
+def _bare(obj: O) -> O:
+    if not obj.annotations:
+        return obj
+    return replace(obj, metadata=replace(obj.metadata, annotations=_kept(obj.annotations)))
+
+
+def _kept(annotations: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in annotations.items() if key in KEPT or _ours(key)}
+
+
+def _ours(key: str) -> bool:
+    domain = key.partition("/")[0]
+    return any(domain == each or domain.endswith(f".{each}") for each in KEPT_DOMAINS)
