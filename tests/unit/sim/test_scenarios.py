@@ -1,0 +1,80 @@
+"""The scenarios that come along: each is read, each can be played, and the guide knows every field."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail.cli.simulate import play
+from dovetail.errors import BadInput
+from dovetail.sim.report import as_text
+from dovetail.sim.scenario import Curve, Happening, Pool, Scenario, Workload, read_scenario
+
+ROOT = Path(__file__).parents[3]
+SCENARIOS = sorted((ROOT / "examples" / "scenarios").glob("*.yaml"))
+GUIDE = ROOT / "docs" / "guides" / "simulate.md"
+
+
+def test_there_are_scenarios() -> None:
+    assert "inflate.yaml" in {path.name for path in SCENARIOS}
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_a_scenario_is_read_with_pools_workloads_and_a_length(path: Path) -> None:
+    story = read_scenario(path)
+    assert story.length > timedelta(minutes=2)
+    assert story.pools
+    assert story.workloads
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_the_first_two_minutes_of_a_scenario_give_its_pods_nodes(path: Path) -> None:
+    story = read_scenario(path)
+    wanted = sum(workload.replicas.at(path.parent)(0.0) for workload in story.workloads)
+    report = play(msgspec.structs.replace(story, duration="2m", step="10s"))
+    assert report.hours == pytest.approx(2 / 60, abs=0.001)
+    # A consolidation may move pods, which then start once more.
+    assert report.pods_started >= wanted > 0
+    assert report.pods_waiting == 0
+    assert report.nodes_added > 0
+    assert report.dollars > 0
+
+
+def test_an_event_happens_at_its_moment() -> None:
+    story = read_scenario(ROOT / "examples" / "scenarios" / "spot-reclaim.yaml")
+    early = [msgspec.structs.replace(event, at="1m") for event in story.events[:1]]
+    calm = play(msgspec.structs.replace(story, duration="5m", step="10s", events=[]))
+    stormy = play(msgspec.structs.replace(story, duration="5m", step="10s", events=early))
+    assert calm.nodes_removed == 0
+    assert stormy.nodes_removed > 0
+
+
+def test_a_misspelt_field_is_refused_with_its_place(tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text("apiVersion: dovetail.sh/v1alpha1\nkind: Scenario\npools: [{nmae: a}]\n")
+    with pytest.raises(BadInput, match=r"nmae.*pools"):
+        read_scenario(wrong)
+
+
+def test_the_guide_lists_every_scenario() -> None:
+    linked = set(re.findall(r"examples/scenarios/([a-z-]+\.yaml)\)", GUIDE.read_text(encoding="utf-8")))
+    assert linked == {path.name for path in SCENARIOS}
+
+
+@pytest.mark.parametrize("record", [Scenario, Pool, Workload, Curve, Happening])
+def test_the_guide_explains_every_field(record: type[msgspec.Struct]) -> None:
+    guide = GUIDE.read_text(encoding="utf-8")
+    cells = " ".join(line.split("|")[1] for line in guide.splitlines() if line.startswith("| `"))
+    fields: tuple[Any, ...] = msgspec.structs.fields(record)
+    # `folder` is where the file lies: it is not written but found.
+    assert [f.encode_name for f in fields if f"`{f.encode_name}`" not in cells] in ([], ["folder"])
+
+
+def test_the_guide_shows_what_the_smallest_scenario_says() -> None:
+    told = as_text(play(read_scenario(ROOT / "examples" / "scenarios" / "inflate.yaml")))
+    assert told in GUIDE.read_text(encoding="utf-8")
