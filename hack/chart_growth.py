@@ -1,6 +1,6 @@
 """Draw how time and money grow, ours and the original's, from the numbers kept in docs/benchmarks.
 
-    python hack/chart_growth.py                   draw docs/images/growth.svg, fill docs/benchmarks.md
+    python hack/chart_growth.py                   draw the picture, fill docs/benchmarks.md and README.md
     python hack/chart_growth.py --measure         measure first: hack/bench_peer.py, some minutes, needs Go
     python hack/chart_growth.py --measure pods    measure one series only
 
@@ -13,7 +13,6 @@ import json
 import math
 import os
 import platform
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +23,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 KEPT, PICTURE, PAGE = (ROOT / "docs" / name for name in ("benchmarks", "images/growth.svg", "benchmarks.md"))
+README = ROOT / "README.md"
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 420, 280, 52, 44, 36
 OURS, BOUND, THEIRS = "#2563eb", "#6b7280", "#d97706"
 TYPES = {"144": 144, "400": 400, "main": 729}
@@ -195,13 +195,37 @@ def table(series: Series) -> str:
     return "\n".join([*lines, "", state])
 
 
+def headline() -> str:
+    """The sentence of the README."""
+    row = next(row for row in kept(SERIES[3])["rows"] if row["workload"] == "mix-1000-s1")
+    return (
+        "  For a thousand mixed pods the first plan costs ${first_dollars:.2f} an hour, where\n"
+        "  Karpenter's own scheduler plans ${peer_dollars:.2f}, and takes {first_s:.2f} s of processor time"
+        " instead of\n"
+        "  {peer_s:.2f} s. Some rounds later it costs ${dollars:.2f}; no plan at all costs less than"
+        " ${bound:.2f}."
+    ).format(**row)
+
+
 def page(text: str) -> str:
     """The page with its tables made anew."""
     for series in SERIES:
-        begin, end = f"<!-- {series.name}: made by hack/chart_growth.py -->", f"<!-- end of {series.name} -->"
-        made = f"{begin}\n\n{table(series)}\n\n{end}"
-        text = re.sub(f"{re.escape(begin)}.*?{re.escape(end)}", lambda _, made=made: made, text, flags=re.S)  # type: ignore[misc]
+        text = _filled(text, series.name, f"\n{table(series)}\n")
     return text
+
+
+def readme(text: str) -> str:
+    return _filled(text, "numbers", headline(), "  ")
+
+
+def _filled(text: str, name: str, made: str, indent: str = "") -> str:
+    """The text with everything between two marks replaced."""
+    begin, end = f"<!-- {name}: made by hack/chart_growth.py -->", f"<!-- end of {name} -->"
+    before, mark, rest = text.partition(begin)
+    _, other, after = rest.partition(end)
+    if not mark or not other:
+        raise SystemExit(f"the marks around {name} are gone; put them back: {begin} {end}")
+    return f"{before}{begin}\n{made}\n{indent}{end}{after}"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -215,7 +239,8 @@ def main(arguments: Sequence[str]) -> int:
     PICTURE.parent.mkdir(parents=True, exist_ok=True)
     PICTURE.write_text(picture(), encoding="utf-8")
     PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-    print(f"drawn: {PICTURE.relative_to(ROOT)}, tables of {PAGE.relative_to(ROOT)}")
+    README.write_text(readme(README.read_text(encoding="utf-8")), encoding="utf-8")
+    print("made: docs/images/growth.svg, the tables of docs/benchmarks.md, the numbers in README.md")
     return 0
 
 
