@@ -13,21 +13,26 @@ from random import Random
 from typing import Any, Generic, TypeVar
 
 from dovetail.api import core
+from dovetail.api.buffers import CapacityBuffer
 from dovetail.api.core import Node
 from dovetail.api.meta import Object
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodeclass import EC2NodeClass, KWOKNodeClass
 from dovetail.api.nodepool import NodePool
+from dovetail.api.overlay import NodeOverlay
 from dovetail.api.pod import Pod
 from dovetail.controllers.base import SINGLETON, Cache, Controller
+from dovetail.controllers.capacitybuffer import Buffers, Workload, Workloads
 from dovetail.controllers.metered import Calling, MeteredCloud
 from dovetail.controllers.node.eviction import EvictionQueue
 from dovetail.controllers.node.termination import Volumes
 from dovetail.controllers.node.volumes import BY_NODE, node_of_attachment
 from dovetail.controllers.nodeclaim.devices import SLICES_BY_NODE, nodes_of_slice
 from dovetail.controllers.nodeclaim.ghosts import Ghosts
+from dovetail.controllers.nodeoverlay import OverlaidCloud
 from dovetail.controllers.orchestration import Orchestration
 from dovetail.controllers.owning import BY_PROVIDER_ID, Ownership, provider_id_of_claim, provider_id_of_node
+from dovetail.controllers.provisioning import Provisioning
 from dovetail.controllers.registry import Parts, controllers
 from dovetail.errors import DovetailError
 from dovetail.ports import Clock, Cloud, Compute
@@ -171,8 +176,11 @@ class Dovetail:
         )
 
     def _kinds(self, class_kind: type[Object]) -> tuple[type[Object], ...]:
+        gates = self.settings.feature_gates
         devices = () if self.settings.ignore_dra_requests else (ResourceSlice,)
-        return (*ALWAYS, class_kind, *devices)
+        overlays = (NodeOverlay,) if gates.node_overlay else ()
+        buffers = (CapacityBuffer, core.PodTemplateObject, core.Deployment) if gates.capacity_buffer else ()
+        return (*ALWAYS, class_kind, *devices, *overlays, *buffers)
 
     def _cloud(self, make: MakeCloud) -> Cloud:
         nodes, classes = self.informer(Node), self.informer(KWOKNodeClass)
@@ -207,11 +215,27 @@ class Dovetail:
             statefulsets=_Shelf(self.informer(core.StatefulSet)),
         )
 
+    def _buffers(self) -> Buffers | None:
+        if CapacityBuffer not in self.informers:
+            return None
+        scalable: dict[str, Cache[Workload]] = {
+            "Deployment": self.informer(core.Deployment),
+            "StatefulSet": self.informer(core.StatefulSet),
+            "ReplicaSet": self.informer(core.ReplicaSet),
+        }
+        workloads = Workloads(self.informer(core.PodTemplateObject), scalable)
+        return Buffers(self.kube, self.informer(CapacityBuffer), workloads, self.clock)
+
+    def _served(self) -> Cloud:
+        """The cloud as controllers call it: counted, and with overlays in force if there are any."""
+        metered = MeteredCloud(self.cloud, self.clock)
+        return OverlaidCloud(metered) if NodeOverlay in self.informers else metered
+
     def _parts(self, compute: Compute, class_kind: type[Object]) -> Parts:
         return Parts(
             settings=self.settings,
             kube=self.kube,
-            cloud=MeteredCloud(self.cloud, self.clock),
+            cloud=self._served(),
             clock=self.clock,
             recorder=self.recorder,
             compute=compute,
@@ -225,6 +249,8 @@ class Dovetail:
             pools=self.informer(NodePool),
             classes=self.informer(class_kind),
             class_kind=class_kind,
+            overlays=self.informers.get(NodeOverlay),
+            buffers=self._buffers(),
             ownership=self.ownership,
             options=self.options,
         )
@@ -239,6 +265,8 @@ class Dovetail:
             self.informers[trigger.kind].on_change(heard)
         if isinstance(controller, EvictionQueue | Orchestration | Ghosts):
             controller.on_item(queue.add)
+        if isinstance(controller, Provisioning) and self.parts.buffers is not None:
+            self.parts.buffers.on_resolved(controller.woken_by(queue.add))
         if getattr(controller, "singleton", False):
             queue.add(SINGLETON)
 

@@ -30,6 +30,7 @@ from dovetail.controllers.base import (
     run_all,
 )
 from dovetail.controllers.batching import Batcher
+from dovetail.controllers.capacitybuffer import Buffers
 from dovetail.controllers.counts import CLAIMS_CREATED
 from dovetail.controllers.owning import Ownership
 from dovetail.errors import DovetailError, Refused
@@ -87,7 +88,7 @@ class Provisioning:
         compute: Compute,
         batcher: Batcher,
         options: Callable[[datetime], Options],
-        virtual: Callable[[], tuple[Pod, ...]] = lambda: (),
+        buffers: Buffers | None = None,
     ) -> None:
         self._kube = kube
         self._cluster = cluster
@@ -100,7 +101,7 @@ class Provisioning:
         self._compute = compute
         self._batcher = batcher
         self._options = options
-        self._virtual = virtual
+        self._buffers = buffers
         self.times = PodTimes()
         self.decisions: dict[str, Decision] = {}
 
@@ -124,10 +125,14 @@ class Provisioning:
         self._batcher.trigger(node.uid)
         return (SINGLETON,)
 
-    def wake(self, uid: str) -> Iterable[str]:
-        """Another controller wants a pass: a buffer was resolved, a pool became ready."""
-        self._batcher.trigger(uid)
-        return (SINGLETON,)
+    def woken_by(self, add: Callable[[str], None]) -> Callable[[str], None]:
+        """For another controller that wants a pass, such as when a buffer was resolved."""
+
+        def wake(uid: str) -> None:
+            self._batcher.trigger(uid)
+            add(SINGLETON)
+
+        return wake
 
     async def reconcile(self, key: str) -> Result:
         await self._batcher.wait()
@@ -140,6 +145,8 @@ class Provisioning:
             if plan is not None:
                 self._tell(plan)
                 await run_all(self._order(node) for node in plan.new_nodes)
+            if self._buffers is not None:
+                await self._buffers.planned(plan or Plan())
         return self._again()
 
     def _retrigger(self) -> None:
@@ -157,7 +164,8 @@ class Provisioning:
         """What should be done now; None when no pod waits."""
         offers = await self._offers()
         options = self._options(self._clock.now())
-        snapshot = self._capture.snapshot(offers, options, self._virtual())
+        virtual = self._buffers.virtual() if self._buffers is not None else ()
+        snapshot = self._capture.snapshot(offers, options, virtual)
         if not (snapshot.pods or snapshot.moving or snapshot.virtual):
             return None
         started = self._clock.monotonic()
@@ -210,7 +218,10 @@ class Provisioning:
         now = self._clock.monotonic()
         healthy = {pool.name for pool in self._pools if conditions.is_true(pool, NODE_REGISTRATION_HEALTHY)}
         proven = {pod for node in plan.new_nodes if node.pool in healthy for pod in node.pods}
+        virtual = {pod.full_name for pod in self._buffers.virtual()} if self._buffers is not None else ()
         for decision in plan.decisions:
+            if decision.pod in virtual:
+                continue
             self.decisions[decision.pod] = decision
             placed = decision.place is not None
             waited = self.times.decided(decision.pod, now, placed=placed, healthy=decision.pod in proven)

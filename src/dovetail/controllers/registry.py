@@ -10,9 +10,11 @@ from dovetail.api.core import Node
 from dovetail.api.meta import Object
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
+from dovetail.api.overlay import NodeOverlay
 from dovetail.api.pod import Pod
 from dovetail.controllers.base import Cache, Controller
 from dovetail.controllers.batching import Batcher
+from dovetail.controllers.capacitybuffer import Buffers
 from dovetail.controllers.disruption import Disruption
 from dovetail.controllers.node.eviction import EvictionQueue
 from dovetail.controllers.node.health import Health
@@ -33,6 +35,7 @@ from dovetail.controllers.nodeclaim.liveness import Liveness
 from dovetail.controllers.nodeclaim.orphans import Orphans
 from dovetail.controllers.nodeclaim.podevents import PodEvents
 from dovetail.controllers.nodeclaim.registration import Registration
+from dovetail.controllers.nodeoverlay import NodeOverlays, OverlaidCloud
 from dovetail.controllers.nodepool.counter import Counter
 from dovetail.controllers.nodepool.hash import Hash
 from dovetail.controllers.nodepool.health import RegistrationHealth
@@ -73,6 +76,9 @@ class Parts:
     pools: Cache[NodePool]
     classes: Cache[Object]
     class_kind: type[Object]
+    # None while their feature gates are off.
+    overlays: Cache[NodeOverlay] | None
+    buffers: Buffers | None
     ownership: Ownership
     options: Callable[[datetime], Options]
 
@@ -150,6 +156,8 @@ def _disruption(p: Parts, millicores: int) -> tuple[Controller, ...]:
         p.compute,
         p.options,
         spot_to_spot=p.settings.feature_gates.spot_to_spot_consolidation,
+        virtual=p.buffers.virtual if p.buffers is not None else tuple,
+        buffered=p.buffers.nodes if p.buffers is not None else frozenset,
     )
     marks = DisruptionConditions(
         p.kube,
@@ -173,6 +181,10 @@ def _gated(p: Parts) -> tuple[Controller, ...]:
             StaticProvisioning(p.kube, p.pools, p.cluster, p.ownership, p.cloud),
             StaticDeprovisioning(p.kube, p.pools, p.cluster, p.ownership, p.clock),
         )
+    if p.overlays is not None and isinstance(p.cloud, OverlaidCloud):
+        found.append(NodeOverlays(p.kube, p.overlays, p.pools, p.class_kind, p.ownership, p.cloud, p.clock))
+    if p.buffers is not None:
+        found.append(p.buffers)
     return tuple(found)
 
 
@@ -191,6 +203,7 @@ def _provisioning(parts: Parts) -> Provisioning:
         parts.compute,
         Batcher(parts.clock, idle.total_seconds(), longest.total_seconds()),
         parts.options,
+        buffers=parts.buffers,
     )
 
 

@@ -1,0 +1,178 @@
+"""capacitybuffer: resolves buffers into pods that are nobody's, and says whether there is room for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from dovetail.api import conditions, reasons
+from dovetail.api.buffers import CapacityBuffer, LocalReference
+from dovetail.api.conditions import PROVISIONING, READY_FOR_PROVISIONING
+from dovetail.api.core import Deployment, PodTemplateObject, ReplicaSet, StatefulSet
+from dovetail.api.pod import Pod, PodTemplate
+from dovetail.controllers.base import DONE, SOON, Backoff, Cache, Result, Trigger, after, on, run_all
+from dovetail.errors import Conflict, Gone
+from dovetail.ports import Clock, Kube
+from dovetail.scheduling.buffers import provisioning, replicas, virtual_by_node, virtual_pods
+from dovetail.scheduling.plan import Plan
+
+__all__ = ["Buffers", "Workload", "Workloads"]
+
+EVERY = 30.0
+STRATEGY = "buffer.x-k8s.io/active-capacity"
+Workload = Deployment | StatefulSet | ReplicaSet
+
+
+class Unresolved(Exception):
+    """What a buffer refers to cannot be used; `reason` is a word for its condition."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Workloads:
+    """Where a buffer's references lead."""
+
+    templates: Cache[PodTemplateObject]
+    scalable: Mapping[str, Cache[Workload]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """The pods a buffer stands for."""
+
+    template: PodTemplate
+    workload_replicas: int | None = None
+    source: PodTemplateObject | None = None
+
+
+class Buffers:
+    """Keeps the virtual pods of every buffer; `wake` asks for a pass of provisioning."""
+
+    name = "capacitybuffer"
+    concurrency = 10
+    backoff = Backoff()
+
+    def __init__(
+        self, kube: Kube, buffers: Cache[CapacityBuffer], workloads: Workloads, clock: Clock
+    ) -> None:
+        self._kube = kube
+        self._buffers = buffers
+        self._workloads = workloads
+        self._clock = clock
+        self._pods: dict[str, tuple[Pod, ...]] = {}
+        self._on_nodes: frozenset[str] = frozenset()
+        self._wake: Callable[[str], None] = lambda uid: None
+
+    @property
+    def triggers(self) -> tuple[Trigger, ...]:
+        return (on(CapacityBuffer), on(PodTemplateObject, self._using))
+
+    def _using(self, template: PodTemplateObject) -> list[str]:
+        return [
+            buffer.full_name
+            for buffer in self._buffers
+            if buffer.spec.pod_template_ref is not None
+            and (buffer.namespace, buffer.spec.pod_template_ref.name) == (template.namespace, template.name)
+        ]
+
+    def on_resolved(self, wake: Callable[[str], None]) -> None:
+        self._wake = wake
+
+    def virtual(self) -> tuple[Pod, ...]:
+        """All pods that room is kept for."""
+        return tuple(pod for key in sorted(self._pods) for pod in self._pods[key])
+
+    def nodes(self) -> frozenset[str]:
+        """Nodes that hold such room, by the last plan."""
+        return self._on_nodes
+
+    async def reconcile(self, key: str) -> Result:
+        namespace, _, name = key.rpartition("/")
+        buffer = self._buffers.get(name, namespace)
+        if buffer is None or buffer.deleting or buffer.spec.provisioning_strategy not in (None, "", STRATEGY):
+            if self._pods.pop(key, None):
+                # Room that nobody wants any more may be taken for empty: a pass finds that out.
+                self._wake(key)
+            return DONE
+        resolved = self._resolved(buffer)
+        try:
+            if resolved != buffer:
+                await self._kube.patch(buffer, resolved, status=True, guarded=True)
+        except Conflict:
+            return SOON
+        except Gone:
+            return DONE
+        if key in self._pods:
+            self._wake(buffer.uid)
+        return after(EVERY)
+
+    def _resolved(self, buffer: CapacityBuffer) -> CapacityBuffer:
+        now = self._clock.now()
+        try:
+            shape = self._shape(buffer)
+        except Unresolved as error:
+            self._pods.pop(buffer.full_name, None)
+            return conditions.set_false(buffer, READY_FOR_PROVISIONING, now, error.reason, str(error))
+        count = replicas(buffer, shape.template, shape.workload_replicas)
+        self._pods[buffer.full_name] = virtual_pods(buffer, shape.template, count)
+        source = shape.source
+        status = replace(
+            buffer.status,
+            replicas=count,
+            provisioning_strategy=buffer.spec.provisioning_strategy or STRATEGY,
+            pod_template_ref=LocalReference(name=source.name) if source is not None else None,
+            pod_template_generation=source.metadata.generation if source is not None else None,
+        )
+        return conditions.set_true(
+            replace(buffer, status=status), READY_FOR_PROVISIONING, now, reasons.RESOLVED, "resolved"
+        )
+
+    def _shape(self, buffer: CapacityBuffer) -> _Shape:
+        spec = buffer.spec
+        if spec.pod_template_ref is not None:
+            template = self._workloads.templates.get(spec.pod_template_ref.name, buffer.namespace)
+            if template is None:
+                missing = f"PodTemplate {spec.pod_template_ref.name} not found"
+                raise Unresolved("PodTemplateNotFound", missing)
+            return _Shape(template.template, source=template)
+        reference = spec.scalable_ref
+        if reference is None:
+            raise Unresolved("ResolutionFailed", "the buffer refers to no pod template and no workload")
+        if reference.api_group not in ("", "apps") or reference.kind not in self._workloads.scalable:
+            what = f"{reference.kind} of group {reference.api_group or 'apps'}"
+            raise Unresolved("ResolutionFailed", f"a {what} is not a workload a buffer can follow")
+        workload = self._workloads.scalable[reference.kind].get(reference.name, buffer.namespace)
+        if workload is None:
+            raise Unresolved("ScalableRefNotFound", f"{reference.kind} {reference.name} not found")
+        return _Shape(workload.spec.template, workload.spec.replicas)
+
+    async def planned(self, plan: Plan) -> None:
+        """After a pass: say on each buffer whether there is room, and remember where it is."""
+        nodes = virtual_by_node(plan, self.virtual())
+        self._on_nodes = frozenset(nodes)
+        await run_all(self._say(buffer, plan) for buffer in tuple(self._buffers))
+
+    async def _say(self, buffer: CapacityBuffer, plan: Plan) -> None:
+        pods = self._pods.get(buffer.full_name)
+        outcome = provisioning(pods is not None, pods or (), plan)
+        if outcome is None:
+            return
+        status, reason = outcome
+        now = self._clock.now()
+        said = (
+            conditions.set_true(buffer, PROVISIONING, now, reason, reason)
+            if status == conditions.TRUE
+            else conditions.set_false(buffer, PROVISIONING, now, reason, reason)
+        )
+        if said == buffer:
+            return
+        try:
+            await self._kube.patch(buffer, said, status=True, guarded=True)
+        except (Conflict, Gone):
+            # The next pass says it again.
+            return

@@ -1,0 +1,184 @@
+"""nodeoverlay.controller: judges the overlays, and a cloud that sells what they leave of the catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from dovetail.api import conditions
+from dovetail.api.conditions import VALIDATION_SUCCEEDED
+from dovetail.api.labels import Flavour
+from dovetail.api.meta import Kind, Object
+from dovetail.api.nodeclaim import NodeClaim
+from dovetail.api.nodepool import NodePool
+from dovetail.api.overlay import NodeOverlay
+from dovetail.controllers.base import (
+    SINGLETON,
+    SOON,
+    Backoff,
+    Cache,
+    Result,
+    Trigger,
+    after,
+    insisting,
+    on,
+    run_all,
+)
+from dovetail.controllers.owning import Ownership
+from dovetail.errors import Conflict, DovetailError, Gone, Retry
+from dovetail.ports import Clock, Cloud, Instance, Kube, RegistrationHook, RepairPolicy
+from dovetail.scheduling.catalog import InstanceType
+from dovetail.scheduling.overlays import Judgement, overlaid
+
+__all__ = ["NodeOverlays", "OverlaidCloud"]
+
+EVERY = 6 * 3600.0
+
+
+class OverlaidCloud:
+    """Fits the Cloud port; its instance types are another cloud's, as the valid overlays correct them."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self._cloud = cloud
+        self._valid: tuple[NodeOverlay, ...] = ()
+        self._evaluated: frozenset[str] = frozenset()
+        self._made: dict[str, tuple[object, NodePool, tuple[InstanceType, ...]]] = {}
+
+    def believe(self, valid: Iterable[NodeOverlay], pools: Iterable[str]) -> None:
+        """From now on these overlays hold; they were judged with the types of these pools."""
+        self._valid = tuple(valid)
+        self._evaluated = frozenset(pools)
+        self._made.clear()
+
+    @property
+    def uncorrected(self) -> Cloud:
+        return self._cloud
+
+    async def instance_types(self, nodepool: NodePool) -> tuple[InstanceType, ...]:
+        if nodepool.name not in self._evaluated:
+            raise Retry(f"listing the instance types of {nodepool.name}: its overlays are not evaluated yet")
+        raw = await self._cloud.instance_types(nodepool)
+        if not self._valid:
+            return raw
+        known = self._made.get(nodepool.name)
+        if known is None or known[0] is not raw or known[1] is not nodepool:
+            corrected = overlaid([(nodepool, raw)], self._valid, self.flavour).types[nodepool.name]
+            known = self._made[nodepool.name] = (raw, nodepool, corrected)
+        return known[2]
+
+    @property
+    def name(self) -> str:
+        return self._cloud.name
+
+    @property
+    def flavour(self) -> Flavour:
+        return self._cloud.flavour
+
+    @property
+    def node_classes(self) -> tuple[Kind, ...]:
+        return self._cloud.node_classes
+
+    @property
+    def repair_policies(self) -> tuple[RepairPolicy, ...]:
+        return self._cloud.repair_policies
+
+    @property
+    def hooks(self) -> Sequence[RegistrationHook]:
+        return self._cloud.hooks
+
+    async def create(self, claim: NodeClaim) -> Instance:
+        return await self._cloud.create(claim)
+
+    async def delete(self, claim: NodeClaim) -> None:
+        await self._cloud.delete(claim)
+
+    async def get(self, provider_id: str) -> Instance:
+        return await self._cloud.get(provider_id)
+
+    async def list(self) -> tuple[Instance, ...]:
+        return await self._cloud.list()
+
+    async def drifted(self, claim: NodeClaim) -> str:
+        return await self._cloud.drifted(claim)
+
+
+class NodeOverlays:
+    """Judges all overlays together whenever one of them, a pool or a node class changes."""
+
+    name = "nodeoverlay.controller"
+    concurrency = 1
+    backoff = Backoff(first=1.0, last=300.0)
+    singleton = True
+
+    def __init__(
+        self,
+        kube: Kube,
+        overlays: Cache[NodeOverlay],
+        pools: Cache[NodePool],
+        class_kind: type[Object],
+        ownership: Ownership,
+        cloud: OverlaidCloud,
+        clock: Clock,
+    ) -> None:
+        self._kube = kube
+        self._overlays = overlays
+        self._pools = pools
+        self._class_kind = class_kind
+        self._ownership = ownership
+        self._cloud = cloud
+        self._clock = clock
+
+    @property
+    def triggers(self) -> tuple[Trigger, ...]:
+        kinds: tuple[type[Object], ...] = (NodeOverlay, self._class_kind)
+        return (*(on(kind, lambda _: (SINGLETON,)) for kind in kinds), Trigger(NodePool, _respecified))
+
+    async def reconcile(self, key: str) -> Result:
+        catalogs, failed = await self._catalogs()
+        overlays = {overlay.name: overlay for overlay in self._overlays}
+        judged = overlaid(catalogs, overlays.values(), self._cloud.flavour).judgements
+        valid = [overlays[each.overlay] for each in judged if each.valid]
+        self._cloud.believe(valid, (pool.name for pool, _ in catalogs))
+        with insisting():
+            told = await run_all(self._tell(overlays[each.overlay], each) for each in judged)
+        if failed is not None:
+            raise Retry(f"evaluating overlays: {failed}") from failed
+        return after(EVERY) if all(told) else SOON
+
+    async def _catalogs(
+        self,
+    ) -> tuple[list[tuple[NodePool, tuple[InstanceType, ...]]], DovetailError | None]:
+        """What each pool could buy. One whose types cannot be listed now is left out, and tried again."""
+        found: list[tuple[NodePool, tuple[InstanceType, ...]]] = []
+        failed: DovetailError | None = None
+        for pool in self._pools:
+            if not self._ownership.of_pool(pool):
+                continue
+            try:
+                found.append((pool, await self._cloud.uncorrected.instance_types(pool)))
+            except DovetailError as error:
+                failed = error
+        return found, failed
+
+    async def _tell(self, overlay: NodeOverlay, judgement: Judgement) -> bool:
+        now = self._clock.now()
+        if judgement.valid:
+            judged = conditions.set_true(overlay, VALIDATION_SUCCEEDED, now)
+        else:
+            judged = conditions.set_false(
+                overlay, VALIDATION_SUCCEEDED, now, judgement.reason, judgement.message
+            )
+        if judged == overlay:
+            return True
+        try:
+            await self._kube.patch(overlay, judged, status=True, guarded=True)
+        except Conflict:
+            return False
+        except Gone:
+            return True
+        return True
+
+
+def _respecified(before: NodePool | None, pool: NodePool | None) -> Iterable[str]:
+    """A pool that came, went or is written anew; its counters alone change nothing here."""
+    same = before is not None and pool is not None and before.spec == pool.spec
+    return () if same else (SINGLETON,)
