@@ -12,12 +12,12 @@ from dovetail.api import conditions, predicates
 from dovetail.api.pod import Pod
 from dovetail.cli.output import Output, counted, put, structured
 from dovetail.cli.seen import Seen
-from dovetail.cli.solved import Solved, solved
 from dovetail.explain import Decision, Reason, Rejection
 from dovetail.scheduling import nodes as views
 from dovetail.scheduling.nearest import NearMiss, near_misses
-from dovetail.scheduling.plan import PlannedNode
-from dovetail.scheduling.snapshot import Pool, StateNode
+from dovetail.scheduling.plan import Plan, PlannedNode
+from dovetail.scheduling.snapshot import Pool, Snapshot, StateNode
+from dovetail.scheduling.solve import QUICK, THOROUGH, solve
 
 __all__ = ["PodAnswer", "about_pod", "show_pod"]
 
@@ -65,20 +65,22 @@ def about_pod(seen: Seen, name: str) -> PodAnswer:
     """What there is to say about a pod that is known to exist."""
     snapshot = seen.snapshot
     if any(pod.full_name == name for pod in snapshot.pods):
-        return _decided(seen, name, WAITING)
+        return _decided(snapshot, name, WAITING)
     home = next((s for s in snapshot.nodes for pod in s.pods if pod.full_name == name), None)
     if home is None:
         return PodAnswer(name, ASIDE, f"{name} {_why_aside(seen.pods[name])}")
     if any(pod.full_name == name for pod in snapshot.moving):
-        return _decided(seen, name, MOVING, f"its node {views.name(home)} is being removed; ")
+        return _decided(snapshot, name, MOVING, f"its node {views.name(home)} is being removed; ")
     leaving = ", which is being removed" if views.deleting(home) else ""
     return PodAnswer(name, PLACED, f"{name} is on {_described(home)}{leaving}", views.name(home))
 
 
-def _decided(seen: Seen, name: str, state: str, before: str = "") -> PodAnswer:
-    found = solved(seen.snapshot, len(seen.snapshot.pods) > FEW, lambda text: None)
-    decision = found.decisions.get(name) or Decision(name, None, error=found.left_out.get(name, ""))
-    planned = next((node for node in found.plan.new_nodes if node.name == decision.place), None)
+def _decided(snapshot: Snapshot, name: str, state: str, before: str = "") -> PodAnswer:
+    plan = solve(snapshot, QUICK if len(snapshot.pods) > FEW else THOROUGH)
+    left_out = {**plan.ignored, **plan.deferred, **plan.unschedulable}
+    undecided = Decision(name, None, error=left_out.get(name, ""))
+    decision = next((each for each in plan.decisions if each.pod == name), undecided)
+    planned = next((node for node in plan.new_nodes if node.name == decision.place), None)
     return PodAnswer(
         name,
         state,
@@ -86,22 +88,22 @@ def _decided(seen: Seen, name: str, state: str, before: str = "") -> PodAnswer:
         decision.place,
         decision,
         planned,
-        _near_miss(found, decision),
-        tuple(_pools_aside(found)) if decision.place is None else (),
+        _near_miss(snapshot, plan, decision),
+        tuple(_pools_aside(snapshot, plan)) if decision.place is None else (),
     )
 
 
-def _near_miss(found: Solved, decision: Decision) -> NearMiss | None:
+def _near_miss(snapshot: Snapshot, plan: Plan, decision: Decision) -> NearMiss | None:
     """Asked for this pod alone: what the others are missing costs time, and nobody wants to know."""
     if decision.place is not None or not decision.rejections:
         return None
-    return near_misses(found.snapshot, replace(found.plan, decisions=(decision,))).get(decision.pod)
+    return near_misses(snapshot, replace(plan, decisions=(decision,))).get(decision.pod)
 
 
-def _pools_aside(found: Solved) -> Iterator[str]:
+def _pools_aside(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     """Pools that were not even asked, and why."""
-    for pool in found.snapshot.pools:
-        why = found.plan.pool_problems.get(pool.name) or _why_unused(pool)
+    for pool in snapshot.pools:
+        why = plan.pool_problems.get(pool.name) or _why_unused(pool)
         if why:
             yield f"pool {pool.name} is not used: {why}"
 
