@@ -23,7 +23,7 @@ from dovetail.disruption.candidates import (
 )
 from dovetail.disruption.command import DRIFTED, EMPTY, MULTI, SINGLE, Command
 from dovetail.disruption.drift import drift_order, static_commands
-from dovetail.disruption.emptiness import OVER_BUDGET, empty_nodes, why_not_empty
+from dovetail.disruption.emptiness import OVER_BUDGET, empty_nodes, unawaited, why_not_empty
 from dovetail.disruption.simulate import simulate
 
 __all__ = ["Choice", "drifted", "empty", "multi", "single", "static_drifted"]
@@ -70,8 +70,11 @@ def empty(scene: Scene) -> Choice:
     going, staying = candidates(scene, Class.GRACEFUL)
     mine, more = _sorted_out(going, lambda candidate: why_not_empty(scene, candidate))
     allowance = allowances(scene, EMPTY.reason)
-    command, turned_away = empty_nodes(scene, mine, allowance)
-    return Choice(allowance, [command] if command else [], len(mine), [*staying, *more, *turned_away])
+    free, awaited = unawaited(scene, mine)
+    command, turned_away = empty_nodes(free, allowance)
+    return Choice(
+        allowance, [command] if command else [], len(mine), [*staying, *more, *awaited, *turned_away]
+    )
 
 
 def _sorted_out(

@@ -9,16 +9,16 @@ from dovetail.api.nodepool import NodePool
 from dovetail.disruption.allowance import Allowance
 from dovetail.disruption.candidates import QUIET, Candidate, Scene, Stays, by_ratio
 from dovetail.disruption.command import EMPTY, Command
+from dovetail.disruption.simulate import simulate
 from dovetail.settings.durations import parse_or_never
 
-__all__ = ["OVER_BUDGET", "consolidation_disabled", "deleting", "empty_nodes", "why_not_empty"]
+__all__ = ["OVER_BUDGET", "consolidation_disabled", "deleting", "empty_nodes", "unawaited", "why_not_empty"]
 
 OVER_BUDGET = "its pool's disruption budget is used up"
+AWAITED = "pods of a node that goes will need it"
 
 
-def empty_nodes(
-    scene: Scene, going: Iterable[Candidate], allowance: Allowance
-) -> tuple[Command | None, list[Stays]]:
+def empty_nodes(going: Iterable[Candidate], allowance: Allowance) -> tuple[Command | None, list[Stays]]:
     """One command for every empty node that may go, the best bargains first, and why the others stay."""
     kept: list[Candidate] = []
     staying: list[Stays] = []
@@ -28,6 +28,18 @@ def empty_nodes(
         else:
             staying.append(Stays(candidate.state, OVER_BUDGET, QUIET))
     return (deleting(kept) if kept else None), staying
+
+
+def unawaited(scene: Scene, mine: Sequence[Candidate]) -> tuple[list[Candidate], list[Stays]]:
+    """Those that no pod of a node on its way out will need, and those that one will.
+
+    A replacement comes up empty: it must not be taken away before the pods it was bought for arrive.
+    """
+    if not mine or not scene.snapshot.moving:
+        return list(mine), []
+    taken = {name for name, pods in simulate(scene, (), consolidating=False).plan.existing.items() if pods}
+    kept = [candidate for candidate in mine if candidate.name not in taken]
+    return kept, [Stays(c.state, AWAITED, QUIET) for c in mine if c.name in taken]
 
 
 def deleting(kept: Sequence[Candidate]) -> Command:

@@ -12,7 +12,7 @@ from dovetail.disruption.allowance import allowances
 from dovetail.disruption.candidates import Candidate, Class, Scene, candidates
 from dovetail.disruption.command import Command
 from dovetail.disruption.consolidation import why_unconsolidatable
-from dovetail.disruption.emptiness import deleting, why_not_empty
+from dovetail.disruption.emptiness import deleting, unawaited, why_not_empty
 from dovetail.disruption.simulate import simulate
 from dovetail.scheduling.nodes import provider_id
 from dovetail.scheduling.plan import PlannedNode
@@ -63,7 +63,7 @@ def _fits(command: Command, planned: Sequence[PlannedNode]) -> bool:
 
 def still_empty(scene: Scene, command: Command) -> tuple[Command | None, Invalid | None]:
     """Empty nodes one by one: those that are no longer empty, or over budget, are left out."""
-    now = _again(scene, command, lambda candidate: why_not_empty(scene, candidate))
+    now, _ = unawaited(scene, _again(scene, command, lambda candidate: why_not_empty(scene, candidate)))
     if not now:
         return None, Invalid(CHURN, len(command.candidates))
     allowance = allowances(scene, command.method.reason)
