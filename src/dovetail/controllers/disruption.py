@@ -168,11 +168,14 @@ class Disruption:
         return bool(method.kind) and before == seen and self._clock.monotonic() - at < MEMORY
 
     def _fingerprint(self) -> int:
-        """Changes when a pod moves, a node comes, goes or turns, or a pool is edited; not with the time."""
+        """Changes when a pod moves, a node comes, goes or turns, its nomination ends, or a pool is edited."""
+        now = self._clock.now()
         places = frozenset(
             (
                 place.key,
                 place.marked,
+                # A node passed over because a pod was to land there is to be looked at when none did.
+                place.nominated(now),
                 views.initialized(place.state),
                 place.claim is not None and conditions.is_true(place.claim, conditions.CONSOLIDATABLE),
                 frozenset(pod.uid for pod in place.pods.values()),
