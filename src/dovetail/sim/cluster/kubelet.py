@@ -83,7 +83,9 @@ class Kubelet(Neighbour):
         new = name not in self._ours and _simulated(after)
         if new:
             self._ours.add(name)
-            self._first_seen[name] = self.clock.monotonic()
+            # One that has a lease was up before this process began: it does not start again.
+            known = self.find(LEASES, (LEASE_NAMESPACE, name)) is not None
+            self._first_seen[name] = float("-inf") if known else self.clock.monotonic()
         silent = notes.get(HEARTBEAT) == "stopped"
         woke = not silent and name in self._silent
         if silent:
