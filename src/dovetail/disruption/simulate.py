@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec.structs import replace
 
+from dovetail.api.pod import Pod
 from dovetail.disruption.candidates import Candidate, Scene
 from dovetail.scheduling import exact
 from dovetail.scheduling import nodes as views
 from dovetail.scheduling.plan import Plan
+from dovetail.scheduling.resources import needs
 from dovetail.scheduling.snapshot import Snapshot
 
 __all__ = ["Outcome", "simulate", "without"]
 
 SHOWN = 5
-Placer = Callable[[Snapshot], Plan]
+Placer = Callable[[Snapshot, Sequence[str]], Plan]
 
 
 class Outcome:
@@ -42,9 +44,18 @@ def simulate(
 ) -> Outcome:
     """The plan for a world without these nodes."""
     snapshot = without(scene, going, consolidating=consolidating)
-    plan = place(snapshot)
+    # Pods whose nodes are going anyway come first: what was bought for them is not taken by others.
+    plan = place(snapshot, _largest_first(scene.snapshot.moving))
     waiting = frozenset(pod.full_name for pod in (*scene.snapshot.pods, *scene.snapshot.virtual))
     return Outcome(_not_on_unready(snapshot, plan, scene), waiting)
+
+
+def _largest_first(pods: Iterable[Pod]) -> list[str]:
+    def size(pod: Pod) -> tuple[int, int, str]:
+        wanted = needs(pod)
+        return -wanted.get("cpu", 0), -wanted.get("memory", 0), pod.full_name
+
+    return [pod.full_name for pod in sorted(pods, key=size)]
 
 
 def without(scene: Scene, going: Iterable[Candidate], *, consolidating: bool) -> Snapshot:

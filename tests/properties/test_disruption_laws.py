@@ -1,0 +1,243 @@
+"""What must hold for every cluster, whatever disruption does to it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from dovetail.api import labels, predicates
+from dovetail.api.nodepool import Budget, NodePool
+from dovetail.api.pod import Pod
+from dovetail.disruption import choose
+from dovetail.disruption.allowance import allowances
+from dovetail.disruption.candidates import Scene
+from dovetail.disruption.choose import Choice
+from dovetail.disruption.command import Command
+from dovetail.disruption.validate import Invalid, still_right
+from dovetail.scheduling import nodes as views
+from dovetail.scheduling.fulfilled import fulfilled
+from dovetail.scheduling.snapshot import StateNode
+from support.builders import NOW, owner, pod
+from support.disruption import machine, pdb, pool, scene, state
+
+RS = owner("ReplicaSet")
+TYPES = tuple(
+    machine(f"{kind}-{cpu}", cpu, round(cpu * rate, 3), (kind,))
+    for cpu in (2, 4, 8, 16)
+    for kind, rate in (("on-demand", 0.5), ("spot", 0.2))
+)
+METHODS: tuple[Callable[[Scene], Choice], ...] = (
+    choose.empty,
+    choose.static_drifted,
+    choose.drifted,
+    choose.multi,
+    choose.single,
+)
+
+
+@st.composite
+def pods(draw: st.DrawFn, node: str, index: int, room: float) -> Pod:
+    about: dict[str, Any] = {}
+    kind = draw(st.sampled_from(("plain",) * 6 + ("web", "web", "held", "daemon", "light")))
+    if kind == "web":
+        about["labels"] = {"app": "web"}
+    if kind == "held":
+        about["annotations"] = {labels.DO_NOT_DISRUPT: draw(st.sampled_from(("true", "5m", "nonsense")))}
+    if kind == "light":
+        about["annotations"] = {labels.POD_DELETION_COST: str(-(2**27))}
+    cpu = draw(st.sampled_from((100, 250, 500, 1000, 1500)))
+    amount = min(cpu, max(int(room * 1000), 1))
+    of = owner("DaemonSet") if kind == "daemon" else RS
+    return pod(f"{node}-{index}", cpu=f"{amount}m", memory="10Mi", node=node, owned_by=of, **about)
+
+
+@st.composite
+def machines(draw: st.DrawFn, index: int, pools: list[NodePool]) -> StateNode:
+    of = draw(st.sampled_from(TYPES))
+    name, mine, room = f"n{index}", [], float(of.capacity["cpu"].value) - 0.2
+    for i in range(draw(st.integers(0, 4))):
+        each = draw(pods(name, i, room))
+        room -= float(each.spec.containers[0].resources.requests["cpu"].nano) / 1e9
+        if room < 0:
+            break
+        mine.append(each)
+    chance = st.sampled_from((False,) * 7 + (True,))
+    return state(
+        name,
+        *mine,
+        of=of,
+        kind=of.name.rsplit("-", 1)[0],
+        pool=draw(st.sampled_from([p.name for p in pools])),
+        consolidatable=not draw(chance),
+        drifted=NOW - timedelta(minutes=index) if draw(chance) else None,
+        nominated=draw(chance),
+        marked=draw(chance),
+        ready=not draw(chance),
+        initialized=not draw(chance),
+        annotations={labels.DO_NOT_DISRUPT: "true"} if draw(chance) else None,
+    )
+
+
+@st.composite
+def scenes(draw: st.DrawFn) -> Scene:
+    pools = [
+        pool(
+            name,
+            budgets=(Budget(nodes=draw(st.sampled_from(("0", "1", "2", "30%", "100%")))),),
+            consolidation_policy=draw(
+                st.sampled_from(
+                    ("WhenEmpty", "WhenEmptyOrUnderutilized", "WhenEmptyOrUnderutilized", "Balanced")
+                )
+            ),
+            replicas=draw(st.sampled_from((None, None, None, 3))),
+        )
+        for name in draw(st.sampled_from((("default",), ("x", "y"))))
+    ]
+    states = [draw(machines(i, pools)) for i in range(draw(st.integers(1, 7)))]
+    budgets = [pdb(allowed=draw(st.integers(0, 1)))] if draw(st.booleans()) else []
+    waiting = [pod(f"w{i}", cpu="500m", memory="10Mi") for i in range(draw(st.integers(0, 2)))]
+    return scene(
+        *states,
+        pools=pools,
+        types=TYPES,
+        pdbs=budgets,
+        pending=waiting,
+        spot_to_spot=draw(st.booleans()),
+    )
+
+
+def commands(world: Scene) -> list[tuple[Command, Choice]]:
+    return [
+        (command, choice) for method in METHODS for choice in (method(world),) for command in choice.commands
+    ]
+
+
+@settings(max_examples=250, deadline=None)
+@given(scenes())
+def test_no_method_overspends_a_budget(world: Scene) -> None:
+    for method in METHODS:
+        choice = method(world)
+        if choice.commands:
+            left = allowances(world, choice.commands[0].method.reason)
+            taken = Counter(c.pool.name for command in choice.commands for c in command.candidates)
+            assert all(count <= left.left(name) for name, count in taken.items()), taken
+
+
+@settings(max_examples=250, deadline=None)
+@given(scenes())
+def test_nothing_held_is_taken(world: Scene) -> None:
+    now = world.snapshot.options.now
+    for command, _ in commands(world):
+        for candidate in command.candidates:
+            mine = candidate.state
+            assert mine.node is not None
+            assert mine.claim is not None
+            assert mine.node.annotations.get(labels.DO_NOT_DISRUPT) != "true"
+            assert not mine.marked
+            assert not mine.nominated
+            assert views.initialized(mine)
+            for each in mine.pods:
+                held = predicates.active(each) and predicates.do_not_disrupt(each, now).active
+                assert not held
+                assert not world.limits.blocking_now(each, now)
+
+
+@settings(max_examples=250, deadline=None)
+@given(scenes())
+def test_saving_money_never_costs_any(world: Scene) -> None:
+    for command, _ in commands(world):
+        if command.method.kind:
+            assert command.savings >= 0
+            new = sum(node.price for node in command.replacements)
+            assert new < command.cost or not command.replacements
+
+
+@settings(max_examples=250, deadline=None)
+@given(scenes())
+def test_every_pod_that_moves_has_a_place_before_its_node_goes(world: Scene) -> None:
+    now = world.snapshot.options.now
+    for command, _ in commands(world):
+        if command.plan is None:
+            continue
+        homes = {pod for taken in command.plan.existing.values() for pod in taken}
+        homes |= {pod for node in command.replacements for pod in node.pods}
+        going = {candidate.name for candidate in command.candidates}
+        assert not going & set(command.plan.existing)
+        for candidate in command.candidates:
+            for each in candidate.pods:
+                if world.limits.currently_reschedulable(each, now):
+                    assert each.full_name in homes, (each.full_name, str(command))
+
+
+@settings(max_examples=150, deadline=None)
+@given(scenes())
+def test_what_was_right_is_still_right_in_the_same_world(world: Scene) -> None:
+    for method in (choose.multi, choose.single):
+        for command in method(world).commands:
+            assert not isinstance(still_right(world, command), Invalid)
+
+
+@settings(max_examples=150, deadline=None)
+@given(scenes())
+def test_the_same_world_gives_the_same_choice(world: Scene) -> None:
+    again = Scene(
+        replace(world.snapshot, nodes=tuple(reversed(world.snapshot.nodes))),
+        world.queued,
+        world.buffered,
+        world.spot_to_spot,
+    )
+    for method in (choose.empty, choose.drifted, choose.single):
+        assert list(map(str, method(world).commands)) == list(map(str, method(again).commands))
+
+
+def carried_out(world: Scene, command: Command) -> Scene:
+    """The world once the command is done: its nodes are gone, and its pods where the plan had them."""
+    keys = {candidate.key for candidate in command.candidates}
+    left = tuple(each for each in world.snapshot.nodes if views.provider_id(each) not in keys)
+    moved = tuple(pod for c in command.candidates for pod in c.pods)
+    snapshot = replace(world.snapshot, nodes=left, moving=moved)
+    if command.plan is not None:
+        snapshot = fulfilled(snapshot, replace(command.plan, new_nodes=command.replacements))
+    known = {views.name(each) for each in left}
+    nodes = tuple(each if views.name(each) in known else _up(each) for each in snapshot.nodes)
+    return Scene(replace(snapshot, nodes=nodes, moving=()), world.queued, world.buffered, world.spot_to_spot)
+
+
+def _up(new: StateNode) -> StateNode:
+    """A replacement, once it is an ordinary node."""
+    assert new.node is not None
+    known = new.node.labels
+    of = next(each for each in TYPES if each.name == known[labels.INSTANCE_TYPE])
+    name = new.node.name.replace("/", "-")
+    return state(name, *new.pods, of=of, kind=known[labels.CAPACITY_TYPE], pool=known[labels.NODEPOOL])
+
+
+@settings(max_examples=100, deadline=None)
+@given(scenes())
+def test_a_quiet_cluster_comes_to_rest(world: Scene) -> None:
+    """Step by step the price falls or nodes go; there is no way round in a circle."""
+    for _ in range(40):
+        choice = next(
+            (c for method in (choose.empty, choose.multi, choose.single) if (c := method(world)).commands),
+            None,
+        )
+        if choice is None:
+            return
+        before = _measure(world)
+        world = carried_out(world, choice.commands[0])
+        assert _measure(world) < before
+    raise AssertionError("it never came to rest")
+
+
+def _measure(world: Scene) -> tuple[float, int]:
+    price = 0.0
+    for each in world.snapshot.nodes:
+        known = views.labels(each)
+        price += next(t.offerings[0].price for t in TYPES if t.name == known[labels.INSTANCE_TYPE])
+    return round(price, 6), len(world.snapshot.nodes)
