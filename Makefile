@@ -35,8 +35,8 @@ check: setup ## Ruff, mypy and the layer contracts
 test: check ## Everything CI runs
 	$(BIN)/pytest -n $(JOBS)
 
-bench: setup ## Measure, print a table, store JSON under build/bench
-	$(BIN)/python -m tests.bench
+bench: setup ## Measure, print a table, store JSON under build/bench; fails when a budget is missed
+	$(BIN)/python -m tests.bench --strict
 
 bench-peer: setup ## Side by side with Karpenter's own scheduler, in one run (needs Go)
 	@command -v go >/dev/null || { echo "make bench-peer needs Go 1.26 or newer, and there is no go on the PATH"; exit 1; }
