@@ -1,4 +1,4 @@
-"""The simulated cluster: a busy hour in virtual time, and what the API server carries."""
+"""The simulated cluster: a busy hour in virtual time."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from support.churn import Churn, Size
 
 from .registry import Figure, scenario
 
-MANY = 20_000
-WATCHERS = 20
 SAMPLE = 300
 
 
