@@ -46,13 +46,17 @@ async def _look(settings: Settings, connection: Connection, provider: Provider) 
         settings, transport, clock=clock, chance=Random(0), provider=provider, may_write=lambda: False
     )
     try:
-        async with asyncio.TaskGroup() as group:
-            for informer in dovetail.informers.values():
-                group.create_task(_fill(dovetail, informer))
-    except* DovetailError as errors:
-        raise _sentence(connection.server, errors) from errors
+        filled = await asyncio.gather(
+            *(_fill(dovetail, informer) for informer in dovetail.informers.values()), return_exceptions=True
+        )
     finally:
         await transport.close()
+    for error in filled:
+        if isinstance(error, DovetailError):
+            # All lists fail for one reason, mostly; the first will do.
+            raise _sentence(connection.server, error) from error
+        if error is not None:
+            raise error
     snapshot = dovetail.capture.snapshot(await _offers(dovetail), dovetail.options(clock.now()))
     return Seen(snapshot, {pod.full_name: pod for pod in dovetail.informer(Pod)})
 
@@ -82,11 +86,7 @@ def _not_installed(kind: Kind) -> str:
     return f"it does not know {kind.resource}; install it with `dovetail crds | kubectl apply -f -`"
 
 
-def _sentence(server: str, errors: BaseExceptionGroup[DovetailError]) -> Misconfigured:
-    """All lists fail for one reason, mostly; the first will do."""
-    error: BaseException = errors
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
+def _sentence(server: str, error: DovetailError) -> Misconfigured:
     if isinstance(error, Misconfigured):
         return Misconfigured(f"reading the cluster at {server}: {error}")
     advice = "check --kubeconfig, and that the cluster is up"
