@@ -17,6 +17,7 @@ from dovetail.errors import Misconfigured
 from dovetail.runtime.clock import SystemClock
 from dovetail.settings import Settings
 from dovetail.sim.certificates import Certificates
+from dovetail.sim.collector import calm
 from dovetail.sim.keeping import Keeping
 from dovetail.sim.kube.server import serve
 from dovetail.sim.kube.status import ApiError
@@ -83,6 +84,7 @@ async def embedded(options: EmbeddedOptions) -> AsyncIterator[Embedded]:
             stack.callback(lambda: keeping.save(world.server.dump()))
         if options.controller:
             await stack.enter_async_context(_controller(options, cluster, token))
+        calm()
         yield cluster
 
 
