@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -108,13 +109,13 @@ def test_every_example_of_old_converts_into_something_valid(path: Path) -> None:
 def test_the_console_lines_of_the_readme_work() -> None:
     lines = re.findall(r"^\$ dovetail ([^#|\n]+)", page("README.md"), re.MULTILINE)
     ended = {line.strip(): process(*shlex.split(line), cwd=ROOT) for line in lines}
-    assert len(ended) == 5
+    assert len(ended) == 7
     assert {line: end.err for line, end in ended.items() if end.code} == {}
 
 
 def test_every_example_is_listed() -> None:
     listed = {row[0].strip("`") for row in rows(page("examples/README.md"))}
-    assert {path.name for path in EXAMPLES} | {"legacy/"} == listed
+    assert {path.name for path in EXAMPLES} | {"legacy/", "scenarios/"} == listed
 
 
 def test_the_glossary_is_in_order_and_means_one_thing_by_each_word() -> None:
@@ -129,6 +130,31 @@ def test_every_row_of_the_compatibility_page_takes_a_side() -> None:
     sides = {row[1] for row in rows(page("docs/compatibility.md"))}
     assert all(side.startswith(("same", "different", "not yet")) for side in sides)
     assert {"same", "different", "not yet"} <= sides
+
+
+def test_contributing_names_every_target_of_the_makefile() -> None:
+    targets = set(re.findall(r"^([a-z-]+):.*##", page("Makefile"), re.MULTILINE))
+    named = set(re.findall(r"`make ([a-z-]+)`", page("CONTRIBUTING.md")))
+    assert named == targets
+
+
+def test_the_tour_leads_through_seven_rooms_each_with_an_entrance_in_the_code() -> None:
+    rooms = [row for row in rows(page("docs/tour.md")) if row[0].isdigit()]
+    entrances = [re.findall(r"\]\((\.\./src/[^)]+\.py)\)", row[3]) for row in rooms]
+    assert [row[0] for row in rooms] == list("1234567")
+    assert all(found and all((DOCS / path).is_file() for path in found) for found in entrances)
+
+
+def test_the_index_leads_to_every_page() -> None:
+    linked = {(DOCS / link).resolve() for link in re.findall(r"\]\(([a-z/-]+\.md)\)", page("docs/index.md"))}
+    assert {path for path in DOCS.rglob("*.md") if path.name != "index.md"} <= linked
+
+
+def test_measured_numbers_are_those_that_were_kept() -> None:
+    chart = runpy.run_path(str(ROOT / "hack" / "chart_growth.py"))
+    assert chart["page"](page("docs/benchmarks.md")) == page("docs/benchmarks.md")
+    assert chart["readme"](page("README.md")) == page("README.md")
+    assert chart["picture"]() == page("docs/images/growth.svg")
 
 
 def test_the_demo_ends_well() -> None:
