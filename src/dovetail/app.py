@@ -30,6 +30,9 @@ from dovetail.controllers.node.volumes import BY_NODE, node_of_attachment
 from dovetail.controllers.nodeclaim.devices import SLICES_BY_NODE, nodes_of_slice
 from dovetail.controllers.nodeclaim.ghosts import Ghosts
 from dovetail.controllers.nodeoverlay import OverlaidCloud
+from dovetail.controllers.observing.nodes import NodeGauges
+from dovetail.controllers.observing.pods import PodMetrics
+from dovetail.controllers.observing.status import StatusMetrics
 from dovetail.controllers.orchestration import Orchestration
 from dovetail.controllers.owning import BY_PROVIDER_ID, Ownership, provider_id_of_claim, provider_id_of_node
 from dovetail.controllers.provisioning import Provisioning
@@ -37,7 +40,7 @@ from dovetail.controllers.registry import Parts, controllers
 from dovetail.errors import DovetailError
 from dovetail.ports import Clock, Cloud, Compute
 from dovetail.providers.kwok import KwokCloud
-from dovetail.runtime import logs
+from dovetail.runtime import logs, metrics
 from dovetail.runtime.compute import inline
 from dovetail.runtime.events import EventRecorder
 from dovetail.runtime.informer import Informer
@@ -131,6 +134,10 @@ class Dovetail:
         self.capture = Capture(self.cluster, self._shelves())
         self.parts = self._parts(compute, class_kind)
         self.controllers = controllers(self.parts)
+        self._reporters: list[NodeGauges | PodMetrics | StatusMetrics] = [
+            NodeGauges(self.cluster, self.cloud.flavour, clock),
+            *(each for each in self.controllers if isinstance(each, PodMetrics | StatusMetrics)),
+        ]
         for controller in self.controllers:
             self._connect(controller, self.manager.add(Calling(controller)))
         for kind, informer in self.informers.items():
@@ -157,7 +164,13 @@ class Dovetail:
             await asyncio.gather(*(informer.wait_synced() for informer in self.informers.values()))
             await elected()
 
-        await self.manager.run(ready)
+        with metrics.reporting(self._report):
+            await self.manager.run(ready)
+
+    def _report(self) -> None:
+        """Someone looks at the numbers: count what is only counted then."""
+        for reporter in self._reporters:
+            reporter.report()
 
     def stop(self) -> None:
         self.manager.stop()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
+from dovetail.api import labels
 from dovetail.api.core import Node
 from dovetail.api.meta import Object
 from dovetail.api.nodeclaim import NodeClaim
@@ -42,6 +43,8 @@ from dovetail.controllers.nodepool.health import RegistrationHealth
 from dovetail.controllers.nodepool.readiness import Readiness
 from dovetail.controllers.nodepool.registrationhealth import HealthReset
 from dovetail.controllers.nodepool.validation import Validation
+from dovetail.controllers.observing.pods import PodMetrics
+from dovetail.controllers.observing.status import StatusMetrics
 from dovetail.controllers.orchestration import Orchestration
 from dovetail.controllers.owning import Ownership
 from dovetail.controllers.provisioning import Provisioning
@@ -87,8 +90,9 @@ def controllers(parts: Parts) -> tuple[Controller, ...]:
     """Every controller of the process, the order of the list being the order of a reader's interest."""
     p, millicores = parts, parts.settings.cpu_requests
     health = RegistrationHealth(p.kube, p.pools, p.clock)
+    provisioning = _provisioning(p)
     return (
-        _provisioning(p),
+        provisioning,
         _lifecycle(p, health),
         Expiration(p.kube, p.claims, p.cluster, p.ownership, p.clock, millicores=millicores),
         Consistency(p.kube, p.claims, p.nodes, p.ownership, p.clock, p.recorder, millicores=millicores),
@@ -105,7 +109,22 @@ def controllers(parts: Parts) -> tuple[Controller, ...]:
         *_endings(p, millicores),
         *_disruption(p, millicores),
         *_gated(p),
+        *_observers(p, provisioning),
     )
+
+
+def _observers(p: Parts, provisioning: Provisioning) -> tuple[Controller, ...]:
+    """Those who only count and tell."""
+    node_class = labels.nodeclass_label(p.class_kind.KIND.group, p.class_kind.KIND.kind)
+    extras = (node_class, labels.NODEPOOL)
+    watched: tuple[tuple[type[Object], Cache[Object], tuple[str, ...]], ...] = (
+        (NodeClaim, p.claims, extras),
+        (NodePool, p.pools, ()),
+        (Node, p.nodes, (*extras, labels.INITIALIZED)),
+        (p.class_kind, p.classes, ()),
+    )
+    statuses = (StatusMetrics(kind, objects, p.clock, p.recorder, keys) for kind, objects, keys in watched)
+    return PodMetrics(p.pods, p.cluster, provisioning.times, p.clock), *statuses
 
 
 def _endings(p: Parts, millicores: int) -> tuple[Controller, ...]:

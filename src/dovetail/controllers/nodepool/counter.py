@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec.structs import replace
 
 from dovetail import metrics
@@ -14,6 +16,9 @@ from dovetail.controllers.owning import Ownership
 from dovetail.errors import Gone
 from dovetail.ports import Kube
 from dovetail.state import Cluster
+
+if TYPE_CHECKING:
+    from prometheus_client import Gauge
 
 __all__ = ["Counter"]
 
@@ -40,14 +45,16 @@ class Counter:
         self._pools = pools
         self._cluster = cluster
         self._ownership = ownership
+        self._shown: dict[str, set[tuple[Gauge, str]]] = {}
 
     @property
     def triggers(self) -> tuple[Trigger, ...]:
-        return (Trigger(NodePool, lambda before, pool: (pool.name,) if before is None and pool else ()),)
+        return (Trigger(NodePool, _came_or_went),)
 
     async def reconcile(self, key: str) -> Result:
         pool = self._pools.get(key)
         if pool is None or not self._ownership.of_pool(pool):
+            self._hide(key)
             return DONE
         if not self._cluster.synced:
             return after(UNSYNCED)
@@ -62,6 +69,21 @@ class Counter:
         return after(EVERY)
 
     def _show(self, pool: NodePool, resources: Amounts) -> None:
+        shown = set()
         for gauge, amounts in ((USAGE, resources), (LIMIT, pool.spec.limits)):
             for name, amount in amounts.items():
-                gauge.labels(name.lower().replace("-", "_"), pool.name).set(amount.milli / 1000)
+                resource = name.lower().replace("-", "_")
+                gauge.labels(resource, pool.name).set(amount.milli / 1000)
+                shown.add((gauge, resource))
+        self._hide(pool.name, self._shown.get(pool.name, set()) - shown)
+        self._shown[pool.name] = shown
+
+    def _hide(self, pool: str, stale: set[tuple[Gauge, str]] | None = None) -> None:
+        """A pool that is gone, and a limit that was lifted, have no numbers any more."""
+        for gauge, resource in self._shown.pop(pool, set()) if stale is None else stale:
+            gauge.remove(resource, pool)
+
+
+def _came_or_went(before: NodePool | None, pool: NodePool | None) -> tuple[str, ...]:
+    known = pool or before
+    return (known.name,) if known is not None and (before is None or pool is None) else ()

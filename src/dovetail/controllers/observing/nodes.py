@@ -1,0 +1,103 @@
+"""metrics.node: what nodes have, what their pods take of it, and how old they are."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from dovetail.api import predicates
+from dovetail.api.labels import Flavour
+from dovetail.api.pod import Pod
+from dovetail.controllers.observing.series import Series, label_name
+from dovetail.ports import Clock
+from dovetail.scheduling import nodes as views
+from dovetail.scheduling.resources import Nano, limits, minus, nano, needs, plus
+from dovetail.state import Cluster, Place
+
+__all__ = ["NodeGauges"]
+
+ONE = 1_000_000_000
+AMOUNTS = {
+    "allocatable": "What pods may take.",
+    "total_pod_requests": "What all pods ask for.",
+    "total_pod_limits": "What all pods may use at most.",
+    "total_daemon_requests": "What pods of DaemonSets ask for.",
+    "total_daemon_limits": "What pods of DaemonSets may use at most.",
+    "system_overhead": "What the machine keeps for itself.",
+}
+
+
+class NodeGauges:
+    """Counts nodes when someone looks. `each` gives every node a series of its own."""
+
+    def __init__(self, cluster: Cluster, flavour: Flavour, clock: Clock, *, each: bool = False) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._each = each
+        self._keys = {label_name(key): key for key in sorted(flavour.well_known)}
+        names = (*self._keys, "node_name", "phase", "managed")
+        self._amounts = {
+            what: Series(f"karpenter_nodes_{what}", about, (*names, "resource_type"))
+            for what, about in AMOUNTS.items()
+        }
+        self._age = Series(
+            "karpenter_nodes_current_lifetime_seconds", "How old nodes are.", names, largest=True
+        )
+        self._used = Series(
+            "karpenter_cluster_utilization_percent",
+            "What pods ask for, of what there is.",
+            ("resource_type",),
+        )
+
+    def report(self) -> None:
+        totals: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
+        for place in self._cluster:
+            if place.node is not None:
+                self._add(place, totals)
+        for name, (asked, there) in totals.items():
+            if there:
+                self._used.add({"resource_type": _resource(name)}, 100 * asked / there)
+        for series in (*self._amounts.values(), self._age, self._used):
+            series.show()
+
+    def _add(self, place: Place, totals: defaultdict[str, list[int]]) -> None:
+        node = place.node
+        assert node is not None
+        about = {name: node.labels.get(key, "") for name, key in self._keys.items()}
+        about["managed"] = "true" if place.claim is not None else "false"
+        about["phase"] = "Terminating" if place.deleting else "Running"
+        about["node_name"] = node.name if self._each else ""
+        allocatable = views.allocatable(place.state)
+        daemons = [pod for pod in place.pods.values() if predicates.owned_by_daemonset(pod)]
+        found: dict[str, Nano] = {
+            "allocatable": allocatable,
+            "total_pod_requests": _sum(map(needs, place.pods.values())),
+            "total_pod_limits": _sum(map(_limits, place.pods.values())),
+            "total_daemon_requests": _sum(map(needs, daemons)),
+            "total_daemon_limits": _sum(map(_limits, daemons)),
+            "system_overhead": minus(nano(node.status.capacity), allocatable),
+        }
+        for what, amounts in found.items():
+            for name, amount in amounts.items():
+                self._amounts[what].add(about | {"resource_type": _resource(name)}, amount / ONE)
+        for name, amount in allocatable.items():
+            totals[name][0] += found["total_pod_requests"].get(name, 0)
+            totals[name][1] += amount
+        created = node.metadata.creation_timestamp
+        if created is not None:
+            self._age.add(about, (self._clock.now() - created).total_seconds())
+
+
+def _limits(pod: Pod) -> Nano:
+    return nano(limits(pod))
+
+
+def _sum(amounts: Iterable[Nano]) -> Nano:
+    total: Nano = {}
+    for each in amounts:
+        total = plus(total, each)
+    return total
+
+
+def _resource(name: str) -> str:
+    return name.lower().replace("-", "_")
