@@ -174,6 +174,16 @@ def test_what_was_saved_is_explained_as_it_was_live(server: Secured, tmp_path: P
         assert (later.code, later.out) == (live.code, live.out)
 
 
+def test_a_live_cluster_and_its_snapshot_are_planned_alike(server: Secured, tmp_path: Path) -> None:
+    file = tmp_path / "snapshot.json"
+    assert ask(server, "snapshot", "-o", str(file)).code == 0
+    live, later = ask(server, "plan", "--live"), dovetail("plan", "--snapshot", str(file))
+    assert (live.code, live.err) == (3, "")
+    assert "\n1 pod on 1 new node: $" in live.out
+    assert "default/stuck fits none of " in live.out
+    assert (later.code, later.out) == (live.code, live.out)
+
+
 def test_a_snapshot_holds_no_secrets_arguments_or_environment(server: Secured) -> None:
     everything = server.call(lambda: json.dumps(server.server.local("test").list("pods")))
     assert everything.count(SECRET) > 20

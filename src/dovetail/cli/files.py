@@ -21,16 +21,15 @@ from dovetail.errors import BadInput
 SUFFIXES = (".yaml", ".yml", ".json")
 STDIN = "-"
 
-FilesOption = Annotated[
-    list[str],
-    typer.Option(
-        "--filename",
-        "-f",
-        metavar="PATH",
-        help="A file, a directory (with all below it), a pattern such as 'pools/*.yaml', or - for stdin. "
-        "May be given more than once.",
-    ),
-]
+_FILES = typer.Option(
+    "--filename",
+    "-f",
+    metavar="PATH",
+    help="A file, a directory (with all below it), a pattern such as 'pools/*.yaml', or - for stdin. "
+    "May be given more than once.",
+)
+FilesOption = Annotated[list[str], _FILES]
+OptionalFiles = Annotated[list[str] | None, _FILES]
 # Where a shell replaces a pattern by several names, all but the first end up here.
 MoreFiles = Annotated[list[str] | None, typer.Argument(metavar="PATH", hidden=True)]
 

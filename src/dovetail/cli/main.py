@@ -23,7 +23,7 @@ COMMANDS = {
     "demo": "Watch a Deployment get nodes and give them back, on an embedded cluster.",
     "up": "Start an embedded cluster with Dovetail in it and say what to type next.",
     "controller": "Run the autoscaler against a cluster until it is told to stop.",
-    "plan": "Plan nodes for the pods in some files, without a cluster.",
+    "plan": "Plan nodes for the pods in some files, in a snapshot or in a live cluster.",
     "explain": "Say where a pod will run or what stands in its way, or why a node stays.",
     "snapshot": "Save what Dovetail sees of a cluster, to plan and explain it elsewhere.",
     "simulate": "Play a scenario through with the real controllers, and say what it cost.",

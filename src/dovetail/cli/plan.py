@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,15 +16,16 @@ from dovetail.api.manifests import DEFAULT, Manifests, read
 from dovetail.api.nodeclass import EC2NodeClass
 from dovetail.api.nodepool import NodePool
 from dovetail.cli import plandocument
-from dovetail.cli.files import STDIN, FilesOption, MoreFiles, manifests_in
+from dovetail.cli.files import STDIN, MoreFiles, OptionalFiles, manifests_in
 from dovetail.cli.output import LEFT_OUT, Output, OutputOption, counted, note
 from dovetail.cli.planchange import Change, show_change
 from dovetail.cli.planview import show_explanation, show_plan
 from dovetail.cli.progress import Progress
-from dovetail.cli.solved import solved
-from dovetail.errors import BadInput
+from dovetail.cli.seen import ContextOption, KubeconfigOption, ProviderOption, SnapshotOption, find
+from dovetail.cli.solved import Solved, solved
+from dovetail.errors import BadInput, Misconfigured
 from dovetail.providers.catalogs import Catalogue, catalogue, fitting
-from dovetail.scheduling.snapshot import Options
+from dovetail.scheduling.snapshot import Options, Snapshot
 from dovetail.state.offline import Offline
 from dovetail.state.poolchange import fates
 
@@ -32,8 +33,10 @@ SUBSET = "catalog-subset"
 
 
 def plan(
-    filename: FilesOption,
+    filename: OptionalFiles = None,
     more: MoreFiles = None,
+    live: Annotated[bool, typer.Option("--live", help="Plan for a live cluster, as it is now.")] = False,
+    snapshot: SnapshotOption = "",
     catalog: Annotated[
         str,
         typer.Option(
@@ -58,16 +61,28 @@ def plan(
     quick: Annotated[
         bool, typer.Option("--quick", help="Take the first complete plan; do not look for a cheaper one.")
     ] = False,
+    kubeconfig: KubeconfigOption = "",
+    context: ContextOption = "",
+    provider: ProviderOption = "kwok",
     output: OutputOption = Output.table,
 ) -> None:
-    """Plan nodes for the pods in some files, without a cluster.
+    """Plan nodes for the pods in some files, in a snapshot or in a live cluster.
 
     Pods, workloads (a Deployment counts as its pods), NodePools, node classes, nodes and the pods that run
-    on them are read from manifests. Nothing is created. Exit codes: 0 every pod has a place, 3 some
-    have none, 1 the files have errors.
+    on them are read from manifests, or from a cluster as it is or was. Nothing is created. Exit codes: 0
+    every pod has a place, 3 some have none, 1 the files have errors.
     """
+    files = [*(filename or ()), *(more or ())]
+    if live or snapshot:
+        others = {"catalog": catalog, SUBSET: catalog_subset, "explain": explain, "change": change}
+        _only_one_world(files, live, snapshot, others)
+        if _plan_cluster(find(snapshot, kubeconfig, context, provider).snapshot, quick, output):
+            raise typer.Exit(LEFT_OUT)
+        return
+    if not files:
+        raise Misconfigured("nothing to plan: give files with --filename, a --snapshot, or --live")
     reader = _Reader()
-    reader.read([*filename, *(more or ())])
+    reader.read(files)
     asked = _Asked(reader, catalog, catalog_subset, quick)
     left_out = asked.change(change, output) if change else asked.plan(explain, output)
     if left_out:
@@ -90,15 +105,11 @@ class _Asked:
             snapshot = self.world.snapshot(self.shop.types_for, self.options)
             if not snapshot.pods and not snapshot.virtual:
                 note("note: there are no waiting pods in these files, so there is nothing to plan")
-            found = solved(snapshot, self.quick, progress.step)
-            progress.step("how near the others came")
-            _ = found.near_misses
+            found = _found(snapshot, self.quick, progress)
         if explain:
             show_explanation(found, explain, output)
-        elif output is Output.table:
-            show_plan(found)
         else:
-            plandocument.write(found, output)
+            _show(found, output)
         return bool(found.left_out)
 
     def change(self, path: str, output: Output) -> bool:
@@ -113,6 +124,43 @@ class _Asked:
             after = solved(new, self.quick, progress.step)
         show_change(Change(before, after, turned), output)
         return bool(after.left_out)
+
+
+def _only_one_world(files: Sequence[str], live: bool, snapshot: str, others: Mapping[str, str]) -> None:
+    """A cluster brings its own pods, pools and prices; what else was asked for would be ignored."""
+    ours = "--live" if live else "--snapshot"
+    if files or (live and snapshot):
+        raise BadInput(
+            f"{ours} and {'--filename' if files else '--snapshot'} exclude each other; leave one out"
+        )
+    other = next((name for name, value in others.items() if value), "")
+    if other:
+        instead = "; use `dovetail explain`" if other == "explain" else ""
+        raise BadInput(f"--{other} is for files, and {ours} is none{instead}")
+
+
+def _plan_cluster(snapshot: Snapshot, quick: bool, output: Output) -> bool:
+    """Plan for a cluster and show it; true when pods are left out."""
+    with Progress(3) as progress:
+        if not snapshot.pods and not snapshot.moving and not snapshot.virtual:
+            note("note: no pod waits in this cluster, so there is nothing to plan")
+        found = _found(snapshot, quick, progress)
+    _show(found, output)
+    return bool(found.left_out)
+
+
+def _found(snapshot: Snapshot, quick: bool, progress: Progress) -> Solved:
+    found = solved(snapshot, quick, progress.step)
+    progress.step("how near the others came")
+    _ = found.near_misses
+    return found
+
+
+def _show(found: Solved, output: Output) -> None:
+    if output is Output.table:
+        show_plan(found)
+    else:
+        plandocument.write(found, output)
 
 
 def _pools(world: Offline) -> dict[str, NodePool]:
