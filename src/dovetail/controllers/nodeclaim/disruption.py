@@ -128,7 +128,8 @@ class DisruptionConditions:
         return conditions.set_true(claim, CONSOLIDATABLE, now), DONE
 
     async def _drift(self, claim: NodeClaim, pool: NodePool) -> tuple[NodeClaim, Result]:
-        if not conditions.is_true(claim, LAUNCHED):
+        # A launch stores its status first and its labels after: in between it only looks drifted.
+        if not conditions.is_true(claim, LAUNCHED) or labels.INSTANCE_TYPE not in claim.labels:
             return conditions.clear(claim, DRIFTED), DONE
         reason = (
             pool_drift(pool, claim) or await self._type_drift(claim, pool) or await self._cloud_drift(claim)
