@@ -24,8 +24,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 KEPT, PICTURE, PAGE = (ROOT / "docs" / name for name in ("benchmarks", "images/growth.svg", "benchmarks.md"))
 README = ROOT / "README.md"
-WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 420, 280, 52, 44, 36
-OURS, BOUND, THEIRS = "#2563eb", "#6b7280", "#d97706"
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 420, 280, 52, 30, 44, 36
+OURS, IMPROVED, BOUND, THEIRS = "#2563eb", "#93c5fd", "#6b7280", "#d97706"
 TYPES = {"144": 144, "400": 400, "main": 729}
 Row = dict[str, Any]
 
@@ -58,7 +58,7 @@ SERIES = (
     ),
     Series(
         "nodes",
-        "half-full nodes that run, 20 pods waiting for each",
+        "half-full nodes, 20 pods for each",
         (_sizes("existing", 100, 400, 1600, 6400),),
         lambda row: max(5.0, float(str(row["workload"]).split("-")[1]) // 20),
     ),
@@ -70,11 +70,14 @@ SERIES = (
     ),
     Series("families", "1,000 pods of each kind", (("--size", "1000"),), lambda row: 0.0),
 )
+SECONDS = (("first_s", OURS), ("improved_s", IMPROVED), ("peer_s", THEIRS))
+DOLLARS = (("first_dollars", OURS), ("dollars", IMPROVED), ("bound", BOUND), ("peer_dollars", THEIRS))
 COLUMNS = (
     ("workload", "workload", "{}"),
     ("first_s", "first plan, s", "{:.3f}"),
+    ("improved_s", "improved, s", "{:.3f}"),
     ("peer_s", "Karpenter, s", "{:.3f}"),
-    ("faster", "times faster", "{:.1f}"),
+    ("faster", "first plan, times faster", "{:.1f}"),
     ("first_dollars", "first plan, $/h", "{:.2f}"),
     ("dollars", "improved, $/h", "{:.2f}"),
     ("bound", "proven floor, $/h", "{:.2f}"),
@@ -105,18 +108,17 @@ def measure(series: Series) -> None:
 
 
 def kept(series: Series) -> dict[str, Any]:
+    """The numbers of a series, with the time of an improved plan as a whole."""
     found: dict[str, Any] = json.loads((KEPT / f"{series.name}.json").read_text(encoding="utf-8"))
+    for row in found["rows"]:
+        row["improved_s"] = row["first_s"] + max(row["improve_s"], 0.0)
     return found
 
 
 def picture() -> str:
     """Time against pods, nodes and types, then dollars against pods."""
-    panels = [
-        _panel(f"seconds, by {each.about}", _lines(each, (("first_s", OURS), ("peer_s", THEIRS))))
-        for each in SERIES[:3]
-    ]
-    dollars = (("dollars", OURS), ("bound", BOUND), ("peer_dollars", THEIRS))
-    panels.append(_panel("dollars an hour, by pods that wait", _lines(SERIES[0], dollars)))
+    panels = [_panel(f"seconds, by {each.about}", _lines(each, SECONDS)) for each in SERIES[:3]]
+    panels.append(_panel("dollars an hour, by pods that wait", _lines(SERIES[0], DOLLARS)))
     placed = "".join(
         f'<g transform="translate({WIDTH * (i % 2)},{30 + HEIGHT * (i // 2)})">{panel}</g>'
         for i, panel in enumerate(panels)
@@ -129,7 +131,12 @@ def picture() -> str:
 
 
 def _legend() -> str:
-    names = (("Dovetail", OURS), ("proven floor", BOUND), ("Karpenter's scheduler", THEIRS))
+    names = (
+        ("first plan", OURS),
+        ("improved plan", IMPROVED),
+        ("proven floor", BOUND),
+        ("Karpenter's scheduler", THEIRS),
+    )
     return "".join(
         f'<rect x="{LEFT + 160 * i}" y="12" width="18" height="4" fill="{colour}"/>'
         f'<text x="{LEFT + 24 + 160 * i}" y="18">{name}</text>'
@@ -150,11 +157,11 @@ def _lines(series: Series, keys: Sequence[tuple[str, str]]) -> list[Line]:
 def _panel(title: str, lines: Sequence[Line]) -> str:
     """One chart with logarithmic axes: a straight line grows by a power."""
     xs, ys = ([point[i] for _, points in lines for point in points] for i in (0, 1))
-    across, up = _axis(xs, LEFT, WIDTH - 18), _axis(ys, HEIGHT - BOTTOM, TOP, whole=True)
+    across, up = _axis(xs, LEFT, WIDTH - RIGHT), _axis(ys, HEIGHT - BOTTOM, TOP, whole=True)
     drawn = [f'<text x="{LEFT}" y="{TOP - 14}" font-weight="600">{title}</text>']
     for value in _decades(ys):
         y = up(value)
-        drawn.append(f'<line x1="{LEFT}" x2="{WIDTH - 18}" y1="{y:.1f}" y2="{y:.1f}" stroke="#e5e7eb"/>')
+        drawn.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#e5e7eb"/>')
         drawn.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:g}</text>')
     for value in sorted(set(xs)):
         place = f'x="{across(value):.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle"'
@@ -202,7 +209,7 @@ def headline() -> str:
         "  For a thousand mixed pods the first plan costs ${first_dollars:.2f} an hour, where\n"
         "  Karpenter's own scheduler plans ${peer_dollars:.2f}, and takes {first_s:.2f} s of processor time"
         " instead of\n"
-        "  {peer_s:.2f} s. Some rounds later it costs ${dollars:.2f}; no plan at all costs less than"
+        "  {peer_s:.2f} s. After {improved_s:.2f} s it costs ${dollars:.2f}; no plan at all costs less than"
         " ${bound:.2f}."
     ).format(**row)
 
