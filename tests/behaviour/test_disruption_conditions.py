@@ -163,6 +163,22 @@ def test_a_claim_that_is_not_launched_cannot_have_drifted(status: str) -> None:
     play()
 
 
+@virtual
+async def test_a_claim_whose_labels_are_still_on_their_way_has_not_drifted() -> None:
+    async with Scene().still() as scene:
+        scene.pool()
+        await scene.initialized()
+        require(scene, labels.CAPACITY_TYPE, "In", "on-demand")
+        on_its_way = {labels.INSTANCE_TYPE: None, labels.CAPACITY_TYPE: None}
+        scene.api.patch(CLAIMS, "claim", {"metadata": {"labels": on_its_way}})
+        await scene.look(LOOK, "claim")
+        assert scene.says("Drifted") is None
+        arrived = {labels.INSTANCE_TYPE: "c-1x-amd64-linux", labels.CAPACITY_TYPE: "spot"}
+        scene.api.patch(CLAIMS, "claim", {"metadata": {"labels": arrived}})
+        await scene.look(LOOK, "claim")
+        assert scene.says("Drifted") == ("True", "RequirementsDrifted")
+
+
 @pytest.mark.spec("disruption-9")
 @virtual
 async def test_without_its_pool_nothing_is_said() -> None:
