@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
@@ -25,6 +26,7 @@ from dovetail.scheduling.fulfilled import fulfilled
 from dovetail.scheduling.snapshot import StateNode
 from support.builders import NOW, owner, pod
 from support.disruption import machine, pdb, pool, scene, state
+from support.worlds import apart
 
 RS = owner("ReplicaSet")
 TYPES = tuple(
@@ -44,7 +46,9 @@ METHODS: tuple[Callable[[Scene], Choice], ...] = (
 @st.composite
 def pods(draw: st.DrawFn, node: str, index: int, room: float) -> Pod:
     about: dict[str, Any] = {}
-    kind = draw(st.sampled_from(("plain",) * 6 + ("web", "web", "held", "daemon", "light")))
+    kind = draw(st.sampled_from(("plain",) * 8 + ("web", "web", "held", "daemon", "light", "apart")))
+    if kind == "apart":
+        about |= {"labels": {"app": "apart"}, "affinity": apart(labels.HOSTNAME, app="apart")}
     if kind == "web":
         about["labels"] = {"app": "web"}
     if kind == "held":
@@ -194,6 +198,16 @@ def test_the_same_world_gives_the_same_choice(world: Scene) -> None:
     )
     for method in (choose.empty, choose.drifted, choose.single):
         assert list(map(str, method(world).commands)) == list(map(str, method(again).commands))
+
+
+@settings(max_examples=300, deadline=None)
+@given(scenes())
+def test_shortcuts_find_what_the_long_way_finds(world: Scene) -> None:
+    slow = Scene(world.snapshot, world.queued, world.buffered, world.spot_to_spot)
+    slow.__dict__["room"] = dataclasses.replace(slow.room, plain=False, limited=True)
+    for method in METHODS:
+        here, there = method(world).commands, method(slow).commands
+        assert [(str(c), c.savings, c.plan) for c in here] == [(str(c), c.savings, c.plan) for c in there]
 
 
 def carried_out(world: Scene, command: Command) -> Scene:

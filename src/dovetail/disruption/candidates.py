@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from math import isnan
 
 from dovetail.api import labels, predicates
@@ -12,6 +13,7 @@ from dovetail.api.nodepool import NodePool
 from dovetail.api.pdb import PdbLimits
 from dovetail.api.pod import Pod
 from dovetail.disruption.cost import reschedule_cost
+from dovetail.disruption.room import Room, room_in
 from dovetail.scheduling import nodes as views
 from dovetail.scheduling.catalog import InstanceType
 from dovetail.scheduling.selectors import matches
@@ -107,6 +109,11 @@ class Scene:
         object.__setattr__(self, "limits", PdbLimits(snapshot.budgets, matches))
         object.__setattr__(self, "pools", {p.name: p.nodepool for p in snapshot.pools if known[p.name]})
         object.__setattr__(self, "types", known)
+
+    @cached_property
+    def room(self) -> Room:
+        """Reckoned when first asked for, and once."""
+        return room_in(self.snapshot)
 
 
 def candidates(scene: Scene, kind: Class) -> tuple[list[Candidate], list[Stays]]:

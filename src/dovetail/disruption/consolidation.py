@@ -27,6 +27,7 @@ __all__ = ["Found", "consider", "many", "same_type_bound", "why_unconsolidatable
 
 SPOT_FLEXIBILITY = 15
 MOST_AT_ONCE = 100
+NO_CHEAPER = "Can't replace with a cheaper node"
 
 
 def why_unconsolidatable(candidate: Candidate) -> str | None:
@@ -53,6 +54,8 @@ def why_unconsolidatable(candidate: Candidate) -> str | None:
 
 def consider(scene: Scene, going: Sequence[Candidate], method: Method) -> Verdict:
     """Can these go, for nothing or for one cheaper node? If not, why not."""
+    if _hopeless(scene, going):
+        return Verdict(why=NO_CHEAPER)
     outcome = simulate(scene, going, consolidating=True)
     if outcome.problem:
         return Verdict(why=outcome.problem)
@@ -62,6 +65,20 @@ def consider(scene: Scene, going: Sequence[Candidate], method: Method) -> Verdic
     if len(new) > 1:
         return Verdict(why=f"Can't remove without creating {len(new)} candidates")
     return _replacement(scene, going, method, outcome.plan, new[0])
+
+
+def _hopeless(scene: Scene, going: Sequence[Candidate]) -> bool:
+    """Pods that fit on no other node must share the one new node, and none that holds them is cheaper."""
+    if scene.room.limited:
+        # Then the pods may have no place at all, and people should hear that instead.
+        return False
+    now, keys = scene.snapshot.options.now, {candidate.key for candidate in going}
+    pods = (p for c in going for p in c.pods if scene.limits.currently_reschedulable(p, now))
+    homeless = scene.room.homeless(pods, keys)
+    if homeless is None:
+        return False
+    cheapest = scene.room.cheapest(homeless)
+    return cheapest is not None and cheapest >= _cost(going)
 
 
 def _cost(going: Iterable[Candidate]) -> float:
@@ -101,7 +118,7 @@ def _cheaper(scene: Scene, node: PlannedNode, bound: float) -> list[InstanceType
     ordered = price_order(listed, node.requirements, undefined)
     kept = [each for each in ordered if worst_launch_price(each, node.requirements, undefined) < bound]
     if not kept:
-        return "Can't replace with a cheaper node"
+        return NO_CHEAPER
     verdict = min_values(kept, node.requirements)
     return kept if verdict.met else f"Filtering by price: {verdict}"
 

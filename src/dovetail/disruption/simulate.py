@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 
 from msgspec.structs import replace
 
 from dovetail.api.pod import Pod
 from dovetail.disruption.candidates import Candidate, Scene
+from dovetail.disruption.room import counts_nobody
 from dovetail.scheduling import exact
 from dovetail.scheduling import nodes as views
 from dovetail.scheduling.plan import Plan
 from dovetail.scheduling.resources import needs
-from dovetail.scheduling.snapshot import Snapshot
+from dovetail.scheduling.snapshot import Snapshot, StateNode
 
 __all__ = ["Outcome", "simulate", "without"]
 
@@ -72,10 +74,19 @@ def without(scene: Scene, going: Iterable[Candidate], *, consolidating: bool) ->
     options = replace(scene.snapshot.options, consolidating=consolidating, reserved_fallback=True)
     return replace(
         scene.snapshot,
-        nodes=tuple(state for state in scene.snapshot.nodes if views.provider_id(state) not in keys),
+        nodes=_in_the_picture(scene, keys, moving),
         moving=(*scene.snapshot.moving, *moving),
         options=options,
     )
+
+
+def _in_the_picture(scene: Scene, keys: AbstractSet[str], moving: Sequence[Pod]) -> tuple[StateNode, ...]:
+    """The nodes that stay; those that could take none of the pods are left out where nobody counts them."""
+    snapshot = scene.snapshot
+    pods = (*snapshot.pods, *snapshot.moving, *snapshot.virtual, *moving)
+    if scene.room.plain and all(map(counts_nobody, pods)):
+        return tuple(scene.room.useful(pods, keys))
+    return tuple(state for state in snapshot.nodes if views.provider_id(state) not in keys)
 
 
 def _not_on_unready(snapshot: Snapshot, plan: Plan, scene: Scene) -> Plan:
