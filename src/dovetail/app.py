@@ -7,11 +7,13 @@ handed in (transport, clock, chance, compute).
 from __future__ import annotations
 
 import asyncio
+import platform
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any, Generic, TypeVar
 
+from dovetail import __version__
 from dovetail.api import core
 from dovetail.api.buffers import CapacityBuffer
 from dovetail.api.core import Node
@@ -30,6 +32,7 @@ from dovetail.controllers.node.volumes import BY_NODE, node_of_attachment
 from dovetail.controllers.nodeclaim.devices import SLICES_BY_NODE, nodes_of_slice
 from dovetail.controllers.nodeclaim.ghosts import Ghosts
 from dovetail.controllers.nodeoverlay import OverlaidCloud
+from dovetail.controllers.observing.costs import Pricing
 from dovetail.controllers.observing.nodes import NodeGauges
 from dovetail.controllers.observing.pods import PodMetrics
 from dovetail.controllers.observing.status import StatusMetrics
@@ -38,6 +41,7 @@ from dovetail.controllers.owning import BY_PROVIDER_ID, Ownership, provider_id_o
 from dovetail.controllers.provisioning import Provisioning
 from dovetail.controllers.registry import Parts, controllers
 from dovetail.errors import DovetailError
+from dovetail.metrics import gauge
 from dovetail.ports import Clock, Cloud, Compute
 from dovetail.providers.kwok import KwokCloud
 from dovetail.runtime import logs, metrics
@@ -83,6 +87,7 @@ INDEXES: Mapping[type[Object], Mapping[str, Any]] = {
     NodeClaim: {BY_PROVIDER_ID: provider_id_of_claim},
     ResourceSlice: {SLICES_BY_NODE: nodes_of_slice},
 }
+BUILD = gauge("karpenter_build_info", "What this process is.", ("version", "goversion", "goarch", "commit"))
 CLASSES: Mapping[str, type[Object]] = {"kwok": KWOKNodeClass, "aws": EC2NodeClass}
 
 
@@ -134,10 +139,11 @@ class Dovetail:
         self.capture = Capture(self.cluster, self._shelves())
         self.parts = self._parts(compute, class_kind)
         self.controllers = controllers(self.parts)
-        self._reporters: list[NodeGauges | PodMetrics | StatusMetrics] = [
+        self._reporters: list[NodeGauges | PodMetrics | Pricing | StatusMetrics] = [
             NodeGauges(self.cluster, self.cloud.flavour, clock),
-            *(each for each in self.controllers if isinstance(each, PodMetrics | StatusMetrics)),
+            *(each for each in self.controllers if isinstance(each, PodMetrics | Pricing | StatusMetrics)),
         ]
+        BUILD.labels(__version__, f"python{platform.python_version()}", platform.machine(), "").set(1)
         for controller in self.controllers:
             self._connect(controller, self.manager.add(Calling(controller)))
         for kind, informer in self.informers.items():

@@ -6,6 +6,7 @@ from collections import Counter
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from dovetail.api import labels
 from dovetail.runtime.metrics import exposition
 from support.builders import nodepool, pod
 from support.world import CLAIMS, POOLS, Scene, sample, virtual
@@ -99,6 +100,36 @@ async def test_a_pool_that_is_gone_has_no_numbers() -> None:
         scene.api.delete(POOLS, "short-lived")
         await scene.settle(7)
         assert about not in [labels for labels, _ in families().get("karpenter_nodepools_usage", [])]
+
+
+@virtual
+async def test_what_a_pool_costs_an_hour_is_added_up() -> None:
+    async with Scene().running() as scene:
+        scene.apply(nodepool(), nodepool("idle"))
+        await scene.settle(2)
+        scene.create(pod("web", node_selector={"karpenter.sh/nodepool": "default"}))
+        await scene.settle(30)
+        claim = scene.claims()[0]
+        kind = next(
+            t for t in scene.cloud.types if t.name == claim.labels["node.kubernetes.io/instance-type"]
+        )
+        price = next(
+            offering.price
+            for offering in kind.offerings
+            if offering.zone == claim.labels["topology.kubernetes.io/zone"]
+            and offering.capacity_type == claim.labels["karpenter.sh/capacity-type"]
+        )
+        costs = {about["nodepool"]: value for about, value in families()["karpenter_nodepools_cost_total"]}
+        assert costs == {"default": price, "idle": 0.0}
+
+
+@virtual
+async def test_a_pool_that_can_buy_nothing_is_told_of() -> None:
+    async with Scene().running() as scene:
+        nothing = (labels.INSTANCE_TYPE, "In", "no-such-type")
+        scene.apply(nodepool(requirements=[nothing]), pod("web"))
+        await scene.settle(20)
+        assert {about for _, about, _ in scene.events("NoCompatibleInstanceTypes")} == {"NodePool/default"}
 
 
 @virtual

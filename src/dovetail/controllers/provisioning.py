@@ -51,6 +51,11 @@ SCHEDULING_SECONDS = metrics.histogram(
 QUEUE_DEPTH = metrics.gauge(
     "karpenter_scheduler_queue_depth", "Pods of the batch being decided.", ("controller", "scheduling_id")
 )
+UNFINISHED = metrics.gauge(
+    "karpenter_scheduler_unfinished_work_seconds",
+    "For how long the batch being decided has been.",
+    ("controller", "scheduling_id"),
+)
 IGNORED = metrics.gauge("karpenter_scheduler_ignored_pods_count", "Pods that were not considered.")
 UNSCHEDULABLE = metrics.gauge(
     "karpenter_scheduler_unschedulable_pods_count", "Pods that fit nowhere.", ("controller",)
@@ -103,6 +108,8 @@ class Provisioning:
         self._options = options
         self._buffers = buffers
         self.times = PodTimes()
+        self._deciding_since: float | None = None
+        UNFINISHED.labels(self.name, "").set_function(self._unfinished)
         self.decisions: dict[str, Decision] = {}
 
     @property
@@ -149,6 +156,10 @@ class Provisioning:
                 await self._buffers.planned(plan or Plan())
         return self._again()
 
+    def _unfinished(self) -> float:
+        since = self._deciding_since
+        return self._clock.monotonic() - since if since is not None else 0.0
+
     def _retrigger(self) -> None:
         for pod in self._cluster.pending:
             self._batcher.trigger(pod.uid)
@@ -168,11 +179,14 @@ class Provisioning:
         snapshot = self._capture.snapshot(offers, options, virtual)
         if not (snapshot.pods or snapshot.moving or snapshot.virtual):
             return None
-        started = self._clock.monotonic()
+        started = self._deciding_since = self._clock.monotonic()
         depth = QUEUE_DEPTH.labels(self.name, "")
         depth.set(len(snapshot.pods) + len(snapshot.moving) + len(snapshot.virtual))
-        plan = await self._compute(plan_for, snapshot)
-        depth.set(0)
+        try:
+            plan = await self._compute(plan_for, snapshot)
+        finally:
+            self._deciding_since = None
+            depth.set(0)
         SCHEDULING_SECONDS.labels(self.name).observe(self._clock.monotonic() - started)
         return plan
 
@@ -202,6 +216,12 @@ class Provisioning:
         self._note(plan)
         IGNORED.set(len(plan.ignored))
         UNSCHEDULABLE.labels(self.name).set(len(plan.unschedulable))
+        for name, why in plan.pool_problems.items():
+            pool = self._pools.get(name)
+            if pool is not None:
+                self._recorder.event(
+                    pool, "NoCompatibleInstanceTypes", why, warning=True, dedupe=(pool.uid,), window=60
+                )
         pods = {pod.full_name: pod for pod in self._cluster.pending}
         for name, why in (*plan.unschedulable.items(), *plan.ignored.items()):
             if name in pods and why:

@@ -43,6 +43,7 @@ from dovetail.controllers.nodepool.health import RegistrationHealth
 from dovetail.controllers.nodepool.readiness import Readiness
 from dovetail.controllers.nodepool.registrationhealth import HealthReset
 from dovetail.controllers.nodepool.validation import Validation
+from dovetail.controllers.observing.costs import Pricing
 from dovetail.controllers.observing.pods import PodMetrics
 from dovetail.controllers.observing.status import StatusMetrics
 from dovetail.controllers.orchestration import Orchestration
@@ -124,7 +125,8 @@ def _observers(p: Parts, provisioning: Provisioning) -> tuple[Controller, ...]:
         (p.class_kind, p.classes, ()),
     )
     statuses = (StatusMetrics(kind, objects, p.clock, p.recorder, keys) for kind, objects, keys in watched)
-    return PodMetrics(p.pods, p.cluster, provisioning.times, p.clock), *statuses
+    pods = PodMetrics(p.pods, p.cluster, provisioning.times, p.clock)
+    return pods, Pricing(p.pools, p.cluster, p.ownership, p.cloud), *statuses
 
 
 def _endings(p: Parts, millicores: int) -> tuple[Controller, ...]:
