@@ -1,4 +1,4 @@
-"""Draw docs/images/demo.svg: the real output of `dovetail demo`, as a terminal shows it."""
+"""Draw docs/images/demo.svg, the real output of `dovetail demo`, and show the same lines in README.md."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
 PICTURE = ROOT / "docs" / "images" / "demo.svg"
 WIDTH = 112
 
@@ -31,7 +32,10 @@ def main() -> int:
         return played.returncode
     PICTURE.parent.mkdir(parents=True, exist_ok=True)
     PICTURE.write_text(drawn(played.stdout), encoding="utf-8")
-    print(f"drawn: {PICTURE.relative_to(ROOT)}")
+    text = README.read_text(encoding="utf-8")
+    shown = re.sub(r"(?s)```text\n.*?```", lambda _: f"```text\n{played.stdout}```", text, count=1)
+    README.write_text(shown, encoding="utf-8")
+    print("drawn: docs/images/demo.svg; told: README.md")
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import runpy
@@ -158,6 +159,14 @@ def test_measured_numbers_are_those_that_were_kept() -> None:
     assert chart["picture"]() == page("docs/images/growth.svg")
 
 
+def test_the_readme_tells_the_story_of_its_picture() -> None:
+    told = re.search(r"```text\n(.*?)```", page("README.md"), re.DOTALL)
+    assert told is not None
+    drawn = re.findall(r"<text[^>]*>([^<]*)</text>", page("docs/images/demo.svg"))
+    letters = re.sub(r"\s", "", html.unescape("".join(drawn)))
+    assert all(re.sub(r"\s", "", line) in letters for line in told[1].splitlines())
+
+
 def test_the_demo_ends_well() -> None:
     ended = subprocess.run(
         [sys.executable, str(ROOT / "hack" / "demo.py")],
@@ -168,3 +177,4 @@ def test_the_demo_ends_well() -> None:
     )
     assert ended.returncode == 0, ended.stdout
     assert "Manifests that are right" in ended.stdout
+    assert "the nodes were drained, ended and forgotten" in ended.stdout
