@@ -55,12 +55,16 @@ ProviderOption = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Seen:
     """A cluster as it was: the snapshot and, of a live one, every pod by its full name."""
 
     snapshot: Snapshot
     pods: Mapping[str, Pod] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        # asyncio.run looks at the repr of what it returns; ten thousand pods in words take a second.
+        return f"Seen({len(self.snapshot.nodes)} nodes)"
 
 
 def find(file: str, kubeconfig: str, context: str, provider: Provider) -> Seen:

@@ -325,3 +325,7 @@ def test_a_pod_among_a_thousand_nodes_is_answered_within_a_second(saved: Path) -
     )
     assert gc.isenabled()
     assert taken < 1.0
+
+
+def test_what_was_seen_is_short_in_words_however_much_it_is() -> None:
+    assert repr(Seen(world(3))) == "Seen(3 nodes)"
