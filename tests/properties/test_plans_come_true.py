@@ -48,9 +48,9 @@ def _objections(document: Json, snapshot: Snapshot, plan: Plan) -> list[str]:
         found = judge(nodes, bound, placements)
         if not found:
             break
-        # A rule about other pods may hold only if its owner comes before them: let the refused go first.
-        refused = {text.split(" on ")[0] for text in found}
-        placements.sort(key=lambda entry: _name(entry[0]) not in refused)
+        # A rule about other pods may hold only if its owners come before them: let their kind go first.
+        refused = {pods[text.split(" on ")[0]]["metadata"]["labels"]["app"] for text in found}
+        placements.sort(key=lambda entry: entry[0]["metadata"]["labels"]["app"] not in refused)
     return found
 
 
