@@ -64,8 +64,8 @@ up to 0.37, and is 8080 now."""
 
 METRICS_OPENING = """\
 What `/metrics` serves, on the port of `METRICS_PORT`. Names, types and labels are those of Karpenter,
-controller-runtime and client-go, so that dashboards and alerts keep working. A histogram adds `_bucket`,
-`_sum` and `_count` to its name; a summary adds `_sum` and `_count`."""
+controller-runtime and client-go; [compatibility](../compatibility.md) says which of theirs are not there yet.
+A histogram adds `_bucket`, `_sum` and `_count` to its name; a summary adds `_sum` and `_count`."""
 
 EVENTS_OPENING = """\
 What `kubectl get events` and `kubectl describe` show. The reasons are those of Karpenter, and so is the
