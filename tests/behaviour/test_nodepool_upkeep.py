@@ -229,6 +229,15 @@ def test_at_least_one_capacity_type_must_be_known(kinds: tuple[str, ...], valid:
     told()
 
 
+@pytest.mark.spec("lifecycle-150")
+@virtual
+async def test_a_taint_key_that_nodes_would_refuse_is_found_before_they_do() -> None:
+    async with Scene().still() as scene:
+        scene.apply(nodepool(taints=[taint("example.com/" + "x" * 64)], ready=False))
+        await scene.look(VALIDATION, "default")
+        assert scene.pool_says("ValidationSucceeded") == ("False", "NodePoolValidationFailed")
+
+
 # Registration health
 
 
