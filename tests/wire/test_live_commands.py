@@ -129,6 +129,10 @@ def _fill(served: Secured) -> None:
     }
     _create(served, "storageclasses.storage.k8s.io", storage)
 
+    linux = {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}
+    overlay = {"metadata": {"name": "dear"}, "spec": {"requirements": [linux], "price": "7.5"}}
+    _create(served, "nodeoverlays.karpenter.sh", overlay)
+
 
 def _create(served: Secured, resource: str, obj: Json) -> None:
     served.create(resource, obj)
@@ -155,6 +159,16 @@ def test_pods_with_a_place_and_pods_held_back_have_an_answer(server: Secured) ->
     assert ask(server, "explain", "next").out.startswith("default/next goes to a new node of pool default\n")
     gated = ask(server, "explain", "pod/default/gated")
     assert (gated.code, gated.out) == (0, "default/gated is held back by its scheduling gates: quota\n")
+
+
+def test_overlays_count_where_their_gate_is_open(server: Secured) -> None:
+    def price(**settings: str) -> float:
+        env = {"KUBECONFIG": str(server.kubeconfig), **settings}
+        told = json.loads(dovetail("explain", "next", "-o", "json", env=env).out)
+        return float(told["newNode"]["price"])
+
+    assert price() < 1
+    assert price(FEATURE_GATES="NodeOverlay=true") == 7.5
 
 
 def test_a_node_is_explained_from_the_live_cluster(server: Secured) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from dovetail.api import labels
 from dovetail.api.meta import Kind, Object
 from dovetail.api.nodepool import NodePool
+from dovetail.api.overlay import NodeOverlay
 from dovetail.api.pod import Pod
 from dovetail.app import Dovetail
 from dovetail.cli.seen import Provider, Seen
@@ -22,6 +23,7 @@ from dovetail.runtime.informer import Informer
 from dovetail.runtime.kubeconfig import Connection, connect
 from dovetail.runtime.transport import USER_AGENT
 from dovetail.scheduling.catalog import InstanceType
+from dovetail.scheduling.overlays import overlaid
 from dovetail.settings import Settings, read
 
 __all__ = ["look"]
@@ -100,4 +102,9 @@ async def _offers(dovetail: Dovetail) -> list[tuple[NodePool, tuple[InstanceType
     ours = [pool for pool in dovetail.informer(NodePool) if dovetail.ownership.of_pool(pool)]
     ours.sort(key=lambda pool: pool.name, reverse=True)
     ours.sort(key=lambda pool: pool.spec.weight or 0, reverse=True)
-    return [(pool, await dovetail.cloud.instance_types(pool)) for pool in ours]
+    offers = [(pool, await dovetail.cloud.instance_types(pool)) for pool in ours]
+    overlays = dovetail.informers.get(NodeOverlay)  # none unless the gate is open
+    if not overlays:
+        return offers
+    types = overlaid(offers, overlays, dovetail.cloud.flavour).types
+    return [(pool, types[pool.name]) for pool in ours]
