@@ -50,7 +50,11 @@ def _objections(document: Json, snapshot: Snapshot, plan: Plan) -> list[str]:
             break
         # A rule about other pods may hold only if its owners come before them: let their kind go first.
         refused = {pods[text.split(" on ")[0]]["metadata"]["labels"]["app"] for text in found}
-        placements.sort(key=lambda entry: entry[0]["metadata"]["labels"]["app"] not in refused)
+        first = [each for each in placements if each[0]["metadata"]["labels"]["app"] in refused]
+        if judge(nodes, bound, first):
+            break
+        bound += [{**pod, "spec": {**pod["spec"], "nodeName": node}} for pod, node in first]
+        placements = [each for each in placements if each not in first]
     return found
 
 
