@@ -60,6 +60,7 @@ async def test_one_command_a_turn_the_longest_drifted_first() -> None:
         for i, name in enumerate(("young", "old")):
             since = NOW - timedelta(hours=i)
             fleet.node(name, light(f"p-{name}", name, "15"), drifted=since, consolidatable=False)
+        fleet.loop.drift_at_once = 1
         await fleet.turn()
         assert fleet.marked() == ["old"]
         await launched(fleet)
@@ -84,6 +85,16 @@ async def test_drift_stops_at_the_budget() -> None:
                 assert (sample(ALLOWED, **about), sample(CONSUMING, **about)) == (3, 0)
             await launched(fleet)
         assert (fleet.commands(), len(fleet.marked())) == (3, 3)
+
+
+@virtual
+async def test_as_many_nodes_as_the_budget_allows_are_replaced_in_one_turn() -> None:
+    async with Scene().still() as scene:
+        fleet = Fleet(scene, pool(nodes="4"))
+        for i in range(10):
+            fleet.node(f"n{i}", light(f"p{i}", f"n{i}", "9"), drifted=NOW, consolidatable=False)
+        await fleet.turn()
+        assert (fleet.commands(), len(fleet.marked()), len(fleet.replacements())) == (4, 4, 4)
 
 
 @pytest.mark.spec("disruption-133")

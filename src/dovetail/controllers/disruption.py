@@ -79,6 +79,7 @@ class Disruption:
         options: Callable[[datetime], Options],
         *,
         spot_to_spot: bool = False,
+        drift_at_once: int = 100,
         virtual: Callable[[], tuple[Pod, ...]] = lambda: (),
         buffered: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
@@ -93,6 +94,8 @@ class Disruption:
         self._compute = compute
         self._options = options
         self._spot_to_spot = spot_to_spot
+        # Budgets say how fast drift may go; Karpenter starts one command a turn.
+        self.drift_at_once = drift_at_once
         self._virtual = virtual
         self._buffered = buffered
         # For each method, the world in which it last found nothing, and when that was.
@@ -133,7 +136,7 @@ class Disruption:
         return (
             (EMPTY, methods.empty),
             (DRIFTED, self._static_drifted),
-            (DRIFTED, methods.drifted),
+            (DRIFTED, partial(methods.drifted, at_once=self.drift_at_once)),
             (MULTI, multi),
             (SINGLE, single),
         )

@@ -24,7 +24,7 @@ from dovetail.disruption.candidates import (
 from dovetail.disruption.command import DRIFTED, EMPTY, MULTI, SINGLE, Command
 from dovetail.disruption.drift import drift_order, static_commands
 from dovetail.disruption.emptiness import OVER_BUDGET, empty_nodes, unawaited, why_not_empty
-from dovetail.disruption.simulate import simulate
+from dovetail.disruption.simulate import beside, simulate
 
 __all__ = ["Choice", "drifted", "empty", "multi", "single", "static_drifted"]
 
@@ -101,23 +101,32 @@ def static_drifted(scene: Scene) -> Choice:
     return choice
 
 
-def drifted(scene: Scene) -> Choice:
-    """The longest drifted node that may go, with as many replacements as its pods need."""
+def drifted(scene: Scene, at_once: int = 1) -> Choice:
+    """The longest drifted nodes that may go, each with as many replacements as its pods need.
+
+    More than one at once only where the next cannot be in the way of those before it.
+    """
     going, staying = candidates(scene, Class.EVENTUAL)
     order = [candidate for candidate in drift_order(going) if not candidate.pool.static]
     choice = Choice(allowances(scene, DRIFTED.reason), eligible=len(order), staying=staying)
+    world: Scene | None = scene
+    wanted: set[str] = set()  # nodes that pods of an earlier command go to
     for candidate in order:
-        if not _allowed(candidate, choice):
+        if world is None or len(choice.commands) >= at_once:
+            break
+        if candidate.name in wanted or not _allowed(candidate, choice):
             continue
-        outcome = simulate(scene, (candidate,), consolidating=False)
+        outcome = simulate(world, (candidate,), consolidating=False)
         if outcome.problem:
-            choice.staying.append(Stays(candidate.state, outcome.problem))
+            if not choice.commands:
+                choice.staying.append(Stays(candidate.state, outcome.problem))
             continue
         new = outcome.plan.new_nodes
         saved = candidate.price - sum(node.price for node in new)
-        # One at a time: the next simulation must see this one's replacements.
         choice.commands.append(Command(DRIFTED, (candidate,), new, outcome.plan, saved))
-        break
+        choice.allowance.take(candidate.pool.name)
+        wanted |= {name for name, pods in outcome.plan.existing.items() if pods}
+        world = beside(world, choice.commands[-1])
     return choice
 
 

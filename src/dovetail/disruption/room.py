@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dovetail.api import predicates
 from dovetail.api.pod import Pod
@@ -73,6 +73,11 @@ class Room:
             if any(_holds(spot.free, shape) for shape in shapes)
         ]
         return [*found, *self.leaving]
+
+    def less(self, names: AbstractSet[str]) -> Room:
+        """The room without these nodes and those that are going."""
+        spots = tuple(spot for spot in self.spots if views.name(spot.state) not in names)
+        return replace(self, spots=spots, leaving=())
 
     def _from(self, wanted: Nano, without: AbstractSet[str]) -> Iterable[Spot]:
         start = bisect_left(self.spots, wanted.get("cpu", 0), key=lambda spot: spot.cpu)

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from dovetail.api.pod import Pod
 from dovetail.disruption.candidates import Candidate, Scene
+from dovetail.disruption.command import Command
 from dovetail.disruption.room import counts_nobody
 from dovetail.scheduling import exact
 from dovetail.scheduling import nodes as views
@@ -16,7 +17,7 @@ from dovetail.scheduling.plan import Plan
 from dovetail.scheduling.resources import needs
 from dovetail.scheduling.snapshot import Snapshot, StateNode
 
-__all__ = ["Outcome", "simulate", "without"]
+__all__ = ["Outcome", "beside", "simulate", "without"]
 
 SHOWN = 5
 Placer = Callable[[Snapshot, Sequence[str]], Plan]
@@ -50,6 +51,26 @@ def simulate(
     plan = place(snapshot, _largest_first(scene.snapshot.moving))
     waiting = frozenset(pod.full_name for pod in (*scene.snapshot.pods, *scene.snapshot.virtual))
     return Outcome(_not_on_unready(snapshot, plan, scene), waiting)
+
+
+def beside(scene: Scene, command: Command) -> Scene | None:
+    """What is left of the world for a command beside this one; None where they could not be told apart.
+
+    The nodes that go and those that take their pods are out of it, and so is every pod this one cares for.
+    """
+    plan, snapshot = command.plan, scene.snapshot
+    if plan is None or not scene.room.plain or any(node.reservations for node in plan.new_nodes):
+        return None
+    if not all(counts_nobody(pod) for candidate in command.candidates for pod in candidate.pods):
+        return None
+    taken = {candidate.name for candidate in command.candidates}
+    taken |= {name for name, pods in plan.existing.items() if pods}
+    nodes = tuple(s for s in snapshot.nodes if views.name(s) not in taken and not views.deleting(s))
+    rest = replace(snapshot, nodes=nodes, pods=(), moving=(), virtual=())
+    left = Scene(rest, scene.queued, scene.buffered, scene.spot_to_spot)
+    # Where a cached property keeps its value: what is left of the room need not be reckoned anew.
+    left.__dict__["room"] = scene.room.less(taken)
+    return left
 
 
 def _largest_first(pods: Iterable[Pod]) -> list[str]:
