@@ -49,8 +49,9 @@ test-cluster: setup ## The same tests against a real control plane, built from s
 real-cluster: ## Build the real control plane that test-cluster starts (needs Go; minutes)
 	hack/real-cluster/build
 
-soak: setup ## An hour of churn in virtual time (ARGS="--minutes 60" for real time)
+soak: setup ## An hour of churn in virtual time (ARGS="--minutes 60" for real time), then 10,000 survival stories
 	$(BIN)/python hack/soak.py $(ARGS)
+	$(BIN)/python hack/survival.py --seeds 10000
 
 docs: setup ## Write the reference pages from the code
 	$(BIN)/python hack/write_docs.py
