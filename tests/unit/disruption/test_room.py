@@ -1,0 +1,65 @@
+"""Room: what resources alone can settle, and what they must leave to the engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dovetail.api import labels
+from dovetail.api.pod import Pod
+from dovetail.disruption.candidates import Scene
+from dovetail.disruption.choose import drifted
+from dovetail.disruption.simulate import beside, without
+from dovetail.scheduling import nodes as views
+from support.builders import NOW, owner, pod
+from support.disruption import going, pool, scene, state
+from support.worlds import apart
+
+
+def light(name: str, on: str, cpu: str, **about: Any) -> Pod:
+    return pod(name, cpu=cpu, memory="10Mi", node=on, owned_by=owner("ReplicaSet"), **about)
+
+
+def world(**about: Any) -> Scene:
+    """One node to go, one that is full, one with room and one on its way out."""
+    return scene(
+        state("a", light("p", "a", "2", **about)),
+        state("full", light("f", "full", "15")),
+        state("roomy", light("r", "roomy", "1")),
+        state("leaving", light("l", "leaving", "15"), marked=True),
+    )
+
+
+def in_the_picture(of: Scene) -> list[str]:
+    first = [candidate for candidate in going(of) if candidate.name == "a"]
+    return sorted(views.name(each) for each in without(of, first, consolidating=True).nodes)
+
+
+def test_nodes_without_room_are_left_out_where_nobody_counts_them() -> None:
+    assert in_the_picture(world()) == ["leaving", "roomy"]
+
+
+def test_every_node_stays_in_the_picture_of_a_pod_that_counts() -> None:
+    rule = apart(labels.HOSTNAME, app="web")
+    assert in_the_picture(world(labels={"app": "web"}, affinity=rule)) == ["full", "leaving", "roomy"]
+
+
+def test_pods_that_fit_nowhere_are_added_up() -> None:
+    room = world().room
+    big, small = light("big", "a", "15500m"), light("small", "a", "1")
+    assert room.homeless([small], {"kwok://a"}) is None
+    homeless = room.homeless([big, small], {"kwok://a"})
+    assert homeless is not None
+    assert homeless["cpu"] == 15_500_000_000
+    assert room.cheapest(homeless) == 8.0
+    assert room.cheapest({"cpu": 10**12}) is None
+
+
+def test_commands_are_kept_apart_only_where_they_can_be() -> None:
+    nodes = [state(n, light(f"p-{n}", n, "9"), drifted=NOW) for n in "abc"]
+    (first, *others) = drifted(scene(*nodes), at_once=3).commands
+    assert len(others) == 2
+    left = beside(scene(*nodes), first)
+    assert left is not None
+    assert sorted(views.name(each) for each in left.snapshot.nodes) == ["b", "c"]
+    limited = scene(*nodes, pools=[pool(limits={"cpu": "100"})])
+    assert len(drifted(limited, at_once=3).commands) == 1
