@@ -44,6 +44,7 @@ FOUR_CPUS: Json = {
     "operator": "In",
     "values": ["c-4x-amd64-linux"],
 }
+BUFFERS = "/apis/autoscaling.x-k8s.io/v1beta1/namespaces/{ns}/capacitybuffers"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 
@@ -53,7 +54,7 @@ def autoscaled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A control plane with Dovetail at work in it, elected leader as in production."""
     folder = tmp_path_factory.mktemp("autoscaled")
     with cluster_with_kinds(folder / "real") as kubeconfig:
-        gates = {"FEATURE_GATES": "StaticCapacity=true"}
+        gates = {"FEATURE_GATES": "StaticCapacity=true,CapacityBuffer=true"}
         log = folder / "controller.log"
         with controller(kubeconfig, log, **gates) as running:
             yield kubeconfig
@@ -218,6 +219,24 @@ async def test_a_static_pool_keeps_as_many_nodes_as_it_is_told(ours: Fleet) -> N
         await ours.until_nodes(wanted)
 
     assert await ours.nodes() == []
+
+
+async def test_a_buffer_keeps_a_node_ready_for_pods_to_come(ours: Fleet) -> None:
+    await ours.start()
+    await ours.deploy("web", 0)
+    wanted = {"scalableRef": {"apiGroup": "apps", "kind": "Deployment", "name": "web"}, "replicas": 3}
+    kind = {"apiVersion": "autoscaling.x-k8s.io/v1beta1", "kind": "CapacityBuffer"}
+    await ours.ask("POST", BUFFERS, {**kind, "metadata": {"name": "room"}, "spec": wanted})
+
+    await ours.until_nodes(1)
+
+    before = await ours.node_names()
+    await ours.scale("web", 3)
+    await ours.running("web", 3)
+    assert before <= await ours.node_names()
+    await ours.ask("DELETE", f"{BUFFERS}/room")
+    await ours.scale("web", 0)
+    await ours.until_nodes(0, 120)
 
 
 async def test_an_expired_node_is_replaced_and_its_budgeted_pods_are_asked_first(ours: Fleet) -> None:
