@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dovetail.api.nodepool import Budget
-from dovetail.controllers.orchestration import LONGEST, PER_CANDIDATE, SHORTEST
+from dovetail.controllers.orchestration import patience
 from dovetail.sim.faults import Rule
 from support.builders import NOW, pod
 from support.disruption import LARGE, SIZES, pool
@@ -169,7 +169,7 @@ async def test_a_replacement_that_takes_too_long_is_given_up() -> None:
     ("queued", "seconds"), [(100, 600), (4000, 600), (10000, 800), (40000, 3200), (80000, 3600)]
 )
 def test_patience_grows_with_the_queue(queued: int, seconds: int) -> None:
-    assert min(max(PER_CANDIDATE * queued, SHORTEST), LONGEST).total_seconds() == seconds
+    assert patience(queued).total_seconds() == seconds
 
 
 @pytest.mark.spec("disruption-149")
@@ -196,6 +196,7 @@ async def test_nothing_is_bought_twice_for_pods_that_move() -> None:
         scene.trouble(Rule(trouble="latency", verbs=("create",), resources=(CLAIMS,), amount=30.0))
         turn = asyncio.create_task(fleet.turn())
         await scene.sleep(5)
+        assert (fleet.marked(), turn.done()) == (["a"], False)
         await scene.look("provisioner")
         scene.trouble()
         await turn

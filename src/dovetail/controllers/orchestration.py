@@ -256,7 +256,7 @@ class Orchestration:
             done = self._replaced(running) and await self._deleted(running)
         except ReplacementLost:
             lost = True
-        if lost or (not done and self._clock.now() - running.started > self._patience()):
+        if lost or (not done and self._clock.now() - running.started > patience(len(self.queued))):
             await self._take_back(running)
             return DONE
         if not done:
@@ -293,9 +293,6 @@ class Orchestration:
             if outcome is not None and not isinstance(outcome, DovetailError):
                 raise outcome
         return not any(outcomes)
-
-    def _patience(self) -> timedelta:
-        return min(max(PER_CANDIDATE * len(self.queued), SHORTEST), LONGEST)
 
     async def _delete(self, candidate: Candidate, command: Command) -> None:
         claim = candidate.state.claim
@@ -349,6 +346,11 @@ class Orchestration:
             await self._kube.patch(
                 claim, conditions.clear(claim, DISRUPTION_REASON), status=True, guarded=True
             )
+
+
+def patience(queued: int) -> timedelta:
+    """How long a command may take, while so many nodes are in the queue."""
+    return min(max(PER_CANDIDATE * queued, SHORTEST), LONGEST)
 
 
 def replace_candidates(command: Command, kept: tuple[Candidate, ...]) -> Command:
