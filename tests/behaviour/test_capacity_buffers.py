@@ -99,6 +99,7 @@ async def test_a_buffer_follows_its_workload() -> None:
         assert says(scene, "Provisioning") == ("False", "BufferEmpty")
 
 
+@pytest.mark.spec("T-287")
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from dovetail.api import labels
 from dovetail.errors import Retry
 from support.builders import nodepool, pod
@@ -68,6 +70,7 @@ async def test_a_resource_that_people_add_can_be_asked_for() -> None:
         assert scene.node_of("web").labels[labels.INSTANCE_TYPE] == "c-4x-amd64-linux"
 
 
+@pytest.mark.spec("T-285")
 @virtual
 async def test_a_pool_waits_until_its_overlays_are_evaluated() -> None:
     async with Scene(flags=GATE).running() as scene:

@@ -31,6 +31,7 @@ def scaled(scene: Scene, replicas: int) -> None:
     scene.api.patch(POOLS, "default", {"spec": {"replicas": replicas}})
 
 
+@pytest.mark.spec("T-290")
 @pytest.mark.spec("lifecycle-157")
 @virtual
 async def test_what_is_missing_is_ordered() -> None:
@@ -78,6 +79,7 @@ async def test_claims_count_from_the_moment_they_are_ordered() -> None:
         assert len(scene.claims()) == 3
 
 
+@pytest.mark.spec("T-290")
 @pytest.mark.spec("lifecycle-160")
 @virtual
 async def test_the_pools_own_limit_holds() -> None:
@@ -197,6 +199,7 @@ async def test_nothing_is_left_of_a_pool_of_none() -> None:
         assert left(scene) == set()
 
 
+@pytest.mark.spec("T-291")
 @pytest.mark.spec("lifecycle-166")
 @virtual
 async def test_those_without_a_machine_go_first() -> None:
@@ -209,6 +212,7 @@ async def test_those_without_a_machine_go_first() -> None:
         assert left(scene) == {"zz", "zy"}
 
 
+@pytest.mark.spec("T-291")
 @pytest.mark.spec("lifecycle-167")
 @virtual
 async def test_then_the_empty_then_the_cheap_and_the_protected_last() -> None:

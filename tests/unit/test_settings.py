@@ -290,6 +290,7 @@ def test_the_scheduler_document_is_read_from_yaml_and_from_json() -> None:
     assert read([], NAMED | {"SCHEDULER_CONFIG": shown}).scheduler_config == config
 
 
+@pytest.mark.spec("T-279")
 @pytest.mark.parametrize(
     ("constraints", "detail"),
     [
