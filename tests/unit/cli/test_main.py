@@ -146,11 +146,14 @@ def test_ctrl_c_ends_with_130_and_no_traceback(tmp_path: Path) -> None:
         [sys.executable, "-m", "dovetail", "validate", "-f", str(slow)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        # A test run in the background of a shell has inherited that Ctrl-C is ignored; a person's has not.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
-    writer = _opened_once_read(slow, waiting)
-    waiting.send_signal(signal.SIGINT)
-    _, said = waiting.communicate(timeout=60)
-    os.close(writer)
+    with waiting:
+        writer = _opened_once_read(slow, waiting)
+        waiting.send_signal(signal.SIGINT)
+        _, said = waiting.communicate(timeout=60)
+        os.close(writer)
     assert waiting.returncode == 130
     assert b"Traceback" not in said
 
