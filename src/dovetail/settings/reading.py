@@ -95,7 +95,8 @@ class _Draft:
 
 def _problem(name: str, text: str, setting: Setting, detail: str) -> str:
     sentence = f'{name} is "{_shown(text)}", but must be {setting.kind.allowed}'
-    return f"{sentence} ({detail})" if detail else sentence
+    # What is wrong may be quoted from the value, line ends and all; the sentence stays one line.
+    return f"{sentence} ({' '.join(detail.split())})" if detail else sentence
 
 
 def _shown(text: str) -> str:
