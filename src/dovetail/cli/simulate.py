@@ -123,7 +123,8 @@ async def _play(story: Scenario, show: bool) -> Report:
     world = World(clock, story.seed)
     for definition in crds.manifests("kwok"):
         world.api.create(DEFINITIONS, definition)
-    settings = read((), story.settings, provider="kwok")
+    types = {"INSTANCE_TYPES_FILE_PATH": str(Path(story.folder) / story.instance_types)}
+    settings = read((), story.settings | (types if story.instance_types else {}), provider="kwok")
     dovetail = Dovetail(
         settings, LocalTransport(world.server), clock=clock, chance=Random(story.seed), cloud=MoodyCloud
     )
