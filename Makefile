@@ -18,7 +18,7 @@ help: ## List the commands
 	@$(PYTHON) -m venv .uv && .uv/bin/python -m pip install --quiet --disable-pip-version-check uv
 
 $(VENV)/.ready: pyproject.toml uv.lock $(filter .uv/%,$(UV))
-	@UV_PROJECT_ENVIRONMENT=$(VENV) $(UV) sync --quiet --frozen --all-groups --python "$(PYTHON)"
+	@UV_PROJECT_ENVIRONMENT=$(VENV) $(UV) sync --quiet --frozen --all-extras --all-groups --python "$(PYTHON)"
 	@touch $@
 
 setup: $(VENV)/.ready ## Install Dovetail and its tools into .venv

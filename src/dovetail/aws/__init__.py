@@ -1,0 +1,31 @@
+"""How AWS is asked: one door for every request, and one table for what its refusals mean.
+
+Nothing is decided here and nothing is remembered but clients. Production knocks through `Boto`; the simulator
+stands behind the same door.
+"""
+
+from __future__ import annotations
+
+from dovetail.aws.errors import (
+    AwsAbsent,
+    AwsDenied,
+    AwsError,
+    AwsInvalid,
+    AwsTrouble,
+    DryRunPassed,
+    aws_error,
+)
+from dovetail.aws.port import Answer, Aws, pages
+
+__all__ = [
+    "Answer",
+    "Aws",
+    "AwsAbsent",
+    "AwsDenied",
+    "AwsError",
+    "AwsInvalid",
+    "AwsTrouble",
+    "DryRunPassed",
+    "aws_error",
+    "pages",
+]

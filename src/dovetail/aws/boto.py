@@ -1,0 +1,174 @@
+"""AWS over HTTP, by botocore in a bounded set of threads: the loop never waits for a socket.
+
+The home of boto3. Every request is counted under the names dashboards know from the Go SDK.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter
+from typing import Any
+
+import boto3
+import botocore.exceptions
+from botocore import xform_name
+from botocore.config import Config
+
+from dovetail import __version__
+from dovetail.aws.errors import AwsError, aws_error
+from dovetail.aws.port import Answer
+from dovetail.errors import Misconfigured
+from dovetail.metrics import counter, histogram
+
+__all__ = ["Boto"]
+
+REQUEST_BUCKETS = tuple(0.01 * 1.5**k for k in range(20))
+LABELS = ("service", "action", "code")
+REQUESTS = counter("aws_sdk_go_request_total", "Requests to AWS.", LABELS)
+ATTEMPTS = counter(
+    "aws_sdk_go_request_attempt_total", "Attempts of requests to AWS, repeats included.", LABELS
+)
+DURATION = histogram(
+    "aws_sdk_go_request_duration_seconds", "Time of a request to AWS.", LABELS, REQUEST_BUCKETS
+)
+RETRIES = histogram(
+    "aws_sdk_go_request_retry_count", "Repeats of a request to AWS.", LABELS, tuple(range(11))
+)
+
+# Long polls of a queue hold a thread for 20 s; the rest answer in well under a second.
+THREADS = 24
+TIMEOUT = 240
+ATTEMPTS_MOST = 5
+SESSION_NAME = "dovetail"
+
+
+class Boto:
+    """The Aws port over boto3. One instance for a process; `at` gives its siblings."""
+
+    def __init__(
+        self,
+        session: boto3.Session | None = None,
+        *,
+        region: str = "",
+        endpoint: str = "",
+        threads: int = THREADS,
+    ) -> None:
+        self._session = session or boto3.Session(region_name=region or None)
+        self._region = region or self._session.region_name or ""
+        if not self._region:
+            raise Misconfigured("no AWS region is known: set AWS_REGION, or a region in the AWS profile")
+        self._endpoint = endpoint or None
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="aws")
+        self._clients: dict[tuple[str, bool], Any] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def region(self) -> str:
+        return self._region
+
+    def at(self, *, region: str = "", role: str = "", external_id: str = "") -> Boto:
+        session = self._assumed(role, external_id) if role else self._session
+        other = Boto.__new__(Boto)
+        other._session, other._region = session, region or self._region
+        other._endpoint, other._pool = self._endpoint, self._pool
+        other._clients, other._lock = {}, threading.Lock()
+        return other
+
+    async def call(
+        self, service: str, operation: str, parameters: Mapping[str, Any], /, *, retried: bool = True
+    ) -> Answer:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(
+            self._pool, self._ask, service, operation, dict(parameters), retried
+        )
+
+    def close(self) -> None:
+        """Let go of threads and connections; requests under way are given up."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        for client in self._clients.values():
+            client.close()
+
+    def _ask(self, service: str, operation: str, parameters: dict[str, Any], retried: bool) -> Answer:
+        started = perf_counter()
+        try:
+            client = self._client(service, retried)
+            answer: dict[str, Any] = getattr(client, xform_name(operation))(**parameters)
+        except (botocore.exceptions.ClientError, botocore.exceptions.BotoCoreError) as error:
+            meant, repeats = _translated(f"{service}:{operation}", error)
+            _count(service, operation, meant.code, perf_counter() - started, repeats)
+            raise meant from error
+        facts = answer.pop("ResponseMetadata", {})
+        _count(
+            service,
+            operation,
+            str(facts.get("HTTPStatusCode", "")),
+            perf_counter() - started,
+            facts.get("RetryAttempts", 0),
+        )
+        return answer
+
+    def _client(self, service: str, retried: bool) -> Any:
+        # Making a client reads its model from disk and is not safe in two threads at once.
+        with self._lock:
+            client = self._clients.get((service, retried))
+            if client is None:
+                client = self._clients[service, retried] = self._session.client(
+                    service, region_name=self._region, endpoint_url=self._endpoint, config=_config(retried)
+                )
+            return client
+
+    def _assumed(self, role: str, external_id: str) -> boto3.Session:
+        from botocore.credentials import (
+            AssumeRoleCredentialFetcher,
+            DeferredRefreshableCredentials,
+        )
+        from botocore.session import get_session
+
+        source = self._session._session
+        extra = {"RoleSessionName": SESSION_NAME} | ({"ExternalId": external_id} if external_id else {})
+        fetcher = AssumeRoleCredentialFetcher(
+            lambda *args, **kwargs: source.create_client(
+                *args, **{**kwargs, "region_name": self._region, "endpoint_url": self._endpoint}
+            ),
+            source.get_credentials(),
+            role,
+            extra_args=extra,
+        )
+        fresh = get_session()
+        fresh._credentials = DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
+        return boto3.Session(botocore_session=fresh, region_name=self._region)
+
+
+def _config(retried: bool) -> Config:
+    return Config(
+        user_agent_extra=f"karpenter.sh-{__version__}",
+        connect_timeout=10,
+        read_timeout=TIMEOUT,
+        max_pool_connections=THREADS,
+        retries={"mode": "standard", "total_max_attempts": ATTEMPTS_MOST if retried else 1},
+    )
+
+
+def _translated(doing: str, error: Exception) -> tuple[AwsError, int]:
+    if isinstance(error, botocore.exceptions.ClientError):
+        told, facts = error.response.get("Error", {}), error.response.get("ResponseMetadata", {})
+        code, message = told.get("Code") or "Unknown", told.get("Message") or "no reason was given"
+        return aws_error(doing, code, message, facts.get("HTTPStatusCode", 0)), facts.get("RetryAttempts", 0)
+    if isinstance(
+        error, botocore.exceptions.NoCredentialsError | botocore.exceptions.PartialCredentialsError
+    ):
+        return aws_error(doing, "NoCredentials", "no AWS credentials were found; give the process a role"), 0
+    if isinstance(error, botocore.exceptions.ParamValidationError):
+        return aws_error(doing, "InvalidParameterValue", str(error).replace("\n", " "), 400), 0
+    return aws_error(doing, "NoAnswer", str(error)), 0
+
+
+def _count(service: str, operation: str, code: str, seconds: float, repeats: int) -> None:
+    named = (service, operation, code)
+    REQUESTS.labels(*named).inc()
+    ATTEMPTS.labels(*named).inc(1 + repeats)
+    DURATION.labels(*named).observe(seconds)
+    RETRIES.labels(*named).observe(repeats)
