@@ -38,12 +38,13 @@ from dovetail.controllers.observing.pods import PodMetrics
 from dovetail.controllers.observing.status import StatusMetrics
 from dovetail.controllers.orchestration import Orchestration
 from dovetail.controllers.owning import BY_PROVIDER_ID, Ownership, provider_id_of_claim, provider_id_of_node
+from dovetail.controllers.provided import MakeProvider, Provider, Surroundings
 from dovetail.controllers.provisioning import Provisioning
 from dovetail.controllers.registry import Parts, controllers
-from dovetail.errors import DovetailError
+from dovetail.errors import DovetailError, Misconfigured
 from dovetail.metrics import gauge
 from dovetail.ports import Clock, Cloud, Compute
-from dovetail.providers.kwok import KwokCloud
+from dovetail.providers.kwok import KwokProvider
 from dovetail.runtime import logs, metrics
 from dovetail.runtime.compute import inline
 from dovetail.runtime.events import EventRecorder
@@ -62,7 +63,6 @@ from dovetail.state import Capture, Cluster, Shelves
 __all__ = ["Dovetail"]
 
 T = TypeVar("T", bound=Object)
-MakeCloud = Callable[[KubeClient, Cache[Node], Cache[KWOKNodeClass], Clock, str], Cloud]
 
 ALWAYS: tuple[type[Object], ...] = (
     Pod,
@@ -117,7 +117,8 @@ class Dovetail:
         clock: Clock,
         chance: Random,
         provider: str = "kwok",
-        cloud: MakeCloud = KwokCloud,
+        make: MakeProvider | None = None,
+        authority: str = "",
         compute: Compute = inline,
         may_write: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -133,12 +134,16 @@ class Dovetail:
         self.informers: dict[type[Object], Informer[Any]] = {
             kind: Informer(kind, INDEXES.get(kind)) for kind in self._kinds(class_kind)
         }
-        self.cloud = self._cloud(cloud)
+        made_by = make or _maker(provider)
+        self.provider: Provider = made_by(
+            Surroundings(settings, self.kube, clock, chance, self.recorder, self.informer, authority)
+        )
+        self.cloud = self.provider.cloud
         self.ownership = Ownership(self.cloud)
         self.cluster = self._cluster()
         self.capture = Capture(self.cluster, self._shelves())
         self.parts = self._parts(compute, class_kind)
-        self.controllers = controllers(self.parts)
+        self.controllers = (*controllers(self.parts), *self.provider.controllers(self.parts))
         self._reporters: list[NodeGauges | PodMetrics | Pricing | StatusMetrics] = [
             NodeGauges(self.cluster, self.cloud.flavour, clock),
             *(each for each in self.controllers if isinstance(each, PodMetrics | Pricing | StatusMetrics)),
@@ -165,6 +170,8 @@ class Dovetail:
     async def run(self, elected: Callable[[], Awaitable[None]] = at_once) -> None:
         """Work until stopped: listen from now on; act once elected and once everything has been heard."""
 
+        await self.provider.prepare()
+
         async def ready() -> None:
             # An empty cache looks like a world without nodes: acting on it would end machines undrained.
             await asyncio.gather(*(informer.wait_synced() for informer in self.informers.values()))
@@ -180,6 +187,10 @@ class Dovetail:
 
     def stop(self) -> None:
         self.manager.stop()
+
+    def close(self) -> None:
+        """Let go of what the provider holds; a stopped Dovetail needs nothing any more."""
+        self.provider.close()
 
     def options(self, now: datetime) -> Options:
         """The settings a decision depends on, at this moment."""
@@ -200,11 +211,6 @@ class Dovetail:
         overlays = (NodeOverlay,) if gates.node_overlay else ()
         buffers = (CapacityBuffer, core.PodTemplateObject, core.Deployment) if gates.capacity_buffer else ()
         return (*ALWAYS, class_kind, *devices, *overlays, *buffers)
-
-    def _cloud(self, make: MakeCloud) -> Cloud:
-        nodes, classes = self.informer(Node), self.informer(KWOKNodeClass)
-        types_file = self.settings.instance_types_file_path
-        return make(self.kube, nodes, classes, self.clock, types_file)
 
     def _cluster(self) -> Cluster:
         nomination = max(2 * self.settings.batch_max_duration, timedelta(seconds=10))
@@ -294,3 +300,9 @@ class Dovetail:
             self._log.error("cannot follow a kind for now", kind=kind.__name__, error=error)
 
         return tell
+
+
+def _maker(provider: str) -> MakeProvider:
+    if provider == "kwok":
+        return KwokProvider
+    raise Misconfigured("starting the controller: the aws provider is not there yet; use --provider kwok")

@@ -22,13 +22,16 @@ from dovetail.api.meta import Kind
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.api.quantity import fits
+from dovetail.controllers.base import Controller
+from dovetail.controllers.provided import MakeProvider
+from dovetail.controllers.registry import Parts
 from dovetail.errors import Gone, InsufficientCapacity, Retry
-from dovetail.ports import Clock, Instance, RegistrationHook, RepairPolicy
+from dovetail.ports import Clock, Cloud, Instance, RegistrationHook, RepairPolicy
 from dovetail.scheduling.catalog import InstanceType, Offering
 from dovetail.scheduling.requirements import Requirements
 from support.worlds import FLAVOUR, default_types
 
-__all__ = ["FakeCloud"]
+__all__ = ["FakeCloud", "bare"]
 
 KWOK = Kind("karpenter.kwok.sh", "v1alpha1", "KWOKNodeClass", "kwoknodeclasses", namespaced=False)
 
@@ -236,3 +239,22 @@ def _labels(instance_type: InstanceType, offering: Offering) -> dict[str, str]:
     both = {**instance_type.requirements.by_key, **offering.requirements.by_key}
     known = {key: values.only for key, values in both.items() if values.only is not None}
     return known | {labels.INSTANCE_TYPE: instance_type.name}
+
+
+def bare(cloud: Cloud) -> MakeProvider:
+    """A provider that is this cloud and nothing more."""
+    return lambda given: _Bare(cloud)
+
+
+class _Bare:
+    def __init__(self, cloud: Cloud) -> None:
+        self.cloud = cloud
+
+    async def prepare(self) -> None:
+        """Everything is known."""
+
+    def controllers(self, parts: Parts) -> tuple[Controller, ...]:
+        return ()
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -43,7 +43,7 @@ from dovetail.sim.kube.status import ApiError
 from dovetail.sim.transport import LocalTransport
 from dovetail.sim.world import World
 from support import builders
-from support.cloud import FakeCloud
+from support.cloud import FakeCloud, bare
 from support.stage import sample, virtual
 
 __all__ = ["CLAIMS", "POOLS", "Scene", "sample", "virtual"]
@@ -89,8 +89,8 @@ class Scene:
         """A new process: it remembers nothing of the one before."""
         self._lives += 1
         chance = Random(f"{self._seed}/{self._lives}")
-        known = {} if self._kwok else {"cloud": lambda *parts: cloud or self.cloud}
-        return Dovetail(self._settings, transport, clock=self.clock, chance=chance, **known)  # type: ignore[arg-type]
+        make = None if self._kwok else bare(cloud or self.cloud)
+        return Dovetail(self._settings, transport, clock=self.clock, chance=chance, make=make)
 
     @asynccontextmanager
     async def still(self) -> AsyncIterator[Scene]:

@@ -6,6 +6,7 @@ import asyncio
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Annotated, Any
@@ -17,6 +18,7 @@ from dovetail.api import crds
 from dovetail.app import Dovetail
 from dovetail.cli.output import Output, OutputOption, note, put
 from dovetail.errors import BadInput
+from dovetail.providers.kwok import KwokProvider
 from dovetail.runtime import logs
 from dovetail.settings import read
 from dovetail.settings.durations import parse as parse_duration
@@ -126,7 +128,11 @@ async def _play(story: Scenario, show: bool) -> Report:
     types = {"INSTANCE_TYPES_FILE_PATH": str(Path(story.folder) / story.instance_types)}
     settings = read((), story.settings | (types if story.instance_types else {}), provider="kwok")
     dovetail = Dovetail(
-        settings, LocalTransport(world.server), clock=clock, chance=Random(story.seed), cloud=MoodyCloud
+        settings,
+        LocalTransport(world.server),
+        clock=clock,
+        chance=Random(story.seed),
+        make=partial(KwokProvider, cloud=MoodyCloud),
     )
     assert isinstance(dovetail.cloud, MoodyCloud)
     run = _Run(world, Stage(story, world, dovetail.cloud), Measure(world))

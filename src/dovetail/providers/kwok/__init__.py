@@ -6,6 +6,6 @@ server where kwok plays the kubelets. Nothing here costs money.
 
 from __future__ import annotations
 
-from dovetail.providers.kwok.provider import KwokCloud
+from dovetail.providers.kwok.provider import KwokCloud, KwokProvider
 
-__all__ = ["KwokCloud"]
+__all__ = ["KwokCloud", "KwokProvider"]

@@ -14,7 +14,9 @@ from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodeclass import KWOKNodeClass
 from dovetail.api.nodepool import NodePool
 from dovetail.api.taints import UNREGISTERED
-from dovetail.controllers.base import Cache
+from dovetail.controllers.base import Cache, Controller
+from dovetail.controllers.provided import Surroundings
+from dovetail.controllers.registry import Parts
 from dovetail.errors import AlreadyExists, ClassNotReady, DovetailError, Gone, InsufficientCapacity
 from dovetail.ports import Clock, Instance, Kube, RegistrationHook, RepairPolicy
 from dovetail.providers.kwok.catalog import instance_types
@@ -23,7 +25,7 @@ from dovetail.scheduling.requirements import Requirements
 from dovetail.scheduling.resources import fits, nano
 from dovetail.settings.durations import parse as parse_duration
 
-__all__ = ["KwokCloud"]
+__all__ = ["KwokCloud", "KwokProvider"]
 
 PREFIX = "kwok://"
 PRICE_LABEL = "eks-node-viewer/instance-price"
@@ -212,3 +214,21 @@ def _instance(node: Node) -> Instance:
         created=node.metadata.creation_timestamp,
         deleting=node.deleting,
     )
+
+
+class KwokProvider:
+    """The cloud alone: nothing has to be learned beforehand or kept current."""
+
+    def __init__(self, given: Surroundings, cloud: type[KwokCloud] = KwokCloud) -> None:
+        types_file = given.settings.instance_types_file_path
+        nodes, classes = given.cache(Node), given.cache(KWOKNodeClass)
+        self.cloud = cloud(given.kube, nodes, classes, given.clock, types_file)
+
+    async def prepare(self) -> None:
+        """Everything is known."""
+
+    def controllers(self, parts: Parts) -> tuple[Controller, ...]:
+        return ()
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,59 @@
+"""What a provider is handed, and what it gives back: a cloud, and the controllers that look after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Protocol, TypeVar
+
+from dovetail.api.meta import Object
+from dovetail.controllers.base import Cache, Controller
+from dovetail.controllers.registry import Parts
+from dovetail.ports import Clock, Cloud, Kube, Recorder
+from dovetail.settings import Settings
+
+__all__ = ["Caches", "MakeProvider", "Provider", "Surroundings"]
+
+T = TypeVar("T", bound=Object)
+
+
+class Caches(Protocol):
+    """The caches of the process, by kind; asking for one that nobody follows is a KeyError."""
+
+    def __call__(self, kind: type[T], /) -> Cache[T]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a provider is made of."""
+
+    settings: Settings
+    kube: Kube
+    clock: Clock
+    chance: Random
+    recorder: Recorder
+    cache: Caches
+    # The certificate authority the process itself trusts, in PEM; empty when the system's is used.
+    authority: str = ""
+
+
+class Provider(Protocol):
+    """A cloud and everything that keeps it current."""
+
+    @property
+    def cloud(self) -> Cloud:
+        """The port controllers use."""
+
+    async def prepare(self) -> None:
+        """Learn what must be known before anything runs; Misconfigured when that cannot be had."""
+
+    def controllers(self, parts: Parts) -> tuple[Controller, ...]:
+        """Controllers of its own, run beside everyone else's."""
+
+    def close(self) -> None:
+        """Let go of threads and connections."""
+
+
+MakeProvider = Callable[[Surroundings], Provider]
+Indexes = Mapping[type[Object], Mapping[str, Any]]
