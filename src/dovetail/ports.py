@@ -69,6 +69,9 @@ class Kube(Protocol):
     async def evict(self, obj: Object, *, grace: int | None = None) -> None:
         """Ask for a pod's eviction; Throttled when a disruption budget says not now."""
 
+    async def version(self) -> str:
+        """The server's version, `major.minor`."""
+
 
 class Recorder(Protocol):
     """Tells people what happened to an object, once."""

@@ -204,6 +204,14 @@ class KubeClient:
         resources = msgspec.json.decode(reply.body, type=_ResourceList).resources
         return any(r.name == kind.plural for r in resources)
 
+    async def version(self) -> str:
+        reply = await self.transport.send(Request("GET", "/version"))
+        if reply.status != 200:
+            raise failure("asking for the version", reply.status, reply.body, reply.headers)
+        told = msgspec.json.decode(reply.body, type=_Version)
+        # A provider's own builds call their minor version `33+`.
+        return f"{told.major}.{told.minor.rstrip('+')}"
+
     async def _patched(
         self,
         obj: T,
@@ -269,6 +277,11 @@ def _deletion(obj: Object, grace: int | None, guarded: bool) -> Json:
 
 class _ResourceName(msgspec.Struct):
     name: str
+
+
+class _Version(msgspec.Struct):
+    major: str
+    minor: str
 
 
 class _ResourceList(msgspec.Struct):

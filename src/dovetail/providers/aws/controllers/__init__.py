@@ -1,0 +1,1 @@
+"""Controllers of the AWS provider: they look after node classes, and hear what EC2 has to say."""
