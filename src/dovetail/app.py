@@ -200,6 +200,7 @@ class Dovetail:
             preferences="Ignore" if settings.preference_policy == "Ignore" else "Respect",
             min_values="BestEffort" if settings.min_values_policy == "BestEffort" else "Strict",
             reserved_capacity=settings.feature_gates.reserved_capacity,
+            one_by_one=settings.planner == "one-by-one",
             most_pods=settings.planned_node_max_pods,
             ignore_dra=settings.ignore_dra_requests,
             flavour=self.cloud.flavour,

@@ -49,6 +49,7 @@ CORE: dict[str, tuple[str, Any]] = {
     "METRICS_PORT": ("--metrics-port", 8080),
     "MIN_VALUES_POLICY": ("--min-values-policy", "Strict"),
     "PLANNED_NODE_MAX_PODS": ("--planned-node-max-pods", 0),
+    "PLANNER": ("--planner", "packed"),
     "PREFERENCE_POLICY": ("--preference-policy", "Respect"),
     "SCHEDULER_CONFIG": ("--scheduler-config", SchedulerConfig()),
 }
@@ -94,6 +95,7 @@ OTHER: dict[str, tuple[str, Any]] = {
     "METRICS_PORT": ("65535", 65535),
     "MIN_VALUES_POLICY": ("BestEffort", "BestEffort"),
     "PLANNED_NODE_MAX_PODS": ("20", 20),
+    "PLANNER": ("one-by-one", "one-by-one"),
     "PREFERENCE_POLICY": ("Ignore", "Ignore"),
     "AMI_REFRESH_INTERVAL": ("24h", timedelta(hours=24)),
     "AWS_FEATURE_GATES": ("NodeClassCEL=true", AWSFeatureGates(node_class_cel=True)),

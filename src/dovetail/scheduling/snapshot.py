@@ -40,6 +40,8 @@ class Options(Record, frozen=True):
     # Provisioning waits for a reservation it could use; disruption falls back to other capacity.
     reserved_fallback: bool = False
     ignore_dra: bool = True
+    # Place pods in Karpenter's order, with its choices, instead of packing the batch as a whole.
+    one_by_one: bool = False
     # Nodes inside their pool's consolidateAfter take no pods that only move to save money.
     consolidating: bool = False
     # The blast radius of a new node: no more pods than this are planned onto it; 0 for as many as fit.

@@ -28,7 +28,7 @@ from dovetail.scheduling.seating import Misfit, seat
 from dovetail.scheduling.shapes import Shape
 from dovetail.scheduling.snapshot import Snapshot
 
-__all__ = ["QUICK", "THOROUGH", "Effort", "first_plan", "solve"]
+__all__ = ["QUICK", "THOROUGH", "Effort", "first_plan", "price_floor", "solve"]
 
 ShouldStop = Callable[[], bool]
 _FEW = 300  # pods up to which the exact placer's plan is made as well, for it may be the better one
@@ -62,7 +62,7 @@ def first_plan(
 ) -> Plan | None:
     """The plan the packing leads to, not judged yet; None when it has nothing to say."""
     # A consolidation asks about a few pods and many nodes, with rules of its own about which nodes.
-    if snapshot.options.consolidating:
+    if snapshot.options.consolidating or snapshot.options.one_by_one:
         return None
     run = Run(snapshot)
     counted = count(run, _by_shape(run), effort.most_pods or snapshot.options.most_pods)
@@ -79,6 +79,16 @@ def first_plan(
         return plan  # what is left out costs nothing, so a bound over everybody would be none
     covered = int(counted.batch.count.sum()) if effort.rounds else 0
     return replace(plan, bound=bounds[0], bound_as_asked=bounds[1], proven_pods=covered)
+
+
+def price_floor(snapshot: Snapshot) -> float:
+    """Dollars an hour that no fleet for these pods can undercut, by the hard rules alone.
+
+    Pods the packing cannot count are left out of it, so the floor still holds with them, if less tightly.
+    """
+    run = Run(snapshot)
+    counted = count(run, _by_shape(run), snapshot.options.most_pods)
+    return _bounds(run, counted)[0] if counted is not None else 0.0
 
 
 def _never() -> bool:

@@ -113,6 +113,11 @@ class Settings:
         "0",
         "plan no more pods than this onto one new node, so that losing it hurts less; 0 for as many as fit",
     )
+    planner: str = _set(
+        kinds.choice("packed", "one-by-one"),
+        "packed",
+        "plan a batch as a whole, or pod by pod in Karpenter's order, with Karpenter's choices",
+    )
     preference_policy: str = _set(
         kinds.choice("Respect", "Ignore"),
         "Respect",
