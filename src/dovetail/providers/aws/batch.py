@@ -1,0 +1,282 @@
+"""Many small requests to EC2 become few: launches, look-ups and terminations, each asked for one.
+
+A batcher is asked as EC2 itself is asked for one instance, and answers as EC2 would have answered that
+request alone. What the batch did together and what had to be repeated one by one stays in here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from dovetail.aws import Answer, Aws, AwsError, pages
+from dovetail.metrics import SIZE_BUCKETS, histogram
+from dovetail.ports import Clock
+
+__all__ = ["Batcher", "Describing", "Fleets", "Pace", "Terminating"]
+
+Q = TypeVar("Q")
+A = TypeVar("A")
+Request = Mapping[str, Any]
+Outcome = Answer | Exception
+
+WORKERS = 100
+TOO_FEW = "too few instances returned"
+ENDING = frozenset(("shutting-down", "terminated"))
+WINDOW_TIME = histogram(
+    "karpenter_cloudprovider_batcher_batch_time_seconds",
+    "How long a batch of requests to the cloud gathered.",
+    ("batcher",),
+)
+BATCH_SIZE = histogram(
+    "karpenter_cloudprovider_batcher_batch_size",
+    "How many requests to the cloud were made as one.",
+    ("batcher",),
+    SIZE_BUCKETS,
+)
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """When a window closes: nothing new for `idle`, open for `longest`, or `most` requests in it."""
+
+    idle: float
+    longest: float
+    most: int
+
+
+@dataclass(slots=True)
+class _Window(Generic[Q, A]):
+    opened: float
+    latest: float
+    waiting: list[tuple[Q, asyncio.Future[A]]] = field(default_factory=list)
+
+    def closes_at(self, pace: Pace) -> float:
+        return min(self.latest + pace.idle, self.opened + pace.longest)
+
+
+class Batcher(Generic[Q, A]):
+    """Gathers requests for a moment, then has each bucket of like ones done together.
+
+    `work` gets the requests of one bucket and gives an outcome for each, in their order; an error it
+    raises is everyone's.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        name: str,
+        pace: Pace,
+        work: Callable[[Sequence[Q]], Awaitable[Sequence[A | Exception]]],
+        *,
+        bucket: Callable[[Q], Hashable],
+    ) -> None:
+        self._clock = clock
+        self._name = name
+        self._pace = pace
+        self._work = work
+        self._bucket = bucket
+        self._window: _Window[Q, A] | None = None
+        self._workers = asyncio.Semaphore(WORKERS)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __call__(self, request: Q) -> A:
+        """The answer to one request, however many were made with it."""
+        future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
+        now = self._clock.monotonic()
+        window = self._window
+        if window is None:
+            window = self._window = _Window(now, now)
+            self._start(self._watch(window))
+        window.latest = now
+        window.waiting.append((request, future))
+        if len(window.waiting) >= self._pace.most:
+            self._close(window)
+        return await future
+
+    async def _watch(self, window: _Window[Q, A]) -> None:
+        while (left := window.closes_at(self._pace) - self._clock.monotonic()) > 1e-9:
+            await self._clock.sleep(left)
+        if window is self._window:
+            self._close(window)
+
+    def _close(self, window: _Window[Q, A]) -> None:
+        self._window = None
+        WINDOW_TIME.labels(self._name).observe(self._clock.monotonic() - window.opened)
+        buckets: dict[Hashable, list[tuple[Q, asyncio.Future[A]]]] = {}
+        for request, future in window.waiting:
+            buckets.setdefault(self._bucket(request), []).append((request, future))
+        for waiting in buckets.values():
+            self._start(self._do(waiting))
+
+    async def _do(self, waiting: Sequence[tuple[Q, asyncio.Future[A]]]) -> None:
+        BATCH_SIZE.labels(self._name).observe(len(waiting))
+        outcomes: Sequence[A | Exception]
+        async with self._workers:
+            try:
+                outcomes = await self._work([request for request, _ in waiting])
+            except Exception as error:  # noqa: BLE001
+                # Whatever it is, it belongs to those who asked: nobody else would ever hear of it.
+                outcomes = [error] * len(waiting)
+        for (_, future), outcome in zip(waiting, outcomes, strict=True):
+            if future.done():
+                continue  # the caller gave up meanwhile
+            if isinstance(outcome, Exception):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)
+
+    def _start(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+class Fleets:
+    """CreateFleet for one instance; equal requests share a fleet and are dealt its instances in order."""
+
+    PACE = Pace(0.035, 1.0, 1000)
+
+    def __init__(self, aws: Aws, clock: Clock) -> None:
+        self._aws = aws
+        self._batcher: Batcher[Request, Answer] = Batcher(
+            clock, "create_fleet", self.PACE, self._launch, bucket=_as_set
+        )
+
+    async def __call__(self, request: Request) -> Answer:
+        """The fleet's answer with at most one instance; its errors are told to everyone who shared it."""
+        return await self._batcher(request)
+
+    async def _launch(self, requests: Sequence[Request]) -> Sequence[Outcome]:
+        target = {**requests[0]["TargetCapacitySpecification"], "TotalTargetCapacity": len(requests)}
+        answer = await self._aws.call(
+            "ec2", "CreateFleet", {**requests[0], "TargetCapacitySpecification": target}
+        )
+        launched = list(_one_by_one(answer))
+        if len(launched) > len(requests):
+            surplus = [each["InstanceIds"][0] for each in launched[len(requests) :]]
+            log.warning("a fleet launched more instances than were asked for: %s", ", ".join(surplus))
+        errors = list(answer.get("Errors") or ())
+        if len(launched) < len(requests) and not errors:
+            errors = [{"ErrorCode": TOO_FEW, "ErrorMessage": TOO_FEW}]
+        return [
+            {**answer, "Errors": errors, "Instances": launched[place : place + 1]}
+            for place in range(len(requests))
+        ]
+
+
+def _one_by_one(answer: Answer) -> Iterator[dict[str, Any]]:
+    for group in answer.get("Instances") or ():
+        for instance_id in group.get("InstanceIds") or ():
+            yield {**group, "InstanceIds": [instance_id]}
+
+
+class Describing:
+    """DescribeInstances for one id; those with the same filters are asked together.
+
+    What the shared request does not return, or does not get to, is asked for one by one.
+    """
+
+    PACE = Pace(0.1, 1.0, 500)
+
+    def __init__(self, aws: Aws, clock: Clock) -> None:
+        self._aws = aws
+        self._batcher: Batcher[Request, Answer] = Batcher(
+            clock, "describe_instances", self.PACE, self._describe, bucket=_but_ids
+        )
+
+    async def __call__(self, request: Request) -> Answer:
+        """The answer about the one id in `InstanceIds`."""
+        return await self._batcher(request)
+
+    async def _describe(self, requests: Sequence[Request]) -> Sequence[Outcome]:
+        found = await self._together(requests)
+        return await _deliver(self._aws, "DescribeInstances", requests, found)
+
+    async def _together(self, requests: Sequence[Request]) -> dict[str, Answer]:
+        found: dict[str, Answer] = {}
+        asked = {**requests[0], "InstanceIds": _union(requests)}
+        try:
+            async for page in pages(self._aws, "ec2", "DescribeInstances", asked):
+                for reservation in page.get("Reservations") or ():
+                    for instance in reservation.get("Instances") or ():
+                        alone = {"Reservations": [{**reservation, "Instances": [instance]}]}
+                        found[instance["InstanceId"]] = alone
+        except AwsError as error:
+            # One id that is gone fails the whole request; each will be asked for alone and told the truth.
+            log.debug("describing instances together: %s", error)
+        return found
+
+
+class Terminating:
+    """TerminateInstances for one id; what the shared request did not end is ended one by one."""
+
+    PACE = Pace(0.1, 1.0, 500)
+
+    def __init__(self, aws: Aws, clock: Clock) -> None:
+        self._aws = aws
+        self._batcher: Batcher[Request, Answer] = Batcher(
+            clock, "terminate_instances", self.PACE, self._terminate, bucket=lambda _: None
+        )
+
+    async def __call__(self, request: Request) -> Answer:
+        """The answer about the one id in `InstanceIds`."""
+        return await self._batcher(request)
+
+    async def _terminate(self, requests: Sequence[Request]) -> Sequence[Outcome]:
+        return await _deliver(self._aws, "TerminateInstances", requests, await self._together(requests))
+
+    async def _together(self, requests: Sequence[Request]) -> dict[str, Answer]:
+        try:
+            answer = await self._aws.call("ec2", "TerminateInstances", {"InstanceIds": _union(requests)})
+        except AwsError as error:
+            log.debug("terminating instances together: %s", error)
+            return {}
+        return {
+            change["InstanceId"]: {"TerminatingInstances": [change]}
+            for change in answer.get("TerminatingInstances") or ()
+            if change.get("CurrentState", {}).get("Name") in ENDING
+        }
+
+
+async def _deliver(
+    aws: Aws, operation: str, requests: Sequence[Request], found: Mapping[str, Answer]
+) -> Sequence[Outcome]:
+    """Everyone's outcome: as found together, or else as EC2 answers for that id alone."""
+    missing = {_id(request): request for request in requests if _id(request) not in found}
+
+    async def alone(request: Request) -> Outcome:
+        try:
+            return await aws.call("ec2", operation, request)
+        except AwsError as error:
+            return error
+
+    answers = await asyncio.gather(*map(alone, missing.values()))
+    known: dict[str, Outcome] = {**found, **dict(zip(missing, answers, strict=True))}
+    return [known[_id(request)] for request in requests]
+
+
+def _id(request: Request) -> str:
+    (only,) = request["InstanceIds"]
+    return str(only)
+
+
+def _union(requests: Sequence[Request]) -> list[str]:
+    return sorted({_id(request) for request in requests})
+
+
+def _but_ids(request: Request) -> Hashable:
+    return _as_set({key: value for key, value in request.items() if key != "InstanceIds"})
+
+
+def _as_set(value: Any) -> Hashable:
+    """Something equal for equal requests; the order of lists does not count."""
+    if isinstance(value, Mapping):
+        return frozenset((key, _as_set(each)) for key, each in value.items())
+    if isinstance(value, list | tuple):
+        return frozenset(_as_set(each) for each in value)
+    return value  # type: ignore[no-any-return]
