@@ -1,0 +1,134 @@
+"""What EC2 charges by the hour: on-demand as the price list has it, spot as each zone has it.
+
+Until AWS has answered once, built-in prices stand in; an answer is laid over what was known, so that a type
+missing from one answer keeps its last price.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC
+from typing import Any
+
+from dovetail.aws import Aws, AwsError, pages
+from dovetail.errors import Retry
+from dovetail.ports import Clock
+from dovetail.providers.aws.facts import bundled_prices
+from dovetail.settings import Settings
+
+__all__ = ["Prices"]
+
+# The price list is served from few regions.
+NEAREST = (("ap-", "ap-south-1"), ("cn-", "cn-northwest-1"), ("eu-", "eu-central-1"))
+USUAL = "us-east-1"
+SERVICE = "AmazonEC2"
+EVERYWHERE = {
+    "serviceCode": SERVICE,
+    "preInstalledSw": "NA",
+    "operatingSystem": "Linux",
+    "capacitystatus": "Used",
+    "marketoption": "OnDemand",
+}
+HALVES = (
+    {"tenancy": "Shared", "productFamily": "Compute Instance"},
+    {"tenancy": "Dedicated", "productFamily": "Compute Instance (bare metal)"},
+)
+SPOT_PRODUCTS = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
+
+
+class Prices:
+    """Dollars an hour (yuan in China). None where there is no price."""
+
+    def __init__(self, aws: Aws, clock: Clock, settings: Settings) -> None:
+        self._aws = aws
+        self._clock = clock
+        self._isolated = settings.isolated_vpc
+        self._on_demand = dict(bundled_prices())
+        self._bundled = dict(self._on_demand)
+        self._spot: dict[str, dict[str, float]] = {}
+        self._spot_known = False
+        self.changes = 0
+
+    def on_demand(self, instance_type: str) -> float | None:
+        return self._on_demand.get(instance_type)
+
+    def spot(self, instance_type: str, zone: str) -> float | None:
+        if not self._spot_known:
+            return self._bundled.get(instance_type)
+        return self._spot.get(instance_type, {}).get(zone)
+
+    async def refresh(self) -> None:
+        """Ask for both; what fails keeps its old prices, and is told after the other had its turn."""
+        outcomes = await asyncio.gather(self.refresh_on_demand(), self.refresh_spot(), return_exceptions=True)
+        failed = [each for each in outcomes if isinstance(each, BaseException)]
+        for each in failed:
+            if not isinstance(each, AwsError | Retry):
+                raise each
+        if failed:
+            raise Retry("; ".join(map(str, failed))) from failed[0]
+
+    async def refresh_on_demand(self) -> None:
+        # No endpoint of the price list is reachable from an isolated VPC, and none knows GovCloud.
+        if self._isolated or self._aws.region.startswith("us-gov"):
+            return
+        door = self._aws.at(region=_list_region(self._aws.region))
+        halves = await asyncio.gather(*(self._products(door, half) for half in HALVES))
+        if not all(halves):
+            raise Retry("asking for on-demand prices: the price list is empty")
+        self._on_demand |= {name: price for half in halves for name, price in half.items()}
+        self.changes += 1
+
+    async def refresh_spot(self) -> None:
+        asked = {
+            "ProductDescriptions": list(SPOT_PRODUCTS),
+            "StartTime": self._clock.now().astimezone(UTC),
+            "MaxResults": 2000,
+        }
+        found: dict[str, dict[str, float]] = {}
+        # The newest price of a zone comes first, whichever of the products it belongs to.
+        async for page in pages(self._aws, "ec2", "DescribeSpotPriceHistory", asked):
+            for each in page.get("SpotPriceHistory", ()):
+                if each.get("Timestamp") is not None and (price := _positive(each.get("SpotPrice"))):
+                    found.setdefault(each["InstanceType"], {}).setdefault(each["AvailabilityZone"], price)
+            await asyncio.sleep(0)
+        if not found:
+            raise Retry("asking for spot prices: there are none")
+        for name, zones in found.items():
+            self._spot[name] = {**self._spot.get(name, {}), **zones}
+        self._spot_known = True
+        self.changes += 1
+
+    async def _products(self, door: Aws, half: Mapping[str, str]) -> dict[str, float]:
+        wanted = {"regionCode": self._aws.region, **EVERYWHERE, **half}
+        filters = [{"Type": "TERM_MATCH", "Field": key, "Value": value} for key, value in wanted.items()]
+        currency = "CNY" if self._aws.region.startswith("cn-") else "USD"
+        found: dict[str, float] = {}
+        asked = {"ServiceCode": SERVICE, "Filters": filters, "MaxResults": 100}
+        async for page in pages(door, "pricing", "GetProducts", asked):
+            for text in page.get("PriceList", ()):
+                found.update(_priced(json.loads(text) if isinstance(text, str) else text, currency))
+            await asyncio.sleep(0)
+        return found
+
+
+def _list_region(region: str) -> str:
+    return next((home for prefix, home in NEAREST if region.startswith(prefix)), USUAL)
+
+
+def _priced(product: Mapping[str, Any], currency: str) -> Iterator[tuple[str, float]]:
+    name = product.get("product", {}).get("attributes", {}).get("instanceType")
+    for term in product.get("terms", {}).get("OnDemand", {}).values():
+        for dimension in term.get("priceDimensions", {}).values():
+            if name and (price := _positive(dimension.get("pricePerUnit", {}).get(currency))):
+                yield name, price
+
+
+def _positive(text: str | None) -> float | None:
+    """A price, unless nothing is charged: that is what the list says of types it does not really sell."""
+    try:
+        price = float(text or "0")
+    except ValueError:
+        return None
+    return price if price > 0 else None
