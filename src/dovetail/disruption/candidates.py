@@ -13,6 +13,7 @@ from dovetail.api.nodepool import NodePool
 from dovetail.api.pdb import PdbLimits
 from dovetail.api.pod import Pod
 from dovetail.disruption.cost import reschedule_cost
+from dovetail.disruption.held import Held
 from dovetail.disruption.room import Room, room_in
 from dovetail.scheduling import nodes as views
 from dovetail.scheduling.catalog import InstanceType
@@ -76,11 +77,16 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Stays:
-    """A node that stays, and why. `event` names how people are told; QUIET means not at all."""
+    """A node that stays, and why. `event` names how people are told; QUIET means not at all.
+
+    `held` is the kind of reason, and `pod` the pod that is one.
+    """
 
     state: StateNode
     why: str
     event: str = BLOCKED
+    held: Held = Held.UNSAID
+    pod: str = ""
 
     @property
     def name(self) -> str:
@@ -135,9 +141,9 @@ def judge(scene: Scene, state: StateNode, kind: Class) -> Candidate | Stays:
     if refused is not None:
         return refused
     pool = scene.pools[views.pool(state)]
-    why = _pod_level(scene, state)
-    if why and (kind is Class.GRACEFUL or _grace(state) is None):
-        return Stays(state, why)
+    stays = _pod_level(scene, state)
+    if stays is not None and (kind is Class.GRACEFUL or _grace(state) is None):
+        return stays
     instance_type = scene.types[pool.name].get(views.labels(state).get(labels.INSTANCE_TYPE, ""))
     pods = tuple(pod for pod in state.pods if predicates.reschedulable(pod))
     return Candidate(
@@ -152,40 +158,45 @@ def judge(scene: Scene, state: StateNode, kind: Class) -> Candidate | Stays:
 
 def _node_level(scene: Scene, state: StateNode) -> Stays | None:
     if views.provider_id(state) in scene.queued:
-        return Stays(state, "candidate is already being disrupted", QUIET)
+        return Stays(state, "candidate is already being disrupted", QUIET, Held.UNDER_WAY)
     if state.claim is None:
-        return Stays(state, "node isn't managed by karpenter", QUIET)
+        return Stays(state, "node isn't managed by karpenter", QUIET, Held.UNMANAGED)
     if state.node is None:
-        return Stays(state, "nodeclaim does not have an associated node")
+        return Stays(state, "nodeclaim does not have an associated node", held=Held.NO_NODE)
     if not views.initialized(state):
-        return Stays(state, "node isn't initialized")
+        return Stays(state, "node isn't initialized", held=Held.UNINITIALIZED)
     if views.deleting(state):
-        return Stays(state, "node is deleting or marked for deletion")
+        return Stays(state, "node is deleting or marked for deletion", held=Held.DELETING)
     if state.nominated:
-        return Stays(state, "node is nominated for a pending pod")
+        return Stays(state, "node is nominated for a pending pod", held=Held.NOMINATED)
     if state.node.annotations.get(labels.DO_NOT_DISRUPT) == labels.TRUE:
-        return Stays(state, f'disruption is blocked through the "{labels.DO_NOT_DISRUPT}" annotation')
+        why = f'disruption is blocked through the "{labels.DO_NOT_DISRUPT}" annotation'
+        return Stays(state, why, held=Held.NODE_DO_NOT_DISRUPT)
     pool = views.pool(state)
     if not pool:
-        return Stays(state, f"node doesn't have required label (label={labels.NODEPOOL})")
+        why = f"node doesn't have required label (label={labels.NODEPOOL})"
+        return Stays(state, why, held=Held.NO_POOL)
     if pool not in scene.pools:
-        return Stays(state, f"NodePool not found (NodePool={pool})")
+        return Stays(state, f"NodePool not found (NodePool={pool})", held=Held.NO_POOL)
     return None
 
 
-def _pod_level(scene: Scene, state: StateNode) -> str:
-    """Which pod holds the node, in words; empty when none does."""
+def _pod_level(scene: Scene, state: StateNode) -> Stays | None:
+    """Which pod holds the node; None when none does."""
     now = scene.snapshot.options.now
     for pod in state.pods:
         if predicates.active(pod) and predicates.do_not_disrupt(pod, now).active:
-            return f'pod has "{labels.DO_NOT_DISRUPT}" annotation (Pod={pod.full_name})'
+            why = f'pod has "{labels.DO_NOT_DISRUPT}" annotation (Pod={pod.full_name})'
+            return Stays(state, why, held=Held.POD_DO_NOT_DISRUPT, pod=pod.full_name)
     for pod in state.pods:
         blocking = scene.limits.blocking_now(pod, now)
-        if len(blocking) > 1:
-            return f"eviction does not support multiple PDBs (PodDisruptionBudget(s)=[{', '.join(blocking)}])"
         if blocking:
-            return f"pdb prevents pod evictions (PodDisruptionBudget=[{blocking[0]}])"
-    return ""
+            why = f"pdb prevents pod evictions (PodDisruptionBudget=[{blocking[0]}])"
+            if len(blocking) > 1:
+                listed = ", ".join(blocking)
+                why = f"eviction does not support multiple PDBs (PodDisruptionBudget(s)=[{listed}])"
+            return Stays(state, why, held=Held.PDB, pod=pod.full_name)
+    return None
 
 
 def _grace(state: StateNode) -> str | None:
