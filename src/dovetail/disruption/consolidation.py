@@ -23,7 +23,7 @@ from dovetail.scheduling.catalog import (
 from dovetail.scheduling.plan import Plan, PlannedNode
 from dovetail.scheduling.requirements import Requirements, Values
 
-__all__ = ["Found", "consider", "many", "same_type_bound", "why_unconsolidatable"]
+__all__ = ["Found", "affordable", "consider", "many", "same_type_bound", "why_unconsolidatable"]
 
 SPOT_FLEXIBILITY = 15
 MOST_AT_ONCE = 100
@@ -88,26 +88,33 @@ def _cost(going: Iterable[Candidate]) -> float:
 def _replacement(
     scene: Scene, going: Sequence[Candidate], method: Method, plan: Plan, node: PlannedNode
 ) -> Verdict:
-    bound, spot_only = _cost(going), all(c.capacity_type == labels.SPOT for c in going)
+    found = affordable(scene, node, _cost(going), going)
+    if isinstance(found, str):
+        return Verdict(why=found)
+    return Verdict(_command(scene, going, method, plan, found))
+
+
+def affordable(
+    scene: Scene, node: PlannedNode, bound: float, going: Sequence[Candidate]
+) -> PlannedNode | str:
+    """The node as what costs less than the bound, in exchange for these; or why it cannot be had."""
+    spot_only = all(c.capacity_type == labels.SPOT for c in going)
     allowed = node.requirements[labels.CAPACITY_TYPE]
     if spot_only and labels.SPOT in allowed:
         if not scene.spot_to_spot:
-            why = "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node"
-            return Verdict(why=why)
+            return "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node"
         node = _pinned_to_spot(node)
     options = _cheaper(scene, node, bound)
-    if isinstance(options, str):
-        return Verdict(why=options)
-    if spot_only and labels.SPOT in allowed and len(going) == 1:
+    if not isinstance(options, str) and spot_only and labels.SPOT in allowed and len(going) == 1:
         options = _flexible(node.requirements, options)
-        if isinstance(options, str):
-            return Verdict(why=options)
+    if isinstance(options, str):
+        return options
     if labels.SPOT in allowed and labels.ON_DEMAND in allowed and not spot_only:
         node, options = _spot_if_sold(scene, node, options)
         verdict = min_values(options, node.requirements)
         if not verdict.met:
-            return Verdict(why=f"Filtering by price: {verdict}")
-    return Verdict(_command(scene, going, method, plan, _narrowed(scene, node, options)))
+            return f"Filtering by price: {verdict}"
+    return _narrowed(scene, node, options)
 
 
 def _cheaper(scene: Scene, node: PlannedNode, bound: float) -> list[InstanceType] | str:
