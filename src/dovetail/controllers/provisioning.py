@@ -60,6 +60,11 @@ IGNORED = metrics.gauge("karpenter_scheduler_ignored_pods_count", "Pods that wer
 UNSCHEDULABLE = metrics.gauge(
     "karpenter_scheduler_unschedulable_pods_count", "Pods that fit nowhere.", ("controller",)
 )
+BY_ZONE = metrics.gauge(
+    "karpenter_scheduler_pending_pods_by_effective_zone_count",
+    "Pods that wait, by the one zone they can go to; `flexible` for several, `none` for nowhere.",
+    ("controller", "zone"),
+)
 DECISION_SECONDS = metrics.histogram(
     "karpenter_pods_scheduling_decision_duration_seconds", "From first seeing a pod to deciding for it."
 )
@@ -149,6 +154,7 @@ class Provisioning:
             return after(UNSYNCED_SECONDS)
         with insisting():
             plan = await self.plan()
+            self._show_zones(plan.zones if plan is not None else {})
             if plan is not None:
                 self._tell(plan)
                 await run_all(self._order(node) for node in plan.new_nodes)
@@ -232,6 +238,11 @@ class Provisioning:
                 )
         for node_name, names in plan.existing.items():
             self._nominate(node_name, [pods[name] for name in names if name in pods])
+
+    def _show_zones(self, zones: Mapping[str, int]) -> None:
+        BY_ZONE.clear()
+        for zone, number in zones.items():
+            BY_ZONE.labels(self.name, zone).set(number)
 
     def _note(self, plan: Plan) -> None:
         """Keep what was decided and when, for those who ask why and for how long."""

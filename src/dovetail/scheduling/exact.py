@@ -8,7 +8,9 @@ back to the end of the queue for as long as others still find a place (scheduler
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from msgspec.structs import replace
 
 from dovetail.api.pod import Pod
 from dovetail.explain import Reason
@@ -27,6 +29,7 @@ from dovetail.scheduling.snapshot import Snapshot
 from dovetail.scheduling.templates import Template, dynamic_pools, soft_tainted, templates, uses_devices
 from dovetail.scheduling.topology import Topology
 from dovetail.scheduling.typetable import bits, table_for
+from dovetail.scheduling.zones import waiting_by_zone
 
 __all__ = ["Run", "place"]
 
@@ -40,11 +43,20 @@ def place(
     asked between pods; what is placed by then is kept.
     """
     run = Run(snapshot)
+    zones = {} if snapshot.options.consolidating else waiting_by_zone(run, _in_order(run, order))
     run.place_all(order, should_stop)
+    return replace(_finished(run, order, should_stop), zones=zones)
+
+
+def _in_order(run: Run, order: Sequence[str] | None) -> Iterator[tuple[Shape, Sequence[Pod]]]:
+    return ((run.shapes.of(pod), (pod,)) for pod in queue_order(run.batch, run.shapes, order))
+
+
+def _finished(run: Run, order: Sequence[str] | None, should_stop: Callable[[], bool] | None) -> Plan:
     if not run.chose or run.timed_out:
         return plan_of(run)
     # What is cheapest for one pod need not be for those that follow: try the plain order as well.
-    plain = Run(snapshot, thrifty=False)
+    plain = Run(run.snapshot, thrifty=False)
     plain.place_all(order, should_stop)
     return plan_of(run) if plain.timed_out else min(plan_of(run), plan_of(plain), key=_badness)
 

@@ -103,7 +103,8 @@ class Plan(Record, frozen=True):
 
     Pods are named `namespace/name`. `bound` is a proven floor under the price of any plan for the
     same pods with the hard rules alone, and `bound_as_asked` with preferences kept; 0 when unknown.
-    `proven_pods` is how many pods that floor is about.
+    `proven_pods` is how many pods that floor is about. `zones` counts the pods that waited by the zone
+    they are bound for, as `waiting_by_zone` names them.
     """
 
     new_nodes: tuple[PlannedNode, ...] = ()
@@ -117,6 +118,7 @@ class Plan(Record, frozen=True):
     bound: float = 0.0
     bound_as_asked: float = 0.0
     proven_pods: int = 0
+    zones: Mapping[str, int] = {}
 
     @property
     def price(self) -> float:

@@ -27,6 +27,7 @@ from dovetail.scheduling.plan import Plan
 from dovetail.scheduling.seating import Misfit, seat
 from dovetail.scheduling.shapes import Shape
 from dovetail.scheduling.snapshot import Snapshot
+from dovetail.scheduling.zones import waiting_by_zone
 
 __all__ = ["QUICK", "THOROUGH", "Effort", "first_plan", "price_floor", "solve"]
 
@@ -65,7 +66,9 @@ def first_plan(
     if snapshot.options.consolidating or snapshot.options.one_by_one:
         return None
     run = Run(snapshot)
-    counted = count(run, _by_shape(run), effort.most_pods or snapshot.options.most_pods)
+    shapes = _by_shape(run)
+    zones = waiting_by_zone(run, shapes.items())
+    counted = count(run, shapes, effort.most_pods or snapshot.options.most_pods)
     if counted is None:
         return None
     bounds = _bounds(run, counted) if effort.rounds else (0.0, 0.0)
@@ -74,7 +77,7 @@ def first_plan(
     except Misfit:
         return None
     _finish(run, should_stop)
-    plan = plan_of(run)
+    plan = replace(plan_of(run), zones=zones)
     if not effort.rounds or not _all_placed(run, counted):
         return plan  # what is left out costs nothing, so a bound over everybody would be none
     covered = int(counted.batch.count.sum()) if effort.rounds else 0

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from dovetail.api.labels import ZONE
-from dovetail.scheduling.exact import Run
+from dovetail.api.pod import Pod
 from dovetail.scheduling.groups import Group, Rule
 from dovetail.scheduling.requirements import EXISTS, Values
 from dovetail.scheduling.shapes import Shape
 
-__all__ = ["FLEXIBLE", "NOWHERE", "effective_zone"]
+if TYPE_CHECKING:
+    from dovetail.scheduling.exact import Run
+
+__all__ = ["FLEXIBLE", "NOWHERE", "effective_zone", "waiting_by_zone"]
 
 FLEXIBLE: Final = "flexible"
 NOWHERE: Final = "none"
@@ -28,6 +32,20 @@ def effective_zone(run: Run, shape: Shape) -> str:
     if left.open:
         return FLEXIBLE
     return left.only or (FLEXIBLE if left.names else NOWHERE)
+
+
+def waiting_by_zone(run: Run, batch: Iterable[tuple[Shape, Sequence[Pod]]]) -> Mapping[str, int]:
+    """How many pods of a run that has placed nobody yet wait for each zone.
+
+    Shapes come in the order in which the run will look at them: rules are counted when first asked for.
+    """
+    found: Counter[str] = Counter()
+    waiting = {pod.full_name for pod in run.snapshot.pods if pod.status.phase in ("", "Pending")}
+    for shape, pods in batch:
+        number = sum(pod.full_name in waiting for pod in pods)
+        if number:
+            found[effective_zone(run, shape)] += number
+    return dict(found)
 
 
 def _signals(run: Run, shape: Shape) -> Iterator[Values]:
