@@ -1,0 +1,155 @@
+"""What an image alias stands for: the public parameters that name its images, and which nodes each suits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from dovetail.api import labels
+from dovetail.api.hashes import FAMILIES
+from dovetail.api.nodeclass import EC2NodeClass
+from dovetail.api.pod import NodeSelectorRequirement
+from dovetail.errors import Refused
+from dovetail.providers.aws.discovery import minor
+from dovetail.providers.aws.families import FAMILIES as SIZES
+
+__all__ = ["Alias", "Parameter", "UnsupportedAlias", "alias_of", "parameters"]
+
+LATEST: Final = "latest"
+AL2_ENDS: Final = (1, 33)
+WINDOWS_2025_BEGINS: Final = (1, 35)
+EKS_IMAGES: Final = "/aws/service/eks/optimized-ami"
+
+Requirements = tuple[NodeSelectorRequirement, ...]
+
+
+class UnsupportedAlias(Refused):
+    """There is no such image for this version of Kubernetes, and there will be none."""
+
+
+def _absent(key: str) -> NodeSelectorRequirement:
+    return NodeSelectorRequirement(key=key, operator="DoesNotExist")
+
+
+def _present(key: str) -> NodeSelectorRequirement:
+    return NodeSelectorRequirement(key=key, operator="Exists")
+
+
+STANDARD: Final[Requirements] = (
+    _absent(labels.INSTANCE_ACCELERATOR_COUNT),
+    _absent(labels.INSTANCE_GPU_COUNT),
+)
+NVIDIA: Final[Requirements] = (_present(labels.INSTANCE_GPU_COUNT),)
+NEURON: Final[Requirements] = (_present(labels.INSTANCE_ACCELERATOR_COUNT),)
+VARIANTS: Final = {"standard": STANDARD, "nvidia": NVIDIA, "neuron": NEURON}
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """`family@version`, the family as it is spelled elsewhere."""
+
+    family: str
+    version: str
+
+    @property
+    def latest(self) -> bool:
+        return self.version == LATEST
+
+    def __str__(self) -> str:
+        return f"{self.family.lower()}@{self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter that names an image, the sorts of node it suits, and whether its value may change."""
+
+    name: str
+    suits: tuple[Requirements, ...]
+    mutable: bool
+
+
+def alias_of(node_class: EC2NodeClass) -> Alias | None:
+    """The alias a class names, if it names one. Whatever its amiFamily, the alias decides on images."""
+    text = next((term.alias for term in node_class.spec.ami_selector_terms if term.alias), None)
+    if text is None:
+        return None
+    family, _, version = text.partition("@")
+    return Alias(FAMILIES.get(family.lower(), family), version)
+
+
+def parameters(alias: Alias, kubernetes: str) -> tuple[Parameter, ...]:
+    """The parameters of an alias for a version of Kubernetes; UnsupportedAlias where there are none."""
+    version = minor(kubernetes)
+    if alias.family == "AL2" and version >= AL2_ENDS:
+        raise UnsupportedAlias(
+            f"alias {alias} cannot be used with Kubernetes {kubernetes}: AL2 images end with 1.32; "
+            "use al2023 or bottlerocket"
+        )
+    if alias.family == "Windows2025" and version < WINDOWS_2025_BEGINS:
+        raise UnsupportedAlias(
+            f"alias {alias} cannot be used with Kubernetes {kubernetes}: Windows 2025 images begin with "
+            "1.35; use windows2022"
+        )
+    if alias.family.startswith("Windows"):
+        return _windows(alias, kubernetes)
+    makers = {"AL2": _al2, "AL2023": _al2023, "Bottlerocket": _bottlerocket}
+    if alias.family not in makers:
+        raise UnsupportedAlias(f"alias {alias} is none we know; use al2023@latest or bottlerocket@latest")
+    return makers[alias.family](alias, kubernetes)
+
+
+def _al2(alias: Alias, kubernetes: str) -> tuple[Parameter, ...]:
+    trees = (
+        ("amazon-linux-2", "amazon-eks-node", (STANDARD,)),
+        ("amazon-linux-2-arm64", "amazon-eks-arm64-node", (STANDARD,)),
+        ("amazon-linux-2-gpu", "amazon-eks-gpu-node", (NEURON, NVIDIA)),
+    )
+    return tuple(
+        Parameter(
+            f"{EKS_IMAGES}/{kubernetes}/{tree}/{_named(alias, f'{name}-{kubernetes}')}/image_id",
+            suits,
+            alias.latest,
+        )
+        for tree, name, suits in trees
+    )
+
+
+def _al2023(alias: Alias, kubernetes: str) -> tuple[Parameter, ...]:
+    sorts = {"x86_64": ("standard", "nvidia", "neuron"), "arm64": ("standard", "nvidia")}
+    found = []
+    for arch, variants in sorts.items():
+        for variant in variants:
+            release = _named(alias, f"amazon-eks-node-al2023-{arch}-{variant}-{kubernetes}")
+            name = f"{EKS_IMAGES}/{kubernetes}/amazon-linux-2023/{arch}/{variant}/{release}/image_id"
+            found.append(Parameter(name, (VARIANTS[variant],), alias.latest))
+    return tuple(found)
+
+
+def _named(alias: Alias, prefix: str) -> str:
+    return "recommended" if alias.latest else f"{prefix}-{alias.version}"
+
+
+def _bottlerocket(alias: Alias, kubernetes: str) -> tuple[Parameter, ...]:
+    version = alias.version.removeprefix("v")
+    sorts: tuple[tuple[str, tuple[Requirements, ...]], ...] = (
+        (f"aws-k8s-{kubernetes}/x86_64", (STANDARD, NEURON)),
+        (f"aws-k8s-{kubernetes}/arm64", (STANDARD,)),
+        (f"aws-k8s-{kubernetes}-nvidia/x86_64", (NVIDIA,)),
+        (f"aws-k8s-{kubernetes}-nvidia/arm64", (NVIDIA,)),
+    )
+    return tuple(
+        Parameter(f"/aws/service/bottlerocket/{tree}/{version}/image_id", suits, alias.latest)
+        for tree, suits in sorts
+    )
+
+
+def _windows(alias: Alias, kubernetes: str) -> tuple[Parameter, ...]:
+    year = alias.family.removeprefix("Windows")
+    name = f"Windows_Server-{year}-English-Core-EKS_Optimized-{kubernetes}"
+    suits = (
+        NodeSelectorRequirement(key=labels.OS, operator="In", values=("windows",)),
+        NodeSelectorRequirement(
+            key=labels.WINDOWS_BUILD, operator="In", values=(SIZES[alias.family].windows_build,)
+        ),
+    )
+    return (Parameter(f"/aws/service/ami-windows-latest/{name}/image_id", (suits,), alias.latest),)

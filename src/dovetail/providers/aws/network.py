@@ -1,0 +1,199 @@
+"""The subnets and security groups of a class: which there are, and which subnet of a zone a launch uses.
+
+EC2 tells how many addresses a subnet has left, but only when asked, and launches take them meanwhile. So what
+was counted is kept beside what launches in flight will use, and the next launch goes where more is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from dovetail.api import labels
+from dovetail.api.nodeclass import EC2NodeClass, SecurityGroup, Subnet
+from dovetail.aws import Answer, Aws
+from dovetail.errors import CreateFailed
+from dovetail.ports import Clock
+from dovetail.providers.aws.cached import Cached
+from dovetail.providers.aws.selecting import Filter, every, key_of, only, tagged
+from dovetail.scheduling.catalog import InstanceType
+from dovetail.settings import Settings
+
+__all__ = ["Choice", "Debit", "SecurityGroups", "Subnets"]
+
+PAGE: Final = 500
+LEAST_MEMORY: Final = timedelta(minutes=5)
+BEYOND_REFRESH: Final = timedelta(minutes=4)
+GROUPS_KEPT: Final = timedelta(minutes=1)
+SUBNET_RESOLUTION_FAILED: Final = "SubnetResolutionFailed"
+
+
+@dataclass(frozen=True, slots=True)
+class Debit:
+    """Addresses a launch may take from a subnet, and how many were counted there when it was chosen."""
+
+    subnet_id: str
+    predicted: int
+    counted: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One subnet for each zone, and what each was debited."""
+
+    by_zone: Mapping[str, Subnet]
+    debits: tuple[Debit, ...] = ()
+
+    @property
+    def ids(self) -> frozenset[str]:
+        return frozenset(debit.subnet_id for debit in self.debits)
+
+
+class Subnets:
+    """Finds the subnets of classes and keeps account of their free addresses."""
+
+    def __init__(self, aws: Aws, clock: Clock, settings: Settings) -> None:
+        self._aws = aws
+        refresh = settings.subnet_refresh_interval
+        self._found: Cached[tuple[str, int], tuple[Subnet, ...]] = Cached(clock, refresh)
+        self._counted: Cached[str, int] = Cached(clock, max(LEAST_MEMORY, refresh + BEYOND_REFRESH))
+        self._in_flight: dict[str, int] = {}
+        self._zone_ids: dict[str, str] = {}
+
+    async def find(self, node_class: EC2NodeClass) -> tuple[Subnet, ...]:
+        """The subnets the class selects, those with most free addresses first."""
+        key = key_of(node_class)
+        known = self._found.get(key)
+        if known is not None:
+            return known
+        by_id = {each["SubnetId"]: each for each in await self._described(node_class)}
+        ordered = sorted(by_id.values(), key=lambda each: (-_free(each), each["SubnetId"]))
+        for each in ordered:
+            self._count(each)
+        found = tuple(
+            Subnet(
+                id=each["SubnetId"], zone=each["AvailabilityZone"], zone_id=each.get("AvailabilityZoneId", "")
+            )
+            for each in ordered
+        )
+        self._found.put(key, found)
+        return found
+
+    async def _described(self, node_class: EC2NodeClass) -> list[Answer]:
+        found: list[Answer] = []
+        for filters in subnet_queries(node_class):
+            asked = {"Filters": filters, "MaxResults": PAGE}
+            found += await every(self._aws, "DescribeSubnets", asked, "Subnets")
+        return found
+
+    def _count(self, subnet: Answer) -> None:
+        """EC2's own count is fresh: it already has the launches we were waiting for."""
+        self._counted.put(subnet["SubnetId"], _free(subnet))
+        self._in_flight.pop(subnet["SubnetId"], None)
+        self._zone_ids[subnet["AvailabilityZone"]] = subnet.get("AvailabilityZoneId", "")
+
+    def zone_id(self, zone: str) -> str:
+        """The ID behind a zone's name; empty while no subnet there was seen."""
+        return self._zone_ids.get(zone, "")
+
+    def choose(self, node_class: EC2NodeClass, types: Collection[InstanceType], capacity_type: str) -> Choice:
+        """For each zone the subnet with most room, debited with what the launch may take there."""
+        if not node_class.status.subnets:
+            raise CreateFailed(
+                SUBNET_RESOLUTION_FAILED,
+                f"EC2NodeClass {node_class.name} has no subnets; check its subnetSelectorTerms",
+            )
+        best: dict[str, Subnet] = {}
+        for subnet in node_class.status.subnets:
+            held = best.get(subnet.zone)
+            if held is None or self.free(subnet.id) > self.free(held.id):
+                best[subnet.zone] = subnet
+        debits = tuple(
+            self._debit(subnet.id, predicted_addresses(types, subnet.zone, capacity_type))
+            for subnet in best.values()
+        )
+        return Choice(best, debits)
+
+    def free(self, subnet_id: str) -> int:
+        """Addresses left, as far as we know: launches in flight are already taken off."""
+        if subnet_id in self._in_flight:
+            return self._in_flight[subnet_id]
+        return self._counted.get(subnet_id) or 0
+
+    def _debit(self, subnet_id: str, predicted: int) -> Debit:
+        self._in_flight[subnet_id] = self.free(subnet_id) - predicted
+        return Debit(subnet_id, predicted, self._counted.get(subnet_id))
+
+    def settle(self, choice: Choice, used: AbstractSet[str]) -> None:
+        """A launch is over: give back what it took where it did not go, unless the count is newer."""
+        for debit in choice.debits:
+            if debit.subnet_id in used or debit.subnet_id not in self._in_flight:
+                continue
+            if self._counted.get(debit.subnet_id) == debit.counted:
+                self._in_flight[debit.subnet_id] += debit.predicted
+
+    def exhausted(self, subnet_id: str) -> None:
+        """EC2 found no address there."""
+        self._counted.put(subnet_id, 0)
+        self._in_flight.pop(subnet_id, None)
+
+
+class SecurityGroups:
+    """Finds the security groups of classes."""
+
+    def __init__(self, aws: Aws, clock: Clock) -> None:
+        self._aws = aws
+        self._found: Cached[tuple[str, int], tuple[SecurityGroup, ...]] = Cached(clock, GROUPS_KEPT)
+
+    async def find(self, node_class: EC2NodeClass) -> tuple[SecurityGroup, ...]:
+        """The groups the class selects, by id."""
+        key = key_of(node_class)
+        known = self._found.get(key)
+        if known is not None:
+            return known
+        names: dict[str, str] = {}
+        for filters in group_queries(node_class):
+            asked = {"Filters": filters, "MaxResults": PAGE}
+            for each in await every(self._aws, "DescribeSecurityGroups", asked, "SecurityGroups"):
+                names[each["GroupId"]] = each.get("GroupName", "")
+        found = tuple(SecurityGroup(id=group, name=name) for group, name in sorted(names.items()))
+        self._found.put(key, found)
+        return found
+
+
+def subnet_queries(node_class: EC2NodeClass) -> list[list[Filter]]:
+    """One query for all ids, and one for each term of tags."""
+    terms = node_class.spec.subnet_selector_terms
+    ids = [term.id for term in terms if term.id]
+    return _by_value("subnet-id", ids) + [tagged(term.tags) for term in terms if not term.id]
+
+
+def group_queries(node_class: EC2NodeClass) -> list[list[Filter]]:
+    """One query for all ids, one for all names, and one for each term of tags."""
+    terms = node_class.spec.security_group_selector_terms
+    ids = [term.id for term in terms if term.id]
+    names = [term.name for term in terms if term.name and not term.id]
+    by_tags = [tagged(term.tags) for term in terms if not term.id and not term.name]
+    return _by_value("group-id", ids) + _by_value("group-name", names) + by_tags
+
+
+def predicted_addresses(types: Iterable[InstanceType], zone: str, capacity_type: str) -> int:
+    """The fewest addresses a node of these types could use in a zone; none when none is for sale there."""
+    pods = (
+        each.capacity[labels.PODS].value
+        for each in types
+        if labels.PODS in each.capacity
+        and any(o.available and o.zone == zone and o.capacity_type == capacity_type for o in each.offerings)
+    )
+    return min(pods, default=0)
+
+
+def _by_value(name: str, values: list[str]) -> list[list[Filter]]:
+    return [[only(name, values)]] if values else []
+
+
+def _free(subnet: Answer) -> int:
+    return int(subnet.get("AvailableIpAddressCount") or 0)

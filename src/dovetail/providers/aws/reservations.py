@@ -1,0 +1,149 @@
+"""Capacity reservations: which a class selects, and how many instances each still has room for.
+
+EC2's count is minutes old by the time it is needed, so launches and ends since then are counted along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+
+from dovetail.api.nodeclass import CapacityReservation, CapacityReservationSelectorTerm, EC2NodeClass
+from dovetail.aws import Answer, Aws, AwsAbsent
+from dovetail.ports import Clock
+from dovetail.providers.aws.cached import Cached
+from dovetail.providers.aws.selecting import every, only, tagged
+
+__all__ = ["CAPACITY_BLOCK", "EXPIRING", "Reservations", "reservation"]
+
+PAGE: Final = 1000
+KEPT: Final = timedelta(minutes=1)
+REMEMBERED: Final = timedelta(hours=24)
+# EC2 ends the instances of a capacity block 30 minutes before the block ends; ours drain before that.
+BEFORE_END: Final = timedelta(minutes=40)
+CAPACITY_BLOCK: Final = "capacity-block"
+DEFAULT: Final = "default"
+ACTIVE, EXPIRING = "active", "expiring"
+CRITERIA: Final = ("open", "targeted")
+
+
+@dataclass(frozen=True, slots=True)
+class _Count:
+    """Free places in a reservation, and when EC2 said so."""
+
+    free: int
+    synced: datetime
+
+
+class Reservations:
+    """Finds the reservations of classes and keeps account of their free places."""
+
+    def __init__(self, aws: Aws, clock: Clock) -> None:
+        self._aws = aws
+        self._clock = clock
+        self._answers: Cached[str, tuple[Answer, ...]] = Cached(clock, KEPT)
+        self._counts: Cached[str, _Count] = Cached(clock, REMEMBERED)
+
+    async def find(self, node_class: EC2NodeClass) -> tuple[CapacityReservation, ...]:
+        """The active reservations the class selects, by id; those nobody understands are left out."""
+        terms = node_class.spec.capacity_reservation_selector_terms
+        found = await self._current([query(term) for term in terms])
+        converted = (reservation(each, self._clock.now()) for each in found)
+        return tuple(sorted((each for each in converted if each is not None), key=lambda each: each.id))
+
+    async def listed(self, ids: Iterable[str]) -> tuple[CapacityReservation, ...]:
+        """These reservations, as far as they are still active."""
+        found = await self._current([by_id(each) for each in sorted(set(ids))])
+        converted = (reservation(each, self._clock.now()) for each in found)
+        return tuple(each for each in converted if each is not None)
+
+    async def _current(self, queries: Iterable[Mapping[str, Any]]) -> list[Answer]:
+        """What the queries find and has not ended, each once."""
+        now = self._clock.now()
+        found: dict[str, Answer] = {}
+        for asked in queries:
+            for each in await self._ask(asked):
+                end = each.get("EndDate")
+                if end is None or end > now:
+                    found[each["CapacityReservationId"]] = each
+        return list(found.values())
+
+    async def _ask(self, asked: Mapping[str, Any]) -> tuple[Answer, ...]:
+        key = msgspec.json.encode(asked, order="sorted").decode()
+        known = self._answers.get(key)
+        if known is not None:
+            return known
+        try:
+            found = tuple(
+                await every(self._aws, "DescribeCapacityReservations", asked, "CapacityReservations")
+            )
+        except AwsAbsent:
+            found = ()
+        for each in found:
+            count = int(each.get("AvailableInstanceCount") or 0)
+            self._counts.put(each["CapacityReservationId"], _Count(count, self._clock.now()))
+        self._answers.put(key, found)
+        return found
+
+    def available(self, reservation_id: str) -> int:
+        """Free places, as far as we know; none in a reservation never heard of."""
+        known = self._counts.get(reservation_id)
+        return known.free if known is not None else 0
+
+    def launched(self, reservation_id: str, at: datetime) -> None:
+        """An instance was launched into it; a count made after that already has it."""
+        known = self._counts.get(reservation_id)
+        if known is not None and known.synced <= at:
+            self._counts.put(reservation_id, replace(known, free=max(0, known.free - 1)))
+
+    def terminated(self, reservation_id: str) -> None:
+        """An instance of it has ended."""
+        known = self._counts.get(reservation_id)
+        if known is not None:
+            self._counts.put(reservation_id, replace(known, free=known.free + 1))
+
+    def unavailable(self, reservation_id: str) -> None:
+        """EC2 found no place there."""
+        self._counts.put(reservation_id, _Count(0, self._clock.now()))
+
+
+def query(term: CapacityReservationSelectorTerm) -> Mapping[str, Any]:
+    """The request for one term."""
+    if term.id:
+        return by_id(term.id)
+    filters = [only("state", [ACTIVE]), *tagged(term.tags)]
+    if term.owner_id:
+        filters.append(only("owner-id", [term.owner_id]))
+    if term.instance_match_criteria:
+        filters.append(only("instance-match-criteria", [term.instance_match_criteria]))
+    return {"Filters": filters, "MaxResults": PAGE}
+
+
+def by_id(reservation_id: str) -> Mapping[str, Any]:
+    """The request for one reservation; EC2 takes no page size beside ids."""
+    return {"CapacityReservationIds": [reservation_id], "Filters": [only("state", [ACTIVE])]}
+
+
+def reservation(answer: Answer, now: datetime) -> CapacityReservation | None:
+    """A reservation as the class's status shows it; None when it is of a sort nobody knows."""
+    kind = answer.get("ReservationType") or DEFAULT
+    criteria = answer.get("InstanceMatchCriteria") or ""
+    if kind not in (DEFAULT, CAPACITY_BLOCK) or criteria not in CRITERIA:
+        return None
+    end = answer.get("EndDate")
+    expiring = kind == CAPACITY_BLOCK and end is not None and now >= end - BEFORE_END
+    return CapacityReservation(
+        id=answer["CapacityReservationId"],
+        availability_zone=answer.get("AvailabilityZone", ""),
+        instance_match_criteria=criteria,
+        instance_type=answer.get("InstanceType", ""),
+        owner_id=answer.get("OwnerId", ""),
+        end_time=end,
+        interruptible=bool(answer.get("Interruptible")),
+        reservation_type=kind,
+        state=EXPIRING if expiring else ACTIVE,
+    )
