@@ -22,6 +22,7 @@ from dovetail.settings import (
     examine,
     read,
 )
+from dovetail.settings.rates import Rate
 
 NAMED = {"CLUSTER_NAME": "prod"}
 SPREAD = "{maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: ScheduleAnyway}"
@@ -29,10 +30,17 @@ SPREAD = "{maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiab
 CORE: dict[str, tuple[str, Any]] = {
     "BATCH_IDLE_DURATION": ("--batch-idle-duration", timedelta(seconds=1)),
     "BATCH_MAX_DURATION": ("--batch-max-duration", timedelta(seconds=10)),
+    "CONSOLIDATE_MANY": ("--consolidate-many", False),
+    "CONSOLIDATION_MAX_PAYBACK": ("--consolidation-max-payback", timedelta()),
+    "CONSOLIDATION_MIN_SAVING": ("--consolidation-min-saving", 0.0),
+    "CONSOLIDATION_MIN_SAVING_PERCENT": ("--consolidation-min-saving-percent", 0.0),
+    "CONSOLIDATION_REST": ("--consolidation-rest", timedelta()),
     "CPU_REQUESTS": ("--cpu-requests", 1000),
     "DISABLE_CLUSTER_STATE_OBSERVABILITY": ("--disable-cluster-state-observability", False),
     "DISABLE_CONTROLLER_WARMUP": ("--disable-controller-warmup", True),
     "DISABLE_LEADER_ELECTION": ("--disable-leader-election", False),
+    "DISRUPTION_RATE": ("--disruption-rate", None),
+    "DRIFT_PAUSE_AFTER": ("--drift-pause-after", timedelta(minutes=10)),
     "ENABLE_PROFILING": ("--enable-profiling", False),
     "FEATURE_GATES": ("--feature-gates", FeatureGates(reserved_capacity=True)),
     "HEALTH_PROBE_PORT": ("--health-probe-port", 8081),
@@ -75,10 +83,17 @@ ALL = CORE | AWS | KWOK
 OTHER: dict[str, tuple[str, Any]] = {
     "BATCH_IDLE_DURATION": ("1m30s", timedelta(seconds=90)),
     "BATCH_MAX_DURATION": ("500ms", timedelta(milliseconds=500)),
+    "CONSOLIDATE_MANY": ("true", True),
+    "CONSOLIDATION_MAX_PAYBACK": ("2h", timedelta(hours=2)),
+    "CONSOLIDATION_MIN_SAVING": ("0.05", 0.05),
+    "CONSOLIDATION_MIN_SAVING_PERCENT": ("7.5", 7.5),
+    "CONSOLIDATION_REST": ("30m", timedelta(minutes=30)),
     "CPU_REQUESTS": ("2500", 2500),
     "DISABLE_CLUSTER_STATE_OBSERVABILITY": ("true", True),
     "DISABLE_CONTROLLER_WARMUP": ("false", False),
     "DISABLE_LEADER_ELECTION": ("true", True),
+    "DISRUPTION_RATE": ("10/1h", Rate(10, timedelta(hours=1))),
+    "DRIFT_PAUSE_AFTER": ("5m", timedelta(minutes=5)),
     "ENABLE_PROFILING": ("true", True),
     "FEATURE_GATES": ("NodeRepair=true", FeatureGates(node_repair=True)),
     "HEALTH_PROBE_PORT": ("0", 0),

@@ -53,6 +53,7 @@ VALIDATION_SUCCEEDED: Final = "ValidationSucceeded"
 # NodePool
 NODECLASS_READY: Final = "NodeClassReady"
 NODE_REGISTRATION_HEALTHY: Final = "NodeRegistrationHealthy"
+DRIFT_PAUSED: Final = "DriftPaused"
 # NodeClaim
 LAUNCHED: Final = "Launched"
 REGISTERED: Final = "Registered"

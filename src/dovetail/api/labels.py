@@ -15,6 +15,7 @@ from typing import Final
 KARPENTER: Final = "karpenter.sh"
 KARPENTER_AWS: Final = "karpenter.k8s.aws"
 KARPENTER_KWOK: Final = "karpenter.kwok.sh"
+DOVETAIL: Final = "dovetail.sh"
 
 # Labels of Kubernetes
 ZONE: Final = "topology.kubernetes.io/zone"
@@ -104,6 +105,17 @@ INSTANCE_PROFILE_NAME: Final = "karpenter.k8s.aws/instance-profile-name"
 POD_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 DEFAULT_STORAGE_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
+
+# How a NodePool is disrupted, beyond what its spec can say
+CONSOLIDATION: Final = "disruption.dovetail.sh/consolidation"
+MIN_SAVING: Final = "disruption.dovetail.sh/min-saving"
+MIN_SAVING_PERCENT: Final = "disruption.dovetail.sh/min-saving-percent"
+MAX_PAYBACK: Final = "disruption.dovetail.sh/max-payback"
+REST: Final = "disruption.dovetail.sh/rest"
+RATE: Final = "disruption.dovetail.sh/rate"
+RECENT: Final = "disruption.dovetail.sh/recent"
+DRIFT: Final = "disruption.dovetail.sh/drift"
+DRIFT_PAUSE_AFTER: Final = "disruption.dovetail.sh/drift-pause-after"
 
 # Zonal shifts
 ZONE_LEDGER: Final = "zonalshift.dovetail.sh/ledger"

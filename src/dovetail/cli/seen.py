@@ -34,7 +34,7 @@ FORMAT = "dovetail-snapshot/1"
 ADVICE = "take one with `dovetail snapshot -o FILE`"
 # People and tools keep all sorts of things in annotations, whole manifests among them.
 KEPT = labels.POD_ANNOTATIONS_READ | {labels.BIND_COMPLETED, labels.DEFAULT_STORAGE_CLASS}
-KEPT_DOMAINS = (labels.KARPENTER, labels.KARPENTER_AWS, labels.KARPENTER_KWOK)
+KEPT_DOMAINS = (labels.KARPENTER, labels.KARPENTER_AWS, labels.KARPENTER_KWOK, labels.DOVETAIL)
 
 O = TypeVar("O", bound=Object)  # noqa: E741 - O for object
 

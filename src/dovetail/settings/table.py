@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 from dovetail.settings import kinds
 from dovetail.settings.gates import AWS_FEATURE_GATES, FEATURE_GATES, AWSFeatureGates, FeatureGates
 from dovetail.settings.kinds import Kind
+from dovetail.settings.rates import RATE, Rate
 from dovetail.settings.scheduler import SCHEDULER_CONFIG, SchedulerConfig
 
 T = TypeVar("T")
@@ -65,6 +66,31 @@ class Settings:
     batch_max_duration: timedelta = _set(
         kinds.WINDOW, "10s", "close a batch of pending pods after this long at the latest"
     )
+    consolidate_many: bool = _set(
+        kinds.BOOLEAN,
+        "false",
+        "replace nodes by several cheaper ones where that saves money; a pool's own annotation wins",
+    )
+    consolidation_max_payback: timedelta = _set(
+        kinds.WINDOW,
+        "0s",
+        "consolidate only what pays for itself within this time; 0s for any time. Pools may say otherwise",
+    )
+    consolidation_min_saving: float = _set(
+        kinds.FRACTION,
+        "0",
+        "dollars an hour that a consolidation must save at least. Pools may say otherwise",
+    )
+    consolidation_min_saving_percent: float = _set(
+        kinds.FRACTION,
+        "0",
+        "part of its nodes' price, in percent, that a consolidation must save. Pools may say otherwise",
+    )
+    consolidation_rest: timedelta = _set(
+        kinds.WINDOW,
+        "0s",
+        "leave nodes and pods younger than this where they are when consolidating. Pools may say otherwise",
+    )
     cpu_requests: int = _set(
         kinds.MILLICORES,
         "1000",
@@ -77,6 +103,18 @@ class Settings:
         kinds.BOOLEAN, "true", "wait for leadership before watching; false fills the caches beforehand"
     )
     disable_leader_election: bool = _set(kinds.BOOLEAN, "false", "run without a lease")
+    disruption_rate: Rate | None = _set(
+        RATE,
+        "",
+        "nodes of one pool that may be disrupted by choice in any such time, as 10/1h; empty for any "
+        "number. Pools may say otherwise",
+    )
+    drift_pause_after: timedelta = _set(
+        kinds.WINDOW,
+        "10m",
+        "pause a pool's drift while a new node of it is not ready after this long; 0s never pauses. "
+        "Pools may say otherwise",
+    )
     enable_profiling: bool = _set(kinds.BOOLEAN, "false", "serve profiles on the metrics port")
     feature_gates: FeatureGates = _set(
         FEATURE_GATES,
