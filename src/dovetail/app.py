@@ -145,7 +145,7 @@ class Dovetail:
         self.parts = self._parts(compute, class_kind)
         self.controllers = (*controllers(self.parts), *self.provider.controllers(self.parts))
         self._reporters: list[NodeGauges | PodMetrics | Pricing | StatusMetrics] = [
-            NodeGauges(self.cluster, self.cloud.flavour, clock),
+            *self._node_gauges(),
             *(each for each in self.controllers if isinstance(each, PodMetrics | Pricing | StatusMetrics)),
         ]
         BUILD.labels(__version__, f"python{platform.python_version()}", platform.machine(), "").set(1)
@@ -179,6 +179,16 @@ class Dovetail:
 
         with metrics.reporting(self._report):
             await self.manager.run(ready)
+
+    def _node_gauges(self) -> tuple[NodeGauges, ...]:
+        if self.settings.disable_cluster_state_observability:
+            return ()
+        each = self.settings.metrics_detail == "full"
+        return (NodeGauges(self.cluster, self.cloud.flavour, self.clock, each=each),)
+
+    def exposition(self) -> bytes:
+        """The numbers, in as much detail as was asked for."""
+        return metrics.exposition(brief=self.settings.metrics_detail == "brief")
 
     def _report(self) -> None:
         """Someone looks at the numbers: count what is only counted then."""

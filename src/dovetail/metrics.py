@@ -2,12 +2,17 @@
 
 Names are declared beside the code that counts, through `counter`, `gauge`, `histogram` and `summary`
 below, and all end up in one registry.
+
+Every one has to be stored by somebody, so there are two ways to look. In full, everything is shown. In
+brief, a metric shows what its declaration says: all of it, what is not zero, or nothing; and histograms
+show a few of their bounds, each of which the full ones have too.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import SummaryMetricFamily
@@ -17,8 +22,11 @@ from prometheus_client.samples import Sample
 __all__ = [
     "BUCKETS",
     "CONDITION_BUCKETS",
+    "PROMETHEUS_BUCKETS",
     "REGISTRY",
     "SIZE_BUCKETS",
+    "Brief",
+    "InBrief",
     "counter",
     "gauge",
     "histogram",
@@ -32,6 +40,7 @@ BUCKETS: Sequence[float] = (
     *(1.25, 1.5, 1.75, 2, 2.5, 3, 3.5, 4, 4.5, 5, 6, 7, 8, 9, 10, 15, 20, 25, 30, 40, 50, 60),
     *(120, 150, 300, 450, 600),
 )
+PROMETHEUS_BUCKETS: Sequence[float] = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 CONDITION_BUCKETS: Sequence[float] = tuple(0.5 * 2**k for k in range(15))
 SIZE_BUCKETS: Sequence[float] = (
     *(1, 2, 4, 5, 10, 15, 20, 25, 30),
@@ -43,23 +52,69 @@ SIZE_BUCKETS: Sequence[float] = (
 QUANTILES = (0.0, 0.5, 0.9, 0.99, 1.0)
 # What a summary remembers: enough for stable quantiles, small enough to keep for ever.
 REMEMBERED = 512
+# In brief, a histogram's next bound is this many times the last one.
+STRIDE = 4.0
+
+InBrief = Literal["all", "nonzero", "nothing"]
+_in_brief: dict[str, InBrief] = {}
+_bounds_in_brief: dict[str, frozenset[float]] = {}
 
 
-def counter(name: str, about: str, labels: Sequence[str] = ()) -> Counter:
+def counter(name: str, about: str, labels: Sequence[str] = (), *, brief: InBrief = "all") -> Counter:
     """Something that only grows. The name is given as it is shown, `_total` included."""
-    return Counter(name.removesuffix("_total"), about, labels, registry=REGISTRY)
+    family = name.removesuffix("_total")
+    _in_brief[family] = brief
+    return Counter(family, about, labels, registry=REGISTRY)
 
 
-def gauge(name: str, about: str, labels: Sequence[str] = ()) -> Gauge:
+def gauge(name: str, about: str, labels: Sequence[str] = (), *, brief: InBrief = "all") -> Gauge:
     """Something that goes up and down."""
+    _in_brief[name] = brief
     return Gauge(name, about, labels, registry=REGISTRY)
 
 
 def histogram(
-    name: str, about: str, labels: Sequence[str] = (), buckets: Sequence[float] = BUCKETS
+    name: str,
+    about: str,
+    labels: Sequence[str] = (),
+    buckets: Sequence[float] = BUCKETS,
+    *,
+    brief: Sequence[float] | Literal["nothing"] | None = None,
 ) -> Histogram:
-    """How amounts are spread."""
+    """How amounts are spread. `brief` are the bounds that are shown in brief, if not every fourfold."""
+    _in_brief[name] = "nothing" if brief == "nothing" else "all"
+    bounds = strides(buckets) if brief is None or brief == "nothing" else brief
+    _bounds_in_brief[name] = frozenset(bounds)
     return Histogram(name, about, labels, registry=REGISTRY, buckets=buckets)
+
+
+def strides(buckets: Sequence[float]) -> Sequence[float]:
+    """The first bound, each that is far enough from the one before, and the last."""
+    kept = [buckets[0]]
+    for bound in buckets:
+        if bound >= STRIDE * kept[-1]:
+            kept.append(bound)
+    return (*kept, buckets[-1])
+
+
+class Brief:
+    """The registry as it is shown in brief."""
+
+    def collect(self) -> Iterator[Metric]:
+        for family in REGISTRY.collect():
+            shown = _in_brief.get(family.name, "all")
+            if shown == "nonzero":
+                family.samples = [sample for sample in family.samples if sample.value]
+            if family.name in _bounds_in_brief:
+                bounds = _bounds_in_brief[family.name]
+                family.samples = [sample for sample in family.samples if _within(sample, bounds)]
+            if shown != "nothing":
+                yield family
+
+
+def _within(sample: Sample, bounds: frozenset[float]) -> bool:
+    bound = sample.labels.get("le", "+Inf")
+    return bound == "+Inf" or float(bound) in bounds
 
 
 class Summary:

@@ -62,7 +62,10 @@ async def _run(settings: Settings, provider: str, kubeconfig: str) -> int:
         settings, transport, clock=clock, chance=chance, provider=provider, compute=workers, may_write=leading
     )
     servers = [
-        await health.serve(health.metrics_app(profiling=settings.enable_profiling), settings.metrics_port),
+        await health.serve(
+            health.metrics_app(profiling=settings.enable_profiling, exposition=dovetail.exposition),
+            settings.metrics_port,
+        ),
         await health.serve(health.probes_app(_checks(dovetail)), settings.health_probe_port),
     ]
     try:

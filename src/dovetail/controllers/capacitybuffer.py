@@ -83,6 +83,10 @@ class Buffers:
     def on_resolved(self, wake: Callable[[str], None]) -> None:
         self._wake = wake
 
+    @property
+    def objects(self) -> Cache[CapacityBuffer]:
+        return self._buffers
+
     def virtual(self) -> tuple[Pod, ...]:
         """All pods that room is kept for."""
         return tuple(pod for key in sorted(self._pods) for pod in self._pods[key])

@@ -19,12 +19,11 @@ from dovetail.scheduling.catalog import InstanceType
 __all__ = ["Calling", "MeteredCloud"]
 
 R = TypeVar("R")
-PROMETHEUS_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 SECONDS = metrics.histogram(
     "karpenter_cloudprovider_duration_seconds",
     "How long calls to the cloud took.",
     ("controller", "method", "provider"),
-    PROMETHEUS_BUCKETS,
+    metrics.PROMETHEUS_BUCKETS,
 )
 ERRORS = metrics.counter(
     "karpenter_cloudprovider_errors_total",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
 from dovetail.api import labels
+from dovetail.api.buffers import CapacityBuffer
 from dovetail.api.core import Node
 from dovetail.api.meta import Object
 from dovetail.api.nodeclaim import NodeClaim
@@ -50,6 +51,7 @@ from dovetail.controllers.orchestration import Orchestration
 from dovetail.controllers.owning import Ownership
 from dovetail.controllers.provisioning import Provisioning
 from dovetail.controllers.static import StaticDeprovisioning, StaticProvisioning
+from dovetail.metrics import CONDITION_BUCKETS, PROMETHEUS_BUCKETS
 from dovetail.ports import Clock, Cloud, Compute, Kube, Recorder
 from dovetail.scheduling.device_records import ResourceSlice
 from dovetail.scheduling.snapshot import Options
@@ -116,17 +118,32 @@ def controllers(parts: Parts) -> tuple[Controller, ...]:
 
 def _observers(p: Parts, provisioning: Provisioning) -> tuple[Controller, ...]:
     """Those who only count and tell."""
+    prices = Pricing(p.pools, p.cluster, p.ownership, p.cloud)
+    if p.settings.disable_cluster_state_observability:
+        return (prices,)
+    each = p.settings.metrics_detail == "full"
+    pods = PodMetrics(p.pods, p.cluster, provisioning.times, p.clock, each=each)
+    return pods, prices, *_statuses(p, each)
+
+
+def _statuses(p: Parts, each: bool) -> Iterator[Controller]:
+    """One for each kind that has conditions."""
     node_class = labels.nodeclass_label(p.class_kind.KIND.group, p.class_kind.KIND.kind)
     extras = (node_class, labels.NODEPOOL)
-    watched: tuple[tuple[type[Object], Cache[Object], tuple[str, ...]], ...] = (
+    watched: list[tuple[type[Object], Cache[Object], tuple[str, ...]]] = [
         (NodeClaim, p.claims, extras),
         (NodePool, p.pools, ()),
         (Node, p.nodes, (*extras, labels.INITIALIZED)),
         (p.class_kind, p.classes, ()),
-    )
-    statuses = (StatusMetrics(kind, objects, p.clock, p.recorder, keys) for kind, objects, keys in watched)
-    pods = PodMetrics(p.pods, p.cluster, provisioning.times, p.clock)
-    return pods, Pricing(p.pools, p.cluster, p.ownership, p.cloud), *statuses
+    ]
+    if p.buffers is not None:
+        watched.append((CapacityBuffer, p.buffers.objects, ()))
+    for kind, objects, keys in watched:
+        # Upstream counts the conditions of its node classes by other bounds than those of the rest.
+        buckets = PROMETHEUS_BUCKETS if kind is p.class_kind else CONDITION_BUCKETS
+        yield StatusMetrics(
+            kind, objects, p.clock, p.recorder, keys, buckets=buckets, old=kind is not Node, each=each
+        )
 
 
 def _endings(p: Parts, millicores: int) -> tuple[Controller, ...]:

@@ -9,7 +9,7 @@ from prometheus_client import ProcessCollector, disable_created_metrics
 from prometheus_client.exposition import generate_latest
 
 from dovetail.api.meta import Kind
-from dovetail.metrics import BUCKETS, REGISTRY, counter, gauge, histogram
+from dovetail.metrics import BUCKETS, REGISTRY, Brief, counter, gauge, histogram
 from dovetail.ports import Clock
 
 __all__ = ["REGISTRY", "client_request", "exposition", "prepare", "reporting"]
@@ -20,6 +20,8 @@ ProcessCollector(registry=REGISTRY)
 
 RECONCILE_BUCKETS = tuple(bucket for bucket in BUCKETS if bucket <= 60)
 QUEUE_BUCKETS = tuple(1e-8 * 10**k for k in range(12))
+# In brief, how long keys wait and work is a mean: what takes long is seen in the reconcile times.
+NO_BUCKETS: tuple[float, ...] = ()
 CLIENT_BUCKETS = tuple(0.001 * 1.5**k for k in range(20))
 
 CLIENT_REQUESTS = counter("client_go_request_total", "Requests to the API server.", ("code", "method"))
@@ -41,10 +43,14 @@ TERMINAL_ERRORS = counter(
     "controller_runtime_terminal_reconcile_errors_total",
     "Reconciles that failed and will not be tried again by themselves.",
     _CONTROLLER,
+    brief="nonzero",
 )
 PANICS = counter("controller_runtime_reconcile_panics_total", "Reconciles that hit a bug.", _CONTROLLER)
 TIMEOUTS = counter(
-    "controller_runtime_reconcile_timeouts_total", "Reconciles that ran out of time.", _CONTROLLER
+    "controller_runtime_reconcile_timeouts_total",
+    "Reconciles that ran out of time.",
+    _CONTROLLER,
+    brief="nonzero",
 )
 RECONCILE_SECONDS = histogram(
     "controller_runtime_reconcile_time_seconds", "How long reconciles took.", _CONTROLLER, RECONCILE_BUCKETS
@@ -52,7 +58,9 @@ RECONCILE_SECONDS = histogram(
 MAX_WORKERS = gauge(
     "controller_runtime_max_concurrent_reconciles", "Keys a controller may work on at once.", _CONTROLLER
 )
-ACTIVE_WORKERS = gauge("controller_runtime_active_workers", "Keys a controller works on now.", _CONTROLLER)
+ACTIVE_WORKERS = gauge(
+    "controller_runtime_active_workers", "Keys a controller works on now.", _CONTROLLER, brief="nonzero"
+)
 # Dashboards ask for it; there is no conversion webhook here, so it stays at zero.
 CONVERSION_PANICS = counter(
     "controller_runtime_conversion_webhook_panics_total", "Bugs met by a conversion webhook."
@@ -61,14 +69,27 @@ CONVERSION_PANICS = counter(
 _QUEUE = ("name", "controller")
 QUEUE_DEPTH = gauge("workqueue_depth", "Keys waiting.", ("name", "controller", "priority"))
 QUEUE_ADDS = counter("workqueue_adds_total", "Keys added.", _QUEUE)
-QUEUE_RETRIES = counter("workqueue_retries_total", "Keys added again after a failure.", _QUEUE)
-QUEUE_WAIT = histogram("workqueue_queue_duration_seconds", "How long keys waited.", _QUEUE, QUEUE_BUCKETS)
-QUEUE_WORK = histogram(
-    "workqueue_work_duration_seconds", "How long keys were worked on.", _QUEUE, QUEUE_BUCKETS
+QUEUE_RETRIES = counter(
+    "workqueue_retries_total", "Keys added again after a failure.", _QUEUE, brief="nonzero"
 )
-QUEUE_UNFINISHED = gauge("workqueue_unfinished_work_seconds", "Work under way, in seconds so far.", _QUEUE)
+QUEUE_WAIT = histogram(
+    "workqueue_queue_duration_seconds", "How long keys waited.", _QUEUE, QUEUE_BUCKETS, brief=NO_BUCKETS
+)
+QUEUE_WORK = histogram(
+    "workqueue_work_duration_seconds",
+    "How long keys were worked on.",
+    _QUEUE,
+    QUEUE_BUCKETS,
+    brief=NO_BUCKETS,
+)
+QUEUE_UNFINISHED = gauge(
+    "workqueue_unfinished_work_seconds", "Work under way, in seconds so far.", _QUEUE, brief="nonzero"
+)
 QUEUE_LONGEST = gauge(
-    "workqueue_longest_running_processor_seconds", "The longest work under way, in seconds.", _QUEUE
+    "workqueue_longest_running_processor_seconds",
+    "The longest work under way, in seconds.",
+    _QUEUE,
+    brief="nonzero",
 )
 
 LEADING = gauge("leader_election_master_status", "1 while this process leads.", ("name",))
@@ -118,8 +139,8 @@ def reporting(report: Callable[[], None]) -> Iterator[None]:
         _reporters.remove(report)
 
 
-def exposition() -> bytes:
-    """All of it, as Prometheus reads it."""
+def exposition(*, brief: bool = False) -> bytes:
+    """All of it, or all that is shown in brief, as Prometheus reads it."""
     for report in _reporters:
         report()
-    return generate_latest(REGISTRY)
+    return generate_latest(Brief() if brief else REGISTRY)

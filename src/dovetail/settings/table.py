@@ -142,6 +142,12 @@ class Settings:
     memory_limit: int = _set(
         kinds.INTEGER, "-1", "memory limit of the container in bytes; 0 or less means none is known"
     )
+    metrics_detail: str = _set(
+        kinds.choice("brief", "full"),
+        "brief",
+        "add up nodes, pods and conditions that are alike and show few histogram bounds, so that 500 nodes "
+        "make under 2,000 series; or show every one, as Karpenter does",
+    )
     metrics_port: int = _set(kinds.PORT, "8080", "port of /metrics")
     min_values_policy: str = _set(
         kinds.choice("Strict", "BestEffort"), "Strict", "keep minValues of requirements, or relax them"

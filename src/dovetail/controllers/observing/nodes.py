@@ -27,6 +27,12 @@ AMOUNTS = {
 }
 
 
+# Nodes that are alike in these are added up.
+ALIKE = ("nodepool", "capacity_type", "zone", "arch", "phase", "managed")
+# What a choice of instance type on a dashboard is about.
+BY_TYPE = (("allocatable", "cpu"), ("allocatable", "memory"))
+
+
 class NodeGauges:
     """Counts nodes when someone looks. `each` gives every node a series of its own."""
 
@@ -66,7 +72,9 @@ class NodeGauges:
         about = {name: node.labels.get(key, "") for name, key in self._keys.items()}
         about["managed"] = "true" if place.claim is not None else "false"
         about["phase"] = "Terminating" if place.deleting else "Running"
-        about["node_name"] = node.name if self._each else ""
+        about["node_name"] = node.name
+        alike = about if self._each else {name: about[name] for name in ALIKE if name in about}
+        by_type = alike | {"instance_type": about.get("instance_type", "")}
         allocatable = views.allocatable(place.state)
         daemons = [pod for pod in place.pods.values() if predicates.owned_by_daemonset(pod)]
         found: dict[str, Nano] = {
@@ -79,13 +87,14 @@ class NodeGauges:
         }
         for what, amounts in found.items():
             for name, amount in amounts.items():
-                self._amounts[what].add(about | {"resource_type": _resource(name)}, amount / ONE)
+                whose = by_type if (what, name) in BY_TYPE else alike
+                self._amounts[what].add(whose | {"resource_type": _resource(name)}, amount / ONE)
         for name, amount in allocatable.items():
             totals[name][0] += found["total_pod_requests"].get(name, 0)
             totals[name][1] += amount
         created = node.metadata.creation_timestamp
         if created is not None:
-            self._age.add(about, (self._clock.now() - created).total_seconds())
+            self._age.add(alike, (self._clock.now() - created).total_seconds())
 
 
 def _limits(pod: Pod) -> Nano:

@@ -21,19 +21,32 @@ def label_name(key: str) -> str:
 
 
 class Series:
-    """One gauge, filled anew each time someone looks. What is told twice is added, or the larger kept."""
+    """One gauge, filled anew each time someone looks. What is told twice is added, or the larger kept.
 
-    def __init__(self, name: str, about: str, labels: Sequence[str], *, largest: bool = False) -> None:
+    Several may fill one gauge, each with objects of its own: what one shows, the others leave alone.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        about: str,
+        labels: Sequence[str],
+        *,
+        largest: bool = False,
+        brief: metrics.InBrief = "all",
+    ) -> None:
         names = tuple(labels)
         known = _declared.get(name)
         if known is None or known[0] != names:
             if known is not None:
                 metrics.REGISTRY.unregister(known[1])
-            known = _declared[name] = (names, metrics.gauge(name, about, names))
+            known = _declared[name] = (names, metrics.gauge(name, about, names, brief=brief))
+        known[1].clear()
         self._names = names
         self._gauge = known[1]
         self._largest = largest
         self._values: dict[tuple[str, ...], float] = {}
+        self._shown: frozenset[tuple[str, ...]] = frozenset()
 
     def add(self, labels: Mapping[str, str], value: float) -> None:
         key = tuple(labels.get(name, "") for name in self._names)
@@ -45,7 +58,8 @@ class Series:
 
     def show(self) -> None:
         """Replace what was shown before."""
-        self._gauge.clear()
+        for key in self._shown - self._values.keys():
+            self._gauge.remove(*key)
         for key, value in self._values.items():
-            (self._gauge.labels(*key) if self._names else self._gauge).set(value)
-        self._values = {}
+            self._gauge.labels(*key).set(value)
+        self._shown, self._values = frozenset(self._values), {}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dovetail import metrics
 from dovetail.api.conditions import Conditioned, find
@@ -13,43 +14,98 @@ from dovetail.controllers.base import DONE, Backoff, Cache, Result, Trigger
 from dovetail.controllers.observing.series import Series
 from dovetail.ports import Clock, Recorder
 
-if TYPE_CHECKING:
-    from prometheus_client import Counter, Histogram
-
 __all__ = ["StatusMetrics"]
 
 
-@cache
-def _transitions(kind: str, extras: tuple[str, ...]) -> Counter:
-    return metrics.counter(
-        f"operator_{kind}_status_condition_transitions_total",
-        "Conditions that turned.",
-        ("type", "status", "reason", *extras),
-    )
+# Upstream's older form of the same numbers, one family for all kinds; it is on its way out there.
+_OLD = ("group", "kind")
+OLD_TRANSITIONS = metrics.counter(
+    "operator_status_condition_transitions_total",
+    "Conditions that turned, of all kinds.",
+    (*_OLD, "type", "status", "reason"),
+    brief="nothing",
+)
+OLD_LASTED = metrics.histogram(
+    "operator_status_condition_transition_seconds",
+    "How long a condition stayed before it turned, of all kinds.",
+    (*_OLD, "type", "status"),
+    metrics.PROMETHEUS_BUCKETS,
+    brief="nothing",
+)
+OLD_ENDED = metrics.histogram(
+    "operator_termination_duration_seconds",
+    "From deletion to the end, of all kinds.",
+    _OLD,
+    metrics.PROMETHEUS_BUCKETS,
+    brief="nothing",
+)
 
 
-@cache
-def _lasted(kind: str, extras: tuple[str, ...]) -> Histogram:
-    return metrics.histogram(
-        f"operator_{kind}_status_condition_transition_seconds",
-        "How long a condition stayed before it turned.",
-        ("type", "status", *extras),
-        metrics.CONDITION_BUCKETS,
-    )
+class _Family:
+    """The metrics of one kind, under its name."""
+
+    def __init__(self, kind: str, extras: tuple[str, ...], buckets: Sequence[float]) -> None:
+        self.transitions = metrics.counter(
+            f"operator_{kind}_status_condition_transitions_total",
+            "Conditions that turned.",
+            ("type", "status", "reason", *extras),
+        )
+        self.lasted = metrics.histogram(
+            f"operator_{kind}_status_condition_transition_seconds",
+            "How long a condition stayed before it turned.",
+            ("type", "status", *extras),
+            buckets,
+        )
+        self.ended = metrics.histogram(
+            f"operator_{kind}_termination_duration_seconds", "From deletion to the end.", extras, buckets
+        )
 
 
-@cache
-def _ended(kind: str, extras: tuple[str, ...]) -> Histogram:
-    return metrics.histogram(
-        f"operator_{kind}_termination_duration_seconds",
-        "From deletion to the end.",
-        extras,
-        metrics.CONDITION_BUCKETS,
-    )
+# A kind's metrics are declared once, however many processes' worth of controllers one process has.
+_family = cache(_Family)
+
+
+class _Gauges:
+    """The conditions of objects as they stand, and for how long objects have been ending."""
+
+    def __init__(self, prefix: str, extras: tuple[str, ...], brief: metrics.InBrief = "all") -> None:
+        about = ("namespace", "name", "type", "status", "reason", *extras)
+        self.count = Series(f"{prefix}status_condition_count", "Conditions, by status.", about, brief=brief)
+        self.age = Series(
+            f"{prefix}status_condition_current_status_seconds",
+            "For how long conditions have been as they are.",
+            about,
+            largest=True,
+            brief=brief,
+        )
+        self.ending = Series(
+            f"{prefix}termination_current_time_seconds",
+            "For how long objects have been ending.",
+            ("namespace", "name", *extras),
+            largest=True,
+            brief=brief,
+        )
+
+    def add(self, obj: Any, about: Mapping[str, str], now: datetime) -> None:
+        for condition in obj.status.conditions:
+            what = {"type": condition.type, "status": condition.status, "reason": condition.reason, **about}
+            self.count.add(what, 1.0)
+            if condition.last_transition_time is not None:
+                self.age.add(what, (now - condition.last_transition_time).total_seconds())
+        if obj.metadata.deletion_timestamp is not None:
+            self.ending.add(about, (now - obj.metadata.deletion_timestamp).total_seconds())
+
+    def show(self) -> None:
+        for series in (self.count, self.age, self.ending):
+            series.show()
 
 
 class StatusMetrics:
-    """Follows the conditions of one kind. `extras` are labels of the objects that metrics carry too."""
+    """Follows the conditions of one kind.
+
+    `extras` are labels of the objects that metrics carry too; `old` keeps upstream's older names as well;
+    `each` gives every object series of its own.
+    """
 
     concurrency = 1
     backoff = Backoff()
@@ -62,6 +118,8 @@ class StatusMetrics:
         recorder: Recorder,
         extras: Sequence[str] = (),
         *,
+        buckets: Sequence[float] = metrics.CONDITION_BUCKETS,
+        old: bool = True,
         each: bool = False,
     ) -> None:
         self._kind = kind
@@ -72,23 +130,11 @@ class StatusMetrics:
         self._keys = {key.replace("/", "_").replace(".", "_").replace("-", "_"): key for key in extras}
         name, names = kind.KIND.kind.lower(), tuple(self._keys)
         self.name = f"operatorpkg.{name}.status"
-        self._transitions = _transitions(name, names)
-        self._lasted = _lasted(name, names)
-        self._ended = _ended(name, names)
-        shared = ("namespace", "name", "type", "status", "reason", *names)
-        self._count = Series(f"operator_{name}_status_condition_count", "Conditions, by status.", shared)
-        self._age = Series(
-            f"operator_{name}_status_condition_current_status_seconds",
-            "For how long conditions have been as they are.",
-            shared,
-            largest=True,
-        )
-        self._ending = Series(
-            f"operator_{name}_termination_current_time_seconds",
-            "For how long objects have been ending.",
-            ("namespace", "name", *names),
-            largest=True,
-        )
+        self._family = _family(name, names, tuple(buckets))
+        self._gauges = _Gauges(f"operator_{name}_", names)
+        self._about_kind = {"group": kind.KIND.group, "kind": kind.KIND.kind}
+        self._old = old
+        self._old_gauges = _Gauges("operator_", _OLD, "nothing") if old and each else None
 
     @property
     def triggers(self) -> tuple[Trigger, ...]:
@@ -111,12 +157,17 @@ class StatusMetrics:
         if old is not None and old.status == condition.status:
             return
         extras = self._extras(after).values()
-        self._transitions.labels(condition.type, condition.status, condition.reason, *extras).inc()
+        what = (condition.type, condition.status)
+        self._family.transitions.labels(*what, condition.reason, *extras).inc()
+        if self._old:
+            OLD_TRANSITIONS.labels(*self._about_kind.values(), *what, condition.reason).inc()
         if old is None:
             return
         if old.last_transition_time is not None and condition.last_transition_time is not None:
-            lasted = (condition.last_transition_time - old.last_transition_time).total_seconds()
-            self._lasted.labels(condition.type, condition.status, *extras).observe(max(lasted, 0.0))
+            lasted = max((condition.last_transition_time - old.last_transition_time).total_seconds(), 0.0)
+            self._family.lasted.labels(*what, *extras).observe(lasted)
+            if self._old:
+                OLD_LASTED.labels(*self._about_kind.values(), *what).observe(lasted)
         more = f", Message: {condition.message}" if condition.message else ""
         note = (
             f"Status condition transitioned, Type: {condition.type}, "
@@ -130,7 +181,10 @@ class StatusMetrics:
         if after is None and deleted is not None:
             seconds = max((self._clock.now() - deleted).total_seconds(), 0.0)
             extras = self._extras(before).values()
-            (self._ended.labels(*extras) if extras else self._ended).observe(seconds)
+            ended = self._family.ended
+            (ended.labels(*extras) if extras else ended).observe(seconds)
+            if self._old:
+                OLD_ENDED.labels(*self._about_kind.values()).observe(seconds)
         if deleted is not None:
             for finalizer in before.metadata.finalizers:
                 if finalizer not in left:
@@ -144,15 +198,9 @@ class StatusMetrics:
         now = self._clock.now()
         for obj in self._objects:
             named = {"namespace": obj.namespace, "name": obj.name} if self._each else {}
-            about = self._extras(obj) | named
-            status: Any = obj
-            for condition in status.status.conditions:
-                what = {"type": condition.type, "status": condition.status, "reason": condition.reason}
-                self._count.add(about | what, 1.0)
-                if condition.last_transition_time is not None:
-                    age = (now - condition.last_transition_time).total_seconds()
-                    self._age.add(about | what, age)
-            if obj.metadata.deletion_timestamp is not None:
-                self._ending.add(about, (now - obj.metadata.deletion_timestamp).total_seconds())
-        for series in (self._count, self._age, self._ending):
-            series.show()
+            self._gauges.add(obj, self._extras(obj) | named, now)
+            if self._old_gauges is not None:
+                self._old_gauges.add(obj, self._about_kind | named, now)
+        self._gauges.show()
+        if self._old_gauges is not None:
+            self._old_gauges.show()
