@@ -95,8 +95,6 @@ def _node_config(boot: Boot) -> dict[str, Any]:
 
 
 def _cluster(boot: Boot) -> dict[str, str]:
-    if not boot.service_cidr:
-        raise ClassNotReady("the cluster's service CIDR is not known yet, and AL2023 nodes need it")
     try:
         b64decode((boot.ca_bundle or "").replace("\r", "").replace("\n", ""), validate=True)
     except NotBase64 as error:
