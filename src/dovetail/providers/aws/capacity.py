@@ -16,7 +16,7 @@ from dovetail.scheduling.catalog import Overhead
 if TYPE_CHECKING:
     from dovetail.providers.aws.catalog import Terms
 
-__all__ = ["capacity", "overhead"]
+__all__ = ["capacity", "overhead", "pods"]
 
 MIB = 1 << 20
 DEFAULT_PODS = 110
@@ -36,7 +36,7 @@ def capacity(facts: Facts, terms: Terms, limits: Limits | None) -> dict[str, Qua
         labels.CPU: _count(facts.vcpus),
         labels.MEMORY: _memory(facts, terms.memory_overhead),
         labels.EPHEMERAL_STORAGE: _storage(facts, terms),
-        labels.PODS: _count(_pods(facts, terms)),
+        labels.PODS: _count(pods(facts, terms)),
         labels.POD_ENI: _count(limits.branch_interfaces if limits and limits.trunking else 0),
         labels.NVIDIA_GPU: _gpus(facts, "NVIDIA"),
         labels.AMD_GPU: _gpus(facts, "AMD"),
@@ -93,7 +93,8 @@ def _efa_only(terms: Terms, card: int | None = None) -> int:
     return sum(each.interface_type == EFA_ONLY for each in chosen)
 
 
-def _pods(facts: Facts, terms: Terms) -> int:
+def pods(facts: Facts, terms: Terms) -> int:
+    """The most pods a node of this type runs; an expression that was not resolved counts as not written."""
     asked, family = terms.kubelet.max_pods, terms.family
     most = DEFAULT_PODS
     if isinstance(asked, int):
@@ -117,10 +118,10 @@ def overhead(facts: Facts, terms: Terms, has: Amounts) -> Overhead:
     """What the kubelet, the system and the eviction threshold keep from pods."""
     kubelet = terms.kubelet
     by_interfaces = terms.family.reserves_by_interfaces
-    pods = _interface_pods(facts, terms, 0) if by_interfaces else has[labels.PODS].value
+    counted = _interface_pods(facts, terms, 0) if by_interfaces else has[labels.PODS].value
     kube = {
         labels.CPU: Quantity(_cpu_kept(facts.vcpus) * NANO // 1000),
-        labels.MEMORY: _mebibytes(11 * pods + 255),
+        labels.MEMORY: _mebibytes(11 * counted + 255),
         labels.EPHEMERAL_STORAGE: STORAGE_KEPT,
     }
     hard = kubelet.eviction_hard

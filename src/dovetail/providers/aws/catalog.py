@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from dovetail.api import labels
@@ -20,7 +20,8 @@ from dovetail.api.nodeclass import (
     NetworkInterface,
     Subnet,
 )
-from dovetail.providers.aws.capacity import capacity, overhead
+from dovetail.providers.aws.capacity import capacity, overhead, pods
+from dovetail.providers.aws.expressions import has_expressions, resolved
 from dovetail.providers.aws.facts import Facts, Tables
 from dovetail.providers.aws.families import FAMILIES, Family
 from dovetail.scheduling.catalog import InstanceType, Offering
@@ -48,10 +49,16 @@ class Terms:
     reservations: tuple[CapacityReservation, ...] = ()
     reserved_enis: int = 0
     memory_overhead: float = 0.075
+    # Whether kubelet settings may be expressions (the gate NodeClassCEL).
+    expressions: bool = False
 
     @staticmethod
     def of(
-        nodeclass: EC2NodeClass, region: str, reserved_enis: int = 0, memory_overhead: float = 0.075
+        nodeclass: EC2NodeClass,
+        region: str,
+        reserved_enis: int = 0,
+        memory_overhead: float = 0.075,
+        expressions: bool = False,
     ) -> Terms:
         """The terms of a class as far as it has been resolved."""
         spec, status = nodeclass.spec, nodeclass.status
@@ -66,13 +73,25 @@ class Terms:
             reservations=status.capacity_reservations,
             reserved_enis=reserved_enis,
             memory_overhead=memory_overhead,
+            expressions=expressions,
         )
+
+    def on(self, facts: Facts) -> Terms:
+        """The terms for one type: expressions among the kubelet's settings have become values."""
+        if not has_expressions(self.kubelet):
+            return self
+
+        def counted(kubelet: KubeletConfiguration) -> int:
+            return pods(facts, replace(self, kubelet=kubelet))
+
+        return replace(self, kubelet=resolved(self.kubelet, facts, counted, self.expressions))
 
 
 def instance_type(
     facts: Facts, terms: Terms, zones: Collection[str], tables: Tables, offerings: tuple[Offering, ...] = ()
 ) -> InstanceType:
     """The type as these terms make it; `zones` are those that sell it."""
+    terms = terms.on(facts)
     has = capacity(facts, terms, tables.limits.get(facts.name))
     return InstanceType(
         name=facts.name,

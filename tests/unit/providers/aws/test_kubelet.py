@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from dovetail.api.nodeclass import KubeletConfiguration
+from dovetail.providers.aws.catalog import Terms, instance_type
 from dovetail.providers.aws.expressions import (
     EXAMPLE,
     ExpressionError,
@@ -19,6 +20,7 @@ from dovetail.providers.aws.expressions import (
     reserved,
     resolved,
 )
+from dovetail.providers.aws.facts import Tables, bundled_facts
 from dovetail.providers.aws.kubelet import complaints, unsupported
 
 Settings = dict[str, Any]
@@ -29,7 +31,7 @@ def about(kubelet: Settings) -> str:
 
 
 @pytest.mark.spec("aws-27")
-def test_fields_of_the_kubelet_are_taken_whether_we_read_them_or_not():
+def test_fields_of_the_kubelet_are_taken_whether_we_read_them_or_not() -> None:
     assert complaints({"maxPods": 10, "registryPullQPS": 5}) == ()
     assert (
         complaints({"authentication": {"webhook": {"cacheTTL": "2m0s"}}, "featureGates": {"A": True}}) == ()
@@ -48,19 +50,19 @@ def test_fields_of_the_kubelet_are_taken_whether_we_read_them_or_not():
         ({"reservedMemory": [{"bogus": 1}]}, "reservedMemory[0].bogus"),
     ],
 )
-def test_a_field_the_kubelet_does_not_have_is_named_at_any_depth(kubelet: Settings, named: str):
+def test_a_field_the_kubelet_does_not_have_is_named_at_any_depth(kubelet: Settings, named: str) -> None:
     assert f"{named} is no field" in about(kubelet)
 
 
 @pytest.mark.spec("aws-29")
 @pytest.mark.parametrize("name", ["maxPods", "podsPerCore", "evictionMaxPodGracePeriod"])
-def test_counts_must_not_be_negative(name: str):
+def test_counts_must_not_be_negative(name: str) -> None:
     assert about({name: -1}) == f"{name} must not be negative"
     assert about({name: 0}) == ""
 
 
 @pytest.mark.spec("aws-30")
-def test_thresholds_of_image_collection_are_percentages_in_order():
+def test_thresholds_of_image_collection_are_percentages_in_order() -> None:
     assert "must be 0 to 100" in about({"imageGCHighThresholdPercent": 101})
     assert "must be 0 to 100" in about({"imageGCLowThresholdPercent": -1})
     equal = {"imageGCHighThresholdPercent": 50, "imageGCLowThresholdPercent": 50}
@@ -69,7 +71,7 @@ def test_thresholds_of_image_collection_are_percentages_in_order():
 
 
 @pytest.mark.spec("aws-31")
-def test_only_four_resources_can_be_reserved_and_none_less_than_nothing():
+def test_only_four_resources_can_be_reserved_and_none_less_than_nothing() -> None:
     assert "does not know gpu" in about({"kubeReserved": {"gpu": "1"}})
     assert "must not be negative" in about({"systemReserved": {"cpu": "-1"}})
     assert about({"kubeReserved": {"cpu": "100m", "pid": "100"}}) == ""
@@ -77,7 +79,7 @@ def test_only_four_resources_can_be_reserved_and_none_less_than_nothing():
 
 @pytest.mark.spec("aws-32")
 @pytest.mark.parametrize("value", ["5%", "500Mi", "0.5%", "100%"])
-def test_a_threshold_is_a_share_or_an_amount(value: str):
+def test_a_threshold_is_a_share_or_an_amount(value: str) -> None:
     assert about({"evictionHard": {"memory.available": value}}) == ""
 
 
@@ -91,12 +93,12 @@ def test_a_threshold_is_a_share_or_an_amount(value: str):
         {"memory.available": "-1"},
     ],
 )
-def test_other_thresholds_and_signals_are_refused(hard: dict[str, str]):
+def test_other_thresholds_and_signals_are_refused(hard: dict[str, str]) -> None:
     assert len(complaints({"evictionHard": hard})) == 1
 
 
 @pytest.mark.spec("aws-33")
-def test_a_soft_threshold_and_its_grace_come_together():
+def test_a_soft_threshold_and_its_grace_come_together() -> None:
     soft, grace = {"memory.available": "5%"}, {"memory.available": "1m"}
     assert "has no evictionSoftGracePeriod" in about({"evictionSoft": soft})
     assert "has no evictionSoft threshold" in about({"evictionSoftGracePeriod": grace})
@@ -107,12 +109,12 @@ def test_a_soft_threshold_and_its_grace_come_together():
 
 
 @pytest.mark.spec("aws-34")
-def test_taints_at_registration_belong_to_the_provider():
+def test_taints_at_registration_belong_to_the_provider() -> None:
     assert "registerWithTaints" in about({"registerWithTaints": [{"key": "a", "effect": "NoSchedule"}]})
 
 
 @pytest.mark.spec("aws-35")
-def test_every_fault_is_told_at_once():
+def test_every_fault_is_told_at_once() -> None:
     found = complaints({"maxPods": -1, "bogus": True, "kubeReserved": {"gpu": "1"}})
     assert len(found) == 3
 
@@ -122,26 +124,26 @@ def test_every_fault_is_told_at_once():
     "kubelet",
     [{"clusterDNS": "10.0.0.10"}, {"maxPods": True}, {"podsPerCore": "10"}, {"cpuCFSQuota": "true"}],
 )
-def test_a_value_of_the_wrong_type_is_refused(kubelet: Settings):
+def test_a_value_of_the_wrong_type_is_refused(kubelet: Settings) -> None:
     assert f"{next(iter(kubelet))} must be" in about(kubelet)
 
 
 @pytest.mark.spec("aws-37")
-def test_an_expression_for_the_pods_is_no_structural_fault():
+def test_an_expression_for_the_pods_is_no_structural_fault() -> None:
     assert complaints({"maxPods": "vcpus * 10"}) == ()
     assert [each.where for each in expressions({"maxPods": "vcpus * 10"})] == ["maxPods"]
 
 
 @pytest.mark.spec("aws-38")
 @pytest.mark.parametrize("text", ["vcpus *", "nope + 1", "vcpus > 1", "'a'", "vcpus * 0.5"])
-def test_what_is_no_expression_for_a_number_is_told_before_any_machine_is_asked(text: str):
+def test_what_is_no_expression_for_a_number_is_told_before_any_machine_is_asked(text: str) -> None:
     with pytest.raises(ExpressionError) as told:
         check(text)
     assert told.value.invalid
 
 
 @pytest.mark.spec("aws-39")
-def test_a_value_no_machine_can_have_is_an_evaluation_error():
+def test_a_value_no_machine_can_have_is_an_evaluation_error() -> None:
     for failing in (
         lambda: reserved("cpu", "0 - 100", EXAMPLE),
         lambda: reserved("memory", "1 / (vcpus - vcpus)", EXAMPLE),
@@ -155,7 +157,7 @@ def test_a_value_no_machine_can_have_is_an_evaluation_error():
 
 
 @pytest.mark.spec("aws-41")
-def test_families_that_pass_on_little_refuse_the_rest():
+def test_families_that_pass_on_little_refuse_the_rest() -> None:
     other, dns = {"registryPullQPS": 5}, {"clusterDNS": ["10.0.0.10", "10.0.0.11"]}
     assert "registryPullQPS" in unsupported(other, "Bottlerocket")
     assert "podsPerCore" in unsupported({"podsPerCore": 2}, "Bottlerocket")
@@ -180,12 +182,12 @@ def test_families_that_pass_on_little_refuse_the_rest():
         ("memory", "9223372036854775807 - 1", "9223372036854775806Mi"),
     ],
 )
-def test_amounts_get_their_unit_and_are_rounded_up_to_its_step(resource: str, text: str, amount: str):
+def test_amounts_get_their_unit_and_are_rounded_up_to_its_step(resource: str, text: str, amount: str) -> None:
     assert reserved(resource, text, EXAMPLE) == amount
 
 
 @pytest.mark.spec("aws-43")
-def test_two_numbers_can_be_compared_whatever_their_types():
+def test_two_numbers_can_be_compared_whatever_their_types() -> None:
     assert evaluate("max(3, 7.9)", EXAMPLE) == 7
     assert evaluate("min(3.9, 7.9)", EXAMPLE) == 3
     assert evaluate("min(vcpus, 7)", EXAMPLE) == 2
@@ -196,7 +198,7 @@ def test_two_numbers_can_be_compared_whatever_their_types():
 
 
 @pytest.mark.spec("aws-44")
-def test_a_machine_is_only_looked_at_for_expressions_and_then_once():
+def test_a_machine_is_only_looked_at_for_expressions_and_then_once() -> None:
     asked = []
 
     def pods(_: KubeletConfiguration) -> int:
@@ -217,7 +219,7 @@ def test_a_machine_is_only_looked_at_for_expressions_and_then_once():
 
 
 @pytest.mark.spec("aws-45")
-def test_the_variables_of_a_machine():
+def test_the_variables_of_a_machine() -> None:
     assert EXAMPLE.variables == {
         "vcpus": 2,
         "memory_mib": 8192,
@@ -230,7 +232,7 @@ def test_the_variables_of_a_machine():
     assert evaluate("instance_type.startsWith('m5') ? 1 : 2", EXAMPLE) == 1
 
 
-def test_the_pods_of_an_expression_are_those_that_reservations_count():
+def test_the_pods_of_an_expression_are_those_that_reservations_count() -> None:
     kubelet = KubeletConfiguration(max_pods="max_pods - 9", kube_reserved={"memory": "max_pods * 16"})
 
     def pods(settings: KubeletConfiguration) -> int:
@@ -240,7 +242,7 @@ def test_the_pods_of_an_expression_are_those_that_reservations_count():
     assert (found.max_pods, found.kube_reserved) == (20, {"memory": "320Mi"})
 
 
-def test_without_the_gate_and_without_a_value_expressions_are_dropped():
+def test_without_the_gate_and_without_a_value_expressions_are_dropped() -> None:
     kubelet = KubeletConfiguration(max_pods="0 - 1", kube_reserved={"cpu": "0 - 1", "memory": "1Gi"})
     for enabled in (True, False):
         found = resolved(kubelet, EXAMPLE.facts, lambda _: 29, enabled)
@@ -248,6 +250,16 @@ def test_without_the_gate_and_without_a_value_expressions_are_dropped():
         assert not has_expressions(found)
 
 
-def test_a_machine_without_a_known_card_has_no_interfaces():
+def test_a_machine_without_a_known_card_has_no_interfaces() -> None:
     machine = Machine(EXAMPLE.facts.__class__("x1.none", ("x86_64",), 1, 1, "AMD"), lambda: 0)
     assert machine.variables["default_enis"] == 0
+
+
+def test_the_scheduler_plans_with_what_an_expression_comes_to() -> None:
+    facts = next(each for each in bundled_facts() if each.name == "m5.large")
+    kubelet = KubeletConfiguration(max_pods="vcpus * 7", kube_reserved={"memory": "max_pods * 16"})
+    with_gate = instance_type(facts, Terms("us-west-2", kubelet=kubelet, expressions=True), (), Tables())
+    assert str(with_gate.capacity["pods"]) == "14"
+    assert str(with_gate.overhead.kube_reserved["memory"]) == "224Mi"
+    without = instance_type(facts, Terms("us-west-2", kubelet=kubelet), (), Tables())
+    assert str(without.capacity["pods"]) == "29"
