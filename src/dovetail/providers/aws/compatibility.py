@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dovetail.api.nodeclass import EC2NodeClass
 from dovetail.providers.aws.catalog import Terms
 from dovetail.providers.aws.facts import Facts
 
-__all__ = ["incompatibility"]
+__all__ = ["incompatibility", "unsuited"]
 
 EFA_ONLY = "efa-only"
+ENABLED = "enabled"
+NESTED_VIRTUALIZATION = "nested-virtualization"
+NITRO = "nitro"
 
 
 def incompatibility(facts: Facts, terms: Terms) -> str:
@@ -15,6 +19,19 @@ def incompatibility(facts: Facts, terms: Terms) -> str:
     if terms.family.name == "AL2023" and facts.name.startswith("a1."):
         return "AL2023 does not start on the first Graviton"
     return _interfaces(facts, terms) if terms.interfaces else ""
+
+
+def unsuited(facts: Facts, terms: Terms, node_class: EC2NodeClass, strategy: str = "") -> str:
+    """The same with what only a live class tells; `strategy` is that of its placement group, if any."""
+    spec = node_class.spec
+    nested = spec.cpu_options is not None and spec.cpu_options.nested_virtualization == ENABLED
+    if nested and NESTED_VIRTUALIZATION not in facts.features:
+        return "it has no nested virtualization"
+    if strategy and strategy not in facts.placement_strategies:
+        return f"it does not go into a placement group of strategy {strategy}"
+    if spec.connection_tracking is not None and facts.hypervisor != NITRO:
+        return "only Nitro types have timeouts of tracked connections"
+    return incompatibility(facts, terms)
 
 
 def _interfaces(facts: Facts, terms: Terms) -> str:

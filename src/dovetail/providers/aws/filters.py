@@ -1,0 +1,172 @@
+"""Which of the instance types that would do are offered to a fleet: an ordered list of small filters.
+
+Pure: types in, fewer types out, some with fewer offerings. A claim for which nothing is left has no capacity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from math import inf
+
+from msgspec.structs import replace
+
+from dovetail.api import labels
+from dovetail.api.meta import Amounts
+from dovetail.errors import InsufficientCapacity
+from dovetail.scheduling.catalog import InstanceType, Offering, price_order, truncated, usable
+from dovetail.scheduling.requirements import Requirements
+from dovetail.scheduling.resources import fits, nano
+
+__all__ = ["MOST_TYPES", "chosen_types"]
+
+MOST_TYPES = 60
+DEFAULT, CAPACITY_BLOCK = "default", "capacity-block"
+METAL = "metal"
+EXOTIC = (labels.NEURON, labels.NEURON_CORE, labels.AMD_GPU, labels.NVIDIA_GPU, labels.GAUDI)
+# Reservation type and whether it is interruptible; where prices are equal the first is taken.
+KINDS = ((DEFAULT, "false"), (CAPACITY_BLOCK, "false"), (DEFAULT, "true"))
+KNOWN = labels.WELL_KNOWN_AWS
+
+Types = Sequence[InstanceType]
+Filter = Callable[[Types, Requirements], list[InstanceType]]
+
+
+def chosen_types(
+    types: Types, requirements: Requirements, requests: Amounts, *, strict: bool = True
+) -> list[InstanceType]:
+    """At most sixty types, the cheapest first, for a claim; InsufficientCapacity when none is left."""
+    left = compatible_and_available(types, requirements, requests)
+    for name, keep in FILTERS:
+        if not left:
+            break
+        before, left = left, keep(left, requirements)
+        if not left:
+            raise InsufficientCapacity(f"no instance type of {len(before)} is left after the {name} filter")
+    if not left:
+        raise InsufficientCapacity("no instance type meets the requirements, has the room and can be had now")
+    kept, wanted = truncated(price_order(left, requirements, KNOWN), requirements, strict, MOST_TYPES)
+    if not wanted.met:
+        raise InsufficientCapacity(f"after truncation to the {MOST_TYPES} cheapest instance types, {wanted}")
+    return kept
+
+
+def compatible_and_available(
+    types: Types, requirements: Requirements, requests: Amounts
+) -> list[InstanceType]:
+    """Those with the right labels, room for the requests, and an offering to buy that room by."""
+    wanted = nano(requests)
+
+    def suits(each: InstanceType) -> bool:
+        return requirements.compatible(each.requirements, KNOWN) and any(
+            fits(wanted, nano(group.allocatable))
+            and any(requirements.compatible(offering.requirements, KNOWN) for offering in group.offerings)
+            for group in each.allocatable_groups()
+        )
+
+    return [each for each in types if suits(each)]
+
+
+def one_reservation_kind(types: Types, requirements: Requirements) -> list[InstanceType]:
+    """A fleet takes one kind of reservation: that of the cheapest reserved offering, and nothing else."""
+    if labels.RESERVED not in requirements[labels.CAPACITY_TYPE]:
+        return list(types)
+    cheapest = dict.fromkeys(KINDS, inf)
+    for offering in _all_usable(types, requirements):
+        if offering.reserved and (kind := _kind(offering)) in cheapest:
+            cheapest[kind] = min(cheapest[kind], offering.price)
+    best = min(KINDS, key=lambda kind: cheapest[kind])
+    if cheapest[best] == inf:
+        return list(types)
+    return _with_offerings(types, lambda each: [o for o in _reserved(each, requirements) if _kind(o) == best])
+
+
+def one_capacity_block(types: Types, requirements: Requirements) -> list[InstanceType]:
+    """A block is one type in one place: the cheapest of them, alone."""
+    if labels.RESERVED not in requirements[labels.CAPACITY_TYPE]:
+        return list(types)
+    blocks = [
+        (offering.price, at, offering)
+        for at, each in enumerate(types)
+        for offering in _reserved(each, requirements)
+        if _kind(offering)[0] == CAPACITY_BLOCK
+    ]
+    if not blocks:
+        return list(types)
+    _, at, offering = min(blocks, key=lambda block: block[:2])
+    return [replace(types[at], offerings=(offering,))]
+
+
+def fullest_reservation(types: Types, requirements: Requirements) -> list[InstanceType]:
+    """In each zone the reservation with most left; where any type has one, types without one are dropped."""
+    if labels.RESERVED not in requirements[labels.CAPACITY_TYPE]:
+        return list(types)
+
+    def fullest(each: InstanceType) -> list[Offering]:
+        by_zone: dict[str, Offering] = {}
+        for offering in _reserved(each, requirements):
+            held = by_zone.get(offering.zone)
+            if held is None or offering.reservation_capacity > held.reservation_capacity:
+                by_zone[offering.zone] = offering
+        return list(by_zone.values())
+
+    return _with_offerings(types, fullest) or list(types)
+
+
+def nothing_exotic(types: Types, requirements: Requirements) -> list[InstanceType]:
+    """Metal and accelerators only where nothing else would do, unless variety was asked for."""
+    if requirements.has_min_values:
+        return list(types)
+    return [each for each in types if not _exotic(each)] or list(types)
+
+
+def no_dear_spot(types: Types, requirements: Requirements) -> list[InstanceType]:
+    """No spot offering dearer than the cheapest on-demand one: it would be less safe and save nothing."""
+    ways = requirements[labels.CAPACITY_TYPE]
+    if requirements.has_min_values or labels.SPOT not in ways or labels.ON_DEMAND not in ways:
+        return list(types)
+    offered = list(_all_usable(types, requirements))
+    on_demand = min((o.price for o in offered if o.capacity_type == labels.ON_DEMAND), default=None)
+    if on_demand is None or all(o.capacity_type != labels.SPOT for o in offered):
+        return list(types)
+
+    def worth(each: InstanceType) -> list[Offering]:
+        kept = [o for o in each.offerings if o.capacity_type != labels.SPOT or o.price <= on_demand]
+        return kept if any(o.available for o in kept) else []
+
+    return _with_offerings(types, worth)
+
+
+FILTERS: tuple[tuple[str, Filter], ...] = (
+    ("capacity-reservation-type", one_reservation_kind),
+    ("capacity-block", one_capacity_block),
+    ("reserved-offering", fullest_reservation),
+    ("exotic", nothing_exotic),
+    ("spot-offering", no_dear_spot),
+)
+
+
+def _all_usable(types: Types, requirements: Requirements) -> Iterable[Offering]:
+    return (offering for each in types for offering in usable(each, requirements, KNOWN))
+
+
+def _reserved(each: InstanceType, requirements: Requirements) -> list[Offering]:
+    return [offering for offering in usable(each, requirements, KNOWN) if offering.reserved]
+
+
+def _kind(offering: Offering) -> tuple[str, str]:
+    known = offering.requirements
+    return (
+        known[labels.CAPACITY_RESERVATION_TYPE].only or DEFAULT,
+        known[labels.CAPACITY_RESERVATION_INTERRUPTIBLE].only or "false",
+    )
+
+
+def _with_offerings(types: Types, keep: Callable[[InstanceType], Sequence[Offering]]) -> list[InstanceType]:
+    """The types with only these offerings; those that have none are left out."""
+    kept = ((each, tuple(keep(each))) for each in types)
+    return [replace(each, offerings=offerings) for each, offerings in kept if offerings]
+
+
+def _exotic(each: InstanceType) -> bool:
+    size = each.requirements[labels.INSTANCE_SIZE].only or each.name
+    return METAL in size or any(name in each.capacity and each.capacity[name].nano > 0 for name in EXOTIC)
