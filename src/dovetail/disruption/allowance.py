@@ -8,12 +8,16 @@ from dovetail.api import conditions
 from dovetail.api.nodepool import Budget, NodePool
 from dovetail.disruption.budgets import readable
 from dovetail.disruption.candidates import Scene
+from dovetail.disruption.churn import rate_left
+from dovetail.disruption.held import Held
 from dovetail.scheduling import nodes as views
 from dovetail.scheduling.snapshot import StateNode
 
-__all__ = ["Allowance", "allowances"]
+__all__ = ["OVER_BUDGET", "Allowance", "allowances", "budgets_of"]
 
 DEFAULT = (Budget(),)
+OVER_BUDGET = "its pool's disruption budget is used up"
+OVER_RATE = "as many nodes of its pool went lately as its rate allows"
 
 
 class Allowance:
@@ -32,6 +36,8 @@ class Allowance:
         self.allowed = allowed
         self.consumed = consumed
         self.constrained = False
+        # Pools that something tighter than their budgets holds back, and what that is.
+        self._held: dict[str, tuple[Held, str]] = {}
 
     def left(self, pool: str) -> int:
         return self._left.get(pool, 0)
@@ -43,6 +49,16 @@ class Allowance:
             return False
         self._left[pool] -= 1
         return True
+
+    def cap(self, pool: str, most: int, held: Held, why: str) -> None:
+        """No more than this many, whatever budgets say."""
+        if self._left.get(pool, 0) > most:
+            self._left[pool] = most
+            self._held[pool] = held, why
+
+    def held(self, pool: str) -> tuple[Held, str]:
+        """What keeps the next node of the pool."""
+        return self._held.get(pool, (Held.BUDGET, OVER_BUDGET))
 
 
 def allowances(scene: Scene, reason: str) -> Allowance:
@@ -61,7 +77,12 @@ def allowances(scene: Scene, reason: str) -> Allowance:
     }
     left = {name: max(0, amount - consumed.get(name, 0)) for name, amount in allowed.items()}
     shut = [name for name, amount in allowed.items() if amount <= 0 and totals.get(name)]
-    return Allowance(left, allowed, consumed, shut)
+    found = Allowance(left, allowed, consumed, shut)
+    for name, nodepool in scene.pools.items():
+        rate = rate_left(nodepool, now)
+        if rate is not None:
+            found.cap(name, rate, Held.RATE, OVER_RATE)
+    return found
 
 
 def budgets_of(pool: NodePool) -> tuple[Budget, ...]:

@@ -1,6 +1,6 @@
 """The ordered methods; the first with something to do wins.
 
-emptiness ─► drift of static pools ─► drift ─► many nodes at once ─► one node at a time
+emptiness ─► drift of static pools ─► drift ─► many for one ─► one at a time ─► many for several
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from dovetail.disruption import balanced, consolidation
+from dovetail.disruption import balanced, churn, consolidation, manyfold, waves
 from dovetail.disruption.allowance import Allowance, allowances
 from dovetail.disruption.candidates import (
     QUIET,
@@ -21,12 +21,14 @@ from dovetail.disruption.candidates import (
     by_ratio,
     candidates,
 )
-from dovetail.disruption.command import DRIFTED, EMPTY, MULTI, SINGLE, Command
+from dovetail.disruption.command import DRIFTED, EMPTY, MANY, MULTI, SINGLE, Command
 from dovetail.disruption.drift import drift_order, static_commands
-from dovetail.disruption.emptiness import OVER_BUDGET, empty_nodes, unawaited, why_not_empty
-from dovetail.disruption.simulate import beside, simulate
+from dovetail.disruption.emptiness import empty_nodes, unawaited, why_not_empty
+from dovetail.disruption.held import Held
+from dovetail.disruption.simulate import simulate
+from dovetail.disruption.together import Worlds
 
-__all__ = ["Choice", "drifted", "empty", "multi", "single", "static_drifted"]
+__all__ = ["Choice", "drifted", "empty", "multi", "several", "single", "static_drifted"]
 
 ShouldStop = Callable[[], bool]
 TOO_LITTLE = "the saving is too small for the disruption"
@@ -97,36 +99,41 @@ def static_drifted(scene: Scene) -> Choice:
     going, staying = candidates(scene, Class.EVENTUAL)
     order = [candidate for candidate in drift_order(going) if candidate.pool.static]
     choice = Choice(allowances(scene, DRIFTED.reason), eligible=len(order), staying=staying)
+    waves.restrain(scene, choice.allowance)
     choice.commands = static_commands(order, choice.allowance)
     return choice
 
 
-def drifted(scene: Scene, at_once: int = 1) -> Choice:
+def drifted(scene: Scene, at_once: int | None = 1, should_stop: ShouldStop = never) -> Choice:
     """The longest drifted nodes that may go, each with as many replacements as its pods need.
 
-    More than one at once only where the next cannot be in the way of those before it.
+    Without a number, all that budgets let go now. Each sees those before it as done.
     """
     going, staying = candidates(scene, Class.EVENTUAL)
     order = [candidate for candidate in drift_order(going) if not candidate.pool.static]
     choice = Choice(allowances(scene, DRIFTED.reason), eligible=len(order), staying=staying)
-    world: Scene | None = scene
+    waves.restrain(scene, choice.allowance)
+    worlds = Worlds(scene)
     wanted: set[str] = set()  # nodes that pods of an earlier command go to
     for candidate in order:
-        if world is None or len(choice.commands) >= at_once:
+        if len(choice.commands) == at_once or (choice.commands and should_stop()):
             break
         if candidate.name in wanted or not _allowed(candidate, choice):
             continue
+        world = worlds.seen_by(candidate)
+        if world is None:
+            break
         outcome = simulate(world, (candidate,), consolidating=False)
         if outcome.problem:
             if not choice.commands:
-                choice.staying.append(Stays(candidate.state, outcome.problem))
+                choice.staying.append(Stays(candidate.state, outcome.problem, held=Held.NO_CHEAPER))
             continue
         new = outcome.plan.new_nodes
         saved = candidate.price - sum(node.price for node in new)
         choice.commands.append(Command(DRIFTED, (candidate,), new, outcome.plan, saved))
         choice.allowance.take(candidate.pool.name)
         wanted |= {name for name, pods in outcome.plan.existing.items() if pods}
-        world = beside(world, choice.commands[-1])
+        worlds.add(choice.commands[-1])
     return choice
 
 
@@ -135,8 +142,13 @@ def _allowed(candidate: Candidate, choice: Choice) -> bool:
     if choice.allowance.left(candidate.pool.name) > 0:
         return True
     choice.allowance.constrained = True
-    choice.staying.append(Stays(candidate.state, OVER_BUDGET, QUIET))
+    _over_budget(candidate, choice)
     return False
+
+
+def _over_budget(candidate: Candidate, choice: Choice) -> None:
+    held, why = choice.allowance.held(candidate.pool.name)
+    choice.staying.append(Stays(candidate.state, why, QUIET, held))
 
 
 def multi(scene: Scene, should_stop: ShouldStop = never) -> Choice:
@@ -147,6 +159,8 @@ def multi(scene: Scene, should_stop: ShouldStop = never) -> Choice:
         return choice
 
     def accept(command: Command) -> bool:
+        if churn.objection(command) is not None:
+            return False
         choice.judged.append(balanced.judge(command, known))
         return choice.judged[-1].approved
 
@@ -179,27 +193,57 @@ def _take_one(
     scene: Scene, candidate: Candidate, known: Mapping[str, balanced.Totals], choice: Choice
 ) -> bool:
     if not balanced.could_approve(candidate, known):
-        choice.staying.append(Stays(candidate.state, TOO_LITTLE, QUIET))
+        choice.staying.append(Stays(candidate.state, TOO_LITTLE, QUIET, Held.UNBALANCED))
         return False
     verdict = consolidation.consider(scene, (candidate,), SINGLE)
     if verdict.command is None:
-        choice.staying.append(Stays(candidate.state, verdict.why, UNCONSOLIDATABLE))
+        choice.staying.append(Stays(candidate.state, verdict.why, UNCONSOLIDATABLE, Held.NO_CHEAPER))
+        return False
+    objection = churn.objection(verdict.command)
+    if objection is not None:
+        choice.staying.append(Stays(candidate.state, objection.why, UNCONSOLIDATABLE, objection.held))
         return False
     if verdict.command.replacements:
         choice.proposed.append(verdict.command)
     choice.judged.append(balanced.judge(verdict.command, known))
     if not choice.judged[-1].approved:
-        choice.staying.append(Stays(candidate.state, TOO_LITTLE, QUIET))
+        choice.staying.append(Stays(candidate.state, TOO_LITTLE, QUIET, Held.UNBALANCED))
         return False
     choice.commands.append(verdict.command)
     return True
+
+
+def several(scene: Scene, should_stop: ShouldStop = never) -> Choice:
+    """Some nodes for several cheaper ones, where their pools ask for that."""
+    choice, ordered, known = _underutilized(scene)
+    mine = [candidate for candidate in ordered if churn.knobs(candidate.pool).many]
+    choice.eligible = len(mine)
+    within = [candidate for candidate in mine if choice.allowance.take(candidate.pool.name)]
+
+    def accept(command: Command) -> bool:
+        return churn.objection(command) is None and balanced.judge(command, known).approved
+
+    found = manyfold.several(scene, within, MANY, accept, should_stop)
+    choice.timed_out, choice.proposed = found.timed_out, found.proposed
+    if found.command is not None:
+        choice.commands.append(found.command)
+        choice.judged = [each for each in (balanced.judge(found.command, known),) if each.scores]
+    return choice
 
 
 def _underutilized(scene: Scene) -> tuple[Choice, list[Candidate], dict[str, balanced.Totals]]:
     going, staying = candidates(scene, Class.GRACEFUL)
     mine, more = _sorted_out(going, consolidation.why_unconsolidatable)
     choice = Choice(allowances(scene, MULTI.reason), eligible=len(mine), staying=[*staying, *more])
-    return choice, by_ratio(mine), balanced.totals(scene, going)
+    now = scene.snapshot.options.now
+    rested = []
+    for candidate in by_ratio(mine):
+        objection = churn.resting(candidate, now)
+        if objection is None:
+            rested.append(candidate)
+        else:
+            choice.staying.append(Stays(candidate.state, objection.why, UNCONSOLIDATABLE, objection.held))
+    return choice, rested, balanced.totals(scene, going)
 
 
 def interleaved(ordered: Sequence[Candidate], first: AbstractSet[str] = frozenset()) -> list[Candidate]:

@@ -22,6 +22,7 @@ EMPTY = Method("Empty", "empty")
 DRIFTED = Method("Drifted", "")
 MULTI = Method("Underutilized", "multi")
 SINGLE = Method("Underutilized", "single")
+MANY = Method("Underutilized", "many")
 
 
 @dataclass(frozen=True, slots=True)

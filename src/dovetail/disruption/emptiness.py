@@ -6,15 +6,15 @@ from collections.abc import Iterable, Sequence
 
 from dovetail.api import conditions
 from dovetail.api.nodepool import NodePool
-from dovetail.disruption.allowance import Allowance
+from dovetail.disruption.allowance import OVER_BUDGET, Allowance
 from dovetail.disruption.candidates import QUIET, Candidate, Scene, Stays, by_ratio
 from dovetail.disruption.command import EMPTY, Command
+from dovetail.disruption.held import Held
 from dovetail.disruption.simulate import simulate
 from dovetail.settings.durations import parse_or_never
 
 __all__ = ["OVER_BUDGET", "consolidation_disabled", "deleting", "empty_nodes", "unawaited", "why_not_empty"]
 
-OVER_BUDGET = "its pool's disruption budget is used up"
 AWAITED = "pods of a node that goes will need it"
 
 
@@ -26,7 +26,8 @@ def empty_nodes(going: Iterable[Candidate], allowance: Allowance) -> tuple[Comma
         if allowance.take(candidate.pool.name):
             kept.append(candidate)
         else:
-            staying.append(Stays(candidate.state, OVER_BUDGET, QUIET))
+            held, why = allowance.held(candidate.pool.name)
+            staying.append(Stays(candidate.state, why, QUIET, held))
     return (deleting(kept) if kept else None), staying
 
 
@@ -39,7 +40,7 @@ def unawaited(scene: Scene, mine: Sequence[Candidate]) -> tuple[list[Candidate],
         return list(mine), []
     taken = {name for name, pods in simulate(scene, (), consolidating=False).plan.existing.items() if pods}
     kept = [candidate for candidate in mine if candidate.name not in taken]
-    return kept, [Stays(c.state, AWAITED, QUIET) for c in mine if c.name in taken]
+    return kept, [Stays(c.state, AWAITED, QUIET, Held.AWAITED) for c in mine if c.name in taken]
 
 
 def deleting(kept: Sequence[Candidate]) -> Command:
