@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from pathlib import Path
-from random import Random
+from signal import SIGINT, default_int_handler, getsignal, signal
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from dovetail.api import crds
-from dovetail.app import Dovetail
-from dovetail.cli.output import Output, OutputOption, note, put
-from dovetail.errors import BadInput
-from dovetail.providers.kwok import KwokProvider
+from dovetail.cli.output import Output, OutputOption, note, put, structured
+from dovetail.cli.playing import play
+from dovetail.errors import BadInput, Misconfigured
 from dovetail.runtime import logs
-from dovetail.settings import read
-from dovetail.settings.durations import parse as parse_duration
-from dovetail.sim.clock import VirtualClock, run_virtual
-from dovetail.sim.cloud import MoodyCloud
-from dovetail.sim.measure import Measure
-from dovetail.sim.report import Report, as_html, as_json, as_text, report_of, side_by_side
+from dovetail.sim.report import Report, as_document, as_html, as_text, side_by_side
 from dovetail.sim.scenario import Scenario, as_scenario, read_scenario
-from dovetail.sim.stage import Stage
-from dovetail.sim.transport import LocalTransport
-from dovetail.sim.world import World
-
-DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 
 
 def simulate(
@@ -43,6 +30,15 @@ def simulate(
     sweep: Annotated[
         list[str] | None,
         typer.Option(metavar="PATH=A,B,…", help="Vary a field, such as pools.0.consolidateAfter=0s,5m,30m."),
+    ] = None,
+    dask: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESS", help="Play on the workers of this Dask scheduler, such as tcp://host:8786."
+        ),
+    ] = "",
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Worker processes for several runs; else one for each core.")
     ] = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with charts here.")] = None,
     output: OutputOption = Output.table,
@@ -58,7 +54,7 @@ def simulate(
     stories = [_with_seed(read_scenario(path), seed) for path in scenario]
     for text in sweep or ():
         stories = [varied for story in stories for varied in _varied(story, text)]
-    reports = _played(stories)
+    reports = _on_dask(stories, dask) if dask else _played(stories, workers)
     _show(reports, output)
     if html is not None:
         html.write_text(as_html(reports), encoding="utf-8")
@@ -92,78 +88,104 @@ def _set(document: Any, steps: list[str], value: str, text: str) -> None:
         raise BadInput(f"--sweep {text}: the scenario has no such field") from error
 
 
-def _played(stories: list[Scenario]) -> list[Report]:
+def _played(stories: list[Scenario], workers: int | None) -> list[Report]:
     if len(stories) == 1:
-        return [play(stories[0], show=sys.stderr.isatty())]
-    with ProcessPoolExecutor() as pool:
-        return list(pool.map(play, stories))
+        return [_alone(stories[0])]
+    done: dict[int, Report] = {}
+    with ProcessPoolExecutor(workers) as pool:
+        coming = {pool.submit(play, story): number for number, story in enumerate(stories)}
+        try:
+            for finished in as_completed(coming):
+                done[coming[finished]] = finished.result()
+                _say_runs(len(done), len(stories))
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            if not done:
+                raise
+            note(f"stopped early; {len(done)} of {len(stories)} runs were over")
+    return [done[number] for number in sorted(done)]
 
 
-def _show(reports: list[Report], output: Output) -> None:
+def _on_dask(stories: list[Scenario], address: str) -> list[Report]:
+    """The same runs on the workers of a Dask cluster, which must have Dovetail installed."""
+    try:
+        from distributed import Client
+        from distributed import as_completed as as_finished
+    except ImportError as error:
+        raise Misconfigured(
+            "playing on Dask: the dask extra is not installed; run pip install 'dovetail[dask]'"
+        ) from error
+    try:
+        client = Client(address, timeout="10s", set_as_default=False)
+    except (OSError, ValueError, TimeoutError) as error:
+        raise Misconfigured(f"playing on Dask: no scheduler answers at {address}; is it running?") from error
+    with client:
+        coming = {client.submit(play, story, pure=False): n for n, story in enumerate(stories)}
+        done: dict[int, Report] = {}
+        for finished in as_finished(list(coming), loop=client.loop):
+            done[coming[finished]] = finished.result()
+            _say_runs(len(done), len(stories))
+    return [done[number] for number in sorted(done)]
+
+
+def _say_runs(done: int, of: int) -> None:
+    if sys.stderr.isatty():
+        _bar(done / of, f"{done} of {of} runs")
+        if done == of:
+            _wipe()
+
+
+def _alone(story: Scenario) -> Report:
+    """One run under the eyes of a person: a bar with the simulated date, and Ctrl-C for the report so far."""
+    show = sys.stderr.isatty()
+    with _interrupts() as interrupted:
+
+        def told(share: float, moment: str) -> bool:
+            if show:
+                _bar(share, moment)
+            return interrupted[0] > 0
+
+        report = play(story, told)
+    if show:
+        _wipe()
+    if interrupted[0]:
+        note("stopped early; this is the report so far")
+    return report
+
+
+@contextmanager
+def _interrupts() -> Iterator[list[int]]:
+    """Counts Ctrl-C instead of dying of the first; the second is obeyed at once."""
+    count, before = [0], getsignal(SIGINT)
+
+    def heard(number: int, frame: Any) -> None:
+        count[0] += 1
+        if count[0] > 1:
+            default_int_handler(number, frame)
+
+    signal(SIGINT, heard)
+    try:
+        yield count
+    finally:
+        signal(SIGINT, before)
+
+
+def _show(reports: Sequence[Report], output: Output) -> None:
     if output is not Output.table:
-        put("".join(as_json(report).decode() for report in reports))
+        documents = [as_document(report) for report in reports]
+        structured(documents[0] if len(documents) == 1 else {"runs": documents}, output)
     elif len(reports) == 1:
         put(as_text(reports[0]))
     else:
         put(side_by_side(reports))
 
 
-def play(story: Scenario, show: bool = False) -> Report:
-    """One scenario from start to end, in virtual time."""
-    return run_virtual(_play(story, show))
-
-
-@dataclass
-class _Run:
-    world: World
-    stage: Stage
-    measure: Measure
-
-
-async def _play(story: Scenario, show: bool) -> Report:
-    clock = VirtualClock(story.start)
-    world = World(clock, story.seed)
-    for definition in crds.manifests("kwok"):
-        world.api.create(DEFINITIONS, definition)
-    types = {"INSTANCE_TYPES_FILE_PATH": str(Path(story.folder) / story.instance_types)}
-    settings = read((), story.settings | (types if story.instance_types else {}), provider="kwok")
-    dovetail = Dovetail(
-        settings,
-        LocalTransport(world.server),
-        clock=clock,
-        chance=Random(story.seed),
-        make=partial(KwokProvider, cloud=MoodyCloud),
-    )
-    assert isinstance(dovetail.cloud, MoodyCloud)
-    run = _Run(world, Stage(story, world, dovetail.cloud), Measure(world))
-    async with world.running():
-        working = asyncio.create_task(dovetail.run())
-        run.stage.set_up()
-        await _through(story, run, show)
-        dovetail.stop()
-        working.cancel()
-        await asyncio.gather(working, return_exceptions=True)
-    return report_of(story.name, story.seed, run.measure)
-
-
-async def _through(story: Scenario, run: _Run, show: bool) -> None:
-    length, step = story.length.total_seconds(), parse_duration(story.step).total_seconds()
-    try:
-        while run.stage.second < length:
-            run.stage.step()
-            run.measure.sample()
-            if show:
-                put_progress(run.stage.second / length, run.world.clock.now().strftime("%a %H:%M"))
-            await run.world.clock.sleep(min(step, length - run.stage.second))
-    except KeyboardInterrupt:
-        note("\nstopped early; this is the report so far")
-    run.measure.sample()
-    if show:
-        sys.stderr.write("\r" + " " * 60 + "\r")
-
-
-def put_progress(share: float, moment: str) -> None:
-    """A bar with the simulated time, on a terminal only."""
+def _bar(share: float, text: str) -> None:
     filled = int(share * 30)
-    sys.stderr.write(f"\r{moment}  [{'#' * filled}{'.' * (30 - filled)}] {share:4.0%}")
+    sys.stderr.write(f"\r{text:<18} [{'#' * filled}{'.' * (30 - filled)}] {share:4.0%}")
+    sys.stderr.flush()
+
+
+def _wipe() -> None:
+    sys.stderr.write("\r" + " " * 64 + "\r")
     sys.stderr.flush()

@@ -1,14 +1,21 @@
-"""What a run came to: dollars, waiting, evictions, nodes, sampled as time passes."""
+"""What a run came to: dollars, waiting, evictions, nodes, sampled as time passes.
+
+Sums are kept as things change, so that a sample costs the same at ten nodes and at four thousand.
+"""
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from math import fsum
+from typing import Any, NamedTuple
 
 from dovetail.api.quantity import Quantity
 from dovetail.sim.cluster.objects import parse_time
 from dovetail.sim.kube.store import Event
+from dovetail.sim.objectives import Observed
 from dovetail.sim.world import World
 
 __all__ = ["Measure", "Sample"]
@@ -20,7 +27,7 @@ CAPACITY_TYPE = "karpenter.sh/capacity-type"
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The cluster at one moment."""
+    """The cluster at one moment. `floor` is what the cheapest thinkable fleet would cost; 0 if not asked."""
 
     second: float
     nodes: int
@@ -30,6 +37,19 @@ class Sample:
     cpu_used: float
     cpu_offered: float
     spot: int
+    floor: float = 0.0
+
+
+class _Node(NamedTuple):
+    price: float
+    cpu: float
+    spot: bool
+
+
+class _Pod(NamedTuple):
+    phase: str
+    cpu: float
+    workload: str
 
 
 @dataclass
@@ -42,7 +62,12 @@ class Measure:
     evictions: int = 0
     nodes_added: int = 0
     nodes_removed: int = 0
-    _waiting: dict[str, datetime] = field(default_factory=dict)
+    _waiting: dict[str, tuple[datetime, str]] = field(default_factory=dict)
+    _nodes: dict[str, _Node] = field(default_factory=dict)
+    _pods: dict[str, _Pod] = field(default_factory=dict)
+    _waits_of: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    _presence_of: defaultdict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
+    _evictions_of: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self._started = self.world.clock.now()
@@ -53,35 +78,59 @@ class Measure:
         if plural == "pods":
             self._pod_heard(event)
         elif plural == "nodes":
-            self.nodes_added += event.type == "ADDED"
-            self.nodes_removed += event.type == "DELETED"
+            self._node_heard(event)
+
+    def _node_heard(self, event: Event) -> None:
+        node = event.new.obj
+        name = node["metadata"]["name"]
+        self.nodes_added += event.type == "ADDED"
+        if event.type == "DELETED":
+            self.nodes_removed += 1
+            self._nodes.pop(name, None)
+            return
+        labels = node["metadata"].get("labels") or {}
+        offered = _amount((node.get("status") or {}).get("allocatable") or {})
+        self._nodes[name] = _Node(float(labels.get(PRICE, 0)), offered, labels.get(CAPACITY_TYPE) == "spot")
 
     def _pod_heard(self, event: Event) -> None:
         pod = event.new.obj
         uid, phase = pod["metadata"]["uid"], (pod.get("status") or {}).get("phase", "Pending")
-        if event.type == "ADDED":
-            self._waiting[uid] = parse_time(pod["metadata"]["creationTimestamp"])
-        elif event.type == "DELETED":
+        workload = (pod["metadata"].get("labels") or {}).get("app", "")
+        if event.type == "DELETED":
             self._waiting.pop(uid, None)
-            self.evictions += _disrupted(pod)
+            self._pods.pop(uid, None)
+            if _disrupted(pod):
+                self.evictions += 1
+                self._evictions_of[workload] += 1
+            return
+        known = self._pods.get(uid)
+        self._pods[uid] = known._replace(phase=phase) if known else _Pod(phase, _cpu(pod), workload)
+        if event.type == "ADDED":
+            self._waiting[uid] = parse_time(pod["metadata"]["creationTimestamp"]), workload
         elif phase == "Running" and uid in self._waiting:
-            began = self._waiting.pop(uid)
-            self.waits.append((self.world.clock.now() - began).total_seconds())
+            began, _ = self._waiting.pop(uid)
+            wait = (self.world.clock.now() - began).total_seconds()
+            self.waits.append(wait)
+            self._waits_of[workload].append(wait)
 
-    def sample(self) -> Sample:
-        """Look at the cluster now."""
-        api = self.world.api
-        nodes, pods = api.list("nodes"), api.list("pods")
-        running = [p for p in pods if (p.get("status") or {}).get("phase") == "Running"]
+    def sample(self, wanted: Mapping[str, int] | None = None, floor: float = 0.0) -> Sample:
+        """Look at the cluster now; `wanted` is how many pods each workload should have."""
+        nodes, pods = self._nodes.values(), self._pods.values()
+        running = [pod for pod in pods if pod.phase == "Running"]
+        present = Counter(pod.workload for pod in running)
+        for workload, number in (wanted or {}).items():
+            self._presence_of[workload].append((present[workload], number))
         sample = Sample(
             second=(self.world.clock.now() - self._started).total_seconds(),
             nodes=len(nodes),
-            dollars=sum(float((n["metadata"].get("labels") or {}).get(PRICE, 0)) for n in nodes),
+            # The order of nodes is the order of their coming; a sum must not depend on it.
+            dollars=fsum(node.price for node in nodes),
             running=len(running),
-            pending=sum((p.get("status") or {}).get("phase", "Pending") == "Pending" for p in pods),
-            cpu_used=sum(map(_cpu, running)),
-            cpu_offered=sum(_amount((n.get("status") or {}).get("allocatable") or {}) for n in nodes),
-            spot=sum((n["metadata"].get("labels") or {}).get(CAPACITY_TYPE) == "spot" for n in nodes),
+            pending=sum(pod.phase == "Pending" for pod in pods),
+            cpu_used=fsum(pod.cpu for pod in running),
+            cpu_offered=fsum(node.cpu for node in nodes),
+            spot=sum(node.spot for node in nodes),
+            floor=floor,
         )
         self.samples.append(sample)
         return sample
@@ -89,7 +138,19 @@ class Measure:
     def still_waiting(self) -> list[float]:
         """How long the pods that wait now have waited."""
         now = self.world.clock.now()
-        return [(now - began).total_seconds() for began in self._waiting.values()]
+        return [(now - began).total_seconds() for began, _ in self._waiting.values()]
+
+    def observed(self) -> dict[str, Observed]:
+        """What happened, by workload; a pod that still waits counts with its wait so far."""
+        now = self.world.clock.now()
+        waits = {name: list(each) for name, each in self._waits_of.items()}
+        for began, workload in self._waiting.values():
+            waits.setdefault(workload, []).append((now - began).total_seconds())
+        names = sorted({*waits, *self._presence_of, *self._evictions_of})
+        return {
+            name: Observed(waits.get(name, ()), self._presence_of[name], self._evictions_of[name])
+            for name in names
+        }
 
 
 def _disrupted(pod: Json) -> bool:
@@ -98,7 +159,7 @@ def _disrupted(pod: Json) -> bool:
 
 
 def _cpu(pod: Json) -> float:
-    return sum(
+    return fsum(
         _amount((container.get("resources") or {}).get("requests") or {})
         for container in pod["spec"].get("containers") or ()
     )

@@ -10,8 +10,10 @@ from itertools import pairwise
 import msgspec
 
 from dovetail.sim.measure import Measure, Sample
+from dovetail.sim.objectives import Kept, judge
+from dovetail.sim.scenario import Scenario
 
-__all__ = ["Report", "as_html", "as_json", "as_text", "report_of", "side_by_side"]
+__all__ = ["Report", "as_document", "as_html", "as_text", "report_of", "side_by_side"]
 
 WIDTH, HEIGHT, MARGIN = 720, 160, 34
 
@@ -37,19 +39,27 @@ class Report:
     evictions: int
     cpu_utilisation: float
     spot_share: float
+    # What the cheapest thinkable fleet for the pods that ran would have cost, and what was paid beyond it.
+    # Both are over the time in which it was asked; None when it was not.
+    dollars_floor: float | None = None
+    above_floor: float | None = None
+    slo_breaches: int = 0
+    objectives: tuple[Kept, ...] = ()
     samples: tuple[Sample, ...] = ()
 
 
-def report_of(name: str, seed: int, measure: Measure) -> Report:
+def report_of(story: Scenario, measure: Measure) -> Report:
     """Sum up a run."""
     samples = tuple(measure.samples)
     hours = samples[-1].second / 3600 if samples else 0.0
     dollars, node_hours = _integral(samples, lambda s: s.dollars), _integral(samples, lambda s: s.nodes)
     offered = _integral(samples, lambda s: s.cpu_offered)
     waits = sorted([*measure.waits, *measure.still_waiting()])
+    promises = judge(story.objectives, measure.observed(), hours)
+    floor = _floor(samples) if story.floor_every else None
     return Report(
-        name=name,
-        seed=seed,
+        name=story.name,
+        seed=story.seed,
         hours=round(hours, 4),
         dollars=round(dollars, 6),
         dollars_per_hour=round(dollars / hours, 6) if hours else 0.0,
@@ -65,8 +75,18 @@ def report_of(name: str, seed: int, measure: Measure) -> Report:
         evictions=measure.evictions,
         cpu_utilisation=round(_integral(samples, lambda s: s.cpu_used) / offered, 4) if offered else 0.0,
         spot_share=round(_integral(samples, lambda s: s.spot) / node_hours, 4) if node_hours else 0.0,
+        dollars_floor=round(floor, 6) if floor is not None else None,
+        above_floor=round(dollars / floor - 1, 4) if floor else None,
+        slo_breaches=sum(not each.kept for each in promises),
+        objectives=promises,
         samples=samples,
     )
+
+
+def _floor(samples: Sequence[Sample]) -> float:
+    """Dollars no fleet could have undercut. Between two answers the lower one is taken to hold."""
+    asked = [sample for sample in samples if sample.floor]
+    return sum(min(one.floor, two.floor) * (two.second - one.second) for one, two in pairwise(asked)) / 3600
 
 
 def _integral(samples: Sequence[Sample], of: Callable[[Sample], float]) -> float:
@@ -93,14 +113,39 @@ LINES: tuple[tuple[str, str, str], ...] = (
     ("pods evicted", "evictions", "{}"),
     ("cpu used", "cpu_utilisation", "{:.1%}"),
     ("spot nodes", "spot_share", "{:.1%}"),
+    ("cheapest thinkable", "dollars_floor", "${:,.2f}"),
+    ("paid above that", "above_floor", "{:.1%}"),
+    ("promises broken", "slo_breaches", "{}"),
 )
+
+
+def _cell(report: Report, key: str, shape: str) -> str:
+    value = getattr(report, key)
+    return "" if value is None else shape.format(value)
+
+
+def _told(reports: Sequence[Report]) -> list[tuple[str, str, str]]:
+    """The lines that have something to say: no floor was asked for, or no promise made, is no line."""
+    skipped = set()
+    if all(report.dollars_floor is None for report in reports):
+        skipped |= {"dollars_floor", "above_floor"}
+    if not any(report.objectives for report in reports):
+        skipped.add("slo_breaches")
+    return [line for line in LINES if line[1] not in skipped]
 
 
 def as_text(report: Report) -> str:
     """The report for a terminal."""
     head = f"{report.name}: {report.hours:g} simulated hours, seed {report.seed}\n"
-    return head + "".join(
-        f"  {label:<22}{shape.format(getattr(report, key))}\n" for label, key, shape in LINES
+    numbers = "".join(f"  {label:<22}{_cell(report, key, shape)}\n" for label, key, shape in _told([report]))
+    return (
+        head
+        + numbers
+        + "".join(
+            f"  {'kept' if each.kept else 'BROKEN':<8}{each.promise}: {each.measured}"
+            + (f" ({each.broken} beyond it)\n" if each.broken else "\n")
+            for each in report.objectives
+        )
     )
 
 
@@ -108,26 +153,33 @@ def side_by_side(reports: Sequence[Report]) -> str:
     """Several runs in one table."""
     width = max(18, *(len(report.name) + 2 for report in reports))
     rows = [f"{'':<24}" + "".join(f"{report.name:>{width}}" for report in reports)]
-    for label, key, shape in LINES:
-        cells = "".join(f"{shape.format(getattr(report, key)):>{width}}" for report in reports)
+    for label, key, shape in _told(reports):
+        cells = "".join(f"{_cell(report, key, shape):>{width}}" for report in reports)
         rows.append(f"{label:<24}{cells}")
     return "\n".join(rows) + "\n"
 
 
-def as_json(report: Report) -> bytes:
-    """The report for programs; the same run gives the same bytes."""
-    return msgspec.json.format(msgspec.json.encode(asdict(report)), indent=2) + b"\n"
+def as_document(report: Report) -> dict[str, object]:
+    """The report for programs, samples included."""
+    document: dict[str, object] = msgspec.to_builtins(asdict(report))
+    return document
 
 
 def as_html(reports: Sequence[Report]) -> str:
     """One page that needs nothing else: numbers and charts."""
     charts = "".join(
-        _chart(title, [(r.name, [(s.second / 3600, of(s)) for s in r.samples]) for r in reports])
-        for title, of in CHARTS
+        _chart(title, [(r.name, _points(r.samples, of)) for r in reports]) for title, of in CHARTS
     )
+    if any(report.dollars_floor is not None for report in reports):
+        floors = [(r.name, _points([s for s in r.samples if s.floor], lambda s: s.floor)) for r in reports]
+        charts += _chart("dollars an hour of the cheapest thinkable fleet", floors)
     numbers = html.escape(side_by_side(reports) if len(reports) > 1 else as_text(reports[0]))
     title = html.escape(" and ".join(report.name for report in reports))
     return PAGE.format(title=title, numbers=numbers, charts=charts)
+
+
+def _points(samples: Sequence[Sample], of: Callable[[Sample], float]) -> list[tuple[float, float]]:
+    return [(sample.second / 3600, of(sample)) for sample in samples]
 
 
 CHARTS: tuple[tuple[str, Callable[[Sample], float]], ...] = (

@@ -16,6 +16,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,7 +28,7 @@ from dovetail.api import manifests
 from dovetail.errors import BadInput
 from dovetail.settings.durations import parse as parse_duration
 
-__all__ = ["Curve", "Happening", "Pool", "Scenario", "Workload", "read_scenario"]
+__all__ = ["Curve", "Happening", "Objective", "Pool", "Scenario", "Workload", "read_scenario"]
 
 DAY = 86_400.0
 
@@ -71,12 +72,11 @@ def _trace(path: Path, column: str) -> Callable[[float], int]:
     if not rows:
         raise BadInput(f"reading the trace {path}: it has no rows")
 
+    seconds, values = zip(*rows, strict=True)
+
     def at(t: float) -> int:
-        found = rows[0][1]
-        for second, value in rows:
-            if second > t:
-                break
-            found = value
+        # Before the first row its value holds already.
+        found: int = values[max(bisect_right(seconds, t) - 1, 0)]
         return found
 
     return at
@@ -140,7 +140,19 @@ class Happening(_Strict, frozen=True):
     failure: dict[str, Any] | None = None
     rollout: dict[str, Any] | None = None
     price: dict[str, Any] | None = None
+    drift: dict[str, Any] | None = None
     apply: list[dict[str, Any]] | None = None
+
+
+class Objective(_Strict, frozen=True):
+    """A promise the run is held to; without a workload it is about all of them."""
+
+    workload: str = ""
+    pending_within: str = ""
+    available: float | None = None
+    evictions_per_hour: float | None = None
+    # The share of pods, or of time, for which the promise must hold.
+    share: float = 1.0
 
 
 class Scenario(_Strict, frozen=True):
@@ -159,6 +171,9 @@ class Scenario(_Strict, frozen=True):
     workloads: list[Workload] = []
     manifests: list[dict[str, Any]] = []
     events: list[Happening] = []
+    objectives: list[Objective] = []
+    # How often to ask what the cheapest thinkable fleet would cost; empty for never.
+    floor_every: str = ""
     folder: str = "."
 
     @property
@@ -185,8 +200,14 @@ def as_scenario(value: Mapping[str, Any], path: Path) -> Scenario:
     """A scenario from its parsed document."""
     try:
         scenario = msgspec.convert(dict(value) | {"folder": str(path.parent)}, Scenario, strict=False)
-        for duration in (scenario.duration, scenario.step, *(event.at for event in scenario.events)):
+        for duration in _durations(scenario):
             parse_duration(duration)
     except (msgspec.ValidationError, ValueError) as error:
         raise BadInput(f"reading the scenario {path}: {error}") from error
     return scenario
+
+
+def _durations(scenario: Scenario) -> tuple[str, ...]:
+    promised = (each.pending_within for each in scenario.objectives)
+    optional = (text for text in (scenario.floor_every, *promised) if text)
+    return scenario.duration, scenario.step, *(event.at for event in scenario.events), *optional

@@ -35,7 +35,7 @@ class Stage:
         self._curves: list[tuple[Workload, Callable[[float], int]]] = [
             (workload, workload.replicas.at(folder)) for workload in scenario.workloads
         ]
-        self._wanted: dict[str, int] = {}
+        self.wanted: dict[str, int] = {}
         self._due = sorted(
             ((parse_duration(event.at).total_seconds(), i, event) for i, event in enumerate(scenario.events)),
             key=lambda entry: entry[:2],
@@ -64,8 +64,8 @@ class Stage:
         now = self.second
         for workload, curve in self._curves:
             wanted = max(curve(now), 0)
-            if self._wanted.get(workload.name) != wanted:
-                self._wanted[workload.name] = wanted
+            if self.wanted.get(workload.name) != wanted:
+                self.wanted[workload.name] = wanted
                 patch = {"spec": {"replicas": wanted}}
                 self.world.api.patch(DEPLOYMENTS, workload.name, patch, "default")
         while self._due and self._due[0][0] <= now:
@@ -83,6 +83,8 @@ class Stage:
             self._fail(event.failure)
         if event.rollout is not None:
             self._roll_out(event.rollout)
+        if event.drift is not None:
+            self._drift(event.drift)
         if event.price is not None:
             factor = float(event.price.get("factor", 1.0))
             self.cloud.change(factors={str(event.price.get("capacityType", "spot")): factor})
@@ -131,6 +133,14 @@ class Stage:
     def _silence(self, name: str) -> None:
         patch = {"metadata": {"annotations": {HEARTBEAT: "stopped"}}}
         self._quietly(lambda: self.world.api.patch("nodes", name, patch))
+
+    def _drift(self, what: Json) -> None:
+        """The template of a pool changes, as by a new image: every node of it is out of date at once."""
+        stamp = {"sim.dovetail.dev/generation": str(int(self.second))}
+        patch = {"spec": {"template": {"metadata": {"annotations": stamp}}}}
+        for pool in self.scenario.pools:
+            if what.get("pool") in (None, pool.name):
+                self.world.api.patch(POOLS, pool.name, patch)
 
     def _roll_out(self, what: Json) -> None:
         stamp = {"sim.dovetail.dev/rollout": str(int(self.second))}

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.cli.simulate import play
+from dovetail.cli.playing import play
 from dovetail.errors import BadInput
 from dovetail.sim.report import as_text
-from dovetail.sim.scenario import Curve, Happening, Pool, Scenario, Workload, read_scenario
+from dovetail.sim.scenario import Curve, Happening, Objective, Pool, Scenario, Workload, read_scenario
 
 ROOT = Path(__file__).parents[3]
 SCENARIOS = sorted((ROOT / "examples" / "scenarios").glob("*.yaml"))
@@ -66,7 +66,7 @@ def test_the_guide_lists_every_scenario() -> None:
     assert linked == {path.name for path in SCENARIOS}
 
 
-@pytest.mark.parametrize("record", [Scenario, Pool, Workload, Curve, Happening])
+@pytest.mark.parametrize("record", [Scenario, Pool, Workload, Curve, Happening, Objective])
 def test_the_guide_explains_every_field(record: type[msgspec.Struct]) -> None:
     guide = GUIDE.read_text(encoding="utf-8")
     cells = " ".join(line.split("|")[1] for line in guide.splitlines() if line.startswith("| `"))

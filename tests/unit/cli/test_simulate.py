@@ -1,0 +1,184 @@
+"""`dovetail simulate`: what it prints, writes and refuses."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pyarrow
+import pytest
+import yaml
+from pyarrow import parquet
+
+from dovetail.cli.playing import play
+from dovetail.sim.report import as_html, as_text
+from dovetail.sim.scenario import Objective, read_scenario
+from support.commands import dovetail
+
+ROOT = Path(__file__).parents[3]
+INFLATE = ROOT / "examples" / "scenarios" / "inflate.yaml"
+
+
+def small(folder: Path, extra: str = "") -> Path:
+    """Ten minutes of three pods."""
+    path = folder / "small.yaml"
+    path.write_text(
+        "apiVersion: dovetail.sh/v1alpha1\nkind: Scenario\nname: small\nduration: 10m\n"
+        f"workloads: [{{name: web, cpu: '1', replicas: {{value: 3}}}}]\n{extra}"
+    )
+    return path
+
+
+def test_the_same_seed_gives_the_same_report_to_the_byte_in_any_process(tmp_path: Path) -> None:
+    told = []
+    for hash_seed in ("1", "2"):
+        page = tmp_path / f"{hash_seed}.html"
+        command = [
+            sys.executable,
+            "-m",
+            "dovetail",
+            "simulate",
+            str(INFLATE),
+            "-o",
+            "json",
+            "--html",
+            str(page),
+        ]
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        ended = subprocess.run(command, env=environment, capture_output=True, timeout=120, check=True)
+        told.append((ended.stdout, page.read_bytes()))
+
+    assert told[0] == told[1]
+    assert json.loads(told[0][0])["pods_started"] == 20
+
+
+def test_a_report_comes_as_yaml(tmp_path: Path) -> None:
+    told = dovetail("simulate", str(small(tmp_path)), "-o", "yaml")
+
+    document = yaml.safe_load(told.out)
+    assert document["name"] == "small"
+    assert document["pods_started"] == 3
+
+
+def test_a_sweep_plays_every_value_and_sets_them_side_by_side(tmp_path: Path) -> None:
+    told = dovetail("simulate", str(small(tmp_path)), "--sweep", "workloads.0.cpu=1,4", "--workers", "2")
+
+    assert "small cpu=1" in told.out
+    assert "small cpu=4" in told.out
+    runs = json.loads(
+        dovetail("simulate", str(small(tmp_path)), "--sweep", "workloads.0.cpu=1,4", "-o", "json").out
+    )["runs"]
+    assert runs[0]["dollars"] < runs[1]["dollars"]
+
+
+@pytest.fixture
+def scheduler(tmp_path: Path) -> Iterator[str]:
+    """A Dask scheduler with one worker, as processes of their own; gives its address."""
+    file, dask = tmp_path / "scheduler.json", str(Path(sys.executable).parent / "dask")
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    here = ["--host", "127.0.0.1", "--no-dashboard", "--scheduler-file", str(file)]
+    parts = [subprocess.Popen([dask, "scheduler", "--port", "0", *here], **quiet)]  # type: ignore[call-overload]
+    try:
+        while not file.exists():
+            assert parts[0].poll() is None, "the scheduler ended"
+            time.sleep(0.1)
+        worker = [dask, "worker", "--nthreads", "1", "--nworkers", "1", "--no-nanny", *here]
+        parts.append(subprocess.Popen(worker, **quiet))  # type: ignore[call-overload]
+        yield json.loads(file.read_text())["address"]
+    finally:
+        for part in reversed(parts):
+            part.terminate()
+        for part in parts:
+            part.wait(20)
+
+
+def test_a_sweep_over_dask_gives_the_same_numbers(tmp_path: Path, scheduler: str) -> None:
+    swept = ("simulate", str(small(tmp_path)), "--sweep", "workloads.0.cpu=1,2", "-o", "json")
+
+    here, there = dovetail(*swept), dovetail(*swept, "--dask", scheduler)
+
+    assert there.out == here.out
+    assert there.code == 0
+
+
+def test_a_dask_scheduler_that_is_away_is_one_sentence(tmp_path: Path) -> None:
+    told = dovetail("simulate", str(small(tmp_path)), "--dask", "tcp://127.0.0.1:9")
+
+    assert told.code == 2
+    assert "no scheduler answers at tcp://127.0.0.1:9" in told.err
+    assert "Traceback" not in told.err
+
+
+@pytest.mark.parametrize("shape", ["csv", "parquet"])
+def test_a_trace_is_followed_row_by_row(tmp_path: Path, shape: str) -> None:
+    rows = {"seconds": [0, 120, 300], "replicas": [2, 6, 1]}
+    if shape == "csv":
+        with (tmp_path / "curve.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([tuple(rows), *zip(*rows.values(), strict=True)])
+    else:
+        parquet.write_table(pyarrow.table(rows), tmp_path / "curve.parquet")
+    path = tmp_path / "traced.yaml"
+    path.write_text(
+        "apiVersion: dovetail.sh/v1alpha1\nkind: Scenario\nduration: 8m\nstep: 1m\n"
+        f"workloads: [{{name: web, replicas: {{curve: trace, file: curve.{shape}}}}}]\n"
+    )
+
+    samples = play(read_scenario(path)).samples
+
+    assert max(sample.running for sample in samples) == 6
+    assert (samples[2].running, samples[-1].running) == (2, 1)
+
+
+def test_promises_are_part_of_the_report(tmp_path: Path) -> None:
+    promised = "objectives: [{pendingWithin: 1s}, {available: 0.9, share: 0.5}]\n"
+
+    told = dovetail("simulate", str(small(tmp_path, promised)))
+
+    assert "promises broken       1" in told.out
+    assert "BROKEN  1 of pods run within 1s: 0.0000 (3 beyond it)" in told.out
+    assert "kept    0.9 of the wanted pods run" in told.out
+
+
+def test_the_floor_is_below_what_was_paid() -> None:
+    story = msgspec.structs.replace(read_scenario(INFLATE), floor_every="1m", objectives=[Objective()])
+
+    report = play(story)
+
+    assert report.dollars_floor is not None
+    assert 0 < report.dollars_floor <= report.dollars
+    assert report.above_floor is not None
+    assert "cheapest thinkable" in as_text(report)
+    assert "the cheapest thinkable fleet" in as_html([report])
+
+
+def test_ctrl_c_gives_the_report_so_far(tmp_path: Path) -> None:
+    path = tmp_path / "long.yaml"
+    path.write_text(
+        "apiVersion: dovetail.sh/v1alpha1\nkind: Scenario\nname: long\nduration: 1000h\nstep: 10s\n"
+        "workloads: [{name: web, replicas: {value: 3}}]\n"
+    )
+    # A shell in the background ignores Ctrl-C for its children; this one shall hear it.
+    run = subprocess.Popen(
+        [sys.executable, "-m", "dovetail", "simulate", str(path), "-o", "json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    try:
+        time.sleep(4)
+        run.send_signal(signal.SIGINT)
+        out, err = run.communicate(timeout=60)
+    finally:
+        run.kill()
+
+    assert run.returncode == 0
+    assert b"report so far" in err
+    assert 0 < json.loads(out)["hours"] < 1000
