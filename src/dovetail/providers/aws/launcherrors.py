@@ -47,7 +47,6 @@ class FleetError:
     instance_type: str = ""
     zone: str = ""
     subnet: str = ""
-    template: str = ""
 
     def __str__(self) -> str:
         return f"{self.code}: {self.message}"
