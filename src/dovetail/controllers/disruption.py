@@ -20,13 +20,16 @@ from dovetail.api.pod import Pod
 from dovetail.api.taints import DISRUPTED as TAINT
 from dovetail.api.taints import matches
 from dovetail.controllers.base import SOON, Backoff, Cache, Result, Trigger, after
+from dovetail.controllers.driftgate import DriftGate
+from dovetail.controllers.moves import Moves
 from dovetail.controllers.orchestration import Orchestration
 from dovetail.controllers.owning import Ownership
 from dovetail.controllers.signals import FAILED, Signals
 from dovetail.disruption import choose as methods
+from dovetail.disruption import churn
 from dovetail.disruption.candidates import Scene
 from dovetail.disruption.choose import Choice
-from dovetail.disruption.command import DRIFTED, EMPTY, MULTI, SINGLE, Command, Method
+from dovetail.disruption.command import DRIFTED, EMPTY, MANY, MULTI, SINGLE, Command, Method
 from dovetail.disruption.drift import static_wanted
 from dovetail.disruption.validate import Invalid, still_candidates, still_empty, still_right
 from dovetail.errors import DovetailError
@@ -40,7 +43,7 @@ __all__ = ["Disruption"]
 
 IDLE, UNSYNCED = 10.0, 1.0
 VALIDATE_AFTER = 15.0
-MULTI_SECONDS, SINGLE_SECONDS = 60.0, 180.0
+DRIFT_SECONDS, MULTI_SECONDS, SINGLE_SECONDS, MANY_SECONDS = 60.0, 60.0, 180.0, 60.0
 # A search that found nothing is repeated after this long even if nothing seems to have changed.
 MEMORY = 300.0
 
@@ -77,9 +80,11 @@ class Disruption:
         recorder: Recorder,
         compute: Compute,
         options: Callable[[datetime], Options],
+        moves: Moves,
+        gate: DriftGate,
         *,
         spot_to_spot: bool = False,
-        drift_at_once: int = 100,
+        drift_at_once: int | None = None,
         virtual: Callable[[], tuple[Pod, ...]] = lambda: (),
         buffered: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
@@ -93,8 +98,10 @@ class Disruption:
         self._signals = Signals(recorder, pools.get)
         self._compute = compute
         self._options = options
+        self._moves = moves
+        self._gate = gate
         self._spot_to_spot = spot_to_spot
-        # Budgets say how fast drift may go; Karpenter starts one command a turn.
+        # Budgets say how fast drift may go; Karpenter starts one command a turn, which 1 gives here.
         self.drift_at_once = drift_at_once
         self._virtual = virtual
         self._buffered = buffered
@@ -109,6 +116,7 @@ class Disruption:
         seen = self._fingerprint()
         scene = await self.scene()
         self._signals.budgets(scene)
+        await self._gate.settle(scene)
         for method, choose in self._methods():
             if self._known_quiet(method, seen):
                 continue
@@ -129,16 +137,23 @@ class Disruption:
     def _methods(self) -> tuple[tuple[Method, Callable[[Scene], Choice]], ...]:
         """In order, each with its time limit, as functions another process can run."""
         now = self._clock.monotonic()
+        drifted = partial(
+            methods.drifted,
+            at_once=self.drift_at_once,
+            should_stop=Until(self._clock, now + DRIFT_SECONDS),
+        )
         multi = partial(methods.multi, should_stop=Until(self._clock, now + MULTI_SECONDS))
+        several = partial(methods.several, should_stop=Until(self._clock, now + MANY_SECONDS))
         single = partial(
             methods.single, first=self._unseen, should_stop=Until(self._clock, now + SINGLE_SECONDS)
         )
         return (
             (EMPTY, methods.empty),
             (DRIFTED, self._static_drifted),
-            (DRIFTED, partial(methods.drifted, at_once=self.drift_at_once)),
+            (DRIFTED, drifted),
             (MULTI, multi),
             (SINGLE, single),
+            (MANY, several),
         )
 
     async def _ask(self, method: Method, choose: Callable[[Scene], Choice], scene: Scene) -> Choice:
@@ -185,7 +200,10 @@ class Disruption:
             )
             for place in self._cluster
         )
-        pools = frozenset((pool.uid, pool.metadata.generation) for pool in self._pools)
+        pools = frozenset(
+            (pool.uid, pool.metadata.generation, *map(pool.annotations.get, churn.KNOBS))
+            for pool in self._pools
+        )
         return hash((places, pools))
 
     def _until_next(self) -> float:
@@ -198,7 +216,8 @@ class Disruption:
 
     async def scene(self) -> Scene:
         """The world as disruption sees it now."""
-        offers = [(pool, await self._types(pool)) for pool in self._pools if self._ownership.of_pool(pool)]
+        owned = [pool for pool in self._pools if self._ownership.of_pool(pool)]
+        offers = [(self._moves.seen(pool), await self._types(pool)) for pool in owned]
         now = self._clock.now()
         snapshot = self._capture.snapshot(offers, self._options(now), self._virtual())
         return Scene(
@@ -229,13 +248,18 @@ class Disruption:
         """Begin them side by side; False when one could not be begun."""
         grace = self._options(self._clock.now()).default_termination_grace_period
         outcomes = await asyncio.gather(
-            *(self._orchestration.start(command, grace) for command in commands), return_exceptions=True
+            *(self._start(command, grace) for command in commands), return_exceptions=True
         )
         failures = [each for each in outcomes if each is not None]
         for failure in failures:
             if not isinstance(failure, DovetailError):
                 raise failure
         return not failures
+
+    async def _start(self, command: Command, grace: str | None) -> None:
+        self._moves.expect(command)
+        await self._orchestration.start(command, grace)
+        await self._moves.note(command)
 
     async def _validated(self, commands: list[Command]) -> list[Command]:
         """Savings can wait a moment: what looks spare now may be wanted in a few seconds."""

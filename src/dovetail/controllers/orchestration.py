@@ -24,9 +24,10 @@ from dovetail.api.pod import Pod
 from dovetail.api.taints import DISRUPTED, matches
 from dovetail.controllers.base import DONE, Backoff, Cache, Pace, Result, Trigger, after, run_all
 from dovetail.controllers.counts import CLAIMS_CREATED, claim_disrupted
+from dovetail.controllers.driftgate import DriftGate
 from dovetail.controllers.provisioning import hash_annotations
 from dovetail.disruption.candidates import Candidate
-from dovetail.disruption.command import Command
+from dovetail.disruption.command import DRIFTED, Command
 from dovetail.errors import Conflict, DovetailError, Gone, Refused
 from dovetail.ports import Clock, Cloud, Kube, Recorder
 from dovetail.scheduling import nodes as views
@@ -88,10 +89,12 @@ class Orchestration:
         cloud: Cloud,
         clock: Clock,
         recorder: Recorder,
+        gate: DriftGate,
         *,
         millicores: int = 1000,
     ) -> None:
         self._kube = kube
+        self._gate = gate
         self._cluster = cluster
         self._nodes = nodes
         self._claims = claims
@@ -321,6 +324,8 @@ class Orchestration:
         self._running.pop(running.key, None)
         self._cluster.unmark(c.key for c in command.candidates)
         await self.release(c.name for c in command.candidates)
+        if lost and command.method == DRIFTED:
+            await self._gate.lost(sorted({c.pool.name for c in command.candidates}))
 
     async def release(self, names: Iterable[str]) -> None:
         """Take the marks off nodes that are not going after all."""

@@ -18,6 +18,8 @@ from dovetail.controllers.base import Cache, Controller
 from dovetail.controllers.batching import Batcher
 from dovetail.controllers.capacitybuffer import Buffers
 from dovetail.controllers.disruption import Disruption
+from dovetail.controllers.driftgate import DriftGate
+from dovetail.controllers.moves import Moves
 from dovetail.controllers.node.eviction import EvictionQueue
 from dovetail.controllers.node.health import Health
 from dovetail.controllers.node.hydration import NodeHydration
@@ -51,6 +53,7 @@ from dovetail.controllers.orchestration import Orchestration
 from dovetail.controllers.owning import Ownership
 from dovetail.controllers.provisioning import Provisioning
 from dovetail.controllers.static import StaticDeprovisioning, StaticProvisioning
+from dovetail.disruption.churn import from_settings
 from dovetail.metrics import CONDITION_BUCKETS, PROMETHEUS_BUCKETS
 from dovetail.ports import Clock, Cloud, Compute, Kube, Recorder
 from dovetail.scheduling.device_records import ResourceSlice
@@ -179,8 +182,19 @@ def _endings(p: Parts, millicores: int) -> tuple[Controller, ...]:
 
 def _disruption(p: Parts, millicores: int) -> tuple[Controller, ...]:
     """Everything that takes a node away by choice."""
+    knobs = from_settings(p.settings)
+    gate = DriftGate(p.kube, p.pools, p.clock, p.recorder, knobs)
     orchestration = Orchestration(
-        p.kube, p.cluster, p.nodes, p.claims, p.pools, p.cloud, p.clock, p.recorder, millicores=millicores
+        p.kube,
+        p.cluster,
+        p.nodes,
+        p.claims,
+        p.pools,
+        p.cloud,
+        p.clock,
+        p.recorder,
+        gate,
+        millicores=millicores,
     )
     loop = Disruption(
         p.cluster,
@@ -193,6 +207,8 @@ def _disruption(p: Parts, millicores: int) -> tuple[Controller, ...]:
         p.recorder,
         p.compute,
         p.options,
+        Moves(p.kube, p.pools, p.clock, knobs),
+        gate,
         spot_to_spot=p.settings.feature_gates.spot_to_spot_consolidation,
         virtual=p.buffers.virtual if p.buffers is not None else tuple,
         buffered=p.buffers.nodes if p.buffers is not None else frozenset,

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from dovetail.disruption import churn, manyfold
 from dovetail.disruption.allowance import allowances
 from dovetail.disruption.candidates import Candidate, Class, Scene, candidates
-from dovetail.disruption.command import Command
+from dovetail.disruption.command import MANY, Command
 from dovetail.disruption.consolidation import why_unconsolidatable
 from dovetail.disruption.emptiness import deleting, unawaited, why_not_empty
 from dovetail.disruption.simulate import simulate
@@ -35,22 +36,37 @@ def still_right(scene: Scene, command: Command) -> Command | Invalid:
     now = still_candidates(scene, command)
     if isinstance(now, Invalid):
         return now
+    if command.method == MANY:
+        return _still_several(scene, command, now)
     outcome = simulate(scene, now, consolidating=True)
     if outcome.problem or not _fits(command, outcome.plan.new_nodes):
         return Invalid(SCHEDULING, len(now))
     return Command(command.method, now, command.replacements, outcome.plan, command.savings)
 
 
+def _still_several(scene: Scene, command: Command, now: tuple[Candidate, ...]) -> Command | Invalid:
+    """Several nodes are bought only as they would be bought now, and only while they save as much."""
+    found = manyfold.consider(scene, now, MANY).command
+    if found is None or found.savings < command.savings - manyfold.DUST:
+        return Invalid(SCHEDULING, len(now))
+    return found if _fits(command, found.replacements) else Invalid(SCHEDULING, len(now))
+
+
 def still_candidates(scene: Scene, command: Command) -> tuple[Candidate, ...] | Invalid:
     """Every node of the command as it is now, all still to be had and within budget; or what is wrong."""
     count = len(command.candidates)
-    now = _again(scene, command, why_unconsolidatable)
+    now = _again(scene, command, lambda candidate: _why_not(scene, candidate))
     if len(now) != count:
         return Invalid(CHURN, count)
     allowance = allowances(scene, command.method.reason)
     if any(c.state.nominated or not allowance.take(c.pool.name) for c in now):
         return Invalid(BUDGET, count)
     return tuple(now)
+
+
+def _why_not(scene: Scene, candidate: Candidate) -> str | None:
+    rested = churn.resting(candidate, scene.snapshot.options.now)
+    return why_unconsolidatable(candidate) if rested is None else rested.why
 
 
 def _fits(command: Command, planned: Sequence[PlannedNode]) -> bool:

@@ -35,9 +35,10 @@ from dovetail.scheduling.plan import Plan, PlannedNode
 from dovetail.scheduling.snapshot import Snapshot, StateNode
 from dovetail.settings import durations
 
-__all__ = ["Flow", "Gate", "Replacement", "Wave", "Waves", "gate", "gates", "plan", "restrain"]
+__all__ = ["Flow", "Gate", "Replacement", "Wave", "Waves", "gate", "gates", "guarded", "plan", "restrain"]
 
 PAUSED_WORD, GO_WORD = "paused", "go"
+BY_ANNOTATION = "PausedByAnnotation"
 # How long a pool whose replacement was lost is left alone before one node is tried again.
 PROBE_AFTER = timedelta(minutes=1)
 SHOWN = 3
@@ -53,11 +54,15 @@ class Flow(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Where a pool's drift stands: `reason` is its condition's, `why` a sentence."""
+    """Where a pool's drift stands: `reason` is its condition's, `why` a sentence.
+
+    `noted` says that it follows from the condition the pool has, which need not be written again.
+    """
 
     flow: Flow = Flow.OPEN
     reason: str = ""
     why: str = ""
+    noted: bool = False
 
 
 OPEN = Gate()
@@ -81,7 +86,7 @@ def gate(pool: NodePool, claims: Iterable[NodeClaim], now: datetime) -> Gate:
         return OPEN
     if asked:
         word = "" if asked == PAUSED_WORD else f"; it may be {PAUSED_WORD} or {GO_WORD}"
-        return Gate(Flow.PAUSED, "PausedByAnnotation", f'annotation {labels.DRIFT} is "{asked}"{word}')
+        return Gate(Flow.PAUSED, BY_ANNOTATION, f'annotation {labels.DRIFT} is "{asked}"{word}')
     within = _within(pool)
     if not within:
         return OPEN
@@ -99,12 +104,19 @@ def _since(paused: Condition | None, claims: Sequence[NodeClaim], now: datetime)
     since = paused.last_transition_time if paused else None
     if paused is None or paused.status != conditions.TRUE or since is None:
         return OPEN
+    if paused.reason == BY_ANNOTATION:
+        return OPEN  # which is no longer there
     if any(_up_since(claim, since) for claim in claims):
         return OPEN
     if now - since < PROBE_AFTER:
         left = durations.render(timedelta(seconds=round((since + PROBE_AFTER - now).total_seconds())))
-        return Gate(Flow.PAUSED, paused.reason, f"{paused.message}; the next node is tried in {left}")
-    return Gate(Flow.PROBING, paused.reason, "one node at a time until a new one is ready")
+        return Gate(Flow.PAUSED, paused.reason, f"{paused.message}; the next node is tried in {left}", True)
+    return Gate(Flow.PROBING, paused.reason, "one node at a time until a new one is ready", True)
+
+
+def guarded(pool: NodePool) -> bool:
+    """Whether the pool's drift can be paused at all."""
+    return pool.annotations.get(labels.DRIFT, "") != GO_WORD and bool(_within(pool))
 
 
 def _within(pool: NodePool) -> timedelta:
