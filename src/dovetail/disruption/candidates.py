@@ -13,6 +13,7 @@ from dovetail.api.nodepool import NodePool
 from dovetail.api.pdb import PdbLimits
 from dovetail.api.pod import Pod
 from dovetail.disruption.cost import reschedule_cost
+from dovetail.disruption.ground import Ground
 from dovetail.disruption.held import Held
 from dovetail.disruption.room import Room, room_in
 from dovetail.scheduling import nodes as views
@@ -120,6 +121,15 @@ class Scene:
     def room(self) -> Room:
         """Reckoned when first asked for, and once."""
         return room_in(self.snapshot)
+
+    @cached_property
+    def ground(self) -> Ground:
+        """What all trials in this scene share; made when first asked for."""
+        return Ground(self.snapshot)
+
+    def __reduce__(self) -> tuple[type[Scene], tuple[object, ...]]:
+        # What follows from the rest is made anew where it is wanted, rather than sent there.
+        return Scene, (self.snapshot, self.queued, self.buffered, self.spot_to_spot)
 
 
 def candidates(scene: Scene, kind: Class) -> tuple[list[Candidate], list[Stays]]:

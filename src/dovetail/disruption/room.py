@@ -1,14 +1,12 @@
-"""What room there is, reckoned once per scene: enough to settle most questions without the engine.
+"""What room there is, reckoned once per scene: enough to settle many questions without the engine.
 
-Only what can be shown with resources alone is said here. A pod that no node has room for needs a new one;
-a node that has room for none of the pods in question can be left out of the picture, as long as nobody
-counts nodes or pods.
+Only what can be shown with resources alone is said here: a pod that no node has room for needs a new one.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
@@ -43,7 +41,6 @@ class Room:
     """
 
     spots: tuple[Spot, ...]
-    leaving: tuple[StateNode, ...]
     sold: tuple[tuple[float, Nano], ...]
     plain: bool
     limited: bool
@@ -61,23 +58,10 @@ class Room:
         """The least a node that holds this would cost; None when there is no such node."""
         return next((price for price, size in self.sold if _holds(size, wanted)), None)
 
-    def useful(self, pods: Sequence[Pod], without: AbstractSet[str]) -> list[StateNode]:
-        """The nodes that have room for one of the pods, and those that are going."""
-        shapes = [dict(shape) for shape in {tuple(sorted(needs(pod).items())) for pod in pods}]
-        if not shapes:
-            return list(self.leaving)
-        least: Nano = {"cpu": min(shape.get("cpu", 0) for shape in shapes)}
-        found = [
-            spot.state
-            for spot in self._from(least, without)
-            if any(_holds(spot.free, shape) for shape in shapes)
-        ]
-        return [*found, *self.leaving]
-
     def less(self, names: AbstractSet[str]) -> Room:
         """The room without these nodes and those that are going."""
         spots = tuple(spot for spot in self.spots if views.name(spot.state) not in names)
-        return replace(self, spots=spots, leaving=())
+        return replace(self, spots=spots)
 
     def _from(self, wanted: Nano, without: AbstractSet[str]) -> Iterable[Spot]:
         start = bisect_left(self.spots, wanted.get("cpu", 0), key=lambda spot: spot.cpu)
@@ -96,7 +80,6 @@ def room_in(snapshot: Snapshot) -> Room:
     limited = any(pool.nodepool.spec.limits for pool in pools)
     return Room(
         spots=tuple(sorted(spots, key=lambda spot: spot.cpu)),
-        leaving=tuple(each for each in snapshot.nodes if views.deleting(each)),
         sold=tuple(sorted(_sold(_types(snapshot, pools)), key=lambda sale: sale[0])),
         plain=_plain(snapshot) and not limited,
         limited=limited,

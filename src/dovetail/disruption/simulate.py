@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -11,16 +10,16 @@ from dovetail.api.pod import Pod
 from dovetail.disruption.candidates import Candidate, Scene
 from dovetail.disruption.command import Command
 from dovetail.disruption.room import counts_nobody
+from dovetail.disruption.trial import Question, Trial, answered
 from dovetail.scheduling import exact
 from dovetail.scheduling import nodes as views
 from dovetail.scheduling.plan import Plan
 from dovetail.scheduling.resources import needs
-from dovetail.scheduling.snapshot import Snapshot, StateNode
+from dovetail.scheduling.snapshot import Snapshot
 
-__all__ = ["Outcome", "beside", "simulate", "without"]
+__all__ = ["Outcome", "beside", "largest_first", "placed", "simulate", "without"]
 
 SHOWN = 5
-Placer = Callable[[Snapshot, Sequence[str]], Plan]
 
 
 class Outcome:
@@ -42,15 +41,23 @@ class Outcome:
         return f"not all pods would schedule, {', '.join(shown)}{more}"
 
 
-def simulate(
-    scene: Scene, going: Iterable[Candidate], *, consolidating: bool, place: Placer = exact.place
-) -> Outcome:
+def simulate(scene: Scene, going: Sequence[Candidate], *, consolidating: bool) -> Outcome:
     """The plan for a world without these nodes."""
-    snapshot = without(scene, going, consolidating=consolidating)
-    # Pods whose nodes are going anyway come first: what was bought for them is not taken by others.
-    plan = place(snapshot, _largest_first(scene.snapshot.moving))
+    if scene.snapshot.options.ignore_dra:
+        plan = placed(scene, going, consolidating=consolidating).plan
+    else:
+        order = largest_first(scene.snapshot.moving)
+        plan = exact.place(without(scene, going, consolidating=consolidating), order)
     waiting = frozenset(pod.full_name for pod in (*scene.snapshot.pods, *scene.snapshot.virtual))
-    return Outcome(_not_on_unready(snapshot, plan, scene), waiting)
+    return Outcome(_not_on_unready(plan, scene), waiting)
+
+
+def placed(scene: Scene, going: Sequence[Candidate], *, consolidating: bool) -> Trial:
+    """The trial itself, for worlds where nobody asks for devices."""
+    options = replace(scene.snapshot.options, consolidating=consolidating, reserved_fallback=True)
+    question = Question([candidate.state for candidate in going], _moved(scene, going), options)
+    # Pods whose nodes are going anyway come first: what was bought for them is not taken by others.
+    return answered(scene.ground, question, largest_first(scene.snapshot.moving))
 
 
 def beside(scene: Scene, command: Command) -> Scene | None:
@@ -68,12 +75,15 @@ def beside(scene: Scene, command: Command) -> Scene | None:
     nodes = tuple(s for s in snapshot.nodes if views.name(s) not in taken and not views.deleting(s))
     rest = replace(snapshot, nodes=nodes, pods=(), moving=(), virtual=())
     left = Scene(rest, scene.queued, scene.buffered, scene.spot_to_spot)
-    # Where a cached property keeps its value: what is left of the room need not be reckoned anew.
+    # Where a cached property keeps its value: what is left of them need not be reckoned anew.
     left.__dict__["room"] = scene.room.less(taken)
+    left.__dict__["ground"] = scene.ground.less(rest, taken)
     return left
 
 
-def _largest_first(pods: Iterable[Pod]) -> list[str]:
+def largest_first(pods: Iterable[Pod]) -> list[str]:
+    """The order in which pods are placed that have to move in any case."""
+
     def size(pod: Pod) -> tuple[int, int, str]:
         wanted = needs(pod)
         return -wanted.get("cpu", 0), -wanted.get("memory", 0), pod.full_name
@@ -81,42 +91,26 @@ def _largest_first(pods: Iterable[Pod]) -> list[str]:
     return [pod.full_name for pod in sorted(pods, key=size)]
 
 
-def without(scene: Scene, going: Iterable[Candidate], *, consolidating: bool) -> Snapshot:
+def without(scene: Scene, going: Sequence[Candidate], *, consolidating: bool) -> Snapshot:
     """The snapshot with these nodes taken out and their pods looking for a place."""
-    chosen = list(going)
-    keys = {candidate.key for candidate in chosen}
-    now = scene.snapshot.options.now
-    moving = tuple(
-        pod
-        for candidate in chosen
-        for pod in candidate.pods
-        if scene.limits.currently_reschedulable(pod, now)
-    )
-    options = replace(scene.snapshot.options, consolidating=consolidating, reserved_fallback=True)
+    keys = {candidate.key for candidate in going}
     return replace(
         scene.snapshot,
-        nodes=_in_the_picture(scene, keys, moving),
-        moving=(*scene.snapshot.moving, *moving),
-        options=options,
+        nodes=tuple(state for state in scene.snapshot.nodes if views.provider_id(state) not in keys),
+        moving=(*scene.snapshot.moving, *_moved(scene, going)),
+        options=replace(scene.snapshot.options, consolidating=consolidating, reserved_fallback=True),
     )
 
 
-def _in_the_picture(scene: Scene, keys: AbstractSet[str], moving: Sequence[Pod]) -> tuple[StateNode, ...]:
-    """The nodes that stay; those that could take none of the pods are left out where nobody counts them."""
-    snapshot = scene.snapshot
-    pods = (*snapshot.pods, *snapshot.moving, *snapshot.virtual, *moving)
-    if scene.room.plain and all(map(counts_nobody, pods)):
-        return tuple(scene.room.useful(pods, keys))
-    return tuple(state for state in snapshot.nodes if views.provider_id(state) not in keys)
+def _moved(scene: Scene, going: Iterable[Candidate]) -> tuple[Pod, ...]:
+    """Their pods that would look for a place."""
+    now = scene.snapshot.options.now
+    return tuple(p for c in going for p in c.pods if scene.limits.currently_reschedulable(p, now))
 
 
-def _not_on_unready(snapshot: Snapshot, plan: Plan, scene: Scene) -> Plan:
+def _not_on_unready(plan: Plan, scene: Scene) -> Plan:
     """A pod that moves by our choice must not wait for a node that may never come up."""
-    unready = {
-        views.name(state): state
-        for state in snapshot.nodes
-        if views.managed(state) and not views.initialized(state)
-    }
+    unready = scene.ground.unready
     leaving = {pod.full_name for pod in scene.snapshot.moving}
     lost: dict[str, str] = {}
     for name, pods in plan.existing.items():

@@ -58,10 +58,10 @@ def _finished(run: Run, order: Sequence[str] | None, should_stop: Callable[[], b
     # What is cheapest for one pod need not be for those that follow: try the plain order as well.
     plain = Run(run.snapshot, thrifty=False)
     plain.place_all(order, should_stop)
-    return plan_of(run) if plain.timed_out else min(plan_of(run), plan_of(plain), key=_badness)
+    return plan_of(run) if plain.timed_out else min(plan_of(run), plan_of(plain), key=badness)
 
 
-def _badness(plan: Plan) -> tuple[int, float]:
+def badness(plan: Plan) -> tuple[int, float]:
     return len(plan.unschedulable) + len(plan.deferred), plan.price
 
 
@@ -87,7 +87,7 @@ class Run:
         self.topology = Topology(snapshot, Universe(tables), frozenset(pod.full_name for pod in self.batch))
         self.reservations = Reservations(template.table for template in self.templates)
         self.limits = Limits((pool.nodepool for pool in self.pools), snapshot.nodes)
-        self.nodes = _running_nodes(snapshot)
+        self.nodes: Sequence[RunningNode] = _running_nodes(snapshot)
         self.all_nodes = (1 << len(self.nodes)) - 1
         self.young, self.only_move = _held_back(snapshot, self.nodes)
         self.devices = None if self.options.ignore_dra else Devices(snapshot, self.nodes, self.batch)
@@ -97,6 +97,16 @@ class Run:
         self.failures: dict[str, Refusal] = {}
         self.homes: dict[str, tuple[Claim | RunningNode, Shape]] = {}
         self.timed_out = False
+
+    @property
+    def filled(self) -> Iterable[RunningNode]:
+        """The running nodes that were given pods."""
+        return (node for node in self.nodes if node.pods)
+
+    @property
+    def refusing(self) -> Iterable[RunningNode]:
+        """The running nodes whose refusals are told one by one."""
+        return self.nodes
 
     def place_all(self, order: Sequence[str] | None, should_stop: Callable[[], bool] | None) -> None:
         if not self.pools:

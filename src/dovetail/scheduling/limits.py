@@ -24,6 +24,13 @@ class Limits:
             if left:
                 _charge(left, nodes.capacity(state))
 
+    @classmethod
+    def with_left(cls, left: dict[str, Nano]) -> Limits:
+        """Limits of which this much is left."""
+        made = cls((), ())
+        made.left = left
+        return made
+
     def exhausted(self, pool: str) -> bool:
         """Whether not one more node is allowed, whatever its size."""
         return self.left[pool].get(NODES) == 0

@@ -45,7 +45,7 @@ def plan_of(run: Run) -> Plan:
             found |= dict.fromkeys(claim.pods, Verdict(COULD_NOT.format(short)))
     return Plan(
         new_nodes=tuple(planned),
-        existing={node.name: tuple(node.pods) for node in run.nodes if node.pods},
+        existing={node.name: tuple(node.pods) for node in run.filled},
         unschedulable={pod: each.error for pod, each in found.items() if not each.deferred},
         deferred={pod: each.error for pod, each in found.items() if each.deferred},
         ignored=run.ignored,

@@ -25,7 +25,16 @@ from dovetail.scheduling.requirements import Requirements, Values
 from dovetail.scheduling.shapes import Numbering, Shape
 from dovetail.scheduling.snapshot import Snapshot, StateNode
 
-__all__ = ["Landmark", "Narrowed", "Topology"]
+__all__ = [
+    "Landmark",
+    "Narrowed",
+    "Topology",
+    "avoiding",
+    "identity_of",
+    "landmark_of",
+    "present_pods",
+    "shy_pods",
+]
 
 SOFT = "ScheduleAnyway"
 MOST_OPTIONS = 64
@@ -84,7 +93,7 @@ class Topology:
         self.universe = universe
         self.preferences = snapshot.options.preferences == "Respect"
         self.namespaces = snapshot.namespaces
-        self.landmarks = [_landmark(state) for state in snapshot.nodes]
+        self.landmarks = [landmark_of(state) for state in snapshot.nodes]
         self.groups: list[Group] = []
         self.inverse: list[Group] = []
         self._known: dict[tuple[object, ...], Group] = {}
@@ -93,7 +102,7 @@ class Topology:
         self._residents: list[_Residents] | None = None
         for state, landmark in zip(snapshot.nodes, self.landmarks, strict=True):
             if landmark is not None:
-                self._avoided_by(landmark, _shy(state))
+                self._avoided_by(landmark, shy_pods(state))
 
     # What a pod is bound by
 
@@ -178,9 +187,12 @@ class Topology:
             yield self._inverse_group(shape.namespace, term)
 
     def _inverse_group(self, namespace: str, term: PodAffinityTerm) -> Group:
+        return self._shared(self.turned_round(namespace, term), None)
+
+    def turned_round(self, namespace: str, term: PodAffinityTerm) -> Group:
+        """Who must keep away from a pod of this namespace that has the term; nothing is counted yet."""
         spaces = self._spaces(namespace, term)
-        group = Group(Rule.ANTI_AFFINITY, term.topology_key, spaces, term.label_selector, inverse=True)
-        return self._shared(group, None)
+        return Group(Rule.ANTI_AFFINITY, term.topology_key, spaces, term.label_selector, inverse=True)
 
     def _spaces(self, namespace: str, term: PodAffinityTerm) -> frozenset[str]:
         """The namespaces an affinity term speaks of."""
@@ -195,17 +207,7 @@ class Topology:
 
     def _shared(self, group: Group, tolerations: tuple[Toleration, ...] | None) -> Group:
         """The group with this rule: the one that is there already, or this one with its first counts."""
-        identity = (
-            group.rule,
-            group.key,
-            group.inverse,
-            group.namespaces,
-            selectors.key_of(group.selector),
-            group.max_skew,
-            group.min_domains,
-            group.filter.key,
-            tolerations,
-        )
+        identity = identity_of(group, tolerations)
         known = self._known.get(identity)
         if known is None:
             known = self._known[identity] = group
@@ -214,6 +216,14 @@ class Topology:
         return known
 
     def _start(self, group: Group, tolerations: tuple[Toleration, ...] | None) -> None:
+        self._count_running(group, tolerations)
+        if group.inverse:
+            return
+        for placement in self._placed:
+            if group.selects(placement.shape.namespace, placement.shape.labels):
+                _count(group, placement.taints, placement.requirements)
+
+    def _count_running(self, group: Group, tolerations: tuple[Toleration, ...] | None) -> None:
         universe, key = self.universe, group.key
         group.register(universe.all(key) if tolerations is None else universe.tolerated(key, tolerations))
         for landmark in self.landmarks:
@@ -228,9 +238,6 @@ class Topology:
         for residents in self._residents:
             if group.selects(residents.namespace, residents.labels):
                 self._count_residents(group, residents.on)
-        for placement in self._placed:
-            if group.selects(placement.shape.namespace, placement.shape.labels):
-                _count(group, placement.taints, placement.requirements)
 
     def _takes_part(self, group: Group, landmark: Landmark) -> bool:
         return group.filter.accepts(landmark.taints, landmark.requirements)
@@ -246,7 +253,7 @@ class Topology:
         for pod in shy:
             if pod.full_name in self._batch:
                 continue
-            for term in _avoiding(pod):
+            for term in avoiding(pod):
                 group = self._inverse_group(pod.namespace, term)
                 domain = landmark.domain(group.key)
                 if domain is not None:
@@ -306,6 +313,21 @@ class Topology:
         self._placed.append(Placement(shape, taints, requirements))
 
 
+def identity_of(group: Group, tolerations: tuple[Toleration, ...] | None) -> tuple[object, ...]:
+    """What makes two rules one: groups of one identity share their counts."""
+    return (
+        group.rule,
+        group.key,
+        group.inverse,
+        group.namespaces,
+        selectors.key_of(group.selector),
+        group.max_skew,
+        group.min_domains,
+        group.filter.key,
+        tolerations,
+    )
+
+
 def _count(group: Group, taints: Sequence[Taint], requirements: Requirements) -> None:
     """A pod counts where it surely is; for those that must keep away from it, wherever it may be."""
     if not group.filter.accepts(taints, requirements):
@@ -338,7 +360,7 @@ Present = tuple[str, str, Mapping[str, str]]
 _PRESENT: Remembered[tuple[Present, ...]] = Remembered()
 
 
-def _landmark(state: StateNode) -> Landmark | None:
+def landmark_of(state: StateNode) -> Landmark | None:
     if state.node is None:
         return None
     known = _LANDMARKS.get(state)
@@ -350,21 +372,21 @@ def _landmark(state: StateNode) -> Landmark | None:
     return known
 
 
-def _avoiding(pod: Pod) -> tuple[PodAffinityTerm, ...]:
+def avoiding(pod: Pod) -> tuple[PodAffinityTerm, ...]:
     affinity = pod.spec.affinity
     return affinity.pod_anti_affinity.required if affinity and affinity.pod_anti_affinity else ()
 
 
-def _shy(state: StateNode) -> tuple[Pod, ...]:
+def shy_pods(state: StateNode) -> tuple[Pod, ...]:
     """The pods of a node that must be kept away from others."""
     known = _SHY.get(state)
     if known is None:
-        found = (pod for pod in nodes.running(state.pods) if _avoiding(pod) and not pod.deleting)
+        found = (pod for pod in nodes.running(state.pods) if avoiding(pod) and not pod.deleting)
         known = _SHY.put(tuple(found), state)
     return known
 
 
-def _present(state: StateNode) -> tuple[Present, ...]:
+def present_pods(state: StateNode) -> tuple[Present, ...]:
     """The pods of a node that count: neither finished nor on their way out."""
     known = _PRESENT.get(state)
     if known is None:
@@ -379,7 +401,7 @@ def _residents(
     found: dict[tuple[str, int], _Residents] = {}
     labels = Numbering()
     for state, landmark in zip(states, landmarks, strict=True):
-        for name, namespace, own in _present(state) if landmark is not None else ():
+        for name, namespace, own in present_pods(state) if landmark is not None else ():
             if name in batch:
                 continue
             key = namespace, labels.number(own)

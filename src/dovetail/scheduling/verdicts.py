@@ -68,7 +68,7 @@ def _verdict(run: Run, shape: Shape, refusal: Refusal) -> Verdict:
     if refusal.reason is Reason.RESERVED:
         return Verdict(RESERVED, deferred=True)
     last = shape.most_relaxed
-    on_nodes = tuple(_by_node(run, last, node) for node in run.nodes)
+    on_nodes = tuple(_by_node(run, last, node) for node in run.refusing)
     if not run.templates:
         pools = tuple(Rejection(name, Reason.NO_TYPES, text) for name, text in run.problems.items())
         return Verdict(NO_TEMPLATES, (*on_nodes, *pools))

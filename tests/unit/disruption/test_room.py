@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from dovetail.api import labels
 from dovetail.api.pod import Pod
 from dovetail.disruption.candidates import Scene
 from dovetail.disruption.choose import drifted
-from dovetail.disruption.simulate import beside, without
+from dovetail.disruption.simulate import beside
 from dovetail.scheduling import nodes as views
 from support.builders import NOW, owner, pod
-from support.disruption import going, pool, scene, state
-from support.worlds import apart
+from support.disruption import pool, scene, state
 
 
 def light(name: str, on: str, cpu: str, **about: Any) -> Pod:
@@ -27,20 +25,6 @@ def world(**about: Any) -> Scene:
         state("roomy", light("r", "roomy", "1")),
         state("leaving", light("l", "leaving", "15"), marked=True),
     )
-
-
-def in_the_picture(of: Scene) -> list[str]:
-    first = [candidate for candidate in going(of) if candidate.name == "a"]
-    return sorted(views.name(each) for each in without(of, first, consolidating=True).nodes)
-
-
-def test_nodes_without_room_are_left_out_where_nobody_counts_them() -> None:
-    assert in_the_picture(world()) == ["leaving", "roomy"]
-
-
-def test_every_node_stays_in_the_picture_of_a_pod_that_counts() -> None:
-    rule = apart(labels.HOSTNAME, app="web")
-    assert in_the_picture(world(labels={"app": "web"}, affinity=rule)) == ["full", "leaving", "roomy"]
 
 
 def test_pods_that_fit_nowhere_are_added_up() -> None:
@@ -62,4 +46,4 @@ def test_commands_are_kept_apart_only_where_they_can_be() -> None:
     assert left is not None
     assert sorted(views.name(each) for each in left.snapshot.nodes) == ["b", "c"]
     limited = scene(*nodes, pools=[pool(limits={"cpu": "100"})])
-    assert len(drifted(limited, at_once=3).commands) == 1
+    assert beside(limited, first) is None

@@ -1,0 +1,192 @@
+"""One question put to the ground: these nodes go, where do their pods find a place?
+
+The exact placer decides, with its own rules; only what it starts from is borrowed instead of built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import overload
+
+from dovetail.api.pod import Pod
+from dovetail.disruption.ground import Ground
+from dovetail.disruption.rules import TrialTopology
+from dovetail.scheduling import nodes as views
+from dovetail.scheduling import volumes
+from dovetail.scheduling.defaults import with_default_spread
+from dovetail.scheduling.exact import Open, Run, badness
+from dovetail.scheduling.limits import Limits
+from dovetail.scheduling.outcome import plan_of
+from dovetail.scheduling.places import Claim, Refusal, RunningNode
+from dovetail.scheduling.plan import Plan
+from dovetail.scheduling.reserved import Reservations
+from dovetail.scheduling.shapes import Shape, Shapes
+from dovetail.scheduling.snapshot import Options, StateNode
+from dovetail.scheduling.typetable import bits
+
+__all__ = ["Question", "Trial", "answered"]
+
+
+class Question:
+    """Which states go, which pods look for a place, and under which options."""
+
+    def __init__(self, going: Sequence[StateNode], pods: Sequence[Pod], options: Options) -> None:
+        self.going = going
+        self.pods = pods
+        self.options = options
+
+
+def answered(ground: Ground, question: Question, order: Sequence[str]) -> Trial:
+    """The better of the thrifty way and the plain one, as the exact placer has it."""
+    trial = Trial(ground, question)
+    trial.place_all(order, None)
+    if not trial.chose:
+        return trial
+    plain = Trial(ground, question, thrifty=False)
+    plain.place_all(order, None)
+    return min(trial, plain, key=lambda each: badness(each.plan))
+
+
+class Trial(Run):
+    """A run of the exact placer over the ground, less the nodes that go."""
+
+    def __init__(self, ground: Ground, question: Question, thrifty: bool = True) -> None:
+        self.ground = ground
+        self.thrifty = thrifty
+        self.chose = False
+        self.snapshot = ground.snapshot
+        self.options = question.options
+        self.pools = ground.pools
+        self.batch, self.ignored = _batch(ground, question.pods)
+        self.shapes = _SharedShapes(ground, question.options)
+        self.templates, self.problems = ground.templates, ground.problems
+        self.topology = TrialTopology(ground.rules, question.going)
+        self.reservations = Reservations(template.table for template in self.templates)
+        self.limits = _limits(ground, question.going)
+        self.all_nodes = ground.everywhere & ~ground.mask(question.going)
+        self.nodes = self._nodes = _Nodes(ground, self.all_nodes)
+        self.young, self.only_move = _held_back(ground, question)
+        self.devices = None
+        self.claims: list[Claim] = []
+        self.open = Open()
+        self.progress = 0
+        self.failures: dict[str, Refusal] = {}
+        self.homes: dict[str, tuple[Claim | RunningNode, Shape]] = {}
+        self.timed_out = False
+        self._keys: dict[int, tuple[object, ...]] = {}
+        self._plan: Plan | None = None
+
+    @property
+    def plan(self) -> Plan:
+        if self._plan is None:
+            self._plan = plan_of(self)
+        return self._plan
+
+    @property
+    def filled(self) -> Iterable[RunningNode]:
+        return self._nodes.filled()
+
+    @property
+    def refusing(self) -> Iterable[RunningNode]:
+        """Nobody reads what each of thousands of nodes had against a pod that stays where it is."""
+        return ()
+
+    def _on_running(self, pod: Pod, shape: Shape) -> bool:
+        key = self._primed(pod, shape)
+        barred = self.young if pod.full_name in self.only_move else 0
+        refusing = 0
+        try:
+            for i in bits(self.all_nodes & ~shape.closed_nodes & ~barred):
+                node = self._nodes.at(i)
+                found = node.offer(shape, self.topology)
+                if not isinstance(found, Refusal):
+                    node.take(shape, pod.full_name, found, self.topology)
+                    self.homes[pod.full_name] = node, shape
+                    return True
+                if found.final:
+                    shape.closed_nodes |= 1 << i
+                    if found.group is None and not node.pods:
+                        refusing |= 1 << i
+            return False
+        finally:
+            self.ground.learned(key, refusing)
+
+    def _primed(self, pod: Pod, shape: Shape) -> tuple[object, ...]:
+        """What is known of the shape; a shape seen for the first time in this trial is told of it."""
+        key = self._keys.get(id(shape))
+        if key is None:
+            key = self._keys[id(shape)] = (*self.shapes._key(pod), shape.gave_up)
+            shape.closed_nodes |= self.ground.closed(key, shape)
+        return key
+
+
+class _SharedShapes(Shapes):
+    """The shapes of one trial, numbered as in every other."""
+
+    def __init__(self, ground: Ground, options: Options) -> None:
+        super().__init__(ground.snapshot.storage, options, ground.soft_taints)
+        self._specs, self._labels, self._statuses = ground.specs, ground.labels, ground.statuses
+
+
+class _Nodes(Sequence[RunningNode]):
+    """The nodes of the ground, each made when it is first looked at; `there` are those that do not go."""
+
+    def __init__(self, ground: Ground, there: int) -> None:
+        self._ground = ground
+        self._there = there
+        self._made: dict[int, RunningNode] = {}
+
+    def __len__(self) -> int:
+        return self._there.bit_count()
+
+    def __iter__(self) -> Iterator[RunningNode]:
+        return map(self.at, bits(self._there))
+
+    @overload
+    def __getitem__(self, index: int) -> RunningNode: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[RunningNode]: ...
+    def __getitem__(self, index: int | slice) -> RunningNode | Sequence[RunningNode]:
+        return list(self)[index]
+
+    def at(self, place: int) -> RunningNode:
+        """The node at this place of the ground."""
+        node = self._made.get(place)
+        if node is None:
+            node = self._made[place] = self._ground.node(place)
+        return node
+
+    def filled(self) -> list[RunningNode]:
+        return [self._made[place] for place in sorted(self._made) if self._made[place].pods]
+
+
+def _batch(ground: Ground, pods: Iterable[Pod]) -> tuple[list[Pod], dict[str, str]]:
+    """Who looks for a place: those who do anyway, and the pods of the nodes that go."""
+    batch, ignored, snapshot = dict(ground.batch), dict(ground.ignored), ground.snapshot
+    for pod in pods:
+        lost = volumes.lost_claim(pod, snapshot.storage)
+        if lost is None:
+            batch.setdefault(pod.full_name, with_default_spread(pod, snapshot))
+        else:
+            ignored[pod.full_name] = lost
+    return [batch[name] for name in sorted(batch)], ignored
+
+
+def _limits(ground: Ground, going: Iterable[StateNode]) -> Limits:
+    """What pools may still buy once the nodes that go are no longer charged to them."""
+    left = {pool: dict(amounts) for pool, amounts in ground.limits.left.items()}
+    for state in going:
+        mine = left.get(views.pool(state))
+        if mine and not views.deleting(state):
+            used = views.capacity(state)
+            for name in mine:
+                mine[name] += used.get(name, 0)
+    return Limits.with_left(left)
+
+
+def _held_back(ground: Ground, question: Question) -> tuple[int, frozenset[str]]:
+    """Nodes too young to take pods that only move to save money, and those pods."""
+    if not question.options.consolidating:
+        return 0, frozenset()
+    moving = (*ground.snapshot.moving, *question.pods)
+    return ground.young, frozenset(pod.full_name for pod in moving if pod.status.phase != "Pending")
