@@ -35,6 +35,8 @@ KEYS: Final = (
 )
 """What we know of `settings.kubernetes`, in the order it is written; the rest is dropped."""
 
+# What ours is laid over must have a place for it.
+TABLES: Final = (("settings", "kubernetes", "node-labels"), ("settings", "bootstrap-commands"))
 COMMAND_KEYS: Final = ("commands", "mode", "essential")
 MOUNT: Final = "000-mount-instance-storage"
 STORAGE: Final = ("apiclient", "ephemeral-storage")
@@ -59,13 +61,16 @@ def bottlerocket(boot: Boot) -> str:
 
 def _given(custom: str) -> Mapping[str, Any]:
     try:
-        settings = tomllib.loads(custom).get("settings", {})
+        document = tomllib.loads(custom)
     except tomllib.TOMLDecodeError as error:
         raise unusable("the node class's user data", f"it is not valid TOML: {error}") from error
-    tables = (settings, *(settings.get(name, {}) for name in ("kubernetes", "bootstrap-commands")))
-    if not all(isinstance(table, dict) for table in tables):
-        raise unusable("the node class's user data", "its settings are not TOML tables")
-    return dict(settings)
+    for path in TABLES:
+        table: Any = document
+        for step in path:
+            table = table.get(step, {})
+            if not isinstance(table, dict):
+                raise unusable("the node class's user data", f"its {'.'.join(path)} is not a TOML table")
+    return dict(document.get("settings", {}))
 
 
 def _sorted(name: str, value: Any) -> Any:
