@@ -1,0 +1,216 @@
+"""SimulatedAws: the door of `dovetail.aws.Aws`, with a world of accounts and regions behind it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from inspect import isawaitable
+from typing import Any, TypeVar
+
+from dovetail.aws import Answer, AwsError, aws_error
+from dovetail.ports import Clock
+from dovetail.sim.aws.asking import OPERATIONS, Ask, Subject
+from dovetail.sim.aws.capacity import Capacity
+from dovetail.sim.aws.eks import Eks
+from dovetail.sim.aws.faults import Faults
+from dovetail.sim.aws.ground import Ground
+from dovetail.sim.aws.iam import Iam
+from dovetail.sim.aws.images import Images
+from dovetail.sim.aws.instances import Instances
+from dovetail.sim.aws.machine import Machine
+from dovetail.sim.aws.network import FIRST_ACCOUNT, Network
+from dovetail.sim.aws.placement import PlacementGroups
+from dovetail.sim.aws.prices import Prices
+from dovetail.sim.aws.queues import Queues
+from dovetail.sim.aws.reservations import CapacityReservations
+from dovetail.sim.aws.ssm import Parameters
+from dovetail.sim.aws.templates import Templates
+
+__all__ = ["Call", "SimulatedAws"]
+
+# The modules whose operations are known from the start.
+SERVICES = ("fleet", "sqs", "tagging", "types")
+# Operations that look at a dry run's parameters before they say that it would have worked.
+THOROUGH = frozenset({"RunInstances"})
+S = TypeVar("S", bound=Subject)
+
+for _each in SERVICES:
+    importlib.import_module(f"dovetail.sim.aws.{_each}")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request that was made, and what became of it: a code, or nothing when it went well."""
+
+    service: str
+    operation: str
+    account: str
+    region: str
+    parameters: Mapping[str, Any]
+    code: str = ""
+
+    @property
+    def action(self) -> str:
+        """As IAM names it."""
+        return f"{self.service}:{self.operation}"
+
+
+class SimulatedAws:
+    """One account in one region, behind the port; `at` and `inside` give the others of the same world."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        seed: int = 0,
+        region: str = "us-west-2",
+        account: str = FIRST_ACCOUNT,
+        *,
+        cluster: str = "",
+    ) -> None:
+        self.ground = Ground(clock, seed)
+        self.faults = Faults(clock, self.ground.rng)
+        self.calls: list[Call] = []
+        self.account, self._region = account, region
+        if cluster:
+            self.furnish(cluster)
+
+    @property
+    def region(self) -> str:
+        return self._region
+
+    @property
+    def clock(self) -> Clock:
+        return self.ground.clock
+
+    async def call(
+        self, service: str, operation: str, parameters: Mapping[str, Any], /, *, retried: bool = True
+    ) -> Answer:
+        ask = Ask(self.ground, self.account, self._region, service, operation, parameters)
+        try:
+            answer = await self._answer(ask)
+        except AwsError as error:
+            self._record(ask, error.code)
+            raise
+        self._record(ask, "")
+        return answer
+
+    async def _answer(self, ask: Ask) -> Answer:
+        self.ground.catch_up()
+        await self.faults.before(ask)
+        handler = OPERATIONS.get((ask.service, ask.operation))
+        if handler is None:
+            raise aws_error(
+                f"{ask.service}:{ask.operation}",
+                "InvalidAction",
+                "the simulation does not know this operation",
+                400,
+            )
+        if ask.get("DryRun") and ask.operation not in THOROUGH:
+            raise ask.refuse("DryRunOperation", "Request would have succeeded, but DryRun flag is set.", 412)
+        answer = handler(ask)
+        if isawaitable(answer):
+            answer = await answer
+        self.faults.after(ask)
+        return answer
+
+    def _record(self, ask: Ask, code: str) -> None:
+        self.calls.append(Call(ask.service, ask.operation, ask.account, ask.region, ask.given, code))
+
+    def at(self, *, region: str = "", role: str = "", external_id: str = "") -> SimulatedAws:
+        account = role.split(":")[4] if role else self.account
+        return self.inside(account=account, region=region)
+
+    def inside(self, *, account: str = "", region: str = "") -> SimulatedAws:
+        """Another account or region of this world, without a role to assume."""
+        other = SimulatedAws.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other.account, other._region = account or self.account, region or self._region
+        return other
+
+    def subject(self, kind: type[S]) -> S:
+        """What a service of this account and region remembers, for a test to look at and to change."""
+        return self.ground.subject(kind, self.account, "" if kind is Iam else self._region)
+
+    @property
+    def network(self) -> Network:
+        return self.subject(Network)
+
+    @property
+    def images(self) -> Images:
+        return self.subject(Images)
+
+    @property
+    def instances(self) -> Instances:
+        return self.subject(Instances)
+
+    @property
+    def templates(self) -> Templates:
+        return self.subject(Templates)
+
+    @property
+    def capacity(self) -> Capacity:
+        return self.subject(Capacity)
+
+    @property
+    def reservations(self) -> CapacityReservations:
+        return self.subject(CapacityReservations)
+
+    @property
+    def placement_groups(self) -> PlacementGroups:
+        return self.subject(PlacementGroups)
+
+    @property
+    def prices(self) -> Prices:
+        return self.subject(Prices)
+
+    @property
+    def iam(self) -> Iam:
+        return self.subject(Iam)
+
+    @property
+    def eks(self) -> Eks:
+        return self.subject(Eks)
+
+    @property
+    def parameters(self) -> Parameters:
+        return self.subject(Parameters)
+
+    @property
+    def queues(self) -> Queues:
+        return self.subject(Queues)
+
+    def machine(self, instance_id: str) -> Machine:
+        """An instance, whether it can be described yet or not."""
+        return self.instances.by_id[instance_id]
+
+    def running(self) -> list[Machine]:
+        """Every instance that is not on its way out."""
+        return [each for each in self.instances.by_id.values() if each.alive]
+
+    def exhaust(self, name: str = "*", zone: str = "*", way: str = "*", code: str = "") -> None:
+        """A pool has nothing left to give, until `restock`; `*` stands for all types, zones or ways."""
+        self.capacity.limit(name, zone, way, 0, code)
+
+    def restock(self, name: str = "*", zone: str = "*", way: str = "*", count: int | None = None) -> None:
+        """A pool gives so many more instances; None for as many as anyone wants."""
+        self.capacity.limit(name, zone, way, count)
+
+    def refuse(self, code: str, operation: str = "*", times: int | None = 1, message: str = "") -> None:
+        self.faults.refuse(code, operation, times, message)
+
+    def furnish(self, cluster: str, version: str = "1.35") -> None:
+        """What is set up before Karpenter: a network with discovery tags, a node role, an EKS cluster."""
+        network, found = self.network, {"karpenter.sh/discovery": cluster}
+        vpc = network.add_vpc("10.0.0.0/16", {"Name": cluster})
+        for zone in network.zone_ids:
+            tags = {
+                "Name": f"{cluster}-private-{zone}",
+                **found,
+                f"kubernetes.io/cluster/{cluster}": "shared",
+            }
+            network.add_subnet(vpc.id, zone, network.next_cidr(vpc.id), tags)
+        group = network.add_group(f"{cluster}-nodes", vpc.id, {"Name": f"{cluster}-nodes", **found})
+        self.iam.add_role(f"KarpenterNodeRole-{cluster}")
+        subnets = tuple(each.id for each in network.subnets.values() if each.vpc == vpc.id)
+        self.eks.add(cluster, version=version, vpc=vpc.id, subnets=subnets, groups=(group.id,))

@@ -1,0 +1,158 @@
+"""What goes wrong on the way to AWS: refusals, throttling, server faults, answers that are late or lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from random import Random
+
+from dovetail.aws import AwsError
+from dovetail.ports import Clock
+from dovetail.sim.aws.asking import Ask
+
+__all__ = ["Faults"]
+
+# How long a client waits for an answer before it gives up.
+PATIENCE = 240.0
+STATUS = {
+    "RequestLimitExceeded": 503,
+    "Throttling": 400,
+    "ThrottlingException": 400,
+    "InternalError": 500,
+    "InternalFailure": 500,
+    "ServiceUnavailable": 503,
+    "Unavailable": 503,
+    "UnauthorizedOperation": 403,
+    "AccessDenied": 403,
+}
+
+
+@dataclass(slots=True)
+class _Rule:
+    """Something that happens to requests for an operation, some number of times."""
+
+    operation: str
+    act: Callable[[Ask], AwsError | None]
+    left: int | None
+    lost: bool = False
+    hang: float | None = None
+
+    def applies(self, ask: Ask) -> bool:
+        if self.left == 0:
+            return False
+        return self.operation in ("*", ask.operation, f"{ask.service}:{ask.operation}", f"{ask.service}:*")
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """A request budget as EC2 keeps it: a bucket that fills with time."""
+
+    operation: str
+    size: float
+    fills: float
+    level: float
+    at: float
+
+
+class Faults:
+    """What is to go wrong. The client's own repeats are not played: a refusal is what is left of them."""
+
+    def __init__(self, clock: Clock, rng: Random) -> None:
+        self._clock, self._rng = clock, rng
+        self._rules: list[_Rule] = []
+        self._buckets: list[_Bucket] = []
+        self.expired = False
+        # Seconds every answer takes, from and to.
+        self.latency: tuple[float, float] = (0.0, 0.0)
+
+    def refuse(
+        self, code: str, operation: str = "*", times: int | None = 1, message: str = "", status: int = 0
+    ) -> None:
+        """Refuse the operation with a code: so many times, or until `clear` with None."""
+        said = message or f"the simulation refuses this request with {code}"
+        told = status or STATUS.get(code, 400)
+        self._rules.append(_Rule(operation, lambda ask: ask.refuse(code, said, told), times))
+
+    def flaky(self, rate: float, codes: Iterable[str], operation: str = "*") -> None:
+        """That share of requests is refused, by chance, with one of the codes."""
+        choices = tuple(codes)
+
+        def act(ask: Ask) -> AwsError | None:
+            if self._rng.random() >= rate:
+                return None
+            code = self._rng.choice(choices)
+            return ask.refuse(code, f"the simulation refuses this request with {code}", STATUS.get(code, 400))
+
+        self._rules.append(_Rule(operation, act, None))
+
+    def hang(self, operation: str = "*", times: int | None = 1, seconds: float = PATIENCE) -> None:
+        """No answer comes, until the client gives up."""
+        self._rules.append(_Rule(operation, _no_answer, times, hang=seconds))
+
+    def lose(self, operation: str, times: int | None = 1) -> None:
+        """The operation is done, and its answer is lost on the way."""
+        self._rules.append(_Rule(operation, _no_answer, times, lost=True))
+
+    def throttle(self, operation: str, size: float, fills: float) -> None:
+        """A request budget: a bucket of that size that fills by so many requests a second."""
+        self._buckets.append(_Bucket(operation, size, fills, size, self._clock.monotonic()))
+
+    def clear(self) -> None:
+        self._rules.clear()
+        self._buckets.clear()
+        self.expired, self.latency = False, (0.0, 0.0)
+
+    async def before(self, ask: Ask) -> None:
+        """What happens to a request before it is looked at."""
+        if self.latency[1]:
+            await self._clock.sleep(self._rng.uniform(*self.latency))
+        if self.expired and ask.service != "sts":
+            raise _expired(ask)
+        self._spend(ask)
+        for rule in [each for each in self._rules if not each.lost and each.applies(ask)]:
+            if rule.hang is not None:
+                _count(rule)
+                await self._clock.sleep(rule.hang)
+            error = rule.act(ask)
+            if error is not None:
+                if rule.hang is None:
+                    _count(rule)
+                raise error
+
+    def after(self, ask: Ask) -> None:
+        """What happens to an answer on its way."""
+        for rule in self._rules:
+            if rule.lost and rule.applies(ask):
+                _count(rule)
+                error = rule.act(ask)
+                if error is not None:
+                    raise error
+
+    def _spend(self, ask: Ask) -> None:
+        now = self._clock.monotonic()
+        for bucket in self._buckets:
+            if bucket.operation not in ("*", ask.operation):
+                continue
+            bucket.level = min(bucket.size, bucket.level + (now - bucket.at) * bucket.fills)
+            bucket.at = now
+            if bucket.level < 1:
+                code = "RequestLimitExceeded" if ask.service == "ec2" else "ThrottlingException"
+                raise ask.refuse(code, "Request limit exceeded.", STATUS[code])
+            bucket.level -= 1
+
+
+def _count(rule: _Rule) -> None:
+    if rule.left is not None:
+        rule.left -= 1
+
+
+def _no_answer(ask: Ask) -> AwsError:
+    return ask.refuse("NoAnswer", "the connection was closed before an answer came", 0)
+
+
+def _expired(ask: Ask) -> AwsError:
+    """Each protocol has its own name for credentials that ran out."""
+    if ask.service == "ec2":
+        return ask.refuse("RequestExpired", "Request has expired.")
+    code = "ExpiredToken" if ask.service in ("iam", "sts") else "ExpiredTokenException"
+    return ask.refuse(code, "The security token included in the request is expired", 403)

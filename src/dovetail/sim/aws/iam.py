@@ -1,0 +1,218 @@
+"""IAM roles, policies by name and instance profiles: as much as launching instances needs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from dovetail.sim.aws.asking import Ask, Json, Subject, operation
+from dovetail.sim.aws.selecting import tag_list, tags_of
+
+__all__ = ["Iam", "Profile", "Role"]
+
+NAME = re.compile(r"[\w+=,.@-]{1,128}")
+PAGE = 100
+
+
+@dataclass(slots=True)
+class Role:
+    """A role, and what may assume it."""
+
+    name: str
+    id: str
+    arn: str
+    path: str
+    created: datetime
+    trust: str = "{}"
+    tags: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Profile:
+    """An instance profile: at most one role."""
+
+    name: str
+    id: str
+    arn: str
+    path: str
+    created: datetime
+    roles: list[Role] = field(default_factory=list)
+    tags: dict[str, str] = field(default_factory=dict)
+
+
+class Iam(Subject):
+    """The identities of an account; the same in every region."""
+
+    def begin(self) -> None:
+        self.roles: dict[str, Role] = {}
+        self.profiles: dict[str, Profile] = {}
+
+    def add_role(
+        self, name: str, path: str = "/", trust: str = "{}", tags: dict[str, str] | None = None
+    ) -> Role:
+        made = Role(
+            name,
+            f"AROA{self.ground.hexes(16).upper()}",
+            f"arn:aws:iam::{self.account}:role{path}{name}",
+            path,
+            self.clock.now(),
+            trust,
+            dict(tags or {}),
+        )
+        self.roles[name] = made
+        return made
+
+    def add_profile(
+        self, name: str, path: str = "/", role: str = "", tags: dict[str, str] | None = None
+    ) -> Profile:
+        made = Profile(
+            name,
+            f"AIPA{self.ground.hexes(16).upper()}",
+            f"arn:aws:iam::{self.account}:instance-profile{path}{name}",
+            path,
+            self.clock.now(),
+            [self.roles[role]] if role else [],
+            dict(tags or {}),
+        )
+        self.profiles[name] = made
+        return made
+
+
+def _profile(ask: Ask) -> Profile:
+    name = ask.need("InstanceProfileName")
+    found = ask.everywhere(Iam).profiles.get(name)
+    if found is None:
+        raise ask.refuse("NoSuchEntity", f"Instance Profile {name} cannot be found.", 404)
+    return found
+
+
+def _role(ask: Ask) -> Role:
+    name = ask.need("RoleName")
+    found = ask.everywhere(Iam).roles.get(name)
+    if found is None:
+        raise ask.refuse("NoSuchEntity", f"The role with name {name} cannot be found.", 404)
+    return found
+
+
+@operation("iam", "CreateInstanceProfile")
+def create_profile(ask: Ask) -> Json:
+    iam, name = ask.everywhere(Iam), ask.need("InstanceProfileName")
+    if not NAME.fullmatch(name):
+        raise ask.refuse(
+            "ValidationError",
+            "The specified value for instanceProfileName is invalid. It must contain only alphanumeric "
+            "characters and/or the following: +=,.@_-",
+        )
+    if name in iam.profiles:
+        raise ask.refuse("EntityAlreadyExists", f"Instance Profile {name} already exists.", 409)
+    made = iam.add_profile(name, ask.get("Path", "/"), tags=tags_of(ask.get("Tags")))
+    return {"InstanceProfile": _shown(made)}
+
+
+@operation("iam", "GetInstanceProfile")
+def get_profile(ask: Ask) -> Json:
+    return {"InstanceProfile": _shown(_profile(ask))}
+
+
+@operation("iam", "ListInstanceProfiles")
+def list_profiles(ask: Ask) -> Json:
+    prefix = ask.get("PathPrefix", "/")
+    found = [each for each in ask.everywhere(Iam).profiles.values() if each.path.startswith(prefix)]
+    start, size = int(ask.get("Marker", "0")), ask.get("MaxItems", PAGE)
+    more = start + size < len(found)
+    return {
+        "InstanceProfiles": [_shown(each) for each in found[start : start + size]],
+        "IsTruncated": more,
+        **({"Marker": str(start + size)} if more else {}),
+    }
+
+
+@operation("iam", "DeleteInstanceProfile")
+def delete_profile(ask: Ask) -> Json:
+    found = _profile(ask)
+    if found.roles:
+        raise ask.refuse(
+            "DeleteConflict", "Cannot delete entity, must remove roles from instance profile first.", 409
+        )
+    del ask.everywhere(Iam).profiles[found.name]
+    return {}
+
+
+@operation("iam", "AddRoleToInstanceProfile")
+def add_role(ask: Ask) -> Json:
+    profile, role = _profile(ask), _role(ask)
+    if profile.roles:
+        raise ask.refuse(
+            "LimitExceeded", "Cannot exceed quota for InstanceSessionsPerInstanceProfile: 1", 409
+        )
+    profile.roles.append(role)
+    return {}
+
+
+@operation("iam", "RemoveRoleFromInstanceProfile")
+def remove_role(ask: Ask) -> Json:
+    profile, name = _profile(ask), ask.need("RoleName")
+    if all(each.name != name for each in profile.roles):
+        raise ask.refuse(
+            "NoSuchEntity", f"Role {name} in instance profile {profile.name} cannot be found.", 404
+        )
+    profile.roles = [each for each in profile.roles if each.name != name]
+    return {}
+
+
+@operation("iam", "TagInstanceProfile")
+def tag_profile(ask: Ask) -> Json:
+    _profile(ask).tags.update(tags_of(ask.need("Tags")))
+    return {}
+
+
+@operation("iam", "CreateRole")
+def create_role(ask: Ask) -> Json:
+    iam, name = ask.everywhere(Iam), ask.need("RoleName")
+    if name in iam.roles:
+        raise ask.refuse("EntityAlreadyExists", f"Role with name {name} already exists.", 409)
+    made = iam.add_role(
+        name, ask.get("Path", "/"), ask.get("AssumeRolePolicyDocument", "{}"), tags_of(ask.get("Tags"))
+    )
+    return {"Role": _role_shown(made)}
+
+
+@operation("iam", "GetRole")
+def get_role(ask: Ask) -> Json:
+    return {"Role": _role_shown(_role(ask))}
+
+
+@operation("iam", "DeleteRole")
+def delete_role(ask: Ask) -> Json:
+    iam, found = ask.everywhere(Iam), _role(ask)
+    if any(found in profile.roles for profile in iam.profiles.values()):
+        raise ask.refuse(
+            "DeleteConflict", "Cannot delete entity, must remove roles from instance profile first.", 409
+        )
+    del iam.roles[found.name]
+    return {}
+
+
+def _shown(each: Profile) -> Json:
+    return {
+        "Path": each.path,
+        "InstanceProfileName": each.name,
+        "InstanceProfileId": each.id,
+        "Arn": each.arn,
+        "CreateDate": each.created,
+        "Roles": [_role_shown(role) for role in each.roles],
+        "Tags": tag_list(each.tags),
+    }
+
+
+def _role_shown(each: Role) -> Json:
+    return {
+        "Path": each.path,
+        "RoleName": each.name,
+        "RoleId": each.id,
+        "Arn": each.arn,
+        "CreateDate": each.created,
+        "AssumeRolePolicyDocument": each.trust,
+        "Tags": tag_list(each.tags),
+    }

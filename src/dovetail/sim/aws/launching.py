@@ -1,0 +1,332 @@
+"""Launching one instance: what a request means with its template, and if EC2 takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from dovetail.aws import AwsError
+from dovetail.sim.aws.asking import Ask
+from dovetail.sim.aws.capacity import Capacity, Shortage
+from dovetail.sim.aws.iam import Iam, Profile
+from dovetail.sim.aws.images import Image, Images
+from dovetail.sim.aws.instances import Instances
+from dovetail.sim.aws.machine import Interface, Machine
+from dovetail.sim.aws.network import Network, SimSubnet
+from dovetail.sim.aws.placement import SPREAD_MOST, PlacementGroup, PlacementGroups
+from dovetail.sim.aws.reservations import CapacityReservations, Reservation
+from dovetail.sim.aws.selecting import tags_of
+from dovetail.sim.aws.templates import check_user_data
+from dovetail.sim.aws.types import facts_of, sold
+
+__all__ = ["Wanted", "checked", "launch", "shortage"]
+
+PREFIX_SIZE = 16
+SPREAD_LIMIT = (
+    f"You have reached the maximum number of instances ({SPREAD_MOST}) for the spread placement group "
+    "'{name}' in this Availability Zone"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One instance as a request means it, every part found and checked."""
+
+    type: str
+    subnet: SimSubnet
+    image: Image
+    way: str
+    lifecycle: str
+    data: Mapping[str, Any]
+    groups: tuple[tuple[str, str], ...]
+    profile: Profile | None = None
+    reservation: Reservation | None = None
+    placement: PlacementGroup | None = None
+    template: tuple[str, str, int] | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    volume_tags: Mapping[str, str] = field(default_factory=dict)
+    # Which override of a fleet it came from, and EC2's own choice of its place in the order.
+    override: Mapping[str, Any] = field(default_factory=dict)
+    specification: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def zone(self) -> str:
+        return self.subnet.zone
+
+    @property
+    def interfaces(self) -> list[Mapping[str, Any]]:
+        return list(self.data.get("NetworkInterfaces") or [{"DeviceIndex": 0}])
+
+    @property
+    def addresses(self) -> int:
+        """How many addresses it takes from its subnet."""
+        return sum(
+            1 + PREFIX_SIZE * one.get("Ipv4PrefixCount", 0)
+            for one in self.interfaces
+            if one.get("InterfaceType") != "efa-only"
+        )
+
+
+def checked(ask: Ask, data: Mapping[str, Any], way: str, lifecycle: str = "", **more: Any) -> Wanted:
+    """Every part a launch names, found; refused as EC2 refuses it when one is not there or does not fit."""
+    name = data.get("InstanceType", "m1.small")
+    if name not in facts_of():
+        raise ask.refuse(
+            "InvalidParameterValue", f"The following supplied instance types do not exist: [{name}]"
+        )
+    image = _image(ask, data, name)
+    subnet = _subnet(ask, data)
+    check_user_data(ask, data.get("UserData"))
+    return Wanted(
+        type=name,
+        subnet=subnet,
+        image=image,
+        way=way,
+        lifecycle=lifecycle,
+        data=data,
+        groups=_groups(ask, data, subnet),
+        profile=_profile(ask, data),
+        reservation=_reservation(ask, data),
+        placement=_placement(ask, data),
+        **more,
+    )
+
+
+def _image(ask: Ask, data: Mapping[str, Any], name: str) -> Image:
+    wanted = data.get("ImageId", "")
+    if not wanted.startswith("ami-"):
+        raise ask.refuse("InvalidAMIID.Malformed", f'Invalid id: "{wanted}" (expecting "ami-...")')
+    image = ask.here(Images).known.get(wanted)
+    if image is None:
+        raise ask.refuse("InvalidAMIID.NotFound", f"The image id '[{wanted}]' does not exist")
+    if not image.public and image.owner != ask.account:
+        raise ask.refuse("AuthFailure", f"Not authorized for images: [{wanted}]", 403)
+    facts = facts_of()[name]
+    if image.architecture not in facts.architectures:
+        raise ask.refuse(
+            "InvalidParameterValue",
+            f"The architecture '{','.join(facts.architectures)}' of the specified instance type does not "
+            f"match the architecture '{image.architecture}' of the specified AMI. Specify an instance type "
+            "and an AMI that have matching architectures, and try again.",
+        )
+    return image
+
+
+def _subnet(ask: Ask, data: Mapping[str, Any]) -> SimSubnet:
+    network = ask.here(Network)
+    first: Mapping[str, Any] = next(iter(data.get("NetworkInterfaces") or ()), {})
+    name = data.get("SubnetId") or first.get("SubnetId")
+    if name is None:
+        zone = (data.get("Placement") or {}).get("AvailabilityZone")
+        found = next((each for each in network.subnets.values() if zone in (None, each.zone)), None)
+        if found is None:
+            raise ask.refuse("MissingInput", "No subnets found for the default VPC. Please specify a subnet.")
+        return found
+    if name not in network.subnets:
+        raise ask.refuse("InvalidSubnetID.NotFound", f"The subnet ID '{name}' does not exist")
+    return network.subnets[name]
+
+
+def _groups(ask: Ask, data: Mapping[str, Any], subnet: SimSubnet) -> tuple[tuple[str, str], ...]:
+    network = ask.here(Network)
+    first: Mapping[str, Any] = next(iter(data.get("NetworkInterfaces") or ()), {})
+    ids = first.get("Groups") or data.get("SecurityGroupIds")
+    if not ids:
+        ids = [
+            each.id for each in network.groups.values() if each.vpc == subnet.vpc and each.name == "default"
+        ]
+    for each in ids:
+        if each not in network.groups:
+            raise ask.refuse("InvalidGroup.NotFound", f"The security group '{each}' does not exist")
+        if network.groups[each].vpc != subnet.vpc:
+            raise ask.refuse(
+                "InvalidParameter",
+                f"Security group {each} and subnet {subnet.id} belong to different networks.",
+            )
+    return tuple((each, network.groups[each].name) for each in ids)
+
+
+def _profile(ask: Ask, data: Mapping[str, Any]) -> Profile | None:
+    given = data.get("IamInstanceProfile") or {}
+    if not given:
+        return None
+    iam, name, arn = ask.everywhere(Iam), given.get("Name", ""), given.get("Arn", "")
+    found = iam.profiles.get(name) or next((each for each in iam.profiles.values() if each.arn == arn), None)
+    if found is None:
+        which = f"Value ({name}) for parameter iamInstanceProfile.name is invalid."
+        raise ask.refuse("InvalidParameterValue", f"{which} Invalid IAM Instance Profile name")
+    return found
+
+
+def _reservation(ask: Ask, data: Mapping[str, Any]) -> Reservation | None:
+    given = (data.get("CapacityReservationSpecification") or {}).get("CapacityReservationTarget") or {}
+    name = given.get("CapacityReservationId")
+    if not name:
+        return None
+    found = ask.here(CapacityReservations).by_id.get(name)
+    if found is None:
+        raise ask.refuse(
+            "InvalidCapacityReservationId.NotFound", f"The capacity reservation ID '{name}' does not exist"
+        )
+    return found
+
+
+def _placement(ask: Ask, data: Mapping[str, Any]) -> PlacementGroup | None:
+    given = data.get("Placement") or {}
+    group_id, name = given.get("GroupId", ""), given.get("GroupName", "")
+    if not group_id and not name:
+        return None
+    found = ask.here(PlacementGroups).find(group_id, name)
+    if found is None:
+        raise ask.refuse(
+            "InvalidPlacementGroup.Unknown", f"The Placement Group '{name or group_id}' is unknown."
+        )
+    return found
+
+
+def shortage(ask: Ask, wanted: Wanted) -> Shortage | None:
+    """Why there is no instance of this kind now, though the request is right."""
+    facts = facts_of()[wanted.type]
+    if wanted.zone not in sold(ask.region).get(wanted.type, ()):
+        return Shortage(
+            "Unsupported",
+            f"Your requested instance type ({wanted.type}) is not supported in your requested Availability "
+            f"Zone ({wanted.zone}). Please retry your request by not specifying an Availability Zone.",
+        )
+    if wanted.way == "spot" and "spot" not in facts.usage_classes:
+        return Shortage("Unsupported", f"The instance type {wanted.type} cannot be launched as spot.")
+    if wanted.reservation is not None:
+        found = wanted.reservation
+        if found.state(ask.ground.clock.now()) != "active" or found.available < 1:
+            return Shortage(
+                "ReservationCapacityExceeded",
+                "The requested reservation does not have sufficient compatible and available capacity for "
+                f"this request: {found.id}",
+            )
+    elif missing := ask.here(Capacity).shortage(wanted.type, wanted.zone, wanted.way, facts.vcpus):
+        return missing
+    if wanted.subnet.free < wanted.addresses:
+        return Shortage(
+            "InsufficientFreeAddressesInSubnet",
+            f"There are not enough free addresses in subnet '{wanted.subnet.id}' to satisfy the requested "
+            "number of instances.",
+        )
+    return _spread(wanted)
+
+
+def _spread(wanted: Wanted) -> Shortage | None:
+    group = wanted.placement
+    if group is not None and group.strategy == "spread" and group.in_zone(wanted.zone) >= SPREAD_MOST:
+        return Shortage("PlacementGroupInstanceLimitExceeded", SPREAD_LIMIT.format(name=group.name))
+    return None
+
+
+def launch(ask: Ask, wanted: Wanted, reservation: str) -> Machine:
+    """Make it. What it needs is there: `shortage` was asked before."""
+    ground, instances, data = ask.ground, ask.here(Instances), wanted.data
+    now, facts = ground.clock.now(), facts_of()[wanted.type]
+    machine = Machine(
+        id=f"i-0{ground.hexes(16)}",
+        type=wanted.type,
+        zone=wanted.zone,
+        zone_id=wanted.subnet.zone_id,
+        subnet=wanted.subnet.id,
+        vpc=wanted.subnet.vpc,
+        image=wanted.image.id,
+        architecture=wanted.image.architecture,
+        launched=now,
+        visible=now + timedelta(seconds=instances.hidden_for),
+        way="reserved" if wanted.reservation else wanted.way,
+        lifecycle=wanted.lifecycle,
+        windows=wanted.image.windows,
+        tags=dict(wanted.tags),
+        volume_tags=dict(wanted.volume_tags),
+        profile=(wanted.profile.arn, wanted.profile.id) if wanted.profile else None,
+        groups=wanted.groups,
+        metadata=dict(data.get("MetadataOptions") or {}),
+        monitoring=bool((data.get("Monitoring") or {}).get("Enabled")),
+        placement=_place(wanted),
+        reservation=reservation,
+        capacity_reservation=wanted.reservation.id if wanted.reservation else "",
+        capacity_preference=_preference(data),
+        spot_request=f"sir-{ground.hexes(8)}" if wanted.lifecycle == "spot" else "",
+        user_data=data.get("UserData") or "",
+        template=wanted.template,
+        cpu_options=dict(data.get("CpuOptions") or {}),
+        enclave=bool((data.get("EnclaveOptions") or {}).get("Enabled")),
+        vcpus=facts.vcpus,
+        root_device=wanted.image.root,
+        region=ask.region,
+        account=ask.account,
+    )
+    machine.interfaces = [_interface(ask, wanted, one) for one in wanted.interfaces]
+    machine.devices = _devices(ask, wanted)
+    _taken(ask, wanted, machine)
+    instances.add(machine)
+    return machine
+
+
+def _taken(ask: Ask, wanted: Wanted, machine: Machine) -> None:
+    if wanted.reservation is not None:
+        wanted.reservation.used.add(machine.id)
+    ask.here(Capacity).take(machine.type, machine.zone, machine.way, machine.vcpus)
+    if wanted.placement is not None:
+        wanted.placement.members[machine.id] = machine
+
+
+def _place(wanted: Wanted) -> dict[str, Any]:
+    given = wanted.data.get("Placement") or {}
+    place: dict[str, Any] = {"Tenancy": given.get("Tenancy") or "default"}
+    if wanted.placement is not None:
+        place |= {"GroupName": wanted.placement.name, "GroupId": wanted.placement.id}
+        if wanted.placement.strategy == "partition":
+            place["PartitionNumber"] = given.get("PartitionNumber") or wanted.placement.emptiest()
+    return place
+
+
+def _preference(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What DescribeInstances shows of the reservation a launch asked for."""
+    given = data.get("CapacityReservationSpecification") or {}
+    preference = given.get("CapacityReservationPreference")
+    target = given.get("CapacityReservationTarget")
+    shown: dict[str, Any] = {"CapacityReservationPreference": preference} if preference else {}
+    return shown | ({"CapacityReservationTarget": dict(target)} if target else {})
+
+
+def _interface(ask: Ask, wanted: Wanted, one: Mapping[str, Any]) -> Interface:
+    ground, prefixes = ask.ground, one.get("Ipv4PrefixCount", 0)
+    kind = one.get("InterfaceType") or "interface"
+    without = kind == "efa-only"
+    held = [] if without else wanted.subnet.take(1 + PREFIX_SIZE * prefixes) or []
+    network = ask.here(Network)
+    groups = tuple((each, network.groups[each].name) for each in one.get("Groups") or ()) or wanted.groups
+    tags: dict[str, str] = {}
+    for specification in wanted.data.get("TagSpecifications") or ():
+        if specification.get("ResourceType") == "network-interface":
+            tags |= tags_of(specification.get("Tags"))
+    return Interface(
+        id=f"eni-0{ground.hexes(16)}",
+        card=one.get("NetworkCardIndex") or 0,
+        device=one.get("DeviceIndex") or 0,
+        kind=kind,
+        address=held[0] if held else "",
+        prefixes=tuple(f"{held[1 + PREFIX_SIZE * at]}/28" for at in range(prefixes if held else 0)),
+        groups=groups,
+        held=tuple(held),
+        tags=tags,
+    )
+
+
+def _devices(ask: Ask, wanted: Wanted) -> list[Mapping[str, Any]]:
+    given = list(wanted.data.get("BlockDeviceMappings") or ())
+    if not any(one.get("DeviceName") == wanted.image.root for one in given):
+        size = 50 if wanted.image.windows else 20
+        given.insert(0, {"DeviceName": wanted.image.root, "Ebs": {"VolumeSize": size, "VolumeType": "gp3"}})
+    return [{**one, "VolumeId": f"vol-0{ask.ground.hexes(16)}"} for one in given if "Ebs" in one]
+
+
+def refusal(error: AwsError) -> Shortage:
+    """A refusal as a fleet lists it among its errors."""
+    return Shortage(error.code, error.message)

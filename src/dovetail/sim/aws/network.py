@@ -1,0 +1,349 @@
+"""VPCs, their subnets with addresses that are taken and come back, and security groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv4Network
+from itertools import islice
+from typing import TypeVar
+from zlib import crc32
+
+from dovetail.providers.aws.facts import bundled_regions
+from dovetail.sim.aws.asking import Ask, Json, Subject, operation
+from dovetail.sim.aws.selecting import Values, filtered, page, tag_list, tags_for
+
+__all__ = ["FIRST_ACCOUNT", "Group", "Network", "SimSubnet", "Vpc", "zone_ids", "zones_of"]
+
+T = TypeVar("T")
+FIRST_ACCOUNT = "111122223333"
+# EC2 keeps the first four addresses of a subnet and its last one.
+KEPT_FIRST, KEPT = 4, 5
+
+
+def zones_of(region: str) -> tuple[str, ...]:
+    known = bundled_regions().get(region)
+    return known.zones if known else tuple(region + letter for letter in "abc")
+
+
+def zone_ids(account: str, region: str) -> dict[str, str]:
+    """Zone names to ids. The same name is another place in another account, as in AWS."""
+    zones = zones_of(region)
+    area, direction, number = [*region.split("-"), "", ""][:3]
+    short = area + "".join(word[0] for word in _directions(direction)) + number
+    turn = 0 if account == FIRST_ACCOUNT else crc32(account.encode()) % len(zones)
+    return {zone: f"{short}-az{(at + turn) % len(zones) + 1}" for at, zone in enumerate(zones)}
+
+
+def _directions(text: str) -> list[str]:
+    for first in ("north", "south"):
+        if text.startswith(first) and text != first:
+            return [first, text.removeprefix(first)]
+    return [text] if text else []
+
+
+@dataclass(slots=True)
+class Vpc:
+    """A virtual network."""
+
+    id: str
+    cidr: str
+    tags: dict[str, str] = field(default_factory=dict)
+    default: bool = False
+
+
+@dataclass(slots=True)
+class SimSubnet:
+    """A subnet, and which of its addresses are taken."""
+
+    id: str
+    vpc: str
+    zone: str
+    zone_id: str
+    cidr: IPv4Network
+    public: bool = False
+    tags: dict[str, str] = field(default_factory=dict)
+    taken: set[int] = field(default_factory=set)
+    freed: list[int] = field(default_factory=list)
+    following: int = KEPT_FIRST
+
+    @property
+    def free(self) -> int:
+        return max(0, self.cidr.num_addresses - KEPT - len(self.taken))
+
+    def take(self, count: int = 1) -> list[str] | None:
+        """That many addresses; None when there are not enough."""
+        if count > self.free:
+            return None
+        got = []
+        for _ in range(count):
+            at = self.freed.pop() if self.freed else self._fresh()
+            self.taken.add(at)
+            got.append(str(IPv4Address(int(self.cidr.network_address) + at)))
+        return got
+
+    def _fresh(self) -> int:
+        while self.following in self.taken:
+            self.following += 1
+        self.following += 1
+        return self.following - 1
+
+    def give_back(self, address: str) -> None:
+        at = int(IPv4Address(address)) - int(self.cidr.network_address)
+        if at in self.taken:
+            self.taken.remove(at)
+            self.freed.append(at)
+
+
+@dataclass(slots=True)
+class Group:
+    """A security group."""
+
+    id: str
+    name: str
+    vpc: str
+    description: str = ""
+    tags: dict[str, str] = field(default_factory=dict)
+
+
+class Network(Subject):
+    """The virtual networks of an account in a region."""
+
+    def begin(self) -> None:
+        self.vpcs: dict[str, Vpc] = {}
+        self.subnets: dict[str, SimSubnet] = {}
+        self.groups: dict[str, Group] = {}
+        self.zone_ids = zone_ids(self.account, self.region)
+
+    def add_vpc(self, cidr: str = "10.0.0.0/16", tags: dict[str, str] | None = None) -> Vpc:
+        made = Vpc(f"vpc-0{self.ground.hexes(16)}", cidr, dict(tags or {}))
+        self.vpcs[made.id] = made
+        self.add_group("default", made.id, description="default VPC security group")
+        return made
+
+    def add_subnet(
+        self, vpc: str, zone: str, cidr: str, tags: dict[str, str] | None = None, *, public: bool = False
+    ) -> SimSubnet:
+        made = SimSubnet(
+            f"subnet-0{self.ground.hexes(16)}",
+            vpc,
+            zone,
+            self.zone_ids[zone],
+            IPv4Network(cidr),
+            public,
+            dict(tags or {}),
+        )
+        self.subnets[made.id] = made
+        return made
+
+    def add_group(
+        self, name: str, vpc: str, tags: dict[str, str] | None = None, description: str = ""
+    ) -> Group:
+        made = Group(f"sg-0{self.ground.hexes(16)}", name, vpc, description or name, dict(tags or {}))
+        self.groups[made.id] = made
+        return made
+
+    def next_cidr(self, vpc: str, prefix: int = 19) -> str:
+        """The first block of this size that no subnet of the VPC overlaps."""
+        used = [each.cidr for each in self.subnets.values() if each.vpc == vpc]
+        blocks = IPv4Network(self.vpcs[vpc].cidr).subnets(new_prefix=prefix)
+        free = (block for block in blocks if not any(block.overlaps(other) for other in used))
+        return str(next(islice(free, 1)))
+
+
+@operation("ec2", "DescribeSubnets")
+def describe_subnets(ask: Ask) -> Json:
+    network = ask.here(Network)
+    wanted = _by_id(ask, network.subnets, "SubnetIds", "InvalidSubnetID.NotFound", "subnet ID")
+    found = filtered(ask, wanted, _subnet_values, lambda each: each.tags)
+    shown, more = page(ask, found)
+    return {"Subnets": [_subnet(each, ask) for each in shown], **more}
+
+
+@operation("ec2", "DescribeSecurityGroups")
+def describe_groups(ask: Ask) -> Json:
+    network = ask.here(Network)
+    wanted = _by_id(ask, network.groups, "GroupIds", "InvalidGroup.NotFound", "security group")
+    if names := ask.get("GroupNames"):
+        wanted = [each for each in wanted if each.name in names]
+    found = filtered(ask, wanted, _group_values, lambda each: each.tags)
+    shown, more = page(ask, found)
+    return {"SecurityGroups": [_group(each, ask) for each in shown], **more}
+
+
+@operation("ec2", "DescribeVpcs")
+def describe_vpcs(ask: Ask) -> Json:
+    network = ask.here(Network)
+    wanted = _by_id(ask, network.vpcs, "VpcIds", "InvalidVpcID.NotFound", "vpc ID")
+    found = filtered(ask, wanted, _vpc_values, lambda each: each.tags)
+    shown, more = page(ask, found)
+    return {"Vpcs": [_vpc(each, ask) for each in shown], **more}
+
+
+@operation("ec2", "DescribeAvailabilityZones")
+def describe_zones(ask: Ask) -> Json:
+    network = ask.here(Network)
+    zones = [
+        {
+            "State": "available",
+            "OptInStatus": "opt-in-not-required",
+            "Messages": [],
+            "RegionName": ask.region,
+            "ZoneName": zone,
+            "ZoneId": zone_id,
+            "GroupName": ask.region,
+            "NetworkBorderGroup": ask.region,
+            "ZoneType": "availability-zone",
+        }
+        for zone, zone_id in network.zone_ids.items()
+        if not ask.get("ZoneNames") or zone in ask.get("ZoneNames")
+    ]
+    return {"AvailabilityZones": zones}
+
+
+@operation("ec2", "CreateVpc")
+def create_vpc(ask: Ask) -> Json:
+    made = ask.here(Network).add_vpc(ask.get("CidrBlock", "10.0.0.0/16"), tags_for(ask, "vpc"))
+    return {"Vpc": _vpc(made, ask)}
+
+
+@operation("ec2", "CreateSubnet")
+def create_subnet(ask: Ask) -> Json:
+    network, vpc = ask.here(Network), ask.need("VpcId")
+    if vpc not in network.vpcs:
+        raise ask.refuse("InvalidVpcID.NotFound", f"The vpc ID '{vpc}' does not exist")
+    ids = {zone_id: zone for zone, zone_id in network.zone_ids.items()}
+    zone = (
+        ask.get("AvailabilityZone") or ids.get(ask.get("AvailabilityZoneId", "")) or next(iter(ids.values()))
+    )
+    if zone not in network.zone_ids:
+        raise ask.refuse(
+            "InvalidParameterValue", f"Value ({zone}) for parameter availabilityZone is invalid."
+        )
+    cidr = ask.get("CidrBlock") or network.next_cidr(vpc)
+    made = network.add_subnet(vpc, zone, cidr, tags_for(ask, "subnet"))
+    return {"Subnet": _subnet(made, ask)}
+
+
+@operation("ec2", "CreateSecurityGroup")
+def create_group(ask: Ask) -> Json:
+    network = ask.here(Network)
+    vpc = ask.get("VpcId") or next(iter(network.vpcs), "")
+    name = ask.need("GroupName")
+    if any(each.name == name and each.vpc == vpc for each in network.groups.values()):
+        raise ask.refuse(
+            "InvalidGroup.Duplicate", f"The security group '{name}' already exists for VPC '{vpc}'"
+        )
+    made = network.add_group(name, vpc, tags_for(ask, "security-group"), ask.get("Description", ""))
+    return {"GroupId": made.id, "Tags": tag_list(made.tags)}
+
+
+@operation("ec2", "DeleteSubnet")
+def delete_subnet(ask: Ask) -> Json:
+    network, name = ask.here(Network), ask.need("SubnetId")
+    found = network.subnets.get(name)
+    if found is None:
+        raise ask.refuse("InvalidSubnetID.NotFound", f"The subnet ID '{name}' does not exist")
+    if found.taken:
+        raise ask.refuse(
+            "DependencyViolation", f"The subnet '{name}' has dependencies and cannot be deleted."
+        )
+    del network.subnets[name]
+    return {}
+
+
+@operation("ec2", "DeleteSecurityGroup")
+def delete_group(ask: Ask) -> Json:
+    network, name = ask.here(Network), ask.need("GroupId")
+    if network.groups.pop(name, None) is None:
+        raise ask.refuse("InvalidGroup.NotFound", f"The security group '{name}' does not exist")
+    return {"Return": True, "GroupId": name}
+
+
+def _by_id(ask: Ask, kept: dict[str, T], name: str, code: str, what: str) -> list[T]:
+    wanted = ask.get(name)
+    if not wanted:
+        return list(kept.values())
+    for each in wanted:
+        if each not in kept:
+            raise ask.refuse(code, f"The {what} '{each}' does not exist")
+    return [kept[each] for each in wanted]
+
+
+def _subnet_values(each: SimSubnet) -> Values:
+    return {
+        "subnet-id": (each.id,),
+        "vpc-id": (each.vpc,),
+        "availability-zone": (each.zone,),
+        "availabilityZone": (each.zone,),
+        "availability-zone-id": (each.zone_id,),
+        "cidr-block": (str(each.cidr),),
+        "state": ("available",),
+        "map-public-ip-on-launch": (str(each.public).lower(),),
+        "available-ip-address-count": (str(each.free),),
+    }
+
+
+def _subnet(each: SimSubnet, ask: Ask) -> Json:
+    return {
+        "SubnetId": each.id,
+        "SubnetArn": f"arn:aws:ec2:{ask.region}:{ask.account}:subnet/{each.id}",
+        "VpcId": each.vpc,
+        "OwnerId": ask.account,
+        "State": "available",
+        "AvailabilityZone": each.zone,
+        "AvailabilityZoneId": each.zone_id,
+        "AvailableIpAddressCount": each.free,
+        "CidrBlock": str(each.cidr),
+        "DefaultForAz": False,
+        "MapPublicIpOnLaunch": each.public,
+        "AssignIpv6AddressOnCreation": False,
+        "Ipv6CidrBlockAssociationSet": [],
+        "Tags": tag_list(each.tags),
+    }
+
+
+def _group_values(each: Group) -> Values:
+    return {
+        "group-id": (each.id,),
+        "group-name": (each.name,),
+        "vpc-id": (each.vpc,),
+        "description": (each.description,),
+    }
+
+
+def _group(each: Group, ask: Ask) -> Json:
+    return {
+        "GroupId": each.id,
+        "GroupName": each.name,
+        "SecurityGroupArn": f"arn:aws:ec2:{ask.region}:{ask.account}:security-group/{each.id}",
+        "Description": each.description,
+        "OwnerId": ask.account,
+        "VpcId": each.vpc,
+        "IpPermissions": [],
+        "IpPermissionsEgress": [],
+        "Tags": tag_list(each.tags),
+    }
+
+
+def _vpc_values(each: Vpc) -> Values:
+    return {
+        "vpc-id": (each.id,),
+        "cidr": (each.cidr,),
+        "cidr-block-association.cidr-block": (each.cidr,),
+        "is-default": (str(each.default).lower(),),
+        "isDefault": (str(each.default).lower(),),
+        "state": ("available",),
+    }
+
+
+def _vpc(each: Vpc, ask: Ask) -> Json:
+    return {
+        "VpcId": each.id,
+        "CidrBlock": each.cidr,
+        "State": "available",
+        "IsDefault": each.default,
+        "OwnerId": ask.account,
+        "InstanceTenancy": "default",
+        "DhcpOptionsId": "dopt-0000000000000000f",
+        "Tags": tag_list(each.tags),
+    }

@@ -1,0 +1,277 @@
+"""SQS queues: messages that hide while someone works on them, come back, and end in a dead-letter queue."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import heapq
+import json
+import re
+import struct
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from dovetail.sim.aws.asking import Json, Subject
+
+__all__ = ["DEFAULTS", "HANDLE", "Message", "Queue", "Queues", "md5_of_attributes"]
+
+DEFAULTS = {
+    "VisibilityTimeout": "30",
+    "MaximumMessageSize": "262144",
+    "MessageRetentionPeriod": "345600",
+    "DelaySeconds": "0",
+    "ReceiveMessageWaitTimeSeconds": "0",
+}
+HANDLE = re.compile(r"[0-9a-f-]{36}#\d+#[0-9a-f]{8}")
+SENDER = "AIDASIMULATED0000000"
+
+
+@dataclass(slots=True)
+class Message:
+    """A message of a queue. `hidden` is until when it cannot be received."""
+
+    id: str
+    body: str
+    sent: datetime
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    system: Mapping[str, Any] = field(default_factory=dict)
+    received: int = 0
+    first: datetime | None = None
+    handle: str = ""
+    hidden: datetime | None = None
+    deleted: bool = False
+    dead_letter_source: str = ""
+
+    @property
+    def size(self) -> int:
+        return message_size(self.body, self.attributes)
+
+
+def message_size(body: str, attributes: Mapping[str, Any]) -> int:
+    """Bytes of a message: its body, and names, types and values of its attributes."""
+    total = len(body.encode())
+    for name, value in attributes.items():
+        held = value.get("BinaryValue") or (value.get("StringValue") or "").encode()
+        total += len(name.encode()) + len(value.get("DataType", "").encode()) + len(held)
+    return total
+
+
+class Queue:
+    """A standard queue: in order as far as nothing comes back, and never less than once."""
+
+    def __init__(
+        self, owner: Queues, name: str, attributes: Mapping[str, str], tags: Mapping[str, str]
+    ) -> None:
+        self.name, self.tags, self._owner = name, dict(tags), owner
+        self.attributes = {**DEFAULTS, **attributes}
+        self.created = self.changed = owner.clock.now()
+        self.messages: dict[str, Message] = {}
+        self._ready: deque[Message] = deque()
+        self._hidden: list[tuple[datetime, int, Message]] = []
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._order = 0
+
+    @property
+    def url(self) -> str:
+        return f"https://sqs.{self._owner.region}.amazonaws.com/{self._owner.account}/{self.name}"
+
+    @property
+    def arn(self) -> str:
+        return f"arn:aws:sqs:{self._owner.region}:{self._owner.account}:{self.name}"
+
+    def setting(self, name: str) -> int:
+        return int(self.attributes[name])
+
+    def send(
+        self,
+        body: str,
+        attributes: Mapping[str, Any] | None = None,
+        system: Mapping[str, Any] | None = None,
+        delay: int | None = None,
+    ) -> Message:
+        now, ground = self._owner.clock.now(), self._owner.ground
+        message = Message(ground.uuid(), body, now, attributes or {}, system or {})
+        self.messages[message.id] = message
+        wait = self.setting("DelaySeconds") if delay is None else delay
+        if wait:
+            self._hide(message, now + timedelta(seconds=wait))
+        else:
+            self.offer(message)
+        return message
+
+    def offer(self, message: Message) -> None:
+        """It can be received from now on."""
+        message.hidden = None
+        self._ready.append(message)
+        for each in self._waiting:
+            if not each.done():
+                each.set_result(None)
+
+    def take(self, most: int, visibility: int | None = None) -> list[Message]:
+        """Receive: up to that many, hidden from others for a while; used-up ones go to the dead letters."""
+        self._surface()
+        got: list[Message] = []
+        now = self._owner.clock.now()
+        hide = self.setting("VisibilityTimeout") if visibility is None else visibility
+        while self._ready and len(got) < most:
+            message = self._ready.popleft()
+            if message.deleted or message.hidden is not None or self._expired(message, now):
+                continue
+            if self._dead(message):
+                continue
+            message.received += 1
+            message.first = message.first or now
+            message.handle = f"{message.id}#{message.received}#{self._owner.ground.hexes(8)}"
+            self._hide(message, now + timedelta(seconds=hide))
+            got.append(message)
+        return got
+
+    async def wait(self, seconds: float) -> None:
+        """Until a message may be there, or so long."""
+        loop = asyncio.get_running_loop()
+        woken: asyncio.Future[None] = loop.create_future()
+        if self._hidden:
+            until = (self._hidden[0][0] - self._owner.clock.now()).total_seconds()
+            seconds = min(seconds, max(0.0, until))
+        self._waiting.add(woken)
+        try:
+            await asyncio.wait([woken], timeout=seconds)
+        finally:
+            self._waiting.discard(woken)
+
+    def by_handle(self, handle: str) -> Message | None:
+        """The message a receipt was for; None once it is gone."""
+        return self.messages.get(handle.partition("#")[0])
+
+    def delete(self, message: Message, handle: str) -> None:
+        """Only the handle of the last receipt deletes; an older one is taken and does nothing."""
+        if message.handle == handle:
+            self._drop(message)
+
+    def postpone(self, message: Message, seconds: int) -> None:
+        if seconds == 0:
+            self.offer(message)
+        else:
+            self._hide(message, self._owner.clock.now() + timedelta(seconds=seconds))
+
+    def purge(self) -> None:
+        for message in list(self.messages.values()):
+            self._drop(message)
+
+    def counts(self) -> dict[str, int]:
+        """How many can be received, are being worked on, and wait for their delay."""
+        self._surface()
+        now = self._owner.clock.now()
+        for message in [each for each in self._ready if self._expired(each, now)]:
+            self._drop(message)
+        hidden = [each for each in self.messages.values() if each.hidden is not None]
+        delayed = sum(each.received == 0 for each in hidden)
+        return {
+            "ApproximateNumberOfMessages": len(self.messages) - len(hidden),
+            "ApproximateNumberOfMessagesNotVisible": len(hidden) - delayed,
+            "ApproximateNumberOfMessagesDelayed": delayed,
+        }
+
+    def in_flight(self, message: Message) -> bool:
+        self._surface()
+        return message.hidden is not None and not message.deleted
+
+    def _hide(self, message: Message, until: datetime) -> None:
+        self._order += 1
+        message.hidden = until
+        heapq.heappush(self._hidden, (until, self._order, message))
+
+    def _surface(self) -> None:
+        now = self._owner.clock.now()
+        while self._hidden and self._hidden[0][0] <= now:
+            until, _, message = heapq.heappop(self._hidden)
+            # A message that was postponed is in the heap twice; the last word counts.
+            if message.hidden == until and not message.deleted:
+                self.offer(message)
+
+    def _expired(self, message: Message, now: datetime) -> bool:
+        old = message.sent + timedelta(seconds=self.setting("MessageRetentionPeriod")) <= now
+        if old:
+            self._drop(message)
+        return old
+
+    def _dead(self, message: Message) -> bool:
+        policy = json.loads(self.attributes.get("RedrivePolicy") or "{}")
+        if not policy or message.received < int(policy["maxReceiveCount"]):
+            return False
+        target = self._owner.by_arn(policy["deadLetterTargetArn"])
+        if target is None:
+            return False
+        self._drop(message)
+        moved = Message(message.id, message.body, message.sent, message.attributes, message.system)
+        moved.received, moved.first, moved.dead_letter_source = message.received, message.first, self.arn
+        target.messages[moved.id] = moved
+        target.offer(moved)
+        return True
+
+    def _drop(self, message: Message) -> None:
+        message.deleted = True
+        self.messages.pop(message.id, None)
+
+
+class Queues(Subject):
+    """The queues of an account in a region."""
+
+    def begin(self) -> None:
+        self.by_name: dict[str, Queue] = {}
+
+    def add(
+        self, name: str, attributes: Mapping[str, str] | None = None, tags: Mapping[str, str] | None = None
+    ) -> Queue:
+        made = Queue(self, name, attributes or {}, tags or {})
+        self.by_name[name] = made
+        return made
+
+    def by_url(self, url: str) -> Queue | None:
+        return self.by_name.get(url.rstrip("/").rpartition("/")[2])
+
+    def by_arn(self, arn: str) -> Queue | None:
+        """A queue of this world by its ARN, in whatever account and region."""
+        parts = arn.split(":")
+        if len(parts) != 6 or parts[2] != "sqs":
+            return None
+        return self.ground.subject(Queues, parts[4], parts[3]).by_name.get(parts[5])
+
+
+def md5_of_attributes(attributes: Mapping[str, Any]) -> str:
+    """The checksum SQS gives of a message's attributes, which clients compare."""
+    summed = hashlib.md5(usedforsecurity=False)
+    for name in sorted(attributes):
+        value = attributes[name]
+        kind = value["DataType"]
+        for text in (name, kind):
+            summed.update(struct.pack(">I", len(text.encode())) + text.encode())
+        binary = value.get("BinaryValue")
+        held = binary if binary is not None else (value.get("StringValue") or "").encode()
+        summed.update(
+            (b"\x02" if kind.startswith("Binary") else b"\x01") + struct.pack(">I", len(held)) + held
+        )
+    return summed.hexdigest()
+
+
+def shown_attributes(message: Message) -> Json:
+    """A message's system attributes as ReceiveMessage has them."""
+    first = message.first or message.sent
+    shown = {
+        "SenderId": SENDER,
+        "SentTimestamp": _millis(message.sent),
+        "ApproximateReceiveCount": str(message.received),
+        "ApproximateFirstReceiveTimestamp": _millis(first),
+    }
+    if message.dead_letter_source:
+        shown["DeadLetterQueueSourceArn"] = message.dead_letter_source
+    for name, value in message.system.items():
+        shown[name] = value.get("StringValue", "")
+    return shown
+
+
+def _millis(when: datetime) -> str:
+    return str(int(when.timestamp() * 1000))

@@ -1,0 +1,359 @@
+"""The operations of SQS over the queues."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dovetail.aws import AwsError
+from dovetail.sim.aws.asking import Ask, Json, operation
+from dovetail.sim.aws.queues import (
+    HANDLE,
+    Message,
+    Queue,
+    Queues,
+    md5_of_attributes,
+    message_size,
+    shown_attributes,
+)
+
+__all__: list[str] = []
+
+NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
+ENTRY_ID = re.compile(r"[A-Za-z0-9_-]{1,80}")
+SERVICE = "AWS.SimpleQueueService"
+BATCH_MOST, BATCH_BYTES = 10, 262144
+HIDDEN_MOST = 43200
+# SQS takes XML's characters only.
+FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+
+
+def _queue(ask: Ask) -> Queue:
+    found = ask.here(Queues).by_url(ask.need("QueueUrl"))
+    if found is None:
+        raise ask.refuse(f"{SERVICE}.NonExistentQueue", "The specified queue does not exist.")
+    return found
+
+
+@operation("sqs", "CreateQueue")
+def create_queue(ask: Ask) -> Json:
+    queues, name = ask.here(Queues), ask.need("QueueName")
+    attributes = ask.get("Attributes", {})
+    if name.endswith(".fifo") or attributes.get("FifoQueue") == "true":
+        raise ask.refuse(
+            "InvalidAttributeName", "Unknown Attribute FifoQueue: only standard queues are simulated."
+        )
+    if not NAME.fullmatch(name):
+        raise ask.refuse(
+            "InvalidParameterValue",
+            "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length",
+        )
+    found = queues.by_name.get(name)
+    if found is not None and any(found.attributes.get(key) != value for key, value in attributes.items()):
+        raise ask.refuse(
+            "QueueAlreadyExists", "A queue already exists with the same name and a different value."
+        )
+    made = found or queues.add(name, attributes, ask.get("tags", {}))
+    return {"QueueUrl": made.url}
+
+
+@operation("sqs", "GetQueueUrl")
+def get_queue_url(ask: Ask) -> Json:
+    owner = ask.get("QueueOwnerAWSAccountId") or ask.account
+    found = ask.ground.subject(Queues, owner, ask.region).by_name.get(ask.need("QueueName"))
+    if found is None:
+        raise ask.refuse(f"{SERVICE}.NonExistentQueue", "The specified queue does not exist.")
+    return {"QueueUrl": found.url}
+
+
+@operation("sqs", "ListQueues")
+def list_queues(ask: Ask) -> Json:
+    prefix = ask.get("QueueNamePrefix", "")
+    urls = [each.url for name, each in ask.here(Queues).by_name.items() if name.startswith(prefix)]
+    return {"QueueUrls": urls} if urls else {}
+
+
+@operation("sqs", "DeleteQueue")
+def delete_queue(ask: Ask) -> Json:
+    del ask.here(Queues).by_name[_queue(ask).name]
+    return {}
+
+
+@operation("sqs", "PurgeQueue")
+def purge_queue(ask: Ask) -> Json:
+    _queue(ask).purge()
+    return {}
+
+
+@operation("sqs", "GetQueueAttributes")
+def get_attributes(ask: Ask) -> Json:
+    queue, wanted = _queue(ask), ask.get("AttributeNames", ())
+    known = {
+        "QueueArn": queue.arn,
+        "CreatedTimestamp": str(int(queue.created.timestamp())),
+        "LastModifiedTimestamp": str(int(queue.changed.timestamp())),
+        **queue.attributes,
+        **{name: str(count) for name, count in queue.counts().items()},
+    }
+    return {"Attributes": {name: value for name, value in known.items() if "All" in wanted or name in wanted}}
+
+
+@operation("sqs", "SetQueueAttributes")
+def set_attributes(ask: Ask) -> Json:
+    queue = _queue(ask)
+    queue.attributes |= ask.need("Attributes")
+    queue.changed = ask.ground.clock.now()
+    return {}
+
+
+@operation("sqs", "TagQueue")
+def tag_queue(ask: Ask) -> Json:
+    _queue(ask).tags.update(ask.need("Tags"))
+    return {}
+
+
+@operation("sqs", "ListQueueTags")
+def list_tags(ask: Ask) -> Json:
+    return {"Tags": dict(_queue(ask).tags)}
+
+
+@operation("sqs", "SendMessage")
+def send_message(ask: Ask) -> Json:
+    queue = _queue(ask)
+    _check(ask, queue, ask.given)
+    return _sent(queue, ask.given)
+
+
+@operation("sqs", "SendMessageBatch")
+def send_batch(ask: Ask) -> Json:
+    queue = _queue(ask)
+    entries = _entries(ask)
+    sizes = (message_size(one.get("MessageBody", ""), one.get("MessageAttributes") or {}) for one in entries)
+    if (total := sum(sizes)) > BATCH_BYTES:
+        raise ask.refuse(
+            f"{SERVICE}.BatchRequestTooLong",
+            f"Batch requests cannot be longer than {BATCH_BYTES} bytes. You have sent {total} bytes.",
+        )
+
+    def send(one: Mapping[str, Any]) -> Json:
+        _check(ask, queue, one)
+        return _sent(queue, one)
+
+    return _each(entries, send)
+
+
+@operation("sqs", "ReceiveMessage")
+async def receive_message(ask: Ask) -> Json:
+    queue = _queue(ask)
+    most = ask.get("MaxNumberOfMessages", 1)
+    if not 1 <= most <= BATCH_MOST:
+        raise ask.refuse(
+            "InvalidParameterValue",
+            f"Value {most} for parameter MaxNumberOfMessages is invalid. Reason: Must be between 1 and 10.",
+        )
+    wait = ask.get("WaitTimeSeconds")
+    left = float(queue.setting("ReceiveMessageWaitTimeSeconds") if wait is None else wait)
+    clock = ask.ground.clock
+    until = clock.monotonic() + left
+    while not (got := queue.take(most, ask.get("VisibilityTimeout"))):
+        left = until - clock.monotonic()
+        if left <= 0:
+            return {}
+        await queue.wait(left)
+    return {"Messages": [_received(each, ask) for each in got]}
+
+
+@operation("sqs", "DeleteMessage")
+def delete_message(ask: Ask) -> Json:
+    _delete(ask, _queue(ask), ask.need("ReceiptHandle"))
+    return {}
+
+
+@operation("sqs", "DeleteMessageBatch")
+def delete_batch(ask: Ask) -> Json:
+    queue = _queue(ask)
+
+    def delete(one: Mapping[str, Any]) -> Json:
+        _delete(ask, queue, one["ReceiptHandle"])
+        return {}
+
+    return _each(_entries(ask), delete)
+
+
+@operation("sqs", "ChangeMessageVisibility")
+def change_visibility(ask: Ask) -> Json:
+    _postpone(ask, _queue(ask), ask.given)
+    return {}
+
+
+@operation("sqs", "ChangeMessageVisibilityBatch")
+def change_visibility_batch(ask: Ask) -> Json:
+    queue = _queue(ask)
+
+    def postpone(one: Mapping[str, Any]) -> Json:
+        _postpone(ask, queue, one)
+        return {}
+
+    return _each(_entries(ask), postpone)
+
+
+@operation("sqs", "StartMessageMoveTask")
+def move_messages(ask: Ask) -> Json:
+    """Dead letters go back to where they came from."""
+    queues = ask.here(Queues)
+    source = queues.by_arn(ask.need("SourceArn"))
+    if source is None:
+        raise ask.refuse(
+            "ResourceNotFoundException", "The resource that you specified for SourceArn doesn't exist."
+        )
+    for message in list(source.messages.values()):
+        target = queues.by_arn(ask.get("DestinationArn") or message.dead_letter_source)
+        if target is not None:
+            target.send(message.body, message.attributes, message.system)
+            source.messages.pop(message.id)
+            message.deleted = True
+    return {"TaskHandle": ask.ground.uuid()}
+
+
+@operation("sqs", "ListDeadLetterSourceQueues")
+def list_sources(ask: Ask) -> Json:
+    arn = _queue(ask).arn
+    return {
+        "queueUrls": [
+            each.url
+            for each in ask.here(Queues).by_name.values()
+            if json.loads(each.attributes.get("RedrivePolicy") or "{}").get("deadLetterTargetArn") == arn
+        ]
+    }
+
+
+def _entries(ask: Ask) -> list[Mapping[str, Any]]:
+    entries: list[Mapping[str, Any]] = list(ask.get("Entries", ()))
+    if not entries:
+        raise ask.refuse(f"{SERVICE}.EmptyBatchRequest", "There should be at least one entry in the request.")
+    if len(entries) > BATCH_MOST:
+        raise ask.refuse(
+            f"{SERVICE}.TooManyEntriesInBatchRequest",
+            f"Maximum number of entries per request are {BATCH_MOST}. You have sent {len(entries)}.",
+        )
+    ids = [one["Id"] for one in entries]
+    if len(set(ids)) < len(ids):
+        twice = next(each for at, each in enumerate(ids) if each in ids[:at])
+        raise ask.refuse(f"{SERVICE}.BatchEntryIdsNotDistinct", f"Id {twice} repeated.")
+    if any(not ENTRY_ID.fullmatch(each) for each in ids):
+        raise ask.refuse(
+            f"{SERVICE}.InvalidBatchEntryId",
+            "A batch entry id can only contain alphanumeric characters, hyphens and underscores. It can be "
+            "at most 80 letters long.",
+        )
+    return entries
+
+
+def _each(entries: list[Mapping[str, Any]], act: Callable[[Mapping[str, Any]], Json]) -> Json:
+    """Every entry on its own: one that fails does not stop the others."""
+    done: list[Json] = []
+    failed: list[Json] = []
+    for one in entries:
+        try:
+            done.append({"Id": one["Id"], **act(one)})
+        except AwsError as error:
+            failed.append(
+                {"Id": one["Id"], "SenderFault": True, "Code": error.code, "Message": error.message}
+            )
+    answer: Json = {"Successful": done}
+    return answer | ({"Failed": failed} if failed else {})
+
+
+def _check(ask: Ask, queue: Queue, given: Mapping[str, Any]) -> None:
+    body = given.get("MessageBody")
+    if not body:
+        raise ask.refuse("MissingParameter", "The request must contain the parameter MessageBody.")
+    if FORBIDDEN.search(body):
+        raise ask.refuse("InvalidMessageContents", "Invalid characters found.")
+    most, size = queue.setting("MaximumMessageSize"), message_size(body, given.get("MessageAttributes") or {})
+    if size > most:
+        raise ask.refuse(
+            "InvalidParameterValue",
+            f"One or more parameters are invalid. Reason: Message must be shorter than {most} bytes.",
+        )
+    if len(given.get("MessageAttributes") or {}) > 10:
+        raise ask.refuse(
+            "InvalidParameterValue", "Number of message attributes [11] exceeds the allowed maximum [10]."
+        )
+
+
+def _sent(queue: Queue, given: Mapping[str, Any]) -> Json:
+    attributes = given.get("MessageAttributes") or {}
+    message = queue.send(
+        given["MessageBody"], attributes, given.get("MessageSystemAttributes"), given.get("DelaySeconds")
+    )
+    told = {"MessageId": message.id, "MD5OfMessageBody": _md5(message.body)}
+    return told | ({"MD5OfMessageAttributes": md5_of_attributes(attributes)} if attributes else {})
+
+
+def _received(message: Message, ask: Ask) -> Json:
+    told: Json = {
+        "MessageId": message.id,
+        "ReceiptHandle": message.handle,
+        "MD5OfBody": _md5(message.body),
+        "Body": message.body,
+    }
+    wanted = {*ask.get("AttributeNames", ()), *ask.get("MessageSystemAttributeNames", ())}
+    system = {
+        name: value for name, value in shown_attributes(message).items() if name in wanted or "All" in wanted
+    }
+    if system:
+        told["Attributes"] = system
+    names = ask.get("MessageAttributeNames", ())
+    own = {name: value for name, value in message.attributes.items() if _asked(name, names)}
+    if own:
+        told |= {"MessageAttributes": own, "MD5OfMessageAttributes": md5_of_attributes(own)}
+    return told
+
+
+def _asked(name: str, names: list[str]) -> bool:
+    starts = [each[:-2] if each.endswith(".*") else None for each in names]
+    return (
+        "All" in names
+        or name in names
+        or any(start is not None and name.startswith(start) for start in starts)
+    )
+
+
+def _delete(ask: Ask, queue: Queue, handle: str) -> None:
+    _check_handle(ask, handle)
+    message = queue.by_handle(handle)
+    if message is not None:
+        queue.delete(message, handle)
+
+
+def _check_handle(ask: Ask, handle: str) -> None:
+    if not HANDLE.fullmatch(handle):
+        raise ask.refuse(
+            "ReceiptHandleIsInvalid", f'The input receipt handle "{handle}" is not a valid receipt handle.'
+        )
+
+
+def _postpone(ask: Ask, queue: Queue, given: Mapping[str, Any]) -> None:
+    handle, seconds = given["ReceiptHandle"], given.get("VisibilityTimeout", 0)
+    _check_handle(ask, handle)
+    message = queue.by_handle(handle)
+    if not 0 <= seconds <= HIDDEN_MOST:
+        raise ask.refuse(
+            "InvalidParameterValue",
+            f"Value {seconds} for parameter VisibilityTimeout is invalid. Reason: 0 to 43200.",
+        )
+    if message is None or message.handle != handle or not queue.in_flight(message):
+        raise ask.refuse(
+            f"{SERVICE}.MessageNotInflight",
+            f"Value {handle} for parameter ReceiptHandle is invalid. Reason: Message does not exist or is "
+            "not available for visibility timeout change.",
+        )
+    queue.postpone(message, seconds)
+
+
+def _md5(text: str) -> str:
+    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
