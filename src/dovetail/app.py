@@ -44,6 +44,7 @@ from dovetail.controllers.registry import Parts, controllers
 from dovetail.errors import DovetailError, Misconfigured
 from dovetail.metrics import gauge
 from dovetail.ports import Clock, Cloud, Compute
+from dovetail.providers.aws import AwsProvider
 from dovetail.providers.kwok import KwokProvider
 from dovetail.runtime import logs, metrics
 from dovetail.runtime.compute import inline
@@ -314,6 +315,17 @@ class Dovetail:
 
 
 def _maker(provider: str) -> MakeProvider:
-    if provider == "kwok":
-        return KwokProvider
-    raise Misconfigured("starting the controller: the aws provider is not there yet; use --provider kwok")
+    return KwokProvider if provider == "kwok" else _aws
+
+
+def _aws(given: Surroundings) -> Provider:
+    """The SDK is asked for only here: who has simulated machines need not have it."""
+    try:
+        from dovetail.aws.boto import Boto
+    except ModuleNotFoundError as error:
+        if error.name not in ("boto3", "botocore"):
+            raise
+        raise Misconfigured(
+            "starting the aws provider: boto3 is not installed; run `pip install dovetail[aws]`"
+        ) from error
+    return AwsProvider(given, Boto())

@@ -15,7 +15,6 @@ from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.app import Dovetail
 from dovetail.cli.output import note
-from dovetail.errors import Misconfigured
 from dovetail.runtime import health, logs
 from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.compute import Workers
@@ -43,8 +42,6 @@ def controller(
     Every setting is a flag (`--batch-idle-duration 2s`) or an environment variable of the same name
     (`BATCH_IDLE_DURATION`); `dovetail settings` lists them all.
     """
-    if provider == "aws":
-        raise Misconfigured("starting the controller: the aws provider is not there yet; use --provider kwok")
     settings = read(tuple(context.args), dict(os.environ), provider=provider)
     logs.configure(settings.log_level, settings.log_output_paths)
     for warning in settings.warnings:
@@ -59,7 +56,14 @@ async def _run(settings: Settings, provider: str, kubeconfig: str) -> int:
     elector = None if settings.disable_leader_election else _elector(settings, connection)
     leading: Callable[[], bool] = (lambda: True) if elector is None else (lambda: elector.leading)
     dovetail = Dovetail(
-        settings, transport, clock=clock, chance=chance, provider=provider, compute=workers, may_write=leading
+        settings,
+        transport,
+        clock=clock,
+        chance=chance,
+        provider=provider,
+        authority=connection.authority,
+        compute=workers,
+        may_write=leading,
     )
     servers = [
         await health.serve(
@@ -76,6 +80,7 @@ async def _run(settings: Settings, provider: str, kubeconfig: str) -> int:
         for runner, _ in servers:
             await runner.cleanup()
         workers.close()
+        dovetail.close()
         await transport.close()
 
 

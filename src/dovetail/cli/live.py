@@ -34,10 +34,6 @@ OURS = (labels.KARPENTER, labels.KARPENTER_AWS, labels.KARPENTER_KWOK)
 
 def look(kubeconfig: str = "", context: str = "", provider: Provider = "kwok") -> Seen:
     """See the cluster once, with the settings the controller would read from this environment."""
-    if provider == "aws":
-        raise Misconfigured(
-            "reading the cluster: the aws provider cannot list instance types yet; use --provider kwok"
-        )
     settings = read((), dict(os.environ), provider=provider)
     return asyncio.run(_look(settings, connect(SystemClock(), kubeconfig, context), provider))
 
@@ -45,22 +41,34 @@ def look(kubeconfig: str = "", context: str = "", provider: Provider = "kwok") -
 async def _look(settings: Settings, connection: Connection, provider: Provider) -> Seen:
     transport, clock = connection.transport(USER_AGENT), SystemClock()
     dovetail = Dovetail(
-        settings, transport, clock=clock, chance=Random(0), provider=provider, may_write=lambda: False
+        settings,
+        transport,
+        clock=clock,
+        chance=Random(0),
+        provider=provider,
+        authority=connection.authority,
+        may_write=lambda: False,
     )
     try:
-        filled = await asyncio.gather(
-            *(_fill(dovetail, informer) for informer in dovetail.informers.values()), return_exceptions=True
-        )
+        await _fill_all(dovetail, connection)
+        await dovetail.provider.prepare()
+        snapshot = dovetail.capture.snapshot(await _offers(dovetail), dovetail.options(clock.now()))
     finally:
+        dovetail.close()
         await transport.close()
+    return Seen(snapshot, {pod.full_name: pod for pod in dovetail.informer(Pod)})
+
+
+async def _fill_all(dovetail: Dovetail, connection: Connection) -> None:
+    filled = await asyncio.gather(
+        *(_fill(dovetail, informer) for informer in dovetail.informers.values()), return_exceptions=True
+    )
     for error in filled:
         if isinstance(error, DovetailError):
             # All lists fail for one reason, mostly; the first will do.
             raise _sentence(connection.server, error) from error
         if error is not None:
             raise error
-    snapshot = dovetail.capture.snapshot(await _offers(dovetail), dovetail.options(clock.now()))
-    return Seen(snapshot, {pod.full_name: pod for pod in dovetail.informer(Pod)})
 
 
 async def _fill(dovetail: Dovetail, informer: Informer[Any]) -> None:

@@ -44,6 +44,8 @@ class Connection(msgspec.Struct, frozen=True):
     server_name: str | None = None
     proxy: str | None = None
     namespace: str = "default"
+    # The authority the cluster is trusted by, in PEM; empty where the system's are used.
+    authority: str = ""
 
     def __repr__(self) -> str:
         # Neither credentials nor a proxy's password.
@@ -89,6 +91,7 @@ def in_cluster(clock: Clock, root: Path = SERVICE_ACCOUNT, env: Mapping[str, str
         sign_in=lambda: TokenFile(token, clock),
         tls=_tls({"certificate-authority": str(authority)}, root),
         namespace=namespace.read_text().strip() if namespace.exists() else "default",
+        authority=_authority({"certificate-authority": str(authority)}, root),
     )
 
 
@@ -114,6 +117,7 @@ def from_kubeconfig(paths: list[Path], clock: Clock, context: str = "") -> Conne
         server_name=cluster.get("tls-server-name") or None,
         proxy=_proxy(str(cluster.get("proxy-url") or ""), server),
         namespace=str(ctx.get("namespace") or "default"),
+        authority=_authority(cluster, base),
     )
 
 
@@ -238,6 +242,10 @@ def _tls(
         elif cert or key:
             raise Misconfigured("reading the kubeconfig: a client certificate and its key must come together")
     return context
+
+
+def _authority(cluster: Mapping[str, Any], base: Path) -> str:
+    return (_bytes(cluster, "certificate-authority", base) or b"").decode("ascii", "replace")
 
 
 def trusting(authority: bytes | None) -> ssl.SSLContext:

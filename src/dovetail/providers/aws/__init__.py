@@ -1,6 +1,7 @@
-"""EC2 and its friends: what can be bought there, what a node of it offers, and what it costs.
+"""EC2 and its friends: what can be bought there, what a node of it costs, and how one is had and let go.
 
-Deciding what to buy is not done here. Today the room holds the catalogue; it needs no AWS account.
+Deciding what to buy is not done here. The catalogue needs no AWS account; the provider is asked through
+`dovetail.aws` alone, so that nothing here knows of boto3.
 """
 
 from __future__ import annotations
@@ -8,5 +9,6 @@ from __future__ import annotations
 from dovetail.providers.aws.catalog import Terms, instance_type
 from dovetail.providers.aws.estimate import offline_types
 from dovetail.providers.aws.facts import Facts, Tables
+from dovetail.providers.aws.provider import AwsProvider
 
-__all__ = ["Facts", "Tables", "Terms", "instance_type", "offline_types"]
+__all__ = ["AwsProvider", "Facts", "Tables", "Terms", "instance_type", "offline_types"]
