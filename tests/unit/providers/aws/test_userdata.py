@@ -125,6 +125,16 @@ def test_what_a_node_keeps_for_itself_is_on_its_command_line() -> None:
     assert '--eviction-soft-grace-period="memory.available=1m30s"' in text
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_grace_period_that_is_no_duration_ends_the_launch_with_a_sentence(family: str) -> None:
+    soft = {
+        "evictionSoft": {"memory.available": "1Gi"},
+        "evictionSoftGracePeriod": {"memory.available": "soon"},
+    }
+    with pytest.raises(CreateFailed, match=r"evictionSoftGracePeriod cannot be used: .*soon"):
+        user_data(ec2_class(family, kubelet=soft))
+
+
 @pytest.mark.spec("aws-107")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_labels_that_a_kubelet_may_not_give_itself_are_left_to_the_controller(family: str) -> None:

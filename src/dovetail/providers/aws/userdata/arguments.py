@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 
 from dovetail.api.core import Taint
-from dovetail.providers.aws.userdata.boot import Boot
+from dovetail.providers.aws.userdata.boot import Boot, unusable
 from dovetail.settings import durations
 
 __all__ = ["kubelet_arguments", "node_labels", "printed_duration"]
@@ -45,7 +45,10 @@ def node_labels(labels: Mapping[str, str]) -> str:
 
 def printed_duration(text: str) -> str:
     """A duration as the kubelet prints it: `90s` becomes `1m30s`."""
-    return durations.render_nanoseconds(durations.nanoseconds(text))
+    try:
+        return durations.render_nanoseconds(durations.nanoseconds(text))
+    except ValueError as error:
+        raise unusable("the node class's evictionSoftGracePeriod", str(error)) from error
 
 
 def _pairs(name: str, values: Mapping[str, str], between: str) -> Iterator[str]:
