@@ -153,8 +153,11 @@ class Disruption:
             (DRIFTED, drifted),
             (MULTI, multi),
             (SINGLE, single),
-            (MANY, several),
+            *(((MANY, several),) if self._any_many() else ()),
         )
+
+    def _any_many(self) -> bool:
+        return any(churn.knobs(self._moves.seen(pool)).many for pool in self._pools)
 
     async def _ask(self, method: Method, choose: Callable[[Scene], Choice], scene: Scene) -> Choice:
         started = self._clock.monotonic()

@@ -217,7 +217,6 @@ def several(scene: Scene, should_stop: ShouldStop = never) -> Choice:
     """Some nodes for several cheaper ones, where their pools ask for that."""
     choice, ordered, known = _underutilized(scene)
     mine = [candidate for candidate in ordered if churn.knobs(candidate.pool).many]
-    choice.eligible = len(mine)
     within = [candidate for candidate in mine if choice.allowance.take(candidate.pool.name)]
 
     def accept(command: Command) -> bool:
