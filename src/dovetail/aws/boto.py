@@ -18,7 +18,7 @@ from botocore import xform_name
 from botocore.config import Config
 
 from dovetail import __version__
-from dovetail.aws.errors import AwsError, aws_error
+from dovetail.aws.foreign import translated
 from dovetail.aws.port import Answer
 from dovetail.errors import Misconfigured
 from dovetail.metrics import counter, histogram
@@ -97,7 +97,7 @@ class Boto:
             client = self._client(service, retried)
             answer: dict[str, Any] = getattr(client, xform_name(operation))(**parameters)
         except (botocore.exceptions.ClientError, botocore.exceptions.BotoCoreError) as error:
-            meant, repeats = _translated(f"{service}:{operation}", error)
+            meant, repeats = translated(f"{service}:{operation}", error)
             _count(service, operation, meant.code, perf_counter() - started, repeats)
             raise meant from error
         facts = answer.pop("ResponseMetadata", {})
@@ -150,20 +150,6 @@ def _config(retried: bool) -> Config:
         max_pool_connections=THREADS,
         retries={"mode": "standard", "total_max_attempts": ATTEMPTS_MOST if retried else 1},
     )
-
-
-def _translated(doing: str, error: Exception) -> tuple[AwsError, int]:
-    if isinstance(error, botocore.exceptions.ClientError):
-        told, facts = error.response.get("Error", {}), error.response.get("ResponseMetadata", {})
-        code, message = told.get("Code") or "Unknown", told.get("Message") or "no reason was given"
-        return aws_error(doing, code, message, facts.get("HTTPStatusCode", 0)), facts.get("RetryAttempts", 0)
-    if isinstance(
-        error, botocore.exceptions.NoCredentialsError | botocore.exceptions.PartialCredentialsError
-    ):
-        return aws_error(doing, "NoCredentials", "no AWS credentials were found; give the process a role"), 0
-    if isinstance(error, botocore.exceptions.ParamValidationError):
-        return aws_error(doing, "InvalidParameterValue", str(error).replace("\n", " "), 400), 0
-    return aws_error(doing, "NoAnswer", str(error)), 0
 
 
 def _count(service: str, operation: str, code: str, seconds: float, repeats: int) -> None:
