@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from math import isnan
+from typing import NamedTuple
 
 from dovetail.api import labels, predicates
 from dovetail.api.nodepool import NodePool
@@ -17,7 +18,10 @@ from dovetail.disruption.ground import Ground
 from dovetail.disruption.held import Held
 from dovetail.disruption.room import Room, room_in
 from dovetail.scheduling import nodes as views
-from dovetail.scheduling.catalog import InstanceType
+from dovetail.scheduling.catalog import InstanceType, worst_launch_price
+from dovetail.scheduling.catalog import price as least_price
+from dovetail.scheduling.plan import PlannedNode
+from dovetail.scheduling.requirements import Values
 from dovetail.scheduling.selectors import matches
 from dovetail.scheduling.snapshot import Snapshot, StateNode
 
@@ -94,6 +98,13 @@ class Stays:
         return views.name(self.state)
 
 
+class Price(NamedTuple):
+    """The least a machine costs, and the most a launch of it could; infinite when it cannot be had."""
+
+    least: float
+    worst: float
+
+
 @dataclass(frozen=True)
 class Scene:
     """Everything disruption looks at.
@@ -120,12 +131,31 @@ class Scene:
     @cached_property
     def room(self) -> Room:
         """Reckoned when first asked for, and once."""
-        return room_in(self.snapshot)
+        return room_in(self.snapshot, self.ground)
 
     @cached_property
     def ground(self) -> Ground:
         """What all trials in this scene share; made when first asked for."""
         return Ground(self.snapshot)
+
+    def prices(self, node: PlannedNode) -> Callable[[str], Price]:
+        """What each type of machine would cost as this node, looked up once for all nodes like it."""
+        wanted = node.requirements
+        known = self._prices.setdefault((node.pool, frozenset(wanted.by_key.items())), {})
+
+        def price(name: str) -> Price:
+            found = known.get(name)
+            if found is None:
+                each, undefined = self.types[node.pool][name], self.snapshot.options.flavour.well_known
+                least, worst = (of(each, wanted, undefined) for of in (least_price, worst_launch_price))
+                found = known[name] = Price(least, worst)
+            return found
+
+        return price
+
+    @cached_property
+    def _prices(self) -> dict[tuple[str, frozenset[tuple[str, Values]]], dict[str, Price]]:
+        return {}
 
     def __reduce__(self) -> tuple[type[Scene], tuple[object, ...]]:
         # What follows from the rest is made anew where it is wanted, rather than sent there.

@@ -17,8 +17,6 @@ from dovetail.scheduling.catalog import (
     InstanceType,
     cheapest_offering,
     min_values,
-    price_order,
-    worst_launch_price,
 )
 from dovetail.scheduling.plan import Plan, PlannedNode
 from dovetail.scheduling.requirements import Requirements, Values
@@ -119,11 +117,10 @@ def affordable(
 
 def _cheaper(scene: Scene, node: PlannedNode, bound: float) -> list[InstanceType] | str:
     """The node's types that would cost less than the bound even if a launch goes badly, cheapest first."""
-    known, undefined = scene.types[node.pool], scene.snapshot.options.flavour.well_known
-    listed = [known[name] for name in node.instance_types if name in known]
-    listed = [t for t in listed if cheapest_offering(t, node.requirements, undefined) is not None]
-    ordered = price_order(listed, node.requirements, undefined)
-    kept = [each for each in ordered if worst_launch_price(each, node.requirements, undefined) < bound]
+    prices = scene.prices(node)
+    listed = [(prices(name), name) for name in node.instance_types if name in scene.types[node.pool]]
+    ordered = sorted((each for each in listed if each[0].least < inf), key=lambda each: each[0].least)
+    kept = [scene.types[node.pool][name] for price, name in ordered if price.worst < bound]
     if not kept:
         return NO_CHEAPER
     verdict = min_values(kept, node.requirements)

@@ -53,6 +53,7 @@ class Ground:
         self.at = {views.provider_id(state): i for i, state in enumerate(self.states)}
         self.everywhere = (1 << len(self.states)) - 1
         self.specs, self.labels, self.statuses = Numbering(), Numbering(), Numbering()
+        self._roomless: dict[frozenset[tuple[str, int]], int] = {}
         self._closed: dict[tuple[object, ...], int] = {}
         self.rules = Rules(snapshot, self.universe, frozenset(self.batch))
 
@@ -75,11 +76,6 @@ class Ground:
     def node(self, index: int) -> RunningNode:
         """A node as it is before anybody is placed on it."""
         return RunningNode(index, self.states[index], self._daemons, self.snapshot.storage)
-
-    def mask(self, states: Iterable[StateNode]) -> int:
-        """These nodes as bits."""
-        places = (self.at.get(views.provider_id(state)) for state in states)
-        return sum(1 << place for place in places if place is not None)
 
     @cached_property
     def young(self) -> int:
@@ -108,8 +104,20 @@ class Ground:
         rows = [[-1.0 if p.overdrawn else float(p.left.get(name, 0)) for p in places] for name in names]
         return {name: i for i, name in enumerate(names)}, np.array(rows, dtype=np.float64)
 
+    def there(self, without: Iterable[str]) -> int:
+        """The nodes but for these, which are named by their provider IDs."""
+        places = (self.at.get(key) for key in without)
+        return self.everywhere & ~sum(1 << place for place in places if place is not None)
+
     def roomless(self, wanted: Nano) -> int:
         """Nodes that have no room for this, as far as it can be told at a glance."""
+        key = frozenset(wanted.items())
+        known = self._roomless.get(key)
+        if known is None:
+            known = self._roomless[key] = self._short_of(wanted)
+        return known
+
+    def _short_of(self, wanted: Nano) -> int:
         names, left = self._left
         short = np.zeros(len(self.states), dtype=bool)
         for name, amount in wanted.items():

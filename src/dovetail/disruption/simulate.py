@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
@@ -76,8 +77,8 @@ def beside(scene: Scene, command: Command) -> Scene | None:
     rest = replace(snapshot, nodes=nodes, pods=(), moving=(), virtual=())
     left = Scene(rest, scene.queued, scene.buffered, scene.spot_to_spot)
     # Where a cached property keeps its value: what is left of them need not be reckoned anew.
-    left.__dict__["room"] = scene.room.less(taken)
-    left.__dict__["ground"] = scene.ground.less(rest, taken)
+    left.__dict__["ground"] = ground = scene.ground.less(rest, taken)
+    left.__dict__["room"] = dataclasses.replace(scene.room, ground=ground)
     return left
 
 

@@ -63,7 +63,7 @@ class Trial(Run):
         self.topology = TrialTopology(ground.rules, question.going)
         self.reservations = Reservations(template.table for template in self.templates)
         self.limits = _limits(ground, question.going)
-        self.all_nodes = ground.everywhere & ~ground.mask(question.going)
+        self.all_nodes = ground.there(map(views.provider_id, question.going))
         self.nodes = self._nodes = _Nodes(ground, self.all_nodes)
         self.young, self.only_move = _held_back(ground, question)
         self.devices = None
