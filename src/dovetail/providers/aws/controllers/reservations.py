@@ -1,0 +1,139 @@
+"""Nodes in capacity reservations: what they become when their reservation ends, and which must go before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol, TypeVar
+
+from msgspec.structs import replace
+
+from dovetail.api import labels
+from dovetail.api.core import Node
+from dovetail.api.meta import Object
+from dovetail.api.nodeclaim import NodeClaim
+from dovetail.controllers.base import SOON, Backoff, Cache, Result, Trigger, after, insisting, run_all
+from dovetail.controllers.owning import Ownership, nodes_of
+from dovetail.errors import Conflict, Gone
+from dovetail.ports import Kube
+from dovetail.providers.aws.instances import Ec2Instance
+from dovetail.providers.aws.reservations import EXPIRING, Reservations
+
+__all__ = ["CapacityType", "ReservationExpiration"]
+
+EVERY = 60.0
+AT_ONCE = 10
+# Karpenter: the interruptible label stays behind.
+OF_A_RESERVATION = (labels.CAPACITY_RESERVATION_ID, labels.CAPACITY_RESERVATION_TYPE)
+
+O = TypeVar("O", bound=Object)  # noqa: E741 - O for object
+
+
+class Machines(Protocol):
+    """The instances of the cluster."""
+
+    async def list(self) -> tuple[Ec2Instance, ...]: ...
+
+
+class CapacityType:
+    """Every minute: EC2 turns instances of an ended reservation into on-demand ones, and labels follow."""
+
+    name = "capacityreservation.capacitytype"
+    concurrency = 1
+    backoff = Backoff(first=1.0, last=EVERY)
+    singleton = True
+    triggers: tuple[Trigger, ...] = ()
+
+    def __init__(
+        self,
+        kube: Kube,
+        claims: Cache[NodeClaim],
+        nodes: Cache[Node],
+        machines: Machines,
+        ownership: Ownership,
+    ) -> None:
+        self._kube = kube
+        self._claims = claims
+        self._nodes = nodes
+        self._machines = machines
+        self._ownership = ownership
+
+    async def reconcile(self, key: str) -> Result:
+        with insisting():
+            instances = await self._machines.list()
+        bought = {each.provider_id for each in instances if each.capacity_type == labels.ON_DEMAND}
+        ours = [
+            claim
+            for claim in self._claims
+            if claim.status.provider_id in bought and self._ownership.of_claim(claim)
+        ]
+        try:
+            await run_all(self._demote(claim) for claim in ours)
+        except Conflict:
+            return SOON
+        except ExceptionGroup as group:
+            if group.split(Conflict)[1] is None:
+                return SOON
+            raise
+        return after(EVERY)
+
+    async def _demote(self, claim: NodeClaim) -> None:
+        """The claim and its nodes, each by its own labels: an earlier pass may have got only so far."""
+        await self._relabel(claim)
+        for node in nodes_of(claim, self._nodes):
+            if not node.deleting and labels.REGISTERED in node.labels:
+                await self._relabel(node)
+
+    async def _relabel(self, obj: O) -> None:
+        if obj.labels.get(labels.CAPACITY_TYPE) != labels.RESERVED:
+            return
+        changed = replace(obj, metadata=replace(obj.metadata, labels=_demoted(obj.labels)))
+        try:
+            await self._kube.patch(obj, changed, guarded=True)
+        except Gone:
+            return
+
+
+def _demoted(known: Mapping[str, str]) -> dict[str, str]:
+    kept = {key: value for key, value in known.items() if key not in OF_A_RESERVATION}
+    return kept | {labels.CAPACITY_TYPE: labels.ON_DEMAND}
+
+
+class ReservationExpiration:
+    """Every minute: nodes in a capacity block that is about to end are drained while there is time."""
+
+    name = "capacityreservation.expiration"
+    concurrency = 1
+    backoff = Backoff(first=1.0, last=EVERY)
+    singleton = True
+    triggers: tuple[Trigger, ...] = ()
+
+    def __init__(
+        self, kube: Kube, claims: Cache[NodeClaim], reservations: Reservations, ownership: Ownership
+    ) -> None:
+        self._kube = kube
+        self._claims = claims
+        self._reservations = reservations
+        self._ownership = ownership
+
+    async def reconcile(self, key: str) -> Result:
+        reserved = [
+            (claim, found)
+            for claim in self._claims
+            if (found := claim.labels.get(labels.CAPACITY_RESERVATION_ID))
+            and not claim.deleting
+            and self._ownership.of_claim(claim)
+        ]
+        if not reserved:
+            return after(EVERY)
+        with insisting():
+            listed = await self._reservations.listed(found for _, found in reserved)
+            ending = {each.id for each in listed if each.state == EXPIRING}
+            doomed = (claim for claim, found in reserved if found in ending)
+            await run_all((self._end(claim) for claim in doomed), at_once=AT_ONCE)
+        return after(EVERY)
+
+    async def _end(self, claim: NodeClaim) -> None:
+        try:
+            await self._kube.delete(claim, guarded=True)
+        except Gone:
+            return

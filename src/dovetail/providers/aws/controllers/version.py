@@ -1,0 +1,36 @@
+"""providers.version: the cluster's Kubernetes version, which images are chosen by."""
+
+from __future__ import annotations
+
+import logging
+
+from dovetail.controllers.base import Backoff, Result, Trigger, after, insisting
+from dovetail.providers.aws.discovery import Discovery
+
+__all__ = ["Version"]
+
+EVERY = 300.0
+log = logging.getLogger(__name__)
+
+
+class Version:
+    """Every five minutes. While it cannot be read, the version last known stays."""
+
+    name = "providers.version"
+    concurrency = 1
+    backoff = Backoff(first=1.0, last=EVERY)
+    singleton = True
+    triggers: tuple[Trigger, ...] = ()
+
+    def __init__(self, discovery: Discovery) -> None:
+        self._discovery = discovery
+        self._remarked = ""
+
+    async def reconcile(self, key: str) -> Result:
+        with insisting():
+            await self._discovery.refresh_version()
+        remark = self._discovery.remark
+        if remark and remark != self._remarked:
+            log.error(remark)
+        self._remarked = remark
+        return after(EVERY)
