@@ -1,6 +1,7 @@
 """Which of the instance types that would do are offered to a fleet: an ordered list of small filters.
 
 Pure: types in, fewer types out, some with fewer offerings. A claim for which nothing is left has no capacity.
+The first filter leaves only offerings that the claim could have now; the others look at those.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 from dovetail.api import labels
 from dovetail.api.meta import Amounts
 from dovetail.errors import InsufficientCapacity
-from dovetail.scheduling.catalog import InstanceType, Offering, price_order, truncated, usable
+from dovetail.scheduling.catalog import InstanceType, Offering, truncated
 from dovetail.scheduling.requirements import Requirements
 from dovetail.scheduling.resources import fits, nano
 
@@ -44,7 +45,8 @@ def chosen_types(
             raise InsufficientCapacity(f"no instance type of {len(before)} is left after the {name} filter")
     if not left:
         raise InsufficientCapacity("no instance type meets the requirements, has the room and can be had now")
-    kept, wanted = truncated(price_order(left, requirements, KNOWN), requirements, strict, MOST_TYPES)
+    ordered = sorted(left, key=lambda each: min(offering.price for offering in each.offerings))
+    kept, wanted = truncated(ordered, requirements, strict, MOST_TYPES)
     if not wanted.met:
         raise InsufficientCapacity(f"after truncation to the {MOST_TYPES} cheapest instance types, {wanted}")
     return kept
@@ -53,17 +55,19 @@ def chosen_types(
 def compatible_and_available(
     types: Types, requirements: Requirements, requests: Amounts
 ) -> list[InstanceType]:
-    """Those with the right labels, room for the requests, and an offering to buy that room by."""
+    """Those with the right labels, and of them the offerings that can be had and leave room enough."""
     wanted = nano(requests)
 
-    def suits(each: InstanceType) -> bool:
-        return requirements.compatible(each.requirements, KNOWN) and any(
-            fits(wanted, nano(group.allocatable))
-            and any(requirements.compatible(offering.requirements, KNOWN) for offering in group.offerings)
-            for group in each.allocatable_groups()
-        )
+    def offered(each: InstanceType) -> Iterable[Offering]:
+        for group in each.allocatable_groups():
+            can = [o for o in group.offerings if requirements.compatible(o.requirements, KNOWN)]
+            if can and fits(wanted, nano(group.allocatable)):
+                yield from can
 
-    return [each for each in types if suits(each)]
+    return _with_offerings(
+        [each for each in types if requirements.compatible(each.requirements, KNOWN)],
+        lambda each: tuple(offered(each)),
+    )
 
 
 def one_reservation_kind(types: Types, requirements: Requirements) -> list[InstanceType]:
@@ -71,13 +75,14 @@ def one_reservation_kind(types: Types, requirements: Requirements) -> list[Insta
     if labels.RESERVED not in requirements[labels.CAPACITY_TYPE]:
         return list(types)
     cheapest = dict.fromkeys(KINDS, inf)
-    for offering in _all_usable(types, requirements):
-        if offering.reserved and (kind := _kind(offering)) in cheapest:
-            cheapest[kind] = min(cheapest[kind], offering.price)
+    for each in types:
+        for offering in _reserved(each):
+            kind = _kind(offering)
+            cheapest[kind] = min(cheapest.get(kind, inf), offering.price)
     best = min(KINDS, key=lambda kind: cheapest[kind])
     if cheapest[best] == inf:
         return list(types)
-    return _with_offerings(types, lambda each: [o for o in _reserved(each, requirements) if _kind(o) == best])
+    return _with_offerings(types, lambda each: [o for o in _reserved(each) if _kind(o) == best])
 
 
 def one_capacity_block(types: Types, requirements: Requirements) -> list[InstanceType]:
@@ -87,7 +92,7 @@ def one_capacity_block(types: Types, requirements: Requirements) -> list[Instanc
     blocks = [
         (offering.price, at, offering)
         for at, each in enumerate(types)
-        for offering in _reserved(each, requirements)
+        for offering in _reserved(each)
         if _kind(offering)[0] == CAPACITY_BLOCK
     ]
     if not blocks:
@@ -103,7 +108,7 @@ def fullest_reservation(types: Types, requirements: Requirements) -> list[Instan
 
     def fullest(each: InstanceType) -> list[Offering]:
         by_zone: dict[str, Offering] = {}
-        for offering in _reserved(each, requirements):
+        for offering in _reserved(each):
             held = by_zone.get(offering.zone)
             if held is None or offering.reservation_capacity > held.reservation_capacity:
                 by_zone[offering.zone] = offering
@@ -124,16 +129,14 @@ def no_dear_spot(types: Types, requirements: Requirements) -> list[InstanceType]
     ways = requirements[labels.CAPACITY_TYPE]
     if requirements.has_min_values or labels.SPOT not in ways or labels.ON_DEMAND not in ways:
         return list(types)
-    offered = list(_all_usable(types, requirements))
-    on_demand = min((o.price for o in offered if o.capacity_type == labels.ON_DEMAND), default=None)
-    if on_demand is None or all(o.capacity_type != labels.SPOT for o in offered):
+    offered = [(o.capacity_type, o.price) for each in types for o in each.offerings]
+    dearest = min((price for way, price in offered if way == labels.ON_DEMAND), default=None)
+    if dearest is None or all(way != labels.SPOT for way, _ in offered):
         return list(types)
-
-    def worth(each: InstanceType) -> list[Offering]:
-        kept = [o for o in each.offerings if o.capacity_type != labels.SPOT or o.price <= on_demand]
-        return kept if any(o.available for o in kept) else []
-
-    return _with_offerings(types, worth)
+    return _with_offerings(
+        types,
+        lambda each: [o for o in each.offerings if o.capacity_type != labels.SPOT or o.price <= dearest],
+    )
 
 
 FILTERS: tuple[tuple[str, Filter], ...] = (
@@ -145,12 +148,8 @@ FILTERS: tuple[tuple[str, Filter], ...] = (
 )
 
 
-def _all_usable(types: Types, requirements: Requirements) -> Iterable[Offering]:
-    return (offering for each in types for offering in usable(each, requirements, KNOWN))
-
-
-def _reserved(each: InstanceType, requirements: Requirements) -> list[Offering]:
-    return [offering for offering in usable(each, requirements, KNOWN) if offering.reserved]
+def _reserved(each: InstanceType) -> list[Offering]:
+    return [offering for offering in each.offerings if offering.reserved]
 
 
 def _kind(offering: Offering) -> tuple[str, str]:

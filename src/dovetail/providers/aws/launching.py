@@ -13,7 +13,8 @@ from dovetail.errors import CreateFailed, InsufficientCapacity
 from dovetail.metrics import counter
 from dovetail.ports import Clock, Recorder
 from dovetail.providers.aws.batch import Fleets
-from dovetail.providers.aws.filters import KNOWN, chosen_types
+from dovetail.providers.aws.chosen import Chosen
+from dovetail.providers.aws.filters import KNOWN
 from dovetail.providers.aws.fleet import (
     Started,
     capacity_type_for,
@@ -93,7 +94,7 @@ class Launching:
     templates: LaunchTemplates
     reservations: Reservations
     unavailable: Unavailable
-    strict: bool = True
+    chosen: Chosen
 
     async def launch(
         self,
@@ -125,7 +126,7 @@ class Launching:
         group: PlacementGroup | None,
     ) -> _Order:
         wanted = Requirements.of(claim.spec.requirements)
-        kept = chosen_types(types, wanted, claim.spec.resources.requests, strict=self.strict)
+        kept = self.chosen.of(types, claim)
         way = capacity_type_for(kept, wanted)
         return _Order(
             node_class,

@@ -14,6 +14,7 @@ from dovetail.controllers.provided import Surroundings
 from dovetail.controllers.registry import Parts
 from dovetail.errors import DovetailError, Misconfigured
 from dovetail.providers.aws.batch import Describing, Fleets, Terminating
+from dovetail.providers.aws.chosen import Chosen
 from dovetail.providers.aws.cloud import AwsCloud
 from dovetail.providers.aws.discovered import DiscoveredMemory
 from dovetail.providers.aws.discovery import Discovery
@@ -91,7 +92,7 @@ class AwsProvider:
             self.templates,
             self.reservations,
             self.unavailable,
-            strict=given.settings.min_values_policy == "Strict",
+            Chosen(strict=given.settings.min_values_policy == "Strict"),
         )
         return AwsCloud(
             classes=given.cache(EC2NodeClass),
