@@ -16,6 +16,7 @@ from dovetail.errors import DovetailError, Misconfigured
 from dovetail.providers.aws.batch import Describing, Fleets, Terminating
 from dovetail.providers.aws.chosen import Chosen
 from dovetail.providers.aws.cloud import AwsCloud
+from dovetail.providers.aws.controllers.classes import class_controllers
 from dovetail.providers.aws.discovered import DiscoveredMemory
 from dovetail.providers.aws.discovery import Discovery
 from dovetail.providers.aws.drift import Drift
@@ -126,7 +127,7 @@ class AwsProvider:
 
     def controllers(self, parts: Parts) -> tuple[Controller, ...]:
         """Those that keep classes, prices and machines current."""
-        return ()
+        return class_controllers(self, parts)
 
     def close(self) -> None:
         close = getattr(self.aws, "close", None)

@@ -164,7 +164,11 @@ class InstanceTypes:
 
     async def _shelf(self, node_class: EC2NodeClass, group: PlacementGroup | None) -> _Shelf:
         terms = Terms.of(
-            node_class, self.aws.region, self.settings.reserved_enis, self.settings.vm_memory_overhead_percent
+            node_class,
+            self.aws.region,
+            self.settings.reserved_enis,
+            self.settings.vm_memory_overhead_percent,
+            self.settings.aws_feature_gates.node_class_cel,
         )
         tables, extra = bundled_tables(), _group_requirements(group)
         reserved = {each.instance_type for each in terms.reservations}
