@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from inspect import isawaitable
 from typing import Any, TypeVar
 
 from dovetail.aws import Answer, AwsError, aws_error
 from dovetail.ports import Clock
 from dovetail.sim.aws.asking import OPERATIONS, Ask, Subject
+from dovetail.sim.aws.bus import Buses, Rule
 from dovetail.sim.aws.capacity import Capacity
 from dovetail.sim.aws.eks import Eks
 from dovetail.sim.aws.faults import Faults
@@ -20,20 +22,33 @@ from dovetail.sim.aws.images import Images
 from dovetail.sim.aws.instances import Instances
 from dovetail.sim.aws.machine import Machine
 from dovetail.sim.aws.network import FIRST_ACCOUNT, Network
+from dovetail.sim.aws.notices import Notices
 from dovetail.sim.aws.placement import PlacementGroups
 from dovetail.sim.aws.prices import Prices
-from dovetail.sim.aws.queues import Queues
+from dovetail.sim.aws.queues import Queue, Queues
 from dovetail.sim.aws.reservations import CapacityReservations
+from dovetail.sim.aws.shifts import Shifts
 from dovetail.sim.aws.ssm import Parameters
 from dovetail.sim.aws.templates import Templates
 
 __all__ = ["Call", "SimulatedAws"]
 
 # The modules whose operations are known from the start.
-SERVICES = ("fleet", "sqs", "tagging", "types")
+SERVICES = ("arc", "events", "fleet", "sqs", "sts", "tagging", "types")
 # Operations that look at a dry run's parameters before they say that it would have worked.
+ROLE_LASTS = 3600.0
 THOROUGH = frozenset({"RunInstances"})
 S = TypeVar("S", bound=Subject)
+INTERRUPTIONS = {
+    "ScheduledChangeRule": ("aws.health", "AWS Health Event"),
+    "SpotInterruptionRule": ("aws.ec2", "EC2 Spot Instance Interruption Warning"),
+    "RebalanceRule": ("aws.ec2", "EC2 Instance Rebalance Recommendation"),
+    "InstanceStateChangeRule": ("aws.ec2", "EC2 Instance State-change Notification"),
+    "CapacityReservationInterruptionRule": (
+        "aws.ec2",
+        "EC2 Capacity Reservation Instance Interruption Warning",
+    ),
+}
 
 for _each in SERVICES:
     importlib.import_module(f"dovetail.sim.aws.{_each}")
@@ -71,7 +86,10 @@ class SimulatedAws:
         self.ground = Ground(clock, seed)
         self.faults = Faults(clock, self.ground.rng)
         self.calls: list[Call] = []
+        self.notices = Notices(self.ground)
         self.account, self._region = account, region
+        self._assumed: tuple[SimulatedAws, str, str] | None = None
+        self._assumed_until = float("-inf")
         if cluster:
             self.furnish(cluster)
 
@@ -87,6 +105,7 @@ class SimulatedAws:
         self, service: str, operation: str, parameters: Mapping[str, Any], /, *, retried: bool = True
     ) -> Answer:
         ask = Ask(self.ground, self.account, self._region, service, operation, parameters)
+        await self._assume()
         try:
             answer = await self._answer(ask)
         except AwsError as error:
@@ -114,12 +133,24 @@ class SimulatedAws:
         self.faults.after(ask)
         return answer
 
+    async def _assume(self) -> None:
+        """With the first request of a role comes the request for its credentials, an hour's worth of them."""
+        if self._assumed is None or self.clock.monotonic() < self._assumed_until:
+            return
+        source, role, external_id = self._assumed
+        asked = {"RoleArn": role, "RoleSessionName": "dovetail"}
+        await source.call("sts", "AssumeRole", asked | ({"ExternalId": external_id} if external_id else {}))
+        self._assumed_until = self.clock.monotonic() + ROLE_LASTS
+
     def _record(self, ask: Ask, code: str) -> None:
         self.calls.append(Call(ask.service, ask.operation, ask.account, ask.region, ask.given, code))
 
     def at(self, *, region: str = "", role: str = "", external_id: str = "") -> SimulatedAws:
-        account = role.split(":")[4] if role else self.account
-        return self.inside(account=account, region=region)
+        if not role:
+            return self.inside(region=region)
+        other = self.inside(account=(role.split(":") + [""] * 5)[4], region=region)
+        other._assumed = (self, role, external_id)
+        return other
 
     def inside(self, *, account: str = "", region: str = "") -> SimulatedAws:
         """Another account or region of this world, without a role to assume."""
@@ -180,6 +211,14 @@ class SimulatedAws:
     def queues(self) -> Queues:
         return self.subject(Queues)
 
+    @property
+    def buses(self) -> Buses:
+        return self.subject(Buses)
+
+    @property
+    def shifts(self) -> Shifts:
+        return self.subject(Shifts)
+
     def machine(self, instance_id: str) -> Machine:
         """An instance, whether it can be described yet or not."""
         return self.instances.by_id[instance_id]
@@ -198,6 +237,38 @@ class SimulatedAws:
 
     def refuse(self, code: str, operation: str = "*", times: int | None = 1, message: str = "") -> None:
         self.faults.refuse(code, operation, times, message)
+
+    def reclaim(self, instance_id: str, notice: float = 120.0) -> None:
+        """Spot takes an instance back: a warning now, the end when the notice is over."""
+        self.notices.interrupt(self.machine(instance_id), notice)
+
+    def rebalance(self, instance_id: str) -> None:
+        """Spot says that an instance is at a higher risk than others."""
+        self.notices.rebalance(self.machine(instance_id))
+
+    def retire(
+        self, *instance_ids: str, code: str = "instance-retirement", starts: timedelta = timedelta(days=14)
+    ) -> None:
+        """Something is scheduled for instances: in their status, and as an event of AWS Health."""
+        self.notices.scheduled([self.machine(each) for each in instance_ids], code, starts)
+
+    def impair(self, instance_id: str, check: str = "instance") -> None:
+        """A status check (instance, system or ebs) fails from now on; `recover` ends it."""
+        self.machine(instance_id).impaired[check] = self.clock.now()
+
+    def recover(self, instance_id: str) -> None:
+        self.machine(instance_id).impaired.clear()
+
+    def interruption_queue(self, name: str) -> Queue:
+        """A queue, and the five rules that send it what happens to instances."""
+        queue = self.queues.add(name, {"MessageRetentionPeriod": "300", "SqsManagedSseEnabled": "true"})
+        bus = self.buses.by_name["default"]
+        for rule, (source, kind) in INTERRUPTIONS.items():
+            arn = f"arn:aws:events:{self.region}:{self.account}:rule/{name}-{rule}"
+            made = Rule(f"{name}-{rule}", arn, {"source": [source], "detail-type": [kind]})
+            made.targets["KarpenterInterruptionQueueTarget"] = {"Id": rule, "Arn": queue.arn}
+            bus.rules[made.name] = made
+        return queue
 
     def furnish(self, cluster: str, version: str = "1.35") -> None:
         """What is set up before Karpenter: a network with discovery tags, a node role, an EKS cluster."""

@@ -20,7 +20,7 @@ __all__ = ["DEFAULTS", "HANDLE", "Message", "Queue", "Queues", "md5_of_attribute
 
 DEFAULTS = {
     "VisibilityTimeout": "30",
-    "MaximumMessageSize": "262144",
+    "MaximumMessageSize": "1048576",
     "MessageRetentionPeriod": "345600",
     "DelaySeconds": "0",
     "ReceiveMessageWaitTimeSeconds": "0",

@@ -12,6 +12,7 @@ from dovetail.sim.aws.asking import Ask, Json
 __all__ = ["Values", "filtered", "page", "tag_list", "tags_for", "tags_of"]
 
 T = TypeVar("T")
+VALUES_MOST = 200
 # What a filter compares: a thing's values under each filter name it knows; tags come by `tags`.
 Values = Mapping[str, Iterable[str]]
 
@@ -25,6 +26,10 @@ def filtered(
 ) -> list[T]:
     """The things that match every filter: one of its values each."""
     filters = [(each["Name"], tuple(each.get("Values") or ())) for each in ask.get(key, ())]
+    if sum(len(values) for _, values in filters) > VALUES_MOST:
+        raise ask.refuse(
+            "FilterLimitExceeded", f"The maximum number of filter values on a single call is {VALUES_MOST}"
+        )
     found = list(things)
     for name, wanted in filters:
         found = [thing for thing in found if _match(ask, name, wanted, thing, values, tags)]

@@ -25,7 +25,7 @@ __all__: list[str] = []
 NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 ENTRY_ID = re.compile(r"[A-Za-z0-9_-]{1,80}")
 SERVICE = "AWS.SimpleQueueService"
-BATCH_MOST, BATCH_BYTES = 10, 262144
+BATCH_MOST, BATCH_BYTES = 10, 1048576
 HIDDEN_MOST = 43200
 # SQS takes XML's characters only.
 FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
