@@ -1,0 +1,343 @@
+"""The router's configuration: one table of keys, read from a document and from the environment. Pure.
+
+Every key of the document has a variable, so that a function needs no file: `ec2.callsPerSecond` is also
+`DOVETAIL_BUS_EC2_CALLS_PER_SECOND`. Lists are written as JSON there. A variable wins over the document.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dovetail.bus.destinations import Destination, Registry, destination
+from dovetail.bus.events import OPTIONAL_KINDS, Rules
+from dovetail.bus.ownership import TAGS
+from dovetail.errors import Misconfigured
+
+__all__ = ["KEYS", "Account", "Batch", "Config", "Key", "read_config"]
+
+PREFIX = "DOVETAIL_BUS_"
+DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)").fullmatch
+SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?").fullmatch
+REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]").fullmatch
+ACCOUNT = re.compile(r"[0-9]{12}").fullmatch
+ROLE = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:role/.+").fullmatch
+QUEUE = re.compile(r"[A-Za-z0-9_-]{1,80}").fullmatch
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """An account the router serves, and the role it reads instances with there."""
+
+    id: str
+    role_arn: str = ""
+    external_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """How many messages are worked on together, and how long the first may wait for the others."""
+
+    size: int
+    window: float
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key: its path in the document, its default, what reads it, and what it means."""
+
+    path: str
+    default: Any
+    reads: Callable[[Any, str], Any]
+    meaning: str
+
+    @property
+    def variable(self) -> str:
+        snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", self.path)
+        return PREFIX + snake.replace(".", "_").upper()
+
+
+def _text(value: Any, where: str) -> str:
+    if not isinstance(value, str):
+        raise Misconfigured(f"{where} is {value!r}; it must be a text, so put it in quotes")
+    return value
+
+
+def _flag(value: Any, where: str) -> bool:
+    if value in (True, "true"):
+        return True
+    if value in (False, "false"):
+        return False
+    raise Misconfigured(f"{where} is {value!r}; it is true or false")
+
+
+def _number(least: float, most: float) -> Callable[[Any, str], Any]:
+    def reads(value: Any, where: str) -> Any:
+        if isinstance(value, str) and NUMBER(value):
+            value = float(value) if "." in value else int(value)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+            raise Misconfigured(f"{where} is {value!r}; give a number from {least:g} to {most:g}")
+        return value
+
+    return reads
+
+
+def _duration(least: float, most: float) -> Callable[[Any, str], float]:
+    def reads(value: Any, where: str) -> float:
+        parts = DURATION(value) if isinstance(value, str) else None
+        seconds = float(parts[1]) * SECONDS[parts[2]] if parts else -1.0
+        if not least <= seconds <= most:
+            raise Misconfigured(
+                f"{where} is {value!r}; give a duration such as 500ms or 15m, from {least:g}s to {most:g}s"
+            )
+        return seconds
+
+    return reads
+
+
+def _choice(*choices: str) -> Callable[[Any, str], str]:
+    def reads(value: Any, where: str) -> str:
+        if value not in choices:
+            raise Misconfigured(f"{where} is {value!r}; it is one of {', '.join(choices)}")
+        return str(value)
+
+    return reads
+
+
+def _list(value: Any, where: str) -> list[Any]:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError as error:
+            raise Misconfigured(f'{where} is not JSON: {error}; write a list such as ["a", "b"]') from error
+    if not isinstance(value, list):
+        raise Misconfigured(f"{where} is {value!r}; it is a list")
+    return value
+
+
+def _texts(value: Any, where: str) -> tuple[str, ...]:
+    return tuple(_text(each, f"{where}[{index}]") for index, each in enumerate(_list(value, where)))
+
+
+def _region(value: Any, where: str) -> str:
+    if not isinstance(value, str) or not REGION(value):
+        raise Misconfigured(f"{where} is {value!r}, which is no AWS region; write it as us-east-2")
+    return value
+
+
+def _regions(value: Any, where: str) -> tuple[str, ...]:
+    return tuple(_region(each, f"{where}[{index}]") for index, each in enumerate(_list(value, where)))
+
+
+def _queue(value: Any, where: str) -> str:
+    if not isinstance(value, str) or not QUEUE(value):
+        raise Misconfigured(f"{where} is {value!r}; give the name of a queue, not its URL or ARN")
+    return value
+
+
+def _kinds(value: Any, where: str) -> frozenset[str]:
+    named = _texts(value, where)
+    unknown = sorted(set(named) - OPTIONAL_KINDS)
+    if unknown:
+        raise Misconfigured(
+            f"{where}: there is no {unknown[0]}; there are {', '.join(sorted(OPTIONAL_KINDS))}"
+        )
+    return frozenset(named)
+
+
+def _accounts(value: Any, where: str) -> tuple[Account, ...]:
+    return tuple(_account(each, f"{where}[{index}]") for index, each in enumerate(_list(value, where)))
+
+
+def _account(raw: Any, where: str) -> Account:
+    if not isinstance(raw, Mapping) or not set(raw) <= {"id", "roleArn", "externalId"}:
+        raise Misconfigured(f"{where} is {raw!r}; an account has id, roleArn and externalId")
+    named, role, external = raw.get("id"), raw.get("roleArn") or "", raw.get("externalId") or ""
+    if not isinstance(named, str) or not ACCOUNT(named):
+        raise Misconfigured(f"{where}.id is {named!r}; an account id is twelve digits in quotes")
+    if role and (not isinstance(role, str) or not ROLE(role)):
+        raise Misconfigured(f"{where}.roleArn is {role!r}; write it as arn:aws:iam::<account>:role/<name>")
+    if role and not external:
+        raise Misconfigured(
+            f"{where}: a reader role needs an externalId; set the one its trust policy asks for"
+        )
+    return Account(named, role, _text(external, f"{where}.externalId"))
+
+
+def _destinations(value: Any, where: str) -> tuple[Any, ...]:
+    for index, each in enumerate(_list(value, where)):
+        if not isinstance(each, Mapping):
+            raise Misconfigured(
+                f"{where}[{index}] is {each!r}; a destination has account, cluster and queueUrl"
+            )
+    return tuple(_list(value, where))
+
+
+KEYS = (
+    Key("mode", "daemon", _choice("daemon", "lambda"), "Which of the two shells reads this."),
+    Key("region", None, _region, "The region of the queues, and the one served."),
+    Key("regions", (), _regions, "Regions served; empty means the one above."),
+    Key("queues.urgent", "dovetail-bus-urgent", _queue, "Where rules send warnings."),
+    Key("queues.bulk", "dovetail-bus-bulk", _queue, "Where rules send everything else."),
+    Key("queues.park", "dovetail-bus-park", _queue, "Where events go that have no destination."),
+    Key("queues.dlq", "dovetail-bus-dlq", _queue, "Where the redrive policies send; read by replay."),
+    Key("batch.urgent.size", 100, _number(1, 10_000), "Warnings worked on together, at most."),
+    Key("batch.urgent.window", 1.0, _duration(0, 300), "How long a warning waits for others."),
+    Key("batch.bulk.size", 1000, _number(1, 10_000), "Other events worked on together, at most."),
+    Key("batch.bulk.window", 5.0, _duration(0, 300), "How long they wait; the daemon shortens it as it can."),
+    Key("receivers.urgent", 2, _number(1, 64), "Long polls of the urgent queue (daemon)."),
+    Key("receivers.bulk", 4, _number(1, 64), "Long polls of the bulk queue (daemon)."),
+    Key("parallel", 32, _number(1, 1000), "Sends under way at once."),
+    Key(
+        "ec2.callsPerSecond",
+        5,
+        _number(0.1, 100),
+        "DescribeInstances calls a second, per account and region.",
+    ),
+    Key("ec2.burst", 25, _number(1, 100), "Calls that may come at once after a quiet time."),
+    Key("ec2.chunk", 200, _number(1, 200), "Instance ids in one call."),
+    Key(
+        "ec2.prefetch", 900.0, _duration(0, 86_400), "How often every cluster's instances are read; 0s never."
+    ),
+    Key("tags", TAGS, _texts, "Tags that name an instance's cluster, the most trusted first."),
+    Key(
+        "unresolvedUrgent", "broadcast", _choice("broadcast", "park"), "What a warning does without an owner."
+    ),
+    Key("urgentRebalance", False, _flag, "Rebalance recommendations are urgent."),
+    Key("optionalKinds", frozenset(), _kinds, "Also route asg_terminate or zonal_shift."),
+    Key("accounts", (), _accounts, "Accounts served, with the role to read their instances by."),
+    Key("destinations", (), _destinations, "Clusters and their queues."),
+    Key("registry.dynamodb", "", _text, "A table with more destinations."),
+    Key("registry.ssm", "", _text, "A parameter path with more destinations, one JSON document each."),
+    Key(
+        "registry.discover", False, _flag, "Also queues tagged dovetail.sh/bus=true and dovetail.sh/cluster."
+    ),
+    Key("registry.byName", False, _flag, "Also queues that bear their cluster's name."),
+    Key("registry.reload", 60.0, _duration(1, 86_400), "How often destinations are read again."),
+    Key("pushed.dynamodb", "", _text, "A table where clusters publish their instances."),
+    Key("dedupe.window", 600.0, _duration(0, 86_400), "How long a delivered event is remembered."),
+    Key("dedupe.size", 200_000, _number(0, 10_000_000), "How many are remembered (a function: 20000)."),
+    Key("cache.size", 500_000, _number(1, 10_000_000), "How many instances are remembered."),
+    Key("maxBodyBytes", 262_144, _number(1_024, 1_048_576), "Larger messages are parked."),
+    Key("verifySender", False, _flag, "Only senders listed below are believed."),
+    Key("senders", (), _texts, "SQS SenderIds that may write to the central queues."),
+    Key("annotateSplits", False, _flag, "Mark the parts of a divided Health event."),
+    Key("canary.every", 0.0, _duration(0, 86_400), "How often a canary is sent through it all; 0s never."),
+    Key(
+        "maxClusterLabels",
+        200,
+        _number(1, 100_000),
+        "Clusters with metrics of their own; the rest are `other`.",
+    ),
+    Key("dryRun", False, _flag, "Resolve and log; send nothing, acknowledge nothing."),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Everything the router can be told, by the paths of KEYS."""
+
+    values: Mapping[str, Any]
+    registry: Registry
+    rules: Rules
+
+    def __getitem__(self, path: str) -> Any:
+        return self.values[path]
+
+    @property
+    def accounts(self) -> tuple[Account, ...]:
+        found: tuple[Account, ...] = self.values["accounts"]
+        return found
+
+    def batch(self, lane: str) -> Batch:
+        return Batch(self.values[f"batch.{lane}.size"], self.values[f"batch.{lane}.window"])
+
+
+def read_config(document: Any, environment: Mapping[str, str], *, where: str = "the configuration") -> Config:
+    """The configuration in a document, under `bus:` or bare, with the environment laid over it."""
+    values = {key.path: key.default for key in KEYS}
+    for path, raw in _flattened(_bare(document, where), where).items():
+        values[path] = BY_PATH[path].reads(raw, f"{where}: {path}")
+    for key in KEYS:
+        if key.variable in environment:
+            values[key.path] = key.reads(environment[key.variable], key.variable)
+    if values["region"] is None:
+        told = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
+        if not told:
+            raise Misconfigured(f"{where}: region is missing; say which region's events are routed")
+        values["region"] = _region(told, "AWS_REGION")
+    _check_whole(values, where)
+    registry = Registry(_registered(values, where))
+    return Config(values, registry, _rules(values, registry))
+
+
+BY_PATH = {key.path: key for key in KEYS}
+GROUPS = {path.rpartition(".")[0] for path in BY_PATH if "." in path} | {"batch"}
+
+
+def _bare(document: Any, where: str) -> Mapping[str, Any]:
+    if document is None:
+        return {}
+    if not isinstance(document, Mapping):
+        raise Misconfigured(f"{where} is not a mapping; it starts with `bus:` and its keys below")
+    inner = document.get("bus", document)
+    if inner is None:
+        return {}
+    if not isinstance(inner, Mapping) or ("bus" in document and len(document) > 1):
+        raise Misconfigured(f"{where}: `bus` stands alone and holds a mapping; move the other keys below it")
+    return inner
+
+
+def _flattened(document: Mapping[str, Any], where: str, above: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in document.items():
+        path = f"{above}{name}"
+        if path in BY_PATH:
+            found[path] = value
+        elif path in GROUPS and isinstance(value, Mapping):
+            found |= _flattened(value, where, f"{path}.")
+        else:
+            raise Misconfigured(
+                f"{where}: there is no key {path}; `dovetail interruption-router keys` lists them"
+            )
+    return found
+
+
+def _check_whole(values: Mapping[str, Any], where: str) -> None:
+    if values["verifySender"] and not values["senders"]:
+        raise Misconfigured(
+            f"{where}: verifySender is true and senders is empty; list the SenderIds to believe"
+        )
+    ids = [account.id for account in values["accounts"]]
+    twice = next((each for each in ids if ids.count(each) > 1), None)
+    if twice:
+        raise Misconfigured(f"{where}: account {twice} is listed twice; keep one")
+
+
+def _registered(values: Mapping[str, Any], where: str) -> list[Destination]:
+    accounts = values["accounts"]
+    account = accounts[0].id if len(accounts) == 1 else ""
+    found: dict[object, Destination] = {}
+    for index, raw in enumerate(values["destinations"]):
+        each = destination(raw, f"{where}: destinations[{index}]", account=account, region=values["region"])
+        if each.cluster in found:
+            raise Misconfigured(f"{where}: destinations[{index}] is {each.cluster} once more; keep one")
+        found[each.cluster] = each
+    return list(found.values())
+
+
+def _rules(values: Mapping[str, Any], registry: Registry) -> Rules:
+    accounts = {account.id for account in values["accounts"]} | {each.cluster.account for each in registry}
+    return Rules(
+        frozenset(accounts),
+        frozenset(values["regions"] or (values["region"],)),
+        values["maxBodyBytes"],
+        frozenset(values["senders"]) if values["verifySender"] else None,
+        values["optionalKinds"],
+        values["urgentRebalance"],
+        bool(values["canary.every"]),
+    )

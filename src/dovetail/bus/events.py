@@ -1,0 +1,281 @@
+"""From the body of a queue message to an event: unwrapped, checked, classified. Pure.
+
+Bodies are untrusted. Whatever is wrong with one comes out as a Refusal that says what becomes of it; nothing
+in a body is ever evaluated, followed or used as an address.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from dovetail.aws.messages import READINGS, Kind, Malformed, Message, parse
+
+__all__ = [
+    "ASG_TERMINATE",
+    "CANARY",
+    "KINDS",
+    "OPTIONAL_KINDS",
+    "URGENT_KINDS",
+    "ZONAL_SHIFT",
+    "Event",
+    "Fate",
+    "Lane",
+    "Place",
+    "Received",
+    "Refusal",
+    "Rules",
+    "read",
+    "unwrapped",
+]
+
+NOTICE = 120.0
+CANARY, CANARY_SOURCE = "canary", "dovetail.bus.canary"
+ASG_TERMINATE, ZONAL_SHIFT = "asg_terminate", "zonal_shift"
+OPTIONAL_KINDS = frozenset((ASG_TERMINATE, ZONAL_SHIFT))
+KINDS = frozenset(str(kind) for kind in Kind if kind is not Kind.NO_OP) | OPTIONAL_KINDS
+URGENT_KINDS = frozenset(
+    ("spot_interrupted", "capacity_reservation_interrupted", ASG_TERMINATE, ZONAL_SHIFT, CANARY)
+)
+# `{"event": <aws.events.event.json>}`: the wrapper an input transformer is usually told to make.
+WRAPPER = re.compile(r'\s*\{\s*"event"\s*:\s*').match
+INSTANCE = re.compile(r"i-[0-9a-zA-Z]{1,40}").fullmatch
+
+
+class Lane(StrEnum):
+    """Warnings and the rest never share a queue, a function or a worker."""
+
+    URGENT = "urgent"
+    BULK = "bulk"
+
+
+class Place(NamedTuple):
+    """Where instances live: their ids mean something in one account and region."""
+
+    account: str
+    region: str
+
+
+class Fate(StrEnum):
+    """What becomes of a message that is not routed."""
+
+    PARKED = "parked"  # acknowledged once it is safe in the park queue
+    DROPPED = "dropped"  # acknowledged and counted
+    KEPT = "kept"  # never acknowledged: the redrive policy moves it to the dead letters
+
+
+class Refusal(NamedTuple):
+    """Why a message is not routed, and what becomes of it."""
+
+    fate: Fate
+    reason: str
+
+
+@dataclass(slots=True)
+class Received:
+    """One message of a source queue. Times are seconds; `at` is the local monotonic clock."""
+
+    id: str
+    body: str
+    receipt: str = ""
+    sent: float | None = None
+    at: float = 0.0
+    receives: int = 1
+    hops: int = 0
+    sender: str = ""
+    queue: str = ""
+
+
+class Event(NamedTuple):
+    """What the router needs to know of an event. Times are seconds since 1970."""
+
+    kind: str
+    instances: tuple[str, ...]
+    place: Place
+    urgent: bool
+    key: tuple[str, ...]
+    time: float | None
+    deadline: float | None
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Which events the router answers for."""
+
+    accounts: frozenset[str]
+    regions: frozenset[str]
+    most_bytes: int = 262_144
+    senders: frozenset[str] | None = None
+    optional_kinds: frozenset[str] = frozenset()
+    urgent_rebalance: bool = False
+    canary: bool = False
+
+
+def read(received: Received, rules: Rules) -> tuple[str, Event | Refusal]:
+    """The body to forward, and the event in it or why there is none."""
+    body = received.body
+    if len(body) > rules.most_bytes or (
+        len(body) * 4 > rules.most_bytes and len(body.encode("utf-8", "surrogatepass")) > rules.most_bytes
+    ):
+        return body, Refusal(Fate.PARKED, "oversize")
+    if received.hops > 1:
+        return body, Refusal(Fate.PARKED, "loop")
+    if rules.senders is not None and received.sender not in rules.senders:
+        return body, Refusal(Fate.PARKED, "unknown_sender")
+    try:
+        body = unwrapped(body)
+        message = parse(body)
+    except Malformed:
+        return body, Refusal(Fate.KEPT, "malformed")
+    return body, _classified(message, rules)
+
+
+def unwrapped(body: str) -> str:
+    """The event inside an SNS notification or an input transformer's wrapper, to the byte; or the body."""
+    if '"Notification"' in body:
+        outer = _object(body)
+        if outer.get("Type") == "Notification" and isinstance(outer.get("Message"), str):
+            return str(outer["Message"])
+    opening = WRAPPER(body)
+    if opening is None:
+        return body
+    try:
+        inner, end = json.JSONDecoder().raw_decode(body, opening.end())
+    except (ValueError, RecursionError):
+        return body
+    if isinstance(inner, str):
+        return inner
+    return body[opening.end() : end] if body[end:].strip() == "}" else body
+
+
+def _object(body: str) -> Mapping[str, Any]:
+    try:
+        outer = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return outer if isinstance(outer, dict) else {}
+
+
+def _classified(message: Message, rules: Rules) -> Event | Refusal:
+    kind = message.kind
+    if kind is Kind.NO_OP:
+        return _other(message, rules)
+    if kind is Kind.SCHEDULED_CHANGE:
+        return _health(message, rules)
+    if message.account not in rules.accounts:
+        return Refusal(Fate.PARKED, "wrong_account")
+    if message.region not in rules.regions:
+        return Refusal(Fate.PARKED, "wrong_region")
+    if not INSTANCE(message.instances[0]):
+        return Refusal(Fate.KEPT, "malformed")
+    time = message.time.timestamp() if message.time is not None else None
+    urgent = kind in URGENT_KINDS or (rules.urgent_rebalance and kind is Kind.REBALANCE_RECOMMENDATION)
+    return Event(
+        kind.value,
+        message.instances,
+        Place(message.account, message.region),
+        urgent,
+        (message.account, message.id),
+        time,
+        _deadline(message, time) if urgent else None,
+        message,
+    )
+
+
+def _deadline(message: Message, time: float | None) -> float | None:
+    told = message.detail.get("instance-termination-time")
+    if isinstance(told, str):
+        try:
+            return datetime.fromisoformat(told).timestamp()
+        except ValueError:
+            pass  # the notice is two minutes all the same
+    return time + NOTICE if time is not None else None
+
+
+def _health(message: Message, rules: Rules) -> Event | Refusal:
+    """Health tells where it was delivered; what is affected may be elsewhere."""
+    detail = message.detail
+    account = _text(detail.get("affectedaccount")) or message.account
+    region = _text(detail.get("eventregion")) or message.region
+    if account not in rules.accounts:
+        return Refusal(Fate.PARKED, "wrong_account")
+    if region not in rules.regions:
+        return Refusal(Fate.PARKED, "wrong_region")
+    if not message.instances:
+        return Refusal(Fate.DROPPED, "no_instances")
+    if not all(map(INSTANCE, message.instances)):
+        return Refusal(Fate.KEPT, "malformed")
+    communication = _text(detail.get("communicationid"))
+    # Pages of one communication share its id, so the page is a part of the key; backup copies share both.
+    key = (account, communication, _text(detail.get("page"))) if communication else (account, message.id)
+    time = message.time.timestamp() if message.time is not None else None
+    starts = _start(_text(detail.get("starttime")))
+    return Event(
+        message.kind.value,
+        tuple(dict.fromkeys(message.instances)),
+        Place(account, region),
+        False,
+        key,
+        time,
+        starts,
+        message,
+    )
+
+
+def _start(text: str) -> float | None:
+    if not text:
+        return None
+    from email.utils import parsedate_to_datetime  # slow to import, and Health events are rare
+
+    try:
+        return parsedate_to_datetime(text).timestamp()
+    except (TypeError, ValueError):
+        return None
+
+
+def _other(message: Message, rules: Rules) -> Event | Refusal:
+    """Events that Karpenter's parser does not read: ours, the optional ones, and everything else."""
+    source = message.source
+    if (source, message.detail_type) in READINGS and message.document.get("version", "0") == "0":
+        return Refusal(Fate.DROPPED, "not_wanted")
+    optional = OPTIONAL.get((source, message.detail_type)) or OPTIONAL.get((source, "*"))
+    if source == CANARY_SOURCE and rules.canary:
+        optional = CANARY
+    elif source and not source.startswith("aws."):
+        return Refusal(Fate.PARKED, "forged_source")
+    if optional is None or (optional not in rules.optional_kinds and optional != CANARY):
+        return Refusal(Fate.PARKED, "unknown_kind")
+    if message.account not in rules.accounts:
+        return Refusal(Fate.PARKED, "wrong_account")
+    if message.region not in rules.regions:
+        return Refusal(Fate.PARKED, "wrong_region")
+    return _optional(optional, message)
+
+
+OPTIONAL = {
+    ("aws.autoscaling", "EC2 Instance-terminate Lifecycle Action"): ASG_TERMINATE,
+    ("aws.arc-zonal-shift", "*"): ZONAL_SHIFT,
+}
+
+
+def _optional(kind: str, message: Message) -> Event | Refusal:
+    instances: tuple[str, ...] = ()
+    if kind == ASG_TERMINATE:
+        detail = message.document.get("detail")
+        named = detail.get("EC2InstanceId") if isinstance(detail, dict) else None
+        if not isinstance(named, str) or not INSTANCE(named):
+            return Refusal(Fate.KEPT, "malformed")
+        instances = (named,)
+    time = message.time.timestamp() if message.time is not None else None
+    place, key = Place(message.account, message.region), (message.account, message.id)
+    return Event(kind, instances, place, True, key, time, None, message)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,209 @@
+"""One lane of the daemon: messages come in, are worked on in batches, and are acknowledged in tens."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from dovetail.aws import AwsError
+from dovetail.bus.clocks import Clock, Log
+from dovetail.bus.config import Config
+from dovetail.bus.events import Lane, Received
+from dovetail.bus.pipeline import Pipeline
+from dovetail.bus.queues import TEN, Queue, batched
+
+__all__ = ["Line", "window"]
+
+# Messages held in memory, per lane: SQS allows 120,000 in flight, and a crash returns all of these at once.
+MOST_HELD = 20_000
+LINGER = 0.05  # how long an acknowledgement waits for nine others
+DELETERS = 16
+TROUBLE = 1.0
+URGENT_AGAIN = 2
+SHORTEST, LONGEST = 1.0, 2.0
+
+
+def window(configured: float, rate: float, destinations: int) -> float:
+    """The shortest window in which each destination's batches get about half full, within bounds."""
+    if rate <= 0:
+        return configured
+    wanted = 5 * destinations / rate
+    return min(max(wanted, min(SHORTEST, configured)), LONGEST * configured)
+
+
+class Line:
+    """Receives, collects, and settles. Its methods are loops that the daemon runs."""
+
+    def __init__(
+        self,
+        lane: Lane,
+        queue: Queue,
+        pipeline: Pipeline,
+        config: Config,
+        visibility: int,
+        *,
+        clock: Clock,
+        log: Log,
+    ) -> None:
+        self.lane = lane
+        self._queue, self._pipeline, self._clock, self._log = queue, pipeline, clock, log
+        self._batch = config.batch(lane)
+        self._dry: bool = config["dryRun"]
+        self.window = self._batch.window
+        self._visibility = visibility
+        self._buffer: list[Received] = []
+        self._some, self._full, self._room = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._acks: list[Received] = []
+        self._acked = asyncio.Event()
+        self._deleters = asyncio.Semaphore(DELETERS)
+        # By receipt: when it was last hidden. Everything received and not yet settled is here.
+        self._held: dict[str, tuple[Received, float]] = {}
+        self._receiving = 0
+        self._arrived = 0
+        self._stopping = False
+        self._work: set[asyncio.Task[None]] = set()
+        self._room.set()
+
+    async def receive(self) -> None:
+        """Poll for messages as long as there is room for them."""
+        while not self._stopping:
+            await self._room.wait()
+            self._receiving += 1
+            try:
+                got = await self._queue.receive()
+            except AwsError as error:
+                self._log.warning("receiving failed", lane=self.lane, error=error)
+                await self._clock.sleep(TROUBLE)
+                continue
+            finally:
+                self._receiving -= 1
+            if self._stopping:
+                await self._queue.hide(got, 0)
+                return
+            self._take(got)
+
+    def _take(self, got: list[Received]) -> None:
+        if not got:
+            return
+        now = self._clock.monotonic()
+        for message in got:
+            self._held[message.receipt] = (message, now)
+        self._arrived += len(got)
+        self._buffer += got
+        self._some.set()
+        if len(self._buffer) >= self._batch.size:
+            self._full.set()
+        if len(self._held) >= MOST_HELD:
+            self._room.clear()
+
+    async def collect(self) -> None:
+        """Make batches: when there are enough messages, or when the first has waited long enough."""
+        while True:
+            await self._some.wait()
+            if len(self._buffer) < self._batch.size and not self._stopping:
+                with suppress(TimeoutError):  # what there is will do
+                    await asyncio.wait_for(self._full.wait(), self.window)
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        size = self._batch.size
+        batch, self._buffer = self._buffer[:size], self._buffer[size:]
+        if not self._buffer:
+            self._some.clear()
+        if len(self._buffer) < size:
+            self._full.clear()
+        if batch:
+            task = asyncio.get_running_loop().create_task(self._pipeline.process(self.lane, batch, self))
+            self._work.add(task)
+            task.add_done_callback(self._worked)
+
+    def _worked(self, task: asyncio.Task[None]) -> None:
+        self._work.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self._log.error("a batch met a bug; its messages come again", error=repr(task.exception()))
+
+    def done(self, message: Received) -> None:
+        self._acks.append(message)
+        if len(self._acks) >= TEN:
+            self._acked.set()
+
+    def failed(self, message: Received, urgent: bool) -> None:
+        self._release(message)
+        if urgent and not self._stopping:
+            # A warning must not wait out its visibility: that would outlive the notice.
+            self._start_hiding([message], URGENT_AGAIN)
+        elif self._stopping:
+            self._start_hiding([message], 0)
+
+    def _start_hiding(self, messages: list[Received], seconds: int) -> None:
+        task = asyncio.get_running_loop().create_task(self._queue.hide(messages, seconds))
+        self._work.add(task)
+        task.add_done_callback(self._worked)
+
+    def _release(self, message: Received) -> None:
+        self._held.pop(message.receipt, None)
+        if len(self._held) < MOST_HELD:
+            self._room.set()
+
+    async def acknowledge(self) -> None:
+        """Delete what is done, in tens."""
+        while True:
+            with suppress(TimeoutError):  # fewer than ten
+                await asyncio.wait_for(self._acked.wait(), LINGER)
+            if self._acks:
+                await self._delete()
+
+    async def _delete(self) -> None:
+        acks, self._acks = self._acks, []
+        self._acked.clear()
+        for message in acks:
+            self._release(message)
+        for some in batched(acks):
+            await self._deleters.acquire()
+            task = asyncio.get_running_loop().create_task(self._queue.delete(some))
+            self._work.add(task)
+            task.add_done_callback(self._deleted)
+
+    def _deleted(self, task: asyncio.Task[None]) -> None:
+        self._deleters.release()
+        self._worked(task)
+
+    async def keep(self) -> None:
+        """Keep what is held from being seen by others."""
+        while True:
+            await self._clock.sleep(self._visibility / 4)
+            now = self._clock.monotonic()
+            old = [
+                message
+                for message, since in self._held.values()
+                if now - since >= self._visibility / 2 - 0.01
+            ]
+            if old:
+                await self._queue.hide(old, self._visibility)
+                for message in old:
+                    if message.receipt in self._held:
+                        self._held[message.receipt] = (message, now)
+
+    async def adapt(self) -> None:
+        """Fit the window of the bulk lane to the traffic; warnings always wait the same."""
+        rate = 0.0
+        while self.lane is Lane.BULK:
+            await self._clock.sleep(1.0)
+            rate, self._arrived = 0.5 * rate + 0.5 * self._arrived, 0
+            self.window = window(self._batch.window, rate, len(self._pipeline.registry))
+
+    async def end(self, until: float) -> None:
+        """Take nothing more, finish what is held, give back the rest."""
+        self._stopping = True
+        self._some.set()
+        self._full.set()
+        self._hand_over()
+        while (self._work or self._receiving or self._acks) and self._clock.monotonic() < until:
+            await self._clock.sleep(LINGER)
+        for task in list(self._work):
+            task.cancel()
+        await asyncio.gather(*self._work, return_exceptions=True)
+        for message in self._acks:
+            self._release(message)
+        await self._queue.delete(self._acks)
+        await self._queue.hide([message for message, _ in self._held.values()], 0)

@@ -1,0 +1,257 @@
+"""Put copies into queues: ten to a call, failures tried again, one bad queue no one else's trouble."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from random import Random
+from typing import Any, Generic, TypeVar
+
+from dovetail.aws import Aws, AwsAbsent, AwsDenied, AwsError, AwsInvalid
+from dovetail.bus.clocks import Clock, Log
+from dovetail.bus.counts import Counts
+from dovetail.bus.destinations import Destination
+
+__all__ = ["Copy", "Outcome", "Sender", "chunks"]
+
+T = TypeVar("T")
+ENTRIES = 10
+# SQS takes 1 MiB in a batch, attributes included.
+BYTES, ATTRIBUTES = 1_048_576, 1_024
+DELAYS = (0.1, 0.3, 0.9)
+TRIPS_AFTER, OPEN_FOR = 5, 5.0
+PER_QUEUE = 4
+
+
+class Outcome(StrEnum):
+    """How a copy fared."""
+
+    SENT = "sent"
+    FAILED = "failed"  # may work later: the source message stays
+    REFUSED = "refused"  # will not work: a person must look
+
+
+class Copy(Generic[T]):
+    """A body on its way to a queue. `tag` is the sender's customer's own."""
+
+    __slots__ = (
+        "body",
+        "cluster",
+        "deadline",
+        "destination",
+        "hops",
+        "instance",
+        "kind",
+        "reason",
+        "tag",
+        "url",
+    )
+
+    def __init__(
+        self,
+        url: str,
+        body: str,
+        tag: T,
+        *,
+        kind: str,
+        instance: str = "",
+        deadline: float | None = None,
+        hops: int = 1,
+        destination: Destination | None = None,
+        reason: str = "",
+    ) -> None:
+        self.url, self.body, self.tag = url, body, tag
+        self.kind, self.instance, self.deadline, self.hops = kind, instance, deadline, hops
+        self.destination, self.reason = destination, reason
+        self.cluster = destination.cluster.name if destination is not None else ""
+
+    def entry(self, index: int) -> dict[str, Any]:
+        attributes = {"dt.kind": _string(self.kind), "dt.hops": _number(self.hops)}
+        if self.instance:
+            attributes["dt.instance"] = _string(self.instance)
+        if self.deadline is not None:
+            attributes["dt.deadline"] = _number(int(self.deadline))
+        if self.cluster:
+            attributes["dt.cluster"] = _string(self.cluster)
+        if self.reason:
+            attributes["dt.reason"] = _string(self.reason)
+        entry: dict[str, Any] = {
+            "Id": str(index),
+            "MessageBody": self.body,
+            "MessageAttributes": attributes,
+        }
+        if self.instance and self.destination is not None and self.destination.fair_queue:
+            entry["MessageGroupId"] = self.instance
+        return entry
+
+
+def _string(value: str) -> dict[str, str]:
+    return {"DataType": "String", "StringValue": value}
+
+
+def _number(value: int) -> dict[str, str]:
+    return {"DataType": "Number", "StringValue": str(value)}
+
+
+@dataclass(slots=True)
+class Circuit:
+    """Whether a queue is worth trying: open for a while after a row of failures, then one attempt."""
+
+    failures: int = 0
+    open_until: float = 0.0
+
+    def allows(self, now: float) -> bool:
+        if self.failures < TRIPS_AFTER:
+            return True
+        if now < self.open_until:
+            return False
+        self.open_until = now + OPEN_FOR  # the one that may try
+        return True
+
+    def failed(self, now: float) -> bool:
+        """Note a failure; True when it opens the circuit."""
+        self.failures += 1
+        self.open_until = now + OPEN_FOR
+        return self.failures == TRIPS_AFTER
+
+
+class Sender(Generic[T]):
+    """Sends copies to any number of queues at once."""
+
+    def __init__(
+        self, aws: Aws, *, clock: Clock, counts: Counts, log: Log, chance: Random, parallel: int = 32
+    ) -> None:
+        self._aws, self._clock, self._counts, self._log = aws, clock, counts, log
+        self._chance = chance
+        self._parallel = asyncio.Semaphore(parallel)
+        self._queues: dict[str, asyncio.Semaphore] = {}
+        self._circuits: dict[str, Circuit] = {}
+        self._doors: dict[tuple[str, str], Aws] = {}
+
+    async def send(self, copies: Sequence[Copy[T]], settled: Callable[[Copy[T], Outcome], None]) -> None:
+        """Send them all; each is settled as soon as its fate is known."""
+        by_queue: dict[str, list[Copy[T]]] = {}
+        for copy in copies:
+            by_queue.setdefault(copy.url, []).append(copy)
+        groups = [chunk for queued in by_queue.values() for chunk in chunks(queued)]
+        if len(groups) == 1:
+            await self._chunk(groups[0], settled)
+        else:
+            await asyncio.gather(*(self._chunk(group, settled) for group in groups))
+
+    def forget(self, urls: set[str]) -> None:
+        """Let go of queues that no one sends to any more."""
+        for url in set(self._queues) - urls:
+            self._queues.pop(url, None)
+            self._circuits.pop(url, None)
+
+    async def _chunk(self, left: list[Copy[T]], settled: Callable[[Copy[T], Outcome], None]) -> None:
+        url = left[0].url
+        circuit = self._circuits.setdefault(url, Circuit())
+        for delay in (*DELAYS, None):
+            if not circuit.allows(self._clock.monotonic()):
+                break
+            left = await self._attempt(url, left, circuit, settled)
+            if not left or delay is None:
+                break
+            await self._clock.sleep(delay * self._chance.uniform(1.0, 1.25))
+        for copy in left:
+            settled(copy, Outcome.FAILED)
+
+    async def _attempt(
+        self, url: str, copies: list[Copy[T]], circuit: Circuit, settled: Callable[[Copy[T], Outcome], None]
+    ) -> list[Copy[T]]:
+        """One call; returns the copies worth another."""
+        queue = self._queues.get(url)
+        if queue is None:
+            queue = self._queues[url] = asyncio.Semaphore(PER_QUEUE)
+        entries = [copy.entry(index) for index, copy in enumerate(copies)]
+        try:
+            async with queue, self._parallel:
+                answer = await self._door(copies[0]).call(
+                    "sqs", "SendMessageBatch", {"QueueUrl": url, "Entries": entries}, retried=False
+                )
+        except (AwsAbsent, AwsDenied, AwsInvalid) as error:
+            self._complain(copies, error.code)
+            for copy in copies:
+                settled(copy, Outcome.REFUSED)
+            return []
+        except AwsError as error:
+            self._trouble(circuit, copies, error.code)
+            return copies
+        self._counts.observe("fill_ratio", len(copies) / ENTRIES)
+        return self._settle(answer, copies, circuit, settled)
+
+    def _settle(
+        self,
+        answer: Mapping[str, Any],
+        copies: list[Copy[T]],
+        circuit: Circuit,
+        settled: Callable[[Copy[T], Outcome], None],
+    ) -> list[Copy[T]]:
+        """What the answer says of each entry. One it says nothing of was not confirmed, so it goes again."""
+        confirmed = {each["Id"] for each in answer.get("Successful", ())}
+        failures = {each["Id"]: each for each in answer.get("Failed", ())}
+        left = []
+        for index, copy in enumerate(copies):
+            failure = failures.get(str(index))
+            if str(index) in confirmed:
+                settled(copy, Outcome.SENT)
+            elif failure is not None and failure.get("SenderFault"):
+                self._complain([copy], str(failure.get("Code", "Unknown")))
+                settled(copy, Outcome.REFUSED)
+            else:
+                left.append(copy)
+                self._counts.add("send_failures_total", 1, str((failure or {}).get("Code", "Unconfirmed")))
+        if confirmed:
+            self._recovered(circuit, copies[0])
+        elif left:
+            self._open(circuit, copies[0])
+        return left
+
+    def _trouble(self, circuit: Circuit, copies: list[Copy[T]], code: str) -> None:
+        self._counts.add("send_failures_total", len(copies), code)
+        self._open(circuit, copies[0])
+
+    def _open(self, circuit: Circuit, copy: Copy[T]) -> None:
+        if circuit.failed(self._clock.monotonic()):
+            self._counts.set("circuit_open", 1, copy.cluster)
+            self._log.warning("nothing is sent for a while", cluster=copy.cluster, queue=copy.url)
+
+    def _recovered(self, circuit: Circuit, copy: Copy[T]) -> None:
+        if circuit.failures >= TRIPS_AFTER:
+            self._counts.set("circuit_open", 0, copy.cluster)
+        circuit.failures = 0
+
+    def _complain(self, copies: list[Copy[T]], code: str) -> None:
+        self._counts.add("send_failures_total", len(copies), code)
+        self._log.error("a queue refuses messages", cluster=copies[0].cluster, queue=copies[0].url, code=code)
+
+    def _door(self, copy: Copy[T]) -> Aws:
+        """The door to a queue: its own region's, by the destination's role if it has one."""
+        to = copy.destination
+        if to is None or (not to.role_arn and to.cluster.region == self._aws.region):
+            return self._aws
+        key = (to.cluster.region, to.role_arn)
+        if key not in self._doors:
+            self._doors[key] = self._aws.at(region=key[0], role=key[1], external_id=to.external_id)
+        return self._doors[key]
+
+
+def chunks(copies: Sequence[Copy[T]]) -> Iterator[list[Copy[T]]]:
+    """Batches that SQS takes: ten entries, and no more bytes than it allows."""
+    batch: list[Copy[T]] = []
+    room = BYTES
+    for copy in copies:
+        size = ATTRIBUTES + 4 * len(copy.body)
+        if size * ENTRIES > BYTES:  # only then does the exact size matter
+            size = ATTRIBUTES + len(copy.body.encode("utf-8", "surrogatepass"))
+        if batch and (len(batch) == ENTRIES or size > room):
+            yield batch
+            batch, room = [], BYTES
+        batch.append(copy)
+        room -= size
+    if batch:
+        yield batch
