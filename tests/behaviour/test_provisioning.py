@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from dovetail.api import labels
 from dovetail.errors import InsufficientCapacity
 from dovetail.sim.faults import Rule
 from support.builders import nodepool, pod
@@ -89,3 +90,16 @@ async def test_an_order_that_is_refused_is_made_again() -> None:
         await scene.settle(60)
         assert scene.node_of("web")
         assert len(scene.cloud.instances) == 1
+
+
+@virtual
+async def test_machines_whose_labels_are_still_to_be_written_are_not_ordered_again() -> None:
+    """Between a claim's status and its labels, its zone is unknown: pods of that zone seem to have no place."""
+    slow = ("--kube-client-qps=10", "--kube-client-burst=20")
+    async with Scene(flags=slow).running() as scene:
+        scene.apply(nodepool())
+        zone = scene.cloud.types[0].offerings[0].zone
+        for number in range(30):
+            scene.create(pod(f"web-{number}", cpu="3", node_selector={labels.ZONE: zone}))
+        await scene.until(lambda: all(each.node_name for each in scene.pods()), within=120, step=2)
+        assert len(scene.claims()) == 30

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 
 from dovetail import metrics
-from dovetail.api import labels, predicates
+from dovetail.api import conditions, labels, predicates
 from dovetail.api.core import CSINode, Node
 from dovetail.api.meta import Amounts
 from dovetail.api.nodeclaim import NodeClaim
@@ -31,6 +31,8 @@ NODE_COUNT = metrics.gauge("karpenter_cluster_state_node_count", "Machines in me
 UNSYNCED_SECONDS = metrics.gauge(
     "karpenter_cluster_state_unsynced_time_seconds", "For how long something has been missing."
 )
+# A claim's labels are written right after its status; longer than this they are not waited for.
+LABELLED_WITHIN = 30.0
 
 
 class Cluster:
@@ -58,6 +60,8 @@ class Cluster:
         self._unplaced: set[str] = set()
         self._usage: dict[str, Nano] = {}
         self._unlaunched: set[str] = set()
+        # Claims whose machine is known and whose labels are not yet, by when that was heard first.
+        self._unlabelled: dict[str, float] = {}
         self.ever_synced = False
         self._unsynced_since: float | None = None
         self._ordered: list[Callable[[NodeClaim], None]] = []
@@ -153,10 +157,15 @@ class Cluster:
             self._unlaunched.discard(after.name)
         else:
             self._unlaunched.add(after.name)
+        if _unlabelled(after):
+            self._unlabelled.setdefault(after.name, self._clock.monotonic())
+        else:
+            self._unlabelled.pop(after.name, None)
         self._settle(place)
 
     def _drop_claim(self, name: str) -> None:
         self._unlaunched.discard(name)
+        self._unlabelled.pop(name, None)
         place = self._by_claim.pop(name, None)
         if place is None or place.claim is None:
             return
@@ -310,10 +319,16 @@ class Cluster:
         The first clause is asked until it holds once; afterwards only an order still open unsettles us.
         """
         whole = self.ever_synced or (self._sources_synced() and not self._unplaced)
-        synced = whole and not self._unlaunched
+        synced = whole and not self._unlaunched and not self._awaits_labels()
         self.ever_synced = self.ever_synced or synced
         self._show_synced(synced)
         return synced
+
+    def _awaits_labels(self) -> bool:
+        """A machine whose zone and type are a moment away is no place for pods that ask for either: for
+        them another would be ordered."""
+        recent = self._clock.monotonic() - LABELLED_WITHIN
+        return any(since > recent for since in self._unlabelled.values())
 
     @property
     def unsynced_for(self) -> timedelta:
@@ -390,3 +405,13 @@ def _not_yet_whole(node: Node) -> bool:
     if not node.spec.provider_id:
         return True
     return labels.INSTANCE_TYPE not in node.labels and node.labels.get(labels.INITIALIZED) != labels.TRUE
+
+
+def _unlabelled(claim: NodeClaim) -> bool:
+    """Launched, and not yet told of what: status and labels are written one after the other."""
+    return (
+        bool(claim.status.provider_id)
+        and labels.INSTANCE_TYPE not in claim.labels
+        and not claim.deleting
+        and not conditions.is_true(claim, conditions.REGISTERED)
+    )
