@@ -19,9 +19,10 @@ from dovetail.cli import plandocument
 from dovetail.cli.files import STDIN, MoreFiles, OptionalFiles, manifests_in
 from dovetail.cli.output import LEFT_OUT, Output, OutputOption, counted, note
 from dovetail.cli.planchange import Change, show_change
+from dovetail.cli.plandisruption import plan_disruption
 from dovetail.cli.planview import show_explanation, show_plan
 from dovetail.cli.progress import Progress
-from dovetail.cli.seen import ContextOption, KubeconfigOption, ProviderOption, SnapshotOption, find
+from dovetail.cli.seen import ContextOption, KubeconfigOption, Provider, ProviderOption, SnapshotOption, find
 from dovetail.cli.solved import Solved, solved
 from dovetail.errors import BadInput, Misconfigured
 from dovetail.providers.catalogs import Catalogue, catalogue, fitting
@@ -50,7 +51,11 @@ def plan(
     ] = "",
     explain: Annotated[
         str,
-        typer.Option(metavar="POD", help="Show everything that was considered for one pod (namespace/name)."),
+        typer.Option(
+            metavar="POD",
+            help="Show everything that was considered for one pod (namespace/name); "
+            "with --disruption, for one node.",
+        ),
     ] = "",
     change: Annotated[
         str,
@@ -58,6 +63,17 @@ def plan(
             metavar="FILE", help="Show what these NodePools would alter: nodes, dollars, pods that move."
         ),
     ] = "",
+    disruption: Annotated[
+        bool,
+        typer.Option(
+            "--disruption",
+            help="Show which nodes would go now, what that saves, and why each other node stays.",
+        ),
+    ] = False,
+    turns: Annotated[
+        int,
+        typer.Option(min=1, help="With --disruption: how many turns of the loop to look ahead."),
+    ] = 10,
     quick: Annotated[
         bool, typer.Option("--quick", help="Take the first complete plan; do not look for a cheaper one.")
     ] = False,
@@ -70,9 +86,17 @@ def plan(
 
     Pods, workloads (a Deployment counts as its pods), NodePools, node classes, nodes and the pods that run
     on them are read from manifests, or from a cluster as it is or was. Nothing is created. Exit codes: 0
-    every pod has a place, 3 some have none, 1 the files have errors.
+    every pod has a place, 3 some have none, 1 the files have errors. With --disruption, 3 means that a
+    drifted node cannot go until someone does something about it.
     """
     files = [*(filename or ()), *(more or ())]
+    if disruption:
+        world = _world(
+            files, live, snapshot, (catalog, catalog_subset, change, kubeconfig, context), provider
+        )
+        if plan_disruption(world, explain, turns, output):
+            raise typer.Exit(LEFT_OUT)
+        return
     if live or snapshot:
         others = {"catalog": catalog, SUBSET: catalog_subset, "explain": explain, "change": change}
         _only_one_world(files, live, snapshot, others)
@@ -89,6 +113,21 @@ def plan(
         raise typer.Exit(LEFT_OUT)
 
 
+def _world(
+    files: Sequence[str], live: bool, snapshot: str, others: tuple[str, ...], provider: Provider
+) -> Snapshot:
+    """The world whose nodes are asked about: the files', the snapshot's, or else the live cluster's."""
+    catalog, subset, change, kubeconfig, context = others
+    if change:
+        raise BadInput("--disruption and --change exclude each other; leave one out")
+    if files and not live and not snapshot:
+        reader = _Reader()
+        reader.read(files)
+        return _Asked(reader, catalog, subset, quick=True).snapshot()
+    _only_one_world(files, live or not snapshot, snapshot, {"catalog": catalog, SUBSET: subset})
+    return find(snapshot, kubeconfig, context, provider).snapshot
+
+
 class _Asked:
     """A world that was read, and how to plan for it."""
 
@@ -99,10 +138,13 @@ class _Asked:
         for remark in (*self.shop.remarks, *self.world.remarks(self.shop.types_for, self.options)):
             note(f"note: {remark}")
 
+    def snapshot(self) -> Snapshot:
+        return self.world.snapshot(self.shop.types_for, self.options)
+
     def plan(self, explain: str, output: Output) -> bool:
         """Plan and show it; true when pods are left out."""
         with Progress(3) as progress:
-            snapshot = self.world.snapshot(self.shop.types_for, self.options)
+            snapshot = self.snapshot()
             if not snapshot.pods and not snapshot.virtual:
                 note("note: there are no waiting pods in these files, so there is nothing to plan")
             found = _found(snapshot, self.quick, progress)

@@ -171,7 +171,7 @@ class Offline:
 
     def _pools(self) -> list[NodePool]:
         """The pools in their order of preference; one that says nothing about readiness is ready."""
-        ready = [_assumed_ready(pool) for pool in self.all(NodePool) if not pool.static]
+        ready = [_assumed_ready(pool) for pool in self.all(NodePool)]
         ready.sort(key=lambda pool: pool.name, reverse=True)
         return sorted(ready, key=lambda pool: pool.spec.weight or 0, reverse=True)
 
