@@ -54,6 +54,7 @@ class Ground:
         self.everywhere = (1 << len(self.states)) - 1
         self.specs, self.labels, self.statuses = Numbering(), Numbering(), Numbering()
         self._roomless: dict[frozenset[tuple[str, int]], int] = {}
+        self._by_label: dict[str, dict[str, int]] = {}
         self._closed: dict[tuple[object, ...], int] = {}
         self.rules = Rules(snapshot, self.universe, frozenset(self.batch))
 
@@ -76,6 +77,23 @@ class Ground:
     def node(self, index: int) -> RunningNode:
         """A node as it is before anybody is placed on it."""
         return RunningNode(index, self.states[index], self._daemons, self.snapshot.storage)
+
+    def alike(self, place: int, keys: Iterable[str]) -> int:
+        """The nodes that have the same values as this one for these labels; only itself if it lacks one."""
+        mine, found = views.labels(self.states[place]), self.everywhere
+        for key in keys:
+            found &= self._having(key).get(mine.get(key, ""), 0)
+        return found | 1 << place
+
+    def _having(self, key: str) -> dict[str, int]:
+        known = self._by_label.get(key)
+        if known is None:
+            known = self._by_label[key] = {}
+            for i, state in enumerate(self.states):
+                value = views.labels(state).get(key)
+                if value is not None:
+                    known[value] = known.get(value, 0) | 1 << i
+        return known
 
     @cached_property
     def young(self) -> int:

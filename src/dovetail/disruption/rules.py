@@ -44,13 +44,18 @@ class Counts:
     """A rule over the whole world. `fixed` are domains that pools could make, whatever nodes there are."""
 
     fixed: AbstractSet[str]
-    known: Counter[str] = field(default_factory=Counter)
+    known: Counter[str]
     counted: Counter[str] = field(default_factory=Counter)
     owners: int = 0
 
+    @cached_property
+    def everywhere(self) -> dict[str, int]:
+        """Every domain and its count, with no node out."""
+        return dict.fromkeys(self.fixed, 0) | dict.fromkeys(self.known, 0) | self.counted
+
     def fill(self, group: Group, out: Sequence[Share]) -> None:
         """Give a group these counts, less the shares of nodes that are out."""
-        counts = dict.fromkeys(self.fixed, 0) | dict.fromkeys(self.known, 0) | self.counted
+        counts = dict(self.everywhere)
         for share in out:
             for domain, number in share.counted.items():
                 counts[domain] -= number
@@ -72,6 +77,7 @@ class Rules:
         self.batch = batch
         self._labels = Numbering()
         self._counts: dict[Identity, Counts] = {}
+        self._by_nodes: dict[tuple[str, object], Counter[str]] = {}
         self._kept_away: dict[tuple[str, int], list[Group]] = {}
         self._bare = Topology(Snapshot(namespaces=snapshot.namespaces), universe, frozenset())
         # Terms are told apart by identity: the snapshot holds on to them.
@@ -142,12 +148,19 @@ class Rules:
     def _known(self, group: Group, tolerations: tuple[Toleration, ...] | None) -> Counts:
         universe, key = self.universe, group.key
         fixed = universe.all(key) if tolerations is None else universe.tolerated(key, tolerations)
-        found = Counts(frozenset(fixed))
-        for _, landmark in self._landmarks:
-            if landmark.active and group.filter.accepts(landmark.taints, landmark.requirements):
-                domain = landmark.requirements[key].only
-                if domain is not None:
-                    found.known[domain] += 1
+        return Counts(frozenset(fixed), self._known_by_nodes(group))
+
+    def _known_by_nodes(self, group: Group) -> Counter[str]:
+        """How many nodes make each domain known, counted once for all rules that look at the same nodes."""
+        which = group.key, group.filter.key
+        found = self._by_nodes.get(which)
+        if found is None:
+            found = self._by_nodes[which] = Counter()
+            for _, landmark in self._landmarks:
+                if landmark.active and group.filter.accepts(landmark.taints, landmark.requirements):
+                    domain = landmark.requirements[group.key].only
+                    if domain is not None:
+                        found[domain] += 1
         return found
 
     def _count(self, group: Group, into: Counts) -> None:

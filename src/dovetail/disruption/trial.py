@@ -19,12 +19,16 @@ from dovetail.scheduling.limits import Limits
 from dovetail.scheduling.outcome import plan_of
 from dovetail.scheduling.places import Claim, Refusal, RunningNode
 from dovetail.scheduling.plan import Plan
+from dovetail.scheduling.requirements import Requirements
 from dovetail.scheduling.reserved import Reservations
 from dovetail.scheduling.shapes import Shape, Shapes
 from dovetail.scheduling.snapshot import Options, StateNode
 from dovetail.scheduling.typetable import bits
 
 __all__ = ["Question", "Trial", "answered"]
+
+
+_ANY_WAY = (Requirements(),)
 
 
 class Question:
@@ -94,22 +98,25 @@ class Trial(Run):
     def _on_running(self, pod: Pod, shape: Shape) -> bool:
         key = self._primed(pod, shape)
         barred = self.young if pod.full_name in self.only_move else 0
-        refusing = 0
-        try:
-            for i in bits(self.all_nodes & ~shape.closed_nodes & ~barred):
-                node = self._nodes.at(i)
-                found = node.offer(shape, self.topology)
-                if not isinstance(found, Refusal):
-                    node.take(shape, pod.full_name, found, self.topology)
-                    self.homes[pod.full_name] = node, shape
-                    return True
-                if found.final:
-                    shape.closed_nodes |= 1 << i
-                    if found.group is None and not node.pods:
-                        refusing |= 1 << i
-            return False
-        finally:
-            self.ground.learned(key, refusing)
+        left, refusing = self.all_nodes & ~shape.closed_nodes & ~barred, 0
+        while left:
+            here = left & -left
+            left ^= here
+            node = self._nodes.at(here.bit_length() - 1)
+            found = node.offer(shape, self.topology)
+            if not isinstance(found, Refusal):
+                node.take(shape, pod.full_name, found, self.topology)
+                self.homes[pod.full_name] = node, shape
+                break
+            if found.final:
+                shape.closed_nodes |= here
+                if found.group is None and not node.pods:
+                    refusing |= here
+            elif found.group is not None and shape.ways == _ANY_WAY:
+                # The rules see nothing of a node but these labels, so the others need not be asked.
+                left &= ~self.ground.alike(node.index, {group.key for group, _ in shape.rules})
+        self.ground.learned(key, refusing)
+        return pod.full_name in self.homes
 
     def _primed(self, pod: Pod, shape: Shape) -> tuple[object, ...]:
         """What is known of the shape; a shape seen for the first time in this trial is told of it."""
