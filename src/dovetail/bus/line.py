@@ -19,6 +19,7 @@ MOST_HELD = 20_000
 LINGER = 0.05  # how long an acknowledgement waits for nine others
 DELETERS = 16
 TROUBLE = 1.0
+PAUSE = 0.5
 URGENT_AGAIN = 2
 SHORTEST, LONGEST = 1.0, 2.0
 
@@ -81,6 +82,9 @@ class Line:
                 await self._queue.hide(got, 0)
                 return
             self._take(got)
+            if self.lane is Lane.BULK and len(got) < TEN:
+                # A quiet queue answers every poll with a message or two; a pause lets some gather.
+                await self._clock.sleep(min(PAUSE, self.window / 10))
 
     def _take(self, got: list[Received]) -> None:
         if not got:

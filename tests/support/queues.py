@@ -1,0 +1,211 @@
+"""A small AWS for the bus: simulated queues and rules, a fleet in a table, answers that take their time."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from random import Random
+from typing import Any
+
+from dovetail.aws import Answer, aws_error
+from dovetail.bus.clocks import Clock, JsonLog
+from dovetail.bus.config import Config, read_config
+from dovetail.bus.counts import Tally
+from dovetail.bus.daemon import Daemon
+from dovetail.bus.generate import Fleet, Happening
+from dovetail.bus.handler import Function
+from dovetail.bus.pipeline import Pipeline
+from dovetail.ports import Clock as FullClock
+from dovetail.sim.aws import SimulatedAws
+from dovetail.sim.aws.queues import Queue
+
+__all__ = ["CENTRAL", "FleetAws", "document", "lines", "quiet"]
+
+CENTRAL = ("dovetail-bus-urgent", "dovetail-bus-bulk")
+PARK, DLQ = "dovetail-bus-park", "dovetail-bus-dlq"
+LAUNCHED = datetime(2025, 1, 1, tzinfo=UTC)
+
+
+def quiet(line: str) -> None:
+    """Where log lines go when no one reads them."""
+
+
+class FleetAws:
+    """The Aws port: queues are the simulator's, instances come from a fleet, every answer takes `rtt`."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        clock: FullClock,
+        *,
+        rtt: float = 0.02,
+        seed: int = 0,
+        visibility: tuple[int, int] = (30, 180),
+    ) -> None:
+        self.fleet, self.clock, self.rtt = fleet, clock, rtt
+        self.sim = SimulatedAws(clock, seed, fleet.region, fleet.account)
+        self.requests: Counter[str] = Counter()
+        self.failing: set[str] = set()
+        self.denied: set[str] = set()
+        self.ec2_down = False
+        self.ec2_denied = False
+        self.tags = {id: fleet.tags(cluster) for cluster, ids in fleet.clusters.items() for id in ids}
+        self.ids = list(self.tags)
+        self.tables: dict[str, dict[str, Mapping[str, Any]]] = {}
+        self._found_queues(visibility)
+
+    def _found_queues(self, visibility: tuple[int, int]) -> None:
+        dead = self.sim.queues.add(DLQ, {"MessageRetentionPeriod": "1209600"})
+        self.sim.queues.add(PARK, {"MessageRetentionPeriod": "1209600"})
+        for name, seconds, most in zip(CENTRAL, visibility, (10, 5), strict=True):
+            policy = json.dumps({"deadLetterTargetArn": dead.arn, "maxReceiveCount": most})
+            self.sim.queues.add(name, {"VisibilityTimeout": str(seconds), "RedrivePolicy": policy})
+        for cluster in self.fleet.clusters:
+            self.sim.queues.add(cluster)
+
+    @property
+    def region(self) -> str:
+        return self.fleet.region
+
+    def at(self, *, region: str = "", role: str = "", external_id: str = "") -> FleetAws:
+        return self
+
+    async def call(
+        self, service: str, operation: str, parameters: Mapping[str, Any], /, *, retried: bool = True
+    ) -> Answer:
+        self.requests[f"{service}:{operation}"] += 1
+        if self.rtt:
+            await self.clock.sleep(self.rtt)
+        if operation == "DescribeInstances":
+            return self._described(parameters)
+        if service == "dynamodb":
+            return self._table(operation, parameters)
+        if operation == "SendMessageBatch":
+            name = str(parameters["QueueUrl"]).rpartition("/")[2]
+            if name in self.failing:
+                raise aws_error("sqs:SendMessageBatch", "RequestThrottled", "slow down", 400)
+            if name in self.denied:
+                raise aws_error("sqs:SendMessageBatch", "AccessDenied", "not yours", 403)
+        return await self.sim.call(service, operation, parameters)
+
+    def _described(self, asked: Mapping[str, Any]) -> Answer:
+        if self.ec2_down:
+            raise aws_error("ec2:DescribeInstances", "RequestLimitExceeded", "slow down", 503)
+        if self.ec2_denied:
+            raise aws_error("ec2:DescribeInstances", "UnauthorizedOperation", "not you", 403)
+        (wanted,) = asked["Filters"]
+        if wanted["Name"] == "instance-id":
+            assert len(wanted["Values"]) <= 200
+            return {
+                "Reservations": [
+                    {"Instances": [self._shown(id) for id in wanted["Values"] if id in self.tags]}
+                ]
+            }
+        start, size = int(asked.get("NextToken", "0")), asked["MaxResults"]
+        some = self.ids[start : start + size]
+        more = {"NextToken": str(start + size)} if start + size < len(self.ids) else {}
+        return {"Reservations": [{"Instances": [self._shown(id) for id in some]}], **more}
+
+    def _shown(self, id: str) -> dict[str, Any]:
+        tags = [{"Key": key, "Value": value} for key, value in self.tags[id].items()]
+        return {"InstanceId": id, "Tags": tags, "LaunchTime": LAUNCHED, "State": {"Name": "running"}}
+
+    def _table(self, operation: str, asked: Mapping[str, Any]) -> Answer:
+        if operation == "Scan":
+            return {"Items": list(self.tables.get(asked["TableName"], {}).values())}
+        ((name, requests),) = asked["RequestItems"].items()
+        table = self.tables.setdefault(name, {})
+        if operation == "BatchGetItem":
+            assert len(requests["Keys"]) <= 100
+            return {
+                "Responses": {name: [table[k["id"]["S"]] for k in requests["Keys"] if k["id"]["S"] in table]}
+            }
+        assert operation == "BatchWriteItem"
+        assert len(requests) <= 25
+        for request in requests:
+            if "PutRequest" in request:
+                table[request["PutRequest"]["Item"]["id"]["S"]] = request["PutRequest"]["Item"]
+            else:
+                table.pop(request["DeleteRequest"]["Key"]["id"]["S"], None)
+        return {}
+
+    def queue(self, name: str) -> Queue:
+        return self.sim.queues.by_name[name]
+
+    def put(self, happening: Happening) -> None:
+        """An event reaches the central queue its rule names."""
+        self.queue(CENTRAL[0] if happening.lane == "urgent" else CENTRAL[1]).send(happening.body)
+
+    def bodies(self, name: str) -> list[str]:
+        """What lies in a queue."""
+        return [message.body for message in self.queue(name).messages.values()]
+
+    def received(self) -> dict[str, Counter[str]]:
+        """Bodies in each cluster's queue, counted."""
+        return {cluster: Counter(self.bodies(cluster)) for cluster in self.fleet.clusters}
+
+    def waiting(self) -> int:
+        """Messages that lie in the central queues, seen or not."""
+        return sum(len(self.queue(name).messages) for name in CENTRAL)
+
+    def config(self, **keys: Any) -> Config:
+        return read_config(document(self.fleet, **keys), {})
+
+    def daemon(
+        self, config: Config | None = None, counts: Tally | None = None, clock: Clock | None = None
+    ) -> Daemon:
+        return Daemon(
+            config or self.config(),
+            self,
+            clock=clock or self.clock,
+            counts=counts or Tally(),
+            log=JsonLog(quiet),
+            chance=Random(1),
+        )
+
+    def function(self, config: Config | None = None, counts: Tally | None = None) -> Function:
+        return Function(
+            config or self.config(),
+            self,
+            clock=self.clock,
+            counts=counts or Tally(),
+            log=JsonLog(quiet),
+            chance=Random(1),
+        )
+
+    def pipeline(self, config: Config | None = None, counts: Tally | None = None, **more: Any) -> Pipeline:
+        return Pipeline(
+            config or self.config(),
+            self,
+            self.queue(PARK).url,
+            clock=self.clock,
+            counts=counts or Tally(),
+            log=JsonLog(quiet),
+            chance=Random(1),
+            **more,
+        )
+
+
+def document(fleet: Fleet, **keys: Any) -> dict[str, Any]:
+    """A configuration for the fleet's clusters; keys are given with their dots as `__`."""
+    made: dict[str, Any] = {
+        "region": fleet.region,
+        "accounts": [{"id": fleet.account}],
+        "destinations": [
+            {"cluster": name, "queueUrl": f"https://sqs.{fleet.region}.amazonaws.com/{fleet.account}/{name}"}
+            for name in fleet.clusters
+        ],
+    }
+    for path, value in keys.items():
+        *above, last = path.split("__")
+        inner = made
+        for name in above:
+            inner = inner.setdefault(name, {})
+        inner[last] = value
+    return {"bus": made}
+
+
+def lines(records: Iterable[Happening]) -> list[str]:
+    return [each.body for each in records]
