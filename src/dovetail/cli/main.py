@@ -27,6 +27,7 @@ COMMANDS = {
     "explain": "Say where a pod will run or what stands in its way, or why a node stays.",
     "snapshot": "Save what Dovetail sees of a cluster, to plan and explain it elsewhere.",
     "simulate": "Play a scenario through with the real controllers, and say what it cost.",
+    "install": "Show what installing Dovetail would change in a cluster; with --yes, do it.",
     "validate": "Check manifests and say what is wrong with them.",
     "convert": "Turn manifests of older Karpenter versions into today's.",
     "hash": "Print the drift hashes of NodePools and EC2NodeClasses.",

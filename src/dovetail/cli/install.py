@@ -1,0 +1,192 @@
+"""``dovetail install``: what the chart would install, applied to any cluster without helm."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import os
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import msgspec
+import typer
+
+from dovetail.api import crds, manifests
+from dovetail.cli.installing import Installation, objects
+from dovetail.cli.output import Output, OutputOption, counted, note, put, structured
+from dovetail.errors import DovetailError, Gone, Misconfigured
+from dovetail.runtime.clock import SystemClock
+from dovetail.runtime.failures import failure
+from dovetail.runtime.kubeconfig import connect
+from dovetail.runtime.transport import USER_AGENT, Request, Transport
+from dovetail.settings import read
+from dovetail.settings.table import BY_VARIABLE
+
+Json = dict[str, Any]
+MANAGER = "dovetail-install"
+# Kept by the server, or told by it: no part of what a person installs.
+SERVERS_OWN = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What applying one object does."""
+
+    kind: str
+    name: str
+    namespace: str
+    action: Literal["create", "change", "same"]
+    diff: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        return f"{self.action:<7} {self.kind} {where}"
+
+
+ROLE = "IAM role for the service account; not needed with Pod Identity."
+SETTING = "A setting, such as INTERRUPTION_QUEUE=my-queue; may be said again."
+
+
+def install(
+    cluster_name: Annotated[str, typer.Option(help="Name of the EKS cluster; needed for aws.")] = "",
+    provider: Annotated[Literal["aws", "kwok"], typer.Option(help="Whose machines to use.")] = "aws",
+    namespace: Annotated[str, typer.Option("-n", "--namespace", help="Its home.")] = "kube-system",
+    release: Annotated[str, typer.Option(help="Objects are called by this name.")] = "karpenter",
+    image: Annotated[str, typer.Option(help="The controller's image; else that of this version.")] = "",
+    replicas: Annotated[int, typer.Option(min=0, help="How many controllers; one of them leads.")] = 2,
+    role_arn: Annotated[str, typer.Option(help=ROLE)] = "",
+    setting: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help=SETTING)] = None,
+    without_crds: Annotated[bool, typer.Option("--without-crds", help="Leave definitions alone.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it, instead of showing what would be done.")] = False,
+    kubeconfig: Annotated[str, typer.Option(metavar="FILE", help="Else as kubectl finds it.")] = "",
+    context: Annotated[str, typer.Option(help="A context of the kubeconfig.")] = "",
+    output: OutputOption = Output.table,
+) -> None:
+    """Show what installing Dovetail would change in a cluster; with --yes, do it.
+
+    The objects are those the chart makes, applied by the server under the name dovetail-install. Running it
+    again changes nothing; running it with other options changes what they say.
+    """
+    settings = _settings(setting or [], cluster_name, provider)
+    wanted = Installation(
+        provider=provider,
+        release=release,
+        namespace=namespace,
+        replicas=replicas,
+        settings=settings,
+        account_annotations={"eks.amazonaws.com/role-arn": role_arn} if role_arn else {},
+        **({"image": image} if image else {}),  # type: ignore[arg-type]
+    )
+    definitions = [] if without_crds else crds.manifests(provider)
+    changes = asyncio.run(_install([*definitions, *objects(wanted)], yes, kubeconfig, context))
+    _show(changes, yes, output)
+
+
+def _settings(given: list[str], cluster_name: str, provider: Literal["aws", "kwok"]) -> dict[str, str]:
+    found = {"CLUSTER_NAME": cluster_name} if cluster_name else {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or name not in BY_VARIABLE:
+            raise Misconfigured(
+                f"--setting {text}: say it as NAME=VALUE with a name that `dovetail settings` lists"
+            )
+        found[name] = value
+    # The controller would refuse them too, but later and out of sight.
+    read((), found, provider=provider)
+    return found
+
+
+async def _install(wanted: list[Json], yes: bool, kubeconfig: str, context: str) -> list[Change]:
+    connection = connect(SystemClock(), kubeconfig, context)
+    transport = connection.transport(USER_AGENT)
+    try:
+        return [await _applied(transport, each, yes) for each in wanted]
+    except DovetailError as error:
+        raise type(error)(f"installing into {connection.server}: {error}") from error
+    finally:
+        await transport.close()
+
+
+async def _applied(transport: Transport, wanted: Json, yes: bool) -> Change:
+    before = await _live(transport, wanted)
+    query = {"fieldManager": MANAGER, "force": "true"} | ({} if yes else {"dryRun": "All"})
+    request = Request(
+        "PATCH", _path(wanted), query, msgspec.json.encode(wanted), "application/apply-patch+yaml"
+    )
+    reply = await transport.send(request)
+    meta = wanted["metadata"]
+    if reply.status >= 400:
+        doing = f"applying {wanted['kind']} {meta['name']}"
+        raise failure(doing, reply.status, reply.body, reply.headers)
+    after = _plain(msgspec.json.decode(reply.body))
+    told = (wanted["kind"], meta["name"], meta.get("namespace", ""))
+    if before is None:
+        return Change(*told, "create", _diff({}, after))
+    diff = _diff(_plain(before), after)
+    return Change(*told, "change" if diff else "same", diff)
+
+
+async def _live(transport: Transport, wanted: Json) -> Json | None:
+    reply = await transport.send(Request("GET", _path(wanted)))
+    if reply.status == 404:
+        return None
+    if reply.status != 200:
+        doing = f"reading {wanted['kind']} {wanted['metadata']['name']}"
+        error = failure(doing, reply.status, reply.body, reply.headers)
+        if isinstance(error, Gone):
+            return None
+        raise error
+    found: Json = msgspec.json.decode(reply.body)
+    return found
+
+
+PLURALS = {
+    "PodDisruptionBudget": "poddisruptionbudgets",
+    "CustomResourceDefinition": "customresourcedefinitions",
+}
+
+
+def _path(wanted: Json) -> str:
+    group, _, version = wanted["apiVersion"].rpartition("/")
+    # Every kind that is installed has a regular plural.
+    meta, plural = wanted["metadata"], wanted["kind"].lower() + "s"
+    root = f"/apis/{group}/{version}" if group else f"/api/{version}"
+    inside = f"/namespaces/{meta['namespace']}" if meta.get("namespace") else ""
+    return f"{root}{inside}/{plural}/{meta['name']}"
+
+
+def _plain(live: Json) -> Json:
+    meta = {key: value for key, value in live.get("metadata", {}).items() if key not in SERVERS_OWN}
+    return {key: value for key, value in live.items() if key != "status"} | {"metadata": meta}
+
+
+def _diff(before: Json, after: Json) -> str:
+    now, then = (manifests.write(each).splitlines() if each else [] for each in (before, after))
+    return "\n".join(difflib.unified_diff(now, then, "now", "then", lineterm=""))
+
+
+def _show(changes: list[Change], yes: bool, output: Output) -> None:
+    if output is not Output.table:
+        structured({"applied": yes, "changes": [msgspec.to_builtins(_row(each)) for each in changes]}, output)
+        return
+    for each in changes:
+        put(f"{each}\n")
+        if each.action == "change" or (each.action == "create" and os.environ.get("DOVETAIL_FULL_DIFF")):
+            put("".join(f"    {line}\n" for line in each.diff.splitlines()))
+    busy = [each for each in changes if each.action != "same"]
+    if not busy:
+        note("nothing to change: it is installed as asked")
+    elif yes:
+        note(f"{counted(len(busy), 'object')} written")
+    else:
+        note(f"{counted(len(busy), 'object')} would be written; run it again with --yes to do it")
+
+
+def _row(change: Change) -> Json:
+    return {
+        "kind": change.kind,
+        "name": change.name,
+        "namespace": change.namespace,
+        "action": change.action,
+        "diff": change.diff,
+    }
