@@ -28,6 +28,7 @@ from dovetail.api.nodeclass import (
 )
 from dovetail.api.nodepool import NodeClassReference, NodePool
 from dovetail.api.overlay import NodeOverlay
+from dovetail.aws import Answer
 from dovetail.controllers.provided import Surroundings
 from dovetail.ports import Instance
 from dovetail.providers.aws import AwsProvider
@@ -39,15 +40,39 @@ from dovetail.sim.aws import SimulatedAws
 from dovetail.sim.clock import VirtualClock
 from dovetail.sim.kube.apiserver import ApiServer
 from dovetail.sim.transport import LocalTransport
-from support.aws import CLUSTER, simulated
+from support.aws import CLUSTER
 from support.builders import RequirementLike, nodeclaim, nodepool
 
-__all__ = ["CLASS_REF", "Ec2", "Kept", "Noted", "node_class", "provided"]
+__all__ = ["CLASS_REF", "FEW", "ZONES", "Ec2", "Kept", "Noted", "filled", "node_class", "provided"]
 
 T = TypeVar("T", bound=Object)
 CLASS_REF = NodeClassReference(group="karpenter.k8s.aws", kind="EC2NodeClass", name="default")
 DISCOVERED = {"karpenter.sh/discovery": CLUSTER}
+ZONES = ("us-west-2a", "us-west-2b", "us-west-2c")
+FEW = (
+    *("t3.large", "m5.large", "m5.xlarge", "m5.2xlarge", "m7i-flex.large", "m5.metal", "m6idn.32xlarge"),
+    *("c6g.large", "t4g.small", "t4g.medium", "t4g.xlarge", "c5.large", "c5.xlarge", "r5.large"),
+    *("g4dn.8xlarge", "g5.12xlarge", "p5.48xlarge", "inf2.xlarge", "trn1.2xlarge"),
+    *("a1.medium", "a1.large", "m4.large", "m7i.large"),
+)
 BASIC = (f"--cluster-name={CLUSTER}", "--eks-control-plane=true")
+
+
+class Shop(SimulatedAws):
+    """An AWS that sells few types, so that a test does not wait for a thousand others."""
+
+    sells: Sequence[str] = ()
+
+    async def call(
+        self, service: str, operation: str, parameters: Mapping[str, Any], /, *, retried: bool = True
+    ) -> Answer:
+        if operation == "DescribeInstanceTypes" and self.sells and not parameters.get("DryRun"):
+            parameters = {"InstanceTypes": list(self.sells)}
+        answer = await super().call(service, operation, parameters, retried=retried)
+        if operation == "DescribeInstanceTypeOfferings" and self.sells:
+            kept = [each for each in answer["InstanceTypeOfferings"] if each["InstanceType"] in self.sells]
+            answer = {**answer, "InstanceTypeOfferings": kept}
+        return answer
 
 
 class Kept(Generic[T]):
@@ -229,10 +254,23 @@ def node_class(name: str = "default", **spec: Any) -> EC2NodeClass:
     return EC2NodeClass(metadata=metadata, spec=EC2NodeClassSpec(**{**usual, **spec}))
 
 
-async def provided(flags: Sequence[str] = (), *, seed: int = 0, **spec: Any) -> Ec2:
-    """Everything ready: AWS furnished, the provider prepared, a class and a pool there."""
+async def provided(
+    flags: Sequence[str] = (),
+    *,
+    seed: int = 0,
+    types: Sequence[str] = FEW,
+    zones: Sequence[str] = ZONES,
+    prices: bool = False,
+    **spec: Any,
+) -> Ec2:
+    """Everything ready: AWS furnished, the provider prepared, a class and a pool there.
+
+    Without `types` all that EC2 sells is for sale. Without `prices` the built-in ones hold and spot costs
+    as much as on-demand. The class has a subnet in each of the `zones`.
+    """
     clock = VirtualClock()
-    aws = simulated(clock, seed)
+    aws = Shop(clock, seed, cluster=CLUSTER)
+    aws.sells = types
     classes: Kept[EC2NodeClass] = Kept()
     pools = Kept([nodepool(node_class=CLASS_REF)])
     overlays: Kept[NodeOverlay] = Kept()
@@ -250,6 +288,9 @@ async def provided(flags: Sequence[str] = (), *, seed: int = 0, **spec: Any) -> 
     provider = AwsProvider(given, aws, shifted=shifted.__contains__)
     ec2 = Ec2(aws, clock, provider, classes, pools, overlays, noted, shifted)
     await provider.prepare()
-    await provider.prices.refresh()
+    if prices:
+        await provider.prices.refresh()
+    subnets = [each.id for each in aws.network.subnets.values() if each.zone in zones]
+    spec = {"subnet_selector_terms": tuple(SubnetSelectorTerm(id=each) for each in subnets), **spec}
     await ec2.apply(node_class(**spec))
     return ec2
