@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 JOBS ?= 2
 
-.PHONY: help setup demo check test bench bench-peer chart crds docs real-cluster soak test-cluster test-fresh-clone clean
+.PHONY: help setup demo check test bench bench-peer chart image sbom crds docs real-cluster soak test-cluster test-fresh-clone clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -58,6 +58,13 @@ docs: setup ## Write the reference pages from the code
 
 crds: setup ## Write deploy/crds from the records in api/
 	$(BIN)/python hack/write_crds.py
+
+image: ## Build the container image with podman or docker (BASE=python@sha256:… pins the base)
+	@engine=$$(command -v podman || command -v docker) || { echo "make image needs podman or docker, and neither is on the PATH"; exit 1; }; \
+	$$engine build $(if $(BASE),--build-arg BASE=$(BASE)) -f deploy/image/Containerfile -t dovetail/controller:$$($(BIN)/dovetail version 2>/dev/null || echo dev) .
+
+sbom: setup ## Write the bill of materials and the licences of what the image holds
+	$(BIN)/python hack/write_sbom.py
 
 chart: setup ## Write the charts' definitions and value schema from the code
 	$(BIN)/python hack/write_chart.py
