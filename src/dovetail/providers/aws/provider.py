@@ -17,6 +17,7 @@ from dovetail.providers.aws.batch import Describing, Fleets, Terminating
 from dovetail.providers.aws.chosen import Chosen
 from dovetail.providers.aws.cloud import AwsCloud
 from dovetail.providers.aws.controllers.classes import class_controllers
+from dovetail.providers.aws.controllers.upkeep import CapacityDiscovery, TemplateSweep
 from dovetail.providers.aws.discovered import DiscoveredMemory
 from dovetail.providers.aws.discovery import Discovery
 from dovetail.providers.aws.drift import Drift
@@ -127,7 +128,12 @@ class AwsProvider:
 
     def controllers(self, parts: Parts) -> tuple[Controller, ...]:
         """Those that keep classes, prices and machines current."""
-        return class_controllers(self, parts)
+        classes = self.given.cache(EC2NodeClass)
+        return (
+            *class_controllers(self, parts),
+            CapacityDiscovery(parts.nodes, parts.claims, classes, parts.ownership, self.types, self.memory),
+            TemplateSweep(self.templates),
+        )
 
     def close(self) -> None:
         close = getattr(self.aws, "close", None)
