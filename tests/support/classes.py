@@ -30,7 +30,18 @@ from dovetail.sim.transport import LocalTransport
 from dovetail.sim.world import World
 from support.aws import CLUSTER, simulated
 
-__all__ = ["CLAIMS", "CLASSES", "DISCOVERED", "ROLE", "ClassScene", "claim_of", "node_class", "pool_of"]
+__all__ = [
+    "CLAIMS",
+    "CLASSES",
+    "DISCOVERED",
+    "NODES",
+    "POOLS",
+    "ROLE",
+    "ClassScene",
+    "claim_of",
+    "node_class",
+    "pool_of",
+]
 
 Json = dict[str, Any]
 CLASSES, CLAIMS = "ec2nodeclasses.karpenter.k8s.aws", "nodeclaims.karpenter.sh"
@@ -229,7 +240,7 @@ class ClassScene:
 
     def asked(self, operation: str, since: int = 0) -> list[Mapping[str, Any]]:
         """The parameters of every request for an operation since a number of requests."""
-        return [call.parameters for call in self.aws.calls[since:] if call.operation == operation]
+        return [call.parameters for call in list(self.aws.calls)[since:] if call.operation == operation]
 
 
 def _opened(crd: Json) -> Json:

@@ -95,7 +95,7 @@ class Images:
             if term.ssm_parameter and not term.id:
                 value = await self.parameters.custom(term.ssm_parameter)
                 ids += [value] if value is not None and value.startswith("ami-") else []
-        others = [term for term in terms if not term.id and not term.ssm_parameter]
+        others = [t for t in terms if not t.id and not t.ssm_parameter and (t.name or t.tags)]
         by_id = [Query(_asking([only("image-id", dict.fromkeys(ids))]))] if ids else []
         return by_id + [Query(of_term(term)) for term in others]
 

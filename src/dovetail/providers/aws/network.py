@@ -165,10 +165,10 @@ class SecurityGroups:
 
 
 def subnet_queries(node_class: EC2NodeClass) -> list[list[Filter]]:
-    """One query for all ids, and one for each term of tags."""
+    """One query for all ids, and one for each term of tags. A term that says nothing selects nothing."""
     terms = node_class.spec.subnet_selector_terms
     ids = [term.id for term in terms if term.id]
-    return _by_value("subnet-id", ids) + [tagged(term.tags) for term in terms if not term.id]
+    return _by_value("subnet-id", ids) + [tagged(term.tags) for term in terms if term.tags and not term.id]
 
 
 def group_queries(node_class: EC2NodeClass) -> list[list[Filter]]:
@@ -176,7 +176,7 @@ def group_queries(node_class: EC2NodeClass) -> list[list[Filter]]:
     terms = node_class.spec.security_group_selector_terms
     ids = [term.id for term in terms if term.id]
     names = [term.name for term in terms if term.name and not term.id]
-    by_tags = [tagged(term.tags) for term in terms if not term.id and not term.name]
+    by_tags = [tagged(term.tags) for term in terms if term.tags and not term.id and not term.name]
     return _by_value("group-id", ids) + _by_value("group-name", names) + by_tags
 
 

@@ -51,7 +51,8 @@ class Reservations:
     async def find(self, node_class: EC2NodeClass) -> tuple[CapacityReservation, ...]:
         """The active reservations the class selects, by id; those nobody understands are left out."""
         terms = node_class.spec.capacity_reservation_selector_terms
-        found = await self._current([query(term) for term in terms])
+        said = (term for term in terms if term.id or term.tags or term.instance_match_criteria)
+        found = await self._current([query(term) for term in said])
         converted = (reservation(each, self._clock.now()) for each in found)
         return tuple(sorted((each for each in converted if each is not None), key=lambda each: each.id))
 
