@@ -94,7 +94,7 @@ async def test_an_order_that_is_refused_is_made_again() -> None:
 
 @virtual
 async def test_machines_whose_labels_are_still_to_be_written_are_not_ordered_again() -> None:
-    """Between a claim's status and its labels, its zone is unknown: pods of that zone seem to have no place."""
+    """Between a claim's status and its labels, its zone is unknown: its pods seem to have no place."""
     slow = ("--kube-client-qps=10", "--kube-client-burst=20")
     async with Scene(flags=slow).running() as scene:
         scene.apply(nodepool())
