@@ -241,7 +241,7 @@ def _user_data(order: Order, group: Group, facts: ClusterFacts) -> str:
 
 def _name(order: Order, facts: ClusterFacts, data: Json) -> str:
     """The same for the same contents, whatever the order of lists; a class never shares with another."""
-    inputs = [facts.name, order.node_class.name, order.capacity_type, tag_list(order.tags), data]
+    inputs = [facts.name, order.node_class.name, data]
     digest = sha256(json.dumps(_in_order(inputs), sort_keys=True).encode()).digest()
     return f"{labels.KARPENTER_AWS}/{int.from_bytes(digest[:8], 'big')}"
 

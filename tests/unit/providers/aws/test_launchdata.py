@@ -7,11 +7,14 @@ from typing import Any
 import botocore.session
 import pytest
 from botocore.validate import ParamValidator
+from msgspec.structs import replace
 
 from dovetail.api import labels
 from dovetail.errors import CreateFailed
 from dovetail.providers.aws.groups import groups
 from dovetail.providers.aws.placement import PlacementGroup
+from dovetail.scheduling.catalog import Overhead
+from support.builders import amounts
 from support.launches import AMD, ARM, claim_for, data, ec2_class, image, instance_types, reserved
 
 FLAT_CLASS = ec2_class()
@@ -214,6 +217,29 @@ def test_every_reservation_has_a_template_of_its_own() -> None:
         "CapacityReservationTarget": {"CapacityReservationId": "cr-x"},
     }
     assert "InstanceMarketOptions" not in held
+
+
+@pytest.mark.spec("aws-135")
+def test_a_reservation_with_nothing_left_has_no_template() -> None:
+    made = reserved(instance_types(FLAT_CLASS, "m5.large")[0], ("cr-1", "z1a"), ("cr-2", "z1b"))
+    spent = replace(made, offerings=(replace(made.offerings[0], available=False), made.offerings[1]))
+    found = groups(FLAT_CLASS, claim_for(), [spent], labels.RESERVED)
+    assert [group.reservation.id for group in found] == ["cr-2"]
+
+
+def test_an_expression_has_the_value_the_scheduler_counted_with() -> None:
+    node_class = ec2_class(kubelet={"kubeReserved": {"cpu": "vcpus * 100", "memory": "1Gi", "pid": "vcpus"}})
+    types = [
+        replace(each, overhead=Overhead(kube_reserved=amounts({"cpu": cpu, "memory": "1Gi"})))
+        for each, cpu in zip(
+            instance_types(FLAT_CLASS, "m5.large", "c5.large"), ("200m", "210m"), strict=True
+        )
+    ]
+    made = groups(node_class, claim_for(), types, labels.ON_DEMAND)
+    assert [dict(group.kubelet.kube_reserved) for group in made] == [
+        {"cpu": "200m", "memory": "1Gi"},
+        {"cpu": "210m", "memory": "1Gi"},
+    ]
 
 
 @pytest.mark.spec("aws-136")

@@ -52,7 +52,8 @@ class Room:
         node_class = node_class or ec2_class()
         types = instance_types(node_class, *(names or ("m5.large",)))
         claim = more.pop("claim", None) or claim_for()
-        return await self.templates.ensure(node_class, claim, types, way, tags_of(node_class), **more)
+        tags = more.pop("tags", None) or tags_of(node_class)
+        return await self.templates.ensure(node_class, claim, types, way, tags, **more)
 
     @property
     def names(self) -> set[str]:
@@ -126,9 +127,19 @@ async def test_the_order_of_lists_makes_no_other_template() -> None:
 @virtually
 async def test_two_classes_never_share_a_template() -> None:
     room = Room()
-    (one,) = await room.ensure(ec2_class(name="one"))
-    (two,) = await room.ensure(ec2_class(name="two"))
+    (one,) = await room.ensure(ec2_class(name="one"), tags={"team": "shop"})
+    (two,) = await room.ensure(ec2_class(name="two"), tags={"team": "shop"})
     assert one.name != two.name
+
+
+@pytest.mark.parametrize("family", ["AL2023", "Custom"])
+@virtually
+async def test_each_way_of_buying_has_its_template(family: str) -> None:
+    room = Room()
+    made = [
+        (await room.ensure(ec2_class(family), way=way))[0].name for way in (labels.SPOT, labels.ON_DEMAND)
+    ]
+    assert len(set(made)) == 2
 
 
 @pytest.mark.spec("aws-126")
@@ -222,6 +233,29 @@ async def test_a_template_that_ec2_will_not_delete_is_tried_again() -> None:
         await room.templates.sweep()
     await room.templates.sweep()
     assert not room.names
+
+
+@virtually
+async def test_a_template_whose_time_is_over_is_looked_for_before_it_is_used() -> None:
+    room = Room()
+    (made,) = await room.ensure()
+    await room.aws.call("ec2", "DeleteLaunchTemplate", {"LaunchTemplateName": made.name})
+    await room.clock.sleep(61)
+    await room.ensure()
+    assert made.name in room.names
+
+
+@virtually
+async def test_a_sweep_during_a_launch_leaves_its_template() -> None:
+    room = Room()
+    (made,) = await room.ensure()
+    await room.clock.sleep(61)
+    room.aws.faults.latency = (1.0, 1.0)
+    launching = asyncio.create_task(room.ensure())
+    await asyncio.sleep(0)
+    await asyncio.gather(launching, room.templates.sweep())
+    assert made.name in room.names
+    assert room.count("DeleteLaunchTemplate") == 0
 
 
 @virtually
