@@ -16,10 +16,9 @@ from dovetail.api import labels
 from dovetail.disruption.candidates import Candidate, Scene
 from dovetail.disruption.command import Command, Method, Verdict
 from dovetail.disruption.consolidation import Found, affordable
-from dovetail.disruption.room import counts_nobody
 from dovetail.disruption.simulate import Outcome, without
-from dovetail.scheduling import exact, solve
 from dovetail.scheduling import nodes as views
+from dovetail.scheduling import solve
 from dovetail.scheduling.catalog import worst_launch_price
 from dovetail.scheduling.plan import Plan, PlannedNode
 from dovetail.scheduling.resources import needs
@@ -134,7 +133,7 @@ def _bought_again(command: Command) -> frozenset[str]:
 def consider(scene: Scene, going: Sequence[Candidate], method: Method) -> Verdict:
     """Can these go for several nodes that together cost less? If not, why not."""
     snapshot = without(scene, going, consolidating=True)
-    plan = _packed(scene, snapshot)
+    plan = _packed(snapshot)
     waiting = frozenset(pod.full_name for pod in (*scene.snapshot.pods, *scene.snapshot.virtual))
     problem = Outcome(plan, waiting).problem or _on_unready(scene, going, plan)
     if problem:
@@ -188,17 +187,24 @@ def _worst(scene: Scene, node: PlannedNode, names: Iterable[str]) -> float:
     return max(worst_launch_price(known[name], node.requirements, undefined) for name in names)
 
 
-def _packed(scene: Scene, snapshot: Snapshot) -> Plan:
-    """All pods packed at once where nobody counts nodes; else one by one, as other methods do."""
-    pods = (*snapshot.pods, *snapshot.moving, *snapshot.virtual)
-    if not scene.room.plain or not all(map(counts_nobody, pods)):
-        return exact.place(snapshot, [pod.full_name for pod in scene.snapshot.moving])
+def _packed(snapshot: Snapshot) -> Plan:
+    """All pods packed at once, as if they were new."""
     now, pools = snapshot.options.now, {pool.name: pool.nodepool for pool in snapshot.pools}
-    # The packing knows nothing of nodes that may not take these pods: they are left out of the picture.
+    # The packing knows nothing of nodes that may not take these pods: to it, they are full.
     nodes = tuple(
-        state
+        _full(state)
+        if _unready(state) or views.too_young(state, pools.get(views.pool(state)), now)
+        else state
         for state in snapshot.nodes
-        if not _unready(state) and not views.too_young(state, pools.get(views.pool(state)), now)
     )
     options = replace(snapshot.options, consolidating=False)
     return solve.solve(replace(snapshot, nodes=nodes, options=options))
+
+
+def _full(state: StateNode) -> StateNode:
+    node, claim = state.node, state.claim
+    return replace(
+        state,
+        node=node and replace(node, status=replace(node.status, allocatable={})),
+        claim=claim and replace(claim, status=replace(claim.status, allocatable={})),
+    )

@@ -1,0 +1,153 @@
+"""Some nodes for several cheaper ones."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from dovetail.api import labels
+from dovetail.api.pod import Pod
+from dovetail.disruption.choose import multi, several, single
+from dovetail.disruption.command import MANY
+from dovetail.disruption.validate import BUDGET, SCHEDULING, Invalid, still_right
+from support.builders import NOW, owner, pod
+from support.disruption import LARGE, MEDIUM, SMALL, machine, pool, scene, state
+from support.knobs import asking
+from support.worlds import apart
+
+RS = owner("ReplicaSet")
+# Half a large one costs far more than half of its price: small ones are the better deal.
+HUGE = machine("huge", 64, 40.0)
+
+
+def light(name: str, node: str, cpu: str = "1", **about: Any) -> Pod:
+    return pod(name, cpu=cpu, memory="10Mi", node=node, owned_by=RS, **about)
+
+
+MANYFOLD = asking(pool(), consolidation="many")
+
+
+def test_a_big_node_is_split_into_small_ones() -> None:
+    """Six pods of 3 cpu: no one node that holds them is cheaper than huge, and three medium ones are."""
+    pods = [light(f"p{i}", "n", "3.5") for i in range(5)]
+    world = scene(state("n", *pods, of=HUGE), types=[HUGE, MEDIUM], pools=[MANYFOLD])
+    assert single(world).commands == []
+    (command,) = several(world).commands
+    assert (command.method, command.decision) == (MANY, "replace")
+    assert [node.instance_type for node in command.replacements] == ["medium"] * 5
+    assert command.savings == pytest.approx(30.0)
+    assert command.evictions == 5
+    assert command.payback == pytest.approx(10 * 0.1 / 30)
+    assert str(command) == "replace: [n] -> [5 replacements]"
+
+
+def test_small_nodes_are_merged_into_few() -> None:
+    """Eight nodes of which no one can go alone and no one node holds all: two cheaper ones do."""
+    dear = machine("dear", 4, 5.0)
+    nodes = [state(f"n{i}", light(f"p{i}", f"n{i}", "3.5"), of=dear) for i in range(8)]
+    world = scene(*nodes, types=[dear, LARGE], pools=[MANYFOLD])
+    assert single(world).commands == []
+    (fewer,) = multi(world).commands
+    assert len(fewer.candidates) == 4
+    (command,) = several(world).commands
+    assert len(command.candidates) == 8
+    assert [node.instance_type for node in command.replacements] == ["large", "large"]
+    assert command.savings == pytest.approx(8 * 5.0 - 2 * 8.0)
+    assert command.savings > fewer.savings
+
+
+def test_only_pools_that_ask_for_it_are_looked_at() -> None:
+    pods = [light(f"p{i}", "n", "3.5") for i in range(5)]
+    nodes = state("n", *pods, of=HUGE)
+    assert several(scene(nodes, types=[HUGE, MEDIUM])).commands == []
+    assert several(scene(nodes, types=[HUGE, MEDIUM], pools=[MANYFOLD])).commands
+
+
+def test_a_node_that_would_be_bought_again_stays() -> None:
+    dear = machine("dear", 4, 5.0)
+    nodes = [state("good", light("g", "good", "3.5"), of=MEDIUM)]
+    nodes += [state(f"n{i}", light(f"p{i}", f"n{i}", "3.5"), of=dear) for i in range(2)]
+    (command,) = several(scene(*nodes, types=[dear, MEDIUM], pools=[MANYFOLD])).commands
+    assert "good" not in [candidate.name for candidate in command.candidates]
+
+
+def test_nothing_is_done_where_nothing_is_saved() -> None:
+    nodes = [state(f"n{i}", light(f"p{i}", f"n{i}", "15")) for i in range(4)]
+    assert several(scene(*nodes, pools=[MANYFOLD])).commands == []
+
+
+def test_budgets_bound_what_goes_at_once() -> None:
+    dear = machine("dear", 4, 5.0)
+    nodes = [state(f"n{i}", light(f"p{i}", f"n{i}", "3.5"), of=dear) for i in range(8)]
+    few = asking(pool(nodes="4"), consolidation="many")
+    (command,) = several(scene(*nodes, types=[dear, LARGE], pools=[few])).commands
+    assert len(command.candidates) == 4
+    none = asking(pool(nodes="0"), consolidation="many")
+    assert several(scene(*nodes, types=[dear, LARGE], pools=[none])).commands == []
+
+
+def test_the_price_of_every_type_that_may_be_launched_is_covered() -> None:
+    """However the launches go, all together cost less than what goes."""
+    dear = machine("dear", 4, 5.0)
+    options = [machine(f"big{i}", 16, 8.0 + i) for i in range(12)]
+    nodes = [state(f"n{i}", light(f"p{i}", f"n{i}", "3.5"), of=dear) for i in range(8)]
+    (command,) = several(scene(*nodes, types=[dear, *options], pools=[MANYFOLD])).commands
+    prices = {each.name: each.offerings[0].price for each in (dear, *options)}
+    worst = sum(max(prices[name] for name in node.instance_types) for node in command.replacements)
+    assert all(len(node.instance_types) > 1 for node in command.replacements)
+    assert worst <= command.cost
+
+
+def test_spot_is_exchanged_for_spot_only_where_the_gate_is_open() -> None:
+    kinds = ("spot",)
+    dear, big = machine("dear", 4, 5.0, kinds), machine("big", 16, 8.0, kinds)
+    nodes = [state(f"n{i}", light(f"p{i}", f"n{i}", "3.5"), of=dear, kind="spot") for i in range(8)]
+    shut = scene(*nodes, types=[dear, big], pools=[MANYFOLD])
+    assert several(shut).commands == []
+    (command,) = several(scene(*nodes, types=[dear, big], pools=[MANYFOLD], spot_to_spot=True)).commands
+    assert all(node.requirements[labels.CAPACITY_TYPE].names == {"spot"} for node in command.replacements)
+
+
+def test_pods_that_keep_apart_get_nodes_of_their_own() -> None:
+    lonely = {"labels": {"app": "a"}, "affinity": apart(labels.HOSTNAME, app="a")}
+    pods = [light("p", "n", "1.5", **lonely), *(light(f"q{i}", "n", "1.5") for i in range(3))]
+    world = scene(state("n", *pods, of=HUGE), types=[HUGE, SMALL], pools=[MANYFOLD])
+    (command,) = several(world).commands
+    placed = [name for node in command.replacements for name in node.pods]
+    assert sorted(placed) == sorted(each.full_name for each in pods)
+
+
+def test_pods_that_wait_are_left_to_provisioning() -> None:
+    pods = [light(f"p{i}", "n", "3.5") for i in range(5)]
+    waiting = pod("w", cpu="3", memory="10Mi")
+    world = scene(state("n", *pods, of=HUGE), types=[HUGE, MEDIUM], pools=[MANYFOLD], pending=[waiting])
+    for command in several(world).commands:
+        assert "default/w" not in [name for node in command.replacements for name in node.pods]
+
+
+def test_it_is_validated_as_the_others_are() -> None:
+    pods = [light(f"p{i}", "n", "3.5") for i in range(5)]
+    node = state("n", *pods, of=HUGE)
+    world = scene(node, types=[HUGE, MEDIUM], pools=[MANYFOLD])
+    (command,) = several(world).commands
+    assert still_right(world, command) == command
+    more = scene(state("n", *pods, light("new", "n", "3.5"), of=HUGE), types=[HUGE, MEDIUM], pools=[MANYFOLD])
+    assert still_right(more, command) == Invalid(SCHEDULING, 1)
+    shut = asking(pool(nodes="0"), consolidation="many")
+    assert still_right(scene(node, types=[HUGE, MEDIUM], pools=[shut]), command) == Invalid(BUDGET, 1)
+
+
+def test_young_nodes_and_such_as_are_not_ready_take_no_pods() -> None:
+    pods = [light(f"p{i}", "n", "3.5") for i in range(5)]
+    slow = asking(pool(consolidate_after="1h"), consolidation="many")
+    settled = state("n", *pods, of=HUGE)
+    assert settled.claim is not None
+    event = replace(settled.claim.status, last_pod_event_time=NOW - timedelta(hours=2))
+    settled = replace(settled, claim=replace(settled.claim, status=event))
+    for other in (state("young", of=LARGE), state("late", of=LARGE, initialized=False)):
+        (command,) = several(scene(settled, other, types=[HUGE, MEDIUM], pools=[slow])).commands
+        assert command.plan is not None
+        assert not any(command.plan.existing.values())
