@@ -30,6 +30,7 @@ __all__ = [
     "counter",
     "gauge",
     "histogram",
+    "in_brief",
     "summary",
 ]
 
@@ -95,6 +96,14 @@ def strides(buckets: Sequence[float]) -> Sequence[float]:
         if bound >= STRIDE * kept[-1]:
             kept.append(bound)
     return (*kept, buckets[-1])
+
+
+def in_brief(family: str) -> str:
+    """What is shown of a family in brief, in a word or two for people."""
+    shown = _in_brief.get(family, "all")
+    if shown == "all" and family in _bounds_in_brief:
+        return f"{len(_bounds_in_brief[family]) + 1} bounds"
+    return {"all": "yes", "nonzero": "unless 0", "nothing": "no"}[shown]
 
 
 class Brief:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import cache
 from typing import Any
 
 from dovetail import metrics
@@ -61,8 +60,19 @@ class _Family:
         )
 
 
-# A kind's metrics are declared once, however many processes' worth of controllers one process has.
-_family = cache(_Family)
+_families: dict[str, tuple[tuple[str, ...], _Family]] = {}
+
+
+def _family(kind: str, extras: tuple[str, ...], buckets: Sequence[float]) -> _Family:
+    """A kind's metrics, declared once however many lots of controllers a process has; another provider's
+    labels replace them."""
+    known = _families.get(kind)
+    if known is None or known[0] != extras:
+        if known is not None:
+            for collector in vars(known[1]).values():
+                metrics.REGISTRY.unregister(collector)
+        known = _families[kind] = (extras, _Family(kind, extras, buckets))
+    return known[1]
 
 
 class _Gauges:
@@ -130,7 +140,7 @@ class StatusMetrics:
         self._keys = {key.replace("/", "_").replace(".", "_").replace("-", "_"): key for key in extras}
         name, names = kind.KIND.kind.lower(), tuple(self._keys)
         self.name = f"operatorpkg.{name}.status"
-        self._family = _family(name, names, tuple(buckets))
+        self._family = _family(name, names, buckets)
         self._gauges = _Gauges(f"operator_{name}_", names)
         self._about_kind = {"group": kind.KIND.group, "kind": kind.KIND.kind}
         self._old = old
