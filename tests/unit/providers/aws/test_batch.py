@@ -13,7 +13,7 @@ from dovetail.metrics import REGISTRY
 from dovetail.providers.aws.batch import Batcher, Describing, Fleets, Pace, Terminating
 from dovetail.sim.aws import SimulatedAws
 from dovetail.sim.clock import VirtualClock
-from support.virtually import virtually
+from support.stage import virtual
 
 CLUSTER = "test-cluster"
 TEMPLATE = "karpenter.k8s.aws/1"
@@ -101,7 +101,7 @@ def sample(name: str, **labels: str) -> float:
 
 
 @pytest.mark.spec("aws-200")
-@virtually
+@virtual
 async def test_equal_launches_are_one_fleet_and_its_instances_are_dealt_out() -> None:
     ec2 = await Ec2().ready()
     fleets = Fleets(ec2, ec2.clock)
@@ -113,7 +113,7 @@ async def test_equal_launches_are_one_fleet_and_its_instances_are_dealt_out() ->
 
 
 @pytest.mark.spec("aws-200")
-@virtually
+@virtual
 async def test_launches_that_differ_are_fleets_of_their_own() -> None:
     ec2 = await Ec2().ready()
     fleets = Fleets(ec2, ec2.clock)
@@ -126,7 +126,7 @@ async def test_launches_that_differ_are_fleets_of_their_own() -> None:
     assert tags == ["one", "two", "one"]
 
 
-@virtually
+@virtual
 async def test_the_order_of_lists_makes_no_other_fleet() -> None:
     ec2 = await Ec2().ready()
     fleets = Fleets(ec2, ec2.clock)
@@ -135,7 +135,7 @@ async def test_the_order_of_lists_makes_no_other_fleet() -> None:
 
 
 @pytest.mark.spec("aws-201")
-@virtually
+@virtual
 async def test_a_fleet_that_falls_short_serves_the_first_and_tells_everyone_why() -> None:
     ec2 = await Ec2().ready()
     ec2.restock("m5.large", count=3)
@@ -152,7 +152,7 @@ async def test_a_fleet_that_falls_short_serves_the_first_and_tells_everyone_why(
 
 
 @pytest.mark.spec("aws-201")
-@virtually
+@virtual
 async def test_instances_missing_without_a_word_are_an_error_all_the_same() -> None:
     ec2 = await Ec2(lambda operation, asked, answer: {**answer, "Errors": [], "Instances": []}).ready()
     (answer,) = await together(Fleets(ec2, ec2.clock)(ec2.fleet()))
@@ -160,7 +160,7 @@ async def test_instances_missing_without_a_word_are_an_error_all_the_same() -> N
     assert answer["Errors"][0]["ErrorMessage"] == "too few instances returned"
 
 
-@virtually
+@virtual
 async def test_instances_nobody_asked_for_are_remarked_on(caplog: pytest.LogCaptureFixture) -> None:
     def more(operation: str, asked: Mapping[str, Any], answer: Answer) -> Answer:
         if operation != "CreateFleet":
@@ -174,7 +174,7 @@ async def test_instances_nobody_asked_for_are_remarked_on(caplog: pytest.LogCapt
     assert "i-surplus" in caplog.text
 
 
-@virtually
+@virtual
 async def test_a_refused_fleet_is_everyones_refusal() -> None:
     ec2 = await Ec2().ready()
     ec2.refuse("RequestLimitExceeded", "CreateFleet")
@@ -185,7 +185,7 @@ async def test_a_refused_fleet_is_everyones_refusal() -> None:
 
 
 @pytest.mark.spec("aws-202")
-@virtually
+@virtual
 async def test_instances_are_described_together_whoever_asks() -> None:
     ec2 = await Ec2().ready()
     one, two = await ec2.launched(2)
@@ -196,7 +196,7 @@ async def test_instances_are_described_together_whoever_asks() -> None:
     assert [described(answer) for answer in answers] == [one, two, one, one]
 
 
-@virtually
+@virtual
 async def test_look_ups_with_other_filters_are_not_mixed() -> None:
     ec2 = await Ec2().ready()
     (one,) = await ec2.launched(1)
@@ -209,7 +209,7 @@ async def test_look_ups_with_other_filters_are_not_mixed() -> None:
 
 
 @pytest.mark.spec("aws-202")
-@virtually
+@virtual
 async def test_one_instance_that_is_gone_spoils_nobody_elses_answer() -> None:
     ec2 = await Ec2().ready()
     one, two = await ec2.launched(2)
@@ -221,7 +221,7 @@ async def test_one_instance_that_is_gone_spoils_nobody_elses_answer() -> None:
 
 
 @pytest.mark.spec("aws-202")
-@virtually
+@virtual
 async def test_what_a_shared_answer_leaves_out_is_asked_for_alone() -> None:
     def short(operation: str, asked: Mapping[str, Any], answer: Answer) -> Answer:
         many = operation == "DescribeInstances" and len(asked["InstanceIds"]) > 1
@@ -235,7 +235,7 @@ async def test_what_a_shared_answer_leaves_out_is_asked_for_alone() -> None:
 
 
 @pytest.mark.spec("aws-202")
-@virtually
+@virtual
 async def test_a_page_that_fails_stops_the_paging_and_nothing_else() -> None:
     pages = 0
 
@@ -258,7 +258,7 @@ async def test_a_page_that_fails_stops_the_paging_and_nothing_else() -> None:
 
 
 @pytest.mark.spec("aws-203")
-@virtually
+@virtual
 async def test_instances_are_terminated_together() -> None:
     ec2 = await Ec2().ready()
     started = await ec2.launched(3)
@@ -273,7 +273,7 @@ async def test_instances_are_terminated_together() -> None:
 
 
 @pytest.mark.spec("aws-203")
-@virtually
+@virtual
 async def test_only_what_was_not_ended_together_is_ended_alone() -> None:
     def partly(operation: str, asked: Mapping[str, Any], answer: Answer) -> Answer:
         if operation != "TerminateInstances" or len(asked["InstanceIds"]) == 1:
@@ -293,7 +293,7 @@ async def test_only_what_was_not_ended_together_is_ended_alone() -> None:
 
 
 @pytest.mark.spec("aws-203")
-@virtually
+@virtual
 async def test_an_error_that_stays_reaches_each_who_asked() -> None:
     ec2 = await Ec2().ready()
     started = await ec2.launched(2)
@@ -308,7 +308,7 @@ async def test_an_error_that_stays_reaches_each_who_asked() -> None:
 
 
 @pytest.mark.spec("aws-204")
-@virtually
+@virtual
 async def test_no_more_than_a_hundred_buckets_are_worked_on_at_once() -> None:
     ec2 = await Ec2().ready()
     ec2.busiest = 0
@@ -336,7 +336,7 @@ class Windows:
         return await self.batcher(request)
 
 
-@virtually
+@virtual
 async def test_a_window_closes_when_nothing_new_comes() -> None:
     windows = Windows()
     answers = await asyncio.gather(
@@ -346,7 +346,7 @@ async def test_a_window_closes_when_nothing_new_comes() -> None:
     assert windows.closed == [(0.26, 3), (0.5, 1)]
 
 
-@virtually
+@virtual
 async def test_a_window_that_keeps_being_stirred_closes_after_a_second() -> None:
     windows = Windows()
     pace = Pace(idle=0.1, longest=1.0, most=500)
@@ -355,14 +355,14 @@ async def test_a_window_that_keeps_being_stirred_closes_after_a_second() -> None
     assert windows.closed[0] == (1.0, 12)
 
 
-@virtually
+@virtual
 async def test_a_full_window_closes_at_once() -> None:
     windows = Windows()
     await asyncio.gather(*(windows.at(0.0, place) for place in range(12)))
     assert windows.closed == [(0.0, 5), (0.0, 5), (0.1, 2)]
 
 
-@virtually
+@virtual
 async def test_whoever_gives_up_waiting_spoils_it_for_nobody() -> None:
     windows = Windows()
     impatient = asyncio.create_task(windows.at(0.0, 1))
@@ -373,7 +373,7 @@ async def test_whoever_gives_up_waiting_spoils_it_for_nobody() -> None:
     assert impatient.cancelled()
 
 
-@virtually
+@virtual
 async def test_a_fault_of_the_work_is_told_to_those_who_asked() -> None:
     async def broken(requests: Sequence[int]) -> Sequence[int | Exception]:
         raise KeyError("a bug")
@@ -383,7 +383,7 @@ async def test_a_fault_of_the_work_is_told_to_those_who_asked() -> None:
         await batcher(1)
 
 
-@virtually
+@virtual
 async def test_windows_and_batches_are_measured() -> None:
     before = sample("batch_size_sum", batcher="trial"), sample("batch_time_seconds_sum", batcher="trial")
     windows = Windows()

@@ -23,7 +23,7 @@ from dovetail.settings import FeatureGates, Settings
 from dovetail.sim.aws import SimulatedAws
 from dovetail.sim.clock import VirtualClock
 from support.launches import CLUSTER, CLUSTER_FACTS, claim_for, ec2_class, instance_types
-from support.virtually import virtually
+from support.stage import virtual
 
 SETTINGS = Settings(cluster_name=CLUSTER)
 TAKEN = "InvalidLaunchTemplateName.AlreadyExistsException"
@@ -80,7 +80,7 @@ def size_of(class_name: str) -> float | None:
 
 
 @pytest.mark.spec("aws-120")
-@virtually
+@virtual
 async def test_launches_alike_share_their_templates() -> None:
     room = Room()
     first = await room.ensure(None, "m5.large", "m5.xlarge")
@@ -90,7 +90,7 @@ async def test_launches_alike_share_their_templates() -> None:
     assert all(name.startswith("karpenter.k8s.aws/") and name[18:].isdigit() for name in room.names)
 
 
-@virtually
+@virtual
 async def test_launches_at_the_same_moment_make_a_template_once() -> None:
     room = Room()
     room.aws.faults.latency = (1.0, 1.0)
@@ -99,7 +99,7 @@ async def test_launches_at_the_same_moment_make_a_template_once() -> None:
 
 
 @pytest.mark.spec("aws-122")
-@virtually
+@virtual
 async def test_what_a_node_is_told_makes_another_template_and_its_types_do_not() -> None:
     room = Room()
     (plain,) = await room.ensure()
@@ -112,7 +112,7 @@ async def test_what_a_node_is_told_makes_another_template_and_its_types_do_not()
 
 
 @pytest.mark.spec("aws-122")
-@virtually
+@virtual
 async def test_the_order_of_lists_makes_no_other_template() -> None:
     room = Room()
     node_class = ec2_class()
@@ -124,7 +124,7 @@ async def test_the_order_of_lists_makes_no_other_template() -> None:
 
 
 @pytest.mark.spec("aws-123")
-@virtually
+@virtual
 async def test_two_classes_never_share_a_template() -> None:
     room = Room()
     (one,) = await room.ensure(ec2_class(name="one"), tags={"team": "shop"})
@@ -133,7 +133,7 @@ async def test_two_classes_never_share_a_template() -> None:
 
 
 @pytest.mark.parametrize("family", ["AL2023", "Custom"])
-@virtually
+@virtual
 async def test_each_way_of_buying_has_its_template(family: str) -> None:
     room = Room()
     made = [
@@ -143,14 +143,14 @@ async def test_each_way_of_buying_has_its_template(family: str) -> None:
 
 
 @pytest.mark.spec("aws-126")
-@virtually
+@virtual
 async def test_a_template_carries_the_tags_of_its_launch() -> None:
     room = Room()
     (made,) = await room.ensure()
     assert room.aws.templates.by_name[made.name].tags == tags_of(ec2_class())
 
 
-@virtually
+@virtual
 async def test_a_template_that_another_leader_made_is_used() -> None:
     before = Room()
     (made,) = await before.ensure()
@@ -159,7 +159,7 @@ async def test_a_template_that_another_leader_made_is_used() -> None:
     assert after.count("CreateLaunchTemplate") == 1
 
 
-@virtually
+@virtual
 async def test_a_template_that_appears_between_looking_and_making_is_used() -> None:
     room = Room()
     (made,) = await room.ensure()
@@ -169,7 +169,7 @@ async def test_a_template_that_appears_between_looking_and_making_is_used() -> N
     assert [call.code for call in room.aws.calls if call.operation == "CreateLaunchTemplate"] == ["", TAKEN]
 
 
-@virtually
+@virtual
 async def test_a_refusal_of_ec2_is_handed_on_as_it_is() -> None:
     room = Room()
     room.aws.refuse("UnauthorizedOperation", "CreateLaunchTemplate", times=None)
@@ -179,7 +179,7 @@ async def test_a_refusal_of_ec2_is_handed_on_as_it_is() -> None:
 
 
 @pytest.mark.spec("aws-121")
-@virtually
+@virtual
 async def test_a_forgotten_template_is_looked_for_and_made_again() -> None:
     room = Room()
     (made,) = await room.ensure()
@@ -190,7 +190,7 @@ async def test_a_forgotten_template_is_looked_for_and_made_again() -> None:
     assert made.name in room.names
 
 
-@virtually
+@virtual
 async def test_a_template_nobody_asks_for_is_deleted_after_a_minute() -> None:
     room = Room()
     await room.ensure()
@@ -202,7 +202,7 @@ async def test_a_template_nobody_asks_for_is_deleted_after_a_minute() -> None:
     assert not room.names
 
 
-@virtually
+@virtual
 async def test_every_use_gives_a_template_another_minute() -> None:
     room = Room()
     for _ in range(5):
@@ -212,7 +212,7 @@ async def test_every_use_gives_a_template_another_minute() -> None:
     assert len(room.names) == room.count("CreateLaunchTemplate") == 1
 
 
-@virtually
+@virtual
 async def test_a_template_already_gone_is_no_matter_to_the_sweep() -> None:
     room = Room()
     (made,) = await room.ensure()
@@ -223,7 +223,7 @@ async def test_a_template_already_gone_is_no_matter_to_the_sweep() -> None:
     assert room.names == {made.name}
 
 
-@virtually
+@virtual
 async def test_a_template_that_ec2_will_not_delete_is_tried_again() -> None:
     room = Room()
     await room.ensure()
@@ -235,7 +235,7 @@ async def test_a_template_that_ec2_will_not_delete_is_tried_again() -> None:
     assert not room.names
 
 
-@virtually
+@virtual
 async def test_a_template_whose_time_is_over_is_looked_for_before_it_is_used() -> None:
     room = Room()
     (made,) = await room.ensure()
@@ -245,7 +245,7 @@ async def test_a_template_whose_time_is_over_is_looked_for_before_it_is_used() -
     assert made.name in room.names
 
 
-@virtually
+@virtual
 async def test_a_sweep_during_a_launch_leaves_its_template() -> None:
     room = Room()
     (made,) = await room.ensure()
@@ -258,7 +258,7 @@ async def test_a_sweep_during_a_launch_leaves_its_template() -> None:
     assert room.count("DeleteLaunchTemplate") == 0
 
 
-@virtually
+@virtual
 async def test_a_launch_during_the_sweep_ends_with_a_template_that_is_there() -> None:
     room = Room()
     await room.ensure()
@@ -271,7 +271,7 @@ async def test_a_launch_during_the_sweep_ends_with_a_template_that_is_there() ->
     assert made.name in room.names
 
 
-@virtually
+@virtual
 async def test_what_an_earlier_leader_left_is_swept_too() -> None:
     before = Room()
     await before.ensure(ec2_class(name="one"))
@@ -287,7 +287,7 @@ async def test_what_an_earlier_leader_left_is_swept_too() -> None:
     assert after.names == {kept.name, "karpenter.k8s.aws/1"}
 
 
-@virtually
+@virtual
 async def test_many_pages_of_templates_are_adopted() -> None:
     room = Room()
     for place in range(450):
@@ -299,7 +299,7 @@ async def test_many_pages_of_templates_are_adopted() -> None:
     assert room.count("DescribeLaunchTemplates") == 3
 
 
-@virtually
+@virtual
 async def test_a_class_that_goes_takes_its_templates_with_it() -> None:
     room = Room()
     await room.ensure(ec2_class(name="going"), "m5.large", "m5.xlarge")
@@ -310,7 +310,7 @@ async def test_a_class_that_goes_takes_its_templates_with_it() -> None:
     assert len(room.names) == 2
 
 
-@virtually
+@virtual
 async def test_what_cannot_be_deleted_holds_up_a_class_that_goes() -> None:
     room = Room()
     await room.ensure(ec2_class(name="going"))
@@ -321,7 +321,7 @@ async def test_what_cannot_be_deleted_holds_up_a_class_that_goes() -> None:
 
 
 @pytest.mark.spec("aws-119")
-@virtually
+@virtual
 async def test_the_size_of_user_data_is_told_while_the_class_is_there() -> None:
     room = Room()
     (made,) = await room.ensure(ec2_class(name="measured"))
@@ -330,7 +330,7 @@ async def test_the_size_of_user_data_is_told_while_the_class_is_there() -> None:
     assert size_of("measured") is None
 
 
-@virtually
+@virtual
 async def test_user_data_near_the_limit_is_remarked_on(caplog: pytest.LogCaptureFixture) -> None:
     room = Room()
     await room.ensure(ec2_class(name="wordy", userData="#" + "x" * 14745))
@@ -338,7 +338,7 @@ async def test_user_data_near_the_limit_is_remarked_on(caplog: pytest.LogCapture
 
 
 @pytest.mark.spec("aws-114")
-@virtually
+@virtual
 async def test_without_a_service_cidr_there_is_no_template_for_al2023() -> None:
     room = Room()
     room.aws.eks.clusters.clear()
@@ -350,7 +350,7 @@ async def test_without_a_service_cidr_there_is_no_template_for_al2023() -> None:
 
 
 @pytest.mark.spec("aws-114")
-@virtually
+@virtual
 async def test_the_service_cidr_is_asked_of_eks() -> None:
     room = Room()
     (made,) = await room.ensure(ec2_class("AL2023"))
@@ -358,7 +358,7 @@ async def test_the_service_cidr_is_asked_of_eks() -> None:
 
 
 @pytest.mark.spec("aws-111")
-@virtually
+@virtual
 async def test_unusable_user_data_makes_no_template() -> None:
     room = Room()
     with pytest.raises(CreateFailed, match="TOML"):
@@ -367,7 +367,7 @@ async def test_unusable_user_data_makes_no_template() -> None:
 
 
 @pytest.mark.spec("aws-134")
-@virtually
+@virtual
 async def test_reservations_are_mentioned_only_while_their_gate_is_on() -> None:
     off = replace(SETTINGS, feature_gates=FeatureGates(reserved_capacity=False))
     room, closed = Room(), Room(off)
