@@ -13,7 +13,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple, NoReturn
 
-__all__ = ["ENVELOPE", "READINGS", "Kind", "Malformed", "Message", "parse"]
+__all__ = ["ENVELOPE", "NOTHING", "READINGS", "Kind", "Malformed", "Message", "parse"]
 
 
 class Kind(StrEnum):
@@ -51,6 +51,9 @@ ENVELOPE = frozenset(
     ("version", "id", "detail-type", "source", "account", "time", "region", "resources", "detail")
 )
 TEXTS = ("version", "id", "detail-type", "source", "account", "region")
+ALL_TEXT = {str}
+# What most details hold; a name in another case is not among them.
+PLAIN = frozenset(("instance-id", "instance-action", "state", "instance-termination-time"))
 STOPPED = frozenset(("stopping", "stopped"))
 ENDING = STOPPED | {"shutting-down", "terminated"}
 # RFC 3339 as Go reads it: fromisoformat alone would take dates, week numbers and spaces as well.
@@ -77,10 +80,12 @@ def parse(body: str) -> Message:
 
 def _read(document: dict[str, Any]) -> Message:
     envelope = document if document.keys() == ENVELOPE else _folded(document)
-    _check_texts(envelope)
+    given = [envelope.get(name) for name in TEXTS]
+    if {*map(type, given)} != ALL_TEXT:
+        _check_texts(envelope)
+    version, id, named, source, account, region = (each or "" for each in given)
     time = _time(envelope.get("time"))
-    source, named = envelope.get("source") or "", envelope.get("detail-type") or ""
-    reading = READINGS.get((source, named)) if envelope.get("version") == "0" else None
+    reading = READINGS.get((source, named)) if version == "0" else None
     kind: Kind = Kind.NO_OP
     instances: tuple[str, ...] = ()
     detail: Mapping[str, Any] = {}
@@ -91,9 +96,9 @@ def _read(document: dict[str, Any]) -> Message:
         kind,
         instances,
         time,
-        envelope.get("id") or "",
-        envelope.get("account") or "",
-        envelope.get("region") or "",
+        id,
+        account,
+        region,
         source,
         named,
         detail,
@@ -161,7 +166,7 @@ def _detail(detail: Any) -> Mapping[str, Any]:
         return {}
     if not isinstance(detail, dict):
         raise Malformed("detail is not an object")
-    return _folded(detail)
+    return detail if detail.keys() <= PLAIN else _folded(detail)
 
 
 def _folded(members: Mapping[str, Any]) -> dict[str, Any]:
@@ -179,8 +184,7 @@ def _text(members: Mapping[str, Any], name: str) -> str:
 
 def _check_texts(envelope: Mapping[str, Any]) -> None:
     for name in TEXTS:
-        value = envelope.get(name)
-        if value.__class__ is not str and value is not None:
+        if not isinstance(envelope.get(name), str | None):
             raise Malformed(f"{name} is not a text")
 
 

@@ -14,7 +14,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from dovetail.aws.messages import READINGS, Kind, Malformed, Message, parse
+from dovetail.aws.messages import NOTHING, READINGS, Kind, Malformed, Message, parse
 
 __all__ = [
     "ASG_TERMINATE",
@@ -39,6 +39,7 @@ CANARY, CANARY_SOURCE = "canary", "dovetail.bus.canary"
 ASG_TERMINATE, ZONAL_SHIFT = "asg_terminate", "zonal_shift"
 OPTIONAL_KINDS = frozenset((ASG_TERMINATE, ZONAL_SHIFT))
 KINDS = frozenset(str(kind) for kind in Kind if kind is not Kind.NO_OP) | OPTIONAL_KINDS
+VALUES = {kind: str(kind) for kind in Kind}  # an enum's value is slow to read
 URGENT_KINDS = frozenset(
     ("spot_interrupted", "capacity_reservation_interrupted", ASG_TERMINATE, ZONAL_SHIFT, CANARY)
 )
@@ -101,7 +102,9 @@ class Event(NamedTuple):
     key: tuple[str, ...]
     time: float | None
     deadline: float | None
-    message: Message
+    id: str
+    # Only where routing reads more of it: a storm of small events should not keep their documents alive.
+    message: Message = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +145,7 @@ def unwrapped(body: str) -> str:
         outer = _object(body)
         if outer.get("Type") == "Notification" and isinstance(outer.get("Message"), str):
             return str(outer["Message"])
-    opening = WRAPPER(body)
+    opening = WRAPPER(body) if '"event"' in body[:32] else None
     if opening is None:
         return body
     try:
@@ -177,14 +180,14 @@ def _classified(message: Message, rules: Rules) -> Event | Refusal:
     time = message.time.timestamp() if message.time is not None else None
     urgent = kind in URGENT_KINDS or (rules.urgent_rebalance and kind is Kind.REBALANCE_RECOMMENDATION)
     return Event(
-        kind.value,
+        VALUES[kind],
         message.instances,
         Place(message.account, message.region),
         urgent,
         (message.account, message.id),
         time,
         _deadline(message, time) if urgent else None,
-        message,
+        message.id,
     )
 
 
@@ -224,6 +227,7 @@ def _health(message: Message, rules: Rules) -> Event | Refusal:
         key,
         time,
         starts,
+        message.id,
         message,
     )
 
@@ -274,7 +278,7 @@ def _optional(kind: str, message: Message) -> Event | Refusal:
         instances = (named,)
     time = message.time.timestamp() if message.time is not None else None
     place, key = Place(message.account, message.region), (message.account, message.id)
-    return Event(kind, instances, place, True, key, time, None, message)
+    return Event(kind, instances, place, True, key, time, None, message.id, message)
 
 
 def _text(value: object) -> str:

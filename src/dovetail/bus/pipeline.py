@@ -25,7 +25,7 @@ from dovetail.bus.dedupe import Delivered
 from dovetail.bus.destinations import Cluster, Destination, Registry
 from dovetail.bus.events import CANARY, ZONAL_SHIFT, Event, Fate, Lane, Place, Received, Refusal, read
 from dovetail.bus.lookup import Resolver
-from dovetail.bus.route import Routed, broadcast, everywhere, route
+from dovetail.bus.route import Routed, broadcast, everywhere, route, sole
 from dovetail.bus.send import Copy, Outcome, Sender
 
 __all__ = ["Flight", "Pipeline", "Plan", "Settle"]
@@ -59,7 +59,7 @@ class Flight:
     waiting: int = 0
     failed: bool = False
     over: bool = False
-    followers: list[tuple[Received, Settle]] = field(default_factory=list)
+    followers: list[tuple[Received, Settle]] | None = None
 
     @property
     def kind(self) -> str:
@@ -169,6 +169,8 @@ class Pipeline:
         first = self._pending.get(event.key)
         if first is not None:
             self._counts.add("duplicates_total", 1)
+            if first.followers is None:
+                first.followers = []
             first.followers.append((flight.message, flight.settle))
             flight.over = True  # its end is the first one's
             return
@@ -180,13 +182,16 @@ class Pipeline:
         if known is None or (self._named is not None and self._nameless(known.values())):
             plan.unresolved.append(flight)
             return
-        if event.urgent and any(each.state is UNKNOWN for each in known.values()):
+        only = sole(event, known[event.instances[0]], self.registry, now) if len(known) == 1 else None
+        if only is not None:
+            self._copy(flight, event, only, flight.body, plan)
+        elif event.urgent and any(each.state is UNKNOWN for each in known.values()):
             self._broadcast(flight, event, plan)
-            return
-        routed = route(
-            event, flight.body, known, self.registry, self._aged(now, flight), annotate=self._annotate
-        )
-        self._routed(flight, routed, plan)
+        else:
+            aged, annotate = self._aged(now, flight), self._annotate
+            self._routed(
+                flight, route(event, flight.body, known, self.registry, aged, annotate=annotate), plan
+            )
         if event.kind == "instance_terminated":
             self.owners.ended(event.instances[0], now)
 
@@ -219,33 +224,24 @@ class Pipeline:
                     self.registry = self.registry.merged([found])
 
     def _routed(self, flight: Flight, routed: Routed, plan: Plan) -> None:
-        event, hops = flight.event, flight.message.hops + 1
-        assert event is not None
-        instance = event.instances[0] if len(event.instances) == 1 else ""
+        assert flight.event is not None
         for destination, body in routed.copies:
-            url, reason = destination.queue_url, ""
-            if destination.paused:
-                url, reason = destination.park_url or self._park_url, "paused"
-            flight.waiting += 1
-            plan.copies.append(
-                Copy(
-                    url,
-                    body,
-                    flight,
-                    kind=event.kind,
-                    instance=instance,
-                    deadline=event.deadline,
-                    hops=hops,
-                    destination=destination,
-                    reason=reason,
-                )
-            )
+            self._copy(flight, flight.event, destination, body, plan)
         for reason, body in routed.parked:
             self._park(flight, body, reason, plan)
         for reason in routed.dropped:
             self._drop(flight, reason)
         if not flight.waiting:
             plan.settled.append(flight)
+
+    def _copy(self, flight: Flight, event: Event, to: Destination, body: str, plan: Plan) -> None:
+        url, reason = to.queue_url, ""
+        if to.paused:
+            url, reason = to.park_url or self._park_url, "paused"
+        instance = event.instances[0] if len(event.instances) == 1 else ""
+        hops = flight.message.hops + 1
+        flight.waiting += 1
+        plan.copies.append(Copy(url, body, flight, event.kind, instance, event.deadline, hops, to, reason))
 
     def _spread(self, flight: Flight, event: Event, plan: Plan) -> None:
         """Events that name no instance: a zonal shift, or the canary, whose way ends here."""
@@ -282,7 +278,7 @@ class Pipeline:
     def _park(self, flight: Flight, body: str, reason: str, plan: Plan) -> None:
         flight.waiting += 1
         hops = flight.message.hops
-        plan.copies.append(Copy(self._park_url, body, flight, kind=flight.kind, hops=hops, reason=reason))
+        plan.copies.append(Copy(self._park_url, body, flight, flight.kind, hops=hops, reason=reason))
 
     def _drop(self, flight: Flight, reason: str) -> None:
         self._counts.add("dropped_total", 1, reason)
@@ -342,16 +338,17 @@ class Pipeline:
         event = flight.event
         if event is not None and self._pending.get(event.key) is flight:
             del self._pending[event.key]
+        followers = flight.followers or ()
         if flight.failed:
-            self._counts.add("source_failures_total", 1 + len(flight.followers))
+            self._counts.add("source_failures_total", 1 + len(followers))
             flight.settle.failed(flight.message, flight.urgent)
-            for message, settle in flight.followers:
+            for message, settle in followers:
                 settle.failed(message, flight.urgent)
             return
         if event is not None:
             self.delivered.add(event.key, self._now())
         flight.settle.done(flight.message)
-        for message, settle in flight.followers:
+        for message, settle in followers:
             settle.done(message)
 
     async def _resolve(self, flights: Iterable[Flight]) -> None:
@@ -491,4 +488,4 @@ def _by_deadline(copy: Copy[Flight]) -> float:
 
 
 def _id(flight: Flight) -> str:
-    return flight.event.message.id if flight.event is not None else ""
+    return flight.event.id if flight.event is not None else ""

@@ -16,7 +16,7 @@ from dovetail.bus.cache import FOREIGN, OWNED, Known
 from dovetail.bus.destinations import Cluster, Destination, Registry
 from dovetail.bus.events import ZONAL_SHIFT, Event
 
-__all__ = ["Routed", "broadcast", "everywhere", "route", "split"]
+__all__ = ["Routed", "broadcast", "everywhere", "route", "sole", "split"]
 
 HEALTH = Kind.SCHEDULED_CHANGE.value
 NO_DESTINATION = "no_destination"
@@ -59,6 +59,14 @@ def route(
             told = _part(event, body, instances, len(clusters), marked)
         routed.copies.append((destination, told))
     return routed
+
+
+def sole(event: Event, known: Known, registry: Registry, now: float) -> Destination | None:
+    """The common case of `route`: one instance, one owner, and a queue that wants to hear of it; or None."""
+    if known.state is not OWNED or len(known.owners) != 1 or event.kind == HEALTH:
+        return None
+    destination = registry.of(known.owners[0])
+    return destination if destination is not None and not _refusal(event, destination, now) else None
 
 
 def broadcast(event: Event, body: str, registry: Registry) -> list[tuple[Destination, str]]:

@@ -36,25 +36,13 @@ class Outcome(StrEnum):
 class Copy(Generic[T]):
     """A body on its way to a queue. `tag` is the sender's customer's own."""
 
-    __slots__ = (
-        "body",
-        "cluster",
-        "deadline",
-        "destination",
-        "hops",
-        "instance",
-        "kind",
-        "reason",
-        "tag",
-        "url",
-    )
+    __slots__ = ("body", "deadline", "destination", "hops", "instance", "kind", "reason", "tag", "url")
 
     def __init__(
         self,
         url: str,
         body: str,
         tag: T,
-        *,
         kind: str,
         instance: str = "",
         deadline: float | None = None,
@@ -65,7 +53,10 @@ class Copy(Generic[T]):
         self.url, self.body, self.tag = url, body, tag
         self.kind, self.instance, self.deadline, self.hops = kind, instance, deadline, hops
         self.destination, self.reason = destination, reason
-        self.cluster = destination.cluster.name if destination is not None else ""
+
+    @property
+    def cluster(self) -> str:
+        return self.destination.cluster.name if self.destination is not None else ""
 
     def entry(self, index: int) -> dict[str, Any]:
         attributes = {"dt.kind": _string(self.kind), "dt.hops": _number(self.hops)}
