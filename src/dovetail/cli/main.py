@@ -28,6 +28,7 @@ COMMANDS = {
     "snapshot": "Save what Dovetail sees of a cluster, to plan and explain it elsewhere.",
     "simulate": "Play a scenario through with the real controllers, and say what it cost.",
     "install": "Show what installing Dovetail would change in a cluster; with --yes, do it.",
+    "migrate": "See whether Dovetail can take Karpenter's place, and what would change.",
     "validate": "Check manifests and say what is wrong with them.",
     "convert": "Turn manifests of older Karpenter versions into today's.",
     "hash": "Print the drift hashes of NodePools and EC2NodeClasses.",
