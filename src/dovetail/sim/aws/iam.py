@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -213,6 +214,6 @@ def _role_shown(each: Role) -> Json:
         "RoleId": each.id,
         "Arn": each.arn,
         "CreateDate": each.created,
-        "AssumeRolePolicyDocument": each.trust,
+        "AssumeRolePolicyDocument": json.loads(each.trust),
         "Tags": tag_list(each.tags),
     }

@@ -1,0 +1,248 @@
+"""The simulated AWS over HTTP: for boto3, the AWS CLI, Terraform and whoever else speaks to AWS.
+
+Requests are read by botocore's own service models and answered by the very handlers the port uses; what they
+do not know goes to moto. This file and the port over boto3 are the only homes of botocore.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, unquote
+
+from aiohttp import web
+
+from dovetail.aws import AwsError
+from dovetail.errors import Misconfigured
+from dovetail.sim.aws.asking import OPERATIONS
+from dovetail.sim.aws.cloud import SimulatedAws
+from dovetail.sim.aws.wireform import error_xml, parse_form, result_xml
+from dovetail.sim.aws.wirejson import parse_json, parse_rest, path_pattern, result_json
+
+if TYPE_CHECKING:
+    from dovetail.sim.aws.motoside import MotoSide
+
+__all__ = ["AwsServer", "served"]
+
+SCOPE = re.compile(r"Credential=([^/]+)/\d{8}/([^/]+)/([^/]+)/aws4_request")
+# Keys of the simulation carry the account they are for: AKIA or ASIA, then its twelve digits.
+KEY = re.compile(r"A[KS]IA(\d{12})")
+# Services that are signed under one name and modelled under another.
+MODELLED = {"eventbridge": "events"}
+# What is not found here may be there: a stack of CloudFormation can have made it.
+ASK_BOTH = frozenset({"ssm", "eks"})
+BODY_MOST = 16 * 1024 * 1024
+JSON_TYPE = {"1.0": "application/x-amz-json-1.0", "1.1": "application/x-amz-json-1.1"}
+
+
+@cache
+def _model(service: str) -> Any:
+    try:
+        from botocore.session import get_session
+    except ImportError as error:
+        raise Misconfigured(
+            "serving the simulated AWS needs the package boto3; install dovetail with its extra `sim`"
+        ) from error
+    return get_session().get_service_model(service)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request, as far as its envelope tells: who, where, which service and operation."""
+
+    account: str
+    region: str
+    service: str
+    operation: Any
+    parameters: Mapping[str, Any]
+    protocol: str
+
+
+class AwsServer:
+    """One endpoint for every service and region; told apart by what a request is signed for."""
+
+    def __init__(self, aws: SimulatedAws, *, moto: bool = True) -> None:
+        self.aws, self.url = aws, ""
+        self._moto_wanted = moto
+        self._moto: MotoSide | None = None
+
+    def close(self) -> None:
+        if self._moto is not None:
+            self._moto.close()
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        account, region, service = self._scope(request)
+        asked = self._understood(request, body, account, region, service)
+        if asked is None:
+            return await self._by_moto(request, body, account, region, service)
+        view = self.aws.inside(account=account, region=region)
+        try:
+            answer = await view.call(service, asked.operation.name, asked.parameters)
+        except AwsError as error:
+            absent = error.status == 404 or error.code == "ParameterNotFound"
+            if absent and service in ASK_BOTH and self._moto is not None:
+                return await self._by_moto(request, body, account, region, service)
+            if error.code == "NoAnswer":
+                return await _silence(request)
+            return self._refused(asked, error)
+        return self._answered(asked, answer)
+
+    def _scope(self, request: web.Request) -> tuple[str, str, str]:
+        found = SCOPE.search(request.headers.get("Authorization", ""))
+        if found is None:
+            return self.aws.account, self.aws.region, ""
+        key = KEY.match(found[1])
+        service = MODELLED.get(found[3], found[3])
+        return key[1] if key else self.aws.account, found[2], service
+
+    def _understood(
+        self, request: web.Request, body: bytes, account: str, region: str, service: str
+    ) -> Asked | None:
+        """The operation and its parameters; None when it is not one of ours."""
+        if not service or not any(known == service for known, _ in OPERATIONS):
+            return None
+        model = _model(service)
+        protocol = model.metadata["protocol"]
+        if protocol in ("ec2", "query"):
+            return self._form(body, account, region, service, protocol)
+        if protocol == "json":
+            target = request.headers.get("X-Amz-Target", "").rpartition(".")[2]
+            if (service, target) not in OPERATIONS:
+                return None
+            operation = model.operation_model(target)
+            return Asked(
+                account, region, service, operation, parse_json(operation.input_shape, body), protocol
+            )
+        return self._rest(request, body, account, region, service)
+
+    def _form(self, body: bytes, account: str, region: str, service: str, protocol: str) -> Asked | None:
+        form = dict(parse_qsl(body.decode(), keep_blank_values=True))
+        name = form.get("Action", "")
+        if (service, name) not in OPERATIONS:
+            return None
+        operation = _model(service).operation_model(name)
+        shape = operation.input_shape
+        parameters = parse_form(shape, form, ec2=protocol == "ec2") if shape is not None else {}
+        return Asked(account, region, service, operation, parameters, protocol)
+
+    def _rest(
+        self, request: web.Request, body: bytes, account: str, region: str, service: str
+    ) -> Asked | None:
+        path = request.raw_path.partition("?")[0]
+        for method, pattern, operation in _routes(service):
+            found = pattern.fullmatch(path) or pattern.fullmatch(unquote(path))
+            if method == request.method and found is not None:
+                if (service, operation.name) not in OPERATIONS:
+                    return None
+                query = {key: request.query.getall(key) for key in request.query}
+                parameters = parse_rest(operation.input_shape, found.groupdict(), query, body)
+                return Asked(account, region, service, operation, parameters, "rest-json")
+        return None
+
+    def _answered(self, asked: Asked, answer: Mapping[str, Any]) -> web.Response:
+        request_id, shape = self.aws.ground.uuid(), asked.operation.output_shape
+        headers = {"x-amzn-RequestId": request_id}
+        if asked.protocol in ("ec2", "query"):
+            text = result_xml(asked.operation, answer, request_id, ec2=asked.protocol == "ec2")
+            return web.Response(text=text, content_type="text/xml", headers=headers)
+        kind = JSON_TYPE.get(asked.operation.metadata.get("jsonVersion", ""), "application/json")
+        if asked.service == "sqs":
+            answer = _at_this_address(answer, self.url)
+        return web.Response(
+            text=result_json(shape, answer), content_type=kind, headers=headers, status=_status(asked)
+        )
+
+    def _refused(self, asked: Asked, error: AwsError) -> web.Response:
+        request_id = self.aws.ground.uuid()
+        status, code = error.status or 400, error.code
+        headers = {"x-amzn-RequestId": request_id}
+        if asked.protocol in ("ec2", "query"):
+            text = error_xml(code, error.message, request_id, ec2=asked.protocol == "ec2")
+            return web.Response(text=text, content_type="text/xml", status=status, headers=headers)
+        kind = code
+        if asked.service == "sqs":
+            # Clients of the JSON protocol are told the code of the old one beside the new.
+            headers["x-amzn-query-error"] = f"{code};{'Sender' if status < 500 else 'Receiver'}"
+            kind = "com.amazonaws.sqs#" + SQS_SHAPES.get(code, code.rpartition(".")[2])
+        headers["x-amzn-ErrorType"] = kind
+        body = {"__type": kind, "message": error.message, "Message": error.message}
+        return web.json_response(body, status=status, headers=headers)
+
+    async def _by_moto(
+        self, request: web.Request, body: bytes, account: str, region: str, service: str
+    ) -> web.StreamResponse:
+        if not self._moto_wanted:
+            return web.json_response({"__type": "InvalidAction", "message": "not simulated"}, status=400)
+        if self._moto is None:
+            from dovetail.sim.aws.motoside import MotoSide
+
+            self._moto = await asyncio.to_thread(MotoSide, self.aws)
+        status, headers, answer = await self._moto.ask(request, body, account, region)
+        return web.Response(body=answer, status=status, headers=headers)
+
+
+SQS_SHAPES = {
+    "AWS.SimpleQueueService.NonExistentQueue": "QueueDoesNotExist",
+    "QueueAlreadyExists": "QueueNameExists",
+}
+
+
+@cache
+def _routes(service: str) -> list[tuple[str, re.Pattern[str], Any]]:
+    """The addresses of a REST service, the more exact ones first."""
+    model = _model(service)
+    listed = [model.operation_model(name) for name in model.operation_names]
+    listed.sort(key=lambda each: (each.http["requestUri"].count("{"), -len(each.http["requestUri"])))
+    return [(each.http["method"], path_pattern(each.http["requestUri"]), each) for each in listed]
+
+
+def _status(asked: Asked) -> int:
+    return int(asked.operation.http.get("responseCode", 200)) if asked.protocol == "rest-json" else 200
+
+
+def _at_this_address(answer: Mapping[str, Any], url: str) -> Mapping[str, Any]:
+    """Queues live at this endpoint's address, not at AWS's."""
+
+    def here(value: str) -> str:
+        return re.sub(r"^https://sqs\.[^/]+", url, value)
+
+    found = dict(answer)
+    if "QueueUrl" in found:
+        found["QueueUrl"] = here(found["QueueUrl"])
+    for name in ("QueueUrls", "queueUrls"):
+        if name in found:
+            found[name] = [here(each) for each in found[name]]
+    return found
+
+
+async def _silence(request: web.Request) -> web.StreamResponse:
+    """The connection ends without an answer."""
+    if request.transport is not None:
+        request.transport.close()
+    return web.Response(status=500)
+
+
+@asynccontextmanager
+async def served(
+    aws: SimulatedAws, host: str = "127.0.0.1", port: int = 0, *, moto: bool = True
+) -> AsyncIterator[AwsServer]:
+    """Listen while the block lasts; `url` tells where."""
+    server = AwsServer(aws, moto=moto)
+    app = web.Application(client_max_size=BODY_MOST)
+    app.router.add_route("*", "/{path:.*}", server.handle)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    site = web.TCPSite(runner, host, port)
+    await site.start()
+    server.url = f"http://{host}:{runner.addresses[0][1]}"
+    try:
+        yield server
+    finally:
+        await runner.cleanup()
+        server.close()
