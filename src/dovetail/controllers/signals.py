@@ -92,13 +92,13 @@ class Signals:
         """What was going to be done turned out wrong when looked at again."""
         for candidate in command.candidates:
             shown = command.told_of(candidate)
-            note = f"Consolidation rejected: {shown}, reason: {kind} (savings: ${command.savings:.2f})"
+            note = f"Consolidation rejected: {shown}, reason: {kind} ({command.worth})"
             self._both(candidate.state, "ConsolidationRejected", note, (shown, kind))
 
     def _proposed(self, command: Command) -> None:
         for candidate in command.candidates:
             shown = command.told_of(candidate)
-            note = f"Consolidation candidate: {shown} (savings: ${command.savings:.2f})"
+            note = f"Consolidation candidate: {shown} ({command.worth})"
             self._both(candidate.state, "ConsolidationCandidate", note, (shown,))
 
     def _stays(self, stays: Stays) -> None:

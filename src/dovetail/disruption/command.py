@@ -59,6 +59,15 @@ class Command:
     def __str__(self) -> str:
         return self._text(", ".join(candidate.name for candidate in self.candidates)) + self._arrow()
 
+    @property
+    def worth(self) -> str:
+        """What it saves; of an exchange for several, also what that takes."""
+        saved = f"savings: ${self.savings:.2f}"
+        if self.method != MANY:
+            return saved
+        back = f", paid back in {self.payback * 60:.0f} min" if self.payback is not None else ""
+        return f"{saved}, evictions: {self.evictions}{back}"
+
     def told_of(self, candidate: Candidate) -> str:
         """The command as one of its nodes hears of it."""
         count = len(self.candidates)

@@ -52,9 +52,8 @@ def several(
         command = _without_returning(scene, going, method)
         if command is None or not command.replacements:
             continue
-        found.proposed.append(command)
         if accept(command) and (found.command is None or command.savings > found.command.savings + DUST):
-            found.command = command
+            found.command, found.proposed = command, [command]
     return found
 
 
