@@ -34,7 +34,7 @@ CAPACITY_CODES: Final = frozenset(
         "ReservationCapacityExceeded",
     }
 )
-SPREAD_LIMIT: Final = "spread placement group"
+SPREAD_GROUP: Final = "spread placement group"
 DENIALS: Final = ("UnauthorizedOperation", "AccessDenied", "AuthFailure")
 
 
@@ -54,7 +54,7 @@ class FleetError:
     @property
     def spread_limit(self) -> bool:
         """The group has as many instances in the zone as a spread group may."""
-        return SPREAD_LIMIT in self.message.lower() and "limit" in self.message.lower()
+        return SPREAD_GROUP in self.message.lower()
 
 
 # All the texts of a row must occur; the first row that fits gives reason and sentence.
