@@ -59,7 +59,8 @@ async def test_a_pools_own_word_wins_over_the_setting() -> None:
     async with Scene(flags=["--consolidation-min-saving=1000"]).still() as scene:
         fleet = Fleet(scene, pool("strict"), asking(pool("easy"), min_saving="0"))
         for name in ("strict", "easy"):
-            fleet.node(f"n-{name}", light(f"p-{name}", f"n-{name}"), pool=name)
+            mine = light(f"p-{name}", f"n-{name}", node_selector={labels.NODEPOOL: name})
+            fleet.node(f"n-{name}", mine, pool=name)
         await fleet.turn()
         for claim in fleet.replacements():
             await scene.live(claim.name)

@@ -138,7 +138,7 @@ def _up_since(claim: NodeClaim, since: datetime) -> bool:
     state = conditions.find(claim, conditions.INITIALIZED)
     if state is None or state.status != conditions.TRUE or state.last_transition_time is None:
         return False
-    return state.last_transition_time > since
+    return state.last_transition_time >= since  # both are kept to the second
 
 
 def restrain(scene: Scene, allowance: Allowance) -> None:
