@@ -24,6 +24,7 @@ def drifting(scene: Scene, count: int = 6, nodes: str = "2", **knobs: str) -> Fl
 
 async def wave(fleet: Fleet) -> list[Any]:
     """One turn, and machines for what it ordered."""
+    await fleet.scene.sleep(2)  # what was there before anything happened must be older than that
     before = {claim.name for claim in fleet.replacements()}
     await fleet.turn()
     new = [claim for claim in fleet.replacements() if claim.name not in before]
