@@ -227,8 +227,8 @@ class Pipeline:
         assert flight.event is not None
         for destination, body in routed.copies:
             self._copy(flight, flight.event, destination, body, plan)
-        for reason, body in routed.parked:
-            self._park(flight, body, reason, plan)
+        for reason, body, cluster in routed.parked:
+            self._park(flight, body, reason, plan, cluster)
         for reason in routed.dropped:
             self._drop(flight, reason)
         if not flight.waiting:
@@ -258,7 +258,7 @@ class Pipeline:
         self._counts.add("unresolved_total", 1, event.kind)
         if self.config["unresolvedUrgent"] == "park" or not copies:
             reason = "unresolved" if copies else "no_destination"
-            self._routed(flight, Routed(parked=[(reason, flight.body)]), plan)
+            self._routed(flight, Routed(parked=[(reason, flight.body, "")]), plan)
             return
         self._counts.add("broadcast_total", 1)
         self._audit("broadcast", flight, clusters=len(copies))
@@ -275,10 +275,11 @@ class Pipeline:
             return
         plan.settled.append(flight)
 
-    def _park(self, flight: Flight, body: str, reason: str, plan: Plan) -> None:
+    def _park(self, flight: Flight, body: str, reason: str, plan: Plan, cluster: str = "") -> None:
         flight.waiting += 1
         hops = flight.message.hops
-        plan.copies.append(Copy(self._park_url, body, flight, flight.kind, hops=hops, reason=reason))
+        copy = Copy(self._park_url, body, flight, flight.kind, hops=hops, reason=reason, cluster=cluster)
+        plan.copies.append(copy)
 
     def _drop(self, flight: Flight, reason: str) -> None:
         self._counts.add("dropped_total", 1, reason)
@@ -298,12 +299,10 @@ class Pipeline:
             await self._park_refused(refused)
 
     async def _park_refused(self, refused: list[Copy[Flight]]) -> None:
-        parked = [
-            Copy(
-                self._park_url, each.body, each.tag, kind=each.kind, instance=each.instance, reason="refused"
-            )
-            for each in refused
-        ]
+        url, parked = self._park_url, []
+        for each in refused:
+            why, whose = "refused", each.cluster
+            parked.append(Copy(url, each.body, each.tag, each.kind, each.instance, reason=why, cluster=whose))
         await self.sender.send(parked, lambda copy, how: self._settled(copy, how is Outcome.SENT))
 
     def _settled(self, copy: Copy[Flight], sent: bool) -> None:

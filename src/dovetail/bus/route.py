@@ -24,10 +24,10 @@ NO_DESTINATION = "no_destination"
 
 @dataclass(slots=True)
 class Routed:
-    """What comes of an event: copies to send, parts to park, and drops by reason."""
+    """What comes of an event: copies to send, parts to park (reason, body, cluster), drops by reason."""
 
     copies: list[tuple[Destination, str]] = field(default_factory=list)
-    parked: list[tuple[str, str]] = field(default_factory=list)
+    parked: list[tuple[str, str, str]] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
 
 
@@ -48,7 +48,8 @@ def route(
         destination = registry.of(cluster)
         told = body if whole else ""
         if destination is None:
-            routed.parked.append((NO_DESTINATION, told or split(event, instances, len(clusters), False)))
+            told = told or split(event, instances, len(clusters), False)
+            routed.parked.append((NO_DESTINATION, told, cluster.name))
             continue
         refusal = _refusal(event, destination, now)
         if refusal:
@@ -82,7 +83,7 @@ def everywhere(event: Event, body: str, registry: Registry) -> Routed:
         if (not named or each.cluster.name in named) and each.wants(event.kind):
             routed.copies.append((each, body))
     if not routed.copies:
-        routed.parked.append((NO_DESTINATION, body))
+        routed.parked.append((NO_DESTINATION, body, ""))
     return routed
 
 

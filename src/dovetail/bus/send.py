@@ -36,7 +36,18 @@ class Outcome(StrEnum):
 class Copy(Generic[T]):
     """A body on its way to a queue. `tag` is the sender's customer's own."""
 
-    __slots__ = ("body", "deadline", "destination", "hops", "instance", "kind", "reason", "tag", "url")
+    __slots__ = (
+        "_cluster",
+        "body",
+        "deadline",
+        "destination",
+        "hops",
+        "instance",
+        "kind",
+        "reason",
+        "tag",
+        "url",
+    )
 
     def __init__(
         self,
@@ -49,14 +60,15 @@ class Copy(Generic[T]):
         hops: int = 1,
         destination: Destination | None = None,
         reason: str = "",
+        cluster: str = "",
     ) -> None:
         self.url, self.body, self.tag = url, body, tag
         self.kind, self.instance, self.deadline, self.hops = kind, instance, deadline, hops
-        self.destination, self.reason = destination, reason
+        self.destination, self.reason, self._cluster = destination, reason, cluster
 
     @property
     def cluster(self) -> str:
-        return self.destination.cluster.name if self.destination is not None else ""
+        return self.destination.cluster.name if self.destination is not None else self._cluster
 
     def entry(self, index: int) -> dict[str, Any]:
         attributes = {"dt.kind": _string(self.kind), "dt.hops": _number(self.hops)}

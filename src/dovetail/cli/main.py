@@ -23,6 +23,7 @@ COMMANDS = {
     "demo": "Watch a Deployment get nodes and give them back, on an embedded cluster.",
     "up": "Start an embedded cluster with Dovetail in it and say what to type next.",
     "controller": "Run the autoscaler against a cluster until it is told to stop.",
+    "interruption-router": "Send each interruption event to the cluster that owns the instance.",
     "plan": "Plan nodes for the pods in some files, in a snapshot or in a live cluster.",
     "explain": "Say where a pod will run or what stands in its way, or why a node stays.",
     "snapshot": "Save what Dovetail sees of a cluster, to plan and explain it elsewhere.",
@@ -44,9 +45,10 @@ class Deferred(TyperCommand):
 
     def load(self) -> TyperCommand:
         """The command itself, from the module and the function that bear its name."""
-        module = import_module(f"dovetail.cli.{self.name}")
+        function = str(self.name).replace("-", "_")
+        module = import_module(f"dovetail.cli.{function}")
         home = typer.Typer(add_completion=False, rich_markup_mode=None)
-        home.command(self.name, **getattr(module, "OPTIONS", {}))(getattr(module, str(self.name)))
+        home.command(self.name, **getattr(module, "OPTIONS", {}))(getattr(module, function))
         command = typer.main.get_command(home)
         assert isinstance(command, TyperCommand)
         return command
