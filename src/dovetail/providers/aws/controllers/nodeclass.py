@@ -115,12 +115,11 @@ class NodeClass:
             return Outcome(self._unsettled(node_class, step.condition, error), error=error)
 
     def _unsettled(self, node_class: EC2NodeClass, kind: str, error: DovetailError) -> EC2NodeClass:
-        """A condition nobody could decide yet says why. One that was decided stays as it is."""
+        """A condition nobody could decide yet says why. One decided for the class as it is now stays."""
         held = conditions.find(node_class, kind)
-        if held is not None and held.status != conditions.UNKNOWN:
-            current = held.observed_generation == node_class.metadata.generation
-            if current or held.status == conditions.FALSE:
-                return node_class
+        current = held is not None and held.observed_generation == node_class.metadata.generation
+        if held is not None and held.status != conditions.UNKNOWN and current:
+            return node_class
         now = self._clock.now()
         return conditions.set_unknown(node_class, kind, now, UNRESOLVED, str(error), rules=self._rules)
 
