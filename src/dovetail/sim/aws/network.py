@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network
 from itertools import islice
@@ -63,7 +64,7 @@ class SimSubnet:
     public: bool = False
     tags: dict[str, str] = field(default_factory=dict)
     taken: set[int] = field(default_factory=set)
-    freed: list[int] = field(default_factory=list)
+    freed: deque[int] = field(default_factory=deque)
     following: int = KEPT_FIRST
 
     @property
@@ -76,14 +77,13 @@ class SimSubnet:
             return None
         got = []
         for _ in range(count):
-            at = self.freed.pop() if self.freed else self._fresh()
+            # An address rests as long as there are others, so that a node's name does not come back at once.
+            at = self._fresh() if self.following < self.cidr.num_addresses - 1 else self.freed.popleft()
             self.taken.add(at)
             got.append(str(IPv4Address(int(self.cidr.network_address) + at)))
         return got
 
     def _fresh(self) -> int:
-        while self.following in self.taken:
-            self.following += 1
         self.following += 1
         return self.following - 1
 
