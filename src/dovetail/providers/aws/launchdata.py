@@ -190,7 +190,8 @@ def _reservation(reservation: Reservation) -> Json:
 
 def _interfaces(order: Order, group: Group) -> Iterator[Json]:
     """The class's own interfaces; or one on every card where EFA was asked for; or the first alone."""
-    groups = [each.id for each in order.node_class.status.security_groups]
+    # Sorted: their order means nothing to EC2 and must make no other template.
+    groups = sorted(each.id for each in order.node_class.status.security_groups)
     addressed = _addressed(order)
     listed: Sequence[NetworkInterface] = order.node_class.spec.network_interfaces
     for each in listed:

@@ -240,15 +240,7 @@ def _user_data(order: Order, group: Group, facts: ClusterFacts) -> str:
 
 
 def _name(order: Order, facts: ClusterFacts, data: Json) -> str:
-    """The same for the same contents, whatever the order of lists; a class never shares with another."""
+    """The same for the same contents; a class never shares with another."""
     inputs = [facts.name, order.node_class.name, data]
-    digest = sha256(json.dumps(_in_order(inputs), sort_keys=True).encode()).digest()
+    digest = sha256(json.dumps(inputs, sort_keys=True).encode()).digest()
     return f"{labels.KARPENTER_AWS}/{int.from_bytes(digest[:8], 'big')}"
-
-
-def _in_order(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _in_order(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return sorted((_in_order(each) for each in value), key=lambda each: json.dumps(each, sort_keys=True))
-    return value

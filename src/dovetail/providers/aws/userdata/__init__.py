@@ -7,7 +7,11 @@ nothing of AWS and knows nothing of launch templates.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
+
+import msgspec
 
 from dovetail.providers.aws.userdata.boot import Boot
 from dovetail.providers.aws.userdata.bottlerocket import bottlerocket, image_version
@@ -23,7 +27,21 @@ def render(boot: Boot) -> str:
     CreateFailed when the class's own user data cannot be merged with ours; ClassNotReady while something
     that nodes of the family need is not known yet.
     """
-    return WRITERS.get(boot.family, _as_given)(boot)
+    return _written(_Sealed(msgspec.msgpack.encode(boot), boot))
+
+
+@dataclass(frozen=True, slots=True)
+class _Sealed:
+    """A boot that can be looked up: equal when all of it is."""
+
+    contents: bytes
+    boot: Boot = field(compare=False)
+
+
+@lru_cache(maxsize=1024)
+def _written(sealed: _Sealed) -> str:
+    """Claims of a pool boot alike, and a burst of them would write the same text a thousand times."""
+    return WRITERS.get(sealed.boot.family, _as_given)(sealed.boot)
 
 
 def _as_given(boot: Boot) -> str:
