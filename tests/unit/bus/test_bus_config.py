@@ -1,0 +1,166 @@
+"""The router's configuration: every key from a document or a variable, and one sentence when it is wrong."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from dovetail.bus.config import KEYS, read_config
+from dovetail.bus.destinations import Cluster, Registry, destination
+from dovetail.errors import Misconfigured
+
+URL = "https://sqs.us-east-2.amazonaws.com/123456789012/prod-a"
+GOOD: dict[str, Any] = {
+    "mode": "daemon",
+    "region": "us-east-2",
+    "queues": {"urgent": "u", "bulk": "b", "park": "p"},
+    "batch": {"urgent": {"size": 100, "window": "1s"}, "bulk": {"size": 1000, "window": "5s"}},
+    "ec2": {"callsPerSecond": 5, "chunk": 200, "prefetch": "15m"},
+    "tags": ["eks:eks-cluster-name", "aws:eks:cluster-name", "kubernetes.io/cluster/*"],
+    "unresolvedUrgent": "broadcast",
+    "accounts": [
+        {"id": "123456789012", "roleArn": None},
+        {"id": "210987654321", "roleArn": "arn:aws:iam::210987654321:role/Reader", "externalId": "x"},
+    ],
+    "destinations": [
+        {"account": "123456789012", "cluster": "prod-a", "queueUrl": URL, "rebalance": "forward"}
+    ],
+    "dryRun": False,
+}
+
+
+def test_the_documented_example_is_read() -> None:
+    config = read_config({"bus": GOOD}, {})
+
+    assert config["ec2.prefetch"] == 900.0
+    assert config.batch("bulk").size == 1000
+    assert config.rules.accounts == {"123456789012", "210987654321"}
+    found = config.registry.of(Cluster("123456789012", "us-east-2", "prod-a"))
+    assert found is not None
+    assert found.queue_url == URL
+
+
+def test_every_key_has_a_variable_and_the_variable_wins() -> None:
+    environment = {
+        "DOVETAIL_BUS_EC2_CALLS_PER_SECOND": "2.5",
+        "DOVETAIL_BUS_BATCH_URGENT_WINDOW": "500ms",
+        "DOVETAIL_BUS_DRY_RUN": "true",
+        "DOVETAIL_BUS_QUEUES_PARK": "elsewhere",
+        "DOVETAIL_BUS_DESTINATIONS": json.dumps(
+            [{"account": "123456789012", "cluster": "b", "queueUrl": URL}]
+        ),
+    }
+
+    config = read_config({"bus": GOOD}, environment)
+
+    assert (config["ec2.callsPerSecond"], config["batch.urgent.window"], config["dryRun"]) == (2.5, 0.5, True)
+    assert config["queues.park"] == "elsewhere"
+    assert [each.cluster.name for each in config.registry] == ["b"]
+    assert len({key.variable for key in KEYS}) == len(KEYS)
+
+
+def test_a_function_needs_no_file() -> None:
+    config = read_config(None, {"AWS_REGION": "eu-west-1"})
+    assert (config["region"], len(config.registry)) == ("eu-west-1", 0)
+
+
+def altered(path: str, value: Any) -> dict[str, Any]:
+    document = json.loads(json.dumps(GOOD))
+    inner = document
+    *above, last = path.split(".")
+    for name in above:
+        inner = inner.setdefault(name, {})
+    inner[last] = value
+    return {"bus": document}
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        (altered("region", "mars-1x"), "region is 'mars-1x', which is no AWS region; write it as us-east-2"),
+        (altered("region", None), "which is no AWS region"),
+        (altered("regin", "us-east-2"), "there is no key regin"),
+        (altered("queues.urgent", URL), "give the name of a queue, not its URL or ARN"),
+        (altered("batch.urgent.window", "1 second"), "give a duration such as 500ms"),
+        (altered("batch.urgent.size", 0), "give a number from 1 to 10000"),
+        (altered("ec2.chunk", 500), "give a number from 1 to 200"),
+        (altered("unresolvedUrgent", "shrug"), "one of broadcast, park"),
+        (altered("dryRun", "yes"), "it is true or false"),
+        (altered("tags", "eks"), "it is not JSON|is not JSON"),
+        (altered("accounts", [{"id": 123456789012}]), "an account id is twelve digits in quotes"),
+        (
+            altered("accounts", [{"id": "1" * 12, "roleArn": "role"}]),
+            "roleArn is 'role'; write it as arn:aws:iam",
+        ),
+        (
+            altered("accounts", [{"id": "1" * 12, "roleArn": "arn:aws:iam::111111111111:role/r"}]),
+            "a reader role needs an externalId",
+        ),
+        (altered("accounts", [{"id": "1" * 12}, {"id": "1" * 12}]), "listed twice; keep one"),
+        (altered("verifySender", True), "senders is empty; list the SenderIds"),
+        (altered("destinations", [{"cluster": "a", "queueUrl": URL}]), "account is missing"),
+        (altered("destinations", ["prod"]), "a destination has account, cluster and queueUrl"),
+        (altered("optionalKinds", ["coffee"]), "there is no coffee"),
+        ({"bus": GOOD, "more": 1}, "`bus` stands alone"),
+        ([1, 2], "is not a mapping"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_sentence(document: Any, words: str) -> None:
+    with pytest.raises(Misconfigured) as caught:
+        read_config(document, {}, where="router.yaml")
+
+    assert any(each in str(caught.value) for each in words.split("|"))
+    assert "router.yaml" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+TO: dict[str, Any] = {"account": "123456789012", "region": "us-east-2", "cluster": "a", "queueUrl": URL}
+
+
+@pytest.mark.spec("bus-13")
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://sqs.us-east-2.amazonaws.com/123456789012/prod",
+        "https://evil/",
+        "file:///etc/passwd",
+        "https://user@sqs.us-east-2.amazonaws.com/1/q",
+        "https://sqs/1/q?Action=DeleteQueue",
+        "javascript:alert(1)",
+        "//[",
+        "",
+    ],
+)
+def test_a_queue_url_that_can_be_none_is_refused(url: str) -> None:
+    with pytest.raises(Misconfigured, match="is not the URL of a queue"):
+        destination({**TO, "queueUrl": url}, "here")
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        ({**TO, "color": "red"}, "unknown key color"),
+        ({**TO, "account": "12"}, "it has twelve digits"),
+        ({**TO, "cluster": 5}, "it must be a text"),
+        ({**TO, "maxAgeSeconds": -1}, "a number of seconds above 0"),
+        ({**TO, "paused": "maybe"}, "it is true or false"),
+        ({**TO, "rebalance": "later"}, "it is one of forward, skip"),
+        ({**TO, "kinds": ["tea"]}, "there is no kind tea"),
+        ({**TO, "kinds": "spot_interrupted"}, "it is a list of kinds"),
+    ],
+)
+def test_a_destination_is_read_strictly(raw: dict[str, Any], words: str) -> None:
+    with pytest.raises(Misconfigured, match=words):
+        destination(raw, "here")
+
+
+def test_names_alone_collide_so_clusters_are_told_apart_by_account_and_region() -> None:
+    here = destination(TO, "here")
+    there = destination({**TO, "account": "210987654321"}, "there")
+    registry = Registry([here, there])
+
+    assert len(registry) == 2
+    assert registry.at(here.cluster.place) == [here]
+    assert registry.merged([destination({**TO, "paused": True}, "later")]).of(here.cluster) == here
