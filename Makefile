@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 JOBS ?= 2
 
-.PHONY: help setup demo check test bench bench-peer chart image sbom crds docs real-cluster soak test-cluster test-fresh-clone clean
+.PHONY: help setup lambda demo check test bench bench-peer chart image sbom crds docs real-cluster soak test-cluster test-fresh-clone clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -52,6 +52,9 @@ real-cluster: ## Build the real control plane that test-cluster starts (needs Go
 soak: setup ## An hour of churn in virtual time (ARGS="--minutes 60" for real time), then 10,000 survival stories
 	$(BIN)/python hack/soak.py $(ARGS)
 	$(BIN)/python hack/survival.py --seeds 10000
+
+lambda: setup ## Build the interruption bus's Lambda package under build/lambda
+	$(BIN)/python hack/build_lambda.py
 
 docs: setup ## Write the reference pages from the code
 	$(BIN)/python hack/write_docs.py
