@@ -129,6 +129,7 @@ class Ec2:
     provider: AwsProvider
     classes: Kept[EC2NodeClass]
     pools: Kept[NodePool]
+    claims: Kept[NodeClaim]
     overlays: Kept[NodeOverlay]
     noted: Noted
     shifted: set[str]
@@ -274,7 +275,13 @@ async def provided(
     classes: Kept[EC2NodeClass] = Kept()
     pools = Kept([nodepool(node_class=CLASS_REF)])
     overlays: Kept[NodeOverlay] = Kept()
-    caches: dict[type[Any], Any] = {EC2NodeClass: classes, NodePool: pools, NodeOverlay: overlays}
+    claims: Kept[NodeClaim] = Kept()
+    caches: dict[type[Any], Any] = {
+        EC2NodeClass: classes,
+        NodePool: pools,
+        NodeOverlay: overlays,
+        NodeClaim: claims,
+    }
     noted, server = Noted(), ApiServer(clock, Random(seed))
     given = Surroundings(
         settings=read((*BASIC, *flags), {}, provider="aws"),
@@ -286,7 +293,7 @@ async def provided(
     )
     shifted: set[str] = set()
     provider = AwsProvider(given, aws, shifted=shifted.__contains__)
-    ec2 = Ec2(aws, clock, provider, classes, pools, overlays, noted, shifted)
+    ec2 = Ec2(aws, clock, provider, classes, pools, claims, overlays, noted, shifted)
     await provider.prepare()
     if prices:
         await provider.prices.refresh()

@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 from dovetail.aws import Answer, Aws, AwsError, pages
 from dovetail.metrics import SIZE_BUCKETS, histogram
 from dovetail.ports import Clock
+from dovetail.providers.aws.attribution import for_claims
 
 __all__ = ["Batcher", "Describing", "Fleets", "Pace", "Terminating"]
 
@@ -137,24 +138,28 @@ class Batcher(Generic[Q, A]):
 
 
 class Fleets:
-    """CreateFleet for one instance; equal requests share a fleet and are dealt its instances in order."""
+    """CreateFleet for one instance; equal requests share a fleet and are dealt its instances in order.
+
+    Whose a request is does not count for equality, and is told in the tags of the instances.
+    """
 
     PACE = Pace(0.035, 1.0, 1000)
 
     def __init__(self, aws: Aws, clock: Clock) -> None:
         self._aws = aws
-        self._batcher: Batcher[Request, Answer] = Batcher(
-            clock, "create_fleet", self.PACE, self._launch, bucket=_as_set
+        self._batcher: Batcher[tuple[Request, str], Answer] = Batcher(
+            clock, "create_fleet", self.PACE, self._launch, bucket=lambda each: _as_set(each[0])
         )
 
-    async def __call__(self, request: Request) -> Answer:
+    async def __call__(self, request: Request, claim: str = "") -> Answer:
         """The fleet's answer with at most one instance; its errors are told to everyone who shared it."""
-        return await self._batcher(request)
+        return await self._batcher((request, claim))
 
-    async def _launch(self, requests: Sequence[Request]) -> Sequence[Outcome]:
-        target = {**requests[0]["TargetCapacitySpecification"], "TotalTargetCapacity": len(requests)}
+    async def _launch(self, requests: Sequence[tuple[Request, str]]) -> Sequence[Outcome]:
+        request = for_claims(requests[0][0], [claim for _, claim in requests])
+        target = {**request["TargetCapacitySpecification"], "TotalTargetCapacity": len(requests)}
         answer = await self._aws.call(
-            "ec2", "CreateFleet", {**requests[0], "TargetCapacitySpecification": target}
+            "ec2", "CreateFleet", {**request, "TargetCapacitySpecification": target}
         )
         launched = list(_one_by_one(answer))
         if len(launched) > len(requests):

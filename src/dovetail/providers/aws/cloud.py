@@ -24,6 +24,7 @@ from dovetail.errors import (
     Retry,
 )
 from dovetail.ports import Instance, Recorder, RegistrationHook, RepairPolicy
+from dovetail.providers.aws.attribution import claims_of
 from dovetail.providers.aws.discovery import Discovery
 from dovetail.providers.aws.drift import Drift
 from dovetail.providers.aws.instances import Ec2Instance, Instances, instance_id
@@ -61,6 +62,7 @@ class AwsCloud:
 
     classes: Cache[EC2NodeClass]
     pools: Cache[NodePool]
+    claims: Cache[NodeClaim]
     overlays: Cache[NodeOverlay] | None
     recorder: Recorder
     discovery: Discovery
@@ -166,6 +168,7 @@ class AwsCloud:
     async def _told(self, instances: Sequence[Ec2Instance]) -> tuple[Instance, ...]:
         """Instances as controllers see them; without its pool or class, less is known of one."""
         known: dict[str, dict[str, InstanceType]] = {}
+        whose = self._whose(instances)
         told = []
         for each in instances:
             pool = self.pools.get(each.tags.get(labels.NODEPOOL, ""))
@@ -173,8 +176,13 @@ class AwsCloud:
             if node_class is not None and node_class.name not in known:
                 known[node_class.name] = await self._types_by_name(node_class)
             found = known[node_class.name].get(each.type) if node_class is not None else None
-            told.append(described(each, found, node_class, claim=each.tags.get(labels.NODECLAIM_TAG, "")))
+            told.append(described(each, found, node_class, claim=whose.get(each.id, each.id)))
         return tuple(told)
+
+    def _whose(self, instances: Sequence[Ec2Instance]) -> dict[str, str]:
+        """By instance id. All are ours, so one that no tag gives to a claim goes by its own id: nobody's."""
+        waiting = {each.name for each in self.claims if not each.status.provider_id and not each.deleting}
+        return claims_of(instances, waiting, {each.status.provider_id for each in self.claims})
 
     async def _types_by_name(self, node_class: EC2NodeClass) -> dict[str, InstanceType]:
         try:

@@ -177,7 +177,7 @@ class Launching:
         market = market_of(order.way, offerings)
         request = fleet_request(order.node_class, order.claim, configured, market, order.tags)
         try:
-            return read_answer(await self.fleets(request))
+            return read_answer(await self.fleets(request, order.claim.name))
         except AwsError as error:
             if error.code == TEMPLATE_GONE:
                 for template in templates:

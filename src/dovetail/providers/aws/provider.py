@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from dovetail.api import conditions, labels
+from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodeclass import EC2NodeClass
 from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
@@ -99,6 +100,7 @@ class AwsProvider:
         return AwsCloud(
             classes=given.cache(EC2NodeClass),
             pools=given.cache(NodePool),
+            claims=given.cache(NodeClaim),
             overlays=overlays,
             recorder=given.recorder,
             discovery=self.discovery,
