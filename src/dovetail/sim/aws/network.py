@@ -155,7 +155,7 @@ def describe_subnets(ask: Ask) -> Json:
     network = ask.here(Network)
     wanted = _by_id(ask, network.subnets, "SubnetIds", "InvalidSubnetID.NotFound", "subnet ID")
     found = filtered(ask, wanted, _subnet_values, lambda each: each.tags)
-    shown, more = page(ask, found)
+    shown, more = page(ask, found, least=5)
     return {"Subnets": [_subnet(each, ask) for each in shown], **more}
 
 
@@ -166,7 +166,7 @@ def describe_groups(ask: Ask) -> Json:
     if names := ask.get("GroupNames"):
         wanted = [each for each in wanted if each.name in names]
     found = filtered(ask, wanted, _group_values, lambda each: each.tags)
-    shown, more = page(ask, found)
+    shown, more = page(ask, found, least=5)
     return {"SecurityGroups": [_group(each, ask) for each in shown], **more}
 
 
@@ -175,7 +175,7 @@ def describe_vpcs(ask: Ask) -> Json:
     network = ask.here(Network)
     wanted = _by_id(ask, network.vpcs, "VpcIds", "InvalidVpcID.NotFound", "vpc ID")
     found = filtered(ask, wanted, _vpc_values, lambda each: each.tags)
-    shown, more = page(ask, found)
+    shown, more = page(ask, found, least=5)
     return {"Vpcs": [_vpc(each, ask) for each in shown], **more}
 
 

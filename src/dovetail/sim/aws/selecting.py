@@ -69,7 +69,9 @@ def _compiled(wanted: tuple[str, ...]) -> tuple[frozenset[str], tuple[re.Pattern
     )
 
 
-def page(ask: Ask, things: Sequence[T], *, most: int = 1000, named: str = "") -> tuple[Sequence[T], Json]:
+def page(
+    ask: Ask, things: Sequence[T], *, most: int = 1000, named: str = "", least: int = 1
+) -> tuple[Sequence[T], Json]:
     """One page, and the token of the next one if there is more.
 
     Without MaxResults everything comes at once, as EC2 does it; ids and MaxResults do not go together.
@@ -80,6 +82,8 @@ def page(ask: Ask, things: Sequence[T], *, most: int = 1000, named: str = "") ->
             "InvalidParameterCombination",
             f"The parameter {named} cannot be used with the parameter maxResults",
         )
+    if limit is not None and not least <= int(limit):
+        raise ask.refuse("InvalidParameterValue", f"Value ( {limit} ) for parameter maxResults is invalid.")
     start = 0
     if token:
         try:

@@ -34,7 +34,7 @@ def describe_types(ask: Ask) -> Json:
             f"The following supplied instance types do not exist: [{', '.join(missing)}]",
         )
     found = filtered(ask, (known[name] for name in names), _values, lambda each: {})
-    shown, more = page(ask, found, most=100, named="InstanceTypes")
+    shown, more = page(ask, found, most=100, named="InstanceTypes", least=5)
     return {"InstanceTypes": [_shown(each) for each in shown], **more}
 
 
@@ -46,7 +46,7 @@ def describe_offerings(ask: Ask) -> Json:
     found = filtered(
         ask, offered, lambda each: {"instance-type": (each[0],), "location": (each[1],)}, lambda each: {}
     )
-    shown, more = page(ask, found)
+    shown, more = page(ask, found, least=5)
     return {
         "InstanceTypeOfferings": [
             {"InstanceType": name, "LocationType": kind, "Location": place} for name, place in shown
