@@ -100,17 +100,22 @@ def _wave_row(number: int, wave: Wave) -> tuple[str, ...]:
 def _summary(found: Survey) -> str:
     going = [candidate for command in found.commands for candidate in command.candidates]
     if not going:
-        return f"nothing would be disrupted now; {counted(len(found.standing), 'node')} stay\n"
+        return f"nothing would be disrupted now; {_staying(found)}\n"
     moved, bought = sum(c.evictions for c in found.commands), sum(len(c.replacements) for c in found.commands)
     monthly = found.savings * HOURS_A_MONTH
     lines = [
         f"{counted(len(going), 'node')} would go for {bought}, {counted(moved, 'pod')} would move, "
-        f"{counted(len(found.standing), 'node')} stay",
+        f"{_staying(found)}",
         f"saves ${found.savings:,.4f} an hour, ${monthly:,.0f} a month",
     ]
     if found.more:
         lines.append("there is more to find in later turns: see --turns")
     return "\n".join(lines) + "\n"
+
+
+def _staying(found: Survey) -> str:
+    count = len(found.standing)
+    return f"{counted(count, 'node')} stay{'s' if count == 1 else ''}"
 
 
 def show_node(found: Survey, node: str, output: Output) -> None:

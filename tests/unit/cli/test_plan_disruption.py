@@ -1,0 +1,193 @@
+"""plan --disruption: what would go, what it saves, and why the others stay."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dovetail.api import codec, labels, manifests
+from dovetail.api.pod import Pod
+from dovetail.cli.seen import to_file
+from dovetail.disruption.candidates import Scene
+from support.builders import NOW, nodepool, owner, pod
+from support.commands import dovetail
+from support.disruption import MEDIUM, machine, pdb, pool, scene, state
+from support.knobs import asking
+
+RS = owner("ReplicaSet")
+HUGE = machine("huge", 64, 40.0)
+
+
+def light(name: str, node: str, cpu: str = "1", **about: Any) -> Pod:
+    return pod(name, cpu=cpu, memory="10Mi", node=node, owned_by=RS, **about)
+
+
+def saved(path: Path, world: Scene) -> str:
+    file = path / "world.json"
+    file.write_bytes(to_file(world.snapshot))
+    return str(file)
+
+
+def mixed() -> Scene:
+    guarded = light("db", "guarded", "15", labels={"app": "web"})
+    return scene(
+        state("empty"),
+        state("old", light("p", "old", "15"), drifted=NOW - timedelta(hours=1)),
+        state("guarded", guarded),
+        pools=[pool(nodes="2")],
+        pdbs=[pdb(allowed=0)],
+    )
+
+
+def test_the_table_says_what_goes_and_why_the_rest_stays(tmp_path: Path) -> None:
+    ended = dovetail("plan", "--disruption", "--snapshot", saved(tmp_path, mixed()))
+    assert (ended.code, ended.err) == (0, "")
+    lines = ended.out.splitlines()
+    assert lines[0].split() == [
+        "TURN",
+        "WHY",
+        "DECISION",
+        "NODES",
+        "REPLACED",
+        "BY",
+        "PODS",
+        "SAVES",
+        "$/H",
+        "PAID",
+        "BACK",
+        "IN",
+    ]
+    assert lines[1].split()[:5] == ["1", "Empty", "delete", "empty", "-"]
+    assert lines[2].split()[:4] == ["2", "Drifted", "replace", "old"]
+    (stays,) = [line for line in lines if line.startswith("guarded")]
+    assert "pdb " in stays
+    assert "PodDisruptionBudget=[default/pdb]), for pod default/db" in stays
+    assert "2 nodes would go for 1, 1 pod would move, 1 node stays" in ended.out
+
+
+def test_json_has_everything_a_program_needs(tmp_path: Path) -> None:
+    ended = dovetail("plan", "--disruption", "--snapshot", saved(tmp_path, mixed()), "-o", "json")
+    found = json.loads(ended.out)
+    empty, old = found["commands"]
+    assert (empty["reason"], empty["decision"], empty["savingsHourly"]) == ("Empty", "delete", 8.0)
+    assert old["moves"] == [{"pod": "default/p", "to": "new node 1"}]
+    assert old["replacements"][0]["instanceType"] == "large"
+    (stays,) = found["staying"]
+    assert (stays["node"], stays["reason"], stays["pod"]) == ("guarded", "pdb", "default/db")
+    assert [wave["nodes"] for wave in found["waves"]] == [["old"]]
+    assert found["more"] is False
+
+
+def test_yaml_says_the_same(tmp_path: Path) -> None:
+    file = saved(tmp_path, mixed())
+    as_json = dovetail("plan", "--disruption", "--snapshot", file, "-o", "json")
+    as_yaml = dovetail("plan", "--disruption", "--snapshot", file, "-o", "yaml")
+    assert yaml.safe_load(as_yaml.out) == json.loads(as_json.out)
+
+
+def test_one_node_is_explained(tmp_path: Path) -> None:
+    file = saved(tmp_path, mixed())
+    goes = dovetail("plan", "--disruption", "--snapshot", file, "--explain", "old")
+    assert "old would go in turn 2: Drifted, replace: [old] -> [1 replacement]" in goes.out
+    assert "default/p goes to new node 1" in goes.out
+    stays = dovetail("plan", "--disruption", "--snapshot", file, "--explain", "guarded")
+    assert stays.out.startswith("guarded stays: pdb prevents pod evictions")
+    told = json.loads(
+        dovetail("plan", "--disruption", "--snapshot", file, "--explain", "guarded", "-o", "json").out
+    )
+    assert (told["goes"], told["reason"]) == (False, "pdb")
+    lost = dovetail("plan", "--disruption", "--snapshot", file, "--explain", "gaurded")
+    assert (lost.code, lost.out) == (1, "")
+    assert "there is no node gaurded here; did you mean guarded?" in lost.err
+
+
+def test_a_drifted_node_that_only_a_person_can_free_is_an_exit_code(tmp_path: Path) -> None:
+    held = light("p", "old", annotations={labels.DO_NOT_DISRUPT: "true"})
+    stuck = scene(state("old", held, drifted=NOW - timedelta(hours=1)))
+    assert dovetail("plan", "--disruption", "--snapshot", saved(tmp_path, stuck)).code == 3
+    shut = scene(state("old", light("p", "old"), drifted=NOW), pools=[pool(nodes="0")])
+    assert dovetail("plan", "--disruption", "--snapshot", saved(tmp_path, shut)).code == 0
+
+
+def test_settings_of_the_environment_count_as_the_controllers_would(tmp_path: Path) -> None:
+    pods = [light(f"p{i}", "n", "3.5") for i in range(5)]
+    world = scene(state("n", *pods, of=HUGE), types=[HUGE, MEDIUM])
+    file = saved(tmp_path, world)
+    nothing = json.loads(dovetail("plan", "--disruption", "--snapshot", file, "-o", "json").out)
+    assert nothing["commands"] == []
+    many = {"CONSOLIDATE_MANY": "true"}
+    (split,) = json.loads(dovetail("plan", "--disruption", "--snapshot", file, "-o", "json", env=many).out)[
+        "commands"
+    ]
+    assert (split["type"], split["evictions"], len(split["replacements"])) == ("many", 5, 5)
+    assert split["paybackHours"] == pytest.approx(1 / 30)
+    strict = {**many, "CONSOLIDATION_MIN_SAVING": "30.5"}
+    ended = dovetail("plan", "--disruption", "--snapshot", file, env=strict)
+    assert "nothing would be disrupted now; 1 node stays" in ended.out
+
+
+def test_a_pools_annotations_survive_in_a_snapshot(tmp_path: Path) -> None:
+    pods = [light(f"p{i}", "n", "3.5") for i in range(5)]
+    own = asking(pool(), consolidation="many")
+    file = saved(tmp_path, scene(state("n", *pods, of=HUGE), types=[HUGE, MEDIUM], pools=[own]))
+    found = json.loads(dovetail("plan", "--disruption", "--snapshot", file, "-o", "json").out)
+    assert [command["type"] for command in found["commands"]] == ["many"]
+
+
+def test_waves_and_a_pause_are_shown(tmp_path: Path) -> None:
+    nodes = [state(f"n{i}", light(f"p{i}", f"n{i}", "15"), drifted=NOW) for i in range(5)]
+    waves = dovetail(
+        "plan", "--disruption", "--snapshot", saved(tmp_path, scene(*nodes, pools=[pool(nodes="2")]))
+    )
+    assert "WAVE" in waves.out
+    assert [line.split()[0] for line in waves.out.splitlines() if "× large" in line and "n" in line][-3:] == [
+        "1",
+        "2",
+        "3",
+    ]
+    held = scene(*nodes, pools=[asking(pool(nodes="2"), drift="paused")])
+    paused = dovetail("plan", "--disruption", "--snapshot", saved(tmp_path, held))
+    assert "drift of pool default is paused: annotation disruption.dovetail.sh/drift" in paused.out
+    assert paused.code == 3
+
+
+def test_turns_bound_how_far_it_looks(tmp_path: Path) -> None:
+    ended = dovetail("plan", "--disruption", "--snapshot", saved(tmp_path, mixed()), "--turns", "1")
+    assert "there is more to find in later turns: see --turns" in ended.out
+
+
+def test_manifests_will_do(tmp_path: Path) -> None:
+    made = state("n", of=machine("s-4x-amd64-linux", 4, 1.0), zone="test-zone-a")
+    file = tmp_path / "world.yaml"
+    objects = (nodepool(budgets=pool().spec.disruption.budgets or ()), made.node, made.claim)
+    file.write_text("---\n".join(manifests.write(codec.to_dict(each)) for each in objects if each))
+    ended = dovetail("plan", "--disruption", "-f", str(file), "-o", "json")
+    assert ended.code == 0, ended.err
+    (command,) = json.loads(ended.out)["commands"]
+    assert [node["name"] for node in command["nodes"]] == ["n"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--change", "x.yaml", "-f", "y.yaml"), "--disruption and --change exclude each other"),
+        (("--snapshot", "x", "-f", "y.yaml"), "exclude each other"),
+        (("--snapshot", "x", "--catalog", "aws"), "--catalog is for files"),
+    ],
+)
+def test_what_does_not_go_together_is_one_sentence(arguments: tuple[str, ...], words: str) -> None:
+    ended = dovetail("plan", "--disruption", *arguments)
+    assert (ended.code, ended.out) == (1, "")
+    assert words in ended.err
+    assert ended.err.count("\n") == 1
+
+
+def test_a_world_without_nodes_of_ours_says_so(tmp_path: Path) -> None:
+    ended = dovetail("plan", "--disruption", "--snapshot", saved(tmp_path, scene()))
+    assert ended.code == 0
+    assert "there is no node with a NodeClaim" in ended.err
