@@ -41,7 +41,7 @@ from dovetail.controllers.owning import BY_PROVIDER_ID, Ownership, provider_id_o
 from dovetail.controllers.provided import MakeProvider, Provider, Surroundings
 from dovetail.controllers.provisioning import Provisioning
 from dovetail.controllers.registry import Parts, controllers
-from dovetail.errors import DovetailError, Misconfigured
+from dovetail.errors import DovetailError, Misconfigured, NotAuthorized
 from dovetail.metrics import gauge
 from dovetail.ports import Clock, Cloud, Compute
 from dovetail.providers.aws import AwsProvider
@@ -61,7 +61,7 @@ from dovetail.scheduling.snapshot import Options
 from dovetail.settings import Settings
 from dovetail.state import Capture, Cluster, Shelves
 
-__all__ = ["Dovetail"]
+__all__ = ["DISPENSABLE", "Dovetail"]
 
 T = TypeVar("T", bound=Object)
 
@@ -71,6 +71,7 @@ ALWAYS: tuple[type[Object], ...] = (
     NodeClaim,
     NodePool,
     core.DaemonSet,
+    core.LimitRange,
     core.Namespace,
     core.PodDisruptionBudget,
     core.PersistentVolumeClaim,
@@ -82,6 +83,8 @@ ALWAYS: tuple[type[Object], ...] = (
     core.ReplicaSet,
     core.StatefulSet,
 )
+# What can be done without, if we are not allowed to see it: permissions may be older than we are.
+DISPENSABLE: frozenset[type[Object]] = frozenset((core.LimitRange,))
 INDEXES: Mapping[type[Object], Mapping[str, Any]] = {
     core.VolumeAttachment: {BY_NODE: node_of_attachment},
     Node: {BY_PROVIDER_ID: provider_id_of_node},
@@ -242,6 +245,7 @@ class Dovetail:
     def _shelves(self) -> Shelves:
         return Shelves(
             daemonsets=_Shelf(self.informer(core.DaemonSet)),
+            limit_ranges=_Shelf(self.informer(core.LimitRange)),
             namespaces=_Shelf(self.informer(core.Namespace)),
             claims=_Shelf(self.informer(core.PersistentVolumeClaim)),
             volumes=_Shelf(self.informer(core.PersistentVolume)),
@@ -308,7 +312,16 @@ class Dovetail:
             queue.add(SINGLETON)
 
     def _trouble(self, kind: type[Object]) -> Callable[[DovetailError], None]:
+        informer = self.informers[kind]
+
         def tell(error: DovetailError) -> None:
+            if kind in DISPENSABLE and isinstance(error, NotAuthorized):
+                if not informer.synced:
+                    about = {"kind": kind.__name__, "error": error}
+                    self._log.warning("going on without a kind we may not see", **about)
+                    informer.begin()
+                    informer.end()
+                return
             self._log.error("cannot follow a kind for now", kind=kind.__name__, error=error)
 
         return tell

@@ -22,6 +22,8 @@ __all__ = [
     "Event",
     "Job",
     "Lease",
+    "LimitRange",
+    "LimitRangeItem",
     "Namespace",
     "Node",
     "ObjectReference",
@@ -396,6 +398,30 @@ class Namespace(Object, frozen=True):
     """A namespace; its labels matter to affinity terms."""
 
     KIND: ClassVar[Kind] = Kind("", "v1", "Namespace", "namespaces", namespaced=False)
+
+
+class LimitRangeItem(Record, frozen=True):
+    """What a kind of thing (`type`: Container, Pod, …) may ask for, and what it gets without asking."""
+
+    type: str = ""
+    default: Amounts = {}
+    default_request: Amounts = {}
+    min: Amounts = {}
+    max: Amounts = {}
+
+
+class LimitRangeSpec(Record, frozen=True):
+    """The ranges, one for each kind of thing."""
+
+    limits: tuple[LimitRangeItem, ...] = ()
+
+
+class LimitRange(Object, frozen=True):
+    """Defaults and bounds for the pods of a namespace, applied when they are created."""
+
+    KIND: ClassVar[Kind] = Kind("", "v1", "LimitRange", "limitranges")
+
+    spec: LimitRangeSpec = LimitRangeSpec()
 
 
 class EventSeries(Record, frozen=True):

@@ -15,7 +15,7 @@ from dovetail.api.meta import Kind, Object
 from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
 from dovetail.api.pod import Pod
-from dovetail.app import Dovetail
+from dovetail.app import DISPENSABLE, Dovetail
 from dovetail.cli.seen import Provider, Seen
 from dovetail.errors import DovetailError, Expired, Gone, Misconfigured, NotAuthorized
 from dovetail.runtime.clock import SystemClock
@@ -80,6 +80,9 @@ async def _fill(dovetail: Dovetail, informer: Informer[Any]) -> None:
     except Gone as error:
         if kind.KIND.group in OURS:
             raise Misconfigured(_not_installed(kind.KIND)) from error
+    except NotAuthorized:
+        if kind not in DISPENSABLE:
+            raise
     informer.end()
 
 

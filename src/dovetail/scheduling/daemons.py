@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from dovetail.api.core import DaemonSet, Taint
-from dovetail.api.meta import Amounts
-from dovetail.api.pod import Affinity, Container, NodeAffinity, NodeSelector, Pod
+from dovetail.api.core import DaemonSet, LimitRange, Taint
+from dovetail.api.pod import Affinity, NodeAffinity, NodeSelector, Pod
 from dovetail.scheduling import taints as tainting
 from dovetail.scheduling.hostports import HostPort, host_ports
+from dovetail.scheduling.limitranges import admitted
 from dovetail.scheduling.pods import alternatives, strict
 from dovetail.scheduling.requirements import Requirements
 from dovetail.scheduling.resources import Nano, needs, plus
@@ -29,17 +29,16 @@ class DaemonGroup:
     ports: tuple[HostPort, ...]
 
 
-def representative(daemonset: DaemonSet, newest: Pod | None) -> Pod:
+def representative(daemonset: DaemonSet, newest: Pod | None, ranges: Iterable[LimitRange] = ()) -> Pod:
     """A pod as the DaemonSet would make it on some node.
 
     The newest of its pods knows best what it asks for, since admission may have changed it; but the
-    controller has pinned that pod to a node, so required node affinity comes from the template.
+    controller has pinned that pod to a node, so required node affinity comes from the template. As long as
+    there is none, what admission will add is added here.
     """
     template = daemonset.spec.template
     if newest is None:
-        containers = tuple(_limits_as_requests(each) for each in template.spec.containers)
-        init = tuple(_limits_as_requests(each) for each in template.spec.init_containers)
-        spec = replace(template.spec, containers=containers, init_containers=init)
+        spec = admitted(template.spec, daemonset.namespace, ranges)
         metadata = replace(template.metadata, name=daemonset.name, namespace=daemonset.namespace)
         return Pod(metadata=metadata, spec=spec)
     wanted = _required(template.spec.affinity)
@@ -52,11 +51,6 @@ def representative(daemonset: DaemonSet, newest: Pod | None) -> Pod:
 
 def _required(affinity: Affinity | None) -> NodeSelector | None:
     return affinity.node_affinity.required if affinity and affinity.node_affinity else None
-
-
-def _limits_as_requests(container: Container) -> Container:
-    requests: Amounts = {**container.resources.limits, **container.resources.requests}
-    return replace(container, resources=replace(container.resources, requests=requests))
 
 
 def for_new_nodes(

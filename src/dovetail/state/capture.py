@@ -8,6 +8,7 @@ from typing import Generic, Protocol, TypeVar
 
 from dovetail.api.core import (
     DaemonSet,
+    LimitRange,
     Namespace,
     PersistentVolume,
     PersistentVolumeClaim,
@@ -49,6 +50,7 @@ class Shelves:
     """The kinds a snapshot needs besides nodes, claims and pods."""
 
     daemonsets: Shelf[DaemonSet]
+    limit_ranges: Shelf[LimitRange]
     namespaces: Shelf[Namespace]
     claims: Shelf[PersistentVolumeClaim]
     volumes: Shelf[PersistentVolume]
@@ -127,8 +129,9 @@ class Capture:
         )
 
     def _daemons(self) -> tuple[Pod, ...]:
+        ranges = tuple(self._shelves.limit_ranges)
         return tuple(
-            representative(daemonset, self._cluster.newest_daemon_pod(daemonset.uid))
+            representative(daemonset, self._cluster.newest_daemon_pod(daemonset.uid), ranges)
             for daemonset in sorted(self._shelves.daemonsets, key=lambda d: d.full_name)
         )
 

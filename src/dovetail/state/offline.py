@@ -29,6 +29,7 @@ from dovetail.errors import BadInput
 from dovetail.scheduling.buffers import replicas, virtual_pods
 from dovetail.scheduling.catalog import InstanceType
 from dovetail.scheduling.daemons import representative
+from dovetail.scheduling.limitranges import admitted
 from dovetail.scheduling.overlays import Overlaid, overlaid
 from dovetail.scheduling.snapshot import Options, Snapshot, StateNode, Storage, pools_and_catalogs
 from dovetail.state.workloads import Workload, owners_of, pods_of, workload
@@ -57,6 +58,7 @@ KINDS: Mapping[tuple[str, str], type[Object]] = {
         core.DaemonSet,
         core.Job,
         core.CronJob,
+        core.LimitRange,
         core.Namespace,
         core.Service,
         core.PodDisruptionBudget,
@@ -117,7 +119,7 @@ class Offline:
         self, types_for: TypesFor, options: Options, leaving: AbstractSet[str] = frozenset()
     ) -> Snapshot:
         """Everything collected, as the controllers would have seen it; nodes of these names are to go."""
-        everyone = [*self.all(Pod), *self._made()]
+        everyone, ranges = [*self.all(Pod), *self._made()], self.all(core.LimitRange)
         pools, catalogs = pools_and_catalogs(self._overlaid(self._offers(types_for), options))
         return Snapshot(
             pools=pools,
@@ -125,7 +127,7 @@ class Offline:
             nodes=self._nodes(everyone, leaving),
             pods=tuple(_told(pod) for pod in everyone if _waits(pod)),
             virtual=tuple(self._virtual()),
-            daemons=tuple(representative(each, None) for each in self.all(core.DaemonSet)),
+            daemons=tuple(representative(each, None, ranges) for each in self.all(core.DaemonSet)),
             namespaces=self._namespaces(everyone),
             storage=self._storage(),
             budgets=tuple(self.all(core.PodDisruptionBudget)),
@@ -235,8 +237,10 @@ class Offline:
         made = [found for kind in MAKERS for each in self.all(kind) if (found := workload(each))]
         kept = [each for each in made if each.identity not in owners]
         _bearable(sum(each.count for each in kept) + len(self.found.get(Pod, {})))
+        ranges = self.all(core.LimitRange)
         for each in kept:
-            yield from pods_of(each, WAITING)
+            for pod in pods_of(each, WAITING):
+                yield replace(pod, spec=admitted(pod.spec, pod.namespace, ranges)) if ranges else pod
 
 
 def _bearable(pods: int) -> None:
