@@ -298,6 +298,7 @@ def test_types_with_room_for_different_numbers_of_pods_do_not_share() -> None:
     ]
 
 
+@pytest.mark.spec("aws-101")
 def test_metadata_is_served_as_the_class_says_and_without_tags() -> None:
     options = {"httpEndpoint": "enabled", "httpProtocolIPv6": "disabled", "httpPutResponseHopLimit": 1}
     made = data(ec2_class(metadataOptions={**options, "httpTokens": "optional"}))["MetadataOptions"]
