@@ -62,6 +62,8 @@ class Shop(SimulatedAws):
     """An AWS that sells few types, so that a test does not wait for a thousand others."""
 
     sells: Sequence[str] = ()
+    # How long the answer to an operation is on its way, in seconds; what was asked for is done before.
+    answers_take: Mapping[str, float] = {}
 
     async def call(
         self, service: str, operation: str, parameters: Mapping[str, Any], /, *, retried: bool = True
@@ -72,6 +74,8 @@ class Shop(SimulatedAws):
         if operation == "DescribeInstanceTypeOfferings" and self.sells:
             kept = [each for each in answer["InstanceTypeOfferings"] if each["InstanceType"] in self.sells]
             answer = {**answer, "InstanceTypeOfferings": kept}
+        if operation in self.answers_take:
+            await self.clock.sleep(self.answers_take[operation])
         return answer
 
 
