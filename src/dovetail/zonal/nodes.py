@@ -1,0 +1,112 @@
+"""Marks on the nodes of an impaired zone, and their undo: only what we set, and only while it is ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+__all__ = ["Marked", "NodeLedger", "Standing", "protected", "released"]
+
+DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
+YES = "true"
+VERSION = 1
+LABEL, ANNOTATION, CORDON = "label", "ann", "cordon"
+
+
+class NodeLedger(Struct, frozen=True, omit_defaults=True):
+    """Which shifts protect a node, and the fields we changed with what they were (None: absent)."""
+
+    shifts: tuple[str, ...]
+    set: Mapping[str, Any]
+    uid: str = ""
+    # Fields a person took back during the shift; they are not set again.
+    freed: tuple[str, ...] = ()
+    v: int = VERSION
+
+
+class Standing(Struct, frozen=True):
+    """The fields of a node we may touch, as they stand."""
+
+    uid: str
+    label: str | None = None
+    annotation: str | None = None
+    cordoned: bool = False
+
+    def value(self, field: str) -> Any:
+        return {LABEL: self.label, ANNOTATION: self.annotation, CORDON: self.cordoned}[field]
+
+
+class Marked(Struct, frozen=True):
+    """A node as it should stand, the ledger beside it (None: none), and fields left to someone else."""
+
+    standing: Standing
+    ledger: NodeLedger | None
+    external: tuple[str, ...] = ()
+
+
+OURS: Mapping[str, Any] = {LABEL: YES, ANNOTATION: YES, CORDON: True}
+
+
+def protected(now: Standing, ledger: NodeLedger | None, shift: str, *, enforce: bool = False) -> Marked:
+    """The node under this shift's protection. What somebody took back is left to them unless enforced."""
+    known = _of_this_node(now, ledger)
+    changed = dict(known.set) if known else {}
+    freed = list(known.freed) if known else []
+    fields: dict[str, Any] = {}
+    for field, wanted in OURS.items():
+        if field in freed and not enforce:
+            continue
+        if field in changed:
+            if now.value(field) == wanted or enforce:
+                fields[field] = wanted
+            else:
+                freed.append(field)
+                del changed[field]
+        elif _free(now.value(field)):
+            changed[field] = now.value(field)
+            fields[field] = wanted
+    shifts = (
+        (*known.shifts, shift)
+        if known and shift not in known.shifts
+        else (known.shifts if known else (shift,))
+    )
+    made = NodeLedger(shifts=shifts, set=changed, uid=now.uid, freed=tuple(freed))
+    return Marked(_with(now, fields), made, tuple(freed))
+
+
+def released(now: Standing, ledger: NodeLedger | None, ended: Sequence[str]) -> Marked:
+    """The node after these shifts have ended: as it was, once none is left."""
+    known = _of_this_node(now, ledger)
+    if known is None:
+        return Marked(now, None)
+    left = tuple(shift for shift in known.shifts if shift not in ended)
+    if left:
+        return Marked(now, NodeLedger(left, known.set, known.uid, known.freed), known.freed)
+    fields, external = {}, list(known.freed)
+    for field, before in known.set.items():
+        if now.value(field) == OURS[field]:
+            fields[field] = before
+        else:
+            external.append(field)
+    return Marked(_with(now, fields), None, tuple(external))
+
+
+def _of_this_node(now: Standing, ledger: NodeLedger | None) -> NodeLedger | None:
+    """A node that came back under the same name is another node."""
+    return ledger if ledger is not None and ledger.uid in ("", now.uid) else None
+
+
+def _free(value: Any) -> bool:
+    """Nobody has said anything here: an own duration or an own cordon is left alone."""
+    return value is None or value is False
+
+
+def _with(now: Standing, fields: Mapping[str, Any]) -> Standing:
+    return Standing(
+        uid=now.uid,
+        label=fields.get(LABEL, now.label),
+        annotation=fields.get(ANNOTATION, now.annotation),
+        cordoned=fields.get(CORDON, now.cordoned),
+    )

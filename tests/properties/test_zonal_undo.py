@@ -1,0 +1,140 @@
+"""Whatever happens in between, a pool ends as its user last wanted it, byte for byte."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dovetail.zonal.nodes import NodeLedger, Standing, protected, released
+from dovetail.zonal.pools import ZONE, ZONE_ID, Ledger, Strategy, Zones, edited
+
+NAMES = ("us-east-1a", "us-east-1b", "us-east-1c", "us-east-1d")
+IDS = ("use1-az1", "use1-az2", "use1-az4", "use1-az6")
+CASES = int(os.environ.get("DOVETAIL_ZONAL_CASES", "500"))
+Entry = dict[str, Any]
+
+
+def _values(key: str) -> st.SearchStrategy[list[str]]:
+    return st.lists(st.sampled_from(NAMES if key == ZONE else IDS), min_size=1, max_size=4, unique=True)
+
+
+@st.composite
+def zone_entries(draw: st.DrawFn) -> Entry:
+    key = draw(st.sampled_from((ZONE, ZONE, ZONE_ID)))
+    operator = draw(st.sampled_from(("In", "In", "NotIn", "Exists", "DoesNotExist")))
+    if operator in ("Exists", "DoesNotExist"):
+        return {"key": key, "operator": operator}
+    values = draw(_values(key))
+    least = draw(st.none() | st.integers(1, len(values))) if operator == "In" else None
+    return {"key": key, "operator": operator, "values": values} | ({"minValues": least} if least else {})
+
+
+@st.composite
+def other_entries(draw: st.DrawFn) -> Entry:
+    key = draw(st.sampled_from(("kubernetes.io/arch", "kubernetes.io/os", "example.test/team")))
+    return {
+        "key": key,
+        "operator": "In",
+        "values": draw(st.lists(st.sampled_from("xyz"), min_size=1, unique=True)),
+    }
+
+
+pools = st.lists(zone_entries() | other_entries(), max_size=5)
+impaired = st.sets(st.integers(0, 3), max_size=3)
+
+
+@st.composite
+def moments(draw: st.DrawFn) -> tuple[str, Any]:
+    """A shift begins or ends, a user edits something else, or the controller starts anew."""
+    what = draw(st.sampled_from(("shift", "shift", "add", "drop", "restart", "again")))
+    return what, draw(
+        {"shift": impaired, "add": other_entries(), "drop": st.integers(0, 9)}.get(what, st.none())
+    )
+
+
+def _zones(which: set[int]) -> Zones:
+    chosen = sorted(which)
+    return Zones(tuple(NAMES[i] for i in chosen), tuple(IDS[i] for i in chosen), NAMES, IDS)
+
+
+@settings(max_examples=CASES)
+@given(
+    pools, st.lists(moments(), max_size=8), st.sampled_from(("AppendNotIn", "RemoveFromIn")), st.booleans()
+)
+def test_a_pool_ends_as_its_user_last_wanted_it(
+    base: list[Entry], story: list[tuple[str, Any]], strategy: Strategy, freeze: bool
+) -> None:
+    only_zone: Any = "Freeze" if freeze else "Leave"
+    now, desired, ledger = [dict(each) for each in base], [dict(each) for each in base], None
+    away: set[int] = set()
+    for what, value in story:
+        if what == "add":
+            now, desired = [*now, value], [*desired, value]
+        elif what == "drop":
+            others = [each for each in desired if each["key"] not in (ZONE, ZONE_ID)]
+            if others:
+                gone = others[value % len(others)]
+                now.remove(gone)
+                desired.remove(gone)
+        elif what == "restart" and ledger is not None:
+            # All that survives is what stands on the object.
+            ledger = msgspec.json.decode(msgspec.json.encode(ledger), type=Ledger)
+        else:
+            away = value if what == "shift" else away
+            edit = edited(
+                now,
+                ledger,
+                _zones(away),
+                sorted(map(str, away)),
+                uid="u",
+                strategy=strategy,
+                only_zone=only_zone,
+            )
+            now, ledger = [dict(each) for each in edit.entries], edit.ledger
+            assert (
+                edited(
+                    now,
+                    ledger,
+                    _zones(away),
+                    sorted(map(str, away)),
+                    uid="u",
+                    strategy=strategy,
+                    only_zone=only_zone,
+                )
+                == edit
+            )
+    end = edited(now, ledger, _zones(set()), [], uid="u", strategy=strategy, only_zone=only_zone)
+
+    assert end.ledger is None
+    assert sorted(map(msgspec.json.encode, end.entries)) == sorted(map(msgspec.json.encode, desired))
+    assert _zone_part(end.entries) == _zone_part(desired)
+
+
+def _zone_part(entries: Any) -> list[Any]:
+    return [each for each in entries if each["key"] in (ZONE, ZONE_ID)]
+
+
+standings = st.builds(
+    Standing,
+    uid=st.just("n"),
+    label=st.sampled_from((None, "true", "false")),
+    annotation=st.sampled_from((None, "true", "4h")),
+    cordoned=st.booleans(),
+)
+
+
+@settings(max_examples=CASES)
+@given(standings, st.lists(st.tuples(st.booleans(), st.sampled_from(("a/1", "b/2", "c/3"))), max_size=9))
+def test_a_node_ends_as_it_was(before: Standing, story: list[tuple[bool, str]]) -> None:
+    now, ledger = before, None
+    for begins, shift in story:
+        marked = protected(now, ledger, shift) if begins else released(now, ledger, [shift])
+        now, ledger = marked.standing, marked.ledger
+        if ledger is not None:
+            ledger = msgspec.json.decode(msgspec.json.encode(ledger), type=NodeLedger)
+
+    assert released(now, ledger, ["a/1", "b/2", "c/3"]).standing == before

@@ -1,0 +1,163 @@
+"""Edits of NodePools: every operator, every strategy, and the undo."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail.zonal.pools import ZONE, ZONE_ID, Ledger, Zones, edited
+
+A, B, C = "us-east-1a", "us-east-1b", "us-east-1c"
+IDS = {A: "use1-az1", B: "use1-az2", C: "use1-az3"}
+Entry = dict[str, Any]
+
+
+def zones(*names: str, eligible: tuple[str, ...] = (A, B, C)) -> Zones:
+    return Zones(names, tuple(IDS[n] for n in names), eligible, tuple(IDS[n] for n in eligible))
+
+
+def entry(operator: str, *values: str, key: str = ZONE, **more: Any) -> Entry:
+    return {"key": key, "operator": operator, **({"values": list(values)} if values else {}), **more}
+
+
+def away(base: list[Entry], *names: str, **more: Any) -> Any:
+    return edited(base, None, zones(*names), ["s"], uid="u", **more)
+
+
+def back(edit: Any, theirs: list[Entry] | None = None, **more: Any) -> list[Entry]:
+    now = list(edit.entries) if theirs is None else theirs
+    ledger = msgspec.json.decode(msgspec.json.encode(edit.ledger), type=Ledger)
+    return list(edited(now, ledger, more.pop("zones", zones()), [], uid=more.pop("uid", "u"), **more).entries)
+
+
+LINUX = entry("In", "linux", key="kubernetes.io/os")
+BASES: dict[str, list[Entry]] = {
+    "no zone": [LINUX],
+    "In": [entry("In", A, B, C), LINUX],
+    "NotIn": [LINUX, entry("NotIn", C)],
+    "Exists": [entry("Exists"), LINUX],
+    "minValues": [entry("In", A, B, C, minValues=3)],
+    "zone-id": [entry("In", IDS[A], IDS[B], key=ZONE_ID)],
+    "two entries": [entry("In", A, B), LINUX, entry("In", C, A)],
+    "In and NotIn": [entry("In", A, B, C), entry("NotIn", C)],
+}
+
+
+@pytest.mark.spec("zonal-E20")
+@pytest.mark.parametrize("strategy", ["AppendNotIn", "RemoveFromIn"])
+@pytest.mark.parametrize("base", BASES.values(), ids=BASES)
+def test_the_undo_gives_back_exactly_what_was(base: list[Entry], strategy: str) -> None:
+    edit = away(base, A, strategy=strategy)
+
+    assert edit.ledger is not None
+    assert list(edit.entries) != base
+    assert msgspec.json.encode(back(edit)) == msgspec.json.encode(base)
+
+
+@pytest.mark.parametrize(
+    ("base", "expected"),
+    [
+        ([entry("In", A, B, C)], [entry("In", B, C)]),
+        ([LINUX], [LINUX, entry("In", B, C)]),
+        ([entry("NotIn", C)], [entry("NotIn", C, A)]),
+        ([entry("Exists")], [entry("Exists"), entry("In", B, C)]),
+        ([entry("In", A, B, C, minValues=3)], [entry("In", B, C, minValues=2)]),
+        ([entry("In", IDS[A], IDS[B], key=ZONE_ID)], [entry("In", IDS[B], key=ZONE_ID)]),
+        ([entry("In", A, B), entry("In", C, A)], [entry("In", B), entry("In", C)]),
+    ],
+)
+def test_removing_a_zone_follows_the_operator(base: list[Entry], expected: list[Entry]) -> None:
+    assert list(away(base, A, strategy="RemoveFromIn").entries) == expected
+
+
+@pytest.mark.parametrize("base", [[entry("In", B, C)], [entry("NotIn", A)], [entry("DoesNotExist")]])
+@pytest.mark.parametrize("strategy", ["AppendNotIn", "RemoveFromIn"])
+def test_a_pool_that_cannot_reach_the_zone_is_left_alone(base: list[Entry], strategy: str) -> None:
+    edit = away(base, A, strategy=strategy)
+
+    assert list(edit.entries) == base
+    assert edit.ledger is None
+
+
+@pytest.mark.spec("zonal-E1")
+@pytest.mark.parametrize("strategy", ["AppendNotIn", "RemoveFromIn"])
+def test_a_second_zone_joins_and_each_leaves_alone(strategy: Any) -> None:
+    base = [entry("In", A, B, C), LINUX]
+    both = edited(
+        away(base, A, strategy=strategy).entries,
+        away(base, A, strategy=strategy).ledger,
+        zones(A, B),
+        ["s", "t"],
+        uid="u",
+        strategy=strategy,
+    )
+    only_b = edited(both.entries, both.ledger, zones(B), ["t"], uid="u", strategy=strategy)
+
+    assert only_b == edited(base, None, zones(B), ["t"], uid="u", strategy=strategy)
+    assert back(only_b) == base
+
+
+@pytest.mark.spec("zonal-E19")
+def test_the_only_zone_follows_its_policy() -> None:
+    base = [entry("In", A)]
+
+    frozen = away(base, A, strategy="RemoveFromIn")
+    assert list(frozen.entries) == [entry("In", A), entry("NotIn", A)]
+    assert "launches nothing" in frozen.notes[0]
+    assert away(base, A, strategy="RemoveFromIn", only_zone="Leave").ledger is None
+    standing_in = away(base, A, strategy="RemoveFromIn", only_zone="Fallback", fallback=[C])
+    assert list(standing_in.entries) == [entry("In", C)]
+    assert back(frozen) == back(standing_in) == base
+
+
+@pytest.mark.spec("zonal-E15")
+def test_what_a_user_changed_meanwhile_is_kept() -> None:
+    base = [entry("In", A, B, C), LINUX]
+    edit = away(base, A, strategy="RemoveFromIn")
+    arm = entry("In", "arm64", key="kubernetes.io/arch")
+
+    assert back(edit, [*edit.entries, arm]) == [*base, arm]
+    assert back(edit, [edit.entries[0]]) == [base[0]]
+    assert back(edit, [entry("In", B), LINUX]) == [entry("In", B, A), LINUX]
+    assert back(edit, [LINUX]) == [LINUX]
+    assert back(edit, base) == base
+
+
+def test_a_zone_the_user_wants_gone_for_good_stays_out() -> None:
+    edit = away([entry("In", A, B, C)], A, strategy="RemoveFromIn")
+
+    assert back(edit, keep_removed=[A]) == [entry("In", B, C)]
+
+
+def test_a_zone_whose_subnets_are_gone_is_not_put_back() -> None:
+    edit = away([entry("In", A, B, C)], A, strategy="RemoveFromIn")
+    after = edited(edit.entries, edit.ledger, zones(eligible=(B, C)), [], uid="u")
+
+    assert list(after.entries) == [entry("In", B, C)]
+    assert "no subnet" in after.notes[0]
+
+
+@pytest.mark.spec("zonal-E22", "zonal-E18")
+def test_a_pool_made_anew_owes_nothing_to_its_namesake() -> None:
+    edit = away([entry("In", A, B, C)], A)
+    fresh = [entry("In", B)]
+
+    assert back(edit, fresh, uid="another") == fresh
+
+
+def test_a_full_list_falls_back_to_removing_values() -> None:
+    base = [entry("In", A, B), *(entry("Exists", key=f"example.test/{n}") for n in range(99))]
+    edit = away(base, A)
+
+    assert len(edit.entries) == 100
+    assert edit.entries[0] == entry("In", B)
+    assert back(edit) == base
+
+
+def test_asking_again_changes_nothing() -> None:
+    edit = away([LINUX], A)
+
+    again = edited(edit.entries, edit.ledger, zones(A), ["s"], uid="u")
+    assert again == edit
