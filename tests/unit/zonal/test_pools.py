@@ -29,7 +29,8 @@ def away(base: list[Entry], *names: str, **more: Any) -> Any:
 def back(edit: Any, theirs: list[Entry] | None = None, **more: Any) -> list[Entry]:
     now = list(edit.entries) if theirs is None else theirs
     ledger = msgspec.json.decode(msgspec.json.encode(edit.ledger), type=Ledger)
-    return list(edited(now, ledger, more.pop("zones", zones()), [], uid=more.pop("uid", "u"), **more).entries)
+    after = edited(now, ledger, more.pop("zones", zones()), [], uid=more.pop("uid", "u"), **more)
+    return [dict(each) for each in after.entries]
 
 
 LINUX = entry("In", "linux", key="kubernetes.io/os")
