@@ -27,7 +27,13 @@ class DovetailError(Exception):
 
 
 class Retry(DovetailError):
-    """Try again later; the queue backs off."""
+    """Try again later; the queue backs off, but for no longer than ``within`` seconds if that is given."""
+
+    within: float | None = None
+
+    def __init__(self, *about: object, within: float | None = None) -> None:
+        super().__init__(*about)
+        self.within = within
 
 
 class Conflict(Retry):

@@ -286,3 +286,30 @@ async def test_a_conflict_on_the_node_is_looked_at_again() -> None:
         scene.trouble()
         await scene.live()
         assert scene.says("Registered") == ("True", "Registered")
+
+
+POLICIES = "validatingadmissionpolicies.admissionregistration.k8s.io"
+BINDINGS = "validatingadmissionpolicybindings.admissionregistration.k8s.io"
+
+
+def forbid_node_changes(scene: Scene) -> None:
+    """Nobody may change a Node's labels, as a policy of the cluster's owners."""
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["nodes"]}
+    spec = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": "object.metadata.labels == oldObject.metadata.labels"}],
+    }
+    scene.api.create(POLICIES, {"metadata": {"name": "frozen"}, "spec": spec})
+    bound = {"policyName": "frozen", "validationActions": ["Deny"]}
+    scene.api.create(BINDINGS, {"metadata": {"name": "frozen"}, "spec": bound})
+
+
+@virtual
+async def test_a_policy_in_the_way_of_registration_is_outlived_by_seconds() -> None:
+    async with Scene().running() as scene:
+        forbid_node_changes(scene)
+        scene.claim()
+        await scene.settle(300)
+        assert scene.says("Registered") != ("True", "Registered")
+        scene.api.delete(BINDINGS, "frozen")
+        await scene.until(lambda: scene.says("Initialized") == ("True", "Initialized"), within=8)

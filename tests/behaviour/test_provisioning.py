@@ -83,6 +83,24 @@ async def test_a_pool_at_its_limit_orders_nothing_more() -> None:
 
 
 @virtual
+async def test_what_is_ordered_counts_against_the_limit_as_the_machine_it_will_be() -> None:
+    async with Scene().running() as scene:
+        scene.cloud.slow("create", 30)
+        scene.apply(nodepool(limits={"cpu": "8"}))
+        for number in range(3):
+            scene.create(pod(f"web-{number}", cpu="3"))
+        await scene.settle(3)
+        assert [claim.status.capacity for claim in scene.claims()] == [{}, {}], "nothing has come yet"
+        assert scene.dovetail.cluster.usage("default")["cpu"].value == 8, (
+            "four cores each, not the pods' three"
+        )
+        scene.create(pod("small", cpu="1500m"))
+        await scene.settle(300)
+        assert len(scene.claims()) == 2, "there was room for neither the third nor the small one"
+        assert scene.dovetail.cluster.usage("default")["cpu"].value == 8
+
+
+@virtual
 async def test_an_order_that_is_refused_is_made_again() -> None:
     async with Scene().running() as scene:
         scene.trouble(Rule(trouble="server-error", verbs=("create",), resources=(CLAIMS,), count=2))

@@ -15,7 +15,7 @@ from random import Random
 from uuid import UUID
 
 from dovetail.controllers.base import Controller
-from dovetail.errors import DovetailError, Refused, Throttled
+from dovetail.errors import DovetailError, Refused, Retry, Throttled
 from dovetail.ports import Clock
 from dovetail.runtime import logs, metrics
 from dovetail.runtime.queue import Closed, WorkQueue
@@ -173,7 +173,8 @@ class Manager:
             queue.forget(key)
             self._log.error("refused", error=error)
             return
-        queue.retry(key, max((c.after or 0.0 for c in causes if isinstance(c, Throttled)), default=0.0))
+        asked = max((c.after or 0.0 for c in causes if isinstance(c, Throttled)), default=0.0)
+        queue.retry(key, asked, _within(causes))
         bug = next((cause for cause in causes if not isinstance(cause, DovetailError)), None)
         if bug is None:
             self._log.error("reconciler error", error=error)
@@ -202,6 +203,13 @@ def _leaves(error: Exception) -> Iterator[Exception]:
             yield from _leaves(inner)
     else:
         yield error
+
+
+def _within(causes: Iterable[Exception]) -> float | None:
+    """The longest a key may be left alone; nothing if any of its failures may take its time."""
+    limits = [cause.within if isinstance(cause, Retry) else None for cause in causes]
+    given = [limit for limit in limits if limit is not None]
+    return min(given) if given and len(given) == len(limits) else None
 
 
 def _name(service: Callable[[], Awaitable[None]]) -> str:

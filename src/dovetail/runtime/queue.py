@@ -78,15 +78,16 @@ class WorkQueue:
         heapq.heappush(self._later, (due, next(self._order), key))
         self._set_timer()
 
-    def retry(self, key: str, at_least: float = 0.0) -> None:
+    def retry(self, key: str, at_least: float = 0.0, at_most: float | None = None) -> None:
         """The key failed: try it again after its own back-off, or the bucket's, whichever is longer.
 
-        `at_least` is what the other side asked for, in seconds.
+        `at_least` is what the other side asked for, in seconds; `at_most` bounds the key's own back-off.
         """
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         self._retries.inc()
-        own = min(self._backoff.first * 2 ** min(failures, 60), self._backoff.last)
+        last = self._backoff.last if at_most is None else min(self._backoff.last, at_most)
+        own = min(self._backoff.first * 2 ** min(failures, 60), last)
         self.add_after(key, max(own, self._bucket.delay(), at_least))
 
     def forget(self, key: str) -> None:

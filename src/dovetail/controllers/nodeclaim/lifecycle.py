@@ -30,7 +30,7 @@ from dovetail.controllers.base import (
 from dovetail.controllers.nodeclaim.finalization import Finalization
 from dovetail.controllers.nodeclaim.steps import Step
 from dovetail.controllers.owning import BY_PROVIDER_ID, Ownership
-from dovetail.errors import Conflict, DovetailError, Gone
+from dovetail.errors import Conflict, DovetailError, Gone, Refused, Retry
 from dovetail.ports import Clock, Kube
 
 __all__ = ["Lifecycle"]
@@ -38,6 +38,7 @@ __all__ = ["Lifecycle"]
 PACE = Pace(1000, 5000)
 # How soon to look again when the watch has yet to tell us of our own last write; it wakes us before that.
 CATCH_UP = 1.0
+REFUSED_AGAIN = 5.0
 
 
 class Stage(Protocol):
@@ -124,6 +125,11 @@ class Lifecycle:
         for stage in self._stages:
             try:
                 step = await stage.step(claim)
+            except Refused as error:
+                # Not the cloud, which answers in the step, but the API server: some policy is in the way,
+                # and once it is lifted nothing would tell us.
+                errors.append(Retry(str(error), within=REFUSED_AGAIN))
+                continue
             except DovetailError as error:
                 errors.append(error)
                 continue
