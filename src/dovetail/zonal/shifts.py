@@ -1,0 +1,190 @@
+"""What ARC says about a cluster, and which zones that makes impaired.
+
+Kinds differ in what their end looks like. A manual shift ends at its expiry, or when it is cancelled; the
+expiry of a practice run or an experiment is always a minute ahead and proves nothing; an autoshift has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from msgspec import Struct
+
+__all__ = [
+    "KINDS",
+    "PRECEDENCE",
+    "Impairment",
+    "Kind",
+    "Policies",
+    "Policy",
+    "Poll",
+    "Shift",
+    "impairment",
+    "poll_of",
+    "silent_end",
+]
+
+Kind = Literal["ZONAL_SHIFT", "ZONAL_AUTOSHIFT", "PRACTICE_RUN", "FIS_EXPERIMENT", "OBSERVED", "LOCAL"]
+Policy = Literal["Enforce", "Protect", "Observe", "Ignore"]
+KINDS: tuple[Kind, ...] = (
+    *("ZONAL_SHIFT", "ZONAL_AUTOSHIFT", "PRACTICE_RUN", "FIS_EXPERIMENT", "OBSERVED", "LOCAL"),
+)
+# Who wins where ARC allows one: a person first, then AWS, then experiments, then rehearsals.
+PRECEDENCE: Mapping[Kind, int] = {
+    "LOCAL": 0,
+    "ZONAL_SHIFT": 1,
+    "ZONAL_AUTOSHIFT": 2,
+    "FIS_EXPERIMENT": 3,
+    "PRACTICE_RUN": 4,
+    "OBSERVED": 5,
+}
+HOLD_MANUAL = timedelta(minutes=5)
+HOLD_REHEARSED = timedelta(minutes=60)
+
+
+class Shift(Struct, frozen=True):
+    """One shift away from one zone."""
+
+    zone_id: str
+    kind: Kind
+    shift_id: str = ""
+    applied: bool = True
+    started: datetime | None = None
+    expires: datetime | None = None
+    comment: str = ""
+
+    @property
+    def key(self) -> str:
+        """The same for the same shift, however it was learned of. A kind may change in place."""
+        return f"{self.zone_id}/{self.shift_id or self.kind.lower()}"
+
+
+class Policies(Struct, frozen=True):
+    """What to do about each kind."""
+
+    manual: Policy = "Enforce"
+    autoshift: Policy = "Enforce"
+    fis: Policy = "Enforce"
+    practice: Policy = "Enforce"
+    observer: Policy = "Observe"
+
+    def of(self, kind: Kind) -> Policy:
+        return {
+            "ZONAL_SHIFT": self.manual,
+            "LOCAL": self.manual,
+            "ZONAL_AUTOSHIFT": self.autoshift,
+            "FIS_EXPERIMENT": self.fis,
+            "PRACTICE_RUN": self.practice,
+            "OBSERVED": self.observer,
+        }[kind]
+
+
+class Poll(Struct, frozen=True):
+    """One successful look at ARC: everything it says about the cluster at that moment."""
+
+    at: datetime
+    shifts: tuple[Shift, ...] = ()
+
+
+class Impairment(Struct, frozen=True):
+    """Zones that count, each with the shift that weighs most there, and shifts that had to be refused."""
+
+    shifts: Mapping[str, Shift]
+    refused: Mapping[str, str]
+
+    def zones(self, policies: Policies, *acting: Policy) -> tuple[str, ...]:
+        """The zone ids whose policy is one of these."""
+        return tuple(sorted(zone for zone, each in self.shifts.items() if policies.of(each.kind) in acting))
+
+
+def poll_of(answer: Mapping[str, Any], at: datetime) -> Poll:
+    """GetManagedResource as a Poll. Both lists are read: autoshifts stand in one of their own."""
+    listed = [
+        Shift(
+            zone_id=str(each.get("awayFrom", "")),
+            kind=_kind(str(each.get("shiftType") or "ZONAL_SHIFT")),
+            shift_id=str(each.get("zonalShiftId", "")),
+            applied=each.get("appliedStatus") == "APPLIED",
+            started=each.get("startTime"),
+            expires=each.get("expiryTime"),
+            comment=str(each.get("comment", "")),
+        )
+        for each in answer.get("zonalShifts") or ()
+    ]
+    listed += [
+        Shift(
+            zone_id=str(each.get("awayFrom", "")),
+            kind="ZONAL_AUTOSHIFT",
+            applied=each.get("appliedStatus") == "APPLIED",
+            started=each.get("startTime"),
+        )
+        for each in answer.get("autoshifts") or ()
+    ]
+    return Poll(at, tuple(_once(listed)))
+
+
+def _kind(text: str) -> Kind:
+    return next((kind for kind in KINDS if kind == text), "ZONAL_SHIFT")
+
+
+def _once(shifts: Iterable[Shift]) -> list[Shift]:
+    """An autoshift may stand in both lists; one of each zone and kind is enough."""
+    found: dict[tuple[str, Kind], Shift] = {}
+    for shift in shifts:
+        known = found.get((shift.zone_id, shift.kind))
+        if known is None or (shift.applied and not known.applied):
+            found[shift.zone_id, shift.kind] = shift
+    return list(found.values())
+
+
+def impairment(
+    shifts: Sequence[Shift],
+    policies: Policies,
+    eligible: Sequence[str],
+    *,
+    honour_unapplied: bool = False,
+    min_healthy: int = 1,
+) -> Impairment:
+    """Which zones to step out of. Never so many that fewer than `min_healthy` are left."""
+    counted = [
+        shift
+        for shift in shifts
+        if (shift.applied or honour_unapplied) and policies.of(shift.kind) != "Ignore"
+    ]
+    heaviest: dict[str, Shift] = {}
+    for shift in sorted(counted, key=_weight):
+        heaviest.setdefault(shift.zone_id, shift)
+    refused = {
+        zone: f"the zone {zone} is not known here" for zone in heaviest if zone and zone not in eligible
+    }
+    room = len(eligible) - min_healthy
+    kept: dict[str, Shift] = {}
+    for zone, shift in sorted(heaviest.items(), key=lambda item: (_began(item[1]), item[0])):
+        if zone in refused:
+            continue
+        if policies.of(shift.kind) == "Observe":
+            kept[zone] = shift
+        elif room > 0:
+            kept[zone], room = shift, room - 1
+        else:
+            refused[zone] = f"stepping out of {zone} too would leave fewer than {min_healthy} zones"
+    return Impairment(kept, refused)
+
+
+def _weight(shift: Shift) -> tuple[bool, int, float]:
+    return not shift.applied, PRECEDENCE[shift.kind], _began(shift)
+
+
+def _began(shift: Shift) -> float:
+    return shift.started.timestamp() if shift.started is not None else 0.0
+
+
+def silent_end(shift: Shift, now: datetime) -> bool:
+    """While ARC does not answer: may this shift be taken to be over? Only time that is meant counts."""
+    if shift.kind in ("ZONAL_SHIFT", "LOCAL"):
+        return shift.expires is not None and now > shift.expires + HOLD_MANUAL
+    if shift.kind in ("PRACTICE_RUN", "FIS_EXPERIMENT"):
+        return shift.started is not None and now > shift.started + HOLD_REHEARSED
+    return False
