@@ -307,6 +307,18 @@ async def test_an_annotation_asks_ec2_again() -> None:
         assert len(dry_runs(scene)) > asked
 
 
+@virtual
+async def test_subnets_that_change_places_are_the_same_subnets() -> None:
+    async with ClassScene().still() as scene:
+        await judged(scene)
+        before, asked = scene.now().status.subnets, len(dry_runs(scene))
+        scene.aws.network.subnets[before[0].id].take(100)
+        await scene.pass_(61)
+        await scene.resolve()
+        assert scene.now().status.subnets == (*before[1:], before[0])
+        assert len(dry_runs(scene)) == asked
+
+
 @pytest.mark.spec("aws-75")
 @virtual
 async def test_without_dry_runs_ec2_is_not_asked() -> None:

@@ -29,8 +29,6 @@ USER_DATA_MALFORMED: Final = "InvalidUserData.Malformed"
 UNAUTHORIZED: Final = "UnauthorizedOperation"
 PROFILE_UNKNOWN: Final = "Invalid IAM Instance Profile name"
 SIZE_LIMIT: Final = "limited to"
-INSTANCE_PROFILE_NOT_FOUND: Final = "InstanceProfileNotFound"
-USER_DATA_INVALID: Final = "UserDataInvalid"
 # Types that everybody sells and every image of their architecture starts.
 PLAIN_TYPES: Final = ("m5.large", "m6g.large")
 DEDICATED: Final = "dedicated"
@@ -248,7 +246,7 @@ def _profile_verdict(node_class: EC2NodeClass, error: AwsError) -> Verdict | Non
     why = (
         f"EC2 does not know the instance profile {named}; create it, or name another in spec.instanceProfile"
     )
-    return Verdict(INSTANCE_PROFILE_NOT_FOUND, why, kept=False)
+    return Verdict(reasons.INSTANCE_PROFILE_NOT_FOUND, why, kept=False)
 
 
 def _too_long(error: AwsError) -> str:
@@ -257,4 +255,4 @@ def _too_long(error: AwsError) -> str:
 
 def _reason(reason: str) -> str:
     """A launch would fail for this reason; the general one says nothing on a class."""
-    return USER_DATA_INVALID if reason == "LaunchFailed" else reason
+    return reasons.USER_DATA_INVALID if reason == "LaunchFailed" else reason

@@ -20,7 +20,6 @@ from dovetail.providers.aws.templates import LaunchTemplates
 __all__ = ["Finalizing", "refers_to"]
 
 PATIENCE: Final = timedelta(minutes=10)
-WAITING_ON_NODECLAIMS: Final = "WaitingOnNodeClaimTermination"
 NAMED_AT_MOST: Final = 5
 
 
@@ -57,7 +56,7 @@ class Finalizing:
             return DONE
         using = sorted(claim.name for claim in self._claims if refers_to(claim, node_class.name))
         if using:
-            self._recorder.event(node_class, WAITING_ON_NODECLAIMS, _waiting_for(using))
+            self._recorder.event(node_class, "WaitingOnNodeClaimTermination", _waiting_for(using))
             return after(PATIENCE)
         with insisting():
             if not self._isolated:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Protocol, TypeVar
 
@@ -25,6 +26,7 @@ AT_ONCE = 10
 # Karpenter: the interruptible label stays behind.
 OF_A_RESERVATION = (labels.CAPACITY_RESERVATION_ID, labels.CAPACITY_RESERVATION_TYPE)
 
+log = logging.getLogger(__name__)
 O = TypeVar("O", bound=Object)  # noqa: E741 - O for object
 
 
@@ -128,12 +130,13 @@ class ReservationExpiration:
         with insisting():
             listed = await self._reservations.listed(found for _, found in reserved)
             ending = {each.id for each in listed if each.state == EXPIRING}
-            doomed = (claim for claim, found in reserved if found in ending)
-            await run_all((self._end(claim) for claim in doomed), at_once=AT_ONCE)
+            doomed = ((claim, found) for claim, found in reserved if found in ending)
+            await run_all((self._end(*each) for each in doomed), at_once=AT_ONCE)
         return after(EVERY)
 
-    async def _end(self, claim: NodeClaim) -> None:
+    async def _end(self, claim: NodeClaim, reservation: str) -> None:
         try:
             await self._kube.delete(claim, guarded=True)
         except Gone:
             return
+        log.info("claim %s is ended: its capacity block %s is about to end", claim.name, reservation)

@@ -54,11 +54,6 @@ DEPENDENCIES: Final = (
     conditions.SUBNETS_READY,
 )
 NEEDS_CIDR: Final = "AL2023"
-INVALID_KUBELET: Final = "InvalidKubeletConfiguration"
-UNSUPPORTED_KUBELET: Final = "UnsupportedKubeletConfiguration"
-EXPRESSIONS_DISABLED: Final = "KubeletExpressionsDisabled"
-EXPRESSION_INVALID: Final = "KubeletExpressionInvalid"
-EVALUATION_FAILED: Final = "KubeletExpressionEvaluationFailed"
 
 Written = Mapping[str, Any]
 
@@ -163,17 +158,17 @@ class Validation:
     def _kubelet_fault(self, node_class: EC2NodeClass, written: Written) -> Verdict | None:
         faults = complaints(written)
         if faults:
-            return Verdict(INVALID_KUBELET, "; ".join(faults))
+            return Verdict(reasons.INVALID_KUBELET_CONFIGURATION, "; ".join(faults))
         asked = tuple(expressions(written))
         if asked and not self._settings.aws_feature_gates.node_class_cel:
             where = ", ".join(each.where for each in asked)
             why = f"{where} is not an amount; expressions need AWS_FEATURE_GATES=NodeClassCEL=true"
-            return Verdict(EXPRESSIONS_DISABLED, why)
+            return Verdict(reasons.KUBELET_EXPRESSIONS_DISABLED, why)
         wrong = [f"{each.where}: {why}" for each in asked if (why := _invalid(each))]
         if wrong:
-            return Verdict(EXPRESSION_INVALID, "; ".join(wrong))
+            return Verdict(reasons.KUBELET_EXPRESSION_INVALID, "; ".join(wrong))
         why = unsupported(written, ami_family(node_class.spec))
-        return Verdict(UNSUPPORTED_KUBELET, why) if why else None
+        return Verdict(reasons.UNSUPPORTED_KUBELET_CONFIGURATION, why) if why else None
 
     def _waiting(self, node_class: EC2NodeClass) -> Outcome | None:
         """While parts of the class are missing, EC2 need not be asked about the whole."""
@@ -200,7 +195,7 @@ class Validation:
         for facts in self._types.all_facts.values():
             why = _failure(wanted, facts, terms)
             if why:
-                return Verdict(EVALUATION_FAILED, why)
+                return Verdict(reasons.KUBELET_EXPRESSION_EVALUATION_FAILED, why)
         return None
 
     async def _permitted(self, node_class: EC2NodeClass, written: Written) -> Outcome:
@@ -281,12 +276,12 @@ def _failure(wanted: Iterable[Expression], facts: Facts, terms: Terms) -> str:
 
 
 def _digest(node_class: EC2NodeClass, written: Written) -> str:
-    """Everything a verdict depends on."""
+    """Everything a verdict depends on. Lists count as sets: subnets change places with every launch."""
     status = node_class.status
     parts = (
-        status.subnets,
-        status.security_groups,
-        status.amis,
+        sorted(subnet.id for subnet in status.subnets),
+        sorted(group.id for group in status.security_groups),
+        sorted(ami.id for ami in status.amis),
         status.instance_profile,
         node_class.spec,
         node_class.annotations,
