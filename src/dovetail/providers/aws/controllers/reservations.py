@@ -60,16 +60,16 @@ class CapacityType:
         self._ownership = ownership
 
     async def reconcile(self, key: str) -> Result:
+        reserved = [
+            claim for claim in self._claims if self._ownership.of_claim(claim) and self._says_reserved(claim)
+        ]
+        if not reserved:
+            return after(EVERY)
         with insisting():
             instances = await self._machines.list()
         bought = {each.provider_id for each in instances if each.capacity_type == labels.ON_DEMAND}
-        ours = [
-            claim
-            for claim in self._claims
-            if claim.status.provider_id in bought and self._ownership.of_claim(claim)
-        ]
         try:
-            await run_all(self._demote(claim) for claim in ours)
+            await run_all(self._demote(claim) for claim in reserved if claim.status.provider_id in bought)
         except Conflict:
             return SOON
         except ExceptionGroup as group:
@@ -78,8 +78,15 @@ class CapacityType:
             raise
         return after(EVERY)
 
+    def _says_reserved(self, claim: NodeClaim) -> bool:
+        """An earlier pass may have got no further than the claim, so its nodes are looked at too."""
+        return any(
+            obj.labels.get(labels.CAPACITY_TYPE) == labels.RESERVED
+            for obj in (claim, *nodes_of(claim, self._nodes))
+        )
+
     async def _demote(self, claim: NodeClaim) -> None:
-        """The claim and its nodes, each by its own labels: an earlier pass may have got only so far."""
+        """The claim and its nodes, each by its own labels."""
         await self._relabel(claim)
         for node in nodes_of(claim, self._nodes):
             if not node.deleting and labels.REGISTERED in node.labels:
