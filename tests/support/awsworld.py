@@ -21,12 +21,13 @@ from dovetail.providers.aws import AwsProvider
 from dovetail.settings import read
 from dovetail.sim.aws.joining import Joining
 from dovetail.sim.clock import VirtualClock
+from dovetail.sim.kube.local import LocalApi
 from dovetail.sim.transport import LocalTransport
 from dovetail.sim.world import World
 from support.aws import CLUSTER
 from support.ec2 import FEW, Shop
 
-__all__ = ["AwsWorld"]
+__all__ = ["CLAIMS", "CLASSES", "POOLS", "AwsObjects", "AwsWorld"]
 
 Json = dict[str, Any]
 CLAIMS, POOLS, CLASSES = (
@@ -37,62 +38,11 @@ CLAIMS, POOLS, CLASSES = (
 DISCOVERED = [{"tags": {"karpenter.sh/discovery": CLUSTER}}]
 
 
-class AwsWorld:
-    """One account, one cluster, and the Dovetail of the moment."""
+class AwsObjects:
+    """What people write into such a cluster, and what they see there."""
 
-    def __init__(self, seed: int = 0, *flags: str, types: Sequence[str] = FEW) -> None:
-        self.clock = VirtualClock()
-        self.world = World(self.clock, seed)
-        self.api = self.world.server.local("someone")
-        for each in manifests("aws"):
-            self.api.create("customresourcedefinitions.apiextensions.k8s.io", each)
-        aws = Shop(self.clock, seed, cluster=CLUSTER)
-        aws.sells = types
-        self.aws = aws
-        self.joining = Joining(aws, self.world, CLUSTER)
-        self._seed, self._lives = seed, 0
-        wanted = (f"--cluster-name={CLUSTER}", "--eks-control-plane=true", *flags)
-        self._settings = read(wanted, {}, provider="aws")
-        self.dovetail = self._made()
-        self._running: asyncio.Task[None] | None = None
-
-    def _made(self) -> Dovetail:
-        self._lives += 1
-        return Dovetail(
-            self._settings,
-            LocalTransport(self.world.server),
-            clock=self.clock,
-            chance=Random(f"{self._seed}/{self._lives}"),
-            provider="aws",
-            make=partial(AwsProvider, aws=self.aws),
-        )
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[AwsWorld]:
-        async with self.world.running():
-            self._running = asyncio.create_task(self.dovetail.run())
-            try:
-                yield self
-            finally:
-                self.dovetail.stop()
-                await self._running
-                await self.dovetail.kube.transport.close()
-
-    async def killed(self, down: float = 10.0) -> None:
-        """As on SIGKILL: nothing is finished, nothing more is said; a while later another process starts."""
-        assert self._running is not None
-        self._running.cancel()
-        await asyncio.gather(self._running, return_exceptions=True)
-        await asyncio.sleep(down)
-        self.dovetail = self._made()
-        self._running = asyncio.create_task(self.dovetail.run())
-
-    async def until(self, true: Callable[[], object], within: float, step: float = 0.5) -> None:
-        end = self.clock.monotonic() + within
-        while not true():
-            assert self._running is None or not self._running.done(), "Dovetail has ended"
-            assert self.clock.monotonic() < end, f"still not so after {within} s: {self.told()}"
-            await asyncio.sleep(step)
+    def __init__(self, api: LocalApi) -> None:
+        self.api = api
 
     def default(self, *, node_class: Json | None = None, **template: Any) -> None:
         """The class and the pool most tests need."""
@@ -171,3 +121,61 @@ class AwsWorld:
             if kind["status"] != "True"
         ]
         return "; ".join([*conditions, *sorted(set(self.events()))])
+
+
+class AwsWorld(AwsObjects):
+    """One account, one cluster, and the Dovetail of the moment."""
+
+    def __init__(self, seed: int = 0, *flags: str, types: Sequence[str] = FEW) -> None:
+        self.clock = VirtualClock()
+        self.world = World(self.clock, seed)
+        super().__init__(self.world.server.local("someone"))
+        for each in manifests("aws"):
+            self.api.create("customresourcedefinitions.apiextensions.k8s.io", each)
+        aws = Shop(self.clock, seed, cluster=CLUSTER)
+        aws.sells = types
+        self.aws = aws
+        self.joining = Joining(aws, self.world, CLUSTER)
+        self._seed, self._lives = seed, 0
+        wanted = (f"--cluster-name={CLUSTER}", "--eks-control-plane=true", *flags)
+        self._settings = read(wanted, {}, provider="aws")
+        self.dovetail = self._made()
+        self._running: asyncio.Task[None] | None = None
+
+    def _made(self) -> Dovetail:
+        self._lives += 1
+        return Dovetail(
+            self._settings,
+            LocalTransport(self.world.server),
+            clock=self.clock,
+            chance=Random(f"{self._seed}/{self._lives}"),
+            provider="aws",
+            make=partial(AwsProvider, aws=self.aws),
+        )
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[AwsWorld]:
+        async with self.world.running():
+            self._running = asyncio.create_task(self.dovetail.run())
+            try:
+                yield self
+            finally:
+                self.dovetail.stop()
+                await self._running
+                await self.dovetail.kube.transport.close()
+
+    async def killed(self, down: float = 10.0) -> None:
+        """As on SIGKILL: nothing is finished, nothing more is said; a while later another process starts."""
+        assert self._running is not None
+        self._running.cancel()
+        await asyncio.gather(self._running, return_exceptions=True)
+        await asyncio.sleep(down)
+        self.dovetail = self._made()
+        self._running = asyncio.create_task(self.dovetail.run())
+
+    async def until(self, true: Callable[[], object], within: float, step: float = 0.5) -> None:
+        end = self.clock.monotonic() + within
+        while not true():
+            assert self._running is None or not self._running.done(), "Dovetail has ended"
+            assert self.clock.monotonic() < end, f"still not so after {within} s: {self.told()}"
+            await asyncio.sleep(step)

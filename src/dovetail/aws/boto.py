@@ -6,6 +6,7 @@ The home of boto3. Every request is counted under the names dashboards know from
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ import boto3
 import botocore.exceptions
 from botocore import xform_name
 from botocore.config import Config
+from botocore.utils import IMDSRegionProvider
 
 from dovetail import __version__
 from dovetail.aws.foreign import translated
@@ -57,7 +59,7 @@ class Boto:
         threads: int = THREADS,
     ) -> None:
         self._session = session or boto3.Session(region_name=region or None)
-        self._region = region or self._session.region_name or ""
+        self._region = region or (session.region_name or "" if session else _region_of(self._session))
         if not self._region:
             raise Misconfigured("no AWS region is known: set AWS_REGION, or a region in the AWS profile")
         self._endpoint = endpoint or None
@@ -140,6 +142,13 @@ class Boto:
         fresh = get_session()
         fresh._credentials = DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
         return boto3.Session(botocore_session=fresh, region_name=self._region)
+
+
+def _region_of(session: boto3.Session) -> str:
+    """Where a process is at home: as its environment or profile says, else as the machine it runs on says."""
+    # The other SDKs, and so every manifest written for Karpenter, call the variable AWS_REGION.
+    named = os.environ.get("AWS_REGION") or session.region_name
+    return named or IMDSRegionProvider(session._session).provide() or ""
 
 
 def _config(retried: bool) -> Config:

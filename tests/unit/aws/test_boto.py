@@ -109,6 +109,16 @@ def test_without_a_region_nothing_starts(monkeypatch: pytest.MonkeyPatch) -> Non
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
 
     with pytest.raises(Misconfigured, match="AWS_REGION"):
         Boto()
+
+
+def test_the_region_is_taken_from_the_variable_other_sdks_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    assert Boto().region == "eu-west-1"
+    monkeypatch.setenv("AWS_REGION", "us-west-2")
+    assert Boto().region == "us-west-2"
+    assert Boto(region="us-east-1").region == "us-east-1"
