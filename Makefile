@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 JOBS ?= 2
 
-.PHONY: help setup lambda demo check test bench bench-peer chart image sbom crds docs real-cluster soak test-cluster test-fresh-clone clean
+.PHONY: help setup lambda demo check test bench bench-peer chart iam image sbom crds docs real-cluster soak test-cluster test-fresh-clone clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -68,6 +68,9 @@ image: ## Build the container image with podman or docker (BASE=python@sha256:â€
 
 sbom: setup ## Write the bill of materials and the licences of what the image holds
 	$(BIN)/python hack/write_sbom.py
+
+iam: setup ## Write policies, the CloudFormation stack and what Terraform and CDK read of them
+	$(BIN)/python hack/write_iam.py
 
 chart: setup ## Write the charts' definitions and value schema from the code
 	$(BIN)/python hack/write_chart.py

@@ -1,0 +1,387 @@
+"""The permissions of the controller, said once. `make iam` writes everything that repeats them.
+
+    deploy/iam/controller.json              the policies themselves, with ${placeholders}
+    deploy/cloudformation/dovetail.yaml     the stack that upstream's guide knows as Karpenter-<cluster>
+    deploy/terraform/core/policies.json     what the Terraform module reads
+    src/dovetail_cdk/policies.json          what the CDK constructs read
+
+Placeholders: Partition, Region, Account, Cluster, NodeRoleArn, QueueArn, ClusterArn.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+Json = dict[str, Any]
+
+OWNED, EKS_NAME = "kubernetes.io/cluster/${Cluster}", "eks:eks-cluster-name"
+POOL, CLASS, ZONE_REGION = (
+    "karpenter.sh/nodepool",
+    "karpenter.k8s.aws/ec2nodeclass",
+    "topology.kubernetes.io/region",
+)
+LAUNCH = ["ec2:RunInstances", "ec2:CreateFleet"]
+MADE = ["fleet", "instance", "volume", "network-interface", "launch-template", "spot-instances-request"]
+PROFILES = "arn:${Partition}:iam::${Account}:instance-profile/*"
+NODE_POLICIES = (
+    "AmazonEKS_CNI_Policy",
+    "AmazonEKSWorkerNodePolicy",
+    "AmazonEC2ContainerRegistryPullOnly",
+    "AmazonSSMManagedInstanceCore",
+)
+RULES = {
+    "ScheduledChangeRule": ("aws.health", "AWS Health Event"),
+    "SpotInterruptionRule": ("aws.ec2", "EC2 Spot Instance Interruption Warning"),
+    "RebalanceRule": ("aws.ec2", "EC2 Instance Rebalance Recommendation"),
+    "InstanceStateChangeRule": ("aws.ec2", "EC2 Instance State-change Notification"),
+    "CapacityReservationInterruptionRule": (
+        "aws.ec2",
+        "EC2 Capacity Reservation Instance Interruption Warning",
+    ),
+}
+READS = (
+    *(
+        "CapacityReservations",
+        "Images",
+        "Instances",
+        "InstanceStatus",
+        "InstanceTypeOfferings",
+        "InstanceTypes",
+    ),
+    *("LaunchTemplates", "PlacementGroups", "SecurityGroups", "SpotPriceHistory", "Subnets"),
+)
+
+
+def _ec2(kind: str, account: str = "*") -> str:
+    return f"arn:${{Partition}}:ec2:${{Region}}:{account}:{kind}/*"
+
+
+def _statement(sid: str, actions: list[str], resources: Any, conditions: Json | None = None) -> Json:
+    found = {"Sid": sid, "Effect": "Allow", "Action": actions, "Resource": resources}
+    return found | ({"Condition": conditions} if conditions else {})
+
+
+def _owned(of: str, **more: str) -> Json:
+    return {f"aws:{of}/{OWNED}": "owned"} | {f"aws:{of}/{key}": value for key, value in more.items()}
+
+
+def _node_lifecycle() -> list[Json]:
+    borrowed = ["image", "snapshot", "security-group", "subnet", "capacity-reservation", "placement-group"]
+    resources = [_ec2(kind, "" if kind in ("image", "snapshot") else "*") for kind in borrowed]
+    ours = {
+        "StringEquals": _owned("ResourceTag"),
+        "StringLike": {f"aws:ResourceTag/{POOL}": "*"},
+    }
+    asked = {
+        "StringEquals": _owned("RequestTag") | {f"aws:RequestTag/{EKS_NAME}": "${Cluster}"},
+        "StringLike": {f"aws:RequestTag/{POOL}": "*"},
+    }
+    creating = {"ec2:CreateAction": ["RunInstances", "CreateFleet", "CreateLaunchTemplate"]}
+    keys = {"aws:TagKeys": [EKS_NAME, "karpenter.sh/nodeclaim", "Name"]}
+    return [
+        _statement("AllowScopedEC2InstanceAccessActions", LAUNCH, resources),
+        _statement("AllowScopedEC2LaunchTemplateAccessActions", LAUNCH, _ec2("launch-template"), ours),
+        _statement(
+            "AllowScopedEC2InstanceActionsWithTags",
+            [*LAUNCH, "ec2:CreateLaunchTemplate"],
+            [_ec2(kind) for kind in MADE],
+            asked,
+        ),
+        _statement(
+            "AllowScopedResourceCreationTagging",
+            ["ec2:CreateTags"],
+            [_ec2(kind) for kind in MADE],
+            {"StringEquals": asked["StringEquals"] | creating, "StringLike": asked["StringLike"]},
+        ),
+        _statement(
+            "AllowScopedResourceTagging",
+            ["ec2:CreateTags"],
+            _ec2("instance"),
+            {
+                **ours,
+                "StringEqualsIfExists": {f"aws:RequestTag/{EKS_NAME}": "${Cluster}"},
+                "ForAllValues:StringEquals": keys,
+            },
+        ),
+        _statement(
+            "AllowScopedDeletion",
+            ["ec2:TerminateInstances", "ec2:DeleteLaunchTemplate"],
+            [_ec2("instance"), _ec2("launch-template")],
+            ours,
+        ),
+    ]
+
+
+def _iam_integration() -> list[Json]:
+    asked = _owned("RequestTag") | {
+        f"aws:RequestTag/{EKS_NAME}": "${Cluster}",
+        f"aws:RequestTag/{ZONE_REGION}": "${Region}",
+    }
+    there = _owned("ResourceTag") | {f"aws:ResourceTag/{ZONE_REGION}": "${Region}"}
+    asked_class, there_class = {f"aws:RequestTag/{CLASS}": "*"}, {f"aws:ResourceTag/{CLASS}": "*"}
+    passed = {"StringEquals": {"iam:PassedToService": ["ec2.amazonaws.com", "ec2.amazonaws.com.cn"]}}
+    return [
+        _statement("AllowPassingInstanceRole", ["iam:PassRole"], "${NodeRoleArn}", passed),
+        _statement(
+            "AllowScopedInstanceProfileCreationActions",
+            ["iam:CreateInstanceProfile"],
+            PROFILES,
+            {"StringEquals": asked, "StringLike": asked_class},
+        ),
+        _statement(
+            "AllowScopedInstanceProfileTagActions",
+            ["iam:TagInstanceProfile"],
+            PROFILES,
+            {"StringEquals": there | asked, "StringLike": there_class | asked_class},
+        ),
+        _statement(
+            "AllowScopedInstanceProfileActions",
+            [
+                "iam:AddRoleToInstanceProfile",
+                "iam:RemoveRoleFromInstanceProfile",
+                "iam:DeleteInstanceProfile",
+            ],
+            PROFILES,
+            {"StringEquals": there, "StringLike": there_class},
+        ),
+    ]
+
+
+def _discovery() -> list[Json]:
+    here = {"StringEquals": {"aws:RequestedRegion": "${Region}"}}
+    parameters = "arn:${Partition}:ssm:${Region}::parameter/aws/service/*"
+    return [
+        _statement("AllowRegionalReadActions", [f"ec2:Describe{what}" for what in READS], "*", here),
+        _statement("AllowSSMReadActions", ["ssm:GetParameter"], parameters),
+        _statement("AllowPricingReadActions", ["pricing:GetProducts"], "*"),
+        _statement("AllowUnscopedInstanceProfileListAction", ["iam:ListInstanceProfiles"], "*"),
+        _statement("AllowInstanceProfileReadActions", ["iam:GetInstanceProfile"], PROFILES),
+    ]
+
+
+def policies() -> dict[str, list[Json]]:
+    """The statements of each policy, by the area in its name: KarpenterController<Area>Policy-<cluster>."""
+    queue = ["sqs:DeleteMessage", "sqs:GetQueueUrl", "sqs:ReceiveMessage"]
+    shifted = {"StringEquals": {"arc-zonal-shift:ResourceIdentifier": "${ClusterArn}"}}
+    arc = ["arc-zonal-shift:GetManagedResource"]
+    return {
+        "NodeLifecycle": _node_lifecycle(),
+        "IAMIntegration": _iam_integration(),
+        "EKSIntegration": [
+            _statement("AllowAPIServerEndpointDiscovery", ["eks:DescribeCluster"], "${ClusterArn}")
+        ],
+        "Interruption": [_statement("AllowInterruptionQueueActions", queue, "${QueueArn}")],
+        "ZonalShift": [_statement("AllowZonalShiftStatusReadOnly", arc, "*", shifted)],
+        "ResourceDiscovery": _discovery(),
+    }
+
+
+def queue_policy() -> list[Json]:
+    """Who may put messages into the interruption queue; `${QueueArn}` as above."""
+    senders = ["events.amazonaws.com", "sqs.amazonaws.com"]
+    return [
+        {
+            "Effect": "Allow",
+            "Principal": {"Service": senders},
+            "Action": "sqs:SendMessage",
+            "Resource": "${QueueArn}",
+        },
+        {
+            "Sid": "DenyHTTP",
+            "Effect": "Deny",
+            "Principal": "*",
+            "Action": "sqs:*",
+            "Resource": "${QueueArn}",
+            "Condition": {"Bool": {"aws:SecureTransport": "false"}},
+        },
+    ]
+
+
+def source() -> Json:
+    """Everything the kits share."""
+    return {
+        "policies": policies(),
+        "queuePolicy": queue_policy(),
+        "nodePolicies": list(NODE_POLICIES),
+        "rules": {name: {"source": s, "detailType": d} for name, (s, d) in RULES.items()},
+        "queueRetentionSeconds": 300,
+    }
+
+
+# CloudFormation
+
+PLACES = {
+    "${Partition}": "${AWS::Partition}",
+    "${Region}": "${AWS::Region}",
+    "${Account}": "${AWS::AccountId}",
+    "${Cluster}": "${ClusterName}",
+    "${NodeRoleArn}": "${KarpenterNodeRole.Arn}",
+    "${QueueArn}": "${KarpenterInterruptionQueue.Arn}",
+    "${ClusterArn}": "arn:${AWS::Partition}:eks:${AWS::Region}:${AWS::AccountId}:cluster/${ClusterName}",
+}
+
+
+class _Sub(str):
+    """A text with places of the stack in it."""
+
+
+def _placed(value: Any) -> Any:
+    """The same document in CloudFormation's words."""
+    if isinstance(value, str):
+        for ours, theirs in PLACES.items():
+            value = value.replace(ours, theirs)
+        return _Sub(value) if "${" in value else value
+    if isinstance(value, list):
+        return [_placed(each) for each in value]
+    if isinstance(value, dict):
+        return {key: _placed(each) for key, each in value.items()}
+    return value
+
+
+def _document(statements: list[Json]) -> _Sub:
+    """A policy as text: condition keys hold the cluster's name, which only a Sub of the whole can say."""
+    placed = json.dumps({"Version": "2012-10-17", "Statement": statements}, indent=2)
+    for ours, theirs in PLACES.items():
+        placed = placed.replace(ours, theirs)
+    return _Sub(placed)
+
+
+def template() -> Json:
+    """The stack of operations: node role, policies, queue, rules."""
+    resources: Json = {"KarpenterNodeRole": _node_role()}
+    for area, statements in policies().items():
+        resources[f"KarpenterController{area}Policy"] = {
+            "Type": "AWS::IAM::ManagedPolicy",
+            "Properties": {
+                "ManagedPolicyName": _Sub(f"KarpenterController{area}Policy-${{ClusterName}}"),
+                "PolicyDocument": _document(statements),
+            },
+        }
+    resources |= _queue()
+    for name, (origin, detail) in RULES.items():
+        target = {"Id": "KarpenterInterruptionQueueTarget", "Arn": _Get("KarpenterInterruptionQueue.Arn")}
+        pattern = {"source": [origin], "detail-type": [detail]}
+        resources[name] = {
+            "Type": "AWS::Events::Rule",
+            "Properties": {"EventPattern": pattern, "Targets": [target]},
+        }
+    return {
+        "AWSTemplateFormatVersion": "2010-09-09",
+        "Description": "What Dovetail needs of an account: a role for nodes, its own policies, a queue of warnings",
+        "Parameters": {"ClusterName": {"Type": "String", "Description": "Name of the EKS cluster"}},
+        "Resources": resources,
+        "Outputs": _outputs(),
+    }
+
+
+def _node_role() -> Json:
+    trust = {
+        "Version": "2012-10-17",
+        "Statement": [
+            {
+                "Effect": "Allow",
+                "Principal": {"Service": _Sub("ec2.${AWS::URLSuffix}")},
+                "Action": ["sts:AssumeRole"],
+            }
+        ],
+    }
+    managed = [_Sub(f"arn:${{AWS::Partition}}:iam::aws:policy/{name}") for name in NODE_POLICIES]
+    properties = {
+        "RoleName": _Sub("KarpenterNodeRole-${ClusterName}"),
+        "Path": "/",
+        "AssumeRolePolicyDocument": trust,
+        "ManagedPolicyArns": managed,
+    }
+    return {"Type": "AWS::IAM::Role", "Properties": properties}
+
+
+def _queue() -> Json:
+    policy = {
+        "Id": "EC2InterruptionPolicy",
+        "Version": "2012-10-17",
+        "Statement": [
+            _placed(each) | {"Resource": _Get("KarpenterInterruptionQueue.Arn")} for each in queue_policy()
+        ],
+    }
+    return {
+        "KarpenterInterruptionQueue": {
+            "Type": "AWS::SQS::Queue",
+            "Properties": {
+                "QueueName": _Sub("${ClusterName}"),
+                "MessageRetentionPeriod": 300,
+                "SqsManagedSseEnabled": True,
+            },
+        },
+        "KarpenterInterruptionQueuePolicy": {
+            "Type": "AWS::SQS::QueuePolicy",
+            "Properties": {"Queues": [_Ref("KarpenterInterruptionQueue")], "PolicyDocument": policy},
+        },
+    }
+
+
+def _outputs() -> Json:
+    found: Json = {
+        "NodeRoleName": {"Value": _Ref("KarpenterNodeRole")},
+        "NodeRoleArn": {"Value": _Get("KarpenterNodeRole.Arn")},
+        "InterruptionQueueName": {"Value": _Get("KarpenterInterruptionQueue.QueueName")},
+        "InterruptionQueueArn": {"Value": _Get("KarpenterInterruptionQueue.Arn")},
+    }
+    for area in policies():
+        found[f"{area}PolicyArn"] = {"Value": _Ref(f"KarpenterController{area}Policy")}
+    return found
+
+
+class _Get(str):
+    """An attribute of a resource."""
+
+
+class _Ref(str):
+    """A resource."""
+
+
+class _Dumper(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _tagged(tag: str) -> Any:
+    def represent(dumper: _Dumper, data: str) -> yaml.Node:
+        style = "|" if "\n" in data else '"' if tag == "!Sub" else ""
+        return dumper.represent_scalar(tag, str(data), style=style)
+
+    return represent
+
+
+_Dumper.add_representer(_Sub, _tagged("!Sub"))
+_Dumper.add_representer(_Get, _tagged("!GetAtt"))
+_Dumper.add_representer(_Ref, _tagged("!Ref"))
+_HEADER = "# Written by `make iam` from hack/write_iam.py; do not edit.\n"
+
+
+def files() -> dict[str, str]:
+    """Every file's text, by its path."""
+    shared = json.dumps(source(), indent=2) + "\n"
+    stack = _HEADER + yaml.dump(template(), Dumper=_Dumper, sort_keys=False, width=110)
+    return {
+        "deploy/iam/controller.json": shared,
+        "deploy/cloudformation/dovetail.yaml": stack,
+        "deploy/terraform/core/policies.json": shared,
+        "src/dovetail_cdk/policies.json": shared,
+    }
+
+
+def main() -> None:
+    for path, text in files().items():
+        target = ROOT / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+    print(f"wrote {', '.join(files())}")
+
+
+if __name__ == "__main__":
+    main()
