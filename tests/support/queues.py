@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from random import Random
 from typing import Any
@@ -21,9 +23,9 @@ from dovetail.ports import Clock as FullClock
 from dovetail.sim.aws import SimulatedAws
 from dovetail.sim.aws.queues import Queue
 
-__all__ = ["CENTRAL", "FleetAws", "document", "lines", "quiet"]
+__all__ = ["BULK", "CENTRAL", "DLQ", "PARK", "URGENT", "FleetAws", "document", "expected", "quiet"]
 
-CENTRAL = ("dovetail-bus-urgent", "dovetail-bus-bulk")
+CENTRAL = URGENT, BULK = ("dovetail-bus-urgent", "dovetail-bus-bulk")
 PARK, DLQ = "dovetail-bus-park", "dovetail-bus-dlq"
 LAUNCHED = datetime(2025, 1, 1, tzinfo=UTC)
 
@@ -165,6 +167,39 @@ class FleetAws:
             chance=Random(1),
         )
 
+    @asynccontextmanager
+    async def routing(
+        self, config: Config | None = None, counts: Tally | None = None
+    ) -> AsyncIterator[Daemon]:
+        """A daemon at work, until the block ends."""
+        daemon, stop = self.daemon(config, counts), asyncio.Event()
+        await daemon.prepare()
+        task = asyncio.create_task(daemon.run(stop))
+        try:
+            yield daemon
+        finally:
+            stop.set()
+            await task
+
+    async def play(self, happenings: Iterable[Happening]) -> int:
+        """Put events into the central queues at their times, from now on; returns how many."""
+        began, count = self.clock.monotonic(), 0
+        for happening in happenings:
+            wait = began + happening.at - self.clock.monotonic()
+            if wait > 0:
+                await self.clock.sleep(wait)
+            self.put(happening)
+            count += 1
+        return count
+
+    async def drained(self, within: float = 600.0) -> float:
+        """Wait until the central queues are empty; returns how long it took."""
+        began = self.clock.monotonic()
+        while self.waiting():
+            assert self.clock.monotonic() - began < within, f"{self.waiting()} messages are still there"
+            await self.clock.sleep(0.05)
+        return self.clock.monotonic() - began
+
     def function(self, config: Config | None = None, counts: Tally | None = None) -> Function:
         return Function(
             config or self.config(),
@@ -207,5 +242,10 @@ def document(fleet: Fleet, **keys: Any) -> dict[str, Any]:
     return {"bus": made}
 
 
-def lines(records: Iterable[Happening]) -> list[str]:
-    return [each.body for each in records]
+def expected(fleet: Fleet, happenings: Iterable[Happening]) -> dict[str, Counter[str]]:
+    """What each cluster's queue should hold in the end, for events about one instance."""
+    owner = fleet.owner()
+    wanted: dict[str, Counter[str]] = {cluster: Counter() for cluster in fleet.clusters}
+    for each in happenings:
+        wanted[owner[each.instances[0]]][each.body] += 1
+    return wanted

@@ -184,7 +184,8 @@ def _classified(message: Message, rules: Rules) -> Event | Refusal:
         message.instances,
         Place(message.account, message.region),
         urgent,
-        (message.account, message.id),
+        # With the instance, so that a forged id cannot silence a warning about another one.
+        (message.account, message.id, message.instances[0]),
         time,
         _deadline(message, time) if urgent else None,
         message.id,

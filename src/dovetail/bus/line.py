@@ -55,7 +55,7 @@ class Line:
         self._buffer: list[Received] = []
         self._some, self._full, self._room = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._acks: list[Received] = []
-        self._acked = asyncio.Event()
+        self._acked, self._ten_acked = asyncio.Event(), asyncio.Event()
         self._deleters = asyncio.Semaphore(DELETERS)
         # By receipt: when it was last hidden. Everything received and not yet settled is here.
         self._held: dict[str, tuple[Received, float]] = {}
@@ -128,8 +128,9 @@ class Line:
 
     def done(self, message: Received) -> None:
         self._acks.append(message)
+        self._acked.set()
         if len(self._acks) >= TEN:
-            self._acked.set()
+            self._ten_acked.set()
 
     def failed(self, message: Received, urgent: bool) -> None:
         self._release(message)
@@ -152,14 +153,15 @@ class Line:
     async def acknowledge(self) -> None:
         """Delete what is done, in tens."""
         while True:
+            await self._acked.wait()
             with suppress(TimeoutError):  # fewer than ten
-                await asyncio.wait_for(self._acked.wait(), LINGER)
-            if self._acks:
-                await self._delete()
+                await asyncio.wait_for(self._ten_acked.wait(), LINGER)
+            await self._delete()
 
     async def _delete(self) -> None:
         acks, self._acks = self._acks, []
         self._acked.clear()
+        self._ten_acked.clear()
         for message in acks:
             self._release(message)
         for some in batched(acks):
