@@ -272,7 +272,7 @@ def template() -> Json:
         }
     return {
         "AWSTemplateFormatVersion": "2010-09-09",
-        "Description": "What Dovetail needs of an account: a role for nodes, its own policies, a queue of warnings",
+        "Description": "What Dovetail needs of an account: a role for nodes, policies, a queue of warnings",
         "Parameters": {"ClusterName": {"Type": "String", "Description": "Name of the EKS cluster"}},
         "Resources": resources,
         "Outputs": _outputs(),
