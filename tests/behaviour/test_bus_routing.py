@@ -327,13 +327,14 @@ def test_two_routers_share_the_queues_without_loss() -> None:
 @pytest.mark.spec("bus-L9")
 def test_a_day_of_events_leaves_no_more_behind_than_an_hour() -> None:
     async def story() -> tuple[int, ...]:
-        fleet, clock = Fleet.made(20, 2000), VirtualClock()
+        fleet, clock = Fleet.made(20, 200), VirtualClock()
         aws = FleetAws(fleet, clock, rtt=0.0)
         sizes = []
-        async with aws.routing(aws.config(dedupe__window="10m")) as daemon:
+        config = aws.config(receivers={"urgent": 1, "bulk": 1}, ec2__prefetch="1h")
+        async with aws.routing(config) as daemon:
             pipeline = daemon.pipeline
             assert pipeline is not None
-            stream = steady(fleet, rate=0.1, start=clock.now())
+            stream = steady(fleet, rate=0.05, start=clock.now())
             for hour in (1, 24):
                 while (happening := next(stream)).at < hour * 3600.0:
                     await clock.sleep(max(happening.at - clock.monotonic(), 0.0))
