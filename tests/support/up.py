@@ -23,7 +23,7 @@ from support.kubectl import kubectl_binary
 
 READY = b"Ctrl-C stops it."
 # Machines that run tests are busy with other things, too.
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 
 @dataclass

@@ -38,7 +38,7 @@ async def said(cluster: Up, command: list[str]) -> str:
 
 
 async def test_the_guide_to_explain_does_what_it_says(tmp_path: Path) -> None:
-    async with up(tmp_path, cwd=ROOT) as cluster:
+    async with up(tmp_path, "--cloud", "kwok", cwd=ROOT) as cluster:
         for command, expected in steps():
             output = await said(cluster, command)
             assert resembles(output, expected), f"{command}\n{output}"

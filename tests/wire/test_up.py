@@ -96,7 +96,7 @@ def _listening(port: int) -> set[str]:
 async def test_a_signal_ends_it_quickly_and_well_while_it_is_busy(
     tmp_path: Path, how: signal.Signals
 ) -> None:
-    async with up(tmp_path, "--data-dir", str(tmp_path / "data")) as cluster:
+    async with up(tmp_path, "--cloud", "kwok", "--data-dir", str(tmp_path / "data")) as cluster:
         assert "Dovetail is autoscaling it" in cluster.said
         node_class = {"metadata": {"name": "default"}}
         assert (
@@ -121,7 +121,7 @@ def _slack() -> float:
 
 
 async def test_dovetail_inside_gives_pods_their_nodes(tmp_path: Path) -> None:
-    async with up(tmp_path) as cluster:
+    async with up(tmp_path, "--cloud", "kwok") as cluster:
         node_class = {"metadata": {"name": "default"}}
         await cluster.ask("/apis/karpenter.kwok.sh/v1alpha1/kwoknodeclasses", "POST", json=node_class)
         await cluster.ask("/apis/karpenter.sh/v1/nodepools", "POST", json=node_pool())

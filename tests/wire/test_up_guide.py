@@ -32,11 +32,11 @@ def resembles(output: str, expected: str) -> bool:
 async def test_the_guide_does_what_it_says(tmp_path: Path) -> None:
     first, *rest = steps()
     assert first[0] == ["dovetail", "up"]
-    async with up(tmp_path, cwd=ROOT) as cluster:
+    async with up(tmp_path, "--boot", "2", cwd=ROOT) as cluster:
         assert resembles(cluster.said, first[1]), cluster.said
         for command, expected in rest:
             assert command[0] == "kubectl"
             output = await cluster.kubectl(*command[1:])
             assert resembles(output, expected), f"{command}\n{output}"
         assert (await cluster.stop())[0] == 0
-    assert len(rest) == 7
+    assert len(rest) == 6

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from dovetail.api import crds
 from dovetail.cli.kubeconfig import write_kubeconfig
@@ -25,6 +25,8 @@ from dovetail.sim.world import World
 
 if TYPE_CHECKING:
     from dovetail.app import Dovetail
+    from dovetail.cli.simulatedaws import Beside
+    from dovetail.controllers.provided import MakeProvider
 
 __all__ = ["Embedded", "EmbeddedOptions", "embedded"]
 
@@ -48,6 +50,13 @@ class EmbeddedOptions:
     nodes: int = 0
     # Told of trouble that does not end the cluster.
     complain: Callable[[str], None] = lambda text: None
+    cloud: Literal["aws", "kwok"] = "kwok"
+    # Where to write what a shell needs to see the cluster and its cloud.
+    env: Path | None = None
+    # Seconds a simulated EC2 instance needs to join, from and to; None for a realistic time.
+    boots: tuple[float, float] | None = None
+    # What the pool that is there from the start says beside its defaults.
+    pool: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -58,6 +67,7 @@ class Embedded:
     url: str
     kubeconfig: Path
     dovetail: Dovetail | None = None
+    beside: Beside | None = None
     parts: list[asyncio.Task[None]] = field(default_factory=list)
 
 
@@ -78,6 +88,8 @@ async def embedded(options: EmbeddedOptions) -> AsyncIterator[Embedded]:
             ) from error
         path = write_kubeconfig(options.kubeconfig, running.url, token, certificates.authority)
         cluster = Embedded(world, running.url, path)
+        if options.cloud == "aws":
+            cluster.beside = await stack.enter_async_context(_beside(options, cluster))
         cluster.parts.append(_in_background(stack, world.desk.run()))
         if keeping is not None:
             _in_background(stack, _keep(world, keeping, options.complain))
@@ -99,7 +111,7 @@ def _world(options: EmbeddedOptions, keeping: Keeping | None, authority: bytes) 
             f"reading the objects kept in {options.data_dir}: they were written by another version of "
             "Dovetail; choose another --data-dir"
         ) from error
-    _install_definitions(world)
+    _install_definitions(world, options.cloud)
     for number in range(options.nodes):
         _ensure_node(world, number)
     return world
@@ -129,7 +141,13 @@ async def _controller(options: EmbeddedOptions, cluster: Embedded, token: str) -
     connection = from_kubeconfig([cluster.kubeconfig], clock)
     transport = HttpTransport(connection.server, StaticToken(token), tls=connection.tls)
     dovetail = Dovetail(
-        options.settings, transport, clock=clock, chance=Random(options.seed), provider="kwok"
+        options.settings,
+        transport,
+        clock=clock,
+        chance=Random(options.seed),
+        provider=options.cloud,
+        make=_maker(cluster),
+        authority=connection.authority,
     )
     running = asyncio.create_task(dovetail.run())
     cluster.dovetail = dovetail
@@ -141,7 +159,31 @@ async def _controller(options: EmbeddedOptions, cluster: Embedded, token: str) -
         await asyncio.wait([running], timeout=GRACE)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+        dovetail.close()
         await transport.close()
+
+
+def _maker(cluster: Embedded) -> MakeProvider | None:
+    """The simulated AWS is asked in this process; whoever comes from outside goes over its endpoint."""
+    from dovetail.providers.aws import AwsProvider
+
+    beside = cluster.beside
+    return (lambda given: AwsProvider(given, beside.aws)) if beside is not None else None
+
+
+@asynccontextmanager
+async def _beside(options: EmbeddedOptions, cluster: Embedded) -> AsyncIterator[Beside]:
+    """The cloud this cluster's nodes come from, with a pool of them to begin with."""
+    # Not everyone wants it, and it is not small.
+    from dovetail.cli.simulatedaws import BOOTS, beside, default_pool, write_env
+
+    boots = options.boots or BOOTS
+    async with beside(cluster.world, cluster.url, options.seed, boots=boots) as cloud:
+        if options.env is not None:
+            write_env(options.env, cloud.environment(cluster.kubeconfig))
+        if options.controller:
+            default_pool(cluster.world, **options.pool)
+        yield cloud
 
 
 def _in_background(stack: AsyncExitStack, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -173,8 +215,8 @@ async def _keep(world: World, keeping: Keeping, complain: Callable[[str], None])
             kept, told = revision, ""
 
 
-def _install_definitions(world: World) -> None:
-    for definition in crds.manifests("kwok"):
+def _install_definitions(world: World, cloud: Literal["aws", "kwok"]) -> None:
+    for definition in crds.manifests(cloud):
         try:
             world.api.create(DEFINITIONS, definition)
         except ApiError as error:

@@ -7,7 +7,7 @@ import shlex
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from dovetail.cli.embedded import Embedded, EmbeddedOptions
 
 FEW = 5_000
+# What the cluster is called in its cloud.
+CLUSTER = "dovetail"
 
 
 def up(
@@ -31,6 +33,18 @@ def up(
         Path | None,
         typer.Option(metavar="DIRECTORY", help="Keep objects here, so that they survive a restart."),
     ] = None,
+    cloud: Annotated[
+        Literal["aws", "kwok"],
+        typer.Option(help="Where nodes come from: a simulated EC2, or nothing but objects."),
+    ] = "aws",
+    env: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write what a shell needs: kubeconfig, AWS endpoint, keys."),
+    ] = None,
+    boot: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="SECONDS", help="How long instances boot; 25 to 45 seconds otherwise."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of everything random: names, addresses.")] = 0,
     nodes: Annotated[
         int, typer.Option(min=0, max=FEW, help="Have this many simulated nodes from the start.")
@@ -44,8 +58,9 @@ def up(
 ) -> None:
     """Start an embedded cluster with Dovetail in it and say what to type next.
 
-    Everything runs in this process: no cloud, no containers. It listens on loopback only, with a
-    random token and a certificate of its own. Stop it with Ctrl-C.
+    Everything runs in this process, a simulated EC2 to buy nodes from included: no account, no
+    containers. It listens on loopback only, with a random token and a certificate of its own. Stop it
+    with Ctrl-C.
     """
     _status("starting a cluster…")
     # Imported here, so that there is something to read meanwhile.
@@ -54,8 +69,21 @@ def up(
     from dovetail.settings import read
 
     logs.configure("info", (str(log_file),) if log_file else ("/dev/null",))
-    settings = read((), {}, provider="kwok")
-    options = EmbeddedOptions(settings, port, seed, data_dir, kubeconfig, controller, nodes, _complain)
+    named = (f"--cluster-name={CLUSTER}", f"--interruption-queue={CLUSTER}") if cloud == "aws" else ()
+    settings = read(named, {}, provider=cloud)
+    options = EmbeddedOptions(
+        settings,
+        port,
+        seed,
+        data_dir,
+        kubeconfig,
+        controller,
+        nodes,
+        _complain,
+        cloud,
+        env,
+        None if boot is None else (boot, 1.2 * boot),
+    )
     try:
         asyncio.run(_serve(options))
     finally:
@@ -96,8 +124,10 @@ def _complain(text: str) -> None:
 def _welcome(cluster: Embedded) -> str:
     inside = "Dovetail is autoscaling it" if cluster.dovetail else "no controller is running in it"
     lines = [f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig.absolute()))}", *_next(cluster)]
+    beside = cluster.beside
+    bought = f"Its nodes are bought from a simulated AWS at {beside.url}.\n" if beside and beside.url else ""
     return (
-        f"A cluster is up at {cluster.url}, and {inside}.\n\n"
+        f"A cluster is up at {cluster.url}, and {inside}.\n{bought}\n"
         + "".join(f"  {line}\n" for line in lines)
         + "\nCtrl-C stops it.\n"
     )
@@ -106,8 +136,9 @@ def _welcome(cluster: Embedded) -> str:
 def _next(cluster: Embedded) -> list[str]:
     # The examples come with the source; elsewhere there is kubectl alone.
     if Path("examples/kwok.yaml").exists() and Path("examples/inflate.yaml").exists():
+        pool = "kubectl apply -f examples/kwok.yaml       # a node class and a pool of simulated nodes"
         return [
-            "kubectl apply -f examples/kwok.yaml       # a node class and a pool of simulated nodes",
+            *(() if cluster.beside else (pool,)),
             "kubectl apply -f examples/inflate.yaml    # something to run",
             "kubectl scale deployment inflate --replicas=5",
             "kubectl get nodeclaims,nodes,pods -w",

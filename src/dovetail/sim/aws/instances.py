@@ -12,7 +12,7 @@ from dovetail.sim.aws.machine import CODES, Machine, machine_values, shown
 from dovetail.sim.aws.network import Network
 from dovetail.sim.aws.selecting import filtered, page
 
-__all__ = ["Changed", "Instances"]
+__all__ = ["STARTS", "Changed", "Instances"]
 
 # Seconds, from and to: what EC2 needs for a machine to run, and to be gone after TerminateInstances.
 STARTS, ENDS = (4.0, 12.0), (15.0, 40.0)
@@ -46,6 +46,11 @@ class Instances(Subject):
         self._index(machine, machine.tags)
         self._say(machine)
         self.ground.later(self.rng.uniform(*self.starts), lambda: self._runs(machine))
+
+    def take_over(self, machine: Machine) -> None:
+        """A machine that has been running for a while; nothing is said of it."""
+        self.by_id[machine.id] = machine
+        self._index(machine, machine.tags)
 
     def tag(self, machine: Machine, tags: dict[str, str]) -> None:
         self.untag(machine, tags)

@@ -9,6 +9,7 @@ from dovetail.api.nodeclass import BlockDevice, BlockDeviceMapping, KubeletConfi
 from dovetail.providers.aws.catalog import Terms, instance_type
 from dovetail.providers.aws.facts import bundled_tables
 from dovetail.providers.aws.families import FAMILIES, Family
+from dovetail.sim.aws.adopting import adopt
 from dovetail.sim.aws.booting import Booted, booted
 from dovetail.sim.aws.hands import Hands
 from dovetail.sim.aws.images import Images
@@ -44,12 +45,20 @@ class Joining:
         self._names: dict[str, str] = {}
         aws.ground.listen("instance", self._changed)
 
+    def adopt(self) -> int:
+        """Take over the nodes a kept cluster comes with; how many there were."""
+        found = adopt(self._aws, self._world, self._cluster)
+        self._names |= found
+        return len(found)
+
     def _changed(self, change: Changed) -> None:
         machine = change.machine
         if (machine.account, machine.region) != (self._aws.account, self._aws.region):
             return
-        if change.state == "pending":
-            self._later(self._aws.ground.rng.uniform(*self.boots), machine)
+        if change.state == "running":
+            # From the launch on, that is; what EC2 needed to start the machine is part of it.
+            passed = (self._aws.clock.now() - machine.launched).total_seconds()
+            self._later(max(0.0, self._aws.ground.rng.uniform(*self.boots) - passed), machine)
         elif change.state == "terminated":
             wait = self._aws.ground.rng.uniform(*SEEN_GONE)
             self._aws.ground.later(wait, lambda: self._leaves(machine))

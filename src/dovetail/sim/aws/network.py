@@ -87,6 +87,15 @@ class SimSubnet:
         self.following += 1
         return self.following - 1
 
+    def keep(self, address: str) -> tuple[str, ...]:
+        """Take this very address; nothing when it is not one of this subnet's, or taken."""
+        at = int(IPv4Address(address)) - int(self.cidr.network_address)
+        if not KEPT_FIRST <= at < self.cidr.num_addresses - 1 or at in self.taken:
+            return ()
+        self.taken.add(at)
+        self.following = max(self.following, at + 1)
+        return (address,)
+
     def give_back(self, address: str) -> None:
         at = int(IPv4Address(address)) - int(self.cidr.network_address)
         if at in self.taken:

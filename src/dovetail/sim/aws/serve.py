@@ -36,6 +36,8 @@ KEY = re.compile(r"A[KS]IA(\d{12})")
 MODELLED = {"eventbridge": "events"}
 # What is not found here may be there: a stack of CloudFormation can have made it.
 ASK_BOTH = frozenset({"ssm", "eks"})
+HAPPENINGS = "/_simulation/"
+HAPPEN = ("reclaim", "rebalance", "retire", "impair", "recover")
 BODY_MOST = 16 * 1024 * 1024
 JSON_TYPE = {"1.0": "application/x-amz-json-1.0", "1.1": "application/x-amz-json-1.1"}
 
@@ -76,6 +78,8 @@ class AwsServer:
             self._moto.close()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
+        if request.path.startswith(HAPPENINGS):
+            return self._happen(request)
         body = await request.read()
         account, region, service = self._scope(request)
         asked = self._understood(request, body, account, region, service)
@@ -92,6 +96,17 @@ class AwsServer:
                 return await _silence(request)
             return self._refused(asked, error)
         return self._answered(asked, answer)
+
+    def _happen(self, request: web.Request) -> web.Response:
+        """Something happens to an instance because someone wants to see it."""
+        what, _, name = request.path.removeprefix(HAPPENINGS).partition("/")
+        if request.method != "POST" or what not in HAPPEN:
+            said = f"POST {HAPPENINGS}{{{'|'.join(HAPPEN)}}}/<instance id>"
+            return web.json_response({"message": f"ask for one of these: {said}"}, status=404)
+        if name not in self.aws.instances.by_id:
+            return web.json_response({"message": f"there is no instance {name}"}, status=404)
+        getattr(self.aws, what)(name)
+        return web.json_response({"message": f"{what}: {name}"})
 
     def _scope(self, request: web.Request) -> tuple[str, str, str]:
         found = SCOPE.search(request.headers.get("Authorization", ""))
