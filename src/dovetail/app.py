@@ -56,14 +56,16 @@ from dovetail.runtime.queue import WorkQueue
 from dovetail.runtime.throttle import Throttle
 from dovetail.runtime.transport import Transport
 from dovetail.runtime.watch import Follower
-from dovetail.scheduling.device_records import ResourceSlice
+from dovetail.scheduling.device_records import DeviceClass, ResourceClaim, ResourceSlice
 from dovetail.scheduling.snapshot import Options
 from dovetail.settings import Settings
-from dovetail.state import Capture, Cluster, Shelves
+from dovetail.state import Capture, Cluster, DeviceShelves, Shelves
 
 __all__ = ["DISPENSABLE", "Dovetail"]
 
 T = TypeVar("T", bound=Object)
+# How long caches may take to fill before that is worth a line in the log. Seconds.
+PATIENCE = 30.0
 
 ALWAYS: tuple[type[Object], ...] = (
     Pod,
@@ -178,11 +180,24 @@ class Dovetail:
 
         async def ready() -> None:
             # An empty cache looks like a world without nodes: acting on it would end machines undrained.
-            await asyncio.gather(*(informer.wait_synced() for informer in self.informers.values()))
+            await self._filled()
             await elected()
 
         with metrics.reporting(self._report):
             await self.manager.run(ready)
+
+    async def _filled(self) -> None:
+        """Wait for every cache, and from time to time say which are still missing."""
+        waiting = {asyncio.ensure_future(each.wait_synced()) for each in self.informers.values()}
+        try:
+            while waiting:
+                _, waiting = await asyncio.wait(waiting, timeout=PATIENCE)
+                if waiting:
+                    missing = [kind.__name__ for kind, each in self.informers.items() if not each.synced]
+                    self._log.warning("still waiting for a first list", kinds=missing)
+        finally:
+            for each in waiting:
+                each.cancel()
 
     def _node_gauges(self) -> tuple[NodeGauges, ...]:
         if self.settings.disable_cluster_state_observability:
@@ -222,7 +237,7 @@ class Dovetail:
 
     def _kinds(self, class_kind: type[Object]) -> tuple[type[Object], ...]:
         gates = self.settings.feature_gates
-        devices = () if self.settings.ignore_dra_requests else (ResourceSlice,)
+        devices = () if self.settings.ignore_dra_requests else (ResourceSlice, DeviceClass, ResourceClaim)
         overlays = (NodeOverlay,) if gates.node_overlay else ()
         buffers = (CapacityBuffer, core.PodTemplateObject, core.Deployment) if gates.capacity_buffer else ()
         return (*ALWAYS, class_kind, *devices, *overlays, *buffers)
@@ -254,7 +269,14 @@ class Dovetail:
             services=_Shelf(self.informer(core.Service)),
             replicasets=_Shelf(self.informer(core.ReplicaSet)),
             statefulsets=_Shelf(self.informer(core.StatefulSet)),
+            devices=self._device_shelves(),
         )
+
+    def _device_shelves(self) -> DeviceShelves | None:
+        if ResourceSlice not in self.informers:
+            return None
+        slices, classes = _Shelf(self.informer(ResourceSlice)), _Shelf(self.informer(DeviceClass))
+        return DeviceShelves(slices, classes, _Shelf(self.informer(ResourceClaim)))
 
     def _buffers(self) -> Buffers | None:
         if CapacityBuffer not in self.informers:

@@ -132,3 +132,16 @@ async def test_without_the_gate_buffers_are_inert() -> None:
         assert says(scene, "ReadyForProvisioning") is None
         assert scene.nodes() == []
         assert labels.BUFFER_FAKE_POD not in str(scene.pods())
+
+
+@virtual
+async def test_room_that_is_wanted_can_be_asked_for_without_a_word_written() -> None:
+    async with Scene(flags=GATE).still() as scene:
+        template(scene)
+        buffer(scene, podTemplateRef={"name": "shape"}, replicas=3)
+        buffer(scene, "lost", podTemplateRef={"name": "nowhere"}, replicas=2)
+        await scene.heard()
+        buffers = scene.dovetail.parts.buffers
+        assert buffers is not None
+        assert len(buffers.resolve()) == 3
+        assert says(scene, "ReadyForProvisioning") is None

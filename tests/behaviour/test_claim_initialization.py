@@ -232,3 +232,20 @@ async def test_what_a_driver_publishes_wakes_the_claim() -> None:
 
 def _with(instance_type: InstanceType, resource: str) -> InstanceType:
     return replace(instance_type, capacity={**instance_type.capacity, **amounts({resource: "2"})})
+
+
+@virtual
+async def test_devices_and_claims_on_them_are_part_of_what_is_decided_on() -> None:
+    async with Scene(flags=DRA).still() as scene:
+        group, claim = "resource.k8s.io", {"metadata": {"name": "gpu", "namespace": "default"}}
+        device = {"name": "gpu-0"}
+        pool = {"name": "node", "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": "gpu.example.com", "nodeName": "node", "pool": pool, "devices": [device]}
+        scene.api.create(f"resourceslices.{group}", {"metadata": {"name": "slice"}, "spec": spec})
+        asked = {"name": "one", "exactly": {"deviceClassName": "gpu"}}
+        scene.api.create(f"resourceclaims.{group}", claim | {"spec": {"devices": {"requests": [asked]}}})
+        scene.api.create(f"deviceclasses.{group}", {"metadata": {"name": "gpu"}, "spec": {}})
+        await scene.heard()
+        world = scene.dovetail.capture.snapshot((), scene.dovetail.options(scene.true_clock.now()))
+        assert [each.name for each in world.devices.slices] == ["slice"]
+        assert (list(world.devices.classes), list(world.devices.claims)) == (["gpu"], ["default/gpu"])

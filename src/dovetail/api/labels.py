@@ -171,6 +171,8 @@ ALIASES: Final = {
     "beta.kubernetes.io/arch": ARCH,
     "beta.kubernetes.io/os": OS,
     "beta.kubernetes.io/instance-type": INSTANCE_TYPE,
+    # Volumes of the EBS driver say where they are in its own words.
+    "topology.ebs.csi.aws.com/zone": ZONE,
 }
 """Old names of labels that are read as the new ones."""
 

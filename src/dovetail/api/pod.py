@@ -149,11 +149,19 @@ class ContainerPort(
     protocol: str = ""
 
 
+class ResourceClaimUse(Record, frozen=True):
+    """One of the pod's resource claims that a container uses; all of it, or one request of it."""
+
+    name: str = ""
+    request: str = ""
+
+
 class ResourceRequirements(Record, frozen=True):
     """What a container (or a whole pod) asks for and may use at most; `claims` names pod resource claims."""
 
     requests: Amounts = {}
     limits: Amounts = {}
+    claims: tuple[ResourceClaimUse, ...] = ()
 
 
 class Container(Record, frozen=True):

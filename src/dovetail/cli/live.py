@@ -52,7 +52,9 @@ async def _look(settings: Settings, connection: Connection, provider: Provider) 
     try:
         await _fill_all(dovetail, connection)
         await dovetail.provider.prepare()
-        snapshot = dovetail.capture.snapshot(await _offers(dovetail), dovetail.options(clock.now()))
+        buffers = dovetail.parts.buffers  # none unless the gate is open
+        virtual = buffers.resolve() if buffers is not None else ()
+        snapshot = dovetail.capture.snapshot(await _offers(dovetail), dovetail.options(clock.now()), virtual)
     finally:
         dovetail.close()
         await transport.close()

@@ -87,6 +87,13 @@ class Buffers:
     def objects(self) -> Cache[CapacityBuffer]:
         return self._buffers
 
+    def resolve(self) -> tuple[Pod, ...]:
+        """All pods that room is wanted for, by what is known now; nothing is written and nobody woken."""
+        for buffer in self._buffers:
+            if self._wanted(buffer):
+                self._resolved(buffer)
+        return self.virtual()
+
     def virtual(self) -> tuple[Pod, ...]:
         """All pods that room is kept for."""
         return tuple(pod for key in sorted(self._pods) for pod in self._pods[key])
@@ -98,7 +105,7 @@ class Buffers:
     async def reconcile(self, key: str) -> Result:
         namespace, _, name = key.rpartition("/")
         buffer = self._buffers.get(name, namespace)
-        if buffer is None or buffer.deleting or buffer.spec.provisioning_strategy not in (None, "", STRATEGY):
+        if buffer is None or not self._wanted(buffer):
             if self._pods.pop(key, None):
                 # Room that nobody wants any more may be taken for empty: a pass finds that out.
                 self._wake(key)
@@ -114,6 +121,10 @@ class Buffers:
         if key in self._pods:
             self._wake(buffer.uid)
         return after(EVERY)
+
+    @staticmethod
+    def _wanted(buffer: CapacityBuffer) -> bool:
+        return not buffer.deleting and buffer.spec.provisioning_strategy in (None, "", STRATEGY)
 
     def _resolved(self, buffer: CapacityBuffer) -> CapacityBuffer:
         now = self._clock.now()

@@ -135,7 +135,12 @@ class Manager:
     async def _work(self, controller: Controller, queue: WorkQueue, key: str) -> None:
         started = self._clock.monotonic()
         namespace, _, name = key.rpartition("/")
-        fields = {"controller": controller.name, "namespace": namespace, "name": name}
+        fields = {
+            "controller": controller.name,
+            **_of_kind(controller, key),
+            "namespace": namespace,
+            "name": name,
+        }
         visit = UUID(int=self._chance.getrandbits(128), version=4)
         with logs.context(**{k: v for k, v in fields.items() if v}, reconcileID=str(visit)):
             try:
@@ -203,6 +208,14 @@ def _leaves(error: Exception) -> Iterator[Exception]:
             yield from _leaves(inner)
     else:
         yield error
+
+
+def _of_kind(controller: Controller, key: str) -> dict[str, str]:
+    """The kind a controller is about: the first that wakes it. A singleton is about none."""
+    if not key or not controller.triggers:
+        return {}
+    kind = controller.triggers[0].kind.KIND
+    return {"controllerGroup": kind.group, "controllerKind": kind.kind}
 
 
 def _within(causes: Iterable[Exception]) -> float | None:

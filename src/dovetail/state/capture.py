@@ -24,14 +24,16 @@ from dovetail.api.pdb import PdbLimits
 from dovetail.api.pod import Pod
 from dovetail.scheduling.catalog import InstanceType
 from dovetail.scheduling.daemons import representative
+from dovetail.scheduling.device_records import DeviceClass, DeviceState, ResourceClaim, ResourceSlice
 from dovetail.scheduling.selectors import matches
-from dovetail.scheduling.snapshot import Options, Snapshot, Storage, pools_and_catalogs
+from dovetail.scheduling.snapshot import Options, Pool, Snapshot, Storage, pools_and_catalogs
 from dovetail.state.cluster import Cluster
 
-__all__ = ["Capture", "Shelf", "Shelves"]
+__all__ = ["Capture", "DeviceShelves", "Shelf", "Shelves"]
 
 T = TypeVar("T", bound=Object, covariant=True)
 V = TypeVar("V")
+Offered = tuple[tuple[Pool, ...], tuple[tuple[InstanceType, ...], ...]]
 
 
 class Shelf(Protocol[T]):
@@ -43,6 +45,22 @@ class Shelf(Protocol[T]):
 
     def __iter__(self) -> Iterator[T]:
         """All of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceShelves:
+    """Devices, for clusters whose pods may claim them."""
+
+    slices: Shelf[ResourceSlice]
+    classes: Shelf[DeviceClass]
+    claims: Shelf[ResourceClaim]
+
+    def state(self) -> DeviceState:
+        return DeviceState(
+            slices=tuple(self.slices),
+            classes={each.name: each for each in self.classes},
+            claims={each.full_name: each for each in self.claims},
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +77,8 @@ class Shelves:
     services: Shelf[Service]
     replicasets: Shelf[ReplicaSet]
     statefulsets: Shelf[StatefulSet]
+    # None while device claims are ignored.
+    devices: DeviceShelves | None = None
 
 
 class _Kept(Generic[V]):
@@ -87,6 +107,15 @@ class Capture:
         self._storage = _Kept(self._make_storage, s.claims, s.volumes, s.classes)
         self._namespaces = _Kept(self._make_namespaces, s.namespaces)
         self._workloads = _Kept(self._make_workloads, s.replicasets, s.statefulsets)
+        d = shelves.devices
+        self._devices = _Kept(d.state, d.slices, d.classes, d.claims) if d is not None else None
+        self._budgets = _Kept(lambda: tuple(s.budgets), s.budgets)
+        self._services = _Kept(lambda: tuple(s.services), s.services)
+        # Parts that are equal from one snapshot to the next are the same: what was worked out for them holds.
+        self._offers: tuple[tuple[NodePool, Sequence[InstanceType]], ...] = ()
+        self._offered_then = pools_and_catalogs(())
+        self._daemons_of: tuple[tuple[DaemonSet, Pod | None], ...] = ()
+        self._daemons_then: tuple[Pod, ...] = ()
         self._limits = _Kept(lambda: PdbLimits(s.budgets, matches), s.budgets)
 
     def snapshot(
@@ -96,7 +125,7 @@ class Capture:
         virtual: tuple[Pod, ...] = (),
     ) -> Snapshot:
         """The world now, with what each pool could buy."""
-        pools, catalogs = pools_and_catalogs(offers)
+        pools, catalogs = self._offered(tuple(offers))
         return Snapshot(
             pools=pools,
             catalogs=catalogs,
@@ -107,9 +136,10 @@ class Capture:
             daemons=self._daemons(),
             namespaces=self._namespaces(),
             storage=self._storage(),
-            budgets=tuple(self._shelves.budgets),
-            services=tuple(self._shelves.services),
+            budgets=self._budgets(),
+            services=self._services(),
             workloads=self._workloads() if options.default_spread else {},
+            devices=self._devices() if self._devices is not None else DeviceState(),
             options=options,
         )
 
@@ -128,12 +158,17 @@ class Capture:
             if limits.currently_reschedulable(pod, options.now)
         )
 
+    def _offered(self, offers: tuple[tuple[NodePool, Sequence[InstanceType]], ...]) -> Offered:
+        if not _same(offers, self._offers):
+            self._offers, self._offered_then = offers, pools_and_catalogs(offers)
+        return self._offered_then
+
     def _daemons(self) -> tuple[Pod, ...]:
-        ranges = tuple(self._shelves.limit_ranges)
-        return tuple(
-            representative(daemonset, self._cluster.newest_daemon_pod(daemonset.uid), ranges)
-            for daemonset in sorted(self._shelves.daemonsets, key=lambda d: d.full_name)
-        )
+        listed = sorted(self._shelves.daemonsets, key=lambda d: d.full_name)
+        of = tuple((daemonset, self._cluster.newest_daemon_pod(daemonset.uid)) for daemonset in listed)
+        if not _same(of, self._daemons_of):
+            self._daemons_of, self._daemons_then = of, tuple(representative(*each) for each in of)
+        return self._daemons_then
 
     def _make_storage(self) -> Storage:
         return Storage(
@@ -150,3 +185,9 @@ class Capture:
         return {
             f"{o.KIND.kind}/{o.full_name}": o.spec.selector for o in owners if o.spec.selector is not None
         }
+
+
+def _same(these: Sequence[tuple[object, object]], those: Sequence[tuple[object, object]]) -> bool:
+    """Whether the very same things are paired in the same order."""
+    pairs = zip(these, those, strict=False)
+    return len(these) == len(those) and all(a is c and b is d for (a, b), (c, d) in pairs)

@@ -21,6 +21,7 @@ class Place:
     """One entry of the cluster's belief. Its frozen face, `state`, is made anew only after a change."""
 
     __slots__ = (
+        "_company",
         "_state",
         "charged",
         "claim",
@@ -46,6 +47,7 @@ class Place:
         # What this place adds to which pool's usage: (pool, amounts).
         self.charged: tuple[str, Nano] | None = None
         self._state: StateNode | None = None
+        self._company: int | None = None
 
     @property
     def empty(self) -> bool:
@@ -64,8 +66,16 @@ class Place:
             )
         return self._state
 
+    @property
+    def company(self) -> int:
+        """A number that changes when a pod comes or goes."""
+        if self._company is None:
+            self._company = hash(frozenset(pod.uid for pod in self.pods.values()))
+        return self._company
+
     def changed(self) -> None:
         self._state = None
+        self._company = None
 
     @property
     def name(self) -> str:
