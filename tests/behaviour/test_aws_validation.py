@@ -399,3 +399,29 @@ async def test_dry_runs_carry_what_launches_will_carry() -> None:
         }
         assert (run["MinCount"], run["MaxCount"]) == (1, 1)
         assert scene.aws.running() == []
+
+
+@pytest.mark.spec("aws-36")
+@pytest.mark.parametrize(
+    "kubelet",
+    [{"clusterDNS": "10.0.0.10"}, {"maxPods": True}, {"podsPerCore": "10"}, {"cpuCFSQuota": "true"}],
+)
+def test_a_class_with_settings_of_the_wrong_type_is_told_of_and_no_other_suffers(
+    kubelet: dict[str, Any],
+) -> None:
+    @virtual
+    async def told() -> None:
+        scene = ClassScene(open_kubelet=True)
+        scene.apply(node_class("broken", kubelet=kubelet))
+        async with scene.still():
+            scene.apply(node_class())
+            scene.apply(node_class("later", kubelet=kubelet))
+            for name in ("broken", "later"):
+                await scene.resolve(name)
+                assert scene.says("ValidationSucceeded", name) == ("False", "InvalidKubeletConfiguration")
+                assert next(iter(kubelet)) in scene.why("ValidationSucceeded", name)
+                assert scene.api.get("ec2nodeclasses.karpenter.k8s.aws", name)["spec"]["kubelet"] == kubelet
+            await scene.resolve()
+            assert verdict(scene) == PASSED
+
+    told()

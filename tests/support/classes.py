@@ -9,6 +9,7 @@ async with ClassScene().still() as scene:      nothing moves: a test calls contr
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from copy import deepcopy
@@ -217,7 +218,7 @@ class ClassScene:
         return self.api.patch(CLASSES, name, {"metadata": {"annotations": marks}})
 
     def now(self, name: str = "default") -> EC2NodeClass:
-        return codec.convert(EC2NodeClass, self.api.get(CLASSES, name))
+        return codec.decode(EC2NodeClass, json.dumps(self.api.get(CLASSES, name)).encode())
 
     def claim_now(self, name: str = "claim") -> NodeClaim:
         return codec.convert(NodeClaim, self.api.get(CLAIMS, name))

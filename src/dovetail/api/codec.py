@@ -7,7 +7,7 @@ records and leaves the rest to the server, and `overlay` lays that difference ov
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -17,6 +17,7 @@ from dovetail.api.meta import ListMeta, Object, Record
 from dovetail.api.pod import Pod
 from dovetail.api.pod_codec import Interner, WirePod, pod_from_wire
 from dovetail.api.wire import NoFields, NoItems, filled, plain, read, read_plain
+from dovetail.errors import BadInput
 
 __all__ = [
     "Interner",
@@ -56,12 +57,23 @@ def decode(kind: type[R], data: bytes | msgspec.Raw, table: Interner | None = No
     if kind is Pod:
         shared = Interner() if table is None else table
         return pod_from_wire(read(WirePod, data), shared)  # type: ignore[return-value]
-    return read(kind, data)
+    try:
+        return read(kind, data)
+    except BadInput:
+        mend = getattr(kind, "MENDED", None)
+        if mend is None:
+            raise
+        return read(kind, msgspec.json.encode(mend(msgspec.json.decode(data))))
 
 
 def decode_list(kind: type[O], data: bytes, table: Interner | None = None) -> Listing[O]:
     """A page of records from a List document, and where to go on from there."""
-    page = read(_page(WirePod if kind is Pod else kind), data)
+    try:
+        page = read(_page(WirePod if kind is Pod else kind), data)
+    except BadInput:
+        if kind.MENDED is None:
+            raise
+        page = read(_page(kind), _each_mended(kind.MENDED, data))
     if kind is Pod:
         shared = Interner() if table is None else table
         pods: list[Any] = [pod_from_wire(wire, shared) for wire in page.items or ()]
@@ -106,6 +118,12 @@ def overlay(raw: Mapping[str, Any], before: Record, after: Record) -> dict[str, 
     by being equal, so that what we do not know about an item stays with it.
     """
     return _laid_over(raw, _document(before, outline=True), _document(after, outline=True))
+
+
+def _each_mended(mend: Callable[[Any], Any], data: bytes) -> bytes:
+    document = msgspec.json.decode(data)
+    document["items"] = [mend(item) for item in document.get("items") or ()]
+    return msgspec.json.encode(document)
 
 
 class _WireEvent(msgspec.Struct):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, ClassVar, Final
 
@@ -146,6 +146,9 @@ class Object(Record, frozen=True):
     """Anything with a name: what every top-level kind has in common."""
 
     KIND: ClassVar[Kind]
+    MENDED: ClassVar[Callable[[Any], Any] | None] = None
+    """A document without those parts that cannot be read and need not be, for kinds that have such parts:
+    one object must not keep all others from being read."""
 
     metadata: ObjectMeta = ObjectMeta()
 

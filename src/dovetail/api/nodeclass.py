@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import msgspec
 
 from dovetail.api.meta import ABSENT_LIST, ABSENT_MAP, Condition, Kind, Object, Record
 from dovetail.api.pod import NodeSelectorRequirement
@@ -282,10 +284,33 @@ class EC2NodeClassStatus(Record, frozen=True):
     conditions: tuple[Condition, ...] = ()
 
 
+def without_unreadable_kubelet(document: Any) -> Any:
+    """A class without those kubelet settings that have another type than they should.
+
+    Karpenter's next line admits anything there. The controller of classes reads the settings as they are
+    written, and calls the class invalid.
+    """
+    spec = document.get("spec") if isinstance(document, dict) else None
+    kubelet = spec.get("kubelet") if isinstance(spec, dict) else None
+    if not isinstance(spec, dict) or kubelet is None:
+        return document
+    kept = {name: value for name, value in kubelet.items() if _readable(name, value)}
+    return {**document, "spec": {**spec, "kubelet": kept}}
+
+
+def _readable(name: str, value: Any) -> bool:
+    try:
+        msgspec.convert({name: value}, KubeletConfiguration)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
 class EC2NodeClass(Object, frozen=True):
     """How EC2 instances are made."""
 
     KIND: ClassVar[Kind] = Kind("karpenter.k8s.aws", "v1", "EC2NodeClass", "ec2nodeclasses", namespaced=False)
+    MENDED: ClassVar[Callable[[Any], Any] | None] = without_unreadable_kubelet
 
     spec: EC2NodeClassSpec = EC2NodeClassSpec()
     status: EC2NodeClassStatus = EC2NodeClassStatus()
