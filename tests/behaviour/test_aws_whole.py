@@ -7,6 +7,8 @@ import asyncio
 import pytest
 
 from dovetail.api import labels
+from dovetail.api.nodepool import NodePool
+from dovetail.api.quantity import Quantity
 from support.awsworld import CLAIMS, AwsWorld
 from support.stage import virtual
 
@@ -113,3 +115,44 @@ async def test_a_machine_that_nobody_claims_is_ended() -> None:
         await world.killed()
         await world.until(lambda: not world.aws.running(), within=120)
         assert not world.claims
+
+
+@pytest.mark.spec("aws-164")
+@virtual
+async def test_the_memory_of_a_node_that_joined_is_what_the_next_of_its_type_is_planned_with() -> None:
+    async with AwsWorld(types=("m5.large",)).running() as world:
+        world.default()
+        world.pods(1, cpu="1")
+        await world.until(lambda: world.ready() == 1, within=240)
+        (node,) = world.nodes
+        await asyncio.sleep(1)
+        (pool,) = world.dovetail.informer(NodePool)
+        (planned,) = await world.dovetail.cloud.instance_types(pool)
+        assert planned.capacity["memory"] == Quantity.parse(node["status"]["capacity"]["memory"])
+        assert planned.capacity["memory"] != Quantity.parse("7577Mi"), "the estimate"
+
+
+@virtual
+async def test_launch_templates_go_when_nobody_needs_them_and_those_of_an_earlier_process_too() -> None:
+    async with AwsWorld(types=("m5.large",)).running() as world:
+        world.default()
+        world.pods(1, cpu="1")
+        await world.until(lambda: world.ready() == 1, within=240)
+        world.pods(1, name="more", cpu="1")
+        await world.until(lambda: len(world.claims) == 2, within=60)
+        await world.until(lambda: len(world.aws.running()) == 2, within=60)
+        assert world.aws.templates.by_id
+        await world.killed()
+        await asyncio.sleep(120)
+        assert not world.aws.templates.by_id
+
+
+@pytest.mark.spec("aws-193")
+@virtual
+async def test_two_small_machines_serve_where_the_large_one_ran_out() -> None:
+    async with AwsWorld(types=("m5.large", "m5.xlarge")).running() as world:
+        world.aws.exhaust("m5.xlarge")
+        world.default(requirements=[{"key": labels.CAPACITY_TYPE, "operator": "In", "values": ["on-demand"]}])
+        world.pods(2, cpu="1800m")
+        await world.until(lambda: world.placed() == 2, within=240)
+        assert [machine.type for machine in world.aws.running()] == ["m5.large", "m5.large"]

@@ -1,0 +1,111 @@
+"""The provider as a whole: what it needs before it starts, and what it says of itself."""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+
+import pytest
+from msgspec.structs import replace
+
+from dovetail import app
+from dovetail.api import labels
+from dovetail.errors import Misconfigured, Refused
+from dovetail.providers.aws.cloud import REPAIR_POLICIES
+from dovetail.providers.aws.provider import AwsProvider
+from support.awsworld import AwsWorld
+from support.builders import nodepool
+from support.ec2 import CLASS_REF, provided
+from support.stage import virtual
+
+OURS = {
+    "nodeclass",
+    "nodeclass.hash",
+    "instanceprofile.garbagecollection",
+    "capacityreservation.capacitytype",
+    "capacityreservation.expiration",
+    "providers.instancetype.capacity",
+    "providers.ssm.invalidation",
+    "providers.version",
+}
+
+
+@virtual
+async def test_the_provider_calls_itself_aws_and_knows_its_class() -> None:
+    ec2 = await provided()
+    assert (ec2.cloud.name, ec2.cloud.flavour) == ("aws", labels.AWS)
+    assert [kind.kind for kind in ec2.cloud.node_classes] == ["EC2NodeClass"]
+
+
+def test_conditions_that_end_a_node_are_upstreams() -> None:
+    half, ten = timedelta(minutes=30), timedelta(minutes=10)
+    assert [(each.condition, each.status, each.toleration) for each in REPAIR_POLICIES] == [
+        ("Ready", "False", half),
+        ("Ready", "Unknown", half),
+        ("AcceleratedHardwareReady", "False", ten),
+        ("StorageReady", "False", half),
+        ("NetworkingReady", "False", half),
+        ("KernelReady", "False", half),
+        ("ContainerRuntimeReady", "False", half),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("operation", "words"),
+    [
+        ("DescribeCluster", "set CLUSTER_ENDPOINT"),
+        ("DescribeInstanceTypeOfferings", "allow ec2:DescribeInstanceTypes and"),
+    ],
+)
+def test_what_cannot_be_had_at_the_start_is_one_sentence_with_advice(operation: str, words: str) -> None:
+    @virtual
+    async def story() -> None:
+        ec2 = await provided()
+        again = AwsProvider(ec2.provider.given, ec2.aws)
+        ec2.aws.refuse("AccessDeniedException", operation, None)
+        with pytest.raises(Misconfigured) as failed:
+            await again.prepare()
+        said = str(failed.value)
+        assert said.startswith("starting the aws provider: ")
+        assert words in said
+        assert "\n" not in said
+
+    story()
+
+
+def test_without_the_sdk_one_sentence_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    monkeypatch.delitem(sys.modules, "dovetail.aws.boto", raising=False)
+
+    @virtual
+    async def story() -> None:
+        given = (await provided()).provider.given
+        with pytest.raises(Misconfigured, match=r"pip install dovetail\[aws\]"):
+            app._maker("aws")(given)
+
+    story()
+
+
+@virtual
+async def test_a_pool_without_its_class_has_no_types_and_somebody_is_told() -> None:
+    ec2 = await provided()
+    elsewhere = replace(CLASS_REF, name="elsewhere")
+    with pytest.raises(Refused, match="no EC2NodeClass elsewhere"):
+        await ec2.cloud.instance_types(nodepool("other", node_class=elsewhere))
+    assert ec2.noted.events[-1][:2] == ("other", "FailedResolvingNodeClass")
+
+
+@virtual
+async def test_every_controller_of_the_provider_runs_once() -> None:
+    names = [each.name for each in AwsWorld().dovetail.controllers]
+    assert set(names) >= OURS
+    assert len(names) == len(set(names))
+
+
+@virtual
+async def test_closing_lets_go_of_what_holds_threads() -> None:
+    ec2 = await provided()
+    closed: list[bool] = []
+    ec2.aws.close = lambda: closed.append(True)  # type: ignore[attr-defined]
+    ec2.provider.close()
+    assert closed == [True]
