@@ -116,6 +116,7 @@ class Capture:
         self._offered_then = pools_and_catalogs(())
         self._daemons_of: tuple[tuple[DaemonSet, Pod | None], ...] = ()
         self._daemons_then: tuple[Pod, ...] = ()
+        self._ranges_then = -1
         self._limits = _Kept(lambda: PdbLimits(s.budgets, matches), s.budgets)
 
     def snapshot(
@@ -166,8 +167,11 @@ class Capture:
     def _daemons(self) -> tuple[Pod, ...]:
         listed = sorted(self._shelves.daemonsets, key=lambda d: d.full_name)
         of = tuple((daemonset, self._cluster.newest_daemon_pod(daemonset.uid)) for daemonset in listed)
-        if not _same(of, self._daemons_of):
-            self._daemons_of, self._daemons_then = of, tuple(representative(*each) for each in of)
+        ranges = self._shelves.limit_ranges
+        if not _same(of, self._daemons_of) or ranges.revision != self._ranges_then:
+            limits = tuple(ranges)
+            self._daemons_of, self._ranges_then = of, ranges.revision
+            self._daemons_then = tuple(representative(*each, limits) for each in of)
         return self._daemons_then
 
     def _make_storage(self) -> Storage:
