@@ -45,6 +45,7 @@ from dovetail.errors import DovetailError, Misconfigured, NotAuthorized
 from dovetail.metrics import gauge
 from dovetail.ports import Clock, Cloud, Compute
 from dovetail.providers.aws import AwsProvider
+from dovetail.providers.aws.interruption import BY_INSTANCE, instance_of_claim
 from dovetail.providers.kwok import KwokProvider
 from dovetail.runtime import logs, metrics
 from dovetail.runtime.compute import inline
@@ -90,7 +91,7 @@ DISPENSABLE: frozenset[type[Object]] = frozenset((core.LimitRange,))
 INDEXES: Mapping[type[Object], Mapping[str, Any]] = {
     core.VolumeAttachment: {BY_NODE: node_of_attachment},
     Node: {BY_PROVIDER_ID: provider_id_of_node},
-    NodeClaim: {BY_PROVIDER_ID: provider_id_of_claim},
+    NodeClaim: {BY_PROVIDER_ID: provider_id_of_claim, BY_INSTANCE: instance_of_claim},
     ResourceSlice: {SLICES_BY_NODE: nodes_of_slice},
 }
 BUILD = gauge("karpenter_build_info", "What this process is.", ("version", "goversion", "goarch", "commit"))

@@ -18,6 +18,7 @@ from dovetail.providers.aws.batch import Describing, Fleets, Terminating
 from dovetail.providers.aws.chosen import Chosen
 from dovetail.providers.aws.cloud import AwsCloud
 from dovetail.providers.aws.controllers.classes import class_controllers
+from dovetail.providers.aws.controllers.machines import machine_controllers
 from dovetail.providers.aws.controllers.upkeep import CapacityDiscovery, TemplateSweep
 from dovetail.providers.aws.discovered import DiscoveredMemory
 from dovetail.providers.aws.discovery import Discovery
@@ -133,6 +134,7 @@ class AwsProvider:
         classes = self.given.cache(EC2NodeClass)
         return (
             *class_controllers(self, parts),
+            *machine_controllers(self, parts),
             CapacityDiscovery(parts.nodes, parts.claims, classes, parts.ownership, self.types, self.memory),
             TemplateSweep(self.templates),
         )

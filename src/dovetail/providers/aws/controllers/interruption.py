@@ -1,0 +1,184 @@
+"""interruption: what AWS says about its machines, read from a queue and acted upon.
+
+A message is crossed off once it was acted upon, and not before: whoever is killed in between finds it again.
+One that cannot be read is left alone, so that the queue's redrive policy puts it where people look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from dovetail.aws.messages import Kind, Malformed, Message, parse
+from dovetail.controllers.base import Backoff, Remembered, Result, Trigger, after, insisting
+from dovetail.errors import Gone, Retry
+from dovetail.metrics import counter, gauge, histogram
+from dovetail.ports import Clock
+from dovetail.providers.aws.interruption import Interruptions, Notice
+from dovetail.providers.aws.mailbox import Letter, Mailbox
+
+__all__ = ["Interruption"]
+
+RECEIVED = counter(
+    "karpenter_interruption_received_messages_total", "Messages read, by what they mean.", ("message_type",)
+)
+DELETED = counter("karpenter_interruption_deleted_messages_total", "Messages that were deleted.")
+WAITED = histogram(
+    "karpenter_interruption_message_queue_duration_seconds", "From an event to its being acted upon."
+)
+MALFORMED = counter(
+    "dovetail_interruption_malformed_messages_total",
+    "Messages that could not be read, and were left for the dead-letter queue.",
+)
+FAILED = counter(
+    "dovetail_interruption_failed_messages_total",
+    "Messages that could not be acted upon, and will come again.",
+)
+MISROUTED = gauge(
+    "dovetail_interruption_queue_misrouted",
+    "1 while the queue has told of nobody's instances but strangers' for ten minutes.",
+)
+
+AT_ONCE: Final = timedelta(milliseconds=1)
+# A queue that says it is empty without having waited is asked again no sooner than this.
+IDLE: Final = 1.0
+SPOT_NOTICE: Final = timedelta(minutes=2)
+TERMINATION_TIME: Final = "instance-termination-time"
+MISROUTED_AFTER: Final = 600.0
+# As long as a message that nobody can read may come back.
+COMPLAINED_FOR: Final = 3600.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A letter and what it says."""
+
+    letter: Letter
+    message: Message
+
+    def notices(self) -> Iterator[Notice]:
+        if self.message.kind == Kind.NO_OP:
+            return
+        end = _end(self.message, self.letter.sent)
+        for instance in dict.fromkeys(self.message.instances):
+            yield Notice(self.message.kind, instance, end)
+
+
+class Interruption:
+    """Reads on and on. A hundred messages make one pass: read, acted upon side by side, deleted by tens."""
+
+    name = "interruption"
+    concurrency = 1
+    backoff = Backoff(first=0.1, last=10.0)
+    singleton = True
+    triggers: tuple[Trigger, ...] = ()
+
+    def __init__(self, mailbox: Mailbox, interruptions: Interruptions, clock: Clock) -> None:
+        self._mailbox = mailbox
+        self._interruptions = interruptions
+        self._clock = clock
+        self._complained = Remembered(COMPLAINED_FOR)
+        self._strangers_since: float | None = None
+        self._misrouted = False
+
+    async def reconcile(self, key: str) -> Result:
+        started = self._clock.monotonic()
+        with insisting():
+            try:
+                letters = await self._mailbox.take()
+            except Gone as error:
+                raise Retry(f"reading the interruption queue: {error}") from error
+            await self._work(letters)
+        quick = self._clock.monotonic() - started < IDLE
+        return after(IDLE if quick and not letters else AT_ONCE)
+
+    async def _work(self, letters: Sequence[Letter]) -> None:
+        read = [found for letter in letters if (found := self._read(letter)) is not None]
+        failed = await self._act(read)
+        done = [each for each in read if failed.keys().isdisjoint(each.notices())]
+        self._observe(done)
+        if done:
+            DELETED.inc(await self._mailbox.cross_off([each.letter for each in done]))
+        if failed:
+            FAILED.inc(len(read) - len(done))
+            if not done:
+                # Nothing can be done at all just now: whatever is read would only wear out.
+                raise next(iter(failed.values()))
+            for notice, error in failed.items():
+                log.error("acting upon %s of %s failed: %s", notice.kind, notice.instance, error)
+
+    def _read(self, letter: Letter) -> _Read | None:
+        try:
+            message = parse(letter.body)
+        except Malformed as error:
+            now = self._clock.monotonic()
+            if not self._complained.left(letter.id, now):
+                MALFORMED.inc()
+                log.error("message %s is left for the dead-letter queue: %s", letter.id, error)
+            self._complained.add(letter.id, now)
+            return None
+        RECEIVED.labels(message.kind).inc()
+        return _Read(letter, message)
+
+    async def _act(self, read: Iterable[_Read]) -> dict[Notice, Exception]:
+        """Everything the letters tell, each thing once; what could not be done, and why."""
+        told = dict.fromkeys(notice for each in read for notice in each.notices())
+        ours: dict[str, list[Notice]] = {}
+        for notice in told:
+            if self._interruptions.ours(notice.instance):
+                ours.setdefault(notice.instance, []).append(notice)
+        self._route(ours=len(ours), strangers=len(told) - sum(map(len, ours.values())))
+        failed: dict[Notice, Exception] = {}
+        await asyncio.gather(*(self._act_in_turn(notices, failed) for notices in ours.values()))
+        return failed
+
+    async def _act_in_turn(self, notices: Iterable[Notice], failed: dict[Notice, Exception]) -> None:
+        """What happens to one instance, one thing after the other: the second sees what the first did."""
+        for notice in notices:
+            try:
+                await self._interruptions.act(notice)
+            except Exception as error:  # noqa: BLE001 (its message stays; those of others must not wait for it)
+                failed[notice] = error
+
+    def _observe(self, done: Iterable[_Read]) -> None:
+        now = self._clock.now()
+        for each in done:
+            if each.message.kind != Kind.NO_OP and each.message.time is not None:
+                WAITED.observe(max(0.0, (now - each.message.time).total_seconds()))
+
+    def _route(self, ours: int, strangers: int) -> None:
+        """Say so when the queue seems to be another cluster's."""
+        now = self._clock.monotonic()
+        if ours:
+            self._strangers_since = None
+            self._misrouted = False
+        elif strangers and self._strangers_since is None:
+            self._strangers_since = now
+        elif strangers and not self._misrouted and now - (self._strangers_since or now) > MISROUTED_AFTER:
+            self._misrouted = True
+            log.warning(
+                "MisroutedQueue: for ten minutes the interruption queue has told of other clusters' "
+                "instances only; unless all clusters of the account share their rules, check its router"
+            )
+        MISROUTED.set(self._misrouted)
+
+
+def _end(message: Message, sent: datetime | None) -> datetime | None:
+    """When AWS takes the machine; None where nothing is said about it."""
+    if message.kind == Kind.SPOT_INTERRUPTED:
+        told = message.time or sent
+        return told + SPOT_NOTICE if told is not None else None
+    if message.kind == Kind.CAPACITY_RESERVATION_INTERRUPTED:
+        text = message.detail.get(TERMINATION_TIME)
+        try:
+            end = datetime.fromisoformat(text) if isinstance(text, str) else None
+        except ValueError:
+            return None
+        return end if end is not None and end.tzinfo is not None else None
+    return None
