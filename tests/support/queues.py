@@ -45,9 +45,10 @@ class FleetAws:
         rtt: float = 0.02,
         seed: int = 0,
         visibility: tuple[int, int] = (30, 180),
+        world: SimulatedAws | None = None,
     ) -> None:
         self.fleet, self.clock, self.rtt = fleet, clock, rtt
-        self.sim = SimulatedAws(clock, seed, fleet.region, fleet.account)
+        self.sim = world or SimulatedAws(clock, seed, fleet.region, fleet.account)
         self.requests: Counter[str] = Counter()
         self.failing: set[str] = set()
         self.denied: set[str] = set()

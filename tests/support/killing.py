@@ -1,0 +1,153 @@
+"""The real router as a process, fed over HTTP by a simulated AWS, and killed without a word at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from dovetail.aws import Answer
+from dovetail.bus.generate import Fleet, Happening
+from dovetail.runtime.clock import SystemClock
+from dovetail.sim.aws import SimulatedAws
+from dovetail.sim.aws.serve import served
+from support.queues import CENTRAL, FleetAws, document, expected
+
+__all__ = ["Killed", "killed", "router_environment", "serving"]
+
+
+class FleetWorld(SimulatedAws):
+    """A simulated AWS whose instances are a fleet's."""
+
+    described: Any = None
+
+    async def call(
+        self, service: str, operation: str, parameters: Mapping[str, Any], /, *, retried: bool = True
+    ) -> Answer:
+        if operation == "DescribeInstances":
+            answer: Answer = self.described(parameters)
+            return answer
+        return await super().call(service, operation, parameters, retried=retried)
+
+
+@asynccontextmanager
+async def serving(fleet: Fleet, visibility: tuple[int, int] = (2, 2)) -> AsyncIterator[tuple[FleetAws, str]]:
+    """The fleet's AWS over HTTP; gives it and its address."""
+    clock = SystemClock()
+    aws = FleetAws(
+        fleet, clock, visibility=visibility, world=FleetWorld(clock, 0, fleet.region, fleet.account)
+    )
+    FleetWorld.described = staticmethod(aws._described)
+    async with served(aws.sim, moto=False) as server:
+        yield aws, server.url
+
+
+def router_environment(fleet: Fleet, url: str) -> dict[str, str]:
+    return {
+        **os.environ,
+        "AWS_ENDPOINT_URL": url,
+        "AWS_ACCESS_KEY_ID": f"AKIA{fleet.account}0000",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_REGION": fleet.region,
+    }
+
+
+def written(folder: str, fleet: Fleet, url: str, **keys: Any) -> Path:
+    """A configuration file whose queues are at the address."""
+    made = document(fleet, **keys)
+    for each in made["bus"]["destinations"]:
+        each["queueUrl"] = f"{url}/{fleet.account}/{each['cluster']}"
+    path = Path(folder) / "router.json"
+    path.write_text(json.dumps(made))
+    return path
+
+
+@dataclass(frozen=True, slots=True)
+class Killed:
+    """What came of a run."""
+
+    events: int
+    kills: int
+    lost: int
+    duplicates: int
+    strays: int
+
+
+async def _start(config: Path, fleet: Fleet, url: str) -> asyncio.subprocess.Process:
+    command = ["-m", "dovetail", "interruption-router", "--config", str(config)]
+    command += ["--metrics-port", "0", "--health-port", "0", "--log-level", "error"]
+    return await asyncio.create_subprocess_exec(
+        sys.executable, *command, env=router_environment(fleet, url), stdout=asyncio.subprocess.DEVNULL
+    )
+
+
+async def _reap(process: asyncio.subprocess.Process, how: signal.Signals) -> None:
+    if process.returncode is None:
+        process.send_signal(how)
+        await process.wait()
+
+
+async def killed(
+    fleet: Fleet,
+    happenings: Sequence[Happening],
+    *,
+    seed: int,
+    kills: int,
+    within: float = 240.0,
+    **keys: Any,
+) -> Killed:
+    """Route events by a router that is killed so many times at random moments, then started again."""
+    chance = Random(seed)
+    async with serving(fleet) as (aws, url):
+        with TemporaryDirectory() as folder:
+            config = written(folder, fleet, url, **keys)
+            # What is sent while no one looks on waits in the central queues, as it would at AWS.
+            marks = sorted(chance.randrange(1, len(happenings)) for _ in range(kills))
+            for happening in happenings:
+                aws.put(happening)
+            process = await _start(config, fleet, url)
+            try:
+                for mark in marks:
+                    await _delivered(aws, mark, within)
+                    await asyncio.sleep(chance.uniform(0, 0.3))
+                    await _reap(process, signal.SIGKILL)
+                    process = await _start(config, fleet, url)
+                await _delivered(aws, len(happenings), within, everything=True)
+            finally:
+                await _reap(process, signal.SIGKILL)
+        return _counted(aws, happenings, len(marks))
+
+
+async def _delivered(aws: FleetAws, count: int, within: float, everything: bool = False) -> None:
+    """Until so many messages lie in cluster queues, or, for everything, none lies in the central ones."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    while True:
+        there = sum(len(aws.queue(cluster).messages) for cluster in aws.fleet.clusters)
+        if (aws.waiting() == 0) if everything else there >= count:
+            return
+        assert loop.time() - began < within, (
+            f"{aws.waiting()} events still wait in {CENTRAL}, {there} delivered"
+        )
+        await asyncio.sleep(0.02)
+
+
+def _counted(aws: FleetAws, happenings: Sequence[Happening], kills: int) -> Killed:
+    wanted, got = expected(aws.fleet, happenings), aws.received()
+    lost = duplicates = strays = 0
+    for cluster, bodies in wanted.items():
+        lost += (bodies - got[cluster]).total()
+        more: Counter[str] = got[cluster] - bodies
+        duplicates += sum(amount for body, amount in more.items() if body in bodies)
+        strays += sum(amount for body, amount in more.items() if body not in bodies)
+    return Killed(len(happenings), kills, lost, duplicates, strays)
