@@ -199,7 +199,7 @@ class Disruption:
                 place.nominated(now),
                 views.initialized(place.state),
                 place.claim is not None and conditions.is_true(place.claim, conditions.CONSOLIDATABLE),
-                frozenset(pod.uid for pod in place.pods.values()),
+                place.company,
             )
             for place in self._cluster
         )

@@ -21,6 +21,7 @@ from dovetail.scheduling import nodes as views
 from dovetail.scheduling.catalog import InstanceType, worst_launch_price
 from dovetail.scheduling.catalog import price as least_price
 from dovetail.scheduling.plan import PlannedNode
+from dovetail.scheduling.remembered import Remembered
 from dovetail.scheduling.requirements import Values
 from dovetail.scheduling.selectors import matches
 from dovetail.scheduling.snapshot import Snapshot, StateNode
@@ -177,28 +178,44 @@ def candidates(scene: Scene, kind: Class) -> tuple[list[Candidate], list[Stays]]
 
 def judge(scene: Scene, state: StateNode, kind: Class) -> Candidate | Stays:
     """One node: a candidate, or the first reason why not."""
+    if views.provider_id(state) in scene.queued:
+        return Stays(state, "candidate is already being disrupted", QUIET, Held.UNDER_WAY)
+    world = scene.snapshot.pools, scene.snapshot.catalogs, scene.snapshot.budgets
+    known = _JUDGED.get(state, *world)
+    if known is None:
+        known = _judged(scene, state)
+        if not any(labels.DO_NOT_DISRUPT in pod.annotations for pod in state.pods):
+            # Such an annotation may hold for a while only; all else stays true as long as these do.
+            _JUDGED.put(known, state, *world)
+    stays, candidate = known
+    if candidate is None or (stays is not None and (kind is Class.GRACEFUL or _grace(state) is None)):
+        assert stays is not None
+        return stays
+    return candidate
+
+
+_JUDGED: Remembered[tuple[Stays | None, Candidate | None]] = Remembered()
+
+
+def _judged(scene: Scene, state: StateNode) -> tuple[Stays | None, Candidate | None]:
+    """Why the node stays, if it does, and what it would be as a candidate, if it can be one."""
     refused = _node_level(scene, state)
     if refused is not None:
-        return refused
+        return refused, None
     pool = scene.pools[views.pool(state)]
-    stays = _pod_level(scene, state)
-    if stays is not None and (kind is Class.GRACEFUL or _grace(state) is None):
-        return stays
     instance_type = scene.types[pool.name].get(views.labels(state).get(labels.INSTANCE_TYPE, ""))
     pods = tuple(pod for pod in state.pods if predicates.reschedulable(pod))
-    return Candidate(
+    return _pod_level(scene, state), Candidate(
         state=state,
         pool=pool,
         instance_type=instance_type,
         price=price_of(views.labels(state), instance_type),
-        pods=pods,
+        pods=state.pods if len(pods) == len(state.pods) else pods,
         cost=reschedule_cost(pods),
     )
 
 
 def _node_level(scene: Scene, state: StateNode) -> Stays | None:
-    if views.provider_id(state) in scene.queued:
-        return Stays(state, "candidate is already being disrupted", QUIET, Held.UNDER_WAY)
     if state.claim is None:
         return Stays(state, "node isn't managed by karpenter", QUIET, Held.UNMANAGED)
     if state.node is None:
