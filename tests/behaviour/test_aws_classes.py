@@ -166,6 +166,23 @@ def test_an_alias_without_images_for_this_kubernetes_is_told_and_not_tried_again
     told()
 
 
+@virtual
+async def test_an_alias_that_ends_with_an_upgrade_leaves_its_nodes_their_images() -> None:
+    scene = ClassScene()
+    scene.aws.eks.clusters[CLUSTER].version = "1.32"
+    async with scene.still():
+        scene.apply(node_class(amiSelectorTerms=[{"alias": "al2@latest"}]))
+        await scene.resolve()
+        before = scene.now().status.amis
+        assert before
+        scene.aws.eks.clusters[CLUSTER].version = "1.33"
+        await scene.look("providers.version")
+        await scene.resolve()
+        assert scene.says("AMIsReady") == ("False", "UnsupportedAlias")
+        assert scene.says() == NOT_READY
+        assert scene.now().status.amis == before
+
+
 @pytest.mark.spec("aws-57")
 @virtual
 async def test_a_placement_group_is_found_or_missed() -> None:

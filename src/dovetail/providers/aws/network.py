@@ -47,10 +47,6 @@ class Choice:
     by_zone: Mapping[str, Subnet]
     debits: tuple[Debit, ...] = ()
 
-    @property
-    def ids(self) -> frozenset[str]:
-        return frozenset(debit.subnet_id for debit in self.debits)
-
 
 class Subnets:
     """Finds the subnets of classes and keeps account of their free addresses."""

@@ -94,8 +94,8 @@ class Amis:
         try:
             found = await self._images.find(node_class)
         except UnsupportedAlias as error:
-            unsupported = self._tell.false(node_class, reasons.UNSUPPORTED_ALIAS, str(error))
-            return Outcome(told(unsupported, amis=()))
+            # What was found before stays: the nodes that run it must not look drifted.
+            return Outcome(self._tell.false(node_class, reasons.UNSUPPORTED_ALIAS, str(error)))
         if not found:
             missing = self._tell.false(node_class, reasons.AMI_NOT_FOUND, _no_images(node_class))
             return Outcome(told(missing, amis=()), after(MINUTE))

@@ -172,7 +172,10 @@ class Validation:
 
     def _waiting(self, node_class: EC2NodeClass) -> Outcome | None:
         """While parts of the class are missing, EC2 need not be asked about the whole."""
-        for status, holds in ((conditions.FALSE, conditions.is_false), (conditions.UNKNOWN, _is_unsettled)):
+        for status, holds in (
+            (conditions.FALSE, conditions.is_false),
+            (conditions.UNKNOWN, conditions.is_unknown),
+        ):
             lacking = [kind for kind in DEPENDENCIES if holds(node_class, kind)]
             if lacking:
                 why = f"Awaiting {', '.join(lacking)}"
@@ -239,12 +242,6 @@ def _tag_fault(node_class: EC2NodeClass) -> Verdict | None:
         return None
     why = f"spec.tags sets {', '.join(keys)}, which the controller sets itself; remove it"
     return Verdict(reasons.TAG_VALIDATION_FAILED, why)
-
-
-def _is_unsettled(node_class: EC2NodeClass, kind: str) -> bool:
-    """Unknown, or known only of an earlier spec."""
-    found = conditions.find(node_class, kind)
-    return found is None or found.status == conditions.UNKNOWN
 
 
 def _invalid(expression: Expression) -> str:
