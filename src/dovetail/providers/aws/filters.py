@@ -6,6 +6,7 @@ The first filter leaves only offerings that the claim could have now; the others
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
 
@@ -21,12 +22,15 @@ from dovetail.scheduling.resources import fits, nano
 __all__ = ["MOST_TYPES", "chosen_types"]
 
 MOST_TYPES = 60
+SHOWN = 5
 DEFAULT, CAPACITY_BLOCK = "default", "capacity-block"
 METAL = "metal"
 EXOTIC = (labels.NEURON, labels.NEURON_CORE, labels.AMD_GPU, labels.NVIDIA_GPU, labels.GAUDI)
 # Reservation type and whether it is interruptible; where prices are equal the first is taken.
 KINDS = ((DEFAULT, "false"), (CAPACITY_BLOCK, "false"), (DEFAULT, "true"))
 KNOWN = labels.WELL_KNOWN_AWS
+
+log = logging.getLogger(__name__)
 
 Types = Sequence[InstanceType]
 Filter = Callable[[Types, Requirements], list[InstanceType]]
@@ -41,6 +45,7 @@ def chosen_types(
         if not left:
             break
         before, left = left, keep(left, requirements)
+        _tell_rejected(name, before, left)
         if not left:
             raise InsufficientCapacity(f"no instance type of {len(before)} is left after the {name} filter")
     if not left:
@@ -50,6 +55,13 @@ def chosen_types(
     if not wanted.met:
         raise InsufficientCapacity(f"after truncation to the {MOST_TYPES} cheapest instance types, {wanted}")
     return kept
+
+
+def _tell_rejected(name: str, before: Types, left: Types) -> None:
+    if log.isEnabledFor(logging.DEBUG) and len(left) < len(before):
+        kept = {each.name for each in left}
+        gone = [each.name for each in before if each.name not in kept]
+        log.debug("the %s filter rejected %d instance types: %s", name, len(gone), ", ".join(gone[:SHOWN]))
 
 
 def compatible_and_available(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -53,6 +54,8 @@ LAUNCH_FAILURES = counter(
 # Karpenter leaves the reason of this event empty.
 SPOT_ROLE_EVENT = "SpotServiceLinkedRoleCreationFailed"
 EFA_ONLY = "efa-only"
+FEW_TYPES = 5
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +131,10 @@ class Launching:
         wanted = Requirements.of(claim.spec.requirements)
         kept = self.chosen.of(types, claim)
         way = capacity_type_for(kept, wanted)
+        if way == labels.ON_DEMAND and len(kept) < FEW_TYPES and labels.SPOT in wanted[labels.CAPACITY_TYPE]:
+            log.info(
+                "claim %s may use spot and has only %d instance types to choose from", claim.name, len(kept)
+            )
         return _Order(
             node_class,
             claim,

@@ -1,0 +1,122 @@
+"""What is asked of EC2 for each kind of capacity, and that EC2's own model would take it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from botocore.session import get_session
+from botocore.validate import ParamValidator
+
+from dovetail.api import labels
+from dovetail.api.nodeclass import (
+    CapacityReservationSelectorTerm,
+    NetworkInterface,
+    PlacementGroupSelector,
+    Subnet,
+)
+from dovetail.providers.aws.fleet import MOST_OVERRIDES, configurations
+from dovetail.providers.aws.network import Choice
+from dovetail.providers.aws.templates import Template
+from dovetail.scheduling.catalog import InstanceType, Offering
+from dovetail.scheduling.requirements import Requirements, values_of
+from dovetail.sim.aws.cloud import Call
+from support.awsworld import AwsWorld
+from support.ec2 import Ec2, provided
+from support.stage import virtual
+
+A = "us-west-2a"
+RESERVING = (CapacityReservationSelectorTerm(tags={"team": "x"}),)
+
+
+def complaints(calls: Iterable[Call]) -> list[str]:
+    """What botocore's models of the services would refuse to send."""
+    session, found = get_session(), []
+    for call in calls:
+        shape = session.get_service_model(call.service).operation_model(call.operation).input_shape
+        report = ParamValidator().validate(dict(call.parameters), shape)
+        found += [f"{call.operation}: {report.generate_report()}"] if report.has_errors() else []
+    return found
+
+
+def market(ec2: Ec2) -> dict[str, Any]:
+    asked = ec2.asked("CreateFleet")[-1]
+    kept = ("OnDemandOptions", "SpotOptions", "ReservedCapacityOptions")
+    target = asked["TargetCapacitySpecification"]
+    return {"target": target["DefaultTargetCapacityType"]} | {key: asked[key] for key in kept if key in asked}
+
+
+@virtual
+async def test_each_kind_of_reservation_is_bought_in_its_own_way() -> None:
+    for more, expected in (
+        ({}, {"target": "on-demand", "OnDemandOptions": {"AllocationStrategy": "lowest-price"}}),
+        (
+            {"interruptible": True},
+            {
+                "target": "reserved-capacity",
+                "ReservedCapacityOptions": {"ReservationTypes": ["interruptible-capacity-reservation"]},
+            },
+        ),
+        ({"kind": "capacity-block"}, {"target": "capacity-block"}),
+    ):
+        ec2 = await provided()
+        ends = ec2.clock.now() + timedelta(days=1)
+        about: dict[str, Any] = dict(more)
+        ec2.aws.reservations.add("m5.large", A, 2, {"team": "x"}, ends=ends, **about)
+        await ec2.apply(capacity_reservation_selector_terms=RESERVING)
+        _, instance = await ec2.launched((labels.INSTANCE_TYPE, "In", "m5.large"))
+        assert instance.labels[labels.CAPACITY_TYPE] == "reserved"
+        assert market(ec2) == expected
+        assert complaints(ec2.aws.calls) == []
+
+
+@virtual
+async def test_every_request_of_a_launch_is_one_ec2_would_take() -> None:
+    ec2 = await provided(prices=True, context="ctx-1", tags={"team": "x"})
+    cards = (
+        NetworkInterface(network_card_index=0, device_index=0, interface_type="interface"),
+        NetworkInterface(network_card_index=0, device_index=1, interface_type="efa-only"),
+    )
+    await ec2.aws.call("ec2", "CreatePlacementGroup", {"GroupName": "tight", "Strategy": "cluster"})
+    await ec2.apply(network_interfaces=cards, placement_group_selector=PlacementGroupSelector(name="tight"))
+    claim, _ = await ec2.launched((labels.INSTANCE_TYPE, "In", "p5.48xlarge", "m6idn.32xlarge"))
+    await ec2.clock.sleep(60)
+    await ec2.cloud.list()
+    await ec2.cloud.delete(claim)
+    assert complaints(ec2.aws.calls) == []
+
+
+@virtual
+async def test_every_request_of_a_whole_day_is_one_aws_would_take() -> None:
+    async with AwsWorld(types=("m5.large", "m5.xlarge")).running() as world:
+        world.default()
+        world.pods(2, cpu="1")
+        await world.until(lambda: world.ready() == len(world.claims) > 0, within=240)
+        world.scale(0)
+        await world.until(lambda: not world.aws.running(), within=900)
+        assert complaints(world.aws.calls) == []
+        assert len({call.operation for call in world.aws.calls}) > 15
+
+
+@pytest.mark.parametrize("zones", [2, 6])
+def test_more_overrides_than_ec2_takes_lose_the_dearest(zones: int) -> None:
+    def offering(zone: int, price: float) -> Offering:
+        known = {
+            labels.ZONE: values_of("In", (f"z{zone}",)),
+            labels.CAPACITY_TYPE: values_of("In", ("on-demand",)),
+        }
+        return Offering(requirements=Requirements(known), price=price)
+
+    types = tuple(
+        InstanceType(name=f"m{n}", offerings=tuple(offering(zone, n + zone / 10) for zone in range(zones)))
+        for n in range(60)
+    )
+    templates = [Template("one", "ami-1", types[::2]), Template("two", "ami-2", types[1::2])]
+    choice = Choice({f"z{zone}": Subnet(id=f"subnet-{zone}", zone=f"z{zone}") for zone in range(zones)})
+    made = configurations(templates, Requirements(), choice)
+    prices = sorted(each["Priority"] for config in made for each in config["Overrides"])
+    assert len(prices) == min(MOST_OVERRIDES, 60 * zones)
+    assert prices == sorted(o.price for each in types for o in each.offerings)[: len(prices)]
+    assert [each["LaunchTemplateSpecification"]["LaunchTemplateName"] for each in made] == ["one", "two"]
