@@ -9,6 +9,7 @@ from typing import Any
 from dovetail.aws import Aws
 from dovetail.ports import Clock
 from dovetail.sim.aws import SimulatedAws
+from dovetail.sim.aws.policies import Principal
 from dovetail.sim.clock import VirtualClock
 
 CLUSTER = "test"
@@ -16,10 +17,16 @@ Json = dict[str, Any]
 
 
 def simulated(
-    clock: Clock | None = None, seed: int = 0, *, cluster: str = CLUSTER, **more: str
+    clock: Clock | None = None,
+    seed: int = 0,
+    *,
+    cluster: str = CLUSTER,
+    region: str = "us-west-2",
+    account: str = "111122223333",
+    principal: Principal | None = None,
 ) -> SimulatedAws:
     """An account with a network, a node role and an EKS cluster; in virtual time unless told otherwise."""
-    return SimulatedAws(clock or VirtualClock(), seed, cluster=cluster, **more)
+    return SimulatedAws(clock or VirtualClock(), seed, region, account, cluster=cluster, principal=principal)
 
 
 async def recommended(

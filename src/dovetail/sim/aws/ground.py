@@ -30,6 +30,7 @@ class Ground:
         self._subjects: dict[tuple[type[Any], str, str], Any] = {}
         self._due: list[tuple[datetime, int, Callable[[], None]]] = []
         self._order = itertools.count()
+        self._moment: datetime | None = None
         self._alarm: asyncio.TimerHandle | None = None
 
     def subject(self, kind: type[S], account: str, region: str) -> S:
@@ -52,13 +53,18 @@ class Ground:
 
     def later(self, seconds: float, act: Callable[[], None]) -> None:
         """Act when that much time has passed on the clock, even if nobody asks anything meanwhile."""
-        heapq.heappush(self._due, (self.clock.now() + timedelta(seconds=seconds), next(self._order), act))
+        start = self._moment or self.clock.now()
+        heapq.heappush(self._due, (start + timedelta(seconds=seconds), next(self._order), act))
         self._set_alarm()
 
     def catch_up(self) -> None:
-        """Do what is due."""
+        """Do what is due, and what follows from it, each at its time: a clock may have jumped far."""
         while self._due and self._due[0][0] <= self.clock.now():
-            heapq.heappop(self._due)[2]()
+            self._moment, _, act = heapq.heappop(self._due)
+            try:
+                act()
+            finally:
+                self._moment = None
 
     def hexes(self, count: int) -> str:
         """That many random hexadecimal digits."""

@@ -48,6 +48,9 @@ def needs(ask: Ask) -> list[Need]:
 
 def _plain(ask: Ask) -> Need:
     action, context = f"{ask.service}:{ask.operation}", {}
+    if ask.service == "sqs":
+        # Several at once need no other permission than one.
+        action = action.removesuffix("Batch")
     resource = "*"
     if ask.service == "sqs" and (named := ask.get("QueueName") or ask.get("QueueUrl")):
         resource = f"arn:aws:sqs:{ask.region}:{ask.account}:{named.rpartition('/')[2]}"
