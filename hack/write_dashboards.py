@@ -591,8 +591,7 @@ ALERTS = (
      "warning", "The owner of one event in a hundred cannot be found. Look at tags and at permissions to describe instances."),
     ("DovetailBusThrottled", 'sum(rate(dovetail_bus_lookup_calls_total{result="throttled"}[5m])) > 0', "5m", "warning",
      "EC2 throttles the bus."),
-    ("DovetailZonalShiftLong", "max by (zone) (time() - (dovetail_zonal_shift_active > 0) * 0 "
-     "- on (zone) group_left () max by (zone) (dovetail_zonal_shift_started_timestamp)) > 86400", "5m", "warning",
+    ("DovetailZonalShiftLong", "min_over_time(sum by (zone) (dovetail_zonal_shift_active)[24h:5m]) > 0", "5m", "warning",
      "A zone has been away for a day."),
     ("DovetailZonalShiftPollStale",
      "(time() - max(dovetail_zonal_shift_last_confirmed_timestamp) > 300) and on () (sum(dovetail_zonal_shift_active) > 0)",
