@@ -13,7 +13,7 @@ from dovetail.aws import Aws
 from dovetail.controllers.base import Cache, Controller
 from dovetail.controllers.provided import Surroundings
 from dovetail.controllers.registry import Parts
-from dovetail.errors import DovetailError, Misconfigured
+from dovetail.errors import DovetailError, Misconfigured, Retry
 from dovetail.providers.aws.batch import Describing, Fleets, Terminating
 from dovetail.providers.aws.chosen import Chosen
 from dovetail.providers.aws.cloud import AwsCloud
@@ -39,6 +39,9 @@ from dovetail.providers.aws.unavailable import Unavailable
 from dovetail.scheduling.overlays import adjusted_price
 
 __all__ = ["AwsProvider"]
+
+# Seconds between tries to learn what must be known at the start, while AWS is only in trouble.
+PAUSES = (1.0, 2.0, 4.0, 8.0)
 
 
 class AwsProvider:
@@ -116,6 +119,17 @@ class AwsProvider:
 
     async def prepare(self) -> None:
         """Reach EC2, learn the cluster, and what EC2 sells; Misconfigured when one of them cannot be had."""
+        for wait in (*PAUSES, None):
+            try:
+                await self._learn()
+                break
+            except Misconfigured as error:
+                # Trouble passes by itself, and a process that ends for it comes back with nothing learned.
+                if wait is None or not isinstance(error.__cause__, Retry):
+                    raise
+                await self.given.clock.sleep(wait)
+
+    async def _learn(self) -> None:
         await self.discovery.start()
         try:
             await self.types.refresh()

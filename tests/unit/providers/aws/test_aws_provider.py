@@ -73,6 +73,21 @@ def test_what_cannot_be_had_at_the_start_is_one_sentence_with_advice(operation: 
     story()
 
 
+@virtual
+async def test_trouble_that_passes_does_not_keep_the_provider_from_starting() -> None:
+    ec2 = await provided()
+    for operation, times in (("DescribeInstanceTypes", 2), ("DescribeInstanceTypeOfferings", 2)):
+        ec2.aws.refuse("RequestLimitExceeded", operation, times)
+    again = AwsProvider(ec2.provider.given, ec2.aws)
+    await again.prepare()
+    assert again.types.all_facts
+    ec2.aws.refuse("RequestLimitExceeded", "DescribeInstanceTypes", None)
+    began = ec2.clock.monotonic()
+    with pytest.raises(Misconfigured, match="RequestLimitExceeded"):
+        await AwsProvider(ec2.provider.given, ec2.aws).prepare()
+    assert ec2.clock.monotonic() - began == 15
+
+
 def test_without_the_sdk_one_sentence_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "boto3", None)
     monkeypatch.delitem(sys.modules, "dovetail.aws.boto", raising=False)
