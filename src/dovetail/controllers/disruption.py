@@ -287,7 +287,7 @@ class Disruption:
                 return verdict
             verdict = again
         FAILED.labels(kind).inc(verdict.count)
-        self._signals.rejected(command, verdict.kind)
+        self._signals.rejected(command, verdict.told)
         return None
 
     async def _clean_up(self) -> None:

@@ -20,7 +20,7 @@ from dovetail.scheduling.plan import PlannedNode
 
 __all__ = ["BUDGET", "CHURN", "SCHEDULING", "Invalid", "still_candidates", "still_empty", "still_right"]
 
-BUDGET, SCHEDULING, CHURN = "budget", "scheduling", "churn"
+BUDGET, SCHEDULING, CHURN, UNKNOWN = "budget", "scheduling", "churn", "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,11 @@ class Invalid:
 
     kind: str
     count: int
+
+    @property
+    def told(self) -> str:
+        """The kind as people hear of it."""
+        return self.kind if self.kind in (BUDGET, SCHEDULING, CHURN) else UNKNOWN
 
 
 def still_right(scene: Scene, command: Command) -> Command | Invalid:

@@ -12,7 +12,7 @@ from dovetail.api.meta import ObjectMeta
 from dovetail.api.pod import Pod, PodResourceClaim
 from dovetail.api.quantity import Quantity
 from dovetail.disruption.candidates import Scene
-from dovetail.disruption.choose import drifted, single
+from dovetail.disruption.choose import drifted, multi, single
 from dovetail.disruption.command import Command
 from dovetail.disruption.simulate import simulate
 from dovetail.scheduling.catalog import InstanceType
@@ -98,62 +98,99 @@ def only(commands: list[Command]) -> Command:
     return commands[0]
 
 
+def names(commands: list[Command]) -> list[str]:
+    return [candidate.name for command in commands for candidate in command.candidates]
+
+
+def why(of: Scene, node: str) -> str:
+    """What stands in the way of a node's going."""
+    return simulate(of, [c for c in going(of) if c.name == node], consolidating=True).problem
+
+
 @pytest.mark.spec("disruption-155")
 def test_a_device_can_be_had_again_on_the_replacement() -> None:
     mine = state("a", user("p", "a"), of=BIG, drifted=NOW)
-    of = world(
-        mine,
-        claims=[claim("p", "a", "gpu-0")],
-        slices=[published("a", Device(name="gpu-0"))],
-        types=[BIG, SMALL],
-    )
+    held: dict[str, Any] = {
+        "claims": [claim("p", "a", "gpu-0")],
+        "slices": [published("a", Device(name="gpu-0"))],
+    }
+    of = world(mine, types=[BIG, SMALL], **held)
+    assert why(of, "a") == ""
     assert only(single(of).commands).replacements[0].instance_types == ("small",)
-    assert len(only(drifted(of).commands).replacements) == 1
+    (new,) = only(drifted(of).commands).replacements
+    assert new.pods == ("default/p",)
+    # It is the device that is found again, not merely room: the same machine without one will not do.
+    bare = world(mine, types=[machine("big", 16, 9.0), machine("small", 4, 3.0)], **held)
+    assert "default/p" in why(bare, "a")
+    assert (single(bare).commands, drifted(bare).commands) == ([], [])
 
 
-@pytest.mark.spec("disruption-156", "disruption-157")
-def test_a_claim_that_only_the_node_itself_can_meet_keeps_it() -> None:
+@pytest.mark.spec("disruption-156")
+def test_what_the_node_itself_publishes_is_no_place_to_go() -> None:
+    """It has a second device, which is free, and goes with it."""
     mine = state("a", user("p", "a"), of=LARGE)
     free = state("b", pod("q", cpu="500m", memory="10Mi", node="b"), of=LARGE)
-    of = world(
-        mine,
-        free,
-        claims=[claim("p", "a", "gpu-0")],
-        slices=[published("a", Device(name="gpu-0"))],
-        types=[LARGE],
-    )
-    assert [c.name for command in single(of).commands for c in command.candidates] == ["b"]
-    outcome = simulate(of, [c for c in going(of) if c.name == "a"], consolidating=True)
-    assert "default/p" in outcome.problem
+    two = (Device(name="gpu-0"), Device(name="gpu-1"))
+    held = [claim("p", "a", "gpu-0")]
+    own = world(mine, free, claims=held, slices=[published("a", *two)], types=[LARGE])
+    assert "default/p" in why(own, "a")
+    # The same free device on a node that stays is one.
+    slices = [published("a", two[0]), published("b", two[1])]
+    assert why(world(mine, free, claims=held, slices=slices, types=[LARGE]), "a") == ""
+
+
+@pytest.mark.spec("disruption-157")
+def test_a_claim_that_nothing_else_can_meet_keeps_the_node() -> None:
+    mine = state("a", user("p", "a"), of=LARGE)
+    free = state("b", pod("q", cpu="500m", memory="10Mi", node="b"), of=LARGE)
+    held, slices = [claim("p", "a", "gpu-0")], [published("a", Device(name="gpu-0"))]
+    of = world(mine, free, claims=held, slices=slices, types=[LARGE])
+    # The pod beside it needs no device, and moves; the one with the claim has nowhere to go.
+    assert names(single(of).commands) == ["b"]
+    assert "a" not in names(multi(of).commands)
+    alone = single(world(mine, claims=held, slices=slices, types=[LARGE, machine("cheap", 4, 1.0)]))
+    assert alone.commands == []
+    (stays,) = [each for each in alone.staying if each.name == "a"]
+    assert stays.why.startswith("not all pods would schedule, default/p => ")
 
 
 @pytest.mark.spec("disruption-158")
 def test_a_device_that_a_pod_elsewhere_holds_is_not_free() -> None:
     mine, other = state("a", user("p", "a"), of=LARGE), state("b", user("q", "b"), of=LARGE)
-    of = world(
-        mine,
-        other,
-        claims=[claim("p", "a", "gpu-0"), claim("q", "b", "gpu-0")],
-        slices=[published("a", Device(name="gpu-0")), published("b", Device(name="gpu-0"))],
-        types=[LARGE],
-    )
+    slices = [published("a", Device(name="gpu-0")), published("b", Device(name="gpu-0"))]
+    taken = [claim("p", "a", "gpu-0"), claim("q", "b", "gpu-0")]
+    of = world(mine, other, claims=taken, slices=slices, types=[LARGE])
+    assert "default/p" in why(of, "a")
     assert single(of).commands == []
+    # Nobody holds it: then it is where the pod goes.
+    idle = state("b", pod("r", cpu="500m", memory="10Mi", node="b"), of=LARGE)
+    freed = world(mine, idle, claims=taken[:1], slices=slices, types=[LARGE])
+    assert why(freed, "a") == ""
+    assert (
+        simulate(freed, [c for c in going(freed) if c.name == "a"], consolidating=True).plan.place_of(
+            "default/p"
+        )
+        == "b"
+    )
 
 
 @pytest.mark.spec("disruption-159")
 def test_devices_of_two_nodes_fit_one_replacement() -> None:
     both = with_gpus("both", 2, 4.0)
     states = [state(n, user(f"p{n}", n), of=BIG) for n in ("a", "b")]
-    of = world(
-        *states,
-        claims=[claim(f"p{n}", n, "gpu-0") for n in ("a", "b")],
-        slices=[published(n, Device(name="gpu-0")) for n in ("a", "b")],
-        types=[both, BIG],
-    )
-    outcome = simulate(of, going(of), consolidating=True)
-    assert outcome.problem == ""
-    (new,) = outcome.plan.new_nodes
-    assert new.instance_types == ("both",)
+    held: dict[str, Any] = {
+        "claims": [claim(f"p{n}", n, "gpu-0") for n in ("a", "b")],
+        "slices": [published(n, Device(name="gpu-0")) for n in ("a", "b")],
+    }
+    of = world(*states, types=[both, BIG], **held)
+    (new,) = simulate(of, going(of), consolidating=True).plan.new_nodes
+    assert (new.instance_types, sorted(new.pods)) == (("both",), ["default/pa", "default/pb"])
+    merged = only(multi(of).commands)
+    assert (names([merged]), merged.replacements[0].instance_types) == (["a", "b"], ("both",))
+    # With one device a machine, it takes two of them: there is nothing to merge into.
+    apart = world(*states, types=[with_gpus("lone", 1, 4.0), BIG], **held)
+    assert len(simulate(apart, going(apart), consolidating=True).plan.new_nodes) == 2
+    assert multi(apart).commands == []
 
 
 @pytest.mark.spec("disruption-159")
