@@ -44,8 +44,6 @@ from dovetail.controllers.registry import Parts, controllers
 from dovetail.errors import DovetailError, Misconfigured, NotAuthorized
 from dovetail.metrics import gauge
 from dovetail.ports import Clock, Cloud, Compute
-from dovetail.providers.aws import AwsProvider
-from dovetail.providers.aws.interruption import BY_INSTANCE, instance_of_claim
 from dovetail.providers.kwok import KwokProvider
 from dovetail.runtime import logs, metrics
 from dovetail.runtime.compute import inline
@@ -91,7 +89,7 @@ DISPENSABLE: frozenset[type[Object]] = frozenset((core.LimitRange,))
 INDEXES: Mapping[type[Object], Mapping[str, Any]] = {
     core.VolumeAttachment: {BY_NODE: node_of_attachment},
     Node: {BY_PROVIDER_ID: provider_id_of_node},
-    NodeClaim: {BY_PROVIDER_ID: provider_id_of_claim, BY_INSTANCE: instance_of_claim},
+    NodeClaim: {BY_PROVIDER_ID: provider_id_of_claim},
     ResourceSlice: {SLICES_BY_NODE: nodes_of_slice},
 }
 BUILD = gauge("karpenter_build_info", "What this process is.", ("version", "goversion", "goarch", "commit"))
@@ -137,9 +135,9 @@ class Dovetail:
         self.kube = KubeClient(transport, clock, throttle=throttle, may_write=may_write)
         self.manager = Manager(clock, chance)
         self.recorder = EventRecorder(self.kube, clock, chance)
-        class_kind = CLASSES[provider]
+        class_kind, indexes = CLASSES[provider], _indexes(provider)
         self.informers: dict[type[Object], Informer[Any]] = {
-            kind: Informer(kind, INDEXES.get(kind)) for kind in self._kinds(class_kind)
+            kind: Informer(kind, indexes.get(kind)) for kind in self._kinds(class_kind)
         }
         made_by = make or _maker(provider)
         self.provider: Provider = made_by(
@@ -350,12 +348,23 @@ class Dovetail:
         return tell
 
 
+def _indexes(provider: str) -> Mapping[type[Object], Mapping[str, Any]]:
+    """By what objects are looked up; a provider's own ways with it."""
+    if provider != "aws":
+        return INDEXES
+    from dovetail.providers.aws.interruption import BY_INSTANCE, instance_of_claim
+
+    return {**INDEXES, NodeClaim: {**INDEXES[NodeClaim], BY_INSTANCE: instance_of_claim}}
+
+
 def _maker(provider: str) -> MakeProvider:
     return KwokProvider if provider == "kwok" else _aws
 
 
 def _aws(given: Surroundings) -> Provider:
-    """The SDK is asked for only here: who has simulated machines need not have it."""
+    """AWS is asked for only here: who has simulated machines need neither load it nor have its SDK."""
+    from dovetail.providers.aws import AwsProvider
+
     try:
         from dovetail.aws.boto import Boto
     except ModuleNotFoundError as error:

@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from dovetail.cli.nodeview import about_node, show_node
 from dovetail.cli.output import LEFT_OUT, Output, OutputOption
 from dovetail.cli.podview import about_pod, show_pod
 from dovetail.cli.seen import ContextOption, KubeconfigOption, ProviderOption, Seen, SnapshotOption, find
@@ -48,6 +47,9 @@ def explain(
         seen = find(snapshot, kubeconfig, context, provider)
         thing = _the_one(seen, name)
         if isinstance(thing, StateNode):
+            # Why nodes stay is for disruption to say, and that takes time to load; pods do without.
+            from dovetail.cli.nodeview import about_node, show_node
+
             show_node(about_node(seen.snapshot, thing), output)
             return
         answer = about_pod(seen, thing)

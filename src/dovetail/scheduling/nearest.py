@@ -17,7 +17,7 @@ from dovetail.api.labels import NODEPOOL
 from dovetail.api.pod import Affinity, Container, Pod, PodSpec, ResourceRequirements, Toleration
 from dovetail.api.quantity import ZERO
 from dovetail.explain import Decision, Reason
-from dovetail.scheduling import nodes, taints
+from dovetail.scheduling import exact, nodes, taints
 from dovetail.scheduling.fulfilled import fulfilled
 from dovetail.scheduling.plan import Plan, PlannedNode
 from dovetail.scheduling.pods import strict
@@ -124,7 +124,9 @@ def _places(
     """Where the pods would go with this lifted; those that still have no place are left out."""
     lifted = tuple(replace(pod, spec=lift.edit(pod.spec)) for pod in pods)
     pools = snapshot.pools if lift.limits else tuple(_unlimited(pool) for pool in snapshot.pools)
-    plan = solve(replace(snapshot, pods=lifted, pools=pools, moving=(), virtual=()), _ALONE)
+    asked = replace(snapshot, pods=lifted, pools=pools, moving=(), virtual=())
+    # One pod is not a batch: the exact placer's answer is the whole answer.
+    plan = exact.place(asked) if len(lifted) == 1 else solve(asked, _ALONE)
     originals = {pod.full_name: pod for pod in pods}
     for name, taken in plan.existing.items():
         node = planned.get(name)
