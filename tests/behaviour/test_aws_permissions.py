@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from dovetail.aws import AwsDenied
-from support.aws import fleet, template
+from support.aws import CLUSTER, fleet, template
 from support.aws_policies import controller, granted
-from support.awsworld import CLASSES, CLUSTER, POOLS, AwsWorld
+from support.awsworld import CLASSES, POOLS, AwsWorld
 from support.stage import virtual
 
 # Granted and perhaps not asked for: profiles are tagged as they are made, and the zonal shift is read by
