@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from copy import deepcopy
 from random import Random
-from typing import Any
+from typing import Any, Self
 
 from dovetail.api import codec, conditions
 from dovetail.api.crds import manifests
@@ -133,7 +133,7 @@ class ClassScene:
         return made
 
     @asynccontextmanager
-    async def still(self) -> AsyncIterator[ClassScene]:
+    async def still(self) -> AsyncIterator[Self]:
         """Dovetail listens and does nothing by itself."""
         server = asyncio.create_task(self.world.server.run())
         await self._start(acting=False)
@@ -144,7 +144,7 @@ class ClassScene:
             server.cancel()
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[ClassScene]:
+    async def running(self) -> AsyncIterator[Self]:
         """Everyone at work."""
         async with self.world.running():
             await self._start(acting=True)
