@@ -1,0 +1,191 @@
+"""One shift from its first sight to the last trace removed.
+
+    Pending ── settled for a moment ──► Applying ── every step done ──► Active
+                                            ▲                             │
+                                  the zone is impaired again      seen gone twice, held long enough
+                                            │                             ▼
+                                        Restoring ◄───────────────────────┘
+                                            │ every step undone
+                                            ▼
+                                        Restored ── a week ──► forgotten
+
+Only polls of ARC end a shift; events make polls happen sooner. While ARC is silent nothing is undone, unless
+the time that a person set is well over. The clock moves timers and never decides who is impaired.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dovetail.zonal.shifts import Kind, Policy, Shift, silent_end
+
+__all__ = ["Pace", "Phase", "Progress", "Record", "Sight", "advanced", "begun"]
+
+Phase = Literal["Pending", "Applying", "Active", "Restoring", "Restored", "Refused"]
+EndReason = Literal["", "Cancelled", "Expired", "Completed", "Superseded", "Operator"]
+# The way back, in order: what one step needs the step before has done.
+Step = Literal["pools", "guard", "nodes", "settling", "lifted"]
+STEPS: tuple[Step, ...] = ("pools", "guard", "nodes", "settling", "lifted")
+
+
+class Pace(Struct, frozen=True):
+    """How fast things may go."""
+
+    debounce: timedelta = timedelta(seconds=2)
+    min_hold: timedelta = timedelta(minutes=5)
+    confirm: timedelta = timedelta(seconds=10)
+    settle: timedelta = timedelta(minutes=10)
+    guard: timedelta = timedelta(minutes=6)
+    keep: timedelta = timedelta(days=7)
+
+
+class Sight(Struct, frozen=True):
+    """What is known now: the last poll that succeeded, and the shift it shows for the zone, if any."""
+
+    polled_at: datetime | None
+    shift: Shift | None
+    # An operator wants it over, whatever ARC says.
+    cancelled: bool = False
+
+
+class Progress(Struct, frozen=True):
+    """How much is still to be done: to be applied while going in, to be undone on the way back."""
+
+    pools: int = 0
+    nodes: int = 0
+    # Claims that still count as drifted by our edit; the guard stays until there are none.
+    drifted: int = 0
+
+
+class Record(Struct, frozen=True):
+    """A shift as we keep it."""
+
+    shift: Shift
+    policy: Policy
+    since: datetime
+    phase: Phase = "Pending"
+    confirmed: datetime | None = None
+    # When a poll first showed the zone no longer impaired.
+    gone: datetime | None = None
+    ended: datetime | None = None
+    reason: EndReason = ""
+    step: Step = "pools"
+    stepped: datetime | None = None
+
+    @property
+    def launches_gated(self) -> bool:
+        """No node is bought in the zone, from the first moment to the last step of the way back."""
+        return self.policy in ("Enforce", "Protect") and self._in_force
+
+    @property
+    def disruption_gated(self) -> bool:
+        return self.policy in ("Enforce", "Protect") and self._in_force
+
+    @property
+    def edits(self) -> bool:
+        """Nodes are marked and pools edited; with other policies they are let be."""
+        return self.policy == "Enforce" and self.phase in ("Applying", "Active")
+
+    @property
+    def _in_force(self) -> bool:
+        return self.phase in ("Pending", "Applying", "Active") or (
+            self.phase == "Restoring" and self.step != "lifted"
+        )
+
+
+def begun(shift: Shift, policy: Policy, now: datetime) -> Record:
+    """A shift that was not known before."""
+    return Record(shift=shift, policy=policy, since=now)
+
+
+def advanced(record: Record, sight: Sight, progress: Progress, now: datetime, pace: Pace) -> Record | None:
+    """The record after a look at the world; None when nothing needs to be remembered any more."""
+    record = _seen(record, sight)
+    over = _over(record, sight, now, pace)
+    match record.phase:
+        case "Pending":
+            if over:
+                return _to(record, "Restored", now, over)
+            return _to(record, "Applying", now) if now - record.since >= pace.debounce else record
+        case "Applying" | "Active":
+            if over:
+                return _to(record, "Restoring", now, over)
+            done = record.policy != "Enforce" or not (progress.pools or progress.nodes)
+            return replace(record, phase="Active" if done else "Applying")
+        case "Restoring":
+            if sight.shift is not None and not sight.cancelled and record.gone is None:
+                return _to(record, "Applying", now)
+            return _undone(record, progress, now, pace)
+        case "Restored":
+            return None if record.ended is not None and now - record.ended >= pace.keep else record
+        case "Refused":
+            return record if sight.shift is not None else None
+
+
+def _seen(record: Record, sight: Sight) -> Record:
+    """What the last poll says about it. A kind, an expiry or a comment may have changed in place."""
+    if sight.polled_at is None or (record.confirmed is not None and sight.polled_at < record.confirmed):
+        return record
+    if sight.shift is not None:
+        return replace(record, shift=sight.shift, confirmed=sight.polled_at, gone=None)
+    gone = record.gone if record.gone is not None else sight.polled_at
+    return replace(record, gone=gone, confirmed=record.confirmed)
+
+
+def _over(record: Record, sight: Sight, now: datetime, pace: Pace) -> EndReason:
+    """Why the shift is over; empty while it is not, or while that is not certain."""
+    if sight.cancelled:
+        return "Operator"
+    if record.gone is not None and sight.polled_at is not None:
+        certain = sight.polled_at - record.gone >= pace.confirm
+        held = now - record.since >= pace.min_hold
+        return _reason(record.shift, now) if certain and held else ""
+    silent = sight.polled_at is None or (record.confirmed is not None and sight.polled_at == record.confirmed)
+    if silent and record.gone is None and _stale(record, now) and silent_end(record.shift, now):
+        return "Expired"
+    return ""
+
+
+def _stale(record: Record, now: datetime) -> bool:
+    """ARC has been silent for longer than polls are apart."""
+    return record.confirmed is None or now - record.confirmed > timedelta(minutes=2)
+
+
+def _reason(shift: Shift, now: datetime) -> EndReason:
+    kind: Kind = shift.kind
+    if kind in ("ZONAL_AUTOSHIFT", "FIS_EXPERIMENT", "PRACTICE_RUN", "OBSERVED"):
+        return "Completed"
+    return "Expired" if shift.expires is not None and shift.expires <= now else "Cancelled"
+
+
+def _undone(record: Record, progress: Progress, now: datetime, pace: Pace) -> Record:
+    waited = now - (record.stepped or now)
+    match record.step:
+        case "pools":
+            done = not progress.pools
+        case "guard":
+            # Drift conditions are refreshed within minutes; after that the guard would only be in the way.
+            done = not progress.drifted or waited >= pace.guard
+        case "nodes":
+            done = not progress.nodes
+        case "settling":
+            done = waited >= pace.settle
+        case "lifted":
+            return _to(record, "Restored", now, record.reason)
+    if not done:
+        return record
+    following = STEPS[STEPS.index(record.step) + 1]
+    return replace(record, step=following, stepped=now)
+
+
+def _to(record: Record, phase: Phase, now: datetime, reason: EndReason = "") -> Record:
+    if phase == "Restoring":
+        return replace(record, phase=phase, reason=reason, step="pools", stepped=now)
+    if phase == "Restored":
+        return replace(record, phase=phase, reason=reason, ended=now)
+    # Whatever was begun on the way back is begun anew from where objects stand.
+    return replace(record, phase=phase, reason="", step="pools", stepped=None, ended=None)
