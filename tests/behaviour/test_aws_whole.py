@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from random import Random
 
 import pytest
 
@@ -156,3 +157,35 @@ async def test_two_small_machines_serve_where_the_large_one_ran_out() -> None:
         world.pods(2, cpu="1800m")
         await world.until(lambda: world.placed() == 2, within=240)
         assert [machine.type for machine in world.aws.running()] == ["m5.large", "m5.large"]
+
+
+LAUNCHING = ("CreateFleet", "TerminateInstances", "DescribeInstances", "CreateTags", "CreateLaunchTemplate")
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_killed_again_and_again_on_a_bad_day_of_ec2_nothing_is_lost_and_nothing_left(seed: int) -> None:
+    chance = Random(seed)
+
+    @virtual
+    async def story() -> None:
+        async with AwsWorld(seed).running() as world:
+            world.default()
+            await asyncio.sleep(30)
+            world.aws.faults.latency = (0.02, 0.4)
+            for operation in LAUNCHING:
+                world.aws.faults.flaky(0.15, ("RequestLimitExceeded", "InternalError"), operation)
+            world.pods(20, cpu="900m", memory="2Gi")
+            for _ in range(3):
+                await asyncio.sleep(chance.uniform(0.5, 12))
+                await world.killed(chance.uniform(1, 20))
+            await world.until(lambda: world.placed() == 20, within=900, step=1)
+            world.aws.faults.clear()
+            await asyncio.sleep(300)
+            running = {machine.id for machine in world.aws.running()}
+            owned = {claim["status"]["providerID"].rpartition("/")[2] for claim in world.claims}
+            assert running == owned
+            assert world.placed() == 20
+            world.scale(0)
+            await world.until(lambda: not world.aws.running() and not world.claims, within=1800, step=5)
+
+    story()
