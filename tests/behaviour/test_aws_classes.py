@@ -183,6 +183,17 @@ async def test_an_alias_that_ends_with_an_upgrade_leaves_its_nodes_their_images(
         assert scene.now().status.amis == before
 
 
+@virtual
+async def test_an_alias_beside_other_terms_is_ambiguous_and_told_so() -> None:
+    async with ClassScene(unchecked=True).still() as scene:
+        scene.apply(
+            node_class(amiSelectorTerms=[{"alias": "al2023@latest"}, {"alias": "bottlerocket@latest"}])
+        )
+        await scene.resolve()
+        assert scene.says("AMIsReady") == ("False", "UnsupportedAlias")
+        assert "which images are meant" in scene.why("AMIsReady")
+
+
 @pytest.mark.spec("aws-57")
 @virtual
 async def test_a_placement_group_is_found_or_missed() -> None:
@@ -226,7 +237,7 @@ async def test_a_condition_nobody_could_decide_says_why() -> None:
         error = await scene.failing()
         assert isinstance(error, Retry)
         assert scene.says("SubnetsReady") == ("Unknown", "ResolutionFailed")
-        assert "may not describe" in scene.why("SubnetsReady")
+        assert "may not call ec2:DescribeSubnets" in scene.why("SubnetsReady")
         assert scene.says("ValidationSucceeded") == ("Unknown", "DependenciesNotReady")
         await scene.resolve()
         assert scene.says() == READY

@@ -70,10 +70,16 @@ class Parameter:
 
 def alias_of(node_class: EC2NodeClass) -> Alias | None:
     """The alias a class names, if it names one. Whatever its amiFamily, the alias decides on images."""
-    text = next((term.alias for term in node_class.spec.ami_selector_terms if term.alias), None)
-    if text is None:
+    terms = node_class.spec.ami_selector_terms
+    found = [term.alias for term in terms if term.alias]
+    if not found:
         return None
-    family, _, version = text.partition("@")
+    if len(terms) > 1:
+        raise UnsupportedAlias(
+            f"alias {found[0]} stands beside other terms, so that nobody can tell which images are meant; "
+            "leave it alone in amiSelectorTerms, or take it out"
+        )
+    family, _, version = found[0].partition("@")
     return Alias(FAMILIES.get(family.lower(), family), version)
 
 

@@ -11,6 +11,7 @@ from dovetail.api import conditions, labels
 from dovetail.api.conditions import Readiness
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodeclass import EC2NodeClass
+from dovetail.aws import AwsDenied
 from dovetail.controllers.base import DONE, SOON, Backoff, Cache, Result, Trigger, insisting, on, soonest
 from dovetail.errors import Conflict, DovetailError, Gone
 from dovetail.ports import Clock, Kube
@@ -121,7 +122,16 @@ class NodeClass:
         if held is not None and held.status != conditions.UNKNOWN and current:
             return node_class
         now = self._clock.now()
-        return conditions.set_unknown(node_class, kind, now, UNRESOLVED, str(error), rules=self._rules)
+        return conditions.set_unknown(node_class, kind, now, UNRESOLVED, _sentence(error), rules=self._rules)
+
+
+def _sentence(error: DovetailError) -> str:
+    """What went wrong; where somebody must grant something, what that is."""
+    if not isinstance(error, AwsDenied):
+        return str(error)
+    return (
+        f"the controller may not call {error.operation} ({error.code}: {error.message}); let its role do so"
+    )
 
 
 def _class_of_ended(before: NodeClaim | None, now: NodeClaim | None) -> Iterable[str]:
