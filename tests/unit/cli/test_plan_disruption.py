@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from dovetail.api import codec, labels, manifests
 from dovetail.api.pod import Pod
 from dovetail.cli.seen import to_file
 from dovetail.disruption.candidates import Scene
+from dovetail.disruption.held import Held
 from support.builders import NOW, nodepool, owner, pod
 from support.commands import dovetail
 from support.disruption import MEDIUM, machine, pdb, pool, scene, state
@@ -191,3 +193,19 @@ def test_a_world_without_nodes_of_ours_says_so(tmp_path: Path) -> None:
     ended = dovetail("plan", "--disruption", "--snapshot", saved(tmp_path, scene()))
     assert ended.code == 0
     assert "there is no node with a NodeClaim" in ended.err
+
+
+def test_the_guide_shows_what_the_command_says() -> None:
+    """The console blocks of the guide, word for word."""
+    root = Path(__file__).parents[3]
+    guide = (root / "docs/guides/disruption.md").read_text(encoding="utf-8")
+    shown = re.findall(r"\$ dovetail ([^\n]+)\n(.*?)```", guide, re.DOTALL)
+    assert len(shown) == 2
+    for line, out in shown:
+        arguments = line.replace("examples/", f"{root}/examples/").split()
+        assert dovetail(*arguments).out == out
+
+
+def test_the_guide_names_every_reason() -> None:
+    guide = (Path(__file__).parents[3] / "docs/guides/disruption.md").read_text(encoding="utf-8")
+    assert [held for held in Held if held is not Held.UNSAID and f"`{held}`" not in guide] == []
