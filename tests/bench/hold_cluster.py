@@ -25,22 +25,21 @@ from msgspec.structs import replace
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from dovetail.api import codec, labels  # noqa: E402 - after the path is set
-from dovetail.api.meta import Condition  # noqa: E402
-from dovetail.api.nodepool import NodePool, NodePoolStatus  # noqa: E402
-from dovetail.app import Dovetail  # noqa: E402
-from dovetail.controllers.provisioning import Provisioning, hash_annotations  # noqa: E402
-from dovetail.runtime.transport import Lines, Reply, Request  # noqa: E402
-from dovetail.scheduling.snapshot import StateNode  # noqa: E402
-from dovetail.settings import read  # noqa: E402
-from dovetail.sim.clock import VirtualClock, run_virtual  # noqa: E402
-from support.builders import NOW, condition, requirement  # noqa: E402
-from support.cloud import FakeCloud, bare  # noqa: E402
-from support.disruption import pool, state  # noqa: E402
-from support.peer_workloads import catalogue  # noqa: E402
+from dovetail.api import codec, labels
+from dovetail.api.nodepool import NodePool, NodePoolStatus
+from dovetail.app import Dovetail
+from dovetail.controllers.provisioning import Provisioning, hash_annotations
+from dovetail.runtime.transport import Lines, Reply, Request
+from dovetail.scheduling.snapshot import StateNode
+from dovetail.settings import read
+from dovetail.sim.clock import VirtualClock, run_virtual
+from support.builders import NOW, condition, requirement
+from support.cloud import FakeCloud, bare
+from support.disruption import pool, state
+from support.peer_workloads import catalogue
 
-from .workload import MARK, workload  # noqa: E402
-from .workload import pod as pod_of  # noqa: E402
+from .workload import MARK, workload
+from .workload import pod as pod_of
 
 SETTLE_SECONDS = 660
 IDLE_SECONDS = 600
@@ -53,9 +52,7 @@ ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
 def _pool() -> NodePool:
     kinds = (labels.CAPACITY_TYPE, "on-demand"), (labels.INSTANCE_TYPE, SIZE)
     made = pool(requirements=[requirement(key, "In", value) for key, value in kinds])
-    ready = tuple(
-        Condition(type=kind, status="True", reason=kind) for kind in ("Ready", "ValidationSucceeded")
-    )
+    ready = tuple(condition(kind) for kind in ("Ready", "ValidationSucceeded"))
     about = replace(made.metadata, annotations=hash_annotations(made))
     return replace(made, metadata=about, status=NodePoolStatus(conditions=ready))
 

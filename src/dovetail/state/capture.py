@@ -192,6 +192,6 @@ class Capture:
 
 
 def _same(these: Sequence[tuple[object, object]], those: Sequence[tuple[object, object]]) -> bool:
-    """Whether the very same things are paired in the same order."""
+    """Whether the very same things are paired in the same order, with the same or with equal ones."""
     pairs = zip(these, those, strict=False)
-    return len(these) == len(those) and all(a is c and b is d for (a, b), (c, d) in pairs)
+    return len(these) == len(those) and all(a is c and (b is d or b == d) for (a, b), (c, d) in pairs)

@@ -1,0 +1,141 @@
+"""What two processes both have is named instead of sent.
+
+Between two questions to a worker hardly any node changes. The parts of a snapshot that are large and shared
+(nodes with their pods, catalogues, volumes) are sent once and given a number; afterwards both sides say the
+number. Answers come back the same way, so that a node in an answer is the very node that was asked about.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from dovetail.api.pod import PodSpec
+from dovetail.scheduling.catalog import InstanceType
+from dovetail.scheduling.snapshot import StateNode, Storage
+
+__all__ = ["Parcel", "Sender", "serve"]
+
+BATCH = 200
+"""Parts that are packed in one go, so that nobody waits long for the packing."""
+KEPT, SPECS_KEPT = 8, 5_000
+"""A part that this many questions did not speak of is forgotten on both sides."""
+MANY_TYPES = 20
+
+
+def _is_part(value: Any) -> bool:
+    kind = type(value)
+    if kind is StateNode or kind is PodSpec or kind is Storage:
+        return True
+    return kind is tuple and len(value) > MANY_TYPES and type(value[0]) is InstanceType
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """New parts, the numbers of those to forget, and the question."""
+
+    parts: tuple[bytes, ...]
+    forgotten: tuple[int, ...]
+    body: bytes
+
+
+class _Packer(pickle.Pickler):
+    def __init__(self, file: io.BytesIO, number: Callable[[object], int | None]) -> None:
+        super().__init__(file, pickle.HIGHEST_PROTOCOL)
+        self._number = number
+
+    def persistent_id(self, value: object) -> int | None:
+        return self._number(value) if _is_part(value) else None
+
+
+class _Unpacker(pickle.Unpickler):
+    def __init__(self, body: bytes, held: dict[int, object]) -> None:
+        super().__init__(io.BytesIO(body))
+        self._held = held
+
+    def persistent_load(self, number: Any) -> object:
+        return self._held[number]
+
+
+def _packed(value: object, number: Callable[[object], int | None]) -> bytes:
+    file = io.BytesIO()
+    _Packer(file, number).dump(value)
+    return file.getvalue()
+
+
+class Sender:
+    """This side of one worker: what it has been sent, under which numbers."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, object] = {}
+        self._numbers: dict[int, int] = {}
+        self._spoken_of: dict[int, int] = {}
+        self._next = 0
+        self._round = 0
+
+    def pack(self, value: object) -> Iterator[Parcel]:
+        """The parcels that carry a value; all but the last bring only parts, and have nothing to be done."""
+        self._round += 1
+        new: list[tuple[int, object]] = []
+        body = _packed(value, lambda part: self._number(part, new))
+        waiting = iter(new)
+        while batch := list(islice(waiting, BATCH)):
+            yield Parcel(self._parts(batch), (), b"")
+        yield Parcel((), self._forgotten(), body)
+
+    def _parts(self, batch: list[tuple[int, object]]) -> tuple[bytes, ...]:
+        """The specs that pods of the batch share with others, then the batch itself."""
+        specs: list[tuple[int, object]] = []
+        whole = {id(part) for _, part in batch}
+
+        def number(part: object) -> int | None:
+            return self._number(part, specs) if type(part) is PodSpec and id(part) not in whole else None
+
+        rest = _packed(batch, number)
+        return _packed(specs, lambda part: None), rest
+
+    def unpack(self, body: bytes) -> Any:
+        return _Unpacker(body, self._held).load()
+
+    def _number(self, part: object, new: list[tuple[int, object]]) -> int:
+        number = self._numbers.get(id(part))
+        if number is None:
+            number = self._numbers[id(part)] = self._next
+            self._next += 1
+            self._held[number] = part
+            new.append((number, part))
+        self._spoken_of[number] = self._round
+        return number
+
+    def _forgotten(self) -> tuple[int, ...]:
+        old = tuple(n for n, spoken in self._spoken_of.items() if self._round - spoken >= self._patience(n))
+        for number in old:
+            del self._numbers[id(self._held.pop(number))]
+            del self._spoken_of[number]
+        return old
+
+    def _patience(self, number: int) -> int:
+        return SPECS_KEPT if type(self._held[number]) is PodSpec else KEPT
+
+
+# The worker's side: one worker has one sender.
+_HELD: dict[int, object] = {}
+_NUMBERS: dict[int, int] = {}
+
+
+def serve(parcel: Parcel) -> bytes:
+    """Take in what is new, forget what is old, do what is asked and pack the answer."""
+    for batch in parcel.parts:
+        for number, part in _Unpacker(batch, _HELD).load():
+            _HELD[number] = part
+            _NUMBERS[id(part)] = number
+    for number in parcel.forgotten:
+        del _NUMBERS[id(_HELD.pop(number))]
+    if not parcel.body:
+        return b""
+    work, args, kwargs = _Unpacker(parcel.body, _HELD).load()
+    return _packed(work(*args, **kwargs), lambda part: _NUMBERS.get(id(part)))
