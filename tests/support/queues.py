@@ -52,7 +52,7 @@ class FleetAws:
         self.requests: Counter[str] = Counter()
         self.failing: set[str] = set()
         self.denied: set[str] = set()
-        self.ec2_down = False
+        self.ec2_down = self.silenced = False
         self.ec2_denied = False
         self.tags = {id: fleet.tags(cluster) for cluster, ids in fleet.clusters.items() for id in ids}
         self.ids = list(self.tags)
@@ -78,6 +78,8 @@ class FleetAws:
     async def call(
         self, service: str, operation: str, parameters: Mapping[str, Any], /, *, retried: bool = True
     ) -> Answer:
+        if self.silenced:
+            raise asyncio.CancelledError  # whoever asks is no longer there
         self.requests[f"{service}:{operation}"] += 1
         if self.rtt:
             await self.clock.sleep(self.rtt)
@@ -193,11 +195,11 @@ class FleetAws:
             count += 1
         return count
 
-    async def drained(self, within: float = 600.0) -> float:
+    async def drained(self, within: float = 600.0, names: tuple[str, ...] = CENTRAL) -> float:
         """Wait until the central queues are empty; returns how long it took."""
         began = self.clock.monotonic()
-        while self.waiting():
-            assert self.clock.monotonic() - began < within, f"{self.waiting()} messages are still there"
+        while left := sum(len(self.queue(name).messages) for name in names):
+            assert self.clock.monotonic() - began < within, f"{left} messages are still there"
             await self.clock.sleep(0.05)
         return self.clock.monotonic() - began
 

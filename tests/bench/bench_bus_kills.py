@@ -1,0 +1,36 @@
+"""The interruption bus killed at random moments (L7): the real process over HTTP, twenty runs.
+
+`DOVETAIL_BENCH_STORM=10000` makes each run the whole storm of 40,000 events; without it, a tenth.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from dovetail.bus.generate import Fleet, reclaim_storm
+
+from .registry import Figure, scenario
+
+RUNS, KILLS = int(os.environ.get("DOVETAIL_BENCH_KILL_RUNS", "20")), 2
+INSTANCES = int(os.environ.get("DOVETAIL_BENCH_STORM", "1000"))
+
+
+@scenario("bus: kill -9 at random moments of a storm (L7)")
+def the_kills() -> Iterator[Figure]:
+    from support.killing import Killed, killed
+
+    def run(seed: int) -> Killed:
+        fleet = Fleet.made(200 if INSTANCES > 5_000 else 50, INSTANCES, seed)
+        storm = list(reclaim_storm(fleet, seed, start=datetime.now(UTC)))
+        return asyncio.run(killed(fleet, storm, seed=seed, kills=KILLS, within=600.0))
+
+    runs = [run(seed) for seed in range(RUNS)]
+    events = sum(each.events for each in runs)
+    yield Figure("runs", len(runs), "")
+    yield Figure("kills", sum(each.kills for each in runs), "")
+    yield Figure("events", events, "")
+    yield Figure("events lost", sum(each.lost for each in runs), "", 0)
+    yield Figure("delivered twice", 100 * sum(each.duplicates for each in runs) / events, "%", 5)
