@@ -248,6 +248,21 @@ async def test_a_condition_nobody_could_decide_says_why() -> None:
         assert scene.says() == READY
 
 
+@virtual
+async def test_a_step_that_fails_for_long_keeps_no_other_from_its_minute() -> None:
+    async with ClassScene().running() as scene:
+        scene.apply(node_class(placementGroupSelector={"name": "near"}))
+        scene.aws.refuse("UnauthorizedOperation", "DescribePlacementGroups", times=None)
+        await scene.pass_(3600)
+        before = len(scene.asked("DescribeSubnets"))
+        await scene.pass_(600)
+        assert len(scene.asked("DescribeSubnets")) - before >= 5
+        scene.aws.faults.clear()
+        scene.aws.placement_groups.add("near", "cluster")
+        await scene.pass_(130)
+        assert scene.says() == READY
+
+
 @pytest.mark.spec("aws-66")
 @virtual
 async def test_parts_that_are_missing_or_unknown_hold_back_validation() -> None:

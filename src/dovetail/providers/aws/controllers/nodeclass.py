@@ -33,7 +33,8 @@ class NodeClass:
 
     name = "nodeclass"
     concurrency = 10
-    backoff = Backoff()
+    # A step that fails for long must not keep the others from their minute.
+    backoff = Backoff(first=0.1, last=60.0)
 
     def __init__(
         self,
