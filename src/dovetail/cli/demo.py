@@ -13,35 +13,21 @@ import typer
 
 from dovetail.cli.embedded import Embedded, EmbeddedOptions, embedded
 from dovetail.cli.output import COMPLAINTS, counted, put
+from dovetail.cli.simulatedaws import CLUSTER, Beside
 from dovetail.runtime import logs
 from dovetail.settings import read
+from dovetail.sim.aws.machine import Machine
 
 PATIENCE = 60.0
 # A story should not wait for the second burst of pods: shorter windows than in production.
 HURRY = ("--batch-idle-duration=500ms", "--batch-max-duration=1s")
+NAMED = (f"--cluster-name={CLUSTER}", f"--interruption-queue={CLUSTER}")
+# Machines boot and end in seconds here, not in half a minute.
+BOOTS, ENDS = (2.0, 3.0), (1.0, 2.0)
+EAGER = {"disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]}}
 LOOK_EVERY = 0.05
-PRICE = "eks-node-viewer/instance-price"
 CLAIMS, POOLS = "nodeclaims.karpenter.sh", "nodepools.karpenter.sh"
-CLASS = {
-    "apiVersion": "karpenter.kwok.sh/v1alpha1",
-    "kind": "KWOKNodeClass",
-    "metadata": {"name": "default"},
-}
-POOL = {
-    "apiVersion": "karpenter.sh/v1",
-    "kind": "NodePool",
-    "metadata": {"name": "default"},
-    "spec": {
-        "template": {
-            "spec": {
-                "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
-                "requirements": [{"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}],
-                "expireAfter": "Never",
-            }
-        },
-        "disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]},
-    },
-}
+TYPE, ZONE = "node.kubernetes.io/instance-type", "topology.kubernetes.io/zone"
 
 
 class Failed(Exception):
@@ -49,16 +35,22 @@ class Failed(Exception):
 
 
 def demo(
-    replicas: Annotated[int, typer.Option(min=1, max=1000, help="How many pods to ask for.")] = 5,
+    replicas: Annotated[int, typer.Option(min=1, max=1000, help="How many pods to ask for.")] = 6,
 ) -> None:
     """Watch a Deployment get nodes and give them back, on an embedded cluster.
 
-    No cloud, no containers: the cluster, its kubelets and the autoscaler run in this process, and the
-    API is the real one. The exit code says whether everything happened.
+    No account, no containers: the cluster, a simulated EC2 and the autoscaler run in this process, and
+    both APIs are the real ones. The exit code says whether everything happened.
     """
     logs.configure("error", ("/dev/null",))
     with TemporaryDirectory(prefix="dovetail-demo-") as folder:
-        options = EmbeddedOptions(read(HURRY, {}, provider="kwok"), kubeconfig=Path(folder) / "kubeconfig")
+        options = EmbeddedOptions(
+            read((*HURRY, *NAMED), {}, provider="aws"),
+            kubeconfig=Path(folder) / "kubeconfig",
+            cloud="aws",
+            boots=BOOTS,
+            pool=EAGER,
+        )
         try:
             asyncio.run(_tell(options, replicas))
         except Failed as error:
@@ -69,8 +61,8 @@ def demo(
 class Teller:
     """Says what happens, and when."""
 
-    def __init__(self, cluster: Embedded) -> None:
-        self.cluster = cluster
+    def __init__(self, cluster: Embedded, cloud: Beside) -> None:
+        self.cluster, self.aws = cluster, cloud.aws
         self.api = cluster.world.server.local("demo")
         self._started = time.monotonic()
 
@@ -90,72 +82,123 @@ class Teller:
         found = self.api.list("pods", "default")
         return [pod for pod in found if not phase or (pod.get("status") or {}).get("phase") == phase]
 
+    def running(self, replicas: int) -> bool:
+        """So many pods run on nodes that will stay."""
+        staying = {node["metadata"]["name"] for node in self.api.list("nodes") if not _leaving(node)}
+        return sum(pod["spec"].get("nodeName") in staying for pod in self.pods("Running")) >= replicas
+
     def scale(self, replicas: int) -> None:
         self.api.patch("deployments.apps", "inflate", {"spec": {"replicas": replicas}}, "default")
+
+    def price(self, machine: Machine) -> float:
+        prices = self.aws.prices
+        if machine.way == "spot":
+            return prices.spot(machine.type, machine.zone) or 0.0
+        return prices.on_demand(machine.type) or 0.0
+
+    def bought(self, known: set[str]) -> None:
+        """Say which instances there are that nobody has heard of."""
+        for machine in self.aws.running():
+            if machine.id not in known:
+                known.add(machine.id)
+                self.say(
+                    f"instance {machine.id} launched: {machine.type}, {machine.way} in {machine.zone}, "
+                    f"${self.price(machine):.4f}/h"
+                )
 
 
 async def _tell(options: EmbeddedOptions, replicas: int) -> None:
     async with embedded(options) as cluster:
-        teller = Teller(cluster)
+        assert cluster.beside is not None
+        teller = Teller(cluster, cluster.beside)
+        teller.aws.instances.ends = ENDS
         teller.say(f"a Kubernetes API server listens on {cluster.url}, with Dovetail in it")
+        teller.say(f"a simulated AWS listens on {cluster.beside.url or 'no port: boto3 is not installed'}")
         await _prepare(teller)
-        first, running, price, nodes = await _grow(teller, replicas)
+        known: set[str] = set()
+        first, running, price, nodes = await _grow(teller, replicas, known)
+        moved = await _reclaim(teller, replicas, known)
         await _shrink(teller)
         pods, machines = counted(replicas, "pod"), counted(nodes, "node")
         put(f"\nfirst node ready after {first:.1f} s, all {pods} running after {running:.1f} s;\n")
-        put(f"{machines} at ${price:.4f} an hour, all gone again at the end.\n")
+        put(f"{machines} at ${price:.4f} an hour, the reclaimed one replaced within {moved:.1f} s of 120.\n")
 
 
 async def _prepare(teller: Teller) -> None:
-    teller.api.create("kwoknodeclasses.karpenter.kwok.sh", CLASS)
-    teller.api.create(POOLS, POOL)
     teller.api.create("deployments.apps", _inflate())
     await teller.until("the pool to become ready", lambda: _ready(teller.api.get(POOLS, "default")))
-    teller.say("a NodePool is ready; there are no nodes yet")
+    status = teller.api.get("ec2nodeclasses.karpenter.k8s.aws", "default")["status"]
+    zones = ", ".join(sorted(subnet["zone"] for subnet in status["subnets"]))
+    teller.say(f"a NodePool is ready: subnets in {zones}; images {status['amis'][0]['name']} and others")
 
 
-async def _grow(teller: Teller, replicas: int) -> tuple[float, float, float, int]:
+async def _grow(teller: Teller, replicas: int, known: set[str]) -> tuple[float, float, float, int]:
     teller.scale(replicas)
     began = time.monotonic()
     await teller.until("pods", lambda: len(teller.pods("Pending")) == replicas)
-    teller.say(
-        f"the Deployment inflate wants {counted(replicas, 'pod')}: all are pending, nothing can hold them"
-    )
+    teller.say(f"inflate wants {counted(replicas, 'pod')} across zones: all pending, nothing can hold them")
     await teller.until("NodeClaims", lambda: bool(teller.api.list(CLAIMS)))
-    for claim in teller.api.list(CLAIMS):
-        types = next(
-            r for r in claim["spec"]["requirements"] if r["key"] == "node.kubernetes.io/instance-type"
-        )
-        teller.say(
-            f"NodeClaim {claim['metadata']['name']} is ordered: any of {len(types['values'])} instance types"
-        )
+    claims = teller.api.list(CLAIMS)
+    types = next(r for r in claims[0]["spec"]["requirements"] if r["key"] == TYPE)
+    teller.say(
+        f"{counted(len(claims), 'NodeClaim')} ordered, each any of {len(types['values'])} instance types"
+    )
+    await teller.until("instances", lambda: len(teller.aws.running()) >= len(claims))
+    teller.bought(known)
     await teller.until("a ready node", lambda: any(map(_ready, teller.api.list("nodes"))))
     first = time.monotonic() - began
-    for node in teller.api.list("nodes"):
-        labels = node["metadata"]["labels"]
-        kind, zone = labels["node.kubernetes.io/instance-type"], labels["topology.kubernetes.io/zone"]
-        teller.say(f"node {node['metadata']['name']} joined: {kind} in {zone}, ${float(labels[PRICE]):.4f}/h")
-    await teller.until("running pods", lambda: len(teller.pods("Running")) == replicas)
+    await teller.until("running pods", lambda: teller.running(replicas))
     running = time.monotonic() - began
-    nodes = teller.api.list("nodes")
-    teller.say(f"{counted(replicas, 'pod')} running on {counted(len(nodes), 'node')}")
-    price = sum(float(node["metadata"]["labels"][PRICE]) for node in nodes)
-    return first, running, price, len(nodes)
+    machines = teller.aws.running()
+    zones = {machine.zone for machine in machines}
+    places = f"{counted(len(machines), 'node')} in {counted(len(zones), 'zone')}"
+    teller.say(f"{counted(replicas, 'pod')} running on {places}")
+    return first, running, sum(map(teller.price, machines)), len(machines)
+
+
+async def _reclaim(teller: Teller, replicas: int, known: set[str]) -> float:
+    """Spot takes an instance back, and its pods are elsewhere before it goes."""
+    victim = next((machine for machine in teller.aws.running() if machine.way == "spot"), None)
+    if victim is None:
+        raise Failed("there is no spot instance to take back")
+    began = time.monotonic()
+    teller.aws.reclaim(victim.id)
+    teller.say(f"EC2 wants {victim.id} back: it ends in two minutes")
+
+    def noticed() -> bool:
+        nodes = teller.api.list("nodes")
+        return all(_leaving(node) for node in nodes if node["spec"]["providerID"].endswith(victim.id))
+
+    await teller.until("the warning to be heard", noticed)
+    teller.say(f"heard through EventBridge and SQS: {victim.dns_name} is tainted and drained")
+    await teller.until("a replacement", lambda: teller.running(replicas))
+    moved = time.monotonic() - began
+    teller.bought(known)
+    teller.say(f"{counted(replicas, 'pod')} running again, {120 - moved:.0f} s before the time was up")
+    return moved
 
 
 async def _shrink(teller: Teller) -> None:
     teller.scale(0)
     await teller.until("the pods to go", lambda: not teller.pods())
     teller.say("scaled to 0: the pods are gone, the nodes are empty")
-    await teller.until(
-        "the nodes to go", lambda: not teller.api.list("nodes") and not teller.api.list(CLAIMS)
-    )
-    teller.say("the nodes were drained, ended and forgotten")
+    # The newest was promised to pods a moment ago, and is left alone for a while.
+    await teller.until("the nodes to go", lambda: len(teller.api.list("nodes")) <= 1)
+    left = teller.api.list("nodes")
+    newest = "; the newest follows" if left else ""
+    teller.say(f"empty nodes were drained, their instances terminated and forgotten{newest}")
 
 
 def _ready(obj: dict[str, Any]) -> bool:
     conditions = (obj.get("status") or {}).get("conditions") or ()
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def _leaving(node: dict[str, Any]) -> bool:
+    taints = node["spec"].get("taints") or ()
+    return "deletionTimestamp" in node["metadata"] or any(
+        t["key"] == "karpenter.sh/disrupted" for t in taints
+    )
 
 
 def _inflate() -> dict[str, Any]:
@@ -164,6 +207,17 @@ def _inflate() -> dict[str, Any]:
         "image": "registry.k8s.io/pause:3.10",
         "resources": {"requests": {"cpu": "1"}},
     }
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": ZONE,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "inflate"}},
+    }
+    inner = {
+        "terminationGracePeriodSeconds": 0,
+        "containers": [container],
+        "topologySpreadConstraints": [spread],
+    }
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -171,9 +225,6 @@ def _inflate() -> dict[str, Any]:
         "spec": {
             "replicas": 0,
             "selector": {"matchLabels": {"app": "inflate"}},
-            "template": {
-                "metadata": {"labels": {"app": "inflate"}},
-                "spec": {"terminationGracePeriodSeconds": 0, "containers": [container]},
-            },
+            "template": {"metadata": {"labels": {"app": "inflate"}}, "spec": inner},
         },
     }
