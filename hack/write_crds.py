@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from dovetail.api.crds import DEFINITIONS, manifests
+from dovetail.api.crds import DEFINITIONS, manifests, zonal_manifest
 
 DEPLOY = Path(__file__).resolve().parent.parent / "deploy" / "crds"
 _HEADER = "# Generated from src/dovetail/api by `make crds`; do not edit.\n"
@@ -26,7 +26,7 @@ def files() -> dict[str, str]:
         f"{flavour}/{crd['spec']['group']}_{crd['spec']['names']['plural']}.yaml": _text(crd)
         for flavour in DEFINITIONS
         for crd in manifests(flavour)
-    }
+    } | {"zonal/dovetail.sh_zoneshifts.yaml": _text(zonal_manifest())}
 
 
 def _text(crd: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dovetail.api.crds.defaults import defaulted
 from dovetail.api.crds.definition import Definition, Flavour, Rule
-from dovetail.api.crds.manifest import DEFINITIONS, definition_of, manifests, schema_of
+from dovetail.api.crds.manifest import DEFINITIONS, definition_of, manifests, schema_of, zonal_manifest
 
 __all__ = [
     "DEFINITIONS",
@@ -18,4 +18,5 @@ __all__ = [
     "definition_of",
     "manifests",
     "schema_of",
+    "zonal_manifest",
 ]

@@ -13,6 +13,7 @@ from dovetail.api.crds.nodeclaim import NODECLAIM
 from dovetail.api.crds.nodepool import NODEPOOL
 from dovetail.api.crds.overlay import NODEOVERLAY
 from dovetail.api.crds.structure import structural_schema
+from dovetail.api.crds.zoneshift import ZONESHIFT
 
 _CORE = (NODEPOOL, NODECLAIM, NODEOVERLAY, CAPACITYBUFFER)
 DEFINITIONS: dict[Flavour, tuple[Definition, ...]] = {
@@ -24,6 +25,11 @@ DEFINITIONS: dict[Flavour, tuple[Definition, ...]] = {
 def manifests(flavour: Flavour) -> tuple[dict[str, Any], ...]:
     """The CRDs to install with this provider; a fresh copy, free to be changed."""
     return tuple(_manifest(definition, flavour) for definition in DEFINITIONS[flavour])
+
+
+def zonal_manifest() -> dict[str, Any]:
+    """The CRD of ZoneShift, which is our own: installed only where zones are shifted."""
+    return _manifest(ZONESHIFT, "aws")
 
 
 def definition_of(api_version: str, kind: str, flavour: Flavour) -> Definition | None:
