@@ -126,6 +126,7 @@ class Dovetail:
         authority: str = "",
         compute: Compute = inline,
         may_write: Callable[[], bool] = lambda: True,
+        acting: bool = True,
     ) -> None:
         self.settings = settings
         self.clock = clock
@@ -148,7 +149,8 @@ class Dovetail:
         self.cluster = self._cluster()
         self.capture = Capture(self.cluster, self._shelves())
         self.parts = self._parts(compute, class_kind)
-        self.controllers = (*controllers(self.parts), *self.provider.controllers(self.parts))
+        # Who only looks needs nobody who acts.
+        self.controllers = self._controllers() if acting else ()
         self._reporters: list[NodeGauges | PodMetrics | Pricing | StatusMetrics] = [
             *self._node_gauges(),
             *(each for each in self.controllers if isinstance(each, PodMetrics | Pricing | StatusMetrics)),
@@ -162,6 +164,9 @@ class Dovetail:
             )
             self.manager.serve(follower.run)
         self.manager.serve(self.recorder.run)
+
+    def _controllers(self) -> tuple[Controller, ...]:
+        return *controllers(self.parts), *self.provider.controllers(self.parts)
 
     def informer(self, kind: type[T]) -> Informer[T]:
         found: Informer[T] = self.informers[kind]

@@ -28,6 +28,7 @@ from dovetail.settings import Settings, read
 
 __all__ = ["look"]
 
+AT_ONCE = 4  # lists under way: each of them costs a connection, and that a handshake
 TRIES = 3  # a list that changes faster than it can be read is begun again this often
 OURS = (labels.KARPENTER, labels.KARPENTER_AWS, labels.KARPENTER_KWOK)
 
@@ -48,6 +49,7 @@ async def _look(settings: Settings, connection: Connection, provider: Provider) 
         provider=provider,
         authority=connection.authority,
         may_write=lambda: False,
+        acting=False,
     )
     try:
         await _fill_all(dovetail, connection)
@@ -62,9 +64,13 @@ async def _look(settings: Settings, connection: Connection, provider: Provider) 
 
 
 async def _fill_all(dovetail: Dovetail, connection: Connection) -> None:
-    filled = await asyncio.gather(
-        *(_fill(dovetail, informer) for informer in dovetail.informers.values()), return_exceptions=True
-    )
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def fill(informer: Informer[Any]) -> None:
+        async with gate:
+            await _fill(dovetail, informer)
+
+    filled = await asyncio.gather(*map(fill, dovetail.informers.values()), return_exceptions=True)
     for error in filled:
         if isinstance(error, DovetailError):
             # All lists fail for one reason, mostly; the first will do.
