@@ -6,6 +6,7 @@ instances are answered from memory and none of them is touched, whatever EC2 wou
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -143,6 +144,9 @@ class Instances:
         self._shifted = shifted
         self._reserved_capacity = reserved_capacity
         self._known: dict[str, Ec2Instance] = {}
+        # The list under way, and the one that those who ask now will get.
+        self._listing: asyncio.Task[tuple[Ec2Instance, ...]] | None = None
+        self._following: asyncio.Task[tuple[Ec2Instance, ...]] | None = None
 
     async def get(self, instance: str, *, fresh: bool = False) -> Ec2Instance:
         """One instance, as last read unless it must be `fresh`; Gone when EC2 has it no longer."""
@@ -161,7 +165,25 @@ class Instances:
         raise Gone(f"reading {instance}: EC2 has no such instance")
 
     async def list(self) -> tuple[Ec2Instance, ...]:
-        """Every instance of the cluster that was launched for a claim and has not ended."""
+        """Every instance of the cluster that was launched for a claim and has not ended.
+
+        Those who ask while EC2 is being asked share the next answer: one begun before they asked could be
+        too old for them, and after a restart every claim asks.
+        """
+        following = self._following
+        if following is None:
+            following = self._following = asyncio.create_task(self._list_after(self._listing))
+        return await asyncio.shield(following)
+
+    async def _list_after(
+        self, before: asyncio.Task[tuple[Ec2Instance, ...]] | None
+    ) -> tuple[Ec2Instance, ...]:
+        if before is not None:
+            await asyncio.wait({before})
+        self._listing, self._following = self._following, None
+        return await self._list()
+
+    async def _list(self) -> tuple[Ec2Instance, ...]:
         filters = [
             {"Name": "tag-key", "Values": [labels.NODEPOOL]},
             {"Name": "tag-key", "Values": [labels.EC2_NODECLASS]},

@@ -80,6 +80,7 @@ class InstanceTypes:
     group_of: Callable[[EC2NodeClass], PlacementGroup | None] = lambda node_class: None
     _facts: dict[str, Facts] = field(default_factory=dict)
     _zones: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _edition: int = 0
     _shelves: Cached[bytes, _Shelf] = field(init=False)
     _being_made: dict[bytes, asyncio.Lock] = field(default_factory=dict)
 
@@ -103,6 +104,7 @@ class InstanceTypes:
         facts, zones = await asyncio.gather(self._ask_types(), self._ask_zones())
         if (facts, zones) != (self._facts, self._zones):
             self._facts, self._zones = facts, zones
+            self._edition += 1
             self._shelves.clear()
 
     async def _ask_types(self) -> dict[str, Facts]:
@@ -148,6 +150,8 @@ class InstanceTypes:
         """Everything a class's view depends on."""
         spec, status = node_class.spec, node_class.status
         parts = (
+            # What is being worked out while EC2's answer changes must not be kept as if it knew of that.
+            self._edition,
             sorted(image.id for image in status.amis),
             sorted((subnet.zone, subnet.zone_id, subnet.id) for subnet in status.subnets),
             status.capacity_reservations,

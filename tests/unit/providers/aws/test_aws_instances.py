@@ -236,3 +236,23 @@ async def test_a_claim_that_names_partitions_gets_the_lowest_by_spelling() -> No
     assert instance.labels[labels.PLACEMENT_GROUP_PARTITION] == "3"
     machine = ec2.aws.machine(instance_id(instance.provider_id))
     assert machine.placement["PartitionNumber"] == 3
+
+
+@virtual
+async def test_those_who_ask_for_all_instances_at_once_share_an_answer_no_older_than_their_question() -> None:
+    ec2 = await provided()
+    await settled(ec2)
+    ec2.aws.faults.latency = (1.0, 1.0)
+    before = asked(ec2, "DescribeInstances")
+    first = asyncio.create_task(ec2.cloud.list())
+    await asyncio.sleep(0.5)
+    later = [asyncio.create_task(ec2.cloud.list()) for _ in range(20)]
+    later[0].cancel()
+    assert len(await first) == 1
+    assert {len(found) for found in await asyncio.gather(*later[1:])} == {1}
+    assert asked(ec2, "DescribeInstances") == before + 2
+    ec2.aws.faults.latency = (0.0, 0.0)
+    ec2.aws.refuse("UnauthorizedOperation", "DescribeInstances")
+    with pytest.raises(AwsError):
+        await ec2.cloud.list()
+    assert len(await ec2.cloud.list()) == 1

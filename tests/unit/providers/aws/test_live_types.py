@@ -296,6 +296,17 @@ async def test_what_ec2_sells_anew_is_seen_after_the_next_refresh() -> None:
     assert [each.name for each in await ec2.cloud.instance_types(ec2.pool)] == ["m5.large", "m5.xlarge"]
 
 
+@virtual
+async def test_a_list_that_was_being_made_while_ec2_changed_is_not_kept() -> None:
+    ec2 = await provided(types=())
+    making = asyncio.create_task(ec2.cloud.instance_types(ec2.pool))
+    await asyncio.sleep(0)
+    ec2.aws.sells = ("m5.large",)  # type: ignore[attr-defined]
+    await ec2.provider.types.refresh()
+    assert len(await making) > 1000
+    assert [each.name for each in await ec2.cloud.instance_types(ec2.pool)] == ["m5.large"]
+
+
 @pytest.mark.spec("aws-164")
 @virtual
 async def test_memory_is_what_a_node_with_the_same_images_had() -> None:
