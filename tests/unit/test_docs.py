@@ -177,4 +177,4 @@ def test_the_demo_ends_well() -> None:
     )
     assert ended.returncode == 0, ended.stdout
     assert "Manifests that are right" in ended.stdout
-    assert "the nodes were drained, ended and forgotten" in ended.stdout
+    assert "empty nodes were drained, their instances terminated and forgotten" in ended.stdout

@@ -128,8 +128,10 @@ async def _prepare(teller: Teller) -> None:
     teller.api.create("deployments.apps", _inflate())
     await teller.until("the pool to become ready", lambda: _ready(teller.api.get(POOLS, "default")))
     status = teller.api.get("ec2nodeclasses.karpenter.k8s.aws", "default")["status"]
-    zones = ", ".join(sorted(subnet["zone"] for subnet in status["subnets"]))
-    teller.say(f"a NodePool is ready: subnets in {zones}; images {status['amis'][0]['name']} and others")
+    zones = counted(len({subnet["zone"] for subnet in status["subnets"]}), "zone")
+    teller.say(
+        f"a NodePool is ready: subnets in {zones} of {teller.aws.region}, {len(status['amis'])} images to boot from"
+    )
 
 
 async def _grow(teller: Teller, replicas: int, known: set[str]) -> tuple[float, float, float, int]:
@@ -170,7 +172,9 @@ async def _reclaim(teller: Teller, replicas: int, known: set[str]) -> float:
         return all(_leaving(node) for node in nodes if node["spec"]["providerID"].endswith(victim.id))
 
     await teller.until("the warning to be heard", noticed)
-    teller.say(f"heard through EventBridge and SQS: {victim.dns_name} is tainted and drained")
+    teller.say(
+        f"heard through EventBridge and SQS: node {victim.dns_name.partition('.')[0]} is being drained"
+    )
     await teller.until("a replacement", lambda: teller.running(replicas))
     moved = time.monotonic() - began
     teller.bought(known)
