@@ -129,9 +129,8 @@ async def _prepare(teller: Teller) -> None:
     await teller.until("the pool to become ready", lambda: _ready(teller.api.get(POOLS, "default")))
     status = teller.api.get("ec2nodeclasses.karpenter.k8s.aws", "default")["status"]
     zones = counted(len({subnet["zone"] for subnet in status["subnets"]}), "zone")
-    teller.say(
-        f"a NodePool is ready: subnets in {zones} of {teller.aws.region}, {len(status['amis'])} images to boot from"
-    )
+    images = counted(len(status["amis"]), "image")
+    teller.say(f"a NodePool is ready: subnets in {zones} of {teller.aws.region}, {images} to boot from")
 
 
 async def _grow(teller: Teller, replicas: int, known: set[str]) -> tuple[float, float, float, int]:
