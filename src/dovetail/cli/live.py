@@ -18,6 +18,7 @@ from dovetail.api.pod import Pod
 from dovetail.app import DISPENSABLE, Dovetail
 from dovetail.cli.seen import Provider, Seen
 from dovetail.errors import DovetailError, Expired, Gone, Misconfigured, NotAuthorized
+from dovetail.providers.aws import AwsProvider
 from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.informer import Informer
 from dovetail.runtime.kubeconfig import Connection, connect
@@ -54,6 +55,8 @@ async def _look(settings: Settings, connection: Connection, provider: Provider) 
     try:
         await _fill_all(dovetail, connection)
         await dovetail.provider.prepare()
+        if isinstance(dovetail.provider, AwsProvider):
+            await dovetail.provider.look_around()
         buffers = dovetail.parts.buffers  # none unless the gate is open
         virtual = buffers.resolve() if buffers is not None else ()
         snapshot = dovetail.capture.snapshot(await _offers(dovetail), dovetail.options(clock.now()), virtual)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 
 from dovetail.api import conditions, labels
 from dovetail.api.nodeclaim import NodeClaim
@@ -42,6 +44,7 @@ __all__ = ["AwsProvider"]
 
 # Seconds between tries to learn what must be known at the start, while AWS is only in trouble.
 PAUSES = (1.0, 2.0, 4.0, 8.0)
+PATIENCE = 20.0
 
 
 class AwsProvider:
@@ -142,6 +145,17 @@ class AwsProvider:
             raise Misconfigured(
                 f"starting the aws provider: EC2 sells no instance types in {self.aws.region}"
             )
+
+    async def look_around(self) -> None:
+        """Learn at once what controllers learn in time: for those who look at the cloud once and run nothing.
+
+        What AWS does not tell within the patience of a person is left as it is without it.
+        """
+        about: list[Awaitable[object]] = [self.prices.refresh()]
+        for each in self.given.cache(EC2NodeClass):
+            about += (self.placement.find(each), self.reservations.find(each))
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.gather(*about, return_exceptions=True), PATIENCE)
 
     def controllers(self, parts: Parts) -> tuple[Controller, ...]:
         """Those that keep classes, prices and machines current."""

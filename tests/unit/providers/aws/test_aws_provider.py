@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from dovetail import app
 from dovetail.api import labels
+from dovetail.api.nodeclass import CapacityReservationSelectorTerm
 from dovetail.errors import Misconfigured, Refused
 from dovetail.providers.aws.cloud import REPAIR_POLICIES
 from dovetail.providers.aws.provider import AwsProvider
@@ -86,6 +87,26 @@ async def test_trouble_that_passes_does_not_keep_the_provider_from_starting() ->
     with pytest.raises(Misconfigured, match="RequestLimitExceeded"):
         await AwsProvider(ec2.provider.given, ec2.aws).prepare()
     assert ec2.clock.monotonic() - began == 15
+
+
+@virtual
+async def test_one_look_around_tells_prices_and_free_reservations() -> None:
+    ec2 = await provided()
+    ec2.aws.reservations.add("m5.large", "us-west-2a", 3, {"team": "x"})
+    await ec2.apply(
+        capacity_reservation_selector_terms=(CapacityReservationSelectorTerm(tags={"team": "x"}),)
+    )
+    once = AwsProvider(ec2.provider.given, ec2.aws)
+    await once.prepare()
+    await once.look_around()
+    found = next(each for each in await once.cloud.instance_types(ec2.pool) if each.name == "m5.large")
+    offered = [each for each in found.offerings if each.available]
+    assert len([each for each in offered if each.reserved]) == 1
+    assert len({each.price for each in offered}) > 2, "spot has a price of its own in each zone"
+    ec2.aws.faults.hang("GetProducts", None)
+    began = ec2.clock.monotonic()
+    await AwsProvider(ec2.provider.given, ec2.aws).look_around()
+    assert ec2.clock.monotonic() - began == 20
 
 
 def test_without_the_sdk_one_sentence_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
