@@ -26,7 +26,7 @@ from dovetail.disruption.drift import drift_order, static_commands
 from dovetail.disruption.emptiness import empty_nodes, unawaited, why_not_empty
 from dovetail.disruption.held import Held
 from dovetail.disruption.simulate import simulate
-from dovetail.disruption.together import Worlds
+from dovetail.disruption.together import Worlds, sparing
 
 __all__ = ["Choice", "drifted", "empty", "multi", "several", "single", "static_drifted"]
 
@@ -107,13 +107,44 @@ def static_drifted(scene: Scene) -> Choice:
 def drifted(scene: Scene, at_once: int | None = 1, should_stop: ShouldStop = never) -> Choice:
     """The longest drifted nodes that may go, each with as many replacements as its pods need.
 
-    Without a number, all that budgets let go now. Each sees those before it as done.
+    Without a number, all that budgets let go now. Each sees those before it as done, and no pod moves to a
+    node that goes in the same turn, unless there is nowhere else.
     """
     going, staying = candidates(scene, Class.EVENTUAL)
     order = [candidate for candidate in drift_order(going) if not candidate.pool.static]
-    choice = Choice(allowances(scene, DRIFTED.reason), eligible=len(order), staying=staying)
-    waves.restrain(scene, choice.allowance)
-    worlds = Worlds(scene)
+    if at_once is not None:
+        return _wave(scene, scene, order, staying, at_once, should_stop)
+    due = _next(scene, order)
+    together = _wave(scene, sparing(scene, due) if due else scene, order, staying, None, should_stop)
+    if len(together.commands) == len(due) or should_stop():
+        return together
+    choice = _wave(scene, scene, order, staying, None, should_stop)
+    return choice if len(choice.commands) > len(together.commands) else together
+
+
+def _next(scene: Scene, order: Sequence[Candidate]) -> list[Candidate]:
+    """The drifted nodes that budgets let go now."""
+    allowance = _drift_allowance(scene)
+    return [candidate for candidate in order if allowance.take(candidate.pool.name)]
+
+
+def _drift_allowance(scene: Scene) -> Allowance:
+    allowance = allowances(scene, DRIFTED.reason)
+    waves.restrain(scene, allowance)
+    return allowance
+
+
+def _wave(
+    scene: Scene,
+    seen: Scene,
+    order: Sequence[Candidate],
+    staying: Sequence[Stays],
+    at_once: int | None,
+    should_stop: ShouldStop,
+) -> Choice:
+    """Commands for the first of these, as many as may go, in a world seen so."""
+    choice = Choice(_drift_allowance(scene), eligible=len(order), staying=[*staying])
+    worlds = Worlds(seen)
     wanted: set[str] = set()  # nodes that pods of an earlier command go to
     for candidate in order:
         if len(choice.commands) == at_once or (choice.commands and should_stop()):

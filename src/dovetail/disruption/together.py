@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec.structs import replace
 
 from dovetail.api import labels
@@ -13,7 +15,7 @@ from dovetail.scheduling import nodes as views
 from dovetail.scheduling.fulfilled import fulfilled
 from dovetail.scheduling.snapshot import StateNode
 
-__all__ = ["Worlds"]
+__all__ = ["Worlds", "sparing"]
 
 
 class Worlds:
@@ -59,6 +61,18 @@ def _settled(scene: Scene, command: Command) -> Scene | None:
     known = {views.name(state) for state in left}
     nodes = tuple(s if views.name(s) in known else _full(s, command.candidates[0].name) for s in done.nodes)
     return Scene(replace(done, nodes=nodes), scene.queued, scene.buffered, scene.spot_to_spot)
+
+
+def sparing(scene: Scene, going: Iterable[Candidate]) -> Scene:
+    """The world in which these nodes have no room for the pods of others."""
+    keys = {candidate.key for candidate in going}
+    nodes = tuple(_spared(s) if views.provider_id(s) in keys else s for s in scene.snapshot.nodes)
+    return Scene(replace(scene.snapshot, nodes=nodes), scene.queued, scene.buffered, scene.spot_to_spot)
+
+
+def _spared(state: StateNode) -> StateNode:
+    assert state.node is not None, "a candidate has a node"
+    return replace(state, node=replace(state.node, status=replace(state.node.status, allocatable={})))
 
 
 def _full(state: StateNode, beside: str) -> StateNode:

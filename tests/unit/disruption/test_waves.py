@@ -50,6 +50,22 @@ def test_all_that_budgets_let_go_starts_in_one_turn() -> None:
     assert len(drifted(world).commands) == 1
 
 
+def test_half_empty_nodes_go_together_and_not_into_each_other() -> None:
+    """Their pods would fit on one another; they go at once all the same, and nobody moves twice."""
+    nodes = [stale(f"n{i}", light(f"p{i}", f"n{i}", "3")) for i in range(6)]
+    found = drifted(scene(*nodes), at_once=None)
+    assert len(found.commands) == 6
+    assert not any(pods for c in found.commands if c.plan for pods in c.plan.existing.values())
+
+
+def test_where_nothing_can_be_bought_they_go_into_each_other() -> None:
+    nodes = [stale(f"n{i}", light(f"p{i}", f"n{i}", "3")) for i in range(4)]
+    limited = pool(limits={"cpu": "40"})
+    found = drifted(scene(*nodes, pools=[limited], types=[LARGE]), at_once=None)
+    assert found.commands
+    assert not any(command.replacements for command in found.commands)
+
+
 def test_pods_that_count_each_other_go_side_by_side_as_well() -> None:
     """Each sees where those before it go: no two land on one node."""
 
