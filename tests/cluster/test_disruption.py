@@ -157,4 +157,10 @@ async def test_the_plan_of_a_live_cluster_says_what_holds_each_node(autoscaled: 
     assert await ours.node_names() == {node}
 
     await ours.ask("DELETE", f"{BUDGETS}/web")
-    await ours.until_replaced({node}, 120)
+
+    async def goes() -> bool:
+        found = await planned(autoscaled)
+        mine = [c for c in found["commands"] if [each["name"] for each in c["nodes"]] == [node]]
+        return [c["decision"] for c in mine] == ["replace"] and mine[0]["savingsHourly"] > 0
+
+    await ours.until(goes, 60, "planned to go")
