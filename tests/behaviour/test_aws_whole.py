@@ -94,6 +94,7 @@ async def test_an_answer_that_is_lost_is_looked_for_before_launching_again() -> 
     async with AwsWorld(types=("m5.large", "m5.xlarge")).running() as world:
         world.default()
         await asyncio.sleep(20)
+        world.aws.instances.hidden_for = 3.0
         world.aws.faults.lose("CreateFleet", None)
         world.pods(1, cpu="1")
         await world.until(world.aws.running, within=60, step=0.01)
@@ -172,6 +173,7 @@ def test_killed_again_and_again_on_a_bad_day_of_ec2_nothing_is_lost_and_nothing_
             world.default()
             await asyncio.sleep(30)
             world.aws.faults.latency = (0.02, 0.4)
+            world.aws.instances.hidden_for = 3.0
             for operation in LAUNCHING:
                 world.aws.faults.flaky(0.15, ("RequestLimitExceeded", "InternalError"), operation)
             world.pods(20, cpu="900m", memory="2Gi")

@@ -12,6 +12,7 @@ from typing import Final
 __all__ = [
     "CAPACITY_CODES",
     "FREE_ADDRESSES",
+    "MAYBE_DONE",
     "SERVICE_LINKED_ROLE",
     "TEMPLATE_GONE",
     "FleetError",
@@ -33,6 +34,10 @@ CAPACITY_CODES: Final = frozenset(
         "MaxFleetCountExceeded",
         "ReservationCapacityExceeded",
     }
+)
+# After these nobody knows whether a request was carried out.
+MAYBE_DONE: Final = frozenset(
+    {"NoAnswer", "InternalError", "InternalFailure", "InternalServerError", "RequestTimeout"}
 )
 SPREAD_GROUP: Final = "spread placement group"
 DENIALS: Final = ("UnauthorizedOperation", "AccessDenied", "AuthFailure")

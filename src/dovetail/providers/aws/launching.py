@@ -30,6 +30,7 @@ from dovetail.providers.aws.instances import Ec2Instance
 from dovetail.providers.aws.launcherrors import (
     CAPACITY_CODES,
     FREE_ADDRESSES,
+    MAYBE_DONE,
     SERVICE_LINKED_ROLE,
     TEMPLATE_GONE,
     FleetError,
@@ -55,6 +56,7 @@ LAUNCH_FAILURES = counter(
 SPOT_ROLE_EVENT = "SpotServiceLinkedRoleCreationFailed"
 EFA_ONLY = "efa-only"
 FEW_TYPES = 5
+UNTIL_SHOWN = 5.0
 log = logging.getLogger(__name__)
 
 
@@ -189,6 +191,10 @@ class Launching:
             if error.code == TEMPLATE_GONE:
                 for template in templates:
                     self.templates.forget(template.name)
+            if error.code in MAYBE_DONE:
+                # It may have been done all the same. EC2 shows a new instance only after a moment, and the
+                # next attempt begins by looking for it.
+                await self.clock.sleep(UNTIL_SHOWN)
             raise
 
     def _remember(self, order: _Order, refusal: FleetError, choice: Choice) -> None:
