@@ -1,0 +1,170 @@
+"""The simulated AWS as a world: the same seed tells the same story; instances become nodes and leave."""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64encode
+from typing import Any
+
+import pytest
+
+from dovetail.aws import AwsTrouble
+from dovetail.sim.aws import SimulatedAws
+from dovetail.sim.aws.adopting import adopt
+from dovetail.sim.aws.joining import Joining
+from dovetail.sim.aws.network import zone_ids
+from dovetail.sim.clock import VirtualClock
+from dovetail.sim.world import World
+from support.aws import CLUSTER, fleet, launched, simulated, template
+from support.stage import virtual
+
+Json = dict[str, Any]
+CONFIG = f"""\
+apiVersion: node.eks.aws/v1alpha1
+kind: NodeConfig
+metadata: {{}}
+spec:
+  cluster: {{name: {CLUSTER}, apiServerEndpoint: "https://abc"}}
+  kubelet:
+    config:
+      maxPods: 20
+      registerWithTaints: [{{key: karpenter.sh/unregistered, effect: NoExecute}}]
+    flags: ['--node-labels="team=shop"']
+"""
+USER_DATA = b64encode(CONFIG.encode()).decode()
+
+
+async def _story(seed: int) -> list[object]:
+    aws = simulated(seed=seed)
+    queue = aws.interruption_queue("q")
+    await template(aws)
+    ids = launched(await fleet(aws, ["m5.large", "c5.large"], way="spot", count=3))
+    aws.faults.flaky(0.5, ("RequestLimitExceeded",), "DescribeSubnets")
+    await asyncio.sleep(30)
+    aws.reclaim(ids[0])
+    codes = []
+    for _ in range(8):
+        try:
+            await aws.call("ec2", "DescribeSubnets", {})
+            codes.append("")
+        except AwsTrouble as error:
+            codes.append(error.code)
+    await asyncio.sleep(200)
+    bodies = [message.body for message in queue.messages.values()]
+    return [ids, codes, bodies, [machine.state for machine in aws.instances.by_id.values()]]
+
+
+def test_the_same_seed_tells_the_same_story_and_another_another() -> None:
+    told = []
+    for seed in (1, 1, 2):
+
+        @virtual
+        async def story(seed: int = seed) -> None:
+            told.append(await _story(seed))
+
+        story()
+    assert told[0] == told[1]
+    assert told[0] != told[2]
+
+
+@virtual
+async def test_an_instance_joins_as_its_user_data_says_and_leaves_when_it_ends() -> None:
+    clock = VirtualClock()
+    aws, world = simulated(clock), World(clock, 0)
+    Joining(aws, world, CLUSTER)
+    async with world.running():
+        await template(aws, UserData=USER_DATA)
+        (one,) = launched(await fleet(aws, way="spot", zones=["us-west-2b"]))
+        await asyncio.sleep(20)
+        assert not world.api.list("nodes")
+        await asyncio.sleep(30)
+        (node,) = world.api.list("nodes")
+        assert node["spec"]["providerID"] == f"aws:///us-west-2b/{one}"
+        assert node["metadata"]["name"] == aws.machine(one).dns_name
+        assert node["metadata"]["labels"]["team"] == "shop"
+        assert node["metadata"]["labels"]["topology.k8s.aws/zone-id"] == "usw2-az2"
+        assert {"key": "karpenter.sh/unregistered", "effect": "NoExecute"} in node["spec"]["taints"]
+        assert node["status"]["capacity"]["pods"] == "20"
+        assert node["status"]["capacity"]["cpu"] == "2"
+        ready = [each for each in node["status"]["conditions"] if each["type"] == "Ready"]
+        assert ready[0]["status"] == "True"
+        aws.instances.end(aws.machine(one))
+        await asyncio.sleep(60)
+        assert not world.api.list("nodes")
+
+
+@virtual
+async def test_who_names_another_cluster_or_is_lost_never_joins() -> None:
+    clock = VirtualClock()
+    aws, world = simulated(clock), World(clock, 0)
+    joining = Joining(aws, world, CLUSTER)
+    async with world.running():
+        await template(aws, "other", UserData=b64encode(CONFIG.replace(CLUSTER, "else").encode()).decode())
+        await template(aws, "ours", UserData=USER_DATA)
+        await fleet(aws, name="other")
+        (lost,) = launched(await fleet(aws, name="ours"))
+        joining.lost.add(lost)
+        await asyncio.sleep(120)
+        assert not world.api.list("nodes")
+
+
+@virtual
+async def test_a_kept_cluster_gets_its_machines_back_under_their_names() -> None:
+    clock = VirtualClock()
+    aws, world = simulated(clock), World(clock, 0)
+    joining = Joining(aws, world, CLUSTER)
+    for each in _definitions():
+        world.api.create("customresourcedefinitions.apiextensions.k8s.io", each)
+    async with world.running():
+        await template(aws, UserData=USER_DATA)
+        (one,) = launched(await fleet(aws))
+        await asyncio.sleep(60)
+        (node,) = world.api.list("nodes")
+        _claim(world, node["spec"]["providerID"])
+        again = SimulatedAws(clock, 0, cluster=CLUSTER)
+        assert adopt(again, world, CLUSTER) == {one: node["metadata"]["name"]}
+    machine = again.machine(one)
+    assert (machine.state, machine.dns_name) == ("running", node["metadata"]["name"])
+    assert machine.tags["karpenter.sh/nodeclaim"] == "web"
+    assert machine.subnet == aws.machine(one).subnet
+    assert joining.boots
+
+
+def _definitions() -> list[Json]:
+    from dovetail.api.crds import manifests
+
+    return list(manifests("aws"))
+
+
+def _claim(world: World, provider_id: str) -> None:
+    reference = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
+    claim = {"metadata": {"name": "web"}, "spec": {"nodeClassRef": reference, "requirements": []}}
+    kind = {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim"}
+    world.api.create("nodeclaims.karpenter.sh", {**kind, **claim})
+    status = {"status": {"providerID": provider_id, "imageID": "ami-1"}}
+    world.api.patch("nodeclaims.karpenter.sh", "web", status, subresource="status")
+
+
+@pytest.mark.parametrize(
+    ("region", "first"),
+    [
+        ("us-east-1", "use1-az1"),
+        ("us-west-2", "usw2-az1"),
+        ("ap-southeast-1", "apse1-az1"),
+        ("eu-central-1", "euc1-az1"),
+        ("ap-northeast-1", "apne1-az1"),
+        ("sa-east-1", "sae1-az1"),
+    ],
+)
+def test_zone_ids_are_spelled_as_aws_does(region: str, first: str) -> None:
+    assert next(iter(zone_ids("111122223333", region).values())) == first
+
+
+@virtual
+async def test_an_endpoint_that_hangs_lets_the_client_give_up() -> None:
+    aws = simulated()
+    aws.faults.hang("DescribeSubnets", seconds=240)
+    with pytest.raises(AwsTrouble):
+        await aws.call("ec2", "DescribeSubnets", {})
+    assert aws.clock.monotonic() == pytest.approx(240)
+    assert (await aws.call("ec2", "DescribeSubnets", {}))["Subnets"]
