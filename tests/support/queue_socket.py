@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import struct
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -67,7 +68,7 @@ class SocketAws:
         self.region = region
         self._reader, self._writer = reader, writer
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
-        self._number = 0
+        self._number, self.took = 0, 0.0
         self._listener = asyncio.create_task(self._listen())
 
     @staticmethod
@@ -83,8 +84,12 @@ class SocketAws:
         self._number += 1
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting[self._number] = future
+        begun = time.monotonic()
         self._writer.write(_frame((self._number, (service, operation, dict(parameters)))))
-        return await future
+        answer = await future
+        # Whoever asked goes on at once, so that this is true of the call it has just made.
+        self.took = time.monotonic() - begun
+        return answer
 
     async def _listen(self) -> None:
         while True:
