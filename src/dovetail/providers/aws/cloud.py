@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -29,7 +30,7 @@ from dovetail.providers.aws.discovery import Discovery
 from dovetail.providers.aws.drift import Drift
 from dovetail.providers.aws.instances import Ec2Instance, Instances, instance_id
 from dovetail.providers.aws.launching import Launching
-from dovetail.providers.aws.machine import described
+from dovetail.providers.aws.machine import UNKNOWN, Traits, described
 from dovetail.providers.aws.placement import PlacementGroup
 from dovetail.providers.aws.reservations import Reservations
 from dovetail.providers.aws.tags import launch_tags, restricted
@@ -41,6 +42,7 @@ __all__ = ["CLASS_EVENT", "REPAIR_POLICIES", "AwsCloud"]
 
 # Karpenter leaves the reason of this event empty.
 CLASS_EVENT = "FailedResolvingNodeClass"
+SLICE = 200  # instances told of before others get their turn
 TYPES_FAILED = "InstanceTypeResolutionFailed"
 REPAIR_POLICIES = tuple(
     RepairPolicy(condition=condition, status=status, toleration=timedelta(minutes=minutes))
@@ -93,7 +95,8 @@ class AwsCloud:
         except InsufficientCapacity as error:
             raise InsufficientCapacity(f"launching {claim.name}: {error}") from error
         found = next((each for each in types if each.name == started.type), None)
-        return described(started, found, node_class, claim=claim.name, annotations=self._stamps(node_class))
+        traits = UNKNOWN if found is None else Traits.of(found)
+        return described(started, traits, node_class, claim=claim.name, annotations=self._stamps(node_class))
 
     async def _for_launch(self, claim: NodeClaim, node_class: EC2NodeClass) -> Sequence[InstanceType]:
         try:
@@ -167,16 +170,23 @@ class AwsCloud:
 
     async def _told(self, instances: Sequence[Ec2Instance]) -> tuple[Instance, ...]:
         """Instances as controllers see them; without its pool or class, less is known of one."""
-        known: dict[str, dict[str, InstanceType]] = {}
-        whose = self._whose(instances)
-        told = []
-        for each in instances:
+        whose, told = self._whose(instances), []
+        types: dict[str, dict[str, InstanceType]] = {}
+        kinds: dict[tuple[str, str], Traits] = {}
+        for count, each in enumerate(instances, start=1):
             pool = self.pools.get(each.tags.get(labels.NODEPOOL, ""))
             node_class = None if pool is None else self._class(pool.spec.template.spec.node_class_ref.name)
-            if node_class is not None and node_class.name not in known:
-                known[node_class.name] = await self._types_by_name(node_class)
-            found = known[node_class.name].get(each.type) if node_class is not None else None
-            told.append(described(each, found, node_class, claim=whose.get(each.id, each.id)))
+            traits = UNKNOWN
+            if node_class is not None:
+                if node_class.name not in types:
+                    types[node_class.name] = await self._types_by_name(node_class)
+                kind, found = (node_class.name, each.type), types[node_class.name].get(each.type)
+                if kind not in kinds:
+                    kinds[kind] = UNKNOWN if found is None else Traits.of(found)
+                traits = kinds[kind]
+            told.append(described(each, traits, node_class, claim=whose.get(each.id, each.id)))
+            if count % SLICE == 0:
+                await asyncio.sleep(0)
         return tuple(told)
 
     def _whose(self, instances: Sequence[Ec2Instance]) -> dict[str, str]:

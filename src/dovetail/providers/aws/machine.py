@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from dovetail.api import labels
-from dovetail.api.meta import Amounts
 from dovetail.api.nodeclass import EC2NodeClass
 from dovetail.api.quantity import Quantity
 from dovetail.ports import Instance
 from dovetail.providers.aws.instances import Ec2Instance
 from dovetail.scheduling.catalog import InstanceType
 
-__all__ = ["described"]
+__all__ = ["UNKNOWN", "Traits", "described"]
 
 OF_RESERVATIONS = frozenset(
     (
@@ -23,37 +23,47 @@ OF_RESERVATIONS = frozenset(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What all instances of a type have in common, as a class sees them. Without a type, nothing."""
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    capacity: Mapping[str, Quantity] = field(default_factory=dict)
+    allocatable: Mapping[str, Quantity] = field(default_factory=dict)
+
+    @staticmethod
+    def of(instance_type: InstanceType) -> Traits:
+        known = {key: values.only for key, values in instance_type.requirements.by_key.items()}
+        return Traits(
+            {key: only for key, only in known.items() if only is not None and key not in OF_RESERVATIONS},
+            {name: amount for name, amount in instance_type.capacity.items() if amount.nano},
+            {name: amount for name, amount in instance_type.allocatable().items() if amount.nano},
+        )
+
+
+UNKNOWN = Traits()
+
+
 def described(
     instance: Ec2Instance,
-    instance_type: InstanceType | None,
+    traits: Traits,
     node_class: EC2NodeClass | None,
     *,
     claim: str = "",
     annotations: Mapping[str, str] | None = None,
 ) -> Instance:
     """The instance; what its type or class would tell is left out where they are not known."""
-    known = dict(_of_type(instance_type)) | dict(_of_instance(instance, node_class))
-    has = instance_type.capacity if instance_type is not None else {}
-    left = instance_type.allocatable() if instance_type is not None else {}
     return Instance(
         provider_id=instance.provider_id,
         image_id=instance.image,
-        labels=known,
+        labels={**traits.labels, **dict(_of_instance(instance, node_class))},
         annotations=annotations or {},
-        capacity=_amounts(has, instance.efa),
-        allocatable=_amounts(left, instance.efa),
+        capacity=_given(traits.capacity, instance.efa),
+        allocatable=_given(traits.allocatable, instance.efa),
         claim=claim,
         created=instance.launched,
         deleting=instance.ending,
     )
-
-
-def _of_type(instance_type: InstanceType | None) -> Iterator[tuple[str, str]]:
-    for key in instance_type.requirements if instance_type is not None else ():
-        assert instance_type is not None
-        only = instance_type.requirements[key].only
-        if only is not None and key not in OF_RESERVATIONS:
-            yield key, only
 
 
 def _of_instance(instance: Ec2Instance, node_class: EC2NodeClass | None) -> Iterator[tuple[str, str]]:
@@ -80,6 +90,8 @@ def _zone_id(instance: Ec2Instance, node_class: EC2NodeClass | None) -> str:
     return next((subnet.zone_id for subnet in subnets if subnet.zone == instance.zone), instance.zone_id)
 
 
-def _amounts(listed: Amounts, efa: bool) -> dict[str, Quantity]:
-    """What there is any of; EFA interfaces only where the instance was given some."""
-    return {name: amount for name, amount in listed.items() if amount.nano and (efa or name != labels.EFA)}
+def _given(amounts: Mapping[str, Quantity], efa: bool) -> Mapping[str, Quantity]:
+    """EFA interfaces are there only where the instance was given some."""
+    if efa or labels.EFA not in amounts:
+        return amounts
+    return {name: amount for name, amount in amounts.items() if name != labels.EFA}

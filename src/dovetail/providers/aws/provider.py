@@ -74,7 +74,7 @@ class AwsProvider:
                 self.prices,
                 self.unavailable,
                 self.reservations.available,
-                shifted,
+                self._shifted_now,
                 gates.reserved_capacity,
                 lambda: {} if overlays is None else _given_prices(overlays),
             ),
@@ -87,10 +87,14 @@ class AwsProvider:
             Describing(aws, clock),
             Terminating(aws, clock),
             zone_id=self.subnets.zone_id,
-            shifted=shifted,
+            shifted=self._shifted_now,
             reserved_capacity=gates.reserved_capacity,
         )
         self.cloud = self._cloud(overlays)
+
+    def _shifted_now(self, zone_id: str) -> bool:
+        """By way of the attribute: who follows shifts may come to be known later than all this."""
+        return self.shifted(zone_id)
 
     def _cloud(self, overlays: Cache[NodeOverlay] | None) -> AwsCloud:
         given = self.given
