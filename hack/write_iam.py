@@ -2,7 +2,7 @@
 
     deploy/iam/controller.json              the policies themselves, with ${placeholders}
     deploy/cloudformation/dovetail.yaml     the stack that upstream's guide knows as Karpenter-<cluster>
-    deploy/terraform/core/policies.json     what the Terraform module reads
+    deploy/terraform/policies/policies.json     what the Terraform module reads
     src/dovetail_cdk/policies.json          what the CDK constructs read
 
 Placeholders: Partition, Region, Account, Cluster, NodeRoleArn, QueueArn, ClusterArn.
@@ -370,7 +370,7 @@ def files() -> dict[str, str]:
     return {
         "deploy/iam/controller.json": shared,
         "deploy/cloudformation/dovetail.yaml": stack,
-        "deploy/terraform/core/policies.json": shared,
+        "deploy/terraform/policies/policies.json": shared,
         "src/dovetail_cdk/policies.json": shared,
     }
 

@@ -1,5 +1,5 @@
 # What Dovetail needs of an account: a role for the controller, one for nodes, a queue of warnings and its rules.
-# Statements come from policies.json, which `make iam` writes for every kit from one source.
+# Policies come from ../policies, whose statements `make iam` writes for every kit from one source.
 
 data "aws_partition" "current" {
   count = var.create ? 1 : 0
@@ -21,51 +21,26 @@ locals {
   account    = try(data.aws_caller_identity.current[0].account_id, "")
   region     = try(data.aws_region.current[0].region, "")
 
-  queue_name    = coalesce(var.queue_name, "Karpenter-${var.cluster_name}")
-  queue_arn     = "arn:${local.partition}:sqs:${local.region}:${local.account}:${local.queue_name}"
-  node_role_arn = var.create_node_iam_role ? try(aws_iam_role.node[0].arn, "") : coalesce(var.node_iam_role_arn, "*")
-  cluster_arn   = "arn:${local.partition}:eks:${local.region}:${local.account}:cluster/${var.cluster_name}"
-
-  # Placeholders are replaced one after the other; none of their values holds another.
-  source_text = file("${path.module}/policies.json")
-  placed = replace(replace(replace(replace(replace(replace(replace(local.source_text,
-    "$${Partition}", local.partition),
-    "$${Region}", local.region),
-    "$${Account}", local.account),
-    "$${NodeRoleArn}", local.node_role_arn),
-    "$${QueueArn}", local.queue_arn),
-    "$${ClusterArn}", local.cluster_arn),
-  "$${Cluster}", var.cluster_name)
-  shared = jsondecode(local.placed)
-
-  areas = concat(
-    ["NodeLifecycle", "IAMIntegration", "EKSIntegration", "ZonalShift", "ResourceDiscovery"],
-    var.enable_spot_termination ? ["Interruption"] : [],
-  )
-  statements = concat(
-    flatten([
-      for area in local.areas : [
-        for statement in local.shared.policies[area] : jsonencode(merge(
-          statement,
-          statement.Sid == "AllowSSMReadActions" && length(var.ami_id_ssm_parameter_arns) > 0 ? { Resource = var.ami_id_ssm_parameter_arns } : {},
-        ))
-      ]
-    ]),
-    [for statement in coalesce(var.iam_policy_statements, []) : jsonencode(statement)],
-  )
-  # Statements differ in shape, which a list of Terraform cannot hold; as texts they are alike.
-  controller_policy = "{\"Version\":\"2012-10-17\",\"Statement\":[${join(",", local.statements)}]}"
-
-  rules = {
-    HealthEvent         = local.shared.rules.ScheduledChangeRule
-    SpotInterrupt       = local.shared.rules.SpotInterruptionRule
-    InstanceRebalance   = local.shared.rules.RebalanceRule
-    InstanceStateChange = local.shared.rules.InstanceStateChangeRule
-    CRInterruption      = local.shared.rules.CapacityReservationInterruptionRule
-  }
+  queue_name       = coalesce(var.queue_name, "Karpenter-${var.cluster_name}")
+  queue_arn        = "arn:${local.partition}:sqs:${local.region}:${local.account}:${local.queue_name}"
+  node_role_arn    = var.create_node_iam_role ? try(aws_iam_role.node[0].arn, "") : coalesce(var.node_iam_role_arn, "*")
   create_queue     = var.create && var.enable_spot_termination
   create_role      = var.create && var.create_iam_role
   create_node_role = var.create && var.create_node_iam_role
+}
+
+module "policies" {
+  source = "../policies"
+
+  partition                 = local.partition
+  region                    = local.region
+  account                   = local.account
+  cluster_name              = var.cluster_name
+  node_role_arn             = local.node_role_arn
+  queue_arn                 = var.enable_spot_termination ? local.queue_arn : ""
+  ami_id_ssm_parameter_arns = var.ami_id_ssm_parameter_arns
+  more_statements           = [for statement in coalesce(var.iam_policy_statements, []) : jsonencode(statement)]
+  more_queue_statements     = [for statement in coalesce(var.queue_policy_statements, {}) : jsonencode(statement)]
 }
 
 # The controller's role
@@ -108,7 +83,7 @@ resource "aws_iam_policy" "controller" {
   name_prefix = var.iam_policy_use_name_prefix ? "${var.iam_policy_name}-" : null
   path        = var.iam_policy_path
   description = var.iam_policy_description
-  policy      = local.controller_policy
+  policy      = module.policies.controller_policy
 
   tags = var.tags
 }
@@ -126,7 +101,7 @@ resource "aws_iam_role_policy" "controller" {
   name        = var.iam_policy_use_name_prefix ? null : var.iam_policy_name
   name_prefix = var.iam_policy_use_name_prefix ? "${var.iam_policy_name}-" : null
   role        = aws_iam_role.controller[0].name
-  policy      = local.controller_policy
+  policy      = module.policies.controller_policy
 }
 
 resource "aws_iam_role_policy_attachment" "controller_additional" {
@@ -155,7 +130,7 @@ resource "aws_sqs_queue" "this" {
 
   region                            = var.region
   name                              = local.queue_name
-  message_retention_seconds         = local.shared.queueRetentionSeconds
+  message_retention_seconds         = module.policies.queue_retention_seconds
   sqs_managed_sse_enabled           = var.queue_kms_master_key_id == null ? var.queue_managed_sse_enabled : null
   kms_master_key_id                 = var.queue_kms_master_key_id
   kms_data_key_reuse_period_seconds = var.queue_kms_data_key_reuse_period_seconds
@@ -163,23 +138,16 @@ resource "aws_sqs_queue" "this" {
   tags = var.tags
 }
 
-locals {
-  queue_statements = concat(
-    [for statement in local.shared.queuePolicy : jsonencode(merge({ Sid = "SqsWrite" }, statement))],
-    [for statement in coalesce(var.queue_policy_statements, {}) : jsonencode(statement)],
-  )
-}
-
 resource "aws_sqs_queue_policy" "this" {
   count = local.create_queue ? 1 : 0
 
   region    = var.region
   queue_url = aws_sqs_queue.this[0].url
-  policy    = "{\"Version\":\"2012-10-17\",\"Id\":\"EC2InterruptionPolicy\",\"Statement\":[${join(",", local.queue_statements)}]}"
+  policy    = module.policies.queue_policy
 }
 
 resource "aws_cloudwatch_event_rule" "this" {
-  for_each = { for name, rule in local.rules : name => rule if local.create_queue }
+  for_each = { for name, rule in module.policies.rules : name => rule if local.create_queue }
 
   region        = var.region
   name_prefix   = "${var.rule_name_prefix}${each.key}-"
@@ -190,7 +158,7 @@ resource "aws_cloudwatch_event_rule" "this" {
 }
 
 resource "aws_cloudwatch_event_target" "this" {
-  for_each = { for name, rule in local.rules : name => rule if local.create_queue }
+  for_each = { for name, rule in module.policies.rules : name => rule if local.create_queue }
 
   region    = var.region
   rule      = aws_cloudwatch_event_rule.this[each.key].name

@@ -85,5 +85,5 @@ output "service_account" {
 
 output "controller_policy" {
   description = "The controller's policy, as JSON"
-  value       = local.controller_policy
+  value       = module.policies.controller_policy
 }

@@ -1,0 +1,111 @@
+# Policies as texts, from policies.json, which `make iam` writes for every kit from one source. No provider is needed
+# here, so what they come to can be looked at anywhere: terraform apply, and nothing is made.
+
+terraform {
+  required_version = ">= 1.5.7"
+}
+
+variable "partition" {
+  description = "The partition, such as aws"
+  type        = string
+}
+
+variable "region" {
+  description = "The region"
+  type        = string
+}
+
+variable "account" {
+  description = "The account's number"
+  type        = string
+}
+
+variable "cluster_name" {
+  description = "Name of the EKS cluster"
+  type        = string
+}
+
+variable "node_role_arn" {
+  description = "The role of nodes, which the controller may pass"
+  type        = string
+}
+
+variable "queue_arn" {
+  description = "The interruption queue; empty where there is none"
+  type        = string
+  default     = ""
+}
+
+variable "ami_id_ssm_parameter_arns" {
+  description = "Parameters that hold AMI ids; else those AWS publishes"
+  type        = list(string)
+  default     = []
+}
+
+variable "more_statements" {
+  description = "More statements of the controller's policy, each as JSON"
+  type        = list(string)
+  default     = []
+}
+
+variable "more_queue_statements" {
+  description = "More statements of the queue's policy, each as JSON"
+  type        = list(string)
+  default     = []
+}
+
+locals {
+  cluster_arn = "arn:${var.partition}:eks:${var.region}:${var.account}:cluster/${var.cluster_name}"
+
+  # Placeholders are replaced one after the other; none of their values holds another.
+  placed = replace(replace(replace(replace(replace(replace(replace(file("${path.module}/policies.json"),
+    "$${Partition}", var.partition),
+    "$${Region}", var.region),
+    "$${Account}", var.account),
+    "$${NodeRoleArn}", var.node_role_arn),
+    "$${QueueArn}", var.queue_arn),
+    "$${ClusterArn}", local.cluster_arn),
+  "$${Cluster}", var.cluster_name)
+  shared = jsondecode(local.placed)
+
+  areas = concat(
+    ["NodeLifecycle", "IAMIntegration", "EKSIntegration", "ZonalShift", "ResourceDiscovery"],
+    var.queue_arn == "" ? [] : ["Interruption"],
+  )
+  # Statements differ in shape, which a list of Terraform cannot hold; as texts they are alike.
+  statements = flatten([
+    for area in local.areas : [
+      for statement in local.shared.policies[area] : jsonencode(merge(
+        statement,
+        statement.Sid == "AllowSSMReadActions" && length(var.ami_id_ssm_parameter_arns) > 0 ? { Resource = var.ami_id_ssm_parameter_arns } : {},
+      ))
+    ]
+  ])
+  queue_statements = [for statement in local.shared.queuePolicy : jsonencode(merge({ Sid = "SqsWrite" }, statement))]
+}
+
+output "controller_policy" {
+  description = "The controller's policy, as JSON"
+  value       = "{\"Version\":\"2012-10-17\",\"Statement\":[${join(",", concat(local.statements, var.more_statements))}]}"
+}
+
+output "queue_policy" {
+  description = "The queue's policy, as JSON"
+  value       = "{\"Version\":\"2012-10-17\",\"Id\":\"EC2InterruptionPolicy\",\"Statement\":[${join(",", concat(local.queue_statements, var.more_queue_statements))}]}"
+}
+
+output "rules" {
+  description = "Source and detail type of each event rule, by the name upstream's module gives it"
+  value = {
+    HealthEvent         = local.shared.rules.ScheduledChangeRule
+    SpotInterrupt       = local.shared.rules.SpotInterruptionRule
+    InstanceRebalance   = local.shared.rules.RebalanceRule
+    InstanceStateChange = local.shared.rules.InstanceStateChangeRule
+    CRInterruption      = local.shared.rules.CapacityReservationInterruptionRule
+  }
+}
+
+output "queue_retention_seconds" {
+  description = "How long a warning is kept"
+  value       = local.shared.queueRetentionSeconds
+}
