@@ -8,19 +8,22 @@ import os
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from dovetail.runtime import logs
-from support.survival import Lost, Story, tell
+from support import awssurvival, survival
+from support.survival import Lost
 
 
-def told(seed: int) -> str:
+def told(seed: int, aws: bool = False) -> str:
     """What went wrong in a story; empty when nothing did."""
+    logging.disable(logging.CRITICAL)
     logs.configure("error", (os.devnull,))
     try:
-        tell(seed)
+        (awssurvival if aws else survival).tell(seed)
     except Lost as lost:
         return str(lost)
     return ""
@@ -31,14 +34,16 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=200, help="how many stories (default 200)")
     parser.add_argument("--first", type=int, default=0, help="the first seed (default 0)")
     parser.add_argument("--seed", type=int, help="tell this story alone, with everything Dovetail logs")
+    parser.add_argument("--aws", action="store_true", help="stories of a simulated AWS")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
     if options.seed is not None:
-        return alone(options.seed)
+        return alone(options.seed, options.aws)
     begun, lost = time.monotonic(), 0
     seeds = range(options.first, options.first + options.seeds)
     with ProcessPoolExecutor(options.jobs) as workers:
-        for seed, wrong in zip(seeds, workers.map(told, seeds, chunksize=4), strict=True):
+        tellers = workers.map(partial(told, aws=options.aws), seeds, chunksize=4)
+        for seed, wrong in zip(seeds, tellers, strict=True):
             if wrong:
                 lost += 1
                 print(wrong, end="\n\n", flush=True)
@@ -48,11 +53,11 @@ def main() -> int:
     return 1 if lost else 0
 
 
-def alone(seed: int) -> int:
+def alone(seed: int, aws: bool) -> int:
     logging.captureWarnings(True)
     logs.configure("info", ("stderr",))
     try:
-        story: Story = tell(seed)
+        story = awssurvival.tell(seed) if aws else survival.tell(seed)
     except Lost as lost:
         print(lost)
         return 1

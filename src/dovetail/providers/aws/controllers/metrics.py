@@ -86,7 +86,7 @@ class OfferingMetrics:
         try:
             types = await self._cloud.instance_types(pool)
         except DovetailError as error:
-            log.error("the offerings of pool %s are not shown: %s", pool.name, error)
+            log.debug("the offerings of pool %s are not shown: %s", pool.name, error)
             return
         for count, each in enumerate(types, start=1):
             if wanted is None or each.name in wanted:

@@ -1,0 +1,44 @@
+"""On an AWS that throttles, lies, hangs and takes machines back: in the end all belongs together, or is gone.
+
+Two hundred seeds here, as many as one likes with `python hack/survival.py --aws --seeds 10000`.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from dovetail.providers.aws.mailbox import Mailbox
+from support.awssurvival import SWEEP, TROUBLES, Story, tell
+from support.survival import Lost
+
+SEEDS, AT_ONCE = 200, 10
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))
+def test_every_story_ends_well(first: int) -> None:
+    told = [tell(seed) for seed in range(first, first + AT_ONCE)]
+    assert [story.seed for story in told] == list(range(first, first + AT_ONCE))
+
+
+def test_the_seeds_meet_every_trouble_and_die_at_every_write() -> None:
+    stories = [Story.of(seed) for seed in range(SEEDS)]
+    assert {story.trouble for story in stories} == {"killed", *TROUBLES}
+    deaths = {story.death for story in stories if story.trouble == "killed"}
+    assert deaths == {(write, before) for write in range(1, SWEEP + 1) for before in (True, False)}
+
+
+def test_one_seed_is_one_story() -> None:
+    first, second = tell(3), tell(3)
+    assert (first.diary, first.revision) == (second.diary, second.revision)
+    assert first.revision > 0
+
+
+def test_messages_that_are_never_crossed_off_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing(self: Mailbox, letters: object) -> int:
+        return 0
+
+    monkeypatch.setattr(Mailbox, "cross_off", nothing)
+    monkeypatch.setattr("support.awssurvival.CLEARING", 200.0)
+    with pytest.raises(Lost, match="empty not reached") as found:
+        tell(0)
+    assert "replay: python hack/survival.py --aws --seed 0" in str(found.value)
