@@ -128,8 +128,9 @@ class Watching:
                 self._create(*workload)
             await scene.sleep(SETTLE)
             self._disturb()
-            await scene.sleep(5)
-            self._held = frozenset(p.uid for p in scene.pods() if labels.DO_NOT_DISRUPT in p.annotations)
+            await scene.sleep(10)  # workloads have ended those of their pods that are too many
+            held = (p for p in scene.pods() if labels.DO_NOT_DISRUPT in p.annotations and not p.deleting)
+            self._held = frozenset(p.uid for p in held)
             scene.dovetail.informer(NodeClaim).on_change(lambda before, after: self._budgets())
             begun, price = self.now, self._price()
             self._still_since = self.now
@@ -198,7 +199,7 @@ class Watching:
     def _pods(self) -> None:
         pods = list(self.scene.dovetail.informer(Pod))
         lost = self._held - {pod.uid for pod in pods if not pod.deleting}
-        if lost and not self._shrunk_held():
+        if lost:
             raise Restless(f"pods that must not be disrupted are gone: {sorted(lost)}")
         waiting = {pod.uid: pod.full_name for pod in pods if not pod.node_name and not pod.deleting}
         self._pending_since = {uid: self._pending_since.get(uid, self.now) for uid in waiting}
@@ -208,10 +209,6 @@ class Watching:
         for name, _, after, _, guarded, _ in self.cluster.workloads:
             if guarded:
                 self._guarded(name, after, pods)
-
-    def _shrunk_held(self) -> bool:
-        """Their own workload ended some of them, just now."""
-        return any(held and before != after for _, before, after, _, _, held in self.cluster.workloads)
 
     def _guarded(self, name: str, replicas: int, pods: list[Pod]) -> None:
         mine = [p for p in pods if p.labels.get("app") == name and not p.deleting]
