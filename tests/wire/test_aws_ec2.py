@@ -433,6 +433,32 @@ async def test_a_reservation_gives_what_it_holds_and_no_more(door: Door) -> None
     assert found["AvailableInstanceCount"] == 1
 
 
+async def test_a_block_ends_with_its_instances_and_a_cancelled_reservation_without(door: Door) -> None:
+    ends = door.clock.now() + timedelta(hours=2)
+    block = door.world.reservations.add("m5.large", ZONE, 1, kind="capacity-block", ends=ends)
+    plain = door.world.reservations.add("m5.large", ZONE, 1)
+    ids = []
+    for held in (block, plain):
+        target = {"CapacityReservationTarget": {"CapacityReservationId": held.id}}
+        await template(door.aws, held.id, CapacityReservationSpecification=target)
+        ids += launched(await fleet(door.aws, zones=[ZONE], name=held.id))
+    await door.aws.call("ec2", "CancelCapacityReservation", {"CapacityReservationId": plain.id})
+    assert "CapacityReservationId" not in (await described(door.aws, ids[1]))[0]
+    door.wait(85 * 60)
+    assert door.world.machine(ids[0]).alive
+    door.wait(6 * 60)
+    assert [door.world.machine(each).alive for each in ids] == [False, True]
+
+
+async def test_a_new_profile_is_not_known_to_ec2_at_once_when_iam_lags(door: Door) -> None:
+    door.world.iam.lag = 10.0
+    door.world.iam.add_profile("nodes")
+    await template(door.aws, IamInstanceProfile={"Name": "nodes"})
+    assert "Invalid IAM Instance Profile name" in (await fleet(door.aws))["Errors"][0]["ErrorMessage"]
+    door.wait(11)
+    assert launched(await fleet(door.aws))
+
+
 async def test_a_spread_group_takes_seven_in_a_zone_and_partitions_are_filled_evenly(door: Door) -> None:
     groups = door.world.placement_groups
     spread, parted = groups.add("spread", "spread"), groups.add("parted", "partition", 3)

@@ -82,6 +82,7 @@ DENIED = frozenset(
         "InvalidClientTokenId",
         "NoCredentials",
         "OptInRequired",
+        "RequestExpired",
         "SignatureDoesNotMatch",
         "UnauthorizedOperation",
         "UnrecognizedClientException",

@@ -31,7 +31,7 @@ class Ground:
         self._due: list[tuple[datetime, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._moment: datetime | None = None
-        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm: tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle] | None = None
 
     def subject(self, kind: type[S], account: str, region: str) -> S:
         """A service's memory; made when it is first asked for."""
@@ -81,11 +81,12 @@ class Ground:
         except RuntimeError:
             return
         wait = max(0.0, (self._due[0][0] - self.clock.now()).total_seconds())
-        if self._alarm is not None:
-            if not self._alarm.cancelled() and self._alarm.when() <= loop.time() + wait:
+        # A world may outlive a loop; an alarm of the one before never rings.
+        if self._alarm is not None and self._alarm[0] is loop:
+            if self._alarm[1].when() <= loop.time() + wait:
                 return
-            self._alarm.cancel()
-        self._alarm = loop.call_later(wait, self._ring)
+            self._alarm[1].cancel()
+        self._alarm = (loop, loop.call_later(wait, self._ring))
 
     def _ring(self) -> None:
         self._alarm = None

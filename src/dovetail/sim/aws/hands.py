@@ -151,6 +151,10 @@ class Hands:
         """Something is scheduled for instances: in their status, and as an event of AWS Health."""
         self.notices.scheduled([self.machine(each) for each in instance_ids], code, starts)
 
+    def interrupt_reservation(self, instance_id: str, notice: float = 120.0) -> None:
+        """The owner of an interruptible reservation wants an instance of it back."""
+        self.notices.interrupt_reservation(self.machine(instance_id), notice)
+
     def impair(self, instance_id: str, check: str = "instance") -> None:
         """A status check (instance, system or ebs) fails from now on; `recover` ends it."""
         self.machine(instance_id).impaired[check] = self.clock.now()

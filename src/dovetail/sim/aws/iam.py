@@ -48,6 +48,8 @@ class Iam(Subject):
     def begin(self) -> None:
         self.roles: dict[str, Role] = {}
         self.profiles: dict[str, Profile] = {}
+        # Seconds until EC2 knows a new profile: IAM is eventually consistent.
+        self.lag = 0.0
 
     def add_role(
         self, name: str, path: str = "/", trust: str = "{}", tags: dict[str, str] | None = None

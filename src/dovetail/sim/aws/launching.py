@@ -154,7 +154,8 @@ def _profile(ask: Ask, data: Mapping[str, Any]) -> Profile | None:
         return None
     iam, name, arn = ask.everywhere(Iam), given.get("Name", ""), given.get("Arn", "")
     found = iam.profiles.get(name) or next((each for each in iam.profiles.values() if each.arn == arn), None)
-    if found is None:
+    known = found is not None and (ask.ground.clock.now() - found.created).total_seconds() >= iam.lag
+    if found is None or not known:
         which = f"Value ({name}) for parameter iamInstanceProfile.name is invalid."
         raise ask.refuse("InvalidParameterValue", f"{which} Invalid IAM Instance Profile name")
     return found

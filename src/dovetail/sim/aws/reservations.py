@@ -6,11 +6,15 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from dovetail.sim.aws.asking import Ask, Json, Subject, operation
-from dovetail.sim.aws.instances import Changed
+from dovetail.sim.aws.instances import Changed, Instances
 from dovetail.sim.aws.network import zone_ids
 from dovetail.sim.aws.selecting import filtered, page, tag_list, tags_for
 
 __all__ = ["CapacityReservations", "Reservation"]
+
+# EC2 begins to end the instances of a capacity block half an hour before the block ends.
+BLOCK_ENDS_EARLY = timedelta(minutes=30)
+BLOCK_ENDED = ("Server.CapacityBlockEnded", "Server.CapacityBlockEnded: the capacity block is over")
 
 
 @dataclass(slots=True)
@@ -79,7 +83,21 @@ class CapacityReservations(Subject):
             tags=dict(tags or {}),
         )
         self.by_id[made.id] = made
+        if ends is not None:
+            early = BLOCK_ENDS_EARLY if kind == "capacity-block" else timedelta()
+            self.ground.later((ends - early - self.clock.now()).total_seconds(), lambda: self.release(made))
         return made
+
+    def release(self, reservation: Reservation) -> None:
+        """It is over: the instances of a block end with it, those of another go on as on-demand ones."""
+        instances = self.ground.subject(Instances, self.account, self.region)
+        for each in sorted(reservation.used):
+            machine = instances.by_id.get(each)
+            if machine is not None and reservation.kind == "capacity-block":
+                instances.end(machine, BLOCK_ENDED)
+            elif machine is not None:
+                machine.capacity_reservation = ""
+        reservation.used.clear()
 
     def _changed(self, change: Changed) -> None:
         if change.state == "terminated" and change.machine.capacity_reservation:
@@ -140,6 +158,7 @@ def cancel_reservation(ask: Ask) -> Json:
             f"The capacity reservation ID '{ask.need('CapacityReservationId')}' does not exist",
         )
     found.cancelled = True
+    ask.here(CapacityReservations).release(found)
     return {"Return": True}
 
 
@@ -169,10 +188,3 @@ def _shown(each: Reservation, ask: Ask) -> Json:
     if each.ends:
         answer["EndDate"] = each.ends
     return answer
-
-
-def expiring(each: Reservation, now: datetime) -> bool:
-    """A capacity block ends its instances half an hour before its own end."""
-    return (
-        each.kind == "capacity-block" and each.ends is not None and each.ends - now <= timedelta(minutes=30)
-    )
