@@ -77,9 +77,13 @@ async def _steady(seconds: float) -> tuple[dict[str, Any], int, float]:
 
     fleet = Fleet.made(500, 100_000)
     aws = FleetAws(fleet, SystemClock(), rtt=RTT)
-    windows = {"urgent": {"window": "150ms"}, "bulk": {"window": "150ms"}}
+    windows = {"urgent": {"window": "150ms"}, "bulk": {"window": "100ms"}}
     async with _workers(aws, 1, batch=windows, parallel=200) as told:
-        await asyncio.sleep(2.0)
+        for _ in range(600):  # a steady load finds a warm cache
+            if aws.requests["ec2:DescribeInstances"] >= 100:
+                break
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(1.0)
         sent: Counter[str] = Counter()
         stream = steady(fleet, rate=1000.0, start=datetime.now(UTC))
         count, began = int(1000 * seconds), time.monotonic()
