@@ -21,6 +21,8 @@ __all__ = ["Clock", "Cloud", "Compute", "Instance", "Kube", "Recorder", "Registr
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T", bound=Object)
+Shared = TypeVar("Shared")
+Item = TypeVar("Item")
 
 
 class Clock(Protocol):
@@ -41,6 +43,11 @@ class Compute(Protocol):
 
     def __call__(self, work: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]:
         """Run the work somewhere and give back its result."""
+
+    async def spread(
+        self, work: Callable[[Shared, Sequence[Item]], Sequence[R]], shared: Shared, items: Sequence[Item]
+    ) -> list[R]:
+        """Do the work for all the items, in as many places as there are; the results are in their order."""
 
 
 class Kube(Protocol):

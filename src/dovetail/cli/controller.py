@@ -52,7 +52,7 @@ def controller(
 async def _run(settings: Settings, provider: str, kubeconfig: str) -> int:
     clock, chance = SystemClock(), Random(SystemRandom().getrandbits(64))
     connection = connect(clock, kubeconfig)
-    transport, workers = connection.transport(USER_AGENT), Workers()
+    transport, workers = connection.transport(USER_AGENT), Workers(min(2, os.cpu_count() or 1))
     elector = None if settings.disable_leader_election else _elector(settings, connection)
     leading: Callable[[], bool] = (lambda: True) if elector is None else (lambda: elector.leading)
     dovetail = Dovetail(

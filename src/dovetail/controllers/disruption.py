@@ -6,7 +6,7 @@ Look, decide, wait, look again, act: the deciding is dovetail.disruption's, the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -29,7 +29,7 @@ from dovetail.disruption import choose as methods
 from dovetail.disruption import churn
 from dovetail.disruption.candidates import Scene
 from dovetail.disruption.choose import Choice
-from dovetail.disruption.command import DRIFTED, EMPTY, MANY, MULTI, SINGLE, Command, Method
+from dovetail.disruption.command import DRIFTED, EMPTY, MANY, MULTI, SINGLE, Command, Method, Verdict
 from dovetail.disruption.drift import static_wanted
 from dovetail.disruption.validate import Invalid, still_candidates, still_empty, still_right
 from dovetail.errors import DovetailError
@@ -41,8 +41,12 @@ from dovetail.state import Capture, Cluster
 
 __all__ = ["Disruption"]
 
+Ask = Callable[[Scene], Awaitable[Choice]]
+
 IDLE, UNSYNCED = 10.0, 1.0
 VALIDATE_AFTER = 15.0
+# A sweep looks at these many nodes and then at more: what is found early need not wait for the rest.
+FIRST_PART, LARGEST_PART = 64, 4096
 DRIFT_SECONDS, MULTI_SECONDS, SINGLE_SECONDS, MANY_SECONDS = 60.0, 60.0, 180.0, 60.0
 # A search that found nothing is repeated after this long even if nothing seems to have changed.
 MEMORY = 300.0
@@ -117,10 +121,10 @@ class Disruption:
         scene = await self.scene()
         self._signals.budgets(scene)
         await self._gate.settle(scene)
-        for method, choose in self._methods():
+        for method, ask in self._methods():
             if self._known_quiet(method, seen):
                 continue
-            choice = await self._ask(method, choose, scene)
+            choice = await self._ask(method, ask, scene)
             if method is SINGLE:
                 self._unseen = choice.unseen
             if choice.settled and method.kind:
@@ -134,8 +138,8 @@ class Disruption:
             scene = await self.scene()
         return after(self._until_next())
 
-    def _methods(self) -> tuple[tuple[Method, Callable[[Scene], Choice]], ...]:
-        """In order, each with its time limit, as functions another process can run."""
+    def _methods(self) -> tuple[tuple[Method, Ask], ...]:
+        """In order, each with its time limit; what is heavy is done by another process."""
         now = self._clock.monotonic()
         drifted = partial(
             methods.drifted,
@@ -144,30 +148,43 @@ class Disruption:
         )
         multi = partial(methods.multi, should_stop=Until(self._clock, now + MULTI_SECONDS))
         several = partial(methods.several, should_stop=Until(self._clock, now + MANY_SECONDS))
-        single = partial(
-            methods.single, first=self._unseen, should_stop=Until(self._clock, now + SINGLE_SECONDS)
-        )
+        single = partial(self._swept, should_stop=Until(self._clock, now + SINGLE_SECONDS))
         return (
-            (EMPTY, methods.empty),
+            (EMPTY, self._elsewhere(methods.empty)),
+            # Reserving room for static replacements is done here, where the ledger is; it is no heavy work.
             (DRIFTED, self._static_drifted),
-            (DRIFTED, drifted),
-            (MULTI, multi),
+            (DRIFTED, self._elsewhere(drifted)),
+            (MULTI, self._elsewhere(multi)),
             (SINGLE, single),
-            *(((MANY, several),) if self._any_many() else ()),
+            *(((MANY, self._elsewhere(several)),) if self._any_many() else ()),
         )
+
+    def _elsewhere(self, choose: Callable[[Scene], Choice]) -> Ask:
+        return lambda scene: self._compute(choose, scene)
 
     def _any_many(self) -> bool:
         return any(churn.knobs(self._moves.seen(pool)).many for pool in self._pools)
 
-    async def _ask(self, method: Method, choose: Callable[[Scene], Choice], scene: Scene) -> Choice:
+    async def _ask(self, method: Method, ask: Ask, scene: Scene) -> Choice:
         started = self._clock.monotonic()
-        # Reserving room for static replacements is done here, where the ledger is; it is no heavy work.
-        static = choose == self._static_drifted
-        choice = choose(scene) if static else await self._compute(choose, scene)
+        choice = await ask(scene)
         self._signals.looked(method, choice, self._clock.monotonic() - started)
         return choice
 
-    def _static_drifted(self, scene: Scene) -> Choice:
+    async def _swept(self, scene: Scene, should_stop: Callable[[], bool]) -> Choice:
+        """Every candidate looked at, a part at a time over all workers, until one may go."""
+        keys, looked = methods.queue_of(scene, self._unseen), dict[str, Verdict]()
+        choice, size = methods.single(scene, self._unseen, looked=looked), FIRST_PART
+        while len(looked) < len(keys) and not choice.commands:
+            if should_stop():
+                choice.timed_out = True
+                return choice
+            part = keys[len(looked) : len(looked) + size]
+            looked |= zip(part, await self._compute.spread(methods.look, scene, part), strict=True)
+            choice, size = methods.single(scene, self._unseen, looked=looked), min(size * 4, LARGEST_PART)
+        return choice
+
+    async def _static_drifted(self, scene: Scene) -> Choice:
         """Drift of static pools, as far as their limits leave room for a replacement beside each node."""
         choice = methods.static_drifted(scene)
         by_pool: dict[str, list[Command]] = {}

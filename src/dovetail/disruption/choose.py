@@ -20,15 +20,18 @@ from dovetail.disruption.candidates import (
     Stays,
     by_ratio,
     candidates,
+    judge,
 )
-from dovetail.disruption.command import DRIFTED, EMPTY, MANY, MULTI, SINGLE, Command
+from dovetail.disruption.command import DRIFTED, EMPTY, MANY, MULTI, Command, Verdict
 from dovetail.disruption.drift import drift_order, static_commands
 from dovetail.disruption.emptiness import empty_nodes, unawaited, why_not_empty
 from dovetail.disruption.held import Held
+from dovetail.disruption.memory import recalled
 from dovetail.disruption.simulate import simulate
 from dovetail.disruption.together import Worlds, sparing
+from dovetail.scheduling import nodes as views
 
-__all__ = ["Choice", "drifted", "empty", "multi", "several", "single", "static_drifted"]
+__all__ = ["Choice", "drifted", "empty", "look", "multi", "queue_of", "several", "single", "static_drifted"]
 
 ShouldStop = Callable[[], bool]
 TOO_LITTLE = "the saving is too small for the disruption"
@@ -205,28 +208,55 @@ def multi(scene: Scene, should_stop: ShouldStop = never) -> Choice:
     return choice
 
 
-def single(scene: Scene, first: AbstractSet[str] = frozenset(), should_stop: ShouldStop = never) -> Choice:
-    """One node for a cheaper one or none. Pools named in `first` are looked at before the others."""
+def single(
+    scene: Scene,
+    first: AbstractSet[str] = frozenset(),
+    should_stop: ShouldStop = never,
+    looked: Mapping[str, Verdict] | None = None,
+) -> Choice:
+    """One node for a cheaper one or none. Pools named in `first` are looked at before the others.
+
+    `looked` are verdicts that are there already, by key; with them, the search ends where they do.
+    """
     choice, ordered, known = _underutilized(scene)
     queue = interleaved(ordered, first)
     unseen = {candidate.pool.name for candidate in queue}
     for candidate in queue:
+        if looked is not None and candidate.key not in looked:
+            choice.unseen = frozenset(unseen)
+            break
         if should_stop():
             choice.timed_out, choice.unseen = True, frozenset(unseen)
             return choice
         unseen.discard(candidate.pool.name)
-        if _allowed(candidate, choice) and _take_one(scene, candidate, known, choice):
+        if _allowed(candidate, choice) and _take_one(scene, candidate, known, choice, looked):
             return choice
     return choice
 
 
+def queue_of(scene: Scene, first: AbstractSet[str] = frozenset()) -> list[str]:
+    """The keys of all that `single` would look at, in its order."""
+    return [candidate.key for candidate in interleaved(_underutilized(scene)[1], first)]
+
+
+def look(scene: Scene, keys: Sequence[str]) -> list[Verdict]:
+    """A verdict on each; what is known from the last time and still holds is not worked out again."""
+    states = {views.provider_id(state): state for state in scene.snapshot.nodes}
+    found = (judge(scene, states[key], Class.GRACEFUL) for key in keys)
+    return [recalled(scene, each) if isinstance(each, Candidate) else Verdict(why=each.why) for each in found]
+
+
 def _take_one(
-    scene: Scene, candidate: Candidate, known: Mapping[str, balanced.Totals], choice: Choice
+    scene: Scene,
+    candidate: Candidate,
+    known: Mapping[str, balanced.Totals],
+    choice: Choice,
+    looked: Mapping[str, Verdict] | None,
 ) -> bool:
     if not balanced.could_approve(candidate, known):
         choice.staying.append(Stays(candidate.state, TOO_LITTLE, QUIET, Held.UNBALANCED))
         return False
-    verdict = consolidation.consider(scene, (candidate,), SINGLE)
+    verdict = recalled(scene, candidate) if looked is None else looked[candidate.key]
     if verdict.command is None:
         choice.staying.append(Stays(candidate.state, verdict.why, UNCONSOLIDATABLE, Held.NO_CHEAPER))
         return False

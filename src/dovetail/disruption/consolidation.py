@@ -13,6 +13,7 @@ from dovetail.disruption.candidates import Candidate, Scene
 from dovetail.disruption.command import Command, Method, Verdict
 from dovetail.disruption.emptiness import consolidation_disabled
 from dovetail.disruption.simulate import simulate
+from dovetail.disruption.trial import Trial
 from dovetail.scheduling.catalog import (
     InstanceType,
     cheapest_offering,
@@ -50,11 +51,13 @@ def why_unconsolidatable(candidate: Candidate) -> str | None:
     return None if conditions.is_true(claim, conditions.CONSOLIDATABLE) else ""
 
 
-def consider(scene: Scene, going: Sequence[Candidate], method: Method) -> Verdict:
-    """Can these go, for nothing or for one cheaper node? If not, why not."""
+def consider(
+    scene: Scene, going: Sequence[Candidate], method: Method, seen: list[Trial] | None = None
+) -> Verdict:
+    """Can these go, for nothing or for one cheaper node? If not, why not. `seen` is given the trials."""
     if _hopeless(scene, going):
         return Verdict(why=NO_CHEAPER)
-    outcome = simulate(scene, going, consolidating=True)
+    outcome = simulate(scene, going, consolidating=True, seen=seen)
     if outcome.problem:
         return Verdict(why=outcome.problem)
     new = outcome.plan.new_nodes

@@ -103,7 +103,7 @@ class Rules:
         """The rules of running pods that others must keep away from them."""
         found: dict[Identity, tuple[Group, Counts]] = {}
         for state, landmark in self._landmarks:
-            for identity, group in self._turned_round(state):
+            for identity, group in self.turned_round(state):
                 known = found.get(identity)
                 if known is None:
                     known = found[identity] = group, self._known(group, None)
@@ -113,7 +113,7 @@ class Rules:
                     known[1].counted[domain] += 1
         return found
 
-    def _turned_round(self, state: StateNode) -> Iterator[tuple[Identity, Group]]:
+    def turned_round(self, state: StateNode) -> Iterator[tuple[Identity, Group]]:
         """For each pod of a node and each of its terms, who must keep away from it."""
         for pod in shy_pods(state):
             for term in avoiding(pod) if pod.full_name not in self.batch else ():
@@ -172,10 +172,10 @@ class Rules:
                     if domain is not None and group.filter.accepts(landmark.taints, landmark.requirements):
                         into.counted[domain] += 1
 
-    def share(self, group: Group, state: StateNode) -> Share:
+    def share(self, group: Group, state: StateNode | None) -> Share:
         """What one node adds to a rule."""
-        landmark = landmark_of(state)
-        if landmark is None:
+        landmark = landmark_of(state) if state is not None else None
+        if state is None or landmark is None:
             return Share()
         accepted = group.filter.accepts(landmark.taints, landmark.requirements)
         known = landmark.requirements[group.key].only if accepted and landmark.active else None
@@ -193,7 +193,7 @@ class Rules:
 
     def _owners(self, group: Group, state: StateNode) -> int:
         mine = identity_of(group, None)
-        return sum(identity == mine for identity, _ in self._turned_round(state))
+        return sum(identity == mine for identity, _ in self.turned_round(state))
 
 
 class TrialTopology(Topology):

@@ -18,7 +18,7 @@ from dovetail.scheduling.plan import Plan
 from dovetail.scheduling.resources import needs
 from dovetail.scheduling.snapshot import Snapshot
 
-__all__ = ["Outcome", "beside", "largest_first", "placed", "simulate", "without"]
+__all__ = ["Outcome", "beside", "largest_first", "moved", "placed", "simulate", "without"]
 
 SHOWN = 5
 
@@ -42,10 +42,12 @@ class Outcome:
         return f"not all pods would schedule, {', '.join(shown)}{more}"
 
 
-def simulate(scene: Scene, going: Sequence[Candidate], *, consolidating: bool) -> Outcome:
-    """The plan for a world without these nodes."""
+def simulate(
+    scene: Scene, going: Sequence[Candidate], *, consolidating: bool, seen: list[Trial] | None = None
+) -> Outcome:
+    """The plan for a world without these nodes. `seen` is given the trials that led to it."""
     if scene.snapshot.options.ignore_dra:
-        plan = placed(scene, going, consolidating=consolidating).plan
+        plan = placed(scene, going, consolidating=consolidating, seen=seen).plan
     else:
         order = largest_first(scene.snapshot.moving)
         plan = exact.place(without(scene, going, consolidating=consolidating), order)
@@ -53,12 +55,14 @@ def simulate(scene: Scene, going: Sequence[Candidate], *, consolidating: bool) -
     return Outcome(_not_on_unready(plan, scene), waiting)
 
 
-def placed(scene: Scene, going: Sequence[Candidate], *, consolidating: bool) -> Trial:
+def placed(
+    scene: Scene, going: Sequence[Candidate], *, consolidating: bool, seen: list[Trial] | None = None
+) -> Trial:
     """The trial itself, for worlds where nobody asks for devices."""
     options = replace(scene.snapshot.options, consolidating=consolidating, reserved_fallback=True)
-    question = Question([candidate.state for candidate in going], _moved(scene, going), options)
+    question = Question([candidate.state for candidate in going], moved(scene, going), options)
     # Pods whose nodes are going anyway come first: what was bought for them is not taken by others.
-    return answered(scene.ground, question, largest_first(scene.snapshot.moving))
+    return answered(scene.ground, question, largest_first(scene.snapshot.moving), seen)
 
 
 def beside(scene: Scene, command: Command) -> Scene | None:
@@ -98,12 +102,12 @@ def without(scene: Scene, going: Sequence[Candidate], *, consolidating: bool) ->
     return replace(
         scene.snapshot,
         nodes=tuple(state for state in scene.snapshot.nodes if views.provider_id(state) not in keys),
-        moving=(*scene.snapshot.moving, *_moved(scene, going)),
+        moving=(*scene.snapshot.moving, *moved(scene, going)),
         options=replace(scene.snapshot.options, consolidating=consolidating, reserved_fallback=True),
     )
 
 
-def _moved(scene: Scene, going: Iterable[Candidate]) -> tuple[Pod, ...]:
+def moved(scene: Scene, going: Iterable[Candidate]) -> tuple[Pod, ...]:
     """Their pods that would look for a place."""
     now = scene.snapshot.options.now
     return tuple(p for c in going for p in c.pods if scene.limits.currently_reschedulable(p, now))

@@ -40,15 +40,18 @@ class Question:
         self.options = options
 
 
-def answered(ground: Ground, question: Question, order: Sequence[str]) -> Trial:
-    """The better of the thrifty way and the plain one, as the exact placer has it."""
-    trial = Trial(ground, question)
-    trial.place_all(order, None)
-    if not trial.chose:
-        return trial
-    plain = Trial(ground, question, thrifty=False)
-    plain.place_all(order, None)
-    return min(trial, plain, key=lambda each: badness(each.plan))
+def answered(
+    ground: Ground, question: Question, order: Sequence[str], seen: list[Trial] | None = None
+) -> Trial:
+    """The better of the thrifty way and the plain one, as the exact placer has it; `seen` is given both."""
+    trials = [Trial(ground, question)]
+    trials[0].place_all(order, None)
+    if trials[0].chose:
+        trials.append(Trial(ground, question, thrifty=False))
+        trials[1].place_all(order, None)
+    if seen is not None:
+        seen += trials
+    return trials[0] if len(trials) == 1 else min(trials, key=lambda each: badness(each.plan))
 
 
 class Trial(Run):
@@ -64,7 +67,7 @@ class Trial(Run):
         self.batch, self.ignored = _batch(ground, question.pods)
         self.shapes = _SharedShapes(ground, question.options)
         self.templates, self.problems = ground.templates, ground.problems
-        self.topology = TrialTopology(ground.rules, question.going)
+        self.topology: TrialTopology = TrialTopology(ground.rules, question.going)
         self.reservations = Reservations(template.table for template in self.templates)
         self.limits = _limits(ground, question.going)
         self.all_nodes = ground.there(map(views.provider_id, question.going))

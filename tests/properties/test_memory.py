@@ -1,0 +1,51 @@
+"""What is remembered from one world to the next is what would be found out anew."""
+
+from __future__ import annotations
+
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dovetail.disruption.candidates import Class, Scene, candidates
+from dovetail.disruption.command import Verdict
+from dovetail.disruption.memory import Memory
+from support.sweeps import changed, random_world
+
+STEPS = 6
+
+
+def swept(memory: Memory, world: Scene) -> dict[str, str]:
+    """Every verdict, in words that tell all of it."""
+    return {c.name: told(memory.verdict(world, c)) for c in candidates(world, Class.GRACEFUL)[0]}
+
+
+def told(verdict: Verdict) -> str:
+    command = verdict.command
+    if command is None:
+        return verdict.why
+    assert command.plan is not None
+    return repr((str(command), command.savings, command.replacements, sorted(command.plan.existing.items())))
+
+
+@settings(max_examples=250, deadline=None)
+@given(st.integers(0, 2**32))
+def test_a_memory_says_what_a_fresh_look_would(seed: int) -> None:
+    world, chance, memory = random_world(seed, most=30), Random(seed), Memory()
+    for _ in range(STEPS):
+        assert swept(memory, world) == swept(Memory(), world)
+        world = changed(world, chance)
+
+
+def test_what_did_not_change_is_not_looked_at_again() -> None:
+    """In these small worlds nearly everything has to do with everything, and still some of it is kept."""
+    chance, memory, kept = Random(1), Memory(), 0
+    for seed in range(40):
+        world = random_world(seed, most=30)
+        swept(memory, world)
+        asked = memory.asked
+        assert swept(memory, Scene(world.snapshot, world.queued, world.buffered, world.spot_to_spot))
+        assert memory.asked == asked
+        world = changed(world, chance)
+        kept += len(swept(memory, world)) - (memory.asked - asked)
+    assert kept > 40
