@@ -9,7 +9,6 @@ import asyncio
 import os
 import threading
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 from typing import Any
 
@@ -22,6 +21,7 @@ from botocore.utils import IMDSRegionProvider
 from dovetail import __version__
 from dovetail.aws.foreign import translated
 from dovetail.aws.port import Answer
+from dovetail.aws.threads import Threads
 from dovetail.errors import Misconfigured
 from dovetail.metrics import counter, histogram
 
@@ -63,7 +63,7 @@ class Boto:
         if not self._region:
             raise Misconfigured("no AWS region is known: set AWS_REGION, or a region in the AWS profile")
         self._endpoint = endpoint or None
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="aws")
+        self._pool = Threads(threads, "aws")
         self._clients: dict[tuple[str, bool], Any] = {}
         self._lock = threading.Lock()
 
@@ -89,7 +89,7 @@ class Boto:
 
     def close(self) -> None:
         """Let go of threads and connections; requests under way are given up."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.shutdown()
         for client in self._clients.values():
             client.close()
 

@@ -101,7 +101,7 @@ class AwsCloud:
     async def _for_launch(self, claim: NodeClaim, node_class: EC2NodeClass) -> Sequence[InstanceType]:
         try:
             types = await self.types.of(node_class)
-        except (Refused, Retry) as error:
+        except Retry as error:
             raise CreateFailed(TYPES_FAILED, str(error)) from error
         pool = self.pools.get(claim.labels.get(labels.NODEPOOL, ""))
         if self.overlays is None or pool is None:
@@ -144,7 +144,7 @@ class AwsCloud:
         node_class = self._class(name)
         if node_class is None:
             self._class_missing(nodepool, name)
-            raise Refused(
+            raise Retry(
                 f"listing the instance types of NodePool {nodepool.name}: there is no EC2NodeClass {name}"
             )
         return await self.types.of(node_class)
@@ -157,7 +157,11 @@ class AwsCloud:
         if node_class is None:
             self._class_missing(pool, pool.spec.template.spec.node_class_ref.name)
             return ""
-        return await self.drift.reason(claim, node_class)
+        try:
+            return await self.drift.reason(claim, node_class)
+        except Refused as error:
+            # What AWS refuses today it may grant tomorrow, and nobody would wake us then.
+            raise Retry(str(error)) from error
 
     def _class(self, name: str) -> EC2NodeClass | None:
         """A class that can still be used; one on its way out cannot."""

@@ -21,7 +21,7 @@ from dovetail.api.hashes import ami_family
 from dovetail.api.nodeclass import EC2NodeClass
 from dovetail.api.quantity import Quantity
 from dovetail.aws import Aws, pages
-from dovetail.errors import Refused, Retry
+from dovetail.errors import Retry
 from dovetail.ports import Clock
 from dovetail.providers.aws.cached import Cached
 from dovetail.providers.aws.catalog import Terms, instance_type
@@ -128,7 +128,7 @@ class InstanceTypes:
         if not self._facts or not self._zones:
             raise Retry(f"{doing}: EC2 has named none")
         if not node_class.status.subnets:
-            raise Refused(f"{doing}: it has no subnets yet; check its subnetSelectorTerms")
+            raise Retry(f"{doing}: it has no subnets yet; check its subnetSelectorTerms")
         group = self.group_of(node_class)
         key = self._key(node_class, group)
         lock = self._being_made.setdefault(key, asyncio.Lock())
@@ -141,7 +141,7 @@ class InstanceTypes:
                 return await self._answer(shelf, node_class)
         except ValueError as error:
             # One type that cannot be made would be missing from plans without anybody knowing why.
-            raise Refused(f"{doing}: spec.kubelet or a volume size cannot be understood: {error}") from error
+            raise Retry(f"{doing}: spec.kubelet or a volume size cannot be understood: {error}") from error
         finally:
             if not lock.locked():
                 self._being_made.pop(key, None)

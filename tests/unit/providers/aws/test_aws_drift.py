@@ -88,7 +88,9 @@ async def test_another_image_than_the_class_would_choose_now_is_drift() -> None:
 @virtual
 async def test_a_rewritten_class_comes_before_another_image() -> None:
     ec2, claim = await running()
-    await ec2.apply(user_data="echo hello", ami_selector_terms=(AMISelectorTerm(alias="bottlerocket@latest"),))
+    await ec2.apply(
+        user_data="echo hello", ami_selector_terms=(AMISelectorTerm(alias="bottlerocket@latest"),)
+    )
     stamped(ec2)
     assert await ec2.cloud.drifted(without(claim, image_id="ami-other")) == "NodeClassDrift"
 
@@ -124,8 +126,11 @@ async def test_what_cannot_be_compared_is_an_error_and_not_drift() -> None:
             await ec2.cloud.drifted(broken)
     with pytest.raises(Gone):
         await ec2.cloud.drifted(without(claim, provider_id=f"aws:///{A}/i-0123456789abcdef0"))
+    ec2.aws.refuse("UnauthorizedOperation", "DescribeInstances", None)
+    with pytest.raises(Retry, match="UnauthorizedOperation"):
+        await ec2.cloud.drifted(without(claim, provider_id=f"aws:///{A}/i-0123456789abcdef0"))
     ec2.change(subnets=())
-    with pytest.raises(Exception, match="no subnets"):
+    with pytest.raises(Retry, match="no subnets"):
         await ec2.cloud.drifted(claim)
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from dovetail import app
 from dovetail.api import labels
 from dovetail.api.nodeclass import CapacityReservationSelectorTerm
-from dovetail.errors import Misconfigured, Refused
+from dovetail.errors import Misconfigured, Retry
 from dovetail.providers.aws.cloud import REPAIR_POLICIES
 from dovetail.providers.aws.provider import AwsProvider
 from support.awsworld import AwsWorld
@@ -126,7 +126,7 @@ def test_without_the_sdk_one_sentence_says_how_to_get_it(monkeypatch: pytest.Mon
 async def test_a_pool_without_its_class_has_no_types_and_somebody_is_told() -> None:
     ec2 = await provided()
     elsewhere = replace(CLASS_REF, name="elsewhere")
-    with pytest.raises(Refused, match="no EC2NodeClass elsewhere"):
+    with pytest.raises(Retry, match="no EC2NodeClass elsewhere"):
         await ec2.cloud.instance_types(nodepool("other", node_class=elsewhere))
     assert ec2.noted.events[-1][:2] == ("other", "FailedResolvingNodeClass")
 

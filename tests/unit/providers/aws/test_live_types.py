@@ -25,7 +25,7 @@ from dovetail.api.overlay import NodeOverlay, NodeOverlaySpec, NodeOverlayStatus
 from dovetail.api.pod import NodeSelectorRequirement
 from dovetail.api.quantity import Quantity
 from dovetail.aws import AwsError
-from dovetail.errors import InsufficientCapacity, Refused, Retry
+from dovetail.errors import InsufficientCapacity, Retry
 from dovetail.providers.aws.described import facts_of
 from dovetail.providers.aws.facts import bundled_facts
 from dovetail.sim.aws.types import _shown as as_ec2_shows_it
@@ -379,7 +379,7 @@ async def test_one_type_that_cannot_be_made_fails_the_list_until_it_is_put_right
     ec2 = await provided()
     await ec2.apply(kubelet=KubeletConfiguration(eviction_hard={"memory.available": "plenty%"}))
     for _ in range(2):
-        with pytest.raises(Refused, match=r"spec\.kubelet"):
+        with pytest.raises(Retry, match=r"spec\.kubelet"):
             await ec2.cloud.instance_types(ec2.pool)
     await ec2.apply(kubelet=KubeletConfiguration(kube_reserved={"memory": "1Gi"}))
     assert (await ec2.type("m5.large")).overhead.kube_reserved["memory"] == Quantity.parse("1Gi")
@@ -389,5 +389,5 @@ async def test_one_type_that_cannot_be_made_fails_the_list_until_it_is_put_right
 async def test_a_class_without_subnets_has_nothing_to_list() -> None:
     ec2 = await provided()
     ec2.change(subnets=())
-    with pytest.raises(Refused, match="no subnets"):
+    with pytest.raises(Retry, match="no subnets"):
         await ec2.cloud.instance_types(ec2.pool)
