@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
+from weakref import WeakSet
 
 from dovetail.api.meta import Object
 from dovetail.errors import Refused, Retry
@@ -26,7 +27,9 @@ __all__ = [
     "Result",
     "Trigger",
     "after",
+    "idle",
     "insisting",
+    "is_idle",
     "on",
     "run_all",
     "soonest",
@@ -168,6 +171,26 @@ async def run_all(work: Iterable[Awaitable[R]], at_once: int = 0) -> list[R]:
     if failures:
         raise ExceptionGroup("some of the work failed", failures)
     return [o for o in outcomes if not isinstance(o, BaseException)]
+
+
+_IDLE: WeakSet[asyncio.Task[Any]] = WeakSet()
+
+
+@contextmanager
+def idle() -> Iterator[None]:
+    """A visit that only waits here for something to happen: at the end of a process nobody waits for it."""
+    task = asyncio.current_task()
+    if task is not None:
+        _IDLE.add(task)
+    try:
+        yield
+    finally:
+        if task is not None:
+            _IDLE.discard(task)
+
+
+def is_idle(task: asyncio.Task[Any]) -> bool:
+    return task in _IDLE
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 from uuid import UUID
 
-from dovetail.controllers.base import Controller
+from dovetail.controllers.base import Controller, is_idle
 from dovetail.errors import DovetailError, Refused, Retry, Throttled
 from dovetail.ports import Clock
 from dovetail.runtime import logs, metrics
@@ -194,6 +194,8 @@ class Manager:
         )
 
     async def _finish_work(self, grace: float) -> None:
+        for task in filter(is_idle, set(self._working)):
+            task.cancel()
         if self._working:
             _, late = await asyncio.wait(set(self._working), timeout=grace)
             for task in late:

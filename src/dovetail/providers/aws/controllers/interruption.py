@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from dovetail.aws.messages import Kind, Malformed, Message, parse
-from dovetail.controllers.base import Backoff, Remembered, Result, Trigger, after, insisting
+from dovetail.controllers.base import Backoff, Remembered, Result, Trigger, after, idle, insisting
 from dovetail.errors import Gone, Retry
 from dovetail.metrics import counter, gauge, histogram
 from dovetail.ports import Clock
@@ -91,7 +91,8 @@ class Interruption:
         started = self._clock.monotonic()
         with insisting():
             try:
-                letters = await self._mailbox.take()
+                with idle():
+                    letters = await self._mailbox.take()
             except Gone as error:
                 raise Retry(f"reading the interruption queue: {error}") from error
             await self._work(letters)
