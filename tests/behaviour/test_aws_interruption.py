@@ -259,7 +259,8 @@ async def test_an_empty_queue_is_waited_at_and_one_that_does_not_wait_is_not_ask
         assert (await scene.look(READER)).after == timedelta(seconds=1)
 
 
-def test_without_a_queue_nobody_reads_one() -> None:
+@virtual
+async def test_without_a_queue_nobody_reads_one() -> None:
     names = {each.name for each in MachineScene(queue=False).dovetail.controllers}
     assert "interruption" not in names
     assert "interruption.instancestatus" in names

@@ -50,7 +50,7 @@ STEP, LATER_STEP = 5.0, 15.0
 QUIET_AFTER = 60.0
 # A claim that never registers is given up after 15 minutes, and what replaces it needs as long at worst.
 PATIENCE, CLEARING, SLOWEST_END = 45 * 60.0, 30 * 60.0, 20 * 60.0
-SWEEP = 30
+SWEEP = 20
 CHANGING = ("Create", "Delete", "Terminate", "Add", "Remove")
 
 TROUBLES = (
