@@ -100,6 +100,8 @@ class FleetAws:
             raise aws_error("ec2:DescribeInstances", "RequestLimitExceeded", "slow down", 503)
         if self.ec2_denied:
             raise aws_error("ec2:DescribeInstances", "UnauthorizedOperation", "not you", 403)
+        if asked.get("DryRun"):
+            raise aws_error("ec2:DescribeInstances", "DryRunOperation", "it would have worked", 412)
         (wanted,) = asked["Filters"]
         if wanted["Name"] == "instance-id":
             assert len(wanted["Values"]) <= 200

@@ -191,6 +191,7 @@ KEYS = (
     Key("batch.bulk.window", 5.0, _duration(0, 300), "How long they wait; the daemon shortens it as it can."),
     Key("receivers.urgent", 2, _number(1, 64), "Long polls of the urgent queue (daemon)."),
     Key("receivers.bulk", 4, _number(1, 64), "Long polls of the bulk queue (daemon)."),
+    Key("receivers.wait", 20.0, _duration(0, 20), "How long a poll waits for a first message."),
     Key("parallel", 32, _number(1, 1000), "Sends under way at once."),
     Key(
         "ec2.callsPerSecond",

@@ -49,7 +49,7 @@ class Line:
         self.lane = lane
         self._queue, self._pipeline, self._clock, self._log = queue, pipeline, clock, log
         self._batch = config.batch(lane)
-        self._dry: bool = config["dryRun"]
+        self._wait = int(config["receivers.wait"])
         self.window = self._batch.window
         self._visibility = visibility
         self._buffer: list[Received] = []
@@ -71,7 +71,7 @@ class Line:
             await self._room.wait()
             self._receiving += 1
             try:
-                got = await self._queue.receive()
+                got = await self._queue.receive(self._wait)
             except AwsError as error:
                 self._log.warning("receiving failed", lane=self.lane, error=error)
                 await self._clock.sleep(TROUBLE)

@@ -26,6 +26,7 @@ from dovetail.bus.pushed import Pushed
 __all__ = ["Resolver"]
 
 COALESCE = 0.05  # concurrent misses share a call
+GATHER = 1.0  # how long ids that are not urgent wait for a call to be full
 AGAIN = 1.0  # EC2 may not know yet what it has just launched
 URGENT_TRIES, TRIES = 3, 2
 FORGOTTEN = 300.0  # by then a warning has long been broadcast
@@ -60,8 +61,10 @@ class _Desk:
             for id, want in self.wants.items()
             if want.after <= now and id not in self.asking
         ]
-        if len(ready) > most:
+        if len(ready) >= most:
             ready.sort(key=lambda each: each[0])
+        elif not any(self.wants[id].urgent or now - self.wants[id].since >= GATHER for _, id in ready):
+            return []  # others will come, or a warning's call will take them along
         return [id for _, id in ready[:most]]
 
 
@@ -141,7 +144,7 @@ class Resolver:
     async def _work(self, desk: _Desk) -> None:
         await self._clock.sleep(COALESCE)
         while desk.wants:
-            if not desk.next(self._clock.monotonic(), 1):
+            if not desk.next(self._clock.monotonic(), self._config["ec2.chunk"]):
                 await self._clock.sleep(COALESCE)
                 continue
             await desk.budget.take()
