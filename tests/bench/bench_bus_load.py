@@ -227,30 +227,17 @@ async def _silent(instances: int) -> tuple[int, int, float, float]:
     fleet, counts = Fleet.made(200, instances), Tally()
     aws, owner = FleetAws(fleet, SystemClock(), rtt=RTT), fleet.owner()
     aws.ec2_down = True
-    seen: dict[str, set[str]] = {name: set() for name in fleet.clusters}
-
-    def consumed() -> None:
-        for name in fleet.clusters:
-            seen[name].update(aws.bodies(name))
-            aws.queue(name).purge()
-
-    async def consumers() -> None:
-        while True:
-            await asyncio.sleep(1.0)
-            consumed()
-
+    aws.sink = seen = {name: set() for name in fleet.clusters}
     async with aws.routing(aws.config(parallel=200), counts) as daemon:
         storm = list(reclaim_storm(fleet, start=datetime.now(UTC)))
-        tasks = [asyncio.create_task(aws.play(storm)), asyncio.create_task(consumers())]
+        playing = asyncio.create_task(aws.play(storm))
         await asyncio.sleep(90.0)
         aws.ec2_down = False
-        await tasks[0]
+        await playing
         await aws.drained(300.0, ("dovetail-bus-urgent",))
-        tasks[1].cancel()
         for line in daemon._lines:
             line._receiving = 0
             line._work.clear()
-    consumed()
     warnings = [each for each in storm if each.kind == "spot_interrupted"]
     missed = sum(each.body not in seen[owner[each.instances[0]]] for each in warnings)
     left = min(counts.observed["deadline_remaining_seconds", "spot_interrupted"])

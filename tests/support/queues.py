@@ -51,6 +51,8 @@ class FleetAws:
         self.sim = world or SimulatedAws(clock, seed, fleet.region, fleet.account)
         self.requests: Counter[str] = Counter()
         self.failing: set[str] = set()
+        # Set to have cluster queues keep bodies and nothing else: a broadcast makes a million copies.
+        self.sink: dict[str, set[str]] | None = None
         self.denied: set[str] = set()
         self.ec2_down = self.silenced = False
         self.ec2_denied = False
@@ -93,6 +95,9 @@ class FleetAws:
                 raise aws_error("sqs:SendMessageBatch", "RequestThrottled", "slow down", 400)
             if name in self.denied:
                 raise aws_error("sqs:SendMessageBatch", "AccessDenied", "not yours", 403)
+            if self.sink is not None and name in self.sink:
+                self.sink[name].update(entry["MessageBody"] for entry in parameters["Entries"])
+                return {"Successful": [{"Id": entry["Id"]} for entry in parameters["Entries"]]}
         return await self.sim.call(service, operation, parameters)
 
     def _described(self, asked: Mapping[str, Any]) -> Answer:
