@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 JOBS ?= 2
 
-.PHONY: help setup lambda demo check test bench bench-peer chart iam image sbom crds docs real-cluster soak test-cluster test-fresh-clone clean
+.PHONY: help setup lambda demo check test bench bench-peer chart dashboards iam image sbom crds docs real-cluster soak test-cluster test-fresh-clone clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -73,6 +73,9 @@ sbom: setup ## Write the bill of materials and the licences of what the image ho
 
 iam: setup ## Write policies, the CloudFormation stack and what Terraform and CDK read of them
 	$(BIN)/python hack/write_iam.py
+
+dashboards: setup ## Write Grafana dashboards and Prometheus rules
+	$(BIN)/python hack/write_dashboards.py
 
 chart: setup ## Write the charts' definitions and value schema from the code
 	$(BIN)/python hack/write_chart.py
