@@ -23,6 +23,7 @@ from dovetail.settings import (
     read,
 )
 from dovetail.settings.rates import Rate
+from dovetail.settings.zonal import ZonalPolicy
 
 NAMED = {"CLUSTER_NAME": "prod"}
 SPREAD = "{maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: ScheduleAnyway}"
@@ -70,12 +71,31 @@ AWS: dict[str, tuple[str, Any]] = {
     "CLUSTER_NAME": ("--cluster-name", ""),
     "DISABLE_DRY_RUN": ("--disable-dry-run", False),
     "EKS_CONTROL_PLANE": ("--eks-control-plane", False),
+    "ENABLE_DO_NOT_DISRUPT": ("--enable-do-not-disrupt", False),
     "ENABLE_ZONAL_SHIFT": ("--enable-zonal-shift", False),
     "INTERRUPTION_QUEUE": ("--interruption-queue", ""),
     "ISOLATED_VPC": ("--isolated-vpc", False),
     "RESERVED_ENIS": ("--reserved-enis", 0),
+    "SNS_AUTO_SUBSCRIBE": ("--sns-auto-subscribe", False),
     "SUBNET_REFRESH_INTERVAL": ("--subnet-refresh-interval", timedelta(minutes=1)),
     "VM_MEMORY_OVERHEAD_PERCENT": ("--vm-memory-overhead-percent", 0.075),
+    "ZONAL_SHIFT_AUTO_MODE": ("--zonal-shift-auto-mode", "auto"),
+    "ZONAL_SHIFT_DEBOUNCE": ("--zonal-shift-debounce", timedelta(seconds=2)),
+    "ZONAL_SHIFT_DRY_RUN": ("--zonal-shift-dry-run", "false"),
+    "ZONAL_SHIFT_EDIT_STRATEGY": ("--zonal-shift-edit-strategy", "AppendNotIn"),
+    "ZONAL_SHIFT_ENDPOINT_URL": ("--zonal-shift-endpoint-url", ""),
+    "ZONAL_SHIFT_HTTPS_PORT": ("--zonal-shift-https-port", 8443),
+    "ZONAL_SHIFT_MIN_HOLD": ("--zonal-shift-min-hold", timedelta(minutes=5)),
+    "ZONAL_SHIFT_MODE": ("--zonal-shift-mode", "Offerings"),
+    "ZONAL_SHIFT_OBSERVER": ("--zonal-shift-observer", False),
+    "ZONAL_SHIFT_ONLY_ZONE_POLICY": ("--zonal-shift-only-zone-policy", "Freeze"),
+    "ZONAL_SHIFT_POLICY": ("--zonal-shift-policy", ZonalPolicy()),
+    "ZONAL_SHIFT_POLL_INTERVAL": ("--zonal-shift-poll-interval", timedelta(seconds=30)),
+    "ZONAL_SHIFT_POLL_INTERVAL_ACTIVE": ("--zonal-shift-poll-interval-active", timedelta(seconds=10)),
+    "ZONAL_SHIFT_QUEUE": ("--zonal-shift-queue", ""),
+    "ZONAL_SHIFT_RESTORE_BATCH": ("--zonal-shift-restore-batch", 0.25),
+    "ZONAL_SHIFT_RESTORE_INTERVAL": ("--zonal-shift-restore-interval", timedelta(seconds=30)),
+    "ZONAL_SHIFT_TOPIC_ARN": ("--zonal-shift-topic-arn", ()),
 }
 KWOK: dict[str, tuple[str, Any]] = {"INSTANCE_TYPES_FILE_PATH": ("--instance-types-file-path", "")}
 ALL = CORE | AWS | KWOK
@@ -121,12 +141,31 @@ OTHER: dict[str, tuple[str, Any]] = {
     "CLUSTER_NAME": ("prod", "prod"),
     "DISABLE_DRY_RUN": ("true", True),
     "EKS_CONTROL_PLANE": ("true", True),
+    "ENABLE_DO_NOT_DISRUPT": ("true", True),
     "ENABLE_ZONAL_SHIFT": ("true", True),
     "INTERRUPTION_QUEUE": ("queue", "queue"),
     "ISOLATED_VPC": ("true", True),
     "RESERVED_ENIS": ("1", 1),
+    "SNS_AUTO_SUBSCRIBE": ("true", True),
     "SUBNET_REFRESH_INTERVAL": ("1m0s", timedelta(minutes=1)),
     "VM_MEMORY_OVERHEAD_PERCENT": ("0.1", 0.1),
+    "ZONAL_SHIFT_AUTO_MODE": ("Clone", "Clone"),
+    "ZONAL_SHIFT_DEBOUNCE": ("5s", timedelta(seconds=5)),
+    "ZONAL_SHIFT_DRY_RUN": ("client", "client"),
+    "ZONAL_SHIFT_EDIT_STRATEGY": ("RemoveFromIn", "RemoveFromIn"),
+    "ZONAL_SHIFT_ENDPOINT_URL": ("https://example.test/sns", "https://example.test/sns"),
+    "ZONAL_SHIFT_HTTPS_PORT": ("9443", 9443),
+    "ZONAL_SHIFT_MIN_HOLD": ("1m", timedelta(minutes=1)),
+    "ZONAL_SHIFT_MODE": ("Both", "Both"),
+    "ZONAL_SHIFT_OBSERVER": ("true", True),
+    "ZONAL_SHIFT_ONLY_ZONE_POLICY": ("Leave", "Leave"),
+    "ZONAL_SHIFT_POLICY": ("practice=Protect", ZonalPolicy(practice="Protect")),
+    "ZONAL_SHIFT_POLL_INTERVAL": ("1m", timedelta(minutes=1)),
+    "ZONAL_SHIFT_POLL_INTERVAL_ACTIVE": ("5s", timedelta(seconds=5)),
+    "ZONAL_SHIFT_QUEUE": ("queue", "queue"),
+    "ZONAL_SHIFT_RESTORE_BATCH": ("50%", 0.5),
+    "ZONAL_SHIFT_RESTORE_INTERVAL": ("1m", timedelta(minutes=1)),
+    "ZONAL_SHIFT_TOPIC_ARN": ("arn:a, arn:b", ("arn:a", "arn:b")),
     "INSTANCE_TYPES_FILE_PATH": ("/types.json", "/types.json"),
 }
 

@@ -16,6 +16,8 @@ from dovetail.settings import removed
 from dovetail.settings.table import BY_FLAG, SETTINGS, Origin, Provider, Setting, Settings
 
 _SHOWN = 120
+# Flags with a letter of their own.
+SHORT = {"d": "enable-do-not-disrupt"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,7 @@ def _flags(arguments: Sequence[str], draft: _Draft) -> dict[str, str]:
             draft.problems.append(f'"{word}" is not a flag: settings are given as --name=value')
             continue
         name, equals, value = word.lstrip("-").partition("=")
+        name = SHORT.get(name, name)
         setting = BY_FLAG.get(f"--{name}")
         if setting is None or not setting.applies_to(draft.provider):
             draft.problems.append(_unknown_flag(name, value, setting, draft.provider))

@@ -18,6 +18,7 @@ from dovetail.settings.gates import AWS_FEATURE_GATES, FEATURE_GATES, AWSFeature
 from dovetail.settings.kinds import Kind
 from dovetail.settings.rates import RATE, Rate
 from dovetail.settings.scheduler import SCHEDULER_CONFIG, SchedulerConfig
+from dovetail.settings.zonal import SHARE, ZONAL_POLICY, ZonalPolicy
 
 T = TypeVar("T")
 Origin = Literal["flag", "environment", "default"]
@@ -197,6 +198,12 @@ class Settings:
     eks_control_plane: bool = _set(
         kinds.BOOLEAN, "false", "ask EKS for the cluster's version and details", "aws"
     )
+    enable_do_not_disrupt: bool = _set(
+        kinds.BOOLEAN,
+        "false",
+        "while a zone is shifted away, mark its nodes do-not-disrupt and cordon them; also -d",
+        "aws",
+    )
     enable_zonal_shift: bool = _set(
         kinds.BOOLEAN,
         "false",
@@ -212,12 +219,82 @@ class Settings:
     reserved_enis: int = _set(
         kinds.COUNT, "0", "network interfaces left out when pods per node are counted", "aws"
     )
+    sns_auto_subscribe: bool = _set(
+        kinds.BOOLEAN, "false", "subscribe ZONAL_SHIFT_ENDPOINT_URL to the topics at the start", "aws"
+    )
     subnet_refresh_interval: timedelta = _set(kinds.INTERVAL, "1m", "how long found subnets are kept", "aws")
     vm_memory_overhead_percent: float = _set(
         kinds.FRACTION,
         "0.075",
         "part of the advertised memory taken to be missing until a node of that type was seen",
         "aws",
+    )
+
+    zonal_shift_auto_mode: str = _set(
+        kinds.choice("auto", "Native", "Clone", "Off"),
+        "auto",
+        "where EKS Auto Mode's own pools are all there is: leave it to EKS, stand in for them, or neither",
+        "aws",
+    )
+    zonal_shift_debounce: timedelta = _set(
+        kinds.WINDOW, "2s", "wait this long for further news before nodes and pools are touched", "aws"
+    )
+    zonal_shift_dry_run: str = _set(
+        kinds.choice("false", "true", "client"),
+        "false",
+        "only say what would be done: on ZoneShift objects, or (client) in the log alone",
+        "aws",
+    )
+    zonal_shift_edit_strategy: str = _set(
+        kinds.choice("AppendNotIn", "RemoveFromIn"),
+        "AppendNotIn",
+        "how pools are kept out of a zone: by a requirement of its own, or by editing the list of zones",
+        "aws",
+    )
+    zonal_shift_endpoint_url: str = _set(
+        kinds.URL, "", "where SNS reaches this process, for SNS_AUTO_SUBSCRIBE", "aws"
+    )
+    zonal_shift_https_port: int = _set(
+        kinds.PORT, "8443", "port of the HTTPS endpoint for SNS; it opens only if there are topics", "aws"
+    )
+    zonal_shift_min_hold: timedelta = _set(
+        kinds.WINDOW, "5m", "step back into a zone no sooner than this after stepping out", "aws"
+    )
+    zonal_shift_mode: str = _set(
+        kinds.choice("Offerings", "NodePoolEdit", "Both"),
+        "Offerings",
+        "withhold the zone inside Dovetail, by editing NodePools that another autoscaler serves, or both",
+        "aws",
+    )
+    zonal_shift_observer: bool = _set(
+        kinds.BOOLEAN, "false", "also follow autoshifts of the region that are not the cluster's", "aws"
+    )
+    zonal_shift_only_zone_policy: str = _set(
+        kinds.choice("Freeze", "Leave", "Fallback"),
+        "Freeze",
+        "a pool whose only zone is shifted away launches nothing, stays as it is, or uses its fallback zones",
+        "aws",
+    )
+    zonal_shift_policy: ZonalPolicy = _set(
+        ZONAL_POLICY, ZONAL_POLICY.show(ZonalPolicy()), "what to do about each kind of shift", "aws"
+    )
+    zonal_shift_poll_interval: timedelta = _set(
+        kinds.WINDOW, "30s", "time between two looks at ARC while nothing is shifted", "aws"
+    )
+    zonal_shift_poll_interval_active: timedelta = _set(
+        kinds.WINDOW, "10s", "time between two looks at ARC while something is shifted", "aws"
+    )
+    zonal_shift_queue: str = _set(
+        kinds.TEXT, "", "name of the SQS queue with messages about shifts; empty means none", "aws"
+    )
+    zonal_shift_restore_batch: float = _set(
+        SHARE, "25%", "part of a zone's nodes that is released at once when its shift is over", "aws"
+    )
+    zonal_shift_restore_interval: timedelta = _set(
+        kinds.WINDOW, "30s", "time between two such releases", "aws"
+    )
+    zonal_shift_topic_arn: tuple[str, ...] = _set(
+        kinds.LIST, "", "SNS topics whose messages about shifts are taken; others are turned away", "aws"
     )
 
     instance_types_file_path: str = _set(

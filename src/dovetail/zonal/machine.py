@@ -118,7 +118,7 @@ def advanced(record: Record, sight: Sight, progress: Progress, now: datetime, pa
             return replace(record, phase="Active" if done else "Applying")
         case "Restoring":
             if sight.shift is not None and not sight.cancelled and record.gone is None:
-                return _to(record, "Applying", now)
+                return _to(record, "Applying", now)  # objects say how far undoing had come
             return _undone(record, progress, now, pace)
         case "Restored":
             return None if record.ended is not None and now - record.ended >= pace.keep else record
@@ -141,6 +141,8 @@ def _over(record: Record, sight: Sight, now: datetime, pace: Pace) -> EndReason:
     if sight.cancelled:
         return "Operator"
     if record.gone is not None and sight.polled_at is not None:
+        if record.confirmed is None:
+            return "Cancelled"  # only an event spoke of it, and the first poll does not
         certain = sight.polled_at - record.gone >= pace.confirm
         held = now - record.since >= pace.min_hold
         return _reason(record.shift, now) if certain and held else ""

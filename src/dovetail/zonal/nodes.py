@@ -11,7 +11,7 @@ __all__ = ["Marked", "NodeLedger", "Standing", "protected", "released"]
 
 DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
 YES = "true"
-VERSION = 1
+VERSION = 2
 LABEL, ANNOTATION, CORDON = "label", "ann", "cordon"
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-__all__ = ["Edit", "Ledger", "OnlyZone", "Strategy", "Zones", "edited", "wanted"]
+__all__ = ["KEYS", "Delta", "Edit", "Ledger", "OnlyZone", "Strategy", "Zones", "admits", "edited", "wanted"]
 
 Entry = Mapping[str, Any]
 Entries = tuple[Entry, ...]
@@ -23,7 +23,7 @@ OnlyZone = Literal["Freeze", "Leave", "Fallback"]
 ZONE, ZONE_ID = "topology.kubernetes.io/zone", "topology.k8s.aws/zone-id"
 KEYS = (ZONE, ZONE_ID)
 MOST_ENTRIES = 100
-VERSION = 1
+VERSION = 2
 
 
 class Zones(Struct, frozen=True):
@@ -245,10 +245,11 @@ def _deltas(
 def _reaches(about: Sequence[Entry], zones: Zones) -> bool:
     """Whether the pool, as it stands, could have a node in one of the impaired zones."""
     pairs = zip(zones.names, zones.ids or ("",) * len(zones.names), strict=True)
-    return any(_admits(about, name, zone_id) for name, zone_id in pairs)
+    return any(admits(about, name, zone_id) for name, zone_id in pairs)
 
 
-def _admits(about: Sequence[Entry], name: str, zone_id: str) -> bool:
+def admits(about: Sequence[Entry], name: str, zone_id: str) -> bool:
+    """Whether these requirements let a node be in the zone."""
     for entry in about:
         value = name if entry["key"] == ZONE else zone_id
         listed = entry.get("values") or ()

@@ -6,7 +6,7 @@ expiry of a practice run or an experiment is always a minute ahead and proves no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ __all__ = [
     "Policy",
     "Poll",
     "Shift",
+    "by_zone",
     "impairment",
     "poll_of",
     "silent_end",
@@ -146,22 +147,25 @@ def impairment(
     *,
     honour_unapplied: bool = False,
     min_healthy: int = 1,
+    in_force: Collection[str] = (),
 ) -> Impairment:
-    """Which zones to step out of. Never so many that fewer than `min_healthy` are left."""
+    """Which zones to step out of. Never so many that fewer than `min_healthy` are left.
+
+    Zones that are stepped out of already come first, then those whose shift began first.
+    """
     counted = [
         shift
         for shift in shifts
         if (shift.applied or honour_unapplied) and policies.of(shift.kind) != "Ignore"
     ]
-    heaviest: dict[str, Shift] = {}
-    for shift in sorted(counted, key=_weight):
-        heaviest.setdefault(shift.zone_id, shift)
+    heaviest = by_zone(counted)
     refused = {
         zone: f"the zone {zone} is not known here" for zone in heaviest if zone and zone not in eligible
     }
     room = len(eligible) - min_healthy
     kept: dict[str, Shift] = {}
-    for zone, shift in sorted(heaviest.items(), key=lambda item: (_began(item[1]), item[0])):
+    order = sorted(heaviest.items(), key=lambda item: (item[0] not in in_force, _began(item[1]), item[0]))
+    for zone, shift in order:
         if zone in refused:
             continue
         if policies.of(shift.kind) == "Observe":
@@ -171,6 +175,14 @@ def impairment(
         else:
             refused[zone] = f"stepping out of {zone} too would leave fewer than {min_healthy} zones"
     return Impairment(kept, refused)
+
+
+def by_zone(shifts: Iterable[Shift]) -> dict[str, Shift]:
+    """For each zone the shift that weighs most there."""
+    heaviest: dict[str, Shift] = {}
+    for shift in sorted(shifts, key=_weight):
+        heaviest.setdefault(shift.zone_id, shift)
+    return heaviest
 
 
 def _weight(shift: Shift) -> tuple[bool, int, float]:

@@ -6,7 +6,11 @@ from dovetail.api.crds.definition import AGE, Column, Definition, Field, constra
 from dovetail.api.crds.parts import CONDITION, PLAIN_CONDITIONS
 from dovetail.api.zoneshift import ZoneShift
 
-_KINDS = ["ZONAL_SHIFT", "ZONAL_AUTOSHIFT", "PRACTICE_RUN", "FIS_EXPERIMENT", "OBSERVED", "LOCAL"]
+_KINDS = [
+    *("ZONAL_SHIFT", "ZONAL_AUTOSHIFT", "PRACTICE_RUN", "FIS_EXPERIMENT", "OBSERVED", "LOCAL"),
+    # A message that was received, kept for whoever leads to look at.
+    "SIGNAL",
+]
 _PHASES = ["", "Pending", "Applying", "Active", "Restoring", "Restored", "Refused", "Failed"]
 _COUNT = {
     "desired": constrained("How many there are to do."),

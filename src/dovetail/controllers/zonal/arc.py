@@ -1,0 +1,123 @@
+"""Asking ARC what is shifted: often while something is, seldom otherwise, patiently while it is silent."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from random import Random
+
+from dovetail.aws import Aws, AwsAbsent, AwsError, pages
+from dovetail.controllers.zonal import counts
+from dovetail.errors import DovetailError
+from dovetail.ports import Clock
+from dovetail.zonal.shifts import Poll, Shift, poll_of
+
+__all__ = ["Arc"]
+
+SERVICE = "arc-zonal-shift"
+JITTER = 0.2
+SLOWEST, UNREGISTERED, OBSERVE = 120.0, 3600.0, 60.0
+
+
+class Arc:
+    """The poller of one cluster. Its last successful look is the truth until the next."""
+
+    def __init__(
+        self,
+        aws: Aws,
+        cluster: str,
+        clock: Clock,
+        chance: Random,
+        *,
+        calm: float = 30.0,
+        active: float = 10.0,
+        observer: bool = False,
+    ) -> None:
+        self._aws, self._cluster, self._clock, self._chance = aws, cluster, clock, chance
+        self._calm, self._active, self._observer = calm, active, observer
+        self.arn = ""
+        self.last: Poll | None = None
+        # None until ARC has said whether it knows the cluster.
+        self.registered: bool | None = None
+        self.failing = ""
+        self._due = float("-inf")
+        self._ask_after = float("-inf")
+        self._failures = 0
+        self._observed: tuple[Shift, ...] = ()
+        self._observe_after = float("-inf")
+
+    def hint(self) -> None:
+        """Something may have changed: look at once."""
+        self._due = float("-inf")
+
+    def due_at(self, moment: datetime) -> None:
+        """Look again at that time, if not before: a shift says it ends then."""
+        self._due = min(
+            self._due, self._clock.monotonic() + max((moment - self._clock.now()).total_seconds(), 0.0)
+        )
+
+    @property
+    def wait(self) -> float:
+        """Seconds until the next look."""
+        return max(self._due - self._clock.monotonic(), 0.0)
+
+    async def look(self, *, active: bool) -> bool:
+        """Look if it is time to; whether that was done and ARC answered. What fails is counted and told."""
+        if self.wait > 0:
+            return False
+        try:
+            await self._look()
+        except DovetailError as error:
+            self._failures += 1
+            self.failing = str(error)
+            code = error.code if isinstance(error, AwsError) else type(error).__name__
+            counts.POLL_ERRORS.labels(_operation(error), code).inc()
+            usual = self._active if active else self._calm
+            self._next(min(usual * 2**self._failures, SLOWEST))
+            return False
+        self._failures, self.failing = 0, ""
+        counts.CONFIRMED.set(self._clock.now().timestamp())
+        self._next(self._active if active or (self.last and self.last.shifts) else self._calm)
+        return True
+
+    def _next(self, seconds: float) -> None:
+        spread = 1 + JITTER * (2 * self._chance.random() - 1)
+        self._due = self._clock.monotonic() + seconds * spread
+
+    async def _look(self) -> None:
+        if not self.arn:
+            answer = await self._aws.call("eks", "DescribeCluster", {"name": self._cluster})
+            self.arn = str(answer["cluster"]["arn"])
+        await self._observe()
+        shifts = await self._managed()
+        self.last = Poll(self._clock.now(), (*shifts, *self._observed))
+
+    async def _managed(self) -> tuple[Shift, ...]:
+        if self._clock.monotonic() < self._ask_after:
+            return ()
+        try:
+            answer = await self._aws.call(SERVICE, "GetManagedResource", {"resourceIdentifier": self.arn})
+        except AwsAbsent:
+            # Not registered, which a person may change; until then there is nothing to be seen here.
+            self.registered, self._ask_after = False, self._clock.monotonic() + UNREGISTERED
+            counts.REGISTERED.set(0)
+            return ()
+        self.registered = True
+        counts.REGISTERED.set(1)
+        return poll_of(answer, self._clock.now()).shifts
+
+    async def _observe(self) -> None:
+        """Autoshifts of the region, whether or not the cluster takes part."""
+        if not self._observer or self._clock.monotonic() < self._observe_after:
+            return
+        found: list[Shift] = []
+        async for page in pages(self._aws, SERVICE, "ListAutoshifts", {"status": "ACTIVE"}):
+            found += [
+                Shift(str(each["awayFrom"]), "OBSERVED", started=each.get("startTime"))
+                for each in page.get("items") or ()
+            ]
+        self._observed = tuple(found)
+        self._observe_after = self._clock.monotonic() + min(OBSERVE, self._calm)
+
+
+def _operation(error: DovetailError) -> str:
+    return error.operation if isinstance(error, AwsError) else ""

@@ -1,0 +1,360 @@
+"""zonalshift: one reconciler for everything a shift asks for.
+
+    look at ARC → which zones count → close the gates → keep ZoneShifts → mark nodes → guard and edit pools
+
+Each pass looks at the world anew and does a few seconds' work; what is left is done in the next. A process
+that dies anywhere leaves objects that say what was done to them, and the next one goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+
+from dovetail.api import labels
+from dovetail.api.core import Node
+from dovetail.api.meta import Object
+from dovetail.api.nodeclaim import NodeClaim
+from dovetail.api.nodepool import NodePool
+from dovetail.api.zoneshift import ZoneShift
+from dovetail.aws import Aws
+from dovetail.controllers.base import Backoff, Cache, Result, Trigger, after
+from dovetail.controllers.zonal import counts
+from dovetail.controllers.zonal.arc import Arc
+from dovetail.controllers.zonal.clones import Clones
+from dovetail.controllers.zonal.documents import GUARD, Documents, PoolDocument
+from dovetail.controllers.zonal.edit import Editing, edited_by_zone
+from dovetail.controllers.zonal.gates import Gates
+from dovetail.controllers.zonal.keeping import Keeping, Kept, Outstanding
+from dovetail.controllers.zonal.notices import Notices
+from dovetail.controllers.zonal.options import ZonalOptions
+from dovetail.controllers.zonal.protect import Protection, half_released, zones_protected
+from dovetail.controllers.zonal.records import SIGNAL
+from dovetail.controllers.zonal.signals import START
+from dovetail.controllers.zonal.wishes import gated, node_wish, pool_wish
+from dovetail.controllers.zonal.writing import Writer
+from dovetail.controllers.zonal.zones import Ground, Zones
+from dovetail.errors import DovetailError, Gone, NotAuthorized
+from dovetail.ports import Clock, Recorder
+from dovetail.zonal.clone import CLONE_OF
+
+__all__ = ["ZonalShift"]
+
+SLICE, MOMENT, CONVERGE, OFF = 5.0, 0.2, 30.0, 300.0
+SIGNALS_KEPT = 7200.0
+OUR_NOTES = (labels.ZONE_LEDGER, GUARD)
+
+
+class ZonalShift:
+    """Steps out of impaired zones and back."""
+
+    name = "zonalshift"
+    concurrency = 1
+    backoff = Backoff(first=1.0, last=120.0)
+    singleton = True
+
+    def __init__(
+        self,
+        kube: Documents,
+        aws: Aws,
+        clock: Clock,
+        recorder: Recorder,
+        arc: Arc,
+        gates: Gates,
+        options: ZonalOptions,
+        *,
+        nodes: Cache[Node],
+        claims: Cache[NodeClaim],
+    ) -> None:
+        self._kube, self._clock, self._recorder, self._options = kube, clock, recorder, options
+        self.arc, self.gates = arc, gates
+        self._nodes, self._claims = nodes, claims
+        self.writer = Writer(kube)
+        self._zones = Zones(kube, aws, options.cluster, nodes, clock)
+        self._protection = Protection(
+            self.writer,
+            nodes,
+            clock,
+            recorder,
+            enforce=options.enforce,
+            managed_only=options.managed_only,
+            share=options.restore_batch,
+            interval=options.restore_interval,
+            repair=options.repair,
+        )
+        self._editing = Editing(self.writer, clock, recorder, options)
+        self._clones = Clones(kube, claims, options)
+        self._keeping = Keeping(kube, clock, recorder, options)
+        self._notices = Notices(recorder)
+        self._looked: set[str] = set()
+        self._wake: Callable[[], None] = lambda: None
+        self._busy = False
+
+    @property
+    def triggers(self) -> tuple[Trigger, ...]:
+        return (Trigger(Node, self._node_changed), Trigger(NodePool, self._pool_changed))
+
+    def on_wake(self, wake: Callable[[], None]) -> None:
+        """How to be woken by what is no object of the cluster."""
+        self._wake = wake
+
+    def hint(self) -> None:
+        """A message came: look at ARC at once."""
+        self.arc.hint()
+        self._wake()
+
+    def shift_changed(self, before: ZoneShift | None, now: ZoneShift | None) -> None:
+        """Somebody wrote a ZoneShift. Our own words about one need no answer."""
+        if before is None or now is None or before.spec != now.spec or before.deleting != now.deleting:
+            self._wake()
+
+    def _node_changed(self, before: Node | None, now: Node | None) -> tuple[str, ...]:
+        """A node that came, or whose marks someone else changed, matters while a zone is away."""
+        if not self._busy or now is None:
+            return ()
+        return () if before is not None and _marks(before) == _marks(now) else ("",)
+
+    def _pool_changed(self, before: NodePool | None, now: NodePool | None) -> tuple[str, ...]:
+        if not self._busy or now is None:
+            return ()
+        same = before is not None and before.metadata.generation == now.metadata.generation
+        return () if same else ("",)
+
+    async def prepare(self) -> None:
+        """Close the gates of shifts that are known, before anything is bought; what fails is tried later."""
+        try:
+            await self.reconcile("")
+        except DovetailError:
+            return
+
+    async def reconcile(self, key: str) -> Result:
+        objects = await self._objects()
+        if not self._options.enabled:
+            return await self._switched_off(objects)
+        signals = [each for each in objects if each.spec.kind == SIGNAL]
+        shifts = [each for each in objects if each.spec.kind != SIGNAL]
+        await self._heard(signals)
+        busy = any(each.status.phase not in ("Restored", "Refused") for each in shifts)
+        answered = await self.arc.look(active=busy)
+        if answered:
+            self._judge(signals)
+        return await self._pass(shifts, signals)
+
+    async def _switched_off(self, objects: Sequence[ZoneShift]) -> Result:
+        """Shifts in force when the feature is switched off end as if an operator had cancelled them."""
+        shifts = [each for each in objects if each.spec.kind != SIGNAL]
+        marked = any(labels.ZONE_LEDGER in node.annotations for node in self._nodes)
+        open_ones = any(each.status.phase not in ("Restored", "Refused") for each in shifts)
+        if self._options.on_disable == "leave" or not (marked or open_ones):
+            return after(OFF)
+        return await self._pass(shifts, (), off=True)
+
+    async def _objects(self) -> tuple[ZoneShift, ...]:
+        if self._options.dry_run == "client":
+            return self._keeping.imagined
+        try:
+            return await self._kube.list(ZoneShift)
+        except (Gone, NotAuthorized):
+            if self._options.enabled:
+                raise
+            return ()
+
+    async def _heard(self, signals: Sequence[ZoneShift]) -> None:
+        """Messages of any replica: each makes us look once; old ones are forgotten."""
+        now = self._clock.now()
+        for each in signals:
+            if each.name not in self._looked:
+                self._looked.add(each.name)
+                self.arc.hint()
+            created = each.metadata.creation_timestamp
+            if created is not None and (now - created).total_seconds() > SIGNALS_KEPT:
+                self._looked.discard(each.name)
+                await self._forget(each)
+
+    async def _forget(self, obj: Object) -> None:
+        try:
+            await self._kube.delete(obj)
+        except Gone:
+            return
+
+    def _judge(self, signals: Sequence[ZoneShift]) -> None:
+        """A start that ARC knows nothing of is stale: it came late, and is over."""
+        poll = self.arc.last
+        zones = {shift.zone_id for shift in poll.shifts} if poll is not None else set()
+        for each in signals:
+            if each.name in self._looked and each.annotations.get(START) == "true":
+                fresh = f"{each.name}/judged"
+                if fresh not in self._looked and each.spec.zone_id not in zones:
+                    counts.SIGNALS.labels("any", each.annotations.get(KIND, ""), "stale").inc()
+                self._looked.add(fresh)
+
+    async def _pass(
+        self, shifts: Sequence[ZoneShift], signals: Sequence[ZoneShift], *, off: bool = False
+    ) -> Result:
+        now = self._clock.now()
+        wanted = self._keeping.candidates(shifts, signals, self.arc, now)
+        marked = any(labels.ZONE_LEDGER in node.annotations for node in self._nodes)
+        if not wanted and not shifts and not marked and not self._busy:
+            await self._tell_unregistered()
+            return after(self.arc.wait or CONVERGE)
+        ground = await self._zones.ground({each.zone_id for each in wanted})
+        pools = await self._kube.list(PoolDocument)
+        kept = self._keeping.decided(shifts, wanted, ground, self.arc, now, off=off)
+        kept = self._keeping.advanced(
+            kept, lambda held: self._outstanding(held, ground, pools), self.arc, now
+        )
+        self._close(kept, ground)
+        changed = await self._keeping.saved(kept, ground, self.arc, now)
+        worked, wait = await self._work(self._keeping.acting(kept), ground, pools)
+        await self._keeping.told(
+            kept, self._troubles(), self._editing.given_up, self._plan(kept, ground, pools)
+        )
+        self._count(kept, ground, pools)
+        self._busy = any(each.record.phase != "Restored" for each in kept) or marked
+        if changed or worked:
+            return after(MOMENT)
+        return after(min(wait, self.arc.wait or MOMENT, self._keeping.wait(kept, now)))
+
+    def _outstanding(
+        self, kept: Sequence[Kept], ground: Ground, pools: Sequence[PoolDocument]
+    ) -> Outstanding:
+        """What is not yet as these records want it, by zone."""
+        acting = self._keeping.acting(kept)
+        marks, releases = self._marks_wanted(acting, ground)
+        wish = pool_wish(acting, self._options)
+        edits = [] if not self._options.edits_pools else self._editing.wanted(pools, ground, wish)
+        open_edits = [each for each in edits if each.pool.uid not in self._editing.given_up]
+        return Outstanding(
+            nodes=_by_zone(marks),
+            releases=_by_zone([each for each in releases if not half_released(each)]),
+            pools=len(open_edits),
+            drifted=sum(_drifted(claim) for claim in self._claims),
+        )
+
+    def _marks_wanted(self, acting: Sequence[Kept], ground: Ground) -> tuple[list, list]:  # type: ignore[type-arg]
+        return self._protection.wanted(ground, node_wish(acting, self._options))
+
+    def _close(self, kept: Sequence[Kept], ground: Ground) -> None:
+        """The gates, in memory: no write can fail between a decision and its effect."""
+        acting = self._keeping.acting(kept)
+        launches, disruption = gated(acting, self._options)
+        names = frozenset(ground.names.get(zone, zone) for zone in disruption)
+        opened: dict[str, datetime] = {
+            ground.names.get(each.record.shift.zone_id, ""): each.record.ended
+            for each in kept
+            if each.record.phase == "Restored" and each.record.ended is not None
+        }
+        fresh = [each for each in acting if each.record.shift.zone_id in launches]
+        for each in fresh:
+            if not self.gates.launches(each.record.shift.zone_id) and each.record.shift.started is not None:
+                waited = (self._clock.now() - each.record.shift.started).total_seconds()
+                counts.TO_GATE.observe(max(waited, 0.0))
+        self.gates.set(launches, names, opened)
+
+    async def _work(
+        self, acting: Sequence[Kept], ground: Ground, pools: Sequence[PoolDocument]
+    ) -> tuple[bool, float]:
+        """A few seconds of it: nodes first, then pools; on the way back pools first, then nodes."""
+        marks, releases = self._marks_wanted(acting, ground)
+        done = await self._protection.mark(marks, SLICE)
+        wait = CONVERGE
+        if len(marks) == done or not marks:
+            edited, wait = await self._edit(acting, ground, pools)
+            done += edited
+        if releases:
+            done += await self._protection.release(releases, SLICE)
+            wait = min(wait, 1.0)
+        return done > 0, wait
+
+    async def _edit(
+        self, acting: Sequence[Kept], ground: Ground, pools: Sequence[PoolDocument]
+    ) -> tuple[int, float]:
+        wish = pool_wish(acting, self._options)
+        ours = any(note in pool.annotations for pool in pools for note in OUR_NOTES)
+        clones = any(CLONE_OF in pool.labels for pool in pools)
+        if not (self._options.edits_pools and wish.zones) and not ours and not clones:
+            return 0, CONVERGE
+        if (self._options.edits_pools and wish.zones and self._clones.needed(pools, ground)) or clones:
+            await self._clones.settle(pools, ground, wish)
+            if not ours and self._clones.needed(pools, ground):
+                return 0, CONVERGE
+        done, wait = 0, CONVERGE
+        for change in self._editing.wanted(pools, ground, wish):
+            pause = self._editing.contested(change, wish)
+            if pause is None:
+                continue
+            if pause.total_seconds() > 0:
+                wait = min(wait, pause.total_seconds())
+            elif await self._editing.write(change, wish):
+                done += 1
+        return done, wait
+
+    def _plan(
+        self, kept: Sequence[Kept], ground: Ground, pools: Sequence[PoolDocument]
+    ) -> Mapping[str, tuple[str, ...]]:
+        """For each dry run, every write it would have made."""
+        found: dict[str, tuple[str, ...]] = {}
+        for each in kept:
+            if not each.dry:
+                continue
+            alone = [each]
+            marks, _ = self._marks_wanted(alone, ground)
+            lines = [str(audit) for mark in marks for audit in mark.audits()]
+            wish = pool_wish(alone, self._options)
+            if self._options.edits_pools and wish.zones:
+                lines += self._clones.planned(pools, ground, wish)
+                if not self._clones.needed(pools, ground):
+                    lines += [str(change) for change in self._editing.wanted(pools, ground, wish)]
+            gates = [
+                f"gate {gate} in {zone}" for gate, zones in _gates(alone, self._options) for zone in zones
+            ]
+            found[each.name] = (*gates, *lines)
+        return found
+
+    def _troubles(self) -> Mapping[str, str]:
+        return {**self._protection.failures, **self._editing.failures}
+
+    async def _tell_unregistered(self) -> None:
+        if self.arc.registered is False:
+            self._notices.unregistered(await self._kube.list(PoolDocument), self._options.cluster)
+
+    def _count(self, kept: Sequence[Kept], ground: Ground, pools: Sequence[PoolDocument]) -> None:
+        away = frozenset(each.record.shift.zone_id for each in kept if each.record.launches_gated)
+        if self._notices.changed(away):
+            self._notices.tell(pools, ground, away)
+        if self.arc.registered is False:
+            self._notices.unregistered(pools, self._options.cluster)
+        for zone, count in zones_protected(self._protection.nodes(), ground).items():
+            counts.NODES.labels(ground.names.get(zone, zone)).set(count)
+        for zone, count in edited_by_zone(pools, ground).items():
+            counts.POOLS.labels(ground.names.get(zone, zone)).set(count)
+
+
+KIND = "zonalshift.dovetail.sh/kind"
+
+
+def _gates(kept: Sequence[Kept], options: ZonalOptions) -> tuple[tuple[str, frozenset[str]], ...]:
+    launches, disruption = gated(kept, options)
+    return ("launches", launches), ("disruption", disruption)
+
+
+def _by_zone(changes: Sequence) -> dict[str, int]:  # type: ignore[type-arg]
+    found: dict[str, int] = {}
+    for each in changes:
+        found[each.zone_id] = found.get(each.zone_id, 0) + 1
+    return found
+
+
+def _drifted(claim: NodeClaim) -> bool:
+    found = claim.status.condition("Drifted")
+    return found is not None and found.status == "True" and found.reason == "RequirementsDrifted"
+
+
+def _marks(node: Node) -> tuple[object, ...]:
+    return (
+        node.uid,
+        node.labels.get(labels.ZONE),
+        node.labels.get(labels.DO_NOT_DISRUPT),
+        node.annotations.get(labels.DO_NOT_DISRUPT),
+        node.spec.unschedulable,
+    )

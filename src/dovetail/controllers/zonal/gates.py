@@ -1,0 +1,60 @@
+"""What the engine asks before it buys or takes away: is this zone stepped out of?
+
+Nothing is written anywhere for it. By default no gate is closed.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from dovetail.ports import Clock
+
+__all__ = ["Gates"]
+
+# What waited for the end of a shift does not all happen at once then.
+SPREAD = timedelta(minutes=30)
+LOOK_AGAIN = 30.0
+
+
+class Gates:
+    """Closed for launches by zone id, for disruption by zone name."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._launches: frozenset[str] = frozenset()
+        self._disruption: frozenset[str] = frozenset()
+        self._opened: Mapping[str, datetime] = {}
+
+    def set(
+        self, launches: frozenset[str], disruption: frozenset[str], opened: Mapping[str, datetime]
+    ) -> bool:
+        """Close these and open all others; whether anything changed. `opened` are ends of past shifts."""
+        changed = (launches, disruption) != (self._launches, self._disruption)
+        self._launches, self._disruption, self._opened = launches, disruption, opened
+        return changed
+
+    def launches(self, zone_id: str) -> bool:
+        """Whether nothing may be bought in the zone."""
+        return zone_id in self._launches
+
+    def disruption(self, zone: str) -> bool:
+        """Whether nothing may be taken away by choice in the zone."""
+        return zone in self._disruption
+
+    @property
+    def disrupted(self) -> frozenset[str]:
+        """The names of all zones in which nothing may be taken away by choice."""
+        return self._disruption
+
+    def put_off(self, zone: str, uid: str, due: datetime) -> float:
+        """How many seconds something that was due then must still wait, because of a shift; 0 to go ahead."""
+        if zone in self._disruption:
+            return LOOK_AGAIN
+        opened = self._opened.get(zone)
+        if opened is None or due >= opened:
+            return 0.0
+        share = zlib.crc32(uid.encode()) / 2**32
+        left = opened + share * SPREAD - self._clock.now()
+        return max(left.total_seconds(), 0.0)

@@ -1,0 +1,69 @@
+"""Messages about shifts from an SQS queue: read, kept in the cluster, and only then crossed off."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from dovetail.aws import Answer, Aws, AwsAbsent
+from dovetail.controllers.zonal import counts
+from dovetail.controllers.zonal.signals import SignalStore
+from dovetail.errors import BadInput, DovetailError
+from dovetail.ports import Clock
+from dovetail.zonal.events import signal_of
+
+__all__ = ["QueueReader"]
+
+log = logging.getLogger(__name__)
+MOST, HIDDEN, PATIENCE = 10, 60, 20
+PAUSE, LONGEST_PAUSE = 1.0, 60.0
+
+
+class QueueReader:
+    """Reads one queue for as long as it runs. Every replica does: a lost zone loses no message."""
+
+    def __init__(self, aws: Aws, queue: str, store: SignalStore, clock: Clock) -> None:
+        self._aws, self._queue, self._store, self._clock = aws, queue, store, clock
+        self._url = ""
+
+    async def run(self) -> None:
+        pause = PAUSE
+        while True:
+            try:
+                await self.read()
+                pause = PAUSE
+            except DovetailError as error:
+                log.warning("cannot read the queue %s: %s", self._queue, error)
+                await self._clock.sleep(pause)
+                pause = min(pause * 2, LONGEST_PAUSE)
+
+    async def read(self) -> int:
+        """Take what waits; how many messages were dealt with."""
+        asked = {"MaxNumberOfMessages": MOST, "VisibilityTimeout": HIDDEN, "WaitTimeSeconds": PATIENCE}
+        answer = await self._ask("ReceiveMessage", asked)
+        done = 0
+        for message in answer.get("Messages") or ():
+            done += await self._deal_with(str(message.get("Body") or ""), str(message["ReceiptHandle"]))
+        return done
+
+    async def _deal_with(self, body: str, receipt: str) -> int:
+        try:
+            signal = signal_of(body, "sqs")
+        except BadInput as error:
+            # Not crossed off: after a few more tries the queue itself puts it aside for people to see.
+            log.warning("a message makes no sense: %s", error)
+            counts.SIGNALS.labels("sqs", "unknown", "unparsable").inc()
+            return 0
+        await self._store.put(signal)
+        await self._ask("DeleteMessage", {"ReceiptHandle": receipt})
+        return 1
+
+    async def _ask(self, operation: str, parameters: Mapping[str, object]) -> Answer:
+        if not self._url:
+            found = await self._aws.call("sqs", "GetQueueUrl", {"QueueName": self._queue})
+            self._url = str(found["QueueUrl"])
+        try:
+            return await self._aws.call("sqs", operation, {"QueueUrl": self._url, **parameters})
+        except AwsAbsent:
+            self._url = ""
+            raise

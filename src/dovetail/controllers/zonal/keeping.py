@@ -1,0 +1,422 @@
+"""ZoneShift objects kept as what they stand for moves on: begun, advanced, written, and one day forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from msgspec import structs
+
+from dovetail.api.meta import Condition
+from dovetail.api.zoneshift import RESTORE_FINALIZER, Count, Steps, ZoneShift, ZoneShiftStatus
+from dovetail.controllers.zonal import counts, records
+from dovetail.controllers.zonal.arc import Arc
+from dovetail.controllers.zonal.documents import Documents
+from dovetail.controllers.zonal.options import ZonalOptions
+from dovetail.controllers.zonal.signals import START
+from dovetail.controllers.zonal.zones import Ground
+from dovetail.errors import AlreadyExists, Conflict, Gone
+from dovetail.ports import Clock, Recorder
+from dovetail.zonal.machine import Progress, Record, Sight, advanced, begun
+from dovetail.zonal.shifts import Kind, Shift, by_zone, impairment
+
+__all__ = ["Keeping", "Kept", "Outstanding"]
+
+# A start that only an event tells of is believed this long after it was sent.
+BELIEVED = timedelta(minutes=15)
+CONFIRM_EVERY = timedelta(seconds=30)
+OVER = ("Restored", "Refused")
+
+
+@dataclass(frozen=True, slots=True)
+class Outstanding:
+    """What is still to be done: marks and releases by zone id, pools in all, claims that count as drifted."""
+
+    nodes: Mapping[str, int] = field(default_factory=dict)
+    releases: Mapping[str, int] = field(default_factory=dict)
+    pools: int = 0
+    drifted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A record and its object. `before` is it as the server has it; None when it is yet to be made."""
+
+    record: Record
+    obj: ZoneShift
+    before: ZoneShift | None
+    sight: Sight
+    dry: bool = False
+    refusal: str = ""
+    left: Outstanding = field(default_factory=Outstanding)
+    forgotten: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.obj.name
+
+    @property
+    def key(self) -> str:
+        return records.key_of(self.obj)
+
+
+class Keeping:
+    """Turns what ARC and operators say into objects, and moves those on."""
+
+    def __init__(self, kube: Documents, clock: Clock, recorder: Recorder, options: ZonalOptions) -> None:
+        self._kube, self._clock, self._recorder, self._options = kube, clock, recorder, options
+        self._written: dict[str, ZoneShift] = {}
+        # What a dry run on the client would have kept.
+        self.imagined: tuple[ZoneShift, ...] = ()
+
+    def candidates(
+        self, objects: Sequence[ZoneShift], signals: Sequence[ZoneShift], arc: Arc, now: datetime
+    ) -> tuple[Shift, ...]:
+        """Every shift anyone speaks of: ARC, operators, and, while ARC is silent, events."""
+        local = [
+            records.local_shift(each)
+            for each in objects
+            if each.spec.kind == "LOCAL" and not each.deleting and each.status.phase != "Restored"
+            if each.spec.expires is None or each.spec.expires > now
+        ]
+        told = arc.last.shifts if arc.last is not None else ()
+        believed = self._believed(signals, now) if arc.failing and self._options.trust_events else ()
+        return (*told, *local, *believed)
+
+    def _believed(self, signals: Sequence[ZoneShift], now: datetime) -> tuple[Shift, ...]:
+        found = []
+        for each in signals:
+            created = each.metadata.creation_timestamp
+            kind = each.annotations.get("zonalshift.dovetail.sh/kind", "")
+            if each.annotations.get(START) == "true" and created is not None and now - created < BELIEVED:
+                named: Kind = next((k for k in KINDS if k == kind), "ZONAL_SHIFT")
+                found.append(Shift(each.spec.zone_id, named, started=created))
+        return tuple(found)
+
+    def decided(
+        self,
+        objects: Sequence[ZoneShift],
+        wanted: Sequence[Shift],
+        ground: Ground,
+        arc: Arc,
+        now: datetime,
+        *,
+        off: bool = False,
+    ) -> list[Kept]:
+        """A record for every shift, and what is seen of it now."""
+        used = [each for each in wanted if each.zone_id not in ground.names or each.zone_id in ground.used]
+        in_force = {
+            each.spec.zone_id for each in objects if each.status.phase in ("Applying", "Active", "Restoring")
+        }
+        found = impairment(
+            used,
+            self._options.policies,
+            ground.used,
+            honour_unapplied=self._options.honour_unapplied,
+            min_healthy=self._options.min_healthy,
+            in_force=in_force,
+        )
+        applied = [each for each in used if each.applied or self._options.honour_unapplied]
+        ours = by_zone(
+            each
+            for each in applied
+            if each.kind != "LOCAL" and self._options.policies.of(each.kind) != "Ignore"
+        )
+        kept = [self._known(each, ours, found.refused, arc, now, off=off) for each in objects]
+        taken = {each.record.shift.zone_id for each in kept if self._takes(each, ours)}
+        for zone, shift in ours.items():
+            if zone not in taken and not off:
+                kept.append(self._new(shift, objects, found.refused.get(zone, ""), arc, now))
+        return kept
+
+    def _takes(self, each: Kept, ours: Mapping[str, Shift]) -> bool:
+        """Whether the zone's shift has its object already; one an operator cancelled still is that."""
+        if each.obj.spec.kind == "LOCAL":
+            return False
+        shift = ours.get(each.record.shift.zone_id)
+        if each.record.phase != "Restored":
+            return True
+        same = shift is not None and each.obj.spec.shift_id == shift.shift_id
+        return same and each.obj.deleting
+
+    def _known(
+        self,
+        obj: ZoneShift,
+        ours: Mapping[str, Shift],
+        refused: Mapping[str, str],
+        arc: Arc,
+        now: datetime,
+        *,
+        off: bool,
+    ) -> Kept:
+        obj = self._latest(obj)
+        record, zone = records.record_of(obj, now), obj.spec.zone_id
+        if obj.spec.kind == "LOCAL":
+            over = obj.spec.expires is not None and obj.spec.expires <= now
+            sight = Sight(
+                now, None if over or obj.deleting else records.local_shift(obj), obj.deleting or off
+            )
+        else:
+            polled = arc.last.at if arc.last is not None else None
+            shift = ours.get(zone)
+            sight = Sight(polled, shift, obj.deleting or off)
+            if shift is not None and record.phase not in OVER:
+                record = structs.replace(record, policy=self._options.policies.of(shift.kind))
+        refusal = refused.get(zone, "") if sight.shift is not None else ""
+        record = _refused(record, refusal)
+        return Kept(record, obj, obj, sight, dry=self._dry(obj), refusal=refusal)
+
+    def _latest(self, obj: ZoneShift) -> ZoneShift:
+        """Polls happen more often than they are written down; what was seen since is kept in mind."""
+        known = self._written.get(obj.name)
+        same = known is not None and known.metadata.resource_version == obj.metadata.resource_version
+        return known if same and known is not None else obj
+
+    def _new(self, shift: Shift, objects: Sequence[ZoneShift], refusal: str, arc: Arc, now: datetime) -> Kept:
+        record = _refused(begun(shift, self._options.policies.of(shift.kind), now), refusal)
+        polled = arc.last.at if arc.last is not None and not arc.failing else None
+        name, taken, again = records.name_of(shift), {each.name for each in objects}, 0
+        while name in taken:  # the same shift, once more after it had ended
+            again += 1
+            name = records.name_of(shift, str(again))
+        dry = bool(self._options.dry_run)
+        obj = records.new_object(record, arc.arn, dry_run=dry, name=name)
+        return Kept(record, obj, None, Sight(polled, shift), dry=dry, refusal=refusal)
+
+    def _dry(self, obj: ZoneShift) -> bool:
+        return bool(self._options.dry_run) or obj.spec.dry_run
+
+    def acting(self, kept: Sequence[Kept]) -> list[Kept]:
+        """Those that are more than a dry run."""
+        return [each for each in kept if not each.dry]
+
+    def advanced(
+        self,
+        kept: Sequence[Kept],
+        outstanding: Callable[[Sequence[Kept]], Outstanding],
+        arc: Arc,
+        now: datetime,
+    ) -> list[Kept]:
+        """Each record one step further, if it is time."""
+        left, moved = outstanding(kept), list[Kept]()
+        for each in kept:
+            zone = each.record.shift.zone_id
+            undoing = each.record.phase == "Restoring"
+            progress = Progress(
+                pools=0 if each.dry else left.pools,
+                nodes=0 if each.dry else (left.releases if undoing else left.nodes).get(zone, 0),
+                drifted=left.drifted,
+            )
+            record = advanced(each.record, each.sight, progress, now, self._options.pace)
+            if record is None:
+                moved.append(replace(each, forgotten=True, left=left))
+            else:
+                moved.append(replace(each, record=record, left=left))
+        return moved
+
+    def wait(self, kept: Sequence[Kept], now: datetime) -> float:
+        """Seconds until something may move by itself."""
+        pace, found = self._options.pace, [30.0]
+        for each in kept:
+            record = each.record
+            if record.phase == "Pending":
+                found.append((record.since + pace.debounce - now).total_seconds())
+            if record.phase == "Restoring":
+                found.append(1.0 if record.step != "settling" else 5.0)
+            if record.shift.expires is not None and record.phase in ("Applying", "Active"):
+                found.append((record.shift.expires - now).total_seconds() + 0.5)
+        return max(min(each for each in found), 0.2)
+
+    async def saved(self, kept: Sequence[Kept], ground: Ground, arc: Arc, now: datetime) -> bool:
+        """Every object as its record is now; whether any phase or step moved."""
+        moved = False
+        after: list[ZoneShift] = []
+        for each in kept:
+            if each.forgotten:
+                await self._forgotten(each)
+                moved = True
+                continue
+            before = each.before.status if each.before is not None else ZoneShiftStatus()
+            status = self._status(each, before, ground, arc, now)
+            obj = records.written(each.obj, each.record, status)
+            moved = moved or (obj.status.phase, obj.status.step) != (before.phase, before.step)
+            self._tell(each, before.phase, obj, ground)
+            after.append(obj)
+            if self._options.dry_run != "client":
+                await self._save(each, obj)
+        if self._options.dry_run == "client":
+            self.imagined = tuple(after)
+        return moved
+
+    def _status(
+        self, each: Kept, before: ZoneShiftStatus, ground: Ground, arc: Arc, now: datetime
+    ) -> ZoneShiftStatus:
+        record, zone = each.record, each.record.shift.zone_id
+        gate = "Done" if record.launches_gated and not each.dry else ""
+        nodes = max(before.steps.nodes.desired, each.left.nodes.get(zone, 0))
+        left = each.left.nodes.get(zone, 0)
+        steps = Steps(
+            gate=gate,
+            disruption="Done" if record.disruption_gated and not each.dry else "",
+            nodes=Count(desired=nodes, done=max(nodes - left, 0)),
+            node_pools=Count(
+                desired=max(before.steps.node_pools.desired, each.left.pools),
+                done=max(before.steps.node_pools.desired, each.left.pools) - each.left.pools,
+            ),
+        )
+        conditions = self._confirmed(before.conditions, each, arc, now)
+        return structs.replace(
+            before, zone_name=ground.names.get(zone, ""), steps=steps, conditions=conditions
+        )
+
+    def _confirmed(
+        self, conditions: tuple[Condition, ...], each: Kept, arc: Arc, now: datetime
+    ) -> tuple[Condition, ...]:
+        if each.refusal:
+            word = "UnknownZone" if "not known" in each.refusal else "TooFewZones"
+            return records.condition(conditions, "Confirmed", "False", word, each.refusal, now)
+        if each.record.confirmed is None:
+            why = arc.failing or "no poll has shown it yet"
+            return records.condition(conditions, "Confirmed", "Unknown", "Provisional", why, now)
+        return records.condition(conditions, "Confirmed", "True", "Polled", "", now)
+
+    async def _save(self, each: Kept, obj: ZoneShift) -> None:
+        try:
+            if each.before is None:
+                made = await self._kube.create(structs.replace(obj, status=ZoneShiftStatus()))
+                done = await self._kube.patch(made, structs.replace(made, status=obj.status), status=True)
+                self._written[done.name] = done
+                return
+            before = each.before
+            final = _finalizers(obj, each)
+            if final.metadata != before.metadata or final.spec != before.spec:
+                before = structs.replace(
+                    await self._kube.patch(before, structs.replace(final, status=before.status))
+                )
+            if self._worth_writing(before.status, obj.status):
+                before = await self._kube.patch(
+                    before, structs.replace(before, status=obj.status), status=True
+                )
+                self._written[before.name] = before
+            else:
+                self._written[before.name] = structs.replace(before, status=obj.status)
+        except (AlreadyExists, Conflict, Gone):
+            return  # looked at again in a moment
+
+    @staticmethod
+    def _worth_writing(before: ZoneShiftStatus, now: ZoneShiftStatus) -> bool:
+        """A shift that is only seen once more need not be written down at every poll."""
+        if structs.replace(before, last_confirmed_at=None) != structs.replace(now, last_confirmed_at=None):
+            return True
+        was, seen = before.last_confirmed_at, now.last_confirmed_at
+        return (was is None) != (seen is None) or (
+            was is not None and seen is not None and seen - was >= CONFIRM_EVERY
+        )
+
+    async def _forgotten(self, each: Kept) -> None:
+        if self._options.dry_run == "client" or each.before is None:
+            return
+        try:
+            bare = structs.replace(each.before.metadata, finalizers=())
+            cleared = structs.replace(each.before, metadata=bare)
+            await self._kube.patch(each.before, cleared)
+            await self._kube.delete(each.before)
+        except (Gone, Conflict):
+            return
+
+    def _tell(self, each: Kept, before: str, obj: ZoneShift, ground: Ground) -> None:
+        phase, zone = obj.status.phase, obj.spec.zone_id
+        if phase == before:
+            return
+        name = ground.names.get(zone, zone)
+        counts.PHASE.labels(zone, before).set(0)
+        counts.PHASE.labels(zone, phase).set(1)
+        record = each.record
+        live = phase in ("Pending", "Applying", "Active", "Restoring")
+        counts.ACTIVE.labels(name, zone, record.shift.kind, record.policy).set(1 if live else 0)
+        now = self._clock.now()
+        if phase == "Active" and record.phase == "Active":
+            counts.TO_PROTECT.observe(max((now - record.since).total_seconds(), 0.0))
+        if phase == "Restored" and record.gone is not None:
+            counts.TO_RESTORE.observe(max((now - record.gone).total_seconds(), 0.0))
+        if phase == "Refused":
+            counts.REFUSED.labels(zone).inc()
+            self._recorder.event(obj, "ZonalShiftRefused", each.refusal, warning=True, dedupe=(obj.name,))
+
+    async def told(
+        self,
+        kept: Sequence[Kept],
+        troubles: Mapping[str, str],
+        contested: frozenset[str],
+        plan: Mapping[str, tuple[str, ...]],
+    ) -> None:
+        """What went wrong, what others undo, and what a dry run would do: on the objects."""
+        now = self._clock.now()
+        for each in kept:
+            if each.forgotten or each.record.phase in OVER:
+                continue
+            known = self._written.get(each.name)
+            if known is None and self._options.dry_run != "client":
+                continue
+            if self._options.dry_run == "client":
+                self._imagine(each.name, plan.get(each.name, ()))
+                continue
+            assert known is not None
+            listed = _troubled(known.status.conditions, troubles, contested, now)
+            status = structs.replace(known.status, conditions=listed)
+            if each.dry and each.name in plan:
+                status = structs.replace(status, plan=plan[each.name][:1000])
+            if status != known.status:
+                try:
+                    done = await self._kube.patch(known, structs.replace(known, status=status), status=True)
+                except (Conflict, Gone):
+                    continue
+                self._written[each.name] = done
+
+    def _imagine(self, name: str, plan: tuple[str, ...]) -> None:
+        self.imagined = tuple(
+            structs.replace(each, status=structs.replace(each.status, plan=plan))
+            if each.name == name
+            else each
+            for each in self.imagined
+        )
+
+
+KINDS: tuple[Kind, ...] = ("ZONAL_SHIFT", "ZONAL_AUTOSHIFT", "PRACTICE_RUN", "FIS_EXPERIMENT")
+
+
+def _refused(record: Record, refusal: str) -> Record:
+    if refusal and record.phase == "Pending":
+        return structs.replace(record, phase="Refused")
+    if not refusal and record.phase == "Refused":
+        return structs.replace(record, phase="Pending")
+    return record
+
+
+def _finalizers(obj: ZoneShift, each: Kept) -> ZoneShift:
+    """Ours stays until everything is undone, and while ARC still shows a shift an operator cancelled."""
+    over = each.record.phase in OVER
+    still = obj.spec.kind != "LOCAL" and each.sight.shift is not None and obj.deleting
+    wanted = () if over and obj.deleting and not still else (RESTORE_FINALIZER,)
+    if obj.deleting and RESTORE_FINALIZER not in obj.metadata.finalizers:
+        return obj
+    others = tuple(one for one in obj.metadata.finalizers if one != RESTORE_FINALIZER)
+    return structs.replace(obj, metadata=structs.replace(obj.metadata, finalizers=(*others, *wanted)))
+
+
+def _troubled(
+    conditions: tuple[Condition, ...], troubles: Mapping[str, str], contested: frozenset[str], now: datetime
+) -> tuple[Condition, ...]:
+    listed = conditions
+    if troubles:
+        told = "; ".join(f"{name}: {why}" for name, why in sorted(troubles.items())[:5])
+        listed = records.condition(listed, "Degraded", "True", "WriteRefused", told[:1024], now)
+    elif any(each.type == "Degraded" for each in listed):
+        listed = records.condition(listed, "Degraded", "False", "Recovered", "", now)
+    if contested:
+        told = f"{len(contested)} pools are put back by someone else as often as they are edited"
+        listed = records.condition(listed, "Contested", "True", "PutBack", told, now)
+    elif any(each.type == "Contested" for each in listed):
+        listed = records.condition(listed, "Contested", "False", "Settled", "", now)
+    return listed

@@ -1,0 +1,270 @@
+"""Marks on the nodes of an impaired zone: who needs one, and putting them there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from msgspec.structs import replace
+
+from dovetail.api import labels
+from dovetail.api.core import Node
+from dovetail.controllers.base import Cache, run_all
+from dovetail.controllers.zonal import counts
+from dovetail.controllers.zonal.writing import Audit, Writer
+from dovetail.controllers.zonal.zones import Ground
+from dovetail.errors import BadInput, Conflict, DovetailError, Gone
+from dovetail.ports import Clock, Recorder
+from dovetail.zonal.ledgers import node_ledger_from, written
+from dovetail.zonal.nodes import ANNOTATION, CORDON, LABEL, Marked, NodeLedger, Standing, protected, released
+
+__all__ = ["Change", "Protection", "Wish", "half_released", "ready_since", "zones_protected"]
+
+READY_FOR = timedelta(seconds=60)
+AT_ONCE = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the nodes should carry: keys of shifts by zone id, keys to be let be, and keys to be taken off."""
+
+    protect: Mapping[str, frozenset[str]]
+    hold: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A node as it stands, and as it should."""
+
+    node: Node
+    marked: Marked
+    zone_id: str
+    shift: str
+
+    @property
+    def release(self) -> bool:
+        return self.marked.ledger is None
+
+    @property
+    def after(self) -> Node:
+        standing, ledger = self.marked.standing, self.marked.ledger
+        meta = self.node.metadata
+        known = {**meta.labels, labels.DO_NOT_DISRUPT: standing.label or ""}
+        notes = {
+            **meta.annotations,
+            labels.DO_NOT_DISRUPT: standing.annotation or "",
+            labels.ZONE_LEDGER: written(ledger) if ledger is not None else "",
+        }
+        if standing.label is None:
+            known.pop(labels.DO_NOT_DISRUPT)
+        notes = {key: value for key, value in notes.items() if value or key not in OURS}
+        return replace(
+            self.node,
+            metadata=replace(meta, labels=known, annotations=notes),
+            spec=replace(self.node.spec, unschedulable=standing.cordoned),
+        )
+
+    def audits(self) -> list[Audit]:
+        before, after = _standing(self.node), self.marked.standing
+        reason = "released" if self.release else "protected"
+        return [
+            Audit(f"Node/{self.node.name}", each, before.value(each), after.value(each), self.shift, reason)
+            for each in (LABEL, ANNOTATION, CORDON)
+            if before.value(each) != after.value(each)
+        ]
+
+
+OURS = frozenset((labels.DO_NOT_DISRUPT, labels.ZONE_LEDGER))
+
+
+class Protection:
+    """Finds the nodes to be marked or released, and does so no faster than wanted."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        nodes: Cache[Node],
+        clock: Clock,
+        recorder: Recorder,
+        *,
+        enforce: bool = False,
+        managed_only: bool = False,
+        share: float = 0.25,
+        interval: float = 30.0,
+        repair: bool = False,
+    ) -> None:
+        self._writer, self._nodes, self._clock, self._recorder = writer, nodes, clock, recorder
+        self._enforce, self._managed_only = enforce, managed_only
+        self._share, self._interval, self._repair = share, interval, repair
+        # What we wrote and have not heard of yet, by the version it was written over.
+        self._own: dict[str, tuple[str, Node]] = {}
+        self._batch: dict[str, tuple[float, int]] = {}
+        self.failures: dict[str, str] = {}
+
+    def nodes(self) -> Iterable[Node]:
+        """The nodes as they are, our own last words included."""
+        for node in self._nodes:
+            mine = self._own.get(node.name)
+            if mine is not None and mine[0] == node.metadata.resource_version:
+                yield mine[1]
+            else:
+                yield node
+
+    def wanted(self, ground: Ground, wish: Wish) -> tuple[list[Change], list[Change]]:
+        """Nodes to be marked, the oldest first, and nodes to be released."""
+        marks: list[Change] = []
+        releases: list[Change] = []
+        for node in self.nodes():
+            change = self._change(node, ground, wish)
+            if change is not None:
+                (releases if change.release else marks).append(change)
+        marks.sort(key=lambda each: (_age(each.node), each.node.name))
+        return marks, releases
+
+    def _change(self, node: Node, ground: Ground, wish: Wish) -> Change | None:
+        text = node.annotations.get(labels.ZONE_LEDGER)
+        zone = ground.id_of(node)
+        keys = wish.protect.get(zone, frozenset())
+        if (text is None and not keys) or node.deleting:
+            return None
+        if keys and self._managed_only and labels.NODEPOOL not in node.labels and text is None:
+            return None
+        try:
+            ledger = node_ledger_from(text)
+        except BadInput as error:
+            self.failures[f"Node/{node.name}"] = str(error)
+            return None
+        return self._moved(node, ledger, zone, keys, wish)
+
+    def _moved(
+        self, node: Node, ledger: NodeLedger | None, zone: str, keys: frozenset[str], wish: Wish
+    ) -> Change | None:
+        now = _standing(node)
+        marked = Marked(now, ledger)
+        for key in sorted(keys):
+            marked = protected(marked.standing, marked.ledger, key, enforce=self._enforce)
+        left = () if marked.ledger is None else marked.ledger.shifts
+        ended = [key for key in left if key not in keys and key not in wish.hold]
+        if ended:
+            marked = released(marked.standing, marked.ledger, ended)
+        if (marked.standing, marked.ledger) == (now, ledger):
+            return None
+        told = ",".join(sorted(keys) or ended)
+        return Change(node, marked, zone, told)
+
+    async def mark(self, changes: Sequence[Change], seconds: float) -> int:
+        """Mark as many as can be in that time; how many were."""
+        return await self._write(changes, seconds)
+
+    async def release(self, changes: Sequence[Change], seconds: float) -> int:
+        """Release a part of each zone's nodes, and no more until some time has passed."""
+        now, chosen = self._clock.monotonic(), list[Change]()
+        zones = {each.zone_id for each in changes}
+        for zone in sorted(zones):
+            began, room = self._batch.get(zone, (float("-inf"), 0))
+            mine = [each for each in changes if each.zone_id == zone]
+            if now - began >= self._interval:
+                total = self._in_zone(zone, mine)
+                began, room = now, max(1, math.ceil(total * self._share))
+            ready = [each for each in mine if self._may_go(each)][:room]
+            self._batch[zone] = (began, room - len(ready))
+            chosen += [self._as_allowed(each) for each in ready]
+        return await self._write(chosen, seconds)
+
+    def _in_zone(self, zone: str, mine: Sequence[Change]) -> int:
+        name = next((each.node.labels.get(labels.ZONE, "") for each in mine), "")
+        return sum(node.labels.get(labels.ZONE, "") == name for node in self._nodes) if name else len(mine)
+
+    def _may_go(self, change: Change) -> bool:
+        since = ready_since(change.node)
+        if since is None:
+            # One that is not well loses its protection so that it can be repaired, once.
+            return not half_released(change)
+        return self._clock.now() - since >= READY_FOR
+
+    def _as_allowed(self, change: Change) -> Change:
+        """A node that is not ready stays cordoned where it will be repaired; it only may be taken away."""
+        if ready_since(change.node) is not None or not self._repair or not change.node.spec.unschedulable:
+            return change
+        standing = replace(change.marked.standing, cordoned=True)
+        ledger = node_ledger_from(change.node.annotations.get(labels.ZONE_LEDGER))
+        if ledger is None or CORDON not in ledger.set:
+            return change
+        kept = NodeLedger(ledger.shifts, {CORDON: ledger.set[CORDON]}, ledger.uid, ledger.freed)
+        return Change(change.node, Marked(standing, kept), change.zone_id, change.shift)
+
+    async def _write(self, changes: Sequence[Change], seconds: float) -> int:
+        # A few at a time: between them others get their turn, and the time is looked at.
+        end, done = self._clock.monotonic() + seconds, 0
+        for at in range(0, len(changes), AT_ONCE):
+            outcomes = await run_all(self._one(each) for each in changes[at : at + AT_ONCE])
+            done += sum(outcomes)
+            if self._clock.monotonic() >= end:
+                break
+        return done
+
+    async def _one(self, change: Change) -> bool:
+        name = f"Node/{change.node.name}"
+        try:
+            written_node = await self._writer.node(change.node, change.after, change.audits())
+        except (Gone, Conflict):
+            return False  # nothing to do any more, or looked at again in a moment
+        except DovetailError as error:
+            self.failures[name] = str(error)
+            return False
+        self.failures.pop(name, None)
+        heard = self._nodes.get(change.node.name)
+        if heard is not None:
+            self._own[change.node.name] = (heard.metadata.resource_version, written_node)
+        self._tell(change)
+        return True
+
+    def _tell(self, change: Change) -> None:
+        reason = "Released" if change.release else "ZonalShiftProtected"
+        note = f"zone {change.zone_id} is no longer shifted away" if change.release else ""
+        self._recorder.event(
+            change.node,
+            reason,
+            note or f"zone {change.zone_id} is shifted away: nothing is moved here or taken away",
+            dedupe=(change.node.uid, change.zone_id),
+        )
+        for _ in change.marked.external if change.release else ():
+            counts.EXTERNAL.labels("Node").inc()
+
+
+def half_released(change: Change) -> bool:
+    """Nothing is left to be undone but a cordon, which waits for the node to be well."""
+    ledger = node_ledger_from(change.node.annotations.get(labels.ZONE_LEDGER))
+    return ledger is not None and set(ledger.set) <= {CORDON}
+
+
+def ready_since(node: Node) -> datetime | None:
+    """Since when a node has been ready; None while it is not."""
+    found = node.status.condition("Ready")
+    return found.last_transition_time if found is not None and found.status == "True" else None
+
+
+def _standing(node: Node) -> Standing:
+    return Standing(
+        uid=node.uid,
+        label=node.labels.get(labels.DO_NOT_DISRUPT),
+        annotation=node.annotations.get(labels.DO_NOT_DISRUPT),
+        cordoned=node.spec.unschedulable,
+    )
+
+
+def _age(node: Node) -> float:
+    since = ready_since(node) or node.metadata.creation_timestamp
+    return since.timestamp() if since is not None else math.inf
+
+
+def zones_protected(nodes: Iterable[Node], ground: Ground) -> Mapping[str, int]:
+    """How many nodes of each zone carry a ledger."""
+    found: dict[str, int] = {}
+    for node in nodes:
+        if labels.ZONE_LEDGER in node.annotations:
+            zone = ground.id_of(node)
+            found[zone] = found.get(zone, 0) + 1
+    return found

@@ -1,0 +1,133 @@
+"""ZoneShift objects and the records the machine moves: one written as the other, and back."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import cast
+
+from msgspec.structs import replace
+
+from dovetail.api.meta import Condition, ObjectMeta
+from dovetail.api.zoneshift import RESTORE_FINALIZER, ZoneShift, ZoneShiftSpec, ZoneShiftStatus
+from dovetail.zonal.machine import EndReason, Phase, Record, Step
+from dovetail.zonal.shifts import Kind, Policy, Shift
+
+__all__ = ["SIGNAL", "condition", "key_of", "local_shift", "name_of", "new_object", "record_of", "written"]
+
+SIGNAL = "SIGNAL"
+
+
+def name_of(shift: Shift, again: str = "") -> str:
+    """The name of the object for a shift, the same however often it is seen."""
+    told = "/".join(
+        (shift.key, shift.started.isoformat() if shift.started and not shift.shift_id else "", again)
+    )
+    return f"{shift.zone_id}-{hashlib.sha256(told.encode()).hexdigest()[:6]}"
+
+
+def key_of(obj: ZoneShift) -> str:
+    """How ledgers on nodes and pools call the shift; it stays when the kind changes in place."""
+    zone = obj.spec.zone_id
+    return f"{zone}/{obj.name.removeprefix(zone + '-')}"
+
+
+def local_shift(obj: ZoneShift) -> Shift:
+    """The shift that is an operator's own wish."""
+    return Shift(
+        zone_id=obj.spec.zone_id,
+        kind="LOCAL",
+        shift_id=obj.name,
+        started=obj.metadata.creation_timestamp,
+        expires=obj.spec.expires,
+        comment=obj.spec.comment,
+    )
+
+
+def new_object(record: Record, arn: str, *, dry_run: bool, name: str) -> ZoneShift:
+    """The object for a shift that was not known before."""
+    shift = record.shift
+    return ZoneShift(
+        metadata=ObjectMeta(name=name, finalizers=(RESTORE_FINALIZER,)),
+        spec=ZoneShiftSpec(
+            zone_id=shift.zone_id,
+            kind=shift.kind,
+            shift_id=shift.shift_id,
+            cluster_arn=arn,
+            policy=record.policy,
+            dry_run=dry_run,
+            comment=shift.comment[:128],
+        ),
+    )
+
+
+def record_of(obj: ZoneShift, now: datetime) -> Record:
+    """What an object says about its shift."""
+    status, spec = obj.status, obj.spec
+    since = status.started_at or obj.metadata.creation_timestamp or now
+    local = spec.kind == "LOCAL"
+    shift = Shift(
+        zone_id=spec.zone_id,
+        kind=cast(Kind, spec.kind),
+        shift_id=obj.name if local else spec.shift_id,
+        started=since,
+        expires=spec.expires if local else status.expiry_time,
+        comment=spec.comment,
+    )
+    return Record(
+        shift=shift,
+        policy=cast(Policy, spec.policy),
+        since=since,
+        phase=cast(Phase, status.phase or "Pending"),
+        confirmed=status.last_confirmed_at,
+        gone=status.gone_at,
+        ended=status.ended_at,
+        reason=cast(EndReason, status.end_reason),
+        step=cast(Step, status.step or "pools"),
+        stepped=status.stepped_at,
+    )
+
+
+def written(obj: ZoneShift, record: Record, status: ZoneShiftStatus) -> ZoneShift:
+    """The object after the record has moved. `status` brings what the machine does not know of."""
+    spec = obj.spec
+    if spec.kind != "LOCAL":
+        spec = replace(
+            spec,
+            kind=record.shift.kind,
+            shift_id=record.shift.shift_id or spec.shift_id,
+            policy=record.policy,
+            comment=record.shift.comment[:128],
+        )
+    done = replace(
+        status,
+        phase=record.phase,
+        started_at=_whole(record.since),
+        expiry_time=_whole(record.shift.expires),
+        last_confirmed_at=_whole(record.confirmed),
+        gone_at=_whole(record.gone),
+        ended_at=_whole(record.ended),
+        end_reason=record.reason,
+        step=record.step if record.phase == "Restoring" else "",
+        stepped_at=_whole(record.stepped),
+    )
+    return replace(obj, spec=spec, status=done)
+
+
+def _whole(moment: datetime | None) -> datetime | None:
+    """As the API keeps it: to the second."""
+    return None if moment is None else moment.astimezone(UTC).replace(microsecond=0)
+
+
+def condition(
+    conditions: Iterable[Condition], kind: str, status: str, reason: str, message: str, now: datetime
+) -> tuple[Condition, ...]:
+    """The conditions with this one as it is now; its time is that of its last change."""
+    listed = tuple(conditions)
+    before = next((each for each in listed if each.type == kind), None)
+    since = before.last_transition_time if before is not None and before.status == status else _whole(now)
+    made = Condition(type=kind, status=status, reason=reason, message=message, last_transition_time=since)
+    if before == made:
+        return listed
+    return (*(each for each in listed if each.type != kind), made)

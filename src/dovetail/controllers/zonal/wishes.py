@@ -1,0 +1,47 @@
+"""What records in force ask of gates, nodes and pools."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dovetail.controllers.zonal.edit import PoolWish
+from dovetail.controllers.zonal.keeping import Kept
+from dovetail.controllers.zonal.options import ZonalOptions
+from dovetail.controllers.zonal.protect import Wish
+
+__all__ = ["gated", "node_wish", "pool_wish"]
+
+
+def gated(kept: Sequence[Kept], options: ZonalOptions) -> tuple[frozenset[str], frozenset[str]]:
+    """Zone ids in which nothing is bought, and in which nothing is taken away by choice."""
+    launches = (each.record.shift.zone_id for each in kept if each.record.launches_gated)
+    disruption = (each.record.shift.zone_id for each in kept if each.record.disruption_gated)
+    return frozenset(launches) if options.gates else frozenset(), frozenset(disruption)
+
+
+def node_wish(kept: Sequence[Kept], options: ZonalOptions) -> Wish:
+    protect: dict[str, frozenset[str]] = {}
+    hold: set[str] = set()
+    for each in kept:
+        zone = each.record.shift.zone_id
+        if options.protect and each.record.edits:
+            protect[zone] = protect.get(zone, frozenset()) | {each.key}
+        if each.record.phase == "Pending" or _before(each, "nodes"):
+            hold.add(each.key)
+    return Wish(protect, frozenset(hold))
+
+
+def pool_wish(kept: Sequence[Kept], options: ZonalOptions) -> PoolWish:
+    editing = [each for each in kept if options.edits_pools and each.record.edits]
+    guarding = [each for each in kept if each in editing or _before(each, "nodes")]
+    return PoolWish(
+        zones=frozenset(each.record.shift.zone_id for each in editing),
+        shifts=tuple(sorted(each.key for each in editing)),
+        guard=tuple(sorted(each.key for each in guarding)),
+    )
+
+
+def _before(each: Kept, step: str) -> bool:
+    """On the way back, and not yet at this step."""
+    order = ("pools", "guard", "nodes", "settling", "lifted")
+    return each.record.phase == "Restoring" and order.index(each.record.step) < order.index(step)

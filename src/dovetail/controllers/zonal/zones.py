@@ -1,0 +1,118 @@
+"""Which zone is which: ids, as ARC says them, and names, as pools and nodes say them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from dovetail.api import labels
+from dovetail.api.core import Node
+from dovetail.api.nodeclass import EC2NodeClass
+from dovetail.aws import Aws, pages
+from dovetail.controllers.base import Cache
+from dovetail.errors import DovetailError, Gone, NotAuthorized
+from dovetail.ports import Clock, Kube
+
+__all__ = ["Ground", "Zones"]
+
+FRESH = 24 * 3600.0
+# A zone nobody knows may be new; asking again at every look would not help.
+ASK_AGAIN = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """The zones of the account, those the cluster uses, and those each node class can reach; all by id."""
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    used: tuple[str, ...] = ()
+    classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    cluster: tuple[str, ...] = ()
+    # What EKS says of the cluster: pools of Auto Mode's own, and whether it handles shifts itself.
+    built_in: tuple[str, ...] = ()
+    native: bool = False
+
+    def id_of(self, node: Node) -> str:
+        """The zone a node is in; its own word counts more than its zone's name."""
+        told = node.labels.get(labels.ZONE_ID)
+        if told:
+            return told
+        name = node.labels.get(labels.ZONE, "")
+        return next((zone for zone, known in self.names.items() if known == name), name)
+
+    def reached(self, kind: str, name: str) -> tuple[str, ...]:
+        """The zones of a node class; of one we cannot see, those of the cluster."""
+        if kind == EC2NodeClass.KIND.kind and name in self.classes:
+            return self.classes[name]
+        return self.cluster or self.used
+
+
+class Zones:
+    """Learns the zones from node classes, from the cluster's subnets, and from EC2 itself."""
+
+    def __init__(self, kube: Kube, aws: Aws, cluster: str, nodes: Cache[Node], clock: Clock) -> None:
+        self._kube, self._aws, self._cluster, self._nodes, self._clock = kube, aws, cluster, nodes, clock
+        self._learned = float("-inf")
+        self._names: dict[str, str] = {}
+        self._subnets: tuple[str, ...] = ()
+        self._built_in: tuple[str, ...] = ()
+        self._native = False
+
+    async def ground(self, wanted: Iterable[str] = ()) -> Ground:
+        """The zones as they are known now; AWS is asked when a wanted one is not among them."""
+        classes = await self._classes()
+        found = {each.zone_id: each.zone for one in classes for each in one.status.subnets if each.zone_id}
+        age = self._clock.monotonic() - self._learned
+        unknown = any(zone not in self._names and zone not in found for zone in wanted)
+        if age > FRESH or (unknown and age > ASK_AGAIN):
+            await self._learn()
+        names = {**self._names, **found}
+        reached = {
+            one.name: tuple(sorted({each.zone_id for each in one.status.subnets if each.zone_id}))
+            for one in classes
+        }
+        ids = {name: zone for zone, name in names.items()}
+        # Only ordinary zones can be shifted, and only those are in the map.
+        seen = {
+            told if (told := node.labels.get(labels.ZONE_ID, "")) in names else ids.get(named, "")
+            for node in self._nodes
+            if (named := node.labels.get(labels.ZONE, "")) or node.labels.get(labels.ZONE_ID)
+        }
+        used = sorted(
+            {zone for zones in reached.values() for zone in zones} | {*self._subnets} | (seen - {""})
+        )
+        return Ground(names, tuple(used), reached, self._subnets, self._built_in, self._native)
+
+    async def _classes(self) -> tuple[EC2NodeClass, ...]:
+        try:
+            return await self._kube.list(EC2NodeClass)
+        except (Gone, NotAuthorized):
+            return ()  # another autoscaler's classes, such as Auto Mode's
+
+    async def _learn(self) -> None:
+        try:
+            await self._ask()
+        except DovetailError:
+            # What is known already is better than nothing; the poller tells that AWS does not answer.
+            if not self._names:
+                self._learned = self._clock.monotonic() - FRESH + ASK_AGAIN
+            return
+        self._learned = self._clock.monotonic()
+
+    async def _ask(self) -> None:
+        zones = await self._aws.call("ec2", "DescribeAvailabilityZones", {})
+        names = {
+            str(each["ZoneId"]): str(each["ZoneName"])
+            for each in zones.get("AvailabilityZones") or ()
+            if each.get("ZoneType", "availability-zone") == "availability-zone"
+        }
+        cluster = (await self._aws.call("eks", "DescribeCluster", {"name": self._cluster}))["cluster"]
+        listed = (cluster.get("resourcesVpcConfig") or {}).get("subnetIds") or ()
+        subnets: set[str] = set()
+        if listed:
+            async for page in pages(self._aws, "ec2", "DescribeSubnets", {"SubnetIds": list(listed)}):
+                subnets |= {str(each["AvailabilityZoneId"]) for each in page.get("Subnets") or ()}
+        compute = cluster.get("computeConfig") or {}
+        self._built_in = tuple(compute.get("nodePools") or ()) if compute.get("enabled") else ()
+        self._native = bool((cluster.get("zonalShiftConfig") or {}).get("enabled"))
+        self._names, self._subnets = names, tuple(sorted(subnets & names.keys()))

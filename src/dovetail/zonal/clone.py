@@ -1,0 +1,56 @@
+"""A pool that stands in for one of EKS Auto Mode's own, which nobody may edit.
+
+The stand-in is preferred by weight and stays out of the impaired zones. Afterwards it launches nothing more,
+and goes once it owns no node: deleting it sooner would take its nodes along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["BUILT_IN", "CLONE_OF", "PREFIX", "applies", "clone_name", "clone_of", "retired"]
+
+Document = Mapping[str, Any]
+BUILT_IN = ("general-purpose", "system")
+PREFIX = "dovetail-zs-"
+CLONE_OF = "zonalshift.dovetail.sh/clone-of"
+ZONE = "topology.kubernetes.io/zone"
+PREFERRED, LEAST = 100, 1
+
+
+def applies(pools: Sequence[str], managed: Sequence[str]) -> bool:
+    """Whether there is nothing but pools of Auto Mode's own: nothing we could edit."""
+    others = [name for name in pools if not name.startswith(PREFIX)]
+    return bool(managed) and bool(others) and all(name in managed for name in others)
+
+
+def clone_name(source: str) -> str:
+    return PREFIX + source
+
+
+def clone_of(source: Document, zones: Sequence[str], shifts: Sequence[str]) -> dict[str, Any]:
+    """The stand-in for a pool, in these zones alone."""
+    spec = dict(source["spec"])
+    template = dict(spec["template"])
+    inner = dict(template["spec"])
+    inner["requirements"] = [
+        *inner.get("requirements", ()),
+        {"key": ZONE, "operator": "In", "values": list(zones)},
+    ]
+    name = source["metadata"]["name"]
+    return {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": {
+            "name": clone_name(name),
+            "labels": {CLONE_OF: name},
+            "annotations": {"zonalshift.dovetail.sh/shifts": ",".join(shifts)},
+        },
+        "spec": {**spec, "template": {**template, "spec": inner}, "weight": PREFERRED},
+    }
+
+
+def retired(spec: Document) -> dict[str, Any]:
+    """The stand-in when it is no longer needed: it keeps what it has and launches nothing."""
+    return {**spec, "limits": {**(spec.get("limits") or {}), "cpu": "0"}, "weight": LEAST}

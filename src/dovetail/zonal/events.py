@@ -1,0 +1,128 @@
+"""What a message says about a shift. A hint to look at ARC, never the truth.
+
+Messages come as EventBridge wrote them, or wrapped by SNS; both give the same Signal with the same key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from dovetail.errors import BadInput
+from dovetail.zonal.shifts import Kind
+
+__all__ = ["SOURCE", "Signal", "signal_of", "unwrapped"]
+
+SOURCE = "aws.arc-zonal-shift"
+Moment = Literal["start", "update", "end", "unknown"]
+Source = Literal["sqs", "sns", "poll", "cli", "webhook"]
+# The beginning of a detail-type says whose shift it is, the rest what became of it. The longest comes first.
+GROUPS: tuple[tuple[str, Kind], ...] = (
+    ("FIS Experiment Autoshift", "FIS_EXPERIMENT"),
+    ("Practice Run", "PRACTICE_RUN"),
+    ("Manual Shift", "ZONAL_SHIFT"),
+    ("Autoshift", "ZONAL_AUTOSHIFT"),
+)
+MOMENTS: Mapping[str, Moment] = {
+    "In Progress": "start",
+    "Started": "start",
+    "Updated": "update",
+    "Completed": "end",
+    "Canceled": "end",
+    "Succeeded": "end",
+    "Interrupted": "end",
+    "Failed": "end",
+}
+
+
+class Signal(Struct, frozen=True):
+    """One message, as far as it matters. Without a cluster it is about the whole region."""
+
+    key: str
+    kind: Kind | None
+    moment: Moment
+    zone_id: str
+    cluster: str | None
+    event_time: datetime | None
+    source: Source
+    detail_type: str
+    digest: str
+
+    @property
+    def starts(self) -> bool:
+        return self.moment == "start" and self.kind is not None and bool(self.zone_id)
+
+
+def signal_of(body: str | bytes, source: Source) -> Signal:
+    """The message in a body; BadInput when there is none in it."""
+    event = unwrapped(_object(body))
+    if event.get("source") != SOURCE:
+        raise BadInput(f"reading a message: its source is {event.get('source')!r} and not {SOURCE}")
+    named, detail = str(event.get("detail-type") or ""), event.get("detail")
+    kind, moment = _meaning(named)
+    resources = event.get("resources") or ()
+    if not isinstance(resources, list | tuple) or not all(isinstance(each, str) for each in resources):
+        raise BadInput("reading a message: its resources are not a list of names")
+    cluster = resources[0] if resources else None
+    zone, identity = _zone(detail), str(event.get("id") or "")
+    if not zone and kind is not None:
+        raise BadInput("reading a message: it names no zone")
+    raw = body.encode() if isinstance(body, str) else body
+    return Signal(
+        key=_digest("\n".join((str(kind), zone, cluster or "", identity)).encode()),
+        kind=kind,
+        moment=moment,
+        zone_id=zone,
+        cluster=cluster,
+        event_time=_time(event.get("time")),
+        source=source,
+        detail_type=named,
+        digest=_digest(raw),
+    )
+
+
+def unwrapped(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The event itself, out of the envelope SNS puts around it unless delivery is raw."""
+    if "TopicArn" in document and "Type" in document:
+        return _object(document.get("Message") or "")
+    return document
+
+
+def _object(body: str | bytes) -> Mapping[str, Any]:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise BadInput("reading a message: it is not JSON") from error
+    if not isinstance(found, dict):
+        raise BadInput("reading a message: it is not an object")
+    return found
+
+
+def _meaning(named: str) -> tuple[Kind | None, Moment]:
+    for start, kind in GROUPS:
+        if named.startswith(start):
+            return kind, MOMENTS.get(named.removeprefix(start).strip(), "unknown")
+    return None, "unknown"
+
+
+def _zone(detail: Any) -> str:
+    metadata = detail.get("metadata") if isinstance(detail, dict) else None
+    zone = metadata.get("awayFrom") if isinstance(metadata, dict) else None
+    return zone if isinstance(zone, str) else ""
+
+
+def _time(value: Any) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+    return found if found is not None and found.tzinfo is not None else None
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

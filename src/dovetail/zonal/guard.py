@@ -1,0 +1,74 @@
+"""A budget that keeps a pool's nodes from being replaced for the very edit that is to protect them.
+
+A pool that excludes a zone makes that zone's nodes drifted, and whoever replaces drifted nodes would begin
+with those we want left alone. Until drift has been forgotten again, none of the pool's nodes may go for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+__all__ = ["GUARD", "Guard", "Guarded", "guarded"]
+
+Budget = Mapping[str, Any]
+GUARD: Budget = {"nodes": "0", "reasons": ["Drifted"]}
+# What holds where a pool names no budgets, and what the API takes at most.
+USUAL: Budget = {"nodes": "10%"}
+MOST_BUDGETS = 50
+NONE_AT_ALL = ("0", "0%")
+VERSION = 2
+
+
+class Guard(Struct, frozen=True, omit_defaults=True):
+    """That a budget of a pool is ours; `absent` when the pool named none before."""
+
+    uid: str
+    shifts: tuple[str, ...] = ()
+    absent: bool = False
+    v: int = VERSION
+
+
+class Guarded(Struct, frozen=True):
+    """The budgets as they should stand (None: none named), what we note beside them, and what to tell."""
+
+    budgets: tuple[Budget, ...] | None
+    ledger: Guard | None
+    notes: tuple[str, ...] = ()
+
+
+def guarded(
+    theirs: Sequence[Budget] | None, ledger: Guard | None, shifts: Sequence[str], *, uid: str
+) -> Guarded:
+    """A pool's budgets while these shifts edit its requirements; without any, as the user wants them."""
+    if ledger is not None and ledger.uid != uid:
+        ledger = None
+    base = _wanted(theirs, ledger)
+    if not shifts or any(map(_holds, base or ())):
+        return Guarded(base, None)
+    before = (USUAL,) if base is None else base
+    if len(before) >= MOST_BUDGETS:
+        return Guarded(base, None, ("it has as many budgets as there may be: nothing keeps drift away",))
+    return Guarded((*before, GUARD), Guard(uid, tuple(shifts), absent=base is None))
+
+
+def _wanted(theirs: Sequence[Budget] | None, ledger: Guard | None) -> tuple[Budget, ...] | None:
+    """The budgets without ours: the last that is exactly as we wrote it."""
+    now = None if theirs is None else tuple(theirs)
+    if ledger is None or not now:
+        return now
+    ours = max((at for at, each in enumerate(now) if each == GUARD), default=-1)
+    left = tuple(each for at, each in enumerate(now) if at != ours)
+    return None if ledger.absent and left in ((), (USUAL,)) else left
+
+
+def _holds(budget: Budget) -> bool:
+    """Whether the pool's own budget keeps drift away already, at all times."""
+    reasons = budget.get("reasons")
+    return (
+        str(budget.get("nodes")) in NONE_AT_ALL
+        and not budget.get("schedule")
+        and (reasons is None or "Drifted" in reasons)
+    )

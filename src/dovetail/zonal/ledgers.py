@@ -1,0 +1,80 @@
+"""Ledgers as they stand on objects: of this version, of the one before, and of a later one, which is let be.
+
+Version 1 of a pool's ledger held the lists before and after and nothing about single entries; of a node's, no
+uid. Both can still be undone, so that an upgrade in the middle of a shift leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from dovetail.errors import BadInput
+from dovetail.zonal.guard import Guard
+from dovetail.zonal.nodes import NodeLedger
+from dovetail.zonal.pools import VERSION, Delta, Ledger
+
+__all__ = ["guard_from", "node_ledger_from", "pool_ledger_from", "written"]
+
+T = TypeVar("T", Ledger, NodeLedger, Guard)
+
+
+def written(ledger: Ledger | NodeLedger | Guard) -> str:
+    """The text that stands on the object; the same ledger always gives the same text."""
+    # A default is left out of records, but a reader of any version must find this one.
+    return msgspec.json.encode(msgspec.to_builtins(ledger) | {"v": ledger.v}, order="sorted").decode()
+
+
+def pool_ledger_from(text: str | None, uid: str) -> Ledger | None:
+    """What stands on a pool; BadInput when it cannot be used."""
+    document = _document(text)
+    if document is None:
+        return None
+    if document.get("v", 1) == 1 and "deltas" not in document:
+        return _first_version(document, uid)
+    return _converted(document, Ledger)
+
+
+def node_ledger_from(text: str | None) -> NodeLedger | None:
+    document = _document(text)
+    return None if document is None else _converted(document, NodeLedger)
+
+
+def guard_from(text: str | None) -> Guard | None:
+    document = _document(text)
+    return None if document is None else _converted(document, Guard)
+
+
+def _document(text: str | None) -> Mapping[str, Any] | None:
+    if not text:
+        return None
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise BadInput("reading a ledger: it is not JSON; restore it, or remove the annotation") from error
+    if not isinstance(found, dict):
+        raise BadInput("reading a ledger: it is not an object; restore it, or remove the annotation")
+    version = found.get("v", 1)
+    if not isinstance(version, int) or version > VERSION:
+        raise BadInput(
+            f"reading a ledger: version {version} was written by a later Dovetail; upgrade this one"
+        )
+    return found
+
+
+def _converted(document: Mapping[str, Any], kind: type[T]) -> T:
+    try:
+        return msgspec.convert(document, kind)
+    except msgspec.ValidationError as error:
+        raise BadInput(f"reading a ledger: {error}; restore it, or remove the annotation") from error
+
+
+def _first_version(document: Mapping[str, Any], uid: str) -> Ledger:
+    base, ours = tuple(document.get("base") or ()), tuple(document.get("ours") or ())
+    changed = [Delta(after, before) for before, after in zip(base, ours, strict=False) if before != after]
+    made = [Delta(after) for after in ours[len(base) :]]
+    shifts = tuple(map(str, document.get("shifts") or ()))
+    return Ledger(uid=uid, base=base, ours=ours, deltas=(*changed, *made), shifts=shifts, v=1)
