@@ -227,7 +227,8 @@ async def _silent(instances: int) -> tuple[int, int, float, float]:
     fleet, counts = Fleet.made(200, instances), Tally()
     aws, owner = FleetAws(fleet, SystemClock(), rtt=RTT), fleet.owner()
     aws.ec2_down = True
-    aws.sink = seen = {name: set() for name in fleet.clusters}
+    seen: dict[str, set[str]] = {name: set() for name in fleet.clusters}
+    aws.sink = seen
     async with aws.routing(aws.config(parallel=200), counts) as daemon:
         storm = list(reclaim_storm(fleet, start=datetime.now(UTC)))
         playing = asyncio.create_task(aws.play(storm))

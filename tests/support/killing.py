@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import sys
@@ -48,6 +49,8 @@ async def serving(fleet: Fleet, visibility: tuple[int, int] = (2, 2)) -> AsyncIt
         fleet, clock, visibility=visibility, world=FleetWorld(clock, 0, fleet.region, fleet.account)
     )
     FleetWorld.described = staticmethod(aws._described)
+    # A client that is killed in the middle of a request is no news here.
+    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
     async with served(aws.sim, moto=False) as server:
         yield aws, server.url
 
