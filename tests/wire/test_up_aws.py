@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import stat
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +16,10 @@ import aiohttp
 import boto3
 
 from support.commands import process
+from support.two_servers import free_ports
 from support.up import Up, up
+
+ROOT = Path(__file__).parents[2]
 
 
 def _sourced(path: Path) -> dict[str, str]:
@@ -65,6 +72,61 @@ async def test_pods_get_instances_that_boto3_sees_and_that_survive_a_restart(tmp
 def _instances(env: dict[str, str]) -> list[dict[str, Any]]:
     answer = _client("ec2", env).describe_instances()
     return [each for entry in answer["Reservations"] for each in entry["Instances"]]
+
+
+async def test_a_controller_of_its_own_process_works_over_the_endpoint_and_survives_a_reclaim(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "shell.env"
+    async with up(tmp_path, "--no-controller", "--boot", "2", "--env", str(path)) as cluster:
+        env = _sourced(path)
+        pool = (ROOT / "examples" / "aws.yaml").read_text().replace("my-cluster", env["CLUSTER_NAME"])
+        (tmp_path / "pool.yaml").write_text(pool)
+        await cluster.kubectl("apply", "-f", str(tmp_path / "pool.yaml"))
+        async with _controller(env, tmp_path / "log"):
+            await _running(cluster, 2)
+            (victim,) = await asyncio.to_thread(_instances, env)
+            async with aiohttp.ClientSession(env["AWS_ENDPOINT_URL"]) as person:
+                await person.post(f"/_simulation/reclaim/{victim['InstanceId']}")
+            providers = victim["InstanceId"]
+            while victim["InstanceId"] in providers:
+                await asyncio.sleep(1)
+                wanted = "jsonpath={.items[*].status.providerID}"
+                providers = await cluster.kubectl("get", "nodeclaims", "-o", wanted)
+            await cluster.kubectl("rollout", "status", "deployment/web", "--timeout=110s")
+            left = [
+                each
+                for each in await asyncio.to_thread(_instances, env)
+                if each["State"]["Name"] == "running"
+            ]
+            assert [each["InstanceId"] in providers for each in left] == [True]
+
+
+@asynccontextmanager
+async def _controller(env: dict[str, str], log: Path) -> AsyncIterator[None]:
+    port = free_ports(2)
+    settings = {
+        "PATH": os.environ["PATH"],
+        "METRICS_PORT": str(port),
+        "HEALTH_PROBE_PORT": str(port + 1),
+        "LEADER_ELECTION_NAMESPACE": "default",
+        "EKS_CONTROL_PLANE": "true",
+    }
+    with log.open("wb") as said:
+        running = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "dovetail", "controller", "--provider", "aws"),
+            env={**settings, **env},
+            stdout=said,
+            stderr=said,
+        )
+        try:
+            yield
+            running.terminate()
+            assert await asyncio.wait_for(running.wait(), 30) == 0
+        finally:
+            if running.returncode is None:
+                running.kill()
+                await running.wait()
 
 
 def test_an_env_file_that_is_not_ours_is_refused_and_kept(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ PATIENCE = 60.0
 HURRY = ("--batch-idle-duration=500ms", "--batch-max-duration=1s")
 NAMED = (f"--cluster-name={CLUSTER}", f"--interruption-queue={CLUSTER}")
 # Machines boot and end in seconds here, not in half a minute.
-BOOTS, ENDS = (2.0, 3.0), (1.0, 2.0)
+BOOTS = (2.0, 3.0)
 EAGER = {"disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]}}
 LOOK_EVERY = 0.05
 CLAIMS, POOLS = "nodeclaims.karpenter.sh", "nodepools.karpenter.sh"
@@ -111,7 +111,6 @@ async def _tell(options: EmbeddedOptions, replicas: int) -> None:
     async with embedded(options) as cluster:
         assert cluster.beside is not None
         teller = Teller(cluster, cluster.beside)
-        teller.aws.instances.ends = ENDS
         teller.say(f"a Kubernetes API server listens on {cluster.url}, with Dovetail in it")
         teller.say(f"a simulated AWS listens on {cluster.beside.url or 'no port: boto3 is not installed'}")
         await _prepare(teller)

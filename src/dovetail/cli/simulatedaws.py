@@ -13,7 +13,7 @@ from typing import Any
 
 from dovetail.errors import Misconfigured
 from dovetail.sim.aws import SimulatedAws
-from dovetail.sim.aws.instances import STARTS
+from dovetail.sim.aws.instances import ENDS, STARTS
 from dovetail.sim.aws.joining import BOOTS, Joining
 from dovetail.sim.kube.status import ApiError
 from dovetail.sim.world import World
@@ -74,8 +74,9 @@ async def beside(
     aws.interruption_queue(CLUSTER)
     # Ids that were given before a restart must not be given again.
     aws.ground.rng.seed(f"{seed} from {world.server.store.revision}")
-    # A machine that joins in no time must run before that.
+    # A machine that joins in no time must run before that, and who is in a hurry is so to the end.
     aws.instances.starts = (min(STARTS[0], boots[0] / 4), min(STARTS[1], boots[0] / 2))
+    aws.instances.ends = (min(ENDS[0], boots[0] / 2), min(ENDS[1], boots[0]))
     joining = Joining(aws, world, CLUSTER, boots=boots)
     joining.adopt()
     if not served or find_spec("botocore") is None:

@@ -12,7 +12,7 @@ from dovetail.sim.aws.machine import CODES, Machine, machine_values, shown
 from dovetail.sim.aws.network import Network
 from dovetail.sim.aws.selecting import filtered, page
 
-__all__ = ["STARTS", "Changed", "Instances"]
+__all__ = ["ENDS", "STARTS", "Changed", "Instances"]
 
 # Seconds, from and to: what EC2 needs for a machine to run, and to be gone after TerminateInstances.
 STARTS, ENDS = (4.0, 12.0), (15.0, 40.0)
