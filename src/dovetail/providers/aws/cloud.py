@@ -38,10 +38,8 @@ from dovetail.providers.aws.types import InstanceTypes
 from dovetail.scheduling.catalog import InstanceType
 from dovetail.scheduling.overlays import overlaid
 
-__all__ = ["CLASS_EVENT", "REPAIR_POLICIES", "AwsCloud"]
+__all__ = ["REPAIR_POLICIES", "AwsCloud"]
 
-# Karpenter leaves the reason of this event empty.
-CLASS_EVENT = "FailedResolvingNodeClass"
 SLICE = 200  # instances told of before others get their turn
 TYPES_FAILED = "InstanceTypeResolutionFailed"
 REPAIR_POLICIES = tuple(
@@ -169,8 +167,9 @@ class AwsCloud:
         return found if found is not None and not found.deleting else None
 
     def _class_missing(self, about: Object, name: str) -> None:
+        # Karpenter leaves the reason of this event empty.
         note = f"Failed resolving NodeClass {name}"
-        self.recorder.event(about, CLASS_EVENT, note, warning=True, dedupe=(about.uid,))
+        self.recorder.event(about, "FailedResolvingNodeClass", note, warning=True, dedupe=(about.uid,))
 
     async def _told(self, instances: Sequence[Ec2Instance]) -> tuple[Instance, ...]:
         """Instances as controllers see them; without its pool or class, less is known of one."""

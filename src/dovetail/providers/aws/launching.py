@@ -45,15 +45,13 @@ from dovetail.providers.aws.unavailable import Unavailable
 from dovetail.scheduling.catalog import InstanceType, Offering, usable
 from dovetail.scheduling.requirements import Requirements
 
-__all__ = ["SPOT_ROLE_EVENT", "Launching"]
+__all__ = ["Launching"]
 
 LAUNCH_FAILURES = counter(
     "karpenter_cloudprovider_instance_launch_failures_total",
     "Offerings that could not be launched, one for each refusal.",
     ("zone", "zone_id", "capacity_type", "reason"),
 )
-# Karpenter leaves the reason of this event empty.
-SPOT_ROLE_EVENT = "SpotServiceLinkedRoleCreationFailed"
 EFA_ONLY = "efa-only"
 FEW_TYPES = 5
 UNTIL_SHOWN = 5.0
@@ -224,7 +222,10 @@ class Launching:
         self.unavailable.mark_capacity_type(labels.SPOT)
         _, sentence = reason_and_message(SERVICE_LINKED_ROLE)
         note = f"Attempt to launch a spot instance failed: {sentence}"
-        self.recorder.event(claim, SPOT_ROLE_EVENT, note, warning=True, dedupe=(claim.uid,))
+        # Karpenter leaves the reason of this event empty.
+        self.recorder.event(
+            claim, "SpotServiceLinkedRoleCreationFailed", note, warning=True, dedupe=(claim.uid,)
+        )
 
     def _refused(self, refusals: Sequence[FleetError]) -> InsufficientCapacity | CreateFailed:
         texts = "; ".join(sorted({str(refusal) for refusal in refusals}))
