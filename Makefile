@@ -52,6 +52,7 @@ real-cluster: ## Build the real control plane that test-cluster starts (needs Go
 soak: setup ## An hour of churn in virtual time (ARGS="--minutes 60" for real time), then 10,000 survival stories and 2,000 clusters left alone
 	$(BIN)/python hack/soak.py $(ARGS)
 	$(BIN)/python hack/survival.py --seeds 10000
+	$(BIN)/python hack/soak_bus.py
 	$(BIN)/python hack/calm.py --seeds 2000
 	DOVETAIL_HYPOTHESIS=explore DOVETAIL_EXAMPLES=20 $(BIN)/pytest -q tests/properties/test_disruption_laws.py
 
