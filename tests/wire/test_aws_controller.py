@@ -24,7 +24,7 @@ from support.commands import dovetail
 from support.ec2 import Shop
 
 # Machines that run tests are busy with other things, too.
-PATIENCE = 90.0
+PATIENCE = 180.0
 Json = dict[str, Any]
 
 
@@ -154,3 +154,15 @@ async def test_a_cloud_that_cannot_be_used_is_one_sentence(tmp_path: Path) -> No
         "dovetail: starting the aws provider: EC2 in us-west-2 cannot be used (Unauthorized"
     )
     assert "ec2:DescribeInstanceTypes" in said
+
+
+async def test_a_class_nobody_has_resolved_offers_nothing_and_is_named(tmp_path: Path) -> None:
+    async with Site().open(tmp_path) as site:
+        site.objects.default()
+        site.objects.pods(1, cpu="1")
+        await asyncio.sleep(0.5)
+        (pod,) = site.api.list("pods")
+        name = pod["metadata"]["name"]
+        ended = await asyncio.to_thread(dovetail, "explain", name, "--provider", "aws", env=site.env)
+        assert "EC2NodeClass default: it has no subnets yet" in ended.err
+        assert name in ended.out

@@ -16,8 +16,9 @@ from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
 from dovetail.api.pod import Pod
 from dovetail.app import DISPENSABLE, Dovetail
+from dovetail.cli.output import note
 from dovetail.cli.seen import Provider, Seen
-from dovetail.errors import DovetailError, Expired, Gone, Misconfigured, NotAuthorized
+from dovetail.errors import DovetailError, Expired, Gone, Misconfigured, NotAuthorized, Retry
 from dovetail.providers.aws import AwsProvider
 from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.informer import Informer
@@ -119,12 +120,21 @@ def _sentence(server: str, error: DovetailError) -> Misconfigured:
     return Misconfigured(f"reading the cluster at {server}: {error}; {advice}")
 
 
+async def _types(dovetail: Dovetail, pool: NodePool) -> tuple[InstanceType, ...]:
+    """As the controller has it: a pool whose types cannot be listed now has nothing to offer."""
+    try:
+        return await dovetail.cloud.instance_types(pool)
+    except Retry as error:
+        note(f"dovetail: {error}")
+        return ()
+
+
 async def _offers(dovetail: Dovetail) -> list[tuple[NodePool, tuple[InstanceType, ...]]]:
     """Every pool of ours, the heaviest first; those that may not grow are passed over when planning."""
     ours = [pool for pool in dovetail.informer(NodePool) if dovetail.ownership.of_pool(pool)]
     ours.sort(key=lambda pool: pool.name, reverse=True)
     ours.sort(key=lambda pool: pool.spec.weight or 0, reverse=True)
-    offers = [(pool, await dovetail.cloud.instance_types(pool)) for pool in ours]
+    offers = [(pool, await _types(dovetail, pool)) for pool in ours]
     overlays = dovetail.informers.get(NodeOverlay)  # none unless the gate is open
     if not overlays:
         return offers
