@@ -1,8 +1,8 @@
 """Keep the interruption router busy for ten real minutes and see whether anything piles up (`--minutes`).
 
-200 events a second on 100 clusters, AWS answers in 20 ms. A line for each half minute says how much memory is held and
-how many events have passed. The events remembered as delivered are bounded by a window of one minute here, so that
-a full memory is reached soon. Ends with 1 when memory grows or an event is lost.
+200 events a second on 100 clusters, AWS answers in 20 ms. A line for each half minute says how much memory is
+held and how many events have passed. Deliveries are remembered for one minute here instead of ten, so that a
+full memory is reached soon. Ends with 1 when memory grows or an event is lost.
 """
 
 from __future__ import annotations

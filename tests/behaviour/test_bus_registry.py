@@ -336,3 +336,66 @@ def test_forgeries_are_refused_counted_and_kept_and_reach_no_cluster() -> None:
         ]
 
     run_virtual(story())
+
+
+class Doors(FleetAws):
+    """Remembers through which doors it was asked."""
+
+    def at(self, *, region: str = "", role: str = "", external_id: str = "") -> FleetAws:
+        self.opened.append((region, role, external_id))
+        return self
+
+    opened: list[tuple[str, str, str]]
+
+
+def test_clusters_of_one_name_in_two_accounts_are_told_apart_and_read_by_their_roles() -> None:
+    async def story() -> None:
+        clock, counts = VirtualClock(), Tally()
+        fleet = Fleet({"prod": ("i-0aaa", "i-0bbb")})
+        aws = Doors(fleet, clock)
+        aws.opened = []
+        aws.sim.queues.add("prod-spoke")
+        spoke, role = "210987654321", "arn:aws:iam::210987654321:role/Reader"
+        accounts = [{"id": fleet.account}, {"id": spoke, "roleArn": role, "externalId": "x"}]
+        destinations = [
+            {"account": fleet.account, "cluster": "prod", "queueUrl": url(aws, "prod")},
+            {"account": spoke, "cluster": "prod", "queueUrl": url(aws, "prod-spoke"), "region": "us-east-2"},
+        ]
+        config = aws.config(accounts=accounts, destinations=destinations, ec2__prefetch="0s")
+        ours = list(fis(fleet, ["i-0aaa"], seed=1, start=clock.now()))
+        theirs = list(fis(Fleet(fleet.clusters, spoke), ["i-0bbb"], seed=2, start=clock.now()))
+        async with aws.routing(config, counts):
+            for each in (*ours, *theirs):
+                aws.put(each)
+            await aws.drained(60.0)
+
+        assert sorted(aws.bodies("prod")) == sorted(each.body for each in ours)
+        assert sorted(aws.bodies("prod-spoke")) == sorted(each.body for each in theirs)
+        assert aws.opened == [("us-east-2", role, "x")]
+
+    run_virtual(story())
+
+
+def test_a_queue_in_another_region_is_reached_there() -> None:
+    async def story() -> None:
+        clock, counts = VirtualClock(), Tally()
+        fleet = Fleet({"far": ("i-0aaa",)}, region="us-east-2")
+        aws = Doors(fleet, clock)
+        aws.opened = []
+        where = {
+            "account": fleet.account,
+            "cluster": "far",
+            "region": "eu-west-1",
+            "queueUrl": url(aws, "far"),
+        }
+        config = aws.config(destinations=[where], regions=["us-east-2", "eu-west-1"], ec2__prefetch="0s")
+        there = Fleet(fleet.clusters, region="eu-west-1")
+        async with aws.routing(config, counts):
+            for each in fis(there, ["i-0aaa"], start=clock.now()):
+                aws.put(each)
+            await aws.drained(60.0)
+
+        assert len(aws.bodies("far")) == 4
+        assert set(aws.opened) == {("eu-west-1", "", "")}
+
+    run_virtual(story())

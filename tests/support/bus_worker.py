@@ -39,13 +39,17 @@ class Own(Tally):
         self._aws = aws
 
     def observe(self, name: str, value: float, *labels: str) -> None:
-        super().observe(name, value - self._aws.took if name == "latency_seconds" else value, *labels)
+        super().observe(
+            name, value - self._aws.took if labels[-1:] == ("receive_to_sent",) else value, *labels
+        )
 
 
 def numbers(counts: Tally, began: float) -> dict[str, object]:
     """What the parent wants to know."""
     latencies = {
-        key[1]: _quantiles(values) for key, values in counts.observed.items() if key[0] == "latency_seconds"
+        key[1]: _quantiles(values)
+        for key, values in counts.observed.items()
+        if (key[0], key[-1]) == ("latency_seconds", "receive_to_sent")
     }
     return {
         "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,

@@ -130,7 +130,7 @@ class Pipeline:
             for flight in plan.flights:
                 flight.failed = flight.failed or not flight.over
                 self._end(flight)
-        self._report(lane, batch)
+        self._report(lane, batch, plan)
 
     def plan(self, lane: str, batch: Sequence[Received], settle: Settle) -> Plan:
         """Everything that needs no asking. Warnings come out with the nearest deadline first."""
@@ -441,8 +441,12 @@ class Pipeline:
             flight.over = True
         self._pending.clear()
 
-    def _report(self, lane: str, batch: Sequence[Received]) -> None:
+    def _report(self, lane: str, batch: Sequence[Received], plan: Plan) -> None:
         now = self._now()
+        for flight in plan.flights:
+            if flight.event is not None and flight.event.time is not None:
+                waited = now - (self._clock.monotonic() - flight.message.at) - flight.event.time
+                self._counts.observe("latency_seconds", max(waited, 0.0), lane, "event_to_receive")
         self._counts.observe("batch_size", len(batch), lane)
         sent = [each.sent for each in batch if each.sent is not None]
         if sent:
