@@ -154,6 +154,13 @@ async def test_attributes_travel_with_a_message(door: Door) -> None:
     assert set(some["MessageAttributes"]) == {"dt.kind", "dt.hops"}
 
 
+async def test_the_group_of_a_fair_queue_travels_with_a_message(door: Door) -> None:
+    url = await made(door)
+    await door.aws.call("sqs", "SendMessage", {"QueueUrl": url, "MessageBody": "x", "MessageGroupId": "i-1"})
+    (got,) = await received(door, url)
+    assert got["Attributes"]["MessageGroupId"] == "i-1"
+
+
 async def test_a_long_poll_ends_with_the_first_message(door: Door) -> None:
     url = await made(door)
     waiting = asyncio.create_task(received(door, url, WaitTimeSeconds=20))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 
+import aiohttp
 import pytest
 
 from dovetail.aws import AwsAbsent, AwsDenied, AwsError, AwsInvalid, pages
-from support.aws import CLUSTER, fleet, template
+from dovetail.sim.aws.serve import served
+from support.aws import CLUSTER, fleet, simulated, template
 from support.aws_doors import DOORS, Door, opened
 
 ARC = "arc-zonal-shift"
@@ -215,6 +217,25 @@ async def test_a_cluster_that_is_not_registered_is_absent(door: Door) -> None:
     asked = {"resourceIdentifier": door.world.eks.clusters[CLUSTER].arn}
     with pytest.raises(AwsAbsent):
         await door.aws.call(ARC, "GetManagedResource", asked)
+
+
+@pytest.mark.parametrize(
+    ("target", "body"),
+    [
+        ("AmazonSQS.SendMessage", b"{"),
+        ("AmazonSQS.SendMessage", b"[1]"),
+        ("AmazonSQS.SendMessage", b"\xff\xfe"),
+    ],
+)
+async def test_a_request_that_cannot_be_read_is_refused_in_one_sentence(target: str, body: bytes) -> None:
+    scope = "AWS4-HMAC-SHA256 Credential=AKIA1111222233330000/20260101/us-west-2/sqs/aws4_request"
+    async with served(simulated(), moto=False) as server, aiohttp.ClientSession() as client:
+        headers = {"Authorization": scope, "X-Amz-Target": target}
+        async with client.post(server.url, data=body, headers=headers) as answer:
+            assert answer.status == 400
+            assert "cannot be read" in (await answer.json())["message"]
+        async with client.get(f"{server.url}/what") as answer:
+            assert answer.status == 400
 
 
 async def test_a_stack_of_cloudformation_and_the_simulation_speak_of_the_same_things() -> None:

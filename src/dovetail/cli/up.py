@@ -20,6 +20,19 @@ FEW = 5_000
 # What the cluster is called in its cloud.
 CLUSTER = "dovetail"
 
+CloudOption = Annotated[
+    Literal["aws", "kwok"],
+    typer.Option(help="Where nodes come from: a simulated EC2, or nothing but objects."),
+]
+EnvOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write what a shell needs: kubeconfig, AWS endpoint, keys."),
+]
+BootOption = Annotated[
+    float | None,
+    typer.Option(min=0, metavar="SECONDS", help="How long instances boot; 25 to 45 seconds otherwise."),
+]
+
 
 def up(
     port: Annotated[
@@ -33,18 +46,9 @@ def up(
         Path | None,
         typer.Option(metavar="DIRECTORY", help="Keep objects here, so that they survive a restart."),
     ] = None,
-    cloud: Annotated[
-        Literal["aws", "kwok"],
-        typer.Option(help="Where nodes come from: a simulated EC2, or nothing but objects."),
-    ] = "aws",
-    env: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write what a shell needs: kubeconfig, AWS endpoint, keys."),
-    ] = None,
-    boot: Annotated[
-        float | None,
-        typer.Option(min=0, metavar="SECONDS", help="How long instances boot; 25 to 45 seconds otherwise."),
-    ] = None,
+    cloud: CloudOption = "aws",
+    env: EnvOption = None,
+    boot: BootOption = None,
     seed: Annotated[int, typer.Option(help="Seed of everything random: names, addresses.")] = 0,
     nodes: Annotated[
         int, typer.Option(min=0, max=FEW, help="Have this many simulated nodes from the start.")

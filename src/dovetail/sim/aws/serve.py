@@ -82,7 +82,11 @@ class AwsServer:
             return self._happen(request)
         body = await request.read()
         account, region, service = self._scope(request)
-        asked = self._understood(request, body, account, region, service)
+        try:
+            asked = self._understood(request, body, account, region, service)
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
+            said = f"the request cannot be read: {type(error).__name__}: {error}"
+            return web.json_response({"__type": "MalformedInput", "message": said}, status=400)
         if asked is None:
             return await self._by_moto(request, body, account, region, service)
         view = self.aws.inside(account=account, region=region)
@@ -197,7 +201,10 @@ class AwsServer:
         if self._moto is None:
             from dovetail.sim.aws.motoside import MotoSide
 
-            self._moto = await asyncio.to_thread(MotoSide, self.aws)
+            try:
+                self._moto = await asyncio.to_thread(MotoSide, self.aws)
+            except Misconfigured as error:
+                return web.json_response({"__type": "InvalidAction", "message": str(error)}, status=400)
         status, headers, answer = await self._moto.ask(request, body, account, region)
         return web.Response(body=answer, status=status, headers=headers)
 

@@ -287,9 +287,10 @@ def _check(ask: Ask, queue: Queue, given: Mapping[str, Any]) -> None:
 
 def _sent(queue: Queue, given: Mapping[str, Any]) -> Json:
     attributes = given.get("MessageAttributes") or {}
-    message = queue.send(
-        given["MessageBody"], attributes, given.get("MessageSystemAttributes"), given.get("DelaySeconds")
-    )
+    system = dict(given.get("MessageSystemAttributes") or {})
+    if group := given.get("MessageGroupId"):
+        system["MessageGroupId"] = {"DataType": "String", "StringValue": group}
+    message = queue.send(given["MessageBody"], attributes, system, given.get("DelaySeconds"))
     told = {"MessageId": message.id, "MD5OfMessageBody": _md5(message.body)}
     return told | ({"MD5OfMessageAttributes": md5_of_attributes(attributes)} if attributes else {})
 
