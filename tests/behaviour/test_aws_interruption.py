@@ -218,6 +218,23 @@ async def test_a_deletion_that_fails_is_made_up_for_by_the_next_receipt() -> Non
         assert disrupted(reason="spot_interrupted", capacity_type="spot") == counted + 1
 
 
+@virtual
+async def test_news_of_a_machine_whose_launch_is_being_written_down_is_kept_for_a_while() -> None:
+    async with MachineScene().still() as scene:
+        machine = await scene.machine()
+        scene.api.patch(CLAIMS, machine.claim, {"status": {"providerID": ""}}, subresource="status")
+        scene.tell(spot_warning(machine.id, scene.clock), spot_warning("i-0123456789abcdef0", scene.clock))
+        await scene.look(READER)
+        assert scene.waiting == 2
+        assert not scene.deleting(machine)
+        status = {"status": {"providerID": machine.provider_id}}
+        scene.api.patch(CLAIMS, machine.claim, status, subresource="status")
+        await scene.pass_(21)
+        await scene.look(READER)
+        assert scene.deleting(machine)
+        assert scene.waiting == 0
+
+
 def test_a_queue_that_tells_of_strangers_only_is_said_to_be_misrouted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -85,6 +85,11 @@ class Interruptions:
         """The claims of an instance: none when it is a stranger's."""
         return tuple(filter(self.ownership.of_claim, self.claims.by(BY_INSTANCE, instance)))
 
+    @property
+    def launching(self) -> bool:
+        """Whether a claim is there that no instance is known of yet."""
+        return any(not each.status.provider_id and not each.deleting for each in self.claims)
+
     async def act(self, notice: Notice) -> None:
         await run_all(self._act(claim, notice) for claim in self.ours(notice.instance))
 

@@ -51,6 +51,7 @@ TERMINATION_TIME: Final = "instance-termination-time"
 MISROUTED_AFTER: Final = 600.0
 # As long as a message that nobody can read may come back.
 COMPLAINED_FOR: Final = 3600.0
+PUT_BACK_FOR: Final = 300.0
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +85,7 @@ class Interruption:
         self._interruptions = interruptions
         self._clock = clock
         self._complained = Remembered(COMPLAINED_FOR)
+        self._put_back = Remembered(PUT_BACK_FOR)
         self._strangers_since: float | None = None
         self._misrouted = False
 
@@ -101,13 +103,16 @@ class Interruption:
 
     async def _work(self, letters: Sequence[Letter]) -> None:
         read = [found for letter in letters if (found := self._read(letter)) is not None]
+        early = self._early(read)
         failed = await self._act(read)
-        done = [each for each in read if failed.keys().isdisjoint(each.notices())]
+        done = [
+            each for each in read if each.letter.id not in early and failed.keys().isdisjoint(each.notices())
+        ]
         self._observe(done)
         if done:
             DELETED.inc(await self._mailbox.cross_off([each.letter for each in done]))
         if failed:
-            FAILED.inc(len(read) - len(done))
+            FAILED.inc(len(read) - len(done) - len(early))
             if not done:
                 # Nothing can be done at all just now: whatever is read would only wear out.
                 raise next(iter(failed.values()))
@@ -126,6 +131,22 @@ class Interruption:
             return None
         RECEIVED.labels(message.kind).inc()
         return _Read(letter, message)
+
+    def _early(self, read: Sequence[_Read]) -> set[str]:
+        """Letters about an instance that may yet turn out to be ours; they are read once more, a bit later.
+
+        While a launch is being written down, the instance it made is a stranger's by all we know.
+        """
+        if not self._interruptions.launching:
+            return set()
+        now, found = self._clock.monotonic(), set()
+        for each in read:
+            notices = tuple(each.notices())
+            ours = any(self._interruptions.ours(notice.instance) for notice in notices)
+            if notices and not ours and not self._put_back.left(each.letter.id, now):
+                self._put_back.add(each.letter.id, now)
+                found.add(each.letter.id)
+        return found
 
     async def _act(self, read: Iterable[_Read]) -> dict[Notice, Exception]:
         """Everything the letters tell, each thing once; what could not be done, and why."""
