@@ -32,6 +32,7 @@ PASSING = frozenset(
         Held.UNINITIALIZED,
         Held.NO_NODE,
         Held.UNSAID,
+        Held.ZONAL_SHIFT,
     )
 )
 
