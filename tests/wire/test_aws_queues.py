@@ -258,6 +258,20 @@ async def test_rules_send_what_matches_to_their_targets_and_shape_it(door: Door)
     assert [json.loads(each["Body"]) for each in await received(door, url)] == [{"buyer": "bob"}]
 
 
+async def test_rules_and_queues_carry_tags(door: Door) -> None:
+    url, tags = await made(door), [{"Key": "team", "Value": "shop"}]
+    asked = {"Name": "all", "EventPattern": '{"source": ["shop"]}', "Tags": tags}
+    arn = {"ResourceARN": (await door.aws.call("events", "PutRule", asked))["RuleArn"]}
+    assert (await door.aws.call("events", "ListTagsForResource", arn))["Tags"] == tags
+    await door.aws.call("events", "TagResource", {**arn, "Tags": [{"Key": "tier", "Value": "1"}]})
+    await door.aws.call("events", "UntagResource", {**arn, "TagKeys": ["team"]})
+    left = (await door.aws.call("events", "ListTagsForResource", arn))["Tags"]
+    assert left == [{"Key": "tier", "Value": "1"}]
+    await door.aws.call("sqs", "TagQueue", {"QueueUrl": url, "Tags": {"a": "b", "c": "d"}})
+    await door.aws.call("sqs", "UntagQueue", {"QueueUrl": url, "TagKeys": ["a"]})
+    assert (await door.aws.call("sqs", "ListQueueTags", {"QueueUrl": url}))["Tags"] == {"c": "d"}
+
+
 async def test_a_rule_has_five_targets_at_most(door: Door) -> None:
     await door.aws.call("events", "PutRule", {"Name": "all", "EventPattern": '{"source": ["aws.ec2"]}'})
     targets = [{"Id": str(at), "Arn": f"arn:aws:sqs:us-west-2:1:q{at}"} for at in range(6)]

@@ -8,6 +8,7 @@ from typing import Any
 from dovetail.sim.aws.asking import Ask, Json, operation
 from dovetail.sim.aws.bus import Bus, Buses, Rule
 from dovetail.sim.aws.patterns import BadPattern, check, matches
+from dovetail.sim.aws.selecting import tag_list, tags_of
 
 __all__: list[str] = []
 
@@ -140,6 +141,35 @@ def list_names(ask: Ask) -> Json:
     return {
         "RuleNames": [each.name for each in rules if any(one["Arn"] == arn for one in each.targets.values())]
     }
+
+
+def _tags(ask: Ask) -> dict[str, str]:
+    """The tags of a rule, by its ARN."""
+    arn = ask.need("ResourceARN")
+    rules = (rule for bus in ask.here(Buses).by_name.values() for rule in bus.rules.values())
+    found = next((rule for rule in rules if rule.arn == arn), None)
+    if found is None:
+        raise ask.refuse("ResourceNotFoundException", f"Rule {arn} does not exist.")
+    return found.tags
+
+
+@operation("events", "ListTagsForResource")
+def list_tags(ask: Ask) -> Json:
+    return {"Tags": tag_list(_tags(ask))}
+
+
+@operation("events", "TagResource")
+def tag_rule(ask: Ask) -> Json:
+    _tags(ask).update(tags_of(ask.need("Tags")))
+    return {}
+
+
+@operation("events", "UntagResource")
+def untag_rule(ask: Ask) -> Json:
+    tags = _tags(ask)
+    for key in ask.need("TagKeys"):
+        tags.pop(key, None)
+    return {}
 
 
 @operation("events", "TestEventPattern")

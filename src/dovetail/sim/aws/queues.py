@@ -24,6 +24,7 @@ DEFAULTS = {
     "MessageRetentionPeriod": "345600",
     "DelaySeconds": "0",
     "ReceiveMessageWaitTimeSeconds": "0",
+    "SqsManagedSseEnabled": "true",
 }
 HANDLE = re.compile(r"[0-9a-f-]{36}#\d+#[0-9a-f]{8}")
 SENDER = "AIDASIMULATED0000000"

@@ -129,7 +129,9 @@ class AwsServer:
         model = _model(service)
         protocol = model.metadata["protocol"]
         if protocol in ("ec2", "query"):
-            return self._form(body, account, region, service, protocol)
+            # Some clients put the form into the address.
+            form = body or request.query_string.encode()
+            return self._form(form, account, region, service, protocol)
         if protocol == "json":
             target = request.headers.get("X-Amz-Target", "").rpartition(".")[2]
             if (service, target) not in OPERATIONS:

@@ -115,6 +115,14 @@ def tag_queue(ask: Ask) -> Json:
     return {}
 
 
+@operation("sqs", "UntagQueue")
+def untag_queue(ask: Ask) -> Json:
+    queue = _queue(ask)
+    for key in ask.need("TagKeys"):
+        queue.tags.pop(key, None)
+    return {}
+
+
 @operation("sqs", "ListQueueTags")
 def list_tags(ask: Ask) -> Json:
     return {"Tags": dict(_queue(ask).tags)}
