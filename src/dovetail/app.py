@@ -10,6 +10,7 @@ import asyncio
 import platform
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from random import Random
 from typing import Any, Generic, TypeVar
 
@@ -23,6 +24,7 @@ from dovetail.api.nodeclass import EC2NodeClass, KWOKNodeClass
 from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
 from dovetail.api.pod import Pod
+from dovetail.aws import Aws
 from dovetail.controllers.base import SINGLETON, Cache, Controller
 from dovetail.controllers.capacitybuffer import Buffers, Workload, Workloads
 from dovetail.controllers.metered import Calling, MeteredCloud
@@ -41,6 +43,8 @@ from dovetail.controllers.owning import BY_PROVIDER_ID, Ownership, provider_id_o
 from dovetail.controllers.provided import MakeProvider, Provider, Surroundings
 from dovetail.controllers.provisioning import Provisioning
 from dovetail.controllers.registry import Parts, controllers
+from dovetail.controllers.zonal.controller import ZonalShift
+from dovetail.controllers.zonal.gates import Gates
 from dovetail.errors import DovetailError, Misconfigured, NotAuthorized
 from dovetail.metrics import gauge
 from dovetail.ports import Clock, Cloud, Compute
@@ -55,6 +59,7 @@ from dovetail.runtime.queue import WorkQueue
 from dovetail.runtime.throttle import Throttle
 from dovetail.runtime.transport import Transport
 from dovetail.runtime.watch import Follower
+from dovetail.runtime.zonal import Zonal
 from dovetail.scheduling.device_records import DeviceClass, ResourceClaim, ResourceSlice
 from dovetail.scheduling.snapshot import Options
 from dovetail.settings import Settings
@@ -140,15 +145,26 @@ class Dovetail:
         self.informers: dict[type[Object], Informer[Any]] = {
             kind: Informer(kind, indexes.get(kind)) for kind in self._kinds(class_kind)
         }
+        self.gates = Gates(clock)
         made_by = make or _maker(provider)
         self.provider: Provider = made_by(
-            Surroundings(settings, self.kube, clock, chance, self.recorder, self.informer, authority)
+            Surroundings(
+                settings,
+                self.kube,
+                clock,
+                chance,
+                self.recorder,
+                self.informer,
+                authority,
+                self.gates.launches,
+            )
         )
         self.cloud = self.provider.cloud
         self.ownership = Ownership(self.cloud)
         self.cluster = self._cluster()
         self.capture = Capture(self.cluster, self._shelves())
         self.parts = self._parts(compute, class_kind)
+        self.zonal = self._zonal(transport) if acting else None
         # Who only looks needs nobody who acts.
         self.controllers = self._controllers() if acting else ()
         self._reporters: list[NodeGauges | PodMetrics | Pricing | StatusMetrics] = [
@@ -164,9 +180,30 @@ class Dovetail:
             )
             self.manager.serve(follower.run)
         self.manager.serve(self.recorder.run)
+        for service in self.zonal.services if self.zonal is not None else ():
+            self.manager.serve(service)
 
     def _controllers(self) -> tuple[Controller, ...]:
-        return *controllers(self.parts), *self.provider.controllers(self.parts)
+        zonal = () if self.zonal is None else (self.zonal.controller,)
+        return *controllers(self.parts), *self.provider.controllers(self.parts), *zonal
+
+    def _zonal(self, transport: Transport) -> Zonal | None:
+        """Zonal shifts, where there is an AWS to ask about them."""
+        aws: Aws | None = getattr(self.provider, "aws", None)
+        if aws is None:
+            return None
+        return Zonal(
+            self.settings,
+            aws,
+            kube=self.kube,
+            receiving=KubeClient(transport, self.clock),
+            clock=self.clock,
+            chance=self._chance,
+            recorder=self.recorder,
+            gates=self.gates,
+            nodes=self.informer(Node),
+            claims=self.informer(NodeClaim),
+        )
 
     def informer(self, kind: type[T]) -> Informer[T]:
         found: Informer[T] = self.informers[kind]
@@ -181,6 +218,8 @@ class Dovetail:
         """Work until stopped: listen from now on; act once elected and once everything has been heard."""
 
         await self.provider.prepare()
+        if self.zonal is not None:
+            await self.zonal.prepare()
 
         async def ready() -> None:
             # An empty cache looks like a world without nodes: acting on it would end machines undrained.
@@ -320,6 +359,7 @@ class Dovetail:
             buffers=self._buffers(),
             ownership=self.ownership,
             options=self.options,
+            gates=self.gates,
         )
 
     def _connect(self, controller: Controller, queue: WorkQueue) -> None:
@@ -334,6 +374,8 @@ class Dovetail:
             controller.on_item(queue.add)
         if isinstance(controller, Provisioning) and self.parts.buffers is not None:
             self.parts.buffers.on_resolved(controller.woken_by(queue.add))
+        if isinstance(controller, ZonalShift):
+            controller.on_wake(partial(queue.add, SINGLETON))
         if getattr(controller, "singleton", False):
             queue.add(SINGLETON)
 

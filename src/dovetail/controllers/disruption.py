@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from dovetail.api import conditions, labels
 from dovetail.api.conditions import DISRUPTION_REASON
+from dovetail.api.core import Taint
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
 from dovetail.api.taints import DISRUPTED as TAINT
@@ -50,6 +51,7 @@ FIRST_PART, LARGEST_PART = 64, 4096
 DRIFT_SECONDS, MULTI_SECONDS, SINGLE_SECONDS, MANY_SECONDS = 60.0, 60.0, 180.0, 60.0
 # A search that found nothing is repeated after this long even if nothing seems to have changed.
 MEMORY = 300.0
+AWAY = Taint(key="dovetail.sh/zonal-shift", effect="NoSchedule")
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,7 @@ class Disruption:
         drift_at_once: int | None = None,
         virtual: Callable[[], tuple[Pod, ...]] = lambda: (),
         buffered: Callable[[], frozenset[str]] = frozenset,
+        shifted: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
         self._cluster = cluster
         self._capture = capture
@@ -109,6 +112,7 @@ class Disruption:
         self.drift_at_once = drift_at_once
         self._virtual = virtual
         self._buffered = buffered
+        self._shifted = shifted
         # For each method, the world in which it last found nothing, and when that was.
         self._quiet: dict[str, tuple[int, float]] = {}
         self._unseen: frozenset[str] = frozenset()
@@ -240,11 +244,13 @@ class Disruption:
         offers = [(self._moves.seen(pool), await self._types(pool)) for pool in owned]
         now = self._clock.now()
         snapshot = self._capture.snapshot(offers, self._options(now), self._virtual())
+        shifted = self._shifted()
         return Scene(
-            self._with_nominations(snapshot, now),
+            _without_places(self._with_nominations(snapshot, now), shifted),
             self._orchestration.queued,
             self._buffered(),
             self._spot_to_spot,
+            shifted,
         )
 
     async def _types(self, pool: NodePool) -> tuple[InstanceType, ...]:
@@ -319,3 +325,19 @@ class Disruption:
             or conditions.find(place.claim, DISRUPTION_REASON) is not None
         ]
         await self._orchestration.release(stale)
+
+
+def _without_places(snapshot: Snapshot, shifted: frozenset[str]) -> Snapshot:
+    """The world in which no pod that only moves to save money goes into a zone that is shifted away."""
+    if not shifted:
+        return snapshot
+    nodes = tuple(
+        replace(
+            state,
+            node=replace(state.node, spec=replace(state.node.spec, taints=(*state.node.spec.taints, AWAY))),
+        )
+        if state.node is not None and state.node.labels.get(labels.ZONE) in shifted
+        else state
+        for state in snapshot.nodes
+    )
+    return replace(snapshot, nodes=nodes)

@@ -36,6 +36,8 @@ class Surroundings:
     cache: Caches
     # The certificate authority the process itself trusts, in PEM; empty when the system's is used.
     authority: str = ""
+    # Whether a zone, by its id, is shifted away: nothing is bought there.
+    shifted: Callable[[str], bool] = lambda zone_id: False
 
 
 class Provider(Protocol):

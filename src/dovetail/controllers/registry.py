@@ -53,6 +53,7 @@ from dovetail.controllers.orchestration import Orchestration
 from dovetail.controllers.owning import Ownership
 from dovetail.controllers.provisioning import Provisioning
 from dovetail.controllers.static import StaticDeprovisioning, StaticProvisioning
+from dovetail.controllers.zonal.gates import Gates
 from dovetail.disruption.churn import from_settings
 from dovetail.metrics import CONDITION_BUCKETS, PROMETHEUS_BUCKETS
 from dovetail.ports import Clock, Cloud, Compute, Kube, Recorder
@@ -90,6 +91,8 @@ class Parts:
     buffers: Buffers | None
     ownership: Ownership
     options: Callable[[datetime], Options]
+    # Zones that are shifted away; by default none ever is.
+    gates: Gates | None = None
 
 
 def controllers(parts: Parts) -> tuple[Controller, ...]:
@@ -100,7 +103,7 @@ def controllers(parts: Parts) -> tuple[Controller, ...]:
     return (
         provisioning,
         _lifecycle(p, health),
-        Expiration(p.kube, p.claims, p.cluster, p.ownership, p.clock, millicores=millicores),
+        _expiration(p, millicores),
         Consistency(p.kube, p.claims, p.nodes, p.ownership, p.clock, p.recorder, millicores=millicores),
         PodEvents(p.kube, p.nodes, p.claims, p.ownership, p.clock),
         Garbage(p.kube, p.claims, p.nodes, p.cluster, p.cloud, p.ownership),
@@ -116,6 +119,17 @@ def controllers(parts: Parts) -> tuple[Controller, ...]:
         *_disruption(p, millicores),
         *_gated(p),
         *_observers(p, provisioning),
+    )
+
+
+def _gates(p: Parts) -> Gates:
+    return p.gates if p.gates is not None else Gates(p.clock)
+
+
+def _expiration(p: Parts, millicores: int) -> Expiration:
+    put_off = _gates(p).put_off
+    return Expiration(
+        p.kube, p.claims, p.cluster, p.ownership, p.clock, put_off=put_off, millicores=millicores
     )
 
 
@@ -175,6 +189,7 @@ def _endings(p: Parts, millicores: int) -> tuple[Controller, ...]:
         p.clock,
         p.recorder,
         enabled=p.settings.feature_gates.node_repair,
+        shifted=_gates(p).disruption,
         millicores=millicores,
     )
     return termination, evictions, health, NodeHydration(p.kube, p.nodes, p.claims, p.ownership)
@@ -212,6 +227,7 @@ def _disruption(p: Parts, millicores: int) -> tuple[Controller, ...]:
         spot_to_spot=p.settings.feature_gates.spot_to_spot_consolidation,
         virtual=p.buffers.virtual if p.buffers is not None else tuple,
         buffered=p.buffers.nodes if p.buffers is not None else frozenset,
+        shifted=lambda: _gates(p).disrupted,
     )
     marks = DisruptionConditions(
         p.kube,

@@ -111,13 +111,14 @@ class Scene:
     """Everything disruption looks at.
 
     `queued` are the keys of nodes already being disrupted, `buffered` the names of nodes that hold room
-    for capacity buffers.
+    for capacity buffers, `shifted` the names of zones that are shifted away.
     """
 
     snapshot: Snapshot
     queued: frozenset[str] = frozenset()
     buffered: frozenset[str] = frozenset()
     spot_to_spot: bool = False
+    shifted: frozenset[str] = frozenset()
     limits: PdbLimits = field(init=False)
     pools: Mapping[str, NodePool] = field(init=False)
     types: Mapping[str, Mapping[str, InstanceType]] = field(init=False)
@@ -160,7 +161,7 @@ class Scene:
 
     def __reduce__(self) -> tuple[type[Scene], tuple[object, ...]]:
         # What follows from the rest is made anew where it is wanted, rather than sent there.
-        return Scene, (self.snapshot, self.queued, self.buffered, self.spot_to_spot)
+        return Scene, (self.snapshot, self.queued, self.buffered, self.spot_to_spot, self.shifted)
 
 
 def candidates(scene: Scene, kind: Class) -> tuple[list[Candidate], list[Stays]]:
@@ -180,6 +181,9 @@ def judge(scene: Scene, state: StateNode, kind: Class) -> Candidate | Stays:
     """One node: a candidate, or the first reason why not."""
     if views.provider_id(state) in scene.queued:
         return Stays(state, "candidate is already being disrupted", QUIET, Held.UNDER_WAY)
+    if scene.shifted and (zone := views.labels(state).get(labels.ZONE, "")) in scene.shifted:
+        why = f"ZonalShift: its zone is shifted away (Zone={zone})"
+        return Stays(state, why, held=Held.ZONAL_SHIFT)
     world = scene.snapshot.pools, scene.snapshot.catalogs, scene.snapshot.budgets
     known = _JUDGED.get(state, *world)
     if known is None:

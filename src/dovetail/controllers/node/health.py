@@ -6,7 +6,7 @@ Unless too many are sick at once: then the cause is elsewhere, and taking nodes 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -30,6 +30,8 @@ __all__ = ["Health", "Sickness", "conditions_changed", "sickness", "too_many_sic
 
 PACE = Pace(10, 1000)
 BLOCKED_LOOK_AGAIN = 300.0
+# A zone that is shifted away looks sick as a whole; its nodes are judged when it is back.
+SHIFTED_LOOK_AGAIN = 30.0
 TOLERATED_PERCENT = 20
 
 REPAIRED = metrics.counter(
@@ -97,6 +99,7 @@ class Health:
         recorder: Recorder,
         *,
         enabled: bool,
+        shifted: Callable[[str], bool] = lambda zone: False,
         millicores: int = 1000,
     ) -> None:
         self._kube = kube
@@ -106,6 +109,7 @@ class Health:
         self._ownership = ownership
         self._clock = clock
         self._recorder = recorder
+        self._shifted = shifted
         self._policies = cloud.repair_policies if enabled else ()
         self.concurrency = PACE.at(millicores)
 
@@ -124,6 +128,8 @@ class Health:
         now = self._clock.now()
         if now < sick.until:
             return after(sick.until - now)
+        if self._shifted(node.labels.get(labels.ZONE, "")):
+            return after(SHIFTED_LOOK_AGAIN)
         pool = claim.labels.get(labels.NODEPOOL)
         if too_many_sick(self._company(pool), self._policies):
             notices.repair_blocked(self._recorder, node, pool=pool is not None)

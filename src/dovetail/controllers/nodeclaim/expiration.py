@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Callable
+from datetime import datetime, timedelta
 
+from dovetail.api import labels
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.predicates import reschedulable
 from dovetail.controllers.base import DONE, Backoff, Cache, Pace, Result, Trigger, after, on
@@ -33,6 +35,7 @@ class Expiration:
         ownership: Ownership,
         clock: Clock,
         *,
+        put_off: Callable[[str, str, datetime], float] = lambda zone, uid, due: 0.0,
         millicores: int = 1000,
     ) -> None:
         self._kube = kube
@@ -40,6 +43,8 @@ class Expiration:
         self._cluster = cluster
         self._ownership = ownership
         self._clock = clock
+        # How long a claim of this zone, due then, waits for a zonal shift. Seconds.
+        self._put_off = put_off
         self.concurrency = PACE.at(millicores)
 
     @property
@@ -57,6 +62,9 @@ class Expiration:
         left = created + lasts - self._clock.now()
         if left > timedelta():
             return after(left)
+        waits = self._put_off(claim.labels.get(labels.ZONE, ""), claim.uid, created + lasts)
+        if waits > 0:
+            return after(waits)
         try:
             await self._kube.delete(claim, guarded=True)
         except Gone:

@@ -123,9 +123,14 @@ class ZonalShift:
     async def prepare(self) -> None:
         """Close the gates of shifts that are known, before anything is bought; what fails is tried later."""
         try:
-            await self.reconcile("")
+            shifts = [each for each in await self._objects() if each.spec.kind != SIGNAL]
+            await self.arc.look(active=bool(shifts))
+            now = self._clock.now()
+            wanted = self._keeping.candidates(shifts, (), self.arc, now)
+            ground = await self._zones.ground({each.zone_id for each in wanted})
         except DovetailError:
             return
+        self._close(self._keeping.decided(shifts, wanted, ground, self.arc, now), ground)
 
     async def reconcile(self, key: str) -> Result:
         objects = await self._objects()

@@ -30,7 +30,7 @@ from dovetail.providers.aws.images import Images
 from dovetail.providers.aws.instances import Instances
 from dovetail.providers.aws.launching import Launching
 from dovetail.providers.aws.network import SecurityGroups, Subnets
-from dovetail.providers.aws.offerings import Offerings, never
+from dovetail.providers.aws.offerings import Offerings
 from dovetail.providers.aws.placement import PlacementGroups
 from dovetail.providers.aws.pricing import Prices
 from dovetail.providers.aws.profiles import Profiles
@@ -50,7 +50,10 @@ PATIENCE = 20.0
 class AwsProvider:
     """EC2 and its friends, to be prepared before use. `shifted` says which zone IDs to stay away from."""
 
-    def __init__(self, given: Surroundings, aws: Aws, *, shifted: Callable[[str], bool] = never) -> None:
+    def __init__(
+        self, given: Surroundings, aws: Aws, *, shifted: Callable[[str], bool] | None = None
+    ) -> None:
+        shifted = shifted or given.shifted
         settings, clock = given.settings, given.clock
         gates = settings.feature_gates
         self.given, self.aws, self.shifted = given, aws, shifted

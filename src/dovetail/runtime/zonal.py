@@ -1,0 +1,111 @@
+"""Zonal shift as it runs: the controller, what it hears of shifts by, and what is kept going for that."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+
+from dovetail.api.core import Node
+from dovetail.api.nodeclaim import NodeClaim
+from dovetail.api.zoneshift import ZoneShift
+from dovetail.aws import Aws
+from dovetail.controllers.base import Cache
+from dovetail.controllers.zonal.arc import Arc
+from dovetail.controllers.zonal.controller import ZonalShift
+from dovetail.controllers.zonal.gates import Gates
+from dovetail.controllers.zonal.ingest import QueueReader
+from dovetail.controllers.zonal.options import ZonalOptions, from_settings
+from dovetail.controllers.zonal.signals import SignalStore
+from dovetail.ports import Clock, Recorder
+from dovetail.runtime.informer import Informer
+from dovetail.runtime.kube import KubeClient
+from dovetail.runtime.sns import SnsEndpoint
+from dovetail.runtime.watch import Follower
+from dovetail.settings import Settings
+
+__all__ = ["Zonal"]
+
+Service = Callable[[], Awaitable[None]]
+
+
+class Zonal:
+    """Everything about zonal shifts in one process.
+
+    `kube` writes only while this process leads; `receiving` is for messages, which every replica keeps.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        aws: Aws,
+        *,
+        kube: KubeClient,
+        receiving: KubeClient,
+        clock: Clock,
+        chance: Random,
+        recorder: Recorder,
+        gates: Gates,
+        nodes: Cache[Node],
+        claims: Cache[NodeClaim],
+        options: ZonalOptions | None = None,
+    ) -> None:
+        self.options = options or from_settings(settings)
+        self._settings, self._aws, self._receiving, self._clock = settings, aws, receiving, clock
+        self.arc = Arc(
+            aws,
+            self.options.cluster,
+            clock,
+            chance,
+            calm=self.options.poll,
+            active=self.options.poll_active,
+            observer=self.options.observer,
+        )
+        self.controller = ZonalShift(
+            kube, aws, clock, recorder, self.arc, gates, self.options, nodes=nodes, claims=claims
+        )
+        imagined = self.options.dry_run == "client"
+        self.store = SignalStore(
+            None if imagined else receiving,
+            arn=lambda: self.arc.arn,
+            observer=self.options.observer,
+            woken=self.controller.hint,
+        )
+        self._kube, self._chance = kube, chance
+
+    @property
+    def services(self) -> tuple[Service, ...]:
+        """What is kept going beside the controller; while the feature is off, nothing."""
+        if not self.options.enabled:
+            return ()
+        found: list[Service] = []
+        if self.options.dry_run != "client":
+            found.append(self._followed())
+        if self._settings.zonal_shift_queue:
+            found.append(
+                QueueReader(self._aws, self._settings.zonal_shift_queue, self.store, self._clock).run
+            )
+        if self._settings.zonal_shift_topic_arn:
+            found.append(SnsEndpoint(self._settings, self._aws, self.store, self._clock).run)
+        return tuple(found)
+
+    def _followed(self) -> Service:
+        """ZoneShifts that somebody writes wake the controller. Nobody waits for this one to be filled."""
+        informer = Informer(ZoneShift)
+        informer.on_change(self.controller.shift_changed)
+        follower = Follower(self._kube, ZoneShift, informer, clock=self._clock, chance=self._chance)
+        return follower.run
+
+    async def prepare(self) -> None:
+        """Close the gates that must be closed, before anything is bought; what fails is tried again later."""
+        if not self.options.enabled:
+            return
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self.controller.prepare()
+        except TimeoutError:
+            return
+
+
+# Seconds a start waits for ARC; its silence keeps nobody from starting.
+PATIENCE = 10.0
