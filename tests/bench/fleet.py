@@ -84,7 +84,9 @@ def fleet(nodes: int = 5_000, pods: int = 50_000, seed: int = 1) -> Scene:
     assert count >= pods, count
     for i, each in enumerate(states):
         states[i] = replace(each, pods=each.pods[: len(each.pods) * pods // count + 1])
-    offers = [(pool(requirements=[requirement(labels.CAPACITY_TYPE, "In", "on-demand")]), catalogue())]
+    # Only what is running can be bought, so that a node is seldom better replaced than kept.
+    kinds = ((labels.CAPACITY_TYPE, ("on-demand",)), (labels.INSTANCE_TYPE, tuple(sorted(set(SIZES)))))
+    offers = [(pool(requirements=[requirement(key, "In", *names) for key, names in kinds]), catalogue())]
     made, catalogs = pools_and_catalogs(offers)
     options = Options(now=NOW, flavour=AWS)
     return Scene(

@@ -6,6 +6,7 @@ a node nobody touched is the very same record.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from random import Random
 from typing import Any
@@ -22,7 +23,7 @@ from support.builders import owner, pod, requirement, taint
 from support.disruption import pool, scene, state
 from support.worlds import FIVE, Z1, Z2, Z3, apart, instance_type, near, node_affinity, offering, spread
 
-__all__ = ["changed", "random_pod", "random_state", "random_world"]
+__all__ = ["changed", "random_pod", "random_state", "random_world", "where"]
 
 RS = owner("ReplicaSet")
 ZONES = (Z1, Z2, Z3)
@@ -37,7 +38,6 @@ TYPES = tuple(
     )
     for cpu in (2, 4, 8, 16)
 )
-HOME = {"type": TYPES}
 
 
 def random_pod(chance: Random, name: str, on: str = "") -> Pod:
@@ -148,3 +148,8 @@ def changed(world: Scene, chance: Random) -> Scene:
 
 def _with(world: Scene, snapshot: Any) -> Scene:
     return Scene(snapshot, world.queued, world.buffered, world.spot_to_spot)
+
+
+def where(shared: str, items: Sequence[int]) -> list[tuple[str, int, int]]:
+    """Each item with the process that looked at it."""
+    return [(shared, item, os.getpid()) for item in items]

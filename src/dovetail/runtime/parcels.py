@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from dovetail.api.pod import PodSpec
+from dovetail.api.core import PodDisruptionBudget
+from dovetail.api.pod import Pod, PodSpec
 from dovetail.scheduling.catalog import InstanceType
-from dovetail.scheduling.snapshot import StateNode, Storage
+from dovetail.scheduling.snapshot import Pool, StateNode, Storage
 
 __all__ = ["Parcel", "Sender", "serve"]
 
@@ -24,14 +25,19 @@ BATCH = 200
 """Parts that are packed in one go, so that nobody waits long for the packing."""
 KEPT, SPECS_KEPT = 8, 5_000
 """A part that this many questions did not speak of is forgotten on both sides."""
-MANY_TYPES = 20
+PARTS = (StateNode, PodSpec, Storage)
+LISTED = (InstanceType, Pool, PodDisruptionBudget, Pod)
 
 
 def _is_part(value: Any) -> bool:
+    """Whether it is large, or something that answers are remembered by: that must stay the same thing."""
     kind = type(value)
-    if kind is StateNode or kind is PodSpec or kind is Storage:
-        return True
-    return kind is tuple and len(value) > MANY_TYPES and type(value[0]) is InstanceType
+    if kind is not tuple:
+        return kind in PARTS
+    first = value[0] if value else None
+    if type(first) is tuple and first:
+        first = first[0]
+    return type(first) in LISTED
 
 
 @dataclass(frozen=True, slots=True)

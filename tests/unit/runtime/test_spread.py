@@ -1,0 +1,54 @@
+"""Work spread over processes that share one world: the same answers, whoever gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from msgspec.structs import replace
+
+from dovetail.disruption import choose
+from dovetail.disruption.candidates import Scene
+from dovetail.disruption.command import Verdict
+from dovetail.runtime import compute
+from dovetail.runtime.compute import Workers, inline
+from dovetail.runtime.parcels import Sender, serve
+from support.sweeps import random_world, where
+
+
+def told(found: Sequence[Verdict]) -> list[tuple[str, str, float]]:
+    return [(v.why, str(v.command), v.command.savings if v.command else 0.0) for v in found]
+
+
+def again(scene: Scene) -> Scene:
+    return scene
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+async def test_any_number_of_workers_sees_what_one_would(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compute, "FEW", 1)
+    workers = Workers(count)
+    try:
+        for seed in (3, 4):
+            world = random_world(seed, most=20)
+            keys = choose.queue_of(world)
+            alone = await inline.spread(choose.look, world, keys)
+            assert told(await workers.spread(choose.look, world, keys)) == told(alone)
+        results = await workers.spread(where, "w", range(7))
+        assert [item for _, item, _ in results] == list(range(7))
+        assert len({pid for _, _, pid in results}) == count
+    finally:
+        workers.close()
+
+
+def test_what_was_sent_once_is_only_named_afterwards() -> None:
+    sender, world = Sender(), random_world(5, most=20)
+    first = [serve(parcel) for parcel in sender.pack((again, (world,), {}))]
+    back = sender.unpack(first[-1])
+    assert all(a is b for a, b in zip(back.snapshot.nodes, world.snapshot.nodes, strict=True))
+    assert len(first) > 1
+    nodes = (replace(world.snapshot.nodes[0], marked=True), *world.snapshot.nodes[1:])
+    parcels = list(sender.pack((again, (Scene(replace(world.snapshot, nodes=nodes)),), {})))
+    assert sum(len(part) for parcel in parcels for part in parcel.parts) < len(first[0]) + 20_000
+    changed = [serve(parcel) for parcel in parcels]
+    assert sender.unpack(changed[-1]).snapshot.nodes[0].marked
