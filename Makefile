@@ -41,6 +41,7 @@ bench: setup ## Measure, print a table, store JSON under build/bench; fails when
 bench-peer: setup ## Side by side with Karpenter's own scheduler, in one run (needs Go)
 	@command -v go >/dev/null || { echo "make bench-peer needs Go 1.26 or newer, and there is no go on the PATH"; exit 1; }
 	$(BIN)/python hack/bench_peer.py
+	$(BIN)/python hack/bench_consolidate.py
 
 test-cluster: setup ## The same tests against a real control plane, built from source (needs Go; minutes the first time)
 	@command -v go >/dev/null || { echo "make test-cluster needs Go 1.26 or newer, and there is no go on the PATH"; exit 1; }
