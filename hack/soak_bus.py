@@ -30,7 +30,8 @@ GROWTH = 1.0
 
 async def soak(seconds: float) -> int:
     fleet = Fleet.made(100, 10_000)
-    aws = FleetAws(fleet, SystemClock())
+    # The simulated queue remembers a deleted message for as long as it was hidden.
+    aws = FleetAws(fleet, SystemClock(), visibility=(30, 30))
     put = taken = 0
     samples: list[tuple[float, float, int]] = []
 
