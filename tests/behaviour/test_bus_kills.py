@@ -15,7 +15,7 @@ from support.killing import killed
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_router_that_is_killed_loses_nothing(seed: int) -> None:
     fleet = Fleet.made(8, 250, seed)
-    storm = list(reclaim_storm(fleet, seed, start=datetime.now(UTC)))
+    storm = list(reclaim_storm(fleet, seed, within=2.0, start=datetime.now(UTC)))
 
     ended = asyncio.run(
         killed(

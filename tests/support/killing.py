@@ -114,10 +114,8 @@ async def killed(
     async with serving(fleet) as (aws, url):
         with TemporaryDirectory() as folder:
             config = written(folder, fleet, url, **keys)
-            # What is sent while no one looks on waits in the central queues, as it would at AWS.
             marks = sorted(chance.randrange(1, len(happenings)) for _ in range(kills))
-            for happening in happenings:
-                aws.put(happening)
+            playing = asyncio.create_task(aws.play(happenings))
             process = await _start(config, fleet, url)
             try:
                 for mark in marks:
@@ -125,6 +123,7 @@ async def killed(
                     await asyncio.sleep(chance.uniform(0, 0.3))
                     await _reap(process, signal.SIGKILL)
                     process = await _start(config, fleet, url)
+                await playing
                 await _delivered(aws, len(happenings), within, everything=True)
             finally:
                 await _reap(process, signal.SIGKILL)

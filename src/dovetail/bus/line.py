@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 
 from dovetail.aws import AwsError
 from dovetail.bus.clocks import Clock, Log
@@ -16,6 +17,7 @@ __all__ = ["Line", "window"]
 
 # Messages held in memory, per lane: SQS allows 120,000 in flight, and a crash returns all of these at once.
 MOST_HELD = 20_000
+MOST_UNDELETED = 300
 LINGER = 0.05  # how long an acknowledgement waits for nine others
 DELETERS = 16
 TROUBLE = 1.0
@@ -59,7 +61,9 @@ class Line:
         self._deleters = asyncio.Semaphore(DELETERS)
         # By receipt: when it was last hidden. Everything received and not yet settled is here.
         self._held: dict[str, tuple[Received, float]] = {}
-        self._receiving = 0
+        self._deleting = self._receiving = 0
+        self._caught_up = asyncio.Event()
+        self._caught_up.set()
         self._arrived = 0
         self._stopping = False
         self._work: set[asyncio.Task[None]] = set()
@@ -104,6 +108,7 @@ class Line:
         """Make batches: when there are enough messages, or when the first has waited long enough."""
         while True:
             await self._some.wait()
+            await self._caught_up.wait()
             if len(self._buffer) < self._batch.size and not self._stopping:
                 with suppress(TimeoutError):  # what there is will do
                     await asyncio.wait_for(self._full.wait(), self.window)
@@ -129,6 +134,7 @@ class Line:
     def done(self, message: Received) -> None:
         self._acks.append(message)
         self._acked.set()
+        self._keep_up()
         if len(self._acks) >= TEN:
             self._ten_acked.set()
 
@@ -164,15 +170,25 @@ class Line:
         self._ten_acked.clear()
         for message in acks:
             self._release(message)
+        self._deleting += len(acks)
         for some in batched(acks):
             await self._deleters.acquire()
             task = asyncio.get_running_loop().create_task(self._queue.delete(some))
             self._work.add(task)
-            task.add_done_callback(self._deleted)
+            task.add_done_callback(partial(self._deleted, len(some)))
 
-    def _deleted(self, task: asyncio.Task[None]) -> None:
+    def _deleted(self, count: int, task: asyncio.Task[None]) -> None:
         self._deleters.release()
+        self._deleting -= count
+        self._keep_up()
         self._worked(task)
+
+    def _keep_up(self) -> None:
+        """Hand out no more work while deletions are behind: after a crash, all of these are sent twice."""
+        if len(self._acks) + self._deleting < MOST_UNDELETED or self._stopping:
+            self._caught_up.set()
+        else:
+            self._caught_up.clear()
 
     async def keep(self) -> None:
         """Keep what is held from being seen by others."""
@@ -201,6 +217,7 @@ class Line:
     async def end(self, until: float) -> None:
         """Take nothing more, finish what is held, give back the rest."""
         self._stopping = True
+        self._caught_up.set()
         self._some.set()
         self._full.set()
         self._hand_over()
