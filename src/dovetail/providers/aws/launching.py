@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dovetail.api import labels
 from dovetail.api.nodeclaim import NodeClaim
@@ -41,6 +41,7 @@ from dovetail.providers.aws.network import Choice, Subnets
 from dovetail.providers.aws.placement import PlacementGroup
 from dovetail.providers.aws.reservations import Reservations
 from dovetail.providers.aws.templates import LaunchTemplates, Template
+from dovetail.providers.aws.turns import Turns
 from dovetail.providers.aws.unavailable import Unavailable
 from dovetail.scheduling.catalog import InstanceType, Offering, usable
 from dovetail.scheduling.requirements import Requirements
@@ -98,6 +99,7 @@ class Launching:
     reservations: Reservations
     unavailable: Unavailable
     chosen: Chosen
+    turn: Turns = field(default_factory=Turns)
 
     async def launch(
         self,
@@ -108,6 +110,7 @@ class Launching:
         group: PlacementGroup | None = None,
     ) -> Ec2Instance:
         """InsufficientCapacity when other offerings must be planned for, CreateFailed for other trouble."""
+        await self.turn()
         order = self._order(node_class, claim, types, tags, group)
         try:
             return await self._attempt(order)
@@ -148,6 +151,7 @@ class Launching:
         )
 
     async def _attempt(self, order: _Order) -> Ec2Instance:
+        await self.turn()
         templates = await self.templates.ensure(
             order.node_class,
             order.claim,
@@ -158,6 +162,7 @@ class Launching:
             placement=order.group,
             partition=order.partition,
         )
+        await self.turn()
         choice = self.subnets.choose(order.node_class, order.types, order.way)
         used: set[str] = set()
         try:
