@@ -25,7 +25,8 @@ from dovetail.scheduling.requirements import Requirements, Values
 __all__ = ["Found", "affordable", "consider", "many", "same_type_bound", "why_unconsolidatable"]
 
 SPOT_FLEXIBILITY = 15
-MOST_AT_ONCE = 100
+# Karpenter looks no further than this; here it is where the search begins.
+AT_FIRST = 100
 NO_CHEAPER = "Can't replace with a cheaper node"
 
 
@@ -216,21 +217,43 @@ def many(
 ) -> Found:
     """The longest prefix that can go for nothing or for one node, by bisection."""
     found = Found()
-    low, high = 1, min(MOST_AT_ONCE, len(ordered)) - 1
+    low, high = 1, min(AT_FIRST, len(ordered)) - 1
+    step = max(1, high // 4)
     while low <= high:
         if should_stop():
             found.timed_out = True
             break
         middle = (low + high) // 2
-        command = consider(scene, ordered[: middle + 1], method).command
-        if command is not None and command.replacements:
-            found.proposed.append(command)
-        command = _not_the_same_again(scene, command) if command is not None else None
-        if command is not None and accept(command):
-            found.command, low = command, middle + 1
+        if _could_go(scene, ordered[: middle + 1], method, accept, found):
+            low = middle + 1
         else:
             high = middle - 1
+    # All of those could go at once: perhaps more can. The steps grow for as long as they can.
+    last = high
+    while found.command is not None and low > last >= AT_FIRST - 1 and last + 1 < len(ordered):
+        last, step = min(last + step, len(ordered) - 1), step * 4
+        low = last + 1
+        if should_stop() or not _could_go(scene, ordered[: last + 1], method, accept, found):
+            break
     return found
+
+
+def _could_go(
+    scene: Scene,
+    going: Sequence[Candidate],
+    method: Method,
+    accept: Callable[[Command], bool],
+    found: Found,
+) -> bool:
+    """Whether all of these can go; the command is kept in `found` if so."""
+    command = consider(scene, going, method).command
+    if command is not None and command.replacements:
+        found.proposed.append(command)
+    command = _not_the_same_again(scene, command) if command is not None else None
+    if command is None or not accept(command):
+        return False
+    found.command = command
+    return True
 
 
 def _not_the_same_again(scene: Scene, command: Command) -> Command | None:

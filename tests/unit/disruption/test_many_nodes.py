@@ -126,10 +126,10 @@ def test_a_search_that_a_budget_constrained_is_not_settled() -> None:
 
 
 @pytest.mark.spec("disruption-106")
-def test_no_more_than_a_hundred_nodes_go_at_once() -> None:
+def test_a_search_does_not_end_at_a_hundred_nodes() -> None:
     states = [lonely(f"n{i:03d}", "10m") for i in range(130)]
     (command,) = multi(scene(*states, types=[LARGE])).commands
-    assert len(command.candidates) == 100
+    assert len(command.candidates) > 100
 
 
 # One at a time
