@@ -4,6 +4,7 @@
     deploy/cloudformation/dovetail.yaml     the stack that upstream's guide knows as Karpenter-<cluster>
     deploy/terraform/policies/policies.json     what the Terraform module reads
     src/dovetail_cdk/policies.json          what the CDK constructs read
+    …/{interruption-bus,zonal-shift}.yaml, …/documents.json    the same for the bus and zonal shift (iac.py)
 
 Placeholders: Partition, Region, Account, Cluster, NodeRoleArn, QueueArn, ClusterArn.
 """
@@ -14,7 +15,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import yaml
+from cloudformation import GetAtt, Ref, Sub, text
+from cloudformation_bus import bus_template
+from cloudformation_zonal import zonal_template
+from iac import bus, zonal
 
 ROOT = Path(__file__).resolve().parent.parent
 Json = dict[str, Any]
@@ -226,16 +230,12 @@ PLACES = {
 }
 
 
-class _Sub(str):
-    """A text with places of the stack in it."""
-
-
 def _placed(value: Any) -> Any:
     """The same document in CloudFormation's words."""
     if isinstance(value, str):
         for ours, theirs in PLACES.items():
             value = value.replace(ours, theirs)
-        return _Sub(value) if "${" in value else value
+        return Sub(value) if "${" in value else value
     if isinstance(value, list):
         return [_placed(each) for each in value]
     if isinstance(value, dict):
@@ -243,12 +243,12 @@ def _placed(value: Any) -> Any:
     return value
 
 
-def _document(statements: list[Json]) -> _Sub:
+def _document(statements: list[Json]) -> Sub:
     """A policy as text: condition keys hold the cluster's name, which only a Sub of the whole can say."""
     placed = json.dumps({"Version": "2012-10-17", "Statement": statements}, indent=2)
     for ours, theirs in PLACES.items():
         placed = placed.replace(ours, theirs)
-    return _Sub(placed)
+    return Sub(placed)
 
 
 def template() -> Json:
@@ -258,13 +258,13 @@ def template() -> Json:
         resources[f"KarpenterController{area}Policy"] = {
             "Type": "AWS::IAM::ManagedPolicy",
             "Properties": {
-                "ManagedPolicyName": _Sub(f"KarpenterController{area}Policy-${{ClusterName}}"),
+                "ManagedPolicyName": Sub(f"KarpenterController{area}Policy-${{ClusterName}}"),
                 "PolicyDocument": _document(statements),
             },
         }
     resources |= _queue()
     for name, (origin, detail) in RULES.items():
-        target = {"Id": "KarpenterInterruptionQueueTarget", "Arn": _Get("KarpenterInterruptionQueue.Arn")}
+        target = {"Id": "KarpenterInterruptionQueueTarget", "Arn": GetAtt("KarpenterInterruptionQueue.Arn")}
         pattern = {"source": [origin], "detail-type": [detail]}
         resources[name] = {
             "Type": "AWS::Events::Rule",
@@ -285,14 +285,14 @@ def _node_role() -> Json:
         "Statement": [
             {
                 "Effect": "Allow",
-                "Principal": {"Service": _Sub("ec2.${AWS::URLSuffix}")},
+                "Principal": {"Service": Sub("ec2.${AWS::URLSuffix}")},
                 "Action": ["sts:AssumeRole"],
             }
         ],
     }
-    managed = [_Sub(f"arn:${{AWS::Partition}}:iam::aws:policy/{name}") for name in NODE_POLICIES]
+    managed = [Sub(f"arn:${{AWS::Partition}}:iam::aws:policy/{name}") for name in NODE_POLICIES]
     properties = {
-        "RoleName": _Sub("KarpenterNodeRole-${ClusterName}"),
+        "RoleName": Sub("KarpenterNodeRole-${ClusterName}"),
         "Path": "/",
         "AssumeRolePolicyDocument": trust,
         "ManagedPolicyArns": managed,
@@ -305,81 +305,67 @@ def _queue() -> Json:
         "Id": "EC2InterruptionPolicy",
         "Version": "2012-10-17",
         "Statement": [
-            _placed(each) | {"Resource": _Get("KarpenterInterruptionQueue.Arn")} for each in queue_policy()
+            _placed(each) | {"Resource": GetAtt("KarpenterInterruptionQueue.Arn")} for each in queue_policy()
         ],
     }
     return {
         "KarpenterInterruptionQueue": {
             "Type": "AWS::SQS::Queue",
             "Properties": {
-                "QueueName": _Sub("${ClusterName}"),
+                "QueueName": Sub("${ClusterName}"),
                 "MessageRetentionPeriod": 300,
                 "SqsManagedSseEnabled": True,
             },
         },
         "KarpenterInterruptionQueuePolicy": {
             "Type": "AWS::SQS::QueuePolicy",
-            "Properties": {"Queues": [_Ref("KarpenterInterruptionQueue")], "PolicyDocument": policy},
+            "Properties": {"Queues": [Ref("KarpenterInterruptionQueue")], "PolicyDocument": policy},
         },
     }
 
 
 def _outputs() -> Json:
     found: Json = {
-        "NodeRoleName": {"Value": _Ref("KarpenterNodeRole")},
-        "NodeRoleArn": {"Value": _Get("KarpenterNodeRole.Arn")},
-        "InterruptionQueueName": {"Value": _Get("KarpenterInterruptionQueue.QueueName")},
-        "InterruptionQueueArn": {"Value": _Get("KarpenterInterruptionQueue.Arn")},
+        "NodeRoleName": {"Value": Ref("KarpenterNodeRole")},
+        "NodeRoleArn": {"Value": GetAtt("KarpenterNodeRole.Arn")},
+        "InterruptionQueueName": {"Value": GetAtt("KarpenterInterruptionQueue.QueueName")},
+        "InterruptionQueueArn": {"Value": GetAtt("KarpenterInterruptionQueue.Arn")},
     }
     for area in policies():
-        found[f"{area}PolicyArn"] = {"Value": _Ref(f"KarpenterController{area}Policy")}
+        found[f"{area}PolicyArn"] = {"Value": Ref(f"KarpenterController{area}Policy")}
     return found
 
 
-class _Get(str):
-    """An attribute of a resource."""
-
-
-class _Ref(str):
-    """A resource."""
-
-
-class _Dumper(yaml.SafeDumper):
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
-def _tagged(tag: str) -> Any:
-    def represent(dumper: _Dumper, data: str) -> yaml.Node:
-        style = "|" if "\n" in data else '"' if tag == "!Sub" else ""
-        return dumper.represent_scalar(tag, str(data), style=style)
-
-    return represent
-
-
-_Dumper.add_representer(_Sub, _tagged("!Sub"))
-_Dumper.add_representer(_Get, _tagged("!GetAtt"))
-_Dumper.add_representer(_Ref, _tagged("!Ref"))
-_HEADER = "# Written by `make iam` from hack/write_iam.py; do not edit.\n"
+HEADER = "# Written by `make iam` from hack/write_iam.py; do not edit.\n"
 
 
 def files() -> dict[str, str]:
     """Every file's text, by its path."""
     shared = json.dumps(source(), indent=2) + "\n"
-    stack = _HEADER + yaml.dump(template(), Dumper=_Dumper, sort_keys=False, width=110)
     return {
         "deploy/iam/controller.json": shared,
-        "deploy/cloudformation/dovetail.yaml": stack,
+        "deploy/cloudformation/dovetail.yaml": HEADER + text(template()),
+        "deploy/cloudformation/interruption-bus.yaml": HEADER + text(bus_template()),
+        "deploy/cloudformation/zonal-shift.yaml": HEADER + text(zonal_template()),
         "deploy/terraform/policies/policies.json": shared,
+        "deploy/terraform/documents/documents.json": json.dumps(more(), indent=2) + "\n",
         "src/dovetail_cdk/policies.json": shared,
+        "src/dovetail_cdk/documents.json": json.dumps(more(), indent=2) + "\n",
+        "src/dovetail_cdk/interruption-bus.yaml": HEADER + text(bus_template()),
+        "src/dovetail_cdk/zonal-shift.yaml": HEADER + text(zonal_template()),
     }
 
 
+def more() -> Json:
+    """What the kits share beyond the controller: the interruption bus and zonal shift."""
+    return {"bus": bus(), "zonalShift": zonal()}
+
+
 def main() -> None:
-    for path, text in files().items():
+    for path, written in files().items():
         target = ROOT / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8")
+        target.write_text(written, encoding="utf-8")
     print(f"wrote {', '.join(files())}")
 
 

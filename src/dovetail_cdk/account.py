@@ -1,0 +1,164 @@
+"""The account's part: a role for nodes, the controller's policies, a queue of warnings and its rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dovetail_cdk.jsii import Part, cdk, eks, events, iam, sqs
+from dovetail_cdk.source import document, shared
+
+__all__ = ["ControllerPolicies", "ControllerRole", "InterruptionQueue", "NodeRole"]
+
+IPV6_ACTIONS = ["ec2:AssignIpv6Addresses", "ec2:UnassignIpv6Addresses"]
+
+
+class NodeRole(Part):
+    """The role of nodes, with the managed policies operators expect; IPv6 clusters need a little more."""
+
+    def __init__(self, scope: Any, id: str, *, role_name: str | None = None, ipv6: bool = False) -> None:
+        super().__init__(scope, id)
+        managed = [iam.ManagedPolicy.from_aws_managed_policy_name(name) for name in shared()["nodePolicies"]]
+        self.role = iam.Role(
+            self,
+            "Role",
+            role_name=role_name,
+            assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"),
+            managed_policies=managed,
+        )
+        if ipv6:
+            interface = cdk.Stack.of(self).format_arn(
+                service="ec2", resource="network-interface", resource_name="*"
+            )
+            self.role.add_to_policy(iam.PolicyStatement(actions=IPV6_ACTIONS, resources=[interface]))
+
+
+class ControllerPolicies(Part):
+    """The controller's policies. Without a queue there is none for interruptions."""
+
+    def __init__(
+        self,
+        scope: Any,
+        id: str,
+        *,
+        cluster_name: str,
+        node_role_arn: str,
+        queue_arn: str = "",
+        named: bool = True,
+    ) -> None:
+        super().__init__(scope, id)
+        stack = cdk.Stack.of(self)
+        places = {
+            "Partition": cdk.Aws.PARTITION,
+            "Region": cdk.Aws.REGION,
+            "Account": cdk.Aws.ACCOUNT_ID,
+            "Cluster": cluster_name,
+            "NodeRoleArn": node_role_arn,
+            "QueueArn": queue_arn,
+            "ClusterArn": stack.format_arn(service="eks", resource="cluster", resource_name=cluster_name),
+        }
+        self.by_area: dict[str, Any] = {}
+        for area, statements in shared()["policies"].items():
+            if area == "Interruption" and not queue_arn:
+                continue
+            text = document(statements)
+            used = {name: value for name, value in places.items() if f"${{{name}}}" in text}
+            self.by_area[area] = iam.CfnManagedPolicy(
+                self,
+                area,
+                managed_policy_name=f"KarpenterController{area}Policy-{cluster_name}" if named else None,
+                # Condition keys hold the cluster's name, which only a Sub of the whole text can say.
+                policy_document=cdk.Fn.sub(text, used),
+            )
+
+    @property
+    def arns(self) -> list[str]:
+        return [policy.ref for policy in self.by_area.values()]
+
+    def attach(self, role: Any) -> None:
+        """Let a role do what the controller does."""
+        for area, policy in self.by_area.items():
+            role.add_managed_policy(
+                iam.ManagedPolicy.from_managed_policy_arn(self, f"{area}Reference", policy.ref)
+            )
+
+
+class InterruptionQueue(Part):
+    """The queue of warnings, who may write to it, and the five rules that do."""
+
+    def __init__(self, scope: Any, id: str, *, queue_name: str | None = None) -> None:
+        super().__init__(scope, id)
+        retention = cdk.Duration.seconds(shared()["queueRetentionSeconds"])
+        self.queue = sqs.Queue(
+            self,
+            "Queue",
+            queue_name=queue_name,
+            retention_period=retention,
+            encryption=sqs.QueueEncryption.SQS_MANAGED,
+        )
+        text = document(shared()["queuePolicy"], Id="EC2InterruptionPolicy")
+        sqs.CfnQueuePolicy(
+            self,
+            "Policy",
+            queues=[self.queue.queue_url],
+            policy_document=cdk.Fn.sub(text, {"QueueArn": self.queue.queue_arn}),
+        )
+        self.rules = [self._rule(name, **rule) for name, rule in shared()["rules"].items()]
+
+    def _rule(self, name: str, source: str, detailType: str) -> Any:
+        target = events.CfnRule.TargetProperty(
+            id="KarpenterInterruptionQueueTarget", arn=self.queue.queue_arn
+        )
+        pattern = {"source": [source], "detail-type": [detailType]}
+        return events.CfnRule(self, name, event_pattern=pattern, targets=[target])
+
+
+class ControllerRole(Part):
+    """A role for the controller's service account: by Pod Identity, or by IRSA where a provider is given.
+
+    Use it where the service account is not made by the same app; the add-ons make both together.
+    """
+
+    def __init__(
+        self,
+        scope: Any,
+        id: str,
+        *,
+        cluster_name: str,
+        policies: ControllerPolicies,
+        namespace: str = "kube-system",
+        service_account: str = "karpenter",
+        oidc_provider: Any = None,
+        role_name: str | None = None,
+    ) -> None:
+        super().__init__(scope, id)
+        trusted = (
+            self._irsa(oidc_provider, namespace, service_account) if oidc_provider else self._pod_identity()
+        )
+        self.role = iam.Role(self, "Role", role_name=role_name, assumed_by=trusted)
+        policies.attach(self.role)
+        if oidc_provider is None:
+            self.association = eks.CfnPodIdentityAssociation(
+                self,
+                "Association",
+                cluster_name=cluster_name,
+                namespace=namespace,
+                service_account=service_account,
+                role_arn=self.role.role_arn,
+            )
+
+    def _irsa(self, provider: Any, namespace: str, account: str) -> Any:
+        issuer = provider.open_id_connect_provider_issuer
+        # The issuer may be known only at deployment, and it is part of a key.
+        equal = cdk.CfnJson(
+            self,
+            "Trust",
+            value={
+                f"{issuer}:aud": "sts.amazonaws.com",
+                f"{issuer}:sub": f"system:serviceaccount:{namespace}:{account}",
+            },
+        )
+        return iam.WebIdentityPrincipal(provider.open_id_connect_provider_arn, {"StringEquals": equal})
+
+    @staticmethod
+    def _pod_identity() -> Any:
+        return iam.SessionTagsPrincipal(iam.ServicePrincipal("pods.eks.amazonaws.com"))
