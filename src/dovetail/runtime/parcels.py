@@ -35,8 +35,9 @@ def _is_part(value: Any) -> bool:
     if kind is not tuple:
         return kind in PARTS
     first = value[0] if value else None
-    if type(first) is tuple and first:
-        first = first[0]
+    if type(first) is tuple:
+        # A list of catalogues; anything else of this form is how a record is packed.
+        return bool(first) and type(first[0]) is InstanceType
     return type(first) in LISTED
 
 
