@@ -76,6 +76,8 @@ async def test_an_interrupted_reservation_has_nothing_left() -> None:
         assert scene.deleting(machine)
         assert scene.provider.reservations.available(made.id) == 0
         assert "CapacityReservationInstanceInterrupted" in scene.told(machine)
+        deadline = datetime.fromisoformat(scene.deadline(machine) or "")
+        assert timedelta(seconds=100) < deadline - scene.clock.now() <= timedelta(seconds=110)
         assert scene.waiting == 0
 
 

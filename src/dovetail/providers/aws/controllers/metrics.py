@@ -24,10 +24,23 @@ EVERY: Final = 60.0
 MIB: Final = 2**20
 SLICE: Final = 50
 OFFERING: Final = ("instance_type", "capacity_type", "zone")
-CPU: Final = "karpenter_cloudprovider_instance_type_cpu_cores"
-MEMORY: Final = "karpenter_cloudprovider_instance_type_memory_bytes"
-AVAILABLE: Final = "karpenter_cloudprovider_instance_type_offering_available"
-PRICE: Final = "karpenter_cloudprovider_instance_type_offering_price_estimate"
+SERIES: Final = (
+    ("karpenter_cloudprovider_instance_type_cpu_cores", "Processors of an instance type.", OFFERING[:1]),
+    ("karpenter_cloudprovider_instance_type_memory_bytes", "Memory of an instance type.", OFFERING[:1]),
+    (
+        "karpenter_cloudprovider_instance_type_offering_available",
+        "1 if the offering can be bought by some pool. In brief, those of types in use.",
+        OFFERING,
+    ),
+    (
+        "karpenter_cloudprovider_instance_type_offering_price_estimate",
+        "What the offering costs an hour. In brief, those of types in use.",
+        OFFERING,
+    ),
+)
+# Known from the start, also where nobody counts them.
+for _each in SERIES:
+    Series(*_each)
 
 log = logging.getLogger(__name__)
 Offer = tuple[str, str, str]
@@ -60,10 +73,7 @@ class OfferingMetrics:
         self._types = types
         self._each = each
         self._reserved = reserved
-        self._cpu = Series(CPU, "Processors of an instance type.", OFFERING[:1])
-        self._memory = Series(MEMORY, "Memory of an instance type.", OFFERING[:1])
-        self._available = Series(AVAILABLE, "1 if the offering can be bought by some pool.", OFFERING)
-        self._price = Series(PRICE, "What the offering costs an hour.", OFFERING)
+        self._cpu, self._memory, self._available, self._price = (Series(*each) for each in SERIES)
 
     async def reconcile(self, key: str) -> Result:
         wanted = (
