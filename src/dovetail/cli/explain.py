@@ -35,7 +35,7 @@ def explain(
     ] = False,
     kubeconfig: KubeconfigOption = "",
     context: ContextOption = "",
-    provider: ProviderOption = "kwok",
+    provider: ProviderOption = "auto",
     output: OutputOption = Output.table,
 ) -> None:
     """Say where a pod will run or what stands in its way, or why a node stays.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 from dovetail.api import labels
 from dovetail.api.meta import Kind, Object
@@ -23,10 +23,10 @@ from dovetail.providers.aws import AwsProvider
 from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.informer import Informer
 from dovetail.runtime.kubeconfig import Connection, connect
-from dovetail.runtime.transport import USER_AGENT
+from dovetail.runtime.transport import USER_AGENT, Request, Transport
 from dovetail.scheduling.catalog import InstanceType
 from dovetail.scheduling.overlays import overlaid
-from dovetail.settings import Settings, read
+from dovetail.settings import read
 
 __all__ = ["look"]
 
@@ -35,16 +35,16 @@ TRIES = 3  # a list that changes faster than it can be read is begun again this 
 OURS = (labels.KARPENTER, labels.KARPENTER_AWS, labels.KARPENTER_KWOK)
 
 
-def look(kubeconfig: str = "", context: str = "", provider: Provider = "kwok") -> Seen:
+def look(kubeconfig: str = "", context: str = "", provider: Provider = "auto") -> Seen:
     """See the cluster once, with the settings the controller would read from this environment."""
-    settings = read((), dict(os.environ), provider=provider)
-    return asyncio.run(_look(settings, connect(SystemClock(), kubeconfig, context), provider))
+    return asyncio.run(_look(connect(SystemClock(), kubeconfig, context), provider))
 
 
-async def _look(settings: Settings, connection: Connection, provider: Provider) -> Seen:
+async def _look(connection: Connection, asked: Provider) -> Seen:
     transport, clock = connection.transport(USER_AGENT), SystemClock()
+    provider = await _provider(transport, connection.server) if asked == "auto" else asked
     dovetail = Dovetail(
-        settings,
+        read((), dict(os.environ), provider=provider),
         transport,
         clock=clock,
         chance=Random(0),
@@ -65,6 +65,16 @@ async def _look(settings: Settings, connection: Connection, provider: Provider) 
         dovetail.close()
         await transport.close()
     return Seen(snapshot, {pod.full_name: pod for pod in dovetail.informer(Pod)})
+
+
+async def _provider(transport: Transport, server: str) -> Literal["aws", "kwok"]:
+    """Whose node classes the cluster knows; where it knows both, EC2's count."""
+    try:
+        reply = await transport.send(Request("GET", f"/apis/{labels.KARPENTER_AWS}"))
+    except DovetailError as error:
+        await transport.close()
+        raise _sentence(server, error) from error
+    return "aws" if reply.status == 200 else "kwok"
 
 
 async def _fill_all(dovetail: Dovetail, connection: Connection) -> None:

@@ -79,7 +79,7 @@ def plan(
     ] = False,
     kubeconfig: KubeconfigOption = "",
     context: ContextOption = "",
-    provider: ProviderOption = "kwok",
+    provider: ProviderOption = "auto",
     output: OutputOption = Output.table,
 ) -> None:
     """Plan nodes for the pods in some files, in a snapshot or in a live cluster.

@@ -49,9 +49,10 @@ KubeconfigOption = Annotated[
     typer.Option(metavar="FILE", help="Kubeconfig; else $KUBECONFIG, the pod's own, or ~/.kube/config."),
 ]
 ContextOption = Annotated[str, typer.Option(metavar="NAME", help="Context of the kubeconfig to use.")]
-Provider = Literal["aws", "kwok"]
+Provider = Literal["auto", "aws", "kwok"]
 ProviderOption = Annotated[
-    Provider, typer.Option(help="Whose machines the cluster uses: EC2's, or simulated ones.")
+    Provider,
+    typer.Option(help="Whose machines the cluster uses: EC2's, or simulated ones; auto asks the cluster."),
 ]
 
 

@@ -20,7 +20,7 @@ def snapshot(
     ],
     kubeconfig: KubeconfigOption = "",
     context: ContextOption = "",
-    provider: ProviderOption = "kwok",
+    provider: ProviderOption = "auto",
 ) -> None:
     """Save what Dovetail sees of a cluster, to plan and explain it elsewhere.
 

@@ -1,0 +1,123 @@
+"""Every shell block of the guides, typed in order into a cluster of its own.
+
+A ``yaml title="name"`` block becomes a file; a ``console`` block is run line by line. What a guide shows
+below a command must be part of what the command prints, line by line; … stands for anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.kubectl import binary
+from support.up import up
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "docs" / "guides"
+GUIDES = (
+    "install",
+    "upgrade",
+    "instance-families",
+    "spot",
+    "pod-density",
+    "interruption",
+    "drift",
+    "budgets",
+    "gpu",
+    "troubleshooting",
+    "uninstall",
+)
+BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def steps(text: str) -> list[tuple[str, str, str]]:
+    """What to do, in order: a file to write, or a command to run with what it should print."""
+    found = []
+    for language, title, body in BLOCK.findall(text):
+        if language == "yaml" and title:
+            found.append(("file", title, body))
+        elif language == "console":
+            for part in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
+                command, _, shown = part.replace("\\\n", " ").partition("\n")
+                found.append(("run", command, shown))
+    return found
+
+
+def looks_like(shown: str, printed: str) -> bool:
+    """Every line that is shown is among the printed ones, in that order."""
+    left = iter([" ".join(line.split()) for line in printed.splitlines()])
+    for line in shown.splitlines():
+        wanted = " ".join(line.split())
+        if wanted in ("", "…"):
+            continue
+        pattern = ".*".join(map(re.escape, wanted.split("…")))
+        if not any(re.fullmatch(pattern, each) for each in left):
+            return False
+    return True
+
+
+@pytest.mark.parametrize("name", GUIDES)
+async def test_a_guide_does_what_it_says(name: str, tmp_path: Path) -> None:
+    guide = (FOLDER / f"{name}.md").read_text(encoding="utf-8")
+    asked = steps(guide)
+    assert any(kind == "run" for kind, *_ in asked), "a guide without a command is no guide"
+    homes = (binary("kubectl").parent, binary("helm").parent, Path(sys.executable).parent)
+    tools = ":".join(map(str, homes))
+    env_file = tmp_path / "env"
+    bare = ("--no-controller",) if "--no-controller" in guide else ()
+    options = ("--env", str(env_file), "--boot", "1", *bare)
+    async with up(tmp_path, *options) as cluster:
+        known = dict(
+            line.removeprefix("export ").split("=", 1)
+            for line in env_file.read_text().splitlines()
+            if line.startswith("export ")
+        )
+        environment = {
+            **{key: shlex.split(value)[0] if value else "" for key, value in known.items()},
+            "KUBECONFIG": str(cluster.kubeconfig),
+            "HOME": str(tmp_path),
+            "PATH": f"{tools}:{os.environ['PATH']}",
+        }
+        (tmp_path / "deploy").symlink_to(ROOT / "deploy")
+        (tmp_path / "examples").symlink_to(ROOT / "examples")
+        for kind, what, content in asked:
+            if kind == "file":
+                (tmp_path / what).write_text(content, encoding="utf-8")
+                continue
+            code, printed = await _typed(what, tmp_path, environment)
+            assert code == 0, f"$ {what}\n{printed}"
+            assert looks_like(content, printed), f"$ {what}\n{printed}\nshould look like\n{content}"
+
+
+async def _typed(command: str, folder: Path, environment: dict[str, str]) -> tuple[int, str]:
+    process = await asyncio.create_subprocess_exec(
+        *("bash", "-o", "pipefail", "-c", command),
+        cwd=folder,
+        env=environment,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    printed, _ = await asyncio.wait_for(process.communicate(), 120)
+    return process.returncode or 0, printed.decode()
+
+
+def test_all_guides_about_a_cluster_are_run() -> None:
+    elsewhere = {
+        "demo": "tests/unit/test_docs.py",
+        "up": "tests/unit/cli",
+        "plan": "tests/unit/cli",
+        "explain": "tests/unit/cli",
+        "simulate": "tests/unit/sim/test_scenarios.py",
+        "disruption": "tests/unit/cli",
+        "node-classes": "tests/unit/providers",
+        "multi-cluster-bus": "tests/behaviour",
+        "zonal-shift": "tests/behaviour",
+    }
+
+    assert {path.stem for path in FOLDER.glob("*.md")} - elsewhere.keys() == set(GUIDES)
