@@ -183,6 +183,8 @@ CAPACITY = Dashboard(
         ),
     ),
 )
+# Prometheus knows no quantile 0 of a histogram whose first bucket is empty.
+LEAST = 0.0001
 QUANTILES = (("0", "Min"), ("0.5", "P50"), ("0.9", "P90"), ("0.99", "P99"), ("1", "Max"))
 
 
@@ -211,7 +213,7 @@ PERFORMANCE = Dashboard(
             "Controller Reconciliation Latency [$controller]",
             tuple(
                 (
-                    f"histogram_quantile({q}, sum by (le) (rate(controller_runtime_reconcile_time_seconds_bucket"
+                    f"histogram_quantile({max(float(q), LEAST):g}, sum by (le) (rate(controller_runtime_reconcile_time_seconds_bucket"
                     f'{{job="karpenter",controller="$controller"}}[10m])))',
                     name,
                 )

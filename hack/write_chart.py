@@ -12,6 +12,7 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from write_crds import files as crd_files
+from write_dashboards import files as observability_files
 
 from dovetail.settings.table import SETTINGS
 
@@ -41,8 +42,8 @@ ELSEWHERE = {
 # Values whose inside is Kubernetes' business or the user's own.
 OPEN = {
     "additionalLabels", "additionalAnnotations", "affinity", "annotations", "appArmorProfile", "dnsConfig",
-    "endpointConfig", "nodeSelector", "podAnnotations", "podLabels", "podSecurityContext", "resources",
-    "seLinuxOptions", "seccompProfile", "strategy",
+    "endpointConfig", "labels", "nodeSelector", "podAnnotations", "podLabels", "podSecurityContext",
+    "resources", "seLinuxOptions", "seccompProfile", "strategy",
 }  # fmt: skip
 CHOICES = {
     "provider": ["aws", "kwok"],
@@ -166,10 +167,19 @@ def _templated(text: str) -> str:
     return text.replace(head, head + block, 1)
 
 
+def observability() -> dict[str, str]:
+    """Dashboards and rules inside the chart, for a chart cannot reach outside of itself."""
+    return {
+        f"dovetail/files/{path}": text
+        for path, text in observability_files().items()
+        if path != "scrape.yaml"
+    }
+
+
 def files() -> dict[str, str]:
     """Every generated file's text, by its path below deploy/helm."""
     shown = json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
-    return {"dovetail/values.schema.json": shown, **definitions()}
+    return {"dovetail/values.schema.json": shown, **definitions(), **observability()}
 
 
 def main() -> None:
