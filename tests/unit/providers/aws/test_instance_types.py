@@ -18,7 +18,7 @@ from support.worlds import World
 
 REGION = "us-west-2"
 FAMILIES = ("AL2", "AL2023", "Bottlerocket", "Windows2022", "Custom")
-# As the original computes them: name → pods, memory, kube-reserved cpu and memory, allocatable cpu and memory.
+# As the original computes them: name → pods, memory, kube-reserved cpu and memory, allocatable both.
 FIGURES = """
 t3.large       35  7577Mi     70m   640Mi   1930m   6837Mi
 m5.large       29  7577Mi     70m   574Mi   1930m   6903Mi
