@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 from cloudformation import NOTHING, Equals, GetAtt, If, Json, Not, Ref, Sub, policy
+
 from iac import bus
 
 PLACES = {
@@ -25,6 +28,7 @@ def bus_template() -> Json:
     for lane in LANES:
         resources |= _function(lane, source["functions"][lane], source["runtime"])
     resources["Registry"] = _table()
+    resources["Dashboard"] = _dashboard(source["dashboard"])
     resources |= {f"{name}Alarm": _alarm(name, each) for name, each in source["alarms"].items()}
     return {
         "AWSTemplateFormatVersion": "2010-09-09",
@@ -185,6 +189,12 @@ def _alarm(name: str, each: Json) -> Json:
         "AlarmActions": If(["WithAlarmTopic", [Ref("AlarmTopicArn")], NOTHING]),
     }
     return {"Type": "AWS::CloudWatch::Alarm", "Properties": properties}
+
+
+def _dashboard(body: Json) -> Json:
+    text = json.dumps(body, indent=2).replace("${Region}", "${AWS::Region}")
+    properties = {"DashboardName": Sub("${Name}"), "DashboardBody": Sub(text)}
+    return {"Type": "AWS::CloudWatch::Dashboard", "Properties": properties}
 
 
 def _outputs() -> Json:

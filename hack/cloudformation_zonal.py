@@ -158,6 +158,8 @@ def _table() -> Json:
             {"AttributeName": "sk", "KeyType": "RANGE"},
         ],
         "SSESpecification": {"SSEEnabled": True},
+        "PointInTimeRecoverySpecification": {"PointInTimeRecoveryEnabled": True},
+        "TimeToLiveSpecification": {"AttributeName": "ttl", "Enabled": True},
     }
     kept = {"UpdateReplacePolicy": "Retain", "DeletionPolicy": "Retain"}
     return {

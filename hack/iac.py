@@ -140,12 +140,40 @@ def bus() -> Json:
         # Queues are found by their tags, which IAM cannot narrow down.
         "discoveryPolicy": [allow("AllowDiscovery", ["sqs:ListQueues", "sqs:ListQueueTags"])],
         "readerPolicy": [allow("AllowLookup", ["ec2:DescribeInstances"])],
+        "dashboard": dashboard(),
         "alarms": {
             "UrgentAge": {"queue": "urgent", "metric": "ApproximateAgeOfOldestMessage", "over": 20},
             "BulkAge": {"queue": "bulk", "metric": "ApproximateAgeOfOldestMessage", "over": 300},
             "Parked": {"queue": "park", "metric": "ApproximateNumberOfMessagesVisible", "over": 0},
             "DeadLetters": {"queue": "dlq", "metric": "ApproximateNumberOfMessagesVisible", "over": 0},
         },
+    }
+
+
+def dashboard() -> Json:
+    """How full and how old the queues are, and how the functions do."""
+
+    def widget(title: str, at: int, metrics: list[list[str]], statistic: str) -> Json:
+        properties = {
+            "title": title,
+            "region": "${Region}",
+            "stat": statistic,
+            "period": 60,
+            "metrics": metrics,
+        }
+        return {"type": "metric", "x": at, "y": 0, "width": 8, "height": 6, "properties": properties}
+
+    def of_queues(metric: str) -> list[list[str]]:
+        lanes = ("urgent", "bulk", "park", "dlq")
+        return [["AWS/SQS", metric, "QueueName", f"${{Name}}-{lane}"] for lane in lanes]
+
+    errors = [["AWS/Lambda", "Errors", "FunctionName", f"${{Name}}-{lane}"] for lane in ("urgent", "bulk")]
+    return {
+        "widgets": [
+            widget("Oldest message (s)", 0, of_queues("ApproximateAgeOfOldestMessage"), "Maximum"),
+            widget("Messages", 8, of_queues("ApproximateNumberOfMessagesVisible"), "Maximum"),
+            widget("Errors of functions", 16, errors, "Sum"),
+        ]
     }
 
 

@@ -1,0 +1,6 @@
+module "karpenter" {
+  source = "../.."
+
+  cluster_name         = "shop"
+  worker_iam_role_name = "shop-workers"
+}

@@ -1,0 +1,29 @@
+output "queue_name" {
+  description = "Name of the queue, where events come by SQS"
+  value       = try(aws_sqs_queue.this[0].name, null)
+}
+
+output "topic_arn" {
+  description = "ARN of the topic, where events come by SNS"
+  value       = try(aws_sns_topic.this[0].arn, null)
+}
+
+output "table_name" {
+  description = "Name of the table, where there is one"
+  value       = try(aws_dynamodb_table.this[0].name, null)
+}
+
+output "iam_role_arn" {
+  description = "ARN of the role"
+  value       = try(aws_iam_role.this[0].arn, null)
+}
+
+output "operator_policy_arn" {
+  description = "ARN of the policy for people who shift"
+  value       = aws_iam_policy.operator.arn
+}
+
+output "helm_values" {
+  description = "Values of the chart that turn it on"
+  value       = { settings = { enableZonalShift = true } }
+}
