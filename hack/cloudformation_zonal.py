@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cloudformation import NOTHING, Equals, GetAtt, If, Join, Json, Not, Ref, Sub, policy
+
 from iac import zonal
 
 PLACES = {
