@@ -84,8 +84,8 @@ async def _steady(seconds: float) -> tuple[dict[str, Any], int, float]:
     fleet = Fleet.made(500, 100_000)
     aws = FleetAws(fleet, SystemClock(), rtt=RTT)
     aws.sink = _sink(fleet)
-    windows = {"urgent": {"window": "150ms"}, "bulk": {"window": "100ms"}}
-    async with _workers(aws, 1, batch=windows, parallel=200) as told:
+    windows = {"urgent": {"window": "75ms"}, "bulk": {"window": "75ms"}}
+    async with _workers(aws, 1, batch=windows, parallel=1000) as told:
         for _ in range(600):  # a steady load finds a warm cache
             if aws.requests["ec2:DescribeInstances"] >= 100:
                 break

@@ -17,7 +17,7 @@ __all__ = ["Line", "window"]
 
 # Messages held in memory, per lane: SQS allows 120,000 in flight, and a crash returns all of these at once.
 MOST_HELD = 20_000
-MOST_UNDELETED = 300
+MOST_UNDELETED = 500
 LINGER = 0.05  # how long an acknowledgement waits for nine others
 DELETERS = 16
 TROUBLE = 1.0
