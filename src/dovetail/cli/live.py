@@ -1,6 +1,6 @@
 """A cluster seen once: everything Dovetail watches is listed, folded as it would fold it, and frozen.
 
-Nothing is written, no lease is taken: a whole Dovetail is put together, told what there is, and never run.
+Nothing is written, no lease is taken, and nobody who could act is even loaded.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from dovetail.api.meta import Kind, Object
 from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
 from dovetail.api.pod import Pod
-from dovetail.app import DISPENSABLE, Dovetail
 from dovetail.cli.output import note
 from dovetail.cli.seen import Provider, Seen
 from dovetail.errors import DovetailError, Expired, Gone, Misconfigured, NotAuthorized, Retry
-from dovetail.providers.aws import AwsProvider
+from dovetail.providers.making import CLASSES, maker
 from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.informer import Informer
 from dovetail.runtime.kubeconfig import Connection, connect
+from dovetail.runtime.sight import DISPENSABLE, Sight
 from dovetail.runtime.transport import USER_AGENT, Request, Transport
 from dovetail.scheduling.catalog import InstanceType
 from dovetail.scheduling.overlays import overlaid
-from dovetail.settings import read
+from dovetail.settings import Settings, read
 
 __all__ = ["look"]
 
@@ -37,34 +37,58 @@ OURS = (labels.KARPENTER, labels.KARPENTER_AWS, labels.KARPENTER_KWOK)
 
 def look(kubeconfig: str = "", context: str = "", provider: Provider = "auto") -> Seen:
     """See the cluster once, with the settings the controller would read from this environment."""
+    if provider != "auto":
+        # What is wrong with the settings is said before anybody is asked anything.
+        _settings(provider)
     return asyncio.run(_look(connect(SystemClock(), kubeconfig, context), provider))
+
+
+def _settings(provider: Literal["aws", "kwok"]) -> Settings:
+    return read((), dict(os.environ), provider=provider)
+
+
+class _Silent:
+    """Who only looks has nothing to tell."""
+
+    def event(
+        self,
+        obj: Object,
+        reason: str,
+        note: str,
+        *,
+        warning: bool = False,
+        dedupe: tuple[str, ...] = (),
+        window: float = 120.0,
+    ) -> None:
+        """Nothing is told."""
 
 
 async def _look(connection: Connection, asked: Provider) -> Seen:
     transport, clock = connection.transport(USER_AGENT), SystemClock()
     provider = await _provider(transport, connection.server) if asked == "auto" else asked
-    dovetail = Dovetail(
-        read((), dict(os.environ), provider=provider),
+    sight = Sight(
+        _settings(provider),
         transport,
         clock=clock,
         chance=Random(0),
-        provider=provider,
+        class_kind=CLASSES[provider],
+        make=maker(provider),
+        record=lambda kube: _Silent(),
         authority=connection.authority,
         may_write=lambda: False,
-        acting=False,
     )
     try:
-        await _fill_all(dovetail, connection)
-        await dovetail.provider.prepare()
-        if isinstance(dovetail.provider, AwsProvider):
-            await dovetail.provider.look_around()
-        buffers = dovetail.parts.buffers  # none unless the gate is open
-        virtual = buffers.resolve() if buffers is not None else ()
-        snapshot = dovetail.capture.snapshot(await _offers(dovetail), dovetail.options(clock.now()), virtual)
+        await _fill_all(sight, connection)
+        await sight.provider.prepare()
+        look_around = getattr(sight.provider, "look_around", None)  # EC2 is learned about in time
+        if look_around is not None:
+            await look_around()
+        virtual = sight.buffers.resolve() if sight.buffers is not None else ()
+        snapshot = sight.capture.snapshot(await _offers(sight), sight.options(clock.now()), virtual)
     finally:
-        dovetail.close()
+        sight.close()
         await transport.close()
-    return Seen(snapshot, {pod.full_name: pod for pod in dovetail.informer(Pod)})
+    return Seen(snapshot, {pod.full_name: pod for pod in sight.informer(Pod)})
 
 
 async def _provider(transport: Transport, server: str) -> Literal["aws", "kwok"]:
@@ -77,14 +101,14 @@ async def _provider(transport: Transport, server: str) -> Literal["aws", "kwok"]
     return "aws" if reply.status == 200 else "kwok"
 
 
-async def _fill_all(dovetail: Dovetail, connection: Connection) -> None:
+async def _fill_all(sight: Sight, connection: Connection) -> None:
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def fill(informer: Informer[Any]) -> None:
         async with gate:
-            await _fill(dovetail, informer)
+            await _fill(sight, informer)
 
-    filled = await asyncio.gather(*map(fill, dovetail.informers.values()), return_exceptions=True)
+    filled = await asyncio.gather(*map(fill, sight.informers.values()), return_exceptions=True)
     for error in filled:
         if isinstance(error, DovetailError):
             # All lists fail for one reason, mostly; the first will do.
@@ -93,12 +117,12 @@ async def _fill_all(dovetail: Dovetail, connection: Connection) -> None:
             raise error
 
 
-async def _fill(dovetail: Dovetail, informer: Informer[Any]) -> None:
+async def _fill(sight: Sight, informer: Informer[Any]) -> None:
     """List one kind into its informer. A kind the server has never heard of has no objects."""
     kind = informer.kind
     informer.begin()
     try:
-        informer.listed(await _listed(dovetail, kind))
+        informer.listed(await _listed(sight, kind))
     except Gone as error:
         if kind.KIND.group in OURS:
             raise Misconfigured(_not_installed(kind.KIND)) from error
@@ -108,13 +132,13 @@ async def _fill(dovetail: Dovetail, informer: Informer[Any]) -> None:
     informer.end()
 
 
-async def _listed(dovetail: Dovetail, kind: type[Object]) -> tuple[Object, ...]:
+async def _listed(sight: Sight, kind: type[Object]) -> tuple[Object, ...]:
     for _ in range(TRIES - 1):
         try:
-            return await dovetail.kube.list(kind)
+            return await sight.kube.list(kind)
         except Expired:
             continue
-    return await dovetail.kube.list(kind)
+    return await sight.kube.list(kind)
 
 
 def _not_installed(kind: Kind) -> str:
@@ -130,23 +154,23 @@ def _sentence(server: str, error: DovetailError) -> Misconfigured:
     return Misconfigured(f"reading the cluster at {server}: {error}; {advice}")
 
 
-async def _types(dovetail: Dovetail, pool: NodePool) -> tuple[InstanceType, ...]:
+async def _types(sight: Sight, pool: NodePool) -> tuple[InstanceType, ...]:
     """As the controller has it: a pool whose types cannot be listed now has nothing to offer."""
     try:
-        return await dovetail.cloud.instance_types(pool)
+        return await sight.cloud.instance_types(pool)
     except Retry as error:
         note(f"dovetail: {error}")
         return ()
 
 
-async def _offers(dovetail: Dovetail) -> list[tuple[NodePool, tuple[InstanceType, ...]]]:
+async def _offers(sight: Sight) -> list[tuple[NodePool, tuple[InstanceType, ...]]]:
     """Every pool of ours, the heaviest first; those that may not grow are passed over when planning."""
-    ours = [pool for pool in dovetail.informer(NodePool) if dovetail.ownership.of_pool(pool)]
+    ours = [pool for pool in sight.informer(NodePool) if sight.ownership.of_pool(pool)]
     ours.sort(key=lambda pool: pool.name, reverse=True)
     ours.sort(key=lambda pool: pool.spec.weight or 0, reverse=True)
-    offers = [(pool, await _types(dovetail, pool)) for pool in ours]
-    overlays = dovetail.informers.get(NodeOverlay)  # none unless the gate is open
+    offers = [(pool, await _types(sight, pool)) for pool in ours]
+    overlays = sight.informers.get(NodeOverlay)  # none unless the gate is open
     if not overlays:
         return offers
-    types = overlaid(offers, overlays, dovetail.cloud.flavour).types
+    types = overlaid(offers, overlays, sight.cloud.flavour).types
     return [(pool, types[pool.name]) for pool in ours]

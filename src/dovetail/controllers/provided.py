@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from dovetail.api.meta import Object
 from dovetail.controllers.base import Cache, Controller
-from dovetail.controllers.registry import Parts
 from dovetail.ports import Clock, Cloud, Kube, Recorder
 from dovetail.settings import Settings
+
+if TYPE_CHECKING:
+    # Parts are for those who act; who only looks need not load every controller to know a provider.
+    from dovetail.controllers.registry import Parts
 
 __all__ = ["Caches", "MakeProvider", "Provider", "Surroundings"]
 

@@ -4,7 +4,7 @@ It knows no rule about pods or nodes.
 
     kubeconfig · credentials · eks     how to reach a cluster, and who we are to it
     transport · kube · failures        requests and replies; records in and out; what refusals mean
-    watch · informer                   following a kind, and the copy that is kept of it
+    watch · informer · sight           following a kind, the copy that is kept of it, and all of them together
     queue · manager · throttle         work, and who does it when
     leader                             one process at a time, by a Lease
     events · logs · metrics · health   what people and their tools are told

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from random import Random
+from typing import TYPE_CHECKING
 
 from dovetail.api import conditions, labels
 from dovetail.api.core import Node, NodeSpec, NodeStatus
@@ -16,7 +17,6 @@ from dovetail.api.nodepool import NodePool
 from dovetail.api.taints import UNREGISTERED
 from dovetail.controllers.base import Cache, Controller
 from dovetail.controllers.provided import Surroundings
-from dovetail.controllers.registry import Parts
 from dovetail.errors import AlreadyExists, ClassNotReady, DovetailError, Gone, InsufficientCapacity
 from dovetail.ports import Clock, Instance, Kube, RegistrationHook, RepairPolicy
 from dovetail.providers.kwok.catalog import instance_types
@@ -24,6 +24,9 @@ from dovetail.scheduling.catalog import InstanceType, Offering, cheapest_offerin
 from dovetail.scheduling.requirements import Requirements
 from dovetail.scheduling.resources import fits, nano
 from dovetail.settings.durations import parse as parse_duration
+
+if TYPE_CHECKING:
+    from dovetail.controllers.registry import Parts
 
 __all__ = ["KwokCloud", "KwokProvider"]
 

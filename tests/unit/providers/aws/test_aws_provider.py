@@ -8,10 +8,10 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from dovetail import app
 from dovetail.api import labels
 from dovetail.api.nodeclass import CapacityReservationSelectorTerm
 from dovetail.errors import Misconfigured, Retry
+from dovetail.providers import making
 from dovetail.providers.aws.cloud import REPAIR_POLICIES
 from dovetail.providers.aws.provider import AwsProvider
 from support.awsworld import AwsWorld
@@ -117,7 +117,7 @@ def test_without_the_sdk_one_sentence_says_how_to_get_it(monkeypatch: pytest.Mon
     async def story() -> None:
         given = (await provided()).provider.given
         with pytest.raises(Misconfigured, match=r"pip install dovetail\[aws\]"):
-            app._maker("aws")(given)
+            making.maker("aws")(given)
 
     story()
 

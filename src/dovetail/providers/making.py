@@ -1,0 +1,36 @@
+"""Which provider is meant by its name: its node class, and how it is made.
+
+AWS is loaded only when it is asked for: who has simulated machines need not have its SDK.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dovetail.api.meta import Object
+from dovetail.api.nodeclass import EC2NodeClass, KWOKNodeClass
+from dovetail.controllers.provided import MakeProvider, Provider, Surroundings
+from dovetail.errors import Misconfigured
+from dovetail.providers.kwok import KwokProvider
+
+__all__ = ["CLASSES", "maker"]
+
+CLASSES: Mapping[str, type[Object]] = {"kwok": KWOKNodeClass, "aws": EC2NodeClass}
+
+
+def maker(provider: str) -> MakeProvider:
+    return KwokProvider if provider == "kwok" else _aws
+
+
+def _aws(given: Surroundings) -> Provider:
+    from dovetail.providers.aws import AwsProvider
+
+    try:
+        from dovetail.aws.boto import Boto
+    except ModuleNotFoundError as error:
+        if error.name not in ("boto3", "botocore"):
+            raise
+        raise Misconfigured(
+            "starting the aws provider: boto3 is not installed; run `pip install dovetail[aws]`"
+        ) from error
+    return AwsProvider(given, Boto())
