@@ -117,7 +117,9 @@ def advanced(record: Record, sight: Sight, progress: Progress, now: datetime, pa
             done = record.policy != "Enforce" or not (progress.pools or progress.nodes)
             return replace(record, phase="Active" if done else "Applying")
         case "Restoring":
-            if sight.shift is not None and not sight.cancelled and record.gone is None:
+            # An old look cannot bring back what ended while ARC was silent.
+            anew = sight.polled_at is not None and (not record.stepped or sight.polled_at > record.stepped)
+            if sight.shift is not None and not sight.cancelled and record.gone is None and anew:
                 return _to(record, "Applying", now)  # objects say how far undoing had come
             return _undone(record, progress, now, pace)
         case "Restored":

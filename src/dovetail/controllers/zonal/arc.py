@@ -15,6 +15,7 @@ __all__ = ["Arc"]
 
 SERVICE = "arc-zonal-shift"
 JITTER = 0.2
+SOON = 0.01
 SLOWEST, UNREGISTERED, OBSERVE = 120.0, 3600.0, 60.0
 
 
@@ -58,7 +59,8 @@ class Arc:
     @property
     def wait(self) -> float:
         """Seconds until the next look."""
-        return max(self._due - self._clock.monotonic(), 0.0)
+        left = self._due - self._clock.monotonic()
+        return left if left > SOON else 0.0
 
     async def look(self, *, active: bool) -> bool:
         """Look if it is time to; whether that was done and ARC answered. What fails is counted and told."""
@@ -72,7 +74,7 @@ class Arc:
             code = error.code if isinstance(error, AwsError) else type(error).__name__
             counts.POLL_ERRORS.labels(_operation(error), code).inc()
             usual = self._active if active else self._calm
-            self._next(min(usual * 2**self._failures, SLOWEST))
+            self._next(min(usual * 2 ** min(self._failures, 10), SLOWEST))
             return False
         self._failures, self.failing = 0, ""
         counts.CONFIRMED.set(self._clock.now().timestamp())

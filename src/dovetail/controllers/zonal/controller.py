@@ -94,6 +94,11 @@ class ZonalShift:
     def triggers(self) -> tuple[Trigger, ...]:
         return (Trigger(Node, self._node_changed), Trigger(NodePool, self._pool_changed))
 
+    @property
+    def imagined(self) -> tuple[ZoneShift, ...]:
+        """What a dry run on the client would have kept."""
+        return self._keeping.imagined
+
     def on_wake(self, wake: Callable[[], None]) -> None:
         """How to be woken by what is no object of the cluster."""
         self._wake = wake
@@ -218,7 +223,8 @@ class ZonalShift:
         self._busy = any(each.record.phase != "Restored" for each in kept) or marked
         if changed or worked:
             return after(MOMENT)
-        return after(min(wait, self.arc.wait or MOMENT, self._keeping.wait(kept, now)))
+        look = CONVERGE if off else self.arc.wait or MOMENT
+        return after(min(wait, look, self._keeping.wait(kept, now)))
 
     def _outstanding(
         self, kept: Sequence[Kept], ground: Ground, pools: Sequence[PoolDocument]
@@ -227,7 +233,9 @@ class ZonalShift:
         acting = self._keeping.acting(kept)
         marks, releases = self._marks_wanted(acting, ground)
         wish = pool_wish(acting, self._options)
-        edits = [] if not self._options.edits_pools else self._editing.wanted(pools, ground, wish)
+        cloned = bool(wish.zones) and self._clones.needed(pools, ground)
+        untouched = not self._options.edits_pools or cloned
+        edits = [] if untouched else self._editing.wanted(pools, ground, wish)
         open_edits = [each for each in edits if each.pool.uid not in self._editing.given_up]
         return Outstanding(
             nodes=_by_zone(marks),
@@ -261,9 +269,11 @@ class ZonalShift:
     ) -> tuple[bool, float]:
         """A few seconds of it: nodes first, then pools; on the way back pools first, then nodes."""
         marks, releases = self._marks_wanted(acting, ground)
-        done = await self._protection.mark(marks, SLICE)
+        done, tried = await self._protection.mark(marks, SLICE)
+        # A node that could not be marked is kept by its pool's budget instead.
+        self._editing.unmarked = bool(self._protection.failures)
         wait = CONVERGE
-        if len(marks) == done or not marks:
+        if tried:
             edited, wait = await self._edit(acting, ground, pools)
             done += edited
         if releases:

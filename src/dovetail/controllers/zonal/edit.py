@@ -79,6 +79,8 @@ class Editing:
     recorder: Recorder
     options: ZonalOptions
     failures: dict[str, str] = field(default_factory=dict)
+    # Some node of a zone could not be marked.
+    unmarked: bool = False
     # Pools put back by someone else, by uid.
     _fights: dict[str, _Fight] = field(default_factory=dict)
     _edited: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -107,7 +109,9 @@ class Editing:
             return None
         edit = self._edit(pool, ledger, zones, wish)
         keys = wish.guard if edit.ledger is not None or (guard is not None and wish.guard) else ()
-        held = guarded(pool.budgets, guard, keys if self.options.budget_guard else (), uid=pool.uid)
+        held = guarded(
+            pool.budgets, guard, keys if self.options.budget_guard or self.unmarked else (), uid=pool.uid
+        )
         changes = operations(
             pool,
             edit.entries,

@@ -158,9 +158,8 @@ class Keeping:
                 now, None if over or obj.deleting else records.local_shift(obj), obj.deleting or off
             )
         else:
-            polled = arc.last.at if arc.last is not None else None
             shift = ours.get(zone)
-            sight = Sight(polled, shift, obj.deleting or off)
+            sight = Sight(_polled(arc, shift, record.since), shift, obj.deleting or off)
             if shift is not None and record.phase not in OVER:
                 record = structs.replace(record, policy=self._options.policies.of(shift.kind))
         refusal = refused.get(zone, "") if sight.shift is not None else ""
@@ -175,7 +174,7 @@ class Keeping:
 
     def _new(self, shift: Shift, objects: Sequence[ZoneShift], refusal: str, arc: Arc, now: datetime) -> Kept:
         record = _refused(begun(shift, self._options.policies.of(shift.kind), now), refusal)
-        polled = arc.last.at if arc.last is not None and not arc.failing else None
+        polled = _polled(arc, shift, now)
         name, taken, again = records.name_of(shift), {each.name for each in objects}, 0
         while name in taken:  # the same shift, once more after it had ended
             again += 1
@@ -225,8 +224,9 @@ class Keeping:
             if record.phase == "Restoring":
                 found.append(1.0 if record.step != "settling" else 5.0)
             if record.shift.expires is not None and record.phase in ("Applying", "Active"):
-                found.append((record.shift.expires - now).total_seconds() + 0.5)
-        return max(min(each for each in found), 0.2)
+                left = (record.shift.expires - now).total_seconds() + 0.5
+                found += [left] if left > 0 else []
+        return max(min(found), 0.2)
 
     async def saved(self, kept: Sequence[Kept], ground: Ground, arc: Arc, now: datetime) -> bool:
         """Every object as its record is now; whether any phase or step moved."""
@@ -384,6 +384,15 @@ class Keeping:
 
 
 KINDS: tuple[Kind, ...] = ("ZONAL_SHIFT", "ZONAL_AUTOSHIFT", "PRACTICE_RUN", "FIS_EXPERIMENT")
+
+
+def _polled(arc: Arc, shift: Shift | None, since: datetime) -> datetime | None:
+    """When ARC said so; None for what only an event tells, and while ARC has said nothing since."""
+    if arc.last is None:
+        return None
+    if shift is not None:
+        return arc.last.at if shift in arc.last.shifts else None
+    return arc.last.at if arc.last.at >= since else None
 
 
 def _refused(record: Record, refusal: str) -> Record:

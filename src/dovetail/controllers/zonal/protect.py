@@ -154,8 +154,8 @@ class Protection:
         told = ",".join(sorted(keys) or ended)
         return Change(node, marked, zone, told)
 
-    async def mark(self, changes: Sequence[Change], seconds: float) -> int:
-        """Mark as many as can be in that time; how many were."""
+    async def mark(self, changes: Sequence[Change], seconds: float) -> tuple[int, bool]:
+        """Mark as many as can be in that time: how many were, and whether all had their turn."""
         return await self._write(changes, seconds)
 
     async def release(self, changes: Sequence[Change], seconds: float) -> int:
@@ -171,7 +171,7 @@ class Protection:
             ready = [each for each in mine if self._may_go(each)][:room]
             self._batch[zone] = (began, room - len(ready))
             chosen += [self._as_allowed(each) for each in ready]
-        return await self._write(chosen, seconds)
+        return (await self._write(chosen, seconds))[0]
 
     def _in_zone(self, zone: str, mine: Sequence[Change]) -> int:
         name = next((each.node.labels.get(labels.ZONE, "") for each in mine), "")
@@ -195,15 +195,15 @@ class Protection:
         kept = NodeLedger(ledger.shifts, {CORDON: ledger.set[CORDON]}, ledger.uid, ledger.freed)
         return Change(change.node, Marked(standing, kept), change.zone_id, change.shift)
 
-    async def _write(self, changes: Sequence[Change], seconds: float) -> int:
+    async def _write(self, changes: Sequence[Change], seconds: float) -> tuple[int, bool]:
         # A few at a time: between them others get their turn, and the time is looked at.
         end, done = self._clock.monotonic() + seconds, 0
         for at in range(0, len(changes), AT_ONCE):
+            if self._clock.monotonic() >= end:
+                return done, False
             outcomes = await run_all(self._one(each) for each in changes[at : at + AT_ONCE])
             done += sum(outcomes)
-            if self._clock.monotonic() >= end:
-                break
-        return done
+        return done, True
 
     async def _one(self, change: Change) -> bool:
         name = f"Node/{change.node.name}"
