@@ -6,7 +6,7 @@ These are events of the core group, as Karpenter's are: the permissions its char
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
@@ -18,6 +18,7 @@ import msgspec
 from dovetail.api.core import ObjectReference
 from dovetail.api.meta import Kind, Object, ObjectMeta, Record
 from dovetail.errors import AlreadyExists, DovetailError, Gone
+from dovetail.metrics import counter
 from dovetail.ports import Clock
 from dovetail.runtime import logs
 from dovetail.runtime.kube import KubeClient
@@ -35,6 +36,13 @@ DIFFERENT_NOTES = 10
 LAST_WORDS_SECONDS = 5.0
 # A large batch nominates thousands of pods at once; people need to see a few of them. Per second, and burst.
 RATES: Mapping[str, tuple[float, int]] = {"Nominated": (5, 10)}
+# Said of every node over and over: whoever is held back has a turn when it is said again.
+TURNS: Mapping[str, tuple[float, int]] = {"Unconsolidatable": (2, 500)}
+# Losses are told of no more often than this.
+LOST_SECONDS = 60.0
+DROPPED = counter(
+    "dovetail_events_dropped_total", "Events nobody heard of, since too many were waiting.", ("reason",)
+)
 
 Key = tuple[str, ...]
 V = TypeVar("V")
@@ -99,7 +107,9 @@ class EventRecorder:
         self._told: OrderedDict[Key, _Told] = OrderedDict()
         self._notes: OrderedDict[Key, _Notes] = OrderedDict()
         self._waiting: asyncio.Queue[_Told] = asyncio.Queue(WAITING)
-        self._rates = {reason: Throttle(clock, *rate) for reason, rate in RATES.items()}
+        self._rates = {reason: Throttle(clock, *rate) for reason, rate in {**RATES, **TURNS}.items()}
+        self._lost: Counter[str] = Counter()
+        self._lost_told = float("-inf")
         self._log = logs.get("controller")
 
     def event(
@@ -118,13 +128,15 @@ class EventRecorder:
         if told is not None and now - told.at < window:
             return
         if reason in self._rates and not self._rates[reason].allows():
-            _remember(self._told, key, _Told(now))
+            if reason not in TURNS:
+                _remember(self._told, key, _Told(now))
             return
         told = self._folded(key, now, self._made(obj, reason, note, warning))
         try:
             self._waiting.put_nowait(told)
         except asyncio.QueueFull:
-            self._log.error("dropped an event, too many are waiting", reason=reason)
+            DROPPED.labels(reason).inc()
+            self._lost[reason] += 1
 
     def _folded(self, key: Key, now: float, event: Event) -> _Told:
         """The event counted on the one it repeats, if there is one."""
@@ -193,7 +205,15 @@ class EventRecorder:
                     while not self._waiting.empty():
                         await self._publish(self._waiting.get_nowait())
 
+    def _own_up(self) -> None:
+        """Where one event is lost there are many: a word for all of them, once in a while."""
+        now = self._clock.monotonic()
+        if self._lost and now - self._lost_told >= LOST_SECONDS:
+            lost, self._lost, self._lost_told = self._lost, Counter(), now
+            self._log.error("dropped events, too many were waiting", count=lost.total(), reasons=dict(lost))
+
     async def _publish(self, told: _Told) -> None:
+        self._own_up()
         event = told.event
         if event is None:
             return

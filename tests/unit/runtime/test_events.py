@@ -8,11 +8,12 @@ from random import Random
 from typing import Any
 
 import msgspec
+import pytest
 
 from dovetail.api.core import Node
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.pod import Pod
-from dovetail.runtime.events import NOTE_LIMIT, EventRecorder
+from dovetail.runtime.events import DROPPED, NOTE_LIMIT, EventRecorder
 from dovetail.runtime.kube import KubeClient
 from dovetail.runtime.transport import Request
 from dovetail.sim.clock import VirtualClock, run_virtual
@@ -111,6 +112,42 @@ def test_nominations_are_thinned_out() -> None:
         for number in range(100):
             desk.recorder.event(pod(number), "Evicted", "gone")
         assert len(await desk.events()) == 120, "other reasons are not"
+
+    told(story)
+
+
+def test_what_is_said_of_every_node_takes_turns() -> None:
+    async def story(desk: Desk) -> None:
+        def say() -> None:
+            for number in range(600):
+                about = pod(number)
+                desk.recorder.event(about, "Unconsolidatable", "it stays", dedupe=(about.uid,), window=900)
+
+        say()
+        assert len(await desk.events()) == 500
+        await desk.clock.sleep(29)
+        say()
+        events = await desk.events()
+        assert len(events) == 560, "those who were not heard the first time"
+        assert len({event["involvedObject"]["name"] for event in events}) == 560
+
+    told(story)
+
+
+def test_lost_events_are_one_line_a_minute_with_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(desk: Desk) -> None:
+        lines: list[dict[str, Any]] = []
+        monkeypatch.setattr(
+            desk.recorder._log, "error", lambda _, **about: lines.append(about), raising=False
+        )
+        before = DROPPED.labels("Evicted")._value.get()
+        for minute in range(2):
+            for number in range(1500):
+                desk.recorder.event(pod(2000 * minute + number), "Evicted", "gone")
+            await desk.clock.sleep(61)
+        assert [line["count"] for line in lines] == [500, 500]
+        assert lines[1]["reasons"] == {"Evicted": 500}
+        assert DROPPED.labels("Evicted")._value.get() - before == 1000
 
     told(story)
 
