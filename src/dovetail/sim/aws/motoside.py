@@ -20,6 +20,7 @@ from dovetail.errors import Misconfigured
 from dovetail.sim.aws.bus import Buses, Rule
 from dovetail.sim.aws.cloud import SimulatedAws
 from dovetail.sim.aws.iam import Iam
+from dovetail.sim.aws.motostacks import understand_policy_texts
 from dovetail.sim.aws.queues import DEFAULTS, Queues
 from dovetail.sim.aws.selecting import tag_list, tags_of
 
@@ -44,6 +45,7 @@ class MotoSide:
             raise Misconfigured(
                 "this request needs the package moto; install dovetail with its extra `sim`"
             ) from error
+        understand_policy_texts()
         self._aws, self._app = aws, DomainDispatcherApplication(create_backend_app)
         self._iam, self._sqs, self._events = iam_backends, sqs_backends, events_backends
         for each in (iam_backends, sqs_backends, events_backends):
