@@ -32,6 +32,7 @@ from dovetail.disruption.candidates import Scene
 from dovetail.disruption.choose import Choice
 from dovetail.disruption.command import DRIFTED, EMPTY, MANY, MULTI, SINGLE, Command, Method, Verdict
 from dovetail.disruption.drift import static_wanted
+from dovetail.disruption.rest import Rest
 from dovetail.disruption.validate import Invalid, still_candidates, still_empty, still_right
 from dovetail.errors import DovetailError
 from dovetail.ports import Clock, Cloud, Compute, Recorder
@@ -116,30 +117,38 @@ class Disruption:
         # For each method, the world in which it last found nothing, and when that was.
         self._quiet: dict[str, tuple[int, float]] = {}
         self._unseen: frozenset[str] = frozenset()
+        self._rest = Rest(MEMORY)
 
     async def reconcile(self, key: str) -> Result:
         if not self._cluster.synced:
             return after(UNSYNCED)
+        if self._rest.holds(await self.scene(), self._clock.monotonic()):
+            return after(self._until_next())
         await self._clean_up()
         seen = self._fingerprint()
-        scene = await self.scene()
+        scene = first = await self.scene()
         self._signals.budgets(scene)
         await self._gate.settle(scene)
+        restless = False
         for method, ask in self._methods():
             if self._known_quiet(method, seen):
                 continue
             choice = await self._ask(method, ask, scene)
             if method is SINGLE:
                 self._unseen = choice.unseen
+            restless = restless or choice.timed_out or (method is DRIFTED and choice.eligible > 0)
             if choice.settled and method.kind:
                 self._quiet[method.kind] = (seen, self._clock.monotonic())
             if not choice.commands:
                 continue
+            restless = True
             valid = await self._validated(choice.commands)
             if valid:
                 # What could not be started left marks behind; the next turn takes them off.
                 return after(0) if await self._started(valid) else SOON
             scene = await self.scene()
+        if not restless:
+            self._rest.begin(first, self._clock.monotonic())
         return after(self._until_next())
 
     def _methods(self) -> tuple[tuple[Method, Ask], ...]:

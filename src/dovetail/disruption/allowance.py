@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from dovetail.api import conditions
 from dovetail.api.nodepool import Budget, NodePool
 from dovetail.disruption.budgets import readable
 from dovetail.disruption.candidates import Scene
 from dovetail.disruption.churn import rate_left
 from dovetail.disruption.held import Held
-from dovetail.scheduling import nodes as views
-from dovetail.scheduling.snapshot import StateNode
 
 __all__ = ["OVER_BUDGET", "Allowance", "allowances", "budgets_of"]
 
@@ -63,13 +60,7 @@ class Allowance:
 
 def allowances(scene: Scene, reason: str) -> Allowance:
     """The budgets of all pools for a reason, less what is already under way."""
-    totals: dict[str, int] = {}
-    consumed: dict[str, int] = {}
-    for state in scene.snapshot.nodes:
-        if _counts(state):
-            pool = views.pool(state)
-            totals[pool] = totals.get(pool, 0) + 1
-            consumed[pool] = consumed.get(pool, 0) + _is_down(state, scene)
+    totals, consumed = scene.standing
     now = scene.snapshot.options.now
     allowed = {
         name: readable(budgets_of(pool), reason, now, totals.get(name, 0))
@@ -89,16 +80,3 @@ def budgets_of(pool: NodePool) -> tuple[Budget, ...]:
     """The pool's budgets; one of ten per cent when it names none."""
     listed = pool.spec.disruption.budgets
     return DEFAULT if listed is None else listed
-
-
-def _counts(state: StateNode) -> bool:
-    if state.claim is None or state.node is None or not views.initialized(state):
-        return False
-    return not conditions.is_true(state.claim, conditions.INSTANCE_TERMINATING)
-
-
-def _is_down(state: StateNode, scene: Scene) -> bool:
-    assert state.node is not None
-    ready = state.node.status.condition("Ready")
-    unready = ready is None or ready.status != "True"
-    return unready or views.deleting(state) or views.provider_id(state) in scene.queued

@@ -10,6 +10,7 @@ from math import isnan
 from typing import NamedTuple
 
 from dovetail.api import labels, predicates
+from dovetail.api.core import PodDisruptionBudget
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pdb import PdbLimits
 from dovetail.api.pod import Pod
@@ -17,6 +18,7 @@ from dovetail.disruption.cost import reschedule_cost
 from dovetail.disruption.ground import Ground
 from dovetail.disruption.held import Held
 from dovetail.disruption.room import Room, room_in
+from dovetail.disruption.standing import Standing, count
 from dovetail.scheduling import nodes as views
 from dovetail.scheduling.catalog import InstanceType, worst_launch_price
 from dovetail.scheduling.catalog import price as least_price
@@ -106,6 +108,26 @@ class Price(NamedTuple):
     worst: float
 
 
+class _Faces:
+    """Budgets change with every pod that comes or goes, and what they mean for a node hardly ever does."""
+
+    def __init__(self) -> None:
+        self._budgets: tuple[PodDisruptionBudget, ...] = ()
+        self._face: tuple[object, ...] = ()
+
+    def of(self, budgets: tuple[PodDisruptionBudget, ...]) -> tuple[object, ...]:
+        if budgets is not self._budgets:
+            face = tuple(
+                (each.full_name, each.spec, each.status.disruptions_allowed == 0) for each in budgets
+            )
+            self._budgets = budgets
+            self._face = self._face if face == self._face else face
+        return self._face
+
+
+_FACES = _Faces()
+
+
 @dataclass(frozen=True)
 class Scene:
     """Everything disruption looks at.
@@ -120,6 +142,8 @@ class Scene:
     spot_to_spot: bool = False
     shifted: frozenset[str] = frozenset()
     limits: PdbLimits = field(init=False)
+    # The budgets of pods as far as they hold nodes: the very same object while that stays as it is.
+    face: tuple[object, ...] = field(init=False, repr=False, compare=False)
     pools: Mapping[str, NodePool] = field(init=False)
     types: Mapping[str, Mapping[str, InstanceType]] = field(init=False)
 
@@ -127,8 +151,14 @@ class Scene:
         snapshot = self.snapshot
         known = {pool.name: {each.name: each for each in snapshot.types(pool)} for pool in snapshot.pools}
         object.__setattr__(self, "limits", PdbLimits(snapshot.budgets, matches))
+        object.__setattr__(self, "face", _FACES.of(snapshot.budgets))
         object.__setattr__(self, "pools", {p.name: p.nodepool for p in snapshot.pools if known[p.name]})
         object.__setattr__(self, "types", known)
+
+    @cached_property
+    def standing(self) -> Standing:
+        """How many nodes each pool has, and how many of them are down; counted once."""
+        return count(self.snapshot, self.queued)
 
     @cached_property
     def room(self) -> Room:
@@ -184,7 +214,7 @@ def judge(scene: Scene, state: StateNode, kind: Class) -> Candidate | Stays:
     if scene.shifted and (zone := views.labels(state).get(labels.ZONE, "")) in scene.shifted:
         why = f"ZonalShift: its zone is shifted away (Zone={zone})"
         return Stays(state, why, held=Held.ZONAL_SHIFT)
-    world = scene.snapshot.pools, scene.snapshot.catalogs, scene.snapshot.budgets
+    world = scene.snapshot.pools, scene.snapshot.catalogs, scene.face
     known = _JUDGED.get(state, *world)
     if known is None:
         known = _judged(scene, state)

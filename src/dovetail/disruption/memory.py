@@ -208,7 +208,9 @@ def _same(these: tuple[Pod, ...], those: tuple[Pod, ...]) -> bool:
     return len(these) == len(those) and all(a is b for a, b in zip(these, those, strict=True))
 
 
-_COMPARED = tuple(each.name for each in fields(Snapshot) if each.name not in ("nodes", "options"))
+# Budgets of pods decide which pods move, and those are compared one by one.
+_APART = ("nodes", "options", "budgets")
+_COMPARED = tuple(each.name for each in fields(Snapshot) if each.name not in _APART)
 
 
 def _same_but_nodes(before: Scene, now: Scene) -> bool:

@@ -14,7 +14,7 @@ LEASES = "leases.coordination.k8s.io"
 LEASE_NAMESPACE = "kube-node-lease"
 # How long a node may be silent; one that never spoke is given a little more.
 SILENCE, START_UP = 50.0, 60.0
-WATCH_EVERY = 5.0
+WATCH_EVERY, SOON = 5.0, 0.001
 SPOKEN_OF = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
 PRESSURES = {
     "MemoryPressure": "node.kubernetes.io/memory-pressure",
@@ -67,7 +67,15 @@ class NodeLife(Neighbour):
         if ready is not None and ready["status"] != "True":
             for pod in self.on_node(key[1]):
                 self._unready(pod)
-        self.enqueue(key, WATCH_EVERY)
+        self.enqueue(key, self._next_look(node))
+
+    def _next_look(self, node: Json) -> float:
+        """Seconds until its silence could be noticed; a node that is not well is looked at often."""
+        ready = condition_of(node, "Ready")
+        if ready is None or ready["status"] != "True":
+            return WATCH_EVERY
+        spoken = self._spoke[node["metadata"]["name"]] + SILENCE - self.clock.monotonic()
+        return max(spoken, SOON)
 
     def _notice_silence(self, node: Json) -> Json:
         name, ready = node["metadata"]["name"], condition_of(node, "Ready")
