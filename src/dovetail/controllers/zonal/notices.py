@@ -27,6 +27,8 @@ class Notices:
         return away != self._before
 
     def tell(self, pools: Sequence[PoolDocument], ground: Ground, away: frozenset[str]) -> None:
+        if not all(ground.reached(*pool.class_name) for pool in pools):
+            return  # a class that has not found its subnets yet may have one there: told when it has
         for zone in sorted(away ^ self._before):
             for pool in pools:
                 if zone in ground.names and _affected(pool, ground, zone):

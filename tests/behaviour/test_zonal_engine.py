@@ -1,0 +1,145 @@
+"""Dovetail as the autoscaler: nothing is bought in a zone that is shifted away, and nothing is disturbed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dovetail.api.crds import zonal_manifest
+from support.aws import CLUSTER
+from support.awsworld import CLAIMS, POOLS, AwsWorld
+from support.stage import virtual
+
+A, B = "us-west-2a", "us-west-2b"
+ZONE = "topology.kubernetes.io/zone"
+CRDS = "customresourcedefinitions.apiextensions.k8s.io"
+
+
+def world_of(*flags: str) -> AwsWorld:
+    world = AwsWorld(0, "--enable-zonal-shift=true", *flags)
+    world.api.create(CRDS, zonal_manifest())
+    return world
+
+
+def zones(world: AwsWorld) -> set[str]:
+    return {each["metadata"]["labels"].get(ZONE, "") for each in world.nodes}
+
+
+async def shift(world: AwsWorld, zone: str, lasts: str = "12h") -> None:
+    arn = world.aws.eks.clusters[CLUSTER].arn
+    asked = {
+        "resourceIdentifier": arn,
+        "awayFrom": world.aws.network.zone_ids[zone],
+        "expiresIn": lasts,
+        "comment": "",
+    }
+    await world.aws.call("arc-zonal-shift", "StartZonalShift", asked)
+
+
+def spread(world: AwsWorld, count: int) -> None:
+    """Pods that want to be in every zone, while they may."""
+    world.pods(count, cpu="1")
+    constraint: dict[str, Any] = {
+        "maxSkew": 1,
+        "topologyKey": ZONE,
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": {"app": "web"}},
+    }
+    patch = {"spec": {"template": {"spec": {"topologySpreadConstraints": [constraint]}}}}
+    world.api.patch("deployments.apps", "web", patch, "default")
+
+
+@pytest.mark.spec("aws-231")
+@virtual
+async def test_nothing_is_bought_in_the_zone_and_the_pool_is_told() -> None:
+    async with world_of().running() as world:
+        world.default()
+        await shift(world, A)
+        gates = world.dovetail.gates
+        await world.until(lambda: gates.launches(world.aws.network.zone_ids[A]), within=40)
+        before = world.listed(POOLS)[0]["spec"]
+        spread(world, 12)
+        await world.until(lambda: world.placed() == 12, within=180)
+
+        assert A not in zones(world)
+        assert world.listed(POOLS)[0]["spec"] == before, "no pool is edited"
+        assert world.events().count("ZonalShiftActive") == 1
+
+
+@virtual
+async def test_nodes_of_the_zone_are_not_taken_away_by_choice_until_the_shift_is_over() -> None:
+    async with world_of().running() as world:
+        world.default(requirements=[{"key": ZONE, "operator": "In", "values": [A]}], expireAfter="2h")
+        world.pods(6, cpu="1")
+        await world.until(lambda: world.placed() == 6, within=180)
+        claims = {each["metadata"]["name"] for each in world.claims}
+        await shift(world, A)
+        gates = world.dovetail.gates
+        await world.until(lambda: gates.disruption(A), within=40)
+        world.scale(0)
+        await world.until(lambda: world.placed() == 0, within=180)
+        # Empty for hours, and past their expiry: and yet they stay.
+        await world.world.settle(7500)
+        assert {each["metadata"]["name"] for each in world.claims} == claims
+        assert "TerminateInstances" not in {each.operation for each in world.aws.calls}
+
+        arn = world.aws.eks.clusters[CLUSTER].arn
+        managed = world.aws.shifts.managed(arn)
+        assert managed is not None
+        (active,) = world.aws.shifts.active(managed)
+        await world.aws.call("arc-zonal-shift", "CancelZonalShift", {"zonalShiftId": active.id})
+        await world.until(lambda: not world.listed(CLAIMS), within=2 * 3600, step=10)
+
+
+@virtual
+async def test_pods_of_a_healthy_zone_are_not_moved_into_the_one_that_is_shifted_away() -> None:
+    async with world_of().running() as world:
+        world.default()
+        spread(world, 9)
+        await world.until(lambda: world.placed() == 9 and A in zones(world), within=240)
+        await shift(world, A)
+        await world.until(lambda: world.dovetail.gates.disruption(A), within=40)
+        there = _pods_in(world, A)
+        world.scale(5)
+        await world.world.settle(1200)
+        assert _pods_in(world, A) <= there, "a pod was moved into the zone"
+        assert A in zones(world), "the zone's nodes are left alone"
+
+
+def _pods_in(world: AwsWorld, zone: str) -> set[str]:
+    there = {n["metadata"]["name"] for n in world.nodes if n["metadata"]["labels"].get(ZONE) == zone}
+    return {p["metadata"]["name"] for p in world.listed("pods") if p["spec"].get("nodeName") in there}
+
+
+@virtual
+async def test_a_cluster_that_arc_does_not_know_starts_all_the_same() -> None:
+    world = world_of()
+    world.aws.eks.clusters[CLUSTER].zonal_shift = False
+    async with world.running():
+        world.default()
+        world.pods(2, cpu="1")
+        await world.until(lambda: world.placed() == 2, within=180)
+        await world.world.settle(60)
+        assert "ZonalShiftUnregistered" in world.events()
+
+
+@virtual
+async def test_without_the_kind_installed_everything_else_goes_on() -> None:
+    async with AwsWorld(0, "--enable-zonal-shift=true").running() as world:
+        world.default()
+        world.pods(2, cpu="1")
+        await world.until(lambda: world.placed() == 2, within=180)
+        assert world.ready() >= 1
+
+
+@virtual
+async def test_a_restarted_process_buys_nothing_in_the_zone_before_it_has_looked() -> None:
+    async with world_of().running() as world:
+        world.default()
+        await shift(world, A)
+        await world.until(lambda: world.dovetail.gates.disruption(A), within=40)
+        spread(world, 6)
+        await world.killed(30)
+        await world.until(lambda: world.placed() == 6, within=240)
+        assert A not in zones(world)
