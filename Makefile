@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 JOBS ?= 2
 
-.PHONY: help setup lambda demo check test bench bench-peer chart dashboards iam image sbom crds docs real-cluster soak test-cluster test-fresh-clone clean
+.PHONY: help setup lambda demo check test bench bench-peer chart dashboards iam image sbom crds docs site real-cluster soak test-cluster test-iac test-fresh-clone clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -47,6 +47,9 @@ test-cluster: setup ## The same tests against a real control plane, built from s
 	@command -v go >/dev/null || { echo "make test-cluster needs Go 1.26 or newer, and there is no go on the PATH"; exit 1; }
 	DOVETAIL_TEST_CLUSTER=1 $(BIN)/pytest tests/cluster
 
+test-iac: setup ## The deploy kit with real tools: Prometheus, node for the CDK, terraform
+	$(BIN)/pytest tests/iac
+
 real-cluster: ## Build the real control plane that test-cluster starts (needs Go; minutes)
 	hack/real-cluster/build
 
@@ -62,6 +65,9 @@ lambda: setup ## Build the interruption bus's Lambda package under build/lambda
 
 docs: setup ## Write the reference pages from the code
 	$(BIN)/python hack/write_docs.py
+
+site: setup ## Build the documentation as a site under build/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "the site is in build/site"
 
 crds: setup ## Write deploy/crds from the records in api/
 	$(BIN)/python hack/write_crds.py

@@ -52,11 +52,10 @@ def _rate_and_total(metric: str, by: str, where: str = POOLS) -> tuple[tuple[str
 
 
 def _utilisation(resource: str) -> str:
-    """Requests of pods include those of daemons already."""
-    return (
-        f'sum by (node_name) (karpenter_nodes_total_pod_requests{{resource_type="{resource}",{NODES}}}) '
-        f'/ sum by (node_name) (karpenter_nodes_allocatable{{resource_type="{resource}",{NODES}}})'
-    )
+    """Requests of pods include those of daemons already; a node without any has none."""
+    asked = f'sum by (node_name) (karpenter_nodes_total_pod_requests{{resource_type="{resource}",{NODES}}})'
+    there = f'sum by (node_name) (karpenter_nodes_allocatable{{resource_type="{resource}",{NODES}}})'
+    return f"({asked} or {there} * 0) / {there}"
 
 
 def _used(resource: str) -> str:

@@ -14,6 +14,9 @@ from pkgutil import walk_packages
 from random import Random
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import crd_page
+
 import dovetail
 from dovetail.api import labels
 from dovetail.api.core import Node
@@ -106,6 +109,7 @@ def pages() -> dict[str, str]:
         "settings.md": settings_page(),
         "metrics.md": metrics_page(),
         "events.md": events_page(),
+        "crds.md": crds_page(),
     }
 
 
@@ -237,6 +241,16 @@ def _events(path: Path) -> Iterator[tuple[str, str, str]]:
 
 def _called(function: ast.expr) -> str:
     return function.attr if isinstance(function, ast.Attribute) else ast.unparse(function)
+
+
+def crds_page() -> str:
+    """Every field and rule of every kind."""
+    parts = ["# Kinds", MADE, crd_page.OPENING]
+    for kind, about, fields, rules in crd_page.sections():
+        parts += [f"## {kind}", about, _table(crd_page.COLUMNS, fields)]
+        if rules:
+            parts += [f"### Rules of {kind}", _table(("at", "rule", "says"), rules)]
+    return _page(parts)
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -186,3 +186,14 @@ def test_the_scrape_job_finds_the_charts_service() -> None:
     # operations.md §10: dashboards filter by this job, and the chart's Service has this name and port.
     assert job["job_name"] == "karpenter"
     assert job["relabel_configs"][0]["regex"] == "karpenter;http-metrics"
+
+
+def test_the_guide_lists_every_alert_and_dashboard() -> None:
+    guide = (ROOT / "docs" / "guides" / "observability.md").read_text(encoding="utf-8")
+
+    listed = re.findall(r"^\| `(Dovetail\w+)` \| (\w+) \|", guide, re.MULTILINE)
+    assert listed == [(each["alert"], each["labels"]["severity"]) for each in rules("alerts.yaml")]
+    files = re.findall(r"^\| `([\w-]+)\.json` \| ([^|]+) \|", guide, re.MULTILINE)
+    assert {name: title.strip() for name, title in files} == {
+        path.stem: board(path.stem)["title"] for path in BOARDS
+    }

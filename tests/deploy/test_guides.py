@@ -117,6 +117,7 @@ def test_all_guides_about_a_cluster_are_run() -> None:
         "disruption": "tests/unit/cli",
         "node-classes": "tests/unit/providers",
         "multi-cluster-bus": "tests/behaviour",
+        "observability": "tests/deploy/test_dashboards.py",
         "zonal-shift": "tests/behaviour",
     }
 
