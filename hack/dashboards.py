@@ -384,8 +384,26 @@ ZONAL = Dashboard(
             ((f"time() - max({SHIFT}last_confirmed_timestamp)", "seconds"),),
             unit="s",
         ),
-        Panel("Ready to lose a zone", (("dovetail_zonal_readiness", "{{zone}}"),), unit="percentunit"),
-        Panel("Pods waiting for a zone", ((f"sum by (zone) ({SHIFT}pods_waiting_for_zone)", "{{zone}}"),)),
+        Panel(
+            "How long it took, on average",
+            tuple(
+                (f"sum({SHIFT}time_to_{what}_seconds_sum) / sum({SHIFT}time_to_{what}_seconds_count)", legend)
+                for what, legend in (
+                    ("gate", "until nothing was launched there"),
+                    ("protect", "until nodes were protected"),
+                    ("restore", "until all was undone"),
+                )
+            ),
+            unit="s",
+        ),
+        Panel(
+            "Trouble",
+            (
+                (f"sum by (op, code) (increase({SHIFT}poll_errors_total[1h]))", "ARC: {{op}} {{code}}"),
+                (f"sum by (reason) (increase({SHIFT}signature_failures_total[1h]))", "signature: {{reason}}"),
+                (f"{SHIFT}contested", "pools that someone changes back"),
+            ),
+        ),
     ),
 )
 DASHBOARDS = (CAPACITY, PERFORMANCE, COST, BUS, ZONAL)

@@ -90,7 +90,7 @@ ALERTS = (
      "(time() - max(dovetail_zonal_shift_last_confirmed_timestamp) > 300) and on () (sum(dovetail_zonal_shift_active) > 0)",
      "1m", "critical", "ARC has not answered for five minutes while a zone is away; nothing is undone meanwhile."),
     ("DovetailZonalShiftRestoreSlow", 'max(dovetail_zonal_shift_phase{phase="Restoring"}) > 0', "30m", "warning",
-     "Stepping back into a zone takes over half an hour. `dovetail zonal-shift status` says what is left."),
+     "Stepping back into a zone takes over half an hour. `kubectl get zoneshifts` shows what is left."),
     ("DovetailZonalShiftForged", "increase(dovetail_zonal_shift_signature_failures_total[15m]) > 0", "0m", "critical",
      "A message with a wrong signature came in. Nothing was done about it; find out who sends it."),
     ("DovetailZonalShiftContested", "max(dovetail_zonal_shift_contested) > 0", "5m", "warning",
