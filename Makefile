@@ -59,6 +59,7 @@ soak: setup ## An hour of churn in virtual time (ARGS="--minutes 60" for real ti
 	$(BIN)/python hack/soak_bus.py
 	$(BIN)/python hack/calm.py --seeds 2000
 	DOVETAIL_HYPOTHESIS=explore DOVETAIL_EXAMPLES=20 $(BIN)/pytest -q tests/properties/test_disruption_laws.py
+	DOVETAIL_ZONAL_CASES=10000 $(BIN)/pytest -q tests/properties/test_zonal_undo.py
 
 lambda: setup ## Build the interruption bus's Lambda package under build/lambda
 	$(BIN)/python hack/build_lambda.py

@@ -34,7 +34,7 @@ from dovetail.controllers.zonal.signals import START
 from dovetail.controllers.zonal.wishes import gated, node_wish, pool_wish
 from dovetail.controllers.zonal.writing import Writer
 from dovetail.controllers.zonal.zones import Ground, Zones
-from dovetail.errors import DovetailError, Gone, NotAuthorized
+from dovetail.errors import BadInput, DovetailError, Gone, NotAuthorized
 from dovetail.ports import Clock, Recorder
 from dovetail.zonal.clone import CLONE_OF
 
@@ -136,6 +136,15 @@ class ZonalShift:
         except DovetailError:
             return
         self._close(self._keeping.decided(shifts, wanted, ground, self.arc, now), ground)
+
+    async def plan(self, zone: str) -> tuple[str, ...]:
+        """Every write that stepping out of the zone would take; BadInput for a zone nobody knows."""
+        ground = await self._zones.ground({zone})
+        if zone not in ground.used:
+            listed = ", ".join(ground.used)
+            raise BadInput(f"planning to step out of {zone!r}: the cluster has no such zone; it has {listed}")
+        kept = self._keeping.imagine(zone, self._clock.now())
+        return self._plan([kept], ground, await self._kube.list(PoolDocument))[kept.name]
 
     async def reconcile(self, key: str) -> Result:
         objects = await self._objects()

@@ -183,6 +183,13 @@ class Keeping:
         obj = records.new_object(record, arc.arn, dry_run=dry, name=name)
         return Kept(record, obj, None, Sight(polled, shift), dry=dry, refusal=refusal)
 
+    def imagine(self, zone: str, now: datetime) -> Kept:
+        """A shift that nobody has asked for, in full force."""
+        shift = Shift(zone, "LOCAL", "imagined")
+        record = structs.replace(begun(shift, "Enforce", now), phase="Active")
+        obj = records.new_object(record, "", dry_run=True, name=records.name_of(shift))
+        return Kept(record, obj, None, Sight(None, shift), dry=True)
+
     def _dry(self, obj: ZoneShift) -> bool:
         return bool(self._options.dry_run) or obj.spec.dry_run
 

@@ -1,0 +1,285 @@
+"""What ``dovetail zonal-shift`` does: asks ARC, writes ZoneShifts, and runs the controller by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from random import Random, SystemRandom
+from typing import Any
+
+from msgspec import structs
+
+from dovetail.api.core import Node
+from dovetail.api.meta import ObjectMeta
+from dovetail.api.nodeclaim import NodeClaim
+from dovetail.api.nodepool import NodePool
+from dovetail.api.zoneshift import RESTORE_FINALIZER, ZoneShift, ZoneShiftSpec
+from dovetail.aws import Aws
+from dovetail.cli.output import Output, structured, table
+from dovetail.controllers.base import SINGLETON
+from dovetail.controllers.zonal.gates import Gates
+from dovetail.controllers.zonal.options import from_settings
+from dovetail.controllers.zonal.records import SIGNAL
+from dovetail.errors import Gone, Misconfigured
+from dovetail.runtime import health, logs, metrics
+from dovetail.runtime.clock import SystemClock
+from dovetail.runtime.events import EventRecorder
+from dovetail.runtime.informer import Informer
+from dovetail.runtime.kube import KubeClient
+from dovetail.runtime.kubeconfig import Connection, connect
+from dovetail.runtime.leader import Elector, ElectorThread, Terms, new_identity
+from dovetail.runtime.manager import Manager, at_once
+from dovetail.runtime.throttle import Throttle
+from dovetail.runtime.transport import USER_AGENT, Transport
+from dovetail.runtime.watch import Follower
+from dovetail.runtime.zonal import Zonal
+from dovetail.settings import Settings, read
+
+__all__ = ["Place", "cancel", "extend", "listed", "planned", "run", "shown", "start", "start_local"]
+
+SERVICE = "arc-zonal-shift"
+KINDS: tuple[type[Any], ...] = (Node, NodeClaim, NodePool)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which cluster is meant."""
+
+    kubeconfig: str = ""
+    context: str = ""
+
+    @asynccontextmanager
+    async def kube(self) -> AsyncIterator[KubeClient]:
+        clock = SystemClock()
+        transport = connect(clock, self.kubeconfig, self.context).transport(USER_AGENT)
+        try:
+            yield KubeClient(transport, clock)
+        finally:
+            await transport.close()
+
+
+def _aws() -> Aws:
+    from dovetail.aws.boto import Boto
+
+    return Boto()
+
+
+async def _arn(aws: Aws, cluster: str) -> str:
+    if not cluster:
+        raise Misconfigured("no cluster is named; give --cluster-name=NAME, or use --local")
+    return str((await aws.call("eks", "DescribeCluster", {"name": cluster}))["cluster"]["arn"])
+
+
+async def start(cluster: str, zone: str, lasts: str, comment: str) -> str:
+    aws = _aws()
+    asked = {
+        "resourceIdentifier": await _arn(aws, cluster),
+        "awayFrom": zone,
+        "expiresIn": lasts,
+        "comment": comment or "dovetail zonal-shift start",
+    }
+    made = await aws.call(SERVICE, "StartZonalShift", asked)
+    return f"{made['zonalShiftId']}: away from {zone} until {made['expiryTime']:%Y-%m-%d %H:%M} UTC"
+
+
+async def start_local(place: Place, zone: str, until: datetime, comment: str, *, dry_run: bool) -> str:
+    wanted = ZoneShift(
+        metadata=ObjectMeta(name=f"local-{zone}", finalizers=(RESTORE_FINALIZER,)),
+        spec=ZoneShiftSpec(zone_id=zone, kind="LOCAL", expires=until, comment=comment[:128], dry_run=dry_run),
+    )
+    async with place.kube() as kube:
+        made = await kube.create(wanted)
+    return f"zoneshift {made.name} created; `dovetail zonal-shift status` tells how far it has come"
+
+
+async def cancel(place: Place, zone: str) -> str:
+    """End every shift of the zone: ARC's by ARC, ours by deleting its object."""
+    ended = []
+    async with place.kube() as kube:
+        for each in await _live(kube, zone):
+            if each.spec.kind == "LOCAL":
+                await kube.delete(each)
+                ended.append(each.name)
+            elif each.spec.kind == "ZONAL_SHIFT":
+                await _aws().call(SERVICE, "CancelZonalShift", {"zonalShiftId": each.spec.shift_id})
+                ended.append(each.spec.shift_id)
+    if not ended:
+        raise Gone(f"cancelling the shift of {zone}: there is none that a person started")
+    return f"cancelled {', '.join(ended)}"
+
+
+async def extend(place: Place, zone: str, lasts: str, until: datetime) -> str:
+    async with place.kube() as kube:
+        for each in await _live(kube, zone):
+            if each.spec.kind == "LOCAL":
+                longer = structs.replace(each, spec=structs.replace(each.spec, expires=until))
+                await kube.patch(each, longer)
+                return f"{each.name} now ends at {until:%Y-%m-%d %H:%M} UTC"
+            if each.spec.kind == "ZONAL_SHIFT":
+                asked = {"zonalShiftId": each.spec.shift_id, "expiresIn": lasts}
+                await _aws().call(SERVICE, "UpdateZonalShift", asked)
+                return f"{each.spec.shift_id} now ends in {lasts}"
+    raise Gone(f"extending the shift of {zone}: there is none that a person started")
+
+
+async def _live(kube: KubeClient, zone: str) -> list[ZoneShift]:
+    found = await kube.list(ZoneShift)
+    return [
+        each
+        for each in found
+        if each.spec.zone_id == zone and each.spec.kind != SIGNAL and each.status.phase != "Restored"
+    ]
+
+
+async def listed(place: Place, *, over: bool) -> list[ZoneShift]:
+    async with place.kube() as kube:
+        found = await kube.list(ZoneShift)
+    return [each for each in found if each.spec.kind != SIGNAL and (each.status.phase == "Restored") == over]
+
+
+def shown(found: Sequence[ZoneShift], output: Output) -> None:
+    rows = [
+        (
+            each.name,
+            each.spec.zone_id,
+            each.status.zone_name,
+            each.spec.kind,
+            each.status.phase or "Pending",
+            f"{each.status.steps.nodes.done}/{each.status.steps.nodes.desired}",
+            f"{each.status.expiry_time:%Y-%m-%d %H:%M}" if each.status.expiry_time else "",
+            each.status.end_reason,
+        )
+        for each in found
+    ]
+    names = ("NAME", "ZONE ID", "ZONE", "KIND", "PHASE", "NODES", "UNTIL", "ENDED BY")
+    if output is Output.table:
+        table(names, rows)
+    else:
+        fields = [name.lower().replace(" ", "-") for name in names]
+        structured({"shifts": [dict(zip(fields, row, strict=True)) for row in rows]}, output)
+
+
+class Alone:
+    """The zonal controller by itself, beside whoever serves the pools."""
+
+    def __init__(self, settings: Settings, transport: Transport, aws: Aws, **options: Any) -> None:
+        clock, chance = SystemClock(), Random(SystemRandom().getrandbits(64))
+        throttle = Throttle(clock, settings.kube_client_qps, settings.kube_client_burst)
+        self.kube = KubeClient(
+            transport, clock, throttle=throttle, may_write=options.pop("may_write", lambda: True)
+        )
+        recorder = EventRecorder(self.kube, clock, chance)
+        self.manager = Manager(clock, chance)
+        self.informers = {kind: Informer(kind) for kind in KINDS}
+        self.zonal = Zonal(
+            settings,
+            aws,
+            kube=self.kube,
+            receiving=KubeClient(transport, clock),
+            clock=clock,
+            chance=chance,
+            recorder=recorder,
+            gates=Gates(clock),
+            nodes=self.informers[Node],
+            claims=self.informers[NodeClaim],
+            options=replace(from_settings(settings), **options),
+        )
+        queue = self.manager.add(self.zonal.controller)
+        self.zonal.controller.on_wake(partial(queue.add, SINGLETON))
+        for trigger in self.zonal.controller.triggers:
+
+            def heard(before: Any, after: Any, keys: Any = trigger.keys) -> None:
+                for key in keys(before, after):
+                    queue.add(key)
+
+            self.informers[trigger.kind].on_change(heard)
+        for kind, informer in self.informers.items():
+            self.manager.serve(Follower(self.kube, kind, informer, clock=clock, chance=chance).run)
+        for service in (recorder.run, *self.zonal.services):
+            self.manager.serve(service)
+        queue.add(SINGLETON)
+
+    async def filled(self) -> None:
+        for each in self.informers.values():
+            await each.wait_synced()
+
+    async def run(self, elected: Callable[[], Awaitable[None]]) -> None:
+        async def ready() -> None:
+            await self.filled()
+            await elected()
+
+        await self.manager.run(ready)
+
+    def stop(self) -> None:
+        self.manager.stop()
+
+
+async def run(settings: Settings, place: Place) -> int:
+    """Follow shifts until told to stop. Pools are another autoscaler's, so they are edited."""
+    logs.configure(settings.log_level, settings.log_output_paths)
+    connection = connect(SystemClock(), place.kubeconfig, place.context)
+    transport = connection.transport(USER_AGENT)
+    edited = "NodePoolEdit" if settings.origin("ZONAL_SHIFT_MODE") == "default" else settings.zonal_shift_mode
+
+    elector = None if settings.disable_leader_election else _elector(settings, connection)
+    leading = (lambda: True) if elector is None else (lambda: elector.leading)
+    alone = Alone(settings, transport, _aws(), mode=edited, may_write=leading)
+    runner, _ = await health.serve(health.metrics_app(exposition=metrics.exposition), settings.metrics_port)
+    try:
+        return await _led(alone, elector)
+    finally:
+        if elector is not None:
+            await elector.stop()
+        await runner.cleanup()
+        await transport.close()
+
+
+async def _led(alone: Alone, elector: ElectorThread | None) -> int:
+    alone.manager.stop_on_signals()
+    if elector is None:
+        await alone.run(at_once)
+        return 0
+    elector.start()
+    lost = asyncio.create_task(elector.wait_lost())
+    running = asyncio.create_task(alone.run(elector.wait_leading))
+    await asyncio.wait({running, lost}, return_when=asyncio.FIRST_COMPLETED)
+    over = lost.done() and not running.done()
+    alone.stop()
+    lost.cancel()
+    await running
+    return 1 if over else 0
+
+
+def _elector(settings: Settings, connection: Connection) -> ElectorThread:
+    """A lease of its own: the autoscaler beside us has another."""
+    namespace = settings.leader_election_namespace or connection.namespace
+    terms, identity = Terms(name="dovetail-zonal-shift", namespace=namespace), new_identity()
+
+    def make(tell: Callable[[bool], None]) -> Elector:
+        clock = SystemClock()
+        kube = KubeClient(connection.transport(USER_AGENT), clock)
+        return Elector(kube, terms, identity, clock=clock, chance=Random(identity), on_change=tell)
+
+    return ElectorThread(make)
+
+
+async def planned(place: Place, zone: str, cluster: str, flags: Sequence[str]) -> tuple[str, ...]:
+    """Every write that stepping out of the zone would take, from a dry run that writes nothing."""
+    given = tuple(each for each in flags if not each.startswith("--cluster-name="))
+    named = f"--cluster-name={cluster or 'unnamed'}"
+    settings = read((named, "--enable-zonal-shift=true", *given), {}, provider="aws")
+    clock = SystemClock()
+    transport = connect(clock, place.kubeconfig, place.context).transport(USER_AGENT)
+    alone = Alone(settings, transport, _aws(), mode="NodePoolEdit", dry_run="client", may_write=lambda: False)
+    running = asyncio.create_task(alone.run(alone.filled))
+    try:
+        await alone.filled()
+        return await alone.zonal.controller.plan(zone)
+    finally:
+        alone.stop()
+        await running
+        await transport.close()
