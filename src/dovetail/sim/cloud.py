@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from msgspec.structs import replace
 
+from dovetail.api.core import Node
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.errors import InsufficientCapacity
 from dovetail.ports import Instance
 from dovetail.providers.kwok import KwokCloud
 from dovetail.scheduling.catalog import InstanceType, Offering
+from dovetail.scheduling.requirements import Requirements
 
 __all__ = ["MoodyCloud"]
 
@@ -48,6 +52,19 @@ class MoodyCloud(KwokCloud):
             price=offering.price * self.factors.get(offering.capacity_type, 1.0),
             available=offering.available and offering.zone not in self.dry_zones,
         )
+
+    def sold(self, wanted: Requirements) -> Iterator[tuple[InstanceType, Offering]]:
+        """Everything that can be bought now and meets these requirements."""
+        undefined = self.flavour.well_known
+        for each in self._now():
+            if wanted.compatible(each.requirements, undefined):
+                for offering in each.offerings:
+                    if offering.available and wanted.compatible(offering.requirements, undefined):
+                        yield each, offering
+
+    def machine(self, claim: NodeClaim) -> tuple[Node, Instance]:
+        """The machine this claim would be given, which nobody has bought yet."""
+        return self._made(claim)
 
     async def instance_types(self, nodepool: NodePool) -> tuple[InstanceType, ...]:
         return self._now()

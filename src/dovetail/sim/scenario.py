@@ -115,6 +115,8 @@ class Pool(_Strict, frozen=True):
     policy: str = "WhenEmptyOrUnderutilized"
     budgets: list[dict[str, Any]] = msgspec.field(default_factory=lambda: [{"nodes": "10%"}])
     expire_after: str = "Never"
+    # How many nodes it has when the story begins.
+    nodes: int = 0
     spec: dict[str, Any] = {}
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from dovetail.settings.durations import parse as parse_duration
 from dovetail.sim.cloud import MoodyCloud
+from dovetail.sim.fleet import settle_in
 from dovetail.sim.kube.status import ApiError
 from dovetail.sim.scenario import Happening, Pool, Scenario, Workload
 from dovetail.sim.world import World
@@ -47,7 +48,9 @@ class Stage:
         api = self.world.api
         api.create(CLASSES, {"metadata": {"name": "default"}})
         for pool in self.scenario.pools:
-            api.create(POOLS, _nodepool(pool))
+            stored = api.create(POOLS, _nodepool(pool))
+            if pool.nodes:
+                settle_in(self.world, self.cloud, stored, pool.nodes)
         for manifest in self.scenario.manifests:
             api.create(_resource(manifest), manifest)
         for workload in self.scenario.workloads:

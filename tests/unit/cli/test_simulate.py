@@ -60,6 +60,37 @@ def test_the_same_seed_gives_the_same_report_to_the_byte_in_any_process(tmp_path
     assert json.loads(told[0][0])["pods_started"] == 20
 
 
+STORM = """
+apiVersion: dovetail.sh/v1alpha1
+kind: Scenario
+name: storm
+duration: 20m
+seed: 7
+pools: [{nodes: 8, budgets: [{nodes: "2"}]}]
+workloads:
+  - name: web
+    cpu: "1"
+    maxUnavailable: 2
+    replicas: {curve: bursty, base: 6, burst: 12, every: 8m, lasts: 3m}
+events: [{at: 2m, reclaim: {share: 0.5}}, {at: 5m, drift: {}}, {at: 9m, failure: {count: 1}}]
+"""
+
+
+def test_reclaims_drift_and_failures_are_the_same_for_the_same_seed_in_any_process(tmp_path: Path) -> None:
+    path, told = tmp_path / "storm.yaml", []
+    path.write_text(STORM)
+    for hash_seed in ("1", "2"):
+        command = [sys.executable, "-m", "dovetail", "simulate", str(path), "-o", "json"]
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        ended = subprocess.run(command, env=environment, capture_output=True, timeout=120, check=True)
+        told.append(ended.stdout)
+
+    assert told[0] == told[1]
+    report = json.loads(told[0])
+    assert report["nodes_removed"] >= 8
+    assert report["evictions"] > 0
+
+
 def test_a_report_comes_as_yaml(tmp_path: Path) -> None:
     told = dovetail("simulate", str(small(tmp_path)), "-o", "yaml")
 

@@ -64,6 +64,8 @@ class Kubelet(Neighbour):
         self._ours: set[str] = set()
         self._silent: set[str] = set()
         self._first_seen: dict[str, float] = {}
+        # Nodes whose status says all there is to say, as they were then.
+        self._told: dict[str, Json] = {}
         self._bound_at: dict[str, float] = {}
         self._stopping_at: dict[str, float] = {}
 
@@ -78,6 +80,7 @@ class Kubelet(Neighbour):
             self._ours.discard(name)
             self._silent.discard(name)
             self._first_seen.pop(name, None)
+            self._told.pop(name, None)
             return
         name, notes = after["metadata"]["name"], after["metadata"].get("annotations") or {}
         new = name not in self._ours and _simulated(after)
@@ -97,6 +100,10 @@ class Kubelet(Neighbour):
             for pod in self.on_node(name):
                 self.enqueue(key_of(pod))
 
+    def was_up(self, name: str) -> None:
+        """This node does not start: it was up before anybody looked."""
+        self._first_seen[name] = float("-inf")
+
     def work(self, key: Key) -> None:
         if key[0]:
             self._work_pod(key)
@@ -108,11 +115,17 @@ class Kubelet(Neighbour):
         if node is None or name not in self._ours or name in self._silent:
             return
         self._renew_lease(node)
+        if self._told.get(name) is node:
+            # It is as its kubelet left it, up and well: there is nothing new to say.
+            self.enqueue(("", name), self.options.heartbeat)
+            return
         wait = _seconds((node["metadata"].get("annotations") or {}).get(READY_AFTER), self.options.node_ready)
         left = self._first_seen[name] + wait - self.clock.monotonic()
         status = node_status(node, self.now(), is_ready=left <= SOON)
         if status is not None:
             self.api.report("nodes", node, status)
+        elif left <= SOON:
+            self._told[name] = node
         self.enqueue(("", name), min(left, self.options.heartbeat) if left > SOON else self.options.heartbeat)
 
     def _renew_lease(self, node: Json) -> None:
