@@ -27,7 +27,7 @@ def zonal_shift(
     action: Annotated[
         Action,
         typer.Argument(
-            help="start, cancel or extend a shift; status of shifts in force; history of those that are over; "
+            help="start, cancel or extend a shift; status of shifts in force; history of those that ended; "
             "plan tells what a start would write; rehearse tells what losing a zone would mean; run follows "
             "shifts beside another autoscaler until it is told to stop."
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ def world_of(pods_in: Mapping[str, int], *, pinned: bool = False, allowed: int =
     """Full nodes in each zone; their pods are free to go, or bound to their zone."""
     states = []
     for zone, count in pods_in.items():
-        selector = {"node_selector": {labels.ZONE: zone}} if pinned else {}
+        selector: dict[str, Any] = {"node_selector": {labels.ZONE: zone}} if pinned else {}
         mine = [
             pod(
                 f"{zone[-1]}{n}",
