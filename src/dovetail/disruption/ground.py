@@ -23,6 +23,7 @@ from dovetail.scheduling.limits import Limits
 from dovetail.scheduling.places import RunningNode
 from dovetail.scheduling.remembered import new_run
 from dovetail.scheduling.resources import Nano
+from dovetail.scheduling.roster import roster_of
 from dovetail.scheduling.shapes import Numbering, Shape
 from dovetail.scheduling.snapshot import Snapshot, StateNode
 from dovetail.scheduling.templates import dynamic_pools, soft_tainted, templates, uses_devices
@@ -35,7 +36,7 @@ class Ground:
     """Everything trials share. Nodes are known by their place in the order in which they are tried."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        new_run()
+        new_run(snapshot.nodes)
         self.snapshot = snapshot
         self.pools = dynamic_pools(snapshot.pools)
         self.soft_taints = soft_tainted(self.pools)
@@ -46,10 +47,7 @@ class Ground:
         batch, self.ignored = batch_of(snapshot)
         self.batch = {pod.full_name: pod for pod in batch}
         self.limits = Limits((pool.nodepool for pool in self.pools), snapshot.nodes)
-        # In the order they are tried: initialised ones first, then by name.
-        active = [(not views.initialized(s), views.name(s), s) for s in views.active(snapshot.nodes)]
-        active.sort(key=lambda each: each[:2])
-        self.states = [state for _, _, state in active]
+        self.states = roster_of(snapshot.nodes).active
         self.at = {views.provider_id(state): i for i, state in enumerate(self.states)}
         self.everywhere = (1 << len(self.states)) - 1
         self.specs, self.labels, self.statuses = Numbering(), Numbering(), Numbering()

@@ -24,6 +24,7 @@ from dovetail.scheduling.places import Claim, Fit, Refusal, RunningNode
 from dovetail.scheduling.plan import Plan
 from dovetail.scheduling.remembered import new_run
 from dovetail.scheduling.reserved import Reservations
+from dovetail.scheduling.roster import RunningNodes
 from dovetail.scheduling.shapes import Shape, Shapes
 from dovetail.scheduling.snapshot import Snapshot
 from dovetail.scheduling.templates import Template, dynamic_pools, soft_tainted, templates, uses_devices
@@ -69,7 +70,7 @@ class Run:
     """The state of one run: places, counts, what is left of limits, and who waits."""
 
     def __init__(self, snapshot: Snapshot, thrifty: bool = True) -> None:
-        new_run()
+        new_run(snapshot.nodes)
         self.thrifty = thrifty
         self.chose = False
         self.snapshot = snapshot
@@ -87,7 +88,8 @@ class Run:
         self.topology = Topology(snapshot, Universe(tables), frozenset(pod.full_name for pod in self.batch))
         self.reservations = Reservations(template.table for template in self.templates)
         self.limits = Limits((pool.nodepool for pool in self.pools), snapshot.nodes)
-        self.nodes: Sequence[RunningNode] = _running_nodes(snapshot)
+        self.running = RunningNodes(snapshot)
+        self.nodes: Sequence[RunningNode] = self.running
         self.all_nodes = (1 << len(self.nodes)) - 1
         self.young, self.only_move = _held_back(snapshot, self.nodes)
         self.devices = None if self.options.ignore_dra else Devices(snapshot, self.nodes, self.batch)
@@ -101,7 +103,7 @@ class Run:
     @property
     def filled(self) -> Iterable[RunningNode]:
         """The running nodes that were given pods."""
-        return (node for node in self.nodes if node.pods)
+        return self.running.filled()
 
     @property
     def refusing(self) -> Iterable[RunningNode]:
@@ -290,18 +292,6 @@ class Open:
         for count in sorted(self._by_count):
             if self._bits[count] & ~closed:
                 yield from [claim for claim in self._by_count[count] if not closed >> claim.index & 1]
-
-
-def _running_nodes(snapshot: Snapshot) -> list[RunningNode]:
-    """Running nodes in the order they are tried: initialised ones first, then by name."""
-    states = sorted(
-        nodes.active(snapshot.nodes), key=lambda state: (not nodes.initialized(state), nodes.name(state))
-    )
-    ignore = snapshot.options.ignore_dra and any(map(uses_devices, snapshot.daemons))
-    daemon_pods = snapshot.daemons
-    if ignore:
-        daemon_pods = tuple(pod for pod in daemon_pods if not uses_devices(pod))
-    return [RunningNode(i, state, daemon_pods, snapshot.storage) for i, state in enumerate(states)]
 
 
 def _held_back(snapshot: Snapshot, running: Sequence[RunningNode]) -> tuple[int, frozenset[str]]:

@@ -19,6 +19,8 @@ class Limits:
 
     def __init__(self, pools: Iterable[NodePool], states: Iterable[StateNode]) -> None:
         self.left: dict[str, Nano] = {pool.name: nano(pool.spec.limits) for pool in pools}
+        if not any(self.left.values()):
+            return
         for state in nodes.active(states):
             left = self.left.get(nodes.pool(state))
             if left:

@@ -143,8 +143,13 @@ def deleting(state: StateNode) -> bool:
         return True
     if state.claim is None:
         return state.node is not None and state.node.deleting
-    terminating = state.claim.status.condition("InstanceTerminating")
-    return state.claim.deleting or (terminating is not None and terminating.status == "True")
+    if state.claim.metadata.deletion_timestamp is not None:
+        return True
+    # Asked of every node in every pass, so it is spelled out.
+    for each in state.claim.status.conditions:
+        if each.type == "InstanceTerminating":
+            return each.status == "True"
+    return False
 
 
 def too_young(state: StateNode, nodepool: NodePool | None, now: datetime) -> bool:

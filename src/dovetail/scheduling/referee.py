@@ -66,7 +66,6 @@ class _Referee:
         self.run = Run(snapshot)
         self.pods = {pod.full_name: pod for pod in self.run.batch}
         self.templates = {template.pool: template for template in self.run.templates}
-        self.nodes = {node.name: node for node in self.run.nodes}
         self.landed: list[Landed] = []
         self._lists: dict[tuple[int, tuple[str, ...]], int] = {}
 
@@ -101,7 +100,7 @@ class _Referee:
     # Running nodes
 
     def _running(self, name: str, pods: Sequence[str]) -> Iterator[Violation]:
-        node = self.nodes.get(name)
+        node = self.run.running.named(name)
         if node is None:
             yield Violation(name, "", Reason.LEAVING, "no such node to place pods on")
             return

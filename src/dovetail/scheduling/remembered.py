@@ -2,7 +2,7 @@
 
 Between two looks at a cluster hardly anything changes, and simulations ask about the same nodes over and
 over. Values are told apart by identity, which is cheap, and held on to, so that an identity stays theirs;
-what two runs in a row did not ask about is let go.
+what no run asked about in two worlds in a row is let go.
 """
 
 from __future__ import annotations
@@ -42,7 +42,16 @@ class Remembered(Generic[T]):
         self._before, self._lately = self._lately, {}
 
 
-def new_run() -> None:
-    """Let go of what neither the last run nor the one before has asked about."""
+_world: list[tuple[object, ...]] = [()]
+
+
+def new_run(nodes: tuple[object, ...]) -> None:
+    """A run over these nodes begins: what was of no use to the last world and this one so far is let go.
+
+    Runs over the very same nodes are of one world; without nodes, every run is a world of its own.
+    """
+    if nodes and nodes is _world[0]:
+        return
+    _world[0] = nodes
     for each in _ALL:
         each.turn()

@@ -93,16 +93,16 @@ class Topology:
         self.universe = universe
         self.preferences = snapshot.options.preferences == "Respect"
         self.namespaces = snapshot.namespaces
-        self.landmarks = [landmark_of(state) for state in snapshot.nodes]
+        about = _about(snapshot.nodes)
+        self.landmarks = about.landmarks
         self.groups: list[Group] = []
         self.inverse: list[Group] = []
         self._known: dict[tuple[object, ...], Group] = {}
         self._placed: list[Placement] = []
         self._states, self._batch = snapshot.nodes, batch
         self._residents: list[_Residents] | None = None
-        for state, landmark in zip(snapshot.nodes, self.landmarks, strict=True):
-            if landmark is not None:
-                self._avoided_by(landmark, shy_pods(state))
+        for landmark, shy in about.avoided:
+            self._avoided_by(landmark, shy)
 
     # What a pod is bound by
 
@@ -369,6 +369,27 @@ def landmark_of(state: StateNode) -> Landmark | None:
         labels = Requirements.labels(node.labels)
         active = not nodes.deleting(state)
         known = _LANDMARKS.put(Landmark(node.name, node.labels, labels, node.spec.taints, active), state)
+    return known
+
+
+class _About(NamedTuple):
+    """What topology sees of the nodes of a snapshot, whoever waits."""
+
+    landmarks: tuple[Landmark | None, ...]
+    avoided: tuple[tuple[Landmark, tuple[Pod, ...]], ...]
+    """Nodes with pods that must be kept away from others."""
+
+
+_ABOUT: Remembered[_About] = Remembered()
+
+
+def _about(states: tuple[StateNode, ...]) -> _About:
+    known = _ABOUT.get(states)
+    if known is None:
+        landmarks = tuple(map(landmark_of, states))
+        pairs = zip(landmarks, map(shy_pods, states), strict=True)
+        avoided = tuple((landmark, shy) for landmark, shy in pairs if landmark is not None and shy)
+        known = _ABOUT.put(_About(landmarks, avoided), states)
     return known
 
 

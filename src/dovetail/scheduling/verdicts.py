@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from dovetail.api import quantity
@@ -104,9 +105,14 @@ def _by_node(run: Run, shape: Shape, node: RunningNode) -> Rejection:
 
 def _shortfall(wanted: Nano, left: Nano) -> str:
     """What there is too little of: `cpu: needs 2, has 1500m`."""
-    short = {name: amount for name, amount in wanted.items() if amount > left.get(name, 0)}
-    needs, has = amounts(short), amounts({name: left.get(name, 0) for name in short})
-    return "; ".join(f"{name}: needs {needs[name]}, has {has[name]}" for name in sorted(short))
+    short = sorted((name, amount, left.get(name, 0)) for name, amount in wanted.items())
+    return "; ".join(_too_little(*each) for each in short if each[1] > each[2])
+
+
+@lru_cache(maxsize=4096)
+def _too_little(name: str, wanted: int, left: int) -> str:
+    found = [amounts({name: amount})[name] for amount in (wanted, left)]
+    return f"{name}: needs {found[0]}, has {found[1]}"
 
 
 def _by_template(run: Run, shape: Shape, template: Template) -> tuple[Reason, str]:
