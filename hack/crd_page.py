@@ -25,6 +25,7 @@ BOUNDS = (
     ("maxProperties", "at most {} members"),
     ("pattern", "matches `{}`"),
 )
+SCOPES = {"Cluster": "without a namespace", "Namespaced": "in a namespace"}
 COLUMNS = ("field", "type", "default", "meaning", "may be")
 
 
@@ -47,7 +48,7 @@ def sections() -> Iterator[tuple[str, str, list[tuple[str, ...]], list[tuple[str
             names = spec["names"]
             short = ", ".join(f"`{name}`" for name in names.get("shortNames", ()))
             about = (
-                f"`apiVersion: {spec['group']}/{version['name']}`, {spec['scope'].lower()}; "
+                f"`apiVersion: {spec['group']}/{version['name']}`, {SCOPES[spec['scope']]}; "
                 f"`kubectl get {names['plural']}`{f', in short {short}' if short else ''}. "
                 f"{schema.get('description', '')}".strip()
             )
