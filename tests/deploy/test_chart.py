@@ -19,7 +19,13 @@ import write_chart  # type: ignore[import-not-found]  # noqa: E402  # hack is no
 
 Json = dict[str, Any]
 # Values of settings that are empty by default and do not take any text.
-SPECIAL = {"CLUSTER_ENDPOINT": "https://example.test", "DISRUPTION_RATE": "10/1h", "SCHEDULER_CONFIG": "{}"}
+SPECIAL = {
+    "CLUSTER_ENDPOINT": "https://example.test",
+    "DISRUPTION_RATE": "10/1h",
+    "SCHEDULER_CONFIG": "{}",
+    "ZONAL_SHIFT_ENDPOINT_URL": "https://example.test",
+    "ZONAL_SHIFT_TOPIC_ARN": "arn:aws:sns:us-west-2:111122223333:shifts",
+}
 READ, CHANGE = ("get", "list", "watch"), ("update", "patch")
 # operations.md §4.1: who may do what to what.
 CORE_RULES = {

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import selectors
 from collections.abc import Coroutine
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -60,12 +61,16 @@ class VirtualClock:
     def __init__(self, start: datetime = START) -> None:
         self._start = start
         self.skew = timedelta()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def now(self) -> datetime:
         return self._start + timedelta(seconds=self.monotonic()) + self.skew
 
     def monotonic(self) -> float:
-        return asyncio.get_event_loop().time()
+        # Between two runs of its loop the world stands still, and its clock with it.
+        with suppress(RuntimeError):
+            self._loop = asyncio.get_running_loop()
+        return self._loop.time() if self._loop is not None else 0.0
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
