@@ -69,6 +69,7 @@ async def _play(story: Scenario, told: Told) -> Report:
         make=partial(KwokProvider, cloud=MoodyCloud),
     )
     assert isinstance(dovetail.cloud, MoodyCloud)
+    dovetail.cloud.keep_books(world.server.store)
     run = _Run(story, world, dovetail, Stage(story, world, dovetail.cloud), Measure(world), told)
     async with world.running():
         working = asyncio.create_task(dovetail.run())

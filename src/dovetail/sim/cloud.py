@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from msgspec.structs import replace
 
+from dovetail.api import codec, labels
 from dovetail.api.core import Node
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.errors import InsufficientCapacity
 from dovetail.ports import Instance
-from dovetail.providers.kwok import KwokCloud
+from dovetail.providers.kwok import KwokCloud, instance_of
 from dovetail.scheduling.catalog import InstanceType, Offering
 from dovetail.scheduling.requirements import Requirements
+from dovetail.sim.kube.store import Event, Store
 
 __all__ = ["MoodyCloud"]
+
+Json = dict[str, Any]
 
 
 class MoodyCloud(KwokCloud):
@@ -23,6 +28,7 @@ class MoodyCloud(KwokCloud):
 
     dry_zones: frozenset[str] = frozenset()
     factors: dict[str, float] = {}
+    _books: dict[str, tuple[Json, Instance | None]] | None = None
     launches = 0
     refusals = 0
 
@@ -53,6 +59,31 @@ class MoodyCloud(KwokCloud):
             available=offering.available and offering.zone not in self.dry_zones,
         )
 
+    def keep_books(self, store: Store) -> None:
+        """Know the machines without asking the API server: a cloud has books of its own."""
+        self._books = {}
+        store.on_commit(self._heard)
+
+    def _heard(self, event: Event) -> None:
+        if event.new.info.storage != "nodes" or self._books is None:
+            return
+        node = event.new.obj
+        if event.type == "DELETED" or not _ours(node):
+            self._books.pop(node["metadata"]["name"], None)
+        else:
+            self._books[node["metadata"]["name"]] = node, None
+
+    async def list(self) -> tuple[Instance, ...]:
+        if self._books is None:
+            return await super().list()
+        found = []
+        for name, (node, instance) in self._books.items():
+            if instance is None:
+                instance = instance_of(codec.convert(Node, node))
+                self._books[name] = node, instance
+            found.append(instance)
+        return tuple(found)
+
     def sold(self, wanted: Requirements) -> Iterator[tuple[InstanceType, Offering]]:
         """Everything that can be bought now and meets these requirements."""
         undefined = self.flavour.well_known
@@ -80,3 +111,8 @@ class MoodyCloud(KwokCloud):
             self._types = kept
         self.launches += 1
         return instance
+
+
+def _ours(node: Json) -> bool:
+    known = node["metadata"].get("labels") or {}
+    return known.get(labels.KWOK_NODE) == "fake" and labels.NODEPOOL in known

@@ -28,7 +28,7 @@ from dovetail.settings.durations import parse as parse_duration
 if TYPE_CHECKING:
     from dovetail.controllers.registry import Parts
 
-__all__ = ["KwokCloud", "KwokProvider"]
+__all__ = ["KwokCloud", "KwokProvider", "instance_of"]
 
 PREFIX = "kwok://"
 PRICE_LABEL = "eks-node-viewer/instance-price"
@@ -100,7 +100,7 @@ class KwokCloud:
             await self._kube.create(node)
         except AlreadyExists:
             # We made it for this very claim before, and the answer was lost.
-            return _instance(await self._find(instance.provider_id))
+            return instance_of(await self._find(instance.provider_id))
         return instance
 
     def _arrive_later(self, node: Node, seconds: float) -> None:
@@ -187,12 +187,12 @@ class KwokCloud:
             raise Gone(f"deleting {node.name}: the instance has ended")
 
     async def get(self, provider_id: str) -> Instance:
-        return _instance(await self._find(provider_id))
+        return instance_of(await self._find(provider_id))
 
     async def list(self) -> tuple[Instance, ...]:
         # Simulated nodes that people added by hand are none of ours.
         found = await self._kube.list(Node, labels=f"{labels.KWOK_NODE}=fake,{labels.NODEPOOL}")
-        return tuple(_instance(node) for node in found if node.spec.provider_id.startswith(PREFIX))
+        return tuple(instance_of(node) for node in found if node.spec.provider_id.startswith(PREFIX))
 
     async def _find(self, provider_id: str) -> Node:
         if not provider_id.startswith(PREFIX):
@@ -206,7 +206,8 @@ class KwokCloud:
         return ""
 
 
-def _instance(node: Node) -> Instance:
+def instance_of(node: Node) -> Instance:
+    """The machine behind a node."""
     return Instance(
         provider_id=node.spec.provider_id,
         labels=node.labels,
