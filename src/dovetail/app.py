@@ -61,6 +61,7 @@ __all__ = ["Dovetail"]
 
 # How long caches may take to fill before that is worth a line in the log. Seconds.
 PATIENCE = 30.0
+GRANT = "cannot follow a kind; grant get, list and watch on it to the controller's service account"
 
 INDEXES: Indexes = {
     core.VolumeAttachment: {BY_NODE: node_of_attachment},
@@ -252,7 +253,9 @@ class Dovetail(Sight):
                     informer.begin()
                     informer.end()
                 return
-            self._log.error("cannot follow a kind for now", kind=kind.__name__, error=error)
+            # What a person can mend is said as what to do.
+            mend = GRANT if isinstance(error, NotAuthorized) else "cannot follow a kind for now"
+            self._log.error(mend, kind=kind.__name__, error=error)
 
         return tell
 
