@@ -24,6 +24,8 @@ __all__ = ["Change", "Protection", "Wish", "half_released", "ready_since", "zone
 
 READY_FOR = timedelta(seconds=60)
 AT_ONCE = 50
+# Of a large zone only some nodes carry an event: thousands would crowd out everyone else's.
+TOLD = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,7 @@ class Protection:
         self._own: dict[str, tuple[str, Node]] = {}
         self._batch: dict[str, tuple[float, int]] = {}
         self.failures: dict[str, str] = {}
+        self._quiet = False
 
     def nodes(self) -> Iterable[Node]:
         """The nodes as they are, our own last words included."""
@@ -198,6 +201,7 @@ class Protection:
     async def _write(self, changes: Sequence[Change], seconds: float) -> tuple[int, bool]:
         # A few at a time: between them others get their turn, and the time is looked at.
         end, done = self._clock.monotonic() + seconds, 0
+        self._quiet = len(changes) > TOLD
         for at in range(0, len(changes), AT_ONCE):
             if self._clock.monotonic() >= end:
                 return done, False
@@ -222,6 +226,10 @@ class Protection:
         return True
 
     def _tell(self, change: Change) -> None:
+        for _ in change.marked.external if change.release else ():
+            counts.EXTERNAL.labels("Node").inc()
+        if self._quiet:
+            return
         reason = "Released" if change.release else "ZonalShiftProtected"
         note = f"zone {change.zone_id} is no longer shifted away" if change.release else ""
         self._recorder.event(
@@ -230,8 +238,6 @@ class Protection:
             note or f"zone {change.zone_id} is shifted away: nothing is moved here or taken away",
             dedupe=(change.node.uid, change.zone_id),
         )
-        for _ in change.marked.external if change.release else ():
-            counts.EXTERNAL.labels("Node").inc()
 
 
 def half_released(change: Change) -> bool:
