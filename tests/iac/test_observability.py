@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from support.loaded import loaded
-from support.prometheus import Prometheus, prometheus, promtool
+from support.prometheus import Prometheus, prometheus, promtool, tool
 
 Json = dict[str, Any]
 HERE = Path(__file__).parent
@@ -31,17 +31,24 @@ PATIENCE = 120.0
 VALUES = re.compile(r"label_values\((?P<metric>.+), (?P<label>\w+)\)")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def installed() -> None:
+    """Said once and in a sentence, before anything is started."""
+    try:
+        for name in ("prometheus", "promtool"):
+            tool(name)
+    except FileNotFoundError as error:
+        pytest.fail(str(error), pytrace=False)
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     folder = tmp_path_factory.mktemp("observed")
-    try:
-        with loaded(folder) as cluster:
-            jobs = {"karpenter": [cluster.ports["controller"]], "router": [cluster.ports["router"]]}
-            with prometheus(folder, jobs, RULES) as running:
-                cluster.story()
-                yield running
-    except FileNotFoundError as error:
-        pytest.fail(str(error), pytrace=False)
+    with loaded(folder) as cluster:
+        jobs = {"karpenter": [cluster.ports["controller"]], "router": [cluster.ports["router"]]}
+        with prometheus(folder, jobs, RULES) as running:
+            cluster.story()
+            yield running
 
 
 def board(path: Path) -> Json:

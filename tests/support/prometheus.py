@@ -22,7 +22,7 @@ from typing import Any
 
 import yaml
 
-__all__ = ["Prometheus", "QueryRefused", "open_ports", "prometheus", "promtool"]
+__all__ = ["Prometheus", "QueryRefused", "open_ports", "prometheus", "promtool", "tool"]
 
 Json = dict[str, Any]
 PATIENCE = 60.0
@@ -102,7 +102,10 @@ class Prometheus:
 
 
 def _configuration(jobs: Mapping[str, Sequence[int]], rules: Sequence[Path]) -> Json:
-    """Scrapes and evaluates every few seconds: all numbers in full take a while on a busy machine. Whoever scrapes many clusters adds a label `cluster`; so do we."""
+    """Every few seconds: all numbers in full take a while on a busy machine.
+
+    Whoever scrapes many clusters adds a label `cluster`; so do we.
+    """
     scraped = [
         {
             "job_name": job,
