@@ -9,7 +9,7 @@ from ipaddress import IPv6Address, ip_address
 from typing import Any, ClassVar, Final, Literal
 
 from dovetail.api.meta import Kind, Object, Record
-from dovetail.aws import Aws, AwsError, DryRunPassed
+from dovetail.aws import Aws, AwsAbsent, AwsError, DryRunPassed
 from dovetail.errors import DovetailError, Gone, Misconfigured
 from dovetail.ports import Kube
 from dovetail.settings import Settings
@@ -119,6 +119,11 @@ class Discovery:
     async def _endpoint(self) -> str:
         try:
             return str((await self._eks_cluster())["endpoint"])
+        except AwsAbsent as error:
+            raise Misconfigured(
+                f"starting the aws provider: EKS knows no cluster {self._facts.name} in {self._aws.region}; "
+                "set CLUSTER_NAME and AWS_REGION to those of this cluster"
+            ) from error
         except (DovetailError, KeyError) as error:
             raise Misconfigured(
                 f"starting the aws provider: EKS does not tell the endpoint of {self._facts.name} ({error}); "
