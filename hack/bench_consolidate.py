@@ -101,21 +101,23 @@ def _in_child(path: Path) -> dict[str, Any]:
 
 
 def _ours(path: Path) -> dict[str, Any]:
-    """Each search in a world of its own, so that none profits from what another worked out."""
+    """The sweep in one world; in another, the searches of a pass, one after the other as they are run."""
     from dovetail.disruption import choose
     from dovetail.disruption.candidates import Scene
     from support.peer_workloads import snapshot_of
 
     document = json.loads(path.read_text())
 
-    def timed(search: Callable[[Scene], Any]) -> tuple[float, Any]:
-        scene = Scene(snapshot_of(document))
+    def timed(search: Callable[[Scene], Any], scene: Scene) -> tuple[float, Any]:
         begun = time.process_time()
         found = search(scene)
         return time.process_time() - begun, found
 
-    sweep, looked = timed(lambda scene: choose.look(scene, choose.queue_of(scene)))
-    searches = [timed(search) for search in (choose.multi, choose.single)]
+    sweep, looked = timed(
+        lambda scene: choose.look(scene, choose.queue_of(scene)), Scene(snapshot_of(document))
+    )
+    scene = Scene(snapshot_of(document))
+    searches = [timed(search, scene) for search in (choose.multi, choose.single)]
     savings = [command.savings for _, found in searches for command in found.commands]
     return {
         "sweep s": sweep,

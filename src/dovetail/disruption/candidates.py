@@ -186,6 +186,11 @@ class Scene:
         return price
 
     @cached_property
+    def movers(self) -> dict[str, tuple[Pod, ...]]:
+        """The pods of candidates that would look for a place, as far as anybody has asked."""
+        return {}
+
+    @cached_property
     def _prices(self) -> dict[tuple[str, frozenset[tuple[str, Values]]], dict[str, Price]]:
         return {}
 

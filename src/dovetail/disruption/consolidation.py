@@ -12,7 +12,7 @@ from dovetail.api import conditions, labels
 from dovetail.disruption.candidates import Candidate, Scene
 from dovetail.disruption.command import Command, Method, Verdict
 from dovetail.disruption.emptiness import consolidation_disabled
-from dovetail.disruption.simulate import simulate
+from dovetail.disruption.simulate import moved, simulate
 from dovetail.disruption.trial import Trial
 from dovetail.scheduling.catalog import (
     InstanceType,
@@ -58,7 +58,8 @@ def consider(
     """Can these go, for nothing or for one cheaper node? If not, why not. `seen` is given the trials."""
     if _hopeless(scene, going):
         return Verdict(why=NO_CHEAPER)
-    outcome = simulate(scene, going, consolidating=True, seen=seen)
+    # How many nodes it would take is told of single ones only.
+    outcome = simulate(scene, going, consolidating=True, seen=seen, most=1 if len(going) > 1 else None)
     if outcome.problem:
         return Verdict(why=outcome.problem)
     new = outcome.plan.new_nodes
@@ -74,9 +75,7 @@ def _hopeless(scene: Scene, going: Sequence[Candidate]) -> bool:
     if scene.room.limited:
         # Then the pods may have no place at all, and people should hear that instead.
         return False
-    now, keys = scene.snapshot.options.now, {candidate.key for candidate in going}
-    pods = (p for c in going for p in c.pods if scene.limits.currently_reschedulable(p, now))
-    homeless = scene.room.homeless(pods, keys)
+    homeless = scene.room.homeless(moved(scene, going), {candidate.key for candidate in going})
     if homeless is None:
         return False
     cheapest = scene.room.cheapest(homeless)
@@ -215,27 +214,40 @@ def many(
     accept: Callable[[Command], bool],
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Found:
-    """The longest prefix that can go for nothing or for one node, by bisection."""
+    """The longest prefix that can go for nothing or for one node, by bisection; of many, by steps beyond."""
     found = Found()
-    low, high = 1, min(AT_FIRST, len(ordered)) - 1
-    step = max(1, high // 4)
+
+    def could_go(count: int) -> bool:
+        return _could_go(scene, ordered[:count], method, accept, found)
+
+    count = AT_FIRST
+    if len(ordered) < count or should_stop() or not could_go(count):
+        _bisect(min(count, len(ordered)), could_go, found, should_stop)
+        return found
+    # All of those can go at once: perhaps twice as many can, or something between.
+    too_many = len(ordered) + 1
+    while count + 1 < too_many and not should_stop():
+        unbounded = too_many > len(ordered)
+        if not unbounded and too_many - count <= count // 4:
+            break
+        more = min(2 * count, len(ordered)) if unbounded else (count + too_many) // 2
+        count, too_many = (more, too_many) if could_go(more) else (count, more)
+    return found
+
+
+def _bisect(
+    most: int, could_go: Callable[[int], bool], found: Found, should_stop: Callable[[], bool]
+) -> None:
+    low, high = 1, most - 1
     while low <= high:
         if should_stop():
             found.timed_out = True
-            break
+            return
         middle = (low + high) // 2
-        if _could_go(scene, ordered[: middle + 1], method, accept, found):
+        if could_go(middle + 1):
             low = middle + 1
         else:
             high = middle - 1
-    # All of those could go at once: perhaps more can. The steps grow for as long as they can.
-    last = high
-    while found.command is not None and low > last >= AT_FIRST - 1 and last + 1 < len(ordered):
-        last, step = min(last + step, len(ordered) - 1), step * 4
-        low = last + 1
-        if should_stop() or not _could_go(scene, ordered[: last + 1], method, accept, found):
-            break
-    return found
 
 
 def _could_go(

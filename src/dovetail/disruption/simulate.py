@@ -43,11 +43,19 @@ class Outcome:
 
 
 def simulate(
-    scene: Scene, going: Sequence[Candidate], *, consolidating: bool, seen: list[Trial] | None = None
+    scene: Scene,
+    going: Sequence[Candidate],
+    *,
+    consolidating: bool,
+    seen: list[Trial] | None = None,
+    most: int | None = None,
 ) -> Outcome:
-    """The plan for a world without these nodes. `seen` is given the trials that led to it."""
+    """The plan for a world without these nodes. `seen` is given the trials that led to it.
+
+    A plan with more new nodes than `most` is of no use to the caller and may be left unfinished.
+    """
     if scene.snapshot.options.ignore_dra:
-        plan = placed(scene, going, consolidating=consolidating, seen=seen).plan
+        plan = placed(scene, going, consolidating=consolidating, seen=seen, most=most).plan
     else:
         order = largest_first(scene.snapshot.moving)
         plan = exact.place(without(scene, going, consolidating=consolidating), order)
@@ -56,13 +64,18 @@ def simulate(
 
 
 def placed(
-    scene: Scene, going: Sequence[Candidate], *, consolidating: bool, seen: list[Trial] | None = None
+    scene: Scene,
+    going: Sequence[Candidate],
+    *,
+    consolidating: bool,
+    seen: list[Trial] | None = None,
+    most: int | None = None,
 ) -> Trial:
     """The trial itself, for worlds where nobody asks for devices."""
     options = replace(scene.snapshot.options, consolidating=consolidating, reserved_fallback=True)
     question = Question([candidate.state for candidate in going], moved(scene, going), options)
     # Pods whose nodes are going anyway come first: what was bought for them is not taken by others.
-    return answered(scene.ground, question, largest_first(scene.snapshot.moving), seen)
+    return answered(scene.ground, question, largest_first(scene.snapshot.moving), seen, most)
 
 
 def beside(scene: Scene, command: Command) -> Scene | None:
@@ -109,8 +122,15 @@ def without(scene: Scene, going: Sequence[Candidate], *, consolidating: bool) ->
 
 def moved(scene: Scene, going: Iterable[Candidate]) -> tuple[Pod, ...]:
     """Their pods that would look for a place."""
-    now = scene.snapshot.options.now
-    return tuple(p for c in going for p in c.pods if scene.limits.currently_reschedulable(p, now))
+    return tuple(pod for candidate in going for pod in _movers(scene, candidate))
+
+
+def _movers(scene: Scene, candidate: Candidate) -> tuple[Pod, ...]:
+    known = scene.movers.get(candidate.key)
+    if known is None:
+        now, movable = scene.snapshot.options.now, scene.limits.currently_reschedulable
+        known = scene.movers[candidate.key] = tuple(pod for pod in candidate.pods if movable(pod, now))
+    return known
 
 
 def _not_on_unready(plan: Plan, scene: Scene) -> Plan:

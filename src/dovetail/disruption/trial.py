@@ -5,7 +5,7 @@ The exact placer decides, with its own rules; only what it starts from is borrow
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import overload
 
 from dovetail.api.pod import Pod
@@ -41,17 +41,25 @@ class Question:
 
 
 def answered(
-    ground: Ground, question: Question, order: Sequence[str], seen: list[Trial] | None = None
+    ground: Ground,
+    question: Question,
+    order: Sequence[str],
+    seen: list[Trial] | None = None,
+    most: int | None = None,
 ) -> Trial:
-    """The better of the thrifty way and the plain one, as the exact placer has it; `seen` is given both."""
+    """The better of the thrifty way and the plain one, as the exact placer has it; `seen` is given both.
+
+    A trial that opens more new nodes than `most` goes no further: nobody has a use for it.
+    """
     trials = [Trial(ground, question)]
-    trials[0].place_all(order, None)
+    trials[0].place_all(order, trials[0].more_than(most))
     if trials[0].chose:
         trials.append(Trial(ground, question, thrifty=False))
-        trials[1].place_all(order, None)
+        trials[1].place_all(order, trials[1].more_than(most))
     if seen is not None:
         seen += trials
-    return trials[0] if len(trials) == 1 else min(trials, key=lambda each: badness(each.plan))
+    whole = [each for each in trials if not each.timed_out] or trials[:1]
+    return whole[0] if len(whole) == 1 else min(whole, key=lambda each: badness(each.plan))
 
 
 class Trial(Run):
@@ -82,6 +90,10 @@ class Trial(Run):
         self.timed_out = False
         self._keys: dict[int, tuple[object, ...]] = {}
         self._plan: Plan | None = None
+
+    def more_than(self, most: int | None) -> Callable[[], bool] | None:
+        """Whether more new nodes were opened than this; None where any number will do."""
+        return None if most is None else lambda: len(self.claims) > most
 
     @property
     def plan(self) -> Plan:

@@ -125,12 +125,18 @@ class Shapes:
         self.soft_taints = soft_taints
         self._specs, self._labels, self._statuses = Numbering(), Numbering(), Numbering()
         self._known: dict[tuple[object, ...], Shape] = {}
+        # With the pod, or its id could be given to another.
+        self._by_pod: dict[int, tuple[Pod, Shape]] = {}
 
     def of(self, pod: Pod) -> Shape:
+        asked = self._by_pod.get(id(pod))
+        if asked is not None:
+            return asked[1]
         key = self._key(pod)
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = Shape(pod, pod.spec, self)
+        self._by_pod[id(pod)] = pod, known
         return known
 
     def _key(self, pod: Pod) -> tuple[object, ...]:
