@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.stacks import Place, resolved
 
+ROOT = Path(__file__).resolve().parents[2]
 Json = dict[str, Any]
 pytestmark = pytest.mark.usefixtures("node")
 
@@ -148,11 +154,9 @@ def test_without_interruption_handling_there_is_no_queue(made: dict[str, Json]) 
 
 
 def test_the_bus_and_zonal_shift_are_the_very_templates(made: dict[str, Json]) -> None:
-    from pathlib import Path
-
     from support.stacks import loaded
 
-    folder = Path(__file__).resolve().parents[2] / "deploy" / "cloudformation"
+    folder = ROOT / "deploy" / "cloudformation"
     wanted = [
         each["Type"]
         for name in ("interruption-bus", "zonal-shift")
@@ -226,3 +230,22 @@ def test_a_chart_too_old_for_the_cluster_is_warned_of(node: str) -> None:
     assertions = import_module("aws_cdk.assertions")
     said = assertions.Match.string_like_regexp("older than 0.37.5, the first for Kubernetes 1.30")
     assertions.Annotations.from_stack(stack).has_warning("*", said)
+
+
+def test_the_app_of_the_guide_can_be_synthesised(node: str, tmp_path: Path) -> None:
+    guide = (ROOT / "docs" / "guides" / "infrastructure.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"^```python\n(.*?)^```$", guide, re.M | re.S)
+    (tmp_path / "app.py").write_text(program)
+    ended = subprocess.run(
+        [sys.executable, str(tmp_path / "app.py")],
+        cwd=ROOT,
+        env={**os.environ, "CDK_OUTDIR": str(tmp_path / "out")},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+    assert ended.returncode == 0, ended.stderr
+    template = json.loads((tmp_path / "out" / "shop.template.json").read_text())
+    assert len(of(template, "AWS::IAM::ManagedPolicy")) == 6
