@@ -12,6 +12,7 @@ import threading
 import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from time import perf_counter
 
 from aiohttp import web
 
@@ -20,7 +21,10 @@ from dovetail.errors import DovetailError, Misconfigured
 from dovetail.runtime import metrics
 from dovetail.runtime.kube import KubeClient
 
-__all__ = ["Check", "metrics_app", "probes_app", "serve", "served", "synced"]
+__all__ = ["Check", "metrics_app", "probes_app", "serve", "served", "sparing", "synced"]
+
+# However long a page takes, it is not shown for longer than scrapes are apart by default.
+LONGEST_KEPT = 15.0
 
 Check = Callable[[], Awaitable[str | None]]
 """Says what is not ready, or nothing."""
@@ -64,15 +68,34 @@ def served(kube: KubeClient, kinds: Sequence[Kind]) -> Check:
     return check
 
 
+def sparing(made: Callable[[], bytes], now: Callable[[], float] = perf_counter) -> Callable[[], bytes]:
+    """The same page again for ten times as long as it took to make.
+
+    A page of many series holds the loop while it is made. Scrapers that ask more often than it can be made
+    would leave no time for anything else; like this they get a tenth of it at most.
+    """
+    kept, until = b"", float("-inf")
+
+    def page() -> bytes:
+        nonlocal kept, until
+        began = now()
+        if began >= until:
+            kept = made()
+            until = now() + min(10 * (now() - began), LONGEST_KEPT)
+        return kept
+
+    return page
+
+
 def metrics_app(
     *, profiling: bool = False, exposition: Callable[[], bytes] = metrics.exposition
 ) -> web.Application:
     """`/metrics`, and with profiling what a developer asks of a running process."""
 
+    page = sparing(exposition)
+
     async def show(_: web.Request) -> web.Response:
-        return web.Response(
-            body=exposition(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-        )
+        return web.Response(body=page(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
     app = web.Application()
     app.add_routes([web.get("/metrics", show)])

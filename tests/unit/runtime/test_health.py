@@ -95,3 +95,20 @@ async def test_a_port_that_is_taken_is_named() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(Misconfigured, match=f"listening on port {port}: .*; choose another port"):
             await health.serve(health.probes_app([]), port, "127.0.0.1")
+
+
+def test_a_page_that_takes_long_is_made_seldom() -> None:
+    seconds, made = [0.0], [0]
+
+    def make() -> bytes:
+        made[0] += 1
+        seconds[0] += 0.5
+        return str(made[0]).encode()
+
+    page = health.sparing(make, lambda: seconds[0])
+
+    assert [page(), page()] == [b"1", b"1"]
+    seconds[0] += 4.9
+    assert page() == b"1"
+    seconds[0] += 0.2
+    assert page() == b"2"
