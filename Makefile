@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 JOBS ?= 2
 
-.PHONY: help setup lambda demo check test bench bench-peer chart dashboards iam image sbom crds docs site real-cluster soak test-cluster test-iac test-fresh-clone clean
+.PHONY: help setup lambda demo check test bench bench-peer chart dashboards iam image sbom crds docs reports site real-cluster soak test-cluster test-iac test-fresh-clone clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -66,6 +66,9 @@ lambda: setup ## Build the interruption bus's Lambda package under build/lambda
 
 docs: setup ## Write the reference pages from the code
 	$(BIN)/python hack/write_docs.py
+
+reports: setup ## Play the shipped scenarios and write what they say into docs/guides/scenarios.md
+	$(BIN)/python hack/write_reports.py
 
 site: setup ## Build the documentation as a site under build/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "the site is in build/site"

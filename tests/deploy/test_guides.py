@@ -114,6 +114,7 @@ def test_all_guides_about_a_cluster_are_run() -> None:
         "plan": "tests/unit/cli",
         "explain": "tests/unit/cli",
         "simulate": "tests/unit/sim/test_scenarios.py",
+        "scenarios": "tests/unit/sim/test_scenarios.py",
         "disruption": "tests/unit/cli",
         "node-classes": "tests/unit/providers",
         "multi-cluster-bus": "tests/behaviour",
