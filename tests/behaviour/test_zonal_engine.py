@@ -131,6 +131,10 @@ async def test_without_the_kind_installed_everything_else_goes_on() -> None:
         world.pods(2, cpu="1")
         await world.until(lambda: world.placed() == 2, within=180)
         assert world.ready() >= 1
+        await shift(world, A)
+        await world.until(lambda: world.dovetail.gates.disruption(A), within=60)
+        world.pods(6, name="more", cpu="1")
+        await world.until(lambda: world.placed() == 8, within=180)
 
 
 @virtual

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -38,6 +39,7 @@ def pool_ledger_from(text: str | None, uid: str) -> Ledger | None:
     return _converted(document, Ledger)
 
 
+@lru_cache(maxsize=16_384)
 def node_ledger_from(text: str | None) -> NodeLedger | None:
     document = _document(text)
     return None if document is None else _converted(document, NodeLedger)

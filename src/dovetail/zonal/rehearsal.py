@@ -64,7 +64,9 @@ def zone_named(snapshot: Snapshot, told: str) -> str:
     found = told if told in names else by_id.get(told, "")
     if not told or not found:
         listed = ", ".join(sorted(filter(None, names)))
-        raise BadInput(f"rehearsing the loss of {told!r}: there is no such zone; there are {listed or 'none'}")
+        raise BadInput(
+            f"rehearsing the loss of {told!r}: there is no such zone; there are {listed or 'none'}"
+        )
     return found
 
 

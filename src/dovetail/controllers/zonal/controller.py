@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from typing import NoReturn
 
 from dovetail.api import labels
 from dovetail.api.core import Node
@@ -34,13 +35,14 @@ from dovetail.controllers.zonal.signals import START
 from dovetail.controllers.zonal.wishes import gated, node_wish, pool_wish
 from dovetail.controllers.zonal.writing import Writer
 from dovetail.controllers.zonal.zones import Ground, Zones
-from dovetail.errors import BadInput, DovetailError, Gone, NotAuthorized
+from dovetail.errors import BadInput, DovetailError, Gone, NotAuthorized, Retry
 from dovetail.ports import Clock, Recorder
 from dovetail.zonal.clone import CLONE_OF
 
 __all__ = ["ZonalShift"]
 
 SLICE, MOMENT, CONVERGE, OFF = 5.0, 0.2, 30.0, 300.0
+RELEASING = 5.0
 SIGNALS_KEPT = 7200.0
 OUR_NOTES = (labels.ZONE_LEDGER, GUARD)
 
@@ -147,7 +149,10 @@ class ZonalShift:
         return self._plan([kept], ground, await self._kube.list(PoolDocument))[kept.name]
 
     async def reconcile(self, key: str) -> Result:
-        objects = await self._objects()
+        try:
+            objects = await self._objects()
+        except (Gone, NotAuthorized) as error:
+            await self._without_objects(error)
         if not self._options.enabled:
             return await self._switched_off(objects)
         signals = [each for each in objects if each.spec.kind == SIGNAL]
@@ -158,6 +163,18 @@ class ZonalShift:
         if answered:
             self._judge(signals)
         return await self._pass(shifts, signals)
+
+    async def _without_objects(self, error: DovetailError) -> NoReturn:
+        """Nothing can be kept, but nothing need be bought in an impaired zone either."""
+        await self.arc.look(active=False)
+        now, wanted = self._clock.now(), self._keeping.candidates((), (), self.arc, self._clock.now())
+        ground = await self._zones.ground({each.zone_id for each in wanted})
+        self._close(self._keeping.decided((), wanted, ground, self.arc, now), ground)
+        raise Retry(
+            f"following zonal shifts: ZoneShifts cannot be listed ({error}), so nodes and pools are left "
+            "alone; install deploy/crds/zonal and allow zoneshifts.dovetail.sh",
+            within=30.0,
+        ) from error
 
     async def _switched_off(self, objects: Sequence[ZoneShift]) -> Result:
         """Shifts in force when the feature is switched off end as if an operator had cancelled them."""
@@ -287,7 +304,7 @@ class ZonalShift:
             done += edited
         if releases:
             done += await self._protection.release(releases, SLICE)
-            wait = min(wait, 1.0)
+            wait = min(wait, RELEASING)
         return done > 0, wait
 
     async def _edit(

@@ -27,6 +27,8 @@ __all__ = ["Keeping", "Kept", "Outstanding"]
 BELIEVED = timedelta(minutes=15)
 CONFIRM_EVERY = timedelta(seconds=30)
 OVER = ("Restored", "Refused")
+# Seconds between two looks at how far undoing has come.
+WAY_BACK = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +230,10 @@ class Keeping:
             record = each.record
             if record.phase == "Pending":
                 found.append((record.since + pace.debounce - now).total_seconds())
-            if record.phase == "Restoring":
-                found.append(1.0 if record.step != "settling" else 5.0)
+            if record.phase == "Restoring" and record.step == "settling":
+                found.append(((record.stepped or now) + pace.settle - now).total_seconds())
+            elif record.phase == "Restoring":
+                found.append(WAY_BACK)
             if record.shift.expires is not None and record.phase in ("Applying", "Active"):
                 left = (record.shift.expires - now).total_seconds() + 0.5
                 found += [left] if left > 0 else []

@@ -110,9 +110,12 @@ class Protection:
         """The nodes as they are, our own last words included."""
         for node in self._nodes:
             mine = self._own.get(node.name)
-            if mine is not None and mine[0] == node.metadata.resource_version:
+            if mine is None:
+                yield node
+            elif mine[0] == node.metadata.resource_version:
                 yield mine[1]
             else:
+                del self._own[node.name]  # heard of since
                 yield node
 
     def wanted(self, ground: Ground, wish: Wish) -> tuple[list[Change], list[Change]]:
@@ -128,6 +131,8 @@ class Protection:
 
     def _change(self, node: Node, ground: Ground, wish: Wish) -> Change | None:
         text = node.annotations.get(labels.ZONE_LEDGER)
+        if text is None and not wish.protect:
+            return None
         zone = ground.id_of(node)
         keys = wish.protect.get(zone, frozenset())
         if (text is None and not keys) or node.deleting:

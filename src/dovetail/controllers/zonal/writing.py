@@ -14,7 +14,7 @@ from dovetail.controllers.zonal.documents import Documents, PoolDocument
 __all__ = ["Audit", "Writer"]
 
 log = logging.getLogger("dovetail.audit")
-KEPT = 10_000
+KEPT = 1000
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,8 @@ class Ground:
     """The zones of the account, those the cluster uses, and those each node class can reach; all by id."""
 
     names: Mapping[str, str] = field(default_factory=dict)
+    # The other way round: ids by name.
+    ids: Mapping[str, str] = field(default_factory=dict)
     used: tuple[str, ...] = ()
     classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     cluster: tuple[str, ...] = ()
@@ -38,7 +40,7 @@ class Ground:
         if told:
             return told
         name = node.labels.get(labels.ZONE, "")
-        return next((zone for zone, known in self.names.items() if known == name), name)
+        return self.ids.get(name, name)
 
     def reached(self, kind: str, name: str) -> tuple[str, ...]:
         """The zones of a node class; of one we cannot see, those of the cluster."""
@@ -81,7 +83,7 @@ class Zones:
         used = sorted(
             {zone for zones in reached.values() for zone in zones} | {*self._subnets} | (seen - {""})
         )
-        return Ground(names, tuple(used), reached, self._subnets, self._built_in, self._native)
+        return Ground(names, ids, tuple(used), reached, self._subnets, self._built_in, self._native)
 
     async def _classes(self) -> tuple[EC2NodeClass, ...]:
         try:
