@@ -131,6 +131,8 @@ def _function(lane: str, each: Json, runtime: Json) -> Json:
     variables: Json = {
         "DOVETAIL_BUS_MODE": "lambda",
         "DOVETAIL_BUS_REGION": Ref("AWS::Region"),
+        # Events of accounts that are not named here are parked.
+        "DOVETAIL_BUS_ACCOUNTS": Sub('[{"id":"${AWS::AccountId}"}]'),
         "DOVETAIL_BUS_DESTINATIONS": Ref("Destinations"),
         "DOVETAIL_BUS_REGISTRY_DISCOVER": "true",
         "DOVETAIL_BUS_REGISTRY_DYNAMODB": If(["WithRegistry", Ref("Registry"), NOTHING]),

@@ -15,6 +15,12 @@ locals {
   queues  = module.documents.bus_queues
   rules   = { for name, rule in module.documents.bus_rules : name => rule if rule.optional == "" || contains(var.optional_kinds, rule.optional) }
   readers = [for account in var.accounts : account.role_arn if account.role_arn != null]
+  own     = data.aws_caller_identity.current.account_id
+  # Events of accounts that are not named here are parked.
+  accounts = concat(
+    contains(var.accounts[*].id, local.own) ? [] : [{ id = local.own, role_arn = null, external_id = null }],
+    var.accounts,
+  )
   environment = merge(
     {
       DOVETAIL_BUS_MODE              = var.mode
@@ -24,7 +30,7 @@ locals {
         for key, value in { account = each.account, cluster = each.cluster, queueUrl = each.queue_url, rebalance = each.rebalance } : key => value if value != null
       }])
       DOVETAIL_BUS_OPTIONAL_KINDS = jsonencode([for kind in var.optional_kinds : kind if kind != "canary"])
-      DOVETAIL_BUS_ACCOUNTS = jsonencode([for each in var.accounts : {
+      DOVETAIL_BUS_ACCOUNTS = jsonencode([for each in local.accounts : {
         for key, value in { id = each.id, roleArn = each.role_arn, externalId = each.external_id } : key => value if value != null
       }])
     },

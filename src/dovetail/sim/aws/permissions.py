@@ -10,6 +10,7 @@ from dovetail.sim.aws.asking import Ask
 from dovetail.sim.aws.iam import Iam
 from dovetail.sim.aws.instances import Instances
 from dovetail.sim.aws.policies import Need, Principal
+from dovetail.sim.aws.queues import Queues
 from dovetail.sim.aws.selecting import tags_of
 from dovetail.sim.aws.tagging import tags_by_id
 from dovetail.sim.aws.templates import Templates
@@ -47,13 +48,16 @@ def needs(ask: Ask) -> list[Need]:
 
 
 def _plain(ask: Ask) -> Need:
-    action, context = f"{ask.service}:{ask.operation}", {}
+    action = f"{ask.service}:{ask.operation}"
+    context: dict[str, str | tuple[str, ...]] = {}
     if ask.service == "sqs":
         # Several at once need no other permission than one.
         action = action.removesuffix("Batch")
     resource = "*"
     if ask.service == "sqs" and (named := ask.get("QueueName") or ask.get("QueueUrl")):
         resource = f"arn:aws:sqs:{ask.region}:{ask.account}:{named.rpartition('/')[2]}"
+        queue = ask.here(Queues).by_name.get(named.rpartition("/")[2])
+        context = _owned(queue.tags) if queue is not None else {}
     elif ask.service == "eks" and ask.get("name"):
         resource = f"arn:aws:eks:{ask.region}:{ask.account}:cluster/{ask.get('name')}"
     elif ask.service == "ssm" and ask.get("Name"):
