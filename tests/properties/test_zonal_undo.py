@@ -9,6 +9,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dovetail.zonal.guard import Guard, guarded
 from dovetail.zonal.nodes import NodeLedger, Standing, protected, released
 from dovetail.zonal.pools import ZONE, ZONE_ID, Ledger, Strategy, Zones, edited
 
@@ -116,6 +117,75 @@ def test_a_pool_ends_as_its_user_last_wanted_it(
 
 def _zone_part(entries: Any) -> list[Any]:
     return [each for each in entries if each["key"] in (ZONE, ZONE_ID)]
+
+
+@st.composite
+def rezoned(draw: st.DrawFn) -> tuple[str, Any]:
+    """A shift begins or ends, or a user rewrites, adds or drops a requirement on zones."""
+    what = draw(st.sampled_from(("shift", "shift", "rewrite", "add", "drop")))
+    if what == "shift":
+        return what, draw(impaired)
+    return what, (draw(st.integers(0, 9)), draw(_values(ZONE)))
+
+
+@settings(max_examples=CASES)
+@given(pools, st.lists(rezoned(), max_size=8))
+def test_what_a_user_does_to_zones_themselves_is_kept_too(
+    base: list[Entry], story: list[tuple[str, Any]]
+) -> None:
+    now, desired, ledger = [dict(each) for each in base], [dict(each) for each in base], None
+    for what, value in story:
+        mine = [each for each in desired if (each["key"], each["operator"]) == (ZONE, "In")]
+        if what == "shift":
+            edit = edited(now, ledger, _zones(value), sorted(map(str, value)), uid="u")
+            now, ledger = [dict(each) for each in edit.entries], edit.ledger
+        elif what == "add":
+            made = {"key": ZONE, "operator": "In", "values": value[1]}
+            now, desired = [*now, made], [*desired, made]
+        elif mine:
+            old = mine[value[0] % len(mine)]
+            fresh = [] if what == "drop" else [{"key": ZONE, "operator": "In", "values": value[1]}]
+            now, desired = _instead(now, old, fresh), _instead(desired, old, fresh)
+    end = edited(now, ledger, _zones(set()), [], uid="u")
+
+    assert end.ledger is None
+    assert list(end.entries) == desired
+
+
+def _instead(entries: list[Entry], old: Entry, fresh: list[Entry]) -> list[Entry]:
+    at = entries.index(old)
+    return [*entries[:at], *fresh, *entries[at + 1 :]]
+
+
+budgets = st.builds(
+    lambda nodes, reasons: {"nodes": nodes} | ({"reasons": reasons} if reasons else {}),
+    st.sampled_from(("0", "10%", "3")),
+    st.sampled_from((None, ["Drifted"], ["Empty", "Underutilized"])),
+)
+
+
+@settings(max_examples=CASES)
+@given(
+    st.none() | st.lists(budgets, max_size=4),
+    st.lists(st.sets(st.sampled_from(("a/1", "b/2")), max_size=2) | budgets, max_size=8),
+)
+def test_a_pools_budgets_end_as_its_user_last_wanted_them(base: Any, story: list[Any]) -> None:
+    now, desired, ledger = base, base, None
+    for each in story:
+        if isinstance(each, dict):
+            # A user adds a budget of their own, before ours or after it.
+            now, desired = [each, *(now or ())], [each, *(desired or ())]
+        else:
+            held = guarded(now, ledger, sorted(each), uid="u")
+            now, ledger = None if held.budgets is None else list(held.budgets), held.ledger
+            if ledger is not None:
+                ledger = msgspec.json.decode(msgspec.json.encode(ledger), type=Guard)
+            assert guarded(now, ledger, sorted(each), uid="u") == held
+    end = guarded(now, ledger, [], uid="u")
+
+    assert end.ledger is None
+    left = None if end.budgets is None else [dict(each) for each in end.budgets]
+    assert left == desired
 
 
 standings = st.builds(

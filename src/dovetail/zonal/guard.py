@@ -55,13 +55,19 @@ def guarded(
 
 
 def _wanted(theirs: Sequence[Budget] | None, ledger: Guard | None) -> tuple[Budget, ...] | None:
-    """The budgets without ours: the last that is exactly as we wrote it."""
+    """The budgets without ours, and without the one we named because it held unnamed."""
     now = None if theirs is None else tuple(theirs)
     if ledger is None or not now:
         return now
-    ours = max((at for at, each in enumerate(now) if each == GUARD), default=-1)
-    left = tuple(each for at, each in enumerate(now) if at != ours)
-    return None if ledger.absent and left in ((), (USUAL,)) else left
+    left = _without_last(now, GUARD)
+    if not ledger.absent:
+        return left
+    return _without_last(left, USUAL) or None
+
+
+def _without_last(budgets: tuple[Budget, ...], one: Budget) -> tuple[Budget, ...]:
+    at = max((at for at, each in enumerate(budgets) if each == one), default=-1)
+    return tuple(each for number, each in enumerate(budgets) if number != at)
 
 
 def _holds(budget: Budget) -> bool:
