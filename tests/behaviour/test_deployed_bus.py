@@ -56,9 +56,9 @@ def built(clock: VirtualClock) -> SimulatedAws:
             lane = target["Arn"]["Fn::GetAtt"][0].removesuffix("Queue").lower()
             arn = f"arn:aws:sqs:us-west-2:111122223333:dovetail-bus-{lane}"
             made = Rule(name, f"arn:aws:events:us-west-2:111122223333:rule/{name}")
-            letters = {"Arn": "arn:aws:sqs:us-west-2:111122223333:dovetail-bus-dlq"}
+            dead = {"Arn": "arn:aws:sqs:us-west-2:111122223333:dovetail-bus-dlq"}
             made.pattern = each["Properties"]["EventPattern"]
-            made.targets = {"Router": {**target, "Arn": arn, "DeadLetterConfig": letters}}
+            made.targets = {"Router": {**target, "Arn": arn, "DeadLetterConfig": dead}}
             aws.buses.by_name["default"].rules[name] = made
     return aws
 

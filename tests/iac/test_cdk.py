@@ -249,3 +249,19 @@ def test_the_app_of_the_guide_can_be_synthesised(node: str, tmp_path: Path) -> N
     assert ended.returncode == 0, ended.stderr
     template = json.loads((tmp_path / "out" / "shop.template.json").read_text())
     assert len(of(template, "AWS::IAM::ManagedPolicy")) == 6
+
+
+@pytest.mark.filterwarnings("ignore:Tried to parse")
+async def test_what_the_cdk_makes_can_be_deployed_and_grants_what_it_should(made: dict[str, Json]) -> None:
+    from support.agreement import CLUSTERS, by_sid, from_source
+    from support.deployed import deployed
+
+    template = {**made["account"], "Parameters": {}, "Rules": {}}
+    documents, found = await deployed("demo", json.dumps(template))
+
+    assert found["status"] == "CREATE_COMPLETE"
+    assert found["role"]
+    assert found["queue"]
+    assert len(found["patterns"]) == 5
+    granted = by_sid(statement for document in documents for statement in document["Statement"])
+    assert granted == from_source(CLUSTERS[0])

@@ -45,13 +45,13 @@ class Watched:
         return set(self._single) - self.used
 
 
-async def deployed(cluster: str) -> tuple[list[Json], Mapping[str, Any]]:
-    """Deploy the stack over HTTP; gives back its policies and what else it made."""
-    template = (ROOT / "deploy" / "cloudformation" / "dovetail.yaml").read_text()
+async def deployed(cluster: str, template: str = "") -> tuple[list[Json], Mapping[str, Any]]:
+    """Deploy a stack over HTTP, ours unless another is given; its policies, and what else it made."""
+    own = (ROOT / "deploy" / "cloudformation" / "dovetail.yaml").read_text()
     asked = {
         "StackName": f"Karpenter-{cluster}",
-        "TemplateBody": template,
-        "Parameters": [{"ParameterKey": "ClusterName", "ParameterValue": cluster}],
+        "TemplateBody": template or own,
+        "Parameters": [] if template else [{"ParameterKey": "ClusterName", "ParameterValue": cluster}],
         "Capabilities": ["CAPABILITY_NAMED_IAM"],
     }
     async with opened("http", moto=True) as door:
@@ -59,10 +59,9 @@ async def deployed(cluster: str) -> tuple[list[Json], Mapping[str, Any]]:
         door.world.iam.roles.pop(f"KarpenterNodeRole-{cluster}", None)
         await door.aws.call("cloudformation", "CreateStack", asked)
         (stack,) = (await door.aws.call("cloudformation", "DescribeStacks", {}))["Stacks"]
-        told = {each["OutputKey"]: each["OutputValue"] for each in stack["Outputs"]}
-        documents = [
-            await _document(door.aws, arn) for name, arn in sorted(told.items()) if name.endswith("PolicyArn")
-        ]
+        told = {each["OutputKey"]: each["OutputValue"] for each in stack.get("Outputs", ())}
+        listed = (await door.aws.call("iam", "ListPolicies", {"Scope": "Local"}))["Policies"]
+        documents = [await _document(door.aws, each["Arn"]) for each in listed]
         rules = door.world.buses.by_name["default"].rules.values()
         made = {
             "status": stack["StackStatus"],
