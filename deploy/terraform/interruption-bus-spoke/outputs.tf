@@ -1,0 +1,7 @@
+output "account" {
+  description = "An entry of the hub's accounts, but for external_id"
+  value = {
+    id       = data.aws_caller_identity.current.account_id
+    role_arn = aws_iam_role.reader.arn
+  }
+}
