@@ -63,6 +63,15 @@ OLD_RESOURCES = words(
     aws_iam_role_policy_attachment.karpenter_ssm_policy helm_release.karpenter
     """
 )
+# What a module cannot do without, where that is not the name of a cluster.
+GIVEN: dict[str, dict[str, object]] = {
+    "interruption-bus": {},
+    "interruption-bus-spoke": {
+        "hub_queue_arns": {"urgent": "arn:aws:sqs:us-west-2:1:u", "bulk": "arn:aws:sqs:us-west-2:1:b"},
+        "router_role_arn": "arn:aws:iam::111122223333:role/router",
+        "external_id": "x",
+    },
+}
 PLUGINS = (
     Path("/usr/share/terraform/providers"),
     Path("/usr/local/share/terraform/plugins"),
@@ -204,8 +213,7 @@ def _root(at: Path, module: str, variables: dict[str, object], url: str, mirror:
 def test_terraform_finds_a_module_valid(
     module: str, terraform_binary: str, mirror: Path, tmp_path: Path
 ) -> None:
-    names = {} if module == "interruption-bus" else {"cluster_name": "demo"}
-    _root(tmp_path, module, dict(names), "http://127.0.0.1:1", mirror)
+    _root(tmp_path, module, GIVEN.get(module, {"cluster_name": "demo"}), "http://127.0.0.1:1", mirror)
     terraform(terraform_binary, "init", "-input=false", f"-plugin-dir={mirror}", at=tmp_path)
 
     assert "valid" in terraform(terraform_binary, "validate", "-no-color", at=tmp_path)
