@@ -1,0 +1,129 @@
+"""Parts of the zonal controller by themselves: messages, gates, ledgers, stand-ins and the queue."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from dovetail.controllers.zonal.gates import Gates
+from dovetail.controllers.zonal.ingest import QueueReader
+from dovetail.controllers.zonal.signals import SignalStore
+from dovetail.errors import BadInput
+from dovetail.sim.clock import VirtualClock
+from dovetail.zonal import clone
+from dovetail.zonal.events import signal_of
+from dovetail.zonal.ledgers import node_ledger_from, pool_ledger_from, written
+from dovetail.zonal.nodes import NodeLedger
+from support.aws import simulated
+from support.stage import virtual
+
+EVENT: dict[str, Any] = {
+    "id": "e-1",
+    "detail-type": "Practice Run Interrupted",
+    "source": "aws.arc-zonal-shift",
+    "time": "2026-02-03T10:15:00Z",
+    "resources": ["arn:cluster"],
+    "detail": {"data": {"additionalFailureInfo": "…"}, "metadata": {"awayFrom": "use1-az2"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("named", "kind", "moment"),
+    [
+        ("Autoshift In Progress", "ZONAL_AUTOSHIFT", "start"),
+        ("Autoshift Completed", "ZONAL_AUTOSHIFT", "end"),
+        ("Practice Run Started", "PRACTICE_RUN", "start"),
+        ("Practice Run Succeeded", "PRACTICE_RUN", "end"),
+        ("Practice Run Interrupted", "PRACTICE_RUN", "end"),
+        ("Practice Run Failed", "PRACTICE_RUN", "end"),
+        ("FIS Experiment Autoshift In Progress", "FIS_EXPERIMENT", "start"),
+        ("FIS Experiment Autoshift Completed", "FIS_EXPERIMENT", "end"),
+        ("FIS Experiment Autoshift Canceled", "FIS_EXPERIMENT", "end"),
+        ("Manual Shift Started", "ZONAL_SHIFT", "start"),
+        ("Manual Shift Updated", "ZONAL_SHIFT", "update"),
+        ("Manual Shift Canceled", "ZONAL_SHIFT", "end"),
+        ("Something New", None, "unknown"),
+    ],
+)
+def test_every_kind_of_message_is_known_and_a_new_one_is_no_error(named: str, kind: Any, moment: str) -> None:
+    found = signal_of(json.dumps({**EVENT, "detail-type": named}), "sqs")
+    assert (found.kind, found.moment, found.zone_id, found.cluster) == (
+        kind,
+        moment,
+        "use1-az2",
+        "arn:cluster",
+    )
+
+
+def test_a_message_is_the_same_however_it_came() -> None:
+    bare = json.dumps(EVENT)
+    wrapped = json.dumps({"Type": "Notification", "TopicArn": "arn:t", "Message": bare})
+    assert signal_of(bare, "sqs").key == signal_of(wrapped, "sns").key
+    assert signal_of(json.dumps({**EVENT, "id": "e-2"}), "sqs").key != signal_of(bare, "sqs").key
+
+
+@pytest.mark.parametrize(
+    "body", ["", "[]", "{}", "nonsense", '{"source": "aws.ec2"}', json.dumps({**EVENT, "detail": []})]
+)
+def test_what_makes_no_sense_is_said(body: str) -> None:
+    with pytest.raises(BadInput):
+        signal_of(body, "sqs")
+
+
+@virtual
+async def test_a_queue_keeps_what_it_cannot_read_for_its_dead_letters() -> None:
+    clock = VirtualClock()
+    aws = simulated(clock)
+    queue = aws.queues.add("zonal", {})
+    url = (await aws.call("sqs", "GetQueueUrl", {"QueueName": "zonal"}))["QueueUrl"]
+    for body in (json.dumps(EVENT), "nonsense"):
+        await aws.call("sqs", "SendMessage", {"QueueUrl": url, "MessageBody": body})
+    woken: list[str] = []
+    store = SignalStore(None, arn=lambda: "arn:cluster", woken=lambda: woken.append("woken"))
+    reader = QueueReader(aws, "zonal", store, clock)
+
+    assert await reader.read() == 1
+    assert woken == ["woken"]
+    assert [each.body for each in queue.messages.values()] == ["nonsense"]
+
+
+@virtual
+async def test_what_was_put_off_is_spread_over_half_an_hour_after_the_end() -> None:
+    clock = VirtualClock()
+    gates = Gates(clock)
+    now = clock.now()
+    due = now - timedelta(hours=1)
+    assert gates.put_off("a", "uid", due) == 0
+    gates.set(frozenset(("use1-az1",)), frozenset("a"), {})
+    assert gates.put_off("a", "uid", due) > 0
+    assert gates.put_off("b", "uid", due) == 0
+    gates.set(frozenset(), frozenset(), {"a": now})
+    waits = [gates.put_off("a", f"uid-{n}", due) for n in range(200)]
+    assert 0 <= min(waits) < 120
+    assert 1680 < max(waits) <= 1800
+    assert gates.put_off("a", "uid", now + timedelta(seconds=1)) == 0, "due only after the shift"
+
+
+def test_a_ledger_says_its_version_and_a_damaged_one_is_told() -> None:
+    text = written(NodeLedger(("a/1",), {"cordon": False}, "u"))
+    assert json.loads(text)["v"] == 2
+    assert node_ledger_from(text) == NodeLedger(("a/1",), {"cordon": False}, "u")
+    for bad in ("{", "[]", '{"v": 3}', '{"v": 2, "shifts": 7}'):
+        with pytest.raises(BadInput):
+            node_ledger_from(bad)
+        with pytest.raises(BadInput):
+            pool_ledger_from(bad, "u")
+
+
+def test_a_stand_in_is_only_for_clusters_with_nothing_but_built_in_pools() -> None:
+    assert clone.applies(["general-purpose", "system"], ["general-purpose", "system"])
+    assert not clone.applies(["general-purpose", "mine"], ["general-purpose", "system"])
+    assert not clone.applies(["general-purpose"], [])
+    spec: dict[str, Any] = {"template": {"spec": {"requirements": []}}, "limits": {"memory": "1Ti"}}
+    made = clone.clone_of({"metadata": {"name": "general-purpose"}, "spec": spec}, ["b"], ["k"])
+    assert (made["spec"]["weight"], made["spec"]["limits"]) == (100, {"memory": "1Ti"})
+    assert clone.retired(made["spec"])["limits"] == {"memory": "1Ti", "cpu": "0"}
+    assert spec["template"]["spec"]["requirements"] == []
