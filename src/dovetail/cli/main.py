@@ -24,7 +24,7 @@ COMMANDS = {
     "up": "Start an embedded cluster with Dovetail in it and say what to type next.",
     "controller": "Run the autoscaler against a cluster until it is told to stop.",
     "interruption-router": "Send each interruption event to the cluster that owns the instance.",
-    "zonal-shift": "Step out of an impaired zone and back, and see beforehand what that would mean.",
+    "zonal-shift": "Step out of an impaired zone and back, or see what that would mean.",
     "plan": "Plan nodes for the pods in some files, in a snapshot or in a live cluster.",
     "explain": "Say where a pod will run or what stands in its way, or why a node stays.",
     "snapshot": "Save what Dovetail sees of a cluster, to plan and explain it elsewhere.",

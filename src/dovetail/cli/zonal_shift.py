@@ -46,7 +46,7 @@ def zonal_shift(
     kube_context: ContextOption = "",
     output: OutputOption = Output.table,
 ) -> None:
-    """Step out of an impaired zone and back, and see beforehand what that would mean.
+    """Step out of an impaired zone and back, or see what that would mean.
 
     Settings of `dovetail controller`, such as --cluster-name, may be given too. Exit codes: 0 fine, 1 the
     rehearsal found pods without a home, or something was refused.
