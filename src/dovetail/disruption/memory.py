@@ -10,10 +10,12 @@ from __future__ import annotations
 import dataclasses
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from msgspec.structs import fields, replace
 
+from dovetail.api import labels
 from dovetail.api.pod import Pod, Toleration
 from dovetail.disruption.candidates import Candidate, Scene
 from dovetail.disruption.command import SINGLE, Verdict
@@ -21,6 +23,7 @@ from dovetail.disruption.consolidation import consider
 from dovetail.disruption.simulate import moved
 from dovetail.disruption.trial import Trial
 from dovetail.scheduling import nodes as views
+from dovetail.scheduling.daemons import is_daemon
 from dovetail.scheduling.groups import Group
 from dovetail.scheduling.places import RunningNode
 from dovetail.scheduling.resources import needs
@@ -33,6 +36,8 @@ Place = tuple[bool, str]
 """Where a node stands in the order in which nodes are tried."""
 Wanted = frozenset[tuple[str, int]]
 Rule = tuple[Group, tuple[Toleration, ...] | None]
+Pair = tuple[StateNode | None, StateNode | None]
+"""A node as it was and as it is."""
 # With more changes than one node in this many, finding out what still holds is not worth it.
 FEW = 10
 
@@ -58,6 +63,8 @@ class Memory:
         self._states: dict[str, StateNode] = {}
         self._young: frozenset[str] = frozenset()
         self._kept: dict[str, Kept] = {}
+        # Candidates of whom the same pods move for as long as budgets ask for the same.
+        self._lasting: set[str] = set()
         self._rules: dict[tuple[object, ...], Rule] = {}
         self.asked = 0
 
@@ -67,9 +74,14 @@ class Memory:
             return consider(scene, (candidate,), SINGLE)
         if scene is not self._scene:
             self._turn_to(scene)
-        kept, pods = self._kept.get(candidate.key), moved(scene, (candidate,))
+        key = candidate.key
+        kept = self._kept.get(key)
+        if kept is not None and kept.state is candidate.state and key in self._lasting:
+            return kept.verdict
+        pods = moved(scene, (candidate,))
+        (self._lasting.add if _lasting(candidate) else self._lasting.discard)(key)
         if kept is None or kept.state is not candidate.state or not _same(kept.pods, pods):
-            kept = self._kept[candidate.key] = self._considered(scene, candidate, pods)
+            kept = self._kept[key] = self._considered(scene, candidate, pods)
         return kept.verdict
 
     def _considered(self, scene: Scene, candidate: Candidate, pods: tuple[Pod, ...]) -> Kept:
@@ -100,24 +112,27 @@ class Memory:
         states = {views.provider_id(state): state for state in scene.snapshot.nodes}
         young = frozenset(_named(scene, scene.ground.young))
         before = self._scene
+        if before is None or not _same_budgets(before.snapshot, scene.snapshot):
+            self._lasting = set()
         if before is None or len(states) != len(scene.snapshot.nodes) or not _same_but_nodes(before, scene):
             self._kept = {}
         else:
             keys = [key for key in states.keys() | self._states.keys() if _differ(key, states, self._states)]
-            keys += list(young ^ self._young)
+            aged = young ^ self._young
+            keys += aged
             if len(keys) * FEW > len(states) + FEW:
                 self._kept = {}
             elif keys:
                 pairs = [(self._states.get(key), states.get(key)) for key in dict.fromkeys(keys)]
-                self._forget(scene, pairs)
+                self._forget(scene, pairs, aged)
         self._scene, self._states, self._young = scene, states, young
 
-    def _forget(self, scene: Scene, changed: list[tuple[StateNode | None, StateNode | None]]) -> None:
+    def _forget(self, scene: Scene, changed: list[Pair], aged: AbstractSet[str]) -> None:
         if scene.room.limited:
             # What a pool may still buy depends on every node it has.
             self._kept = {}
             return
-        change = _Change(scene, changed)
+        change = _Change(scene, changed, aged)
         self._kept = {key: kept for key, kept in self._kept.items() if not change.matters(kept)}
 
 
@@ -129,36 +144,53 @@ def _light(verdict: Verdict) -> Verdict:
     return Verdict(dataclasses.replace(command, plan=replace(command.plan, decisions=())), verdict.why)
 
 
+def _lasting(candidate: Candidate) -> bool:
+    return not any(labels.DO_NOT_DISRUPT in pod.annotations for pod in candidate.pods)
+
+
+def _fuller(old: StateNode | None, new: StateNode) -> bool:
+    """Whether the node only got more pods, none of which it was expecting."""
+    if old is None or replace(old, pods=()) != replace(new, pods=()):
+        return False
+    here = {id(pod) for pod in old.pods}
+    more = [pod for pod in new.pods if id(pod) not in here]
+    return len(old.pods) + len(more) == len(new.pods) and not any(map(is_daemon, more))
+
+
 def _bare(rule: Rule) -> Rule:
     group, tolerations = rule
     return dataclasses.replace(group, counts={}, total=0), tolerations
 
 
 class _Change:
-    """Some nodes were one thing and are another now."""
+    """Some nodes were one thing and are another now; of `aged` ones, only their age says otherwise."""
 
-    def __init__(self, scene: Scene, changed: list[tuple[StateNode | None, StateNode | None]]) -> None:
+    def __init__(self, scene: Scene, changed: list[Pair], aged: AbstractSet[str]) -> None:
         self._scene, self._ground = scene, scene.ground
         self._changed = changed
         self._before = {views.name(old) for old, _ in changed if old is not None}
-        keys = (views.provider_id(new) for _, new in changed if new is not None)
-        places = (self._ground.at.get(key) for key in keys)
+        # Who had no use for a node before has none when it only got fuller.
+        better = (views.provider_id(new) for old, new in changed if new is not None and not _fuller(old, new))
+        places = (self._ground.at.get(key) for key in {*better, *aged})
         self._now = sum(1 << place for place in places if place is not None)
         self._order = [(not views.initialized(s), views.name(s)) for s in self._ground.states]
         self._known: dict[tuple[object, ...], bool] = {}
+        self._able: dict[Wanted, int] = {}
         self._shy = list(self._newly_avoiding())
 
     def matters(self, kept: Kept) -> bool:
-        return (
+        return bool(
             not kept.used.isdisjoint(self._before)
-            or any(self._in_reach(wanted, place) for wanted, place in kept.reach.items())
+            or (self._now and any(self._in_reach(wanted, place) for wanted, place in kept.reach.items()))
             or any(self._counts_differ(rule) for rule in kept.rules)
             or any(group.selects(pod.namespace, pod.labels) for group in self._shy for pod in kept.kinds)
         )
 
     def _in_reach(self, wanted: Wanted, place: Place | None) -> bool:
         """Whether one of the nodes has room for such a pod now, and would have been asked."""
-        able = self._now & ~self._ground.roomless(dict(wanted))
+        able = self._able.get(wanted)
+        if able is None:
+            able = self._able[wanted] = self._now & ~self._ground.roomless(dict(wanted))
         if place is not None and able:
             able &= (1 << bisect_left(self._order, place)) - 1
         return bool(able)
@@ -221,6 +253,14 @@ def _same_but_nodes(before: Scene, now: Scene) -> bool:
         return False
     pairs = ((getattr(old, name), getattr(new, name)) for name in _COMPARED)
     return all(a is b or a == b for a, b in pairs)
+
+
+def _same_budgets(old: Snapshot, new: Snapshot) -> bool:
+    """Which pods would move depends on what budgets ask for, not on what they allow at the moment."""
+    if len(old.budgets) != len(new.budgets):
+        return False
+    pairs = zip(old.budgets, new.budgets, strict=True)
+    return all(a is b or (a.full_name == b.full_name and a.spec == b.spec) for a, b in pairs)
 
 
 _MEMORY = Memory()
