@@ -38,7 +38,7 @@ def explain(
     provider: ProviderOption = "auto",
     output: OutputOption = Output.table,
 ) -> None:
-    """Say where a pod will run or what stands in its way, or why a node stays.
+    """Say where a pod will run or what is in its way, or why a node stays.
 
     The cluster is only read, once, and the controller's own rules are asked; the controller need not run.
     Exit codes: 0 there is an answer, 3 the pod waits and fits nowhere, 1 there is no such thing.

@@ -62,7 +62,7 @@ def install(
     context: Annotated[str, typer.Option(help="A context of the kubeconfig.")] = "",
     output: OutputOption = Output.table,
 ) -> None:
-    """Show what installing Dovetail would change in a cluster; with --yes, do it.
+    """Show what installing Dovetail would change; with --yes, do it.
 
     The objects are those the chart makes, applied by the server under the name dovetail-install. Running it
     again changes nothing; running it with other options changes what they say.

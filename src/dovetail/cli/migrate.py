@@ -36,7 +36,7 @@ def migrate(
     context: Annotated[str, typer.Option(help="A context of the kubeconfig.")] = "",
     output: OutputOption = Output.table,
 ) -> None:
-    """See whether Dovetail can take Karpenter's place, and what would change.
+    """See whether Dovetail can take Karpenter's place, and what changes.
 
     Nothing is written. The exit code is 1 while something is in the way.
     """

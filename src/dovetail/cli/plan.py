@@ -82,7 +82,7 @@ def plan(
     provider: ProviderOption = "auto",
     output: OutputOption = Output.table,
 ) -> None:
-    """Plan nodes for the pods in some files, in a snapshot or in a live cluster.
+    """Plan nodes for pods in files, in a snapshot or in a live cluster.
 
     Pods, workloads (a Deployment counts as its pods), NodePools, node classes, nodes and the pods that run
     on them are read from manifests, or from a cluster as it is or was. Nothing is created. Exit codes: 0

@@ -70,9 +70,9 @@ async def test_silence_becomes_unknown_after_fifty_seconds_then_taints_then_evic
         assert condition(node, "MemoryPressure")["status"] == "Unknown"
         assert taints(world) == {("unreachable", "NoSchedule"), ("unreachable", "NoExecute")}
         assert condition(world.api.get("pods", "web", "default"), "Ready")["reason"] == "NodeNotReady"
-        await world.settle(280)
+        await world.settle(270)
         assert not world.api.get("pods", "web", "default")["metadata"].get("deletionTimestamp")
-        await world.settle(20)
+        await world.settle(30)
         left = world.api.get("pods", "web", "default")
         assert condition(left, "DisruptionTarget")["reason"] == "DeletionByTaintManager"
         await world.settle(600)
