@@ -56,6 +56,7 @@ from dovetail.runtime.watch import Follower
 from dovetail.runtime.zonal import Zonal
 from dovetail.scheduling.device_records import ResourceSlice
 from dovetail.settings import Settings
+from dovetail.zonal.rehearsal import Rehearsal, rehearse
 
 __all__ = ["Dovetail"]
 
@@ -143,7 +144,15 @@ class Dovetail(Sight):
             gates=self.gates,
             nodes=self.informer(Node),
             claims=self.informer(NodeClaim),
+            impact=self._impact,
         )
+
+    async def _impact(self, zone: str) -> Rehearsal:
+        """What losing a zone would mean for the cluster as it is now."""
+        pools = [pool for pool in self.informer(NodePool) if self.ownership.of_pool(pool)]
+        offers = [(pool, await self.parts.cloud.instance_types(pool)) for pool in pools]
+        world = self.capture.snapshot(offers, self.options(self.clock.now()))
+        return await self.parts.compute(rehearse, world, zone)
 
     def _recording(self, kube: KubeClient, chance: Random) -> EventRecorder:
         self.recorder = EventRecorder(kube, self.clock, chance)

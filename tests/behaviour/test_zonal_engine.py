@@ -105,6 +105,9 @@ async def test_pods_of_a_healthy_zone_are_not_moved_into_the_one_that_is_shifted
         await world.world.settle(1200)
         assert _pods_in(world, A) <= there, "a pod was moved into the zone"
         assert A in zones(world), "the zone's nodes are left alone"
+        (shift_object,) = world.listed("zoneshifts.dovetail.sh")
+        assert int(shift_object["status"]["impact"]["pods"]) == len(there)
+        assert "ZonalShiftImpact" in world.events()
 
 
 def _pods_in(world: AwsWorld, zone: str) -> set[str]:

@@ -12,7 +12,7 @@ from dovetail.api.zoneshift import ZoneShift
 from dovetail.aws import Aws
 from dovetail.controllers.base import Cache
 from dovetail.controllers.zonal.arc import Arc
-from dovetail.controllers.zonal.controller import ZonalShift
+from dovetail.controllers.zonal.controller import Impact, ZonalShift
 from dovetail.controllers.zonal.gates import Gates
 from dovetail.controllers.zonal.ingest import QueueReader
 from dovetail.controllers.zonal.options import ZonalOptions, from_settings
@@ -49,6 +49,7 @@ class Zonal:
         nodes: Cache[Node],
         claims: Cache[NodeClaim],
         options: ZonalOptions | None = None,
+        impact: Impact | None = None,
     ) -> None:
         self.options = options or from_settings(settings)
         self._settings, self._aws, self._receiving, self._clock = settings, aws, receiving, clock
@@ -62,7 +63,16 @@ class Zonal:
             observer=self.options.observer,
         )
         self.controller = ZonalShift(
-            kube, aws, clock, recorder, self.arc, gates, self.options, nodes=nodes, claims=claims
+            kube,
+            aws,
+            clock,
+            recorder,
+            self.arc,
+            gates,
+            self.options,
+            nodes=nodes,
+            claims=claims,
+            impact=impact,
         )
         imagined = self.options.dry_run == "client"
         self.store = SignalStore(

@@ -8,7 +8,7 @@ that dies anywhere leaves objects that say what was done to them, and the next o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import NoReturn
 
@@ -38,9 +38,11 @@ from dovetail.controllers.zonal.zones import Ground, Zones
 from dovetail.errors import BadInput, DovetailError, Gone, NotAuthorized, Retry
 from dovetail.ports import Clock, Recorder
 from dovetail.zonal.clone import CLONE_OF
+from dovetail.zonal.rehearsal import Rehearsal
 
-__all__ = ["ZonalShift"]
+__all__ = ["Impact", "ZonalShift"]
 
+Impact = Callable[[str], Awaitable[Rehearsal]]
 SLICE, MOMENT, CONVERGE, OFF = 5.0, 0.2, 30.0, 300.0
 RELEASING = 5.0
 SIGNALS_KEPT = 7200.0
@@ -67,10 +69,13 @@ class ZonalShift:
         *,
         nodes: Cache[Node],
         claims: Cache[NodeClaim],
+        impact: Impact | None = None,
     ) -> None:
         self._kube, self._clock, self._recorder, self._options = kube, clock, recorder, options
         self.arc, self.gates = arc, gates
         self._nodes, self._claims = nodes, claims
+        # What losing a zone would mean, by its name; only who sees the whole cluster can say.
+        self._impact = impact
         self.writer = Writer(kube)
         self._zones = Zones(kube, aws, options.cluster, nodes, clock)
         self._protection = Protection(
@@ -242,6 +247,7 @@ class ZonalShift:
         self._close(kept, ground)
         changed = await self._keeping.saved(kept, ground, self.arc, now)
         worked, wait = await self._work(self._keeping.acting(kept), ground, pools)
+        await self._estimate(kept, ground)
         await self._keeping.told(
             kept, self._troubles(), self._editing.given_up, self._plan(kept, ground, pools)
         )
@@ -251,6 +257,31 @@ class ZonalShift:
             return after(MOMENT)
         look = CONVERGE if off else self.arc.wait or MOMENT
         return after(min(wait, look, self._keeping.wait(kept, now)))
+
+    async def _estimate(self, kept: Sequence[Kept], ground: Ground) -> None:
+        """Once for each shift, for people to know: what must be bought elsewhere if the zone is lost."""
+        for each in kept:
+            zone = ground.names.get(each.record.shift.zone_id, "")
+            fresh = each.record.phase in ("Pending", "Applying") and each.name not in self._keeping.impacts
+            if self._impact is None or not fresh or not zone:
+                continue
+            try:
+                found = await self._impact(zone)
+            except DovetailError:
+                continue  # advice, and no more: what must be done is done without it
+            counts.READINESS.labels(zone).set(found.readiness)
+            self._keeping.impacts[each.name] = {
+                "pods": str(found.pods),
+                "podsWithoutHome": str(len(found.homeless)),
+                "nodesNeeded": str(found.new_nodes),
+                "pricePerHour": f"{found.price:.2f}",
+                "readiness": f"{found.readiness:.2f}",
+            }
+            note = (
+                f"if {zone} is lost, {found.pods} pods need {found.new_nodes} nodes elsewhere at "
+                f"${found.price:.2f} an hour, and {len(found.homeless)} have no home"
+            )
+            self._recorder.event(each.obj, "ZonalShiftImpact", note, dedupe=(each.name,))
 
     def _outstanding(
         self, kept: Sequence[Kept], ground: Ground, pools: Sequence[PoolDocument]
@@ -365,6 +396,13 @@ class ZonalShift:
             self._notices.tell(pools, ground, away)
         if self.arc.registered is False:
             self._notices.unregistered(pools, self._options.cluster)
+        now = self._clock.now()
+        for each in kept:
+            zone = ground.names.get(each.record.shift.zone_id, each.record.shift.zone_id)
+            live = each.record.phase not in ("Restored", "Refused")
+            lasted = (now - each.record.since).total_seconds() if live else 0.0
+            counts.DURATION.labels(zone, each.record.shift.kind).set(lasted)
+            counts.UPSTREAM_DURATION.labels(zone).set(lasted)
         for zone, count in zones_protected(self._protection.nodes(), ground).items():
             counts.NODES.labels(ground.names.get(zone, zone)).set(count)
         for zone, count in edited_by_zone(pools, ground).items():

@@ -71,6 +71,8 @@ class Keeping:
         self._written: dict[str, ZoneShift] = {}
         # What a dry run on the client would have kept.
         self.imagined: tuple[ZoneShift, ...] = ()
+        # What losing the zone would mean, by the name of its shift.
+        self.impacts: dict[str, Mapping[str, str]] = {}
 
     def candidates(
         self, objects: Sequence[ZoneShift], signals: Sequence[ZoneShift], arc: Arc, now: datetime
@@ -376,6 +378,8 @@ class Keeping:
             assert known is not None
             listed = _troubled(known.status.conditions, troubles, contested, now)
             status = structs.replace(known.status, conditions=listed)
+            if each.name in self.impacts:
+                status = structs.replace(status, impact=self.impacts[each.name])
             if each.dry and each.name in plan:
                 status = structs.replace(status, plan=plan[each.name][:1000])
             if status != known.status:
