@@ -22,11 +22,8 @@ PAGE = ROOT / "docs" / "guides" / "scenarios.md"
 TABLE = "diurnal-table"
 SETTINGS = {
     "as Karpenter": {"PLANNER": "one-by-one"},
-    "Dovetail": {},
-    "Dovetail, all on": {
-        "CONSOLIDATE_MANY": "true",
-        "FEATURE_GATES": "SpotToSpotConsolidation=true",
-    },
+    "as it comes": {},
+    "spot for spot": {"FEATURE_GATES": "SpotToSpotConsolidation=true"},
 }
 
 
@@ -49,11 +46,12 @@ def _set(story: Scenario, name: str) -> Scenario:
 
 def _write(name: str, told: str) -> None:
     page = PAGE.read_text(encoding="utf-8")
-    pattern = re.compile(rf"(<!-- {name} -->\n```text\n).*?(```\n)", re.DOTALL)
+    pattern = re.compile(rf"<!-- {name} -->\n(```text\n.*?```\n)?", re.DOTALL)
     if not pattern.search(page):
-        raise SystemExit(f"{PAGE.name} has no place for {name}: put `<!-- {name} -->` and a text block there")
+        raise SystemExit(f"{PAGE.name} has no place for {name}: give it a line <!-- {name} -->")
+    block = f"<!-- {name} -->\n```text\n{told.rstrip()}\n```\n"
     # Written after each, so that an end halfway loses nothing.
-    PAGE.write_text(pattern.sub(lambda found: found[1] + told.rstrip("\n") + "\n" + found[2], page), "utf-8")
+    PAGE.write_text(pattern.sub(lambda found: block, page), "utf-8")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from dovetail.sim.scenario import Curve, Happening, Objective, Pool, Scenario, W
 ROOT = Path(__file__).parents[3]
 SCENARIOS = sorted((ROOT / "examples" / "scenarios").glob("*.yaml"))
 GUIDE = ROOT / "docs" / "guides" / "simulate.md"
+REPORTS = ROOT / "docs" / "guides" / "scenarios.md"
 
 
 def cut_down(story: Scenario) -> Scenario:
@@ -109,6 +110,15 @@ def test_the_guide_explains_every_field(record: type[msgspec.Struct]) -> None:
     assert [f.encode_name for f in fields if f"`{f.encode_name}`" not in cells] in ([], ["folder"])
 
 
-def test_the_guide_shows_what_the_smallest_scenario_says() -> None:
+def test_the_guide_and_the_page_of_reports_show_what_the_smallest_scenario_says() -> None:
     told = as_text(play(read_scenario(ROOT / "examples" / "scenarios" / "inflate.yaml")))
     assert told in GUIDE.read_text(encoding="utf-8")
+    assert told in REPORTS.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_the_page_of_reports_has_a_place_for_every_scenario(path: Path) -> None:
+    _, place, rest = REPORTS.read_text(encoding="utf-8").partition(f"<!-- {path.stem} -->\n")
+    assert place
+    # What takes minutes to play is not there until `make reports` has been run.
+    assert not rest.startswith("```") or rest.startswith(f"```text\n{read_scenario(path).name}: ")
