@@ -64,7 +64,7 @@ async def _measured() -> list[Figure]:
 
 
 def _ours() -> int:
-    """What is held now that was made since tracing began, but for the embedded server's and the test's part."""
+    """What was made since tracing began and is held, without the embedded server's and the test's part."""
     held = tracemalloc.take_snapshot().statistics("filename")
     return sum(each.size for each in held if not _theirs(each.traceback[0].filename))
 

@@ -29,9 +29,9 @@ from dovetail.controllers.zonal.gates import Gates
 from dovetail.controllers.zonal.keeping import Keeping, Kept, Outstanding
 from dovetail.controllers.zonal.notices import Notices
 from dovetail.controllers.zonal.options import ZonalOptions
-from dovetail.controllers.zonal.protect import Protection, half_released, zones_protected
+from dovetail.controllers.zonal.protect import Change, Protection, half_released, zones_protected
 from dovetail.controllers.zonal.records import SIGNAL
-from dovetail.controllers.zonal.signals import START
+from dovetail.controllers.zonal.signals import KIND, START
 from dovetail.controllers.zonal.wishes import gated, node_wish, pool_wish
 from dovetail.controllers.zonal.writing import Writer
 from dovetail.controllers.zonal.zones import Ground, Zones
@@ -301,7 +301,7 @@ class ZonalShift:
             drifted=sum(_drifted(claim) for claim in self._claims),
         )
 
-    def _marks_wanted(self, acting: Sequence[Kept], ground: Ground) -> tuple[list, list]:  # type: ignore[type-arg]
+    def _marks_wanted(self, acting: Sequence[Kept], ground: Ground) -> tuple[list[Change], list[Change]]:
         return self._protection.wanted(ground, node_wish(acting, self._options))
 
     def _close(self, kept: Sequence[Kept], ground: Ground) -> None:
@@ -409,15 +409,12 @@ class ZonalShift:
             counts.POOLS.labels(ground.names.get(zone, zone)).set(count)
 
 
-KIND = "zonalshift.dovetail.sh/kind"
-
-
 def _gates(kept: Sequence[Kept], options: ZonalOptions) -> tuple[tuple[str, frozenset[str]], ...]:
     launches, disruption = gated(kept, options)
     return ("launches", launches), ("disruption", disruption)
 
 
-def _by_zone(changes: Sequence) -> dict[str, int]:  # type: ignore[type-arg]
+def _by_zone(changes: Sequence[Change]) -> dict[str, int]:
     found: dict[str, int] = {}
     for each in changes:
         found[each.zone_id] = found.get(each.zone_id, 0) + 1

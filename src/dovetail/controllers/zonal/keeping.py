@@ -14,12 +14,12 @@ from dovetail.controllers.zonal import counts, records
 from dovetail.controllers.zonal.arc import Arc
 from dovetail.controllers.zonal.documents import Documents
 from dovetail.controllers.zonal.options import ZonalOptions
-from dovetail.controllers.zonal.signals import START
+from dovetail.controllers.zonal.signals import KIND, START
 from dovetail.controllers.zonal.zones import Ground
 from dovetail.errors import AlreadyExists, Conflict, Gone
 from dovetail.ports import Clock, Recorder
 from dovetail.zonal.machine import Progress, Record, Sight, advanced, begun
-from dovetail.zonal.shifts import Kind, Shift, by_zone, impairment
+from dovetail.zonal.shifts import KINDS, Kind, Shift, by_zone, impairment
 
 __all__ = ["Keeping", "Kept", "Outstanding"]
 
@@ -92,7 +92,7 @@ class Keeping:
         found = []
         for each in signals:
             created = each.metadata.creation_timestamp
-            kind = each.annotations.get("zonalshift.dovetail.sh/kind", "")
+            kind = each.annotations.get(KIND, "")
             if each.annotations.get(START) == "true" and created is not None and now - created < BELIEVED:
                 named: Kind = next((k for k in KINDS if k == kind), "ZONAL_SHIFT")
                 found.append(Shift(each.spec.zone_id, named, started=created))
@@ -396,9 +396,6 @@ class Keeping:
             else each
             for each in self.imagined
         )
-
-
-KINDS: tuple[Kind, ...] = ("ZONAL_SHIFT", "ZONAL_AUTOSHIFT", "PRACTICE_RUN", "FIS_EXPERIMENT")
 
 
 def _polled(arc: Arc, shift: Shift | None, since: datetime) -> datetime | None:

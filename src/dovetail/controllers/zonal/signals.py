@@ -15,9 +15,9 @@ from dovetail.errors import AlreadyExists
 from dovetail.ports import Kube
 from dovetail.zonal.events import Signal
 
-__all__ = ["SignalStore"]
+__all__ = ["KIND", "START", "SignalStore"]
 
-START = "zonalshift.dovetail.sh/starts"
+START, KIND = "zonalshift.dovetail.sh/starts", "zonalshift.dovetail.sh/kind"
 
 
 class SignalStore:
@@ -67,7 +67,7 @@ def signal_object(signal: Signal) -> ZoneShift:
             name=f"signal-{signal.key[:16]}",
             annotations={
                 START: "true" if signal.starts else "false",
-                "zonalshift.dovetail.sh/kind": signal.kind or "",
+                KIND: signal.kind or "",
             },
         ),
         spec=ZoneShiftSpec(
