@@ -63,8 +63,8 @@ def test_an_event_happens_at_its_moment() -> None:
     early = [msgspec.structs.replace(event, at="1m") for event in story.events[:1]]
     calm = play(msgspec.structs.replace(story, duration="5m", step="10s", events=[]))
     stormy = play(msgspec.structs.replace(story, duration="5m", step="10s", events=early))
-    assert calm.nodes_removed == 0
-    assert stormy.nodes_removed > 0
+    # A calm fleet may lose a node to consolidation; the storm takes a third of all.
+    assert stormy.nodes_removed >= calm.nodes_removed + calm.nodes_most // 4
 
 
 def test_a_pool_begins_with_nodes_as_if_they_had_been_bought() -> None:
