@@ -18,6 +18,7 @@ from typing import Any
 from cloudformation import GetAtt, Ref, Sub, text
 from cloudformation_bus import bus_template
 from cloudformation_zonal import zonal_template
+
 from iac import bus, zonal
 
 ROOT = Path(__file__).resolve().parent.parent
