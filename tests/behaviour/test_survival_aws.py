@@ -1,6 +1,6 @@
 """On an AWS that throttles, lies, hangs and takes machines back: in the end all belongs together, or is gone.
 
-A hundred and twenty seeds here, as many as one likes with `python hack/survival.py --aws --seeds 10000`.
+Two hundred seeds here, as many as one likes with `python hack/survival.py --aws --seeds 10000`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dovetail.providers.aws.mailbox import Mailbox
 from support.awssurvival import SWEEP, TROUBLES, Story, tell
 from support.survival import Lost
 
-SEEDS, AT_ONCE = 120, 10
+SEEDS, AT_ONCE = 200, 10
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))

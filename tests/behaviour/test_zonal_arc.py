@@ -202,7 +202,7 @@ async def test_e7_an_end_nobody_tells_of_is_seen_by_the_next_polls() -> None:
         assert world.status()["endReason"] == "Completed"
 
 
-@pytest.mark.spec("zonal-E8")
+@pytest.mark.spec("zonal-E8", "aws-233")
 @virtual
 async def test_e8_a_shift_that_expires_without_a_word_is_restored() -> None:
     world = Shifted()

@@ -55,7 +55,7 @@ def test_two_zones_are_both_impaired() -> None:
     assert found.zones(Policies(), "Enforce") == ("use1-az1", "use1-az2")
 
 
-@pytest.mark.spec("zonal-E2")
+@pytest.mark.spec("zonal-E2", "aws-233")
 def test_a_waiting_autoshift_counts_once_it_is_applied() -> None:
     waiting = shift("use1-az2", "ZONAL_AUTOSHIFT", applied=False)
 
