@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Iterator
 
+import pytest
+import structlog
 from hypothesis import settings
 
 # No wall-clock limits: a slow machine is not a failure. The same tree gives the same examples, so that a red
@@ -13,3 +17,13 @@ settings.register_profile("explore", deadline=None)
 settings.load_profile(os.environ.get("DOVETAIL_HYPOTHESIS", "steady"))
 
 collect_ignore = [] if os.environ.get("DOVETAIL_TEST_CLUSTER") else ["cluster"]
+
+
+@pytest.fixture(autouse=True)
+def logs_as_they_were() -> Iterator[None]:
+    """A test that configures logs does so for itself alone."""
+    before = list(logging.getLogger().handlers)
+    yield
+    if structlog.is_configured():
+        structlog.reset_defaults()
+        logging.getLogger().handlers[:] = before

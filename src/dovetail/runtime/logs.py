@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import re
 import sys
@@ -51,7 +52,7 @@ def configure(level: str = "info", paths: Sequence[str] = ("stdout",), commit: s
     sinks = [_sink(path) for path in paths]
     while _files:
         _files.pop().close()
-    _files.extend(sink for sink in sinks if sink not in (sys.stdout, sys.stderr))
+    _files.extend(sink for sink in sinks if isinstance(sink, io.TextIOBase))
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -75,9 +76,22 @@ class _FromLibraries(logging.Handler):
         (tell.error if record.levelno >= logging.ERROR else tell.warning)(record.getMessage(), **fields)
 
 
-def _sink(path: str) -> TextIO:
+class _Standard:
+    """Whatever stdout or stderr is at the moment of writing: who runs us in-process may change them."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def write(self, text: str) -> None:
+        getattr(sys, self._name).write(text)
+
+    def flush(self) -> None:
+        getattr(sys, self._name).flush()
+
+
+def _sink(path: str) -> TextIO | _Standard:
     if path in ("stdout", "stderr"):
-        return sys.stdout if path == "stdout" else sys.stderr
+        return _Standard(path)
     try:
         return open(path, "a", buffering=1, encoding="utf-8")
     except OSError as error:
@@ -89,7 +103,7 @@ def _sink(path: str) -> TextIO:
 class _Lines:
     """structlog's way to a file object: one write per line."""
 
-    def __init__(self, sinks: Sequence[TextIO]) -> None:
+    def __init__(self, sinks: Sequence[TextIO | _Standard]) -> None:
         self._sinks = sinks
 
     def __call__(self, *_: object) -> _Lines:
