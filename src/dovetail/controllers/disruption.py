@@ -219,7 +219,7 @@ class Disruption:
         return bool(method.kind) and before == seen and self._clock.monotonic() - at < MEMORY
 
     def _fingerprint(self) -> int:
-        """Changes when a pod moves, a node comes, goes or turns, its nomination ends, or a pool is edited."""
+        """Changes when a pod moves, a node comes, goes or turns, a nomination ends, a pool or buffer is edited."""
         now = self._clock.now()
         places = frozenset(
             (
@@ -237,7 +237,7 @@ class Disruption:
             (pool.uid, pool.metadata.generation, *map(pool.annotations.get, churn.KNOBS))
             for pool in self._pools
         )
-        return hash((places, pools))
+        return hash((places, pools, self._buffered(), len(self._virtual())))
 
     def _until_next(self) -> float:
         """Seconds to rest: a node whose nomination ends sooner than the next look may be the one to go."""
