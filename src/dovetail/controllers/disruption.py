@@ -219,7 +219,7 @@ class Disruption:
         return bool(method.kind) and before == seen and self._clock.monotonic() - at < MEMORY
 
     def _fingerprint(self) -> int:
-        """Changes when a pod moves, a node comes, goes or turns, a nomination ends, a pool or buffer is edited."""
+        """Changes when a pod moves, a node comes, goes or turns, a nomination ends, a pool or buffer changes."""
         now = self._clock.now()
         places = frozenset(
             (
