@@ -219,7 +219,7 @@ class Disruption:
         return bool(method.kind) and before == seen and self._clock.monotonic() - at < MEMORY
 
     def _fingerprint(self) -> int:
-        """Changes when a pod moves, a node comes, goes or turns, a nomination ends, a pool or buffer changes."""
+        """Changes when a pod, a node, a nomination, a pool or a buffer does, as far as it matters here."""
         now = self._clock.now()
         places = frozenset(
             (
