@@ -312,6 +312,7 @@ def test_every_old_name_is_known_to_the_schema() -> None:
     for path in write_chart.old_names():
         inside = allowed
         for step in path.split("."):
+            assert step in inside["properties"], path
             inside = inside["properties"][step]
 
 

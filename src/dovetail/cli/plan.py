@@ -33,50 +33,59 @@ from dovetail.state.poolchange import fates
 SUBSET = "catalog-subset"
 
 
+LiveOption = Annotated[bool, typer.Option("--live", help="Plan for a live cluster, as it is now.")]
+CatalogOption = Annotated[
+    str,
+    typer.Option(
+        metavar="aws|kwok|FILE",
+        help="What can be bought: EC2 in us-east-1 (aws:REGION for another), simulated nodes, or "
+        "what a file lists. By default, what the pools' node classes suggest.",
+    ),
+]
+SubsetOption = Annotated[
+    str, typer.Option(metavar="NAME", help="Use only this subset of the catalogue, if it has subsets.")
+]
+ExplainOption = Annotated[
+    str,
+    typer.Option(
+        metavar="POD",
+        help="Show everything that was considered for one pod (namespace/name); "
+        "with --disruption, for one node.",
+    ),
+]
+ChangeOption = Annotated[
+    str,
+    typer.Option(
+        metavar="FILE", help="Show what these NodePools would alter: nodes, dollars, pods that move."
+    ),
+]
+DisruptionOption = Annotated[
+    bool,
+    typer.Option(
+        "--disruption",
+        help="Show which nodes would go now, what that saves, and why each other node stays.",
+    ),
+]
+TurnsOption = Annotated[
+    int, typer.Option(min=1, help="With --disruption: how many turns of the loop to look ahead.")
+]
+QuickOption = Annotated[
+    bool, typer.Option("--quick", help="Take the first complete plan; do not look for a cheaper one.")
+]
+
+
 def plan(
     filename: OptionalFiles = None,
     more: MoreFiles = None,
-    live: Annotated[bool, typer.Option("--live", help="Plan for a live cluster, as it is now.")] = False,
+    live: LiveOption = False,
     snapshot: SnapshotOption = "",
-    catalog: Annotated[
-        str,
-        typer.Option(
-            metavar="aws|kwok|FILE",
-            help="What can be bought: EC2 in us-east-1 (aws:REGION for another), simulated nodes, or "
-            "what a file lists. By default, what the pools' node classes suggest.",
-        ),
-    ] = "",
-    catalog_subset: Annotated[
-        str, typer.Option(metavar="NAME", help="Use only this subset of the catalogue, if it has subsets.")
-    ] = "",
-    explain: Annotated[
-        str,
-        typer.Option(
-            metavar="POD",
-            help="Show everything that was considered for one pod (namespace/name); "
-            "with --disruption, for one node.",
-        ),
-    ] = "",
-    change: Annotated[
-        str,
-        typer.Option(
-            metavar="FILE", help="Show what these NodePools would alter: nodes, dollars, pods that move."
-        ),
-    ] = "",
-    disruption: Annotated[
-        bool,
-        typer.Option(
-            "--disruption",
-            help="Show which nodes would go now, what that saves, and why each other node stays.",
-        ),
-    ] = False,
-    turns: Annotated[
-        int,
-        typer.Option(min=1, help="With --disruption: how many turns of the loop to look ahead."),
-    ] = 10,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Take the first complete plan; do not look for a cheaper one.")
-    ] = False,
+    catalog: CatalogOption = "",
+    catalog_subset: SubsetOption = "",
+    explain: ExplainOption = "",
+    change: ChangeOption = "",
+    disruption: DisruptionOption = False,
+    turns: TurnsOption = 10,
+    quick: QuickOption = False,
     kubeconfig: KubeconfigOption = "",
     context: ContextOption = "",
     provider: ProviderOption = "auto",
