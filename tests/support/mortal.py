@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from dovetail.api.labels import Flavour
-from dovetail.api.meta import Kind
 from dovetail.api.nodeclaim import NodeClaim
-from dovetail.api.nodepool import NodePool
-from dovetail.ports import Cloud, Instance, RegistrationHook, RepairPolicy
+from dovetail.controllers.forwarding import ForwardingCloud
+from dovetail.ports import Cloud, Instance
 from dovetail.runtime.transport import Lines, Reply, Request, Transport
-from dovetail.scheduling.catalog import InstanceType
 
 __all__ = ["Fate", "MortalCloud", "MortalTransport"]
 
@@ -72,36 +69,16 @@ class MortalTransport:
         await self._transport.close()
 
 
-class MortalCloud:
+class MortalCloud(ForwardingCloud):
     """The cloud as a process with a fate calls it."""
 
     def __init__(
         self, cloud: Cloud, fate: Fate, launched: Counter[str], loses: Callable[[NodeClaim], str]
     ) -> None:
-        self._cloud = cloud
+        super().__init__(cloud)
         self._fate = fate
         self._launched = launched
         self._loses = loses
-
-    @property
-    def name(self) -> str:
-        return self._cloud.name
-
-    @property
-    def flavour(self) -> Flavour:
-        return self._cloud.flavour
-
-    @property
-    def node_classes(self) -> tuple[Kind, ...]:
-        return self._cloud.node_classes
-
-    @property
-    def repair_policies(self) -> tuple[RepairPolicy, ...]:
-        return self._cloud.repair_policies
-
-    @property
-    def hooks(self) -> Sequence[RegistrationHook]:
-        return self._cloud.hooks
 
     async def create(self, claim: NodeClaim) -> Instance:
         await self._fate.strikes(before=True)
@@ -118,15 +95,3 @@ class MortalCloud:
             await self._cloud.delete(claim)
         finally:
             await self._fate.strikes(before=False)
-
-    async def get(self, provider_id: str) -> Instance:
-        return await self._cloud.get(provider_id)
-
-    async def list(self) -> tuple[Instance, ...]:
-        return await self._cloud.list()
-
-    async def instance_types(self, nodepool: NodePool) -> tuple[InstanceType, ...]:
-        return await self._cloud.instance_types(nodepool)
-
-    async def drifted(self, claim: NodeClaim) -> str:
-        return await self._cloud.drifted(claim)

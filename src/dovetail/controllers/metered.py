@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from contextvars import ContextVar
 from typing import TypeVar
 
 from dovetail import metrics
-from dovetail.api.labels import Flavour
-from dovetail.api.meta import Kind
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.controllers.base import Controller, Result
+from dovetail.controllers.forwarding import ForwardingCloud
 from dovetail.errors import ClassNotReady, DovetailError, Gone, InsufficientCapacity
-from dovetail.ports import Clock, Cloud, Instance, RegistrationHook, RepairPolicy
+from dovetail.ports import Clock, Cloud, Instance
 from dovetail.scheduling.catalog import InstanceType
 
 __all__ = ["Calling", "MeteredCloud"]
@@ -54,32 +53,12 @@ class Calling:
         return await self._controller.reconcile(key)
 
 
-class MeteredCloud:
-    """Fits the Cloud port by asking another cloud."""
+class MeteredCloud(ForwardingCloud):
+    """Asks another cloud, with a watch in hand."""
 
     def __init__(self, cloud: Cloud, clock: Clock) -> None:
-        self._cloud = cloud
+        super().__init__(cloud)
         self._clock = clock
-
-    @property
-    def name(self) -> str:
-        return self._cloud.name
-
-    @property
-    def flavour(self) -> Flavour:
-        return self._cloud.flavour
-
-    @property
-    def node_classes(self) -> tuple[Kind, ...]:
-        return self._cloud.node_classes
-
-    @property
-    def repair_policies(self) -> tuple[RepairPolicy, ...]:
-        return self._cloud.repair_policies
-
-    @property
-    def hooks(self) -> Sequence[RegistrationHook]:
-        return self._cloud.hooks
 
     async def create(self, claim: NodeClaim) -> Instance:
         return await self._timed("Create", self._cloud.create(claim))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from dovetail.api import conditions
 from dovetail.api.conditions import VALIDATION_SUCCEEDED
-from dovetail.api.labels import Flavour
-from dovetail.api.meta import Kind, Object
-from dovetail.api.nodeclaim import NodeClaim
+from dovetail.api.meta import Object
 from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
 from dovetail.controllers.base import (
@@ -23,9 +21,10 @@ from dovetail.controllers.base import (
     on,
     run_all,
 )
+from dovetail.controllers.forwarding import ForwardingCloud
 from dovetail.controllers.owning import Ownership
 from dovetail.errors import Conflict, DovetailError, Gone, Retry
-from dovetail.ports import Clock, Cloud, Instance, Kube, RegistrationHook, RepairPolicy
+from dovetail.ports import Clock, Cloud, Kube
 from dovetail.scheduling.catalog import InstanceType
 from dovetail.scheduling.overlays import Judgement, overlaid
 
@@ -34,11 +33,11 @@ __all__ = ["NodeOverlays", "OverlaidCloud"]
 EVERY = 6 * 3600.0
 
 
-class OverlaidCloud:
-    """Fits the Cloud port; its instance types are another cloud's, as the valid overlays correct them."""
+class OverlaidCloud(ForwardingCloud):
+    """Its instance types are another cloud's, as the valid overlays correct them."""
 
     def __init__(self, cloud: Cloud) -> None:
-        self._cloud = cloud
+        super().__init__(cloud)
         self._valid: tuple[NodeOverlay, ...] = ()
         self._evaluated: frozenset[str] = frozenset()
         self._made: dict[str, tuple[object, NodePool, tuple[InstanceType, ...]]] = {}
@@ -64,41 +63,6 @@ class OverlaidCloud:
             corrected = overlaid([(nodepool, raw)], self._valid, self.flavour).types[nodepool.name]
             known = self._made[nodepool.name] = (raw, nodepool, corrected)
         return known[2]
-
-    @property
-    def name(self) -> str:
-        return self._cloud.name
-
-    @property
-    def flavour(self) -> Flavour:
-        return self._cloud.flavour
-
-    @property
-    def node_classes(self) -> tuple[Kind, ...]:
-        return self._cloud.node_classes
-
-    @property
-    def repair_policies(self) -> tuple[RepairPolicy, ...]:
-        return self._cloud.repair_policies
-
-    @property
-    def hooks(self) -> Sequence[RegistrationHook]:
-        return self._cloud.hooks
-
-    async def create(self, claim: NodeClaim) -> Instance:
-        return await self._cloud.create(claim)
-
-    async def delete(self, claim: NodeClaim) -> None:
-        await self._cloud.delete(claim)
-
-    async def get(self, provider_id: str) -> Instance:
-        return await self._cloud.get(provider_id)
-
-    async def list(self) -> tuple[Instance, ...]:
-        return await self._cloud.list()
-
-    async def drifted(self, claim: NodeClaim) -> str:
-        return await self._cloud.drifted(claim)
 
 
 class NodeOverlays:
