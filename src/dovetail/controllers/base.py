@@ -25,6 +25,7 @@ __all__ = [
     "Cache",
     "Controller",
     "Result",
+    "Rounds",
     "Trigger",
     "after",
     "idle",
@@ -134,6 +135,14 @@ class Controller(Protocol):
 
     async def reconcile(self, key: str) -> Result:
         """Look at the world and make it so."""
+
+
+class Rounds:
+    """One that goes its rounds through the whole cluster: the clock alone wakes it, for its one key."""
+
+    concurrency = 1
+    singleton = True
+    triggers: tuple[Trigger, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

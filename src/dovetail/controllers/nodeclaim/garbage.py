@@ -7,7 +7,7 @@ from dovetail.api.conditions import REGISTERED
 from dovetail.api.core import Node
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.predicates import reschedulable
-from dovetail.controllers.base import Backoff, Cache, Result, Trigger, after, insisting, run_all
+from dovetail.controllers.base import Backoff, Cache, Result, Rounds, after, insisting, run_all
 from dovetail.controllers.counts import claim_disrupted
 from dovetail.controllers.owning import Ownership, nodes_of
 from dovetail.errors import Gone
@@ -20,14 +20,11 @@ EVERY = 120.0
 AT_ONCE = 20
 
 
-class Garbage:
+class Garbage(Rounds):
     """Every two minutes: a registered claim whose instance the cloud no longer has is ended."""
 
     name = "nodeclaim.garbagecollection"
-    concurrency = 1
     backoff = Backoff(first=1.0, last=120.0)
-    singleton = True
-    triggers: tuple[Trigger, ...] = ()
 
     def __init__(
         self,

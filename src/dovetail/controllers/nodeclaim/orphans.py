@@ -8,7 +8,7 @@ from datetime import timedelta
 from dovetail.api.core import Node
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.nodeclaim import NodeClaim, NodeClaimStatus
-from dovetail.controllers.base import Backoff, Cache, Result, Trigger, after, insisting, run_all
+from dovetail.controllers.base import Backoff, Cache, Result, Rounds, after, insisting, run_all
 from dovetail.controllers.owning import BY_PROVIDER_ID
 from dovetail.errors import Gone
 from dovetail.ports import Clock, Cloud, Instance, Kube
@@ -20,14 +20,11 @@ EAGER_PASSES, EAGER_EVERY, EVERY = 20, 10.0, 120.0
 AT_ONCE = 100
 
 
-class Orphans:
+class Orphans(Rounds):
     """Ends instances that were launched for a claim which no longer exists, and their Nodes with them."""
 
     name = "instance.garbagecollection"
-    concurrency = 1
     backoff = Backoff(first=1.0, last=120.0)
-    singleton = True
-    triggers: tuple[Trigger, ...] = ()
 
     def __init__(
         self, kube: Kube, cloud: Cloud, claims: Cache[NodeClaim], nodes: Cache[Node], clock: Clock

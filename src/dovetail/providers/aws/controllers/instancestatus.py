@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from dovetail.aws import Aws, AwsDenied, pages
-from dovetail.controllers.base import DONE, Backoff, Result, Trigger, after, insisting, run_all
+from dovetail.controllers.base import DONE, Backoff, Result, Rounds, after, insisting, run_all
 from dovetail.metrics import counter
 from dovetail.ports import Clock
 from dovetail.providers.aws.interruption import (
@@ -52,14 +52,11 @@ OVER: Final = ("[Completed]", "[Canceled]")
 log = logging.getLogger(__name__)
 
 
-class InstanceStatus:
+class InstanceStatus(Rounds):
     """Every minute. Instances of other clusters are seen too, and left alone. Dry, it only counts."""
 
     name = "interruption.instancestatus"
-    concurrency = 1
     backoff = Backoff(first=1.0, last=EVERY)
-    singleton = True
-    triggers: tuple[Trigger, ...] = ()
 
     def __init__(self, aws: Aws, interruptions: Interruptions, clock: Clock, *, dry: bool = False) -> None:
         self._aws = aws

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from dovetail.aws.messages import Kind, Malformed, Message, parse
-from dovetail.controllers.base import Backoff, Remembered, Result, Trigger, after, idle, insisting
+from dovetail.controllers.base import Backoff, Remembered, Result, Rounds, after, idle, insisting
 from dovetail.errors import Gone, Retry
 from dovetail.metrics import counter, gauge, histogram
 from dovetail.ports import Clock
@@ -71,14 +71,11 @@ class _Read:
             yield Notice(self.message.kind, instance, end)
 
 
-class Interruption:
+class Interruption(Rounds):
     """Reads on and on. A hundred messages make one pass: read, acted upon side by side, deleted by tens."""
 
     name = "interruption"
-    concurrency = 1
     backoff = Backoff(first=0.1, last=10.0)
-    singleton = True
-    triggers: tuple[Trigger, ...] = ()
 
     def __init__(self, mailbox: Mailbox, interruptions: Interruptions, clock: Clock) -> None:
         self._mailbox = mailbox

@@ -10,7 +10,7 @@ from typing import Final
 from dovetail.api import labels
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
-from dovetail.controllers.base import Backoff, Cache, Result, Trigger, after
+from dovetail.controllers.base import Backoff, Cache, Result, Rounds, after
 from dovetail.controllers.observing.series import Series
 from dovetail.controllers.owning import Ownership
 from dovetail.errors import DovetailError
@@ -46,14 +46,11 @@ log = logging.getLogger(__name__)
 Offer = tuple[str, str, str]
 
 
-class OfferingMetrics:
+class OfferingMetrics(Rounds):
     """Every minute. `each` tells of every type EC2 sells; otherwise of those that claims have."""
 
     name = "cloudprovider.metrics"
-    concurrency = 1
     backoff = Backoff(first=1.0, last=EVERY)
-    singleton = True
-    triggers: tuple[Trigger, ...] = ()
 
     def __init__(
         self,

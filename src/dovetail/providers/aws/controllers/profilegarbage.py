@@ -5,7 +5,7 @@ from __future__ import annotations
 from dovetail.api import labels
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodeclass import EC2NodeClass
-from dovetail.controllers.base import Backoff, Cache, Result, Trigger, after, insisting
+from dovetail.controllers.base import Backoff, Cache, Result, Rounds, after, insisting
 from dovetail.providers.aws.profiles import Profiles
 
 __all__ = ["ProfileGarbage"]
@@ -13,14 +13,11 @@ __all__ = ["ProfileGarbage"]
 EVERY = 1800.0
 
 
-class ProfileGarbage:
+class ProfileGarbage(Rounds):
     """Every half hour. A profile is kept while a class names it, a claim has it, or it is new."""
 
     name = "instanceprofile.garbagecollection"
-    concurrency = 1
     backoff = Backoff(first=1.0, last=120.0)
-    singleton = True
-    triggers: tuple[Trigger, ...] = ()
 
     def __init__(self, profiles: Profiles, classes: Cache[EC2NodeClass], claims: Cache[NodeClaim]) -> None:
         self._profiles = profiles

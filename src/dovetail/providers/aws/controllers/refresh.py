@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dovetail.controllers.base import Backoff, Result, Trigger, after, insisting
+from dovetail.controllers.base import Backoff, Result, Rounds, after, insisting
 from dovetail.providers.aws.pricing import Prices
 from dovetail.providers.aws.types import InstanceTypes
 
@@ -15,14 +15,11 @@ EVERY: Final = 12 * 3600.0
 BACKOFF: Final = Backoff(first=1.0, last=300.0)
 
 
-class TypeRefresh:
+class TypeRefresh(Rounds):
     """Instance types and the zones that sell them. They were asked for before anything ran."""
 
     name = "providers.instancetype"
-    concurrency = 1
     backoff = BACKOFF
-    singleton = True
-    triggers: tuple[Trigger, ...] = ()
 
     def __init__(self, types: InstanceTypes) -> None:
         self._types = types
@@ -36,14 +33,11 @@ class TypeRefresh:
         return after(EVERY)
 
 
-class PriceRefresh:
+class PriceRefresh(Rounds):
     """On-demand and spot prices, the first time as soon as we run."""
 
     name = "providers.pricing"
-    concurrency = 1
     backoff = BACKOFF
-    singleton = True
-    triggers: tuple[Trigger, ...] = ()
 
     def __init__(self, prices: Prices) -> None:
         self._prices = prices

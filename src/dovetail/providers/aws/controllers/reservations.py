@@ -12,7 +12,7 @@ from dovetail.api import labels
 from dovetail.api.core import Node
 from dovetail.api.meta import Object
 from dovetail.api.nodeclaim import NodeClaim
-from dovetail.controllers.base import SOON, Backoff, Cache, Result, Trigger, after, insisting, run_all
+from dovetail.controllers.base import SOON, Backoff, Cache, Result, Rounds, after, insisting, run_all
 from dovetail.controllers.owning import Ownership, nodes_of
 from dovetail.errors import Conflict, Gone
 from dovetail.ports import Kube
@@ -36,14 +36,11 @@ class Machines(Protocol):
     async def list(self) -> tuple[Ec2Instance, ...]: ...
 
 
-class CapacityType:
+class CapacityType(Rounds):
     """Every minute: EC2 turns instances of an ended reservation into on-demand ones, and labels follow."""
 
     name = "capacityreservation.capacitytype"
-    concurrency = 1
     backoff = Backoff(first=1.0, last=EVERY)
-    singleton = True
-    triggers: tuple[Trigger, ...] = ()
 
     def __init__(
         self,
@@ -107,14 +104,11 @@ def _demoted(known: Mapping[str, str]) -> dict[str, str]:
     return kept | {labels.CAPACITY_TYPE: labels.ON_DEMAND}
 
 
-class ReservationExpiration:
+class ReservationExpiration(Rounds):
     """Every minute: nodes in a capacity block that is about to end are drained while there is time."""
 
     name = "capacityreservation.expiration"
-    concurrency = 1
     backoff = Backoff(first=1.0, last=EVERY)
-    singleton = True
-    triggers: tuple[Trigger, ...] = ()
 
     def __init__(
         self, kube: Kube, claims: Cache[NodeClaim], reservations: Reservations, ownership: Ownership

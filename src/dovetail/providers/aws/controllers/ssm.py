@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dovetail.controllers.base import Backoff, Result, Trigger, after, insisting
+from dovetail.controllers.base import Backoff, Result, Rounds, after, insisting
 from dovetail.providers.aws.images import Images
 
 __all__ = ["SsmInvalidation"]
@@ -10,14 +10,11 @@ __all__ = ["SsmInvalidation"]
 EVERY = 1800.0
 
 
-class SsmInvalidation:
+class SsmInvalidation(Rounds):
     """Every half hour: `latest` moves on when its image is deprecated, long before a day is over."""
 
     name = "providers.ssm.invalidation"
-    concurrency = 1
     backoff = Backoff(first=1.0, last=120.0)
-    singleton = True
-    triggers: tuple[Trigger, ...] = ()
 
     def __init__(self, images: Images) -> None:
         self._images = images

@@ -9,7 +9,7 @@ from dovetail.api import labels
 from dovetail.api.core import Node
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodeclass import EC2NodeClass
-from dovetail.controllers.base import DONE, Backoff, Cache, Result, Trigger, after, insisting
+from dovetail.controllers.base import DONE, Backoff, Cache, Result, Rounds, Trigger, after, insisting
 from dovetail.controllers.owning import BY_PROVIDER_ID, Ownership
 from dovetail.providers.aws.discovered import DiscoveredMemory
 from dovetail.providers.aws.images import image_for
@@ -75,14 +75,11 @@ def _registered(before: Node | None, node: Node | None) -> Iterable[str]:
     return () if before is not None and labels.REGISTERED in before.labels else (node.name,)
 
 
-class TemplateSweep:
+class TemplateSweep(Rounds):
     """Deletes launch templates nobody asked for lately, those of earlier leaders included."""
 
     name = "providers.launchtemplate"
-    concurrency = 1
     backoff = Backoff(first=1.0, last=120.0)
-    singleton = True
-    triggers: tuple[Trigger, ...] = ()
 
     def __init__(self, templates: LaunchTemplates) -> None:
         self._templates = templates

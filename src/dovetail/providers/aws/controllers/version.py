@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from dovetail.controllers.base import Backoff, Result, Trigger, after, insisting
+from dovetail.controllers.base import Backoff, Result, Rounds, after, insisting
 from dovetail.providers.aws.discovery import Discovery
 
 __all__ = ["Version"]
@@ -13,14 +13,11 @@ EVERY = 300.0
 log = logging.getLogger(__name__)
 
 
-class Version:
+class Version(Rounds):
     """Every five minutes. While it cannot be read, the version last known stays."""
 
     name = "providers.version"
-    concurrency = 1
     backoff = Backoff(first=1.0, last=EVERY)
-    singleton = True
-    triggers: tuple[Trigger, ...] = ()
 
     def __init__(self, discovery: Discovery) -> None:
         self._discovery = discovery
