@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dovetail.api.meta import Condition, ObjectMeta
 from dovetail.api.nodeclass import (
@@ -112,6 +113,19 @@ async def test_offerings_name_every_zone_of_the_region_and_the_ids_of_those_with
     ids = {each.zone: each.requirements["topology.k8s.aws/zone-id"].only for each in offered}
     assert ids["us-west-2a"] == ec2.aws.network.zone_ids["us-west-2a"]
     assert ids["us-west-2d"] is None
+
+
+@virtual
+async def test_zones_whose_ids_nobody_told_are_kept_apart() -> None:
+    ec2 = await provided()
+    ec2.change(subnets=tuple(replace(each, zone_id="") for each in ec2.node_class.status.subnets))
+    found = await ec2.type("m5.large")
+    assert await available(ec2, "m5.large") == {
+        (way, zone) for way in ("on-demand", "spot") for zone in "abc"
+    }
+    assert all(each.requirements["topology.k8s.aws/zone-id"].only is None for each in found.offerings)
+    _, instance = await ec2.launched(("topology.kubernetes.io/zone", "In", "us-west-2b"))
+    assert instance.labels["topology.kubernetes.io/zone"] == "us-west-2b"
 
 
 def reserving(tag: str) -> dict[str, Any]:
