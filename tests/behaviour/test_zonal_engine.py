@@ -150,3 +150,23 @@ async def test_a_restarted_process_buys_nothing_in_the_zone_before_it_has_looked
         await world.killed(30)
         await world.until(lambda: world.placed() == 6, within=240)
         assert A not in zones(world)
+
+
+@virtual
+async def test_an_edit_of_our_own_makes_no_node_drifted() -> None:
+    async with world_of("--zonal-shift-mode=Both").running() as world:
+        world.default(requirements=[{"key": ZONE, "operator": "In", "values": [A, B]}])
+        spread(world, 8)
+        await world.until(lambda: world.placed() == 8 and A in zones(world), within=240)
+        claims = {each["metadata"]["name"] for each in world.claims}
+        await shift(world, A)
+        edited = {"key": ZONE, "operator": "NotIn", "values": [A]}
+
+        def requirements() -> list[Any]:
+            return list(world.listed(POOLS)[0]["spec"]["template"]["spec"]["requirements"])
+
+        await world.until(lambda: edited in requirements(), within=60)
+        # Longer than drift takes to be looked at again.
+        await world.world.settle(400)
+        assert [world.says(each, "Drifted") for each in world.claims] == [""] * len(claims)
+        assert {each["metadata"]["name"] for each in world.claims} == claims

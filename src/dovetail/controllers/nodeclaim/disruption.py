@@ -29,6 +29,7 @@ from dovetail.errors import Conflict, DovetailError, Gone
 from dovetail.ports import Clock, Cloud, Kube
 from dovetail.settings.durations import parse_or_never
 from dovetail.state import Cluster
+from dovetail.zonal.drift import as_wanted
 
 __all__ = ["DisruptionConditions"]
 
@@ -132,7 +133,10 @@ class DisruptionConditions:
         if not conditions.is_true(claim, LAUNCHED) or labels.INSTANCE_TYPE not in claim.labels:
             return conditions.clear(claim, DRIFTED), DONE
         reason = (
-            pool_drift(pool, claim) or await self._type_drift(claim, pool) or await self._cloud_drift(claim)
+            # A zone that a shift takes out of the pool makes none of its nodes there drifted.
+            pool_drift(as_wanted(pool), claim)
+            or await self._type_drift(claim, pool)
+            or await self._cloud_drift(claim)
         )
         if not reason:
             return conditions.clear(claim, DRIFTED), after(DRIFT_EVERY)
