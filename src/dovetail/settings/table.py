@@ -202,13 +202,11 @@ class Settings:
         kinds.BOOLEAN,
         "false",
         "while a zone is shifted away, mark its nodes do-not-disrupt and cordon them; also -d",
-        "aws",
     )
     enable_zonal_shift: bool = _set(
         kinds.BOOLEAN,
         "false",
         "follow zonal shifts of the cluster; it must be registered for them",
-        "aws",
     )
     interruption_queue: str = _set(
         kinds.TEXT, "", "name of the SQS queue with interruption messages; empty means none", "aws"
@@ -230,26 +228,36 @@ class Settings:
         "aws",
     )
 
+    zonal_shift_adopt_orphans: bool = _set(
+        kinds.BOOLEAN,
+        "false",
+        "also put a zone back into pools whose note of the edit was removed by someone; else only say so",
+        "aws",
+    )
     zonal_shift_auto_mode: str = _set(
         kinds.choice("auto", "Native", "Clone", "Off"),
         "auto",
         "where EKS Auto Mode's own pools are all there is: leave it to EKS, stand in for them, or neither",
         "aws",
     )
+    zonal_shift_clone_retention: timedelta = _set(
+        kinds.WINDOW,
+        "336h",
+        "replace the nodes of a stand-in that are still there so long after its shift, within its budgets",
+        "aws",
+    )
     zonal_shift_debounce: timedelta = _set(
-        kinds.WINDOW, "2s", "wait this long for further news before nodes and pools are touched", "aws"
+        kinds.WINDOW, "2s", "wait this long for further news before nodes and pools are touched"
     )
     zonal_shift_dry_run: str = _set(
         kinds.choice("false", "true", "client"),
         "false",
         "only say what would be done: on ZoneShift objects, or (client) in the log alone",
-        "aws",
     )
     zonal_shift_edit_strategy: str = _set(
         kinds.choice("AppendNotIn", "RemoveFromIn"),
         "AppendNotIn",
         "how pools are kept out of a zone: by a requirement of its own, or by editing the list of zones",
-        "aws",
     )
     zonal_shift_endpoint_url: str = _set(
         kinds.URL, "", "where SNS reaches this process, for SNS_AUTO_SUBSCRIBE", "aws"
@@ -258,13 +266,12 @@ class Settings:
         kinds.PORT, "8443", "port of the HTTPS endpoint for SNS; it opens only if there are topics", "aws"
     )
     zonal_shift_min_hold: timedelta = _set(
-        kinds.WINDOW, "5m", "step back into a zone no sooner than this after stepping out", "aws"
+        kinds.WINDOW, "5m", "step back into a zone no sooner than this after stepping out"
     )
     zonal_shift_mode: str = _set(
         kinds.choice("Offerings", "NodePoolEdit", "Both"),
         "Offerings",
         "withhold the zone inside Dovetail, by editing NodePools that another autoscaler serves, or both",
-        "aws",
     )
     zonal_shift_observer: bool = _set(
         kinds.BOOLEAN, "false", "also follow autoshifts of the region that are not the cluster's", "aws"
@@ -273,7 +280,6 @@ class Settings:
         kinds.choice("Freeze", "Leave", "Fallback"),
         "Freeze",
         "a pool whose only zone is shifted away launches nothing, stays as it is, or uses its fallback zones",
-        "aws",
     )
     zonal_shift_policy: ZonalPolicy = _set(
         ZONAL_POLICY, ZONAL_POLICY.show(ZonalPolicy()), "what to do about each kind of shift", "aws"
@@ -284,14 +290,35 @@ class Settings:
     zonal_shift_poll_interval_active: timedelta = _set(
         kinds.WINDOW, "10s", "time between two looks at ARC while something is shifted", "aws"
     )
+    zonal_shift_prescale: bool = _set(
+        kinds.BOOLEAN,
+        "false",
+        "while a zone is shifted away, buy what losing it would take elsewhere; needs CapacityBuffer=true",
+    )
     zonal_shift_queue: str = _set(
         kinds.TEXT, "", "name of the SQS queue with messages about shifts; empty means none", "aws"
     )
-    zonal_shift_restore_batch: float = _set(
-        SHARE, "25%", "part of a zone's nodes that is released at once when its shift is over", "aws"
+    zonal_shift_rebalance: str = _set(
+        kinds.choice("Off", "Report", "Gradual"),
+        "Off",
+        "when a zone is back: nothing, say how uneven zones are, or also move nodes towards balance, slowly",
     )
-    zonal_shift_restore_interval: timedelta = _set(
-        kinds.WINDOW, "30s", "time between two such releases", "aws"
+    zonal_shift_rehearsal: str = _set(
+        kinds.TEXT,
+        "",
+        "when to rehearse the loss of each zone, as cron says it, such as @weekly; empty: never",
+    )
+    zonal_shift_restore_batch: float = _set(
+        SHARE, "25%", "part of a zone's nodes that is released at once when its shift is over"
+    )
+    zonal_shift_restore_fast: bool = _set(
+        kinds.BOOLEAN, "false", "buy in a zone that is back before all of its nodes are released"
+    )
+    zonal_shift_restore_interval: timedelta = _set(kinds.WINDOW, "30s", "time between two such releases")
+    zonal_shift_sweep_legacy: bool = _set(
+        kinds.BOOLEAN,
+        "false",
+        "when a shift ends, also free nodes of the zone that carry the label but no note of ours",
     )
     zonal_shift_topic_arn: tuple[str, ...] = _set(
         kinds.LIST, "", "SNS topics whose messages about shifts are taken; others are turned away", "aws"

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Literal, cast
 
+from dovetail.api import cron
+from dovetail.errors import Misconfigured
 from dovetail.settings import Settings
 from dovetail.zonal.machine import Pace
 from dovetail.zonal.pools import OnlyZone, Strategy
@@ -16,6 +19,7 @@ Mode = Literal["Offerings", "NodePoolEdit", "Both"]
 DryRun = Literal["", "server", "client"]
 DriftGuard = Literal["Auto", "Budget", "None"]
 AutoMode = Literal["auto", "Native", "Clone", "Off"]
+Rebalance = Literal["Off", "Report", "Gradual"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,17 @@ class ZonalOptions:
     auto_mode: AutoMode = "auto"
     restore_batch: float = 0.25
     restore_interval: float = 30.0
+    # The launch gate opens before the zone's nodes are all released.
+    restore_fast: bool = False
+    # Nodes with the label and no ledger are freed, too.
+    sweep_legacy: bool = False
+    # Pools whose ledger is gone are mended by what their class can reach.
+    adopt_orphans: bool = False
+    clone_retention: timedelta = timedelta(days=14)
+    prescale: bool = False
+    rebalance: Rebalance = "Off"
+    # When to rehearse the loss of every zone; None for never.
+    rehearsal: cron.Schedule | None = None
     repair: bool = False
     dry_run: DryRun = ""
 
@@ -83,6 +98,13 @@ def from_settings(settings: Settings) -> ZonalOptions:
         auto_mode=cast(AutoMode, s.zonal_shift_auto_mode),
         restore_batch=s.zonal_shift_restore_batch,
         restore_interval=s.zonal_shift_restore_interval.total_seconds(),
+        restore_fast=s.zonal_shift_restore_fast,
+        sweep_legacy=s.zonal_shift_sweep_legacy,
+        adopt_orphans=s.zonal_shift_adopt_orphans,
+        clone_retention=s.zonal_shift_clone_retention,
+        prescale=_prescale(s),
+        rebalance=cast(Rebalance, s.zonal_shift_rebalance),
+        rehearsal=_schedule(s.zonal_shift_rehearsal),
         repair=s.feature_gates.node_repair,
         dry_run=dry,
     )
@@ -91,3 +113,23 @@ def from_settings(settings: Settings) -> ZonalOptions:
 def _policies(settings: Settings) -> Policies:
     told = settings.zonal_shift_policy
     return Policies(*(cast(Policy, getattr(told, each)) for each in Policies.__struct_fields__))
+
+
+def _prescale(settings: Settings) -> bool:
+    if settings.zonal_shift_prescale and not settings.feature_gates.capacity_buffer:
+        raise Misconfigured(
+            "ZONAL_SHIFT_PRESCALE is true, but room is bought by CapacityBuffers, which are off: "
+            "add CapacityBuffer=true to FEATURE_GATES"
+        )
+    return settings.zonal_shift_prescale
+
+
+def _schedule(text: str) -> cron.Schedule | None:
+    if not text:
+        return None
+    try:
+        return cron.parse(text)
+    except ValueError as error:
+        raise Misconfigured(
+            f'ZONAL_SHIFT_REHEARSAL is "{text}", but must be a cron schedule such as @weekly: {error}'
+        ) from error
