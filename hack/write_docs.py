@@ -15,6 +15,7 @@ from random import Random
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import condition_page
 import crd_page
 
 import dovetail
@@ -109,6 +110,7 @@ def pages() -> dict[str, str]:
         "settings.md": settings_page(),
         "metrics.md": metrics_page(),
         "events.md": events_page(),
+        "conditions.md": conditions_page(),
         "crds.md": crds_page(),
     }
 
@@ -241,6 +243,21 @@ def _events(path: Path) -> Iterator[tuple[str, str, str]]:
 
 def _called(function: ast.expr) -> str:
     return function.attr if isinstance(function, ast.Attribute) else ast.unparse(function)
+
+
+def conditions_page() -> str:
+    """Every condition, and the reasons it may give."""
+    shared = _listed(condition_page.shared_reasons())
+    parts = ["# Conditions", MADE, condition_page.OPENING, f"Reasons that any object may show: {shared}."]
+    for kind, rows, given in condition_page.sections():
+        parts += [f"## {kind}", _table(condition_page.COLUMNS, rows)]
+        if given:
+            parts.append(f"Reasons: {_listed(given)}.")
+    return _page(parts)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def crds_page() -> str:

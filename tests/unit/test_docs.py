@@ -49,7 +49,9 @@ def generated() -> dict[str, str]:
     return pages
 
 
-@pytest.mark.parametrize("name", ["cli.md", "crds.md", "events.md", "metrics.md", "settings.md"])
+@pytest.mark.parametrize(
+    "name", ["cli.md", "conditions.md", "crds.md", "events.md", "metrics.md", "settings.md"]
+)
 def test_a_generated_page_matches_the_code(name: str, generated: dict[str, str]) -> None:
     assert generated[name] == page(f"docs/reference/{name}"), "run `make docs` and commit what it wrote"
 
@@ -150,7 +152,9 @@ def test_the_tour_leads_through_seven_rooms_each_with_an_entrance_in_the_code() 
 
 
 def test_the_index_leads_to_every_page() -> None:
-    linked = {(DOCS / link).resolve() for link in re.findall(r"\]\(([a-z0-9/-]+\.md)\)", page("docs/index.md"))}
+    linked = {
+        (DOCS / link).resolve() for link in re.findall(r"\]\(([a-z0-9/-]+\.md)\)", page("docs/index.md"))
+    }
     missing = {path for path in DOCS.rglob("*.md") if path.name != "index.md"} - linked
     assert not missing, "add a line to docs/index.md for each"
 
