@@ -5,8 +5,10 @@ The engine that places pods answers, so that a rehearsal promises nothing the re
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from math import isinf
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,15 +16,38 @@ from msgspec.structs import replace
 from dovetail.api import labels, predicates
 from dovetail.api.pod import Pod
 from dovetail.errors import BadInput
+from dovetail.explain import Reason, Rejection, nearest_miss
 from dovetail.scheduling.catalog import InstanceType
+from dovetail.scheduling.plan import Plan, PlannedNode
 from dovetail.scheduling.selectors import matches
 from dovetail.scheduling.snapshot import Snapshot, StateNode
 from dovetail.scheduling.solve import QUICK, solve
+from dovetail.zonal.confined import tie_of
 
-__all__ = ["Rehearsal", "rehearse", "without_zone", "zone_named"]
+__all__ = [
+    "LAUNCHES",
+    "Rehearsal",
+    "Why",
+    "rehearse",
+    "without_zone",
+    "workload_of",
+    "zone_named",
+    "zones_of",
+]
 
+Why = Literal["volume", "selector", "affinity", "spread", "limits", "addresses", "capacity type", "other"]
 # Nodes a minute that a cluster is taken to launch, and minutes until the last of them takes pods.
 LAUNCHES, WARM_UP = 60.0, 2.0
+KINDS: Mapping[Reason, Why] = {
+    Reason.LIMIT: "limits",
+    Reason.LABELS: "affinity",
+    Reason.VOLUME_ZONE: "volume",
+    Reason.SPREAD: "spread",
+    Reason.AFFINITY: "affinity",
+    Reason.ANTI_AFFINITY: "affinity",
+    Reason.RESERVED: "capacity type",
+}
+NO_ADDRESS = "the subnets of {zone} have {free} addresses left, and {wanted} are needed there"
 
 
 class Rehearsal(Struct, frozen=True):
@@ -31,7 +56,7 @@ class Rehearsal(Struct, frozen=True):
     zone: str
     nodes: int
     pods: int
-    # Pods that would have no home, and why.
+    # Pods that would have no home, and why: in the engine's words, and in one.
     homeless: Mapping[str, str]
     new_nodes: int
     price: float
@@ -39,6 +64,12 @@ class Rehearsal(Struct, frozen=True):
     # Budgets that would be broken, and workloads that would be gone altogether until then.
     budgets: tuple[str, ...] = ()
     concentrated: tuple[str, ...] = ()
+    kinds: Mapping[str, Why] = {}
+    # Pools whose limits stand in the way, and zones whose subnets have too few addresses.
+    limited: tuple[str, ...] = ()
+    crowded: tuple[str, ...] = ()
+    # How many pods of each workload need a node that is not there yet.
+    needing: Mapping[str, int] = {}
 
     @property
     def readiness(self) -> float:
@@ -49,38 +80,56 @@ class Rehearsal(Struct, frozen=True):
     def passed(self) -> bool:
         return not self.homeless
 
+    def because(self, why: Why) -> int:
+        """How many pods have no home for this reason."""
+        return sum(each == why for each in self.kinds.values())
+
 
 def zone_named(snapshot: Snapshot, told: str) -> str:
     """The name of a zone that is told by its name or by its id; BadInput when there is none like it."""
-    by_id: dict[str, str] = {}
-    names: set[str] = set()
-    for state in snapshot.nodes:
-        known = _labels(state)
-        names.add(known.get(labels.ZONE, ""))
-        by_id[known.get(labels.ZONE_ID, "")] = known.get(labels.ZONE, "")
-    for each in (offering for types in snapshot.catalogs for one in types for offering in one.offerings):
-        names.add(each.zone)
-        by_id[each.requirements[labels.ZONE_ID].only or ""] = each.zone
+    by_id = zones_of(snapshot)
+    names = {*by_id.values()}
     found = told if told in names else by_id.get(told, "")
     if not told or not found:
-        listed = ", ".join(sorted(filter(None, names)))
+        listed = ", ".join(sorted(names))
         raise BadInput(
             f"rehearsing the loss of {told!r}: there is no such zone; there are {listed or 'none'}"
         )
     return found
 
 
-def rehearse(snapshot: Snapshot, zone: str) -> Rehearsal:
-    """Lose the zone and see."""
+def zones_of(snapshot: Snapshot) -> dict[str, str]:
+    """The names of all zones by their ids; a zone without an id stands under its name."""
+    pairs = {
+        (known.get(labels.ZONE, ""), known.get(labels.ZONE_ID, "")) for known in map(_labels, snapshot.nodes)
+    }
+    for each in (offering for types in snapshot.catalogs for one in types for offering in one.offerings):
+        pairs.add((each.zone, each.requirements[labels.ZONE_ID].only or ""))
+    named = {name for name, id in pairs if id}
+    return {id or name: name for name, id in sorted(pairs) if name and (id or name not in named)}
+
+
+def rehearse(
+    snapshot: Snapshot,
+    zone: str,
+    *,
+    launches: float = LAUNCHES,
+    addresses: Mapping[str, int] | None = None,
+) -> Rehearsal:
+    """Lose the zone and see. `launches` are nodes a minute, `addresses` what subnets have left, by zone."""
     lost = [state for state in snapshot.nodes if _labels(state).get(labels.ZONE) == zone]
-    pods = tuple(pod for state in lost for pod in state.pods if predicates.reschedulable(pod))
-    names = {pod.full_name for pod in pods}
+    pods = {pod.full_name: pod for state in lost for pod in state.pods if predicates.reschedulable(pod)}
     plan = solve(without_zone(snapshot, zone), QUICK)
     homeless = {
         pod: why
         for pod, why in {**plan.ignored, **plan.deferred, **plan.unschedulable}.items()
-        if pod in names
+        if pod in pods
     }
+    kinds = _kinds(snapshot, zone, plan, {name: pods[name] for name in homeless})
+    crowded = _crowded(plan.new_nodes, addresses or {})
+    for name, why in _without_address(plan.new_nodes, crowded).items():
+        if name in pods:
+            homeless[name], kinds[name] = why, "addresses"
     count = len(plan.new_nodes)
     return Rehearsal(
         zone=zone,
@@ -89,9 +138,13 @@ def rehearse(snapshot: Snapshot, zone: str) -> Rehearsal:
         homeless=homeless,
         new_nodes=count,
         price=sum(node.price for node in plan.new_nodes if not isinf(node.price)),
-        minutes=(WARM_UP + count / LAUNCHES) if count else 0.0,
-        budgets=_broken(snapshot, pods),
-        concentrated=_concentrated(snapshot, names),
+        minutes=(WARM_UP + count / launches) if count else 0.0,
+        budgets=_broken(snapshot, pods.values()),
+        concentrated=_concentrated(snapshot, {*pods}),
+        kinds=kinds,
+        limited=_limited(snapshot, plan, {*homeless}),
+        crowded=tuple(sorted(crowded)),
+        needing=_needing(plan, pods),
     )
 
 
@@ -122,6 +175,81 @@ def _labels(state: StateNode) -> Mapping[str, str]:
     return found.labels if found is not None else {}
 
 
+# Why a pod has no home
+
+
+def _kinds(snapshot: Snapshot, zone: str, plan: Plan, homeless: Mapping[str, Pod]) -> dict[str, Why]:
+    ids = {id: name for id, name in zones_of(snapshot).items() if name == zone}
+    pools = {pool.name for pool in snapshot.pools}
+    missed: dict[str, Rejection | None] = {
+        each.pod: nearest_miss(one for one in each.rejections if one.place in pools)
+        for each in plan.decisions
+        if each.pod in homeless
+    }
+    return {
+        name: tie_of(pod, ids, snapshot.storage) or _kind(snapshot, zone, pod, missed.get(name))
+        for name, pod in homeless.items()
+    }
+
+
+def _kind(snapshot: Snapshot, zone: str, pod: Pod, missed: Rejection | None) -> Why:
+    if missed is None:
+        return "other"
+    known = KINDS.get(missed.reason)
+    if known is not None:
+        return known
+    return "capacity type" if _sold_only_there(snapshot, zone, missed.place) else "other"
+
+
+def _sold_only_there(snapshot: Snapshot, zone: str, pool: str) -> bool:
+    """Whether some way of buying that the pool has in the zone is to be had nowhere else."""
+    catalog = next((snapshot.types(each) for each in snapshot.pools if each.name == pool), ())
+    ways: dict[bool, set[str]] = {True: set(), False: set()}
+    for offering in (each for one in catalog for each in one.offerings if each.available):
+        ways[offering.zone == zone].add(offering.capacity_type)
+    return bool(ways[True] - ways[False])
+
+
+def _limited(snapshot: Snapshot, plan: Plan, homeless: set[str]) -> tuple[str, ...]:
+    pools = {pool.name for pool in snapshot.pools}
+    told = (one for each in plan.decisions if each.pod in homeless for one in each.rejections)
+    return tuple(sorted({one.place for one in told if one.reason is Reason.LIMIT and one.place in pools}))
+
+
+# Addresses: each node needs one, and so does each pod on it
+
+
+def _crowded(nodes: Iterable[PlannedNode], addresses: Mapping[str, int]) -> dict[str, str]:
+    """Zones in which the new nodes and their pods need more addresses than there are, told in words."""
+    needed: Counter[str] = Counter()
+    for node in nodes:
+        needed[node.zone] += 1 + len(node.pods)
+    return {
+        zone: NO_ADDRESS.format(zone=zone, free=addresses[zone], wanted=wanted)
+        for zone, wanted in needed.items()
+        if zone in addresses and wanted > addresses[zone]
+    }
+
+
+def _without_address(nodes: Iterable[PlannedNode], crowded: Mapping[str, str]) -> dict[str, str]:
+    return {pod: crowded[node.zone] for node in nodes if node.zone in crowded for pod in node.pods}
+
+
+# What hangs on the zone
+
+
+def workload_of(pod: Pod) -> str:
+    """Kind, namespace and name of who made the pod; empty for one that is on its own."""
+    owner = pod.metadata.controller
+    return f"{owner.kind}/{pod.namespace}/{owner.name}" if owner is not None else ""
+
+
+def _needing(plan: Plan, pods: Mapping[str, Pod]) -> dict[str, int]:
+    names = (name for node in plan.new_nodes for name in node.pods if name in pods)
+    found = Counter(workload_of(pods[name]) for name in names)
+    return {workload: found[workload] for workload in sorted(found) if workload}
+
+
 def _broken(snapshot: Snapshot, lost: Iterable[Pod]) -> tuple[str, ...]:
     """Budgets that more pods of the zone count for than may be missing at once."""
     pods, found = tuple(lost), []
@@ -142,8 +270,6 @@ def _concentrated(snapshot: Snapshot, lost: set[str]) -> tuple[str, ...]:
     members: dict[str, list[bool]] = {}
     for state in snapshot.nodes:
         for pod in state.pods:
-            owner = pod.metadata.controller
-            if owner is not None and predicates.reschedulable(pod):
-                name = f"{owner.kind}/{pod.namespace}/{owner.name}"
+            if predicates.reschedulable(pod) and (name := workload_of(pod)):
                 members.setdefault(name, []).append(pod.full_name in lost)
     return tuple(sorted(name for name, inside in members.items() if all(inside)))
