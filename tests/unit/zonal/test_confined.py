@@ -89,7 +89,7 @@ def test_waiting_pods_are_told_with_their_zone_and_every_tie_has_a_way_out() -> 
 
 def test_a_hard_spread_that_only_the_lost_zone_could_even_out_waits_for_it() -> None:
     spreading = spread(labels.ZONE)
-    web = {"labels": {"app": "web"}, "topology_spread_constraints": (spreading,)}
+    web: dict[str, Any] = {"labels": {"app": "web"}, "topology_spread_constraints": (spreading,)}
     there = [state("a", of=SOLD, zone=A), state("b", pod("b0", node="b", **web), of=SOLD, zone=B)]
     world = scene(*there, types=(SOLD,), pending=[pod("next", **web)]).snapshot
     assert [(each.pod.name, each.tie) for each in waiting_for(world, AWAY)] == [("next", "spread")]
@@ -101,7 +101,7 @@ def test_a_hard_spread_that_only_the_lost_zone_could_even_out_waits_for_it() -> 
 
 
 def lost(one: Pod, **about: Any) -> Any:
-    more = {"snapshot": about.pop("snapshot", None), "pools": about.pop("pools", ())}
+    more: dict[str, Any] = {"snapshot": about.pop("snapshot", None), "pools": about.pop("pools", ())}
     states = [state("a", one, of=SOLD, zone=A), state("b", pod("full", cpu="3", node="b"), of=SOLD, zone=B)]
     types = about.pop("types", (SOLD,))
     return rehearse(scene(*states, types=types, **more).snapshot, A, **about)
