@@ -8,7 +8,16 @@ from typing import ClassVar
 
 from dovetail.api.meta import Condition, Kind, Object, Record
 
-__all__ = ["RESTORE_FINALIZER", "Count", "Steps", "ZoneShift", "ZoneShiftSpec", "ZoneShiftStatus"]
+__all__ = [
+    "RESTORE_FINALIZER",
+    "Count",
+    "NodeSum",
+    "Steps",
+    "Sum",
+    "ZoneShift",
+    "ZoneShiftSpec",
+    "ZoneShiftStatus",
+]
 
 # Deleting a ZoneShift is an operator's cancel: the object stays until everything is as it was.
 RESTORE_FINALIZER = "dovetail.sh/zone-restore"
@@ -44,6 +53,20 @@ class Steps(Record, frozen=True):
     node_pools: Count = Count()
 
 
+class NodeSum(Record, frozen=True):
+    """How many nodes carry a note of the shift."""
+
+    count: int = 0
+
+
+class Sum(Record, frozen=True):
+    """What the shift changed, in sum: pools and stand-ins by name, nodes by number."""
+
+    node_pools: tuple[str, ...] = ()
+    nodes: NodeSum = NodeSum()
+    clones: tuple[str, ...] = ()
+
+
 class ZoneShiftStatus(Record, frozen=True):
     """Where the shift stands. What was done to an object stands on that object; here is only the sum."""
 
@@ -58,6 +81,7 @@ class ZoneShiftStatus(Record, frozen=True):
     step: str = ""
     stepped_at: datetime | None = None
     steps: Steps = Steps()
+    ledger: Sum = Sum()
     impact: Mapping[str, str] = {}
     plan: tuple[str, ...] = ()
     conditions: tuple[Condition, ...] = ()
