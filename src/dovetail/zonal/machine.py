@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from dovetail.zonal.shifts import Kind, Policy, Shift, silent_end
 
-__all__ = ["Pace", "Phase", "Progress", "Record", "Sight", "advanced", "begun"]
+__all__ = ["STEPS", "Pace", "Phase", "Progress", "Record", "Sight", "Step", "advanced", "begun"]
 
 Phase = Literal["Pending", "Applying", "Active", "Restoring", "Restored", "Refused"]
 EndReason = Literal["", "Cancelled", "Expired", "Completed", "Superseded", "Operator"]

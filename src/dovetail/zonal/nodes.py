@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-__all__ = ["Marked", "NodeLedger", "Standing", "protected", "released"]
+__all__ = ["Marked", "NodeLedger", "Standing", "protected", "released", "swept"]
 
 DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
 YES = "true"
@@ -91,6 +91,17 @@ def released(now: Standing, ledger: NodeLedger | None, ended: Sequence[str]) -> 
         else:
             external.append(field)
     return Marked(_with(now, fields), None, tuple(external))
+
+
+def swept(now: Standing) -> Marked | None:
+    """A node that carries the label and no ledger, freed of label and cordon; None for any other node.
+
+    Such nodes were marked by a tool that kept no record. A person may have marked them just as well, so this
+    is done only where it is asked for.
+    """
+    if now.label != YES:
+        return None
+    return Marked(Standing(uid=now.uid, annotation=now.annotation), None)
 
 
 def _of_this_node(now: Standing, ledger: NodeLedger | None) -> NodeLedger | None:

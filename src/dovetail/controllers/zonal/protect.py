@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace
@@ -18,7 +18,17 @@ from dovetail.controllers.zonal.zones import Ground
 from dovetail.errors import BadInput, Conflict, DovetailError, Gone
 from dovetail.ports import Clock, Recorder
 from dovetail.zonal.ledgers import node_ledger_from, written
-from dovetail.zonal.nodes import ANNOTATION, CORDON, LABEL, Marked, NodeLedger, Standing, protected, released
+from dovetail.zonal.nodes import (
+    ANNOTATION,
+    CORDON,
+    LABEL,
+    Marked,
+    NodeLedger,
+    Standing,
+    protected,
+    released,
+    swept,
+)
 
 __all__ = ["Change", "Protection", "Wish", "half_released", "ready_since", "zones_protected"]
 
@@ -34,6 +44,8 @@ class Wish:
 
     protect: Mapping[str, frozenset[str]]
     hold: frozenset[str] = frozenset()
+    # Zones in which marks without a ledger are taken off, too, and for which shift.
+    sweep: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +143,14 @@ class Protection:
 
     def _change(self, node: Node, ground: Ground, wish: Wish) -> Change | None:
         text = node.annotations.get(labels.ZONE_LEDGER)
-        if text is None and not wish.protect:
+        if text is None and not wish.protect and not wish.sweep:
             return None
         zone = ground.id_of(node)
         keys = wish.protect.get(zone, frozenset())
-        if (text is None and not keys) or node.deleting:
+        if node.deleting:
             return None
+        if text is None and not keys:
+            return self._swept(node, zone, wish)
         if keys and self._managed_only and labels.NODEPOOL not in node.labels and text is None:
             return None
         try:
@@ -145,6 +159,12 @@ class Protection:
             self.failures[f"Node/{node.name}"] = str(error)
             return None
         return self._moved(node, ledger, zone, keys, wish)
+
+    def _swept(self, node: Node, zone: str, wish: Wish) -> Change | None:
+        if zone not in wish.sweep or (self._managed_only and labels.NODEPOOL not in node.labels):
+            return None
+        marked = swept(_standing(node))
+        return None if marked is None else Change(node, marked, zone, wish.sweep[zone])
 
     def _moved(
         self, node: Node, ledger: NodeLedger | None, zone: str, keys: frozenset[str], wish: Wish

@@ -8,13 +8,18 @@ from dovetail.controllers.zonal.edit import PoolWish
 from dovetail.controllers.zonal.keeping import Kept
 from dovetail.controllers.zonal.options import ZonalOptions
 from dovetail.controllers.zonal.protect import Wish
+from dovetail.zonal.machine import STEPS, Step
 
 __all__ = ["gated", "node_wish", "pool_wish"]
 
 
 def gated(kept: Sequence[Kept], options: ZonalOptions) -> tuple[frozenset[str], frozenset[str]]:
     """Zone ids in which nothing is bought, and in which nothing is taken away by choice."""
-    launches = (each.record.shift.zone_id for each in kept if each.record.launches_gated)
+    launches = (
+        each.record.shift.zone_id
+        for each in kept
+        if each.record.launches_gated and not (options.restore_fast and _reached(each, "nodes"))
+    )
     disruption = (each.record.shift.zone_id for each in kept if each.record.disruption_gated)
     return frozenset(launches) if options.gates else frozenset(), frozenset(disruption)
 
@@ -22,13 +27,17 @@ def gated(kept: Sequence[Kept], options: ZonalOptions) -> tuple[frozenset[str], 
 def node_wish(kept: Sequence[Kept], options: ZonalOptions) -> Wish:
     protect: dict[str, frozenset[str]] = {}
     hold: set[str] = set()
+    sweep: dict[str, str] = {}
     for each in kept:
         zone = each.record.shift.zone_id
         if options.protect and each.record.edits:
             protect[zone] = protect.get(zone, frozenset()) | {each.key}
         if each.record.phase == "Pending" or _before(each, "nodes"):
             hold.add(each.key)
-    return Wish(protect, frozenset(hold))
+        if options.sweep_legacy and each.record.policy == "Enforce" and _reached(each, "nodes"):
+            sweep[zone] = each.key
+    in_force = {each.record.shift.zone_id for each in kept if each.record.edits}
+    return Wish(protect, frozenset(hold), {zone: key for zone, key in sweep.items() if zone not in in_force})
 
 
 def pool_wish(kept: Sequence[Kept], options: ZonalOptions) -> PoolWish:
@@ -41,7 +50,11 @@ def pool_wish(kept: Sequence[Kept], options: ZonalOptions) -> PoolWish:
     )
 
 
-def _before(each: Kept, step: str) -> bool:
+def _before(each: Kept, step: Step) -> bool:
     """On the way back, and not yet at this step."""
-    order = ("pools", "guard", "nodes", "settling", "lifted")
-    return each.record.phase == "Restoring" and order.index(each.record.step) < order.index(step)
+    return each.record.phase == "Restoring" and STEPS.index(each.record.step) < STEPS.index(step)
+
+
+def _reached(each: Kept, step: Step) -> bool:
+    """On the way back, and at this step or beyond it."""
+    return each.record.phase == "Restoring" and STEPS.index(each.record.step) >= STEPS.index(step)
