@@ -14,7 +14,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from write_crds import files as crd_files
 from write_dashboards import files as observability_files
 
-from dovetail.settings.table import SETTINGS
+from dovetail.bus.config import KEYS
+from dovetail.settings.table import SETTINGS, Setting
 
 ROOT = Path(__file__).resolve().parent.parent / "deploy" / "helm"
 CHART, CRD_CHART = ROOT / "dovetail", ROOT / "dovetail-crd"
@@ -39,13 +40,20 @@ ELSEWHERE = {
     "LOG_LEVEL": "logLevel",
     "LOG_OUTPUT_PATHS": "logOutputPaths",
 }
+# Settings of zonal shifts whose values stand below `zonalShift` under another name than their variable's end.
+ZONAL, ZONAL_SPELLED = (
+    "ZONAL_SHIFT_",
+    {"ENABLE_DO_NOT_DISRUPT": "doNotDisrupt", "SNS_AUTO_SUBSCRIBE": "snsAutoSubscribe"},
+)
+# The chart names the ConfigMap itself.
+ZONAL_FIXED = frozenset(("ZONAL_SHIFT_CONFIG_MAP",))
 # Values whose inside is Kubernetes' business or the user's own.
 OPEN = {
     "additionalLabels", "additionalAnnotations", "affinity", "annotations", "appArmorProfile", "dnsConfig",
     "endpointConfig", "labels", "nodeSelector", "podAnnotations", "podLabels", "podSecurityContext",
     "resources", "seLinuxOptions", "seccompProfile", "strategy",
 }  # fmt: skip
-CHOICES = {
+CHOICES: dict[str, list[Any]] = {
     "provider": ["aws", "kwok"],
     "imagePullPolicy": ["Always", "IfNotPresent", "Never"],
     "dnsPolicy": ["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"],
@@ -54,6 +62,14 @@ CHOICES = {
     "settings.minValuesPolicy": ["Strict", "BestEffort"],
     "settings.planner": ["packed", "one-by-one"],
     "settings.metricsDetail": ["brief", "full"],
+    "zonalShift.onDisable": ["restore", "leave"],
+    "zonalShift.mode": ["", "Offerings", "NodePoolEdit", "Both"],
+    "zonalShift.editStrategy": ["AppendNotIn", "RemoveFromIn"],
+    "zonalShift.onlyZonePolicy": ["Freeze", "Leave", "Fallback"],
+    "zonalShift.autoMode": ["auto", "Native", "Clone", "Off"],
+    "zonalShift.dryRun": ["false", "true", "client", True, False],
+    "zonalShift.standalone.zoneSpread": ["Required", "Preferred"],
+    "zonalShift.standalone.service.type": ["ClusterIP", "NodePort", "LoadBalancer"],
 }
 DURATION = r"^$|\{\{|^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$"
 
@@ -62,6 +78,18 @@ def value_name(variable: str) -> str:
     """The name of a setting's value below `settings`."""
     first, *rest = variable.lower().split("_")
     return SPELLED.get(variable) or first + "".join(word.capitalize() for word in rest)
+
+
+def zonal_name(variable: str) -> str:
+    """The name of such a setting's value below `zonalShift`; empty for any other setting."""
+    if variable.startswith(ZONAL) and variable not in ZONAL_FIXED:
+        return value_name(variable.removeprefix(ZONAL))
+    return ZONAL_SPELLED.get(variable, "")
+
+
+def elsewhere(variable: str) -> bool:
+    """Whether the setting is no value below `settings`."""
+    return variable in ELSEWHERE or variable in ZONAL_FIXED or bool(zonal_name(variable))
 
 
 def old_names() -> dict[str, str]:
@@ -77,21 +105,20 @@ def schema() -> dict[str, Any]:
     """The schema of values: whatever is in values.yaml, every setting, and old names; nothing else."""
     values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
     top = _schema_of(values, "")
-    settings = top["properties"]["settings"]["properties"]
+    inside = top["properties"]
     for setting in SETTINGS:
-        name = value_name(setting.variable)
-        if setting.variable not in ELSEWHERE and name not in settings:
-            chosen = CHOICES.get(f"settings.{name}")
-            settings[name] = (
-                {"enum": [*chosen, None]}
-                if chosen
-                else _of_setting(setting.kind.show(setting.kind.read(setting.default)), name)
-            )
+        if name := zonal_name(setting.variable):
+            inside["zonalShift"]["properties"][name] = _setting(setting, f"zonalShift.{name}")
+        elif not elsewhere(setting.variable):
+            name = value_name(setting.variable)
+            inside["settings"]["properties"].setdefault(name, _setting(setting, f"settings.{name}"))
+    inside["zonalShift"]["properties"]["standalone"]["properties"]["replicas"]["minimum"] = 2
+    inside["router"]["properties"]["config"] = _bus()
     for path in old_names():
         _allow(top, path.split("."))
-    image = top["properties"]["controller"]["properties"]["image"]
-    top["properties"]["controller"]["properties"]["image"] = {"anyOf": [image, {"type": "string"}]}
-    top["properties"]["global"] = {"type": "object"}
+    image = inside["controller"]["properties"]["image"]
+    inside["controller"]["properties"]["image"] = {"anyOf": [image, {"type": "string"}]}
+    inside["global"] = {"type": "object"}
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "Values of the chart dovetail",
@@ -99,10 +126,26 @@ def schema() -> dict[str, Any]:
     }
 
 
+def _setting(setting: Setting, path: str) -> dict[str, Any]:
+    if path in CHOICES:
+        return {"enum": [*CHOICES[path], None]}
+    if isinstance(setting.kind.read(setting.default), tuple):
+        return {"type": ["array", "string", "null"]}
+    return _of_setting(setting.kind.show(setting.kind.read(setting.default)), path.rpartition(".")[2])
+
+
+def _bus() -> dict[str, Any]:
+    """The keys of the router's configuration, as they nest; the router itself judges their values."""
+    top: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
+    for key in KEYS:
+        _allow(top, key.path.split("."))
+    return top
+
+
 def _schema_of(value: Any, path: str) -> dict[str, Any]:
     name = path.rpartition(".")[2]
     if path in CHOICES:
-        return {"type": "string", "enum": CHOICES[path]}
+        return {"enum": CHOICES[path]}
     if isinstance(value, dict):
         if name in OPEN:
             return {"type": "object"}
@@ -133,7 +176,7 @@ def _of_setting(default: Any, name: str) -> dict[str, Any]:
         }
     if re.fullmatch(r"[0-9.]+", str(default)):
         return {"anyOf": [{"type": ["number", "null"]}, {"type": "string", "pattern": r"^[0-9.]*$|\{\{"}]}
-    if re.fullmatch(r"[0-9.]+(ms|s|m|h)", str(default)):
+    if re.fullmatch(r"([0-9.]+(ms|s|m|h))+", str(default)):
         return {"type": ["string", "null"], "pattern": DURATION}
     return {"type": ["string", "object", "null"] if name == "schedulerConfig" else ["string", "null"]}
 
@@ -167,6 +210,11 @@ def _templated(text: str) -> str:
     return text.replace(head, head + block, 1)
 
 
+def zone_shifts() -> dict[str, str]:
+    """The definition that comes with zonal shifts alone."""
+    return {"dovetail/files/zoneshifts.yaml": crd_files()["zonal/dovetail.sh_zoneshifts.yaml"]}
+
+
 def observability() -> dict[str, str]:
     """Dashboards and rules inside the chart, for a chart cannot reach outside of itself."""
     return {
@@ -179,7 +227,7 @@ def observability() -> dict[str, str]:
 def files() -> dict[str, str]:
     """Every generated file's text, by its path below deploy/helm."""
     shown = json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
-    return {"dovetail/values.schema.json": shown, **definitions(), **observability()}
+    return {"dovetail/values.schema.json": shown, **definitions(), **zone_shifts(), **observability()}
 
 
 def main() -> None:

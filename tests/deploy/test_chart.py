@@ -125,7 +125,8 @@ def test_the_objects_have_upstreams_names_and_labels() -> None:
 
 @pytest.mark.spec("operations-18.2")
 def test_permissions_are_exactly_those_upstream_has() -> None:
-    objects = rendered({"rbac": {"planning": False}})
+    # Without planning, and with nothing left to be undone of a feature upstream does not have.
+    objects = rendered({"rbac": {"planning": False}, "zonalShift": {"onDisable": "leave"}})
 
     assert rules(by_name(objects, "ClusterRole", "karpenter-core")) == CORE_RULES
     assert rules(by_name(objects, "ClusterRole", "karpenter")) == {
@@ -165,16 +166,22 @@ def test_every_role_is_bound_to_the_controllers_account() -> None:
 
 @pytest.mark.spec("operations-18.1")
 def test_every_setting_has_a_value_and_the_controller_reads_what_the_chart_gives() -> None:
-    settings = {}
+    below: dict[str, Json] = {"settings": {}, "zonalShift": {"enabled": True, "tlsSecret": "tls"}}
     wanted = {}
     for setting in SETTINGS:
-        if setting.variable in write_chart.ELSEWHERE or setting.provider == "kwok":
+        variable = setting.variable
+        if variable in (*write_chart.ELSEWHERE, *write_chart.ZONAL_FIXED) or setting.provider == "kwok":
             continue
         text = setting.kind.show(setting.kind.read(setting.default)) or "some-text"
-        text = SPECIAL.get(setting.variable, text)
-        settings[write_chart.value_name(setting.variable)] = wanted[setting.variable] = text
+        wanted[variable] = text = SPECIAL.get(variable, text)
+        zonal = write_chart.zonal_name(variable)
+        below["zonalShift" if zonal else "settings"][zonal or write_chart.value_name(variable)] = text
+    wanted["ENABLE_ZONAL_SHIFT"] = "true"
 
-    given = variables(rendered({"settings": settings}))
+    objects = rendered(below)
+    shifts = by_name(objects, "ConfigMap", "karpenter-zonal-shift")["data"]
+    watched = {"ZONAL_SHIFT_POLICY": shifts["policy"], "ZONAL_SHIFT_DRY_RUN": shifts["dry-run"]}
+    given = variables(objects) | watched
 
     assert {name: given[name] for name in wanted} == wanted
     assert read((), given, provider="aws").cluster_name == "some-text"

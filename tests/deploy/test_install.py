@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from dovetail.cli.installing import Installation, objects
 from dovetail.cli.main import COMMANDS
@@ -28,10 +30,11 @@ def _comparable(listed: list[Json]) -> dict[tuple[str, str], Json]:
     """By kind and name, without what may differ: who manages it, and the order of variables."""
     found = {}
     for each in listed:
-        each["metadata"]["labels"].pop("app.kubernetes.io/managed-by")
+        each["metadata"].get("labels", {}).pop("app.kubernetes.io/managed-by", "")
         if each["kind"] == "Deployment":
             (main,) = each["spec"]["template"]["spec"]["containers"]
-            main["env"] = {v["name"]: {k: w for k, w in v.items() if k != "name"} for v in main["env"]}
+            told = main.get("env", [])
+            main["env"] = {v["name"]: {k: w for k, w in v.items() if k != "name"} for v in told}
         found[each["kind"], each["metadata"]["name"]] = each
     return found
 
@@ -61,6 +64,67 @@ def test_the_objects_are_the_charts(provider: str, release: str) -> None:
         for name in set(env) - {"CLUSTER_NAME", "CPU_REQUESTS", "MEMORY_LIMIT", "KARPENTER_SERVICE"}:
             del env[name]
     assert own == chart
+
+
+TOPIC = "arn:aws:sns:us-west-2:111122223333:shifts"
+BUS: Json = {"region": "us-east-2", "accounts": [{"id": "123456789012"}]}
+# What is asked of the chart, and the same of the command.
+COMPONENTS: dict[str, tuple[Json, Json]] = {
+    "router": (
+        {"router": {"enabled": True, "config": BUS}},
+        {"parts": frozenset(["router"]), "bus": BUS},
+    ),
+    "dashboard": ({"dashboard": {"enabled": True}}, {"parts": frozenset(["dashboard"])}),
+    "shifts inside": (
+        {"zonalShift": {"enabled": True, "mode": "Both", "topicArn": [TOPIC], "tlsSecret": "t"}},
+        {
+            "settings": {
+                "CLUSTER_NAME": "c",
+                "ENABLE_ZONAL_SHIFT": "true",
+                "ZONAL_SHIFT_MODE": "Both",
+                "ZONAL_SHIFT_TOPIC_ARN": TOPIC,
+            },
+            "tls_secret": "t",
+        },
+    ),
+    "shifts alone": (
+        {
+            "controller": {"enabled": False},
+            "zonalShift": {"dryRun": "client", "standalone": {"enabled": True}},
+        },
+        {
+            "controller": False,
+            "parts": frozenset(["zonal-shift"]),
+            "settings": {"CLUSTER_NAME": "c", "ZONAL_SHIFT_DRY_RUN": "client"},
+        },
+    ),
+}
+FIRM = {
+    "CLUSTER_NAME", "CPU_REQUESTS", "MEMORY_LIMIT", "KARPENTER_SERVICE", "ENABLE_ZONAL_SHIFT",
+    "ZONAL_SHIFT_CONFIG_MAP", "ZONAL_SHIFT_POLICY", "ZONAL_SHIFT_DRY_RUN", "ZONAL_SHIFT_TOPIC_ARN",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", COMPONENTS)
+def test_the_parts_are_the_charts(case: str) -> None:
+    values, asked = COMPONENTS[case]
+    chart = _comparable(rendered({**values, "settings": {"clusterName": "c"}}))
+    own = _comparable(objects(replace(Installation(settings={"CLUSTER_NAME": "c"}), **asked)))
+
+    for (kind, _), each in [*chart.items(), *own.items()]:
+        if kind == "Deployment":
+            (main,) = each["spec"]["template"]["spec"]["containers"]
+            unsaid = {"ENABLE_ZONAL_SHIFT"} if "shifts" not in case or "alone" in case else set()
+            main["env"] = {key: value for key, value in main["env"].items() if key in FIRM - unsaid}
+            # Either writes YAML in its own way.
+            each["spec"]["template"]["metadata"].pop("annotations", None)
+        if kind == "ConfigMap" and "bus.yaml" in each["data"]:
+            each["data"]["bus.yaml"] = yaml.safe_load(each["data"]["bus.yaml"])
+        if kind == "CustomResourceDefinition":
+            each["metadata"].pop("annotations", None)
+    assert own.keys() == chart.keys()
+    for key, each in own.items():
+        assert each == chart[key], key
 
 
 @pytest.fixture
@@ -93,6 +157,25 @@ async def test_a_dry_run_changes_nothing_and_a_second_installation_finds_nothing
     assert "-  replicas: 2\n+  replicas: 3" in changed[0]["diff"]
 
 
+async def test_parts_are_installed_by_themselves_and_found_again(cluster: Up, tmp_path: Path) -> None:
+    bus = tmp_path / "bus.yaml"
+    bus.write_text(json.dumps({"bus": BUS}))
+    asked = (
+        *("install", "--cluster-name", "c", "--kubeconfig", str(cluster.kubeconfig), "--without-controller"),
+        *("--with", "router", "--with", "dashboard", "--with", "zonal-shift", "--router-config", str(bus)),
+        *("--part-role", "router=arn:aws:iam::111122223333:role/r"),
+    )
+
+    done = await elsewhere(*asked, "--yes")
+    assert done.code == 0, done.err
+    again = await elsewhere(*asked)
+    assert "nothing to change" in again.err, again.out
+    status, found = await cluster.ask("/api/v1/namespaces/kube-system/serviceaccounts/karpenter-router")
+    assert (status, found["metadata"]["annotations"]["eks.amazonaws.com/role-arn"][-2:]) == (200, "/r")
+    status, _ = await cluster.ask("/apis/apps/v1/namespaces/kube-system/deployments/karpenter")
+    assert status == 404
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -100,6 +183,20 @@ async def test_a_dry_run_changes_nothing_and_a_second_installation_finds_nothing
         (("--cluster-name", "c", "--setting", "NOPE=1"), "NOPE=1: say it as NAME=VALUE"),
         (("--cluster-name", "c", "--setting", "BATCH_MAX_DURATION=soon"), "BATCH_MAX_DURATION"),
         (("--cluster-name", "c", "--kubeconfig", "/nonexistent"), "/nonexistent"),
+        (("--cluster-name", "c", "--with", "zonal-shift"), "say --without-controller too"),
+        (("--cluster-name", "c", "--with", "rooter"), "there is no such part"),
+        (("--cluster-name", "c", "--with", "router"), "--router-config"),
+        (("--cluster-name", "c", "--without-controller"), "leaves nothing to install"),
+        (("--with", "router", "--router-config", "/nonexistent", "--without-controller"), "/nonexistent"),
+        (("--cluster-name", "c", "--part-role", "dashbord=x"), "say it as PART=ARN"),
+        (
+            (
+                "--cluster-name=c",
+                "--setting=ENABLE_ZONAL_SHIFT=true",
+                f"--setting=ZONAL_SHIFT_TOPIC_ARN={TOPIC}",
+            ),
+            "--tls-secret",
+        ),
     ],
 )
 def test_what_cannot_be_installed_is_one_sentence(arguments: tuple[str, ...], told: str) -> None:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import difflib
 import os
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 import typer
 
 from dovetail.api import crds, manifests
+from dovetail.bus.config import read_config
+from dovetail.cli.installation import PARTS, ROLE_ARN
 from dovetail.cli.installing import Installation, objects
 from dovetail.cli.output import Output, OutputOption, counted, note, put, structured
 from dovetail.errors import DovetailError, Gone, Misconfigured
@@ -43,6 +47,11 @@ class Change:
         return f"{self.action:<7} {self.kind} {where}"
 
 
+WITH = "Also install: router of interruptions, zonal-shift by itself, or the dashboard; may be said again."
+WITHOUT = "Only the parts named by --with."
+PART_ROLE = "IAM role for the account of a part; may be said again."
+BUS = "The router's configuration, in YAML or JSON."
+TLS = "Secret with the certificate of the endpoint for SNS; needed with ZONAL_SHIFT_TOPIC_ARN."
 ROLE = "IAM role for the service account; not needed with Pod Identity."
 SETTING = "A setting, such as INTERRUPTION_QUEUE=my-queue; may be said again."
 
@@ -55,6 +64,11 @@ def install(
     image: Annotated[str, typer.Option(help="The controller's image; else that of this version.")] = "",
     replicas: Annotated[int, typer.Option(min=0, help="How many controllers; one of them leads.")] = 2,
     role_arn: Annotated[str, typer.Option(help=ROLE)] = "",
+    also: Annotated[list[str] | None, typer.Option("--with", metavar="PART", help=WITH)] = None,
+    without_controller: Annotated[bool, typer.Option("--without-controller", help=WITHOUT)] = False,
+    part_role: Annotated[list[str] | None, typer.Option(metavar="PART=ARN", help=PART_ROLE)] = None,
+    router_config: Annotated[str, typer.Option(metavar="FILE", help=BUS)] = "",
+    tls_secret: Annotated[str, typer.Option(metavar="NAME", help=TLS)] = "",
     setting: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help=SETTING)] = None,
     without_crds: Annotated[bool, typer.Option("--without-crds", help="Leave definitions alone.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do it, instead of showing what would be done.")] = False,
@@ -67,22 +81,72 @@ def install(
     The objects are those the chart makes, applied by the server under the name dovetail-install. Running it
     again changes nothing; running it with other options changes what they say.
     """
-    settings = _settings(setting or [], cluster_name, provider)
+    parts = frozenset(also or ())
+    _check_parts(parts, without_controller, router_config)
+    settings = _settings(
+        setting or [], cluster_name, provider, needed=parts != {"router"} or not without_controller
+    )
     wanted = Installation(
         provider=provider,
         release=release,
         namespace=namespace,
         replicas=replicas,
         settings=settings,
-        account_annotations={"eks.amazonaws.com/role-arn": role_arn} if role_arn else {},
+        account_annotations={ROLE_ARN: role_arn} if role_arn else {},
+        controller=not without_controller,
+        parts=parts,
+        part_roles=_part_roles(part_role or []),
+        bus=_bus(router_config),
+        tls_secret=tls_secret,
         **({"image": image} if image else {}),  # type: ignore[arg-type]
     )
+    if wanted.sns and not tls_secret:
+        raise Misconfigured("ZONAL_SHIFT_TOPIC_ARN needs a certificate; name its Secret with --tls-secret")
     definitions = [] if without_crds else crds.manifests(provider)
     changes = asyncio.run(_install([*definitions, *objects(wanted)], yes, kubeconfig, context))
     _show(changes, yes, output)
 
 
-def _settings(given: list[str], cluster_name: str, provider: Literal["aws", "kwok"]) -> dict[str, str]:
+def _check_parts(parts: frozenset[str], without_controller: bool, router_config: str) -> None:
+    if unknown := parts - set(PARTS):
+        raise Misconfigured(f"--with {min(unknown)}: there is no such part; there are {', '.join(PARTS)}")
+    if without_controller and not parts:
+        raise Misconfigured("--without-controller leaves nothing to install; name a part with --with")
+    if "zonal-shift" in parts and not without_controller:
+        raise Misconfigured(
+            "--with zonal-shift is for pools that another autoscaler serves; say --without-controller too, "
+            "or let the controller follow shifts with --setting ENABLE_ZONAL_SHIFT=true"
+        )
+    if ("router" in parts) != bool(router_config):
+        raise Misconfigured("--with router and --router-config go together; say which queues it serves")
+
+
+def _part_roles(given: list[str]) -> dict[str, str]:
+    found = dict(each.partition("=")[::2] for each in given)
+    for part, arn in found.items():
+        if part not in PARTS or not arn:
+            raise Misconfigured(
+                f"--part-role {part}={arn}: say it as PART=ARN with one of {', '.join(PARTS)}"
+            )
+    return found
+
+
+def _bus(path: str) -> Json:
+    """The router's configuration, without the word `bus` around it; the router would refuse what is wrong."""
+    if not path:
+        return {}
+    try:
+        document = msgspec.yaml.decode(Path(path).read_bytes())
+    except (OSError, msgspec.DecodeError) as error:
+        raise Misconfigured(f"reading --router-config {path}: {' '.join(str(error).split())}") from error
+    read_config(document, {}, where=path)
+    inner: Json = document.get("bus", document)
+    return inner
+
+
+def _settings(
+    given: list[str], cluster_name: str, provider: Literal["aws", "kwok"], *, needed: bool
+) -> dict[str, str]:
     found = {"CLUSTER_NAME": cluster_name} if cluster_name else {}
     for text in given:
         name, equals, value = text.partition("=")
@@ -92,7 +156,8 @@ def _settings(given: list[str], cluster_name: str, provider: Literal["aws", "kwo
             )
         found[name] = value
     # The controller would refuse them too, but later and out of sight.
-    read((), found, provider=provider)
+    if needed:
+        read((), found, provider=provider)
     return found
 
 
@@ -140,16 +205,10 @@ async def _live(transport: Transport, wanted: Json) -> Json | None:
     return found
 
 
-PLURALS = {
-    "PodDisruptionBudget": "poddisruptionbudgets",
-    "CustomResourceDefinition": "customresourcedefinitions",
-}
-
-
 def _path(wanted: Json) -> str:
     group, _, version = wanted["apiVersion"].rpartition("/")
-    # Every kind that is installed has a regular plural.
-    meta, plural = wanted["metadata"], wanted["kind"].lower() + "s"
+    # Every kind that is installed has a regular plural, in English.
+    meta, plural = wanted["metadata"], re.sub(r"ys$", "ies", wanted["kind"].lower() + "s")
     root = f"/apis/{group}/{version}" if group else f"/api/{version}"
     inside = f"/namespaces/{meta['namespace']}" if meta.get("namespace") else ""
     return f"{root}{inside}/{plural}/{meta['name']}"

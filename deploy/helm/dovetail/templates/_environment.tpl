@@ -15,7 +15,6 @@
 
 {{/* Settings after old names have found their places; see _oldnames.tpl. */}}
 {{- define "dovetail.environment" -}}
-{{- $settings := include "dovetail.settings" . | fromYaml -}}
 {{- $logs := include "dovetail.logs" . | fromYaml -}}
 - name: KUBERNETES_MIN_VERSION
   value: "1.19.0-0"
@@ -47,6 +46,21 @@
       containerName: {{ .Values.controller.containerName }}
       divisor: "0"
       resource: limits.memory
+{{ include "dovetail.settings.environment" . }}
+{{- if include "dovetail.zonal.inside" . }}
+{{ include "dovetail.zonal.environment" . }}
+{{- else if eq .Values.zonalShift.onDisable "leave" }}
+- name: ZONAL_SHIFT_ON_DISABLE
+  value: leave
+{{- end }}
+{{- with .Values.controller.env }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* The settings themselves, which everybody who plans must be told alike. */}}
+{{- define "dovetail.settings.environment" -}}
+{{- $settings := include "dovetail.settings" . | fromYaml -}}
 - name: FEATURE_GATES
   value: {{ include "dovetail.gates" (omit $settings.featureGates "drift" "driftEnabled") | quote }}
 {{- if eq .Values.provider "aws" }}
@@ -59,8 +73,5 @@
 - name: {{ include "dovetail.variable" $name }}
   value: {{ tpl (kindIs "map" $value | ternary (toJson $value) (toString $value)) $ | quote }}
 {{- end }}
-{{- end }}
-{{- with .Values.controller.env }}
-{{ toYaml . }}
 {{- end }}
 {{- end -}}

@@ -102,6 +102,9 @@ WARNING: the value controller.image is now controller.image.repository, tag and 
 {{- if and (eq .Values.provider "aws") (not $settings.clusterName) -}}
 {{- fail "settings.clusterName is empty: give the name of the cluster, as in --set settings.clusterName=my-cluster" -}}
 {{- end -}}
+{{- if include "dovetail.zonal.inside" . -}}
+{{- $_ := set $settings "enableZonalShift" true -}}
+{{- end -}}
 {{- toYaml (omit $settings "aws") -}}
 {{- end -}}
 

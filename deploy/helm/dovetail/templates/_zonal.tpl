@@ -1,0 +1,128 @@
+{{/* Zonal shift: whether it is followed, by whom, and the variables that say how. */}}
+
+{{- define "dovetail.zonal.inside" -}}
+{{- if and .Values.controller.enabled (eq .Values.provider "aws") (or .Values.zonalShift.enabled (eq (toString .Values.settings.enableZonalShift) "true")) }}true{{ end -}}
+{{- end -}}
+
+{{- define "dovetail.zonal.on" -}}
+{{- if or (include "dovetail.zonal.inside" .) .Values.zonalShift.standalone.enabled }}true{{ end -}}
+{{- end -}}
+
+{{/* Permissions outlive the switch, for shifts in force are ended after it was turned. */}}
+{{- define "dovetail.zonal.granted" -}}
+{{- if and (eq .Values.provider "aws") (or (include "dovetail.zonal.inside" .) (eq .Values.zonalShift.onDisable "restore")) }}true{{ end -}}
+{{- end -}}
+
+{{- define "dovetail.zonal.map" -}}
+{{- printf "%s-zonal-shift" (include "dovetail.fullname" . | trunc 48 | trimSuffix "-") -}}
+{{- end -}}
+
+{{- define "dovetail.zonal.variable" -}}
+{{- $spelled := dict "doNotDisrupt" "ENABLE_DO_NOT_DISRUPT" "snsAutoSubscribe" "SNS_AUTO_SUBSCRIBE" -}}
+{{- get $spelled . | default (printf "ZONAL_SHIFT_%s" (snakecase . | upper)) -}}
+{{- end -}}
+
+{{- define "dovetail.zonal.environment" -}}
+{{- $own := list "enabled" "crd" "tlsSecret" "networkPolicy" "standalone" "policy" "dryRun" -}}
+- name: ZONAL_SHIFT_CONFIG_MAP
+  value: {{ include "dovetail.zonal.map" . }}
+{{- range $name, $key := dict "POLICY" "policy" "DRY_RUN" "dry-run" }}
+# The first value; later ones are heard of by watching.
+- name: ZONAL_SHIFT_{{ $name }}
+  valueFrom:
+    configMapKeyRef:
+      name: {{ include "dovetail.zonal.map" $ }}
+      key: {{ $key }}
+      optional: true
+{{- end }}
+{{- range $name := keys .Values.zonalShift | sortAlpha }}
+{{- $value := get $.Values.zonalShift $name }}
+{{- $text := kindIs "slice" $value | ternary (join "," $value) (toString $value) }}
+{{- if not (or (has $name $own) (kindIs "invalid" $value) (eq $text "")) }}
+- name: {{ include "dovetail.zonal.variable" $name }}
+  value: {{ tpl $text $ | quote }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Rules for ZoneShifts, and for the pools that stand in for those of EKS Auto Mode. */}}
+{{- define "dovetail.zonal.rules" -}}
+- apiGroups: [dovetail.sh]
+  resources: [zoneshifts, zoneshifts/status]
+  verbs: [get, list, watch, create, patch, update, delete]
+{{- end -}}
+
+{{- define "dovetail.zonal.cloneRules" -}}
+- apiGroups: [karpenter.sh]
+  resources: [nodepools]
+  verbs: [create, delete]
+{{- end -}}
+
+{{- define "dovetail.zonal.mapRules" -}}
+- apiGroups: [""]
+  resources: [configmaps]
+  resourceNames: [{{ include "dovetail.zonal.map" . }}]
+  verbs: [get, list, watch]
+{{- end -}}
+
+{{- define "dovetail.zonal.tls" -}}
+{{- if and .Values.zonalShift.topicArn (not .Values.zonalShift.tlsSecret) -}}
+{{- fail "zonalShift.topicArn has topics and zonalShift.tlsSecret is empty: name a Secret of type kubernetes.io/tls for the HTTPS endpoint, or use zonalShift.queue" -}}
+{{- end -}}
+{{- if .Values.zonalShift.topicArn }}true{{ end -}}
+{{- end -}}
+
+{{/* The HTTPS endpoint's port and certificate, where there is one. */}}
+{{- define "dovetail.zonal.port" -}}
+- name: https-sns
+  containerPort: {{ .Values.zonalShift.httpsPort }}
+  protocol: TCP
+{{- end -}}
+
+{{- define "dovetail.zonal.mount" -}}
+- name: zonal-shift-tls
+  mountPath: /var/run/dovetail/tls
+  readOnly: true
+{{- end -}}
+
+{{- define "dovetail.zonal.volume" -}}
+- name: zonal-shift-tls
+  secret:
+    secretName: {{ .Values.zonalShift.tlsSecret }}
+{{- end -}}
+
+{{- define "dovetail.zonal.servicePort" -}}
+- name: https-sns
+  port: 443
+  targetPort: https-sns
+  protocol: TCP
+{{- end -}}
+
+{{/* Who may reach the endpoint; called with root, meta, selector and the metrics port. */}}
+{{- define "dovetail.zonal.networkPolicy" }}
+{{- if and .root.Values.zonalShift.networkPolicy.enabled (include "dovetail.zonal.tls" .root) }}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata:
+  {{- .meta | nindent 2 }}
+spec:
+  podSelector:
+    matchLabels:
+      {{- .selector | nindent 6 }}
+  policyTypes: [Ingress]
+  ingress:
+    - ports:
+        {{- range .open }}
+        - port: {{ . }}
+          protocol: TCP
+        {{- end }}
+    - ports:
+        - port: {{ .root.Values.zonalShift.httpsPort }}
+          protocol: TCP
+      {{- with .root.Values.zonalShift.networkPolicy.from }}
+      from:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+{{- end }}
+{{- end -}}

@@ -1,0 +1,64 @@
+"""What following zonal shifts takes, inside the controller or beside it: permissions, a map, a port."""
+
+from __future__ import annotations
+
+from dovetail.cli import installshapes as shapes
+from dovetail.cli.installation import Installation, Part
+from dovetail.cli.installshapes import READ, Json
+from dovetail.settings.zonal import ZonalPolicy
+
+__all__ = [
+    "CLONES",
+    "SHIFTS",
+    "SNS_PORT",
+    "environment",
+    "map_rule",
+    "shift_map",
+    "tls_mounts",
+    "tls_volumes",
+]
+
+SNS_PORT = 8443
+TLS = "zonal-shift-tls"
+# Permissions about zonal shifts are there before and after: what one left behind is put back by them.
+SHIFTS = (
+    (
+        "dovetail.sh",
+        ("zoneshifts", "zoneshifts/status"),
+        (*READ, "create", "patch", "update", "delete"),
+    ),
+)
+CLONES = (("karpenter.sh", ("nodepools",), ("create", "delete")),)
+# Settings that are watched, and their keys in the ConfigMap.
+WATCHED = {"ZONAL_SHIFT_POLICY": "policy", "ZONAL_SHIFT_DRY_RUN": "dry-run"}
+
+
+def shift_map(given: Installation) -> Json:
+    """What may be changed without a restart."""
+    part, said = Part(given, "zonal-shift"), given.settings
+    defaults = {"ZONAL_SHIFT_POLICY": str(ZonalPolicy()), "ZONAL_SHIFT_DRY_RUN": "false"}
+    data = {key: said.get(name, defaults[name]) for name, key in WATCHED.items()}
+    return shapes.config_map(part, part.name, data)
+
+
+def map_rule(given: Installation) -> Json:
+    return shapes.only("configmaps", [Part(given, "zonal-shift").name], READ)
+
+
+def environment(given: Installation) -> list[Json]:
+    """The settings, those that are watched by reference."""
+    named = Part(given, "zonal-shift").name
+    references = [
+        {"name": name, "valueFrom": {"configMapKeyRef": {"name": named, "key": key, "optional": True}}}
+        for name, key in WATCHED.items()
+    ]
+    plain = {name: value for name, value in given.settings.items() if name not in WATCHED}
+    return [*shapes.variables(plain | {"ZONAL_SHIFT_CONFIG_MAP": named}), *references]
+
+
+def tls_volumes(given: Installation) -> list[Json]:
+    return [{"name": TLS, "secret": {"secretName": given.tls_secret}}] if given.sns else []
+
+
+def tls_mounts(given: Installation) -> list[Json]:
+    return [{"name": TLS, "mountPath": "/var/run/dovetail/tls", "readOnly": True}] if given.sns else []
