@@ -129,9 +129,9 @@ async def test_e4_the_same_event_three_times_by_queue_and_topic_is_one_signal() 
         told = event(world, "Manual Shift Started", A)
         wrapped = json.dumps({"Type": "Notification", "TopicArn": "arn:t", "Message": told})
         results = [
-            await world.zonal.store.put(signal_of(told, "sqs")),
-            await world.zonal.store.put(signal_of(wrapped, "sns")),
-            await world.zonal.store.put(signal_of(told, "sqs")),
+            await world.zonal.signals.put(signal_of(told, "sqs")),
+            await world.zonal.signals.put(signal_of(wrapped, "sns")),
+            await world.zonal.signals.put(signal_of(told, "sqs")),
         ]
         await world.settle(60)
 
@@ -163,9 +163,9 @@ async def test_e5_completed_before_in_progress_changes_nothing_that_polls_do_not
     world.pool()
     async with world.running():
         world.autoshift(A)
-        await world.zonal.store.put(signal_of(event(world, "Autoshift Completed", A, "e2"), "sqs"))
+        await world.zonal.signals.put(signal_of(event(world, "Autoshift Completed", A, "e2"), "sqs"))
         await world.settle(5)
-        await world.zonal.store.put(signal_of(event(world, "Autoshift In Progress", A, "e1"), "sqs"))
+        await world.zonal.signals.put(signal_of(event(world, "Autoshift In Progress", A, "e1"), "sqs"))
         await world.until(lambda: world.phase() == "Active", within=10)
         await world.settle(600)
         assert world.phase() == "Active"
@@ -178,7 +178,7 @@ async def test_e6_a_start_that_comes_after_the_end_is_counted_as_stale_and_does_
     world.pool()
     async with world.running():
         known = stale()
-        await world.zonal.store.put(signal_of(event(world, "Autoshift In Progress", A), "sqs"))
+        await world.zonal.signals.put(signal_of(event(world, "Autoshift In Progress", A), "sqs"))
         await world.settle(60)
 
         assert world.shifts() == []
@@ -323,8 +323,8 @@ async def test_e25_news_of_another_cluster_is_not_ours() -> None:
         told = signal_of(event(world, "Manual Shift Started", A, resources=[other]), "sqs")
         region = signal_of(event(world, "Autoshift In Progress", A, "e9", resources=[]), "sqs")
 
-        assert await world.zonal.store.put(told) == "foreign"
-        assert await world.zonal.store.put(region) == "foreign"
+        assert await world.zonal.signals.put(told) == "foreign"
+        assert await world.zonal.signals.put(region) == "foreign"
         assert signals(world) == []
 
 
@@ -391,7 +391,7 @@ async def test_a_start_is_believed_while_arc_is_silent_and_dropped_by_the_first_
     async with world.running():
         await world.settle(5)
         world.aws.refuse("InternalServerError", "GetManagedResource", times=6)
-        await world.zonal.store.put(signal_of(event(world, "Autoshift In Progress", A), "sqs"))
+        await world.zonal.signals.put(signal_of(event(world, "Autoshift In Progress", A), "sqs"))
         await world.until(lambda: world.gates.launches(world.ids(A)), within=5)
 
         assert world.condition("Confirmed") == "Unknown"

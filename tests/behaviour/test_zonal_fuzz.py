@@ -56,7 +56,7 @@ async def test_whatever_becomes_of_the_events_the_end_is_the_same(seed: int) -> 
                 await world.cancel()
             await world.settle(max(began + when - world.clock.monotonic(), 0))
             if named:
-                await world.zonal.store.put(signal_of(_body(world, named, number), "sqs"))
+                await world.zonal.signals.put(signal_of(_body(world, named, number), "sqs"))
         await world.restored()
 
         assert active

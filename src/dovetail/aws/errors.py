@@ -96,6 +96,7 @@ TROUBLE = frozenset(
         "InternalServerError",
         "NoAnswer",
         "PriorRequestNotComplete",
+        "ProvisionedThroughputExceededException",
         "RequestLimitExceeded",
         "RequestThrottled",
         "RequestTimeout",

@@ -15,8 +15,10 @@ from dovetail.controllers.zonal.arc import Arc
 from dovetail.controllers.zonal.controller import Impact, ZonalShift
 from dovetail.controllers.zonal.gates import Gates
 from dovetail.controllers.zonal.ingest import QueueReader
+from dovetail.controllers.zonal.mirror import store_for
 from dovetail.controllers.zonal.options import ZonalOptions, from_settings
 from dovetail.controllers.zonal.signals import SignalStore
+from dovetail.controllers.zonal.store import Store
 from dovetail.ports import Clock, Recorder
 from dovetail.runtime.informer import Informer
 from dovetail.runtime.kube import KubeClient
@@ -73,15 +75,20 @@ class Zonal:
             nodes=nodes,
             claims=claims,
             impact=impact,
+            store=self._store(kube),
         )
         imagined = self.options.dry_run == "client"
-        self.store = SignalStore(
-            None if imagined else receiving,
+        self.signals = SignalStore(
+            None if imagined else self._store(receiving),
             arn=lambda: self.arc.arn,
             observer=self.options.observer,
             woken=self.controller.hint,
         )
         self._kube, self._chance = kube, chance
+
+    def _store(self, kube: KubeClient) -> Store:
+        """Where shifts are kept, by the hands of this client."""
+        return store_for(self.options, kube, self._aws, self.arc.named, self._clock)
 
     @property
     def services(self) -> tuple[Service, ...]:
@@ -93,10 +100,10 @@ class Zonal:
             found.append(self._followed())
         if self._settings.zonal_shift_queue:
             found.append(
-                QueueReader(self._aws, self._settings.zonal_shift_queue, self.store, self._clock).run
+                QueueReader(self._aws, self._settings.zonal_shift_queue, self.signals, self._clock).run
             )
         if self._settings.zonal_shift_topic_arn:
-            found.append(SnsEndpoint(self._settings, self._aws, self.store, self._clock).run)
+            found.append(SnsEndpoint(self._settings, self._aws, self.signals, self._clock).run)
         return tuple(found)
 
     def _followed(self) -> Service:

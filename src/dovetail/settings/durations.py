@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from functools import lru_cache
 
 UNITS = {
     "ns": 1,
@@ -42,6 +43,7 @@ def render(duration: timedelta) -> str:
     return render_nanoseconds(duration // timedelta(microseconds=1) * 1_000)
 
 
+@lru_cache(maxsize=1024)
 def nanoseconds(text: str) -> int:
     """The duration a text spells, in nanoseconds, exactly."""
     body = text[1:] if text[:1] in ("-", "+") else text

@@ -14,10 +14,11 @@ from typing import Any
 from dovetail.errors import Misconfigured
 from dovetail.settings import removed
 from dovetail.settings.table import BY_FLAG, SETTINGS, Origin, Provider, Setting, Settings
+from dovetail.settings.together import complaints
 
 _SHOWN = 120
-# Flags with a letter of their own.
-SHORT = {"d": "enable-do-not-disrupt"}
+# Flags with a shorter name.
+SHORT = {"d": "enable-do-not-disrupt", "on-disable": "zonal-shift-on-disable"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ def examine(arguments: Sequence[str], environment: Mapping[str, str], provider: 
         origins=MappingProxyType(draft.origins),
         warnings=tuple(draft.warnings),
     )
-    return Reading(settings, tuple(draft.problems))
+    return Reading(settings, (*draft.problems, *complaints(settings)))
 
 
 @dataclass(slots=True)

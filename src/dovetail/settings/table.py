@@ -18,7 +18,7 @@ from dovetail.settings.gates import AWS_FEATURE_GATES, FEATURE_GATES, AWSFeature
 from dovetail.settings.kinds import Kind
 from dovetail.settings.rates import RATE, Rate
 from dovetail.settings.scheduler import SCHEDULER_CONFIG, SchedulerConfig
-from dovetail.settings.zonal import SHARE, ZONAL_POLICY, ZonalPolicy
+from dovetail.settings.zonal import OBJECT_NAME, SHARE, ZONAL_POLICY, ZonalPolicy
 
 T = TypeVar("T")
 Origin = Literal["flag", "environment", "default"]
@@ -234,6 +234,9 @@ class Settings:
         "also put a zone back into pools whose note of the edit was removed by someone; else only say so",
         "aws",
     )
+    zonal_shift_allow_signature_v1: bool = _set(
+        kinds.BOOLEAN, "false", "also take messages that a topic signs with SHA-1 (SignatureVersion 1)", "aws"
+    )
     zonal_shift_auto_mode: str = _set(
         kinds.choice("auto", "Native", "Clone", "Off"),
         "auto",
@@ -246,8 +249,20 @@ class Settings:
         "replace the nodes of a stand-in that are still there so long after its shift, within its budgets",
         "aws",
     )
+    zonal_shift_config_map: str = _set(
+        OBJECT_NAME,
+        "",
+        "ConfigMap whose ZONAL_SHIFT_POLICY and ZONAL_SHIFT_DRY_RUN are taken without a restart",
+        "aws",
+    )
     zonal_shift_debounce: timedelta = _set(
         kinds.WINDOW, "2s", "wait this long for further news before nodes and pools are touched"
+    )
+    zonal_shift_drift_guard: str = _set(
+        kinds.choice("Auto", "Budget", "None"),
+        "Auto",
+        "keep an edited pool's nodes from counting as drifted: by a budget, only where needed, or not",
+        "aws",
     )
     zonal_shift_dry_run: str = _set(
         kinds.choice("false", "true", "client"),
@@ -262,8 +277,23 @@ class Settings:
     zonal_shift_endpoint_url: str = _set(
         kinds.URL, "", "where SNS reaches this process, for SNS_AUTO_SUBSCRIBE", "aws"
     )
+    zonal_shift_events_ca_file: str = _set(
+        kinds.TEXT,
+        "",
+        "PEM file of the authorities whose clients may post to /events; empty for none",
+        "aws",
+    )
+    zonal_shift_events_token_file: str = _set(
+        kinds.TEXT, "", "file with the bearer token that lets a sender post to /events; empty for none", "aws"
+    )
+    zonal_shift_honour_unapplied: bool = _set(
+        kinds.BOOLEAN, "false", "also follow shifts that ARC has started and not applied", "aws"
+    )
     zonal_shift_https_port: int = _set(
         kinds.PORT, "8443", "port of the HTTPS endpoint for SNS; it opens only if there are topics", "aws"
+    )
+    zonal_shift_min_healthy_zones: int = _set(
+        kinds.COUNT, "1", "never step out of so many zones that fewer than this are left", "aws"
     )
     zonal_shift_min_hold: timedelta = _set(
         kinds.WINDOW, "5m", "step back into a zone no sooner than this after stepping out"
@@ -273,8 +303,20 @@ class Settings:
         "Offerings",
         "withhold the zone inside Dovetail, by editing NodePools that another autoscaler serves, or both",
     )
+    zonal_shift_node_enforce: bool = _set(
+        kinds.BOOLEAN, "false", "mark and cordon a node again when a person took that back", "aws"
+    )
+    zonal_shift_node_scope: str = _set(
+        kinds.choice("All", "Managed"), "All", "mark every node of the zone, or only those of pools", "aws"
+    )
     zonal_shift_observer: bool = _set(
         kinds.BOOLEAN, "false", "also follow autoshifts of the region that are not the cluster's", "aws"
+    )
+    zonal_shift_on_disable: str = _set(
+        kinds.choice("restore", "leave"),
+        "restore",
+        "when the feature is switched off during a shift: undo everything, or leave it; also --on-disable",
+        "aws",
     )
     zonal_shift_only_zone_policy: str = _set(
         kinds.choice("Freeze", "Leave", "Fallback"),
@@ -320,8 +362,26 @@ class Settings:
         "false",
         "when a shift ends, also free nodes of the zone that carry the label but no note of ours",
     )
+    zonal_shift_sns_ca_file: str = _set(
+        kinds.TEXT,
+        "",
+        "PEM file of the authorities that vouch for SNS's signing certificates; empty for the system's",
+        "aws",
+    )
+    zonal_shift_store: str = _set(
+        kinds.choice("Cluster", "DynamoDB", "Mirror"),
+        "Cluster",
+        "where shifts are kept: as objects, in ZONAL_SHIFT_TABLE, or as objects that the table follows",
+        "aws",
+    )
+    zonal_shift_table: str = _set(
+        kinds.TEXT, "", "name of the DynamoDB table with keys pk and sk; empty means none", "aws"
+    )
     zonal_shift_topic_arn: tuple[str, ...] = _set(
         kinds.LIST, "", "SNS topics whose messages about shifts are taken; others are turned away", "aws"
+    )
+    zonal_shift_trust_events: bool = _set(
+        kinds.BOOLEAN, "true", "while ARC does not answer, believe a message that a shift has started", "aws"
     )
 
     instance_types_file_path: str = _set(

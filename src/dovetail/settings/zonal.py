@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 
 from dovetail.settings.kinds import Kind
 
-__all__ = ["SHARE", "ZONAL_POLICY", "ZonalPolicy"]
+__all__ = ["OBJECT_NAME", "SHARE", "ZONAL_POLICY", "ZonalPolicy"]
 
 WORDS = ("Enforce", "Protect", "Observe", "Ignore")
 
@@ -52,6 +52,13 @@ def _show_share(value: float) -> str:
     return f"{round(value * 100)}%"
 
 
+def _object_name(text: str) -> str:
+    if text and not re.fullmatch(r"([a-z0-9][a-z0-9.-]*/)?[a-z0-9][a-z0-9.-]*", text):
+        raise ValueError
+    return text
+
+
+OBJECT_NAME = Kind("a name, or namespace/name", _object_name, blank=True)
 ZONAL_POLICY = Kind(
     "a list such as manual=Enforce,practice=Protect; words are Enforce, Protect, Observe and Ignore",
     _read,

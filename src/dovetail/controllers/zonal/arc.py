@@ -86,12 +86,17 @@ class Arc:
         self._due = self._clock.monotonic() + seconds * spread
 
     async def _look(self) -> None:
-        if not self.arn:
-            answer = await self._aws.call("eks", "DescribeCluster", {"name": self._cluster})
-            self.arn = str(answer["cluster"]["arn"])
+        await self.named()
         await self._observe()
         shifts = await self._managed()
         self.last = Poll(self._clock.now(), (*shifts, *self._observed))
+
+    async def named(self) -> str:
+        """The cluster's ARN, by which ARC and the ledger's table know it."""
+        if not self.arn:
+            answer = await self._aws.call("eks", "DescribeCluster", {"name": self._cluster})
+            self.arn = str(answer["cluster"]["arn"])
+        return self.arn
 
     async def _managed(self) -> tuple[Shift, ...]:
         if self._clock.monotonic() < self._ask_after:

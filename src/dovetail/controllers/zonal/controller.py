@@ -14,17 +14,17 @@ from typing import NoReturn
 
 from dovetail.api import labels
 from dovetail.api.core import Node
-from dovetail.api.meta import Object
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.api.zoneshift import ZoneShift
-from dovetail.aws import Aws
+from dovetail.aws import Aws, AwsError
 from dovetail.controllers.base import Backoff, Cache, Result, Trigger, after
 from dovetail.controllers.zonal import counts
 from dovetail.controllers.zonal.arc import Arc
 from dovetail.controllers.zonal.clones import Clones
+from dovetail.controllers.zonal.copies import Copies
 from dovetail.controllers.zonal.documents import GUARD, Documents, PoolDocument
-from dovetail.controllers.zonal.edit import Editing, edited_by_zone
+from dovetail.controllers.zonal.edit import Editing, PoolChange, PoolWish, edited_by_zone
 from dovetail.controllers.zonal.gates import Gates
 from dovetail.controllers.zonal.keeping import Keeping, Kept, Outstanding
 from dovetail.controllers.zonal.notices import Notices
@@ -32,10 +32,11 @@ from dovetail.controllers.zonal.options import ZonalOptions
 from dovetail.controllers.zonal.protect import Change, Protection, half_released, zones_protected
 from dovetail.controllers.zonal.records import SIGNAL
 from dovetail.controllers.zonal.signals import KIND, START
+from dovetail.controllers.zonal.store import ClusterStore, Store
 from dovetail.controllers.zonal.wishes import gated, node_wish, pool_wish
 from dovetail.controllers.zonal.writing import Writer
 from dovetail.controllers.zonal.zones import Ground, Zones
-from dovetail.errors import BadInput, DovetailError, Gone, NotAuthorized, Retry
+from dovetail.errors import BadInput, Conflict, DovetailError, Gone, NotAuthorized, Retry
 from dovetail.ports import Clock, Recorder
 from dovetail.zonal.clone import CLONE_OF
 from dovetail.zonal.rehearsal import Rehearsal
@@ -70,6 +71,7 @@ class ZonalShift:
         nodes: Cache[Node],
         claims: Cache[NodeClaim],
         impact: Impact | None = None,
+        store: Store | None = None,
     ) -> None:
         self._kube, self._clock, self._recorder, self._options = kube, clock, recorder, options
         self.arc, self.gates = arc, gates
@@ -91,11 +93,14 @@ class ZonalShift:
         )
         self._editing = Editing(self.writer, clock, recorder, options)
         self._clones = Clones(kube, claims, options)
-        self._keeping = Keeping(kube, clock, recorder, options)
+        self._store = store or ClusterStore(kube)
+        self._copies = Copies(kube, self._store)
+        self._keeping = Keeping(self._store, clock, recorder, options)
         self._notices = Notices(recorder)
         self._looked: set[str] = set()
         self._wake: Callable[[], None] = lambda: None
-        self._busy = False
+        # Until the first pass has looked everywhere, something may have been left by whoever was before.
+        self._busy = True
 
     @property
     def triggers(self) -> tuple[Trigger, ...]:
@@ -109,6 +114,12 @@ class ZonalShift:
     def on_wake(self, wake: Callable[[], None]) -> None:
         """How to be woken by what is no object of the cluster."""
         self._wake = wake
+
+    def change(self, options: ZonalOptions) -> None:
+        """Go on by other options; what is in force is looked at again at once."""
+        self._options = self._keeping.options = options
+        self._editing.options = self._clones.options = options
+        self._wake()
 
     def hint(self) -> None:
         """A message came: look at ARC at once."""
@@ -136,6 +147,7 @@ class ZonalShift:
         """Close the gates of shifts that are known, before anything is bought; what fails is tried later."""
         try:
             shifts = [each for each in await self._objects() if each.spec.kind != SIGNAL]
+            self._hold(shifts)
             await self.arc.look(active=bool(shifts))
             now = self._clock.now()
             wanted = self._keeping.candidates(shifts, (), self.arc, now)
@@ -143,6 +155,12 @@ class ZonalShift:
         except DovetailError:
             return
         self._close(self._keeping.decided(shifts, wanted, ground, self.arc, now), ground)
+
+    def _hold(self, shifts: Sequence[ZoneShift]) -> None:
+        """Close what was closed by the word of the records, for as long as nothing else can be seen."""
+        names = {each.spec.zone_id: each.status.zone_name or each.spec.zone_id for each in shifts}
+        ground = Ground(names, {name: zone for zone, name in names.items()}, tuple(names))
+        self._close(self._keeping.decided(shifts, (), ground, self.arc, self._clock.now()), ground)
 
     async def plan(self, zone: str) -> tuple[str, ...]:
         """Every write that stepping out of the zone would take; BadInput for a zone nobody knows."""
@@ -156,15 +174,14 @@ class ZonalShift:
     async def reconcile(self, key: str) -> Result:
         try:
             objects = await self._objects()
-        except (Gone, NotAuthorized) as error:
+        except (Gone, NotAuthorized, AwsError) as error:
             await self._without_objects(error)
         if not self._options.enabled:
             return await self._switched_off(objects)
         signals = [each for each in objects if each.spec.kind == SIGNAL]
         shifts = [each for each in objects if each.spec.kind != SIGNAL]
         await self._heard(signals)
-        busy = any(each.status.phase not in ("Restored", "Refused") for each in shifts)
-        answered = await self.arc.look(active=busy)
+        answered = await self.arc.look(active=_live(shifts))
         if answered:
             self._judge(signals)
         return await self._pass(shifts, signals)
@@ -177,24 +194,29 @@ class ZonalShift:
         self._close(self._keeping.decided((), wanted, ground, self.arc, now), ground)
         raise Retry(
             f"following zonal shifts: ZoneShifts cannot be listed ({error}), so nodes and pools are left "
-            "alone; install deploy/crds/zonal and allow zoneshifts.dovetail.sh",
+            f"alone; {self._store.advice}",
             within=30.0,
         ) from error
 
     async def _switched_off(self, objects: Sequence[ZoneShift]) -> Result:
         """Shifts in force when the feature is switched off end as if an operator had cancelled them."""
         shifts = [each for each in objects if each.spec.kind != SIGNAL]
-        marked = any(labels.ZONE_LEDGER in node.annotations for node in self._nodes)
-        open_ones = any(each.status.phase not in ("Restored", "Refused") for each in shifts)
-        if self._options.on_disable == "leave" or not (marked or open_ones):
+        if self._options.on_disable == "leave" or not (_live(shifts) or await self._marked()):
             return after(OFF)
         return await self._pass(shifts, (), off=True)
+
+    async def _marked(self) -> bool:
+        """Whether anything still carries a note of ours."""
+        if any(labels.ZONE_LEDGER in node.annotations for node in self._nodes):
+            return True
+        pools = await self._kube.list(PoolDocument)
+        return any(note in pool.annotations for pool in pools for note in OUR_NOTES)
 
     async def _objects(self) -> tuple[ZoneShift, ...]:
         if self._options.dry_run == "client":
             return self._keeping.imagined
         try:
-            return await self._kube.list(ZoneShift)
+            return await self._store.list()
         except (Gone, NotAuthorized):
             if self._options.enabled:
                 raise
@@ -210,13 +232,7 @@ class ZonalShift:
             created = each.metadata.creation_timestamp
             if created is not None and (now - created).total_seconds() > SIGNALS_KEPT:
                 self._looked.discard(each.name)
-                await self._forget(each)
-
-    async def _forget(self, obj: Object) -> None:
-        try:
-            await self._kube.delete(obj)
-        except Gone:
-            return
+                await self._store.remove(each)
 
     def _judge(self, signals: Sequence[ZoneShift]) -> None:
         """A start that ARC knows nothing of is stale: it came late, and is over."""
@@ -239,7 +255,7 @@ class ZonalShift:
             await self._tell_unregistered()
             return after(self.arc.wait or CONVERGE)
         ground = await self._zones.ground({each.zone_id for each in wanted})
-        pools = await self._kube.list(PoolDocument)
+        pools = await self._copied(await self._kube.list(PoolDocument))
         kept = self._keeping.decided(shifts, wanted, ground, self.arc, now, off=off)
         kept = self._keeping.advanced(
             kept, lambda held: self._outstanding(held, ground, pools), self.arc, now
@@ -257,6 +273,9 @@ class ZonalShift:
             return after(MOMENT)
         look = CONVERGE if off else self.arc.wait or MOMENT
         return after(min(wait, look, self._keeping.wait(kept, now)))
+
+    async def _copied(self, pools: Sequence[PoolDocument]) -> Sequence[PoolDocument]:
+        return pools if self._options.dry_run else await self._copies.completed(pools)
 
     async def _estimate(self, kept: Sequence[Kept], ground: Ground) -> None:
         """Once for each shift, for people to know: what must be bought elsewhere if the zone is lost."""
@@ -325,6 +344,8 @@ class ZonalShift:
         self, acting: Sequence[Kept], ground: Ground, pools: Sequence[PoolDocument]
     ) -> tuple[bool, float]:
         """A few seconds of it: nodes first, then pools; on the way back pools first, then nodes."""
+        if self._options.dry_run:
+            return False, CONVERGE  # what was begun in earnest stands as it is until the dry run is over
         marks, releases = self._marks_wanted(acting, ground)
         done, tried = await self._protection.mark(marks, SLICE)
         # A node that could not be marked is kept by its pool's budget instead.
@@ -357,9 +378,16 @@ class ZonalShift:
                 continue
             if pause.total_seconds() > 0:
                 wait = min(wait, pause.total_seconds())
-            elif await self._editing.write(change, wish):
+            elif await self._written(change, wish):
                 done += 1
         return done, wait
+
+    async def _written(self, change: PoolChange, wish: PoolWish) -> bool:
+        try:
+            await self._copies.before(change)
+        except Conflict:
+            return False  # looked at again in a moment
+        return await self._editing.write(change, wish)
 
     def _plan(
         self, kept: Sequence[Kept], ground: Ground, pools: Sequence[PoolDocument]
@@ -367,7 +395,7 @@ class ZonalShift:
         """For each dry run, every write it would have made."""
         found: dict[str, tuple[str, ...]] = {}
         for each in kept:
-            if not each.dry:
+            if not each.dry and not self._options.dry_run:
                 continue
             alone = [each]
             marks, _ = self._marks_wanted(alone, ground)
@@ -407,6 +435,10 @@ class ZonalShift:
             counts.NODES.labels(ground.names.get(zone, zone)).set(count)
         for zone, count in edited_by_zone(pools, ground).items():
             counts.POOLS.labels(ground.names.get(zone, zone)).set(count)
+
+
+def _live(shifts: Sequence[ZoneShift]) -> bool:
+    return any(each.status.phase not in ("Restored", "Refused") for each in shifts)
 
 
 def _gates(kept: Sequence[Kept], options: ZonalOptions) -> tuple[tuple[str, frozenset[str]], ...]:

@@ -12,11 +12,11 @@ from dovetail.api.meta import Condition
 from dovetail.api.zoneshift import RESTORE_FINALIZER, Count, Steps, ZoneShift, ZoneShiftStatus
 from dovetail.controllers.zonal import counts, records
 from dovetail.controllers.zonal.arc import Arc
-from dovetail.controllers.zonal.documents import Documents
 from dovetail.controllers.zonal.options import ZonalOptions
+from dovetail.controllers.zonal.saving import Saving
 from dovetail.controllers.zonal.signals import KIND, START
+from dovetail.controllers.zonal.store import Store
 from dovetail.controllers.zonal.zones import Ground
-from dovetail.errors import AlreadyExists, Conflict, Gone
 from dovetail.ports import Clock, Recorder
 from dovetail.zonal.machine import Progress, Record, Sight, advanced, begun
 from dovetail.zonal.shifts import KINDS, Kind, Shift, by_zone, impairment
@@ -25,7 +25,6 @@ __all__ = ["Keeping", "Kept", "Outstanding"]
 
 # A start that only an event tells of is believed this long after it was sent.
 BELIEVED = timedelta(minutes=15)
-CONFIRM_EVERY = timedelta(seconds=30)
 OVER = ("Restored", "Refused")
 # Seconds between two looks at how far undoing has come.
 WAY_BACK = 5.0
@@ -66,9 +65,9 @@ class Kept:
 class Keeping:
     """Turns what ARC and operators say into objects, and moves those on."""
 
-    def __init__(self, kube: Documents, clock: Clock, recorder: Recorder, options: ZonalOptions) -> None:
-        self._kube, self._clock, self._recorder, self._options = kube, clock, recorder, options
-        self._written: dict[str, ZoneShift] = {}
+    def __init__(self, store: Store, clock: Clock, recorder: Recorder, options: ZonalOptions) -> None:
+        self._clock, self._recorder, self.options = clock, recorder, options
+        self._saving = Saving(store)
         # What a dry run on the client would have kept.
         self.imagined: tuple[ZoneShift, ...] = ()
         # What losing the zone would mean, by the name of its shift.
@@ -85,7 +84,7 @@ class Keeping:
             if each.spec.expires is None or each.spec.expires > now
         ]
         told = arc.last.shifts if arc.last is not None else ()
-        believed = self._believed(signals, now) if arc.failing and self._options.trust_events else ()
+        believed = self._believed(signals, now) if arc.failing and self.options.trust_events else ()
         return (*told, *local, *believed)
 
     def _believed(self, signals: Sequence[ZoneShift], now: datetime) -> tuple[Shift, ...]:
@@ -115,17 +114,17 @@ class Keeping:
         }
         found = impairment(
             used,
-            self._options.policies,
+            self.options.policies,
             ground.used,
-            honour_unapplied=self._options.honour_unapplied,
-            min_healthy=self._options.min_healthy,
+            honour_unapplied=self.options.honour_unapplied,
+            min_healthy=self.options.min_healthy,
             in_force=in_force,
         )
-        applied = [each for each in used if each.applied or self._options.honour_unapplied]
+        applied = [each for each in used if each.applied or self.options.honour_unapplied]
         ours = by_zone(
             each
             for each in applied
-            if each.kind != "LOCAL" and self._options.policies.of(each.kind) != "Ignore"
+            if each.kind != "LOCAL" and self.options.policies.of(each.kind) != "Ignore"
         )
         kept = [self._known(each, ours, found.refused, arc, now, off=off) for each in objects]
         taken = {each.record.shift.zone_id for each in kept if self._takes(each, ours)}
@@ -154,7 +153,7 @@ class Keeping:
         *,
         off: bool,
     ) -> Kept:
-        obj = self._latest(obj)
+        there, obj = obj, self._saving.latest(obj)
         record, zone = records.record_of(obj, now), obj.spec.zone_id
         if obj.spec.kind == "LOCAL":
             over = obj.spec.expires is not None and obj.spec.expires <= now
@@ -165,25 +164,19 @@ class Keeping:
             shift = ours.get(zone)
             sight = Sight(_polled(arc, shift, record.since), shift, obj.deleting or off)
             if shift is not None and record.phase not in OVER:
-                record = structs.replace(record, policy=self._options.policies.of(shift.kind))
+                record = structs.replace(record, policy=self.options.policies.of(shift.kind))
         refusal = refused.get(zone, "") if sight.shift is not None else ""
         record = _refused(record, refusal)
-        return Kept(record, obj, obj, sight, dry=self._dry(obj), refusal=refusal)
-
-    def _latest(self, obj: ZoneShift) -> ZoneShift:
-        """Polls happen more often than they are written down; what was seen since is kept in mind."""
-        known = self._written.get(obj.name)
-        same = known is not None and known.metadata.resource_version == obj.metadata.resource_version
-        return known if same and known is not None else obj
+        return Kept(record, obj, there, sight, dry=self._dry(obj), refusal=refusal)
 
     def _new(self, shift: Shift, objects: Sequence[ZoneShift], refusal: str, arc: Arc, now: datetime) -> Kept:
-        record = _refused(begun(shift, self._options.policies.of(shift.kind), now), refusal)
+        record = _refused(begun(shift, self.options.policies.of(shift.kind), now), refusal)
         polled = _polled(arc, shift, now)
         name, taken, again = records.name_of(shift), {each.name for each in objects}, 0
         while name in taken:  # the same shift, once more after it had ended
             again += 1
             name = records.name_of(shift, str(again))
-        dry = bool(self._options.dry_run)
+        dry = bool(self.options.dry_run)
         obj = records.new_object(record, arc.arn, dry_run=dry, name=name)
         return Kept(record, obj, None, Sight(polled, shift), dry=dry, refusal=refusal)
 
@@ -195,7 +188,8 @@ class Keeping:
         return Kept(record, obj, None, Sight(None, shift), dry=True)
 
     def _dry(self, obj: ZoneShift) -> bool:
-        return bool(self._options.dry_run) or obj.spec.dry_run
+        """What was begun in a dry run is one while that lasts, and what is only local for good."""
+        return obj.spec.dry_run and (obj.spec.kind == "LOCAL" or bool(self.options.dry_run))
 
     def acting(self, kept: Sequence[Kept]) -> list[Kept]:
         """Those that are more than a dry run."""
@@ -218,7 +212,7 @@ class Keeping:
                 nodes=0 if each.dry else (left.releases if undoing else left.nodes).get(zone, 0),
                 drifted=left.drifted,
             )
-            record = advanced(each.record, each.sight, progress, now, self._options.pace)
+            record = advanced(each.record, each.sight, progress, now, self.options.pace)
             if record is None:
                 moved.append(replace(each, forgotten=True, left=left))
             else:
@@ -227,7 +221,7 @@ class Keeping:
 
     def wait(self, kept: Sequence[Kept], now: datetime) -> float:
         """Seconds until something may move by itself."""
-        pace, found = self._options.pace, [30.0]
+        pace, found = self.options.pace, [30.0]
         for each in kept:
             record = each.record
             if record.phase == "Pending":
@@ -247,18 +241,19 @@ class Keeping:
         after: list[ZoneShift] = []
         for each in kept:
             if each.forgotten:
-                await self._forgotten(each)
+                if self.options.dry_run != "client" and each.before is not None:
+                    await self._saving.forget(each.before)
                 moved = True
                 continue
-            before = each.before.status if each.before is not None else ZoneShiftStatus()
+            before = each.obj.status
             status = self._status(each, before, ground, arc, now)
-            obj = records.written(each.obj, each.record, status)
+            obj = records.written(each.obj, each.record, status, dry_run=each.dry)
             moved = moved or (obj.status.phase, obj.status.step) != (before.phase, before.step)
             self._tell(each, before.phase, obj, ground)
             after.append(obj)
-            if self._options.dry_run != "client":
-                await self._save(each, obj)
-        if self._options.dry_run == "client":
+            if self.options.dry_run != "client":
+                await self._saving.save(each.before, obj if each.before is None else _finalizers(obj, each))
+        if self.options.dry_run == "client":
             self.imagined = tuple(after)
         return moved
 
@@ -294,50 +289,6 @@ class Keeping:
             return records.condition(conditions, "Confirmed", "Unknown", "Provisional", why, now)
         return records.condition(conditions, "Confirmed", "True", "Polled", "", now)
 
-    async def _save(self, each: Kept, obj: ZoneShift) -> None:
-        try:
-            if each.before is None:
-                made = await self._kube.create(structs.replace(obj, status=ZoneShiftStatus()))
-                done = await self._kube.patch(made, structs.replace(made, status=obj.status), status=True)
-                self._written[done.name] = done
-                return
-            before = each.before
-            final = _finalizers(obj, each)
-            if final.metadata != before.metadata or final.spec != before.spec:
-                before = structs.replace(
-                    await self._kube.patch(before, structs.replace(final, status=before.status))
-                )
-            if self._worth_writing(before.status, obj.status):
-                before = await self._kube.patch(
-                    before, structs.replace(before, status=obj.status), status=True
-                )
-                self._written[before.name] = before
-            else:
-                self._written[before.name] = structs.replace(before, status=obj.status)
-        except (AlreadyExists, Conflict, Gone):
-            return  # looked at again in a moment
-
-    @staticmethod
-    def _worth_writing(before: ZoneShiftStatus, now: ZoneShiftStatus) -> bool:
-        """A shift that is only seen once more need not be written down at every poll."""
-        if structs.replace(before, last_confirmed_at=None) != structs.replace(now, last_confirmed_at=None):
-            return True
-        was, seen = before.last_confirmed_at, now.last_confirmed_at
-        return (was is None) != (seen is None) or (
-            was is not None and seen is not None and seen - was >= CONFIRM_EVERY
-        )
-
-    async def _forgotten(self, each: Kept) -> None:
-        if self._options.dry_run == "client" or each.before is None:
-            return
-        try:
-            bare = structs.replace(each.before.metadata, finalizers=())
-            cleared = structs.replace(each.before, metadata=bare)
-            await self._kube.patch(each.before, cleared)
-            await self._kube.delete(each.before)
-        except (Gone, Conflict):
-            return
-
     def _tell(self, each: Kept, before: str, obj: ZoneShift, ground: Ground) -> None:
         phase, zone = obj.status.phase, obj.spec.zone_id
         if phase == before:
@@ -369,25 +320,20 @@ class Keeping:
         for each in kept:
             if each.forgotten or each.record.phase in OVER:
                 continue
-            known = self._written.get(each.name)
-            if known is None and self._options.dry_run != "client":
-                continue
-            if self._options.dry_run == "client":
+            if self.options.dry_run == "client":
                 self._imagine(each.name, plan.get(each.name, ()))
                 continue
-            assert known is not None
+            known = self._saving.known(each.name)
+            if known is None:
+                continue
             listed = _troubled(known.status.conditions, troubles, contested, now)
             status = structs.replace(known.status, conditions=listed)
             if each.name in self.impacts:
                 status = structs.replace(status, impact=self.impacts[each.name])
-            if each.dry and each.name in plan:
+            if each.name in plan:
                 status = structs.replace(status, plan=plan[each.name][:1000])
             if status != known.status:
-                try:
-                    done = await self._kube.patch(known, structs.replace(known, status=status), status=True)
-                except (Conflict, Gone):
-                    continue
-                self._written[each.name] = done
+                await self._saving.tell(each.name, status)
 
     def _imagine(self, name: str, plan: tuple[str, ...]) -> None:
         self.imagined = tuple(

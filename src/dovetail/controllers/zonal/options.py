@@ -7,17 +7,20 @@ from datetime import timedelta
 from typing import Literal, cast
 
 from dovetail.api import cron
-from dovetail.errors import Misconfigured
+from dovetail.controllers.zonal import asked
 from dovetail.settings import Settings
+from dovetail.settings.zonal import ZonalPolicy
 from dovetail.zonal.machine import Pace
 from dovetail.zonal.pools import OnlyZone, Strategy
 from dovetail.zonal.shifts import Policies, Policy
 
-__all__ = ["DryRun", "Mode", "ZonalOptions", "from_settings"]
+__all__ = ["DryRun", "Mode", "ZonalOptions", "dry_run", "from_settings", "policies"]
 
 Mode = Literal["Offerings", "NodePoolEdit", "Both"]
 DryRun = Literal["", "server", "client"]
 DriftGuard = Literal["Auto", "Budget", "None"]
+Keeper = Literal["Cluster", "DynamoDB", "Mirror"]
+OnDisable = Literal["restore", "leave"]
 AutoMode = Literal["auto", "Native", "Clone", "Off"]
 Rebalance = Literal["Off", "Report", "Gradual"]
 
@@ -29,7 +32,7 @@ class ZonalOptions:
     cluster: str = ""
     enabled: bool = True
     # What becomes of shifts in force when the feature is switched off.
-    on_disable: Literal["restore", "leave"] = "restore"
+    on_disable: OnDisable = "restore"
     mode: Mode = "Offerings"
     protect: bool = False
     # Mark again what a person took back.
@@ -63,6 +66,8 @@ class ZonalOptions:
     rehearsal: cron.Schedule | None = None
     repair: bool = False
     dry_run: DryRun = ""
+    store: Keeper = "Cluster"
+    table: str = ""
 
     @property
     def edits_pools(self) -> bool:
@@ -81,20 +86,25 @@ class ZonalOptions:
 
 def from_settings(settings: Settings) -> ZonalOptions:
     s = settings
-    pace = Pace(debounce=s.zonal_shift_debounce, min_hold=s.zonal_shift_min_hold)
-    dry: DryRun = cast(DryRun, {"false": "", "true": "server"}.get(s.zonal_shift_dry_run, "client"))
     return ZonalOptions(
         cluster=s.cluster_name,
         enabled=s.enable_zonal_shift,
+        on_disable=cast(OnDisable, s.zonal_shift_on_disable),
         mode=cast(Mode, s.zonal_shift_mode),
         protect=s.enable_do_not_disrupt,
+        enforce=s.zonal_shift_node_enforce,
+        managed_only=s.zonal_shift_node_scope == "Managed",
         observer=s.zonal_shift_observer,
-        policies=_policies(s),
-        pace=pace,
+        honour_unapplied=s.zonal_shift_honour_unapplied,
+        trust_events=s.zonal_shift_trust_events,
+        min_healthy=s.zonal_shift_min_healthy_zones,
+        policies=policies(s.zonal_shift_policy),
+        pace=Pace(debounce=s.zonal_shift_debounce, min_hold=s.zonal_shift_min_hold),
         poll=s.zonal_shift_poll_interval.total_seconds(),
         poll_active=s.zonal_shift_poll_interval_active.total_seconds(),
         strategy=cast(Strategy, s.zonal_shift_edit_strategy),
         only_zone=cast(OnlyZone, s.zonal_shift_only_zone_policy),
+        drift_guard=cast(DriftGuard, s.zonal_shift_drift_guard),
         auto_mode=cast(AutoMode, s.zonal_shift_auto_mode),
         restore_batch=s.zonal_shift_restore_batch,
         restore_interval=s.zonal_shift_restore_interval.total_seconds(),
@@ -102,34 +112,19 @@ def from_settings(settings: Settings) -> ZonalOptions:
         sweep_legacy=s.zonal_shift_sweep_legacy,
         adopt_orphans=s.zonal_shift_adopt_orphans,
         clone_retention=s.zonal_shift_clone_retention,
-        prescale=_prescale(s),
+        prescale=asked.prescale(s),
         rebalance=cast(Rebalance, s.zonal_shift_rebalance),
-        rehearsal=_schedule(s.zonal_shift_rehearsal),
+        rehearsal=asked.schedule(s.zonal_shift_rehearsal),
         repair=s.feature_gates.node_repair,
-        dry_run=dry,
+        dry_run=dry_run(s.zonal_shift_dry_run),
+        store=cast(Keeper, s.zonal_shift_store),
+        table=s.zonal_shift_table,
     )
 
 
-def _policies(settings: Settings) -> Policies:
-    told = settings.zonal_shift_policy
+def policies(told: ZonalPolicy) -> Policies:
     return Policies(*(cast(Policy, getattr(told, each)) for each in Policies.__struct_fields__))
 
 
-def _prescale(settings: Settings) -> bool:
-    if settings.zonal_shift_prescale and not settings.feature_gates.capacity_buffer:
-        raise Misconfigured(
-            "ZONAL_SHIFT_PRESCALE is true, but room is bought by CapacityBuffers, which are off: "
-            "add CapacityBuffer=true to FEATURE_GATES"
-        )
-    return settings.zonal_shift_prescale
-
-
-def _schedule(text: str) -> cron.Schedule | None:
-    if not text:
-        return None
-    try:
-        return cron.parse(text)
-    except ValueError as error:
-        raise Misconfigured(
-            f'ZONAL_SHIFT_REHEARSAL is "{text}", but must be a cron schedule such as @weekly: {error}'
-        ) from error
+def dry_run(told: str) -> DryRun:
+    return cast(DryRun, {"false": "", "true": "server"}.get(told, "client"))

@@ -89,7 +89,7 @@ def record_of(obj: ZoneShift, now: datetime) -> Record:
     )
 
 
-def written(obj: ZoneShift, record: Record, status: ZoneShiftStatus) -> ZoneShift:
+def written(obj: ZoneShift, record: Record, status: ZoneShiftStatus, *, dry_run: bool = False) -> ZoneShift:
     """The object after the record has moved. `status` brings what the machine does not know of."""
     spec = obj.spec
     if spec.kind != "LOCAL":
@@ -99,6 +99,7 @@ def written(obj: ZoneShift, record: Record, status: ZoneShiftStatus) -> ZoneShif
             shift_id=record.shift.shift_id or spec.shift_id,
             policy=record.policy,
             comment=record.shift.comment[:128],
+            dry_run=dry_run,
         )
     done = replace(
         status,

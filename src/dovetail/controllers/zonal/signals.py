@@ -1,4 +1,4 @@
-"""Messages that any replica received, kept in the cluster for whoever leads.
+"""Messages that any replica received, kept for whoever leads.
 
 Each is a ZoneShift of its own kind, named for what it says: the same message told twice is one object.
 """
@@ -11,8 +11,8 @@ from dovetail.api.meta import ObjectMeta
 from dovetail.api.zoneshift import ZoneShift, ZoneShiftSpec
 from dovetail.controllers.zonal import counts
 from dovetail.controllers.zonal.records import SIGNAL
+from dovetail.controllers.zonal.store import Store
 from dovetail.errors import AlreadyExists
-from dovetail.ports import Kube
 from dovetail.zonal.events import Signal
 
 __all__ = ["KIND", "START", "SignalStore"]
@@ -24,9 +24,14 @@ class SignalStore:
     """Puts signals where the leader hears of them. `ours` tells whose cluster an ARN is."""
 
     def __init__(
-        self, kube: Kube | None, *, arn: Callable[[], str], observer: bool = False, woken: Callable[[], None]
+        self,
+        store: Store | None,
+        *,
+        arn: Callable[[], str],
+        observer: bool = False,
+        woken: Callable[[], None],
     ) -> None:
-        self._kube, self._arn, self._observer, self._woken = kube, arn, observer, woken
+        self.store, self._arn, self._observer, self._woken = store, arn, observer, woken
         self._seen: set[str] = set()
 
     def foreign(self, signal: Signal) -> bool:
@@ -50,9 +55,9 @@ class SignalStore:
         if signal.key in self._seen:
             return "duplicate"
         result = "stored"
-        if self._kube is not None:
+        if self.store is not None:
             try:
-                await self._kube.create(signal_object(signal))
+                await self.store.create(signal_object(signal))
             except AlreadyExists:
                 result = "duplicate"
         self._seen.add(signal.key)

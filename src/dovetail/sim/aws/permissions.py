@@ -64,6 +64,8 @@ def _plain(ask: Ask) -> Need:
         name = ask.get("Name")
         owner = "" if name.startswith("/aws/service/") else ask.account
         resource = f"arn:aws:ssm:{ask.region}:{owner}:parameter{name if name.startswith('/') else '/' + name}"
+    elif ask.service == "dynamodb" and ask.get("TableName"):
+        resource = f"arn:aws:dynamodb:{ask.region}:{ask.account}:table/{ask.get('TableName')}"
     elif ask.service == "arc-zonal-shift" and ask.get("resourceIdentifier"):
         context["arc-zonal-shift:ResourceIdentifier"] = ask.get("resourceIdentifier")
     return Need(action, resource, context)

@@ -36,6 +36,8 @@ KEY = re.compile(r"A[KS]IA(\d{12})")
 MODELLED = {"eventbridge": "events"}
 # What is not found here may be there: a stack of CloudFormation can have made it.
 ASK_BOTH = frozenset({"ssm", "eks"})
+# Of tables moto knows more than the simulation; stacks and clients see one set of them.
+MOTO_ALONE = frozenset({"dynamodb"})
 HAPPENINGS = "/_simulation/"
 HAPPEN = ("reclaim", "rebalance", "retire", "impair", "recover")
 BODY_MOST = 16 * 1024 * 1024
@@ -124,7 +126,7 @@ class AwsServer:
         self, request: web.Request, body: bytes, account: str, region: str, service: str
     ) -> Asked | None:
         """The operation and its parameters; None when it is not one of ours."""
-        if not service or not any(known == service for known, _ in OPERATIONS):
+        if service in MOTO_ALONE or not any(known == service for known, _ in OPERATIONS):
             return None
         model = _model(service)
         protocol = model.metadata["protocol"]

@@ -1,0 +1,192 @@
+"""Two stores as one: a table beside the cluster, or the cluster with a table that follows.
+
+With `DynamoDB` the table holds every shift of ARC's and every message; only what an operator writes, a LOCAL
+shift, is an object. With `Mirror` objects are the truth. The table follows them; it speaks while the cluster
+cannot be reached, and for objects the cluster has lost.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from msgspec import structs
+
+from dovetail.api.meta import ObjectMeta
+from dovetail.api.zoneshift import RESTORE_FINALIZER, ZoneShift
+from dovetail.aws import Aws
+from dovetail.controllers.zonal.options import ZonalOptions
+from dovetail.controllers.zonal.records import SIGNAL
+from dovetail.controllers.zonal.store import ClusterStore, Store
+from dovetail.controllers.zonal.table import Arn, TableStore
+from dovetail.errors import AlreadyExists, DovetailError, Gone, NotAuthorized, Retry
+from dovetail.ports import Clock, Kube
+from dovetail.zonal.pools import Ledger
+
+__all__ = ["BesideStore", "MirrorStore", "store_for"]
+
+log = logging.getLogger(__name__)
+OVER = ("Restored", "Refused")
+
+
+def store_for(options: ZonalOptions, kube: Kube, aws: Aws, arn: Arn, clock: Clock) -> Store:
+    """The store the options ask for."""
+    cluster = ClusterStore(kube)
+    if options.store == "Cluster":
+        return cluster
+    table = TableStore(aws, options.table, arn, clock)
+    return BesideStore(cluster, table) if options.store == "DynamoDB" else MirrorStore(cluster, table)
+
+
+class BesideStore:
+    """A table for what ARC says, and the cluster for what an operator writes there."""
+
+    def __init__(self, cluster: ClusterStore, table: TableStore) -> None:
+        self._cluster, self._table = cluster, table
+
+    @property
+    def advice(self) -> str:
+        return self._table.advice
+
+    @property
+    def ledgers(self) -> Mapping[str, Ledger]:
+        return self._table.ledgers
+
+    async def list(self) -> tuple[ZoneShift, ...]:
+        return (*await self._table.list(), *await self._wishes())
+
+    async def _wishes(self) -> Sequence[ZoneShift]:
+        try:
+            return [each for each in await self._cluster.list() if each.spec.kind == "LOCAL"]
+        except (Gone, NotAuthorized):
+            return ()  # the kind need not be installed: then nobody can wish for anything here
+
+    async def create(self, shift: ZoneShift) -> ZoneShift:
+        return await self._for(shift).create(shift)
+
+    async def write(self, before: ZoneShift, after: ZoneShift) -> ZoneShift:
+        return await self._for(before).write(before, after)
+
+    async def remove(self, shift: ZoneShift) -> None:
+        await self._for(shift).remove(shift)
+
+    def _for(self, shift: ZoneShift) -> ClusterStore | TableStore:
+        return self._cluster if shift.spec.kind == "LOCAL" else self._table
+
+    async def remember(self, uid: str, name: str, ledger: Ledger | None) -> None:
+        await self._table.remember(uid, name, ledger)
+
+
+class MirrorStore:
+    """The cluster, and a table that follows it. Trouble with the table never stops anything."""
+
+    def __init__(self, cluster: ClusterStore, table: TableStore) -> None:
+        self._cluster, self._table = cluster, table
+        # What the table has, by name.
+        self._copies: dict[str, ZoneShift] = {}
+        self._behind = False
+
+    @property
+    def advice(self) -> str:
+        return self._cluster.advice
+
+    @property
+    def ledgers(self) -> Mapping[str, Ledger]:
+        return self._table.ledgers
+
+    async def list(self) -> tuple[ZoneShift, ...]:
+        await self._read()
+        try:
+            found = await self._cluster.list()
+        except Retry:
+            if self._behind or not self._copies:
+                raise
+            return tuple(self._copies.values())
+        for each in found:
+            if each.spec.kind != SIGNAL:
+                await self._follow(each)
+        there = {each.name for each in found}
+        lost = [await self._lost(each) for name, each in self._copies.copy().items() if name not in there]
+        return (*found, *(each for each in lost if each is not None))
+
+    async def _read(self) -> None:
+        try:
+            self._copies = {each.name: each for each in await self._table.list()}
+            self._behind = False
+        except DovetailError as error:
+            self._trouble(error)
+
+    async def _lost(self, copy: ZoneShift) -> ZoneShift | None:
+        """What only the table has: a message, a shift that the cluster lost, or one that is long over."""
+        if copy.spec.kind == SIGNAL:
+            return copy
+        if copy.status.phase in OVER:
+            await self._forget(copy)
+            return None
+        meta = ObjectMeta(name=copy.name, finalizers=(RESTORE_FINALIZER,))
+        log.warning("the shift %s is in the table and no longer in the cluster; it is put back", copy.name)
+        try:
+            return await self._cluster.create(structs.replace(copy, metadata=meta))
+        except AlreadyExists:
+            return None  # seen in a moment
+
+    async def create(self, shift: ZoneShift) -> ZoneShift:
+        try:
+            made = await self._cluster.create(shift)
+        except (Retry, NotAuthorized):
+            if shift.spec.kind != SIGNAL:
+                raise
+            # A message must be kept somewhere before its sender is told so.
+            return await self._table.create(shift)
+        if shift.spec.kind != SIGNAL:
+            await self._follow(made)
+        return made
+
+    async def write(self, before: ZoneShift, after: ZoneShift) -> ZoneShift:
+        try:
+            done = await self._cluster.write(before, after)
+        except Gone:
+            # With its finalizer gone the object is, too; the table hears how it ended.
+            await self._follow(after)
+            raise
+        await self._follow(done)
+        return done
+
+    async def remove(self, shift: ZoneShift) -> None:
+        copy = self._copies.get(shift.name)
+        if copy is None or copy.spec.kind != SIGNAL:
+            await self._cluster.remove(shift)
+        if copy is not None:
+            await self._forget(copy)
+
+    async def remember(self, uid: str, name: str, ledger: Ledger | None) -> None:
+        try:
+            await self._table.remember(uid, name, ledger)
+        except DovetailError as error:
+            self._trouble(error)
+
+    async def _follow(self, shift: ZoneShift) -> None:
+        copy = self._copies.get(shift.name)
+        if copy is not None and (copy.spec, copy.status) == (shift.spec, shift.status):
+            return
+        try:
+            if copy is None:
+                self._copies[shift.name] = await self._table.create(shift)
+            else:
+                after = structs.replace(shift, metadata=copy.metadata)
+                self._copies[shift.name] = await self._table.write(copy, after)
+        except DovetailError as error:
+            self._trouble(error)
+
+    async def _forget(self, copy: ZoneShift) -> None:
+        self._copies.pop(copy.name, None)
+        try:
+            await self._table.remove(copy)
+        except DovetailError as error:
+            self._trouble(error)
+
+    def _trouble(self, error: DovetailError) -> None:
+        """Told once: until the table is read again it is behind, and then it catches up."""
+        if not self._behind:
+            log.warning("the table does not follow the cluster for now: %s", error)
+        self._behind = True

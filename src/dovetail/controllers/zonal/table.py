@@ -1,0 +1,199 @@
+"""Shifts, messages and copies of pools' ledgers in a DynamoDB table; every write is conditional.
+
+A message is put if it is absent, so that the same one told twice is one item; a shift is written over exactly
+the version that was read. Whoever loses looks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from msgspec import structs
+
+from dovetail.api.zoneshift import ZoneShift
+from dovetail.aws import Answer, Aws, AwsError
+from dovetail.controllers.zonal import items
+from dovetail.controllers.zonal.records import SIGNAL
+from dovetail.errors import AlreadyExists, BadInput, Conflict
+from dovetail.ports import Clock
+from dovetail.zonal.ledgers import pool_ledger_from
+from dovetail.zonal.pools import Ledger
+
+__all__ = ["Arn", "Lock", "TableStore"]
+
+Item = Mapping[str, Any]
+Arn = Callable[[], Awaitable[str]]
+NEW = {"ConditionExpression": "attribute_not_exists(pk)"}
+FAILED = "ConditionalCheckFailedException"
+
+
+class Items:
+    """One cluster's part of a table."""
+
+    def __init__(self, aws: Aws, table: str, arn: Arn) -> None:
+        self._aws, self._table, self.arn = aws, table, arn
+
+    async def ask(self, operation: str, parameters: Mapping[str, Any]) -> Answer:
+        return await self._aws.call("dynamodb", operation, {"TableName": self._table, **parameters})
+
+    async def write(self, operation: str, parameters: Mapping[str, Any]) -> bool:
+        """Whether the write was made; False when its condition does not hold."""
+        try:
+            await self.ask(operation, parameters)
+        except AwsError as error:
+            if error.code == FAILED:
+                return False
+            raise
+        return True
+
+    async def all(self) -> list[Item]:
+        partition = {":pk": items.key(await self.arn(), "")["pk"]}
+        asked = {"KeyConditionExpression": "pk = :pk", "ExpressionAttributeValues": partition}
+        found, more = list[Item](), dict[str, Any]()
+        while True:
+            answer = await self.ask("Query", {**asked, **more, "ConsistentRead": True})
+            found += answer.get("Items") or ()
+            if not (last := answer.get("LastEvaluatedKey")):
+                return found
+            more = {"ExclusiveStartKey": last}
+
+
+class TableStore:
+    """ZoneShifts in a table."""
+
+    def __init__(self, aws: Aws, table: str, arn: Arn, clock: Clock) -> None:
+        self._items, self._clock = Items(aws, table, arn), clock
+        self.advice = f"create the DynamoDB table {table} (keys pk and sk) and allow its five actions"
+        self.ledgers: Mapping[str, Ledger] = {}
+        # Versions of pools' ledgers, as they were last read or written.
+        self._pools: dict[str, int] = {}
+
+    async def list(self) -> tuple[ZoneShift, ...]:
+        found, now = await self._items.all(), self._clock.now()
+        self._learn([item for item in found if item["sk"]["S"].startswith(items.POOL)])
+        return tuple(
+            items.shift_from(item)
+            for item in found
+            if item["sk"]["S"].startswith((items.SHIFT, items.SEEN))
+            and "heard" not in item
+            and not items.expired(item, now)
+        )
+
+    def _learn(self, pools: Sequence[Item]) -> None:
+        known: dict[str, Ledger] = {}
+        self._pools.clear()
+        for item in pools:
+            uid = item["sk"]["S"].removeprefix(items.POOL)
+            self._pools[uid] = int(item["version"]["N"])
+            try:
+                ledger = pool_ledger_from(item["ledger"]["S"], uid)
+            except BadInput:
+                continue  # of a later version, which is let be; the pool's own says so on the pool
+            if ledger is not None:
+                known[uid] = ledger
+        self.ledgers = known
+
+    async def create(self, shift: ZoneShift) -> ZoneShift:
+        now = self._clock.now()
+        made = shift
+        if shift.metadata.creation_timestamp is None:
+            meta = structs.replace(shift.metadata, creation_timestamp=now.replace(microsecond=0))
+            made = structs.replace(shift, metadata=meta)
+        item = items.shift_item(await self._items.arn(), made, 1, now)
+        absent: dict[str, Any] = dict(NEW)
+        if shift.spec.kind == SIGNAL:
+            # One that is past its time and still there is as good as gone.
+            absent = {
+                "ConditionExpression": "attribute_not_exists(pk) OR #ttl < :now",
+                "ExpressionAttributeNames": {"#ttl": "ttl"},
+                "ExpressionAttributeValues": {":now": {"N": str(int(now.timestamp()))}},
+            }
+        if not await self._items.write("PutItem", {"Item": item, **absent}):
+            raise AlreadyExists(f"keeping the shift {shift.name}: it is kept already")
+        return items.shift_from(item)
+
+    async def write(self, before: ZoneShift, after: ZoneShift) -> ZoneShift:
+        if after == before:
+            return before
+        version = int(before.metadata.resource_version)
+        item = items.shift_item(await self._items.arn(), after, version + 1, self._clock.now())
+        if not await self._items.write("PutItem", {"Item": item, **_same(version)}):
+            raise Conflict(f"keeping the shift {after.name}: somebody else wrote it meanwhile")
+        return items.shift_from(item)
+
+    async def remove(self, shift: ZoneShift) -> None:
+        key = {"Key": items.key(await self._items.arn(), items.sort_of(shift))}
+        if shift.spec.kind == SIGNAL:
+            # Known for a week, so that it is not news when it comes again; the table forgets it by itself.
+            heard = {
+                "UpdateExpression": "SET heard = :now",
+                "ConditionExpression": "attribute_exists(pk)",
+                "ExpressionAttributeValues": {":now": {"N": str(int(self._clock.now().timestamp()))}},
+            }
+            await self._items.write("UpdateItem", {**key, **heard})
+            return
+        await self._items.write("DeleteItem", {**key, **_same(int(shift.metadata.resource_version))})
+
+    async def remember(self, uid: str, name: str, ledger: Ledger | None) -> None:
+        """Fails with Conflict when somebody else wrote it: then the pool is not written, either."""
+        arn, known = await self._items.arn(), self._pools.pop(uid, 0)
+        if ledger is None:
+            key = {"Key": items.key(arn, f"{items.POOL}{uid}")}
+            done = not known or await self._items.write("DeleteItem", {**key, **_same(known)})
+        else:
+            item = items.pool_item(arn, uid, name, ledger, known + 1)
+            done = await self._items.write("PutItem", {"Item": item, **(_same(known) if known else NEW)})
+        if not done:
+            raise Conflict(f"keeping the ledger of NodePool/{name}: somebody else wrote it meanwhile")
+        if ledger is not None:
+            self._pools[uid] = known + 1
+
+
+def _same(version: int) -> dict[str, Any]:
+    return {
+        "ConditionExpression": "#version = :before",
+        "ExpressionAttributeNames": {"#version": "version"},
+        "ExpressionAttributeValues": {":before": {"N": str(version)}},
+    }
+
+
+class Lock:
+    """Who may act, where there is no lease in the cluster: an owner, and until when."""
+
+    def __init__(self, aws: Aws, table: str, arn: Arn, clock: Clock, owner: str) -> None:
+        self._items, self._clock, self._owner = Items(aws, table, arn), clock, owner
+
+    async def take(self, lasts: timedelta) -> bool:
+        """Take or renew it; False while somebody else has it."""
+        now = self._clock.now()
+        item = items.key(await self._items.arn(), "LOCK") | {
+            "owner": {"S": self._owner},
+            "until": {"N": str((now + lasts).timestamp())},
+        }
+        free = {
+            "ConditionExpression": "attribute_not_exists(pk) OR #owner = :me OR #until < :now",
+            "ExpressionAttributeNames": {"#owner": "owner", "#until": "until"},
+            "ExpressionAttributeValues": {
+                ":me": {"S": self._owner},
+                ":now": {"N": str(now.timestamp())},
+            },
+        }
+        return await self._items.write("PutItem", {"Item": item, **free})
+
+    async def owner(self) -> str:
+        """Who has it, or had it last; empty when nobody does."""
+        key = items.key(await self._items.arn(), "LOCK")
+        found = (await self._items.ask("GetItem", {"Key": key, "ConsistentRead": True})).get("Item") or {}
+        return str(found.get("owner", {}).get("S", ""))
+
+    async def release(self) -> None:
+        """Give it back; one that somebody else took over is left to them."""
+        mine = {
+            "ConditionExpression": "#owner = :me",
+            "ExpressionAttributeNames": {"#owner": "owner"},
+            "ExpressionAttributeValues": {":me": {"S": self._owner}},
+        }
+        key = items.key(await self._items.arn(), "LOCK")
+        await self._items.write("DeleteItem", {"Key": key, **mine})
