@@ -8,23 +8,29 @@ from __future__ import annotations
 from typing import Any
 
 Json = dict[str, Any]
+
+
+def _job(name: str) -> Json:
+    """The service of that name, as the chart calls it in a release called karpenter."""
+    return {
+        "job_name": name,
+        "kubernetes_sd_configs": [{"role": "endpoints", "namespaces": {"names": ["kube-system"]}}],
+        "relabel_configs": [
+            {
+                "source_labels": [
+                    "__meta_kubernetes_endpoints_name",
+                    "__meta_kubernetes_endpoint_port_name",
+                ],
+                "action": "keep",
+                "regex": f"{name};http-metrics",
+            }
+        ],
+    }
+
+
+# The controller, and the parts that run by themselves where they are installed.
 SCRAPE = {
-    "scrape_configs": [
-        {
-            "job_name": "karpenter",
-            "kubernetes_sd_configs": [{"role": "endpoints", "namespaces": {"names": ["kube-system"]}}],
-            "relabel_configs": [
-                {
-                    "source_labels": [
-                        "__meta_kubernetes_endpoints_name",
-                        "__meta_kubernetes_endpoint_port_name",
-                    ],
-                    "action": "keep",
-                    "regex": "karpenter;http-metrics",
-                }
-            ],
-        }
-    ]
+    "scrape_configs": [_job(name) for name in ("karpenter", "karpenter-router", "karpenter-zonal-shift")]
 }
 RECORDED = (
     (

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from support.helm import rendered
+
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "deploy" / "observability"
 sys.path.insert(0, str(ROOT / "hack"))
@@ -180,12 +182,21 @@ def test_every_alert_says_what_it_means_and_how_bad_it_is() -> None:
         assert each["annotations"]["summary"].endswith((".", "?"))
 
 
-def test_the_scrape_job_finds_the_charts_service() -> None:
-    (job,) = yaml.safe_load((FOLDER / "scrape.yaml").read_text(encoding="utf-8"))["scrape_configs"]
+def test_the_scrape_jobs_find_the_charts_services() -> None:
+    jobs = yaml.safe_load((FOLDER / "scrape.yaml").read_text(encoding="utf-8"))["scrape_configs"]
+    parts = {"controller": {"enabled": False}, "zonalShift": {"standalone": {"enabled": True}}}
+    router = {"router": {"enabled": True, "config": {"region": "us-east-2"}}}
+    # operations.md §10: dashboards filter by these jobs, and the chart's Services have these names and port.
+    served = {
+        f"{each['metadata']['name']};{port['name']}"
+        for objects in (rendered(), rendered({**parts, **router}))
+        for each in objects
+        if each["kind"] == "Service"
+        for port in each["spec"]["ports"]
+    }
 
-    # operations.md §10: dashboards filter by this job, and the chart's Service has this name and port.
-    assert job["job_name"] == "karpenter"
-    assert job["relabel_configs"][0]["regex"] == "karpenter;http-metrics"
+    assert [job["job_name"] for job in jobs] == ["karpenter", "karpenter-router", "karpenter-zonal-shift"]
+    assert {job["relabel_configs"][0]["regex"] for job in jobs} == served
 
 
 def test_the_guide_lists_every_alert_and_dashboard() -> None:

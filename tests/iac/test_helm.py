@@ -29,6 +29,29 @@ MATRIX: dict[str, Json] = {
     "least rights": {"rbac": {"planning": False}},
     "settings": {"settings": {"interruptionQueue": "q", "enableZonalShift": True, "batchMaxDuration": "5s"}},
     "resources": {"controller": {"resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}},
+    "the router": {"router": {"enabled": True, "config": {"region": "us-east-2"}}},
+    "the router alone": {
+        "controller": {"enabled": False},
+        "router": {"enabled": True, "config": {"region": "us-east-2", "accounts": [{"id": "123456789012"}]}},
+    },
+    "zonal shift inside": {
+        "zonalShift": {
+            "enabled": True,
+            "mode": "Both",
+            "topicArn": ["arn:aws:sns:us-west-2:111122223333:a"],
+            "tlsSecret": "tls",
+            "networkPolicy": {"enabled": True, "from": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]},
+        }
+    },
+    "zonal shift alone": {
+        "controller": {"enabled": False},
+        "zonalShift": {"standalone": {"enabled": True, "zoneSpread": "Preferred"}},
+    },
+    "dashboard": {"dashboard": {"enabled": True, "hosts": ["dovetail.example.test"]}},
+    "dashboard for some": {
+        "provider": "kwok",
+        "dashboard": {"enabled": True, "networkPolicy": {"from": [{"podSelector": {}}]}},
+    },
     "old names": {"settings": {"aws": {"interruptionQueueName": "q"}}, "logLevel": "debug"},
 }
 SERVERS = ("embedded", "real") if os.environ.get("DOVETAIL_TEST_CLUSTER") else ("embedded",)
@@ -83,6 +106,37 @@ async def test_objects_of_every_values_file_are_taken_by_the_server(server: Path
         assert "0 chart(s) failed" in helm(
             "lint", "--strict", str(CHARTS / chart), "--set", "settings.clusterName=c"
         )
+
+
+RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
+
+
+async def test_pods_of_every_part_may_run_where_pod_security_is_restricted(
+    server: Path, request: pytest.FixtureRequest
+) -> None:
+    """The server itself judges: it would refuse a pod that asks for more."""
+    await kubectl(server, "create", "namespace", "strict")
+    await kubectl(server, "label", "namespace", "strict", RESTRICTED)
+    parts = {
+        "controller": {"enabled": False},
+        "router": {"enabled": True, "config": {"region": "us-east-2"}},
+        "dashboard": {"enabled": True},
+        "zonalShift": {"standalone": {"enabled": True}},
+    }
+    for objects in (rendered(parts, namespace="strict"), rendered(namespace="strict")):
+        accounts = [each for each in objects if each["kind"] == "ServiceAccount"]
+        await kubectl(server, "apply", "-f", "-", stdin=yaml.safe_dump_all(accounts))
+        for each in objects:
+            if each["kind"] == "Deployment":
+                named = {"name": each["metadata"]["name"], "namespace": "strict"}
+                template = each["spec"]["template"]
+                pod = {"apiVersion": "v1", "kind": "Pod", "metadata": named, "spec": template["spec"]}
+                assert "created" in await kubectl(server, "create", "-f", "-", stdin=yaml.safe_dump(pod))
+    if request.node.callspec.params["server"] == "real":  # the embedded one lets everybody in
+        spec = {"containers": [{"name": "c", "image": "i"}]}
+        bad = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bad", "namespace": "strict"}}
+        with pytest.raises(AssertionError, match="restricted"):
+            await kubectl(server, "create", "-f", "-", stdin=yaml.safe_dump(bad | {"spec": spec}))
 
 
 async def found(kubeconfig: Path, *what: str) -> Json:

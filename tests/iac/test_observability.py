@@ -179,12 +179,12 @@ def test_alerts_come_when_they_should_and_not_before() -> None:
 
 def test_promtool_reads_the_scrape_job(tmp_path: Path) -> None:
     document = yaml.safe_load((FOLDER / "scrape.yaml").read_text(encoding="utf-8"))
-    (job,) = document["scrape_configs"]
-    # Debian's build of Prometheus knows no Kubernetes; what it would find there is given instead.
-    discovered = job.pop("kubernetes_sd_configs")
-    labels = {"__meta_kubernetes_endpoints_name": "karpenter"}
-    job["static_configs"] = [{"targets": ["127.0.0.1:8080"], "labels": labels}]
+    for job in document["scrape_configs"]:
+        # Debian's build of Prometheus knows no Kubernetes; what it would find there is given instead.
+        discovered = job.pop("kubernetes_sd_configs")
+        assert discovered == [{"role": "endpoints", "namespaces": {"names": ["kube-system"]}}]
+        labels = {"__meta_kubernetes_endpoints_name": job["job_name"]}
+        job["static_configs"] = [{"targets": ["127.0.0.1:8080"], "labels": labels}]
     (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
 
     assert "SUCCESS" in promtool("check", "config", str(tmp_path / "prometheus.yaml"))
-    assert discovered == [{"role": "endpoints", "namespaces": {"names": ["kube-system"]}}]

@@ -57,8 +57,7 @@ class Installation:
     @property
     def shifts_inside(self) -> bool:
         """Whether the controller follows zonal shifts."""
-        asked = self.settings.get("ENABLE_ZONAL_SHIFT") == "true"
-        return self.controller and self.provider == "aws" and asked
+        return self.controller and self.settings.get("ENABLE_ZONAL_SHIFT") == "true"
 
     @property
     def shifts(self) -> bool:

@@ -94,8 +94,6 @@ def _controller(given: Installation) -> list[Json]:
 
 def _of_provider(given: Installation) -> shapes.Rules:
     rules: shapes.Rules = PROVIDER[given.provider]
-    if given.provider != "aws":
-        return rules
     edited = given.settings.get("ZONAL_SHIFT_MODE") in ("NodePoolEdit", "Both")
     return (*rules, *zonal.SHIFTS, *(zonal.CLONES if edited else ()))
 

@@ -1,7 +1,7 @@
 {{/* Zonal shift: whether it is followed, by whom, and the variables that say how. */}}
 
 {{- define "dovetail.zonal.inside" -}}
-{{- if and .Values.controller.enabled (eq .Values.provider "aws") (or .Values.zonalShift.enabled (eq (toString .Values.settings.enableZonalShift) "true")) }}true{{ end -}}
+{{- if and .Values.controller.enabled (or .Values.zonalShift.enabled (eq (toString .Values.settings.enableZonalShift) "true")) }}true{{ end -}}
 {{- end -}}
 
 {{- define "dovetail.zonal.on" -}}
@@ -10,7 +10,7 @@
 
 {{/* Permissions outlive the switch, for shifts in force are ended after it was turned. */}}
 {{- define "dovetail.zonal.granted" -}}
-{{- if and (eq .Values.provider "aws") (or (include "dovetail.zonal.inside" .) (eq .Values.zonalShift.onDisable "restore")) }}true{{ end -}}
+{{- if or (include "dovetail.zonal.inside" .) (eq .Values.zonalShift.onDisable "restore") }}true{{ end -}}
 {{- end -}}
 
 {{- define "dovetail.zonal.map" -}}
