@@ -40,6 +40,7 @@ from dovetail.controllers.provided import MakeProvider
 from dovetail.controllers.provisioning import Provisioning
 from dovetail.controllers.registry import Parts, controllers
 from dovetail.controllers.zonal.controller import ZonalShift
+from dovetail.controllers.zonal.seeing import Seeing
 from dovetail.errors import DovetailError, NotAuthorized
 from dovetail.metrics import gauge
 from dovetail.ports import Clock, Cloud, Compute
@@ -55,8 +56,8 @@ from dovetail.runtime.transport import Transport
 from dovetail.runtime.watch import Follower
 from dovetail.runtime.zonal import Zonal
 from dovetail.scheduling.device_records import ResourceSlice
+from dovetail.scheduling.snapshot import Snapshot
 from dovetail.settings import Settings
-from dovetail.zonal.rehearsal import Rehearsal, rehearse
 
 __all__ = ["Dovetail"]
 
@@ -144,15 +145,14 @@ class Dovetail(Sight):
             gates=self.gates,
             nodes=self.informer(Node),
             claims=self.informer(NodeClaim),
-            impact=self._impact,
+            seeing=Seeing(self._world, self.parts.compute, self.informer(core.ReplicaSet)),
         )
 
-    async def _impact(self, zone: str) -> Rehearsal:
-        """What losing a zone would mean for the cluster as it is now."""
+    async def _world(self) -> Snapshot:
+        """The cluster as it is now, with what can be bought."""
         pools = [pool for pool in self.informer(NodePool) if self.ownership.of_pool(pool)]
         offers = [(pool, await self.parts.cloud.instance_types(pool)) for pool in pools]
-        world = self.capture.snapshot(offers, self.options(self.clock.now()))
-        return await self.parts.compute(rehearse, world, zone)
+        return self.capture.snapshot(offers, self.options(self.clock.now()))
 
     def _recording(self, kube: KubeClient, chance: Random) -> EventRecorder:
         self.recorder = EventRecorder(kube, self.clock, chance)

@@ -68,9 +68,8 @@ async def test_a_zone_still_shifted_by_another_is_not_swept() -> None:
         await world.until(lambda: len(world.shifts()) == 2 and world.phase() == "Active", within=60)
         await world.settle(310)
         await world.cancel()
-        ended = [each for each in world.shifts() if each["spec"]["kind"] == "ZONAL_SHIFT"][0]["metadata"][
-            "name"
-        ]
+        mine = next(each for each in world.shifts() if each["spec"]["kind"] == "ZONAL_SHIFT")
+        ended = mine["metadata"]["name"]
 
         def over() -> bool:
             found = {each["metadata"]["name"]: each.get("status", {}).get("phase") for each in world.shifts()}

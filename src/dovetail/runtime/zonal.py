@@ -12,11 +12,12 @@ from dovetail.api.zoneshift import ZoneShift
 from dovetail.aws import Aws
 from dovetail.controllers.base import Cache
 from dovetail.controllers.zonal.arc import Arc
-from dovetail.controllers.zonal.controller import Impact, ZonalShift
+from dovetail.controllers.zonal.controller import ZonalShift
 from dovetail.controllers.zonal.gates import Gates
 from dovetail.controllers.zonal.ingest import QueueReader
 from dovetail.controllers.zonal.mirror import store_for
 from dovetail.controllers.zonal.options import ZonalOptions, from_settings
+from dovetail.controllers.zonal.seeing import Seeing
 from dovetail.controllers.zonal.signals import SignalStore
 from dovetail.controllers.zonal.store import Store
 from dovetail.ports import Clock, Recorder
@@ -51,7 +52,7 @@ class Zonal:
         nodes: Cache[Node],
         claims: Cache[NodeClaim],
         options: ZonalOptions | None = None,
-        impact: Impact | None = None,
+        seeing: Seeing | None = None,
     ) -> None:
         self.options = options or from_settings(settings)
         self._settings, self._aws, self._receiving, self._clock = settings, aws, receiving, clock
@@ -74,7 +75,7 @@ class Zonal:
             self.options,
             nodes=nodes,
             claims=claims,
-            impact=impact,
+            seeing=seeing,
             store=self._store(kube),
         )
         imagined = self.options.dry_run == "client"

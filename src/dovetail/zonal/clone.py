@@ -7,14 +7,22 @@ and goes once it owns no node: deleting it sooner would take its nodes along.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
-__all__ = ["BUILT_IN", "CLONE_OF", "PREFIX", "applies", "clone_name", "clone_of", "retired"]
+__all__ = [
+    *("BUILT_IN", "CLONE_OF", "PREFIX", "RETIRED", "SHIFTS"),
+    *("applies", "clone_name", "clone_of", "outlived", "overdue", "retired"),
+]
 
 Document = Mapping[str, Any]
 BUILT_IN = ("general-purpose", "system")
 PREFIX = "dovetail-zs-"
 CLONE_OF = "zonalshift.dovetail.sh/clone-of"
+SHIFTS = "zonalshift.dovetail.sh/shifts"
+# When the stand-in was last needed; and on its nodes, that they have outlived it.
+RETIRED = "zonalshift.dovetail.sh/retired"
+OUTLIVED = "zonalshift.dovetail.sh/outlived"
 ZONE = "topology.kubernetes.io/zone"
 PREFERRED, LEAST = 100, 1
 
@@ -45,7 +53,7 @@ def clone_of(source: Document, zones: Sequence[str], shifts: Sequence[str]) -> d
         "metadata": {
             "name": clone_name(name),
             "labels": {CLONE_OF: name},
-            "annotations": {"zonalshift.dovetail.sh/shifts": ",".join(shifts)},
+            "annotations": {SHIFTS: ",".join(shifts)},
         },
         "spec": {**spec, "template": {**template, "spec": inner}, "weight": PREFERRED},
     }
@@ -54,3 +62,19 @@ def clone_of(source: Document, zones: Sequence[str], shifts: Sequence[str]) -> d
 def retired(spec: Document) -> dict[str, Any]:
     """The stand-in when it is no longer needed: it keeps what it has and launches nothing."""
     return {**spec, "limits": {**(spec.get("limits") or {}), "cpu": "0"}, "weight": LEAST}
+
+
+def overdue(since: str, now: datetime, retention: timedelta) -> bool:
+    """Whether nodes of a stand-in that retired then have been kept long enough."""
+    try:
+        return now - datetime.fromisoformat(since) >= retention
+    except ValueError:
+        return False  # not a time of ours: nothing is forced by it
+
+
+def outlived(spec: Document, since: str) -> dict[str, Any]:
+    """The retired stand-in whose nodes count as drifted from now on, so that they go within its budgets."""
+    template = dict(spec["template"])
+    meta = dict(template.get("metadata") or {})
+    marked = {**meta, "annotations": {**(meta.get("annotations") or {}), OUTLIVED: since}}
+    return {**spec, "template": {**template, "metadata": marked}}

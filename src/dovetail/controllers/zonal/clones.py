@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dovetail.api import codec, labels
 from dovetail.api.meta import ObjectMeta
@@ -13,8 +14,10 @@ from dovetail.controllers.base import Cache
 from dovetail.controllers.zonal.documents import Documents, PoolDocument
 from dovetail.controllers.zonal.edit import PoolWish
 from dovetail.controllers.zonal.options import ZonalOptions
+from dovetail.controllers.zonal.writing import Audit, Writer
 from dovetail.controllers.zonal.zones import Ground
-from dovetail.errors import AlreadyExists
+from dovetail.errors import AlreadyExists, Conflict, Gone
+from dovetail.ports import Clock
 from dovetail.zonal import clone
 
 __all__ = ["Clones"]
@@ -30,6 +33,8 @@ class Clones:
     kube: Documents
     claims: Cache[NodeClaim]
     options: ZonalOptions
+    writer: Writer
+    clock: Clock
 
     def needed(self, pools: Sequence[PoolDocument], ground: Ground) -> bool:
         match self.options.auto_mode:
@@ -72,20 +77,55 @@ class Clones:
             return 0
         document = {"metadata": {"name": source.name}, "spec": source.spec}
         made = clone.clone_of(document, healthy, wish.shifts)
+        shifts = ",".join(wish.shifts)
         if there is None:
+            fresh = codec.convert(PoolDocument, made)
             try:
-                await self.kube.create(codec.convert(PoolDocument, made))
+                await self.kube.create(fresh)
             except AlreadyExists:
                 return 1
+            self._record(fresh, None, made["spec"], shifts, "stands in")
             return 0
-        if dict(there.spec) != made["spec"]:
-            await self.kube.json_patch(there, [{"op": "add", "path": "/spec", "value": made["spec"]}])
+        if dict(there.spec) != made["spec"] or clone.RETIRED in there.annotations:
+            # One that was about to go is needed again.
+            await self._write(there, made["spec"], {clone.SHIFTS: shifts, clone.RETIRED: ""}, "stands in")
         return 0
 
     async def _retire(self, pool: PoolDocument) -> None:
-        spec = clone.retired(pool.spec)
-        if dict(pool.spec) != spec:
-            await self.kube.json_patch(pool, [{"op": "add", "path": "/spec", "value": spec}])
+        spec, since = clone.retired(pool.spec), pool.annotations.get(clone.RETIRED, "")
+        now = self.clock.now()
+        if dict(pool.spec) != spec or not since:
+            await self._write(pool, spec, {clone.RETIRED: now.isoformat(timespec="seconds")}, "retired")
         elif not any(claim.labels.get(labels.NODEPOOL) == pool.name for claim in self.claims):
             gone = NodePool(metadata=ObjectMeta(name=pool.name, uid=pool.uid))
             await self.kube.delete(gone, guarded=True)
+            self._record(pool, pool.spec, None, self._shifts(pool), "removed")
+        elif clone.overdue(since, now, self.options.clone_retention):
+            # Deleting it would take its nodes along at once; drift takes them within the pool's budgets.
+            await self._write(pool, clone.outlived(pool.spec, since), {}, "outlived")
+
+    async def _write(
+        self, pool: PoolDocument, spec: Mapping[str, Any], notes: Mapping[str, str], reason: str
+    ) -> None:
+        changes: list[dict[str, Any]] = []
+        if dict(pool.spec) != dict(spec):
+            changes.append({"op": "add", "path": "/spec", "value": dict(spec)})
+        after = {key: text for key, text in {**pool.annotations, **notes}.items() if text}
+        if after != dict(pool.annotations):
+            changes.append({"op": "add", "path": "/metadata/annotations", "value": after})
+        if not changes:
+            return
+        version = {"op": "add", "path": "/metadata/resourceVersion", "value": pool.metadata.resource_version}
+        try:
+            await self.kube.json_patch(pool, [version, *changes])
+        except (Conflict, Gone):
+            return  # looked at again in a moment
+        shifts = notes.get(clone.SHIFTS, "") or self._shifts(pool)
+        self._record(pool, pool.spec, spec, shifts, reason)
+
+    def _record(self, pool: PoolDocument, before: object, after: object, shifts: str, reason: str) -> None:
+        self.writer.record([Audit(f"NodePool/{pool.name}", "spec", before, after, shifts, reason)])
+
+    @staticmethod
+    def _shifts(pool: PoolDocument) -> str:
+        return pool.annotations.get(clone.SHIFTS, "")

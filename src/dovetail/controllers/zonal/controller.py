@@ -8,7 +8,7 @@ that dies anywhere leaves objects that say what was done to them, and the next o
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import NoReturn
 
@@ -21,16 +21,18 @@ from dovetail.aws import Aws, AwsError
 from dovetail.controllers.base import Backoff, Cache, Result, Trigger, after
 from dovetail.controllers.zonal import counts
 from dovetail.controllers.zonal.arc import Arc
+from dovetail.controllers.zonal.beside import Beside
 from dovetail.controllers.zonal.clones import Clones
 from dovetail.controllers.zonal.copies import Copies
 from dovetail.controllers.zonal.documents import GUARD, Documents, PoolDocument
-from dovetail.controllers.zonal.edit import Editing, PoolChange, PoolWish, edited_by_zone
+from dovetail.controllers.zonal.edit import Editing, PoolChange, PoolWish
 from dovetail.controllers.zonal.gates import Gates
 from dovetail.controllers.zonal.keeping import Keeping, Kept, Outstanding
 from dovetail.controllers.zonal.notices import Notices
 from dovetail.controllers.zonal.options import ZonalOptions
-from dovetail.controllers.zonal.protect import Change, Protection, half_released, zones_protected
+from dovetail.controllers.zonal.protect import Change, Protection, half_released
 from dovetail.controllers.zonal.records import SIGNAL
+from dovetail.controllers.zonal.seeing import Seeing
 from dovetail.controllers.zonal.signals import KIND, START
 from dovetail.controllers.zonal.store import ClusterStore, Store
 from dovetail.controllers.zonal.wishes import gated, node_wish, pool_wish
@@ -39,11 +41,9 @@ from dovetail.controllers.zonal.zones import Ground, Zones
 from dovetail.errors import BadInput, Conflict, DovetailError, Gone, NotAuthorized, Retry
 from dovetail.ports import Clock, Recorder
 from dovetail.zonal.clone import CLONE_OF
-from dovetail.zonal.rehearsal import Rehearsal
 
-__all__ = ["Impact", "ZonalShift"]
+__all__ = ["ZonalShift"]
 
-Impact = Callable[[str], Awaitable[Rehearsal]]
 SLICE, MOMENT, CONVERGE, OFF = 5.0, 0.2, 30.0, 300.0
 RELEASING = 5.0
 SIGNALS_KEPT = 7200.0
@@ -70,14 +70,12 @@ class ZonalShift:
         *,
         nodes: Cache[Node],
         claims: Cache[NodeClaim],
-        impact: Impact | None = None,
+        seeing: Seeing | None = None,
         store: Store | None = None,
     ) -> None:
         self._kube, self._clock, self._recorder, self._options = kube, clock, recorder, options
         self.arc, self.gates = arc, gates
         self._nodes, self._claims = nodes, claims
-        # What losing a zone would mean, by its name; only who sees the whole cluster can say.
-        self._impact = impact
         self.writer = Writer(kube)
         self._zones = Zones(kube, aws, options.cluster, nodes, clock)
         self._protection = Protection(
@@ -92,10 +90,11 @@ class ZonalShift:
             repair=options.repair,
         )
         self._editing = Editing(self.writer, clock, recorder, options)
-        self._clones = Clones(kube, claims, options)
+        self._clones = Clones(kube, claims, options, self.writer, clock)
         self._store = store or ClusterStore(kube)
         self._copies = Copies(kube, self._store)
         self._keeping = Keeping(self._store, clock, recorder, options)
+        self._beside = Beside(kube, self.writer, self._keeping, self._zones, seeing, clock, recorder, options)
         self._notices = Notices(recorder)
         self._looked: set[str] = set()
         self._wake: Callable[[], None] = lambda: None
@@ -263,12 +262,13 @@ class ZonalShift:
         self._close(kept, ground)
         changed = await self._keeping.saved(kept, ground, self.arc, now)
         worked, wait = await self._work(self._keeping.acting(kept), ground, pools)
-        await self._estimate(kept, ground)
+        await self._beside.settle(kept, ground, pools, self._protection.nodes())
         await self._keeping.told(
             kept, self._troubles(), self._editing.given_up, self._plan(kept, ground, pools)
         )
-        self._count(kept, ground, pools)
-        self._busy = any(each.record.phase != "Restored" for each in kept) or marked
+        self._tell(kept, ground, pools)
+        clones = any(CLONE_OF in pool.labels for pool in pools)
+        self._busy = any(each.record.phase != "Restored" for each in kept) or marked or clones
         if changed or worked:
             return after(MOMENT)
         look = CONVERGE if off else self.arc.wait or MOMENT
@@ -276,31 +276,6 @@ class ZonalShift:
 
     async def _copied(self, pools: Sequence[PoolDocument]) -> Sequence[PoolDocument]:
         return pools if self._options.dry_run else await self._copies.completed(pools)
-
-    async def _estimate(self, kept: Sequence[Kept], ground: Ground) -> None:
-        """Once for each shift, for people to know: what must be bought elsewhere if the zone is lost."""
-        for each in kept:
-            zone = ground.names.get(each.record.shift.zone_id, "")
-            fresh = each.record.phase in ("Pending", "Applying") and each.name not in self._keeping.impacts
-            if self._impact is None or not fresh or not zone:
-                continue
-            try:
-                found = await self._impact(zone)
-            except DovetailError:
-                continue  # advice, and no more: what must be done is done without it
-            counts.READINESS.labels(zone).set(found.readiness)
-            self._keeping.impacts[each.name] = {
-                "pods": str(found.pods),
-                "podsWithoutHome": str(len(found.homeless)),
-                "nodesNeeded": str(found.new_nodes),
-                "pricePerHour": f"{found.price:.2f}",
-                "readiness": f"{found.readiness:.2f}",
-            }
-            note = (
-                f"if {zone} is lost, {found.pods} pods need {found.new_nodes} nodes elsewhere at "
-                f"${found.price:.2f} an hour, and {len(found.homeless)} have no home"
-            )
-            self._recorder.event(each.obj, "ZonalShiftImpact", note, dedupe=(each.name,))
 
     def _outstanding(
         self, kept: Sequence[Kept], ground: Ground, pools: Sequence[PoolDocument]
@@ -408,33 +383,23 @@ class ZonalShift:
             gates = [
                 f"gate {gate} in {zone}" for gate, zones in _gates(alone, self._options) for zone in zones
             ]
-            found[each.name] = (*gates, *lines)
+            found[each.name] = (*gates, *lines, *self._beside.planned(each))
         return found
 
     def _troubles(self) -> Mapping[str, str]:
-        return {**self._protection.failures, **self._editing.failures}
+        return {**self._protection.failures, **self._editing.failures, **self._beside.failures}
 
     async def _tell_unregistered(self) -> None:
         if self.arc.registered is False:
             self._notices.unregistered(await self._kube.list(PoolDocument), self._options.cluster)
 
-    def _count(self, kept: Sequence[Kept], ground: Ground, pools: Sequence[PoolDocument]) -> None:
+    def _tell(self, kept: Sequence[Kept], ground: Ground, pools: Sequence[PoolDocument]) -> None:
+        """What pools are told of zones that went and came back."""
         away = frozenset(each.record.shift.zone_id for each in kept if each.record.launches_gated)
         if self._notices.changed(away):
             self._notices.tell(pools, ground, away)
         if self.arc.registered is False:
             self._notices.unregistered(pools, self._options.cluster)
-        now = self._clock.now()
-        for each in kept:
-            zone = ground.names.get(each.record.shift.zone_id, each.record.shift.zone_id)
-            live = each.record.phase not in ("Restored", "Refused")
-            lasted = (now - each.record.since).total_seconds() if live else 0.0
-            counts.DURATION.labels(zone, each.record.shift.kind).set(lasted)
-            counts.UPSTREAM_DURATION.labels(zone).set(lasted)
-        for zone, count in zones_protected(self._protection.nodes(), ground).items():
-            counts.NODES.labels(ground.names.get(zone, zone)).set(count)
-        for zone, count in edited_by_zone(pools, ground).items():
-            counts.POOLS.labels(ground.names.get(zone, zone)).set(count)
 
 
 def _live(shifts: Sequence[ZoneShift]) -> bool:

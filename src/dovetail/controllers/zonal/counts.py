@@ -37,3 +37,15 @@ WAITING = metrics.gauge(PREFIX + "pods_waiting_for_zone", "Pods that can only ru
 READINESS = metrics.gauge(
     "dovetail_zonal_readiness", "Part of the pods that would keep a home without the zone.", ("zone",)
 )
+SHIFT_READINESS = metrics.gauge(
+    PREFIX + "readiness", "The same as dovetail_zonal_readiness, by the name its neighbours have.", ("zone",)
+)
+SKEW = metrics.gauge(
+    PREFIX + "zone_share", "How nodes, pods and dollars lay over zones when a shift ended.", ("zone", "of")
+)
+
+
+def ready(zone: str, readiness: float) -> None:
+    """What a rehearsal found, under both of its names."""
+    READINESS.labels(zone).set(readiness)
+    SHIFT_READINESS.labels(zone).set(readiness)

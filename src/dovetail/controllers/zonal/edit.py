@@ -24,7 +24,7 @@ from dovetail.zonal.guard import Guarded, guarded
 from dovetail.zonal.ledgers import guard_from, pool_ledger_from, written
 from dovetail.zonal.pools import Edit, Ledger, Zones, edited
 
-__all__ = ["Editing", "PoolChange", "PoolWish"]
+__all__ = ["Editing", "PoolChange", "PoolWish", "edited_by_zone", "edited_for"]
 
 ANSWERS = tuple(timedelta(seconds=each) for each in (10, 30, 120, 300, 600))
 
@@ -215,11 +215,24 @@ def _listed(pool: PoolDocument, annotation: str) -> tuple[str, ...]:
     return tuple(each.strip() for each in text.split(",") if each.strip())
 
 
+def edited_for(pools: Sequence[PoolDocument], shift: str) -> list[str]:
+    """Names of the pools that were edited for a shift, by its key."""
+    return [pool.name for pool in pools if shift in _shifts(pool)]
+
+
+def _shifts(pool: PoolDocument) -> tuple[str, ...]:
+    """The shifts a pool is edited for; none where its note cannot be read, which is told elsewhere."""
+    try:
+        ledger = pool_ledger_from(pool.annotations.get(labels.ZONE_LEDGER), pool.uid)
+    except BadInput:
+        return ()
+    return ledger.shifts if ledger is not None else ()
+
+
 def edited_by_zone(pools: Sequence[PoolDocument], ground: Ground) -> Mapping[str, int]:
     """How many pools stay out of each zone by our doing."""
     found: dict[str, int] = {}
     for pool in pools:
-        ledger = pool_ledger_from(pool.annotations.get(labels.ZONE_LEDGER), pool.uid)
-        for zone in {key.partition("/")[0] for key in (ledger.shifts if ledger else ())}:
+        for zone in {key.partition("/")[0] for key in _shifts(pool)}:
             found[zone] = found.get(zone, 0) + 1
     return found

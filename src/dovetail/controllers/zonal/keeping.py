@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from msgspec import structs
 
 from dovetail.api.meta import Condition
-from dovetail.api.zoneshift import RESTORE_FINALIZER, Count, Steps, ZoneShift, ZoneShiftStatus
+from dovetail.api.zoneshift import RESTORE_FINALIZER, Count, Steps, Sum, ZoneShift, ZoneShiftStatus
 from dovetail.controllers.zonal import counts, records
 from dovetail.controllers.zonal.arc import Arc
 from dovetail.controllers.zonal.options import ZonalOptions
@@ -72,6 +72,8 @@ class Keeping:
         self.imagined: tuple[ZoneShift, ...] = ()
         # What losing the zone would mean, by the name of its shift.
         self.impacts: dict[str, Mapping[str, str]] = {}
+        # What was changed for it, by the same name.
+        self.sums: dict[str, Sum] = {}
 
     def candidates(
         self, objects: Sequence[ZoneShift], signals: Sequence[ZoneShift], arc: Arc, now: datetime
@@ -330,6 +332,8 @@ class Keeping:
             status = structs.replace(known.status, conditions=listed)
             if each.name in self.impacts:
                 status = structs.replace(status, impact=self.impacts[each.name])
+            if each.name in self.sums:
+                status = structs.replace(status, ledger=self.sums[each.name])
             if each.name in plan:
                 status = structs.replace(status, plan=plan[each.name][:1000])
             if status != known.status:

@@ -42,16 +42,17 @@ class Writer:
     async def node(self, before: Node, after: Node, audits: Sequence[Audit]) -> Node:
         """One patch; Conflict when someone wrote meanwhile, so that the ledger tells the truth."""
         done = await self._kube.patch(before, after, guarded=True)
-        self._record(audits)
+        self.record(audits)
         return done
 
     async def pool(
         self, pool: PoolDocument, changes: Sequence[dict[str, Any]], audits: Sequence[Audit]
     ) -> None:
         await self._kube.json_patch(pool, changes)
-        self._record(audits)
+        self.record(audits)
 
-    def _record(self, audits: Sequence[Audit]) -> None:
+    def record(self, audits: Sequence[Audit]) -> None:
+        """Put on record what was written, here or by whoever writes another kind."""
         self.audits.extend(audits)
         for each in audits:
             log.info("zonal shift wrote %s", each, extra={"audit": asdict(each)})

@@ -30,6 +30,8 @@ class Ground:
     used: tuple[str, ...] = ()
     classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     cluster: tuple[str, ...] = ()
+    # Ids of the subnets that node classes have found.
+    subnets: tuple[str, ...] = ()
     # What EKS says of the cluster: pools of Auto Mode's own, and whether it handles shifts itself.
     built_in: tuple[str, ...] = ()
     native: bool = False
@@ -83,7 +85,30 @@ class Zones:
         used = sorted(
             {zone for zones in reached.values() for zone in zones} | {*self._subnets} | (seen - {""})
         )
-        return Ground(names, ids, tuple(used), reached, self._subnets, self._built_in, self._native)
+        return Ground(
+            names=names,
+            ids=ids,
+            used=tuple(used),
+            classes=reached,
+            cluster=self._subnets,
+            subnets=tuple(sorted({each.id for one in classes for each in one.status.subnets if each.id})),
+            built_in=self._built_in,
+            native=self._native,
+        )
+
+    async def free_addresses(self, ground: Ground) -> Mapping[str, int]:
+        """How many addresses the subnets of node classes have left, by the name of the zone."""
+        free: dict[str, int] = {}
+        if not ground.subnets:
+            return free
+        try:
+            async for page in pages(self._aws, "ec2", "DescribeSubnets", {"SubnetIds": list(ground.subnets)}):
+                for each in page.get("Subnets") or ():
+                    zone = str(each["AvailabilityZone"])
+                    free[zone] = free.get(zone, 0) + int(each.get("AvailableIpAddressCount", 0))
+        except DovetailError:
+            return {}  # advice can do without
+        return free
 
     async def _classes(self) -> tuple[EC2NodeClass, ...]:
         try:

@@ -1,0 +1,171 @@
+"""Room bought in healthy zones for the pods of one that is shifted away, as capacity buffers.
+
+A buffer stands for pods of one workload that would need a new node if the zone went. As they leave the zone
+it shrinks, so that what moved into the room is not bought twice; when the shift is over it goes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from dovetail.api import labels, predicates
+from dovetail.api.buffers import CapacityBuffer, CapacityBufferSpec, ScalableReference
+from dovetail.api.meta import Object, ObjectMeta
+from dovetail.controllers.zonal.keeping import Kept
+from dovetail.controllers.zonal.seeing import Seeing
+from dovetail.controllers.zonal.writing import Audit, Writer
+from dovetail.errors import AlreadyExists, Conflict, DovetailError, Gone
+from dovetail.ports import Kube
+from dovetail.scheduling.snapshot import Snapshot
+from dovetail.zonal.rehearsal import Rehearsal
+
+__all__ = ["SHIFT", "Prescale"]
+
+SHIFT = "zonalshift.dovetail.sh/shift"
+# What a buffer can be like.
+SCALABLE = frozenset(("Deployment", "ReplicaSet", "StatefulSet"))
+WORKING = ("Applying", "Active")
+Workload = tuple[str, str, str]
+
+
+class Prescale:
+    """Keeps the buffers of shifts in force, and takes away those of shifts that are over."""
+
+    def __init__(self, kube: Kube, writer: Writer, seeing: Seeing | None, *, wanted: bool) -> None:
+        self._kube, self._writer, self._seeing, self._wanted = kube, writer, seeing, wanted
+        # Buffers of a process before this one are looked for once, also where none are wanted any more.
+        self._unsure = True
+        self.failures: dict[str, str] = {}
+
+    async def settle(
+        self, acting: Sequence[Kept], zones: Mapping[str, str], found: Mapping[str, Rehearsal]
+    ) -> None:
+        """Buffers as shifts in force want them; `zones` are names by id, `found` rehearsals by shift."""
+        if self._seeing is None or not (self._wanted or self._unsure):
+            return
+        try:
+            there = await self._kube.list(CapacityBuffer, labels=SHIFT)
+            await self._settled(there, acting, zones, found)
+        except DovetailError as error:
+            if self._wanted:
+                self.failures["CapacityBuffers"] = str(error)
+            return
+        self._unsure = False
+        self.failures.pop("CapacityBuffers", None)
+
+    async def _settled(
+        self,
+        there: Sequence[CapacityBuffer],
+        acting: Sequence[Kept],
+        zones: Mapping[str, str],
+        found: Mapping[str, Rehearsal],
+    ) -> None:
+        in_force = [each for each in acting if self._wanted and each.record.edits]
+        names = {each.name for each in in_force}
+        for buffer in there:
+            if buffer.labels.get(SHIFT) not in names:
+                await self._drop(buffer)
+        if not in_force:
+            return
+        assert self._seeing is not None
+        world = await self._seeing.look()
+        for each in in_force:
+            mine = [buffer for buffer in there if buffer.labels[SHIFT] == each.name]
+            left = self._still_there(world, zones.get(each.record.shift.zone_id, ""))
+            if mine:
+                await self._shrink(mine, left, each)
+            elif each.record.phase in WORKING and each.name in found:
+                await self._begin(self.sizes(found[each.name]), left, each)
+
+    def sizes(self, found: Rehearsal) -> dict[Workload, int]:
+        """How many pods of each workload need room that is not there."""
+        assert self._seeing is not None
+        sizes: Counter[Workload] = Counter()
+        for told, count in found.needing.items():
+            kind, namespace, name = told.split("/")
+            maker = self._seeing.made_by(kind, namespace, name)
+            if maker is not None and maker.KIND.kind in SCALABLE:
+                sizes[_workload(maker)] += count
+        return dict(sizes)
+
+    def planned(self, each: Kept, found: Mapping[str, Rehearsal]) -> list[str]:
+        """What would be written for a shift, in words."""
+        if not self._wanted or self._seeing is None or each.name not in found or not each.record.edits:
+            return []
+        return [
+            str(_audit(_buffer(workload, count, each), None, count, each.name))
+            for workload, count in sorted(self.sizes(found[each.name]).items())
+        ]
+
+    def _still_there(self, world: Snapshot, zone: str) -> Counter[Workload]:
+        """Pods of each workload that are in the zone still."""
+        assert self._seeing is not None
+        return Counter(
+            _workload(self._seeing.maker(pod))
+            for state in world.nodes
+            if state.node is not None and state.node.labels.get(labels.ZONE) == zone
+            for pod in state.pods
+            if predicates.reschedulable(pod) and not pod.deleting
+        )
+
+    async def _begin(self, sizes: Mapping[Workload, int], left: Counter[Workload], each: Kept) -> None:
+        for workload, size in sorted(sizes.items()):
+            count = min(size, left[workload])
+            if not count:
+                continue
+            buffer = _buffer(workload, count, each)
+            try:
+                await self._kube.create(buffer)
+            except AlreadyExists:
+                continue
+            self._writer.record([_audit(buffer, None, count, each.name)])
+
+    async def _shrink(self, mine: Sequence[CapacityBuffer], left: Counter[Workload], each: Kept) -> None:
+        for buffer in mine:
+            reference = buffer.spec.scalable_ref
+            workload = (reference.kind, buffer.namespace, reference.name) if reference else ("", "", "")
+            size = buffer.spec.replicas or 0
+            count = min(size, left[workload])
+            if count == size:
+                continue
+            smaller = replace(buffer, spec=replace(buffer.spec, replicas=count))
+            try:
+                await self._kube.patch(buffer, smaller, guarded=True)
+            except (Conflict, Gone):
+                continue  # looked at again in the next pass
+            self._writer.record([_audit(buffer, size, count, each.name)])
+
+    async def _drop(self, buffer: CapacityBuffer) -> None:
+        try:
+            await self._kube.delete(buffer, guarded=True)
+        except Gone:
+            return
+        self._writer.record([_audit(buffer, buffer.spec.replicas, None, buffer.labels.get(SHIFT, ""))])
+
+
+def _workload(maker: Object) -> Workload:
+    return maker.KIND.kind, maker.namespace, maker.name
+
+
+def _buffer(workload: Workload, count: int, each: Kept) -> CapacityBuffer:
+    kind, namespace, name = workload
+    mark = hashlib.sha256("/".join(workload).encode()).hexdigest()[:6]
+    return CapacityBuffer(
+        metadata=ObjectMeta(
+            name=f"dovetail-zs-{each.record.shift.zone_id}-{mark}",
+            namespace=namespace,
+            labels={SHIFT: each.name},
+        ),
+        spec=CapacityBufferSpec(
+            scalable_ref=ScalableReference(api_group="apps", kind=kind, name=name), replicas=count
+        ),
+    )
+
+
+def _audit(buffer: CapacityBuffer, before: int | None, after: int | None, shift: str) -> Audit:
+    reason = "prescaled" if before is None else "shrunk" if after is not None else "removed"
+    return Audit(f"CapacityBuffer/{buffer.full_name}", "replicas", before, after, shift, reason)

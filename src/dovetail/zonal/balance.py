@@ -1,0 +1,63 @@
+"""How a cluster lies over its zones: nodes, pods and dollars."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from dovetail.api import labels, predicates
+from dovetail.disruption.candidates import price_of
+from dovetail.scheduling.snapshot import Snapshot
+
+__all__ = ["Balance", "balance"]
+
+
+class Balance(Struct, frozen=True):
+    """What each zone has, by name."""
+
+    nodes: Mapping[str, int]
+    pods: Mapping[str, int]
+    dollars: Mapping[str, float]
+
+    @property
+    def skew(self) -> int:
+        """How many nodes the fullest zone has more than the emptiest."""
+        return max(self.nodes.values(), default=0) - min(self.nodes.values(), default=0)
+
+    def __str__(self) -> str:
+        told = (
+            f"{zone}: {self.nodes[zone]} nodes, {self.pods.get(zone, 0)} pods, "
+            f"${self.dollars.get(zone, 0.0):.2f} an hour"
+            for zone in sorted(self.nodes)
+        )
+        return "; ".join(told)
+
+
+def balance(snapshot: Snapshot) -> Balance:
+    """The cluster as it lies now. Every zone that could be bought in counts, also one without a node."""
+    nodes = Counter[str](dict.fromkeys(_sold(snapshot), 0))
+    pods: Counter[str] = Counter()
+    dollars: dict[str, float] = {}
+    types = {each.name: each for catalog in snapshot.catalogs for each in catalog}
+    for state in snapshot.nodes:
+        known = state.node.labels if state.node is not None else {}
+        zone = known.get(labels.ZONE, "")
+        if not zone:
+            continue
+        nodes[zone] += 1
+        pods[zone] += sum(map(predicates.reschedulable, state.pods))
+        price = price_of(known, types.get(known.get(labels.INSTANCE_TYPE, "")))
+        dollars[zone] = dollars.get(zone, 0.0) + price
+    return Balance(dict(nodes), dict(pods), dollars)
+
+
+def _sold(snapshot: Snapshot) -> set[str]:
+    return {
+        offering.zone
+        for catalog in snapshot.catalogs
+        for each in catalog
+        for offering in each.offerings
+        if offering.available
+    }
