@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 Json = dict[str, Any]
+TEXT = "tag:yaml.org,2002:str"
 
 
 class Sub(str):
@@ -20,6 +21,10 @@ class GetAtt(str):
 
 class Ref(str):
     """A resource or parameter."""
+
+
+class Program(str):
+    """A text of several lines, shown as such."""
 
 
 class If(list[Any]):
@@ -79,5 +84,6 @@ def _sequence(tag: str) -> Any:
 
 for _kind in (Sub, GetAtt, Ref):
     _Dumper.add_representer(_kind, _scalar(f"!{_kind.__name__}"))
+_Dumper.add_representer(Program, lambda dumper, data: dumper.represent_scalar(TEXT, str(data), style="|"))
 for _listed in (If, Not, Equals, Join):
     _Dumper.add_representer(_listed, _sequence(f"!{_listed.__name__}"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cloudformation import NOTHING, Equals, GetAtt, If, Join, Json, Not, Ref, Sub, policy
+from cloudformation_enabling import on_cluster
 
 from iac import zonal
 
@@ -34,12 +35,14 @@ def zonal_template() -> Json:
             "WithTable": Equals([Ref("EnableDynamoDB"), "true"]),
             "WithObserver": Equals([Ref("EnableObserver"), "true"]),
             "WithAutoshift": Equals([Ref("EnableAutoshift"), "true"]),
+            "OnCluster": Equals([Ref("EnableOnCluster"), "true"]),
             "WithBlockedWindows": Not([Equals([Join(["", Ref("PracticeRunBlockedWindows")]), ""])]),
+            "WithBlockedDates": Not([Equals([Join(["", Ref("PracticeRunBlockedDates")]), ""])]),
             "ByIrsa": Not([Equals([Ref("OidcProviderArn"), ""])]),
             "ByPodIdentity": Equals([Ref("OidcProviderArn"), ""]),
         },
         "Rules": {"AutoshiftNeedsAnAlarm": _needs_alarm()},
-        "Resources": _transport(source) | _table() | _identity(source) | _autoshift(),
+        "Resources": _transport(source) | _table() | _identity(source) | on_cluster(CLUSTER) | _autoshift(),
         "Outputs": _outputs(),
     }
 
@@ -65,18 +68,19 @@ def _parameters() -> Json:
     def text(about: str, default: str | None = None) -> Json:
         return {"Type": "String", "Description": about} | ({} if default is None else {"Default": default})
 
+    def several(about: str) -> Json:
+        return {"Type": "CommaDelimitedList", "Default": "", "Description": about}
+
     return {
         "ClusterName": text("Name of the EKS cluster"),
         "Transport": text("How events come", "sqs") | {"AllowedValues": ["sqs", "sns"]},
         "EnableDynamoDB": switch("Keep the ledger in a table"),
         "EnableObserver": switch("See autoshifts of others, too"),
         "EnableAutoshift": switch("Let AWS shift the cluster away by itself; needs an outcome alarm"),
+        "EnableOnCluster": switch("Set zonalShiftConfig of the cluster, where its own stack does not"),
         "PracticeRunAlarmArn": text("Alarm that says a practice run goes wrong", NO_ALARM),
-        "PracticeRunBlockedWindows": {
-            "Type": "CommaDelimitedList",
-            "Default": "",
-            "Description": "When practice runs may not start, such as Mon:09:00-Mon:17:00",
-        },
+        "PracticeRunBlockedWindows": several("When practice runs may not start, such as Mon:09:00-Mon:17:00"),
+        "PracticeRunBlockedDates": several("Days without practice runs, such as 2027-01-01"),
         "Namespace": text("Namespace of the service account", "kube-system"),
         "ServiceAccount": text("Name of the service account", "karpenter"),
         "OidcProviderArn": text("Provider of the cluster, for IRSA; without one Pod Identity is used", ""),
@@ -231,9 +235,11 @@ def _autoshift() -> Json:
     practice = {
         "OutcomeAlarms": [alarm],
         "BlockedWindows": If(["WithBlockedWindows", Ref("PracticeRunBlockedWindows"), NOTHING]),
+        "BlockedDates": If(["WithBlockedDates", Ref("PracticeRunBlockedDates"), NOTHING]),
     }
     properties = {
-        "ResourceIdentifier": Sub(CLUSTER),
+        # Of a cluster that is switched on here, not before it is.
+        "ResourceIdentifier": If(["OnCluster", GetAtt("Enabled.ClusterArn"), Sub(CLUSTER)]),
         "ZonalAutoshiftStatus": "ENABLED",
         "PracticeRunConfiguration": practice,
     }

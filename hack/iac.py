@@ -1,7 +1,7 @@
-"""The interruption bus and zonal shift as data, for every kit; `make iam` writes what repeats it.
+"""The interruption bus, its experiment and zonal shift as data; `make iam` writes what repeats it.
 
-Placeholders: Partition, Region, Account, Name (the prefix of every name), ClusterArn, QueueArn, TopicArn,
-TableArn, RuleArn.
+Placeholders: Partition, Region, Account, Name (the prefix of every name), Cluster, ClusterArn, QueueArn,
+TopicArn, TableArn, RuleArn.
 """
 
 from __future__ import annotations
@@ -174,6 +174,34 @@ def dashboard() -> Json:
             widget("Messages", 8, of_queues("ApproximateNumberOfMessagesVisible"), "Maximum"),
             widget("Errors of functions", 16, errors, "Sum"),
         ]
+    }
+
+
+def experiment() -> Json:
+    """Spot machines of a cluster are interrupted on purpose, to see that warnings find their way."""
+    machines = "arn:${Partition}:ec2:${Region}:${Account}:instance/*"
+    mark = "eks:eks-cluster-name"
+    return {
+        "action": "aws:ec2:send-spot-instance-interruptions",
+        "kind": "aws:ec2:spot-instance",
+        "mark": mark,
+        "policy": [
+            allow(
+                "AllowInterrupting",
+                ["ec2:SendSpotInstanceInterruptions"],
+                machines,
+                StringEquals={f"aws:ResourceTag/{mark}": "${Cluster}"},
+            ),
+            allow("AllowFinding", ["ec2:DescribeInstances"]),
+        ],
+        "trust": [
+            {
+                "Effect": "Allow",
+                "Principal": {"Service": "fis.amazonaws.com"},
+                "Action": ["sts:AssumeRole"],
+                "Condition": {"StringEquals": {"aws:SourceAccount": "${Account}"}},
+            }
+        ],
     }
 
 

@@ -4,7 +4,8 @@
     deploy/cloudformation/dovetail.yaml     the stack that upstream's guide knows as Karpenter-<cluster>
     deploy/terraform/policies/policies.json     what the Terraform module reads
     src/dovetail_cdk/policies.json          what the CDK constructs read
-    …/{interruption-bus,zonal-shift}.yaml, …/documents.json    the same for the bus and zonal shift (iac.py)
+    …/{interruption-bus,interruption-experiment,zonal-shift}.yaml, …/documents.json    the same for the bus,
+                                            its experiment and zonal shift (iac.py)
 
 Placeholders: Partition, Region, Account, Cluster, NodeRoleArn, QueueArn, ClusterArn.
 """
@@ -17,9 +18,10 @@ from typing import Any
 
 from cloudformation import GetAtt, Ref, Sub, text
 from cloudformation_bus import bus_template
+from cloudformation_experiment import experiment_template
 from cloudformation_zonal import zonal_template
 
-from iac import bus, zonal
+from iac import bus, experiment, zonal
 
 ROOT = Path(__file__).resolve().parent.parent
 Json = dict[str, Any]
@@ -347,19 +349,21 @@ def files() -> dict[str, str]:
         "deploy/iam/controller.json": shared,
         "deploy/cloudformation/dovetail.yaml": HEADER + text(template()),
         "deploy/cloudformation/interruption-bus.yaml": HEADER + text(bus_template()),
+        "deploy/cloudformation/interruption-experiment.yaml": HEADER + text(experiment_template()),
         "deploy/cloudformation/zonal-shift.yaml": HEADER + text(zonal_template()),
         "deploy/terraform/policies/policies.json": shared,
         "deploy/terraform/documents/documents.json": json.dumps(more(), indent=2) + "\n",
         "src/dovetail_cdk/policies.json": shared,
         "src/dovetail_cdk/documents.json": json.dumps(more(), indent=2) + "\n",
         "src/dovetail_cdk/interruption-bus.yaml": HEADER + text(bus_template()),
+        "src/dovetail_cdk/interruption-experiment.yaml": HEADER + text(experiment_template()),
         "src/dovetail_cdk/zonal-shift.yaml": HEADER + text(zonal_template()),
     }
 
 
 def more() -> Json:
-    """What the kits share beyond the controller: the interruption bus and zonal shift."""
-    return {"bus": bus(), "zonalShift": zonal()}
+    """What the kits share beyond the controller: the interruption bus, its experiment and zonal shift."""
+    return {"bus": bus(), "experiment": experiment(), "zonalShift": zonal()}
 
 
 def main() -> None:

@@ -8,7 +8,12 @@ from __future__ import annotations
 from dovetail_cdk.account import ControllerPolicies, ControllerRole, InterruptionQueue, NodeRole
 from dovetail_cdk.addon import ClusterInfo, Deployed, KarpenterAddOn, KarpenterV1AddOn
 from dovetail_cdk.manifests import AddOnRefused
-from dovetail_cdk.stacks import InterruptionBus, InterruptionBusCluster, ZonalShift
+from dovetail_cdk.stacks import (
+    InterruptionBus,
+    InterruptionBusCluster,
+    InterruptionExperiment,
+    ZonalShift,
+)
 
 __all__ = [
     "AddOnRefused",
@@ -18,6 +23,7 @@ __all__ = [
     "Deployed",
     "InterruptionBus",
     "InterruptionBusCluster",
+    "InterruptionExperiment",
     "InterruptionQueue",
     "KarpenterAddOn",
     "KarpenterV1AddOn",

@@ -1,4 +1,4 @@
-"""The interruption bus and zonal shift, as constructs over the very templates CloudFormation users deploy."""
+"""The bus, its experiment and zonal shift as constructs, over the templates CloudFormation users deploy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from dovetail_cdk.jsii import Part, cdk, include, sqs
 from dovetail_cdk.source import document, more, template
 
-__all__ = ["InterruptionBus", "InterruptionBusCluster", "ZonalShift"]
+__all__ = ["InterruptionBus", "InterruptionBusCluster", "InterruptionExperiment", "ZonalShift"]
 
 
 class _Included(Part):
@@ -89,6 +89,16 @@ class InterruptionBusCluster(Part):
         tags.add("dovetail.sh/cluster", cluster_name)
 
 
+class InterruptionExperiment(_Included):
+    """Interrupts some spot machines of a cluster when someone starts it; `notice` is PT2M to PT15M."""
+
+    def __init__(
+        self, scope: Any, id: str, *, cluster_name: str, instances: int = 1, notice: str = "PT2M"
+    ) -> None:
+        parameters = {"ClusterName": cluster_name, "Instances": str(instances), "Notice": notice}
+        super().__init__(scope, id, "interruption-experiment", parameters)
+
+
 class ZonalShift(_Included):
     """How zonal shifts reach the controller of a cluster, and what it may ask about them."""
 
@@ -102,13 +112,18 @@ class ZonalShift(_Included):
         enable_dynamodb: bool = False,
         enable_observer: bool = False,
         enable_autoshift: bool = False,
+        enable_on_cluster: bool = False,
         practice_run: Mapping[str, Any] | None = None,
         namespace: str = "kube-system",
         service_account: str = "karpenter",
         oidc_provider_arn: str = "",
         oidc_provider: str = "",
     ) -> None:
-        """`practice_run`: outcome_alarm_arn, and blocked_windows as a list."""
+        """`practice_run`: outcome_alarm_arn, and blocked_windows and blocked_dates as lists.
+
+        `enable_on_cluster` sets zonalShiftConfig of a cluster that another tool made; where this app makes
+        the cluster, say it there.
+        """
         practice = dict(practice_run or {})
         if transport not in ("sqs", "sns"):
             raise ValueError(f"transport is {transport!r}; it is sqs or sns")
@@ -122,8 +137,10 @@ class ZonalShift(_Included):
             "EnableDynamoDB": str(enable_dynamodb).lower(),
             "EnableObserver": str(enable_observer).lower(),
             "EnableAutoshift": str(enable_autoshift).lower(),
+            "EnableOnCluster": str(enable_on_cluster).lower(),
             "PracticeRunAlarmArn": practice.get("outcome_alarm_arn"),
             "PracticeRunBlockedWindows": practice.get("blocked_windows"),
+            "PracticeRunBlockedDates": practice.get("blocked_dates"),
             "Namespace": namespace,
             "ServiceAccount": service_account,
             "OidcProviderArn": oidc_provider_arn,

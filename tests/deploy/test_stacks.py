@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "hack"))
 import write_iam  # type: ignore[import-not-found]  # noqa: E402  # hack is not a package
 
-TEMPLATES = ("dovetail", "interruption-bus", "zonal-shift")
+TEMPLATES = ("dovetail", "interruption-bus", "interruption-experiment", "zonal-shift")
 Json = dict[str, Any]
 
 

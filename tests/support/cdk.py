@@ -14,6 +14,7 @@ from dovetail_cdk import (
     ControllerRole,
     InterruptionBus,
     InterruptionBusCluster,
+    InterruptionExperiment,
     InterruptionQueue,
     KarpenterAddOn,
     KarpenterV1AddOn,
@@ -139,4 +140,5 @@ def _bus(stack: Any) -> None:
         optional=["registry", "canary"],
     )
     InterruptionBusCluster(stack, "Cluster", cluster_name="demo")
+    InterruptionExperiment(stack, "Experiment", cluster_name="demo", instances=3, notice="PT5M")
     ZonalShift(stack, "Zonal", cluster_name="demo", enable_dynamodb=True)

@@ -1,5 +1,5 @@
-# The interruption bus and zonal shift as documents, from documents.json, which `make iam` writes for every kit from one
-# source. No provider is needed here, so what they come to can be looked at anywhere.
+# The interruption bus, its experiment and zonal shift as documents, from documents.json, which `make iam` writes for every
+# kit from one source. No provider is needed here, so what they come to can be looked at anywhere.
 
 terraform {
   required_version = ">= 1.5.7"
@@ -27,7 +27,7 @@ variable "name" {
 }
 
 variable "cluster_name" {
-  description = "Name of the EKS cluster, for zonal shift"
+  description = "Name of the EKS cluster, for zonal shift and the experiment"
   type        = string
   default     = ""
 }
@@ -60,7 +60,7 @@ locals {
   cluster_arn = "arn:${var.partition}:eks:${var.region}:${var.account}:cluster/${var.cluster_name}"
 
   # Placeholders are replaced one after the other; none of their values holds another.
-  placed = replace(replace(replace(replace(replace(replace(replace(replace(replace(file("${path.module}/documents.json"),
+  placed = replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(file("${path.module}/documents.json"),
     "$${Partition}", var.partition),
     "$${Region}", var.region),
     "$${Account}", var.account),
@@ -69,13 +69,18 @@ locals {
     "$${TopicArn}", var.topic_arn),
     "$${TableArn}", var.table_arn),
     "$${RuleArn}", var.rule_arn),
-  "$${ClusterArn}", local.cluster_arn)
+    "$${ClusterArn}", local.cluster_arn),
+  "$${Cluster}", var.cluster_name)
   shared = jsondecode(local.placed)
 
   # Statements differ in shape, which a list of Terraform cannot hold; as texts they are alike.
   bus_policies = {
     for name in ["queuePolicy", "clusterQueuePolicy", "routerPolicy", "tablePolicy", "canaryPolicy", "discoveryPolicy", "readerPolicy"] :
     name => "{\"Version\":\"2012-10-17\",\"Statement\":[${join(",", [for each in local.shared.bus[name] : jsonencode(each)])}]}"
+  }
+  experiment_policies = {
+    for name in ["policy", "trust"] :
+    name => "{\"Version\":\"2012-10-17\",\"Statement\":[${join(",", [for each in local.shared.experiment[name] : jsonencode(each)])}]}"
   }
   zonal_policies = {
     for name in ["policy", "observerPolicy", "sqsPolicy", "snsPolicy", "tablePolicy", "operatorPolicy", "queuePolicy", "topicPolicy"] :
@@ -139,6 +144,16 @@ output "bus_dashboard" {
 output "bus_cluster_queue" {
   description = "Seconds of visibility, retention and wait of a cluster's queue"
   value       = local.shared.bus.clusterQueue
+}
+
+output "experiment" {
+  description = "Action and kind of target of the experiment, and the tag of a cluster's machines"
+  value       = { action = local.shared.experiment.action, kind = local.shared.experiment.kind, mark = local.shared.experiment.mark }
+}
+
+output "experiment_policies" {
+  description = "Policy and trust of the experiment's role as JSON, by name"
+  value       = local.experiment_policies
 }
 
 output "zonal_policies" {
