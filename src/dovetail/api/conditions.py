@@ -137,7 +137,11 @@ C = TypeVar("C", bound=Conditioned)
 
 def find(thing: Conditioned, kind: str) -> Condition | None:
     """The condition of this type, if it is there."""
-    return next((c for c in thing.status.conditions if c.type == kind), None)
+    listed: tuple[Condition, ...] = thing.status.conditions
+    for each in listed:  # asked so often that a generator would be felt
+        if each.type == kind:
+            return each
+    return None
 
 
 def is_true(thing: Conditioned, kind: str) -> bool:

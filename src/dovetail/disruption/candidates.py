@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from math import isnan
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dovetail.api import labels, predicates
 from dovetail.api.core import PodDisruptionBudget
@@ -27,6 +27,9 @@ from dovetail.scheduling.remembered import Remembered
 from dovetail.scheduling.requirements import Values
 from dovetail.scheduling.selectors import matches
 from dovetail.scheduling.snapshot import Snapshot, StateNode
+
+if TYPE_CHECKING:
+    from dovetail.disruption.choose import Sifted
 
 __all__ = ["BLOCKED", "QUIET", "UNCONSOLIDATABLE", "Candidate", "Class", "Scene", "Stays", "candidates"]
 
@@ -160,6 +163,11 @@ class Scene:
         """How many nodes each pool has, and how many of them are down; counted once."""
         return count(self.snapshot, self.queued)
 
+    def counted_as(self, other: Scene) -> Scene:
+        """This scene, whose nodes are those of another: how they stand need not be counted again."""
+        self.__dict__["standing"] = other.standing
+        return self
+
     @cached_property
     def room(self) -> Room:
         """Reckoned when first asked for, and once."""
@@ -189,6 +197,11 @@ class Scene:
     def movers(self) -> dict[str, tuple[Pod, ...]]:
         """The pods of candidates that would look for a place, as far as anybody has asked."""
         return {}
+
+    @cached_property
+    def sifted(self) -> list[Sifted]:
+        """What consolidation has to choose from, once anybody has asked."""
+        return []
 
     @cached_property
     def _prices(self) -> dict[tuple[str, frozenset[tuple[str, Values]]], dict[str, Price]]:

@@ -291,19 +291,37 @@ def several(scene: Scene, should_stop: ShouldStop = never) -> Choice:
     return choice
 
 
-def _underutilized(scene: Scene) -> tuple[Choice, list[Candidate], dict[str, balanced.Totals]]:
+@dataclass(frozen=True, slots=True)
+class Sifted:
+    """What consolidation has to choose from in one scene, the best first, and who stays without a look."""
+
+    eligible: int
+    staying: tuple[Stays, ...]
+    ordered: tuple[Candidate, ...]
+    totals: dict[str, balanced.Totals]
+
+
+def _underutilized(scene: Scene) -> tuple[Choice, tuple[Candidate, ...], dict[str, balanced.Totals]]:
+    """Sifted once for all that is asked about a scene: a sweep comes back for each of its parts."""
+    if not scene.sifted:
+        scene.sifted.append(_sift(scene))
+    found = scene.sifted[0]
+    choice = Choice(allowances(scene, MULTI.reason), eligible=found.eligible, staying=[*found.staying])
+    return choice, found.ordered, found.totals
+
+
+def _sift(scene: Scene) -> Sifted:
     going, staying = candidates(scene, Class.GRACEFUL)
     mine, more = _sorted_out(going, consolidation.why_unconsolidatable)
-    choice = Choice(allowances(scene, MULTI.reason), eligible=len(mine), staying=[*staying, *more])
     now = scene.snapshot.options.now
-    rested = []
+    rested, resting = [], []
     for candidate in by_ratio(mine):
         objection = churn.resting(candidate, now)
         if objection is None:
             rested.append(candidate)
         else:
-            choice.staying.append(Stays(candidate.state, objection.why, UNCONSOLIDATABLE, objection.held))
-    return choice, rested, balanced.totals(scene, going)
+            resting.append(Stays(candidate.state, objection.why, UNCONSOLIDATABLE, objection.held))
+    return Sifted(len(mine), (*staying, *more, *resting), tuple(rested), balanced.totals(scene, going))
 
 
 def interleaved(ordered: Sequence[Candidate], first: AbstractSet[str] = frozenset()) -> list[Candidate]:

@@ -203,11 +203,13 @@ def resting(candidate: Candidate, now: datetime) -> Objection | None:
     asked = knobs(candidate.pool)
     if asked.problems:
         return Objection(Held.UNREADABLE, next(iter(asked.problems.values())))
+    if not asked.rest:
+        return None
     claim = candidate.state.claim
     born = [(f"pod {pod.full_name}", pod.metadata.creation_timestamp) for pod in candidate.pods]
     born.append(("the node", claim.metadata.creation_timestamp if claim else None))
     name, latest = max(born, key=lambda each: each[1].timestamp() if each[1] else 0.0)
-    if not asked.rest or latest is None or now - latest >= asked.rest:
+    if latest is None or now - latest >= asked.rest:
         return None
     ago, left = _told(now - latest), _told(latest + asked.rest - now)
     return Objection(

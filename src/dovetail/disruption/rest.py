@@ -38,7 +38,7 @@ class Rest:
         before = self._scene
         if before is None or now - self._since >= self._limit:
             return False
-        return _same(before, scene) and _left(before) == _left(scene)
+        return _same(before, scene) and _left(before) == _left(scene.counted_as(before))
 
 
 def _watched(scene: Scene) -> bool:

@@ -47,20 +47,20 @@ def managed(state: StateNode) -> bool:
 
 
 def registered(state: StateNode) -> bool:
-    return not managed(state) or _labelled(state.node, names.REGISTERED)
+    return state.claim is None or _labelled(state.node, names.REGISTERED)
 
 
 def initialized(state: StateNode) -> bool:
-    return not managed(state) or _labelled(state.node, names.INITIALIZED)
+    return state.claim is None or _labelled(state.node, names.INITIALIZED)
 
 
 def _labelled(node: Node | None, key: str) -> bool:
-    return node is not None and node.labels.get(key) == names.TRUE
+    return node is not None and node.metadata.labels.get(key) == names.TRUE
 
 
 def _speaker(state: StateNode) -> Node | NodeClaim:
     """Whose word counts for names, labels and taints."""
-    if state.node is not None and (state.claim is None or registered(state)):
+    if state.node is not None and registered(state):
         return state.node
     assert state.claim is not None, "a StateNode has a Node or a NodeClaim"
     return state.claim
@@ -79,7 +79,7 @@ def hostname(state: StateNode) -> str:
 
 
 def pool(state: StateNode) -> str:
-    return labels(state).get(names.NODEPOOL, "")
+    return _speaker(state).metadata.labels.get(names.NODEPOOL, "")
 
 
 def provider_id(state: StateNode) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import selectors
 from collections.abc import Coroutine
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -68,8 +67,9 @@ class VirtualClock:
 
     def monotonic(self) -> float:
         # Between two runs of its loop the world stands still, and its clock with it.
-        with suppress(RuntimeError):
-            self._loop = asyncio.get_running_loop()
+        loop = asyncio._get_running_loop()
+        if loop is not None:
+            self._loop = loop
         return self._loop.time() if self._loop is not None else 0.0
 
     async def sleep(self, seconds: float) -> None:
