@@ -113,6 +113,9 @@ class AutoMode(SimulatedAws):
 class Shifted:
     """One cluster, one ARC, and the zonal controller of the moment."""
 
+    # How each life reaches the API server.
+    reached: type[Writes] = Writes
+
     def __init__(
         self,
         seed: int = 0,
@@ -301,7 +304,7 @@ class Shifted:
     def _make(self) -> None:
         self._lives += 1
         chance = Random(f"{self._seed}/{self._lives}")
-        self.transport = Writes(self.world.server)
+        self.transport = self.reached(self.world.server)
         throttle = Throttle(self.clock, self._qps, int(self._qps * 2)) if self._qps else None
         self.kube = KubeClient(self.transport, self.clock, throttle=throttle)
         self.gates = Gates(self.clock)

@@ -20,6 +20,7 @@ from dovetail.controllers.zonal.options import ZonalOptions, from_settings
 from dovetail.controllers.zonal.seeing import Seeing
 from dovetail.controllers.zonal.signals import SignalStore
 from dovetail.controllers.zonal.store import Store
+from dovetail.controllers.zonal.table import TableListener, TableStore
 from dovetail.ports import Clock, Recorder
 from dovetail.runtime.informer import Informer
 from dovetail.runtime.kube import KubeClient
@@ -99,6 +100,9 @@ class Zonal:
         found: list[Service] = []
         if self.options.dry_run != "client":
             found.append(self._followed())
+        if self.options.store == "DynamoDB":
+            table = TableStore(self._aws, self.options.table, self.arc.named, self._clock)
+            found.append(TableListener(table, self._clock, self.controller.hint).run)
         if self._settings.zonal_shift_queue:
             found.append(
                 QueueReader(self._aws, self._settings.zonal_shift_queue, self.signals, self._clock).run

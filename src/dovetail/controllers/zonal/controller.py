@@ -254,8 +254,8 @@ class ZonalShift:
             await self._tell_unregistered()
             return after(self.arc.wait or CONVERGE)
         ground = await self._zones.ground({each.zone_id for each in wanted})
-        pools = await self._copied(await self._kube.list(PoolDocument))
         kept = self._keeping.decided(shifts, wanted, ground, self.arc, now, off=off)
+        pools = await self._copied(await self._kube.list(PoolDocument), kept)
         kept = self._keeping.advanced(
             kept, lambda held: self._outstanding(held, ground, pools), self.arc, now
         )
@@ -274,8 +274,11 @@ class ZonalShift:
         look = CONVERGE if off else self.arc.wait or MOMENT
         return after(min(wait, look, self._keeping.wait(kept, now)))
 
-    async def _copied(self, pools: Sequence[PoolDocument]) -> Sequence[PoolDocument]:
-        return pools if self._options.dry_run else await self._copies.completed(pools)
+    async def _copied(self, pools: Sequence[PoolDocument], kept: Sequence[Kept]) -> Sequence[PoolDocument]:
+        if self._options.dry_run:
+            return pools
+        editing = bool(pool_wish(self._keeping.acting(kept), self._options).zones)
+        return await self._copies.completed(pools, editing=editing)
 
     def _outstanding(
         self, kept: Sequence[Kept], ground: Ground, pools: Sequence[PoolDocument]

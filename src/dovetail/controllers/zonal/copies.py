@@ -24,8 +24,13 @@ class Copies:
     def __init__(self, kube: Documents, store: Store) -> None:
         self._kube, self._store = kube, store
 
-    async def completed(self, pools: Sequence[PoolDocument]) -> tuple[PoolDocument, ...]:
-        """The pools, each with the ledger it should carry; copies of pools that are gone go, too."""
+    async def completed(
+        self, pools: Sequence[PoolDocument], *, editing: bool = False
+    ) -> tuple[PoolDocument, ...]:
+        """The pools, each with the ledger it should carry; copies of pools that are gone go, too.
+
+        A pool that stands as it did before may be `editing` next, for which its copy is there already.
+        """
         copies, found = dict(self._store.ledgers), list[PoolDocument]()
         for pool in pools:
             copy = copies.pop(pool.uid, None)
@@ -33,7 +38,8 @@ class Copies:
                 found.append(pool)
             elif tuple(pool.requirements) == copy.base:
                 # Put back as it was by somebody, or never edited: nothing is left to be undone.
-                await self._store.remember(pool.uid, pool.name, None)
+                if not editing:
+                    await self._store.remember(pool.uid, pool.name, None)
                 found.append(pool)
             else:
                 found.append(await self._put_back(pool, written(copy)))

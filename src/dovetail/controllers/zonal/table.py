@@ -16,16 +16,18 @@ from dovetail.api.zoneshift import ZoneShift
 from dovetail.aws import Answer, Aws, AwsError
 from dovetail.controllers.zonal import items
 from dovetail.controllers.zonal.records import SIGNAL
-from dovetail.errors import AlreadyExists, BadInput, Conflict
+from dovetail.errors import AlreadyExists, BadInput, Conflict, DovetailError
 from dovetail.ports import Clock
 from dovetail.zonal.ledgers import pool_ledger_from
 from dovetail.zonal.pools import Ledger
 
-__all__ = ["Arn", "Lock", "TableStore"]
+__all__ = ["Arn", "Lock", "TableListener", "TableStore"]
 
 Item = Mapping[str, Any]
 Arn = Callable[[], Awaitable[str]]
 NEW = {"ConditionExpression": "attribute_not_exists(pk)"}
+# Seconds between two looks for messages of others.
+LISTEN = 3.0
 FAILED = "ConditionalCheckFailedException"
 
 
@@ -48,9 +50,11 @@ class Items:
             raise
         return True
 
-    async def all(self) -> list[Item]:
-        partition = {":pk": items.key(await self.arn(), "")["pk"]}
-        asked = {"KeyConditionExpression": "pk = :pk", "ExpressionAttributeValues": partition}
+    async def all(self, kind: str = "") -> list[Item]:
+        """Every item, or those of a kind."""
+        values = {":pk": items.key(await self.arn(), "")["pk"]} | ({":kind": {"S": kind}} if kind else {})
+        which = "pk = :pk AND begins_with(sk, :kind)" if kind else "pk = :pk"
+        asked = {"KeyConditionExpression": which, "ExpressionAttributeValues": values}
         found, more = list[Item](), dict[str, Any]()
         while True:
             answer = await self.ask("Query", {**asked, **more, "ConsistentRead": True})
@@ -80,6 +84,10 @@ class TableStore:
             and "heard" not in item
             and not items.expired(item, now)
         )
+
+    async def messages(self) -> frozenset[str]:
+        """Keys of all messages that are known, heard or not."""
+        return frozenset(item["sk"]["S"] for item in await self._items.all(items.SEEN))
 
     def _learn(self, pools: Sequence[Item]) -> None:
         known: dict[str, Ledger] = {}
@@ -139,6 +147,10 @@ class TableStore:
     async def remember(self, uid: str, name: str, ledger: Ledger | None) -> None:
         """Fails with Conflict when somebody else wrote it: then the pool is not written, either."""
         arn, known = await self._items.arn(), self._pools.pop(uid, 0)
+        others = {name: each for name, each in self.ledgers.items() if name != uid}
+        if known and ledger == self.ledgers.get(uid):
+            self._pools[uid] = known
+            return
         if ledger is None:
             key = {"Key": items.key(arn, f"{items.POOL}{uid}")}
             done = not known or await self._items.write("DeleteItem", {**key, **_same(known)})
@@ -147,8 +159,9 @@ class TableStore:
             done = await self._items.write("PutItem", {"Item": item, **(_same(known) if known else NEW)})
         if not done:
             raise Conflict(f"keeping the ledger of NodePool/{name}: somebody else wrote it meanwhile")
+        self.ledgers = others
         if ledger is not None:
-            self._pools[uid] = known + 1
+            self._pools[uid], self.ledgers = known + 1, {**others, uid: ledger}
 
 
 def _same(version: int) -> dict[str, Any]:
@@ -157,6 +170,25 @@ def _same(version: int) -> dict[str, Any]:
         "ExpressionAttributeNames": {"#version": "version"},
         "ExpressionAttributeValues": {":before": {"N": str(version)}},
     }
+
+
+class TableListener:
+    """Hears of messages that other replicas put into the table; nobody else would tell."""
+
+    def __init__(self, table: TableStore, clock: Clock, woken: Callable[[], None]) -> None:
+        self._table, self._clock, self._woken = table, clock, woken
+        self._known: frozenset[str] = frozenset()
+
+    async def run(self) -> None:
+        while True:
+            await self._clock.sleep(LISTEN)
+            try:
+                found = await self._table.messages()
+            except DovetailError:
+                continue  # the controller tells that the table cannot be read
+            if not found <= self._known:
+                self._woken()
+            self._known = found
 
 
 class Lock:
