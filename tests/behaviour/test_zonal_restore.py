@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
+from dovetail.controllers.zonal.documents import GUARD
+from dovetail.zonal.clone import RETIRED
+from dovetail.zonal.machine import Pace
 from support.stage import virtual
-from support.zonal import A, B, C, Shifted, entry
+from support.zonal import CLAIMS, LEDGER, POOLS, A, B, C, Shifted, entry, refused
 
 LABEL = "karpenter.sh/do-not-disrupt"
 
@@ -73,7 +78,7 @@ async def test_a_zone_still_shifted_by_another_is_not_swept() -> None:
 
         def over() -> bool:
             found = {each["metadata"]["name"]: each.get("status", {}).get("phase") for each in world.shifts()}
-            return found[ended] == "Restored"
+            return bool(found[ended] == "Restored")
 
         await world.until(over, within=1800, step=5)
         assert world.marks("a0")[0] == "true"
@@ -97,3 +102,109 @@ async def test_buying_begins_again_before_all_nodes_are_released_only_if_wanted_
         assert world.gates.disruption(A), "what runs there is left alone until it has settled"
         await world.restored()
         assert not world.gates.launches(world.ids(A))
+
+
+# Pools whose ledger somebody removed
+
+
+async def orphaned(world: Shifted) -> None:
+    """A shift, in the middle of which somebody tidies annotations away; then it ends."""
+    await world.shift(A)
+    await world.until(lambda: world.phase() == "Active", within=60)
+    await world.until(lambda: world.status().get("ledger", {}).get("nodePools") == ["default"], within=60)
+    world.gitops.patch(POOLS, "default", {"metadata": {"annotations": {LEDGER: None, GUARD: None}}})
+    await world.settle(310)
+    await world.cancel()
+    await world.restored()
+
+
+@pytest.mark.parametrize("strategy", ["AppendNotIn", "RemoveFromIn"])
+@virtual
+async def test_a_pool_without_its_ledger_is_told_of_and_left_alone(strategy: str) -> None:
+    world = Shifted(strategy=strategy)
+    world.pool("default", entry("In", A, B, C))
+    async with world.running():
+        await orphaned(world)
+        (told,) = world.events("ZonalShiftOrphaned")
+        assert told[0] == "default"
+        assert "ZONAL_SHIFT_ADOPT_ORPHANS=true" in told[1]
+        zones = [value for each in world.requirements() for value in each.get("values", ())]
+        assert zones == ([A, B, C, A] if strategy == "AppendNotIn" else [B, C])
+
+
+@pytest.mark.parametrize("strategy", ["AppendNotIn", "RemoveFromIn"])
+@virtual
+async def test_a_pool_without_its_ledger_is_mended_where_that_is_asked_for(strategy: str) -> None:
+    world = Shifted(strategy=strategy, adopt_orphans=True)
+    world.pool("default", entry("In", A, B, C))
+    world.pool("theirs", entry("In", B, C))
+    async with world.running():
+        theirs = world.wanted("theirs")
+        await orphaned(world)
+        (left,) = world.requirements()
+        assert (left["operator"], sorted(left["values"])) == ("In", [A, B, C])
+        assert world.wanted("theirs") == theirs, "a pool we never edited keeps its zones"
+        assert [each.reason for each in world.zonal.controller.writer.audits][-1] in ("adopted", "released")
+        assert "adopted" in {each.reason for each in world.zonal.controller.writer.audits}
+
+
+# Stand-ins for pools of EKS Auto Mode
+
+
+CLONE = "dovetail-zs-general-purpose"
+
+
+def owns_a_claim(world: Shifted) -> None:
+    meta = {"name": "late", "labels": {"karpenter.sh/nodepool": CLONE}}
+    reference = {"group": "eks.amazonaws.com", "kind": "NodeClass", "name": "default"}
+    world.api.create(CLAIMS, {"metadata": meta, "spec": {"nodeClassRef": reference, "requirements": []}})
+
+
+@virtual
+async def test_a_stand_in_keeps_its_nodes_until_they_have_outlived_it_and_every_write_is_on_record() -> None:
+    # The shift itself is forgotten before the stand-in is.
+    pace = Pace(keep=timedelta(minutes=30))
+    world = Shifted(auto=True, auto_mode="Clone", clone_retention=timedelta(hours=2), pace=pace)
+    for name in ("general-purpose", "system"):
+        world.pool(name, entry("In", "amd64", key="kubernetes.io/arch"), limits={"cpu": "100"})
+    async with world.running():
+        await world.shift(A)
+        await world.until(lambda: world.phase() == "Active", within=60)
+        await world.until(lambda: refused(lambda: world.api.get(POOLS, CLONE)) == 0, within=60)
+        owns_a_claim(world)
+        await world.until(lambda: world.status().get("ledger", {}).get("clones") == [CLONE], within=60)
+        await world.settle(310)
+        await world.cancel()
+        await world.restored()
+        retired = world.api.get(POOLS, CLONE)
+        assert (retired["spec"]["limits"]["cpu"], retired["spec"]["weight"]) == ("0", 1)
+        await world.settle(5400)
+        assert world.shifts() == []
+        assert "metadata" not in world.api.get(POOLS, CLONE)["spec"]["template"], "still in time"
+        await world.settle(2100)
+        forced = world.api.get(POOLS, CLONE)["spec"]["template"]["metadata"]["annotations"]
+        assert list(forced) == ["zonalshift.dovetail.sh/outlived"], "its nodes drift, within its budgets"
+        world.api.delete(CLAIMS, "late")
+        await world.until(lambda: refused(lambda: world.api.get(POOLS, CLONE)) == 404, within=120)
+        told = [each.reason for each in world.zonal.controller.writer.audits if each.object.endswith(CLONE)]
+        assert told == ["stands in", "retired", "outlived", "removed"]
+
+
+@virtual
+async def test_a_stand_in_that_was_about_to_go_is_used_again() -> None:
+    world = Shifted(auto=True, auto_mode="Clone")
+    for name in ("general-purpose", "system"):
+        world.pool(name, entry("In", "amd64", key="kubernetes.io/arch"), limits={"cpu": "100"})
+    async with world.running():
+        await world.shift(A)
+        await world.until(lambda: refused(lambda: world.api.get(POOLS, CLONE)) == 0, within=60)
+        owns_a_claim(world)
+        made = world.api.get(POOLS, CLONE)
+        await world.settle(310)
+        await world.cancel()
+        await world.restored()
+        assert world.api.get(POOLS, CLONE)["spec"] != made["spec"]
+        await world.shift(A)
+        await world.until(lambda: world.api.get(POOLS, CLONE)["spec"] == made["spec"], within=60)
+        assert RETIRED not in world.api.get(POOLS, CLONE)["metadata"]["annotations"]
+        assert world.api.get(POOLS, CLONE)["metadata"]["uid"] == made["metadata"]["uid"]
