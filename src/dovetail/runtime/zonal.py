@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from random import Random
 
 from dovetail.api.core import Node
@@ -12,6 +14,7 @@ from dovetail.api.zoneshift import ZoneShift
 from dovetail.aws import Aws
 from dovetail.controllers.base import Cache
 from dovetail.controllers.zonal.arc import Arc
+from dovetail.controllers.zonal.configured import ConfigMap, Configured
 from dovetail.controllers.zonal.controller import ZonalShift
 from dovetail.controllers.zonal.gates import Gates
 from dovetail.controllers.zonal.ingest import QueueReader
@@ -24,12 +27,14 @@ from dovetail.controllers.zonal.table import TableListener, TableStore
 from dovetail.ports import Clock, Recorder
 from dovetail.runtime.informer import Informer
 from dovetail.runtime.kube import KubeClient
+from dovetail.runtime.kubeconfig import SERVICE_ACCOUNT
 from dovetail.runtime.sns import SnsEndpoint
 from dovetail.runtime.watch import Follower
 from dovetail.settings import Settings
 
 __all__ = ["Zonal"]
 
+log = logging.getLogger(__name__)
 Service = Callable[[], Awaitable[None]]
 
 
@@ -79,14 +84,23 @@ class Zonal:
             seeing=seeing,
             store=self._store(kube),
         )
-        imagined = self.options.dry_run == "client"
         self.signals = SignalStore(
-            None if imagined else self._store(receiving),
+            self._kept_by(self.options),
             arn=lambda: self.arc.arn,
             observer=self.options.observer,
             woken=self.controller.hint,
         )
-        self._kube, self._chance = kube, chance
+        self._kube, self._chance, self._recorder = kube, chance, recorder
+
+    def _kept_by(self, options: ZonalOptions) -> Store | None:
+        """Where messages go; nowhere in a dry run that writes nothing at all."""
+        return None if options.dry_run == "client" else self._store(self._receiving)
+
+    def change(self, options: ZonalOptions) -> None:
+        """Go on by other options."""
+        self.options = options
+        self.signals.store = self._kept_by(options)
+        self.controller.change(options)
 
     def _store(self, kube: KubeClient) -> Store:
         """Where shifts are kept, by the hands of this client."""
@@ -97,9 +111,9 @@ class Zonal:
         """What is kept going beside the controller; while the feature is off, nothing."""
         if not self.options.enabled:
             return ()
-        found: list[Service] = []
-        if self.options.dry_run != "client":
-            found.append(self._followed())
+        found: list[Service] = [self._followed()]
+        if self._settings.zonal_shift_config_map:
+            found.append(self._configured())
         if self.options.store == "DynamoDB":
             table = TableStore(self._aws, self.options.table, self.arc.named, self._clock)
             found.append(TableListener(table, self._clock, self.controller.hint).run)
@@ -118,6 +132,25 @@ class Zonal:
         follower = Follower(self._kube, ZoneShift, informer, clock=self._clock, chance=self._chance)
         return follower.run
 
+    def _configured(self) -> Service:
+        """Policy and dry run as they are written in a ConfigMap, from now on."""
+        named = self._settings.zonal_shift_config_map
+        namespace, _, name = named.rpartition("/")
+        informer = Informer(ConfigMap)
+        informer.on_change(Configured(self.options, self._recorder, self.change).changed)
+        follower = Follower(
+            self._kube,
+            ConfigMap,
+            informer,
+            clock=self._clock,
+            chance=self._chance,
+            namespace=namespace or self._settings.leader_election_namespace or pod_namespace(),
+            # Enough where a role grants this one alone.
+            fields=f"metadata.name={name}",
+            on_trouble=lambda error: log.warning("cannot follow the ConfigMap %s: %s", named, error),
+        )
+        return follower.run
+
     async def prepare(self) -> None:
         """Close the gates that must be closed, before anything is bought; what fails is tried again later."""
         if not self.options.enabled:
@@ -127,6 +160,12 @@ class Zonal:
                 await self.controller.prepare()
         except TimeoutError:
             return
+
+
+def pod_namespace(root: Path = SERVICE_ACCOUNT) -> str:
+    """The namespace this process runs in, as its pod tells it."""
+    told = root / "namespace"
+    return told.read_text().strip() if told.exists() else "default"
 
 
 # Seconds a start waits for ARC; its silence keeps nobody from starting.
