@@ -17,7 +17,8 @@ from dovetail.cli.output import Output, OutputOption, note, put, structured
 from dovetail.cli.playing import play
 from dovetail.errors import BadInput, Misconfigured
 from dovetail.runtime import logs
-from dovetail.sim.report import Report, as_document, as_html, as_text, side_by_side
+from dovetail.sim.page import as_html
+from dovetail.sim.report import Report, as_document, as_text, side_by_side
 from dovetail.sim.scenario import Scenario, as_scenario, read_scenario
 
 

@@ -1,8 +1,7 @@
-"""The report of a run: a table for people, JSON for programs, and one HTML page with charts."""
+"""The report of a run: a table for people, JSON for programs; the page with charts is page.py."""
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -13,9 +12,7 @@ from dovetail.sim.measure import Measure, Sample
 from dovetail.sim.objectives import Kept, judge
 from dovetail.sim.scenario import Scenario
 
-__all__ = ["Report", "as_document", "as_html", "as_text", "report_of", "side_by_side"]
-
-WIDTH, HEIGHT, MARGIN = 720, 160, 34
+__all__ = ["Report", "as_document", "as_text", "report_of", "rows_of", "side_by_side"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,38 +121,39 @@ def _cell(report: Report, key: str, shape: str) -> str:
     return "" if value is None else shape.format(value)
 
 
-def _told(reports: Sequence[Report]) -> list[tuple[str, str, str]]:
+def rows_of(reports: Sequence[Report]) -> list[tuple[str, list[str]]]:
     """The lines that have something to say: no floor was asked for, or no promise made, is no line."""
     skipped = set()
     if all(report.dollars_floor is None for report in reports):
         skipped |= {"dollars_floor", "above_floor"}
     if not any(report.objectives for report in reports):
         skipped.add("slo_breaches")
-    return [line for line in LINES if line[1] not in skipped]
+    return [
+        (label, [_cell(report, key, shape) for report in reports])
+        for label, key, shape in LINES
+        if key not in skipped
+    ]
 
 
 def as_text(report: Report) -> str:
     """The report for a terminal."""
     head = f"{report.name}: {report.hours:g} simulated hours, seed {report.seed}\n"
-    numbers = "".join(f"  {label:<22}{_cell(report, key, shape)}\n" for label, key, shape in _told([report]))
-    return (
-        head
-        + numbers
-        + "".join(
-            f"  {'kept' if each.kept else 'BROKEN':<8}{each.promise}: {each.measured}"
-            + (f" ({each.broken} beyond it)\n" if each.broken else "\n")
-            for each in report.objectives
-        )
+    numbers = "".join(f"  {label:<22}{cell}\n" for label, (cell,) in rows_of([report]))
+    promises = "".join(
+        f"  {'kept' if each.kept else 'BROKEN':<8}{each.promise}: {each.measured}"
+        + (f" ({each.broken} beyond it)\n" if each.broken else "\n")
+        for each in report.objectives
     )
+    return head + numbers + promises
 
 
 def side_by_side(reports: Sequence[Report]) -> str:
     """Several runs in one table."""
     width = max(18, *(len(report.name) + 2 for report in reports))
     rows = [f"{'':<24}" + "".join(f"{report.name:>{width}}" for report in reports)]
-    for label, key, shape in _told(reports):
-        cells = "".join(f"{_cell(report, key, shape):>{width}}" for report in reports)
-        rows.append(f"{label:<24}{cells}")
+    rows += [
+        f"{label:<24}" + "".join(f"{cell:>{width}}" for cell in cells) for label, cells in rows_of(reports)
+    ]
     return "\n".join(rows) + "\n"
 
 
@@ -163,66 +161,3 @@ def as_document(report: Report) -> dict[str, object]:
     """The report for programs, samples included."""
     document: dict[str, object] = msgspec.to_builtins(asdict(report))
     return document
-
-
-def as_html(reports: Sequence[Report]) -> str:
-    """One page that needs nothing else: numbers and charts."""
-    charts = "".join(
-        _chart(title, [(r.name, _points(r.samples, of)) for r in reports]) for title, of in CHARTS
-    )
-    if any(report.dollars_floor is not None for report in reports):
-        floors = [(r.name, _points([s for s in r.samples if s.floor], lambda s: s.floor)) for r in reports]
-        charts += _chart("dollars an hour of the cheapest thinkable fleet", floors)
-    numbers = html.escape(side_by_side(reports) if len(reports) > 1 else as_text(reports[0]))
-    title = html.escape(" and ".join(report.name for report in reports))
-    return PAGE.format(title=title, numbers=numbers, charts=charts)
-
-
-def _points(samples: Sequence[Sample], of: Callable[[Sample], float]) -> list[tuple[float, float]]:
-    return [(sample.second / 3600, of(sample)) for sample in samples]
-
-
-CHARTS: tuple[tuple[str, Callable[[Sample], float]], ...] = (
-    ("dollars an hour", lambda s: s.dollars),
-    ("nodes", lambda s: float(s.nodes)),
-    ("pods running", lambda s: float(s.running)),
-    ("pods waiting", lambda s: float(s.pending)),
-    ("cpu used, % of what nodes offer", lambda s: 100 * s.cpu_used / s.cpu_offered if s.cpu_offered else 0.0),
-)
-COLOURS = ("#2563eb", "#d97706", "#059669", "#be185d")
-PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
-body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 760px; margin: 2rem auto; color: #1f2937 }}
-pre {{ background: #f3f4f6; padding: 1rem; border-radius: 6px; overflow-x: auto }}
-svg {{ width: 100%; height: auto }} text {{ font: 11px system-ui, sans-serif; fill: #6b7280 }}
-h2 {{ font-size: 1rem; margin: 1.5rem 0 .3rem }}
-</style></head><body><h1>{title}</h1><pre>{numbers}</pre>{charts}</body></html>
-"""
-
-
-def _chart(title: str, lines: Sequence[tuple[str, Sequence[tuple[float, float]]]]) -> str:
-    last = max((x for _, points in lines for x, _ in points), default=1.0) or 1.0
-    most = max((y for _, points in lines for _, y in points), default=1.0) or 1.0
-    drawn = []
-    for number, (name, points) in enumerate(lines):
-        path = " ".join(
-            f"{MARGIN + x / last * (WIDTH - MARGIN):.1f},{HEIGHT - 18 - y / most * (HEIGHT - 30):.1f}"
-            for x, y in _thinned(points)
-        )
-        colour = COLOURS[number % len(COLOURS)]
-        drawn.append(f'<polyline fill="none" stroke="{colour}" stroke-width="1.6" points="{path}"/>')
-        if len(lines) > 1:
-            place = f'x="{MARGIN + 6 + number * 160}" y="12"'
-            drawn.append(f'<text {place} style="fill:{colour}">{html.escape(name)}</text>')
-    axes = (
-        f'<text x="0" y="22">{most:.3g}</text><text x="0" y="{HEIGHT - 18}">0</text>'
-        f'<text x="{WIDTH - 40}" y="{HEIGHT - 4}">{last:g} h</text>'
-        f'<line x1="{MARGIN}" y1="{HEIGHT - 18}" x2="{WIDTH}" y2="{HEIGHT - 18}" stroke="#d1d5db"/>'
-    )
-    return f'<h2>{title}</h2><svg viewBox="0 0 {WIDTH} {HEIGHT}">{axes}{"".join(drawn)}</svg>'
-
-
-def _thinned(points: Sequence[tuple[float, float]], most: int = 700) -> Sequence[tuple[float, float]]:
-    """A picture is some hundred points wide; more only make the file larger."""
-    step = max(1, len(points) // most)
-    return points[::step]

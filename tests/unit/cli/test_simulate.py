@@ -19,7 +19,8 @@ import yaml
 from pyarrow import parquet
 
 from dovetail.cli.playing import play
-from dovetail.sim.report import as_html, as_text
+from dovetail.sim.page import as_html
+from dovetail.sim.report import as_text
 from dovetail.sim.scenario import Objective, read_scenario
 from support.commands import dovetail
 
