@@ -1,21 +1,18 @@
 """The HTTPS endpoint for SNS: every delivery is verified before a word of it is believed.
 
-The only address ever asked is that of a signing certificate at SNS itself, without following redirects.
+Nothing is asked but signing certificates, without following redirects. Beside it, where a token or
+authorities for clients are given, others may post events to an address of their own.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import ssl
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
 from pathlib import Path
 
-import aiohttp
 from aiohttp import web
-from cryptography import x509
 
 from dovetail.aws import Aws
 from dovetail.controllers.base import Remembered
@@ -23,6 +20,8 @@ from dovetail.controllers.zonal import counts
 from dovetail.controllers.zonal.signals import SignalStore
 from dovetail.errors import BadInput, DovetailError, Misconfigured
 from dovetail.ports import Clock
+from dovetail.runtime.certificates import Certificates, fetch, public_roots
+from dovetail.runtime.posted import PostedEvents
 from dovetail.runtime.throttle import Throttle
 from dovetail.settings import Settings
 from dovetail.zonal import sns
@@ -34,47 +33,18 @@ __all__ = ["Certificates", "SnsEndpoint", "fetch"]
 log = logging.getLogger(__name__)
 # The certificate and key the endpoint shows, as a mounted Secret of type kubernetes.io/tls has them.
 TLS_DIRECTORY = Path("/var/run/dovetail/tls")
-FETCH_SECONDS, CERTIFICATES, CERTIFICATE_BYTES = 2.0, 8, 64 * 1024
 PER_SECOND, BURST = 20.0, 20
 REPLAY_SECONDS, CONFIRM_SECONDS = 7200.0, 60.0
+FIRST_PAUSE, LAST_PAUSE = 5.0, 300.0
+# As our infrastructure sets it: the default of three repeats within a minute does not outlast a bad hour.
+RETRIES = {
+    "numRetries": 20,
+    "minDelayTarget": 1,
+    "maxDelayTarget": 600,
+    "backoffFunction": "exponential",
+}
 # Whoever is turned away learns nothing from how.
 REFUSAL = "forbidden"
-
-Fetch = Callable[[str], Awaitable[bytes]]
-
-
-async def fetch(url: str) -> bytes:
-    """A small file over verified TLS, from exactly that address."""
-    timeout = aiohttp.ClientTimeout(total=FETCH_SECONDS)
-    try:
-        async with (
-            aiohttp.ClientSession(timeout=timeout, trust_env=False) as session,
-            session.get(url, allow_redirects=False) as reply,
-        ):
-            if reply.status != 200:
-                raise TurnedAway(403, "certificate-fetch")
-            return await reply.content.read(CERTIFICATE_BYTES)
-    except (aiohttp.ClientError, TimeoutError) as error:
-        raise TurnedAway(403, "certificate-fetch") from error
-
-
-class Certificates:
-    """Signing certificates by their address, each for as long as it is in force."""
-
-    def __init__(self, fetching: Fetch = fetch, anchors: Sequence[x509.Certificate] = ()) -> None:
-        self._fetch, self._anchors = fetching, anchors
-        self._known: OrderedDict[str, x509.Certificate] = OrderedDict()
-
-    async def of(self, delivery: Delivery, now: datetime) -> x509.Certificate:
-        url = sns.certificate_url(delivery)
-        known = self._known.get(url)
-        if known is not None and now <= known.not_valid_after_utc:
-            return known
-        found = sns.certificate_of(await self._fetch(url), delivery, now, self._anchors)
-        self._known[url] = found
-        while len(self._known) > CERTIFICATES:
-            self._known.popitem(last=False)
-        return found
 
 
 class SnsEndpoint:
@@ -89,29 +59,43 @@ class SnsEndpoint:
         *,
         certificates: Certificates | None = None,
         directory: Path = TLS_DIRECTORY,
-        allow_v1: bool = False,
     ) -> None:
         self._settings, self._aws, self._store, self._clock = settings, aws, store, clock
         self._topics = settings.zonal_shift_topic_arn
-        self._certificates = certificates or Certificates()
-        self._directory, self._allow_v1 = directory, allow_v1
+        self._certificates = certificates or Certificates(
+            anchors=public_roots(settings.zonal_shift_sns_ca_file) if self._topics else ()
+        )
+        self._posted = PostedEvents(settings, store, clock)
+        self._directory, self._allow_v1 = directory, settings.zonal_shift_allow_signature_v1
         self._throttle = Throttle(clock, PER_SECOND, BURST)
         self._seen, self._confirmed = Remembered(REPLAY_SECONDS), Remembered(CONFIRM_SECONDS)
         self.draining = False
+        # Where it listens, once it does.
+        self.addresses: tuple[object, ...] = ()
 
     def app(self) -> web.Application:
         app = web.Application(client_max_size=sns.MOST_BYTES + 1)
-        app.add_routes([web.route("*", "/sns", self._handle)])
+        if self._topics:
+            app.add_routes([web.route("*", "/sns", self._handle)])
+        if self._posted.wanted:
+            app.add_routes([web.route("*", "/events", self._handle_posted)])
         return app
 
+    @property
+    def wanted(self) -> bool:
+        """Whether there is anybody to be heard here."""
+        return bool(self._topics) or self._posted.wanted
+
     async def run(self) -> None:
-        """Serve until cancelled."""
-        await self._subscribe()
+        """Serve until cancelled; the topics are subscribed to once somebody is there to confirm it."""
+        await self._posted.check()
         runner = web.AppRunner(self.app())
         await runner.setup()
         try:
             port = self._settings.zonal_shift_https_port
             await web.TCPSite(runner, None, port, ssl_context=self._tls()).start()
+            self.addresses = tuple(runner.addresses)
+            await self.subscribe()
             await asyncio.get_running_loop().create_future()
         finally:
             self.draining = True
@@ -126,7 +110,23 @@ class SnsEndpoint:
                 f"opening the HTTPS endpoint for SNS: {self._directory} has no tls.crt and tls.key that "
                 "can be used; mount a kubernetes.io/tls Secret there, or use ZONAL_SHIFT_QUEUE instead"
             ) from error
+        if self._posted.authorities:
+            try:
+                context.load_verify_locations(self._posted.authorities)
+            except OSError as error:
+                raise Misconfigured(
+                    f"opening /events: {self._posted.authorities} holds no certificates in PEM; "
+                    "name the authorities of its clients with ZONAL_SHIFT_EVENTS_CA_FILE"
+                ) from error
+            # SNS shows no certificate, and needs none; whoever shows one must have it from these.
+            context.verify_mode = ssl.CERT_OPTIONAL
         return context
+
+    async def _handle_posted(self, request: web.Request) -> web.Response:
+        if not self._throttle.allows():
+            return web.Response(status=429)
+        status = 503 if self.draining else await self._posted.take(request)
+        return web.Response(status=status, text=REFUSAL if status == 403 else "")
 
     async def _handle(self, request: web.Request) -> web.Response:
         if not self._throttle.allows():
@@ -172,7 +172,9 @@ class SnsEndpoint:
             await self._confirm(delivery, now)
         else:
             log.error("the endpoint was unsubscribed from %s", delivery.topic)
-            await self._subscribe()
+            # Whoever could do that is looked into like a forged signature.
+            counts.SIGNATURES.labels("unsubscribed").inc()
+            await self._subscribe(delivery.topic)
         self._seen.add(message, now)
         return 200
 
@@ -188,13 +190,25 @@ class SnsEndpoint:
         }
         await self._aws.at(region=delivery.region).call("sns", "ConfirmSubscription", asked)
 
-    async def _subscribe(self) -> None:
+    async def subscribe(self) -> None:
+        """Subscribe to every topic, if that is wanted, and go on trying until it is done."""
+        pause, left = FIRST_PAUSE, list(self._topics)
+        while left:
+            try:
+                await self._subscribe(left[0])
+                left.pop(0)
+            except DovetailError as error:
+                log.warning("cannot subscribe to %s, trying again in %.0f s: %s", left[0], pause, error)
+                await self._clock.sleep(pause)
+                pause = min(pause * 2, LAST_PAUSE)
+
+    async def _subscribe(self, topic: str) -> None:
         if not self._settings.sns_auto_subscribe or not self._settings.zonal_shift_endpoint_url:
             return
-        for topic in self._topics:
-            asked = {
-                "TopicArn": topic,
-                "Protocol": "https",
-                "Endpoint": self._settings.zonal_shift_endpoint_url,
-            }
-            await self._aws.call("sns", "Subscribe", asked)
+        asked = {
+            "TopicArn": topic,
+            "Protocol": "https",
+            "Endpoint": self._settings.zonal_shift_endpoint_url,
+            "Attributes": {"DeliveryPolicy": json.dumps({"healthyRetryPolicy": RETRIES})},
+        }
+        await self._aws.at(region=sns.region_of(topic)).call("sns", "Subscribe", asked)

@@ -121,8 +121,9 @@ class Zonal:
             found.append(
                 QueueReader(self._aws, self._settings.zonal_shift_queue, self.signals, self._clock).run
             )
-        if self._settings.zonal_shift_topic_arn:
-            found.append(SnsEndpoint(self._settings, self._aws, self.signals, self._clock).run)
+        endpoint = SnsEndpoint(self._settings, self._aws, self.signals, self._clock)
+        if endpoint.wanted:
+            found.append(endpoint.run)
         return tuple(found)
 
     def _followed(self) -> Service:

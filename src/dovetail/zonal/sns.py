@@ -19,7 +19,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import AuthorityInformationAccessOID, NameOID
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 from msgspec import Struct
 
@@ -34,10 +34,15 @@ __all__ = [
     "TurnedAway",
     "certificate_of",
     "certificate_url",
+    "chain_of",
     "check_signature",
     "check_time",
     "delivery_of",
+    "issuer_address",
+    "issuer_of",
+    "region_of",
     "string_to_sign",
+    "vouched_for",
 ]
 
 NOTIFICATION, CONFIRMATION = "Notification", "SubscriptionConfirmation"
@@ -51,6 +56,8 @@ SIGNED: Mapping[str, tuple[str, ...]] = {
     UNSUBSCRIBED: ("Message", "MessageId", "SubscribeURL", "Timestamp", "Token", "TopicArn", "Type"),
 }
 TOPIC = re.compile(r"arn:aws[a-z-]*:sns:(?P<region>[a-z0-9-]+):[0-9]{12}:[A-Za-z0-9_.-]{1,256}")
+# Where Amazon's authority keeps certificates of its issuers, which are checked once they are here.
+ISSUER = re.compile(r"https?://[a-z0-9.-]+\.amazontrust\.com/[A-Za-z0-9._-]+\.(cer|crt|der|pem)")
 DOMAINS = ("amazonaws.com", "amazonaws.com.cn")
 
 
@@ -71,11 +78,16 @@ class Delivery(Struct, frozen=True):
 
     @property
     def region(self) -> str:
-        found = TOPIC.fullmatch(self.topic)
-        return found["region"] if found else ""
+        return region_of(self.topic)
 
     def get(self, name: str) -> str:
         return self.fields.get(name, "")
+
+
+def region_of(topic: str) -> str:
+    """The region of a topic; empty when that is no topic."""
+    found = TOPIC.fullmatch(topic)
+    return found["region"] if found else ""
 
 
 def delivery_of(
@@ -137,19 +149,58 @@ def certificate_url(delivery: Delivery) -> str:
     return url
 
 
-def certificate_of(
-    pem: bytes, delivery: Delivery, now: datetime, anchors: Sequence[x509.Certificate] = ()
-) -> x509.Certificate:
-    """The certificate in a file from such an address: SNS's own, in force, and vouched for.
-
-    With anchors the chain must lead to one of them. A file with a chain must at least hold together; a lone
-    certificate rests on the verified connection it came over.
-    """
+def chain_of(pem: bytes) -> list[x509.Certificate]:
+    """The certificates in a file from such an address: SNS's own first, then issuers, if they are there."""
     try:
-        found = x509.load_pem_x509_certificates(pem)
+        return x509.load_pem_x509_certificates(pem)
     except ValueError as error:
         raise TurnedAway(403, "certificate") from error
-    leaf, others = found[0], found[1:]
+
+
+def vouched_for(certificate: x509.Certificate, anchors: Sequence[x509.Certificate]) -> bool:
+    """Whether one of the anchors is said to have issued it; that they did is checked with the whole chain."""
+    return any(certificate.issuer == each.subject for each in anchors)
+
+
+def issuer_address(certificate: x509.Certificate) -> str:
+    """Where a certificate says its issuer's is to be had, if that is Amazon's own authority; empty if not."""
+    try:
+        access = certificate.extensions.get_extension_for_class(x509.AuthorityInformationAccess).value
+    except x509.ExtensionNotFound:
+        return ""
+    for each in access:
+        told = each.access_location
+        if each.access_method == AuthorityInformationAccessOID.CA_ISSUERS and _trusted(told):
+            return str(told.value)
+    return ""
+
+
+def _trusted(told: x509.GeneralName) -> bool:
+    if not isinstance(told, x509.UniformResourceIdentifier) or not told.value.isascii():
+        return False
+    return ISSUER.fullmatch(told.value) is not None
+
+
+def issuer_of(data: bytes) -> x509.Certificate:
+    """The certificate at such an address."""
+    try:
+        return x509.load_der_x509_certificate(data)
+    except ValueError:
+        return chain_of(data)[0]
+
+
+def certificate_of(
+    chain: Sequence[x509.Certificate],
+    delivery: Delivery,
+    now: datetime,
+    anchors: Sequence[x509.Certificate] = (),
+) -> x509.Certificate:
+    """The first of a chain, if it is SNS's own, in force, and vouched for.
+
+    With anchors the chain must lead to one of them. Without, it must at least hold together; a lone
+    certificate then rests on the verified connection it came over.
+    """
+    leaf, others = chain[0], chain[1:]
     if not leaf.not_valid_before_utc <= now <= leaf.not_valid_after_utc:
         raise TurnedAway(403, "certificate-expired")
     if not any(name in _names(leaf) for name in _sns_names(delivery.region)):

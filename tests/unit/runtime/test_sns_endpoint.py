@@ -19,7 +19,7 @@ from dovetail.runtime.sns import Certificates, SnsEndpoint, fetch
 from dovetail.settings import read
 from dovetail.sim.aws import Ask, SimulatedAws, operation
 from dovetail.sim.clock import VirtualClock
-from dovetail.zonal.sns import Delivery, TurnedAway, certificate_of, certificate_url
+from dovetail.zonal.sns import Delivery, TurnedAway, certificate_of, certificate_url, chain_of
 from support.sns import NOW, TOPIC, URL, Fetched, Signer, authority, headers_of, notification
 
 Fields = dict[str, str]
@@ -56,7 +56,9 @@ class Door:
         self.woken: list[str] = []
         self.store = SignalStore(None, arn=lambda: "", woken=lambda: self.woken.append("woken"))
         self.clock = Still()
-        settings = read(("--cluster-name=test", f"--zonal-shift-topic-arn={TOPIC}"), {}, provider="aws")
+        old = ("--zonal-shift-allow-signature-v1",) if allow_v1 else ()
+        flags = ("--cluster-name=test", f"--zonal-shift-topic-arn={TOPIC}", *old)
+        settings = read(flags, {}, provider="aws")
         self.aws = SimulatedAws(self.clock, region="us-west-2")
         anchors = (authority(),) if anchored else ()
         self.endpoint = SnsEndpoint(
@@ -65,7 +67,6 @@ class Door:
             self.store,
             self.clock,
             certificates=Certificates(self.fetched, anchors),
-            allow_v1=allow_v1,
         )
 
     async def take(self, fields: Fields, headers: dict[str, str] | None = None) -> int:
@@ -177,9 +178,9 @@ async def test_a_certificate_that_is_not_snss_own_is_refused(signer: Signer) -> 
 async def test_a_file_whose_chain_does_not_hold_together_is_refused() -> None:
     signer = Signer()
     delivery = Delivery("Notification", TOPIC, signer.signed(notification()))
-    assert certificate_of(signer.pem(authority()), delivery, NOW).serial_number == 2
+    assert certificate_of(chain_of(signer.pem(authority())), delivery, NOW).serial_number == 2
     with pytest.raises(TurnedAway, match="certificate-chain"):
-        certificate_of(signer.pem(authority("another")), delivery, NOW)
+        certificate_of(chain_of(signer.pem(authority("another"))), delivery, NOW)
 
 
 async def test_a_key_that_is_not_the_certificates_is_refused() -> None:
