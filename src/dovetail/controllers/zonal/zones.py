@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dovetail.api import labels
@@ -16,6 +17,8 @@ from dovetail.ports import Clock, Kube
 __all__ = ["Ground", "Zones"]
 
 FRESH = 24 * 3600.0
+# Local and wavelength zones have more parts to their ids: usw2-lax1-az1.
+ORDINARY = re.compile(r"[a-z0-9]+-az[0-9]+")
 # A zone nobody knows may be new; asking again at every look would not help.
 ASK_AGAIN = 60.0
 
@@ -124,22 +127,37 @@ class Zones:
             if not self._names:
                 self._learned = self._clock.monotonic() - FRESH + ASK_AGAIN
             return
-        self._learned = self._clock.monotonic()
+        # A cluster without a pool yet may have no zone yet; that is not what is remembered for a day.
+        self._learned = self._clock.monotonic() if self._names else float("-inf")
 
     async def _ask(self) -> None:
-        zones = await self._aws.call("ec2", "DescribeAvailabilityZones", {})
-        names = {
+        cluster = (await self._aws.call("eks", "DescribeCluster", {"name": self._cluster}))["cluster"]
+        subnets = await self._of_subnets((cluster.get("resourcesVpcConfig") or {}).get("subnetIds") or ())
+        names = {**await self._of_account(), **subnets}
+        compute = cluster.get("computeConfig") or {}
+        self._built_in = tuple(compute.get("nodePools") or ()) if compute.get("enabled") else ()
+        self._native = bool((cluster.get("zonalShiftConfig") or {}).get("enabled"))
+        self._names, self._subnets = names, tuple(sorted(subnets))
+
+    async def _of_subnets(self, listed: Sequence[str]) -> dict[str, str]:
+        """Zones of subnets, names by their ids; only ordinary ones, which alone can be shifted."""
+        found: dict[str, str] = {}
+        if listed:
+            async for page in pages(self._aws, "ec2", "DescribeSubnets", {"SubnetIds": list(listed)}):
+                found |= {
+                    str(each["AvailabilityZoneId"]): str(each["AvailabilityZone"])
+                    for each in page.get("Subnets") or ()
+                }
+        return {zone: name for zone, name in found.items() if ORDINARY.fullmatch(zone)}
+
+    async def _of_account(self) -> dict[str, str]:
+        """All ordinary zones of the account; none where that may not be asked: subnets tell enough."""
+        try:
+            zones = await self._aws.call("ec2", "DescribeAvailabilityZones", {})
+        except NotAuthorized:
+            return {}
+        return {
             str(each["ZoneId"]): str(each["ZoneName"])
             for each in zones.get("AvailabilityZones") or ()
             if each.get("ZoneType", "availability-zone") == "availability-zone"
         }
-        cluster = (await self._aws.call("eks", "DescribeCluster", {"name": self._cluster}))["cluster"]
-        listed = (cluster.get("resourcesVpcConfig") or {}).get("subnetIds") or ()
-        subnets: set[str] = set()
-        if listed:
-            async for page in pages(self._aws, "ec2", "DescribeSubnets", {"SubnetIds": list(listed)}):
-                subnets |= {str(each["AvailabilityZoneId"]) for each in page.get("Subnets") or ()}
-        compute = cluster.get("computeConfig") or {}
-        self._built_in = tuple(compute.get("nodePools") or ()) if compute.get("enabled") else ()
-        self._native = bool((cluster.get("zonalShiftConfig") or {}).get("enabled"))
-        self._names, self._subnets = names, tuple(sorted(subnets & names.keys()))
