@@ -71,7 +71,7 @@ class Measure:
 
     def __post_init__(self) -> None:
         self._started = self.world.clock.now()
-        self.world.server.store.on_commit(self._heard)
+        self.world.server.store.on_commit(self._heard, "pods", "nodes")
 
     def _heard(self, event: Event) -> None:
         plural = event.new.info.plural

@@ -14,11 +14,13 @@ import asyncio
 import heapq
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from itertools import count
 from random import Random
 from typing import Any
 
 from dovetail.ports import Clock
+from dovetail.sim.cluster.objects import micro_stamp
 from dovetail.sim.kube.apiserver import ApiServer
 from dovetail.sim.kube.meta import stamp
 from dovetail.sim.kube.status import ApiError
@@ -113,17 +115,24 @@ class Desk:
         self._due: dict[tuple[int, Key], float] = {}
         self._failures: dict[tuple[int, Key], int] = {}
         self._order = count()
-        self._stamped = (clock.now(), stamp(clock.now()))
+        self._stamped = (clock.now(), stamp(clock.now()), micro_stamp(clock.now()))
         self._wake = asyncio.Event()
         self.worked = 0
         server.store.on_commit(self._commit)
 
     def stamp(self) -> str:
         """The time as metadata carries it; the same instant is spelled once."""
+        return self._spelled()[1]
+
+    def micro_stamp(self) -> str:
+        """The time as leases carry it."""
+        return self._spelled()[2]
+
+    def _spelled(self) -> tuple[datetime, str, str]:
         now = self.clock.now()
         if self._stamped[0] != now:
-            self._stamped = (now, stamp(now))
-        return self._stamped[1]
+            self._stamped = (now, stamp(now), micro_stamp(now))
+        return self._stamped
 
     def add(self, neighbour: Neighbour) -> None:
         self.neighbours.append(neighbour)
@@ -150,7 +159,8 @@ class Desk:
                 self._wake.set()
             return
         due = self.clock.monotonic() + after
-        if self._due.get(slot, float("inf")) <= due:
+        known = self._due.get(slot)
+        if known is not None and known <= due:
             return
         self._due[slot] = due
         heapq.heappush(self._later, (due, next(self._order), neighbour, key))
@@ -203,12 +213,13 @@ class Desk:
 
     def _work(self, neighbour: Neighbour, key: Key) -> None:
         self.worked += 1
-        slot = (id(neighbour), key)
         try:
             neighbour.work(key)
         except (ApiError, ConnectionError):
             # Someone wrote first, a policy refuses, or a fault was injected: the world is looked at again.
+            slot = (id(neighbour), key)
             failures = self._failures[slot] = self._failures.get(slot, 0) + 1
             self.enqueue(neighbour, key, min(FIRST_DELAY * 2 ** min(failures, 16), LAST_DELAY))
         else:
-            self._failures.pop(slot, None)
+            if self._failures:
+                self._failures.pop((id(neighbour), key), None)

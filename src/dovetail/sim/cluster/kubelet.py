@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 from dovetail.settings.durations import parse as parse_duration
 from dovetail.sim.cluster.base import Desk, Heard, Json, Key, Neighbour
-from dovetail.sim.cluster.objects import controller_of, deleting, ended, key_of, micro_stamp, parse_time
+from dovetail.sim.cluster.objects import controller_of, deleting, ended, key_of, parse_time
 from dovetail.sim.cluster.postings import ended_status, node_status, recovered_status, running_status
 from dovetail.sim.kube.conditions import condition_of
 from dovetail.sim.kube.status import ApiError
@@ -129,7 +129,7 @@ class Kubelet(Neighbour):
         self.enqueue(("", name), min(left, self.options.heartbeat) if left > SOON else self.options.heartbeat)
 
     def _renew_lease(self, node: Json) -> None:
-        name, now = node["metadata"]["name"], micro_stamp(self.clock.now())
+        name, now = node["metadata"]["name"], self.desk.micro_stamp()
         lease = self.find(LEASES, (LEASE_NAMESPACE, name))
         if lease is not None:
             spec = {**lease["spec"], "holderIdentity": name, "renewTime": now}

@@ -36,6 +36,8 @@ class NodeLife(Neighbour):
         super().__init__(desk)
         # When each node last spoke by our own clock: its lease may be stamped by a wrong one.
         self._spoke: dict[str, float] = {}
+        # Nodes that were ready and had the taints they should have, as they were then.
+        self._well: dict[str, Json] = {}
 
     def hears(self) -> Mapping[str, Heard]:
         return {"nodes": self._heard, LEASES: self._lease_heard}
@@ -44,6 +46,7 @@ class NodeLife(Neighbour):
         if after is None:
             if before is not None:
                 self._spoke.pop(before["metadata"]["name"], None)
+                self._well.pop(before["metadata"]["name"], None)
             return
         name = after["metadata"]["name"]
         if before is None or _beats(before) != _beats(after):
@@ -61,9 +64,15 @@ class NodeLife(Neighbour):
         node = self.find("nodes", key)
         if node is None:
             return
+        left = self._spoke[key[1]] + SILENCE - self.clock.monotonic()
+        if self._well.get(key[1]) is node and left > 0:
+            self.enqueue(key, max(left, SOON))
+            return
         node = self._notice_silence(node)
-        self._taint(node)
+        settled = not self._taint(node)
         ready = condition_of(node, "Ready")
+        if settled and ready is not None and ready["status"] == "True":
+            self._well[key[1]] = node
         if ready is not None and ready["status"] != "True":
             for pod in self.on_node(key[1]):
                 self._unready(pod)
@@ -101,17 +110,20 @@ class NodeLife(Neighbour):
         lost = {"type": "Ready", "status": "False", "reason": "NodeNotReady"}
         self.api.report("pods", pod, with_condition(pod["status"], lost, self.now()))
 
-    def _taint(self, node: Json) -> None:
+    def _taint(self, node: Json) -> bool:
+        """Give the node the taints it should have; False when it has them."""
         have = node["spec"].get("taints") or []
         wanted = self._wanted(node)
         kept = [t for t in have if t["key"] not in OURS or (t["key"], t["effect"]) in wanted]
         present = {(t["key"], t["effect"]) for t in kept}
         new = [_stamped(key, effect, self.now()) for key, effect in wanted if (key, effect) not in present]
-        if new or len(kept) != len(have):
-            spec = {k: v for k, v in node["spec"].items() if k != "taints"}
-            if kept + new:
-                spec["taints"] = kept + new
-            self.api.amend("nodes", key_of(node), spec=spec)
+        if not new and len(kept) == len(have):
+            return False
+        spec = {k: v for k, v in node["spec"].items() if k != "taints"}
+        if kept + new:
+            spec["taints"] = kept + new
+        self.api.amend("nodes", key_of(node), spec=spec)
+        return True
 
     def _wanted(self, node: Json) -> list[tuple[str, str]]:
         wanted: list[tuple[str, str]] = []

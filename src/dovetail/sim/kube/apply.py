@@ -8,13 +8,25 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
-from dovetail.sim.kube.fieldsets import Path, decode, encode, leaves, merged, places, shown, without
+from dovetail.sim.kube.fieldsets import (
+    Path,
+    decode,
+    difference,
+    encode,
+    leaves,
+    merged,
+    places,
+    shown,
+    without,
+)
 from dovetail.sim.kube.nodes import ANYTHING, Node
 from dovetail.sim.kube.schema import Schema
-from dovetail.sim.kube.validation import Cause, same
+from dovetail.sim.kube.validation import Cause
 
+FIELD_SETS = 4096
 # Fields that belong to the server, whoever wrote them.
 _NOBODYS: frozenset[Path] = frozenset(
     {("f:apiVersion",), ("f:kind",), ("f:metadata",)}
@@ -81,7 +93,7 @@ def apply(
     `ignore` names top-level fields that this endpoint does not write, such as `status` on the main one.
     Raises ApplyConflict unless forced.
     """
-    node = _rooted(schema)
+    node = ANYTHING if schema is None else schema.described
     current = dict(live or {})
     intent = _intent(applied, ignore)
     wanted = frozenset(_owned(leaves(node, intent)))
@@ -117,11 +129,12 @@ def track(
     given = (after.get("metadata") or {}).get("managedFields")
     if given in ([], [{}]):
         return []  # the way to forget all ownership
-    node = _rooted(schema)
+    node = ANYTHING if schema is None else schema.described
+    known = _entries(before or {})
     try:
-        owners = decode_owners(_entries(before or {}) if given is None else given)
+        owners = decode_owners(known if given is None or given == known else given)
     except ValueError:
-        owners = decode_owners(_entries(before or {}))
+        owners = decode_owners(known)
     old, new = _without_top(_bare(before or {}), ignore), _without_top(_bare(after), ignore)
     changed, removed = _difference(node, old, new)
     me = Owner(manager, "Update", api_version, subresource, frozenset(), _stamp(now))
@@ -150,9 +163,28 @@ def _owner(entry: Any) -> Owner:
         operation=entry["operation"],
         api_version=str(entry.get("apiVersion") or ""),
         subresource=str(entry.get("subresource") or ""),
-        fields=frozenset(decode(entry.get("fieldsV1") or {})),
+        fields=_decoded(entry.get("fieldsV1") or {}),
         time=str(entry.get("time") or ""),
     )
+
+
+# Objects of a kind mostly have the same fields: each set is written once, and all share what was written.
+_encoded = lru_cache(maxsize=FIELD_SETS)(encode)
+_read: dict[int, tuple[Any, frozenset[Path]]] = {}
+
+
+def _decoded(written: Any) -> frozenset[Path]:
+    """The fields as a set; those of a stored state, which stays as it is, are read once."""
+    known = _read.get(id(written))
+    if known is not None:
+        return known[1]
+    fields = frozenset(decode(written))
+    if _encoded(fields) is written:
+        if len(_read) >= FIELD_SETS:
+            _read.clear()
+        # What was read is held on to, so that its identity stays its own.
+        _read[id(written)] = written, fields
+    return fields
 
 
 def encode_owners(owners: Iterable[Owner]) -> list[dict[str, Any]]:
@@ -169,7 +201,7 @@ def _entry(owner: Owner) -> dict[str, Any]:
         "apiVersion": owner.api_version,
         "time": owner.time,
         "fieldsType": "FieldsV1",
-        "fieldsV1": encode(owner.fields),
+        "fieldsV1": _encoded(owner.fields),
         "subresource": owner.subresource,
     }
     return {key: value for key, value in entry.items() if value != ""}
@@ -201,9 +233,8 @@ def _kept_by(path: Path) -> Iterator[Path]:
 
 def _difference(node: Node, old: Any, new: Any) -> tuple[frozenset[Path], frozenset[Path]]:
     """Paths added or changed, and paths removed; fields of the server's own do not count."""
-    was, now = _owned(places(node, old)), _owned(places(node, new))
-    changed = {path for path, value in now.items() if path not in was or not same(was[path], value)}
-    return frozenset(changed), frozenset(was.keys() - now.keys())
+    changed, removed = difference(node, old, new)
+    return frozenset(changed - _NOBODYS), frozenset(removed - _NOBODYS)
 
 
 def _owned(found: Mapping[Path, Any]) -> dict[Path, Any]:
@@ -249,16 +280,6 @@ def _with_owners(obj: dict[str, Any], owners: Iterable[Owner]) -> dict[str, Any]
     metadata = dict(obj.get("metadata") or {})
     metadata["managedFields"] = encode_owners(owners)
     return {**obj, "metadata": metadata}
-
-
-def _rooted(schema: Schema | None) -> Node:
-    """The schema's node with metadata described, as no CRD does itself; without one, lists are atomic."""
-    if schema is None:
-        return ANYTHING
-    root = schema.root
-    if schema.metadata is None:
-        return root
-    return replace(root, properties={**root.properties, "metadata": schema.metadata})
 
 
 def _stamp(now: datetime | str) -> str:

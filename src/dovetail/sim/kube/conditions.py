@@ -7,8 +7,11 @@ from typing import Any
 
 def condition_of(obj: dict[str, Any], kind: str) -> dict[str, Any] | None:
     """An object's condition of a type."""
-    conditions = (obj.get("status") or {}).get("conditions") or ()
-    return next((each for each in conditions if each.get("type") == kind), None)
+    conditions: list[dict[str, Any]] = (obj.get("status") or {}).get("conditions") or []
+    for each in conditions:
+        if each.get("type") == kind:
+            return each
+    return None
 
 
 def is_true(obj: dict[str, Any], kind: str) -> bool:

@@ -25,7 +25,7 @@ class Definitions:
         self.core = core
         self.deleter = deleter
         self.writer = writer
-        core.store.on_commit(self.heard)
+        core.store.on_commit(self.heard, _CRDS, removals=True)
 
     def heard(self, event: Event) -> None:
         """Serve, serve anew, or stop serving."""

@@ -32,11 +32,11 @@ class Forgetting:
     def __init__(self, core: Core) -> None:
         self.core = core
         self._written: deque[tuple[datetime, Key, int]] = deque()
-        core.store.on_commit(self.heard)
+        core.store.on_commit(self.heard, _HOME)
 
     def heard(self, event: Event) -> None:
         """Note when an event was written."""
-        if event.new.info.storage == _HOME and event.type != "DELETED":
+        if event.type != "DELETED":
             self._written.append((self.core.clock.now(), event.new.key, event.rv))
 
     def tick(self) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Set
 from typing import Any, Final
 
 from dovetail.sim.kube.nodes import ANYTHING, MISSING, Node
-from dovetail.sim.kube.validation import canonical, list_key
+from dovetail.sim.kube.validation import canonical, list_key, same
 
 Path = tuple[str, ...]
 
@@ -61,6 +61,56 @@ def _visit(node: Node, value: Any, path: Path, found: dict[Path, Any]) -> None:
             _visit(node.items or ANYTHING, item, (*path, item_element(node, item)), found)
     else:
         found[path] = value
+
+
+def difference(node: Node, old: Any, new: Any) -> tuple[set[Path], set[Path]]:
+    """The paths that are new or have another value, and those that are gone.
+
+    Parts that two states share, as most do, are not looked into.
+    """
+    changed: set[Path] = set()
+    removed: set[Path] = set()
+    _compare(node, old, new, (), changed, removed)
+    return changed, removed
+
+
+def _compare(node: Node, old: Any, new: Any, path: Path, changed: set[Path], removed: set[Path]) -> None:
+    if old is new:
+        return
+    before, after = _members_of(node, old), _members_of(node, new)
+    if before is None or after is None:
+        was, now = dict[Path, Any](), dict[Path, Any]()
+        _visit(node, old, path, was)
+        _visit(node, new, path, now)
+        changed.update(each for each, value in now.items() if each not in was or not same(was[each], value))
+        removed.update(was.keys() - now.keys())
+        return
+    for element, (child, item) in after.items():
+        known = before.get(element)
+        if known is not None:
+            _compare(child, known[1], item, (*path, element), changed, removed)
+        else:
+            changed.update(_below(child, item, (*path, element)))
+    for element, (child, item) in before.items():
+        if element not in after:
+            removed.update(_below(child, item, (*path, element)))
+
+
+def _members_of(node: Node, value: Any) -> dict[str, tuple[Node, Any]] | None:
+    """What is one level below, by its element of a path; None where nothing is, or some of it twice."""
+    if isinstance(value, dict) and not node.map_atomic:
+        return {f"f:{key}": (node.child(key) or ANYTHING, item) for key, item in value.items()}
+    if not isinstance(value, list) or not granular(node):
+        return None
+    items = node.items or ANYTHING
+    found = {item_element(node, item): (items, item) for item in value}
+    return found if len(found) == len(value) else None
+
+
+def _below(node: Node, value: Any, path: Path) -> Iterable[Path]:
+    found: dict[Path, Any] = {}
+    _visit(node, value, path, found)
+    return found
 
 
 def granular(node: Node) -> bool:

@@ -27,7 +27,7 @@ class Furnisher:
         self.core = core
         self.handler = handler
         self.authority = authority
-        core.store.on_commit(self.heard)
+        core.store.on_commit(self.heard, "namespaces", *(resource for resource, _ in _KEPT))
 
     def heard(self, event: Event) -> None:
         """Notice new namespaces, and changes to what was put in them."""

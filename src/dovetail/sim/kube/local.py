@@ -108,7 +108,7 @@ class LocalApi:
         key = (namespace if info.namespaced else "", name)
         return self._write(
             self._fault("patch", resource, *key, subresource),
-            lambda: self.handler.patch(info, key, patch, kind, options, subresource)[0],
+            lambda: self.handler.patch(info, key, fresh(patch), kind, options, subresource)[0],
         )
 
     def delete(

@@ -25,7 +25,7 @@ class Terminator:
         self.writer = writer
         self.enabled = True
         self._going: dict[str, None] = {}
-        core.store.on_commit(self.heard)
+        core.store.on_commit(self.heard, "namespaces", removals=True)
 
     def heard(self, event: Event) -> None:
         """Notice namespaces that start to go, and objects that leave them."""

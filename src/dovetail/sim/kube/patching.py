@@ -53,7 +53,11 @@ class Patcher:
     def patched(self, info: TypeInfo, record: Record, body: Any, kind: PatchKind) -> dict[str, Any]:
         """The object a patch describes, its own to edit."""
         current = through(record, info).obj
-        result = fresh(apply_patch(info, current, body, kind))
+        result = apply_patch(info, current, body, kind)
+        if not info.custom:
+            # Defaults are filled in where they belong. Custom objects are never edited but made anew, and so
+            # share with the old state whatever the patch left alone, which nobody need compare then.
+            result = fresh(result)
         try:
             obj = envelope(info, result)
             if not info.custom:

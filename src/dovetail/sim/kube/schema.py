@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from dovetail.sim.kube.cel_rules import check_rules
@@ -54,6 +56,13 @@ class Schema:
         # What it was read from, for those who publish it.
         self.document: Mapping[str, Any] = document or {}
         self._types_only = types_only
+
+    @cached_property
+    def described(self) -> Node:
+        """The root with metadata described too, as no CRD does itself."""
+        if self.metadata is None:
+            return self.root
+        return replace(self.root, properties={**self.root.properties, "metadata": self.metadata})
 
     @classmethod
     def from_openapi(cls, document: Mapping[str, Any], metadata: Node | None = None) -> Schema:

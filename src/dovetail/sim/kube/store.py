@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -124,6 +124,9 @@ class Bucket:
         self._remember(event)
 
     def _index(self, old: Record | None, new: Record | None) -> None:
+        record = new or old
+        if record is None or record.info.storage != "pods":
+            return
         before, after = node_of(old), node_of(new)
         if before and before != after and old is not None:
             self.by_node[before].pop(old.key, None)
@@ -184,6 +187,17 @@ def node_of(record: Record | None) -> str:
     return name
 
 
+class _Told(NamedTuple):
+    """Someone who hears of commits, and of which."""
+
+    act: Callable[[Event], None]
+    storages: frozenset[str]
+    removals: bool
+
+    def cares(self, storage: str, removal: bool) -> bool:
+        return not self.storages or storage in self.storages or (removal and self.removals)
+
+
 class Store:
     """All buckets under one revision counter."""
 
@@ -192,7 +206,9 @@ class Store:
         self._history = history
         self._loaded_at = 0
         self._buckets: dict[str, Bucket] = {}
-        self._everywhere: list[Callable[[Event], None]] = []
+        self._told: list[_Told] = []
+        # Who is told of a commit: by the kind, and whether it is a removal.
+        self._audience: dict[tuple[str, bool], tuple[Callable[[Event], None], ...]] = {}
 
     def bucket(self, storage: str) -> Bucket:
         """The bucket of a storage key, made on first use."""
@@ -210,9 +226,13 @@ class Store:
         bucket = self._buckets.get(storage)
         return bucket.records.get(key) if bucket else None
 
-    def on_commit(self, told: Callable[[Event], None]) -> None:
-        """Tell someone of every commit of every kind, after the watchers."""
-        self._everywhere.append(told)
+    def on_commit(self, told: Callable[[Event], None], *storages: str, removals: bool = False) -> None:
+        """Tell someone of every commit, after the watchers: of these kinds, or of all when none is named.
+
+        With `removals`, removals of every other kind are told as well.
+        """
+        self._told.append(_Told(told, frozenset(storages), removals))
+        self._audience.clear()
 
     def put(self, info: TypeInfo, key: Key, obj: dict[str, Any]) -> Record:
         """Create or replace an object; its resourceVersion becomes this commit's revision."""
@@ -243,7 +263,11 @@ class Store:
                 listener.offer(event)
         if bucket.routed:
             self._tell_routed(bucket, event)
-        for told in self._everywhere:
+        about = (event.new.info.storage, event.type == "DELETED")
+        audience = self._audience.get(about)
+        if audience is None:
+            audience = self._audience[about] = tuple(each.act for each in self._told if each.cares(*about))
+        for told in audience:
             told(event)
 
     def _tell_routed(self, bucket: Bucket, event: Event) -> None:

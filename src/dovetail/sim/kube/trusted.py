@@ -37,11 +37,10 @@ class Templates:
 
     def __init__(self, server: ApiServer) -> None:
         self._admitted: dict[tuple[int, str], tuple[Json, Json, Json]] = {}
-        server.store.on_commit(self._heard)
+        server.store.on_commit(self._heard, *ADMITTED_BY)
 
     def _heard(self, event: Event) -> None:
-        if event.new.info.storage in ADMITTED_BY:
-            self._admitted.clear()
+        self._admitted.clear()
 
     def known(self, spec: Json, namespace: str) -> tuple[Json, Json] | None:
         """The admitted spec and first status for this spec, if one was admitted here before."""
@@ -75,6 +74,8 @@ class TrustedApi(LocalApi):
         """Put new top-level parts (spec, status, metadata) in place of the old; gives back what is stored."""
         fault = self._fault("update", resource, *key, subresource)
         info = self.server.core.type_of(resource)
+        if fault is None:
+            return self._amend(info.storage, key, subresource, parts)
         return self._write(fault, lambda: self._amend(info.storage, key, subresource, parts))
 
     def _amend(self, storage: str, key: Key, subresource: str, parts: dict[str, Json]) -> Json:
@@ -83,7 +84,10 @@ class TrustedApi(LocalApi):
         if record is None:
             raise errors.not_found(core.type_of(storage), key[1])
         old, info = record.obj, record.info
-        if all(old.get(name) == part for name, part in parts.items()):
+        for name, part in parts.items():
+            if old.get(name) != part:
+                break
+        else:
             return old
         metadata = dict(parts.get("metadata") or old["metadata"])
         if info.generation is not Generation.NONE and "spec" in parts and parts["spec"] != old.get("spec"):

@@ -140,6 +140,7 @@ class Registry:
         self.revision = 0
         self._types: dict[tuple[str, str, str], TypeInfo] = {}
         self._by_resource: dict[str, list[TypeInfo]] = {}
+        self._versions: dict[str, tuple[str, ...]] = {}
         self.add(types)
 
     def add(self, types: Iterable[TypeInfo]) -> None:
@@ -161,6 +162,7 @@ class Registry:
     def _reindex(self) -> None:
         self.revision += 1
         self._by_resource = {}
+        self._versions = {}
         for info in self._types.values():
             self._by_resource.setdefault(info.resource, []).append(info)
         for infos in self._by_resource.values():
@@ -198,8 +200,11 @@ class Registry:
 
     def versions(self, group: str) -> tuple[str, ...]:
         """The versions of a group, preferred first."""
-        found = {info.version for info in self._types.values() if info.group == group}
-        return tuple(sorted(found, key=version_preference))
+        known = self._versions.get(group)
+        if known is None:
+            found = {info.version for info in self._types.values() if info.group == group}
+            known = self._versions[group] = tuple(sorted(found, key=version_preference))
+        return known
 
     def types(self, group: str, version: str) -> tuple[TypeInfo, ...]:
         """The types of a group version, by plural."""
