@@ -7,6 +7,7 @@ a node nobody touched is the very same record.
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Sequence
 from random import Random
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from dovetail.api import labels
+from dovetail.api.meta import ObjectMeta
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod, Toleration
 from dovetail.disruption.candidates import Scene
@@ -121,11 +123,34 @@ def _pool(chance: Random, name: str) -> NodePool:
 
 
 def changed(world: Scene, chance: Random) -> Scene:
-    """The same world after one thing happened."""
+    """The same world after one thing happened; some of its nodes may be told of anew as well."""
+    told = _happened(world, chance)
+    states = tuple(_again(each, chance) for each in told.snapshot.nodes)
+    return _with(told, replace(told.snapshot, nodes=states))
+
+
+def _again(each: StateNode, chance: Random) -> StateNode:
+    """Now and then the same node as another record, or with a word that is no news to anybody."""
+    match chance.randrange(24):
+        case 0:
+            copied: StateNode = pickle.loads(pickle.dumps(each))
+            return copied
+        case 1 if each.node is not None:
+            beat = replace(each.node.metadata, resource_version=str(chance.randrange(10**6)))
+            return replace(each, node=replace(each.node, metadata=beat))
+        case 2 if each.pods:
+            *others, last = each.pods
+            ready = replace(last.metadata, resource_version=str(chance.randrange(10**6)))
+            return replace(each, pods=(*others, replace(last, metadata=ready)))
+        case _:
+            return each
+
+
+def _happened(world: Scene, chance: Random) -> Scene:
     snapshot = world.snapshot
     states, names = list(snapshot.nodes), [each.name for each in snapshot.pools]
     i = chance.randrange(len(states))
-    match chance.randrange(7):
+    match chance.randrange(9):
         case 0:
             states[i] = replace(states[i], pods=states[i].pods[1:])
         case 1:
@@ -141,9 +166,21 @@ def changed(world: Scene, chance: Random) -> Scene:
         case 5:
             waiting = (*snapshot.pods, random_pod(chance, f"late-{chance.randrange(10**6)}"))
             return _with(world, replace(snapshot, pods=waiting[-2:]))
+        case 6 if states[i].pods:
+            *others, last = states[i].pods
+            about = {"app": chance.choice(APPS)}
+            states[i] = replace(states[i], pods=(*others, replace(last, metadata=_labelled(last, about))))
+        case 7 if states[i].pods:
+            *others, last = states[i].pods
+            done = replace(last.status, phase="Succeeded")
+            states[i] = replace(states[i], pods=(*others, replace(last, status=done)))
         case _:
             states[i] = replace(states[i], nominated=not states[i].nominated)
     return _with(world, replace(snapshot, nodes=tuple(states)))
+
+
+def _labelled(of: Pod, own: dict[str, str]) -> ObjectMeta:
+    return replace(of.metadata, labels=own)
 
 
 def _with(world: Scene, snapshot: Any) -> Scene:

@@ -240,10 +240,13 @@ def queue_of(scene: Scene, first: AbstractSet[str] = frozenset()) -> list[str]:
 
 
 def look(scene: Scene, keys: Sequence[str]) -> list[Verdict]:
-    """A verdict on each; what is known from the last time and still holds is not worked out again."""
+    """A verdict on each, in brief; what was known the last time and still holds is not worked out again."""
     states = {views.provider_id(state): state for state in scene.snapshot.nodes}
     found = (judge(scene, states[key], Class.GRACEFUL) for key in keys)
-    return [recalled(scene, each) if isinstance(each, Candidate) else Verdict(why=each.why) for each in found]
+    return [
+        recalled(scene, each).brief if isinstance(each, Candidate) else Verdict(why=each.why)
+        for each in found
+    ]
 
 
 def _take_one(
@@ -256,7 +259,7 @@ def _take_one(
     if not balanced.could_approve(candidate, known):
         choice.staying.append(Stays(candidate.state, TOO_LITTLE, QUIET, Held.UNBALANCED))
         return False
-    verdict = recalled(scene, candidate) if looked is None else looked[candidate.key]
+    verdict = recalled(scene, candidate) if looked is None else looked[candidate.key].about(candidate)
     if verdict.command is None:
         choice.staying.append(Stays(candidate.state, verdict.why, UNCONSOLIDATABLE, Held.NO_CHEAPER))
         return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dovetail.disruption.candidates import Candidate
 from dovetail.scheduling.plan import Plan, PlannedNode
@@ -93,3 +93,12 @@ class Verdict:
 
     command: Command | None = None
     why: str = ""
+
+    def about(self, candidate: Candidate) -> Verdict:
+        """The verdict, which left out what it is about."""
+        return self if self.command is None else Verdict(replace(self.command, candidates=(candidate,)))
+
+    @property
+    def brief(self) -> Verdict:
+        """Without what whoever asked knows, or will ask for once more if it comes to that."""
+        return self if self.command is None else Verdict(replace(self.command, candidates=(), plan=None))

@@ -74,7 +74,11 @@ class Ground:
 
     def node(self, index: int) -> RunningNode:
         """A node as it is before anybody is placed on it."""
-        return RunningNode(index, self.states[index], self._daemons, self.snapshot.storage)
+        return self.seen(self.states[index], index)
+
+    def seen(self, state: StateNode, index: int = -1) -> RunningNode:
+        """A node as it would be here, whether or not it is one of these."""
+        return RunningNode(index, state, self._daemons, self.snapshot.storage)
 
     def alike(self, place: int, keys: Iterable[str]) -> int:
         """The nodes that have the same values as this one for these labels; only itself if it lacks one."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, ParamSpec, TypeVar
+from zlib import crc32
 
 from dovetail.errors import Retry
 from dovetail.runtime.parcels import Sender, serve
@@ -57,20 +58,28 @@ class Workers:
     ) -> list[R]:
         """The work done for all the items, some by each worker; the results in the order of the items."""
         lanes = self._lanes[: max(1, len(items) // FEW)]
-        # Items are dealt out like cards: those that take long are often neighbours.
-        shares = [items[i :: len(lanes)] for i in range(len(lanes))]
+        shares: list[list[T]] = [[] for _ in lanes]
+        dealt = [_dealt(item, len(lanes)) for item in items]
+        for item, to in zip(items, dealt, strict=True):
+            shares[to].append(item)
         done = await asyncio.gather(
             *(lane.ask(work, (shared, share), {}) for lane, share in zip(lanes, shares, strict=True))
         )
-        found: list[R | None] = [None] * len(items)
-        for i, results in enumerate(done):
-            found[i :: len(lanes)] = results
-        return found  # type: ignore[return-value] # every place was filled
+        results = [iter(each) for each in done]
+        return [next(results[to]) for to in dealt]
 
     def close(self) -> None:
         """End the workers; whatever they were at is of no use to anyone now."""
         for lane in self._lanes:
             lane.close()
+
+
+def _dealt(item: object, lanes: int) -> int:
+    """Which worker an item goes to: the same as last time, who knows most about it.
+
+    Where it stands among the others has no say in it, for that changes with every little thing.
+    """
+    return crc32(repr(item).encode()) % lanes if lanes > 1 else 0
 
 
 class _Lane:

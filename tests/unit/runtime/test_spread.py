@@ -34,9 +34,12 @@ async def test_any_number_of_workers_sees_what_one_would(count: int, monkeypatch
             keys = choose.queue_of(world)
             alone = await inline.spread(choose.look, world, keys)
             assert told(await workers.spread(choose.look, world, keys)) == told(alone)
-        results = await workers.spread(where, "w", range(7))
-        assert [item for _, item, _ in results] == list(range(7))
+        results = await workers.spread(where, "w", range(60))
+        assert [item for _, item, _ in results] == list(range(60))
         assert len({pid for _, _, pid in results}) == count
+        # Another order, one item more: each goes to the worker that knows it.
+        again = await workers.spread(where, "w", [60, *reversed(range(60))])
+        assert set(results) < set(again)
     finally:
         workers.close()
 
