@@ -107,6 +107,18 @@ def test_a_merge_patch_leads_from_one_record_to_the_other(kind: type[Object], da
     assert convert(kind, patched(to_dict(before), merge_patch(before, after))) == after
 
 
+@pytest.mark.parametrize("kind", OURS, ids=str)
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_a_merge_patch_is_the_same_whether_or_not_the_records_share_parts(
+    kind: type[Object], data: st.DataObject
+) -> None:
+    before, other = data.draw(objects(kind)), data.draw(objects(kind))
+    part = data.draw(st.sampled_from(msgspec.structs.fields(kind))).name
+    after = msgspec.structs.replace(before, **{part: getattr(other, part)})
+    assert merge_patch(before, after) == merge_patch(copy.deepcopy(before), after)
+
+
 @settings(max_examples=100, deadline=None)
 @given(pods(), pods())
 def test_changing_a_pod_keeps_what_pods_drop(before: Pod, after: Pod) -> None:

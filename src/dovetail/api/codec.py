@@ -16,7 +16,7 @@ import msgspec
 from dovetail.api.meta import ListMeta, Object, Record
 from dovetail.api.pod import Pod
 from dovetail.api.pod_codec import Interner, WirePod, pod_from_wire
-from dovetail.api.wire import NoFields, NoItems, filled, plain, read, read_plain
+from dovetail.api.wire import NoFields, NoItems, apart, filled, plain, read, read_plain
 from dovetail.errors import BadInput
 
 __all__ = [
@@ -111,6 +111,8 @@ def merge_patch(before: Record, after: Record) -> dict[str, Any]:
     if before == after:
         # Most writes turn out to change nothing, and to see that is far cheaper than two documents.
         return {}
+    if type(before) is type(after) and not isinstance(after, Pod):
+        return _difference(*apart(before, after))
     return _difference(_document(before, outline=True), _document(after, outline=True))
 
 

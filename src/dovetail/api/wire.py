@@ -17,9 +17,10 @@ from dovetail.api.meta import AbsentList, AbsentMap, Record
 from dovetail.api.quantity import Quantity
 from dovetail.errors import BadInput
 
-__all__ = ["NoFields", "NoItems", "filled", "plain", "read", "read_plain", "without_nulls"]
+__all__ = ["NoFields", "NoItems", "apart", "filled", "plain", "read", "read_plain", "without_nulls"]
 
 T = TypeVar("T")
+R = TypeVar("R", bound=Record)
 
 MICROSECONDS = frozenset(("event_time", "last_observed_time", "acquire_time", "renew_time"))
 """Fields the API reads with exactly six decimals (MicroTime); all other times are whole seconds."""
@@ -123,16 +124,38 @@ def _default(field: msgspec.structs.FieldInfo) -> Any:
 
 
 def _fields(record: Record, outline: bool = False) -> dict[str, Any]:
-    document = {}
+    document: dict[str, Any] = {}
     for field in _plan(type(record)):
-        value = getattr(record, field.name)
-        if value is None:
-            continue
-        if field.always or not _left_out(value, field.default):
-            document[field.wire_name] = _field(field, value, outline)
-        elif outline and not isinstance(value, (str, int)):
-            document[field.wire_name] = _empty_place(value)
+        _put(document, field, getattr(record, field.name), outline)
     return document
+
+
+def _put(document: dict[str, Any], field: _Field, value: Any, outline: bool) -> None:
+    if value is None:
+        return
+    if field.always or not _left_out(value, field.default):
+        document[field.wire_name] = _field(field, value, outline)
+    elif outline and not isinstance(value, (str, int)):
+        document[field.wire_name] = _empty_place(value)
+
+
+def apart(before: R, after: R) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The outlines of two records of one kind, without the fields that are the very same in both."""
+    old: dict[str, Any] = {}
+    new: dict[str, Any] = {}
+    for field in _plan(type(after)):
+        was, now = getattr(before, field.name), getattr(after, field.name)
+        if was is now:
+            continue
+        if isinstance(now, Record) and type(was) is type(now):
+            pair = apart(was, now)
+            for document, value, inner in ((old, was, pair[0]), (new, now, pair[1])):
+                kept = field.always or not _left_out(value, field.default)
+                document[field.wire_name] = inner if kept else NoFields(inner)
+        else:
+            _put(old, field, was, outline=True)
+            _put(new, field, now, outline=True)
+    return old, new
 
 
 def _field(field: _Field, value: Any, outline: bool) -> Any:
