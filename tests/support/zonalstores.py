@@ -20,7 +20,7 @@ from dovetail.runtime.transport import Reply, Request
 from dovetail.sim.aws.dynamodb import Tables
 from support.zonal import SHIFTS, Shifted, Writes
 
-__all__ = ["TABLE", "Kept", "mortal"]
+__all__ = ["TABLE", "Frozen", "Kept", "mortal"]
 
 Json = dict[str, Any]
 TABLE = "shifts"

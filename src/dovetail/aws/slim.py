@@ -29,9 +29,11 @@ ATTEMPTS_MOST = 3
 class Slim:
     """The Aws port over botocore. Clients are made when they are first needed."""
 
-    def __init__(self, region: str, *, session: botocore.session.Session | None = None) -> None:
+    def __init__(
+        self, region: str, *, session: botocore.session.Session | None = None, name: str = "dovetail-bus"
+    ) -> None:
         self._session = session or botocore.session.get_session()
-        self._region = region
+        self._region, self._name = region, name
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="aws")
         self._clients: dict[tuple[str, bool], Any] = {}
         self._lock = threading.Lock()
@@ -52,6 +54,7 @@ class Slim:
         session = self._assumed(role, external_id) if role else self._session
         other = Slim.__new__(Slim)
         other._session, other._region, other._pool = session, region or self._region, self._pool
+        other._name = self._name
         other._clients, other._lock = {}, threading.Lock()
         return other
 
@@ -72,7 +75,7 @@ class Slim:
             client = self._clients.get((service, retried))
             if client is None:
                 config = Config(
-                    user_agent_extra=f"dovetail-bus-{__version__}",
+                    user_agent_extra=f"{self._name}-{__version__}",
                     connect_timeout=2,
                     read_timeout=10,
                     max_pool_connections=THREADS,
@@ -87,7 +90,7 @@ class Slim:
         from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
 
         source = self._session
-        extra = {"RoleSessionName": "dovetail-bus"} | ({"ExternalId": external_id} if external_id else {})
+        extra = {"RoleSessionName": self._name} | ({"ExternalId": external_id} if external_id else {})
         fetcher = AssumeRoleCredentialFetcher(
             lambda *args, **kwargs: source.create_client(*args, **{**kwargs, "region_name": self._region}),
             source.get_credentials(),

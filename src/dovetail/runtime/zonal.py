@@ -28,7 +28,6 @@ from dovetail.ports import Clock, Recorder
 from dovetail.runtime.informer import Informer
 from dovetail.runtime.kube import KubeClient
 from dovetail.runtime.kubeconfig import SERVICE_ACCOUNT
-from dovetail.runtime.sns import SnsEndpoint
 from dovetail.runtime.watch import Follower
 from dovetail.settings import Settings
 
@@ -121,6 +120,9 @@ class Zonal:
             found.append(
                 QueueReader(self._aws, self._settings.zonal_shift_queue, self.signals, self._clock).run
             )
+        # Here, for the function has no endpoint, and its package none of what checks certificates.
+        from dovetail.runtime.sns import SnsEndpoint
+
         endpoint = SnsEndpoint(self._settings, self._aws, self.signals, self._clock)
         if endpoint.wanted:
             found.append(endpoint.run)
