@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import platform
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from random import Random
 from typing import Any
@@ -40,6 +40,8 @@ from dovetail.controllers.provided import MakeProvider
 from dovetail.controllers.provisioning import Provisioning
 from dovetail.controllers.registry import Parts, controllers
 from dovetail.controllers.zonal.controller import ZonalShift
+from dovetail.controllers.zonal.elsewhere import Elsewhere, ShiftedCloud
+from dovetail.controllers.zonal.rehearsing import Rehearsing
 from dovetail.controllers.zonal.seeing import Seeing
 from dovetail.errors import DovetailError, NotAuthorized
 from dovetail.metrics import gauge
@@ -55,6 +57,7 @@ from dovetail.runtime.sight import DISPENSABLE, Indexes, Sight
 from dovetail.runtime.transport import Transport
 from dovetail.runtime.watch import Follower
 from dovetail.runtime.zonal import Zonal
+from dovetail.scheduling.catalog import InstanceType
 from dovetail.scheduling.device_records import ResourceSlice
 from dovetail.scheduling.snapshot import Snapshot
 from dovetail.settings import Settings
@@ -107,6 +110,7 @@ class Dovetail(Sight):
         self._log = logs.get("controller")
         self.manager = Manager(clock, chance)
         self.parts = self._parts(compute, class_kind)
+        self._seeing = Seeing(self._world, compute, self.informer(core.ReplicaSet))
         self.zonal = self._zonal(transport)
         self.controllers = self._controllers()
         self._reporters: list[NodeGauges | PodMetrics | Pricing | StatusMetrics] = [
@@ -126,17 +130,24 @@ class Dovetail(Sight):
             self.manager.serve(service)
 
     def _controllers(self) -> tuple[Controller, ...]:
-        zonal = () if self.zonal is None else (self.zonal.controller,)
-        return *controllers(self.parts), *self.provider.controllers(self.parts), *zonal
+        return *controllers(self.parts), *self.provider.controllers(self.parts), *self._zonal_controllers()
+
+    def _zonal_controllers(self) -> Iterator[Controller]:
+        if self.zonal is None:
+            return
+        yield self.zonal.controller
+        schedule = self.zonal.options.rehearsal
+        if schedule is not None and self.zonal.options.enabled:
+            yield Rehearsing(self._seeing, self.informer(NodePool), schedule, self.clock, self.recorder)
 
     def _zonal(self, transport: Transport) -> Zonal | None:
-        """Zonal shifts, where there is an AWS to ask about them."""
+        """Zonal shifts: as ARC says, or elsewhere as operators do, where that is asked for."""
         aws: Aws | None = getattr(self.provider, "aws", None)
-        if aws is None:
+        if aws is None and not self.settings.enable_zonal_shift:
             return None
         return Zonal(
             self.settings,
-            aws,
+            aws or Elsewhere(self._zones_sold),
             kube=self.kube,
             receiving=KubeClient(transport, self.clock),
             clock=self.clock,
@@ -145,14 +156,24 @@ class Dovetail(Sight):
             gates=self.gates,
             nodes=self.informer(Node),
             claims=self.informer(NodeClaim),
-            seeing=Seeing(self._world, self.parts.compute, self.informer(core.ReplicaSet)),
+            seeing=self._seeing,
         )
 
     async def _world(self) -> Snapshot:
         """The cluster as it is now, with what can be bought."""
         pools = [pool for pool in self.informer(NodePool) if self.ownership.of_pool(pool)]
-        offers = [(pool, await self.parts.cloud.instance_types(pool)) for pool in pools]
+        offers = [(pool, await self._types(pool)) for pool in pools]
         return self.capture.snapshot(offers, self.options(self.clock.now()))
+
+    async def _types(self, pool: NodePool) -> tuple[InstanceType, ...]:
+        try:
+            return await self.parts.cloud.instance_types(pool)
+        except DovetailError:
+            return ()  # a pool whose class is not ready sells nothing yet
+
+    async def _zones_sold(self) -> frozenset[str]:
+        listed = [await self._types(pool) for pool in self.informer(NodePool)]
+        return frozenset(each.zone for types in listed for one in types for each in one.offerings)
 
     def _recording(self, kube: KubeClient, chance: Random) -> EventRecorder:
         self.recorder = EventRecorder(kube, self.clock, chance)
@@ -206,7 +227,9 @@ class Dovetail(Sight):
 
     def _served(self) -> Cloud:
         """The cloud as controllers call it: counted, and with overlays in force if there are any."""
-        metered = MeteredCloud(self.cloud, self.clock)
+        metered: Cloud = MeteredCloud(self.cloud, self.clock)
+        if self.settings.enable_zonal_shift and getattr(self.provider, "aws", None) is None:
+            metered = ShiftedCloud(metered, self.gates)
         return OverlaidCloud(metered) if NodeOverlay in self.informers else metered
 
     def _parts(self, compute: Compute, class_kind: type[Object]) -> Parts:

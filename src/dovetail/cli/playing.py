@@ -26,6 +26,7 @@ from dovetail.sim.cluster.neighbours import ClusterOptions
 from dovetail.sim.measure import Measure
 from dovetail.sim.report import Report, report_of
 from dovetail.sim.scenario import Scenario
+from dovetail.sim.shifting import ShiftStory
 from dovetail.sim.stage import Stage
 from dovetail.sim.transport import LocalTransport
 from dovetail.sim.world import World
@@ -57,10 +58,12 @@ class _Run:
 async def _play(story: Scenario, told: Told) -> Report:
     clock = VirtualClock(story.start)
     world = World(clock, story.seed, options=ClusterOptions(KubeletOptions(heartbeat=HEARTBEAT)))
-    for definition in crds.manifests("kwok"):
+    for definition in (*crds.manifests("kwok"), *((crds.zonal_manifest(),) if story.shifts else ())):
         world.api.create(DEFINITIONS, definition)
     types = {"INSTANCE_TYPES_FILE_PATH": str(Path(story.folder) / story.instance_types)}
-    settings = read((), story.settings | (types if story.instance_types else {}), provider="kwok")
+    # Shifts that are in the story are to be followed, unless it says otherwise.
+    follow = {"ENABLE_ZONAL_SHIFT": "true"} if story.shifts else {}
+    settings = read((), follow | story.settings | (types if story.instance_types else {}), provider="kwok")
     dovetail = Dovetail(
         settings,
         LocalTransport(world.server),
@@ -71,6 +74,7 @@ async def _play(story: Scenario, told: Told) -> Report:
     assert isinstance(dovetail.cloud, MoodyCloud)
     dovetail.cloud.keep_books(world.server.store)
     run = _Run(story, world, dovetail, Stage(story, world, dovetail.cloud), Measure(world), told)
+    shifts = ShiftStory(world) if story.shifts else None
     async with world.running():
         working = asyncio.create_task(dovetail.run())
         run.stage.set_up()
@@ -78,7 +82,7 @@ async def _play(story: Scenario, told: Told) -> Report:
         dovetail.stop()
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
-    return report_of(story, run.measure)
+    return report_of(story, run.measure, shifts.told() if shifts is not None else ())
 
 
 async def _through(run: _Run) -> None:

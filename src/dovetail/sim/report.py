@@ -11,6 +11,7 @@ import msgspec
 from dovetail.sim.measure import Measure, Sample
 from dovetail.sim.objectives import Kept, judge
 from dovetail.sim.scenario import Scenario
+from dovetail.sim.shifting import ShiftTold, as_line
 
 __all__ = ["Report", "as_document", "as_text", "report_of", "rows_of", "side_by_side"]
 
@@ -42,10 +43,11 @@ class Report:
     above_floor: float | None = None
     slo_breaches: int = 0
     objectives: tuple[Kept, ...] = ()
+    shifts: tuple[ShiftTold, ...] = ()
     samples: tuple[Sample, ...] = ()
 
 
-def report_of(story: Scenario, measure: Measure) -> Report:
+def report_of(story: Scenario, measure: Measure, shifts: Sequence[ShiftTold] = ()) -> Report:
     """Sum up a run."""
     samples = tuple(measure.samples)
     hours = samples[-1].second / 3600 if samples else 0.0
@@ -76,6 +78,7 @@ def report_of(story: Scenario, measure: Measure) -> Report:
         above_floor=round(dollars / floor - 1, 4) if floor else None,
         slo_breaches=sum(not each.kept for each in promises),
         objectives=promises,
+        shifts=tuple(shifts),
         samples=samples,
     )
 
@@ -144,7 +147,8 @@ def as_text(report: Report) -> str:
         + (f" ({each.broken} beyond it)\n" if each.broken else "\n")
         for each in report.objectives
     )
-    return head + numbers + promises
+    shifts = "".join(f"  {as_line(each)}\n" for each in report.shifts)
+    return head + numbers + promises + shifts
 
 
 def side_by_side(reports: Sequence[Report]) -> str:

@@ -28,7 +28,7 @@ from dovetail.api import manifests
 from dovetail.errors import BadInput
 from dovetail.settings.durations import parse as parse_duration
 
-__all__ = ["Curve", "Happening", "Objective", "Pool", "Scenario", "Workload", "read_scenario"]
+__all__ = ["Curve", "Happening", "Objective", "Pool", "Scenario", "Workload", "ZonalShift", "read_scenario"]
 
 DAY = 86_400.0
 
@@ -133,12 +133,20 @@ class Workload(_Strict, frozen=True):
     max_unavailable: int | str | None = None
 
 
+class ZonalShift(_Strict, frozen=True):
+    """A zone that an operator steps out of, for so long."""
+
+    zone: str
+    lasts: str = msgspec.field(default="1h", name="for")
+
+
 class Happening(_Strict, frozen=True):
     """Something that happens: one of the fields besides `at` says what."""
 
     at: str
     reclaim: dict[str, Any] | None = None
     zone_loss: dict[str, Any] | None = None
+    zonal_shift: ZonalShift | None = None
     failure: dict[str, Any] | None = None
     rollout: dict[str, Any] | None = None
     price: dict[str, Any] | None = None
@@ -179,6 +187,11 @@ class Scenario(_Strict, frozen=True):
     folder: str = "."
 
     @property
+    def shifts(self) -> bool:
+        """Whether a zone is stepped out of in it."""
+        return any(event.zonal_shift is not None for event in self.events)
+
+    @property
     def length(self) -> timedelta:
         return parse_duration(self.duration)
 
@@ -212,4 +225,5 @@ def as_scenario(value: Mapping[str, Any], path: Path) -> Scenario:
 def _durations(scenario: Scenario) -> tuple[str, ...]:
     promised = (each.pending_within for each in scenario.objectives)
     optional = (text for text in (scenario.floor_every, *promised) if text)
-    return scenario.duration, scenario.step, *(event.at for event in scenario.events), *optional
+    shifts = (event.zonal_shift.lasts for event in scenario.events if event.zonal_shift is not None)
+    return scenario.duration, scenario.step, *(event.at for event in scenario.events), *shifts, *optional

@@ -10,7 +10,7 @@ from dovetail.settings.durations import parse as parse_duration
 from dovetail.sim.cloud import MoodyCloud
 from dovetail.sim.fleet import settle_in
 from dovetail.sim.kube.status import ApiError
-from dovetail.sim.scenario import Happening, Pool, Scenario, Workload
+from dovetail.sim.scenario import Happening, Pool, Scenario, Workload, ZonalShift
 from dovetail.sim.world import World
 
 __all__ = ["Stage"]
@@ -19,6 +19,7 @@ Json = dict[str, Any]
 POOLS, CLASSES = "nodepools.karpenter.sh", "kwoknodeclasses.karpenter.kwok.sh"
 CLAIMS, DEPLOYMENTS = "nodeclaims.karpenter.sh", "deployments.apps"
 BUDGETS = "poddisruptionbudgets.policy"
+SHIFTS = "zoneshifts.dovetail.sh"
 HEARTBEAT = "sim.dovetail.dev/heartbeat"
 ZONE, CAPACITY_TYPE = "topology.kubernetes.io/zone", "karpenter.sh/capacity-type"
 NOTICE = 120.0
@@ -82,6 +83,8 @@ class Stage:
             self._reclaim(event.reclaim)
         if event.zone_loss is not None:
             self._lose_zone(event.zone_loss)
+        if event.zonal_shift is not None:
+            self._shift_zone(event.zonal_shift)
         if event.failure is not None:
             self._fail(event.failure)
         if event.rollout is not None:
@@ -127,6 +130,13 @@ class Stage:
         if what.get("lasts"):
             end = self.second + parse_duration(str(what["lasts"])).total_seconds()
             self._later.append((end, lambda: self.cloud.change(dry_zones=self.cloud.dry_zones - {zone})))
+
+    def _shift_zone(self, what: ZonalShift) -> None:
+        """An operator steps out of the zone; its machines go on, unless another event ends them."""
+        until = self.world.clock.now() + parse_duration(what.lasts)
+        spec = {"zoneId": what.zone, "kind": "LOCAL", "expires": until.strftime("%Y-%m-%dT%H:%M:%SZ")}
+        meta = {"name": f"local-{what.zone}-{int(self.second)}"}
+        self.world.api.create(SHIFTS, {"metadata": meta, "spec": spec})
 
     def _fail(self, what: Json) -> None:
         nodes = self._nodes(lambda known: True)

@@ -35,6 +35,16 @@ class Gates:
         self._launches, self._disruption, self._opened = launches, disruption, opened
         return changed
 
+    @property
+    def closed(self) -> frozenset[str]:
+        """The ids of all zones in which nothing may be bought."""
+        return self._launches
+
+    @property
+    def returned(self) -> frozenset[str]:
+        """The names of zones that are back, and not away again."""
+        return frozenset(self._opened) - self._disruption - {""}
+
     def launches(self, zone_id: str) -> bool:
         """Whether nothing may be bought in the zone."""
         return zone_id in self._launches

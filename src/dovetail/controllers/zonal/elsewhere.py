@@ -1,0 +1,93 @@
+"""Zonal shifts of clusters outside AWS: zones by name, nothing withheld but by us, and no ARC to ask.
+
+Operators step out of a zone there by a ZoneShift of kind LOCAL; everything else is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from dovetail.api import labels
+from dovetail.api.nodeclaim import NodeClaim
+from dovetail.api.nodepool import NodePool, Requirement
+from dovetail.aws import Answer
+from dovetail.controllers.forwarding import ForwardingCloud
+from dovetail.controllers.zonal.gates import Gates
+from dovetail.errors import Gone
+from dovetail.ports import Cloud, Instance
+from dovetail.scheduling.catalog import InstanceType
+
+__all__ = ["Elsewhere", "ShiftedCloud"]
+
+Sold = Callable[[], Awaitable[Iterable[str]]]
+
+
+class Elsewhere:
+    """What AWS would say of a cluster whose zones are those its pools can buy in. A zone's id is its name."""
+
+    region = ""
+
+    def __init__(self, sold: Sold) -> None:
+        self._sold = sold
+
+    async def call(
+        self, service: str, operation: str, parameters: Mapping[str, Any], /, *, retried: bool = True
+    ) -> Answer:
+        match operation:
+            case "DescribeAvailabilityZones":
+                return {
+                    "AvailabilityZones": [{"ZoneId": zone, "ZoneName": zone} for zone in await self._zones()]
+                }
+            case "DescribeSubnets":
+                zones = await self._zones()
+                return {"Subnets": [{"AvailabilityZone": zone, "AvailabilityZoneId": zone} for zone in zones]}
+            case "DescribeCluster":
+                return {"cluster": {"arn": "local", "resourcesVpcConfig": {"subnetIds": ["every"]}}}
+            case "GetManagedResource" | "ListAutoshifts":
+                return {}
+        raise Gone(f"asking {service} for {operation}: this cluster is not on AWS")
+
+    def at(self, *, region: str = "", role: str = "", external_id: str = "") -> Elsewhere:
+        return self
+
+    async def _zones(self) -> list[str]:
+        return sorted(await self._sold())
+
+
+class ShiftedCloud(ForwardingCloud):
+    """A cloud that does not withhold a zone by itself: what it sells there is not for sale meanwhile."""
+
+    def __init__(self, cloud: Cloud, gates: Gates) -> None:
+        super().__init__(cloud)
+        self._gates = gates
+        self._seen: tuple[tuple[InstanceType, ...], frozenset[str], tuple[InstanceType, ...]] | None = None
+
+    async def instance_types(self, nodepool: NodePool) -> tuple[InstanceType, ...]:
+        types, closed = await super().instance_types(nodepool), self._gates.closed
+        if not closed:
+            return types
+        if self._seen is None or self._seen[0] is not types or self._seen[1] != closed:
+            self._seen = types, closed, tuple(_withheld(each, closed) for each in types)
+        return self._seen[2]
+
+    async def create(self, claim: NodeClaim) -> Instance:
+        closed = self._gates.closed
+        if not closed:
+            return await super().create(claim)
+        # The order may be older than the shift.
+        kept_out = Requirement(key=labels.ZONE, operator="NotIn", values=tuple(sorted(closed)))
+        spec = replace(claim.spec, requirements=(*claim.spec.requirements, kept_out))
+        return await super().create(replace(claim, spec=spec))
+
+
+def _withheld(each: InstanceType, closed: frozenset[str]) -> InstanceType:
+    if not any(offering.zone in closed and offering.available for offering in each.offerings):
+        return each
+    offerings = tuple(
+        replace(offering, available=offering.available and offering.zone not in closed)
+        for offering in each.offerings
+    )
+    return replace(each, offerings=offerings)
