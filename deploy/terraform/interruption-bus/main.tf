@@ -40,14 +40,15 @@ locals {
   )
 }
 
+# The table is told by its name: what the documents hold has to be known before anything is made.
 module "documents" {
   source = "../documents"
 
   partition = data.aws_partition.current.partition
   region    = data.aws_region.current.region
-  account   = data.aws_caller_identity.current.account_id
+  account   = local.own
   name      = var.name
-  table_arn = var.create_registry ? aws_dynamodb_table.registry[0].arn : ""
+  table_arn = "arn:${data.aws_partition.current.partition}:dynamodb:${data.aws_region.current.region}:${local.own}:table/${var.name}-registry"
 }
 
 # Queues

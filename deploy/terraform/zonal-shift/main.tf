@@ -265,8 +265,9 @@ resource "aws_arczonalshift_zonal_autoshift_configuration" "this" {
     type             = "CLOUDWATCH"
   }
 
-  blocked_windows = var.practice_run.blocked_windows
-  blocked_dates   = var.practice_run.blocked_dates
+  # What is empty is not said: it would be said again with every plan.
+  blocked_windows = length(var.practice_run.blocked_windows) > 0 ? var.practice_run.blocked_windows : null
+  blocked_dates   = length(var.practice_run.blocked_dates) > 0 ? var.practice_run.blocked_dates : null
 
   lifecycle {
     precondition {

@@ -20,7 +20,10 @@ from dovetail.sim.aws.policies import Principal
 __all__ = ["Call", "SimulatedAws"]
 
 # The modules whose operations are known from the start.
-SERVICES = ("arc", "dynamodb", "events", "fleet", "sqs", "sts", "tagging", "types")
+SERVICES = (
+    *("arc", "cloudwatch", "dynamodb", "eksaccess", "events", "fis"),
+    *("fleet", "sqs", "sts", "tagging", "types"),
+)
 ROLE_LASTS = 3600.0
 CALLS_KEPT = 100_000
 # Operations that look at a dry run's parameters before they say that it would have worked.

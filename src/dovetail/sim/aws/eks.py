@@ -1,4 +1,4 @@
-"""EKS clusters, as DescribeCluster tells of them."""
+"""EKS clusters, as DescribeCluster tells of them, and the one change that is asked of them: zonal shift."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime
 
 from dovetail.sim.aws.asking import Ask, Json, Subject, operation
 
-__all__ = ["Eks", "EksCluster"]
+__all__ = ["Eks", "EksCluster", "cluster_of"]
 
 CERTIFICATE = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCg=="
 
@@ -36,6 +36,7 @@ class Eks(Subject):
 
     def begin(self) -> None:
         self.clusters: dict[str, EksCluster] = {}
+        self.updates: dict[str, Json] = {}
 
     def add(self, name: str, **more: object) -> EksCluster:
         arn = f"arn:aws:eks:{self.region}:{self.account}:cluster/{name}"
@@ -46,13 +47,47 @@ class Eks(Subject):
         return made
 
 
-@operation("eks", "DescribeCluster")
-def describe_cluster(ask: Ask) -> Json:
-    name = ask.need("name")
+def cluster_of(ask: Ask, parameter: str = "name") -> EksCluster:
+    """The cluster a request is about."""
+    name = ask.need(parameter)
     found = ask.here(Eks).clusters.get(name)
     if found is None:
         raise ask.refuse("ResourceNotFoundException", f"No cluster found for name: {name}.", 404)
-    return {"cluster": _shown(found)}
+    return found
+
+
+@operation("eks", "DescribeCluster")
+def describe_cluster(ask: Ask) -> Json:
+    return {"cluster": _shown(cluster_of(ask))}
+
+
+@operation("eks", "UpdateClusterConfig")
+def update_cluster(ask: Ask) -> Json:
+    found, wanted = cluster_of(ask), ask.get("zonalShiftConfig")
+    if wanted is None:
+        raise ask.refuse("InvalidRequestException", "Only zonalShiftConfig can be changed here.")
+    if found.zonal_shift == bool(wanted["enabled"]):
+        raise ask.refuse("InvalidParameterException", "No changes needed for the zonal shift config.")
+    found.zonal_shift = bool(wanted["enabled"])
+    made: Json = {
+        "id": ask.ground.uuid(),
+        "status": "Successful",
+        "type": "ZonalShiftConfigUpdate",
+        "params": [{"type": "ZonalShiftConfig", "value": str(found.zonal_shift).lower()}],
+        "createdAt": ask.ground.clock.now(),
+        "errors": [],
+    }
+    ask.here(Eks).updates[made["id"]] = made
+    return {"update": {**made, "status": "InProgress"}}
+
+
+@operation("eks", "DescribeUpdate")
+def describe_update(ask: Ask) -> Json:
+    cluster_of(ask)
+    found = ask.here(Eks).updates.get(ask.need("updateId"))
+    if found is None:
+        raise ask.refuse("ResourceNotFoundException", f"No update found for ID: {ask.need('updateId')}", 404)
+    return {"update": found}
 
 
 @operation("eks", "ListClusters")

@@ -27,6 +27,10 @@ class Role:
     created: datetime
     trust: str = "{}"
     tags: dict[str, str] = field(default_factory=dict)
+    description: str = ""
+    # The longest session, in seconds, and the policy that bounds all others.
+    lasts: int = 3600
+    boundary: str = ""
 
 
 @dataclass(slots=True)
@@ -178,6 +182,8 @@ def create_role(ask: Ask) -> Json:
     made = iam.add_role(
         name, ask.get("Path", "/"), ask.get("AssumeRolePolicyDocument", "{}"), tags_of(ask.get("Tags"))
     )
+    made.description, made.boundary = ask.get("Description", ""), ask.get("PermissionsBoundary", "")
+    made.lasts = ask.get("MaxSessionDuration", made.lasts)
     return {"Role": _role_shown(made)}
 
 
@@ -217,5 +223,12 @@ def _role_shown(each: Role) -> Json:
         "Arn": each.arn,
         "CreateDate": each.created,
         "AssumeRolePolicyDocument": json.loads(each.trust),
+        "Description": each.description,
+        "MaxSessionDuration": each.lasts,
         "Tags": tag_list(each.tags),
+        **({"PermissionsBoundary": _bound(each.boundary)} if each.boundary else {}),
     }
+
+
+def _bound(arn: str) -> Json:
+    return {"PermissionsBoundaryType": "Policy", "PermissionsBoundaryArn": arn}

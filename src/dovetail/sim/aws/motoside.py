@@ -20,7 +20,7 @@ from dovetail.errors import Misconfigured
 from dovetail.sim.aws.bus import Buses, Rule
 from dovetail.sim.aws.cloud import SimulatedAws
 from dovetail.sim.aws.iam import Iam
-from dovetail.sim.aws.motostacks import understand_policy_texts
+from dovetail.sim.aws.motostacks import tell_signature_versions, understand_policy_texts
 from dovetail.sim.aws.queues import DEFAULTS, Queues
 from dovetail.sim.aws.selecting import tag_list, tags_of
 
@@ -46,6 +46,7 @@ class MotoSide:
                 "this request needs the package moto; install dovetail with its extra `sim`"
             ) from error
         understand_policy_texts()
+        tell_signature_versions()
         self._aws, self._app = aws, DomainDispatcherApplication(create_backend_app)
         self._iam, self._sqs, self._events = iam_backends, sqs_backends, events_backends
         for each in (iam_backends, sqs_backends, events_backends):
@@ -84,7 +85,8 @@ class MotoSide:
         roles = {role.name: role for role in theirs.roles.values()}
         for name in self._missing("role", account, "", mine.roles, roles, theirs.delete_role):
             role = mine.roles[name]
-            theirs.create_role(name, role.trust, role.path, None, "", tag_list(role.tags), "3600")
+            told = (role.boundary or None, role.description, tag_list(role.tags), str(role.lasts))
+            theirs.create_role(name, role.trust, role.path, *told)
         known = theirs.instance_profiles
         for name in self._missing("profile", account, "", mine.profiles, known, known.pop):
             profile = mine.profiles[name]

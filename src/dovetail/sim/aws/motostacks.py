@@ -1,11 +1,11 @@
-"""What stacks of CloudFormation may say and moto does not understand by itself."""
+"""What stacks of CloudFormation and Terraform may say and moto does not understand by itself."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-__all__ = ["understand_policy_texts"]
+__all__ = ["tell_signature_versions", "understand_policy_texts"]
 
 
 def understand_policy_texts() -> None:
@@ -25,3 +25,22 @@ def understand_policy_texts() -> None:
 
     kind.create_from_cloudformation_json = classmethod(create)
     kind.takes_texts = True
+
+
+def tell_signature_versions() -> None:
+    """A topic that is told how to sign says so when it is asked."""
+    from moto.sns import responses
+
+    kind: Any = responses.SNSResponse
+    if getattr(kind, "tells_signatures", False):
+        return
+    plain = kind.get_topic_attributes
+
+    def attributes(self: Any) -> Any:
+        answer = plain(self)
+        topic = self.backend.get_topic(self._get_param("TopicArn"))
+        answer.result["Attributes"]["SignatureVersion"] = getattr(topic, "signature_version", "1")
+        return answer
+
+    kind.get_topic_attributes = attributes
+    kind.tells_signatures = True

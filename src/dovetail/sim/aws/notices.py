@@ -32,6 +32,9 @@ class Notices:
     def __init__(self, ground: Ground) -> None:
         self._ground = ground
         ground.listen("instance", self._changed)
+        # Experiments interrupt by way of EC2.
+        ground.listen("rebalance", self.rebalance)
+        ground.listen("interrupt", self.interrupt)
 
     def _changed(self, change: Changed) -> None:
         machine = change.machine

@@ -21,6 +21,7 @@ from dovetail.aws import AwsError
 from dovetail.errors import Misconfigured
 from dovetail.sim.aws.asking import OPERATIONS
 from dovetail.sim.aws.cloud import SimulatedAws
+from dovetail.sim.aws.wirecbor import decoded, encoded
 from dovetail.sim.aws.wireform import error_xml, parse_form, result_xml
 from dovetail.sim.aws.wirejson import parse_json, parse_rest, path_pattern, result_json
 
@@ -33,14 +34,15 @@ SCOPE = re.compile(r"Credential=([^/]+)/\d{8}/([^/]+)/([^/]+)/aws4_request")
 # Keys of the simulation carry the account they are for: AKIA or ASIA, then its twelve digits.
 KEY = re.compile(r"A[KS]IA(\d{12})")
 # Services that are signed under one name and modelled under another.
-MODELLED = {"eventbridge": "events"}
+MODELLED = {"eventbridge": "events", "monitoring": "cloudwatch"}
 # What is not found here may be there: a stack of CloudFormation can have made it.
-ASK_BOTH = frozenset({"ssm", "eks"})
+ASK_BOTH = frozenset({("ssm", "GetParameter"), ("ssm", "GetParameters"), ("eks", "DescribeCluster")})
 # Of tables moto knows more than the simulation; stacks and clients see one set of them.
 MOTO_ALONE = frozenset({"dynamodb"})
 HAPPENINGS = "/_simulation/"
 HAPPEN = ("reclaim", "rebalance", "retire", "impair", "recover")
 BODY_MOST = 16 * 1024 * 1024
+CBOR = "smithy-rpc-v2-cbor"
 JSON_TYPE = {"1.0": "application/x-amz-json-1.0", "1.1": "application/x-amz-json-1.1"}
 
 
@@ -74,6 +76,7 @@ class AwsServer:
         self.aws, self.url = aws, ""
         self._moto_wanted = moto
         self._moto: MotoSide | None = None
+        self._making = asyncio.Lock()
 
     def close(self) -> None:
         if self._moto is not None:
@@ -96,7 +99,7 @@ class AwsServer:
             answer = await view.call(service, asked.operation.name, asked.parameters)
         except AwsError as error:
             absent = error.status == 404 or error.code == "ParameterNotFound"
-            if absent and service in ASK_BOTH and self._moto is not None:
+            if absent and (service, asked.operation.name) in ASK_BOTH and self._moto is not None:
                 return await self._by_moto(request, body, account, region, service)
             if error.code == "NoAnswer":
                 return await _silence(request)
@@ -134,6 +137,8 @@ class AwsServer:
             # Some clients put the form into the address.
             form = body or request.query_string.encode()
             return self._form(form, account, region, service, protocol)
+        if protocol == CBOR:
+            return self._binary(request, body, account, region, service)
         if protocol == "json":
             target = request.headers.get("X-Amz-Target", "").rpartition(".")[2]
             if (service, target) not in OPERATIONS:
@@ -143,6 +148,15 @@ class AwsServer:
                 account, region, service, operation, parse_json(operation.input_shape, body), protocol
             )
         return self._rest(request, body, account, region, service)
+
+    def _binary(
+        self, request: web.Request, body: bytes, account: str, region: str, service: str
+    ) -> Asked | None:
+        name = request.path.rpartition("/operation/")[2]
+        if (service, name) not in OPERATIONS:
+            return None
+        operation = _model(service).operation_model(name)
+        return Asked(account, region, service, operation, decoded(body), CBOR)
 
     def _form(self, body: bytes, account: str, region: str, service: str, protocol: str) -> Asked | None:
         form = dict(parse_qsl(body.decode(), keep_blank_values=True))
@@ -174,6 +188,8 @@ class AwsServer:
         if asked.protocol in ("ec2", "query"):
             text = result_xml(asked.operation, answer, request_id, ec2=asked.protocol == "ec2")
             return web.Response(text=text, content_type="text/xml", headers=headers)
+        if asked.protocol == CBOR:
+            return _binary_answer(answer, 200, headers)
         kind = JSON_TYPE.get(asked.operation.metadata.get("jsonVersion", ""), "application/json")
         if asked.service == "sqs":
             answer = _at_this_address(answer, self.url)
@@ -188,6 +204,8 @@ class AwsServer:
         if asked.protocol in ("ec2", "query"):
             text = error_xml(code, error.message, request_id, ec2=asked.protocol == "ec2")
             return web.Response(text=text, content_type="text/xml", status=status, headers=headers)
+        if asked.protocol == CBOR:
+            return _binary_answer({"__type": code, "message": error.message}, status, headers)
         kind = code
         if asked.service == "sqs":
             # Clients of the JSON protocol are told the code of the old one beside the new.
@@ -202,15 +220,26 @@ class AwsServer:
     ) -> web.StreamResponse:
         if not self._moto_wanted:
             return web.json_response({"__type": "InvalidAction", "message": "not simulated"}, status=400)
-        if self._moto is None:
-            from dovetail.sim.aws.motoside import MotoSide
-
-            try:
-                self._moto = await asyncio.to_thread(MotoSide, self.aws)
-            except Misconfigured as error:
-                return web.json_response({"__type": "InvalidAction", "message": str(error)}, status=400)
-        status, headers, answer = await self._moto.ask(request, body, account, region)
+        try:
+            moto = await self._beside()
+        except Misconfigured as error:
+            return web.json_response({"__type": "InvalidAction", "message": str(error)}, status=400)
+        status, headers, answer = await moto.ask(request, body, account, region)
         return web.Response(body=answer, status=status, headers=headers)
+
+    async def _beside(self) -> MotoSide:
+        """Moto, made once: a second one would begin with forgetting what the first knows."""
+        async with self._making:
+            if self._moto is None:
+                from dovetail.sim.aws.motoside import MotoSide
+
+                self._moto = await asyncio.to_thread(MotoSide, self.aws)
+            return self._moto
+
+
+def _binary_answer(answer: Mapping[str, Any], status: int, headers: dict[str, str]) -> web.Response:
+    told = {**headers, "smithy-protocol": "rpc-v2-cbor"}
+    return web.Response(body=encoded(answer), content_type="application/cbor", status=status, headers=told)
 
 
 SQS_SHAPES = {
@@ -224,7 +253,8 @@ def _routes(service: str) -> list[tuple[str, re.Pattern[str], Any]]:
     """The addresses of a REST service, the more exact ones first."""
     model = _model(service)
     listed = [model.operation_model(name) for name in model.operation_names]
-    listed.sort(key=lambda each: (each.http["requestUri"].count("{"), -len(each.http["requestUri"])))
+    # A parameter takes slashes, too: the address that says more by itself is asked first.
+    listed.sort(key=lambda each: -len(re.sub(r"\{[^}]+\}", "", each.http["requestUri"])))
     return [(each.http["method"], path_pattern(each.http["requestUri"]), each) for each in listed]
 
 
