@@ -71,7 +71,8 @@ OPEN = Gate()
 def gates(scene: Scene) -> dict[str, Gate]:
     """The pools whose drift is not open."""
     claims: dict[str, list[NodeClaim]] = {}
-    for state in scene.snapshot.nodes:
+    # How nodes do is asked only where it can pause anything.
+    for state in scene.snapshot.nodes if any(map(guarded, scene.pools.values())) else ():
         if state.claim is not None:
             claims.setdefault(views.pool(state), []).append(state.claim)
     now = scene.snapshot.options.now

@@ -36,6 +36,7 @@ class Manager:
         self._grace = grace
         self._queues: dict[str, WorkQueue] = {}
         self._controllers: dict[str, Controller] = {}
+        self._numbers: dict[str, metrics.Reconciling] = {}
         self._services: list[Callable[[], Awaitable[None]]] = []
         self._working: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
@@ -45,7 +46,7 @@ class Manager:
         """Take a controller on; whoever watches for it adds keys to the queue that comes back."""
         queue = self._queues[controller.name] = WorkQueue(controller.name, self._clock, controller.backoff)
         self._controllers[controller.name] = controller
-        metrics.prepare(controller.name, controller.concurrency)
+        self._numbers[controller.name] = metrics.prepare(controller.name, controller.concurrency)
         return queue
 
     def serve(self, service: Callable[[], Awaitable[None]]) -> None:
@@ -146,15 +147,15 @@ class Manager:
             try:
                 await self._reconcile(controller, queue, key)
             finally:
-                metrics.RECONCILE_SECONDS.labels(controller.name).observe(self._clock.monotonic() - started)
+                self._numbers[controller.name].seconds.observe(self._clock.monotonic() - started)
                 queue.done(key)
 
     async def _reconcile(self, controller: Controller, queue: WorkQueue, key: str) -> None:
-        ended = metrics.RECONCILES.labels
+        ended = self._numbers[controller.name].ended
         try:
             result = await controller.reconcile(key)
         except Exception as error:  # noqa: BLE001 (sorted by kind below; a bug in one controller is survived)
-            ended(controller.name, "error").inc()
+            ended["error"].inc()
             metrics.RECONCILE_ERRORS.labels(controller.name).inc()
             self._failed(controller, queue, key, error)
             return
@@ -162,14 +163,14 @@ class Manager:
         if later > 0:
             queue.forget(key)
             queue.add_after(key, later)
-            ended(controller.name, "requeue_after").inc()
+            ended["requeue_after"].inc()
         elif result.again or result.after is not None:
             # A visit that is due already backs off as well: one that is due at every visit would never end.
             queue.retry(key)
-            ended(controller.name, "requeue").inc()
+            ended["requeue"].inc()
         else:
             queue.forget(key)
-            ended(controller.name, "success").inc()
+            ended["success"].inc()
 
     def _failed(self, controller: Controller, queue: WorkQueue, key: str, error: Exception) -> None:
         causes = tuple(_leaves(error))

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import NamedTuple
 
-from prometheus_client import ProcessCollector, disable_created_metrics
+from prometheus_client import Counter, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client.exposition import generate_latest
 
 from dovetail.api.meta import Kind
 from dovetail.metrics import BUCKETS, REGISTRY, Brief, counter, gauge, histogram
 from dovetail.ports import Clock
 
-__all__ = ["REGISTRY", "client_request", "exposition", "prepare", "reporting"]
+__all__ = ["REGISTRY", "Reconciling", "client_request", "exposition", "prepare", "reporting"]
 
 # The library would add a `_created` series to every one of ours, which nobody asked for.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -98,13 +99,21 @@ SLOW_RENEWALS = counter(
 )
 
 
-def prepare(controller: str, concurrency: int) -> None:
+class Reconciling(NamedTuple):
+    """What every visit of a controller moves, looked up once: how many ended how, and how long they took."""
+
+    ended: Mapping[str, Counter]
+    seconds: Histogram
+
+
+def prepare(controller: str, concurrency: int) -> Reconciling:
     """Show a controller's numbers from its first moment, at zero: a rate needs a start."""
-    for result in ("success", "error", "requeue", "requeue_after"):
-        RECONCILES.labels(controller, result)
-    for one in (RECONCILE_ERRORS, TERMINAL_ERRORS, PANICS, TIMEOUTS, RECONCILE_SECONDS, ACTIVE_WORKERS):
+    results = ("success", "error", "requeue", "requeue_after")
+    for one in (RECONCILE_ERRORS, TERMINAL_ERRORS, PANICS, TIMEOUTS, ACTIVE_WORKERS):
         one.labels(controller)
     MAX_WORKERS.labels(controller).set(concurrency)
+    ended = {result: RECONCILES.labels(controller, result) for result in results}
+    return Reconciling(ended, RECONCILE_SECONDS.labels(controller))
 
 
 class Seen:

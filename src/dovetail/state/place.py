@@ -22,6 +22,7 @@ class Place:
 
     __slots__ = (
         "_company",
+        "_deleting",
         "_state",
         "charged",
         "claim",
@@ -48,6 +49,7 @@ class Place:
         self.charged: tuple[str, Nano] | None = None
         self._state: StateNode | None = None
         self._company: int | None = None
+        self._deleting: bool | None = None
 
     @property
     def empty(self) -> bool:
@@ -76,6 +78,7 @@ class Place:
     def changed(self) -> None:
         self._state = None
         self._company = None
+        self._deleting = None
 
     @property
     def name(self) -> str:
@@ -83,7 +86,9 @@ class Place:
 
     @property
     def deleting(self) -> bool:
-        return views.deleting(self.state)
+        if self._deleting is None or self._state is None:
+            self._deleting = views.deleting(self.state)
+        return self._deleting
 
     @property
     def capacity(self) -> Nano:
