@@ -61,8 +61,9 @@ soak: setup ## An hour of churn in virtual time (ARGS="--minutes 60" for real ti
 	DOVETAIL_HYPOTHESIS=explore DOVETAIL_EXAMPLES=20 $(BIN)/pytest -q tests/properties/test_disruption_laws.py
 	DOVETAIL_ZONAL_CASES=10000 $(BIN)/pytest -q tests/properties/test_zonal_undo.py
 
-lambda: setup ## Build the interruption bus's Lambda package under build/lambda
+lambda: setup ## Build the Lambda packages of the interruption bus and of zonal shift under build/lambda
 	$(BIN)/python hack/build_lambda.py
+	$(BIN)/python hack/build_lambda.py --function zonal-shift
 
 docs: setup ## Write the reference pages from the code
 	$(BIN)/python hack/write_docs.py
