@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from random import Random
 from typing import Any, Literal
 
@@ -26,9 +27,10 @@ from dovetail.runtime.sight import DISPENSABLE, Sight
 from dovetail.runtime.transport import USER_AGENT, Request, Transport
 from dovetail.scheduling.catalog import InstanceType
 from dovetail.scheduling.overlays import overlaid
+from dovetail.scheduling.snapshot import Snapshot
 from dovetail.settings import Settings, read
 
-__all__ = ["look"]
+__all__ = ["OURS", "frozen", "look", "looked_around", "provider_of", "sight_of"]
 
 AT_ONCE = 4  # lists under way: each of them costs a connection, and that a handshake
 TRIES = 3  # a list that changes faster than it can be read is begun again this often
@@ -63,13 +65,12 @@ class _Silent:
         """Nothing is told."""
 
 
-async def _look(connection: Connection, asked: Provider) -> Seen:
-    transport, clock = connection.transport(USER_AGENT), SystemClock()
-    provider = await _provider(transport, connection.server) if asked == "auto" else asked
-    sight = Sight(
+def sight_of(connection: Connection, transport: Transport, provider: Literal["aws", "kwok"]) -> Sight:
+    """The eyes alone: caches that nobody fills yet, and nothing that could act."""
+    return Sight(
         _settings(provider),
         transport,
-        clock=clock,
+        clock=SystemClock(),
         chance=Random(0),
         class_kind=CLASSES[provider],
         make=maker(provider),
@@ -77,21 +78,37 @@ async def _look(connection: Connection, asked: Provider) -> Seen:
         authority=connection.authority,
         may_write=lambda: False,
     )
+
+
+async def looked_around(sight: Sight) -> None:
+    """Learn at once what the controller learns in time, such as EC2's types and prices."""
+    look_around = getattr(sight.provider, "look_around", None)
+    if look_around is not None:
+        await look_around()
+
+
+async def frozen(sight: Sight, remark: Callable[[str], None]) -> Snapshot:
+    """The cluster as it is now, with what can be bought."""
+    virtual = sight.buffers.resolve() if sight.buffers is not None else ()
+    return sight.capture.snapshot(await _offers(sight, remark), sight.options(sight.clock.now()), virtual)
+
+
+async def _look(connection: Connection, asked: Provider) -> Seen:
+    transport = connection.transport(USER_AGENT)
+    provider = await provider_of(transport, connection.server) if asked == "auto" else asked
+    sight = sight_of(connection, transport, provider)
     try:
         await _fill_all(sight, connection)
         await sight.provider.prepare()
-        look_around = getattr(sight.provider, "look_around", None)  # EC2 is learned about in time
-        if look_around is not None:
-            await look_around()
-        virtual = sight.buffers.resolve() if sight.buffers is not None else ()
-        snapshot = sight.capture.snapshot(await _offers(sight), sight.options(clock.now()), virtual)
+        await looked_around(sight)
+        snapshot = await frozen(sight, lambda text: note(f"dovetail: {text}"))
     finally:
         sight.close()
         await transport.close()
     return Seen(snapshot, {pod.full_name: pod for pod in sight.informer(Pod)})
 
 
-async def _provider(transport: Transport, server: str) -> Literal["aws", "kwok"]:
+async def provider_of(transport: Transport, server: str) -> Literal["aws", "kwok"]:
     """Whose node classes the cluster knows; where it knows both, EC2's count."""
     try:
         reply = await transport.send(Request("GET", f"/apis/{labels.KARPENTER_AWS}"))
@@ -154,21 +171,23 @@ def _sentence(server: str, error: DovetailError) -> Misconfigured:
     return Misconfigured(f"reading the cluster at {server}: {error}; {advice}")
 
 
-async def _types(sight: Sight, pool: NodePool) -> tuple[InstanceType, ...]:
+async def _types(sight: Sight, pool: NodePool, remark: Callable[[str], None]) -> tuple[InstanceType, ...]:
     """As the controller has it: a pool whose types cannot be listed now has nothing to offer."""
     try:
         return await sight.cloud.instance_types(pool)
     except Retry as error:
-        note(f"dovetail: {error}")
+        remark(str(error))
         return ()
 
 
-async def _offers(sight: Sight) -> list[tuple[NodePool, tuple[InstanceType, ...]]]:
+async def _offers(
+    sight: Sight, remark: Callable[[str], None]
+) -> list[tuple[NodePool, tuple[InstanceType, ...]]]:
     """Every pool of ours, the heaviest first; those that may not grow are passed over when planning."""
     ours = [pool for pool in sight.informer(NodePool) if sight.ownership.of_pool(pool)]
     ours.sort(key=lambda pool: pool.name, reverse=True)
     ours.sort(key=lambda pool: pool.spec.weight or 0, reverse=True)
-    offers = [(pool, await _types(sight, pool)) for pool in ours]
+    offers = [(pool, await _types(sight, pool, remark)) for pool in ours]
     overlays = sight.informers.get(NodeOverlay)  # none unless the gate is open
     if not overlays:
         return offers

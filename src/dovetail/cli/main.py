@@ -27,6 +27,7 @@ COMMANDS = {
     "zonal-shift": "Step out of an impaired zone and back, or see what that would mean.",
     "plan": "Plan nodes for pods in files, in a snapshot or in a live cluster.",
     "explain": "Say where a pod will run or what is in its way, or why a node stays.",
+    "dashboard": "Show a cluster, and what Dovetail would do in it, on a web page.",
     "snapshot": "Save what Dovetail sees of a cluster, to plan and explain it elsewhere.",
     "simulate": "Play a scenario through with the real controllers, and say what it cost.",
     "install": "Show what installing Dovetail would change; with --yes, do it.",

@@ -18,7 +18,7 @@ from dovetail.errors import BadInput
 from dovetail.scheduling.snapshot import Snapshot
 from dovetail.settings import Settings, read
 
-__all__ = ["plan_disruption"]
+__all__ = ["plan_disruption", "scene_of"]
 
 STEPS = 20
 # Held by these, a drifted node goes by itself in a while; by anything else, a person must do something.
@@ -39,7 +39,7 @@ PASSING = frozenset(
 
 def plan_disruption(snapshot: Snapshot, node: str, turns: int, output: Output) -> bool:
     """Look and show it; true when a drifted node cannot go without someone's help."""
-    scene = _scene(snapshot, read((), dict(os.environ), provider="kwok"))
+    scene = scene_of(snapshot, read((), dict(os.environ), provider="kwok"))
     if not any(state.claim is not None for state in snapshot.nodes):
         note("note: there is no node with a NodeClaim, so there is nothing to disrupt")
     with Progress(STEPS) as progress:
@@ -51,7 +51,7 @@ def plan_disruption(snapshot: Snapshot, node: str, turns: int, output: Output) -
     return any(each.drifted and each.main.held not in PASSING for each in found.standing)
 
 
-def _scene(snapshot: Snapshot, settings: Settings) -> Scene:
+def scene_of(snapshot: Snapshot, settings: Settings) -> Scene:
     """The world as the controller would see it with the settings of this environment."""
     knobs = from_settings(settings)
     pools = tuple(replace(pool, nodepool=with_defaults(pool.nodepool, knobs)) for pool in snapshot.pools)

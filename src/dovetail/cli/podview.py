@@ -19,7 +19,7 @@ from dovetail.scheduling.plan import Plan, PlannedNode
 from dovetail.scheduling.snapshot import Pool, Snapshot, StateNode
 from dovetail.scheduling.solve import QUICK, THOROUGH, solve
 
-__all__ = ["PodAnswer", "about_pod", "show_pod"]
+__all__ = ["FEW", "PodAnswer", "about_pod", "show_pod", "told"]
 
 WAITING, MOVING, PLACED, ASIDE = "waiting", "moving", "placed", "aside"
 SHOWN = 3  # places named for each reason, unless all are asked for
@@ -84,13 +84,18 @@ def _decided(snapshot: Snapshot, name: str, state: str, before: str = "") -> Pod
     return PodAnswer(
         name,
         state,
-        before + (f"{name} goes to a new node of pool {planned.pool}" if planned else str(decision)),
+        before + told(decision, planned),
         decision.place,
         decision,
         planned,
         _near_miss(snapshot, plan, decision),
         tuple(_pools_aside(snapshot, plan)) if decision.place is None else (),
     )
+
+
+def told(decision: Decision, planned: PlannedNode | None) -> str:
+    """What becomes of a pod, in one sentence."""
+    return f"{decision.pod} goes to a new node of pool {planned.pool}" if planned else str(decision)
 
 
 def _near_miss(snapshot: Snapshot, plan: Plan, decision: Decision) -> NearMiss | None:

@@ -1,0 +1,111 @@
+"""``dovetail dashboard``: a web page about a cluster, live or from a snapshot, that changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dovetail.cli.dashboardworld import Watching, decided, picture_of
+from dovetail.cli.live import provider_of
+from dovetail.cli.output import note, put
+from dovetail.cli.seen import ContextOption, KubeconfigOption, Provider, ProviderOption, SnapshotOption, find
+from dovetail.errors import BadInput, Misconfigured
+from dovetail.runtime import health, logs
+from dovetail.runtime.clock import SystemClock
+from dovetail.runtime.kubeconfig import Connection, connect
+from dovetail.runtime.transport import USER_AGENT
+from dovetail.web import Dashboard, Shown
+
+BindOption = Annotated[
+    str,
+    typer.Option(metavar="ADDRESS:PORT", help="Where to listen; port 0 picks a free one."),
+]
+HostOption = Annotated[
+    list[str] | None,
+    typer.Option("--host", metavar="NAME", help="A name it may be called by; may be said again."),
+]
+
+
+def dashboard(
+    bind: BindOption = "127.0.0.1:8090",
+    host: HostOption = None,
+    snapshot: SnapshotOption = "",
+    kubeconfig: KubeconfigOption = "",
+    context: ContextOption = "",
+    provider: ProviderOption = "auto",
+) -> None:
+    """Show a cluster, and what Dovetail would do in it, on a web page.
+
+    The cluster is only read, and the controller's own rules are asked; the controller need not run. Each
+    page has a twin for programs: /nodes and /nodes.json. It asks nobody who they are: keep it on loopback,
+    or put something that does in front of it. Stop it with Ctrl-C.
+    """
+    address, port = _bound(bind)
+    logs.configure("error", ("stderr",))
+    if snapshot:
+        if kubeconfig or context:
+            raise BadInput("--snapshot and --kubeconfig or --context exclude each other; leave one out")
+        work = _still(address, port, host or [], snapshot)
+    else:
+        connection = connect(SystemClock(), kubeconfig, context)
+        work = _live(address, port, host or [], connection, provider)
+    asyncio.run(work)
+
+
+def _bound(bind: str) -> tuple[str, int]:
+    address, colon, port = bind.rpartition(":")
+    address = address.removeprefix("[").removesuffix("]")
+    try:
+        ipaddress.ip_address(address)
+    except ValueError:
+        colon = ""
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise Misconfigured(f"--bind {bind}: say it as ADDRESS:PORT, such as 127.0.0.1:8090")
+    return address, int(port)
+
+
+async def _still(address: str, port: int, hosts: list[str], path: str) -> None:
+    world = find(path, "", "", "auto").snapshot
+    board = Dashboard(Shown(Path(path).name, live=False), hosts)
+    picture = picture_of(world, Path(path).name, live=False)
+    board.show(replace(picture, decisions=tuple(decided(None, picture))))
+    await _served(board, address, port, None)
+
+
+async def _live(address: str, port: int, hosts: list[str], connection: Connection, asked: Provider) -> None:
+    transport = connection.transport(USER_AGENT)
+    try:
+        provider = await provider_of(transport, connection.server) if asked == "auto" else asked
+        board = Dashboard(Shown(connection.server.partition("://")[2]), hosts)
+        await _served(board, address, port, Watching(connection, transport, provider, board))
+    finally:
+        await transport.close()
+
+
+async def _served(board: Dashboard, address: str, port: int, watching: Watching | None) -> None:
+    """Serve until told to stop, or until the cluster cannot be looked at any more."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for one in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(one, stop.set)
+    runner, taken = await health.serve(board.app(), port, address)
+    shown = f"[{address}]" if ":" in address else address
+    put(f"http://{shown}:{taken}/\n")
+    note("Ctrl-C stops it.")
+    work: list[asyncio.Task[Any]] = [asyncio.create_task(stop.wait())]
+    if watching is not None:
+        work.append(asyncio.create_task(watching.run()))
+    try:
+        done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in work:
+            task.cancel()
+        await asyncio.gather(*work, return_exceptions=True)
+        await runner.cleanup()

@@ -1,0 +1,217 @@
+"""Pictures for the dashboard: of a snapshot once, or of a live cluster whenever it has changed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime
+from random import Random
+from typing import Any, Literal
+
+from dovetail.api.meta import Kind, Object
+from dovetail.api.zoneshift import ZoneShift
+from dovetail.cli.live import OURS, frozen, looked_around, sight_of
+from dovetail.cli.plandisruption import scene_of
+from dovetail.cli.podview import FEW, told
+from dovetail.cli.solved import Solved, solved
+from dovetail.disruption.survey import survey
+from dovetail.errors import DovetailError, Gone, NotAuthorized
+from dovetail.explain import Decision
+from dovetail.runtime.events import Event
+from dovetail.runtime.informer import Informer
+from dovetail.runtime.kubeconfig import Connection
+from dovetail.runtime.sight import DISPENSABLE
+from dovetail.runtime.transport import Transport
+from dovetail.runtime.watch import Follower
+from dovetail.scheduling import nodes as states
+from dovetail.scheduling.snapshot import Snapshot
+from dovetail.settings import read
+from dovetail.web import Dashboard, Moment, Picture
+
+__all__ = ["Watching", "picture_of"]
+
+# So long passes between two looks, whatever changes; and at most so long, for budgets follow the clock.
+SOONEST, LATEST = 1.0, 60.0
+# A look that took long is not taken again for several times as long.
+REST = 4.0
+LEARN = 300.0
+KEPT = 150
+# What a cluster may do without, and nobody who looks need be allowed to see.
+OPTIONAL: frozenset[type[Object]] = DISPENSABLE | {ZoneShift, Event}
+
+
+def picture_of(
+    snapshot: Snapshot,
+    cluster: str,
+    *,
+    live: bool,
+    shifts: tuple[ZoneShift, ...] = (),
+    moments: tuple[Moment, ...] = (),
+    problems: tuple[str, ...] = (),
+) -> Picture:
+    """What `dovetail plan`, `plan --disruption` and `explain` would say of this world, put together."""
+    found = solved(snapshot, len(snapshot.pods) > FEW, lambda step: None)
+    seen = survey(scene_of(snapshot, read((), dict(os.environ), provider="kwok")))
+    return Picture(
+        cluster,
+        live,
+        snapshot,
+        found.plan,
+        seen,
+        dict(_sentences(found)),
+        found.near_misses,
+        shifts,
+        moments,
+        problems=problems,
+    )
+
+
+def _sentences(found: Solved) -> Iterator[tuple[str, str]]:
+    """As `dovetail explain` says it of each pod that waits."""
+    planned = {node.name: node for node in found.plan.new_nodes}
+    homes = {pod.full_name: states.name(state) for state in found.snapshot.nodes for pod in state.pods}
+    for pod in (*found.snapshot.pods, *found.snapshot.moving):
+        name = pod.full_name
+        decision = found.decisions.get(name) or Decision(name, None, error=found.left_out.get(name, ""))
+        before = f"its node {homes[name]} is being removed; " if name in homes else ""
+        yield name, before + told(decision, planned.get(decision.place or ""))
+
+
+def decided(before: Picture | None, now: Picture) -> Iterator[Moment]:
+    """What is decided otherwise than it was, or for the first time."""
+    known: Mapping[str, str] = before.sentences if before else {}
+    for pod, sentence in now.sentences.items():
+        if known.get(pod) != sentence:
+            stuck = pod in now.plan.unschedulable
+            yield Moment(now.now, pod, "no place" if stuck else "place", sentence, stuck)
+    old = {str(command) for command in before.survey.commands} if before else set()
+    for command in now.survey.commands:
+        if str(command) not in old:
+            names = ", ".join(candidate.name for candidate in command.candidates)
+            saved = f"{command}, saves ${command.savings:.4f} an hour"
+            yield Moment(now.now, names, command.method.reason, saved)
+
+
+class Watching:
+    """A live cluster: its caches, kept up to date, and a picture whenever they have changed."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        transport: Transport,
+        provider: Literal["aws", "kwok"],
+        board: Dashboard,
+    ) -> None:
+        self._cluster, self._board = connection.server, board
+        self._sight = sight_of(connection, transport, provider)
+        self._shifts, self._events = Informer(ZoneShift), Informer(Event)
+        self._changed = asyncio.Event()
+        self._decisions: deque[Moment] = deque(maxlen=KEPT)
+        self._problems: dict[type[Object], str] = {}
+        self._last: Picture | None = None
+
+    async def run(self) -> None:
+        """Follow the cluster and show it, until cancelled."""
+        kinds: dict[type[Object], Informer[Any]] = dict(self._sight.informers)
+        kinds |= {ZoneShift: self._shifts, Event: self._events}
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for kind, informer in kinds.items():
+                    informer.on_change(lambda before, after: self._changed.set())
+                    tasks.create_task(self._follower(kind, informer).run())
+                for informer in kinds.values():
+                    await informer.wait_synced()
+                await self._sight.provider.prepare()
+                tasks.create_task(self._learning())
+                await self._showing()
+        finally:
+            self._sight.close()
+
+    def _follower(self, kind: type[Object], informer: Informer[Any]) -> Follower[Any]:
+        clock, chance = self._sight.clock, Random(0)
+        # Of events, only those of ours: a cluster has very many others.
+        fields = "source=karpenter" if kind is Event else ""
+
+        def trouble(error: DovetailError) -> None:
+            unknown = isinstance(error, Gone) and kind.KIND.group not in OURS
+            if not unknown and not (kind in OPTIONAL and isinstance(error, NotAuthorized)):
+                self._problems[kind] = _problem(kind.KIND, error)
+                self._trouble()
+            elif not informer.synced:
+                informer.begin()
+                informer.end()
+
+        return Follower(
+            self._sight.kube, kind, informer, clock=clock, chance=chance, fields=fields, on_trouble=trouble
+        )
+
+    def _trouble(self) -> None:
+        """While there is no picture, what stands in its way is the page; later it is a line on it."""
+        if self._last is None:
+            self._board.trouble(next(iter(self._problems.values())))
+        self._changed.set()
+
+    async def _learning(self) -> None:
+        while True:
+            await self._sight.clock.sleep(LEARN)
+            await looked_around(self._sight)
+            self._changed.set()
+
+    async def _showing(self) -> None:
+        clock = self._sight.clock
+        await looked_around(self._sight)
+        while True:
+            self._changed.clear()
+            began = clock.monotonic()
+            try:
+                self._board.show(await self._picture())
+            except DovetailError as error:
+                self._board.trouble(f"The cluster cannot be looked at now: {error}.")
+            await clock.sleep(max(SOONEST, REST * (clock.monotonic() - began)))
+            try:
+                async with asyncio.timeout(LATEST):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+
+    async def _picture(self) -> Picture:
+        remarks: list[str] = []
+        snapshot = await frozen(self._sight, remarks.append)
+        shifts, moments = tuple(self._shifts), tuple(_moments(self._events))
+        problems = (*self._problems.values(), *dict.fromkeys(remarks))
+        self._problems.clear()
+        picture = await asyncio.to_thread(
+            picture_of, snapshot, self._cluster, live=True, shifts=shifts, moments=moments, problems=problems
+        )
+        self._decisions.extendleft(decided(self._last, picture))
+        self._last = picture
+        return replace(picture, decisions=tuple(self._decisions))
+
+
+def _problem(kind: Kind, error: DovetailError) -> str:
+    if isinstance(error, Gone):
+        return f"The cluster has no {kind.resource}; install it with `dovetail crds | kubectl apply -f -`."
+    return f"The {kind.plural} cannot be read now: {error}."
+
+
+def _moments(events: Informer[Event]) -> list[Moment]:
+    """The latest first, as many as a page can show."""
+    found = [
+        Moment(at, _about(each), each.reason, each.message, each.type == "Warning", each.count or 1)
+        for each in events
+        if (at := _at(each)) is not None
+    ]
+    return sorted(found, key=lambda moment: moment.at, reverse=True)[:KEPT]
+
+
+def _at(event: Event) -> datetime | None:
+    return event.last_timestamp or event.first_timestamp or event.metadata.creation_timestamp
+
+
+def _about(event: Event) -> str:
+    thing = event.involved_object
+    place = f"{thing.namespace}/" if thing.namespace and thing.kind == "Pod" else ""
+    return f"{thing.kind} {place}{thing.name}"

@@ -1,0 +1,12 @@
+"""The dashboard: what Dovetail sees and would do, as pages for people and as JSON for programs.
+
+It decides nothing and writes nothing. A view turns a picture of the cluster into a page; a page becomes HTML
+or JSON, so that neither can say what the other does not.
+"""
+
+from dovetail.web.app import Dashboard, Shown
+from dovetail.web.page import Page, document
+from dovetail.web.picture import Moment, Picture
+from dovetail.web.views import page_at
+
+__all__ = ["Dashboard", "Moment", "Page", "Picture", "Shown", "document", "page_at"]

@@ -1,0 +1,141 @@
+"""A page before it has a shape: facts, tables and sentences, each with the value behind its words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dovetail.scheduling.resources import amounts
+
+__all__ = ["Cell", "Fact", "Page", "Table", "Tile", "document"]
+
+Tone = Literal["", "good", "warn", "bad", "quiet"]
+HOURS_A_MONTH = 730
+BYTES = frozenset(("memory", "ephemeral-storage"))
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One thing that is said: its value for programs, its words for people, and how it looks."""
+
+    value: Any
+    text: str
+    kind: Literal["text", "prose", "number", "share", "word", "code"] = "text"
+    tone: Tone = ""
+    link: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A number at the top of a page. `key` is its name for programs."""
+
+    key: str
+    title: str
+    cell: Cell
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under named columns; `empty` is said where there are none."""
+
+    key: str
+    title: str
+    columns: tuple[tuple[str, str], ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    empty: str
+    about: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """One node in the picture of all: how full it is, what it is called, and where its page is."""
+
+    name: str
+    share: float
+    tone: Tone
+    about: str
+    link: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """All of a page, in the order in which it is read."""
+
+    title: str
+    sentence: str
+    facts: tuple[Fact, ...] = ()
+    tables: tuple[Table, ...] = ()
+    tiles: tuple[Tile, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+def document(page: Page) -> dict[str, Any]:
+    """The page for programs: the same facts and rows, as values."""
+    found: dict[str, Any] = {"title": page.title, "sentence": page.sentence, "remarks": list(page.remarks)}
+    if page.facts:
+        found["facts"] = {fact.key: fact.cell.value for fact in page.facts}
+    for table in page.tables:
+        keys = [key for key, _ in table.columns]
+        found[table.key] = [dict(zip(keys, (cell.value for cell in row), strict=True)) for row in table.rows]
+    return found
+
+
+def text(
+    value: str | None, *, tone: Tone = "", link: str = "", kind: Literal["text", "code"] = "text"
+) -> Cell:
+    return Cell(value, value or "–", kind, tone, link)
+
+
+def word(value: str, tone: Tone = "") -> Cell:
+    """One word that matters, such as the state of something."""
+    return Cell(value or None, value or "–", "word", tone)
+
+
+def number(value: int, *, tone: Tone = "", link: str = "") -> Cell:
+    return Cell(value, f"{value:,}", "number", tone, link)
+
+
+def dollars(value: float | None, digits: int = 4) -> Cell:
+    """A price; None where nobody knows it."""
+    if value is None:
+        return Cell(None, "?", "number", "quiet")
+    return Cell(value, f"${value:,.{digits}f}", "number")
+
+
+def share(value: float | None, *, full: float | None = None) -> Cell:
+    """A part of something. From `full` on it deserves a look; 1.0 where nothing is said about that."""
+    if value is None:
+        return Cell(None, "–", "share", "quiet")
+    tone: Tone = "good" if full is None or value < full else "bad" if value >= 1 else "warn"
+    return Cell(round(value, 4), f"{value:.0%}", "share", tone)
+
+
+def prose(value: str | None, *, tone: Tone = "") -> Cell:
+    """A sentence, which may take several lines."""
+    return Cell(value or None, value or "–", "prose", tone)
+
+
+def amount(resource: str, nano: int) -> Cell:
+    """How much of a resource, as people say it; the value is as Kubernetes writes it."""
+    exact = str(amounts({resource: nano}).get(resource, 0))
+    if resource == "cpu":
+        return Cell(exact, f"{round(nano / 10**9, 2):,g}", "number")
+    if resource not in BYTES:
+        return Cell(exact, exact, "number")
+    size = nano / 10**9
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return Cell(exact, f"{size:.3g} {unit}", "number")
+        size /= 1024
+    return Cell(exact, f"{size:,.4g} TiB", "number")
+
+
+def counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def names(values: Sequence[str], most: int = 3) -> Cell:
+    more = f" and {len(values) - most} more" if len(values) > most else ""
+    return Cell(list(values), (", ".join(values[:most]) or "–") + more, "prose")

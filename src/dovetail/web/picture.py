@@ -1,0 +1,129 @@
+"""What the dashboard shows: the cluster at one instant, and what Dovetail says about it. Frozen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+
+from dovetail.api import labels
+from dovetail.api.zoneshift import ZoneShift
+from dovetail.disruption.candidates import price_of
+from dovetail.disruption.command import Command
+from dovetail.disruption.survey import Standing, Survey
+from dovetail.scheduling import nodes as states
+from dovetail.scheduling.nearest import NearMiss
+from dovetail.scheduling.plan import Plan
+from dovetail.scheduling.resources import Nano, needs, plus
+from dovetail.scheduling.snapshot import Snapshot, StateNode
+
+__all__ = ["Load", "Moment", "Picture"]
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Something that was said: when, about what, by which word, and in full."""
+
+    at: datetime
+    about: str
+    reason: str
+    told: str
+    warning: bool = False
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What pods ask for, of what there is."""
+
+    asked: int
+    room: int
+
+    @property
+    def share(self) -> float | None:
+        return self.asked / self.room if self.room else None
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A snapshot, the plan and the survey made of it, and what the cluster itself has said."""
+
+    # What the cluster is called, and whether it is looked at now or as it was.
+    cluster: str
+    live: bool
+    snapshot: Snapshot
+    plan: Plan
+    survey: Survey
+    # Where each waiting pod goes or why it cannot, as `dovetail explain` says it.
+    sentences: Mapping[str, str] = field(default_factory=dict)
+    misses: Mapping[str, NearMiss] = field(default_factory=dict)
+    shifts: tuple[ZoneShift, ...] = ()
+    # The latest first.
+    moments: tuple[Moment, ...] = ()
+    decisions: tuple[Moment, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def now(self) -> datetime:
+        return self.snapshot.options.now
+
+    @cached_property
+    def nodes(self) -> tuple[StateNode, ...]:
+        """By pool and name, nodes of no pool last."""
+        return tuple(
+            sorted(self.snapshot.nodes, key=lambda s: (not states.pool(s), states.pool(s), states.name(s)))
+        )
+
+    @cached_property
+    def standing(self) -> Mapping[str, Standing]:
+        return {each.name: each for each in self.survey.standing}
+
+    @cached_property
+    def going(self) -> Mapping[str, Command]:
+        """The command each node would go by."""
+        return {c.name: command for command in self.survey.commands for c in command.candidates}
+
+    @cached_property
+    def prices(self) -> Mapping[str, float]:
+        """Dollars an hour by node; those nobody knows are left out."""
+        types = {
+            pool.name: {each.name: each for each in self.snapshot.types(pool)} for pool in self.snapshot.pools
+        }
+        found = {}
+        for state in self.snapshot.nodes:
+            known = states.labels(state)
+            kind = types.get(states.pool(state), {}).get(known.get(labels.INSTANCE_TYPE, ""))
+            if price := price_of(known, kind):
+                found[states.name(state)] = price
+        return found
+
+    @cached_property
+    def asked(self) -> Mapping[str, Nano]:
+        """What the pods of each node ask for."""
+        found: dict[str, Nano] = {}
+        for state in self.snapshot.nodes:
+            total: Nano = {}
+            for pod in states.running(state.pods):
+                total = plus(total, needs(pod))
+            found[states.name(state)] = total
+        return found
+
+    def load(self, resource: str, *nodes: StateNode) -> Load:
+        """Of these nodes together."""
+        asked = sum(self.asked[states.name(each)].get(resource, 0) for each in nodes)
+        return Load(asked, sum(states.allocatable(each).get(resource, 0) for each in nodes))
+
+    @cached_property
+    def _first_labels(self) -> Mapping[str, int]:
+        return Counter(states.name(each).partition(".")[0] for each in self.snapshot.nodes)
+
+    def short(self, node: str) -> str:
+        """A node's name for people: without its domain, unless another would be called the same."""
+        first = node.partition(".")[0]
+        return first if self._first_labels.get(first, 0) <= 1 and not first.isdigit() else node
+
+    @property
+    def waiting(self) -> int:
+        return len(self.snapshot.pods)

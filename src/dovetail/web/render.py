@@ -1,0 +1,183 @@
+"""A page as HTML. Every word passes through `escape` here and nowhere else; nothing is written inline that a
+content security policy would have to let through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from html import escape
+from importlib.resources import files
+from string import Template
+
+from dovetail.web.page import Cell, Fact, Page, Table, Tile
+
+__all__ = ["Frame", "html", "page_inside", "problem"]
+
+MENU = (
+    ("overview", "Overview"),
+    ("nodes", "Nodes"),
+    ("pods", "Waiting pods"),
+    ("plan", "Plan"),
+    ("disruption", "Disruption"),
+    ("pools", "NodePools"),
+    ("shifts", "Zonal shifts"),
+    ("events", "Events"),
+)
+# A browser with more rows than this is of no use to anybody; the JSON twin has them all.
+MOST_ROWS = 1_000
+TILE, GAP, PER_ROW = 26, 4, 32
+LEGEND = (
+    '<p class="legend"><span class="dot good"></span>stays <span class="dot warn"></span>would go '
+    '<span class="dot quiet"></span>not of a pool</p>'
+)
+LAYOUT = Template((files("dovetail.web") / "templates" / "page.html").read_text(encoding="utf-8"))
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What surrounds a page: where it is, whose cluster it shows, and as of when."""
+
+    path: str
+    cluster: str
+    as_of: str
+    live: bool
+    version: str
+
+    @property
+    def root(self) -> str:
+        """The way back to the first page, so that a proxy may serve it all below any path."""
+        return "../" * self.path.count("/")
+
+
+def html(page: Page, frame: Frame) -> str:
+    """The whole document."""
+    return LAYOUT.substitute(
+        title=escape(page.title),
+        cluster=escape(frame.cluster),
+        menu="".join(_menu(frame)),
+        main=page_inside(page, frame),
+        as_of=escape(frame.as_of),
+        state="live" if frame.live else "still",
+        state_words="live" if frame.live else "a snapshot",
+        version=escape(frame.version),
+        root=frame.root or "./",
+    )
+
+
+def problem(title: str, sentence: str, frame: Frame) -> str:
+    """A page that says in one sentence what is wrong."""
+    return html(Page(title, sentence), frame)
+
+
+def page_inside(page: Page, frame: Frame) -> str:
+    """What changes when the cluster does."""
+    twin = frame.root + (frame.path or "overview") + ".json"
+    parts = [
+        f"<header><h1>{escape(page.title)}</h1>"
+        f'<p class="sentence">{escape(page.sentence)}</p>'
+        f'<a class="twin" href="{escape(twin)}">JSON</a></header>',
+        *_facts(page.facts),
+        *_tiles(page.tiles, frame),
+        *(f'<p class="remark">{escape(each)}</p>' for each in page.remarks),
+        *(part for table in page.tables for part in _table(table, frame)),
+    ]
+    return "".join(parts)
+
+
+def _menu(frame: Frame) -> Iterable[str]:
+    here = (frame.path or "overview").partition("/")[0]
+    for path, title in MENU:
+        current = ' aria-current="page"' if path == here else ""
+        yield f'<a href="{frame.root}{path}"{current}>{escape(title)}</a>'
+
+
+def _facts(facts: tuple[Fact, ...]) -> Iterable[str]:
+    if not facts:
+        return
+    yield '<dl class="facts">'
+    for fact in facts:
+        note = f'<dd class="note">{escape(fact.note)}</dd>' if fact.note else ""
+        yield f"<div><dt>{escape(fact.title)}</dt><dd>{_fact(fact.cell)}</dd>{note}</div>"
+    yield "</dl>"
+
+
+def _fact(cell: Cell) -> str:
+    if cell.kind == "share" and cell.value is not None:
+        return f"{escape(cell.text)}{_bar(cell, 120)}"
+    return _inside(cell, "")
+
+
+def _tiles(tiles: tuple[Tile, ...], frame: Frame) -> Iterable[str]:
+    """Every node as a small vessel, as full as pods ask of its CPU."""
+    if not tiles:
+        return
+    rows = -(-len(tiles) // PER_ROW)
+    step = TILE + GAP
+    width, height = min(len(tiles), PER_ROW) * step, rows * step
+    yield '<section><h2>Nodes, as full as their pods ask</h2><div class="scroll">'
+    size = f'width="{width}" height="{height}"'
+    yield f'<svg class="fleet" {size} role="group" aria-label="{len(tiles)} nodes">'
+    for number, tile in enumerate(tiles):
+        x, y = number % PER_ROW * step, number // PER_ROW * step
+        full = round(min(1.0, tile.share) * TILE, 1)
+        wide = f'x="{x}" width="{TILE}" rx="3"'
+        yield (
+            f'<a href="{frame.root}{escape(tile.link)}"><title>{escape(tile.about)}</title>'
+            f'<rect class="vessel" {wide} y="{y}" height="{TILE}"/>'
+            f'<rect class="fill {tile.tone}" {wide} y="{y + TILE - full:g}" height="{full:g}"/>'
+            "</a>"
+        )
+    yield f"</svg></div>{LEGEND}</section>"
+
+
+def _table(table: Table, frame: Frame) -> Iterable[str]:
+    yield f'<section id="{escape(table.key)}"><h2>{escape(table.title)}'
+    yield f' <span class="count">{len(table.rows):,}</span></h2>' if table.rows else "</h2>"
+    if not table.rows:
+        yield f'<p class="empty">{escape(table.empty)}</p></section>'
+        return
+    heads = "".join(
+        f'<th scope="col"{_class(cell)}>{escape(title)}</th>'
+        for (_, title), cell in zip(table.columns, table.rows[0], strict=True)
+    )
+    yield f'<div class="scroll"><table><caption class="hidden">{escape(table.title)}</caption><thead><tr>'
+    yield f"{heads}</tr></thead><tbody>"
+    for row in table.rows[:MOST_ROWS]:
+        first, *rest = (_inside(cell, frame.root) for cell in row)
+        kinds = [_class(cell) for cell in row]
+        tail = "".join(f"<td{kind}>{each}</td>" for kind, each in zip(kinds[1:], rest, strict=True))
+        yield f'<tr><th scope="row"{kinds[0]}>{first}</th>{tail}</tr>'
+    yield "</tbody></table></div>"
+    if len(table.rows) > MOST_ROWS:
+        yield f'<p class="empty">and {len(table.rows) - MOST_ROWS:,} more; the JSON has them all</p>'
+    yield "</section>"
+
+
+def _class(cell: Cell) -> str:
+    return f' class="{cell.kind}"' if cell.kind in ("number", "share", "prose") else ""
+
+
+def _inside(cell: Cell, root: str) -> str:
+    words = escape(cell.text)
+    if cell.link:
+        whole = f' title="{escape(cell.value)}"' if cell.value != cell.text else ""
+        return f'<a href="{root}{escape(cell.link)}"{whole}>{words}</a>'
+    match cell.kind:
+        case "share":
+            return f"{_bar(cell)} {words}" if cell.value is not None else words
+        case "word" if cell.value is not None:
+            return f'<span class="word {cell.tone}">{words}</span>'
+        case "code" if cell.value is not None:
+            return f"<code>{words}</code>"
+        case _:
+            return f'<span class="{cell.tone}">{words}</span>' if cell.tone else words
+
+
+def _bar(cell: Cell, wide: int = 60) -> str:
+    """Words stand beside every bar, so that nothing is said by colour alone."""
+    width = round(min(1.0, max(0.0, float(cell.value))) * wide, 1)
+    return (
+        f'<svg class="bar" width="{wide}" height="8" aria-hidden="true">'
+        f'<rect class="vessel" width="{wide}" height="8" rx="2"/>'
+        f'<rect class="fill {cell.tone}" width="{width:g}" height="8" rx="2"/></svg>'
+    )

@@ -1,0 +1,51 @@
+// Live updates: the server says that something changed, and the page's inside is asked for again.
+"use strict";
+(() => {
+  const main = document.getElementById("main"), state = document.getElementById("state");
+  const filters = new Map();
+
+  // Tables that do not fit a screen get a field to search them.
+  const searchable = () => {
+    for (const section of main.querySelectorAll("section[id]")) {
+      const rows = section.querySelectorAll("tbody tr");
+      if (rows.length < 12) continue;
+      const field = document.createElement("input");
+      field.type = "search"; field.className = "filter"; field.placeholder = "Search these rows";
+      field.setAttribute("aria-label", "Search these rows");
+      field.value = filters.get(section.id) || "";
+      const apply = () => {
+        filters.set(section.id, field.value);
+        const wanted = field.value.toLowerCase();
+        for (const row of rows) row.hidden = !row.textContent.toLowerCase().includes(wanted);
+      };
+      field.addEventListener("input", apply);
+      section.prepend(field);
+      apply();
+    }
+  };
+
+  const refresh = async () => {
+    const answer = await fetch(location.pathname, { headers: { "X-Dovetail-Part": "main" } });
+    if (!answer.ok) return;
+    // A person who types or walks through the page with the keyboard keeps the place.
+    const held = document.activeElement;
+    const field = held && held.className === "filter" ? held.closest("section").id : "";
+    const link = held && main.contains(held) ? held.getAttribute("href") : "";
+    main.innerHTML = await answer.text();
+    document.getElementById("as-of").textContent = answer.headers.get("X-Dovetail-As-Of") || "";
+    searchable();
+    if (field) document.querySelector(`section[id="${CSS.escape(field)}"] .filter`)?.focus();
+    else if (link) main.querySelector(`a[href="${CSS.escape(link)}"]`)?.focus({ preventScroll: true });
+  };
+
+  searchable();
+  if (!state.classList.contains("live")) return;
+  const stream = new EventSource(document.body.dataset.root + "stream");
+  let seen = "";
+  stream.addEventListener("picture", (event) => {
+    state.className = "state live"; state.textContent = "live";
+    if (seen && seen !== event.data) refresh();
+    seen = event.data;
+  });
+  stream.addEventListener("error", () => { state.className = "state lost"; state.textContent = "not connected"; });
+})();

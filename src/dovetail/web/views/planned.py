@@ -1,0 +1,102 @@
+"""The plan: what would be bought now, what it costs, and how far from the best it can be at most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import isinf
+
+from dovetail.scheduling.plan import PlannedNode
+from dovetail.web.page import HOURS_A_MONTH, Cell, Fact, Page, Table, dollars, names, number, prose, text
+from dovetail.web.picture import Picture
+
+__all__ = ["planned"]
+
+NEW = (
+    ("count", "Nodes"),
+    ("pool", "Pool"),
+    ("instanceType", "Type"),
+    ("others", "Or"),
+    ("zone", "Zone"),
+    ("capacityType", "Capacity"),
+    ("podsEach", "Pods each"),
+    ("price", "$/h"),
+    ("pricePerMonth", "$/month"),
+)
+
+
+def planned(picture: Picture) -> Page:
+    """What would be launched for the pods that wait."""
+    plan = picture.plan
+    price = sum(each.price for each in plan.new_nodes if not isinf(each.price))
+    joined = sum(map(len, plan.existing.values()))
+    gap = max(0.0, price / plan.bound - 1) if plan.bound > 0 else None
+    return Page(
+        "Plan",
+        _sentence(len(plan.new_nodes), price, joined),
+        (
+            Fact("newNodes", "New nodes", number(len(plan.new_nodes))),
+            Fact("price", "Price an hour", dollars(price, 2), f"${price * HOURS_A_MONTH:,.0f} a month"),
+            Fact("gap", "From the optimum", _gap(gap), _proven(picture)),
+            Fact("joined", "Pods on running nodes", number(joined)),
+        ),
+        (_new(plan.new_nodes), _existing(picture), _problems(picture)),
+    )
+
+
+def _sentence(count: int, price: float, joined: int) -> str:
+    if not count:
+        return "Nothing would be bought now." + (
+            f" {joined} pods find room on running nodes." if joined else ""
+        )
+    return f"{count} new node{'' if count == 1 else 's'} would be bought now, for ${price:,.2f} an hour."
+
+
+def _gap(gap: float | None) -> Cell:
+    if gap is None:
+        return Cell(None, "–", "number", "quiet")
+    return Cell(round(gap, 6), f"{gap:.1%}", "number", "good" if gap < 0.05 else "warn")
+
+
+def _proven(picture: Picture) -> str:
+    plan = picture.plan
+    if plan.bound <= 0:
+        return "nothing is proven about this plan"
+    return f"no plan for {plan.proven_pods:,} of these pods costs less than ${plan.bound:,.2f} an hour"
+
+
+def _new(nodes: Iterable[PlannedNode]) -> Table:
+    groups: dict[tuple[object, ...], tuple[PlannedNode, int]] = {}
+    for each in nodes:
+        key = (each.pool, each.instance_type, each.zone, each.capacity_type, len(each.pods))
+        first, count = groups.get(key, (each, 0))
+        groups[key] = (first, count + 1)
+    rows = tuple(_row(first, count) for first, count in groups.values())
+    return Table("newNodes", "New nodes", NEW, rows, "No node is needed.")
+
+
+def _row(node: PlannedNode, count: int) -> tuple[Cell, ...]:
+    price = None if isinf(node.price) else node.price * count
+    return (
+        number(count),
+        text(node.pool),
+        text(node.instance_type or None),
+        names([each for each in node.instance_types if each != node.instance_type]),
+        text(node.zone or None),
+        text(node.capacity_type or None),
+        number(len(node.pods)),
+        dollars(price),
+        dollars(None if price is None else price * HOURS_A_MONTH, 2),
+    )
+
+
+def _existing(picture: Picture) -> Table:
+    rows = tuple((text(name), names(pods)) for name, pods in picture.plan.existing.items() if pods)
+    empty = "No waiting pod finds room on a running node."
+    return Table("existing", "Room on running nodes", (("node", "Node"), ("pods", "Pods")), rows, empty)
+
+
+def _problems(picture: Picture) -> Table:
+    rows = tuple((text(name), prose(why, tone="bad")) for name, why in picture.plan.pool_problems.items())
+    return Table(
+        "poolProblems", "Pools that cannot be used", (("pool", "Pool"), ("why", "Because")), rows, "None."
+    )
