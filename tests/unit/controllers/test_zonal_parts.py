@@ -127,3 +127,24 @@ def test_a_stand_in_is_only_for_clusters_with_nothing_but_built_in_pools() -> No
     assert (made["spec"]["weight"], made["spec"]["limits"]) == (100, {"memory": "1Ti"})
     assert clone.retired(made["spec"])["limits"] == {"memory": "1Ti", "cpu": "0"}
     assert spec["template"]["spec"]["requirements"] == []
+
+
+@virtual
+async def test_a_message_stays_hidden_for_as_long_as_the_store_takes() -> None:
+    aws = simulated(VirtualClock())
+    queue = aws.queues.add("zonal", {})
+    queue.send(json.dumps(EVENT))
+    queue.send(json.dumps({**EVENT, "id": "e-2"}))
+
+    class Slow(SignalStore):
+        async def put(self, signal: Any) -> str:
+            await aws.clock.sleep(100)
+            return await super().put(signal)
+
+    woken: list[str] = []
+    store = Slow(None, arn=lambda: "arn:cluster", woken=lambda: woken.append("woken"))
+    assert await QueueReader(aws, "zonal", store, aws.clock).read() == 2
+    assert woken == ["woken", "woken"]
+    extended = [each for each in aws.calls if each.operation == "ChangeMessageVisibility"]
+    assert len(extended) >= 6
+    assert not [each for each in aws.calls if each.code]

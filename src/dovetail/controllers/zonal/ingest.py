@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from dovetail.aws import Answer, Aws, AwsAbsent
 from dovetail.controllers.zonal import counts
@@ -41,10 +42,29 @@ class QueueReader:
         """Take what waits; how many messages were dealt with."""
         asked = {"MaxNumberOfMessages": MOST, "VisibilityTimeout": HIDDEN, "WaitTimeSeconds": PATIENCE}
         answer = await self._ask("ReceiveMessage", asked)
-        done = 0
-        for message in answer.get("Messages") or ():
-            done += await self._deal_with(str(message.get("Body") or ""), str(message["ReceiptHandle"]))
+        left = [
+            (str(each.get("Body") or ""), str(each["ReceiptHandle"])) for each in answer.get("Messages") or ()
+        ]
+        hiding, done = asyncio.ensure_future(self._hide(left)), 0
+        try:
+            while left:
+                done += await self._deal_with(*left[0])
+                left.pop(0)
+        finally:
+            hiding.cancel()
         return done
+
+    async def _hide(self, left: Sequence[tuple[str, str]]) -> None:
+        """Keep from others what is still worked on, however slow the store is."""
+        while left:
+            await self._clock.sleep(HIDDEN / 2)
+            for _, receipt in tuple(left):
+                try:
+                    await self._ask(
+                        "ChangeMessageVisibility", {"ReceiptHandle": receipt, "VisibilityTimeout": HIDDEN}
+                    )
+                except DovetailError as error:
+                    log.warning("a message may come twice: %s", error)
 
     async def _deal_with(self, body: str, receipt: str) -> int:
         try:
