@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from support.terraform import mirror
+
 HERE = Path(__file__).parent
 
 
@@ -26,6 +28,19 @@ def terraform() -> str:
     found = shutil.which("terraform")
     if found is None:
         pytest.fail("the Terraform modules are tested with terraform, and there is none on the PATH", False)
+    return found
+
+
+@pytest.fixture(scope="session")
+def providers() -> Path:
+    """A mirror with the providers of the Terraform modules in it."""
+    found = mirror()
+    if found is None:
+        pytest.fail(
+            "terraform validate, plan and apply need a mirror of the aws and helm providers, and there is "
+            "none; build one with hack/terraform-mirror, or set DOVETAIL_TERRAFORM_MIRROR to one",
+            pytrace=False,
+        )
     return found
 
 

@@ -1,20 +1,15 @@
-"""Terraform modules: well formed, complete, with the names people know; applied where there is a provider."""
+"""Terraform modules: well formed, complete, with the names people know, and valid to their providers."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 import re
 from pathlib import Path
 
 import pytest
 
 from dovetail.bus.config import KEYS
-from dovetail.runtime.clock import SystemClock
-from dovetail.sim.aws import SimulatedAws
-from dovetail.sim.aws.serve import served
-from support.terraform import MODULES, TerraformError, outputs, terraform
+from support.terraform import MODULES, Root, outputs, terraform
 
 
 def words(listed: str) -> set[str]:
@@ -22,6 +17,7 @@ def words(listed: str) -> set[str]:
 
 
 ALL = sorted(each.name for each in MODULES.iterdir() if each.is_dir())
+EXAMPLES = sorted(MODULES.glob("*/examples/*"))
 # operations.md §13.1: inputs and outputs of the module people use.
 CORE_INPUTS = words(
     """
@@ -72,11 +68,6 @@ GIVEN: dict[str, dict[str, object]] = {
         "external_id": "x",
     },
 }
-PLUGINS = (
-    Path("/usr/share/terraform/providers"),
-    Path("/usr/local/share/terraform/plugins"),
-    Path.home() / ".terraform.d" / "plugins",
-)
 
 
 def text(module: str) -> str:
@@ -88,7 +79,8 @@ def named(kind: str, module: str) -> set[str]:
 
 
 def resources(module: str, kind: str = "resource") -> set[str]:
-    return {".".join(each) for each in re.findall(rf'^{kind} "([^"]+)" "([^"]+)"', text(module), re.M)}
+    found = re.findall(rf'^ *{kind} "([^"]+)" "([^"]+)"', text(module), re.M)
+    return {".".join(each) for each in found}
 
 
 def test_everything_is_formatted(terraform_binary: str) -> None:
@@ -124,7 +116,7 @@ def test_the_readme_lists_inputs_and_outputs(module: str) -> None:
     assert listed == named("variable", module) | named("output", module)
 
 
-@pytest.mark.parametrize("example", sorted(MODULES.glob("*/examples/*")), ids=lambda each: each.name)
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: each.name)
 def test_an_example_uses_only_inputs_and_outputs_there_are(example: Path) -> None:
     written = (example / "main.tf").read_text()
     for name, body in re.findall(r'^module "([^"]+)" \{\n(.*?)^\}', written, re.S | re.M):
@@ -176,62 +168,21 @@ def test_policies_come_without_interruptions_where_there_is_no_queue(
     assert by_sid["AllowSSMReadActions"]["Resource"] == variables["ami_id_ssm_parameter_arns"]
 
 
-@pytest.fixture(scope="module")
-def mirror() -> Path:
-    """A directory with the aws provider in it."""
-    given = os.environ.get("DOVETAIL_TERRAFORM_MIRROR")
-    for each in [Path(given)] if given else PLUGINS:
-        if list(each.glob("*/hashicorp/aws")):
-            return each
-    pytest.fail(
-        "terraform validate, plan and apply need a mirror of the aws provider, and this machine has none; "
-        "make one with `terraform providers mirror` and set DOVETAIL_TERRAFORM_MIRROR to it",
-        pytrace=False,
-    )
-
-
-def _root(at: Path, module: str, variables: dict[str, object], url: str, mirror: Path) -> None:
-    services = ("dynamodb", "ec2", "eks", "events", "iam", "lambda", "sns", "sqs", "sts")
-    provider = {
-        "region": "us-west-2",
-        "access_key": "AKIA111122223333",
-        "secret_key": "x",
-        "skip_metadata_api_check": "true",
-        "endpoints": [{("cloudwatchevents" if each == "events" else each): url for each in services}],
-    }
-    document = {
-        "provider": {"aws": provider},
-        "module": {"m": {"source": str(MODULES / module), **variables}},
-    }
-    (at / "main.tf.json").write_text(json.dumps(document))
-    (at / ".terraformrc").write_text(
-        f'provider_installation {{ filesystem_mirror {{ path = "{mirror}" }} }}\n'
-    )
-
-
 @pytest.mark.parametrize("module", [each for each in ALL if each not in ("policies", "documents")])
 def test_terraform_finds_a_module_valid(
-    module: str, terraform_binary: str, mirror: Path, tmp_path: Path
+    module: str, terraform_binary: str, providers: Path, tmp_path: Path
 ) -> None:
-    _root(tmp_path, module, GIVEN.get(module, {"cluster_name": "demo"}), "http://127.0.0.1:1", mirror)
-    terraform(terraform_binary, "init", "-input=false", f"-plugin-dir={mirror}", at=tmp_path)
+    root = Root(terraform_binary, providers, tmp_path)
+    root.of_module(module, GIVEN.get(module, {"cluster_name": "demo"}))
 
-    assert "valid" in terraform(terraform_binary, "validate", "-no-color", at=tmp_path)
+    assert root.valid() == []
 
 
-@pytest.mark.parametrize("module", ["core", "interruption-bus-cluster"])
-async def test_what_is_applied_is_not_changed_again_and_goes_away(
-    module: str, terraform_binary: str, mirror: Path, tmp_path: Path
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: each.name)
+def test_terraform_finds_an_example_valid(
+    example: Path, terraform_binary: str, providers: Path, tmp_path: Path
 ) -> None:
-    async def run(*arguments: str) -> str:
-        return await asyncio.to_thread(terraform, terraform_binary, *arguments, "-no-color", at=tmp_path)
+    root = Root(terraform_binary, providers, tmp_path)
+    root.of_example(example)
 
-    async with served(SimulatedAws(SystemClock(), cluster="demo")) as server:
-        _root(tmp_path, module, {"cluster_name": "demo"}, server.url, mirror)
-        await run("init", "-input=false", f"-plugin-dir={mirror}")
-        await run("apply", "-auto-approve", "-input=false")
-        try:
-            await run("plan", "-detailed-exitcode", "-input=false")
-        except TerraformError as error:
-            pytest.fail(f"the second plan is not empty: {error}")
-        assert "Destroy complete" in await run("destroy", "-auto-approve", "-input=false")
+    assert root.valid() == []

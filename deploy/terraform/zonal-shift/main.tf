@@ -251,7 +251,19 @@ resource "aws_iam_policy" "operator" {
   tags = var.tags
 }
 
-# Autoshift
+# Autoshift. Only the cluster's own resource can switch zonal shift on; here it is looked whether someone has.
+
+check "zonal_shift_is_on" {
+  data "aws_eks_cluster" "this" {
+    region = var.region
+    name   = var.cluster_name
+  }
+
+  assert {
+    condition     = try(data.aws_eks_cluster.this.zonal_shift_config[0].enabled, false)
+    error_message = "Zonal shift is off for ${var.cluster_name}, so ARC does not know it: set zonal_shift_config of the cluster to the output of that name."
+  }
+}
 
 resource "aws_arczonalshift_zonal_autoshift_configuration" "this" {
   count = var.enable_autoshift ? 1 : 0

@@ -27,3 +27,8 @@ output "helm_values" {
   description = "Values of the chart that turn it on"
   value       = { settings = { enableZonalShift = true } }
 }
+
+output "zonal_shift_config" {
+  description = "For zonal_shift_config of the cluster, where it is made"
+  value       = { enabled = true }
+}

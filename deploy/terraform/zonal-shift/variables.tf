@@ -1,5 +1,5 @@
 variable "cluster_name" {
-  description = "Name of the EKS cluster; it has to have zonal_shift_config { enabled = true }"
+  description = "Name of the EKS cluster"
   type        = string
 }
 

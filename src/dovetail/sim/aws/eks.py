@@ -30,6 +30,11 @@ class EksCluster:
     zonal_shift: bool = True
     tags: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def key(self) -> str:
+        """What its issuer is known by: part of the address AWS gave it."""
+        return self.endpoint.removeprefix("https://").partition(".")[0].upper()
+
 
 class Eks(Subject):
     """The clusters of an account in a region."""
@@ -96,6 +101,7 @@ def list_clusters(ask: Ask) -> Json:
 
 
 def _shown(each: EksCluster) -> Json:
+    region = each.arn.split(":")[3]
     network = {"ipFamily": "ipv6" if each.service_cidr_v6 else "ipv4"}
     if each.service_cidr:
         network["serviceIpv4Cidr"] = each.service_cidr
@@ -118,6 +124,7 @@ def _shown(each: EksCluster) -> Json:
             "endpointPublicAccess": True,
             "endpointPrivateAccess": True,
         },
+        "identity": {"oidc": {"issuer": f"https://oidc.eks.{region}.amazonaws.com/id/{each.key}"}},
         "zonalShiftConfig": {"enabled": each.zonal_shift},
         "tags": dict(each.tags),
     }

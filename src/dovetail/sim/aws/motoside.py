@@ -62,9 +62,10 @@ class MotoSide:
         """Moto's answer, with both sides made equal before and after."""
         async with self._one_at_a_time:
             self._push(account, region)
+            held = self._held(account)
             loop = asyncio.get_running_loop()
             answer = await loop.run_in_executor(self._thread, self._run, _environ(request, body, account))
-            self._pull(account, region)
+            self._pull(account, region, held)
         return answer
 
     def close(self) -> None:
@@ -83,7 +84,12 @@ class MotoSide:
         ground, theirs = self._aws.ground, self._iam[account][PARTITION]
         mine = ground.subject(Iam, account, "")
         roles = {role.name: role for role in theirs.roles.values()}
-        for name in self._missing("role", account, "", mine.roles, roles, theirs.delete_role):
+
+        def gone(name: str) -> None:
+            """Whether a role may go was asked of the simulation already."""
+            theirs.roles.pop(roles[name].id)
+
+        for name in self._missing("role", account, "", mine.roles, roles, gone):
             role = mine.roles[name]
             told = (role.boundary or None, role.description, tag_list(role.tags), str(role.lasts))
             theirs.create_role(name, role.trust, role.path, *told)
@@ -108,18 +114,31 @@ class MotoSide:
         theirs: Mapping[str, Any],
         drop: Callable[[str], Any],
     ) -> list[str]:
-        """Names to make on the other side; what was shared and is gone on this side is dropped there."""
+        """Names to make on the other side; what was shared and is gone on this side is dropped there.
+
+        What is shared and not on the other side went there meanwhile, and does not come back.
+        """
         for name in [
             each for each in theirs if each not in mine and (kind, account, region, each) in self._shared
         ]:
             drop(name)
             self._shared.discard((kind, account, region, name))
-        new = [name for name in mine if name not in theirs]
+        new = [
+            name for name in mine if name not in theirs and (kind, account, region, name) not in self._shared
+        ]
         self._shared |= {(kind, account, region, name) for name in mine}
         return new
 
-    def _pull(self, account: str, region: str) -> None:
-        """What moto made, comes here; what it no longer has is gone here too."""
+    def _held(self, account: str) -> dict[str, list[str]]:
+        """The roles of moto's instance profiles."""
+        profiles = self._iam[account][PARTITION].instance_profiles
+        return {name: [role.name for role in each.roles] for name, each in profiles.items()}
+
+    def _pull(self, account: str, region: str, held: Mapping[str, list[str]]) -> None:
+        """What moto made, comes here; what it no longer has is gone here too.
+
+        `held` is what its profiles held before: the simulation may have changed the same ones meanwhile.
+        """
         ground = self._aws.ground
         mine, theirs = ground.subject(Iam, account, ""), self._iam[account][PARTITION]
         roles = {role.name: role for role in theirs.roles.values()}
@@ -129,8 +148,9 @@ class MotoSide:
         profiles = theirs.instance_profiles
         for name in self._missing("profile", account, "", profiles, mine.profiles, mine.profiles.pop):
             mine.add_profile(name, profiles[name].path, tags=tags_of(_tags(profiles[name].tags)))
-        for name, profile in profiles.items():
-            mine.profiles[name].roles = [mine.roles[role.name] for role in profile.roles]
+        for name, now in self._held(account).items():
+            if now != held.get(name) and name in mine.profiles:
+                mine.profiles[name].roles = [mine.roles[each] for each in now]
         self._pull_queues(account, region)
         self._pull_rules(account, region)
 
@@ -143,7 +163,7 @@ class MotoSide:
             queues.add(name, {key: told[key] for key in wanted if key in told}, plain[name].tags)
         for name, queue in plain.items():
             # Messages moto's own services sent.
-            for message in list(queue._messages):
+            for message in list(queue._messages) if name in queues.by_name else ():
                 queues.by_name[name].send(message.body)
             queue._messages.clear()
 
