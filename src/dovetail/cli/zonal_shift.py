@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal
 
 import typer
 
 from dovetail.cli import zonalacts as acts
-from dovetail.cli.output import COMPLAINTS, Output, OutputOption, put, structured
-from dovetail.cli.seen import ContextOption, KubeconfigOption, SnapshotOption, find
-from dovetail.errors import Misconfigured
+from dovetail.cli import zonalstart as starting
+from dovetail.cli.output import Output, OutputOption, put
+from dovetail.cli.seen import ContextOption, KubeconfigOption, SnapshotOption
+from dovetail.cli.zonalrehearsal import RATES, rehearsed
+from dovetail.errors import BadInput, Misconfigured
 from dovetail.settings import read
 from dovetail.settings.durations import parse as parse_duration
-from dovetail.zonal.rehearsal import Rehearsal, rehearse, zone_named
 
 OPTIONS = {"context_settings": {"ignore_unknown_options": True, "allow_extra_args": True}}
 Action = Literal["start", "cancel", "extend", "status", "history", "plan", "rehearse", "run"]
@@ -41,6 +42,10 @@ def zonal_shift(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="With start --local: only say what would be done.")
     ] = False,
+    launch_rate: Annotated[
+        float | None,
+        typer.Option(min=0.1, help="With rehearse: nodes a minute that can be launched; 60 if not told."),
+    ] = None,
     snapshot: SnapshotOption = "",
     kubeconfig: KubeconfigOption = "",
     kube_context: ContextOption = "",
@@ -51,9 +56,10 @@ def zonal_shift(
     Settings of `dovetail controller`, such as --cluster-name, may be given too. Exit codes: 0 fine, 1 the
     rehearsal found pods without a home, or something was refused.
     """
-    if action == "rehearse":
-        sys.exit(_rehearsed(snapshot, kubeconfig, kube_context, _needed(zone), output))
     place = acts.Place(kubeconfig, kube_context)
+    if action == "rehearse":
+        rate = RATES if launch_rate is None else launch_rate
+        sys.exit(rehearsed(place, snapshot, _needed(zone), rate, output))
     if action == "run":
         settings = read(
             ("--enable-zonal-shift=true", *_flags(context.args)), dict(os.environ), provider="aws"
@@ -66,12 +72,12 @@ def zonal_shift(
         lines = asyncio.run(acts.planned(place, _needed(zone), cluster, _flags(context.args)))
         put("".join(f"{line}\n" for line in lines) or "nothing would be written\n")
         return None
-    until = datetime.now(UTC) + parse_duration(lasts)
+    until = datetime.now(UTC) + _duration(lasts)
     if action == "start" and local:
-        made = asyncio.run(acts.start_local(place, _needed(zone), until, comment, dry_run=dry_run))
+        made = asyncio.run(starting.start_local(place, _needed(zone), until, comment, dry_run=dry_run))
         return put(f"{made}\n")
     if action == "start":
-        return put(asyncio.run(acts.start(cluster, _needed(zone), lasts, comment)) + "\n")
+        return put(asyncio.run(starting.start(place, cluster, _needed(zone), lasts, comment)) + "\n")
     if action == "extend":
         return put(asyncio.run(acts.extend(place, _needed(zone), lasts, until)) + "\n")
     return put(asyncio.run(acts.cancel(place, _needed(zone))) + "\n")
@@ -81,6 +87,16 @@ def _needed(zone: str) -> str:
     if not zone:
         raise Misconfigured("no zone is named; give one with --zone, such as --zone use1-az1")
     return zone
+
+
+def _duration(text: str) -> timedelta:
+    try:
+        found = parse_duration(text)
+    except ValueError as error:
+        raise BadInput(f"--for is {text!r}, but must be a duration such as 90m or 2h") from error
+    if found <= timedelta():
+        raise BadInput(f"--for is {text!r}, but a shift must last some time, such as 2h")
+    return found
 
 
 def _flags(arguments: list[str]) -> tuple[str, ...]:
@@ -93,42 +109,3 @@ def _cluster(context: typer.Context) -> str:
         if word.startswith("--cluster-name="):
             return word.partition("=")[2]
     return os.environ.get("CLUSTER_NAME", "")
-
-
-def _rehearsed(snapshot: str, kubeconfig: str, kube_context: str, zone: str, output: Output) -> int:
-    world = find(snapshot, kubeconfig, kube_context, "auto").snapshot
-    found = rehearse(world, zone_named(world, zone))
-    if output is Output.table:
-        put(_told(found))
-    else:
-        structured(_document(found), output)
-    return 0 if found.passed else COMPLAINTS
-
-
-def _told(found: Rehearsal) -> str:
-    lines = [
-        f"without {found.zone}: {found.nodes} nodes and {found.pods} pods would be lost",
-        f"needed elsewhere: {found.new_nodes} nodes, ${found.price:.2f} an hour, "
-        f"in about {found.minutes:.0f} minutes",
-    ]
-    lines += [f"no home: {pod}: {why}" for pod, why in sorted(found.homeless.items())]
-    lines += [f"budget in violation: {name}" for name in found.budgets]
-    lines += [f"all replicas in the zone: {name}" for name in found.concentrated]
-    verdict = "ready" if found.passed else "not ready"
-    return "\n".join([*lines, f"readiness {found.readiness:.0%}: {verdict}"]) + "\n"
-
-
-def _document(found: Rehearsal) -> dict[str, object]:
-    return {
-        "zone": found.zone,
-        "nodes": found.nodes,
-        "pods": found.pods,
-        "homeless": dict(found.homeless),
-        "newNodes": found.new_nodes,
-        "pricePerHour": found.price,
-        "minutes": found.minutes,
-        "budgets": list(found.budgets),
-        "concentrated": list(found.concentrated),
-        "readiness": found.readiness,
-        "passed": found.passed,
-    }

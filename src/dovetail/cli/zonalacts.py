@@ -14,17 +14,17 @@ from typing import Any
 from msgspec import structs
 
 from dovetail.api.core import Node
-from dovetail.api.meta import ObjectMeta
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
-from dovetail.api.zoneshift import RESTORE_FINALIZER, ZoneShift, ZoneShiftSpec
+from dovetail.api.zoneshift import ZoneShift
 from dovetail.aws import Aws
 from dovetail.cli.output import Output, structured, table
+from dovetail.cli.zonalrefusals import arc
 from dovetail.controllers.base import SINGLETON
 from dovetail.controllers.zonal.gates import Gates
 from dovetail.controllers.zonal.options import from_settings
 from dovetail.controllers.zonal.records import SIGNAL
-from dovetail.errors import Gone, Misconfigured
+from dovetail.errors import Gone
 from dovetail.runtime import health, logs, metrics
 from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.events import EventRecorder
@@ -39,9 +39,8 @@ from dovetail.runtime.watch import Follower
 from dovetail.runtime.zonal import Zonal
 from dovetail.settings import Settings, read
 
-__all__ = ["Place", "cancel", "extend", "listed", "planned", "run", "shown", "start", "start_local"]
+__all__ = ["Place", "account", "cancel", "extend", "listed", "live", "planned", "run", "shown"]
 
-SERVICE = "arc-zonal-shift"
 KINDS: tuple[type[Any], ...] = (Node, NodeClaim, NodePool)
 
 
@@ -62,50 +61,29 @@ class Place:
             await transport.close()
 
 
-def _aws() -> Aws:
+@asynccontextmanager
+async def account() -> AsyncIterator[Aws]:
+    """AWS, by the credentials of whoever asks."""
     from dovetail.aws.boto import Boto
 
-    return Boto()
-
-
-async def _arn(aws: Aws, cluster: str) -> str:
-    if not cluster:
-        raise Misconfigured("no cluster is named; give --cluster-name=NAME, or use --local")
-    return str((await aws.call("eks", "DescribeCluster", {"name": cluster}))["cluster"]["arn"])
-
-
-async def start(cluster: str, zone: str, lasts: str, comment: str) -> str:
-    aws = _aws()
-    asked = {
-        "resourceIdentifier": await _arn(aws, cluster),
-        "awayFrom": zone,
-        "expiresIn": lasts,
-        "comment": comment or "dovetail zonal-shift start",
-    }
-    made = await aws.call(SERVICE, "StartZonalShift", asked)
-    return f"{made['zonalShiftId']}: away from {zone} until {made['expiryTime']:%Y-%m-%d %H:%M} UTC"
-
-
-async def start_local(place: Place, zone: str, until: datetime, comment: str, *, dry_run: bool) -> str:
-    wanted = ZoneShift(
-        metadata=ObjectMeta(name=f"local-{zone}", finalizers=(RESTORE_FINALIZER,)),
-        spec=ZoneShiftSpec(zone_id=zone, kind="LOCAL", expires=until, comment=comment[:128], dry_run=dry_run),
-    )
-    async with place.kube() as kube:
-        made = await kube.create(wanted)
-    return f"zoneshift {made.name} created; `dovetail zonal-shift status` tells how far it has come"
+    boto = Boto()
+    try:
+        yield boto
+    finally:
+        boto.close()
 
 
 async def cancel(place: Place, zone: str) -> str:
     """End every shift of the zone: ARC's by ARC, ours by deleting its object."""
     ended = []
     async with place.kube() as kube:
-        for each in await _live(kube, zone):
+        for each in await live(kube, zone):
             if each.spec.kind == "LOCAL":
                 await kube.delete(each)
                 ended.append(each.name)
             elif each.spec.kind == "ZONAL_SHIFT":
-                await _aws().call(SERVICE, "CancelZonalShift", {"zonalShiftId": each.spec.shift_id})
+                async with account() as aws:
+                    await arc(aws, "CancelZonalShift", zone, zonalShiftId=each.spec.shift_id)
                 ended.append(each.spec.shift_id)
     if not ended:
         raise Gone(f"cancelling the shift of {zone}: there is none that a person started")
@@ -114,24 +92,25 @@ async def cancel(place: Place, zone: str) -> str:
 
 async def extend(place: Place, zone: str, lasts: str, until: datetime) -> str:
     async with place.kube() as kube:
-        for each in await _live(kube, zone):
+        for each in await live(kube, zone):
             if each.spec.kind == "LOCAL":
                 longer = structs.replace(each, spec=structs.replace(each.spec, expires=until))
                 await kube.patch(each, longer)
                 return f"{each.name} now ends at {until:%Y-%m-%d %H:%M} UTC"
             if each.spec.kind == "ZONAL_SHIFT":
                 asked = {"zonalShiftId": each.spec.shift_id, "expiresIn": lasts}
-                await _aws().call(SERVICE, "UpdateZonalShift", asked)
+                async with account() as aws:
+                    await arc(aws, "UpdateZonalShift", zone, **asked)
                 return f"{each.spec.shift_id} now ends in {lasts}"
     raise Gone(f"extending the shift of {zone}: there is none that a person started")
 
 
-async def _live(kube: KubeClient, zone: str) -> list[ZoneShift]:
-    found = await kube.list(ZoneShift)
+async def live(kube: KubeClient, zone: str = "") -> list[ZoneShift]:
+    """Shifts that are not over, of this zone or of all."""
     return [
         each
-        for each in found
-        if each.spec.zone_id == zone and each.spec.kind != SIGNAL and each.status.phase != "Restored"
+        for each in await kube.list(ZoneShift)
+        if zone in ("", each.spec.zone_id) and each.spec.kind != SIGNAL and each.status.phase != "Restored"
     ]
 
 
@@ -227,10 +206,10 @@ async def run(settings: Settings, place: Place) -> int:
 
     elector = None if settings.disable_leader_election else _elector(settings, connection)
     leading = (lambda: True) if elector is None else (lambda: elector.leading)
-    alone = Alone(settings, transport, _aws(), mode=edited, may_write=leading)
     runner, _ = await health.serve(health.metrics_app(exposition=metrics.exposition), settings.metrics_port)
     try:
-        return await _led(alone, elector)
+        async with account() as aws:
+            return await _led(Alone(settings, transport, aws, mode=edited, may_write=leading), elector)
     finally:
         if elector is not None:
             await elector.stop()
@@ -274,7 +253,15 @@ async def planned(place: Place, zone: str, cluster: str, flags: Sequence[str]) -
     settings = read((named, "--enable-zonal-shift=true", *given), {}, provider="aws")
     clock = SystemClock()
     transport = connect(clock, place.kubeconfig, place.context).transport(USER_AGENT)
-    alone = Alone(settings, transport, _aws(), mode="NodePoolEdit", dry_run="client", may_write=lambda: False)
+    try:
+        async with account() as aws:
+            options: dict[str, Any] = {"mode": "NodePoolEdit", "dry_run": "client"}
+            return await _planned(Alone(settings, transport, aws, may_write=lambda: False, **options), zone)
+    finally:
+        await transport.close()
+
+
+async def _planned(alone: Alone, zone: str) -> tuple[str, ...]:
     running = asyncio.create_task(alone.run(alone.filled))
     try:
         await alone.filled()
@@ -282,4 +269,3 @@ async def planned(place: Place, zone: str, cluster: str, flags: Sequence[str]) -
     finally:
         alone.stop()
         await running
-        await transport.close()
