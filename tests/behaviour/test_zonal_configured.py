@@ -66,16 +66,19 @@ async def test_a_dry_run_becomes_real_when_the_map_says_so() -> None:
         assert not shift["spec"].get("dryRun")
 
 
+@pytest.mark.parametrize("word", ["true", "client"])
 @pytest.mark.spec("zonal-E32")
 @virtual
-async def test_e32_a_dry_run_in_the_middle_of_a_real_shift_writes_nothing_and_lets_everything_stand() -> None:
+async def test_e32_a_dry_run_in_the_middle_of_a_real_shift_writes_nothing_and_lets_everything_stand(
+    word: str,
+) -> None:
     world = world_of()
     write(world, dry_run="false")
     async with world.running():
         before = world.wanted()
         await world.shift(A)
         await world.until(lambda: world.phase() == "Active", within=60)
-        write(world, dry_run="true")
+        write(world, dry_run=word)
         await world.settle(10)
         world.transport.written.clear()
         world.node("a9", A)
@@ -83,6 +86,7 @@ async def test_e32_a_dry_run_in_the_middle_of_a_real_shift_writes_nothing_and_le
         await world.settle(1200)
         outside = [each for each in world.transport.written if "zoneshifts" not in each[1]]
         assert outside == []
+        assert word == "true" or world.transport.written == []
         assert (world.away(), world.protected()) == ([A], ["a0", "a1"])
         assert world.gates.launches(world.ids(A))
 

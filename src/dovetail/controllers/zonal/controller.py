@@ -27,15 +27,15 @@ from dovetail.controllers.zonal.copies import Copies
 from dovetail.controllers.zonal.documents import GUARD, Documents, PoolDocument
 from dovetail.controllers.zonal.edit import Editing, PoolChange, PoolWish
 from dovetail.controllers.zonal.gates import Gates
+from dovetail.controllers.zonal.hearing import Hearing
 from dovetail.controllers.zonal.keeping import Keeping, Kept, Outstanding
 from dovetail.controllers.zonal.notices import Notices
 from dovetail.controllers.zonal.options import ZonalOptions
-from dovetail.controllers.zonal.protect import Change, Protection, half_released
+from dovetail.controllers.zonal.protect import Change, Protection
 from dovetail.controllers.zonal.records import SIGNAL
 from dovetail.controllers.zonal.seeing import Seeing
-from dovetail.controllers.zonal.signals import KIND, START
 from dovetail.controllers.zonal.store import ClusterStore, Store
-from dovetail.controllers.zonal.wishes import gated, node_wish, pool_wish
+from dovetail.controllers.zonal.wishes import gated, node_wish, outstanding, pool_wish
 from dovetail.controllers.zonal.writing import Writer
 from dovetail.controllers.zonal.zones import Ground, Zones
 from dovetail.errors import BadInput, Conflict, DovetailError, Gone, NotAuthorized, Retry
@@ -46,7 +46,6 @@ __all__ = ["ZonalShift"]
 
 SLICE, MOMENT, CONVERGE, OFF = 5.0, 0.2, 30.0, 300.0
 RELEASING = 5.0
-SIGNALS_KEPT = 7200.0
 OUR_NOTES = (labels.ZONE_LEDGER, GUARD)
 
 
@@ -96,7 +95,8 @@ class ZonalShift:
         self._keeping = Keeping(self._store, clock, recorder, options)
         self._beside = Beside(kube, self.writer, self._keeping, self._zones, seeing, clock, recorder, options)
         self._notices = Notices(recorder)
-        self._looked: set[str] = set()
+        self._hearing = Hearing(self._store, arc, clock)
+        self._seen: tuple[ZoneShift, ...] = ()
         self._wake: Callable[[], None] = lambda: None
         # Until the first pass has looked everywhere, something may have been left by whoever was before.
         self._busy = True
@@ -116,6 +116,9 @@ class ZonalShift:
 
     def change(self, options: ZonalOptions) -> None:
         """Go on by other options; what is in force is looked at again at once."""
+        if options.dry_run == "client" and self._options.dry_run != "client":
+            # From here on nothing is written; what was begun in earnest is kept in mind.
+            self._keeping.imagined = tuple(each for each in self._seen if each.spec.kind != SIGNAL)
         self._options = self._keeping.options = options
         self._editing.options = self._clones.options = options
         self._wake()
@@ -179,10 +182,10 @@ class ZonalShift:
             return await self._switched_off(objects)
         signals = [each for each in objects if each.spec.kind == SIGNAL]
         shifts = [each for each in objects if each.spec.kind != SIGNAL]
-        await self._heard(signals)
+        await self._hearing.heard(signals)
         answered = await self.arc.look(active=_live(shifts))
         if answered:
-            self._judge(signals)
+            self._hearing.judge(signals)
         return await self._pass(shifts, signals)
 
     async def _without_objects(self, error: DovetailError) -> NoReturn:
@@ -215,34 +218,12 @@ class ZonalShift:
         if self._options.dry_run == "client":
             return self._keeping.imagined
         try:
-            return await self._store.list()
+            self._seen = await self._store.list()
         except (Gone, NotAuthorized):
             if self._options.enabled:
                 raise
             return ()
-
-    async def _heard(self, signals: Sequence[ZoneShift]) -> None:
-        """Messages of any replica: each makes us look once; old ones are forgotten."""
-        now = self._clock.now()
-        for each in signals:
-            if each.name not in self._looked:
-                self._looked.add(each.name)
-                self.arc.hint()
-            created = each.metadata.creation_timestamp
-            if created is not None and (now - created).total_seconds() > SIGNALS_KEPT:
-                self._looked.discard(each.name)
-                await self._store.remove(each)
-
-    def _judge(self, signals: Sequence[ZoneShift]) -> None:
-        """A start that ARC knows nothing of is stale: it came late, and is over."""
-        poll = self.arc.last
-        zones = {shift.zone_id for shift in poll.shifts} if poll is not None else set()
-        for each in signals:
-            if each.name in self._looked and each.annotations.get(START) == "true":
-                fresh = f"{each.name}/judged"
-                if fresh not in self._looked and each.spec.zone_id not in zones:
-                    counts.SIGNALS.labels("any", each.annotations.get(KIND, ""), "stale").inc()
-                self._looked.add(fresh)
+        return self._seen
 
     async def _pass(
         self, shifts: Sequence[ZoneShift], signals: Sequence[ZoneShift], *, off: bool = False
@@ -291,12 +272,7 @@ class ZonalShift:
         untouched = not self._options.edits_pools or cloned
         edits = [] if untouched else self._editing.wanted(pools, ground, wish)
         open_edits = [each for each in edits if each.pool.uid not in self._editing.given_up]
-        return Outstanding(
-            nodes=_by_zone(marks),
-            releases=_by_zone([each for each in releases if not half_released(each)]),
-            pools=len(open_edits),
-            drifted=sum(_drifted(claim) for claim in self._claims),
-        )
+        return outstanding(marks, releases, len(open_edits), self._claims)
 
     def _marks_wanted(self, acting: Sequence[Kept], ground: Ground) -> tuple[list[Change], list[Change]]:
         return self._protection.wanted(ground, node_wish(acting, self._options))
@@ -412,18 +388,6 @@ def _live(shifts: Sequence[ZoneShift]) -> bool:
 def _gates(kept: Sequence[Kept], options: ZonalOptions) -> tuple[tuple[str, frozenset[str]], ...]:
     launches, disruption = gated(kept, options)
     return ("launches", launches), ("disruption", disruption)
-
-
-def _by_zone(changes: Sequence[Change]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for each in changes:
-        found[each.zone_id] = found.get(each.zone_id, 0) + 1
-    return found
-
-
-def _drifted(claim: NodeClaim) -> bool:
-    found = claim.status.condition("Drifted")
-    return found is not None and found.status == "True" and found.reason == "RequirementsDrifted"
 
 
 def _marks(node: Node) -> tuple[object, ...]:

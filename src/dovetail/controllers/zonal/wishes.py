@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from dovetail.api.nodeclaim import NodeClaim
 from dovetail.controllers.zonal.edit import PoolWish
-from dovetail.controllers.zonal.keeping import Kept
+from dovetail.controllers.zonal.keeping import Kept, Outstanding
 from dovetail.controllers.zonal.options import ZonalOptions
-from dovetail.controllers.zonal.protect import Wish
+from dovetail.controllers.zonal.protect import Change, Wish, half_released
 from dovetail.zonal.machine import STEPS, Step
 
-__all__ = ["gated", "node_wish", "pool_wish"]
+__all__ = ["gated", "node_wish", "outstanding", "pool_wish"]
 
 
 def gated(kept: Sequence[Kept], options: ZonalOptions) -> tuple[frozenset[str], frozenset[str]]:
@@ -48,6 +49,30 @@ def pool_wish(kept: Sequence[Kept], options: ZonalOptions) -> PoolWish:
         shifts=tuple(sorted(each.key for each in editing)),
         guard=tuple(sorted(each.key for each in guarding)),
     )
+
+
+def outstanding(
+    marks: Sequence[Change], releases: Sequence[Change], edits: int, claims: Iterable[NodeClaim]
+) -> Outstanding:
+    """What these writes are, by zone, and the claims whose drift an edit made."""
+    return Outstanding(
+        nodes=_by_zone(marks),
+        releases=_by_zone([each for each in releases if not half_released(each)]),
+        pools=edits,
+        drifted=sum(_drifted(claim) for claim in claims),
+    )
+
+
+def _by_zone(changes: Sequence[Change]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for each in changes:
+        found[each.zone_id] = found.get(each.zone_id, 0) + 1
+    return found
+
+
+def _drifted(claim: NodeClaim) -> bool:
+    found = claim.status.condition("Drifted")
+    return found is not None and found.status == "True" and found.reason == "RequirementsDrifted"
 
 
 def _before(each: Kept, step: Step) -> bool:
