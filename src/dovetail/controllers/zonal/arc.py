@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime
 from random import Random
 
@@ -16,7 +17,8 @@ __all__ = ["Arc"]
 SERVICE = "arc-zonal-shift"
 JITTER = 0.2
 SOON = 0.01
-SLOWEST, UNREGISTERED, OBSERVE = 120.0, 3600.0, 60.0
+SLOWEST, UNREGISTERED, OBSERVE, NOTIFIED = 120.0, 3600.0, 60.0, 3600.0
+log = logging.getLogger(__name__)
 
 
 class Arc:
@@ -45,6 +47,9 @@ class Arc:
         self._failures = 0
         self._observed: tuple[Shift, ...] = ()
         self._observe_after = float("-inf")
+        # Whether observers are sent messages; None until that is known.
+        self.notified: bool | None = None
+        self._ask_notified_after = float("-inf")
 
     def hint(self) -> None:
         """Something may have changed: look at once."""
@@ -124,6 +129,24 @@ class Arc:
             ]
         self._observed = tuple(found)
         self._observe_after = self._clock.monotonic() + min(OBSERVE, self._calm)
+        await self._notified()
+
+    async def _notified(self) -> None:
+        """Whether AWS sends messages about autoshifts of others; without them only looking tells."""
+        if self._clock.monotonic() < self._ask_notified_after:
+            return
+        self._ask_notified_after = self._clock.monotonic() + NOTIFIED
+        try:
+            answer = await self._aws.call(SERVICE, "GetAutoshiftObserverNotificationStatus", {})
+        except DovetailError:
+            return  # of no consequence: looking goes on
+        was, self.notified = self.notified, answer.get("status") == "ENABLED"
+        if not self.notified and was is not False:
+            log.warning(
+                "autoshifts of %s are seen by looking alone, up to a minute late; for messages about them run "
+                "`aws arc-zonal-shift update-autoshift-observer-notification-status --status ENABLED`",
+                self._aws.region,
+            )
 
 
 def _operation(error: DovetailError) -> str:
