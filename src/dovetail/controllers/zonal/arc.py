@@ -143,7 +143,7 @@ class Arc:
         was, self.notified = self.notified, answer.get("status") == "ENABLED"
         if not self.notified and was is not False:
             log.warning(
-                "autoshifts of %s are seen by looking alone, up to a minute late; for messages about them run "
+                "autoshifts of %s are seen by looking alone, up to a minute late; for messages of them run "
                 "`aws arc-zonal-shift update-autoshift-observer-notification-status --status ENABLED`",
                 self._aws.region,
             )
