@@ -106,6 +106,9 @@ POD_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 DEFAULT_STORAGE_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
 
+# How a NodePool grows, beyond what its spec can say
+GROWTH: Final = "scheduling.dovetail.sh/growth"
+
 # How a NodePool is disrupted, beyond what its spec can say
 CONSOLIDATION: Final = "disruption.dovetail.sh/consolidation"
 MIN_SAVING: Final = "disruption.dovetail.sh/min-saving"

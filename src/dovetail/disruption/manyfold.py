@@ -30,6 +30,8 @@ MOST_AT_ONCE = 100
 MOST_NEW = 50
 # Sums of prices that differ by less are the same.
 DUST = 1e-9
+# The first plan of the packing is seldom so much dearer than its best.
+WORTH_A_TRY = 1.15
 NO_GAIN = "Can't replace with several cheaper nodes"
 
 
@@ -47,7 +49,7 @@ def several(
         if should_stop():
             found.timed_out = True
             break
-        if _too_well_used(scene, going):
+        if _nothing_sold(scene, going) or _too_well_used(scene, going):
             continue
         command = _without_returning(scene, going, method)
         if command is None or not command.replacements:
@@ -87,6 +89,11 @@ def _worth(scene: Scene, going: Iterable[Candidate]) -> float:
             if amount > 0:
                 rates[name] = min(rates.get(name, price / amount), price / amount)
     return max((amount * rates[name] for name, amount in total.items() if name in rates), default=0.0)
+
+
+def _nothing_sold(scene: Scene, going: Sequence[Candidate]) -> bool:
+    """Spot nodes alone are exchanged for spot nodes or not at all."""
+    return not scene.spot_to_spot and all(candidate.capacity_type == labels.SPOT for candidate in going)
 
 
 def _too_well_used(scene: Scene, going: Sequence[Candidate]) -> bool:
@@ -131,8 +138,12 @@ def _bought_again(command: Command) -> frozenset[str]:
 
 def consider(scene: Scene, going: Sequence[Candidate], method: Method) -> Verdict:
     """Can these go for several nodes that together cost less? If not, why not."""
-    snapshot = without(scene, going, consolidating=True)
-    plan = _packed(snapshot)
+    snapshot = _as_new(without(scene, going, consolidating=True))
+    plan = solve.cheapest(snapshot, solve.QUICK)
+    cost = sum(candidate.price for candidate in going)
+    if not plan.unschedulable and plan.price > WORTH_A_TRY * cost:
+        return Verdict(why=NO_GAIN)
+    plan = solve.cheapest(snapshot)
     waiting = frozenset(pod.full_name for pod in (*scene.snapshot.pods, *scene.snapshot.virtual))
     problem = Outcome(plan, waiting).problem or _on_unready(scene, going, plan)
     if problem:
@@ -186,8 +197,8 @@ def _worst(scene: Scene, node: PlannedNode, names: Iterable[str]) -> float:
     return max(worst_launch_price(known[name], node.requirements, undefined) for name in names)
 
 
-def _packed(snapshot: Snapshot) -> Plan:
-    """All pods packed at once, as if they were new."""
+def _as_new(snapshot: Snapshot) -> Snapshot:
+    """The same world, where pods that move are packed all at once, as if they were new."""
     now, pools = snapshot.options.now, {pool.name: pool.nodepool for pool in snapshot.pools}
     # The packing knows nothing of nodes that may not take these pods: to it, they are full.
     nodes = tuple(
@@ -197,7 +208,7 @@ def _packed(snapshot: Snapshot) -> Plan:
         for state in snapshot.nodes
     )
     options = replace(snapshot.options, consolidating=False)
-    return solve.solve(replace(snapshot, nodes=nodes, options=options))
+    return replace(snapshot, nodes=nodes, options=options)
 
 
 def _full(state: StateNode) -> StateNode:

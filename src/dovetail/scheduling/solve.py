@@ -6,6 +6,7 @@
     finish    the exact placer finds room for those set aside, on the same nodes
     judge     the referee looks at the finished plan; if it objects, the exact placer's own plan is used
     compare   a small plan, or one that leaves pods out, must be no worse than the exact placer's
+    halve     few pods on a node that is a large part of the fleet: two smaller ones, if they cost the same
 
 The same snapshot gives the same plan, whatever the machine or its load: effort is counted in rounds,
 and `should_stop` is only an outer limit.
@@ -21,6 +22,8 @@ from dovetail.api.pod import Pod
 from dovetail.scheduling import exact, referee
 from dovetail.scheduling.counting import Counted, count, for_bounds, waited
 from dovetail.scheduling.exact import Run
+from dovetail.scheduling.finer import Below, finer
+from dovetail.scheduling.foresight import ahead
 from dovetail.scheduling.outcome import plan_of
 from dovetail.scheduling.packing import QUICK, THOROUGH, Effort, batch_bound, place
 from dovetail.scheduling.plan import Plan
@@ -29,7 +32,7 @@ from dovetail.scheduling.shapes import Shape
 from dovetail.scheduling.snapshot import Snapshot
 from dovetail.scheduling.zones import waiting_by_zone
 
-__all__ = ["QUICK", "THOROUGH", "Effort", "first_plan", "price_floor", "solve"]
+__all__ = ["QUICK", "THOROUGH", "Effort", "cheapest", "first_plan", "price_floor", "solve"]
 
 ShouldStop = Callable[[], bool]
 _FEW = 300  # pods up to which the exact placer's plan is made as well, for it may be the better one
@@ -38,6 +41,19 @@ _MANY = 2_000  # pods left for the exact placer before a time limit could matter
 
 def solve(snapshot: Snapshot, effort: Effort = THOROUGH, should_stop: ShouldStop | None = None) -> Plan:
     """Decide where every waiting pod goes."""
+    if snapshot.options.consolidating or snapshot.options.one_by_one:
+        return exact.place(snapshot, should_stop=should_stop)
+    plan = cheapest(snapshot, effort, should_stop)
+
+    def again(below: Below) -> Plan | None:
+        made = first_plan(snapshot, effort, should_stop, below)
+        return None if made is None or referee.verify(snapshot, made) else made
+
+    return ahead(snapshot, finer(snapshot, plan, again))
+
+
+def cheapest(snapshot: Snapshot, effort: Effort = THOROUGH, should_stop: ShouldStop | None = None) -> Plan:
+    """The plan that costs least now, whatever comes later."""
     plan = first_plan(snapshot, effort, should_stop)
     if plan is None or referee.verify(snapshot, plan):
         return exact.place(snapshot, should_stop=should_stop)
@@ -59,9 +75,15 @@ def _better(packed: Plan, plain: Plan) -> Plan:
 
 
 def first_plan(
-    snapshot: Snapshot, effort: Effort = QUICK, should_stop: ShouldStop | None = None
+    snapshot: Snapshot,
+    effort: Effort = QUICK,
+    should_stop: ShouldStop | None = None,
+    below: Below | None = None,
 ) -> Plan | None:
-    """The plan the packing leads to, not judged yet; None when it has nothing to say."""
+    """The plan the packing leads to, not judged yet; None when it has nothing to say.
+
+    With `below`, of nodes that are no larger than it allows; then there is no bound, as others may be.
+    """
     # A consolidation asks about a few pods and many nodes, with rules of its own about which nodes.
     if snapshot.options.consolidating or snapshot.options.one_by_one:
         return None
@@ -71,17 +93,19 @@ def first_plan(
     counted = count(run, shapes, effort.most_pods or snapshot.options.most_pods)
     if counted is None:
         return None
-    bounds = _bounds(run, counted) if effort.rounds else (0.0, 0.0)
+    proving = effort.rounds > 0 and below is None
+    bounds = _bounds(run, counted) if proving else (0.0, 0.0)
+    if below is not None:
+        counted = below.narrowed(counted)
     try:
         seat(run, counted, place(counted.batch, effort, should_stop or _never))
     except Misfit:
         return None
     _finish(run, should_stop)
     plan = replace(plan_of(run), zones=zones)
-    if not effort.rounds or not _all_placed(run, counted):
+    if not proving or not _all_placed(run, counted):
         return plan  # what is left out costs nothing, so a bound over everybody would be none
-    covered = int(counted.batch.count.sum()) if effort.rounds else 0
-    return replace(plan, bound=bounds[0], bound_as_asked=bounds[1], proven_pods=covered)
+    return replace(plan, bound=bounds[0], bound_as_asked=bounds[1], proven_pods=counted.proven_pods)
 
 
 def price_floor(snapshot: Snapshot) -> float:
