@@ -9,22 +9,21 @@ from typing import Any
 import pytest
 
 from dovetail.api.nodepool import NodePool
-from dovetail.controllers.zonal.arc import Arc
 from dovetail.errors import NotAuthorized
 from dovetail.runtime.kube import KubeClient
 from dovetail.runtime.leader import Elector, Terms
 from dovetail.sim.transport import LocalTransport
 from support.aws import CLUSTER
-from support.awsworld import CLASSES, POOLS, AwsWorld
-from support.deployed import Watched, deployed
+from support.awsworld import AwsWorld
+from support.deployed import deployed
 from support.helm import rendered
+from support.lifetime import SPARE_IAM, a_whole_life, lived_with
 from support.rbac import Rbac, grants
 from support.stage import virtual
 
 Json = dict[str, Any]
 # Moto makes everything of the stack but the queue's policy, and says so.
 pytestmark = pytest.mark.filterwarnings("ignore:Tried to parse AWS..SQS..QueuePolicy")
-DENIED = ("UnauthorizedOperation", "AccessDenied", "AccessDeniedException")
 # Granted because upstream's roles grant it; pods of such an owner are known without asking for it.
 SPARE_RBAC = {("", "replicationcontrollers")}
 EXTRAS: dict[str, Json] = {
@@ -42,10 +41,6 @@ EXTRAS: dict[str, Json] = {
         "metadata": {"name": "spare", "namespace": "default"},
         "spec": {"replicas": 1, "podTemplateRef": {"name": "spare"}},
     },
-}
-SPARE_IAM = {
-    # Profiles are tagged as they are made; the permission is for taking over one that was made without.
-    ("AllowScopedInstanceProfileTagActions", "iam:TagInstanceProfile"),
 }
 
 
@@ -68,57 +63,23 @@ def test_the_stack_makes_a_role_a_queue_and_its_rules(stack: tuple[list[Json], d
     assert not made["left"]
 
 
-async def a_whole_life(world: AwsWorld) -> None:
-    """Pods of every way to pay, a reservation, a placement group, a warning, and the end."""
-    held = world.aws.reservations.add("m5.large", "us-west-2a", 1, {"team": "web"})
-    world.aws.placement_groups.add("near", "cluster")
-    async with world.running():
-        world.default(
-            node_class={
-                "capacityReservationSelectorTerms": [{"id": held.id}],
-                "placementGroupSelector": {"name": "near"},
-            },
-            requirements=[
-                {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot", "on-demand"]}
-            ],
-        )
-        world.pods(3, cpu="1", memory="1Gi")
-        await world.until(lambda: world.placed() == 3, within=240)
-        await world.until(lambda: world.claims and world.ready() == len(world.claims), within=120)
-        world.aws.reclaim(world.aws.running()[0].id)
-        await asyncio.sleep(300)
-        await world.until(lambda: world.placed() >= 3, within=240)
-        world.scale(0)
-        for each in world.listed("capacitybuffers.autoscaling.x-k8s.io"):
-            world.api.delete("capacitybuffers.autoscaling.x-k8s.io", each["metadata"]["name"], "default")
-        await world.until(lambda: not world.claims and not world.nodes, within=900)
-        world.api.delete(POOLS, "default")
-        world.api.delete(CLASSES, "default")
-        await world.until(lambda: not world.listed(CLASSES), within=900)
-
-
 @pytest.mark.spec("operations-18.3", "operations-12.2")
 @virtual
 async def test_nothing_is_denied_and_nothing_the_stack_grants_is_unused(
     stack: tuple[list[Json], dict[str, Any]],
 ) -> None:
-    world = AwsWorld(0, f"--interruption-queue={CLUSTER}")
-    world.aws.interruption_queue(CLUSTER)
-    watched = Watched(stack[0])
-    world.aws.principal = watched  # type: ignore[assignment]  # judges as a Principal does
-    await a_whole_life(world)
-    # Zonal shifts are followed by a service of their own.
-    assert await Arc(world.aws, CLUSTER, world.clock, Random(1)).look(active=False)
-    denied = {call.action for call in world.aws.calls if call.code in DENIED}
+    denied, unused = await lived_with(stack[0])
 
     assert denied == set()
-    assert watched.unused == SPARE_IAM
+    assert unused == SPARE_IAM
 
 
 @pytest.mark.spec("operations-18.3")
 @virtual
 async def test_the_charts_roles_are_enough() -> None:
-    objects = rendered({"rbac": {"planning": False}, "settings": {"clusterName": CLUSTER}})
+    # Zonal shift is off, and there is nothing of it to undo.
+    least = {"rbac": {"planning": False}, "zonalShift": {"onDisable": "leave"}}
+    objects = rendered({**least, "settings": {"clusterName": CLUSTER}})
     rbac = Rbac(grants(objects, "karpenter", "kube-system"))
     gates = "--feature-gates=NodeOverlay=true,CapacityBuffer=true"
     world = AwsWorld(0, f"--interruption-queue={CLUSTER}", gates)

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 import subprocess
 import sys
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support.agreement import CLUSTERS, by_sid, from_source
+from support.aws import CLUSTER
+from support.lifetime import SPARE_IAM, lived_with
 from support.stacks import Place, resolved
+from support.stage import virtual
 
 ROOT = Path(__file__).resolve().parents[2]
 Json = dict[str, Any]
@@ -262,17 +270,38 @@ def test_the_app_of_the_guide_can_be_synthesised(node: str, tmp_path: Path) -> N
     assert len(of(template, "AWS::IAM::ManagedPolicy")) == 6
 
 
-@pytest.mark.filterwarnings("ignore:Tried to parse")
-async def test_what_the_cdk_makes_can_be_deployed_and_grants_what_it_should(made: dict[str, Json]) -> None:
-    from support.agreement import CLUSTERS, by_sid, from_source
+@pytest.fixture(scope="module")
+def living(made: dict[str, Json]) -> tuple[list[Json], Mapping[str, Any]]:
+    """The account's part for the cluster of a simulated world, deployed there."""
     from support.deployed import deployed
 
-    template = {**made["account"], "Parameters": {}, "Rules": {}}
-    documents, found = await deployed("demo", json.dumps(template))
+    template = {**made["living"], "Parameters": {}, "Rules": {}}
+    with warnings.catch_warnings():
+        # Moto makes everything of the stack but the queue's policy, and says so.
+        warnings.filterwarnings("ignore", "Tried to parse")
+        return asyncio.run(deployed(CLUSTER, json.dumps(template)))
+
+
+@pytest.mark.spec("operations-18.3")
+def test_what_the_cdk_makes_can_be_deployed_and_grants_what_it_should(
+    living: tuple[list[Json], Mapping[str, Any]],
+) -> None:
+    documents, found = living
 
     assert found["status"] == "CREATE_COMPLETE"
     assert found["role"]
     assert found["queue"]
     assert len(found["patterns"]) == 5
     granted = by_sid(statement for document in documents for statement in document["Statement"])
-    assert granted == from_source(CLUSTERS[0])
+    assert granted == from_source(replace(CLUSTERS[0], cluster=CLUSTER))
+
+
+@pytest.mark.spec("operations-18.3")
+@virtual
+async def test_nothing_is_denied_to_a_controller_with_that_and_nothing_unused(
+    living: tuple[list[Json], Mapping[str, Any]],
+) -> None:
+    denied, unused = await lived_with(living[0])
+
+    assert denied == set()
+    assert unused == SPARE_IAM

@@ -21,6 +21,7 @@ from dovetail_cdk import (
     NodeRole,
     ZonalShift,
 )
+from support.aws import CLUSTER
 
 __all__ = ["CHART", "app_with", "made_cluster", "stacks"]
 
@@ -111,23 +112,26 @@ def stacks() -> dict[str, Json]:
         ec2_node_class_spec={"subnetSelector": {"a": "b"}},
         interruption_handling=True,
     ).deploy(ClusterInfo(cluster("alpha"), "1.28"))
-    _account(cdk.Stack(app, "account"))
+    _account(cdk.Stack(app, "account"), "demo")
+    _account(cdk.Stack(app, "living"), CLUSTER)
     _bus(cdk.Stack(app, "bus"))
     assembly = app.synth()
     return {each.stack_name: each.template for each in assembly.stacks}
 
 
-def _account(stack: Any) -> None:
-    role = NodeRole(stack, "NodeRole", role_name="KarpenterNodeRole-demo").role
-    queue = InterruptionQueue(stack, "Interruption", queue_name="demo").queue
+def _account(stack: Any, cluster: str) -> None:
+    role = NodeRole(stack, "NodeRole", role_name=f"KarpenterNodeRole-{cluster}").role
+    queue = InterruptionQueue(stack, "Interruption", queue_name=cluster).queue
     policies = ControllerPolicies(
         stack,
         "Policies",
-        cluster_name="demo",
+        cluster_name=cluster,
         node_role_arn=role.role_arn,
         queue_arn=queue.queue_arn,
     )
-    ControllerRole(stack, "Controller", cluster_name="demo", policies=policies, role_name="demo-karpenter")
+    ControllerRole(
+        stack, "Controller", cluster_name=cluster, policies=policies, role_name=f"{cluster}-karpenter"
+    )
 
 
 def _bus(stack: Any) -> None:
