@@ -23,7 +23,7 @@ from dovetail.sim.aws import SimulatedAws
 from dovetail.sim.aws.serve import served
 from support.aws import CLUSTER
 from support.builders import owner, pod
-from support.commands import Ended, dovetail
+from support.commands import Ended, dovetail, process
 from support.disruption import pdb, scene, state
 from support.secured import DEFINITIONS, Secured, secured
 from support.worlds import instance_type, offering
@@ -295,7 +295,7 @@ def pool() -> dict[str, Any]:
 def test_a_plan_tells_every_write_and_makes_none(site: Site) -> None:
     site.server.call(lambda: site.api.create(POOLS, pool()))
     try:
-        planned = site.ask("plan", "--zone", site.id(A), "-d")
+        planned = process("zonal-shift", "plan", "--zone", site.id(A), "-d", env=site.env)
         assert planned.code == 0, planned.err
         assert f"gate disruption in {site.id(A)}\n" in planned.out
         assert "Node/node-a cordon: False -> True (protected" in planned.out
@@ -303,7 +303,7 @@ def test_a_plan_tells_every_write_and_makes_none(site: Site) -> None:
         assert LEDGER not in json.dumps(
             site.server.call(lambda: [*site.api.list(NODES), *site.api.list(POOLS)])
         )
-        wrong = in_one_sentence(site.ask("plan", "--zone", "mars1-az1"))
+        wrong = in_one_sentence(process("zonal-shift", "plan", "--zone", "mars1-az1", env=site.env))
         assert "the cluster has no such zone" in wrong
     finally:
         site.server.call(lambda: site.api.delete(POOLS, "default"))
