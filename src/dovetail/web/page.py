@@ -113,15 +113,16 @@ def share(value: float | None, *, full: float | None = None) -> Cell:
 
 
 def prose(value: str | None, *, tone: Tone = "") -> Cell:
-    """A sentence, which may take several lines."""
-    return Cell(value or None, value or "–", "prose", tone)
+    """A sentence, which may take several lines. All that was required of a node is for programs alone."""
+    short, cut, _ = (value or "–").partition(", requirements=")
+    return Cell(value or None, short + (" …" if cut else ""), "prose", tone)
 
 
 def amount(resource: str, nano: int) -> Cell:
     """How much of a resource, as people say it; the value is as Kubernetes writes it."""
     exact = str(amounts({resource: nano}).get(resource, 0))
     if resource == "cpu":
-        return Cell(exact, f"{round(nano / 10**9, 2):,g}", "number")
+        return Cell(exact, f"{round(nano / 10**9, 2):,}".removesuffix(".0"), "number")
     if resource not in BYTES:
         return Cell(exact, exact, "number")
     size = nano / 10**9

@@ -24,9 +24,9 @@ from dovetail.web.page import (
     text,
     word,
 )
-from dovetail.web.picture import Picture
+from dovetail.web.picture import Load, Picture
 
-__all__ = ["link", "node", "nodes", "tile"]
+__all__ = ["link", "load_words", "node", "nodes", "tile"]
 
 COLUMNS = (
     ("name", "Node"),
@@ -139,8 +139,12 @@ def node(picture: Picture, name: str) -> Page | None:
 
 
 def _amount(picture: Picture, state: StateNode, resource: str) -> str:
-    load = picture.load(resource, state)
-    return f"{amount(resource, load.asked).text} of {amount(resource, load.room).text}"
+    return load_words(resource, picture.load(resource, state))
+
+
+def load_words(resource: str, load: Load) -> str:
+    unit = " cores" if resource == "cpu" else ""
+    return f"{amount(resource, load.asked).text} of {amount(resource, load.room).text}{unit}"
 
 
 def _about(picture: Picture, state: StateNode) -> Table:

@@ -8,7 +8,6 @@ from dovetail.web.page import (
     Fact,
     Page,
     Table,
-    amount,
     counted,
     dollars,
     number,
@@ -16,10 +15,10 @@ from dovetail.web.page import (
     share,
     text,
 )
-from dovetail.web.picture import Load, Picture
+from dovetail.web.picture import Picture
 from dovetail.web.views import pools as pool_views
 from dovetail.web.views import shifts as shift_views
-from dovetail.web.views.nodes import tile
+from dovetail.web.views.nodes import load_words, tile
 
 __all__ = ["overview"]
 
@@ -51,15 +50,11 @@ def _facts(picture: Picture, stuck: int) -> tuple[Fact, ...]:
     return (
         Fact("nodes", "Nodes", number(len(picture.nodes)), f"{ours} of pools"),
         Fact("price", "Price an hour", dollars(price, 2), f"${price * HOURS_A_MONTH:,.0f} a month"),
-        Fact("cpu", "CPU asked for", share(cpu.share), _of("cpu", cpu)),
-        Fact("memory", "Memory asked for", share(memory.share), _of("memory", memory)),
+        Fact("cpu", "CPU asked for", share(cpu.share), load_words("cpu", cpu)),
+        Fact("memory", "Memory asked for", share(memory.share), load_words("memory", memory)),
         Fact("waiting", "Pods waiting", waiting, f"{stuck} fit nowhere" if stuck else "all can be placed"),
         Fact("savings", "Could be saved", dollars(saved, 2), f"an hour, by {commands}"),
     )
-
-
-def _of(resource: str, load: Load) -> str:
-    return f"{amount(resource, load.asked).text} of {amount(resource, load.room).text}"
 
 
 def _sentence(picture: Picture, stuck: int) -> str:

@@ -59,6 +59,8 @@ def _gap(gap: float | None) -> Cell:
 
 def _proven(picture: Picture) -> str:
     plan = picture.plan
+    if not plan.new_nodes:
+        return "there is nothing to buy"
     if plan.bound <= 0:
         return "nothing is proven about this plan"
     return f"no plan for {plan.proven_pods:,} of these pods costs less than ${plan.bound:,.2f} an hour"
