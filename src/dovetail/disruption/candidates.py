@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from math import isnan
+from operator import is_
 from typing import TYPE_CHECKING, NamedTuple
 
 from dovetail.api import labels, predicates
@@ -207,9 +208,28 @@ class Scene:
     def _prices(self) -> dict[tuple[str, frozenset[tuple[str, Values]]], dict[str, Price]]:
         return {}
 
-    def __reduce__(self) -> tuple[type[Scene], tuple[object, ...]]:
+    def __reduce__(self) -> tuple[Callable[..., Scene], tuple[object, ...]]:
         # What follows from the rest is made anew where it is wanted, rather than sent there.
-        return Scene, (self.snapshot, self.queued, self.buffered, self.spot_to_spot, self.shifted)
+        return _same_scene, (self.snapshot, self.queued, self.buffered, self.spot_to_spot, self.shifted)
+
+
+_LAST: list[Scene] = []
+
+
+def _same_scene(snapshot: Snapshot, *rest: object) -> Scene:
+    """Another question about the scene of the last one finds all that was worked out for that."""
+    if _LAST:
+        scene = _LAST[0]
+        known = scene.queued, scene.buffered, scene.spot_to_spot, scene.shifted
+        if known == rest and _same_nodes(scene.snapshot, snapshot) and scene.snapshot == snapshot:
+            return scene
+    _LAST[:] = [Scene(snapshot, *rest)]  # type: ignore[arg-type] # they come from __reduce__
+    return _LAST[0]
+
+
+def _same_nodes(old: Snapshot, new: Snapshot) -> bool:
+    """Identity is quick to compare, and what is remembered goes by it."""
+    return len(old.nodes) == len(new.nodes) and all(map(is_, old.nodes, new.nodes))
 
 
 def candidates(scene: Scene, kind: Class) -> tuple[list[Candidate], list[Stays]]:

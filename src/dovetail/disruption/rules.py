@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from dovetail.api.pod import Toleration
+from dovetail.disruption.tally import Tally
 from dovetail.scheduling.domains import Universe
 from dovetail.scheduling.groups import Group
 from dovetail.scheduling.selectors import matches
@@ -49,23 +50,30 @@ class Counts:
     owners: int = 0
 
     @cached_property
-    def everywhere(self) -> dict[str, int]:
-        """Every domain and its count, with no node out."""
-        return dict.fromkeys(self.fixed, 0) | dict.fromkeys(self.known, 0) | self.counted
+    def domains(self) -> Mapping[str, object]:
+        """Every domain there is, with no node out; that nodes know of it is what most rules share."""
+        return self.known if self.known.keys() >= self.fixed else {**self.known, **dict.fromkeys(self.fixed)}
+
+    @cached_property
+    def total(self) -> int:
+        return self.counted.total()
 
     def fill(self, group: Group, out: Sequence[Share]) -> None:
         """Give a group these counts, less the shares of nodes that are out."""
-        counts = dict(self.everywhere)
+        counts, total = dict(self.counted), self.total
         for share in out:
             for domain, number in share.counted.items():
                 counts[domain] -= number
+                total -= number
         concerned = {share.known for share in out} | {domain for share in out for domain in share.counted}
+        gone: set[str] = set()
         for name in concerned:
             if name is None or name in self.fixed or counts.get(name):
                 continue
             if self.known[name] == sum(share.known == name for share in out):
                 counts.pop(name, None)
-        group.counts, group.total = counts, sum(counts.values())
+                gone.add(name)
+        group.counts, group.total = Tally(self.domains, counts, gone), total
 
 
 class Rules:
@@ -97,6 +105,24 @@ class Rules:
                 if name not in self.batch:
                     found.setdefault((namespace, self._labels.number(labels)), []).append(landmark)
         return found
+
+    @cached_property
+    def _by_label(self) -> dict[tuple[str, str, str], list[tuple[str, int]]]:
+        """The residents that have a label, by namespace, key and value: most rules ask for a few."""
+        found: dict[tuple[str, str, str], list[tuple[str, int]]] = {}
+        for namespace, number in self._residents:
+            for key, value in self._labels.rows[number].items():
+                found.setdefault((namespace, key, value), []).append((namespace, number))
+        return found
+
+    def _who(self, group: Group) -> Iterator[tuple[str, int]]:
+        """The residents that a rule might count."""
+        asked = group.selector.match_labels if group.selector is not None else {}
+        for key, value in asked.items():
+            for namespace in group.namespaces:
+                yield from self._by_label.get((namespace, key, value), ())
+            return
+        yield from self._residents
 
     @cached_property
     def inverse(self) -> dict[Identity, tuple[Group, Counts]]:
@@ -165,9 +191,9 @@ class Rules:
 
     def _count(self, group: Group, into: Counts) -> None:
         rows = self._labels.rows
-        for (namespace, number), on in self._residents.items():
+        for namespace, number in self._who(group):
             if namespace in group.namespaces and matches(group.selector, rows[number]):
-                for landmark in on:
+                for landmark in self._residents[namespace, number]:
                     domain = landmark.domain(group.key)
                     if domain is not None and group.filter.accepts(landmark.taints, landmark.requirements):
                         into.counted[domain] += 1

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Final, Protocol
 
 from dovetail.api.labels import HOSTNAME, normalized
@@ -235,6 +236,12 @@ class Expression(Protocol):
     def values(self) -> tuple[str, ...]: ...
 
 
+@lru_cache(maxsize=16_384)
+def _exactly(value: str) -> Values:
+    """This value alone. Thousands of nodes say the same of their zones and types, and need it only once."""
+    return Values(frozenset((value,)))
+
+
 @dataclass(frozen=True, slots=True)
 class Requirements:
     """What is required of each label, by normalised key. Labels not listed may be anything."""
@@ -255,7 +262,7 @@ class Requirements:
         """Exactly these labels."""
         by_key: dict[str, Values] = {}
         for key, value in labels.items():
-            _add(by_key, normalized(key), Values(frozenset((value,))))
+            _add(by_key, normalized(key), _exactly(value))
         return Requirements(by_key)
 
     def __getitem__(self, key: str) -> Values:
