@@ -30,8 +30,7 @@ class Core:
         self.clock = clock
         self.rng = rng
         self._afterwards: deque[Callable[[], None]] = deque()
-        self._depth = 0
-        self._turn = _Turn(self)
+        self._turn = _Turn(self._afterwards)
         self._stamped = (clock.now(), "")
 
     def type_of(self, resource: str) -> TypeInfo:
@@ -65,32 +64,27 @@ class Core:
         """One verb. What it leaves for afterwards is done when the outermost one ends."""
         return self._turn
 
-    def begin(self) -> None:
-        """A verb within a verb is no turn of its own."""
-        self._depth += 1
-
-    def end(self, *, well: bool) -> None:
-        """Do what was left for afterwards, unless the verb failed or is part of another."""
-        try:
-            while well and self._depth == 1 and self._afterwards:
-                self._afterwards.popleft()()
-        finally:
-            self._depth -= 1
-
 
 class _Turn:
     """`with core.turn():` without a new object each time, for it is entered at every write."""
 
-    __slots__ = ("_core",)
+    __slots__ = ("_afterwards", "_depth")
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, afterwards: deque[Callable[[], None]]) -> None:
+        self._afterwards = afterwards
+        # A verb within a verb is no turn of its own.
+        self._depth = 0
 
     def __enter__(self) -> None:
-        self._core.begin()
+        self._depth += 1
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._core.end(well=kind is None)
+        """Do what was left for afterwards, unless the verb failed or is part of another."""
+        try:
+            while self._afterwards and kind is None and self._depth == 1:
+                self._afterwards.popleft()()
+        finally:
+            self._depth -= 1
 
 
 def fresh(obj: Any) -> Any:

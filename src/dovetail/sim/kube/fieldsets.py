@@ -77,6 +77,12 @@ def difference(node: Node, old: Any, new: Any) -> tuple[set[Path], set[Path]]:
 def _compare(node: Node, old: Any, new: Any, path: Path, changed: set[Path], removed: set[Path]) -> None:
     if old is new:
         return
+    if isinstance(old, dict) and isinstance(new, dict) and not node.map_atomic:
+        # What is the very same in both is left out before anything is made of it.
+        old, new = (
+            {key: item for key, item in one.items() if key not in other or other[key] is not item}
+            for one, other in ((old, new), (new, old))
+        )
     before, after = _members_of(node, old), _members_of(node, new)
     if before is None or after is None:
         was, now = dict[Path, Any](), dict[Path, Any]()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from dovetail.sim.kube.status import bad_request
@@ -17,6 +18,7 @@ _PREFIX = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-
 _INTEGER = re.compile(r"[+-]?[0-9]+\Z")
 
 
+@lru_cache(maxsize=4096)
 def qualified_name(key: str) -> bool:
     """Whether a text can be a label key: an optional DNS prefix, a slash, and up to 63 characters."""
     prefix, slash, name = key.rpartition("/")

@@ -234,7 +234,10 @@ def key_text(node: Node, item: Any) -> str:
 
 def canonical(value: Any) -> str:
     """One spelling per JSON value."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return _CANONICAL(value)
+
+
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
 def by_key(node: Node, old: Any) -> dict[str, Any]:
