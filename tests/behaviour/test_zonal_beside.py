@@ -8,10 +8,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dovetail.api.crds import zonal_manifest
 from dovetail.runtime.metrics import exposition
-from support.aws import CLUSTER
-from support.awsworld import POOLS, AwsWorld
+from support.awsworld import AwsWorld
 from support.stage import virtual
-from support.zonal import Shifted, entry
 
 Json = dict[str, Any]
 A, B, C = "us-west-2a", "us-west-2b", "us-west-2c"
@@ -215,3 +213,53 @@ async def test_how_uneven_zones_are_is_told_when_a_shift_is_over() -> None:
         assert f"{A}: " in event["note"]
         assert "an hour" in event["note"]
         assert value("dovetail_zonal_shift_zone_share", zone=B, of="pods") is not None
+
+
+def apart(world: AwsWorld, count: int) -> None:
+    """Pods that want a node each."""
+    world.pods(count, cpu="1")
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "web"}}}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    patch = {"spec": {"template": {"spec": {"affinity": affinity}}}}
+    world.api.patch("deployments.apps", "web", patch, "default")
+
+
+async def grown_without(world: AwsWorld, zone: str) -> None:
+    """Everything was bought while the zone was away; then it came back."""
+    on_demand = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]}
+    world.default(requirements=[on_demand])
+    local(world, zone)
+    await world.until(lambda: world.dovetail.gates.launches(world.aws.network.zone_ids[zone]), within=60)
+    apart(world, 8)
+    await world.until(lambda: world.placed() == 8, within=240)
+    world.api.patch(SHIFTS, "away", {"spec": {"expires": "2026-01-01T00:00:30Z"}})
+    await world.until(lambda: phase(world) == "Restored", within=1800, step=5)
+    assert in_zone(world, zone) == 0
+
+
+@virtual
+async def test_a_zone_that_is_back_is_filled_again_slowly_where_that_is_wanted() -> None:
+    flags = ("--zonal-shift-rebalance=Gradual", "--zonal-shift-min-hold=0s")
+    async with world_of(*flags).running() as world:
+        await grown_without(world, A)
+        most = 0
+        while in_zone(world, A) < 2:
+            assert world.clock.monotonic() < 8000, zone_of(world)
+            await world.world.settle(20)
+            most = max(most, sum("deletionTimestamp" in each["metadata"] for each in world.claims))
+        await world.until(lambda: world.placed() == 8, within=240)
+        assert most <= 1, "no faster than the budget of the pool allows"
+        await world.world.settle(1800)
+        counts = [
+            sum(zone == each for zone in zone_of(world).values()) for each in {*zone_of(world).values()}
+        ]
+        assert sum(counts) == 8
+        assert max(counts) - in_zone(world, A) <= 1
+
+
+@virtual
+async def test_a_zone_that_is_back_is_left_empty_where_nothing_else_is_wanted() -> None:
+    async with world_of("--zonal-shift-min-hold=0s").running() as world:
+        await grown_without(world, A)
+        await world.world.settle(1800)
+        assert in_zone(world, A) == 0

@@ -32,6 +32,7 @@ from dovetail.disruption.candidates import Scene
 from dovetail.disruption.choose import Choice
 from dovetail.disruption.command import DRIFTED, EMPTY, MANY, MULTI, SINGLE, Command, Method, Verdict
 from dovetail.disruption.drift import static_wanted
+from dovetail.disruption.rebalance import REBALANCE, rebalance
 from dovetail.disruption.rest import Rest
 from dovetail.disruption.validate import Invalid, still_candidates, still_empty, still_right
 from dovetail.errors import DovetailError
@@ -95,6 +96,7 @@ class Disruption:
         virtual: Callable[[], tuple[Pod, ...]] = lambda: (),
         buffered: Callable[[], frozenset[str]] = frozenset,
         shifted: Callable[[], frozenset[str]] = frozenset,
+        returned: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
         self._cluster = cluster
         self._capture = capture
@@ -113,7 +115,7 @@ class Disruption:
         self.drift_at_once = drift_at_once
         self._virtual = virtual
         self._buffered = buffered
-        self._shifted = shifted
+        self._shifted, self._returned = shifted, returned
         # For each method, the world in which it last found nothing, and when that was.
         self._quiet: dict[str, tuple[int, float]] = {}
         self._unseen: frozenset[str] = frozenset()
@@ -170,7 +172,16 @@ class Disruption:
             (MULTI, self._elsewhere(multi)),
             (SINGLE, single),
             *(((MANY, self._elsewhere(several)),) if self._any_many() else ()),
+            *self._rebalancing(now),
         )
+
+    def _rebalancing(self, now: float) -> tuple[tuple[Method, Ask], ...]:
+        """Last of all, and only where a zone is back that was away."""
+        returned = self._returned()
+        if not returned:
+            return ()
+        stop = Until(self._clock, now + SINGLE_SECONDS)
+        return ((REBALANCE, self._elsewhere(partial(rebalance, returned=returned, should_stop=stop))),)
 
     def _elsewhere(self, choose: Callable[[Scene], Choice]) -> Ask:
         return lambda scene: self._compute(choose, scene)

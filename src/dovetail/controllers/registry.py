@@ -126,6 +126,12 @@ def _gates(p: Parts) -> Gates:
     return p.gates if p.gates is not None else Gates(p.clock)
 
 
+def _returned(p: Parts) -> Callable[[], frozenset[str]]:
+    """Zones that are back and to be filled again, where that is wanted."""
+    wanted = p.settings.zonal_shift_rebalance == "Gradual"
+    return (lambda: _gates(p).returned) if wanted else frozenset
+
+
 def _expiration(p: Parts, millicores: int) -> Expiration:
     put_off = _gates(p).put_off
     return Expiration(
@@ -228,6 +234,7 @@ def _disruption(p: Parts, millicores: int) -> tuple[Controller, ...]:
         virtual=p.buffers.virtual if p.buffers is not None else tuple,
         buffered=p.buffers.nodes if p.buffers is not None else frozenset,
         shifted=lambda: _gates(p).disrupted,
+        returned=_returned(p),
     )
     marks = DisruptionConditions(
         p.kube,

@@ -14,6 +14,7 @@ from dovetail.disruption.candidates import Candidate, Class, Scene, candidates
 from dovetail.disruption.command import MANY, Command
 from dovetail.disruption.consolidation import why_unconsolidatable
 from dovetail.disruption.emptiness import deleting, unawaited, why_not_empty
+from dovetail.disruption.rebalance import REBALANCE, toward
 from dovetail.disruption.simulate import simulate
 from dovetail.scheduling.nodes import provider_id
 from dovetail.scheduling.plan import PlannedNode
@@ -43,6 +44,8 @@ def still_right(scene: Scene, command: Command) -> Command | Invalid:
         return now
     if command.method == MANY:
         return _still_several(scene, command, now)
+    if command.method == REBALANCE:
+        return _still_uneven(scene, command, now)
     outcome = simulate(scene, now, consolidating=True)
     if outcome.problem or not _fits(command, outcome.plan.new_nodes):
         return Invalid(SCHEDULING, len(now))
@@ -55,6 +58,14 @@ def _still_several(scene: Scene, command: Command, now: tuple[Candidate, ...]) -
     if found is None or found.savings < command.savings - manyfold.DUST:
         return Invalid(SCHEDULING, len(now))
     return found if _fits(command, found.replacements) else Invalid(SCHEDULING, len(now))
+
+
+def _still_uneven(scene: Scene, command: Command, now: tuple[Candidate, ...]) -> Command | Invalid:
+    """A move towards balance is made only while zones are uneven, and for the same machines."""
+    found = toward(scene, now, command.replacements[0].zone)
+    return (
+        found if found is not None and _fits(command, found.replacements) else Invalid(SCHEDULING, len(now))
+    )
 
 
 def still_candidates(scene: Scene, command: Command) -> tuple[Candidate, ...] | Invalid:
@@ -97,7 +108,9 @@ def _again(scene: Scene, command: Command, why_not: Callable[[Candidate], str | 
     """The command's nodes that its method could choose still; being nominated is asked separately."""
     nominated = {provider_id(state) for state in scene.snapshot.nodes if state.nominated}
     calm = tuple(replace(state, nominated=False) for state in scene.snapshot.nodes)
-    now = Scene(replace(scene.snapshot, nodes=calm), scene.queued, scene.buffered, scene.spot_to_spot)
+    seen = replace(scene.snapshot, nodes=calm)
+    # A zone may have been shifted away since: its nodes are not for the taking any more.
+    now = Scene(seen, scene.queued, scene.buffered, scene.spot_to_spot, scene.shifted)
     wanted = {candidate.name for candidate in command.candidates}
     return [
         dataclasses.replace(c, state=replace(c.state, nominated=c.key in nominated))
