@@ -56,7 +56,9 @@ def zonal_shift(
     Settings of `dovetail controller`, such as --cluster-name, may be given too. Exit codes: 0 fine, 1 the
     rehearsal found pods without a home, or something was refused.
     """
-    place = acts.Place(kubeconfig, kube_context)
+    tabled = _given(context, "zonal-shift-store") == "DynamoDB"
+    table = _given(context, "zonal-shift-table") if tabled else ""
+    place = acts.Place(kubeconfig, kube_context, table, _given(context, "cluster-name"))
     if action == "rehearse":
         rate = RATES if launch_rate is None else launch_rate
         sys.exit(rehearsed(place, snapshot, _needed(zone), rate, output))
@@ -65,7 +67,7 @@ def zonal_shift(
             ("--enable-zonal-shift=true", *_flags(context.args)), dict(os.environ), provider="aws"
         )
         sys.exit(asyncio.run(acts.run(settings, place)))
-    cluster = _cluster(context)
+    cluster = place.cluster
     if action in ("status", "history"):
         return acts.shown(asyncio.run(acts.listed(place, over=action == "history")), output)
     if action == "plan":
@@ -103,9 +105,9 @@ def _flags(arguments: list[str]) -> tuple[str, ...]:
     return tuple(arguments)
 
 
-def _cluster(context: typer.Context) -> str:
-    """The cluster's name, from a flag or the environment; only asked for where ARC is."""
+def _given(context: typer.Context, name: str) -> str:
+    """A setting's text, from a flag or the environment; empty where nobody gave it."""
     for word in context.args:
-        if word.startswith("--cluster-name="):
+        if word.startswith(f"--{name}="):
             return word.partition("=")[2]
-    return os.environ.get("CLUSTER_NAME", "")
+    return os.environ.get(name.upper().replace("-", "_"), "")

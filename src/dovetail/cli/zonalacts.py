@@ -20,6 +20,7 @@ from dovetail.api.zoneshift import ZoneShift
 from dovetail.aws import Aws
 from dovetail.cli.output import Output, structured, table
 from dovetail.cli.zonalrefusals import arc
+from dovetail.cli.zonaltable import TabledKube
 from dovetail.controllers.base import SINGLETON
 from dovetail.controllers.zonal.gates import Gates
 from dovetail.controllers.zonal.options import from_settings
@@ -50,13 +51,19 @@ class Place:
 
     kubeconfig: str = ""
     context: str = ""
+    # The DynamoDB table in which its shifts are kept, and the name they are found by; empty for objects.
+    table: str = ""
+    cluster: str = ""
 
     @asynccontextmanager
     async def kube(self) -> AsyncIterator[KubeClient]:
         clock = SystemClock()
         transport = connect(clock, self.kubeconfig, self.context).transport(USER_AGENT)
         try:
-            yield KubeClient(transport, clock)
+            if self.table:
+                yield TabledKube(transport, clock, table=self.table, cluster=self.cluster)
+            else:
+                yield KubeClient(transport, clock)
         finally:
             await transport.close()
 
