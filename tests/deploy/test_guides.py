@@ -30,6 +30,7 @@ GUIDES = (
     "drift",
     "budgets",
     "gpu",
+    "dashboard",
     "troubleshooting",
     "uninstall",
 )

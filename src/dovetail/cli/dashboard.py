@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import os
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -82,7 +83,8 @@ async def _live(address: str, port: int, hosts: list[str], connection: Connectio
     transport = connection.transport(USER_AGENT)
     try:
         provider = await provider_of(transport, connection.server) if asked == "auto" else asked
-        board = Dashboard(Shown(connection.server.partition("://")[2]), hosts)
+        named = os.environ.get("CLUSTER_NAME") or connection.server.partition("://")[2]
+        board = Dashboard(Shown(named), hosts)
         await _served(board, address, port, Watching(connection, transport, provider, board))
     finally:
         await transport.close()

@@ -52,7 +52,9 @@ def _facts(picture: Picture, stuck: int) -> tuple[Fact, ...]:
         Fact("price", "Price an hour", dollars(price, 2), f"${price * HOURS_A_MONTH:,.0f} a month"),
         Fact("cpu", "CPU asked for", share(cpu.share), load_words("cpu", cpu)),
         Fact("memory", "Memory asked for", share(memory.share), load_words("memory", memory)),
-        Fact("waiting", "Pods waiting", waiting, f"{stuck} fit nowhere" if stuck else "all can be placed"),
+        Fact(
+            "waiting", "Pods waiting", waiting, f"{stuck} without a place" if stuck else "all can be placed"
+        ),
         Fact("savings", "Could be saved", dollars(saved, 2), f"an hour, by {commands}"),
     )
 
