@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 
 import pytest
 
+from dovetail.sim.clock import run_virtual
 from dovetail.zonal.events import signal_of
+from dovetail.zonal.machine import Pace
 from support.stage import virtual
 from support.zonal import LEDGER, POOLS, SHIFTS, A, B, C, entry
 from support.zonalstores import TABLE, Kept, mortal
@@ -192,3 +195,38 @@ async def test_a_table_that_is_missing_is_told_or_done_without(store: str) -> No
         world.tables.add(TABLE)
         await world.until(lambda: world.away() == [A], within=120)
         await world.until(lambda: world.kept(), within=120)
+
+
+BRIEF = Pace(min_hold=timedelta(), settle=timedelta(seconds=20))
+
+
+async def one_life_long(world: Kept, die_at: int) -> tuple[bytes, list[str], int]:
+    """A whole shift, with one death right after that write: how the cluster stands then, and all writes."""
+    world.pool("default", entry("In", A, B, C))
+    async with world.running():
+        world.die_at = die_at
+        await world.shift(A)
+        await world.survived(lambda: world.phase() == "Active")
+        assert (world.away(), world.protected()) == ([A], ["a0"])
+        await world.cancel()
+        await world.survived(lambda: world.phase() == "Restored")
+        assert world.items("POOL#") == []
+        assert len(world.shifts()) == 1
+        return world.wanted(), world.protected(), world.writes
+
+
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.spec("zonal-E13")
+def test_a_death_at_any_one_write_changes_nothing_in_the_end(store: str) -> None:
+    def lived(die_at: int) -> tuple[bytes, list[str], int]:
+        async def whole() -> tuple[bytes, list[str], int]:
+            world = Kept(store, nodes={A: 1, B: 1}, restore_interval=1.0, pace=BRIEF)
+            return await one_life_long(world, die_at)
+
+        return run_virtual(whole())
+
+    standing, protected, writes = lived(0)
+    assert writes > 8
+    for number in range(1, writes + 1):
+        after = lived(number)
+        assert after[:2] == (standing, protected), f"after a death at write {number}"

@@ -51,6 +51,8 @@ class Kept(Shifted):
     def __init__(self, store: str = "Cluster", *flags: str, seed: int = 0, **options: Any) -> None:
         self.mortal, self.dead, self.lives = False, False, 0
         self.away_from_api = False
+        # How many writes were made, and the one after which a process dies.
+        self.writes, self.die_at = 0, 0
         # What each life wrote last.
         self.last: list[str] = []
         super().__init__(seed, *flags, store=store, table="" if store == "Cluster" else TABLE, **options)
@@ -84,10 +86,20 @@ class Kept(Shifted):
 
     async def wrote(self, what: str) -> None:
         """The write is made; whether anybody lives to know is another matter."""
-        if self.mortal:
+        self.writes += 1
+        if self.mortal or self.writes == self.die_at:
             self.dead = True
             self.last.append(what)
             await asyncio.Event().wait()
+
+    async def survived(self, reached: Callable[[], object], within: float = 3600) -> None:
+        """Wait for it; who dies on the way is followed by another."""
+        end = self.clock.monotonic() + within
+        while not reached():
+            assert self.clock.monotonic() < end, f"not so after {self.lives} lives: {self.told()}"
+            await asyncio.sleep(0.5)
+            if self.dead:
+                await self.killed(0.5)
 
     def items(self, kind: str = "") -> list[Json]:
         return [each for each in self.tables.items(TABLE) if each["sk"]["S"].startswith(kind)]
@@ -104,12 +116,7 @@ class Kept(Shifted):
 async def mortal(world: Kept, reached: Callable[[], object], within: float = 3600) -> None:
     """Let every process die right after its first write, until this is so."""
     world.mortal = True
-    end = world.clock.monotonic() + within
-    while not reached():
-        assert world.clock.monotonic() < end, f"not so after {world.lives} lives: {world.told()}"
-        await asyncio.sleep(0.5)
-        if world.dead:
-            await world.killed(0.5)
+    await world.survived(reached, within)
     world.mortal = False
     if world.dead:
         await world.killed(0.5)
