@@ -57,17 +57,21 @@ class Change:
         # Nodes that may take a pod they would not have taken before.
         self._now = 0
         self._recounted: list[Pair] = []
-        for pair in pairs:
-            self._note(pair, aged)
+        # How many nodes are news to others.
+        self.size = sum(self._note(pair, aged) for pair in pairs)
         self._order = [(not views.initialized(s), views.name(s)) for s in self._ground.states]
         self._known: dict[tuple[object, ...], bool] = {}
         self._able: dict[Wanted, int] = {}
         self._shy = list(self._newly_avoiding())
 
-    def _note(self, pair: Pair, aged: AbstractSet[str]) -> None:
-        old, new = pair
-        if old is None or new is None or not counts_the_same(old, new):
+    def _note(self, pair: Pair, aged: AbstractSet[str]) -> bool:
+        """Take down what is new about a node; whether there is anything."""
+        recounted = pair[0] is None or pair[1] is None or not counts_the_same(pair[0], pair[1])
+        if recounted:
             self._recounted.append(pair)
+        return self._note_room(*pair, aged) or recounted
+
+    def _note_room(self, old: StateNode | None, new: StateNode | None, aged: AbstractSet[str]) -> bool:
         key = views.provider_id(new) if new is not None else ""
         if old is not None and new is not None and key not in aged and _both_active(old, new):
             before, now = self._ground.seen(old), self._ground.seen(new)
@@ -76,17 +80,15 @@ class Change:
                     self._other.add(now.name)
                 elif before.left != now.left:
                     self._fuller[now.name] = now
-                return
+                else:
+                    return False
+                return True
         if old is not None:
             self._other.add(views.name(old))
         place = self._ground.at.get(key)
         if place is not None:
             self._now |= 1 << place
-
-    @property
-    def size(self) -> int:
-        """How many nodes are news to others."""
-        return len(self._other) + len(self._fuller) + self._now.bit_count() + len(self._recounted)
+        return True
 
     def matters(self, kept: Kept) -> bool:
         return bool(

@@ -1,0 +1,119 @@
+"""What happens to one node, and whose verdicts are asked for again because of it."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+
+from dovetail.api.pod import Pod
+from dovetail.disruption.candidates import Class, Scene, candidates
+from dovetail.disruption.memory import Memory
+from dovetail.runtime.parcels import Sender, serve
+from dovetail.scheduling.snapshot import StateNode
+from support.builders import owner, pod
+from support.disruption import machine, scene, state
+
+RS = owner("ReplicaSet")
+# As dear as can be had, so that nothing is exchanged.
+FOUR = machine("four", 4, 1.0)
+Happening = Callable[[StateNode], StateNode]
+
+
+def resident(name: str, node: str, cpu: str) -> Pod:
+    return pod(name, cpu=cpu, memory="10Mi", node=node, owned_by=RS)
+
+
+def world() -> Scene:
+    """Node `a` has the pod that could go to `b`, which has room for it and little more; `full` has none."""
+    mine = state("a", resident("a-0", "a", "1"), of=FOUR)
+    roomy = state("b", resident("b-0", "b", "2"), of=FOUR)
+    full = state("full", resident("full-0", "full", "3500m"), of=FOUR)
+    return scene(mine, roomy, full, types=[FOUR])
+
+
+def asked_again(at: str, happening: Happening) -> set[str]:
+    """The nodes other than the one where it happened whose verdict is worked out once more."""
+    before, memory = world(), Memory()
+    for each in candidates(before, Class.GRACEFUL)[0]:
+        memory.verdict(before, each)
+    nodes = tuple(happening(s) if s.node and s.node.name == at else s for s in before.snapshot.nodes)
+    after, again = Scene(replace(before.snapshot, nodes=nodes)), set()
+    for each in candidates(after, Class.GRACEFUL)[0]:
+        asked = memory.asked
+        verdict = memory.verdict(after, each)
+        assert verdict.command is None or verdict.command.candidates == (each,)
+        if memory.asked > asked:
+            again.add(each.name)
+    return again - {at}
+
+
+def heartbeat(of: StateNode) -> StateNode:
+    assert of.node is not None
+    return replace(of, node=replace(of.node, metadata=replace(of.node.metadata, resource_version="9")))
+
+
+def ready(of: StateNode) -> StateNode:
+    first, *others = of.pods
+    return replace(of, pods=(replace(first, metadata=replace(first.metadata, resource_version="9")), *others))
+
+
+def told_anew(of: StateNode) -> StateNode:
+    copied: StateNode = pickle.loads(pickle.dumps(of))
+    return copied
+
+
+def joined(cpu: str) -> Happening:
+    return lambda of: replace(of, pods=(*of.pods, resident("more", "x", cpu)))
+
+
+def emptied(of: StateNode) -> StateNode:
+    return replace(of, pods=())
+
+
+@pytest.mark.parametrize("happening", [heartbeat, ready, told_anew])
+@pytest.mark.parametrize("at", ["a", "b", "full"])
+def test_what_changes_nothing_for_others_is_no_news(at: str, happening: Happening) -> None:
+    assert asked_again(at, happening) == set()
+
+
+def test_a_node_that_was_to_take_pods_may_fill_up_as_far_as_it_still_can() -> None:
+    assert asked_again("b", joined("500m")) == set()
+    assert "a" in asked_again("b", joined("1500m"))
+
+
+def test_more_room_is_news_to_those_who_looked_for_it() -> None:
+    assert "full" in asked_again("a", emptied)
+
+
+def test_less_room_where_nobody_found_any_is_no_news() -> None:
+    assert asked_again("full", joined("100m")) == set()
+
+
+def test_the_same_node_by_another_record_is_the_same_candidate() -> None:
+    before, memory = world(), Memory()
+    for each in candidates(before, Class.GRACEFUL)[0]:
+        memory.verdict(before, each)
+    asked, nodes = memory.asked, tuple(map(told_anew, before.snapshot.nodes))
+    after = Scene(replace(before.snapshot, nodes=nodes))
+    verdicts = [(each, memory.verdict(after, each)) for each in candidates(after, Class.GRACEFUL)[0]]
+    assert memory.asked == asked
+    assert all(v.command is None or v.command.candidates[0].state is each.state for each, v in verdicts)
+
+
+def test_a_scene_that_is_told_again_is_the_one_that_is_known() -> None:
+    """Workers hear of the same nodes by name, so that a second question is about the very same records."""
+    sender, before = Sender(), world()
+
+    def heard(scene: Scene) -> int:
+        for parcel in sender.pack((id, (scene,), {})):
+            answer = serve(parcel)
+        return int(sender.unpack(answer))
+
+    known = heard(before)
+    assert heard(Scene(before.snapshot)) == known
+    assert heard(Scene(before.snapshot, queued=frozenset(("x",)))) != known
+    changed = replace(before.snapshot, nodes=tuple(map(told_anew, before.snapshot.nodes)))
+    assert heard(Scene(changed)) != known
