@@ -22,13 +22,13 @@ from dovetail.errors import AlreadyExists, Conflict, DovetailError, Gone
 from dovetail.ports import Kube
 from dovetail.scheduling.snapshot import Snapshot
 from dovetail.zonal.rehearsal import Rehearsal
+from dovetail.zonal.room import kept
 
 __all__ = ["SHIFT", "Prescale"]
 
 SHIFT = "zonalshift.dovetail.sh/shift"
 # What a buffer can be like.
 SCALABLE = frozenset(("Deployment", "ReplicaSet", "StatefulSet"))
-WORKING = ("Applying", "Active")
 Workload = tuple[str, str, str]
 
 
@@ -74,12 +74,12 @@ class Prescale:
         assert self._seeing is not None
         world = await self._seeing.look()
         for each in in_force:
-            mine = [buffer for buffer in there if buffer.labels[SHIFT] == each.name]
+            mine = {_of(buffer): buffer for buffer in there if buffer.labels[SHIFT] == each.name}
             left = self._still_there(world, zones.get(each.record.shift.zone_id, ""))
-            if mine:
-                await self._shrink(mine, left, each)
-            elif each.record.phase in WORKING and each.name in found:
-                await self._begin(self.sizes(found[each.name]), left, each)
+            needed = self.sizes(found[each.name]) if each.name in found else None
+            have = {workload: buffer.spec.replicas or 0 for workload, buffer in mine.items()}
+            for workload, count in sorted(kept(needed, have, left).items()):
+                await self._keep(workload, count, mine.get(workload), each)
 
     def sizes(self, found: Rehearsal) -> dict[Workload, int]:
         """How many pods of each workload need room that is not there."""
@@ -112,32 +112,21 @@ class Prescale:
             if predicates.reschedulable(pod) and not pod.deleting
         )
 
-    async def _begin(self, sizes: Mapping[Workload, int], left: Counter[Workload], each: Kept) -> None:
-        for workload, size in sorted(sizes.items()):
-            count = min(size, left[workload])
-            if not count:
-                continue
-            buffer = _buffer(workload, count, each)
-            try:
+    async def _keep(self, workload: Workload, count: int, there: CapacityBuffer | None, each: Kept) -> None:
+        """One buffer of this size."""
+        before = None if there is None else there.spec.replicas
+        if before == count:
+            return
+        buffer = there or _buffer(workload, count, each)
+        try:
+            if there is None:
                 await self._kube.create(buffer)
-            except AlreadyExists:
-                continue
-            self._writer.record([_audit(buffer, None, count, each.name)])
-
-    async def _shrink(self, mine: Sequence[CapacityBuffer], left: Counter[Workload], each: Kept) -> None:
-        for buffer in mine:
-            reference = buffer.spec.scalable_ref
-            workload = (reference.kind, buffer.namespace, reference.name) if reference else ("", "", "")
-            size = buffer.spec.replicas or 0
-            count = min(size, left[workload])
-            if count == size:
-                continue
-            smaller = replace(buffer, spec=replace(buffer.spec, replicas=count))
-            try:
-                await self._kube.patch(buffer, smaller, guarded=True)
-            except (Conflict, Gone):
-                continue  # looked at again in the next pass
-            self._writer.record([_audit(buffer, size, count, each.name)])
+            else:
+                smaller = replace(there, spec=replace(there.spec, replicas=count))
+                await self._kube.patch(there, smaller, guarded=True)
+        except (AlreadyExists, Conflict, Gone):
+            return  # looked at again in the next pass
+        self._writer.record([_audit(buffer, before, count, each.name)])
 
     async def _drop(self, buffer: CapacityBuffer) -> None:
         try:
@@ -149,6 +138,11 @@ class Prescale:
 
 def _workload(maker: Object) -> Workload:
     return maker.KIND.kind, maker.namespace, maker.name
+
+
+def _of(buffer: CapacityBuffer) -> Workload:
+    reference = buffer.spec.scalable_ref
+    return (reference.kind, buffer.namespace, reference.name) if reference is not None else ("", "", "")
 
 
 def _buffer(workload: Workload, count: int, each: Kept) -> CapacityBuffer:
