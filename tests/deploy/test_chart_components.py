@@ -198,6 +198,16 @@ def test_permissions_outlive_the_switch_while_shifts_are_to_be_restored() -> Non
     assert not {"zoneshifts.dovetail.sh", "nodepools.karpenter.sh"} & verbs["leave"].keys()
 
 
+def test_buying_room_beforehand_takes_buffers() -> None:
+    roles = [
+        allowed(by_name(rendered({"zonalShift": {"enabled": True, **more}}), "ClusterRole", "karpenter"))
+        for more in ({}, {"prescale": True})
+    ]
+
+    assert roles[1]["capacitybuffers.autoscaling.x-k8s.io"] == {"create", "patch", "delete"}
+    assert "capacitybuffers.autoscaling.x-k8s.io" not in roles[0]
+
+
 def test_the_definition_of_zone_shifts_comes_with_them_and_stays() -> None:
     on = {"zonalShift": {"enabled": True}}
     (definition,) = (each for each in rendered(on) if each["kind"] == "CustomResourceDefinition")
@@ -326,6 +336,7 @@ def test_the_router_alone_needs_no_cluster() -> None:
         ({"zonalShift": {"standalone": {"replicas": 1}}}, "/zonalShift/standalone/replicas"),
         ({"zonalShift": {"mode": "Some"}}, "/zonalShift/mode"),
         ({"zonalShift": {"enabled": True, "topicArn": ["a"]}}, "zonalShift.tlsSecret is empty"),
+        ({"zonalShift": {"enabled": True, "eventsTokenFile": "/t"}}, "zonalShift.tlsSecret is empty"),
         ({"zonalShift": {"minHold": "long"}}, "/zonalShift/minHold"),
         ({"dashboard": {"port": 1}}, "port"),
     ],

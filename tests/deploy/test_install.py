@@ -76,13 +76,24 @@ COMPONENTS: dict[str, tuple[Json, Json]] = {
     ),
     "dashboard": ({"dashboard": {"enabled": True}}, {"parts": frozenset(["dashboard"])}),
     "shifts inside": (
-        {"zonalShift": {"enabled": True, "mode": "Both", "topicArn": [TOPIC], "tlsSecret": "t"}},
+        {
+            "zonalShift": {
+                "enabled": True,
+                "mode": "Both",
+                "topicArn": [TOPIC],
+                "tlsSecret": "t",
+                "prescale": True,
+                "httpsPort": 9443,
+            }
+        },
         {
             "settings": {
                 "CLUSTER_NAME": "c",
                 "ENABLE_ZONAL_SHIFT": "true",
                 "ZONAL_SHIFT_MODE": "Both",
                 "ZONAL_SHIFT_TOPIC_ARN": TOPIC,
+                "ZONAL_SHIFT_PRESCALE": "true",
+                "ZONAL_SHIFT_HTTPS_PORT": "9443",
             },
             "tls_secret": "t",
         },

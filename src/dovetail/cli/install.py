@@ -51,7 +51,7 @@ WITH = "Also install: router of interruptions, zonal-shift by itself, or the das
 WITHOUT = "Only the parts named by --with."
 PART_ROLE = "IAM role for the account of a part; may be said again."
 BUS = "The router's configuration, in YAML or JSON."
-TLS = "Secret with the certificate of the endpoint for SNS; needed with ZONAL_SHIFT_TOPIC_ARN."
+TLS = "Secret with the certificate of the HTTPS endpoint for messages about shifts."
 ROLE = "IAM role for the service account; not needed with Pod Identity."
 SETTING = "A setting, such as INTERRUPTION_QUEUE=my-queue; may be said again."
 
@@ -101,7 +101,7 @@ def install(
         **({"image": image} if image else {}),  # type: ignore[arg-type]
     )
     if wanted.sns and not tls_secret:
-        raise Misconfigured("ZONAL_SHIFT_TOPIC_ARN needs a certificate; name its Secret with --tls-secret")
+        raise Misconfigured("messages over HTTPS need a certificate; name its Secret with --tls-secret")
     definitions = [] if without_crds else crds.manifests(provider)
     changes = asyncio.run(_install([*definitions, *objects(wanted)], yes, kubeconfig, context))
     _show(changes, yes, output)

@@ -13,6 +13,7 @@ __all__ = ["NAME", "PARTS", "ROLE_ARN", "Installation", "Part"]
 CHART = "dovetail"
 NAME = "karpenter"
 ROLE_ARN = "eks.amazonaws.com/role-arn"
+OVER_HTTPS = ("ZONAL_SHIFT_TOPIC_ARN", "ZONAL_SHIFT_EVENTS_TOKEN_FILE", "ZONAL_SHIFT_EVENTS_CA_FILE")
 PARTS = ("router", "zonal-shift", "dashboard")
 
 
@@ -66,7 +67,7 @@ class Installation:
     @property
     def sns(self) -> bool:
         """Whether messages about shifts come over HTTPS."""
-        return self.shifts and bool(self.settings.get("ZONAL_SHIFT_TOPIC_ARN"))
+        return self.shifts and any(self.settings.get(name) for name in OVER_HTTPS)
 
 
 @dataclass(frozen=True, slots=True)

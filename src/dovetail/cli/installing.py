@@ -95,7 +95,13 @@ def _controller(given: Installation) -> list[Json]:
 def _of_provider(given: Installation) -> shapes.Rules:
     rules: shapes.Rules = PROVIDER[given.provider]
     edited = given.settings.get("ZONAL_SHIFT_MODE") in ("NodePoolEdit", "Both")
-    return (*rules, *zonal.SHIFTS, *(zonal.CLONES if edited else ()))
+    bought = given.settings.get("ZONAL_SHIFT_PRESCALE") == "true"
+    return (
+        *rules,
+        *zonal.SHIFTS,
+        *(zonal.CLONES if edited else ()),
+        *(zonal.BUFFERS if bought else ()),
+    )
 
 
 def _own(given: Installation) -> Json:
@@ -132,7 +138,7 @@ def _pod(given: Installation) -> Json:
 
 
 def _container(given: Installation) -> Json:
-    ports = {"http-metrics": 8080, "http": 8081} | ({"https-sns": zonal.SNS_PORT} if given.sns else {})
+    ports = {"http-metrics": 8080, "http": 8081} | zonal.https_port(given)
     made = shapes.container("controller", given.image, ("controller", "--provider", given.provider), ports)
     made["volumeMounts"] += zonal.tls_mounts(given)
     made |= {"env": _environment(given)} | shapes.probes()

@@ -77,7 +77,7 @@ def _zonal_shift(given: Installation) -> list[Json]:
     part = Part(given, "zonal-shift")
     own = shapes.role(part, part.name, (), part.namespace)
     own["rules"] = [*shapes.leases("dovetail-zonal-shift"), zonal.map_rule(given)]
-    ports = {"http-metrics": 8080} | ({"https-sns": zonal.SNS_PORT} if given.sns else {})
+    ports = {"http-metrics": 8080} | zonal.https_port(given)
     container = shapes.container("zonal-shift", given.image, ("zonal-shift", "run"), ports)
     container["volumeMounts"] += zonal.tls_mounts(given)
     container |= {"env": zonal.environment(given)} | shapes.probes("http-metrics", "/metrics", "/metrics")

@@ -8,17 +8,17 @@ from dovetail.cli.installshapes import READ, Json
 from dovetail.settings.zonal import ZonalPolicy
 
 __all__ = [
+    "BUFFERS",
     "CLONES",
     "SHIFTS",
-    "SNS_PORT",
     "environment",
+    "https_port",
     "map_rule",
     "shift_map",
     "tls_mounts",
     "tls_volumes",
 ]
 
-SNS_PORT = 8443
 TLS = "zonal-shift-tls"
 # Permissions about zonal shifts are there before and after: what one left behind is put back by them.
 SHIFTS = (
@@ -29,6 +29,7 @@ SHIFTS = (
     ),
 )
 CLONES = (("karpenter.sh", ("nodepools",), ("create", "delete")),)
+BUFFERS = (("autoscaling.x-k8s.io", ("capacitybuffers",), ("create", "patch", "delete")),)
 # Settings that are watched, and their keys in the ConfigMap.
 WATCHED = {"ZONAL_SHIFT_POLICY": "policy", "ZONAL_SHIFT_DRY_RUN": "dry-run"}
 
@@ -54,6 +55,11 @@ def environment(given: Installation) -> list[Json]:
     ]
     plain = {name: value for name, value in given.settings.items() if name not in WATCHED}
     return [*shapes.variables(plain | {"ZONAL_SHIFT_CONFIG_MAP": named}), *references]
+
+
+def https_port(given: Installation) -> dict[str, int]:
+    """The endpoint's port by its name, where there is one."""
+    return {"https-sns": int(given.settings.get("ZONAL_SHIFT_HTTPS_PORT", "8443"))} if given.sns else {}
 
 
 def tls_volumes(given: Installation) -> list[Json]:

@@ -58,6 +58,13 @@
   verbs: [create, delete]
 {{- end -}}
 
+{{/* Room bought beforehand is kept by CapacityBuffers. */}}
+{{- define "dovetail.zonal.prescaleRules" -}}
+- apiGroups: [autoscaling.x-k8s.io]
+  resources: [capacitybuffers]
+  verbs: [create, patch, delete]
+{{- end -}}
+
 {{- define "dovetail.zonal.mapRules" -}}
 - apiGroups: [""]
   resources: [configmaps]
@@ -65,11 +72,14 @@
   verbs: [get, list, watch]
 {{- end -}}
 
+{{/* Whether there is an HTTPS endpoint: for topics of SNS, or for senders that prove who they are. */}}
 {{- define "dovetail.zonal.tls" -}}
-{{- if and .Values.zonalShift.topicArn (not .Values.zonalShift.tlsSecret) -}}
-{{- fail "zonalShift.topicArn has topics and zonalShift.tlsSecret is empty: name a Secret of type kubernetes.io/tls for the HTTPS endpoint, or use zonalShift.queue" -}}
+{{- if or .Values.zonalShift.topicArn .Values.zonalShift.eventsTokenFile .Values.zonalShift.eventsCaFile -}}
+{{- if not .Values.zonalShift.tlsSecret -}}
+{{- fail "zonalShift.tlsSecret is empty and messages shall come over HTTPS: name a Secret of type kubernetes.io/tls, or use zonalShift.queue" -}}
 {{- end -}}
-{{- if .Values.zonalShift.topicArn }}true{{ end -}}
+true
+{{- end -}}
 {{- end -}}
 
 {{/* The HTTPS endpoint's port and certificate, where there is one. */}}
