@@ -10,7 +10,7 @@ from dovetail.controllers.zonal.documents import GUARD
 from dovetail.zonal.clone import RETIRED
 from dovetail.zonal.machine import Pace
 from support.stage import virtual
-from support.zonal import CLAIMS, LEDGER, POOLS, A, B, C, Shifted, entry, refused
+from support.zonal import CLAIMS, LEDGER, POOLS, SHIFTS, A, B, C, Shifted, entry, refused
 
 LABEL = "karpenter.sh/do-not-disrupt"
 
@@ -208,3 +208,35 @@ async def test_a_stand_in_that_was_about_to_go_is_used_again() -> None:
         await world.until(lambda: world.api.get(POOLS, CLONE)["spec"] == made["spec"], within=60)
         assert RETIRED not in world.api.get(POOLS, CLONE)["metadata"]["annotations"]
         assert world.api.get(POOLS, CLONE)["metadata"]["uid"] == made["metadata"]["uid"]
+
+
+# Every write is on record
+
+
+def written(world: Shifted, resource: str) -> int:
+    """How many writes to objects of a kind the server took."""
+    return sum(f"/{resource}/" in path for method, path in world.transport.written if method == "PATCH")
+
+
+@virtual
+async def test_every_write_is_on_record_with_what_it_changed_and_why() -> None:
+    world = Shifted()
+    world.pool("default", entry("In", A, B, C))
+    async with world.running():
+        await world.shift(A)
+        await world.until(lambda: world.phase() == "Active", within=60)
+        world.local(A, "second")  # a second reason to stay away changes only our own notes
+        await world.until(lambda: "Active" in str(world.api.get(SHIFTS, "second").get("status")), within=60)
+        await world.settle(310)
+        await world.cancel()
+        world.api.delete(SHIFTS, "second")
+        await world.until(lambda: not world.protected(), within=1800, step=5)
+        await world.restored()
+        audits = list(world.zonal.controller.writer.audits)
+        for kind, resource in (("Node/", "nodes"), ("NodePool/", "nodepools")):
+            mine = [each for each in audits if each.object.startswith(kind)]
+            assert len(mine) >= written(world, resource) > 0
+        for name in ("Node/a0", "NodePool/default"):
+            told = [each for each in audits if each.object == name]
+            assert "ledger" in {each.field for each in told}
+        assert all(each.before != each.after and each.shift and each.reason for each in audits)

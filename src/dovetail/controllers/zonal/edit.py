@@ -55,7 +55,11 @@ class PoolChange:
         found = [] if before == after else [Audit(name, "requirements", before, after, told, reason)]
         had = None if self.pool.budgets is None else list(self.pool.budgets)
         has = None if self.guarded.budgets is None else list(self.guarded.budgets)
-        return found if had == has else [*found, Audit(name, "budgets", had, has, told, reason)]
+        found += [] if had == has else [Audit(name, "budgets", had, has, told, reason)]
+        if found:
+            return found
+        after_note = list(self.edit.ledger.shifts) if self.edit.ledger is not None else None
+        return [Audit(name, "ledger", list(_shifts(self.pool)) or None, after_note, told, reason)]
 
     def __str__(self) -> str:
         return "; ".join(map(str, self.audits()))

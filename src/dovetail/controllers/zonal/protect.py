@@ -81,13 +81,19 @@ class Change:
         )
 
     def audits(self) -> list[Audit]:
+        """What is written, field by field; where only our own note changes, that."""
         before, after = _standing(self.node), self.marked.standing
-        reason = "released" if self.release else "protected"
-        return [
-            Audit(f"Node/{self.node.name}", each, before.value(each), after.value(each), self.shift, reason)
+        reason, name = "released" if self.release else "protected", f"Node/{self.node.name}"
+        found = [
+            Audit(name, each, before.value(each), after.value(each), self.shift, reason)
             for each in (LABEL, ANNOTATION, CORDON)
             if before.value(each) != after.value(each)
         ]
+        if found:
+            return found
+        was = node_ledger_from(self.node.annotations.get(labels.ZONE_LEDGER))
+        noted, note = (list(each.shifts) if each is not None else None for each in (was, self.marked.ledger))
+        return [Audit(name, "ledger", noted, note, self.shift, reason)]
 
 
 OURS = frozenset((labels.DO_NOT_DISRUPT, labels.ZONE_LEDGER))
