@@ -22,6 +22,8 @@ MIRRORS = (
     Path("/usr/local/share/terraform/plugins"),
     Path.home() / ".terraform.d" / "plugins",
 )
+# The aws provider gives itself three minutes for a queue to go.
+PATIENCE = 420
 ACCOUNT, REGION = "111122223333", "us-west-2"
 Json = dict[str, Any]
 
@@ -34,9 +36,18 @@ def terraform(binary: str, *arguments: str, at: Path, known: Mapping[str, str] |
     """Run terraform with nobody's configuration but its own, and give back what it printed."""
     quiet = {"TF_CLI_CONFIG_FILE": os.devnull, "TF_IN_AUTOMATION": "1", "CHECKPOINT_DISABLE": "1"}
     env = {"PATH": os.environ["PATH"], "HOME": str(at), **quiet, **(known or {})}
-    ended = subprocess.run(
-        [binary, *arguments], cwd=at, env=env, capture_output=True, text=True, timeout=300, check=False
-    )
+    try:
+        ended = subprocess.run(
+            [binary, *arguments],
+            cwd=at,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise TerraformError(f"{error}: {error.stdout!r}") from error
     if ended.returncode:
         raise TerraformError(ended.stdout + ended.stderr)
     return ended.stdout
@@ -80,6 +91,9 @@ class Root:
         (self.at / "modules").symlink_to(MODULES)
         said = {"source": f"./modules/{module}", **variables}
         document = {"module": {"m": said}, "output": {"m": {"value": "${module.m}", "sensitive": True}}}
+        if "helm" in (MODULES / module / "versions.tf").read_text():
+            # Without it the provider does not tell what it installed.
+            document["provider"] = {"helm": {"experiments": {"manifest": True}}}
         (self.at / "main.tf.json").write_text(json.dumps(document))
 
     def of_example(self, example: Path) -> None:

@@ -1,5 +1,5 @@
 output "hr_manifest" {
-  description = "The rendered manifest of the release, as JSON"
+  description = "The rendered manifest of the release, as JSON; null unless the helm provider has experiments = { manifest = true }"
   value       = helm_release.karpenter.manifest
 }
 

@@ -165,3 +165,22 @@ def get_experiment(ask: Ask) -> Json:
     if found is None:
         raise ask.refuse("ResourceNotFoundException", f"Experiment {ask.need('id')} not found", 404)
     return {"experiment": found}
+
+
+@operation("fis", "ListExperimentResolvedTargets")
+def resolved_targets(ask: Ask) -> Json:
+    found = ask.here(Experiments).started.get(ask.need("experimentId"))
+    if found is None:
+        said = f"Experiment {ask.need('experimentId')} not found"
+        raise ask.refuse("ResourceNotFoundException", said, 404)
+    return {
+        "resolvedTargets": [
+            {
+                "resourceType": target["resourceType"],
+                "targetName": name,
+                "targetInformation": {"arn": arn},
+            }
+            for name, target in found["targets"].items()
+            for arn in target["resourceArns"]
+        ]
+    }

@@ -133,6 +133,9 @@ class AwsServer:
             return None
         model = _model(service)
         protocol = model.metadata["protocol"]
+        if protocol == CBOR and "smithy-protocol" not in request.headers:
+            # Some clients prefer the text.
+            protocol = "json"
         if protocol in ("ec2", "query"):
             # Some clients put the form into the address.
             form = body or request.query_string.encode()
