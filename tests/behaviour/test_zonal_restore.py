@@ -240,3 +240,28 @@ async def test_every_write_is_on_record_with_what_it_changed_and_why() -> None:
             told = [each for each in audits if each.object == name]
             assert "ledger" in {each.field for each in told}
         assert all(each.before != each.after and each.shift and each.reason for each in audits)
+
+
+@pytest.mark.parametrize(
+    ("mode", "told"),
+    [
+        ("Clone", "pods that can only run in the zone may still be served there"),
+        ("Native", "Native: EKS steps out by itself; 1 of 2 nodes are cordoned"),
+        ("Off", "Off: nothing keeps EKS Auto Mode out of the zone"),
+    ],
+)
+@virtual
+async def test_how_far_auto_mode_is_kept_out_is_told_on_the_shift(mode: str, told: str) -> None:
+    world = Shifted(auto=True, auto_mode=mode, protect=False)
+    for name in ("general-purpose", "system"):
+        world.pool(name, entry("In", "amd64", key="kubernetes.io/arch"))
+    world.api.patch("nodes", "a0", {"spec": {"unschedulable": True}})
+    async with world.running():
+        before = [world.wanted(name) for name in ("general-purpose", "system")]
+        await world.shift(A)
+        await world.until(lambda: told in world.status().get("impact", {}).get("autoMode", ""), within=60)
+        assert (refused(lambda: world.api.get(POOLS, CLONE)) == 0) is (mode == "Clone")
+        await world.settle(60)
+        assert [world.wanted(name) for name in ("general-purpose", "system")] == before, (
+            "nobody may edit them"
+        )

@@ -11,6 +11,7 @@ from functools import partial
 from dovetail.api.core import Node
 from dovetail.api.zoneshift import NodeSum, Sum
 from dovetail.controllers.zonal.advice import Advice
+from dovetail.controllers.zonal.automode import auto_mode
 from dovetail.controllers.zonal.balance import Report
 from dovetail.controllers.zonal.documents import Documents, PoolDocument
 from dovetail.controllers.zonal.edit import edited_for
@@ -97,6 +98,15 @@ class Beside:
                     nodes=NodeSum(count=count.get(each.record.shift.zone_id, 0)),
                     clones=clones,
                 )
+                self._note_auto_mode(each, ground, pools, nodes)
+
+    def _note_auto_mode(
+        self, each: Kept, ground: Ground, pools: Sequence[PoolDocument], nodes: Sequence[Node]
+    ) -> None:
+        told = auto_mode(each.record.shift.zone_id, ground, pools, nodes, self._keeping.options)
+        if told:
+            known = self._keeping.impacts.get(each.name) or each.obj.status.impact
+            self._keeping.impacts[each.name] = {**known, "autoMode": told}
 
     def planned(self, each: Kept) -> list[str]:
         """What would be written besides marks and edits, in words."""

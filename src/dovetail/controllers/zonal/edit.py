@@ -93,7 +93,9 @@ class Editing:
         """Every pool that does not stand as it should."""
         found = []
         for pool in pools:
-            if pool.deleting or pool.name.startswith(PREFIX):
+            # EKS lets nobody edit the pools it brings along.
+            theirs = pool.name in ground.built_in and labels.ZONE_LEDGER not in pool.annotations
+            if pool.deleting or theirs or pool.name.startswith(PREFIX):
                 continue
             try:
                 change = self._change(pool, ground, wish)
