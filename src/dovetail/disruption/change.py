@@ -35,7 +35,7 @@ class Kept:
     """A verdict and all it depends on.
 
     `used` are the nodes that were to take pods, with how much; `reach` says how far in the order each kind
-    of pod looked, None if past all nodes.
+    of pod looked, None if past all nodes. Without `kinds` there was no trial: room alone settled it.
     """
 
     state: StateNode
@@ -91,6 +91,9 @@ class Change:
         return True
 
     def matters(self, kept: Kept) -> bool:
+        if not kept.kinds and (self._fuller or self._other):
+            # Any node may have been the last with room for a pod; to reckon that again is quick.
+            return True
         return bool(
             not kept.used.keys().isdisjoint(self._other)
             or any(_no_longer(node, kept.used) for node in self._fuller.values())

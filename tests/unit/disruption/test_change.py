@@ -80,7 +80,7 @@ def test_what_changes_nothing_for_others_is_no_news(at: str, happening: Happenin
 
 
 def test_a_node_that_was_to_take_pods_may_fill_up_as_far_as_it_still_can() -> None:
-    assert asked_again("b", joined("500m")) == set()
+    assert "a" not in asked_again("b", joined("500m"))
     assert "a" in asked_again("b", joined("1500m"))
 
 
@@ -90,6 +90,10 @@ def test_more_room_is_news_to_those_who_looked_for_it() -> None:
 
 def test_less_room_where_nobody_found_any_is_no_news() -> None:
     assert asked_again("full", joined("100m")) == set()
+
+
+def test_what_room_alone_settled_is_reckoned_again_when_there_is_less() -> None:
+    assert asked_again("b", joined("500m")) == {"full"}
 
 
 def test_the_same_node_by_another_record_is_the_same_candidate() -> None:
