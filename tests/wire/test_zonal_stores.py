@@ -258,6 +258,20 @@ async def test_an_item_says_to_people_what_was_done(tabled: Place) -> None:
     )
 
 
+@pytest.mark.parametrize("document", ['{"spec": "of a later version"}', "no json", None])
+async def test_an_item_nobody_can_read_is_let_be_and_hides_no_other(
+    tabled: Place, document: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    await tabled.table.create(shift())
+    odd = {"pk": {"S": f"CLUSTER#{ARN}"}, "sk": {"S": "SHIFT#usw2-az2#ffffff"}, "version": {"N": "1"}}
+    item = odd if document is None else odd | {"document": {"S": document}}
+    await tabled.door.aws.call("dynamodb", "PutItem", {"TableName": tabled.name, "Item": item})
+
+    for _ in range(2):
+        assert [each.name for each in await tabled.table.list()] == [shift().name]
+    assert caplog.text.count("SHIFT#usw2-az2#ffffff makes no sense") == 1
+
+
 async def test_one_at_a_time_holds_the_lock_and_a_dead_one_loses_it(tabled: Place) -> None:
     aws, clock, minute = tabled.door.aws, tabled.clock, timedelta(minutes=1)
     one, two = (Lock(aws, tabled.name, named, clock, owner) for owner in ("one", "two"))

@@ -6,6 +6,7 @@ the version that was read. Whoever loses looks again.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -23,6 +24,7 @@ from dovetail.zonal.pools import Ledger
 
 __all__ = ["Arn", "Lock", "TableListener", "TableStore"]
 
+log = logging.getLogger(__name__)
 Item = Mapping[str, Any]
 Arn = Callable[[], Awaitable[str]]
 NEW = {"ConditionExpression": "attribute_not_exists(pk)"}
@@ -71,19 +73,32 @@ class TableStore:
         self._items, self._clock = Items(aws, table, arn), clock
         self.advice = f"create the DynamoDB table {table} (keys pk and sk) and allow its five actions"
         self.ledgers: Mapping[str, Ledger] = {}
+        # Items that could not be read, by their keys: each is told of once.
+        self._odd: set[str] = set()
         # Versions of pools' ledgers, as they were last read or written.
         self._pools: dict[str, int] = {}
 
     async def list(self) -> tuple[ZoneShift, ...]:
         found, now = await self._items.all(), self._clock.now()
         self._learn([item for item in found if item["sk"]["S"].startswith(items.POOL)])
-        return tuple(
-            items.shift_from(item)
+        wanted = [
+            item
             for item in found
             if item["sk"]["S"].startswith((items.SHIFT, items.SEEN))
             and "heard" not in item
             and not items.expired(item, now)
-        )
+        ]
+        return tuple(shift for item in wanted if (shift := self._read(item)) is not None)
+
+    def _read(self, item: Item) -> ZoneShift | None:
+        """What an item holds; None for one that a later version wrote, or nobody, which is let be."""
+        try:
+            return items.shift_from(item)
+        except (BadInput, KeyError) as error:
+            if item["sk"]["S"] not in self._odd:
+                log.warning("the table's item %s makes no sense and is let be: %r", item["sk"]["S"], error)
+            self._odd.add(item["sk"]["S"])
+            return None
 
     async def messages(self) -> frozenset[str]:
         """Keys of all messages that are known, heard or not."""
