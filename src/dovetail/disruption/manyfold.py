@@ -30,8 +30,6 @@ MOST_AT_ONCE = 100
 MOST_NEW = 50
 # Sums of prices that differ by less are the same.
 DUST = 1e-9
-# The first plan of the packing is seldom so much dearer than its best.
-WORTH_A_TRY = 1.15
 NO_GAIN = "Can't replace with several cheaper nodes"
 
 
@@ -141,7 +139,8 @@ def consider(scene: Scene, going: Sequence[Candidate], method: Method) -> Verdic
     snapshot = _as_new(without(scene, going, consolidating=True))
     plan = solve.cheapest(snapshot, solve.QUICK)
     cost = sum(candidate.price for candidate in going)
-    if not plan.unschedulable and plan.price > WORTH_A_TRY * cost:
+    if not plan.unschedulable and plan.price >= cost - DUST:
+        # The best plan may still be some percent cheaper, which is not worth moving everybody for.
         return Verdict(why=NO_GAIN)
     plan = solve.cheapest(snapshot)
     waiting = frozenset(pod.full_name for pod in (*scene.snapshot.pods, *scene.snapshot.virtual))

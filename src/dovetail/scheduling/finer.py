@@ -33,21 +33,17 @@ class Below:
     """The fleet, with what it is about to get, and the share of it that no new node may reach."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self.pools = {pool.name: pool for pool in snapshot.pools}
-        self.types = {id(each): {t.name: t for t in each} for each in snapshot.catalogs}
-        self.snapshot = snapshot
+        self.types = {pool.name: {t.name: t for t in snapshot.types(pool)} for pool in snapshot.pools}
         running = [views.allocatable(state) for state in views.active(snapshot.nodes) if views.managed(state)]
-        coming = [needs(pod) for pod in (*snapshot.pods, *snapshot.moving)]
-        self.total = {
-            name: sum(each.get(name, 0) for each in (*running, *coming)) for name in ("cpu", "memory")
-        }
+        self.pods = (*snapshot.pods, *snapshot.moving, *snapshot.virtual)
+        known = [*running, *map(needs, self.pods)]
+        self.total = {name: sum(each.get(name, 0) for each in known) for name in ("cpu", "memory")}
         # Halves smaller than the nodes that run already would only be crumbs.
         self.usual = sum(map(self._share, running)) / len(running) if running else 1.0
         self.share = 1.0
 
     def room(self, node: PlannedNode) -> Nano:
-        types = self.types[id(self.snapshot.types(self.pools[node.pool]))]
-        return nano(types[node.instance_type].allocatable())
+        return nano(self.types[node.pool][node.instance_type].allocatable())
 
     def _share(self, room: Nano) -> float:
         return max(room.get(name, 0) / max(total, 1) for name, total in self.total.items())
@@ -65,7 +61,8 @@ class Below:
 
 def finer(snapshot: Snapshot, plan: Plan, again: Callable[[Below], Plan | None]) -> Plan:
     """The plan in smaller nodes for the same money, if `again` can make one; else the plan itself."""
-    if not plan.new_nodes or not snapshot.nodes or len(snapshot.pods) + len(snapshot.moving) > _TRICKLE:
+    waiting = len(snapshot.pods) + len(snapshot.moving) + len(snapshot.virtual)
+    if not plan.new_nodes or not snapshot.nodes or waiting > _TRICKLE:
         return plan
     below = Below(snapshot)
     while (largest := below.largest(plan)) > max(_LARGE, 2 * below.usual):
@@ -88,11 +85,11 @@ def _holds_up(below: Below, plan: Plan) -> bool:
 
     It does not know the plan: on nodes that are just large enough, small pods may take the large ones' room.
     """
-    new, snapshot = plan.new_nodes, below.snapshot
+    new = plan.new_nodes
     size = [below.room(node) for node in new]
     left = list(size)
     home = {name: at for at, node in enumerate(new) for name in node.pods}
-    pods = [pod for pod in (*snapshot.pods, *snapshot.moving) if pod.full_name in home]
+    pods = [pod for pod in below.pods if pod.full_name in home]
     for pod in sorted(pods, key=waited):
         wanted, planned = needs(pod), new[home[pod.full_name]]
         open_ = [i for i, node in enumerate(new) if _may_use(pod, planned, node) and fits(wanted, left[i])]
