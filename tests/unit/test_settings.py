@@ -220,14 +220,14 @@ def value(settings: Settings, variable: str) -> Any:
     return getattr(settings, variable.lower())
 
 
-@pytest.mark.spec("operations-1")
+@pytest.mark.spec("operations-1", "operations-18.1")
 def test_the_table_holds_exactly_the_settings_we_promise() -> None:
     assert {setting.variable: setting.flag for setting in SETTINGS} == {
         name: flag for name, (flag, _) in ALL.items()
     }
 
 
-@pytest.mark.spec("operations-1")
+@pytest.mark.spec("operations-1", "operations-18.1")
 @pytest.mark.parametrize("variable", ALL)
 def test_a_setting_has_its_promised_default(variable: str) -> None:
     settings = examine([], {}, provider_of(variable)).settings
@@ -248,6 +248,7 @@ def test_the_environment_wins_over_the_default_and_the_flag_over_both(variable: 
     assert (value(settings, variable), settings.origin(variable)) == (expected, "flag")
 
 
+@pytest.mark.spec("operations-18.1")
 @pytest.mark.parametrize(
     ("variable", "text", "allowed"),
     [
