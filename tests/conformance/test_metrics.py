@@ -62,7 +62,7 @@ def spelled_out(names: list[str]) -> list[str]:
     return sorted(found for name in names for found in places.get(name, [name]))
 
 
-@pytest.mark.spec("operations-18.4")
+@pytest.mark.spec("operations-18.6")
 @pytest.mark.parametrize(("name", "about"), [pytest.param(n, a, id=n) for n, a in expected()])
 def test_a_scripted_run_shows_every_metric_as_the_table_has_it(name: str, about: Json) -> None:
     seen = story().get(name)
