@@ -11,6 +11,7 @@ import json
 import logging
 import ssl
 from pathlib import Path
+from typing import Any
 
 from aiohttp import web
 
@@ -71,7 +72,7 @@ class SnsEndpoint:
         self._seen, self._confirmed = Remembered(REPLAY_SECONDS), Remembered(CONFIRM_SECONDS)
         self.draining = False
         # Where it listens, once it does.
-        self.addresses: tuple[object, ...] = ()
+        self.addresses: tuple[tuple[Any, ...], ...] = ()
 
     def app(self) -> web.Application:
         app = web.Application(client_max_size=sns.MOST_BYTES + 1)

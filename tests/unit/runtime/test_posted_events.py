@@ -82,7 +82,8 @@ class House:
         if shown is not None:
             kept = shown.written(self.folder / "client")
             context.load_cert_chain(kept / "tls.crt", kept / "tls.key")
-        port = self.endpoint.addresses[0][1]  # type: ignore[index]
+        # Of the two families, each with a port of its own here, this is the one with short addresses.
+        port = next(each[1] for each in self.endpoint.addresses if len(each) == 2)
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         async with (
             aiohttp.ClientSession(trust_env=False) as session,
