@@ -11,6 +11,7 @@ import pytest
 from dovetail.zonal.events import signal_of
 from support.stage import virtual
 from support.zonal import A, B, C, Shifted, entry
+from support.zonalstores import Kept
 
 RECORDED = ("Manual Shift Started", "Manual Shift Updated", "Manual Shift Canceled")
 
@@ -41,7 +42,7 @@ def _story(seed: int) -> list[tuple[float, str, int]]:
 @pytest.mark.parametrize("seed", range(12))
 @virtual
 async def test_whatever_becomes_of_the_events_the_end_is_the_same(seed: int) -> None:
-    world = Shifted(seed)
+    world = Kept(("Cluster", "DynamoDB", "Mirror")[seed % 3], seed=seed)
     world.pool("default", entry("In", A, B, C))
     async with world.running():
         before: Any = (world.wanted(), [world.marks(name) for name in ("a0", "a1", "b0")])

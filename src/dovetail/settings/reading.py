@@ -17,6 +17,8 @@ from dovetail.settings.table import BY_FLAG, SETTINGS, Origin, Provider, Setting
 from dovetail.settings.together import complaints
 
 _SHOWN = 120
+# Flags that may be given more than once, each time with one more item; of others the last counts.
+REPEATED = frozenset({"zonal-shift-topic-arn"})
 # Flags with a shorter name.
 SHORT = {"d": "enable-do-not-disrupt", "on-disable": "zonal-shift-on-disable"}
 
@@ -133,6 +135,8 @@ def _flags(arguments: Sequence[str], draft: _Draft) -> dict[str, str]:
             continue
         elif not equals:
             value = rest.pop(0)
+        if name in REPEATED and setting.attribute in given:
+            value = f"{given[setting.attribute]},{value}"
         given[setting.attribute] = value
     return given
 

@@ -136,3 +136,8 @@ def test_settings_that_lack_another_are_told_in_one_sentence(flags: tuple[str, .
     assert str(found.value).startswith(said)
     assert len(examine(("--cluster-name=test", *flags), {}, "aws").problems) == 1
     assert "\n" not in str(found.value)
+
+
+def test_topics_may_be_given_one_by_one() -> None:
+    flags = (f"--zonal-shift-topic-arn={TOPIC}", "--zonal-shift-topic-arn", FAR)
+    assert read(("--cluster-name=test", *flags), {}, provider="aws").zonal_shift_topic_arn == (TOPIC, FAR)
