@@ -19,7 +19,7 @@ from dovetail.controllers.zonal.mirror import BesideStore, MirrorStore
 from dovetail.controllers.zonal.records import SIGNAL
 from dovetail.controllers.zonal.store import ClusterStore, Store
 from dovetail.controllers.zonal.table import Lock, TableStore
-from dovetail.errors import AlreadyExists, Conflict, Retry
+from dovetail.errors import AlreadyExists, Conflict, Refused, Retry
 from dovetail.runtime.kube import KubeClient
 from dovetail.runtime.transport import Reply, Request
 from dovetail.sim.aws.dynamodb import Tables
@@ -351,6 +351,26 @@ async def test_without_the_kind_nobody_wishes_and_the_table_goes_on(beside: Plac
     await beside.store.create(shift())
     beside.api.delete("customresourcedefinitions.apiextensions.k8s.io", "zoneshifts.dovetail.sh")
     assert [each.name for each in await beside.store.list()] == [shift().name]
+
+
+async def test_who_does_not_lead_sees_everything_and_writes_nothing(mirror: Place) -> None:
+    lost, there = await mirror.store.create(shift("aa")), await mirror.store.create(shift("bb"))
+    await mirror.cluster.remove(lost)
+    await mirror.cluster.write(there, moved(there, "Restoring"))
+    waiting = TableStore(mirror.door.aws, mirror.name, named, mirror.clock, lambda: False)
+    second = MirrorStore(mirror.cluster, waiting, lambda: False)
+
+    assert {each.name: each.status.phase for each in await second.list()} == {
+        lost.name: "Active",
+        there.name: "Restoring",
+    }
+    assert [each.name for each in await mirror.cluster.list()] == [there.name]
+    assert {each.status.phase for each in await mirror.table.list()} == {"Active"}
+    with pytest.raises(Refused, match="no longer leads"):
+        await waiting.create(shift("cc"))
+    with pytest.raises(Refused, match="no longer leads"):
+        await waiting.remember("u-1", "default", LEDGER)
+    assert (await waiting.create(signal())).spec.kind == SIGNAL
 
 
 async def test_the_table_follows_every_write(mirror: Place) -> None:

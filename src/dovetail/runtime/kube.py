@@ -82,6 +82,11 @@ class KubeClient:
         self._may_write = may_write
         self._page = page
 
+    @property
+    def may_write(self) -> bool:
+        """Whether a write would be made just now."""
+        return self._may_write()
+
     async def get(self, kind: type[T], name: str, namespace: str = "") -> T:
         reply = await self._call(Call(verb="reading", kind=kind.KIND, namespace=namespace, name=name))
         return codec.decode(kind, reply.body)

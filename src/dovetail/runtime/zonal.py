@@ -103,7 +103,9 @@ class Zonal:
 
     def _store(self, kube: KubeClient) -> Store:
         """Where shifts are kept, by the hands of this client."""
-        return store_for(self.options, kube, self._aws, self.arc.named, self._clock)
+        return store_for(
+            self.options, kube, self._aws, self.arc.named, self._clock, may_write=lambda: kube.may_write
+        )
 
     @property
     def services(self) -> tuple[Service, ...]:

@@ -8,7 +8,7 @@ cannot be reached, and for objects the cluster has lost.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import structs
 
@@ -29,13 +29,17 @@ log = logging.getLogger(__name__)
 OVER = ("Restored", "Refused")
 
 
-def store_for(options: ZonalOptions, kube: Kube, aws: Aws, arn: Arn, clock: Clock) -> Store:
+def store_for(
+    options: ZonalOptions, kube: Kube, aws: Aws, arn: Arn, clock: Clock, may_write: Callable[[], bool]
+) -> Store:
     """The store the options ask for."""
     cluster = ClusterStore(kube)
     if options.store == "Cluster":
         return cluster
-    table = TableStore(aws, options.table, arn, clock)
-    return BesideStore(cluster, table) if options.store == "DynamoDB" else MirrorStore(cluster, table)
+    table = TableStore(aws, options.table, arn, clock, may_write)
+    if options.store == "DynamoDB":
+        return BesideStore(cluster, table)
+    return MirrorStore(cluster, table, may_write)
 
 
 class BesideStore:
@@ -80,8 +84,10 @@ class BesideStore:
 class MirrorStore:
     """The cluster, and a table that follows it. Trouble with the table never stops anything."""
 
-    def __init__(self, cluster: ClusterStore, table: TableStore) -> None:
-        self._cluster, self._table = cluster, table
+    def __init__(
+        self, cluster: ClusterStore, table: TableStore, may_write: Callable[[], bool] = lambda: True
+    ) -> None:
+        self._cluster, self._table, self._may_write = cluster, table, may_write
         # What the table has, by name.
         self._copies: dict[str, ZoneShift] = {}
         self._behind = False
@@ -102,12 +108,15 @@ class MirrorStore:
             if self._behind or not self._copies:
                 raise
             return tuple(self._copies.values())
+        there = {each.name for each in found}
+        lost = [each for name, each in self._copies.items() if name not in there]
+        if not self._may_write():
+            return (*found, *(each for each in lost if each.status.phase not in OVER))
         for each in found:
             if each.spec.kind != SIGNAL:
                 await self._follow(each)
-        there = {each.name for each in found}
-        lost = [await self._lost(each) for name, each in self._copies.copy().items() if name not in there]
-        return (*found, *(each for each in lost if each is not None))
+        back = [await self._lost(each) for each in lost]
+        return (*found, *(each for each in back if each is not None))
 
     async def _read(self) -> None:
         try:

@@ -17,7 +17,7 @@ from dovetail.api.zoneshift import ZoneShift
 from dovetail.aws import Answer, Aws, AwsError
 from dovetail.controllers.zonal import items
 from dovetail.controllers.zonal.records import SIGNAL
-from dovetail.errors import AlreadyExists, BadInput, Conflict, DovetailError
+from dovetail.errors import AlreadyExists, BadInput, Conflict, DovetailError, Refused
 from dovetail.ports import Clock
 from dovetail.zonal.ledgers import pool_ledger_from
 from dovetail.zonal.pools import Ledger
@@ -67,10 +67,12 @@ class Items:
 
 
 class TableStore:
-    """ZoneShifts in a table."""
+    """ZoneShifts in a table. Everybody may keep a message; the rest is for whoever `may_write`."""
 
-    def __init__(self, aws: Aws, table: str, arn: Arn, clock: Clock) -> None:
-        self._items, self._clock = Items(aws, table, arn), clock
+    def __init__(
+        self, aws: Aws, table: str, arn: Arn, clock: Clock, may_write: Callable[[], bool] = lambda: True
+    ) -> None:
+        self._items, self._clock, self._may_write = Items(aws, table, arn), clock, may_write
         self.advice = f"create the DynamoDB table {table} (keys pk and sk) and allow its five actions"
         self.ledgers: Mapping[str, Ledger] = {}
         # Items that could not be read, by their keys: each is told of once.
@@ -118,7 +120,13 @@ class TableStore:
                 known[uid] = ledger
         self.ledgers = known
 
+    def _check(self, shift: str) -> None:
+        if not self._may_write():
+            raise Refused(f"keeping the shift {shift} in the table: this process no longer leads")
+
     async def create(self, shift: ZoneShift) -> ZoneShift:
+        if shift.spec.kind != SIGNAL:
+            self._check(shift.name)
         now = self._clock.now()
         made = shift
         if shift.metadata.creation_timestamp is None:
@@ -140,6 +148,7 @@ class TableStore:
     async def write(self, before: ZoneShift, after: ZoneShift) -> ZoneShift:
         if after == before:
             return before
+        self._check(after.name)
         version = int(before.metadata.resource_version)
         item = items.shift_item(await self._items.arn(), after, version + 1, self._clock.now())
         if not await self._items.write("PutItem", {"Item": item, **_same(version)}):
@@ -147,6 +156,7 @@ class TableStore:
         return items.shift_from(item)
 
     async def remove(self, shift: ZoneShift) -> None:
+        self._check(shift.name)
         key = {"Key": items.key(await self._items.arn(), items.sort_of(shift))}
         if shift.spec.kind == SIGNAL:
             # Known for a week, so that it is not news when it comes again; the table forgets it by itself.
@@ -161,6 +171,7 @@ class TableStore:
 
     async def remember(self, uid: str, name: str, ledger: Ledger | None) -> None:
         """Fails with Conflict when somebody else wrote it: then the pool is not written, either."""
+        self._check(f"of NodePool/{name}")
         arn, known = await self._items.arn(), self._pools.pop(uid, 0)
         others = {name: each for name, each in self.ledgers.items() if name != uid}
         if known and ledger == self.ledgers.get(uid):
