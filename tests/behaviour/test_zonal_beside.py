@@ -263,3 +263,26 @@ async def test_a_zone_that_is_back_is_left_empty_where_nothing_else_is_wanted() 
         await grown_without(world, A)
         await world.world.settle(1800)
         assert in_zone(world, A) == 0
+
+
+# Rehearsals by a schedule
+
+
+@virtual
+async def test_zones_are_rehearsed_by_the_schedule_and_a_fall_is_told_on_the_pools() -> None:
+    async with world_of("--zonal-shift-rehearsal=@hourly").running() as world:
+        world.default()
+        spread(world, 6)
+        await world.until(lambda: world.placed() == 6 and in_zone(world, A) >= 1, within=240)
+        await world.world.settle(120)
+        assert value("dovetail_zonal_readiness", zone=A) == 1.0
+        assert told(world, "ZonalReadinessFell") == []
+        pinned(world, "picky", A, 2)
+        await world.until(lambda: world.placed() == 8, within=240)
+        await world.world.settle(3700)
+        ready = value("dovetail_zonal_readiness", zone=A)
+        assert ready is not None
+        assert 0 < ready < 1
+        (event,) = told(world, "ZonalReadinessFell")
+        assert (event["regarding"]["kind"], event["regarding"]["name"]) == ("NodePool", "default")
+        assert "2 by selector" in event["note"]

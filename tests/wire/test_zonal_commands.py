@@ -406,3 +406,21 @@ def test_a_rehearsal_needs_a_snapshot_that_is_there_and_a_zone_that_is_in_it(tmp
     file = snapshot(tmp_path, picky=False)
     wrong = dovetail("zonal-shift", "rehearse", "--zone", "mars1-az1", "--snapshot", file)
     assert "there is no such zone; there are za, zb" in in_one_sentence(wrong)
+
+
+def test_a_rehearsal_looks_at_the_live_cluster(site: Site) -> None:
+    """A pod on the node of the zone, and nothing that could be bought elsewhere."""
+    bound: dict[str, Any] = {
+        "metadata": {"name": "lonely", "namespace": "default"},
+        "spec": {"nodeName": "node-a", "containers": [{"name": "c", "image": "i"}]},
+    }
+    site.server.call(lambda: site.api.create("pods", bound))
+    try:
+        given = ("zonal-shift", "rehearse", "--zone", site.id(A), "-o", "json")
+        ended = process(*given, env=site.env)
+        assert ended.code == 1, ended.err
+        told = json.loads(ended.out)
+        assert (told["zone"], told["nodes"], told["pods"]) == (A, 1, 1)
+        assert [each["pod"] for each in told["homeless"]] == ["default/lonely"]
+    finally:
+        site.server.call(lambda: site.api.delete("pods", "lonely", "default"))
