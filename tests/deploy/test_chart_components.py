@@ -174,7 +174,7 @@ def test_policy_and_dry_run_are_changed_without_a_restart() -> None:
         "dry-run": "client",
     }
     given = environment(after)
-    assert given["ZONAL_SHIFT_CONFIG_MAP"] == "karpenter-zonal-shift"
+    assert given["ZONAL_SHIFT_CONFIG_MAP"] == "kube-system/karpenter-zonal-shift"
     assert given["ENABLE_ZONAL_SHIFT"] == "true"
     role = by_name(after, "Role", "karpenter")
     (watched,) = (rule for rule in role["rules"] if rule["resources"] == ["configmaps"])

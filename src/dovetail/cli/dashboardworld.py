@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from random import Random
 from typing import Any, Literal
@@ -39,6 +39,8 @@ SOONEST, LATEST = 1.0, 60.0
 REST = 4.0
 LEARN = 300.0
 KEPT = 150
+# What cannot be read is tried again at least twice a minute. Seconds.
+PASSING, FORGOTTEN = 5.0, 40.0
 # What a cluster may do without, and nobody who looks need be allowed to see.
 OPTIONAL: frozenset[type[Object]] = DISPENSABLE | {ZoneShift, Event}
 
@@ -95,6 +97,15 @@ def decided(before: Picture | None, now: Picture) -> Iterator[Moment]:
             yield Moment(now.now, names, command.method.reason, saved)
 
 
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What cannot be read, since when it is so without a break, and when it was last tried."""
+
+    since: float
+    latest: float
+    told: str
+
+
 class Watching:
     """A live cluster: its caches, kept up to date, and a picture whenever they have changed."""
 
@@ -110,7 +121,7 @@ class Watching:
         self._shifts, self._events = Informer(ZoneShift), Informer(Event)
         self._changed = asyncio.Event()
         self._decisions: deque[Moment] = deque(maxlen=KEPT)
-        self._problems: dict[type[Object], str] = {}
+        self._problems: dict[type[Object], Problem] = {}
         self._last: Picture | None = None
 
     async def run(self) -> None:
@@ -138,8 +149,7 @@ class Watching:
         def trouble(error: DovetailError) -> None:
             unknown = isinstance(error, Gone) and kind.KIND.group not in OURS
             if not unknown and not (kind in OPTIONAL and isinstance(error, NotAuthorized)):
-                self._problems[kind] = _problem(kind.KIND, error)
-                self._trouble()
+                self._trouble(kind, error)
             elif not informer.synced:
                 informer.begin()
                 informer.end()
@@ -148,11 +158,21 @@ class Watching:
             self._sight.kube, kind, informer, clock=clock, chance=chance, fields=fields, on_trouble=trouble
         )
 
-    def _trouble(self) -> None:
+    def _trouble(self, kind: type[Object], error: DovetailError) -> None:
         """While there is no picture, what stands in its way is the page; later it is a line on it."""
+        now, known = self._sight.clock.monotonic(), self._problems.get(kind)
+        since = known.since if known is not None and now - known.latest < FORGOTTEN else now
+        self._problems[kind] = Problem(since, now, _problem(kind.KIND, error))
         if self._last is None:
-            self._board.trouble(next(iter(self._problems.values())))
+            self._board.trouble(self._problems[kind].told)
         self._changed.set()
+
+    def _lasting(self) -> Iterator[str]:
+        """What goes on for some time. A stream that broke once was mended before anybody read of it."""
+        now = self._sight.clock.monotonic()
+        for each in self._problems.values():
+            if now - each.latest < FORGOTTEN and each.latest - each.since > PASSING:
+                yield each.told
 
     async def _learning(self) -> None:
         while True:
@@ -181,8 +201,7 @@ class Watching:
         remarks: list[str] = []
         snapshot = await frozen(self._sight, remarks.append)
         shifts, moments = tuple(self._shifts), tuple(_moments(self._events))
-        problems = (*self._problems.values(), *dict.fromkeys(remarks))
-        self._problems.clear()
+        problems = (*self._lasting(), *dict.fromkeys(remarks))
         picture = await asyncio.to_thread(
             picture_of, snapshot, self._cluster, live=True, shifts=shifts, moments=moments, problems=problems
         )

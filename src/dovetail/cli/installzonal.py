@@ -54,7 +54,7 @@ def environment(given: Installation) -> list[Json]:
         for name, key in WATCHED.items()
     ]
     plain = {name: value for name, value in given.settings.items() if name not in WATCHED}
-    return [*shapes.variables(plain | {"ZONAL_SHIFT_CONFIG_MAP": named}), *references]
+    return [*shapes.variables(plain | {"ZONAL_SHIFT_CONFIG_MAP": f"{given.namespace}/{named}"}), *references]
 
 
 def https_port(given: Installation) -> dict[str, int]:

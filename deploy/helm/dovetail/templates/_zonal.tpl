@@ -25,7 +25,7 @@
 {{- define "dovetail.zonal.environment" -}}
 {{- $own := list "enabled" "crd" "tlsSecret" "networkPolicy" "standalone" "policy" "dryRun" -}}
 - name: ZONAL_SHIFT_CONFIG_MAP
-  value: {{ include "dovetail.zonal.map" . }}
+  value: {{ .Release.Namespace }}/{{ include "dovetail.zonal.map" . }}
 {{- range $name, $key := dict "POLICY" "policy" "DRY_RUN" "dry-run" }}
 # The first value; later ones are heard of by watching.
 - name: ZONAL_SHIFT_{{ $name }}
