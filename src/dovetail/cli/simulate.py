@@ -76,7 +76,7 @@ def _varied(story: Scenario, text: str) -> list[Scenario]:
         document = msgspec.to_builtins(story)
         _set(document, path.split("."), value, text)
         document["name"] = f"{story.name} {path.split('.')[-1]}={value}"
-        found.append(as_scenario(document, Path(story.folder) / "sweep"))
+        found.append(as_scenario(document, Path(story.folder) / "sweep", f"--sweep {text}"))
     return found
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
+from itertools import pairwise, zip_longest
+from textwrap import wrap
 
 import msgspec
 
@@ -14,6 +15,9 @@ from dovetail.sim.scenario import Scenario
 from dovetail.sim.shifting import ShiftTold, as_line
 
 __all__ = ["Report", "as_document", "as_text", "report_of", "rows_of", "side_by_side"]
+
+# A column's name is broken into lines of about this length.
+HEAD = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +156,11 @@ def as_text(report: Report) -> str:
 
 
 def side_by_side(reports: Sequence[Report]) -> str:
-    """Several runs in one table."""
-    width = max(18, *(len(report.name) + 2 for report in reports))
-    rows = [f"{'':<24}" + "".join(f"{report.name:>{width}}" for report in reports)]
+    """Several runs in one table; what varies between them stands line by line at the top."""
+    heads = [wrap(report.name, HEAD, break_long_words=False, break_on_hyphens=False) for report in reports]
+    width = max(18, *(len(line) + 2 for head in heads for line in head))
+    lines = zip_longest(*(reversed(head) for head in heads), fillvalue="")
+    rows = [f"{'':<24}" + "".join(f"{word:>{width}}" for word in line) for line in lines][::-1]
     rows += [
         f"{label:<24}" + "".join(f"{cell:>{width}}" for cell in cells) for label, cells in rows_of(reports)
     ]

@@ -211,14 +211,14 @@ def read_scenario(path: Path) -> Scenario:
     return as_scenario(found.documents[0].value, path)
 
 
-def as_scenario(value: Mapping[str, Any], path: Path) -> Scenario:
-    """A scenario from its parsed document."""
+def as_scenario(value: Mapping[str, Any], path: Path, origin: str = "") -> Scenario:
+    """A scenario from its parsed document. `origin` says where it came from, if not just from its file."""
     try:
         scenario = msgspec.convert(dict(value) | {"folder": str(path.parent)}, Scenario, strict=False)
         for duration in _durations(scenario):
             parse_duration(duration)
     except (msgspec.ValidationError, ValueError) as error:
-        raise BadInput(f"reading the scenario {path}: {error}") from error
+        raise BadInput(f"{origin or f'reading the scenario {path}'}: {error}") from error
     return scenario
 
 

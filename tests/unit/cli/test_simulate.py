@@ -111,6 +111,25 @@ def test_a_sweep_plays_every_value_and_sets_them_side_by_side(tmp_path: Path) ->
     assert runs[0]["dollars"] < runs[1]["dollars"]
 
 
+def test_a_sweep_of_two_fields_fits_a_page(tmp_path: Path) -> None:
+    pools = ["--sweep", "pools.0.policy=WhenEmpty,WhenEmptyOrUnderutilized"]
+    told = dovetail("simulate", str(small(tmp_path)), *pools, "--sweep", "workloads.0.cpu=1,2")
+
+    first, second, third = told.out.splitlines()[:3]
+    assert first.split() == ["small"] * 4
+    assert second.split() == [*["policy=WhenEmpty"] * 2, *["policy=WhenEmptyOrUnderutilized"] * 2]
+    assert third.split() == ["cpu=1", "cpu=2"] * 2
+    assert max(map(len, told.out.splitlines())) < 160
+
+
+def test_a_sweep_over_a_field_that_is_not_there_is_told_by_its_own_words(tmp_path: Path) -> None:
+    told = dovetail("simulate", str(small(tmp_path)), "--sweep", "pools.0.sise=1,2")
+
+    assert told.code == 1
+    assert told.err.startswith("dovetail: --sweep pools.0.sise=1,2: ")
+    assert "sise" in told.err.removeprefix("dovetail: --sweep pools.0.sise=1,2: ")
+
+
 @pytest.fixture
 def scheduler(tmp_path: Path) -> Iterator[str]:
     """A Dask scheduler with one worker, as processes of their own; gives its address."""
@@ -191,6 +210,12 @@ def test_the_floor_is_below_what_was_paid() -> None:
     assert "the cheapest thinkable fleet" in as_html([report])
 
 
+def _worked(pid: int) -> float:
+    """Seconds a process has had of the processor: on a busy machine, time alone says little."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def test_ctrl_c_gives_the_report_so_far(tmp_path: Path) -> None:
     path = tmp_path / "long.yaml"
     path.write_text(
@@ -205,7 +230,9 @@ def test_ctrl_c_gives_the_report_so_far(tmp_path: Path) -> None:
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     try:
-        time.sleep(4)
+        while _worked(run.pid) < 3:
+            assert run.poll() is None, "it ended by itself"
+            time.sleep(0.1)
         run.send_signal(signal.SIGINT)
         out, err = run.communicate(timeout=60)
     finally:
