@@ -37,7 +37,8 @@ class Context:
         return 30_000
 
 answers = [lambda_handler({}, Context()), lambda_handler({"source": "aws.events"}, Context())]
-print(json.dumps([answers, sorted({name.split(".")[0] for name in sys.modules})]), file=sys.stderr, flush=True)
+told = json.dumps([answers, sorted({name.split(".")[0] for name in sys.modules})])
+print(told, file=sys.stderr, flush=True)
 os._exit(0)  # a container is frozen, and never ends in order
 """
 KEYS = {
