@@ -64,7 +64,7 @@ def test_the_module_of_2021_feeds_the_chart(queue: str, terraform: str, tmp_path
     (expression,) = EXPRESSION.findall(written)
     role = "arn:aws:iam::111122223333:role/karpenter-controller-shop"
     known = {
-        "aws_iam_role.karpenter.arn": role,
+        "local.role_arn": role,
         "aws_sqs_queue.this[0].name": "shop",
         "var.cluster_name": "shop",
         "local.endpoint": "https://shop.example",

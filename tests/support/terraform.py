@@ -91,9 +91,6 @@ class Root:
         (self.at / "modules").symlink_to(MODULES)
         said = {"source": f"./modules/{module}", **variables}
         document = {"module": {"m": said}, "output": {"m": {"value": "${module.m}", "sensitive": True}}}
-        if "helm" in (MODULES / module / "versions.tf").read_text():
-            # Without it the provider does not tell what it installed.
-            document["provider"] = {"helm": {"experiments": {"manifest": True}}}
         (self.at / "main.tf.json").write_text(json.dumps(document))
 
     def of_example(self, example: Path) -> None:

@@ -21,6 +21,9 @@ locals {
   boundary = var.permissions_boundary == "" ? null : var.permissions_boundary
   path     = var.iam_path == "" ? "/" : var.iam_path
   chart    = coalesce(var.helm_chart, "${path.module}/../../helm/dovetail")
+  # Told by its name, so that a plan can show the release before the role is there.
+  role_name = "karpenter-controller-${var.cluster_name}"
+  role_arn  = "arn:${local.partition}:iam::${local.account}:role${local.path}${local.role_name}"
 }
 
 module "policies" {
@@ -60,7 +63,7 @@ data "aws_iam_policy_document" "trust" {
 }
 
 resource "aws_iam_role" "karpenter" {
-  name                 = "karpenter-controller-${var.cluster_name}"
+  name                 = local.role_name
   path                 = local.path
   permissions_boundary = local.boundary
   assume_role_policy   = data.aws_iam_policy_document.trust.json
@@ -132,7 +135,7 @@ resource "helm_release" "karpenter" {
   values = [jsonencode({
     serviceAccount = {
       name        = "karpenter"
-      annotations = { "eks.amazonaws.com/role-arn" = aws_iam_role.karpenter.arn }
+      annotations = { "eks.amazonaws.com/role-arn" = local.role_arn }
     }
     settings = merge(
       { clusterName = var.cluster_name, clusterEndpoint = local.endpoint },

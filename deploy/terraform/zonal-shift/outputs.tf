@@ -24,8 +24,20 @@ output "operator_policy_arn" {
 }
 
 output "helm_values" {
-  description = "Values of the chart that turn it on"
-  value       = { settings = { enableZonalShift = true } }
+  description = "Values of the chart that turn it on; with a topic, add zonalShift.tlsSecret"
+  value = { for key, value in {
+    zonalShift = { for key, value in {
+      enabled  = true
+      observer = var.enable_observer
+      queue    = try(aws_sqs_queue.this[0].name, null)
+      topicArn = try([aws_sns_topic.this[0].arn], null)
+    } : key => value if value != null }
+    controller = try({ env = [
+      { name = "ZONAL_SHIFT_STORE", value = "Mirror" },
+      { name = "ZONAL_SHIFT_TABLE", value = aws_dynamodb_table.this[0].name },
+    ] }, null)
+    serviceAccount = local.irsa && var.create_iam_role ? { annotations = { "eks.amazonaws.com/role-arn" = aws_iam_role.this[0].arn } } : null
+  } : key => value if value != null }
 }
 
 output "zonal_shift_config" {

@@ -1,0 +1,150 @@
+"""Terraform modules applied to the simulated AWS by a real terraform, all at once: providers mostly wait."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from dovetail.aws import Aws
+from dovetail.aws.boto import Boto
+from dovetail.runtime.clock import SystemClock
+from dovetail.sim.aws import SimulatedAws
+from dovetail.sim.aws.bus import Buses
+from dovetail.sim.aws.cloudwatch import Watch
+from dovetail.sim.aws.eks import Eks
+from dovetail.sim.aws.eksaccess import Access
+from dovetail.sim.aws.fis import Experiments
+from dovetail.sim.aws.iam import Iam
+from dovetail.sim.aws.queues import Queues
+from dovetail.sim.aws.serve import AwsServer, served
+from support.aws import CLUSTER
+from support.terraform import REGION, Root, TerraformError
+from support.up import up
+
+__all__ = ["WORKERS", "Applied", "Case", "all_applied"]
+
+Json = dict[str, Any]
+WORKERS = "workers"
+ACCOUNTS = 111122220000
+
+
+@dataclass(frozen=True)
+class Case:
+    """A module and what it is told; {account} stands for the number of the account it is applied to."""
+
+    module: str
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    account: str = ""
+
+
+@dataclass
+class Applied:
+    """What became of a case: refused with a text, or made, unchanged by a second plan, and gone again."""
+
+    account: str
+    refused: str = ""
+    planned: Json = field(default_factory=dict)
+    changed: Json = field(default_factory=dict)
+    outputs: Json = field(default_factory=dict)
+    documents: dict[str, list[Json]] = field(default_factory=dict)
+    made: Json = field(default_factory=dict)
+    left: Json = field(default_factory=dict)
+
+
+def all_applied(binary: str, providers: Path, at: Path, cases: Mapping[str, Case]) -> dict[str, Applied]:
+    """Each case in an account of its own: plan, apply, plan again, look, destroy, look."""
+    return asyncio.run(_all(binary, providers, at, cases))
+
+
+async def _all(binary: str, providers: Path, at: Path, cases: Mapping[str, Case]) -> dict[str, Applied]:
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(len(cases) + 4))
+    aws = SimulatedAws(SystemClock())
+    async with up(at, "--no-controller", "--nodes", "4") as cluster, served(aws) as server:
+        roots = {
+            name: _root(binary, providers, at / name, server, case.account or str(ACCOUNTS + number))
+            for number, (name, case) in enumerate(cases.items())
+        }
+        for each in roots.values():
+            each.known["KUBE_CONFIG_PATH"] = str(cluster.kubeconfig)
+        found = await asyncio.gather(*(_one(aws, server, roots[name], cases[name]) for name in cases))
+    return dict(zip(cases, found, strict=True))
+
+
+def _root(binary: str, providers: Path, at: Path, server: AwsServer, account: str) -> Root:
+    at.mkdir()
+    return Root(binary, providers, at, server.url, account)
+
+
+async def _one(aws: SimulatedAws, server: AwsServer, root: Root, case: Case) -> Applied:
+    found = Applied(root.account)
+    aws.ground.subject(Eks, root.account, REGION).add(CLUSTER)
+    aws.ground.subject(Iam, root.account, "").add_role(WORKERS)
+    root.of_module(case.module, json.loads(json.dumps(case.variables).replace("{account}", root.account)))
+    try:
+        await asyncio.to_thread(root.init)
+        found.planned = await root.changes()
+        await root.apply()
+        found.changed = await root.changes()
+        found.outputs = (await root.outputs())["m"]
+        found.documents = await _roles(server, root.account)
+        found.made = _there(aws, root.account)
+        await root.destroy()
+        found.left = _there(aws, root.account)
+    except TerraformError as error:
+        found.refused = str(error)[-4000:]
+    return found
+
+
+def _there(aws: SimulatedAws, account: str) -> Json:
+    """What an account holds of the things modules make, by kind."""
+    ground = aws.ground
+    watch, access = ground.subject(Watch, account, REGION), ground.subject(Access, account, REGION)
+    there = {
+        "queues": ground.subject(Queues, account, REGION).by_name,
+        "roles": {*ground.subject(Iam, account, "").roles} - {WORKERS},
+        "profiles": ground.subject(Iam, account, "").profiles,
+        "rules": ground.subject(Buses, account, REGION).by_name["default"].rules,
+        "alarms": watch.alarms,
+        "dashboards": watch.dashboards,
+        "entries": access.entries,
+        "associations": access.associations,
+        "experiments": ground.subject(Experiments, account, REGION).templates,
+    }
+    return {kind: sorted(map(str, held)) for kind, held in there.items() if held}
+
+
+async def _roles(server: AwsServer, account: str) -> dict[str, list[Json]]:
+    """The documents of every role, attached and inline, as AWS tells them."""
+    boto = Boto(_session(account), endpoint=server.url, threads=2)
+    try:
+        listed = (await boto.call("iam", "ListRoles", {}))["Roles"]
+        return {each["RoleName"]: await _documents(boto, each["RoleName"]) for each in listed}
+    finally:
+        boto.close()
+
+
+def _session(account: str) -> Any:
+    import boto3
+
+    return boto3.Session(f"AKIA{account}0000", "secret", region_name=REGION)
+
+
+async def _documents(aws: Aws, role: str) -> list[Json]:
+    found: list[Any] = []
+    for name in (await aws.call("iam", "ListRolePolicies", {"RoleName": role}))["PolicyNames"]:
+        inline = await aws.call("iam", "GetRolePolicy", {"RoleName": role, "PolicyName": name})
+        found.append(inline["PolicyDocument"])
+    attached = await aws.call("iam", "ListAttachedRolePolicies", {"RoleName": role})
+    for each in attached["AttachedPolicies"]:
+        if ":iam::aws:" in each["PolicyArn"]:
+            continue
+        policy = (await aws.call("iam", "GetPolicy", {"PolicyArn": each["PolicyArn"]}))["Policy"]
+        asked = {"PolicyArn": each["PolicyArn"], "VersionId": policy["DefaultVersionId"]}
+        found.append((await aws.call("iam", "GetPolicyVersion", asked))["PolicyVersion"]["Document"])
+    return [json.loads(unquote(each)) if isinstance(each, str) else dict(each) for each in found]
