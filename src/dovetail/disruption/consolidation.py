@@ -22,7 +22,15 @@ from dovetail.scheduling.catalog import (
 from dovetail.scheduling.plan import Plan, PlannedNode
 from dovetail.scheduling.requirements import Requirements, Values
 
-__all__ = ["Found", "affordable", "consider", "many", "same_type_bound", "why_unconsolidatable"]
+__all__ = [
+    "SPOT_FLEXIBILITY",
+    "Found",
+    "affordable",
+    "consider",
+    "many",
+    "same_type_bound",
+    "why_unconsolidatable",
+]
 
 SPOT_FLEXIBILITY = 15
 # Karpenter looks no further than this; here it is where the search begins.

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 
 from msgspec.structs import replace
 
 from dovetail.api import labels
 from dovetail.disruption.candidates import Candidate, Scene
 from dovetail.disruption.command import Command, Method, Verdict
-from dovetail.disruption.consolidation import Found, affordable
+from dovetail.disruption.consolidation import SPOT_FLEXIBILITY, Found, affordable
 from dovetail.disruption.simulate import Outcome, without
 from dovetail.scheduling import nodes as views
 from dovetail.scheduling import solve
@@ -90,8 +91,19 @@ def _worth(scene: Scene, going: Iterable[Candidate]) -> float:
 
 
 def _nothing_sold(scene: Scene, going: Sequence[Candidate]) -> bool:
-    """Spot nodes alone are exchanged for spot nodes or not at all."""
-    return not scene.spot_to_spot and all(candidate.capacity_type == labels.SPOT for candidate in going)
+    """Spot nodes go for spot nodes or not at all; one alone, only if many types are cheaper."""
+    if not all(candidate.capacity_type == labels.SPOT for candidate in going):
+        return False
+    return not scene.spot_to_spot or (len(going) == 1 and not _many_cheaper(scene, going[0]))
+
+
+def _many_cheaper(scene: Scene, candidate: Candidate) -> bool:
+    cheaper = (
+        each
+        for each in scene.types[candidate.pool.name].values()
+        if any(deal.available and deal.price < candidate.price for deal in each.offerings)
+    )
+    return len(tuple(islice(cheaper, SPOT_FLEXIBILITY))) == SPOT_FLEXIBILITY
 
 
 def _too_well_used(scene: Scene, going: Sequence[Candidate]) -> bool:

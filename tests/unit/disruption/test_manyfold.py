@@ -13,6 +13,9 @@ from dovetail.api.pod import Pod
 from dovetail.disruption.choose import multi, several, single
 from dovetail.disruption.command import MANY
 from dovetail.disruption.validate import BUDGET, SCHEDULING, Invalid, still_right
+from dovetail.scheduling import solve
+from dovetail.scheduling.plan import Plan
+from dovetail.scheduling.snapshot import Snapshot
 from support.builders import NOW, owner, pod
 from support.disruption import LARGE, MEDIUM, SMALL, machine, pool, scene, state
 from support.knobs import asking
@@ -151,3 +154,35 @@ def test_young_nodes_and_such_as_are_not_ready_take_no_pods() -> None:
         (command,) = several(scene(settled, other, types=[HUGE, MEDIUM], pools=[slow])).commands
         assert command.plan is not None
         assert not any(command.plan.existing.values())
+
+
+def plans_made(monkeypatch: pytest.MonkeyPatch) -> list[solve.Effort]:
+    made: list[solve.Effort] = []
+    real = solve.cheapest
+
+    def noted(snapshot: Snapshot, effort: solve.Effort = solve.THOROUGH) -> Plan:
+        made.append(effort)
+        return real(snapshot, effort)
+
+    monkeypatch.setattr(solve, "cheapest", noted)
+    return made
+
+
+def test_where_nothing_can_come_of_it_nothing_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = plans_made(monkeypatch)
+    kinds = ("spot",)
+    dear, big = machine("dear", 4, 5.0, kinds), machine("big", 16, 8.0, kinds)
+    nodes = [state(f"n{i}", light(f"p{i}", f"n{i}", "3.5"), of=dear, kind="spot") for i in range(8)]
+    several(scene(*nodes, types=[dear, big], pools=[MANYFOLD]))
+    assert made == []
+    # With the gate open none of the eight is looked at alone: two types are too few to choose from.
+    several(scene(*nodes, types=[dear, big], pools=[MANYFOLD], spot_to_spot=True))
+    assert made == [solve.QUICK, solve.THOROUGH] * 3
+
+
+def test_a_thorough_plan_is_made_only_where_a_quick_one_gains(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = plans_made(monkeypatch)
+    nodes = [state(f"n{i}", light(f"p{i}", f"n{i}", "15")) for i in range(4)]
+    assert several(scene(*nodes, pools=[MANYFOLD])).commands == []
+    assert made
+    assert set(made) == {solve.QUICK}
