@@ -7,6 +7,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from dovetail.api.crds import zonal_manifest
+from dovetail.controllers.provisioning import Provisioning
 from dovetail.runtime.metrics import exposition
 from support.awsworld import AwsWorld
 from support.stage import virtual
@@ -95,6 +96,30 @@ async def test_a_workload_that_can_only_run_in_the_zone_is_told_once_and_counted
         world.scale(0, "picky")
         await world.world.settle(60)
         assert value("dovetail_zonal_shift_pods_waiting_for_zone", zone=A) == 0
+
+
+@virtual
+async def test_pods_that_wait_for_the_zone_are_set_aside_until_it_is_back() -> None:
+    async with world_of("--zonal-shift-min-hold=0s").running() as world:
+        world.default()
+        local(world, A)
+        await world.until(lambda: world.dovetail.gates.launches(world.aws.network.zone_ids[A]), within=60)
+        pinned(world, "picky", A, 2)
+        pinned(world, "fine", B)
+        await world.until(lambda: world.placed() == 1, within=120)
+        await world.world.settle(60)
+        # The cluster's own scheduler says so, too; this is about ours.
+        ours = [
+            each for each in told(world, "FailedScheduling") if each["note"].startswith("Failed to schedule")
+        ]
+        assert ours == [], "nobody looked for a place for them"
+        (provisioning,) = (each for each in world.dovetail.controllers if isinstance(each, Provisioning))
+        why = {name: each.error for name, each in provisioning.decisions.items() if "picky" in name}
+        assert len(why) == 2
+        assert all(text.startswith(f"it waits for zone {A}, which is shifted away") for text in why.values())
+        assert value("karpenter_scheduler_pending_pods_by_effective_zone_count", zone=A) == 2
+        world.api.patch(SHIFTS, "away", {"spec": {"expires": "2026-01-01T00:00:30Z"}})
+        await world.until(lambda: world.placed() == 3, within=1800, step=5)
 
 
 # Room bought beforehand

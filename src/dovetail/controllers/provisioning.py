@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
+from msgspec.structs import replace
+
 from dovetail import metrics
 from dovetail.api import conditions, labels, predicates
 from dovetail.api.conditions import NODE_REGISTRATION_HEALTHY
@@ -42,6 +44,7 @@ from dovetail.scheduling.snapshot import Options, Snapshot
 from dovetail.scheduling.solve import solve
 from dovetail.state import Capture, Cluster
 from dovetail.state.podtimes import PodTimes
+from dovetail.zonal.confined import Confined, set_aside
 
 __all__ = ["Provisioning", "plan_for"]
 
@@ -99,6 +102,7 @@ class Provisioning:
         batcher: Batcher,
         options: Callable[[datetime], Options],
         buffers: Buffers | None = None,
+        away: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self._kube = kube
         self._cluster = cluster
@@ -112,6 +116,8 @@ class Provisioning:
         self._batcher = batcher
         self._options = options
         self._buffers = buffers
+        # Zones in which nothing can be bought because they are shifted away, names by id.
+        self._away = away
         self.times = PodTimes()
         self._deciding_since: float | None = None
         UNFINISHED.labels(self.name, "").set_function(self._unfinished)
@@ -182,9 +188,13 @@ class Provisioning:
         offers = await self._offers()
         options = self._options(self._clock.now())
         virtual = self._buffers.virtual() if self._buffers is not None else ()
-        snapshot = self._capture.snapshot(offers, options, virtual)
-        if not (snapshot.pods or snapshot.moving or snapshot.virtual):
-            return None
+        snapshot, waiting = set_aside(self._capture.snapshot(offers, options, virtual), self._away())
+        plan = None
+        if snapshot.pods or snapshot.moving or snapshot.virtual:
+            plan = await self._solved(snapshot)
+        return _with_waiting(plan or Plan(), waiting) if waiting else plan
+
+    async def _solved(self, snapshot: Snapshot) -> Plan:
         started = self._deciding_since = self._clock.monotonic()
         depth = QUEUE_DEPTH.labels(self.name, "")
         depth.set(len(snapshot.pods) + len(snapshot.moving) + len(snapshot.virtual))
@@ -308,3 +318,14 @@ class Provisioning:
 def hash_annotations(pool: NodePool) -> Mapping[str, str]:
     """What a claim remembers of the pool it was ordered from."""
     return {labels.NODEPOOL_HASH: nodepool_hash(pool), labels.NODEPOOL_HASH_VERSION: NODEPOOL_HASH_VERSION}
+
+
+def _with_waiting(plan: Plan, waiting: Iterable[Confined]) -> Plan:
+    """The plan, and beside it the pods that wait for their zone."""
+    deferred, decisions, zones = dict(plan.deferred), list(plan.decisions), dict(plan.zones)
+    for each in waiting:
+        name = each.pod.full_name
+        deferred[name] = str(each)
+        decisions.append(Decision(name, None, error=str(each)))
+        zones[each.zone] = zones.get(each.zone, 0) + 1
+    return replace(plan, deferred=deferred, decisions=tuple(decisions), zones=zones)

@@ -281,6 +281,7 @@ def _provisioning(parts: Parts) -> Provisioning:
         Batcher(parts.clock, idle.total_seconds(), longest.total_seconds()),
         parts.options,
         buffers=parts.buffers,
+        away=lambda: _gates(parts).away,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dovetail.api import labels
 from dovetail.api.pod import Pod, TopologySpreadConstraint
@@ -15,7 +16,7 @@ from dovetail.scheduling.selectors import matches
 from dovetail.scheduling.snapshot import Snapshot, StateNode, Storage
 from dovetail.scheduling.volumes import alternatives
 
-__all__ = ["FIXES", "Confined", "Tie", "confined", "tie_of", "waiting_for"]
+__all__ = ["FIXES", "Confined", "Tie", "confined", "set_aside", "tie_of", "waiting_for"]
 
 Tie = Literal["", "volume", "selector", "affinity", "spread"]
 # What a person can do about each.
@@ -35,6 +36,9 @@ class Confined(Struct, frozen=True):
     zone: str
     tie: Tie
 
+    def __str__(self) -> str:
+        return f"it waits for zone {self.zone}, which is shifted away: {FIXES[self.tie]}"
+
 
 def waiting_for(snapshot: Snapshot, zones: Mapping[str, str]) -> tuple[Confined, ...]:
     """The waiting pods that only these zones, names by id, could take; each counts for one of them."""
@@ -49,6 +53,23 @@ def waiting_for(snapshot: Snapshot, zones: Mapping[str, str]) -> tuple[Confined,
         if tie:
             found.append(Confined(pod, zone, tie))
     return tuple(found)
+
+
+def set_aside(snapshot: Snapshot, zones: Mapping[str, str]) -> tuple[Snapshot, tuple[Confined, ...]]:
+    """The world without waiting pods that only these zones could take, and those pods.
+
+    Nothing can be bought for them until their zone is back, so nobody need look for it at every turn.
+    """
+    found = []
+    for pod in snapshot.pods if zones else ():
+        tie, zone = confined(pod, zones, snapshot.storage)
+        if tie:
+            found.append(Confined(pod, zone, tie))
+    if not found:
+        return snapshot, ()
+    aside = {each.pod.full_name for each in found}
+    left = tuple(pod for pod in snapshot.pods if pod.full_name not in aside)
+    return replace(snapshot, pods=left), tuple(found)
 
 
 def tie_of(pod: Pod, zones: Mapping[str, str], storage: Storage) -> Tie:

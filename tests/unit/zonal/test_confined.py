@@ -10,7 +10,7 @@ from dovetail.api import codec, labels
 from dovetail.api.core import PersistentVolume, PersistentVolumeClaim
 from dovetail.api.pod import Pod, PodSpec
 from dovetail.scheduling.snapshot import Storage
-from dovetail.zonal.confined import FIXES, confined, tie_of, waiting_for
+from dovetail.zonal.confined import FIXES, confined, set_aside, tie_of, waiting_for
 from dovetail.zonal.rehearsal import rehearse
 from support.builders import pod
 from support.disruption import pool, scene, state
@@ -85,6 +85,16 @@ def test_waiting_pods_are_told_with_their_zone_and_every_tie_has_a_way_out() -> 
     ]
     assert waiting_for(world, {}) == ()
     assert all(FIXES[each.tie] for each in found)
+
+
+def test_pods_that_wait_for_a_zone_are_set_aside_and_nobody_else() -> None:
+    waiting = [on_volume(), pod("free"), pod("picked", node_selector={labels.ZONE: A})]
+    world = scene(types=(SOLD,), pending=waiting, snapshot={"storage": storage(A)}).snapshot
+    left, aside = set_aside(world, AWAY)
+    assert [each.name for each in left.pods] == ["free"]
+    assert str(aside[1]).startswith(f"it waits for zone {A}, which is shifted away: its node selector names")
+    assert set_aside(world, {}) == (world, ())
+    assert set_aside(left, AWAY) == (left, ())
 
 
 def test_a_hard_spread_that_only_the_lost_zone_could_even_out_waits_for_it() -> None:

@@ -292,7 +292,7 @@ class ZonalShift:
             if not self.gates.launches(each.record.shift.zone_id) and each.record.shift.started is not None:
                 waited = (self._clock.now() - each.record.shift.started).total_seconds()
                 counts.TO_GATE.observe(max(waited, 0.0))
-        self.gates.set(launches, names, opened)
+        self.gates.set(launches, names, opened, ground.names)
 
     async def _work(
         self, acting: Sequence[Kept], ground: Ground, pools: Sequence[PoolDocument]

@@ -26,11 +26,18 @@ class Gates:
         self._launches: frozenset[str] = frozenset()
         self._disruption: frozenset[str] = frozenset()
         self._opened: Mapping[str, datetime] = {}
+        # Zones closed for launches, names by id.
+        self.away: Mapping[str, str] = {}
 
     def set(
-        self, launches: frozenset[str], disruption: frozenset[str], opened: Mapping[str, datetime]
+        self,
+        launches: frozenset[str],
+        disruption: frozenset[str],
+        opened: Mapping[str, datetime],
+        names: Mapping[str, str] | None = None,
     ) -> bool:
         """Close these and open all others; whether anything changed. `opened` are ends of past shifts."""
+        self.away = {zone: (names or {}).get(zone, zone) for zone in sorted(launches)}
         changed = (launches, disruption) != (self._launches, self._disruption)
         self._launches, self._disruption, self._opened = launches, disruption, opened
         return changed

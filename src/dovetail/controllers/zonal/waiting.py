@@ -9,7 +9,7 @@ from dovetail.controllers.zonal import counts
 from dovetail.controllers.zonal.seeing import Seeing
 from dovetail.errors import DovetailError
 from dovetail.ports import Clock, Recorder
-from dovetail.zonal.confined import FIXES, Confined
+from dovetail.zonal.confined import Confined
 
 __all__ = ["Waiting"]
 
@@ -56,5 +56,5 @@ class Waiting:
         if key in self._told:
             return
         self._told.add(key)
-        note = f"pod {each.pod.name} waits for zone {each.zone}, which is shifted away: {FIXES[each.tie]}"
+        note = f"pod {each.pod.name}: {each}"
         self._recorder.event(workload, "WaitingForZone", note, warning=True, dedupe=key, window=DAY)
