@@ -95,6 +95,7 @@ def install(
         account_annotations={ROLE_ARN: role_arn} if role_arn else {},
         controller=not without_controller,
         parts=parts,
+        definition=not without_crds,
         part_roles=_part_roles(part_role or []),
         bus=_bus(router_config),
         tls_secret=tls_secret,

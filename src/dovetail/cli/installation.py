@@ -34,6 +34,8 @@ class Installation:
     parts: frozenset[str] = frozenset()
     # The IAM role of a part's own account.
     part_roles: Mapping[str, str] = field(default_factory=dict)
+    # Whether the definition of ZoneShifts comes along where shifts are followed.
+    definition: bool = True
     # The router's configuration, and the Secret with the certificate of the endpoint for SNS.
     bus: Mapping[str, Any] = field(default_factory=dict)
     tls_secret: str = ""

@@ -67,7 +67,8 @@ ADMIN = (
 def objects(given: Installation) -> list[Json]:
     """Everything but the definitions, in an order in which it can be created."""
     return [
-        *([crds.zonal_manifest(), zonal.shift_map(given)] if given.shifts else []),
+        *([crds.zonal_manifest()] if given.shifts and given.definition else []),
+        *([zonal.shift_map(given)] if given.shifts else []),
         *(_controller(given) if given.controller else []),
         *(each for name in PARTS if name in given.parts for each in MADE[name](given)),
     ]
