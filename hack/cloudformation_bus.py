@@ -118,11 +118,17 @@ def _role(source: Json) -> Json:
     routing = {"PolicyName": "Router", "PolicyDocument": policy(source["routerPolicy"], PLACES)}
     discovery = {"PolicyName": "Discovery", "PolicyDocument": policy(source["discoveryPolicy"], PLACES)}
     registry = {"PolicyName": "Registry", "PolicyDocument": policy(source["tablePolicy"], PLACES)}
+    canary = {"PolicyName": "Canary", "PolicyDocument": policy(source["canaryPolicy"], PLACES)}
     logs = "arn:${AWS::Partition}:iam::aws:policy/service-role/AWSLambdaBasicExecutionRole"
     properties = {
         "AssumeRolePolicyDocument": {"Version": "2012-10-17", "Statement": [statement]},
         "ManagedPolicyArns": [Sub(logs)],
-        "Policies": [routing, discovery, If(["WithRegistry", registry, NOTHING])],
+        "Policies": [
+            routing,
+            discovery,
+            If(["WithRegistry", registry, NOTHING]),
+            If(["WithCanary", canary, NOTHING]),
+        ],
     }
     return {"Type": "AWS::IAM::Role", "Properties": properties}
 

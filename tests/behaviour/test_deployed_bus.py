@@ -64,7 +64,7 @@ def built(clock: VirtualClock) -> SimulatedAws:
 
 
 def documents() -> list[Json]:
-    routing, discovery, _ = stack()["RouterRole"]["Properties"]["Policies"]
+    routing, discovery, *_ = stack()["RouterRole"]["Properties"]["Policies"]
     found = [resolved(each["PolicyDocument"], PLACE) for each in (routing, discovery)]
     return [json.loads(each) if isinstance(each, str) else each for each in found]
 

@@ -72,11 +72,12 @@ def test_the_bus_and_zonal_shift_agree_too(where: Where, terraform: str, tmp_pat
     )
 
     bus = loaded((ROOT / "deploy" / "cloudformation" / "interruption-bus.yaml").read_text())["Resources"]
-    routing, discovery, registry = bus["RouterRole"]["Properties"]["Policies"]
+    routing, discovery, registry, canary = bus["RouterRole"]["Properties"]["Policies"]
     written = {
         "routerPolicy": routing,
         "discoveryPolicy": discovery,
         "tablePolicy": registry["Fn::If"][1],
+        "canaryPolicy": canary["Fn::If"][1],
         "queuePolicy": bus["QueuePolicy"]["Properties"],
     }
     for name, each in written.items():
@@ -107,6 +108,32 @@ def test_the_bus_and_zonal_shift_agree_too(where: Where, terraform: str, tmp_pat
             found["zonal_policies"][name]
         )
     assert json.loads(found["zonal_pattern"]) == zonal["Rule"]["Properties"]["EventPattern"]
+
+
+@pytest.mark.parametrize("where", CLUSTERS, ids=lambda each: each.partition)
+def test_the_experiment_agrees_too(where: Where, terraform: str, tmp_path: Path) -> None:
+    told = {
+        "partition": where.partition,
+        "region": where.region,
+        "account": where.account,
+        "cluster_name": where.cluster,
+    }
+    found = outputs(terraform, "documents", told, tmp_path)
+    text = (ROOT / "deploy" / "cloudformation" / "interruption-experiment.yaml").read_text()
+    made = loaded(text)["Resources"]
+    place = where.stack(ClusterName=where.cluster)
+    role, experiment = made["Role"]["Properties"], made["Experiment"]["Properties"]
+    own = resolved(role["Policies"][0]["PolicyDocument"], place)
+    trust = resolved(role["AssumeRolePolicyDocument"], place)
+
+    assert _statements(own) == _statements(found["experiment_policies"]["policy"])
+    assert json.loads(trust) == json.loads(found["experiment_policies"]["trust"])
+    (action,), (target,) = experiment["Actions"].values(), experiment["Targets"].values()
+    assert found["experiment"] == {
+        "action": action["ActionId"],
+        "kind": target["ResourceType"],
+        "mark": next(iter(target["ResourceTags"])),
+    }
 
 
 def _statements(document: object) -> dict[str, object]:
