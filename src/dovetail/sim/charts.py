@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from math import ceil, floor, log10
 
-__all__ = ["Line", "chart", "legend"]
+__all__ = ["COUNT", "Line", "chart", "legend"]
 
 Points = Sequence[tuple[float, float]]
 WIDTH, HEIGHT = 720, 170
 LEFT, RIGHT, TOP, BOTTOM = 52, 10, 10, 22
+COUNT = "{:.0f}"  # the shape of what has no halves
 CLOCK, MARKS = (1, 2, 3, 5, 6, 10, 12, 15, 20, 24), 8
 FINE = 660  # a picture is some hundred points wide; more only make the file larger
 
@@ -34,12 +35,12 @@ def chart(title: str, lines: Sequence[Line], shape: str = "{:g}") -> str:
     if most <= 0:
         return f'{head}<p class="none">None at any time.</p>'
     hours = max((x for line in lines for x, _ in line.points), default=0.0) or 1.0
-    top = _ticks(most)[-1]
-    drawn = "".join(_line(line, hours, top) for line in lines)
+    ticks = _ticks(most, 1.0 if shape == COUNT else 0.0)
+    drawn = "".join(_line(line, hours, ticks[-1]) for line in lines)
     label = html.escape(f"{title}, over {hours:g} hours")
     return (
         f'{head}<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">'
-        f"{_values(most, shape)}{_hours(hours)}{drawn}</svg>"
+        f"{_values(ticks, shape)}{_hours(hours)}{drawn}</svg>"
     )
 
 
@@ -51,9 +52,8 @@ def legend(lines: Sequence[Line]) -> str:
     return f'<p class="legend">{keys}</p>'
 
 
-def _values(most: float, shape: str) -> str:
+def _values(ticks: Sequence[float], shape: str) -> str:
     """Horizontal lines at round values, each with its number."""
-    ticks = _ticks(most)
     drawn = []
     for at in ticks:
         y = _y(at, ticks[-1])
@@ -93,11 +93,11 @@ def _y(value: float, top: float) -> str:
     return f"{HEIGHT - BOTTOM - value / top * (HEIGHT - TOP - BOTTOM):.1f}"
 
 
-def _ticks(most: float) -> list[float]:
-    """Zero and round steps of 1, 2 or 5, up to the first at or above the most."""
+def _ticks(most: float, least: float) -> list[float]:
+    """Zero and round steps of 1, 2 or 5, none below the least, up to the first at or above the most."""
     rough = most / 4
     power = 10.0 ** floor(log10(rough))
-    step = power * next(each for each in (1, 2, 5, 10) if each * power >= rough * 0.999)
+    step = max(least, power * next(each for each in (1, 2, 5, 10) if each * power >= rough * 0.999))
     return [round(step * i, 10) for i in range(ceil(most / step * 0.999) + 1)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Iterator, Sequence
 
-from dovetail.sim.charts import Line, chart, legend
+from dovetail.sim.charts import COUNT, Line, chart, legend
 from dovetail.sim.measure import Sample
 from dovetail.sim.report import Report, rows_of
 
@@ -13,9 +13,9 @@ __all__ = ["as_html"]
 
 CHARTS: tuple[tuple[str, str, Callable[[Sample], float]], ...] = (
     ("Dollars an hour", "${:g}", lambda s: s.dollars),
-    ("Nodes", "{:g}", lambda s: float(s.nodes)),
-    ("Pods running", "{:g}", lambda s: float(s.running)),
-    ("Pods waiting", "{:g}", lambda s: float(s.pending)),
+    ("Nodes", COUNT, lambda s: float(s.nodes)),
+    ("Pods running", COUNT, lambda s: float(s.running)),
+    ("Pods waiting", COUNT, lambda s: float(s.pending)),
     ("Cpu used, of what nodes offer", "{:g}%", lambda s: _percent(s.cpu_used, s.cpu_offered)),
 )
 COLOURS = 6

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from dovetail.sim.charts import Line, chart
+from dovetail.sim.charts import COUNT, Line, chart
 from dovetail.sim.measure import Sample
 from dovetail.sim.objectives import Kept
 from dovetail.sim.page import as_html
@@ -91,6 +91,11 @@ def test_values_are_round_and_the_line_stays_inside(most: float) -> None:
     assert max(ticks) >= most * 0.999
     top = min(float(place.split(",")[1]) for place in svg.find("polyline").get("points").split())  # type: ignore[union-attr]
     assert top >= 0
+
+
+def test_there_are_no_half_pods() -> None:
+    (svg,) = drawn(chart("x", [Line("x", [(0.0, 0.0), (1.0, 2.0)])], COUNT))
+    assert [text.text for text in svg.findall("text")][:3] == ["0", "1", "2"]
 
 
 @pytest.mark.parametrize(
