@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
 from dovetail.sim.cluster.base import Desk, Heard, Json, Key, Neighbour
@@ -27,6 +27,50 @@ class Unmanageable(Exception):
     """A pod's controller has no size to count by; the text says which."""
 
 
+class Company:
+    """The pods a budget guards, counted as they come, change and go: budgets guard thousands."""
+
+    def __init__(self, pods: Iterable[Json] = ()) -> None:
+        self.pods: dict[Key, Json] = {}
+        # Those that are ready and stay; and all by their controller's uid, in the order they came.
+        self.well: set[Key] = set()
+        self.by_owner: dict[str, dict[Key, Json]] = {}
+        for pod in pods:
+            self.put(pod)
+
+    def put(self, pod: Json) -> None:
+        """A pod came or changed."""
+        key, before, owner = key_of(pod), self.pods.get(key_of(pod)), controller_of(pod)
+        uid = owner["uid"] if owner is not None else ""
+        if before is not None and _owner_of(before) != uid:
+            self.drop(key)
+        self.pods[key] = pod
+        if uid:
+            self.by_owner.setdefault(uid, {})[key] = pod
+        if ready(pod) and not deleting(pod):
+            self.well.add(key)
+        else:
+            self.well.discard(key)
+
+    def drop(self, key: Key) -> bool:
+        """A pod left; False when it was not here."""
+        pod = self.pods.pop(key, None)
+        if pod is None:
+            return False
+        self.well.discard(key)
+        uid = _owner_of(pod)
+        if uid:
+            self.by_owner[uid].pop(key)
+            if not self.by_owner[uid]:
+                del self.by_owner[uid]
+        return True
+
+
+def _owner_of(pod: Json) -> str:
+    owner = controller_of(pod)
+    return str(owner["uid"]) if owner is not None else ""
+
+
 class Budgets(Neighbour):
     """Keeps the status of every PodDisruptionBudget."""
 
@@ -35,7 +79,7 @@ class Budgets(Neighbour):
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk)
         self._matchers = Matchers()
-        self._guarded: dict[str, dict[Key, dict[Key, Json]]] = {}
+        self._guarded: dict[str, dict[Key, Company]] = {}
 
     def hears(self) -> Mapping[str, Heard]:
         return {RESOURCE: self._heard, "pods": self._pod_heard}
@@ -53,7 +97,7 @@ class Budgets(Neighbour):
             return
         if before is None or before["spec"].get("selector") != after["spec"].get("selector"):
             matches = self._matchers.of(after)
-            file[key] = {key_of(p): p for p in self.every("pods", key[0]) if matches(labels_of(p))}
+            file[key] = Company(p for p in self.every("pods", key[0]) if matches(labels_of(p)))
         self.enqueue(key)
 
     def _pod_heard(self, before: Json | None, after: Json | None) -> None:
@@ -63,11 +107,11 @@ class Budgets(Neighbour):
         if not budgets:
             return
         matters, name = _matters(before, after), key_of(pod)
-        for key, pods in budgets.items():
+        for key, company in budgets.items():
             budget = self.find(RESOURCE, key)
             if after is not None and budget is not None and self._matchers.of(budget)(labels_of(after)):
-                pods[name] = after
-            elif pods.pop(name, None) is None:
+                company.put(after)
+            elif not company.drop(name):
                 continue
             if matters:
                 self.enqueue(key)
@@ -76,20 +120,18 @@ class Budgets(Neighbour):
         budget = self.find(RESOURCE, key)
         if budget is None:
             return
-        pods = list(self._guarded[key[0]][key].values())
+        company = self._guarded[key[0]][key]
         before = budget.get("status") or {}
         generation = budget["metadata"].get("generation", 1)
         try:
-            expected, desired = self._wanted(budget, pods)
+            expected, desired = self._wanted(budget, company)
         except Unmanageable as error:
             # Fail safe: nothing may go while it is unclear how many there should be.
             status = {**before, "disruptionsAllowed": 0}
             status = self._judged(status, "False", "SyncFailed", str(error))
         else:
-            under_way = self._under_way(budget, pods)
-            healthy = sum(
-                ready(p) and not deleting(p) and p["metadata"]["name"] not in under_way for p in pods
-            )
+            under_way = self._under_way(budget, company)
+            healthy = len(company.well) - sum((key[0], name) in company.well for name in under_way)
             allowed = max(healthy - desired, 0) if expected else 0
             status = {
                 "disruptionsAllowed": allowed,
@@ -112,43 +154,42 @@ class Budgets(Neighbour):
             condition["observedGeneration"] = status["observedGeneration"]
         return with_condition(status, condition, self.now())
 
-    def _under_way(self, budget: Json, pods: list[Json]) -> dict[str, str]:
-        here = {p["metadata"]["name"] for p in pods if not deleting(p)}
-        kept, soonest = {}, None
+    def _under_way(self, budget: Json, company: Company) -> dict[str, str]:
+        kept, soonest, namespace = {}, None, budget["metadata"]["namespace"]
         for name, since in ((budget.get("status") or {}).get("disruptedPods") or {}).items():
             left = UNDER_WAY - (self.clock.now() - parse_time(since))
-            if name in here and left > timedelta():
+            pod = company.pods.get((namespace, name))
+            if pod is not None and not deleting(pod) and left > timedelta():
                 kept[name] = since
                 soonest = min(soonest or left, left)
         if soonest is not None:
             self.enqueue(key_of(budget), soonest.total_seconds())
         return kept
 
-    def _wanted(self, budget: Json, pods: list[Json]) -> tuple[int, int]:
+    def _wanted(self, budget: Json, company: Company) -> tuple[int, int]:
         """How many pods there should be, and how many of them must be healthy."""
         spec = budget["spec"]
         most, least = spec.get("maxUnavailable"), spec.get("minAvailable")
         if most is not None:
-            expected = self._scale(pods)
+            expected = self._scale(company)
             missing = most if isinstance(most, int) else _percent(most, expected)
             return expected, max(expected - missing, 0)
         if isinstance(least, int):
-            return len(pods), least
+            return len(company.pods), least
         if least is None:
             return 0, 0
-        expected = self._scale(pods)
+        expected = self._scale(company)
         return expected, _percent(least, expected)
 
-    def _scale(self, pods: list[Json]) -> int:
+    def _scale(self, company: Company) -> int:
         """The sizes the pods' controllers aim for, each counted once; pods without one do not count."""
         sizes: dict[str, int] = {}
-        seen: set[str] = set()
-        for pod in pods:
-            owner = controller_of(pod)
-            if owner is not None and owner["uid"] not in seen:
-                seen.add(owner["uid"])
-                uid, size = self._size(owner, pod)
-                sizes[uid] = size
+        for pods in company.by_owner.values():
+            first = next(iter(pods.values()))
+            owner = controller_of(first)
+            assert owner is not None, "only pods with an owner are filed by it"
+            uid, size = self._size(owner, first)
+            sizes[uid] = size
         return sum(sizes.values())
 
     def _size(self, owner: Json, pod: Json) -> tuple[str, int]:

@@ -100,6 +100,8 @@ class Board:
         self._by_row: dict[int, Node] = {}
         self._soft: list[Node] | None = None
         self._demands: dict[int, tuple[Ints, Ints]] = {}
+        # Pods that avoid others: without any, nobody need look for them.
+        self.shy = 0
 
     @property
     def rows(self) -> int:
@@ -201,6 +203,7 @@ class Board:
 
     def _charge(self, node: Node, pod: PodInfo, sign: int) -> None:
         columns, wanted = self.demand(pod.demand)
+        self.shy += sign if pod.demand.anti_affinity else 0
         self.used[node.row, columns] += sign * wanted
         self.scored[node.row, 0] += sign * pod.demand.scored[0]
         self.scored[node.row, 1] += sign * pod.demand.scored[1]

@@ -143,7 +143,7 @@ class Counts:
     def relabelled(self) -> None:
         """A node's labels changed: aversions hold elsewhere now. Tallies are per row and do not mind."""
         self._averse.clear()
-        for node in self._board.nodes.values():
+        for node in self._board.nodes.values() if self._board.shy else ():
             for pod in node.pods.values():
                 for rule in pod.demand.anti_affinity:
                     self._placed_averse(pod, node, rule, 1)
