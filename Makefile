@@ -47,7 +47,7 @@ test-cluster: setup ## The same tests against a real control plane, built from s
 	@command -v go >/dev/null || { echo "make test-cluster needs Go 1.26 or newer, and there is no go on the PATH"; exit 1; }
 	DOVETAIL_TEST_CLUSTER=1 $(BIN)/pytest tests/cluster
 
-test-iac: setup ## The deploy kit with real tools: Prometheus, node for the CDK, terraform
+test-iac: setup ## The deploy kit with real tools: Prometheus, node for the CDK, terraform, Chromium
 	$(BIN)/pytest tests/iac
 
 real-cluster: ## Build the real control plane that test-cluster starts (needs Go; minutes)

@@ -258,7 +258,6 @@ def test_zonal_shift_alone_may_do_what_it_does_and_no_more() -> None:
         "standalone": {"enabled": True}, **TOPICS}}, "zonal-shift")],
 )  # fmt: skip
 def test_topics_open_a_port_with_a_certificate(values: Json, part: str) -> None:
-    values = {**values, "zonalShift": {**values["zonalShift"], "networkPolicy": {"enabled": True}}}
     objects = rendered(values)
     main, spec = container(objects, part), pod(objects, part)
 

@@ -89,6 +89,7 @@ def _controller(given: Installation) -> list[Json]:
         *shapes.bound(given, _dns(given)),
         shapes.service(given, {"http-metrics": 8080} | sns),
         shapes.budget(given, NAME),
+        *zonal.endpoint_policy(given, f"{name}-sns", given.selector, (8080, 8081)),
         shapes.deployment(given, given.replicas, _pod(given), rolling={"maxUnavailable": 1}),
     ]
 

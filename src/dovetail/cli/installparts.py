@@ -89,6 +89,7 @@ def _zonal_shift(given: Installation) -> list[Json]:
         *shapes.bound(part, own),
         shapes.service(part, {"http-metrics": 8080} | ({"https-sns": 443} if given.sns else {})),
         shapes.budget(part, part.name),
+        *zonal.endpoint_policy(given, part.name, part.selector, (8080,)),
         # No surge: where there is a replica in every zone, there is no place for one more.
         shapes.deployment(part, 2, pod, rolling={"maxSurge": 0, "maxUnavailable": 1}),
     ]
@@ -113,19 +114,10 @@ def _dashboard(given: Installation) -> list[Json]:
         shapes.account(part, part.annotations),
         *shapes.bound(part, shapes.role(part, part.name, rules)),
         shapes.service(part, {"http": PORT}),
-        _closed(part),
+        # Nobody but kubectl port-forward and the kubelet, which come in by the node.
+        shapes.network_policy(part, part.name, part.selector, ()),
         shapes.deployment(part, 1, shapes.pod(part, container, token=True)),
     ]
-
-
-def _closed(part: Part) -> Json:
-    """Nobody but kubectl port-forward and the kubelet, which come in by the node."""
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": shapes.meta(part, part.name, part.namespace),
-        "spec": {"podSelector": {"matchLabels": part.selector}, "policyTypes": ["Ingress"], "ingress": []},
-    }
 
 
 MADE: dict[str, Callable[[Installation], list[Json]]] = {

@@ -106,6 +106,17 @@ def budget(owner: Owner, name: str) -> Json:
     }
 
 
+def network_policy(owner: Owner, name: str, selector: Json, ports: Sequence[Sequence[int]]) -> Json:
+    """Who may come in: anybody by these ports, one rule for each group of them; by none, nobody."""
+    rules = [{"ports": [{"port": port, "protocol": "TCP"} for port in group]} for group in ports]
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": meta(owner, name, owner.namespace),
+        "spec": {"podSelector": {"matchLabels": selector}, "policyTypes": ["Ingress"], "ingress": rules},
+    }
+
+
 def deployment(owner: Owner, replicas: int, pod: Json, *, rolling: Json | None = None) -> Json:
     """Of pods with the owner's labels; annotations of theirs stand under `annotations` of the pod."""
     noted = pod.pop("annotations", None)

@@ -11,6 +11,7 @@ __all__ = [
     "BUFFERS",
     "CLONES",
     "SHIFTS",
+    "endpoint_policy",
     "environment",
     "https_port",
     "map_rule",
@@ -60,6 +61,15 @@ def environment(given: Installation) -> list[Json]:
 def https_port(given: Installation) -> dict[str, int]:
     """The endpoint's port by its name, where there is one."""
     return {"https-sns": int(given.settings.get("ZONAL_SHIFT_HTTPS_PORT", "8443"))} if given.sns else {}
+
+
+def endpoint_policy(
+    given: Installation, name: str, selector: dict[str, str], others: tuple[int, ...]
+) -> list[Json]:
+    """Nothing is open but the endpoint and these other ports."""
+    ports = tuple(https_port(given).values())
+    part = Part(given, "zonal-shift")
+    return [shapes.network_policy(part, name, selector, (others, ports))] if ports else []
 
 
 def tls_volumes(given: Installation) -> list[Json]:
