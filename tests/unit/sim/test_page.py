@@ -20,30 +20,8 @@ def report(name: str = "a day", hours: int = 24, floor: float | None = None, wai
         for minute in range(60 * hours + 1)
     )
     kept = (Kept("pods wait < 60 s", True, 0, "99.9%"), Kept("front is up", False, 2, "98%"))
-    return Report(
-        name,
-        1,
-        hours,
-        60.0,
-        2.5,
-        72,
-        6,
-        9,
-        3,
-        10,
-        0,
-        4.0,
-        8.0,
-        8.0,
-        2,
-        0.8,
-        1.0,
-        floor,
-        0.4,
-        1,
-        kept,
-        samples,
-    )
+    numbers = (name, 1, hours, 60.0, 2.5, 72, 6, 9, 3, 10, 0, 4.0, 8.0, 8.0, 2, 0.8, 1.0)
+    return Report(*numbers, floor, 0.4, slo_breaches=1, objectives=kept, samples=samples)
 
 
 def drawn(page: str) -> list[ElementTree.Element]:
