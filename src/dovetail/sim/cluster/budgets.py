@@ -40,8 +40,8 @@ class Company:
 
     def put(self, pod: Json) -> None:
         """A pod came or changed."""
-        key, before, owner = key_of(pod), self.pods.get(key_of(pod)), controller_of(pod)
-        uid = owner["uid"] if owner is not None else ""
+        key, uid = key_of(pod), _owner_of(pod)
+        before = self.pods.get(key)
         if before is not None and _owner_of(before) != uid:
             self.drop(key)
         self.pods[key] = pod
