@@ -375,6 +375,12 @@ ZONAL = Dashboard(
         Panel("Phases", ((f"sum by (zone_id, phase) ({SHIFT}phase)", "{{zone_id}} {{phase}}"),)),
         Panel("Nodes protected", ((f"sum by (zone) ({SHIFT}nodes_protected)", "{{zone}}"),)),
         Panel("Pools edited", ((f"sum by (zone) ({SHIFT}nodepools_edited)", "{{zone}}"),)),
+        Panel("Pods that wait for a zone", ((f"sum by (zone) ({SHIFT}pods_waiting_for_zone)", "{{zone}}"),)),
+        Panel(
+            "Ready to lose a zone",
+            (("min by (zone) (dovetail_zonal_readiness)", "{{zone}}"),),
+            unit="percentunit",
+        ),
         Panel(
             "Signals",
             ((f"sum by (source, result) (increase({SHIFT}signals_total[1h]))", "{{source}} {{result}}"),),
