@@ -83,7 +83,7 @@ async def test_pods_get_nodes_and_empty_nodes_go_away(ours: Fleet, pods: int) ->
 
 
 async def test_a_deleted_claim_is_drained_first_and_its_pods_move(ours: Fleet) -> None:
-    await ours.start()
+    await ours.start(requirements=[ON_DEMAND, FOUR_CPUS])
     await ours.deploy("web", 2)
     await ours.running("web", 2)
     before = await ours.node_names()
@@ -222,7 +222,7 @@ async def test_a_static_pool_keeps_as_many_nodes_as_it_is_told(ours: Fleet) -> N
 
 
 async def test_a_buffer_keeps_a_node_ready_for_pods_to_come(ours: Fleet) -> None:
-    await ours.start()
+    await ours.start(requirements=[ON_DEMAND, FOUR_CPUS])
     await ours.deploy("web", 0)
     wanted = {"scalableRef": {"apiGroup": "apps", "kind": "Deployment", "name": "web"}, "replicas": 3}
     kind = {"apiVersion": "autoscaling.x-k8s.io/v1beta1", "kind": "CapacityBuffer"}

@@ -174,9 +174,20 @@ class Fleet:
         began = time.monotonic()
         while not await holds():
             waited = time.monotonic() - began
-            assert waited < seconds, f"after {waited:.1f} s: not {what}"
+            assert waited < seconds, f"after {waited:.1f} s: not {what}; {await self.told()}"
             await asyncio.sleep(0.05)
         return time.monotonic() - began
+
+    async def told(self) -> str:
+        """The claims and pods there are, for whoever wonders why."""
+        claims = (
+            f"{_born(c)} on {c['status'].get('nodeName')}{' leaves' if deleting(c) else ''}"
+            f" for {c['spec']['resources']['requests']}"
+            for c in await self.claims()
+        )
+        pods = (await self.ask("GET", "/api/v1/namespaces/{ns}/pods"))["items"]
+        places = (f"{_born(p)} on {p['spec'].get('nodeName')}" for p in pods)
+        return f"claims: {'; '.join(claims)}; pods: {'; '.join(places)}"
 
     async def until_nodes(self, count: int, seconds: float = 90.0) -> None:
         """Until there are so many initialized nodes, as many claims, and no others."""
@@ -236,6 +247,10 @@ def deleting(thing: Json) -> bool:
 
 def taints(node: Json) -> set[str]:
     return {taint["key"] for taint in node["spec"].get("taints", ())}
+
+
+def _born(thing: Json) -> str:
+    return f"{thing['metadata']['name']} of {thing['metadata']['creationTimestamp']}"
 
 
 def _named(kind: str, name: str, version: str) -> Json:
