@@ -173,7 +173,12 @@ async def test_zonal_shift_alone_needs_no_more_than_the_chart_grants(
     (deployment,) = (each for each in objects if each["kind"] == "Deployment")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     env = {each["name"]: each["value"] for each in container["env"] if "value" in each}
-    env |= account | {"KUBECONFIG": str(own), "METRICS_PORT": "0", "LOG_OUTPUT_PATHS": "stderr"}
+    env |= account | {
+        "KUBECONFIG": str(own),
+        "METRICS_PORT": "0",
+        "HEALTH_PROBE_PORT": "0",
+        "LOG_OUTPUT_PATHS": "stderr",
+    }
     log = tmp_path / "log"
     shift = ("zonal-shift", "{}", "--zone", "usw2-az1", "--kubeconfig", str(kubeconfig))
 

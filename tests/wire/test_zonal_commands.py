@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -26,6 +27,7 @@ from support.builders import owner, pod
 from support.commands import Ended, dovetail, process
 from support.disruption import pdb, scene, state
 from support.secured import DEFINITIONS, Secured, secured
+from support.two_servers import free_ports
 from support.worlds import instance_type, offering
 
 SHIFTS, POOLS, NODES = "zoneshifts.dovetail.sh", "nodepools.karpenter.sh", "nodes"
@@ -321,7 +323,14 @@ def test_run_follows_a_shift_and_ends_when_told(site: Site) -> None:
     site.server.call(lambda: site.api.create(POOLS, pool()))
     ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
     site.server.call(lambda: site.api.patch(NODES, "node-a", ready, subresource="status"))
-    given = ("--disable-leader-election=true", "--metrics-port=0", "-d", "--zonal-shift-debounce=0s")
+    port = free_ports(1)
+    given = (
+        "--disable-leader-election=true",
+        "--metrics-port=0",
+        f"--health-probe-port={port}",
+        "-d",
+        "--zonal-shift-debounce=0s",
+    )
     running = subprocess.Popen(
         [sys.executable, "-m", "dovetail", "zonal-shift", "run", f"--cluster-name={CLUSTER}", *given],
         env={"PATH": os.environ["PATH"], **site.env},
@@ -336,6 +345,8 @@ def test_run_follows_a_shift_and_ends_when_told(site: Site) -> None:
     try:
         assert site.ask("start", "--zone", site.id(A), "--local").code == 0
         until(marked, running)
+        with urlopen(f"http://127.0.0.1:{port}/readyz") as answer:
+            assert answer.read() == b"ok"
         until(lambda: "Active" in site.ask("status").out, running)
         edited = site.server.call(lambda: site.api.get(POOLS, "default"))
         assert edited["spec"]["template"]["spec"]["requirements"][0]["values"] == [A]

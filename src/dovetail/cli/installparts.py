@@ -77,10 +77,10 @@ def _zonal_shift(given: Installation) -> list[Json]:
     part = Part(given, "zonal-shift")
     own = shapes.role(part, part.name, (), part.namespace)
     own["rules"] = [*shapes.leases("dovetail-zonal-shift"), zonal.map_rule(given)]
-    ports = {"http-metrics": 8080} | zonal.https_port(given)
+    ports = {"http-metrics": 8080, "http": 8081} | zonal.https_port(given)
     container = shapes.container("zonal-shift", given.image, ("zonal-shift", "run"), ports)
     container["volumeMounts"] += zonal.tls_mounts(given)
-    container |= {"env": zonal.environment(given)} | shapes.probes("http-metrics", "/metrics", "/metrics")
+    container |= {"env": zonal.environment(given)} | shapes.probes()
     pod = shapes.pod(part, container, token=True, volumes=zonal.tls_volumes(given)) | shapes.CRITICAL
     pod["affinity"] = {"podAntiAffinity": {shapes.REQUIRED: [_apart(part, shapes.ZONE)]}}
     return [
@@ -89,7 +89,7 @@ def _zonal_shift(given: Installation) -> list[Json]:
         *shapes.bound(part, own),
         shapes.service(part, {"http-metrics": 8080} | ({"https-sns": 443} if given.sns else {})),
         shapes.budget(part, part.name),
-        *zonal.endpoint_policy(given, part.name, part.selector, (8080,)),
+        *zonal.endpoint_policy(given, part.name, part.selector, (8080, 8081)),
         # No surge: where there is a replica in every zone, there is no place for one more.
         shapes.deployment(part, 2, pod, rolling={"maxSurge": 0, "maxUnavailable": 1}),
     ]

@@ -172,12 +172,12 @@ def container(name: str, image: str, arguments: Sequence[str], ports: Mapping[st
     }
 
 
-def probes(port: str = "http", alive: str = "/healthz", ready: str = "/readyz") -> Json:
+def probes() -> Json:
     def probe(path: str, delay: int) -> Json:
-        asked = {"path": path, "port": port}
+        asked = {"path": path, "port": "http"}
         return {"initialDelaySeconds": delay, "timeoutSeconds": 30, "httpGet": asked}
 
-    return {"livenessProbe": probe(alive, 30), "readinessProbe": probe(ready, 5)}
+    return {"livenessProbe": probe("/healthz", 30), "readinessProbe": probe("/readyz", 5)}
 
 
 def variables(given: Mapping[str, str]) -> list[Json]:

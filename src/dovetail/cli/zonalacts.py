@@ -200,6 +200,13 @@ class Alone:
 
         await self.manager.run(ready)
 
+    @property
+    def ready(self) -> health.Check:
+        """Once everything has been heard, whoever leads: every replica receives."""
+        return health.synced(
+            {kind.__name__: partial(getattr, each, "synced") for kind, each in self.informers.items()}
+        )
+
     def stop(self) -> None:
         self.manager.stop()
 
@@ -213,14 +220,19 @@ async def run(settings: Settings, place: Place) -> int:
 
     elector = None if settings.disable_leader_election else _elector(settings, connection)
     leading = (lambda: True) if elector is None else (lambda: elector.leading)
-    runner, _ = await health.serve(health.metrics_app(exposition=metrics.exposition), settings.metrics_port)
+    page = health.metrics_app(exposition=metrics.exposition)
+    servers = [await health.serve(page, settings.metrics_port)]
     try:
         async with account() as aws:
-            return await _led(Alone(settings, transport, aws, mode=edited, may_write=leading), elector)
+            alone = Alone(settings, transport, aws, mode=edited, may_write=leading)
+            probes = health.probes_app([alone.ready])
+            servers.append(await health.serve(probes, settings.health_probe_port))
+            return await _led(alone, elector)
     finally:
         if elector is not None:
             await elector.stop()
-        await runner.cleanup()
+        for runner, _ in servers:
+            await runner.cleanup()
         await transport.close()
 
 
