@@ -9,9 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
-from dovetail.aws import Aws
 from dovetail.aws.boto import Boto
 from dovetail.runtime.clock import SystemClock
 from dovetail.sim.aws import SimulatedAws
@@ -24,6 +22,7 @@ from dovetail.sim.aws.iam import Iam
 from dovetail.sim.aws.queues import Queues
 from dovetail.sim.aws.serve import AwsServer, served
 from support.aws import CLUSTER
+from support.deployed import role_documents
 from support.terraform import REGION, Root, TerraformError
 from support.up import up
 
@@ -124,7 +123,7 @@ async def _roles(server: AwsServer, account: str) -> dict[str, list[Json]]:
     boto = Boto(_session(account), endpoint=server.url, threads=2)
     try:
         listed = (await boto.call("iam", "ListRoles", {}))["Roles"]
-        return {each["RoleName"]: await _documents(boto, each["RoleName"]) for each in listed}
+        return {each["RoleName"]: await role_documents(boto, each["RoleName"]) for each in listed}
     finally:
         boto.close()
 
@@ -133,18 +132,3 @@ def _session(account: str) -> Any:
     import boto3
 
     return boto3.Session(f"AKIA{account}0000", "secret", region_name=REGION)
-
-
-async def _documents(aws: Aws, role: str) -> list[Json]:
-    found: list[Any] = []
-    for name in (await aws.call("iam", "ListRolePolicies", {"RoleName": role}))["PolicyNames"]:
-        inline = await aws.call("iam", "GetRolePolicy", {"RoleName": role, "PolicyName": name})
-        found.append(inline["PolicyDocument"])
-    attached = await aws.call("iam", "ListAttachedRolePolicies", {"RoleName": role})
-    for each in attached["AttachedPolicies"]:
-        if ":iam::aws:" in each["PolicyArn"]:
-            continue
-        policy = (await aws.call("iam", "GetPolicy", {"PolicyArn": each["PolicyArn"]}))["Policy"]
-        asked = {"PolicyArn": each["PolicyArn"], "VersionId": policy["DefaultVersionId"]}
-        found.append((await aws.call("iam", "GetPolicyVersion", asked))["PolicyVersion"]["Document"])
-    return [json.loads(unquote(each)) if isinstance(each, str) else dict(each) for each in found]
