@@ -123,7 +123,7 @@ def _tiles(tiles: tuple[Tile, ...], frame: Frame) -> Iterable[str]:
         wide = f'x="{x}" width="{TILE}" rx="3"'
         yield (
             f'<a href="{frame.root}{escape(tile.link)}"><title>{escape(tile.about)}</title>'
-            f'<rect class="vessel" {wide} y="{y}" height="{TILE}"/>'
+            f'<rect class="vessel {tile.tone}" {wide} y="{y}" height="{TILE}"/>'
             f'<rect class="fill {tile.tone}" {wide} y="{y + TILE - full:g}" height="{full:g}"/>'
             "</a>"
         )
