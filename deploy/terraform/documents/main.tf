@@ -59,38 +59,35 @@ variable "rule_arn" {
 locals {
   cluster_arn = "arn:${var.partition}:eks:${var.region}:${var.account}:cluster/${var.cluster_name}"
 
-  # Placeholders are replaced one after the other; none of their values holds another.
-  placed = replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(file("${path.module}/documents.json"),
-    "$${Partition}", var.partition),
-    "$${Region}", var.region),
-    "$${Account}", var.account),
-    "$${Name}", var.name),
-    "$${QueueArn}", var.queue_arn),
-    "$${TopicArn}", var.topic_arn),
-    "$${TableArn}", var.table_arn),
-    "$${RuleArn}", var.rule_arn),
-    "$${ClusterArn}", local.cluster_arn),
-  "$${Cluster}", var.cluster_name)
-  shared = jsondecode(local.placed)
+  shared = jsondecode(templatefile("${path.module}/documents.json", {
+    Partition  = var.partition
+    Region     = var.region
+    Account    = var.account
+    Name       = var.name
+    Cluster    = var.cluster_name
+    ClusterArn = local.cluster_arn
+    QueueArn   = var.queue_arn
+    TopicArn   = var.topic_arn
+    TableArn   = var.table_arn
+    RuleArn    = var.rule_arn
+  }))
 
   # Statements differ in shape, which a list of Terraform cannot hold; as texts they are alike.
-  bus_policies = {
-    for name in ["queuePolicy", "clusterQueuePolicy", "routerPolicy", "tablePolicy", "canaryPolicy", "discoveryPolicy", "readerPolicy"] :
-    name => "{\"Version\":\"2012-10-17\",\"Statement\":[${join(",", [for each in local.shared.bus[name] : jsonencode(each)])}]}"
-  }
-  experiment_policies = {
-    for name in ["policy", "trust"] :
-    name => "{\"Version\":\"2012-10-17\",\"Statement\":[${join(",", [for each in local.shared.experiment[name] : jsonencode(each)])}]}"
-  }
-  zonal_policies = {
-    for name in ["policy", "observerPolicy", "sqsPolicy", "snsPolicy", "tablePolicy", "operatorPolicy", "queuePolicy", "topicPolicy"] :
-    name => "{\"Version\":\"2012-10-17\",\"Statement\":[${join(",", [for each in local.shared.zonalShift[name] : jsonencode(each)])}]}"
+  policies = {
+    for subject, names in {
+      bus        = ["queuePolicy", "clusterQueuePolicy", "routerPolicy", "tablePolicy", "canaryPolicy", "discoveryPolicy", "readerPolicy"]
+      experiment = ["policy", "trust"]
+      zonalShift = ["policy", "observerPolicy", "sqsPolicy", "snsPolicy", "tablePolicy", "operatorPolicy", "queuePolicy", "topicPolicy"]
+      } : subject => {
+      for name in names :
+      name => "{\"Version\":\"2012-10-17\",\"Statement\":[${join(",", [for each in local.shared[subject][name] : jsonencode(each)])}]}"
+    }
   }
 }
 
 output "bus_policies" {
   description = "Policies of the bus as JSON, by name"
-  value       = local.bus_policies
+  value       = local.policies.bus
 }
 
 output "bus_rules" {
@@ -153,12 +150,12 @@ output "experiment" {
 
 output "experiment_policies" {
   description = "Policy and trust of the experiment's role as JSON, by name"
-  value       = local.experiment_policies
+  value       = local.policies.experiment
 }
 
 output "zonal_policies" {
   description = "Policies of zonal shift as JSON, by name"
-  value       = local.zonal_policies
+  value       = local.policies.zonalShift
 }
 
 output "zonal_pattern" {

@@ -57,16 +57,15 @@ variable "more_queue_statements" {
 locals {
   cluster_arn = "arn:${var.partition}:eks:${var.region}:${var.account}:cluster/${var.cluster_name}"
 
-  # Placeholders are replaced one after the other; none of their values holds another.
-  placed = replace(replace(replace(replace(replace(replace(replace(file("${path.module}/policies.json"),
-    "$${Partition}", var.partition),
-    "$${Region}", var.region),
-    "$${Account}", var.account),
-    "$${NodeRoleArn}", var.node_role_arn),
-    "$${QueueArn}", var.queue_arn),
-    "$${ClusterArn}", local.cluster_arn),
-  "$${Cluster}", var.cluster_name)
-  shared = jsondecode(local.placed)
+  shared = jsondecode(templatefile("${path.module}/policies.json", {
+    Partition   = var.partition
+    Region      = var.region
+    Account     = var.account
+    Cluster     = var.cluster_name
+    ClusterArn  = local.cluster_arn
+    NodeRoleArn = var.node_role_arn
+    QueueArn    = var.queue_arn
+  }))
 
   areas = concat(
     ["NodeLifecycle", "IAMIntegration", "EKSIntegration", "ZonalShift", "ResourceDiscovery"],
