@@ -30,7 +30,7 @@ from dovetail.zonal.clone import CLONE_OF
 
 __all__ = ["Beside"]
 
-BEGINNING = ("Pending", "Applying")
+BEGUN = ("Applying", "Active")
 WORKING = ("Applying", "Active", "Restoring")
 
 
@@ -49,7 +49,6 @@ class Beside:
         options: ZonalOptions,
     ) -> None:
         self._keeping, self._zones, self._clock = keeping, zones, clock
-        self._prescaled = options.prescale
         self._advice = Advice(seeing, recorder)
         self._prescale = Prescale(kube, writer, seeing, wanted=options.prescale)
         self._orphans = Orphans(writer, recorder, adopt=options.adopt_orphans)
@@ -74,9 +73,9 @@ class Beside:
         await self._waiting.settle(_away(kept, ground))
 
     async def _advise(self, each: Kept, ground: Ground) -> None:
-        # Room that another process was to buy is worked out again, unless it has been bought.
-        unbought = self._prescaled and each.record.phase == "Active" and not each.obj.status.impact
-        if each.record.phase not in BEGINNING and not unbought:
+        """Once for each shift, when its nodes are marked: working it out takes a while, and marks come first."""
+        busy = each.record.phase != "Active" and each.left.nodes.get(each.record.shift.zone_id, 0) > 0
+        if each.record.phase not in BEGUN or busy or "pods" in each.obj.status.impact:
             return
         zone = ground.names.get(each.record.shift.zone_id, "")
         addresses = partial(self._zones.free_addresses, ground)
