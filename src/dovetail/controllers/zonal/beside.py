@@ -73,7 +73,7 @@ class Beside:
         await self._waiting.settle(_away(kept, ground))
 
     async def _advise(self, each: Kept, ground: Ground) -> None:
-        """Once for each shift, when its nodes are marked: working it out takes a while, and marks come first."""
+        """Once for each shift, and after its nodes are marked, which is more urgent."""
         busy = each.record.phase != "Active" and each.left.nodes.get(each.record.shift.zone_id, 0) > 0
         if each.record.phase not in BEGUN or busy or "pods" in each.obj.status.impact:
             return
