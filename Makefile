@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 JOBS ?= 2
 
-.PHONY: help setup lambda demo check test bench bench-peer chart dashboards iam image sbom crds docs reports site real-cluster soak test-cluster test-iac test-fresh-clone clean
+.PHONY: help setup lambda demo check test bench bench-peer chart dashboards iam image sbom crds docs reports site real-cluster soak terraform-mirror test-cluster test-iac test-fresh-clone clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -49,6 +49,9 @@ test-cluster: setup ## The same tests against a real control plane, built from s
 
 test-iac: setup ## The deploy kit with real tools: Prometheus, node for the CDK, terraform, Chromium
 	$(BIN)/pytest tests/iac
+
+terraform-mirror: ## Build the Terraform providers that test-iac applies modules with (needs Go; minutes)
+	hack/terraform-mirror
 
 real-cluster: ## Build the real control plane that test-cluster starts (needs Go; minutes)
 	hack/real-cluster/build
