@@ -23,29 +23,38 @@ OPTIONS = {"context_settings": {"ignore_unknown_options": True, "allow_extra_arg
 Action = Literal["start", "cancel", "extend", "status", "history", "plan", "rehearse", "run"]
 
 
+ActionArgument = Annotated[
+    Action,
+    typer.Argument(
+        help="start, cancel or extend a shift; status of shifts in force; history of those that ended; "
+        "plan tells what a start would write; rehearse tells what losing a zone would mean; run follows "
+        "shifts beside another autoscaler until it is told to stop."
+    ),
+]
+ZoneOption = Annotated[str, typer.Option(metavar="ZONE", help="The zone's id, such as use1-az1.")]
+LastsOption = Annotated[str, typer.Option("--for", metavar="DURATION", help="How long, such as 2h.")]
+CommentOption = Annotated[str, typer.Option(help="Why, for people; at most 128 characters.")]
+LocalOption = Annotated[
+    bool, typer.Option("--local", help="Without ARC: by a ZoneShift object in this cluster alone.")
+]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="With start --local: only say what would be done.")
+]
+RateOption = Annotated[
+    float | None,
+    typer.Option(min=0.1, help="With rehearse: nodes a minute that can be launched; 60 if not told."),
+]
+
+
 def zonal_shift(
     context: typer.Context,
-    action: Annotated[
-        Action,
-        typer.Argument(
-            help="start, cancel or extend a shift; status of shifts in force; history of those that ended; "
-            "plan tells what a start would write; rehearse tells what losing a zone would mean; run follows "
-            "shifts beside another autoscaler until it is told to stop."
-        ),
-    ] = "status",
-    zone: Annotated[str, typer.Option(metavar="ZONE", help="The zone's id, such as use1-az1.")] = "",
-    lasts: Annotated[str, typer.Option("--for", metavar="DURATION", help="How long, such as 2h.")] = "2h",
-    comment: Annotated[str, typer.Option(help="Why, for people; at most 128 characters.")] = "",
-    local: Annotated[
-        bool, typer.Option("--local", help="Without ARC: by a ZoneShift object in this cluster alone.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="With start --local: only say what would be done.")
-    ] = False,
-    launch_rate: Annotated[
-        float | None,
-        typer.Option(min=0.1, help="With rehearse: nodes a minute that can be launched; 60 if not told."),
-    ] = None,
+    action: ActionArgument = "status",
+    zone: ZoneOption = "",
+    lasts: LastsOption = "2h",
+    comment: CommentOption = "",
+    local: LocalOption = False,
+    dry_run: DryRunOption = False,
+    launch_rate: RateOption = None,
     snapshot: SnapshotOption = "",
     kubeconfig: KubeconfigOption = "",
     kube_context: ContextOption = "",
@@ -59,30 +68,32 @@ def zonal_shift(
     tabled = _given(context, "zonal-shift-store") == "DynamoDB"
     table = _given(context, "zonal-shift-table") if tabled else ""
     place = acts.Place(kubeconfig, kube_context, table, _given(context, "cluster-name"))
+    flags = _flags(context.args)
     if action == "rehearse":
-        rate = RATES if launch_rate is None else launch_rate
-        sys.exit(rehearsed(place, snapshot, _needed(zone), rate, output))
+        sys.exit(rehearsed(place, snapshot, _needed(zone), launch_rate or RATES, output))
     if action == "run":
-        settings = read(
-            ("--enable-zonal-shift=true", *_flags(context.args)), dict(os.environ), provider="aws"
-        )
+        settings = read(("--enable-zonal-shift=true", *flags), dict(os.environ), provider="aws")
         sys.exit(asyncio.run(acts.run(settings, place)))
-    cluster = place.cluster
     if action in ("status", "history"):
         return acts.shown(asyncio.run(acts.listed(place, over=action == "history")), output)
     if action == "plan":
-        lines = asyncio.run(acts.planned(place, _needed(zone), cluster, _flags(context.args)))
-        put("".join(f"{line}\n" for line in lines) or "nothing would be written\n")
-        return None
+        lines = asyncio.run(acts.planned(place, _needed(zone), place.cluster, flags))
+        return put("".join(f"{line}\n" for line in lines) or "nothing would be written\n")
+    return put(asyncio.run(_changed(action, place, _needed(zone), lasts, comment, local, dry_run)) + "\n")
+
+
+async def _changed(
+    action: Action, place: acts.Place, zone: str, lasts: str, comment: str, local: bool, dry_run: bool
+) -> str:
+    """Begin, extend or end a shift, and say so."""
     until = datetime.now(UTC) + _duration(lasts)
     if action == "start" and local:
-        made = asyncio.run(starting.start_local(place, _needed(zone), until, comment, dry_run=dry_run))
-        return put(f"{made}\n")
+        return await starting.start_local(place, zone, until, comment, dry_run=dry_run)
     if action == "start":
-        return put(asyncio.run(starting.start(place, cluster, _needed(zone), lasts, comment)) + "\n")
+        return await starting.start(place, place.cluster, zone, lasts, comment)
     if action == "extend":
-        return put(asyncio.run(acts.extend(place, _needed(zone), lasts, until)) + "\n")
-    return put(asyncio.run(acts.cancel(place, _needed(zone))) + "\n")
+        return await acts.extend(place, zone, lasts, until)
+    return await acts.cancel(place, zone)
 
 
 def _needed(zone: str) -> str:
