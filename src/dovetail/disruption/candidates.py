@@ -164,6 +164,11 @@ class Scene:
         """How many nodes each pool has, and how many of them are down; counted once."""
         return count(self.snapshot, self.queued)
 
+    @cached_property
+    def staying(self) -> list[tuple[str, StateNode]]:
+        """The nodes that are not on their way out, each with its name."""
+        return [(views.name(state), state) for state in self.snapshot.nodes if not views.deleting(state)]
+
     def counted_as(self, other: Scene) -> Scene:
         """This scene, whose nodes are those of another: how they stand need not be counted again."""
         self.__dict__["standing"] = other.standing

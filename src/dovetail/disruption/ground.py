@@ -58,10 +58,21 @@ class Ground:
 
     def less(self, rest: Snapshot, names: AbstractSet[str]) -> Ground:
         """The ground without these nodes, for a rest of the world where nobody waits and nobody counts."""
+        gone = 0
+        for name in names:
+            gone |= self._named.get(name, 0)
         left = copy(self)
         left.snapshot, left.batch, left.ignored = rest, {}, {}
-        left.everywhere &= ~sum(1 << i for i, s in enumerate(self.states) if views.name(s) in names)
+        left.everywhere &= ~gone
         return left
+
+    @cached_property
+    def _named(self) -> dict[str, int]:
+        """Where the nodes of each name are."""
+        found: dict[str, int] = {}
+        for i, state in enumerate(self.states):
+            found[views.name(state)] = found.get(views.name(state), 0) | 1 << i
+        return found
 
     # Nodes
 

@@ -90,10 +90,11 @@ def beside(scene: Scene, command: Command) -> Scene | None:
         return None
     taken = {candidate.name for candidate in command.candidates}
     taken |= {name for name, pods in plan.existing.items() if pods}
-    nodes = tuple(s for s in snapshot.nodes if views.name(s) not in taken and not views.deleting(s))
-    rest = replace(snapshot, nodes=nodes, pods=(), moving=(), virtual=())
+    staying = [(name, state) for name, state in scene.staying if name not in taken]
+    rest = replace(snapshot, nodes=tuple(s for _, s in staying), pods=(), moving=(), virtual=())
     left = Scene(rest, scene.queued, scene.buffered, scene.spot_to_spot)
     # Where a cached property keeps its value: what is left of them need not be reckoned anew.
+    left.__dict__["staying"] = staying
     left.__dict__["ground"] = ground = scene.ground.less(rest, taken)
     left.__dict__["room"] = dataclasses.replace(scene.room, ground=ground)
     return left
