@@ -70,7 +70,7 @@ async def twin(address: str, path: str) -> dict[str, Any]:
 async def until(address: str, path: str, table: str, count: int) -> list[Any]:
     async with asyncio.timeout(PATIENCE):
         while True:
-            rows: list[Any] = (await twin(address, path)).get(table, [])
-            if len(rows) == count:
+            rows: list[Any] | None = (await twin(address, path)).get(table)
+            if rows is not None and len(rows) == count:
                 return rows
             await asyncio.sleep(0.2)

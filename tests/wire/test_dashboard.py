@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 
 import aiohttp
 import pytest
 
 from dovetail.cli.seen import to_file
-from support.commands import dovetail
+from support.commands import dovetail, process
 from support.dashboards import PATIENCE, POOL, dashboard, twin, until
 from support.pictures import disrupted
 from support.up import up
@@ -50,6 +51,26 @@ async def test_a_live_cluster_is_followed(tmp_path: Path) -> None:
                 line = (await stream.content.readline()).decode()
                 numbers += [int(line.removeprefix("data: "))] if line.startswith("data: ") else []
         assert numbers == sorted(numbers)
+
+
+async def test_an_embedded_cluster_brings_a_dashboard_and_takes_it_along(tmp_path: Path) -> None:
+    async with up(tmp_path, "--cloud", "kwok", "--dashboard", "127.0.0.1:0") as cluster:
+        found = re.search(r"See it on (http://127\.0\.0\.1:\d+/)\n", cluster.said)
+        assert found is not None, cluster.said
+        await until(found[1], "nodes", "nodes", 0)
+        assert (await cluster.stop())[0] == 0
+
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await session.get(f"{found[1]}healthz")
+
+
+def test_a_dashboard_that_cannot_be_is_said_before_the_cluster_is(tmp_path: Path) -> None:
+    kubeconfig = str(tmp_path / "kubeconfig")
+    ended = process("up", "--cloud", "kwok", "--dashboard", "nowhere", "--kubeconfig", kubeconfig)
+
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err == "dovetail: --dashboard nowhere: say it as ADDRESS:PORT, such as 127.0.0.1:8090\n"
 
 
 @pytest.mark.parametrize(

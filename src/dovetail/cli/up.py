@@ -6,12 +6,14 @@ import asyncio
 import shlex
 import signal
 import sys
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from dovetail.cli.output import note, put
+from dovetail.errors import Misconfigured
 
 if TYPE_CHECKING:
     from dovetail.cli.embedded import Embedded, EmbeddedOptions
@@ -27,6 +29,10 @@ CloudOption = Annotated[
 EnvOption = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Write what a shell needs: kubeconfig, AWS endpoint, keys."),
+]
+DashboardOption = Annotated[
+    str,
+    typer.Option(metavar="ADDRESS:PORT", help="Also show it on a web page there, as on 127.0.0.1:8090."),
 ]
 BootOption = Annotated[
     float | None,
@@ -49,6 +55,7 @@ def up(
     cloud: CloudOption = "aws",
     env: EnvOption = None,
     boot: BootOption = None,
+    dashboard: DashboardOption = "",
     seed: Annotated[int, typer.Option(help="Seed of everything random: names, addresses.")] = 0,
     nodes: Annotated[
         int, typer.Option(min=0, max=FEW, help="Have this many simulated nodes from the start.")
@@ -89,21 +96,21 @@ def up(
         None if boot is None else (boot, 1.2 * boot),
     )
     try:
-        asyncio.run(_serve(options))
+        asyncio.run(_serve(options, dashboard))
     finally:
         _status("")
 
 
-async def _serve(options: EmbeddedOptions) -> None:
+async def _serve(options: EmbeddedOptions, dashboard: str) -> None:
     from dovetail.cli.embedded import embedded
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for one in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(one, stop.set)
-    async with embedded(options) as cluster:
+    async with embedded(options) as cluster, _shown(cluster, dashboard) as page:
         _status("")
-        put(_welcome(cluster))
+        put(_welcome(cluster, page))
         stopped = asyncio.create_task(stop.wait())
         done, _ = await asyncio.wait({stopped, *cluster.parts}, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
@@ -111,6 +118,20 @@ async def _serve(options: EmbeddedOptions) -> None:
             part.result()
             raise RuntimeError("a part of the cluster ended by itself")
         note("stopping…")
+
+
+def _shown(cluster: Embedded, bind: str) -> AbstractAsyncContextManager[str]:
+    """The address of a dashboard, where one is wanted."""
+    if not bind:
+        return nullcontext("")
+    from dovetail.cli.dashboardbeside import shown
+
+    cloud = cluster.beside
+    if cloud is None:
+        return shown(bind, "kwok", {"KUBECONFIG": str(cluster.kubeconfig.absolute())})
+    if not cloud.url:
+        raise Misconfigured("--dashboard asks the simulated AWS, which needs boto3; install dovetail[aws]")
+    return shown(bind, "aws", cloud.environment(cluster.kubeconfig))
 
 
 def _status(text: str) -> None:
@@ -125,13 +146,14 @@ def _complain(text: str) -> None:
     note(f"dovetail: {text}")
 
 
-def _welcome(cluster: Embedded) -> str:
+def _welcome(cluster: Embedded, page: str) -> str:
     inside = "Dovetail is autoscaling it" if cluster.dovetail else "no controller is running in it"
     lines = [f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig.absolute()))}", *_next(cluster)]
     beside = cluster.beside
     bought = f"Its nodes are bought from a simulated AWS at {beside.url}.\n" if beside and beside.url else ""
+    seen = f"See it on {page}\n" if page else ""
     return (
-        f"A cluster is up at {cluster.url}, and {inside}.\n{bought}\n"
+        f"A cluster is up at {cluster.url}, and {inside}.\n{bought}{seen}\n"
         + "".join(f"  {line}\n" for line in lines)
         + "\nCtrl-C stops it.\n"
     )
