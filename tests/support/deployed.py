@@ -114,10 +114,10 @@ class Stack:
     left: set[str]
 
 
-async def deployed_stack(name: str, **parameters: str) -> Stack:
-    """A template of ours deployed over HTTP with these parameters, looked at, and deleted."""
+async def deployed_stack(name: str, text: str = "", **parameters: str) -> Stack:
+    """A template, ours of that name unless another is given, deployed over HTTP, looked at, and deleted."""
     told = [{"ParameterKey": key, "ParameterValue": value} for key, value in parameters.items()]
-    template = (ROOT / "deploy" / "cloudformation" / f"{name}.yaml").read_text()
+    template = text or (ROOT / "deploy" / "cloudformation" / f"{name}.yaml").read_text()
     asked = {"StackName": name, "TemplateBody": template, "Parameters": told}
     asked["Capabilities"] = ["CAPABILITY_NAMED_IAM"]
     async with opened("http", moto=True) as door:
