@@ -11,6 +11,7 @@ from typing import overload
 from dovetail.api.pod import Pod
 from dovetail.disruption.ground import Ground
 from dovetail.disruption.rules import TrialTopology
+from dovetail.explain import Reason
 from dovetail.scheduling import nodes as views
 from dovetail.scheduling import volumes
 from dovetail.scheduling.defaults import with_default_spread
@@ -89,6 +90,9 @@ class Trial(Run):
         self.homes: dict[str, tuple[Claim | RunningNode, Shape]] = {}
         self.timed_out = False
         self._keys: dict[int, tuple[object, ...]] = {}
+        # Nodes without room for a pod of some size by now: places only fill up, whatever else pods ask for.
+        self._full: dict[frozenset[tuple[str, int]], int] = {}
+        self._sizes: dict[int, frozenset[tuple[str, int]]] = {}
         self._plan: Plan | None = None
 
     def more_than(self, most: int | None) -> Callable[[], bool] | None:
@@ -112,8 +116,9 @@ class Trial(Run):
 
     def _on_running(self, pod: Pod, shape: Shape) -> bool:
         key = self._primed(pod, shape)
-        barred = self.young if pod.full_name in self.only_move else 0
-        left, refusing = self.all_nodes & ~shape.closed_nodes & ~barred, 0
+        barred, size = self.young if pod.full_name in self.only_move else 0, self._sizes[id(shape)]
+        full = self._full.get(size, 0)
+        left, refusing = self.all_nodes & ~shape.closed_nodes & ~full & ~barred, 0
         while left:
             here = left & -left
             left ^= here
@@ -125,11 +130,14 @@ class Trial(Run):
                 break
             if found.final:
                 shape.closed_nodes |= here
+                if found.reason is Reason.RESOURCES:
+                    full |= here
                 if found.group is None and not node.pods:
                     refusing |= here
             elif found.group is not None and shape.ways == _ANY_WAY:
                 # The rules see nothing of a node but these labels, so the others need not be asked.
                 left &= ~self.ground.alike(node.index, {group.key for group, _ in shape.rules})
+        self._full[size] = full
         self.ground.learned(key, refusing)
         return pod.full_name in self.homes
 
@@ -138,6 +146,7 @@ class Trial(Run):
         key = self._keys.get(id(shape))
         if key is None:
             key = self._keys[id(shape)] = (*self.shapes._key(pod), shape.gave_up)
+            self._sizes[id(shape)] = frozenset(shape.requests.items())
             shape.closed_nodes |= self.ground.closed(key, shape)
         return key
 
