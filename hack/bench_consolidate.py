@@ -35,7 +35,7 @@ COLUMNS = (
     ("original's sweep s", "{:.2f}"),
     ("original's pass s", "{:.2f}"),
     ("original's saved $/h", "{:.2f}"),
-    ("times faster", "{:.0f}"),
+    ("times faster", "{:.1f}"),
 )
 
 
