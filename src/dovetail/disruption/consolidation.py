@@ -12,6 +12,7 @@ from dovetail.api import conditions, labels
 from dovetail.disruption.candidates import Candidate, Scene
 from dovetail.disruption.command import Command, Method, Verdict
 from dovetail.disruption.emptiness import consolidation_disabled
+from dovetail.disruption.holding import holds_up
 from dovetail.disruption.simulate import moved, simulate
 from dovetail.disruption.trial import Trial
 from dovetail.scheduling.catalog import (
@@ -23,6 +24,7 @@ from dovetail.scheduling.plan import Plan, PlannedNode
 from dovetail.scheduling.requirements import Requirements, Values
 
 __all__ = [
+    "LEFT_OVER",
     "SPOT_FLEXIBILITY",
     "Found",
     "affordable",
@@ -36,6 +38,7 @@ SPOT_FLEXIBILITY = 15
 # Karpenter looks no further than this; here it is where the search begins.
 AT_FIRST = 100
 NO_CHEAPER = "Can't replace with a cheaper node"
+LEFT_OVER = "Can't be sure of a saving: the scheduler may leave a pod over, and one more node would cost more"
 
 
 def why_unconsolidatable(candidate: Candidate) -> str | None:
@@ -66,8 +69,9 @@ def consider(
     """Can these go, for nothing or for one cheaper node? If not, why not. `seen` is given the trials."""
     if _hopeless(scene, going):
         return Verdict(why=NO_CHEAPER)
+    trials: list[Trial] = [] if seen is None else seen
     # How many nodes it would take is told of single ones only.
-    outcome = simulate(scene, going, consolidating=True, seen=seen, most=1 if len(going) > 1 else None)
+    outcome = simulate(scene, going, consolidating=True, seen=trials, most=1 if len(going) > 1 else None)
     if outcome.problem:
         return Verdict(why=outcome.problem)
     new = outcome.plan.new_nodes
@@ -75,7 +79,7 @@ def consider(
         return Verdict(Command(method, tuple(going), plan=outcome.plan, savings=_cost(going)))
     if len(new) > 1:
         return Verdict(why=f"Can't remove without creating {len(new)} candidates")
-    return _replacement(scene, going, method, outcome.plan, new[0])
+    return _replacement(scene, going, method, outcome.plan, trials)
 
 
 def _hopeless(scene: Scene, going: Sequence[Candidate]) -> bool:
@@ -95,12 +99,17 @@ def _cost(going: Iterable[Candidate]) -> float:
 
 
 def _replacement(
-    scene: Scene, going: Sequence[Candidate], method: Method, plan: Plan, node: PlannedNode
+    scene: Scene, going: Sequence[Candidate], method: Method, plan: Plan, trials: Iterable[Trial]
 ) -> Verdict:
-    found = affordable(scene, node, _cost(going), going)
+    found = affordable(scene, plan.new_nodes[0], _cost(going), going)
     if isinstance(found, str):
         return Verdict(why=found)
-    return Verdict(_command(scene, going, method, plan, found))
+    command = _command(scene, going, method, plan, found)
+    kind, pods = scene.types[found.pool][found.instance_type], moved(scene, going)
+    for trial in trials:
+        if trial.plan is plan and not holds_up(trial, pods, found, kind, command.savings, scene.room):
+            return Verdict(why=LEFT_OVER)
+    return Verdict(command)
 
 
 def affordable(

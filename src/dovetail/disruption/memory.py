@@ -17,7 +17,7 @@ from dovetail.api.pod import Pod
 from dovetail.disruption.candidates import Candidate, Scene
 from dovetail.disruption.change import Change, Kept, Place, Rule, Wanted, counts_the_same
 from dovetail.disruption.command import SINGLE, Verdict
-from dovetail.disruption.consolidation import consider
+from dovetail.disruption.consolidation import LEFT_OVER, consider
 from dovetail.disruption.simulate import moved
 from dovetail.disruption.trial import Trial
 from dovetail.scheduling import nodes as views
@@ -80,7 +80,9 @@ class Memory:
         asked = {identity_of(*rule): rule for trial in trials for rule in trial.topology.asked}
         rules = (self._rules.setdefault(identity, _bare(rule)) for identity, rule in asked.items())
         kinds = {(id(pod.labels), pod.namespace): pod for pod in trials[0].batch}
-        used = {name: self._size(taken) for name, taken in _taken(trials).items()}
+        # What holds up depends on all the room there was; else only on the room that was taken.
+        given = _offered(trials) if _held_up(verdict) else _taken(trials)
+        used = {name: self._size(amount) for name, amount in given.items()}
         return Kept(
             candidate.state, pods, verdict, used, self._reach(trials), tuple(rules), tuple(kinds.values())
         )
@@ -159,6 +161,20 @@ def _taken(trials: Iterable[Trial]) -> dict[str, Nano]:
             for name, left in node.left.items():
                 mine[name] = max(mine.get(name, 0), before.get(name, 0) - left)
     return found
+
+
+def _offered(trials: Iterable[Trial]) -> dict[str, Nano]:
+    """How much room the nodes had that were given something."""
+    return {
+        node.name: {name: max(0, left) for name, left in trial.ground.node(node.index).left.items()}
+        for trial in trials
+        for node in trial.filled
+    }
+
+
+def _held_up(verdict: Verdict) -> bool:
+    """Whether it was asked what the scheduler would do."""
+    return verdict.why == LEFT_OVER or (verdict.command is not None and bool(verdict.command.replacements))
 
 
 def _named(scene: Scene, mask: int) -> Iterator[str]:
