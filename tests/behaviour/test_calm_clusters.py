@@ -17,6 +17,13 @@ def test_a_cluster_left_alone_comes_to_rest(seed: int) -> None:
     assert "at rest" in watch(seed).diary[-1]
 
 
+@pytest.mark.parametrize("seed", [420, 1190], ids=["one for one", "several for several"])
+def test_a_scheduler_that_does_not_follow_the_plan_makes_nothing_dearer_and_nothing_restless(
+    seed: int,
+) -> None:
+    assert "at rest" in watch(seed).diary[-1]
+
+
 def test_a_loop_that_counts_no_budget_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Allowance, "take", lambda self, pool: True)
     monkeypatch.setattr(Allowance, "left", lambda self, pool: 1000)

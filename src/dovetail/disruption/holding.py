@@ -11,15 +11,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dovetail.api.pod import Pod
+from dovetail.disruption.candidates import Scene
 from dovetail.disruption.room import Room, counts_nobody
 from dovetail.disruption.trial import Trial
 from dovetail.scheduling import nodes as views
 from dovetail.scheduling.catalog import InstanceType
 from dovetail.scheduling.counting import waited
-from dovetail.scheduling.plan import PlannedNode
+from dovetail.scheduling.plan import Plan, PlannedNode
 from dovetail.scheduling.resources import Nano, fits, minus, nano, needs, plus
 
-__all__ = ["holds_up"]
+__all__ = ["hold_up_together", "holds_up"]
 
 
 @dataclass(slots=True)
@@ -47,6 +48,23 @@ def holds_up(
     if spare is None or savings > spare:
         return True
     return _all_seated(pods, [_new(pods, new, kind), *_running(trial, elsewhere)])
+
+
+def hold_up_together(
+    scene: Scene, pods: Sequence[Pod], plan: Plan, new: Sequence[PlannedNode], savings: float
+) -> bool:
+    """The same of an exchange for several nodes: these are full by design, and a pod may be left over."""
+    if not pods or not all(map(_anywhere, pods)):
+        return True
+    spare = scene.room.cheapest(max(map(needs, pods), key=lambda wanted: wanted.get("cpu", 0)))
+    if spare is None or savings > spare:
+        return True
+    places = [_new(pods, node, scene.types[node.pool][node.instance_type]) for node in new]
+    taking = {name for name, given in plan.existing.items() if given}
+    for name, state in scene.staying:
+        if name in taking:
+            places.append(_Place(views.allocatable(state), views.available(state)))
+    return _all_seated(pods, places)
 
 
 def _anywhere(pod: Pod) -> bool:

@@ -16,8 +16,9 @@ from msgspec.structs import replace
 from dovetail.api import labels
 from dovetail.disruption.candidates import Candidate, Scene
 from dovetail.disruption.command import Command, Method, Verdict
-from dovetail.disruption.consolidation import SPOT_FLEXIBILITY, Found, affordable
-from dovetail.disruption.simulate import Outcome, without
+from dovetail.disruption.consolidation import LEFT_OVER, SPOT_FLEXIBILITY, Found, affordable
+from dovetail.disruption.holding import hold_up_together
+from dovetail.disruption.simulate import Outcome, moved, without
 from dovetail.scheduling import nodes as views
 from dovetail.scheduling import solve
 from dovetail.scheduling.catalog import worst_launch_price
@@ -199,6 +200,8 @@ def _exchange(scene: Scene, going: Sequence[Candidate], method: Method, plan: Pl
             return Verdict(why=found)
         bought.append(found)
     saved = cost - sum(node.price for node in bought)
+    if not hold_up_together(scene, moved(scene, going), plan, bought, saved):
+        return Verdict(why=LEFT_OVER)
     return Verdict(Command(method, tuple(going), tuple(bought), plan, saved))
 
 
