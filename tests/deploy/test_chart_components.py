@@ -303,6 +303,7 @@ def test_every_key_of_the_router_is_known_to_the_schema() -> None:
     for key in KEYS:
         inside = allowed_keys
         for step in key.path.split("."):
+            assert step in inside["properties"], key.path
             inside = inside["properties"][step]
 
 

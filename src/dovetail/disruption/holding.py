@@ -8,7 +8,6 @@ one node more is bought than was saved.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from dovetail.api.pod import Pod
 from dovetail.disruption.candidates import Scene
@@ -16,24 +15,11 @@ from dovetail.disruption.room import Room, counts_nobody
 from dovetail.disruption.trial import Trial
 from dovetail.scheduling import nodes as views
 from dovetail.scheduling.catalog import InstanceType
-from dovetail.scheduling.counting import waited
 from dovetail.scheduling.plan import Plan, PlannedNode
-from dovetail.scheduling.resources import Nano, fits, minus, nano, needs, plus
+from dovetail.scheduling.resources import Nano, minus, nano, needs, plus
+from dovetail.scheduling.unplanned import Seats, all_seated
 
 __all__ = ["hold_up_together", "holds_up"]
-
-
-@dataclass(slots=True)
-class _Place:
-    """A node that takes pods: how large it is, and what is left of it."""
-
-    size: Nano
-    left: Nano
-
-    def taking(self, wanted: Nano) -> float:
-        """How free it would be with one more pod, as the scheduler scores it."""
-        left = minus(self.left, wanted)
-        return sum(left[name] / self.size[name] for name in ("cpu", "memory") if self.size.get(name))
 
 
 def holds_up(
@@ -42,29 +28,29 @@ def holds_up(
     """Whether the pods find room wherever the scheduler puts them, or one node more would be paid for."""
     planned = set(new.pods)
     elsewhere = [pod for pod in pods if pod.full_name not in planned]
-    if not elsewhere or not all(map(_anywhere, pods)):
+    if not elsewhere or _safe(pods, savings, room):
         return True
-    spare = room.cheapest(max(map(needs, pods), key=lambda wanted: wanted.get("cpu", 0)))
-    if spare is None or savings > spare:
-        return True
-    return _all_seated(pods, [_new(pods, new, kind), *_running(trial, elsewhere)])
+    return all_seated(pods, [_new(pods, new, kind), *_running(trial, elsewhere)])
 
 
 def hold_up_together(
     scene: Scene, pods: Sequence[Pod], plan: Plan, new: Sequence[PlannedNode], savings: float
 ) -> bool:
     """The same of an exchange for several nodes: these are full by design, and a pod may be left over."""
-    if not pods or not all(map(_anywhere, pods)):
-        return True
-    spare = scene.room.cheapest(max(map(needs, pods), key=lambda wanted: wanted.get("cpu", 0)))
-    if spare is None or savings > spare:
+    if not pods or _safe(pods, savings, scene.room):
         return True
     places = [_new(pods, node, scene.types[node.pool][node.instance_type]) for node in new]
     taking = {name for name, given in plan.existing.items() if given}
     for name, state in scene.staying:
         if name in taking:
-            places.append(_Place(views.allocatable(state), views.available(state)))
-    return _all_seated(pods, places)
+            places.append(Seats(views.allocatable(state), views.available(state)))
+    return all_seated(pods, places)
+
+
+def _safe(pods: Sequence[Pod], savings: float, room: Room) -> bool:
+    """Whether nothing is to be feared: pods with wishes go where they wish, or one node more is paid for."""
+    spare = room.cheapest(max(map(needs, pods), key=lambda wanted: wanted.get("cpu", 0)))
+    return spare is None or savings > spare or not all(map(_anywhere, pods))
 
 
 def _anywhere(pod: Pod) -> bool:
@@ -72,16 +58,16 @@ def _anywhere(pod: Pod) -> bool:
     return counts_nobody(pod) and not (pod.spec.node_selector or pod.spec.affinity)
 
 
-def _new(pods: Iterable[Pod], node: PlannedNode, kind: InstanceType) -> _Place:
+def _new(pods: Iterable[Pod], node: PlannedNode, kind: InstanceType) -> Seats:
     others = nano(node.requests)
     for pod in pods:
         if pod.full_name in node.pods:
             others = minus(others, needs(pod))
     size = nano(kind.allocatable())
-    return _Place(size, minus(size, others))
+    return Seats(size, minus(size, others))
 
 
-def _running(trial: Trial, pods: Iterable[Pod]) -> Iterable[_Place]:
+def _running(trial: Trial, pods: Iterable[Pod]) -> Iterable[Seats]:
     """The nodes some of the pods were to go to, as they are without them."""
     given: dict[str, Nano] = {}
     for pod in pods:
@@ -90,15 +76,4 @@ def _running(trial: Trial, pods: Iterable[Pod]) -> Iterable[_Place]:
     for node in trial.filled:
         if node.hostname in given:
             size = views.allocatable(trial.ground.states[node.index])
-            yield _Place(size, plus(node.left, given[node.hostname]))
-
-
-def _all_seated(pods: Iterable[Pod], places: Sequence[_Place]) -> bool:
-    for pod in sorted(pods, key=waited):
-        wanted = needs(pod)
-        able = [place for place in places if fits(wanted, place.left)]
-        if not able:
-            return False
-        best = max(able, key=lambda place: place.taking(wanted))
-        best.left = minus(best.left, wanted)
-    return True
+            yield Seats(size, plus(node.left, given[node.hostname]))

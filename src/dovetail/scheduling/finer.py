@@ -16,10 +16,11 @@ from msgspec.structs import replace
 from dovetail.api.labels import ZONE
 from dovetail.api.pod import Pod
 from dovetail.scheduling import nodes as views
-from dovetail.scheduling.counting import Counted, waited
+from dovetail.scheduling.counting import Counted
 from dovetail.scheduling.plan import Plan, PlannedNode
-from dovetail.scheduling.resources import Nano, fits, minus, nano, needs
+from dovetail.scheduling.resources import Nano, nano, needs
 from dovetail.scheduling.snapshot import Snapshot
+from dovetail.scheduling.unplanned import Seats, all_seated
 
 __all__ = ["Below", "finer"]
 
@@ -86,18 +87,14 @@ def _holds_up(below: Below, plan: Plan) -> bool:
     It does not know the plan: on nodes that are just large enough, small pods may take the large ones' room.
     """
     new = plan.new_nodes
-    size = [below.room(node) for node in new]
-    left = list(size)
     home = {name: at for at, node in enumerate(new) for name in node.pods}
     pods = [pod for pod in below.pods if pod.full_name in home]
-    for pod in sorted(pods, key=waited):
-        wanted, planned = needs(pod), new[home[pod.full_name]]
-        open_ = [i for i, node in enumerate(new) if _may_use(pod, planned, node) and fits(wanted, left[i])]
-        if not open_:
-            return False
-        best = max(open_, key=lambda i: _free(minus(left[i], wanted), size[i]))
-        left[best] = minus(left[best], wanted)
-    return True
+    rooms = map(below.room, new)
+    return all_seated(
+        pods,
+        [Seats(room, room) for room in rooms],
+        lambda pod, at: _may_use(pod, new[home[pod.full_name]], new[at]),
+    )
 
 
 def _may_use(pod: Pod, planned: PlannedNode, node: PlannedNode) -> bool:
@@ -105,7 +102,3 @@ def _may_use(pod: Pod, planned: PlannedNode, node: PlannedNode) -> bool:
     spec = pod.spec
     free = not (spec.topology_spread_constraints or spec.affinity or spec.node_selector)
     return node.pool == planned.pool and (free or node.requirements[ZONE] == planned.requirements[ZONE])
-
-
-def _free(left: Nano, size: Nano) -> float:
-    return sum(left[name] / size[name] for name in ("cpu", "memory") if size.get(name))
