@@ -6,6 +6,7 @@ offering is spelled out with its requirements.
 
 from __future__ import annotations
 
+import re
 from importlib import resources
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from dovetail.scheduling.requirements import Requirements, values_of
 __all__ = ["REGION", "instance_types"]
 
 REGION = "test-region"
+_FAMILY = re.compile(r"([^.-]*)[.-]")
+_AWS_NAME = re.compile(r"[a-z0-9-]+\.([a-z0-9-]+)")
 RESERVED = {"cpu": Quantity.parse("100m"), "memory": Quantity.parse("10Mi")}
 
 
@@ -77,7 +80,8 @@ def _instance_type(listed: _Type) -> InstanceType:
 
 
 def _labels(listed: _Type, capacity: dict[str, Quantity], offerings: tuple[Offering, ...]) -> Requirements:
-    family, size = _family_and_size(listed.name)
+    cpu = str(capacity["cpu"]) if "cpu" in capacity else ""
+    family, size = family_and_size(listed.name, cpu)
     known = {
         labels.INSTANCE_TYPE: (listed.name,),
         labels.ARCH: (listed.architecture,),
@@ -86,20 +90,19 @@ def _labels(listed: _Type, capacity: dict[str, Quantity], offerings: tuple[Offer
         labels.ZONE: tuple(sorted({o.zone for o in offerings if o.available})),
         labels.CAPACITY_TYPE: tuple(sorted({o.capacity_type for o in offerings if o.available})),
         labels.KWOK_INSTANCE_FAMILY: (family,),
-        labels.KWOK_INSTANCE_SIZE: (size,),
-        labels.KWOK_INSTANCE_CPU: (str(capacity["cpu"]),) if "cpu" in capacity else (),
+        labels.KWOK_INSTANCE_SIZE: (size,) if size else (),
+        labels.KWOK_INSTANCE_CPU: (cpu,) if cpu else (),
         labels.KWOK_INSTANCE_MEMORY: (str(capacity["memory"]),) if "memory" in capacity else (),
     }
     return Requirements({key: values_of("In", values) for key, values in known.items()})
 
 
-def _family_and_size(name: str) -> tuple[str, str]:
-    """`c-4x-amd64-linux` is family c, size 4x; `m5.large` family m5, size large; other names are both."""
-    for separator in (".", "-"):
-        parts = name.split(separator)
-        if len(parts) >= 2:
-            return parts[0], parts[1]
-    return name, name
+def family_and_size(name: str, cpu: str) -> tuple[str, str]:
+    """As Karpenter tells them: `m5.large` is family m5 and size large, `c-4x-amd64-linux` family c and as
+    large as its cpus are many."""
+    family = _FAMILY.match(name)
+    size = _AWS_NAME.fullmatch(name)
+    return (family[1] if family else name[:1]), (size[1] if size else cpu)
 
 
 def _offering(zone: str, capacity_type: str, price: float) -> Offering:
