@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.aws import AwsTrouble
+from dovetail.aws import AwsError, AwsTrouble
 from dovetail.sim.aws import SimulatedAws
 from dovetail.sim.aws.adopting import adopt
 from dovetail.sim.aws.joining import Joining
@@ -168,3 +168,16 @@ async def test_an_endpoint_that_hangs_lets_the_client_give_up() -> None:
         await aws.call("ec2", "DescribeSubnets", {})
     assert aws.clock.monotonic() == pytest.approx(240)
     assert (await aws.call("ec2", "DescribeSubnets", {}))["Subnets"]
+
+
+@virtual
+async def test_a_fleet_with_more_templates_than_ec2_takes_is_refused() -> None:
+    aws = SimulatedAws(VirtualClock(), cluster=CLUSTER)
+    configured = {"LaunchTemplateSpecification": {"LaunchTemplateName": "any", "Version": "$Latest"}}
+    asked = {
+        "Type": "instant",
+        "LaunchTemplateConfigs": [configured] * 51,
+        "TargetCapacitySpecification": {"TotalTargetCapacity": 1, "DefaultTargetCapacityType": "on-demand"},
+    }
+    with pytest.raises(AwsError, match="at most 50 launch template configs"):
+        await aws.call("ec2", "CreateFleet", asked)

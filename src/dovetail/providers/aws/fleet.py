@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import nsmallest
 from typing import Any
 
 from dovetail.api import labels
@@ -31,7 +32,9 @@ __all__ = [
 
 DEFAULT_TENANCY, DEDICATED_TENANCY = "default", "dedicated"
 INTERRUPTIBLE_RESERVATION = "interruptible-capacity-reservation"
+# What EC2 takes in one fleet.
 MOST_OVERRIDES = 300
+MOST_CONFIGURATIONS = 50
 TAGGED = ("instance", "volume", "fleet")
 
 
@@ -106,32 +109,38 @@ def configurations(
 ) -> list[dict[str, Any]]:
     """For each template every type and zone it may start; templates that can start nothing are left out.
 
-    EC2 takes so many overrides and no more: where there are more zones than that allows, the dearest go.
+    EC2 takes so many templates and overrides and no more: beyond that the dearest go, and of the overrides
+    no type's cheapest.
     """
-    found = {template.name: list(_overrides(template, requirements, choice)) for template in templates}
-    if sum(map(len, found.values())) > MOST_OVERRIDES:
-        found = _cheapest(found)
+    made = [(template, list(_overrides(template, requirements, choice))) for template in templates]
+    found = [each for each in made if each[1]]
+    if len(found) > MOST_CONFIGURATIONS:
+        found = nsmallest(MOST_CONFIGURATIONS, found, key=lambda each: min(map(_price, each[1])))
+    kept = _kept([override for _, overrides in found for override in overrides])
     return [
         {
-            "LaunchTemplateSpecification": {"LaunchTemplateName": name, "Version": "$Latest"},
-            "Overrides": overrides,
+            "LaunchTemplateSpecification": {"LaunchTemplateName": template.name, "Version": "$Latest"},
+            "Overrides": [override for override in overrides if id(override) in kept],
         }
-        for name, overrides in found.items()
-        if overrides
+        for template, overrides in found
     ]
 
 
-def _cheapest(found: Mapping[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
-    ranked = sorted(
-        (override["Priority"], name, at)
-        for name, overrides in found.items()
-        for at, override in enumerate(overrides)
-    )
-    kept = {(name, at) for _, name, at in ranked[:MOST_OVERRIDES]}
-    return {
-        name: [override for at, override in enumerate(overrides) if (name, at) in kept]
-        for name, overrides in found.items()
-    }
+def _kept(overrides: Sequence[dict[str, Any]]) -> set[int]:
+    """The overrides that fit into one fleet: the cheapest of every type first, then the cheapest of all."""
+    ranked = sorted(overrides, key=_price)
+    seen: set[str] = set()
+    first: list[int] = []
+    rest: list[int] = []
+    for override in ranked:
+        (rest if override["InstanceType"] in seen else first).append(id(override))
+        seen.add(override["InstanceType"])
+    return set((first + rest)[:MOST_OVERRIDES])
+
+
+def _price(override: Mapping[str, Any]) -> float:
+    price: float = override["Priority"]
+    return price
 
 
 def _overrides(template: Template, requirements: Requirements, choice: Choice) -> Iterator[dict[str, Any]]:

@@ -112,13 +112,13 @@ class LaunchTemplates:
         made = [launch_data(order, group, _user_data(order, group, facts)) for group in wanted]
         named = [_name(order, facts, data) for data in made]
         outcomes = await asyncio.gather(
-            *(self._present(name, data, tags) for name, data in zip(named, made, strict=True)),
+            *(self._present(name, data, tags) for name, data in dict(zip(named, made, strict=True)).items()),
             return_exceptions=True,
         )
         for outcome in outcomes:
             if outcome is not None:
                 raise outcome  # one reason is enough: a launch has one condition to tell it by
-        return tuple(_template(name, group) for name, group in zip(named, wanted, strict=True))
+        return _templates(named, wanted)
 
     def forget(self, name: str) -> None:
         """Look for this one again next time; nothing in EC2 changes."""
@@ -222,10 +222,23 @@ class LaunchTemplates:
         return self._clock.monotonic() - live.used >= LIFETIME
 
 
-def _template(name: str, group: Group) -> Template:
-    reserved = group.reservation
+def _templates(names: Sequence[str], wanted: Sequence[Group]) -> tuple[Template, ...]:
+    """The templates of these groups. Groups whose nodes boot alike share one, for all of their types.
+
+    Types that differ in nothing but their number of pods do so with user data that does not tell that number:
+    that of a Custom image, and that of a class with both maxPods and podsPerCore.
+    """
+    sharing: dict[str, list[Group]] = {}
+    for name, group in zip(names, wanted, strict=True):
+        sharing.setdefault(name, []).append(group)
+    return tuple(_template(name, alike) for name, alike in sharing.items())
+
+
+def _template(name: str, alike: Sequence[Group]) -> Template:
+    reserved = alike[0].reservation
+    types = tuple(each for group in alike for each in group.types)
     return Template(
-        name, group.image.id, group.types, reserved.id, reserved.type, interruptible=reserved.interruptible
+        name, alike[0].image.id, types, reserved.id, reserved.type, interruptible=reserved.interruptible
     )
 
 

@@ -27,6 +27,7 @@ MARKETS = {
     "reserved-capacity": ("reserved", "interruptible-capacity-reservation"),
 }
 OVERRIDES_MOST = 300
+CONFIGURATIONS_MOST = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,12 @@ def _pools(ask: Ask, market: str) -> tuple[list[Wanted], list[Outcome]]:
     errors: list[Outcome] = []
     templates = ask.here(Templates)
     way, lifecycle = MARKETS[market]
-    for config in ask.need("LaunchTemplateConfigs"):
+    configured = ask.need("LaunchTemplateConfigs")
+    if len(configured) > CONFIGURATIONS_MOST:
+        raise ask.refuse(
+            "InvalidParameterValue", f"A fleet may have at most {CONFIGURATIONS_MOST} launch template configs"
+        )
+    for config in configured:
         given = config["LaunchTemplateSpecification"]
         template, number, data = templates.data(ask, given)
         specification = {"LaunchTemplateId": template.id, "Version": str(number)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -17,7 +17,7 @@ from dovetail.api.nodeclass import (
     PlacementGroupSelector,
     Subnet,
 )
-from dovetail.providers.aws.fleet import MOST_OVERRIDES, configurations
+from dovetail.providers.aws.fleet import MOST_CONFIGURATIONS, MOST_OVERRIDES, configurations
 from dovetail.providers.aws.network import Choice
 from dovetail.providers.aws.templates import Template
 from dovetail.scheduling.catalog import InstanceType, Offering
@@ -100,23 +100,53 @@ async def test_every_request_of_a_whole_day_is_one_aws_would_take() -> None:
         assert len({call.operation for call in world.aws.calls}) > 15
 
 
-@pytest.mark.parametrize("zones", [2, 6])
-def test_more_overrides_than_ec2_takes_lose_the_dearest(zones: int) -> None:
-    def offering(zone: int, price: float) -> Offering:
-        known = {
-            labels.ZONE: values_of("In", (f"z{zone}",)),
-            labels.CAPACITY_TYPE: values_of("In", ("on-demand",)),
-        }
-        return Offering(requirements=Requirements(known), price=price)
-
-    types = tuple(
-        InstanceType(name=f"m{n}", offerings=tuple(offering(zone, n + zone / 10) for zone in range(zones)))
-        for n in range(60)
+def priced(name: str, prices: Sequence[float]) -> InstanceType:
+    """A type that is sold on demand in the zones z0, z1, … at these prices."""
+    offerings = tuple(
+        Offering(
+            requirements=Requirements(
+                {
+                    labels.ZONE: values_of("In", (f"z{zone}",)),
+                    labels.CAPACITY_TYPE: values_of("In", ("on-demand",)),
+                }
+            ),
+            price=price,
+        )
+        for zone, price in enumerate(prices)
     )
+    return InstanceType(name=name, offerings=offerings)
+
+
+def choice_of(zones: int) -> Choice:
+    return Choice({f"z{zone}": Subnet(id=f"subnet-{zone}", zone=f"z{zone}") for zone in range(zones)})
+
+
+def names(made: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [each["LaunchTemplateSpecification"]["LaunchTemplateName"] for each in made]
+
+
+@pytest.mark.parametrize("zones", [2, 6])
+def test_more_overrides_than_ec2_takes_lose_the_dearest_and_no_type(zones: int) -> None:
+    types = tuple(priced(f"m{n}", [n + zone / 10 for zone in range(zones)]) for n in range(60))
     templates = [Template("one", "ami-1", types[::2]), Template("two", "ami-2", types[1::2])]
-    choice = Choice({f"z{zone}": Subnet(id=f"subnet-{zone}", zone=f"z{zone}") for zone in range(zones)})
-    made = configurations(templates, Requirements(), choice)
-    prices = sorted(each["Priority"] for config in made for each in config["Overrides"])
+    made = configurations(templates, Requirements(), choice_of(zones))
+    overrides = [each for config in made for each in config["Overrides"]]
+    prices = sorted(each["Priority"] for each in overrides)
+    assert {each["InstanceType"] for each in overrides} == {each.name for each in types}
+    least = [min(o.price for o in each.offerings) for each in types]
+    others = sorted(o.price for each in types for o in each.offerings if o.price not in least)
     assert len(prices) == min(MOST_OVERRIDES, 60 * zones)
-    assert prices == sorted(o.price for each in types for o in each.offerings)[: len(prices)]
-    assert [each["LaunchTemplateSpecification"]["LaunchTemplateName"] for each in made] == ["one", "two"]
+    assert prices == sorted(least + others[: len(prices) - len(least)])
+    assert names(made) == ["one", "two"]
+
+
+def test_more_templates_than_ec2_takes_lose_the_dearest() -> None:
+    templates = [Template(f"t{n}", "ami-1", (priced(f"m{n}", [float(n)]),)) for n in range(60)]
+    made = configurations(templates[::-1], Requirements(), choice_of(1))
+    assert sorted(names(made)) == sorted(f"t{n}" for n in range(MOST_CONFIGURATIONS))
+
+
+def test_configurations_of_one_template_do_not_overwrite_each_other() -> None:
+    templates = [Template("one", "ami-1", (priced(name, [1.0]),)) for name in ("m1", "m2")]
+    made = configurations(templates, Requirements(), choice_of(1))
+    assert [each["InstanceType"] for config in made for each in config["Overrides"]] == ["m1", "m2"]
