@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 JOBS ?= 2
 
-.PHONY: help setup lambda demo check test bench bench-peer chart dashboards iam image sbom crds docs reports site real-cluster soak terraform-mirror test-cluster test-iac test-fresh-clone clean
+.PHONY: help setup lambda demo check test bench bench-peer chart dashboards iam image sbom crds docs reports site real-cluster soak terraform-mirror test-cluster test-iac test-upstream test-fresh-clone clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -46,6 +46,10 @@ bench-peer: setup ## Side by side with Karpenter's own scheduler, in one run (ne
 test-cluster: setup ## The same tests against a real control plane, built from source (needs Go; minutes the first time)
 	@command -v go >/dev/null || { echo "make test-cluster needs Go 1.26 or newer, and there is no go on the PATH"; exit 1; }
 	DOVETAIL_TEST_CLUSTER=1 $(BIN)/pytest tests/cluster
+
+test-upstream: setup ## Upstream Karpenter's 99 end-to-end specs against ours, on real control planes (needs Go; 40 minutes). ARGS="D12 smoke" for some
+	@[ -x "$${UPSTREAM_BIN:-$${XDG_CACHE_HOME:-$$HOME/.cache}/dovetail/upstream-suite/bin}/regression.test" ] || hack/upstream-suite/build
+	$(BIN)/python hack/upstream-suite/run.py $(ARGS)
 
 test-iac: setup ## The deploy kit with real tools: Prometheus, node for the CDK, terraform, Chromium
 	$(BIN)/pytest tests/iac
