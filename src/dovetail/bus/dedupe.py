@@ -1,10 +1,13 @@
-"""Events already delivered, remembered for a while. No I/O; time is handed in.
+"""Copies that a cluster's queue has confirmed, remembered for a while. No I/O; time is handed in.
 
 An optimisation: destinations may hear the same twice without harm, so forgetting costs nothing but a message.
-An event is remembered when it was delivered, not when it was seen.
+What is remembered is an event, the cluster that was told, and of which instances. What was parked, dropped,
+refused or not confirmed is not in here, so that a replay of it is news.
 """
 
 from __future__ import annotations
+
+from collections.abc import Hashable
 
 __all__ = ["Delivered"]
 
@@ -12,22 +15,23 @@ WINDOW = 600.0
 
 
 class Delivered:
-    """Keys of delivered events, the oldest forgotten first."""
+    """Keys of delivered copies, the oldest forgotten first."""
 
     def __init__(self, size: int = 200_000, window: float = WINDOW) -> None:
         self._size = size
         self._window = window
-        self._keys: dict[tuple[str, ...], float] = {}
+        self._keys: dict[Hashable, float] = {}
 
     def __len__(self) -> int:
         return len(self._keys)
 
-    def has(self, key: tuple[str, ...], now: float) -> bool:
+    def has(self, key: Hashable, now: float) -> bool:
         """Was it delivered within the window?"""
         at = self._keys.get(key)
         return at is not None and now - at < self._window
 
-    def add(self, key: tuple[str, ...], now: float) -> None:
+    def add(self, key: Hashable, now: float) -> None:
+        """Remember a copy that its queue has confirmed."""
         keys = self._keys
         keys.pop(key, None)
         keys[key] = now

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -106,6 +106,11 @@ class Event(NamedTuple):
     # Only where routing reads more of it: a storm of small events should not keep their documents alive.
     message: Message = NOTHING
 
+    @property
+    def contents(self) -> Hashable:
+        """What two messages share that say the same: a part of a Health event is not the whole of it."""
+        return (self.key, frozenset(self.instances)) if self.message.instances else self.key
+
 
 @dataclass(frozen=True, slots=True)
 class Rules:
@@ -197,7 +202,7 @@ def _deadline(message: Message, time: float | None) -> float | None:
     if isinstance(told, str):
         try:
             return datetime.fromisoformat(told).timestamp()
-        except ValueError:
+        except (ValueError, OverflowError):
             pass  # the notice is two minutes all the same
     return time + NOTICE if time is not None else None
 
@@ -240,7 +245,7 @@ def _start(text: str) -> float | None:
 
     try:
         return parsedate_to_datetime(text).timestamp()
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
 
 
@@ -278,7 +283,7 @@ def _optional(kind: str, message: Message) -> Event | Refusal:
             return Refusal(Fate.KEPT, "malformed")
         instances = (named,)
     time = message.time.timestamp() if message.time is not None else None
-    place, key = Place(message.account, message.region), (message.account, message.id)
+    place, key = Place(message.account, message.region), (message.account, message.id, *instances)
     return Event(kind, instances, place, True, key, time, None, message.id, message)
 
 

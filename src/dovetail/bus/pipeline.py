@@ -122,6 +122,8 @@ class Pipeline(Planner):
             self._end(flight)
 
     def _sent(self, copy: Copy[Flight], flight: Flight) -> None:
+        """Only here is anything remembered as delivered: a cluster's queue has confirmed it."""
+        self.delivered.add(copy.key, self._now())
         self._counts.add("routed_total", 1, copy.cluster, copy.kind)
         took = self._clock.monotonic() - flight.message.at
         self._counts.observe("latency_seconds", took, flight.lane, "receive_to_sent")
@@ -138,8 +140,8 @@ class Pipeline(Planner):
             return
         flight.over = True
         event = flight.event
-        if event is not None and self._pending.get(event.key) is flight:
-            del self._pending[event.key]
+        if event is not None and self._pending.get(event.contents) is flight:
+            del self._pending[event.contents]
         followers = flight.followers or ()
         if flight.failed:
             self._counts.add("source_failures_total", 1 + len(followers))
@@ -147,8 +149,6 @@ class Pipeline(Planner):
             for message, settle in followers:
                 settle.failed(message, flight.urgent)
             return
-        if event is not None:
-            self.delivered.add(event.key, self._now())
         flight.settle.done(flight.message)
         for message, settle in followers:
             settle.done(message)
@@ -199,7 +199,7 @@ class Pipeline(Planner):
         for flight in flights:
             event = flight.event
             assert event is not None
-            del self._pending[event.key]
+            del self._pending[event.contents]
             self._plan_one(flight, event, plan, now)
         for flight in plan.settled:
             self._end(flight)
@@ -229,7 +229,7 @@ class Pipeline(Planner):
         again, now = Plan(), self._now()
         for flight in plan.unresolved:
             assert flight.event is not None
-            del self._pending[flight.event.key]
+            del self._pending[flight.event.contents]
             self._plan_one(flight, flight.event, again, now)
         for copy in (*plan.copies, *again.copies):
             self._log.info(

@@ -5,7 +5,7 @@ No I/O and no waiting: messages go in, a Plan comes out. What memory cannot answ
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -46,6 +46,7 @@ class Flight:
     waiting: int = 0
     failed: bool = False
     over: bool = False
+    repeated: bool = False
     followers: list[tuple[Received, Settle]] | None = None
 
     @property
@@ -77,7 +78,7 @@ class Planner:
         self.delivered = Delivered(config["dedupe.size"], config["dedupe.window"])
         self._park_url, self._clock, self._counts, self._log = park_url, clock, counts, log
         self._annotate: bool = config["annotateSplits"]
-        self._pending: dict[tuple[str, ...], Flight] = {}
+        self._pending: dict[Hashable, Flight] = {}
         # With `registry.byName`, owners without a destination are asked for once by their names.
         self._by_name: bool = config["registry.byName"]
         self._asked_for: set[Cluster] = set()
@@ -112,11 +113,8 @@ class Planner:
             return message.body, Refusal(Fate.KEPT, "bug")
 
     def _plan_one(self, flight: Flight, event: Event, plan: Plan, now: float) -> None:
-        if self.delivered.has(event.key, now):
-            self._counts.add("duplicates_total", 1)
-            plan.settled.append(flight)
-            return
-        first = self._pending.get(event.key)
+        contents = event.contents
+        first = self._pending.get(contents)
         if first is not None:
             self._counts.add("duplicates_total", 1)
             if first.followers is None:
@@ -124,7 +122,7 @@ class Planner:
             first.followers.append((flight.message, flight.settle))
             flight.over = True  # its end is the first one's
             return
-        self._pending[event.key] = flight
+        self._pending[contents] = flight
         if not event.instances:
             self._spread(flight, event, plan)
             return
@@ -134,7 +132,8 @@ class Planner:
             return
         only = sole(event, known[event.instances[0]], self.registry, now) if len(known) == 1 else None
         if only is not None:
-            self._copy(flight, event, only, flight.body, plan)
+            self._copy(flight, event, only, flight.body, plan, now)
+            self._planned(flight, plan)
         elif event.urgent and any(each.state is UNKNOWN for each in known.values()):
             self._broadcast(flight, event, plan)
         else:
@@ -162,23 +161,47 @@ class Planner:
 
     def _routed(self, flight: Flight, routed: Routed, plan: Plan) -> None:
         assert flight.event is not None
+        now = self._now()
         for destination, body in routed.copies:
-            self._copy(flight, flight.event, destination, body, plan)
+            part = routed.parts.get(destination.cluster)
+            self._copy(flight, flight.event, destination, body, plan, now, part)
         for reason, body, cluster in routed.parked:
             self._park(flight, body, reason, plan, cluster)
         for reason in routed.dropped:
             self._drop(flight, reason)
-        if not flight.waiting:
-            plan.settled.append(flight)
+        self._planned(flight, plan)
 
-    def _copy(self, flight: Flight, event: Event, to: Destination, body: str, plan: Plan) -> None:
+    def _planned(self, flight: Flight, plan: Plan) -> None:
+        if flight.waiting:
+            return
+        if flight.repeated:
+            self._counts.add("duplicates_total", 1)
+        plan.settled.append(flight)
+
+    def _copy(
+        self,
+        flight: Flight,
+        event: Event,
+        to: Destination,
+        body: str,
+        plan: Plan,
+        now: float,
+        part: frozenset[str] | None = None,
+    ) -> None:
+        """Plan a copy for a cluster, unless its queue has confirmed the same one already."""
         url, reason = to.queue_url, ""
+        key: Hashable = (event.key, to.cluster) if part is None else (event.key, to.cluster, part)
+        if self.delivered.has(key, now):
+            flight.repeated = True
+            return
         if to.paused:
             url, reason = to.park_url or self._park_url, "paused"
         instance = event.instances[0] if len(event.instances) == 1 else ""
         hops = flight.message.hops + 1
         flight.waiting += 1
-        plan.copies.append(Copy(url, body, flight, event.kind, instance, event.deadline, hops, to, reason))
+        plan.copies.append(
+            Copy(url, body, flight, event.kind, instance, event.deadline, hops, to, reason, key=key)
+        )
 
     def _spread(self, flight: Flight, event: Event, plan: Plan) -> None:
         """Events that name no instance: a zonal shift, or the canary, whose way ends here."""

@@ -24,11 +24,15 @@ NO_DESTINATION = "no_destination"
 
 @dataclass(slots=True)
 class Routed:
-    """What comes of an event: copies to send, parts to park (reason, body, cluster), drops by reason."""
+    """What comes of an event: copies to send, parts to park (reason, body, cluster), drops by reason.
+
+    `parts` are the instances each cluster hears of, where an event is divided.
+    """
 
     copies: list[tuple[Destination, str]] = field(default_factory=list)
     parked: list[tuple[str, str, str]] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
+    parts: dict[Cluster, frozenset[str]] = field(default_factory=dict)
 
 
 def route(
@@ -58,6 +62,7 @@ def route(
         if not whole:
             marked = annotate or destination.format == "annotated"
             told = _part(event, body, instances, len(clusters), marked)
+            routed.parts[cluster] = frozenset(instances)
         routed.copies.append((destination, told))
     return routed
 
@@ -78,11 +83,13 @@ def broadcast(event: Event, body: str, registry: Registry) -> list[tuple[Destina
 def everywhere(event: Event, body: str, registry: Registry) -> Routed:
     """Route a zonal shift: by the cluster ARNs it names, or to every cluster of the place."""
     routed = Routed()
-    named = _arns(event)
-    for each in registry.at(event.place):
+    named, here = _arns(event), registry.at(event.place)
+    for each in here:
         if (not named or each.cluster.name in named) and each.wants(event.kind):
             routed.copies.append((each, body))
-    if not routed.copies:
+    for missing in sorted(named - {each.cluster.name for each in here}):
+        routed.parked.append((NO_DESTINATION, body, missing))
+    if not routed.copies and not routed.parked:
         routed.parked.append((NO_DESTINATION, body, ""))
     return routed
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
@@ -34,7 +34,7 @@ class Outcome(StrEnum):
 
 
 class Copy(Generic[T]):
-    """A body on its way to a queue. `tag` is the sender's customer's own."""
+    """A body on its way to a queue. `tag` is the sender's customer's own, and so is `key`, its name."""
 
     __slots__ = (
         "_cluster",
@@ -43,6 +43,7 @@ class Copy(Generic[T]):
         "destination",
         "hops",
         "instance",
+        "key",
         "kind",
         "reason",
         "tag",
@@ -61,8 +62,9 @@ class Copy(Generic[T]):
         destination: Destination | None = None,
         reason: str = "",
         cluster: str = "",
+        key: Hashable = None,
     ) -> None:
-        self.url, self.body, self.tag = url, body, tag
+        self.url, self.body, self.tag, self.key = url, body, tag, key
         self.kind, self.instance, self.deadline, self.hops = kind, instance, deadline, hops
         self.destination, self.reason, self._cluster = destination, reason, cluster
 

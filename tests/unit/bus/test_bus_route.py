@@ -193,4 +193,4 @@ def test_a_zonal_shift_goes_to_the_clusters_it_names_or_to_all() -> None:
 
     assert [each.cluster.name for each, _ in everywhere(event, body, registry).copies] == ["cluster-001"]
     assert len(everywhere(unnamed, everyone, registry).copies) == 2
-    assert everywhere(event, body, Registry()).parked == [("no_destination", body, "")]
+    assert everywhere(event, body, Registry()).parked == [("no_destination", body, "cluster-001")]
