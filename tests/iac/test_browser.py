@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
+from aiohttp.test_utils import TestServer
+
 from dovetail.cli.seen import to_file
+from dovetail.web import Dashboard, Moment, Shown
 from dovetail.web.views import MENU
 from support.browser import browser
 from support.dashboards import POOL, dashboard, until
-from support.pictures import disrupted
+from support.pictures import disrupted, pictured
 from support.up import up
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 async def test_a_live_cluster_is_followed_in_a_browser_without_loading_a_page_again(tmp_path: Path) -> None:
@@ -58,3 +65,19 @@ async def test_every_page_is_shown_by_day_and_by_night_without_a_complaint(tmp_p
                 assert await tab.run("getComputedStyle(document.querySelector('.top')).position") == "sticky"
                 assert await tab.run("document.documentElement.scrollWidth <= innerWidth"), path
         assert tab.complaints == []
+
+
+async def test_the_events_fit_the_page_at_every_width(tmp_path: Path) -> None:
+    about = "NodeClaim a-pool-with-quite-a-long-name-7xk2p"
+    told = Moment(
+        NOON, about, "FailedScheduling", "no instance type has all of it: " + "cpu, " * 40, True, 12
+    )
+    picture = replace(pictured(disrupted(), live=True), moments=(told,) * 20, decisions=(told,) * 20)
+    board = Dashboard(Shown("a-cluster"))
+    board.show(picture)
+    async with TestServer(board.app(), host="127.0.0.1") as server, browser(tmp_path / "browser") as tab:
+        for width in (1440, 1000, 390):
+            await tab.open(str(server.make_url("/events")))
+            await tab.picture(tmp_path / "events.png", width, 900)
+            clipped = "[...document.querySelectorAll('.scroll')].map(e => e.scrollWidth - e.clientWidth)"
+            assert await tab.run(clipped) == [0, 0], width

@@ -13,7 +13,7 @@ from typing import Any
 
 import aiohttp
 
-__all__ = ["PATIENCE", "POOL", "dashboard", "twin", "until"]
+__all__ = ["PATIENCE", "POOL", "dashboard", "probed", "twin", "until"]
 
 PATIENCE = 120.0
 POOL = """
@@ -73,4 +73,14 @@ async def until(address: str, path: str, table: str, count: int) -> list[Any]:
             rows: list[Any] | None = (await twin(address, path)).get(table)
             if rows is not None and len(rows) == count:
                 return rows
+            await asyncio.sleep(0.2)
+
+
+async def probed(address: str, status: int) -> str:
+    """What /readyz says once it answers with this status."""
+    async with asyncio.timeout(PATIENCE), aiohttp.ClientSession() as session:
+        while True:
+            async with session.get(f"{address}readyz") as answer:
+                if answer.status == status:
+                    return await answer.text()
             await asyncio.sleep(0.2)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import re
+import signal
 from pathlib import Path
 
 import aiohttp
 import pytest
 
 from dovetail.cli.seen import to_file
+from dovetail.web.views import MENU
 from support.commands import dovetail, process
-from support.dashboards import PATIENCE, POOL, dashboard, twin, until
+from support.dashboards import PATIENCE, POOL, dashboard, probed, twin, until
 from support.pictures import disrupted
 from support.up import up
 
@@ -51,6 +53,25 @@ async def test_a_live_cluster_is_followed(tmp_path: Path) -> None:
                 line = (await stream.content.readline()).decode()
                 numbers += [int(line.removeprefix("data: "))] if line.startswith("data: ") else []
         assert numbers == sorted(numbers)
+
+
+async def test_a_cluster_that_dies_is_stale_on_every_page_and_the_dashboard_is_not_ready(
+    tmp_path: Path,
+) -> None:
+    async with (
+        up(tmp_path, "--cloud", "kwok", "--no-controller") as cluster,
+        dashboard(tmp_path, KUBECONFIG=str(cluster.kubeconfig)) as address,
+    ):
+        await until(address, "nodes", "nodes", 0)
+        # A server that still holds its connections and says nothing is as dead as one that is gone.
+        cluster.process.send_signal(signal.SIGSTOP)
+        assert "does not answer" in await probed(address, 503)
+        for path in MENU:
+            assert "does not answer" in (await twin(address, path))["stale"]["why"]
+
+        cluster.process.send_signal(signal.SIGCONT)
+        await probed(address, 200)
+        assert "stale" not in await twin(address, "nodes")
 
 
 async def test_an_embedded_cluster_brings_a_dashboard_and_takes_it_along(tmp_path: Path) -> None:

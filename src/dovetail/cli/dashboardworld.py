@@ -18,8 +18,9 @@ from dovetail.cli.plandisruption import scene_of
 from dovetail.cli.podview import FEW, told
 from dovetail.cli.solved import Solved, solved
 from dovetail.disruption.survey import survey
-from dovetail.errors import DovetailError, Gone, NotAuthorized
+from dovetail.errors import BadInput, DovetailError, Gone, NotAuthorized
 from dovetail.explain import Decision
+from dovetail.ports import Clock
 from dovetail.runtime.events import Event
 from dovetail.runtime.informer import Informer
 from dovetail.runtime.kubeconfig import Connection
@@ -41,6 +42,9 @@ LEARN = 300.0
 KEPT = 150
 # What cannot be read is tried again at least twice a minute. Seconds.
 PASSING, FORGOTTEN = 5.0, 40.0
+# The API server is asked so often whether it is there, and gets so long to answer. Seconds.
+ASKED, ANSWER = 5.0, 4.0
+SERVER = "the API server"
 # What a cluster may do without, and nobody who looks need be allowed to see.
 OPTIONAL: frozenset[type[Object]] = DISPENSABLE | {ZoneShift, Event}
 
@@ -106,6 +110,32 @@ class Problem:
     told: str
 
 
+class Contact:
+    """Knows which parts of the cluster cannot be read, and since when."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lost: dict[str, tuple[float, datetime, str]] = {}
+
+    def lose(self, part: str, why: str) -> None:
+        """This part cannot be read; it counts from the first time without a break."""
+        began, since, _ = self._lost.get(part) or (self._clock.monotonic(), self._clock.now(), "")
+        self._lost[part] = began, since, why
+
+    def regain(self, part: str) -> None:
+        self._lost.pop(part, None)
+
+    def stale(self) -> tuple[datetime, str] | None:
+        """Since when what is known is old, and why. A break of a moment does not count."""
+        now = self._clock.monotonic()
+        lasting = [each for each in self._lost.values() if now - each[0] > PASSING]
+        if not lasting:
+            return None
+        # The server's absence explains every other loss.
+        why = (self._lost.get(SERVER) or min(lasting))[2]
+        return min(lasting)[1], why
+
+
 class Watching:
     """A live cluster: its caches, kept up to date, and a picture whenever they have changed."""
 
@@ -122,7 +152,9 @@ class Watching:
         self._changed = asyncio.Event()
         self._decisions: deque[Moment] = deque(maxlen=KEPT)
         self._problems: dict[type[Object], Problem] = {}
+        self._contact = Contact(self._sight.clock)
         self._last: Picture | None = None
+        self._stale = False
 
     async def run(self) -> None:
         """Follow the cluster and show it, until cancelled."""
@@ -137,6 +169,7 @@ class Watching:
                     await informer.wait_synced()
                 await self._sight.provider.prepare()
                 tasks.create_task(self._learning())
+                tasks.create_task(self._asking())
                 await self._showing()
         finally:
             self._sight.close()
@@ -148,14 +181,26 @@ class Watching:
 
         def trouble(error: DovetailError) -> None:
             unknown = isinstance(error, Gone) and kind.KIND.group not in OURS
+            if kind not in OPTIONAL and not unknown and not isinstance(error, BadInput):
+                self._contact.lose(kind.KIND.plural, f"the {kind.KIND.plural} cannot be read ({error})")
             if not unknown and not (kind in OPTIONAL and isinstance(error, NotAuthorized)):
                 self._trouble(kind, error)
             elif not informer.synced:
                 informer.begin()
                 informer.end()
 
+        def contact() -> None:
+            self._contact.regain(kind.KIND.plural)
+
         return Follower(
-            self._sight.kube, kind, informer, clock=clock, chance=chance, fields=fields, on_trouble=trouble
+            self._sight.kube,
+            kind,
+            informer,
+            clock=clock,
+            chance=chance,
+            fields=fields,
+            on_trouble=trouble,
+            on_contact=contact,
         )
 
     def _trouble(self, kind: type[Object], error: DovetailError) -> None:
@@ -174,6 +219,29 @@ class Watching:
             if now - each.latest < FORGOTTEN and each.latest - each.since > PASSING:
                 yield each.told
 
+    async def _asking(self) -> None:
+        """Ask the API server whether it is there: a watch on a dead connection is silent for minutes."""
+        while True:
+            try:
+                async with asyncio.timeout(ANSWER):
+                    await self._sight.kube.version()
+                self._contact.regain(SERVER)
+            except TimeoutError:
+                self._contact.lose(SERVER, f"the API server at {self._cluster} does not answer")
+            except DovetailError as error:
+                self._contact.lose(SERVER, f"the API server at {self._cluster} cannot be reached ({error})")
+            self._tell_staleness()
+            await self._sight.clock.sleep(ASKED)
+
+    def _tell_staleness(self) -> None:
+        """Every page says since when it is stale; the first look after that takes the words away."""
+        stale = self._contact.stale()
+        if stale is not None:
+            self._board.mark_stale(*stale)
+        elif self._stale:
+            self._changed.set()
+        self._stale = stale is not None
+
     async def _learning(self) -> None:
         while True:
             await self._sight.clock.sleep(LEARN)
@@ -187,7 +255,10 @@ class Watching:
             self._changed.clear()
             began = clock.monotonic()
             try:
-                self._board.show(await self._picture())
+                if not self._stale:
+                    picture = await self._picture()
+                    if self._contact.stale() is None:
+                        self._board.show(picture)
             except DovetailError as error:
                 self._board.trouble(f"The cluster cannot be looked at now: {error}.")
             await clock.sleep(max(SOONEST, REST * (clock.monotonic() - began)))

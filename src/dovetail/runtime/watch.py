@@ -83,6 +83,7 @@ class Follower(Generic[T]):
         pace: Pace = Pace(),  # noqa: B008 (frozen)
         table: codec.Interner | None = None,
         on_trouble: Trouble = lambda error: None,
+        on_contact: Callable[[], None] = lambda: None,
     ) -> None:
         self._kube = kube
         self._kind = kind
@@ -93,7 +94,7 @@ class Follower(Generic[T]):
         self._labels, self._fields = labels, fields
         self._pace = pace
         self._reader = _Reader(kind, table or codec.Interner(), on_trouble)
-        self._on_trouble = on_trouble
+        self._on_trouble, self._on_contact = on_trouble, on_contact
         self._streams_lists = True
         self._version = ""
 
@@ -159,6 +160,8 @@ class Follower(Generic[T]):
         async with self._kube.watch(self._kind.KIND, self._namespace, asked) as lines:
             if listing:
                 self._sink.begin()
+            else:
+                self._on_contact()
             listing, said = await self._read(lines, listing)
         if listing:
             raise Retry(f"watching {self._kind.KIND}: the stream ended inside the list")
@@ -175,6 +178,8 @@ class Follower(Generic[T]):
                     for line in batch:
                         listing = self._take(line, listing)
                     said = True
+                    if not listing:
+                        self._on_contact()
                     # A long list arrives batch upon batch; others get their turn in between.
                     await asyncio.sleep(0)
         except TimeoutError:

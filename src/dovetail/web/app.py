@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from importlib.resources import files
 from urllib.parse import urlsplit
 
@@ -41,6 +42,20 @@ NOTHING_YET = "The cluster is being looked at for the first time; this page come
 
 
 @dataclass(frozen=True, slots=True)
+class Stale:
+    """Since when the cluster cannot be read, and why."""
+
+    since: datetime
+    why: str
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"Stale since {self.since:%H:%M:%S} UTC: {self.why}. These pages show the cluster as it was then."
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Shown:
     """What there is to show, and how it is called while there is nothing."""
 
@@ -55,11 +70,17 @@ class Dashboard:
         self._shown, self._hosts = shown, LOOPBACK | {host.lower() for host in hosts}
         self._picture: Picture | None = None
         self._trouble = ""
-        self.stream = Stream()
+        self._stale: Stale | None = None
+        self.stream = Stream(HEADERS)
 
     def show(self, picture: Picture) -> None:
         """From now on, this is the cluster."""
-        self._picture, self._trouble = picture, ""
+        self._picture, self._trouble, self._stale = picture, "", None
+        self.stream.tell()
+
+    def mark_stale(self, since: datetime, why: str) -> None:
+        """The cluster cannot be read since then; every page says so until there is a new picture."""
+        self._stale = Stale(since, why)
         self.stream.tell()
 
     def trouble(self, sentence: str) -> None:
@@ -102,8 +123,11 @@ class Dashboard:
         return response
 
     async def _ready(self, _: web.Request) -> web.Response:
-        waiting = self._picture is None
-        return web.Response(text="no picture yet" if waiting else "ok", status=503 if waiting else 200)
+        if self._picture is None:
+            return web.Response(text="no picture yet", status=503)
+        if self._stale is not None:
+            return web.Response(text=self._stale.sentence, status=503)
+        return web.Response(text="ok")
 
     async def _page(self, request: web.Request) -> web.Response:
         path = request.match_info["path"].strip("/")
@@ -111,7 +135,7 @@ class Dashboard:
         path = path.removesuffix(".json") or "overview"
         page = self._found(path)
         if twin:
-            return _json(document(page)) if page else _json({"error": _absent(path)}, 404)
+            return self._twin(page, path)
         frame = self._frame(path)
         if page is None:
             return web.Response(
@@ -120,8 +144,15 @@ class Dashboard:
         if request.headers.get("X-Dovetail-Part") == "main":
             told = web.Response(text=page_inside(page, frame), content_type="text/html")
             told.headers["X-Dovetail-As-Of"] = frame.as_of
+            told.headers["X-Dovetail-State"] = frame.state
             return told
         return web.Response(text=html(page, frame), content_type="text/html")
+
+    def _twin(self, page: Page | None, path: str) -> web.Response:
+        found: dict[str, object] = {"error": _absent(path)} if page is None else document(page)
+        if self._stale is not None:
+            found["stale"] = {"since": self._stale.since.isoformat(), "why": self._stale.why}
+        return _json(found, 404 if page is None else 200)
 
     def _found(self, path: str) -> Page | None:
         if self._picture is None:
@@ -136,7 +167,8 @@ class Dashboard:
         as_of = f"as of {picture.now:%H:%M:%S} UTC" if picture else ""
         if picture is not None and not picture.live:
             as_of = f"of {picture.now:%Y-%m-%d %H:%M} UTC"
-        return Frame(path, self._shown.cluster, as_of, self._shown.live, __version__)
+        stale = self._stale.sentence if self._stale else ""
+        return Frame(path, self._shown.cluster, as_of, self._shown.live, __version__, stale)
 
 
 def _name(host: str) -> str:

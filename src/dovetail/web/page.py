@@ -128,7 +128,7 @@ def amount(resource: str, nano: int) -> Cell:
     size = nano / 10**9
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:
-            return Cell(exact, f"{size:.3g} {unit}", "number")
+            return Cell(exact, f"{size:,.0f} {unit}" if size >= 1000 else f"{size:.3g} {unit}", "number")
         size /= 1024
     return Cell(exact, f"{size:,.4g} TiB", "number")
 

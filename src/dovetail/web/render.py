@@ -23,6 +23,7 @@ MENU = (
     ("shifts", "Zonal shifts"),
     ("events", "Events"),
 )
+STATE_CLASSES = {"live": "live", "stale": "live lost", "a snapshot": "still"}
 # A browser with more rows than this is of no use to anybody; the JSON twin has them all.
 MOST_ROWS = 1_000
 TILE, GAP, PER_ROW = 26, 4, 32
@@ -42,6 +43,14 @@ class Frame:
     as_of: str
     live: bool
     version: str
+    # Since when and why the cluster cannot be read; empty while it can.
+    stale: str = ""
+
+    @property
+    def state(self) -> str:
+        if not self.live:
+            return "a snapshot"
+        return "stale" if self.stale else "live"
 
     @property
     def root(self) -> str:
@@ -57,8 +66,8 @@ def html(page: Page, frame: Frame) -> str:
         menu="".join(_menu(frame)),
         main=page_inside(page, frame),
         as_of=escape(frame.as_of),
-        state="live" if frame.live else "still",
-        state_words="live" if frame.live else "a snapshot",
+        state=STATE_CLASSES[frame.state],
+        state_words=frame.state,
         version=escape(frame.version),
         root=frame.root or "./",
     )
@@ -73,6 +82,7 @@ def page_inside(page: Page, frame: Frame) -> str:
     """What changes when the cluster does."""
     twin = frame.root + (frame.path or "overview") + ".json"
     parts = [
+        *((f'<p class="stale" role="alert">{escape(frame.stale)}</p>',) if frame.stale else ()),
         f"<header><h1>{escape(page.title)}</h1>"
         f'<p class="sentence">{escape(page.sentence)}</p>'
         f'<a class="twin" href="{escape(twin)}">JSON</a></header>',

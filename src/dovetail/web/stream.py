@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 
 from aiohttp import web
@@ -16,9 +16,10 @@ MOST = 200
 
 
 class Stream:
-    """Who listens, and the number of the latest picture."""
+    """Who listens, and the number of the latest picture. `headers` go with every answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        self._headers = {**headers, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
         self._number = 0
         self._news = asyncio.Event()
         self._over = False
@@ -43,9 +44,7 @@ class Stream:
         """One listener, until it goes or the dashboard does."""
         if self.listeners >= MOST:
             raise web.HTTPServiceUnavailable(text=f"{MOST} pages listen already; close some of them\n")
-        response = web.StreamResponse(
-            headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
-        )
+        response = web.StreamResponse(headers=self._headers)
         await response.prepare(request)
         self.listeners += 1
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -129,6 +130,59 @@ async def test_trouble_is_told_on_the_last_picture(client: Client, board: Dashbo
     twin = await (await client.get("/nodes.json")).json()
     assert twin["sentence"] == "The cluster cannot be looked at now."
     assert len(twin["nodes"]) == 6
+
+
+SINCE = datetime(2026, 3, 1, 12, 4, 5, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("path", [*MENU, "nodes/roomy", "nope"])
+async def test_every_page_of_a_cluster_that_died_says_since_when_it_is_stale(
+    client: Client, board: Dashboard, path: str
+) -> None:
+    board.mark_stale(SINCE, "the API server <b> does not answer")
+
+    page, twin = await client.get(f"/{path}"), await client.get(f"/{path}.json")
+
+    told = "Stale since 12:04:05 UTC: the API server &lt;b&gt; does not answer."
+    text = await page.text()
+    assert f'<p class="stale" role="alert">{told}' in text
+    assert '<span id="state" class="state live lost">stale</span>' in text
+    assert (await twin.json())["stale"] == {
+        "since": "2026-03-01T12:04:05+00:00",
+        "why": "the API server <b> does not answer",
+    }
+
+
+async def test_a_stale_dashboard_is_not_ready_until_it_has_a_new_picture(
+    client: Client, board: Dashboard, picture: Picture
+) -> None:
+    assert (await client.get("/readyz")).status == 200
+
+    board.mark_stale(SINCE, "no answer")
+    answer = await client.get("/readyz")
+    assert (answer.status, (await answer.text()).startswith("Stale since 12:04:05 UTC")) == (503, True)
+    part = await client.get("/nodes", headers={"X-Dovetail-Part": "main"})
+    assert part.headers["X-Dovetail-State"] == "stale"
+
+    board.show(picture)
+    assert (await client.get("/readyz")).status == 200
+    assert "Stale since" not in await (await client.get("/")).text()
+    assert "stale" not in await (await client.get("/nodes.json")).json()
+
+
+async def test_listeners_are_told_that_the_picture_is_stale(client: Client, board: Dashboard) -> None:
+    listener = await client.get("/stream")
+    first = await _event(listener)
+
+    board.mark_stale(SINCE, "no answer")
+
+    assert await _event(listener) != first
+
+
+async def test_the_stream_is_guarded_like_every_page(client: Client) -> None:
+    answer = await client.get("/stream")
+
+    assert {name: answer.headers.get(name) for name in HEADERS} == HEADERS
 
 
 async def _event(answer: Any) -> tuple[str, str]:

@@ -18,6 +18,7 @@ from dovetail.api.zoneshift import ZoneShift, ZoneShiftSpec, ZoneShiftStatus
 from dovetail.cli.podview import about_pod
 from dovetail.cli.seen import Seen, to_file
 from dovetail.web import Moment, Picture, document, page_at
+from dovetail.web.page import amount
 from dovetail.web.render import MENU as TITLES
 from dovetail.web.render import Frame, html
 from dovetail.web.views import MENU
@@ -212,3 +213,17 @@ def test_every_page_can_be_heard_as_well_as_seen(picture: Picture) -> None:
         for head in re.findall(r"<thead>.*?</thead>", text):
             assert head.count('scope="col"') == head.count("<th ")
         assert all(svg.count("<title>") == svg.count("<a ") for svg in re.findall(r"<svg.*?</svg>", text))
+
+
+@pytest.mark.parametrize(
+    ("resource", "size", "words"),
+    [
+        ("memory", 1000 * 2**30, "1,000 GiB"),
+        ("memory", 1023 * 2**30, "1,023 GiB"),
+        ("memory", 2**30, "1 GiB"),
+        ("memory", int(1.5 * 2**40), "1.5 TiB"),
+        ("cpu", 1500, "1,500"),
+    ],
+)
+def test_amounts_are_written_as_people_say_them(resource: str, size: int, words: str) -> None:
+    assert amount(resource, size * 10**9).text == words

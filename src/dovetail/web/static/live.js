@@ -24,9 +24,15 @@
     }
   };
 
+  const tell = (word) => {
+    state.textContent = word;
+    state.className = word === "live" ? "state live" : "state lost";
+  };
+
   const refresh = async () => {
     const answer = await fetch(location.pathname, { headers: { "X-Dovetail-Part": "main" } });
     if (!answer.ok) return;
+    tell(answer.headers.get("X-Dovetail-State") || "live");
     // A person who types or walks through the page with the keyboard keeps the place.
     const held = document.activeElement;
     const field = held && held.className === "filter" ? held.closest("section").id : "";
@@ -43,9 +49,8 @@
   const stream = new EventSource(document.body.dataset.root + "stream");
   let seen = "";
   stream.addEventListener("picture", (event) => {
-    state.className = "state live"; state.textContent = "live";
-    if (seen && seen !== event.data) refresh();
+    if ((seen && seen !== event.data) || state.textContent === "not connected") refresh();
     seen = event.data;
   });
-  stream.addEventListener("error", () => { state.className = "state lost"; state.textContent = "not connected"; });
+  stream.addEventListener("error", () => tell("not connected"));
 })();

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dovetail.web.page import Cell, Page, Table, number, prose, text, word
+from dovetail.web.page import Cell, Page, Table, counted, number, prose, word
 from dovetail.web.picture import Moment, Picture
 
 __all__ = ["events"]
@@ -16,7 +16,8 @@ def events(picture: Picture) -> Page:
     quiet = "No event has been told." if picture.live else "A snapshot holds no events."
     return Page(
         "Events and decisions",
-        f"{len(picture.moments)} events, and {len(picture.decisions)} decisions as they were seen from here."
+        f"{counted(len(picture.moments), 'event')}, and {counted(len(picture.decisions), 'decision')} "
+        "as they were seen from here."
         if picture.live
         else "A snapshot is one instant: it has decisions and no events.",
         tables=(
@@ -32,13 +33,13 @@ def _at(moment: Moment) -> Cell:
 
 def _event(moment: Moment) -> tuple[Cell, ...]:
     reason = word(moment.reason, "warn" if moment.warning else "")
-    return _at(moment), text(moment.about), reason, prose(moment.told), number(moment.times)
+    return _at(moment), prose(moment.about), reason, prose(moment.told), number(moment.times)
 
 
 def _decision(moment: Moment) -> tuple[Cell, ...]:
     return (
         _at(moment),
-        text(moment.about),
+        prose(moment.about),
         word(moment.reason, "bad" if moment.warning else ""),
         prose(moment.told),
     )
