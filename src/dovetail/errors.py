@@ -21,6 +21,15 @@ A pod that fits nowhere is not an error. It is a Decision.
 
 from __future__ import annotations
 
+MOST_SHOWN = 100
+
+
+def shorten_text(text: str) -> str:
+    """A text as a message may show it: a long one by its beginning and its length."""
+    if len(text) <= MOST_SHOWN:
+        return text
+    return f"{text[:MOST_SHOWN]}… ({len(text):,} characters)"
+
 
 class DovetailError(Exception):
     """Anything Dovetail raises on purpose."""

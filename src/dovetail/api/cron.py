@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from dovetail.api.numbers import parse_integer
+from dovetail.errors import shorten_text
 from dovetail.settings.durations import parse as parse_duration
 
 __all__ = ["Schedule", "parse"]
@@ -139,6 +141,7 @@ def _range(text: str, what: str, low: int, high: int, names: dict[str, int]) -> 
 def _number(text: str, names: dict[str, int]) -> int:
     if text.lower() in names:
         return names[text.lower()]
-    if not (text.isascii() and text.removeprefix("+").isdigit()):
-        raise ValueError(f"failed to parse int from {text!r}")
-    return int(text)
+    number = parse_integer(text)
+    if number is None or text.startswith("-"):
+        raise ValueError(f"failed to parse int from {shorten_text(text)!r}")
+    return number

@@ -4,8 +4,10 @@ An amount is a whole number of billionths, so sums are exact; what is finer is r
 zero when it is read. The suffix family an amount was written in is carried along for printing and
 has no say in comparisons: `1024Mi` equals `1Gi` and hashes alike.
 
-Reading follows apimachinery's ParseQuantity to the letter, its odd corners included: a lone sign,
-point or suffix is zero, binary amounts stop at 2^63-1. Writing is always canonical.
+`parse` follows apimachinery's ParseQuantity to the letter, its odd corners included: a lone sign, point or
+suffix is zero, binary amounts stop at 2^63-1. Writing is always canonical. Objects of the cluster are read
+with `read`, which stops all amounts there: one pod or node that speaks of 1e400 must not upset arithmetic
+that is done for everybody.
 """
 
 from __future__ import annotations
@@ -14,10 +16,14 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
+from dovetail.api.numbers import parse_integer
+from dovetail.errors import shorten_text
+
 __all__ = [
     "BINARY",
     "DECIMAL",
     "EXPONENT",
+    "LARGEST",
     "ZERO",
     "BadQuantity",
     "Quantity",
@@ -35,13 +41,18 @@ EXPONENT: Final = "DecimalExponent"
 
 NANO: Final = 1_000_000_000
 MILLI: Final = 1_000_000
-_LARGEST_BINARY: Final = ((1 << 63) - 1) * NANO
-# Go would take exponents up to 2^31; nobody means them, and 10**(2**31) does not fit in memory.
-_LONGEST_TEXT: Final = 1_000
-_LARGEST_EXPONENT: Final = 4_000
+LARGEST: Final = ((1 << 63) - 1) * NANO
+"""The most that is counted with, in billionths: as many whole units as Kubernetes has in 64 bits."""
+# Go would take exponents up to 2^31; nobody means them, and 10**(2**31) does not fit in memory. What is
+# written with more digits than this before the point stands for the number that is one and so many zeros.
+_MOST_DIGITS: Final = 1_000
+_ENDLESS: Final = 10**_MOST_DIGITS * NANO
+# Enough after the point to round up what is left over, whatever exponent follows.
+_MOST_DECIMALS: Final = 2 * _MOST_DIGITS
 
-# apimachinery reads at most one sign, then zeros and digits that may all be missing.
-_SHAPE = re.compile(r"([+-]?)0*([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[+-]?[0-9]*)")
+# apimachinery reads at most one sign, then zeros and digits that may all be missing. Possessive: a long text
+# that is no amount is looked at once.
+_SHAPE = re.compile(r"([+-]?)0*+([0-9]*+)(?:\.([0-9]*+))?([eEinumkKMGTP]*+[+-]?[0-9]*+)")
 _POWERS_OF_TEN = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _POWERS_OF_TWO = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL_SUFFIX = {power: suffix for suffix, power in _POWERS_OF_TEN.items()}
@@ -79,6 +90,19 @@ class Quantity:
         if type(source) is int:
             return Quantity(source * NANO)
         return Quantity.parse(str(source))
+
+    @staticmethod
+    def read(source: str | int | float) -> Quantity:
+        """The amount a document holds; beyond 64 bits of whole units, as much as those hold."""
+        amount = Quantity.parse(source)
+        if -LARGEST <= amount.nano <= LARGEST:
+            return amount
+        return Quantity(max(-LARGEST, min(LARGEST, amount.nano)), amount.format)
+
+    @property
+    def boundless(self) -> bool:
+        """Whether it is as large as an amount can be: nobody means that, and no machine has it."""
+        return not -LARGEST < self.nano < LARGEST
 
     @property
     def value(self) -> int:
@@ -156,12 +180,15 @@ _set_format = Quantity.__dict__["format"].__set__
 
 _PARSED: dict[str, Quantity] = {}
 _MOST_REMEMBERED = 50_000
+_LONGEST_REMEMBERED = 64
 ZERO: Final = Quantity()
 
 
 def _remember(text: str) -> Quantity:
     """Clusters use few distinct amounts, and ask for them over and over."""
     amount = _read(text)
+    if len(text) > _LONGEST_REMEMBERED:
+        return amount
     if len(_PARSED) >= _MOST_REMEMBERED:
         _PARSED.clear()
     _PARSED[text] = amount
@@ -193,11 +220,12 @@ def _kept_binary(digits: str, power: int) -> bool:
 def _read(text: str) -> Quantity:
     sign, whole, fraction, suffix = _split(text)
     base, power, format = _suffix(suffix, text)
-    digits = int(whole + fraction)
-    if base == 10:
-        nano = _scaled(digits, power - len(fraction) + 9)
+    if whole != "0" and len(whole) + (power if base == 10 else 0) > _MOST_DIGITS:
+        nano = _ENDLESS if base == 10 else LARGEST
+    elif base == 10:
+        nano = _scaled(int(whole + fraction), power - len(fraction) + 9)
     else:
-        nano = min(_scaled((digits << power), 9 - len(fraction)), _LARGEST_BINARY)
+        nano = min(_scaled(int(whole + fraction) << power, 9 - len(fraction)), LARGEST)
         if 0 < nano < NANO:
             format = DECIMAL
     return Quantity(-nano if sign == "-" else nano, format)
@@ -205,15 +233,20 @@ def _read(text: str) -> Quantity:
 
 def _split(text: str) -> tuple[str, str, str, str]:
     """Sign, digits before and after the point, and suffix."""
-    if len(text) > _LONGEST_TEXT:
-        raise BadQuantity(f"a quantity of {len(text)} characters is too long: write it with a suffix")
     shape = _SHAPE.fullmatch(text)
     if shape is None or not text:
         raise BadQuantity(
-            f"{text!r} is not a quantity: write digits, with a point if need be, "
+            f"{shorten_text(text)!r} is not a quantity: write digits, with a point if need be, "
             "then one of n u m k M G T P E Ki Mi Gi Ti Pi Ei or an exponent such as e3"
         )
-    return shape[1], shape[2] or "0", shape[3] or "", shape[4]
+    return shape[1], shape[2] or "0", _shorten_fraction(shape[3] or ""), shape[4]
+
+
+def _shorten_fraction(digits: str) -> str:
+    """The digits after the point, without those that cannot matter but for being there at all."""
+    if len(digits) <= _MOST_DECIMALS:
+        return digits
+    return digits[:_MOST_DECIMALS] + ("1" if digits[_MOST_DECIMALS:].strip("0") else "")
 
 
 def _suffix(suffix: str, text: str) -> tuple[int, int, str]:
@@ -223,14 +256,11 @@ def _suffix(suffix: str, text: str) -> tuple[int, int, str]:
     if (power := _POWERS_OF_TWO.get(suffix)) is not None:
         return 2, power, BINARY
     if suffix[:1] in ("e", "E"):
-        try:
-            power = int(suffix[1:])
-        except ValueError:
-            power = None
-        if power is not None and power <= _LARGEST_EXPONENT:
-            return 10, power, EXPONENT
+        power = parse_integer(suffix[1:])
+        if power is not None:
+            return 10, max(-_MOST_DECIMALS, min(_MOST_DECIMALS, power)), EXPONENT
     raise BadQuantity(
-        f"{text!r} is not a quantity: {suffix!r} is none of the suffixes "
+        f"{shorten_text(text)!r} is not a quantity: {shorten_text(suffix)!r} is none of the suffixes "
         "n u m k M G T P E Ki Mi Gi Ti Pi Ei, nor an exponent such as e3"
     )
 
@@ -239,8 +269,6 @@ def _scaled(digits: int, power: int) -> int:
     """digits x 10^power, rounded up."""
     if power >= 0:
         return digits * int(10**power)
-    if power < -_LARGEST_EXPONENT:
-        return 1 if digits else 0
     return -(-digits // int(10**-power))
 
 

@@ -201,5 +201,5 @@ def _name(kind: Any) -> str:
 
 def _from_plain(kind: type, value: Any) -> Any:
     if kind is Quantity and not isinstance(value, bool):
-        return Quantity.parse(value)
+        return Quantity.read(value)
     raise TypeError(f"{value!r} is not a {kind.__name__}")

@@ -6,20 +6,19 @@ read allows nothing, whatever it was about: fail closed.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
 from dovetail.api import cron
 from dovetail.api.nodepool import Budget
+from dovetail.api.numbers import parse_integer
+from dovetail.errors import shorten_text
 from dovetail.settings.durations import parse as parse_duration
 
 __all__ = ["UNLIMITED", "BadBudget", "active", "allowed", "allowed_for", "readable"]
 
 UNLIMITED: Final = 2**31 - 1
-_PERCENT = re.compile(r"([+-]?[0-9]+)%")
-_WHOLE = re.compile(r"[+-]?[0-9]+")
 
 
 class BadBudget(ValueError):
@@ -44,14 +43,12 @@ def allowed(budget: Budget, now: datetime, nodes: int) -> int:
     """How many of this many nodes the budget lets go; no limit while it is not active."""
     if not active(budget, now):
         return UNLIMITED
-    percent = _PERCENT.fullmatch(budget.nodes)
-    if percent:
-        return -(-int(percent[1]) * nodes // 100)
-    if not _WHOLE.fullmatch(budget.nodes):
-        raise BadBudget(
-            f"invalid value for IntOrString: {budget.nodes!r} is neither a number nor a percentage"
-        )
-    return int(budget.nodes)
+    text = budget.nodes
+    number = parse_integer(text.removesuffix("%"))
+    if number is None:
+        shown = shorten_text(text)
+        raise BadBudget(f"invalid value for IntOrString: {shown!r} is neither a number nor a percentage")
+    return -(-number * nodes // 100) if text.endswith("%") else number
 
 
 def allowed_for(budgets: Sequence[Budget], reason: str, now: datetime, nodes: int) -> int:

@@ -6,7 +6,6 @@ Both are frozen, so they can be shared and cached freely. Nothing here knows of 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -15,6 +14,7 @@ from typing import Final, Protocol
 
 from dovetail.api.labels import HOSTNAME, normalized
 from dovetail.api.nodepool import Requirement
+from dovetail.api.numbers import LARGEST, SMALLEST, clamp_integer, parse_integer
 
 __all__ = ["EXISTS", "NOTHING", "Requirements", "Values", "entries", "text", "values_of"]
 
@@ -23,10 +23,7 @@ NOT_IN: Final = "NotIn"
 EXISTS_OPERATOR: Final = "Exists"
 DOES_NOT_EXIST: Final = "DoesNotExist"
 
-LARGEST: Final = (1 << 63) - 1
 _SHOWN: Final = 5
-# Only plain digits count as a number, as in Go: int() would also take "1_0" and " 7".
-_INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,18 +132,10 @@ def lowest(a: int | None, b: int | None) -> int | None:
     return min(a, b)
 
 
-def integer(value: str) -> int | None:
-    """The number a label value spells, if it is one of 64 bits."""
-    if not _INTEGER.fullmatch(value):
-        return None
-    number = int(value)
-    return number if -LARGEST - 1 <= number <= LARGEST else None
-
-
 def _bounded(value: str, low: int | None, high: int | None) -> bool:
     if low is None and high is None:
         return True
-    number = integer(value)
+    number = parse_integer(value)
     return number is not None and (low is None or number >= low) and (high is None or number <= high)
 
 
@@ -158,10 +147,7 @@ def _within(names: frozenset[str], low: int | None, high: int | None) -> frozens
 
 def _bound(values: Iterable[str]) -> int:
     """The number of a Gt or Lt. What validation would refuse acts as 0; what is too large is clamped."""
-    value = next(iter(values), "")
-    if not _INTEGER.fullmatch(value):
-        return 0
-    return max(-LARGEST - 1, min(LARGEST, int(value)))
+    return clamp_integer(next(iter(values), "")) or 0
 
 
 def values_of(operator: str, values: Iterable[str] = (), min_values: int | None = None) -> Values:
@@ -182,7 +168,7 @@ def values_of(operator: str, values: Iterable[str] = (), min_values: int | None 
         case "Lt":
             # Karpenter subtracts in 64 bits, so that less than the least wraps round to no bound at all.
             bound = _bound(values)
-            below = LARGEST if bound == -LARGEST - 1 else bound - 1
+            below = LARGEST if bound == SMALLEST else bound - 1
             return Values(open=True, at_most=below, min_values=min_values)
         case "Gte":
             return Values(open=True, at_least=_bound(values), min_values=min_values)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from dovetail.api.core import Taint
+from dovetail.api.numbers import parse_integer
 from dovetail.api.pod import Toleration
 from dovetail.api.taints import PREFER_NO_SCHEDULE, matches
 
@@ -17,7 +18,6 @@ PREFER_NOT: Final = Toleration(operator="Exists", effect=PREFER_NO_SCHEDULE)
 
 # The numeric operators take a number in its one plain spelling: no sign +, no leading zeros.
 _NUMBER = re.compile(r"0|-?[1-9][0-9]*")
-_LARGEST: Final = (1 << 63) - 1
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
@@ -41,8 +41,7 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def _number(value: str) -> int | None:
-    number = int(value) if _NUMBER.fullmatch(value) else None
-    return number if number is not None and -_LARGEST - 1 <= number <= _LARGEST else None
+    return parse_integer(value) if _NUMBER.fullmatch(value) else None
 
 
 def untolerated(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> tuple[Taint, ...]:

@@ -49,7 +49,7 @@ def _plain(value: Any) -> Any:
 
 def _rich(kind: type, value: Any) -> Any:
     if kind is Quantity:
-        return Quantity.parse(value)
+        return Quantity.read(value)
     raise TypeError(f"a snapshot cannot hold a {kind.__name__}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from dovetail.api.numbers import clamp_integer, parse_integer
 from dovetail.settings.durations import nanoseconds
 
 _MACROS = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
@@ -61,15 +62,16 @@ def _values(field: str, low: int, high: int, words: list[str]) -> set[int] | Non
         if match is None:
             return None
         star, first, last, step = match.groups()
+        step_size = clamp_integer(step or "1") or 0
         start = low if star else _number(first, low, words)
         end = high if star or (step and not last) else _number(last or first, low, words)
-        if start is None or end is None or not low <= start <= end <= high or (step and int(step) == 0):
+        if start is None or end is None or not low <= start <= end <= high or step_size == 0:
             return None
-        found.update(range(start, end + 1, int(step or 1)))
+        found.update(range(start, end + 1, step_size))
     return found
 
 
 def _number(text: str, low: int, words: list[str]) -> int | None:
     if text.lower() in words:
         return words.index(text.lower()) + low
-    return int(text) if text.isdigit() else None
+    return parse_integer(text)
