@@ -32,7 +32,7 @@ from dovetail.scheduling.topology import Topology
 from dovetail.scheduling.typetable import bits, table_for
 from dovetail.scheduling.zones import waiting_by_zone
 
-__all__ = ["Run", "place"]
+__all__ = ["Run", "place", "plan_run"]
 
 
 def place(
@@ -43,8 +43,12 @@ def place(
     `order` puts the pods it names first, in that order; the others follow by size. `should_stop` is
     asked between pods; what is placed by then is kept.
     """
-    run = Run(snapshot)
-    zones = {} if snapshot.options.consolidating else waiting_by_zone(run, _in_order(run, order))
+    return plan_run(Run(snapshot), order, should_stop)
+
+
+def plan_run(run: Run, order: Sequence[str] | None, should_stop: Callable[[], bool] | None) -> Plan:
+    """Place the batch of a run that has not begun, and say what came of it."""
+    zones = {} if run.options.consolidating else waiting_by_zone(run, _in_order(run, order))
     run.place_all(order, should_stop)
     return replace(_finished(run, order, should_stop), zones=zones)
 

@@ -77,8 +77,8 @@ def finer(snapshot: Snapshot, plan: Plan, again: Callable[[Below], Plan | None])
 
 
 def _worse(found: Plan, plan: Plan) -> bool:
-    left_out = len(found.unschedulable) + len(found.deferred) > len(plan.unschedulable) + len(plan.deferred)
-    return left_out or found.price > plan.price + _SAME or len(found.new_nodes) <= len(plan.new_nodes)
+    others = not found.left_out <= plan.left_out
+    return others or found.price > plan.price + _SAME or len(found.new_nodes) <= len(plan.new_nodes)
 
 
 def _holds_up(below: Below, plan: Plan) -> bool:

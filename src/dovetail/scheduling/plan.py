@@ -124,6 +124,11 @@ class Plan(Record, frozen=True):
     def price(self) -> float:
         return sum(node.price for node in self.new_nodes)
 
+    @property
+    def left_out(self) -> frozenset[str]:
+        """The pods that get no place for now, for whatever reason."""
+        return frozenset((*self.unschedulable, *self.deferred))
+
     def place_of(self, pod: str) -> str | None:
         """Where a pod goes; slow, for people and tests."""
         for name, pods in self.existing.items():

@@ -5,7 +5,8 @@
     seat      numbers become pods again, under the exact rules
     finish    the exact placer finds room for those set aside, on the same nodes
     judge     the referee looks at the finished plan; if it objects, the exact placer's own plan is used
-    compare   a small plan, or one that leaves pods out, must be no worse than the exact placer's
+    compare   a small plan, or one that leaves pods out, must be no worse than the exact placer's, which in a
+              small batch is placed again in other domains
     halve     few pods on a node that is a large part of the fleet: two smaller ones, if they cost the same
 
 The same snapshot gives the same plan, whatever the machine or its load: effort is counted in rounds,
@@ -21,6 +22,7 @@ from msgspec.structs import replace
 from dovetail.api.pod import Pod
 from dovetail.scheduling import exact, referee
 from dovetail.scheduling.counting import Counted, count, for_bounds, waited
+from dovetail.scheduling.domain_search import search_domains
 from dovetail.scheduling.exact import Run
 from dovetail.scheduling.finer import Below, finer
 from dovetail.scheduling.foresight import ahead
@@ -36,6 +38,7 @@ __all__ = ["QUICK", "THOROUGH", "Effort", "cheapest", "first_plan", "price_floor
 
 ShouldStop = Callable[[], bool]
 _FEW = 300  # pods up to which the exact placer's plan is made as well, for it may be the better one
+_PROVEN = 1 + 1e-6  # times the bound: a plan this cheap is not searched further
 _MANY = 2_000  # pods left for the exact placer before a time limit could matter
 
 
@@ -56,17 +59,32 @@ def cheapest(snapshot: Snapshot, effort: Effort = THOROUGH, should_stop: ShouldS
     """The plan that costs least now, whatever comes later."""
     plan = first_plan(snapshot, effort, should_stop)
     if plan is None or referee.verify(snapshot, plan):
-        return exact.place(snapshot, should_stop=should_stop)
-    if plan.unschedulable or len(snapshot.pods) <= _FEW:
-        return _better(plan, exact.place(snapshot, should_stop=should_stop))
+        return _placed_one_by_one(snapshot, should_stop)
+    if plan.left_out:
+        return _better(plan, _placed_one_by_one(snapshot, should_stop))
+    if len(snapshot.pods) <= _FEW:
+        cheapest_known = plan.price <= plan.bound_as_asked * _PROVEN
+        one_by_one = exact.place if cheapest_known else search_domains
+        return _better(plan, one_by_one(snapshot, should_stop=should_stop))
     return plan
 
 
-def _better(packed: Plan, plain: Plan) -> Plan:
-    """The plan with more pods placed; then the cheaper; then the one with fewer nodes."""
+def _placed_one_by_one(snapshot: Snapshot, should_stop: ShouldStop | None) -> Plan:
+    if len(snapshot.pods) <= _FEW:
+        return search_domains(snapshot, should_stop)
+    return exact.place(snapshot, should_stop=should_stop)
 
-    def rank(plan: Plan) -> tuple[int, float, int]:
-        return len(plan.unschedulable) + len(plan.deferred), round(plan.price, 9), len(plan.new_nodes)
+
+def _better(packed: Plan, plain: Plan) -> Plan:
+    """The plan with more pods placed; then the one for the pods the exact placer places; then the cheaper.
+
+    Where a limit leaves room for some pods only, those that get it are the ones Karpenter would choose.
+    """
+    usual = plain.left_out
+
+    def rank(plan: Plan) -> tuple[int, bool, float, int]:
+        left_out = plan.left_out
+        return len(left_out), left_out != usual, round(plan.price, 9), len(plan.new_nodes)
 
     if rank(plain) < rank(packed):
         kept = {"bound": packed.bound, "bound_as_asked": packed.bound_as_asked}

@@ -121,6 +121,28 @@ def test_a_limit_is_kept_and_those_left_out_waited_least() -> None:
     assert left == set(range(len(left)))
 
 
+def _behind_a_limit(limit: str, large: tuple[int, str], small: tuple[int, str]) -> Snapshot:
+    pods = [pod(f"large-{i}", cpu=large[1]) for i in range(large[0])]
+    pods += [pod(f"small-{i}", cpu=small[1]) for i in range(small[0])]
+    return World(nodepool(limits={"cpu": limit})).snapshot(*pods)
+
+
+def test_where_a_limit_leaves_pods_out_the_exact_placer_says_which() -> None:
+    scene = _behind_a_limit("2", (1, "1500m"), (2, "300m"))
+    counted = first_plan(scene, solve.THOROUGH)
+    assert counted is not None
+    assert counted.left_out == {"default/large-0", "default/small-1"}
+    assert (
+        solve.solve(scene).left_out == exact.place(scene).left_out == {"default/small-0", "default/small-1"}
+    )
+
+
+def test_where_a_limit_leaves_pods_out_more_pods_placed_come_first() -> None:
+    scene = _behind_a_limit("4", (2, "1800m"), (2, "1"))
+    assert len(exact.place(scene).left_out) == 2
+    assert solve.solve(scene).left_out == {"default/large-1"}
+
+
 def test_wishes_that_can_be_met_are_met_and_vain_ones_given_up() -> None:
     wanted = pods(4, name="zoned", affinity=node_affinity(preferred=[(1, [(ZONE, "In", Z2)])]))
     vain = pods(4, name="vain", affinity=node_affinity(preferred=[(1, [("disk", "In", "nvme")])]))
