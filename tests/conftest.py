@@ -22,8 +22,10 @@ collect_ignore = [] if os.environ.get("DOVETAIL_TEST_CLUSTER") else ["cluster"]
 @pytest.fixture(autouse=True)
 def logs_as_they_were() -> Iterator[None]:
     """A test that configures logs does so for itself alone."""
-    before = list(logging.getLogger().handlers)
+    root, ours = logging.getLogger(), logging.getLogger("dovetail")
+    before, levels = list(root.handlers), (root.level, ours.level)
     yield
     if structlog.is_configured():
         structlog.reset_defaults()
-        logging.getLogger().handlers[:] = before
+        root.handlers[:] = before
+        root.level, ours.level = levels

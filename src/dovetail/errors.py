@@ -21,6 +21,8 @@ A pod that fits nowhere is not an error. It is a Decision.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 MOST_SHOWN = 100
 
 
@@ -104,3 +106,18 @@ class Misconfigured(DovetailError):
 
 class BadInput(Misconfigured):
     """A file or document a person gave us cannot be used."""
+
+
+def sentence(error: Exception) -> str:
+    """What went wrong, in words: of a group each different one, not that there were some."""
+    words = (str(each) or type(each).__name__ for each in leaves(error))
+    return "; ".join(dict.fromkeys(words))
+
+
+def leaves(error: Exception) -> Iterator[Exception]:
+    """The errors a group holds, however deep; an error that is no group is its own."""
+    if isinstance(error, ExceptionGroup):
+        for inner in error.exceptions:
+            yield from leaves(inner)
+    else:
+        yield error

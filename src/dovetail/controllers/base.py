@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
 
 from dovetail.api.meta import Object
-from dovetail.errors import Refused, Retry
+from dovetail.errors import Refused, Retry, leaves, sentence
 
 __all__ = [
     "DONE",
@@ -208,19 +208,10 @@ def insisting() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        causes = tuple(_leaves(error))
+        causes = tuple(leaves(error))
         if not any(isinstance(cause, Refused) for cause in causes):
             raise
-        raise Retry("; ".join(map(str, causes))) from error
-
-
-def _leaves(error: Exception) -> Iterator[Exception]:
-    """An error, or those a group holds."""
-    if isinstance(error, ExceptionGroup):
-        for inner in error.exceptions:
-            yield from _leaves(inner)
-    else:
-        yield error
+        raise Retry(sentence(error)) from error
 
 
 @dataclass

@@ -25,6 +25,12 @@ from dovetail.api.taints import DISRUPTED, matches
 from dovetail.controllers.base import DONE, Backoff, Cache, Pace, Result, Trigger, after, run_all
 from dovetail.controllers.counts import CLAIMS_CREATED, claim_disrupted
 from dovetail.controllers.driftgate import DriftGate
+from dovetail.controllers.messages import (
+    log_command,
+    log_command_done,
+    log_created_claim,
+    log_failed_command,
+)
 from dovetail.controllers.provisioning import hash_annotations
 from dovetail.disruption.candidates import Candidate
 from dovetail.disruption.command import DRIFTED, Command
@@ -124,6 +130,7 @@ class Orchestration:
         static = [c for c in command.candidates if c.pool.static]
         try:
             kept = await self._marked(command)
+            log_command(replace_candidates(command, kept))
             orders = [self._order(node, command.method.reason, grace) for node in command.replacements]
             ordered = await run_all(orders)
         except BaseException:
@@ -229,6 +236,7 @@ class Orchestration:
             # As its template has it: the provider picks the type.
             wanted = replace(wanted, spec=replace(wanted.spec, requirements=node.requirements.entries()))
         claim = await self._kube.create(wanted)
+        log_created_claim(claim)
         self._cluster.expect(claim, capacity=await self._capacity(pool, node))
         relaxed = claim.annotations.get(labels.MIN_VALUES_RELAXED, "false")
         CLAIMS_CREATED.labels(reason.lower(), pool.name, relaxed).inc()
@@ -265,6 +273,7 @@ class Orchestration:
         if not done:
             return after(RETRY)
         self._running.pop(key, None)
+        log_command_done(running.command)
         return DONE
 
     def _replaced(self, running: Running) -> bool:
@@ -320,6 +329,7 @@ class Orchestration:
         """Nothing was deleted: the nodes are free again, and what came up stays as an ordinary node."""
         command = running.command
         lost = len(running.replacements) - len(running.ready)
+        log_failed_command(command, lost)
         FAILURES.labels(command.decision, _snake(command.method.reason), command.method.kind).inc(lost)
         self._running.pop(running.key, None)
         self._cluster.unmark(c.key for c in command.candidates)

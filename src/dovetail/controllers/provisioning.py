@@ -34,9 +34,16 @@ from dovetail.controllers.base import (
 from dovetail.controllers.batching import Batcher
 from dovetail.controllers.capacitybuffer import Buffers
 from dovetail.controllers.counts import CLAIMS_CREATED
+from dovetail.controllers.messages import (
+    log_created_claim,
+    log_plan,
+    log_pools_not_ready,
+    log_types_missing,
+)
 from dovetail.controllers.owning import Ownership
 from dovetail.errors import DovetailError, Refused
 from dovetail.explain import Decision
+from dovetail.logs import Changes
 from dovetail.ports import Clock, Cloud, Compute, Kube, Recorder
 from dovetail.scheduling.catalog import InstanceType
 from dovetail.scheduling.plan import ClaimOptions, Plan, PlannedNode
@@ -119,6 +126,7 @@ class Provisioning:
         # Zones in which nothing can be bought because they are shifted away, names by id.
         self._away = away
         self.times = PodTimes()
+        self._changes = Changes(clock.monotonic)
         self._deciding_since: float | None = None
         UNFINISHED.labels(self.name, "").set_function(self._unfinished)
         self.decisions: dict[str, Decision] = {}
@@ -159,9 +167,11 @@ class Provisioning:
             self._retrigger()
             return after(UNSYNCED_SECONDS)
         with insisting():
+            started = self._clock.monotonic()
             plan = await self.plan()
             self._show_zones(plan.zones if plan is not None else {})
             if plan is not None:
+                log_plan(plan, self._clock.monotonic() - started, self._changes)
                 self._tell(plan)
                 await run_all(self._order(node) for node in plan.new_nodes)
             if self._buffers is not None:
@@ -209,16 +219,21 @@ class Provisioning:
     async def _offers(self) -> list[tuple[NodePool, tuple[InstanceType, ...]]]:
         """Pools that may grow, the heaviest first, with what each could buy."""
         usable = [pool for pool in self._pools if self._usable(pool)]
+        log_pools_not_ready(filter(self._ownership.of_pool, self._pools), len(usable), self._changes)
         usable.sort(key=lambda pool: pool.name, reverse=True)
         usable.sort(key=lambda pool: pool.spec.weight or 0, reverse=True)
         return [(pool, await self._types(pool)) for pool in usable]
 
     async def _types(self, pool: NodePool) -> tuple[InstanceType, ...]:
         try:
-            return await self._cloud.instance_types(pool)
-        except DovetailError:
+            types = await self._cloud.instance_types(pool)
+        except DovetailError as error:
             # A pool whose types cannot be listed now still stands in line; it just has nothing to offer.
+            log_types_missing(pool, error, self._changes)
             return ()
+        if not types:
+            log_types_missing(pool, None, self._changes)
+        return types
 
     def _usable(self, pool: NodePool) -> bool:
         return (
@@ -289,6 +304,7 @@ class Provisioning:
             raise Refused(f"ordering a node of {node.pool}: the pool is gone")
         self._check_limits(pool)
         claim = await self._kube.create(node.claim(pool, self._claim_options(pool)))
+        log_created_claim(claim)
         # The next plan must see this node before the watch does, or it would order another.
         self._cluster.expect(claim, capacity=await self._capacity(pool, node))
         relaxed = claim.annotations.get(labels.MIN_VALUES_RELAXED, "false")

@@ -12,10 +12,11 @@ from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
 from dovetail.controllers.base import DONE, Backoff, Cache, Result, Trigger, after, run_all
 from dovetail.controllers.counts import CLAIMS_CREATED
+from dovetail.controllers.messages import log_created_claim
 from dovetail.controllers.owning import Ownership
 from dovetail.controllers.provisioning import hash_annotations
 from dovetail.disruption.cost import lifetime_remaining, node_cost
-from dovetail.errors import DovetailError, Gone, Retry
+from dovetail.errors import DovetailError, Gone, Retry, sentence
 from dovetail.ports import Clock, Cloud, Kube
 from dovetail.scheduling.plan import ClaimOptions, PlannedNode
 from dovetail.scheduling.requirements import Requirements
@@ -68,7 +69,7 @@ class StaticProvisioning:
         try:
             await run_all(self._order(pool) for _ in range(granted))
         except (DovetailError, ExceptionGroup) as error:
-            raise Retry(f"creating nodeclaims of {pool.name}: {error}") from error
+            raise Retry(f"creating nodeclaims of {pool.name}: {sentence(error)}") from error
         return after(STEADY)
 
     async def _order(self, pool: NodePool) -> None:
@@ -77,6 +78,7 @@ class StaticProvisioning:
             claim = await self._kube.create(_ordered(pool, options))
         finally:
             self._cluster.ledger.release(pool.name)
+        log_created_claim(claim)
         self._cluster.expect(claim)
         CLAIMS_CREATED.labels("provisioned", pool.name, "false").inc()
 

@@ -109,6 +109,8 @@ class EventRecorder:
         self._waiting: asyncio.Queue[_Told] = asyncio.Queue(WAITING)
         self._rates = {reason: Throttle(clock, *rate) for reason, rate in {**RATES, **TURNS}.items()}
         self._lost: Counter[str] = Counter()
+        self._failed: Counter[str] = Counter()
+        self._last_failure: DovetailError | None = None
         self._lost_told = float("-inf")
         self._log = logs.get("controller")
 
@@ -206,22 +208,32 @@ class EventRecorder:
                         await self._publish(self._waiting.get_nowait())
 
     def _own_up(self) -> None:
-        """Where one event is lost there are many: a word for all of them, once in a while."""
+        """Where one event is lost there are many: a word for all of them, once in a while.
+
+        A warning at most: what was to be told has happened, and only the telling failed.
+        """
         now = self._clock.monotonic()
-        if self._lost and now - self._lost_told >= LOST_SECONDS:
-            lost, self._lost, self._lost_told = self._lost, Counter(), now
-            self._log.error("dropped events, too many were waiting", count=lost.total(), reasons=dict(lost))
+        if not (self._lost or self._failed) or now - self._lost_told < LOST_SECONDS:
+            return
+        self._lost_told = now
+        if self._lost:
+            lost, self._lost = self._lost, Counter()
+            self._log.warning("dropped events, too many were waiting", count=lost.total(), reasons=dict(lost))
+        if self._failed:
+            failed, self._failed = self._failed, Counter()
+            about = {"count": failed.total(), "reasons": dict(failed), "error": self._last_failure}
+            self._log.warning("could not publish events", **about)
 
     async def _publish(self, told: _Told) -> None:
-        self._own_up()
         event = told.event
-        if event is None:
-            return
-        try:
-            await (self._count(event) if told.published else self._create(event))
-            told.published = True
-        except DovetailError as error:
-            self._log.error("could not publish an event", reason=event.reason, error=error)
+        if event is not None:
+            try:
+                await (self._count(event) if told.published else self._create(event))
+                told.published = True
+            except DovetailError as error:
+                self._failed[event.reason] += 1
+                self._last_failure = error
+        self._own_up()
 
     async def _create(self, event: Event) -> None:
         # One that exists is our own, whose answer was lost.

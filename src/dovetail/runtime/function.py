@@ -154,7 +154,7 @@ class Function:
                 result = await self.zonal.controller.reconcile(SINGLETON)
                 wait, pause = (result.after.total_seconds() if result.after is not None else 0.0), 1.0
             except DovetailError as error:
-                self._log.error("reconciler error", error=error)
+                self._log.error("Reconciler error", error=error)
                 wait, pause = pause, pause * 2
             passes += 1
             if wait > STAY or self._clock.monotonic() + wait >= end:

@@ -1,30 +1,43 @@
 """JSON lines in the layout operators' tools already parse; the home of structlog.
 
 {"level":"INFO","time":"2026-01-02T03:04:05.678Z","logger":"controller","message":"…","commit":"…",…}
+
+What is said through dovetail.logs and through the standard library joins them here.
 """
 
 from __future__ import annotations
 
 import io
+import json
 import logging
+import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
 import msgspec
 import structlog
 
-from dovetail.errors import Misconfigured
+from dovetail.errors import Misconfigured, leaves, sentence
+from dovetail.logs import ROOT
 
 __all__ = ["configure", "context", "get"]
 
 LEVELS = {"debug": 10, "info": 20, "error": 40, "": 20}
 SHOWN = {"warning": "WARN", "exception": "ERROR", "critical": "ERROR"}
 FIRST, EVERY = 100, 100
+# The build's revision, which the image sets; and what is shown where nobody knows it, as Karpenter does.
+COMMIT, UNKNOWN = "DOVETAIL_COMMIT", "unknown"
+# Loggers of ours that keep a name of their own; all others are just `controller`.
+NAMED = frozenset((f"{ROOT}.audit",))
+# Modules through which a line passes on its way: who called them is the caller.
+PASSED = ("structlog", "logging", "dovetail.logs", __name__)
 Line = MutableMapping[str, Any]
+_fields: ContextVar[Mapping[str, object]] = ContextVar("fields of every line")
 
 
 def get(name: str = "controller") -> structlog.typing.FilteringBoundLogger:
@@ -36,11 +49,11 @@ def get(name: str = "controller") -> structlog.typing.FilteringBoundLogger:
 @contextmanager
 def context(**fields: object) -> Iterator[None]:
     """Fields that every line inside carries: the controller, the object, the reconcile's id."""
-    tokens = structlog.contextvars.bind_contextvars(**fields)
+    token = _fields.set({**_fields.get({}), **fields})
     try:
         yield
     finally:
-        structlog.contextvars.reset_contextvars(**tokens)
+        _fields.reset(token)
 
 
 _files: list[TextIO] = []
@@ -49,13 +62,14 @@ _files: list[TextIO] = []
 
 def configure(level: str = "info", paths: Sequence[str] = ("stdout",), commit: str = "") -> None:
     """Send lines of this level and above to these places: `stdout`, `stderr` or file names."""
+    commit = commit or os.environ.get(COMMIT, "") or UNKNOWN
     sinks = [_sink(path) for path in paths]
     while _files:
         _files.pop().close()
     _files.extend(sink for sink in sinks if isinstance(sink, io.TextIOBase))
     structlog.configure(
         processors=[
-            structlog.contextvars.merge_contextvars,
+            _with_context,
             *([_caller] if level == "debug" else []),
             Sampler(),
             _Layout(commit),
@@ -64,16 +78,35 @@ def configure(level: str = "info", paths: Sequence[str] = ("stdout",), commit: s
         logger_factory=_Lines(sinks),
         cache_logger_on_first_use=False,
     )
-    # What libraries say through the standard library joins the same lines, from warnings up.
+    # What libraries say through the standard library joins the same lines, from warnings up; what we say
+    # there, at every level that was asked for.
     logging.basicConfig(handlers=[_FromLibraries()], level=logging.WARNING, force=True)
+    logging.getLogger(ROOT).setLevel(LEVELS[level])
 
 
 class _FromLibraries(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        error = record.exc_info[1] if record.exc_info else None
-        fields = {"error": error} if error is not None else {}
-        tell = get(f"controller.{record.name}")
-        (tell.error if record.levelno >= logging.ERROR else tell.warning)(record.getMessage(), **fields)
+        fields = dict(getattr(record, "fields", {}))
+        if record.exc_info and record.exc_info[1] is not None:
+            fields["error"] = record.exc_info[1]
+        tell = get(_shown_name(record.name)).bind(**fields)
+        tell.log(_level(record.levelno), record.getMessage())
+
+
+def _level(number: int) -> int:
+    """The nearest of the levels that have a name."""
+    return next((level for level in (40, 30, 20) if number >= level), 10)
+
+
+def _shown_name(name: str) -> str:
+    """What a logger of the standard library is called in lines."""
+    if name in NAMED:
+        return "controller" + name.removeprefix(ROOT)
+    return "controller" if name == ROOT or name.startswith(f"{ROOT}.") else f"controller.{name}"
+
+
+def _with_context(_: object, method: str, line: Line) -> Line:
+    return {**_fields.get({}), **line}
 
 
 class _Standard:
@@ -146,25 +179,34 @@ class _Layout:
             "level": SHOWN.get(method, method.upper()),
             "time": now.strftime("%Y-%m-%dT%H:%M:%S.") + f"{now.microsecond // 1000:03d}Z",
             "logger": line.pop("logger_name", "controller"),
+            **({"caller": line.pop("caller")} if "caller" in line else {}),
             "message": line.pop("event"),
+            "commit": self._commit,
         }
-        if "caller" in line:
-            shown["caller"] = line.pop("caller")
-        if self._commit:
-            shown["commit"] = self._commit
         line.pop("exc_info", None)
         error = line.pop("error", None)
         shown |= line
-        if isinstance(error, BaseException):
+        if isinstance(error, Exception):
             shown |= {_kebab(k): v for k, v in _facts(error).items()}
         if error is not None:
-            shown["error"] = str(error)
+            shown["error"] = sentence(error) if isinstance(error, Exception) else str(error)
+        return _encoded(shown)
+
+
+def _encoded(shown: Mapping[str, Any]) -> str:
+    try:
         return msgspec.json.encode(shown, enc_hook=str).decode()
+    except UnicodeEncodeError:
+        # Half a character, as only foreign text has it, is not a reason to say nothing.
+        return json.dumps(shown, default=str)
 
 
-def _facts(error: BaseException) -> Mapping[str, object]:
-    facts = getattr(error, "facts", {})
-    return facts if isinstance(facts, Mapping) else {}
+def _facts(error: Exception) -> Mapping[str, object]:
+    facts: dict[str, object] = {}
+    for each in leaves(error):
+        own = getattr(each, "facts", {})
+        facts |= own if isinstance(own, Mapping) else {}
+    return facts
 
 
 def _kebab(name: str) -> str:
@@ -173,11 +215,12 @@ def _kebab(name: str) -> str:
 
 def _caller(_: object, method: str, line: Line) -> Line:
     frame = sys._getframe(1)
-    while frame.f_back is not None and (
-        frame.f_globals.get("__name__", "").startswith("structlog")
-        or frame.f_globals.get("__name__") == __name__
-    ):
+    while frame.f_back is not None and _passed(frame.f_globals.get("__name__", "")):
         frame = frame.f_back
     parts = frame.f_code.co_filename.split("/")[-2:]
     line["caller"] = f"{'/'.join(parts)}:{frame.f_lineno}"
     return line
+
+
+def _passed(module: str) -> bool:
+    return module.endswith(".messages") or any(module == p or module.startswith(f"{p}.") for p in PASSED)

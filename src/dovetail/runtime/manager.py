@@ -9,18 +9,24 @@ from __future__ import annotations
 import asyncio
 import signal
 import traceback
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from random import Random
 from uuid import UUID
 
 from dovetail.controllers.base import Controller, is_idle
-from dovetail.errors import DovetailError, Refused, Retry, Throttled
+from dovetail.errors import DovetailError, Refused, Retry, Throttled, leaves
+from dovetail.logs import reference
 from dovetail.ports import Clock
 from dovetail.runtime import logs, metrics
 from dovetail.runtime.queue import Closed, WorkQueue
 
 __all__ = ["Manager"]
+
+# How long a service that failed waits before it is started again: doubling from the first to the last. One
+# that ran for longer than the last had recovered, and waits the first again. Seconds.
+FIRST_WAIT, LAST_WAIT = 1.0, 60.0
+FAILED = "Reconciler error"
 
 
 async def at_once() -> None:
@@ -102,16 +108,19 @@ class Manager:
                 tasks.create_task(self._pump(controller))
 
     async def _kept_alive(self, service: Callable[[], Awaitable[None]]) -> None:
-        delay = 1.0
+        delay = FIRST_WAIT
         while True:
+            started = self._clock.monotonic()
             try:
                 await service()
                 return
             except Exception as error:  # noqa: BLE001 (a bug in one service must not end the others)
                 self._log.error("a service failed and is started again", service=_name(service), error=error)
                 metrics.PANICS.labels(_name(service)).inc()
+            if self._clock.monotonic() - started > LAST_WAIT:
+                delay = FIRST_WAIT
             await self._clock.sleep(delay)
-            delay = min(delay * 2, 60.0)
+            delay = min(delay * 2, LAST_WAIT)
 
     async def _pump(self, controller: Controller) -> None:
         queue, room = self._queues[controller.name], asyncio.Semaphore(controller.concurrency)
@@ -136,14 +145,15 @@ class Manager:
     async def _work(self, controller: Controller, queue: WorkQueue, key: str) -> None:
         started = self._clock.monotonic()
         namespace, _, name = key.rpartition("/")
+        visit = UUID(int=self._chance.getrandbits(128), version=4)
         fields = {
             "controller": controller.name,
-            **_of_kind(controller, key),
+            **_of_kind(controller, name, namespace),
             "namespace": namespace,
             "name": name,
+            "reconcileID": str(visit),
         }
-        visit = UUID(int=self._chance.getrandbits(128), version=4)
-        with logs.context(**{k: v for k, v in fields.items() if v}, reconcileID=str(visit)):
+        with logs.context(**fields):
             try:
                 await self._reconcile(controller, queue, key)
             finally:
@@ -173,17 +183,17 @@ class Manager:
             ended["success"].inc()
 
     def _failed(self, controller: Controller, queue: WorkQueue, key: str, error: Exception) -> None:
-        causes = tuple(_leaves(error))
+        causes = tuple(leaves(error))
         if all(isinstance(cause, Refused) for cause in causes):
             metrics.TERMINAL_ERRORS.labels(controller.name).inc()
             queue.forget(key)
-            self._log.error("refused", error=error)
+            self._log.error(FAILED, error=error)
             return
         asked = max((c.after or 0.0 for c in causes if isinstance(c, Throttled)), default=0.0)
         queue.retry(key, asked, _within(causes))
         bug = next((cause for cause in causes if not isinstance(cause, DovetailError)), None)
         if bug is None:
-            self._log.error("reconciler error", error=error)
+            self._log.error(FAILED, error=error)
             return
         metrics.PANICS.labels(controller.name).inc()
         where = traceback.extract_tb(bug.__traceback__)[-1]
@@ -204,21 +214,13 @@ class Manager:
             await asyncio.gather(*late, return_exceptions=True)
 
 
-def _leaves(error: Exception) -> Iterator[Exception]:
-    """An error, or those a group holds."""
-    if isinstance(error, ExceptionGroup):
-        for inner in error.exceptions:
-            yield from _leaves(inner)
-    else:
-        yield error
-
-
-def _of_kind(controller: Controller, key: str) -> dict[str, str]:
-    """The kind a controller is about: the first that wakes it. A singleton is about none."""
-    if not key or not controller.triggers:
+def _of_kind(controller: Controller, name: str, namespace: str) -> dict[str, object]:
+    """The kind a controller is about, the first that wakes it, and the object. A singleton is about none."""
+    if not name or not controller.triggers:
         return {}
     kind = controller.triggers[0].kind.KIND
-    return {"controllerGroup": kind.group, "controllerKind": kind.kind}
+    about = {"controllerGroup": kind.group, "controllerKind": kind.kind}
+    return {**about, kind.kind: reference(name, namespace)}
 
 
 def _within(causes: Iterable[Exception]) -> float | None:

@@ -20,6 +20,7 @@ from dovetail.sim.clock import VirtualClock, run_virtual
 from dovetail.sim.faults import Rule, Storm
 from dovetail.sim.kube.apiserver import ApiServer
 from dovetail.sim.transport import LocalTransport
+from support.log_lines import log_lines
 
 NODE = Node(metadata=ObjectMeta(name="n1", uid="u1"))
 
@@ -138,7 +139,7 @@ def test_lost_events_are_one_line_a_minute_with_their_number(monkeypatch: pytest
     async def story(desk: Desk) -> None:
         lines: list[dict[str, Any]] = []
         monkeypatch.setattr(
-            desk.recorder._log, "error", lambda _, **about: lines.append(about), raising=False
+            desk.recorder._log, "warning", lambda _, **about: lines.append(about), raising=False
         )
         before = DROPPED.labels("Evicted")._value.get()
         for minute in range(2):
@@ -150,6 +151,20 @@ def test_lost_events_are_one_line_a_minute_with_their_number(monkeypatch: pytest
         assert DROPPED.labels("Evicted")._value.get() - before == 1000
 
     told(story)
+
+
+def test_a_storm_of_events_that_cannot_be_published_is_a_warning_a_minute_and_never_an_error() -> None:
+    async def story(desk: Desk) -> None:
+        for number in range(200):
+            desk.recorder.event(pod(number), "Evicted", "gone")
+            await desk.clock.sleep(1)
+
+    with log_lines() as lines:
+        told(story, Rule(trouble="server-error", resources=("events",)))
+        said = lines()
+    assert {line["level"] for line in said} == {"WARN"}
+    assert [line["message"] for line in said] == ["could not publish events"] * 4
+    assert sum(line["count"] for line in said) > 10, "each is counted"
 
 
 def test_many_different_notes_of_one_reason_are_told_as_one() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from random import Random
 
 import pytest
@@ -10,9 +9,9 @@ import pytest
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.controllers.base import SINGLETON, Backoff, Result, Trigger, on
 from dovetail.errors import Retry
-from dovetail.runtime import logs
 from dovetail.runtime.manager import Manager
 from dovetail.sim.clock import VirtualClock, run_virtual
+from support.log_lines import log_lines
 
 
 class Failing:
@@ -30,11 +29,20 @@ class Failing:
 @pytest.mark.parametrize(
     ("key", "about"),
     [
-        ("claim", {"controllerGroup": "karpenter.sh", "controllerKind": "NodeClaim", "name": "claim"}),
-        (SINGLETON, {}),
+        (
+            "claim",
+            {
+                "controllerGroup": "karpenter.sh",
+                "controllerKind": "NodeClaim",
+                "NodeClaim": {"name": "claim"},
+                "namespace": "",
+                "name": "claim",
+            },
+        ),
+        (SINGLETON, {"namespace": "", "name": ""}),
     ],
 )
-def test_a_line_says_whose_it_is(capsys: pytest.CaptureFixture[str], key: str, about: dict[str, str]) -> None:
+def test_a_line_says_whose_it_is(key: str, about: dict[str, object]) -> None:
     async def main() -> None:
         clock = VirtualClock()
         manager = Manager(clock, Random(0))
@@ -43,12 +51,14 @@ def test_a_line_says_whose_it_is(capsys: pytest.CaptureFixture[str], key: str, a
         manager.serve(lambda: _stop(manager, clock))
         await manager.run()
 
-    logs.configure("info", ("stdout",))
-    run_virtual(main())
-    (line,) = [json.loads(each) for each in capsys.readouterr().out.splitlines()]
-    fields = ("controllerGroup", "controllerKind", "name")
-    assert (line["controller"], line["error"]) == ("nodeclaim.lifecycle", "busy")
-    assert {field: line[field] for field in fields if field in line} == about
+    with log_lines() as lines:
+        run_virtual(main())
+        (line,) = lines()
+    assert (line["message"], line["error"]) == ("Reconciler error", "busy")
+    keys = list(line)
+    assert keys[:6] == ["level", "time", "logger", "message", "commit", "controller"]
+    assert keys[-2:] == ["reconcileID", "error"], "in the order controller-runtime has them"
+    assert {key: line[key] for key in keys[6:-2]} == about
 
 
 async def _stop(manager: Manager, clock: VirtualClock) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +12,16 @@ import msgspec
 import pytest
 import structlog
 
+from dovetail import logs as messages
 from dovetail.errors import Misconfigured, Retry
 from dovetail.runtime import logs
 
 Capture = pytest.CaptureFixture[str]
 
 
-@pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
-    handlers, level = list(logging.root.handlers), logging.root.level
-    yield
-    structlog.reset_defaults()
-    logging.root.handlers[:], logging.root.level = handlers, level
+HEARD = messages.info("a node was given a name", "In this test.", ("Node",), ours=True)
+AUDITED = messages.info("a field was written", "In this test.", ("field",), ours=True, logger="audit")
+messages.MESSAGES.pop(HEARD.text), messages.MESSAGES.pop(AUDITED.text)
 
 
 def lines(capsys: Capture) -> list[dict[str, Any]]:
@@ -125,3 +123,81 @@ def test_lines_go_to_every_place_asked_for(capsys: Capture, tmp_path: Path) -> N
     with pytest.raises(Misconfigured, match="writing the log to /nowhere/log"):
         logs.configure("info", ("/nowhere/log",))
     logs.configure("info")
+
+
+def test_a_declared_message_is_said_as_an_ordinary_line(capsys: Capture) -> None:
+    logs.configure("info")
+    with logs.context(controller="provisioner", reconcileID="r-1"):
+        HEARD({"Node": {"name": "n1"}})
+    (line,) = lines(capsys)
+    assert (line["level"], line["logger"], line["message"]) == ("INFO", "controller", HEARD.text)
+    assert list(line)[-3:] == ["controller", "reconcileID", "Node"]
+
+
+def test_what_is_on_record_has_a_logger_of_its_own(capsys: Capture) -> None:
+    logs.configure("info")
+    AUDITED({"field": "spec.weight"})
+    (line,) = lines(capsys)
+    assert (line["logger"], line["field"]) == ("controller.audit", "spec.weight")
+
+
+def test_our_modules_are_heard_at_the_level_that_was_asked_for(capsys: Capture) -> None:
+    logs.configure("info")
+    logging.getLogger("dovetail.zonal.anything").info("goes on by policy %s", "Enforce")
+    logging.getLogger("dovetail.zonal.anything").debug("too close")
+    (line,) = lines(capsys)
+    assert (line["level"], line["logger"]) == ("INFO", "controller")
+    assert line["message"] == "goes on by policy Enforce"
+    logs.configure("error")
+    HEARD({"Node": {"name": "n1"}})
+    assert lines(capsys) == []
+
+
+def test_the_caller_of_a_declared_message_is_who_said_it(capsys: Capture) -> None:
+    logs.configure("debug")
+    HEARD({})
+    assert re.fullmatch(r"runtime/test_logs.py:\d+", lines(capsys)[0]["caller"])
+
+
+def test_a_group_of_errors_is_told_as_its_sentences(capsys: Capture) -> None:
+    class Launching(Retry):
+        facts = {"instanceType": "m5.large"}
+
+    logs.configure("info")
+    inner = ExceptionGroup("hooks", [Launching("launching a: no capacity"), Retry("patching b: conflict")])
+    group = ExceptionGroup("some of the work failed", [inner, Retry("patching b: conflict"), ValueError()])
+    logs.get().error("Reconciler error", error=group)
+    (line,) = lines(capsys)
+    assert line["error"] == "launching a: no capacity; patching b: conflict; ValueError"
+    assert line["instance-type"] == "m5.large"
+
+
+def test_half_a_character_does_not_silence_a_line(capsys: Capture) -> None:
+    logs.configure("info")
+    logs.get().error("a message makes no sense", error=Retry("awayFrom is \ud800"))
+    (line,) = [json.loads(each) for each in capsys.readouterr().out.splitlines()]
+    assert line["error"] == "awayFrom is \ud800"
+
+
+def test_without_a_known_revision_the_line_says_so(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs.configure("info")
+    logs.get().info("one")
+    monkeypatch.setenv("DOVETAIL_COMMIT", "abc1234")
+    logs.configure("info")
+    logs.get().info("two")
+    assert [line["commit"] for line in lines(capsys)] == ["unknown", "abc1234"]
+
+
+def test_the_same_is_said_again_only_when_it_changed_or_after_a_while() -> None:
+    now = 0.0
+    changes = messages.Changes(lambda: now, lasts=60.0)
+    assert [changes.changed("pool", "no subnet") for _ in range(3)] == [True, False, False]
+    assert changes.changed("other", "no subnet")
+    assert changes.changed("pool", "no image")
+    now = 61.0
+    assert changes.changed("pool", "no image")
+
+
+def test_of_many_names_the_first_are_told_and_the_rest_counted() -> None:
+    assert messages.first_of("abc", 3) == "a, b, c"
+    assert messages.first_of(iter("abcdefgh"), 8) == "a, b, c, d, e and 3 other(s)"

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from dataclasses import dataclass, field
+from itertools import pairwise
 from random import Random
 
 from dovetail.controllers.base import DONE, SOON, Backoff, Result, Trigger, after
@@ -137,6 +138,29 @@ def test_a_service_that_fails_is_started_again() -> None:
 
     run_virtual(main())
     assert starts == [0, 1, 3]
+
+
+def test_a_service_that_had_recovered_is_started_again_as_soon_as_at_first() -> None:
+    clock, starts = VirtualClock(), []
+
+    async def service() -> None:
+        starts.append(clock.monotonic())
+        if len(starts) == 7:
+            await clock.sleep(3600)  # it works for an hour
+        raise RuntimeError("gone")
+
+    async def main() -> None:
+        manager = Manager(clock, Random(0))
+        manager.serve(service)
+        running = asyncio.create_task(manager.run())
+        await asyncio.sleep(4000)
+        manager.stop()
+        await running
+
+    run_virtual(main())
+    waits = [after - before for before, after in pairwise(starts)]
+    assert waits[:6] == [1, 2, 4, 8, 16, 32]
+    assert waits[6:9] == [3600 + 1, 2, 4]
 
 
 def test_no_more_keys_at_once_than_the_controller_allows() -> None:

@@ -18,6 +18,7 @@ from dovetail.api.core import Node
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.controllers.base import DONE, Backoff, Cache, Pace, Result, Trigger, after
 from dovetail.controllers.counts import claim_disrupted
+from dovetail.controllers.messages import log_annotated_claim, log_unhealthy_node
 from dovetail.controllers.node import notices
 from dovetail.controllers.node.termination import termination_time
 from dovetail.controllers.nodeclaim.finalization import rfc3339
@@ -151,9 +152,11 @@ class Health:
             annotations = {**claim.annotations, labels.TERMINATION_TIMESTAMP: rfc3339(now)}
             marked = replace(claim, metadata=replace(claim.metadata, annotations=annotations))
             claim = await self._kube.patch(claim, marked)
+            log_annotated_claim(claim)
         if claim.deleting:
             return
         await self._kube.delete(claim, guarded=True)
+        log_unhealthy_node(node, claim, sick.condition)
         pods = sum(map(predicates.reschedulable, self._cluster.pods_on(node.name)))
         claim_disrupted(claim, "unhealthy", pods)
         REPAIRED.labels(

@@ -22,6 +22,7 @@ from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.pod import Pod
 from dovetail.api.taints import DISRUPTED, matches
 from dovetail.controllers.base import DONE, SOON, Backoff, Cache, Pace, Result, Trigger, after, on, run_all
+from dovetail.controllers.messages import log_deleted_node, log_drained_node, log_tainted_node
 from dovetail.controllers.node import notices
 from dovetail.controllers.node.drain import DrainStep, drain_step
 from dovetail.controllers.node.eviction import EvictionQueue
@@ -160,14 +161,14 @@ class Termination:
         if claim is not None and not claim.deleting:
             await self._delete(claim)
         if await self._machine_gone(node):
-            return await self._release(node)
+            return await self._release(node, claim)
         deadline = self._deadline(node, claim)
-        node = await self._marked(node)
+        node = await self._marked(node, claim)
         ending = await self._phases(_Ending(node, claim, deadline, self._clock.now()))
-        await self._say(claim, ending.claim)
+        await self._say(node, claim, ending.claim)
         if ending.error is not None:
             raise ending.error
-        return ending.wait if ending.wait is not None else await self._release(node)
+        return ending.wait if ending.wait is not None else await self._release(node, claim)
 
     async def _delete(self, claim: NodeClaim) -> None:
         try:
@@ -193,7 +194,7 @@ class Termination:
         notices.deadline_set(self._recorder, node, text)
         return termination_time(text)
 
-    async def _marked(self, node: Node) -> Node:
+    async def _marked(self, node: Node, claim: NodeClaim | None) -> Node:
         """Nothing new comes here, from the scheduler or from load balancers."""
         taints = node.spec.taints
         if not any(matches(taint, DISRUPTED) for taint in taints):
@@ -204,7 +205,11 @@ class Termination:
             metadata=structs.replace(node.metadata, labels=excluded),
             spec=structs.replace(node.spec, taints=taints),
         )
-        return await self._kube.patch(node, marked, guarded=True)
+        if marked == node:
+            return node
+        node = await self._kube.patch(node, marked, guarded=True)
+        log_tainted_node(node, claim)
+        return node
 
     async def _phases(self, ending: _Ending) -> _Ending:
         for phase in (self._drain, self._detach, self._end_instance):
@@ -270,7 +275,7 @@ class Termination:
             return ending.true(INSTANCE_TERMINATING)
         return ending.true(INSTANCE_TERMINATING).waiting(INSTANCE_LOOK_AGAIN)
 
-    async def _say(self, before: NodeClaim | None, now: NodeClaim | None) -> None:
+    async def _say(self, node: Node, before: NodeClaim | None, now: NodeClaim | None) -> None:
         """Write what became of the claim's conditions."""
         if before is None or now is None or before == now:
             return
@@ -279,13 +284,15 @@ class Termination:
         except Gone:
             return
         if conditions.is_true(now, DRAINED) and not conditions.is_true(before, DRAINED):
+            log_drained_node(node, now)
             NODES_DRAINED.labels(now.labels.get(labels.NODEPOOL, "")).inc()
 
-    async def _release(self, node: Node) -> Result:
+    async def _release(self, node: Node, claim: NodeClaim | None) -> Result:
         left = tuple(each for each in node.metadata.finalizers if each != labels.TERMINATION)
         freed = structs.replace(node, metadata=structs.replace(node.metadata, finalizers=left))
         # Guarded, because the list is written as a whole and others have finalizers in it too.
         await self._kube.patch(node, freed, guarded=True)
+        log_deleted_node(node, claim)
         now, pool = self._clock.now(), node.labels.get(labels.NODEPOOL, "")
         TERMINATED.labels(pool, node.labels.get(labels.ZONE, "")).inc()
         TERMINATION_SECONDS.observe(_seconds(node.metadata.deletion_timestamp, now), pool)

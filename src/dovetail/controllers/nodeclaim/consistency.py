@@ -8,6 +8,7 @@ from dovetail.api.core import Node
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.quantity import ZERO
 from dovetail.controllers.base import DONE, SOON, Backoff, Cache, Pace, Remembered, Result, Trigger, after, on
+from dovetail.controllers.messages import log_inconsistency
 from dovetail.controllers.owning import BY_PROVIDER_ID, Ownership, nodes_of
 from dovetail.errors import Conflict, Gone
 from dovetail.ports import Clock, Kube, Recorder
@@ -78,6 +79,7 @@ class Consistency:
         issues = shape_issues(claim, node)
         now = self._clock.now()
         for issue in issues:
+            log_inconsistency(claim, issue)
             self._recorder.event(
                 claim, "FailedConsistencyCheck", issue, warning=True, dedupe=(claim.name, issue)
             )

@@ -10,6 +10,7 @@ from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.predicates import reschedulable
 from dovetail.controllers.base import DONE, Backoff, Cache, Pace, Result, Trigger, after, on
 from dovetail.controllers.counts import claim_disrupted
+from dovetail.controllers.messages import log_expired_claim
 from dovetail.controllers.owning import Ownership
 from dovetail.errors import Gone
 from dovetail.ports import Clock, Kube
@@ -69,6 +70,7 @@ class Expiration:
             await self._kube.delete(claim, guarded=True)
         except Gone:
             return DONE
+        log_expired_claim(claim)
         pods = self._cluster.pods_on(claim.status.node_name) if claim.status.node_name else ()
         claim_disrupted(claim, "expired", sum(map(reschedulable, pods)))
         return DONE

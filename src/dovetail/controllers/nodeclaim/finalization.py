@@ -13,6 +13,7 @@ from dovetail.api.core import Node
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.controllers.base import DONE, SOON, Cache, Result, after, run_all
 from dovetail.controllers.counts import CLAIMS_TERMINATED
+from dovetail.controllers.messages import log_annotated_claim, log_deleted_claim
 from dovetail.controllers.owning import nodes_of
 from dovetail.errors import Conflict, Gone
 from dovetail.ports import Clock, Cloud, Kube, Recorder
@@ -85,7 +86,9 @@ class Finalization:
         )
         annotations = {**claim.annotations, labels.TERMINATION_TIMESTAMP: deadline}
         marked = replace(claim, metadata=replace(claim.metadata, annotations=annotations))
-        return await self._kube.patch(claim, marked, guarded=True)
+        claim = await self._kube.patch(claim, marked, guarded=True)
+        log_annotated_claim(claim)
+        return claim
 
     async def _delete(self, node: Node) -> None:
         try:
@@ -113,6 +116,7 @@ class Finalization:
         left = tuple(f for f in claim.metadata.finalizers if f != labels.TERMINATION)
         freed = replace(claim, metadata=replace(claim.metadata, finalizers=left))
         await self._kube.patch(claim, freed, guarded=True)
+        log_deleted_claim(claim)
         now = self._clock.now()
         TERMINATION_SECONDS.labels(_pool(claim)).observe(_seconds(claim.metadata.deletion_timestamp, now))
         about = claim.labels

@@ -9,6 +9,7 @@ from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.predicates import reschedulable
 from dovetail.controllers.base import Backoff, Cache, Result, Rounds, after, insisting, run_all
 from dovetail.controllers.counts import claim_disrupted
+from dovetail.controllers.messages import log_collecting_claim
 from dovetail.controllers.owning import Ownership, nodes_of
 from dovetail.errors import Gone
 from dovetail.ports import Cloud, Kube
@@ -70,5 +71,6 @@ class Garbage(Rounds):
             await self._kube.delete(claim, guarded=True)
         except Gone:
             return
+        log_collecting_claim(claim)
         pods = self._cluster.pods_on(claim.status.node_name) if claim.status.node_name else ()
         claim_disrupted(claim, "garbage_collected", sum(map(reschedulable, pods)))

@@ -11,6 +11,7 @@ from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.quantity import ZERO
 from dovetail.api.taints import is_ephemeral, matches
 from dovetail.controllers.base import Cache
+from dovetail.controllers.messages import log_initialized_claim
 from dovetail.controllers.nodeclaim.devices import driver_missing
 from dovetail.controllers.nodeclaim.steps import Step
 from dovetail.controllers.owning import nodes_of
@@ -49,6 +50,7 @@ class Initialization:
         node = found[0]
         metadata = replace(node.metadata, labels={**node.labels, labels.INITIALIZED: labels.TRUE})
         await self._kube.patch(node, replace(node, metadata=metadata))
+        log_initialized_claim(claim, node)
         return Step(conditions.set_true(claim, INITIALIZED, now))
 
     def _devices_missing(self, claim: NodeClaim, node: Node) -> tuple[str, str] | None:

@@ -15,6 +15,7 @@ from dovetail.api import conditions, labels, reasons
 from dovetail.api.conditions import LAUNCHED, REGISTERED
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.controllers.counts import claim_disrupted
+from dovetail.controllers.messages import log_failed_launch, log_launched_claim
 from dovetail.controllers.nodeclaim.steps import Step
 from dovetail.errors import ClassNotReady, CreateFailed, DovetailError, Gone, InsufficientCapacity, Retry
 from dovetail.ports import Clock, Cloud, Instance, Kube, Recorder
@@ -50,10 +51,12 @@ class Launch:
         try:
             instance = await self._instance(claim)
         except InsufficientCapacity as error:
+            log_failed_launch(claim, error)
             note = f"NodeClaim {claim.name} event: {_cut(str(error))}"
             self._recorder.event(claim, "InsufficientCapacityError", note, warning=True, dedupe=(claim.name,))
             return await self._give_up(claim, "insufficient_capacity")
-        except ClassNotReady:
+        except ClassNotReady as error:
+            log_failed_launch(claim, error)
             return await self._give_up(claim, "nodeclass_not_ready")
         except CreateFailed as error:
             failed = conditions.set_unknown(claim, LAUNCHED, now, error.reason, error.message)
@@ -71,6 +74,7 @@ class Launch:
         if known is not None:
             return known[1]
         instance = await self._earlier(claim) or await self._cloud.create(claim)
+        log_launched_claim(claim, instance)
         self._launched[claim.uid] = (self._clock.monotonic(), instance)
         return instance
 

@@ -9,6 +9,7 @@ from dovetail.api.conditions import LAUNCHED, REGISTERED
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.controllers.base import SOON, after
 from dovetail.controllers.counts import claim_disrupted
+from dovetail.controllers.messages import log_timed_out_claim
 from dovetail.controllers.nodeclaim.steps import Step
 from dovetail.controllers.nodepool.health import RegistrationHealth
 from dovetail.errors import Conflict, Gone
@@ -57,5 +58,6 @@ class Liveness:
             await self._kube.delete(claim, guarded=True)
         except Gone:
             return Step(claim, over=True)
+        log_timed_out_claim(claim, reason)
         claim_disrupted(claim, reason)
         return Step(claim, over=True)

@@ -9,6 +9,7 @@ from dovetail.api.core import Node
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.nodeclaim import NodeClaim, NodeClaimStatus
 from dovetail.controllers.base import Backoff, Cache, Result, Rounds, after, insisting, run_all
+from dovetail.controllers.messages import log_collected_instance, log_collected_node
 from dovetail.controllers.owning import BY_PROVIDER_ID
 from dovetail.errors import Gone
 from dovetail.ports import Clock, Cloud, Instance, Kube
@@ -63,8 +64,10 @@ class Orphans(Rounds):
         )
         with suppress(Gone):
             await self._cloud.delete(stand_in)
+            log_collected_instance(instance)
         for node in self._nodes.by(BY_PROVIDER_ID, instance.provider_id):
             try:
                 await self._kube.delete(node, guarded=True)
             except Gone:
                 continue
+            log_collected_node(instance, node)

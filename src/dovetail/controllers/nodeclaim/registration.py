@@ -17,6 +17,7 @@ from dovetail.api.meta import OwnerReference
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.taints import UNREGISTERED, matches
 from dovetail.controllers.base import DONE, SOON, Cache, Result, after
+from dovetail.controllers.messages import log_registered_claim
 from dovetail.controllers.nodeclaim.steps import Step
 from dovetail.controllers.nodepool.health import RegistrationHealth
 from dovetail.controllers.owning import nodes_of
@@ -104,6 +105,7 @@ class Registration:
     async def _done(self, claim: NodeClaim, node: Node) -> Step:
         claim = conditions.set_true(claim, REGISTERED, self._clock.now())
         claim = replace(claim, status=replace(claim.status, node_name=node.name))
+        log_registered_claim(claim, node)
         NODES_CREATED.labels(claim.labels.get(labels.NODEPOOL, ""), node.labels.get(labels.ZONE, "")).inc()
         try:
             await self._health.succeeded(claim)

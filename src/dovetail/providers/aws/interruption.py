@@ -25,6 +25,7 @@ from dovetail.controllers.nodeclaim.finalization import rfc3339
 from dovetail.controllers.owning import Ownership, nodes_of
 from dovetail.errors import Gone, Retry
 from dovetail.ports import Clock, Kube, Recorder
+from dovetail.providers.aws.messages import log_interruption
 from dovetail.providers.aws.reservations import Reservations
 from dovetail.providers.aws.unavailable import Unavailable
 from dovetail.state import Cluster
@@ -79,6 +80,8 @@ class Interruptions:
     ownership: Ownership
     unavailable: Unavailable
     reservations: Reservations
+    # What the queue is called that tells of them; empty where none does.
+    queue: str = ""
     _ended: Remembered = field(default_factory=lambda: Remembered(NOTED_FOR))
 
     def ours(self, instance: str) -> tuple[NodeClaim, ...]:
@@ -138,6 +141,7 @@ class Interruptions:
             return
         await self.kube.delete(claim, guarded=True)
         self._ended.add(claim.uid, now)
+        log_interruption(self.queue, str(kind), claim, nodes_of(claim, self.nodes))
         for each in (claim, *nodes_of(claim, self.nodes)):
             note = f"Interruption triggered termination for the {type(each).__name__}"
             self.recorder.event(each, "TerminatingOnInterruption", note, warning=True, dedupe=(each.uid,))

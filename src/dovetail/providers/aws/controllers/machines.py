@@ -33,6 +33,7 @@ def machine_controllers(made: AwsProvider, parts: Parts) -> tuple[Controller, ..
         parts.ownership,
         made.unavailable,
         made.reservations,
+        settings.interruption_queue,
     )
     found: list[Controller] = [
         Tagging(
