@@ -35,9 +35,13 @@ async def cluster(
     seed: int = 0,
     faults: Faults | None = None,
     options: ClusterOptions | None = None,
+    bad_items: bool = False,
     **size: str,
 ) -> AsyncIterator[World]:
-    """A world at work with this many nodes, a, b, c… in zones 1, 2, 3, 1…, all of them ready."""
+    """A world at work with this many nodes, a, b, c… in zones 1, 2, 3, 1…, all of them ready.
+
+    An object that a neighbour could not cope with is a fault of ours, unless the test brings `bad_items`.
+    """
     world = World(VirtualClock(), seed, faults=faults, options=options)
     async with world.running():
         for number in range(nodes):
@@ -45,6 +49,7 @@ async def cluster(
         if nodes:
             await world.settle(3)
         yield world
+    assert not world.desk.set_aside or bad_items, world.desk.set_aside
 
 
 def container(**requests: str) -> Json:

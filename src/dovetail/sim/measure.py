@@ -166,4 +166,4 @@ def _cpu(pod: Json) -> float:
 
 
 def _amount(listed: Json) -> float:
-    return Quantity.parse(listed["cpu"]).milli / 1000 if "cpu" in listed else 0.0
+    return Quantity.read(listed["cpu"]).milli / 1000 if "cpu" in listed else 0.0

@@ -3,7 +3,8 @@
 A neighbour says which resources it cares about, turns what it hears into keys, and later looks at
 each key once. Everything happens on one loop, one key at a time, in the order of hearing, so that
 the same start gives the same story. Counting what there is (a *report*) waits until all else of the
-same instant is done. Work that fails on a conflict is looked at again a little later.
+same instant is done. Work that fails on a conflict is looked at again a little later. An object that a
+neighbour cannot cope with is one bad item: it is named once in the log, and everybody else is served.
 
 Neighbours read the store as informers read their caches: reading never fails. Writing may.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -19,6 +21,7 @@ from itertools import count
 from random import Random
 from typing import Any
 
+from dovetail.errors import shorten_text
 from dovetail.ports import Clock
 from dovetail.sim.cluster.objects import micro_stamp
 from dovetail.sim.kube.apiserver import ApiServer
@@ -118,6 +121,8 @@ class Desk:
         self._stamped = (clock.now(), stamp(clock.now()), micro_stamp(clock.now()))
         self._wake = asyncio.Event()
         self.worked = 0
+        self.set_aside: dict[str, str] = {}
+        """What a neighbour could not cope with, and why."""
         server.store.on_commit(self._commit)
 
     def stamp(self) -> str:
@@ -148,7 +153,18 @@ class Desk:
             before = event.old.obj if event.old is not None else None
             after = None if event.type == "DELETED" else event.new.obj
             for heard in hearing:
-                heard(before, after)
+                try:
+                    heard(before, after)
+                except Exception as error:  # noqa: BLE001 - one object must not keep the others from being heard
+                    meta = event.new.obj["metadata"]
+                    name = (meta.get("namespace", ""), meta["name"])
+                    self._set_aside(f"{event.new.info.storage} {'/'.join(filter(None, name))}", error)
+
+    def _set_aside(self, what: str, error: Exception) -> None:
+        if what not in self.set_aside:
+            why = shorten_text(f"{type(error).__name__}: {error}")
+            self.set_aside[what] = why
+            logging.getLogger("dovetail.sim").error("%s is set aside: %s", what, why)
 
     def enqueue(self, neighbour: Neighbour, key: Key, after: float = 0.0) -> None:
         slot = (id(neighbour), key)
@@ -217,9 +233,15 @@ class Desk:
             neighbour.work(key)
         except (ApiError, ConnectionError):
             # Someone wrote first, a policy refuses, or a fault was injected: the world is looked at again.
-            slot = (id(neighbour), key)
-            failures = self._failures[slot] = self._failures.get(slot, 0) + 1
-            self.enqueue(neighbour, key, min(FIRST_DELAY * 2 ** min(failures, 16), LAST_DELAY))
+            self._look_again(neighbour, key)
+        except Exception as error:  # noqa: BLE001 - what is wrong with one key is no reason to leave all others
+            self._set_aside(f"{neighbour.name} {'/'.join(filter(None, key))}", error)
+            self._look_again(neighbour, key)
         else:
             if self._failures:
                 self._failures.pop((id(neighbour), key), None)
+
+    def _look_again(self, neighbour: Neighbour, key: Key) -> None:
+        slot = (id(neighbour), key)
+        failures = self._failures[slot] = self._failures.get(slot, 0) + 1
+        self.enqueue(neighbour, key, min(FIRST_DELAY * 2 ** min(failures, 16), LAST_DELAY))

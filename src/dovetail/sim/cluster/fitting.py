@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dovetail.api.numbers import parse_integer
+
 Json = dict[str, Any]
 
 __all__ = ["node_selected", "selector_term_matches", "tolerates", "untolerated"]
@@ -48,9 +50,8 @@ def _holds(condition: Json, labels: dict[str, str]) -> bool:
         return have is None
     if have is None or len(values) != 1:
         return False
-    try:
-        mine, bound = int(have), int(values[0])
-    except ValueError:
+    mine, bound = parse_integer(have), parse_integer(values[0])
+    if mine is None or bound is None:
         return False
     return mine > bound if operator == "Gt" else mine < bound
 
@@ -80,11 +81,13 @@ def tolerates(toleration: Json, taint: Json) -> bool:
 
 
 def _beyond(operator: str, have: str, bound: str) -> bool:
-    if not (_whole(have) and _whole(bound)):
+    mine, most = _whole(have), _whole(bound)
+    if mine is None or most is None:
         return False
-    return int(have) > int(bound) if operator == "Gt" else int(have) < int(bound)
+    return mine > most if operator == "Gt" else mine < most
 
 
-def _whole(text: str) -> bool:
+def _whole(text: str) -> int | None:
+    """A number in its one plain spelling: no sign +, no leading zeros."""
     digits = text.removeprefix("-")
-    return digits.isascii() and digits.isdigit() and (digits == "0" or digits[0] != "0")
+    return parse_integer(text) if digits == "0" or digits[:1] not in ("0", "+", "") else None

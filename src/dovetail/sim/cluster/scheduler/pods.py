@@ -13,6 +13,9 @@ __all__ = ["Demand", "PodInfo", "Shapes", "requests_of"]
 Json = dict[str, Any]
 Amounts = dict[str, int]
 
+# More than any machine has, and little enough that the pods of a node add up within 64 bits.
+MOST = 1 << 53
+
 _encode = msgspec.json.Encoder(order="deterministic").encode
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -140,7 +143,7 @@ def requests_of(spec: Json) -> Amounts:
     for name, amount in ((spec.get("resources") or {}).get("requests") or {}).items():
         total[name] = _amount(name, amount)
     _add(total, {name: _amount(name, a) for name, a in (spec.get("overhead") or {}).items()})
-    return total
+    return {name: min(amount, MOST) for name, amount in total.items()}
 
 
 def _requests(container: Json) -> Amounts:
@@ -151,8 +154,8 @@ def _requests(container: Json) -> Amounts:
 
 
 def _amount(name: str, amount: str | int | float) -> int:
-    quantity = Quantity.parse(amount)
-    return quantity.milli if name == "cpu" else quantity.value
+    quantity = Quantity.read(amount)
+    return min(quantity.milli if name == "cpu" else quantity.value, MOST)
 
 
 def amounts(listed: Json) -> Amounts:
