@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dovetail.sim.clock import VirtualClock, run_virtual
+from dovetail.sim.clock import VirtualClock
 from dovetail.sim.cluster.base import Desk, Key, Neighbour
 from dovetail.sim.kube.faults_hook import Call, Fault
 from dovetail.sim.kube.status import ApiError
@@ -70,18 +70,22 @@ async def test_work_that_fails_is_looked_at_again_with_growing_pauses() -> None:
         assert times == pytest.approx([0, 0.1, 0.3, 0.7, 1.5])
 
 
-def test_a_neighbour_that_breaks_is_heard_of() -> None:
+@in_virtual_time
+async def test_a_neighbour_that_breaks_is_heard_of_once_and_the_others_work_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     class Broken(Scribe):
         def work(self, key: Key) -> None:
             raise KeyError("spec")
 
-    async def story() -> None:
-        async with cluster() as world:
-            Broken(world.desk).enqueue(("", "k"))
-            await world.settle(1)
-
-    with pytest.raises(KeyError):
-        run_virtual(story())
+    async with cluster(bad_items=True) as world:
+        Broken(world.desk).enqueue(("default", "k"))
+        scribe = Scribe(world.desk)
+        scribe.enqueue(("", "other"), 5)
+        await world.settle(10)
+        assert scribe.seen == [(5.0, "other")]
+        assert world.desk.set_aside == {"scribe default/k": "KeyError: 'spec'"}
+        assert caplog.messages == ["scribe default/k is set aside: KeyError: 'spec'"]
 
 
 class OneInThree:
