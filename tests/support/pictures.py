@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from dovetail.api.pod import Pod
 from dovetail.cli.dashboardworld import picture_of
 from dovetail.cli.plan import _world
+from dovetail.cli.seen import Where, own_settings
 from dovetail.scheduling.snapshot import Snapshot
 from dovetail.web import Picture
 
@@ -19,7 +20,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "disruption.yaml"
 
 def disrupted() -> Snapshot:
     """The cluster of the guide to disruption: three nodes would go and three stay."""
-    return _world([str(EXAMPLE)], False, "", ("", "", "", "", ""), "auto")
+    return _world([str(EXAMPLE)], False, "", ("", "", ""), Where()).snapshot
 
 
 def busy(*pods: Pod) -> Snapshot:
@@ -28,4 +29,4 @@ def busy(*pods: Pod) -> Snapshot:
 
 
 def pictured(snapshot: Snapshot, *, live: bool = False) -> Picture:
-    return picture_of(snapshot, "test.example", live=live)
+    return picture_of(snapshot, "test.example", own_settings(), live=live)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import pytest
 
@@ -108,7 +108,7 @@ def own_namespace(served: Secured, request: pytest.FixtureRequest) -> str:
 
 
 @contextmanager
-def secured(folder: Path) -> Iterator[Secured]:
+def secured(folder: Path, provider: Literal["aws", "kwok"] = "kwok") -> Iterator[Secured]:
     """A server with our definitions installed, for as long as the block lasts."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
@@ -117,7 +117,7 @@ def secured(folder: Path) -> Iterator[Secured]:
 
     async def start() -> tuple[ApiServer, Any, str]:
         server = ApiServer(SystemClock(), random.Random(1))
-        for definition in crds.manifests("kwok"):
+        for definition in crds.manifests(provider):
             server.local("test").create(DEFINITIONS, definition)
         context = server.serve(token=TOKEN, tls=certificates.context)
         return server, context, (await context.__aenter__()).url

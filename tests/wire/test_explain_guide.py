@@ -42,4 +42,4 @@ async def test_the_guide_to_explain_does_what_it_says(tmp_path: Path) -> None:
         for command, expected in steps():
             output = await said(cluster, command)
             assert resembles(output, expected), f"{command}\n{output}"
-    assert len(steps()) == 12
+    assert len(steps()) == 11

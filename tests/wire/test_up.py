@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pty
+import re
 import signal
 import socket
 import stat
@@ -14,7 +15,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from support.commands import process
+from support.commands import dovetail, process
 from support.secured import node_pool
 from support.up import PATIENCE, READY, up
 
@@ -98,11 +99,6 @@ async def test_a_signal_ends_it_quickly_and_well_while_it_is_busy(
 ) -> None:
     async with up(tmp_path, "--cloud", "kwok", "--data-dir", str(tmp_path / "data")) as cluster:
         assert "Dovetail is autoscaling it" in cluster.said
-        node_class = {"metadata": {"name": "default"}}
-        assert (
-            await cluster.ask("/apis/karpenter.kwok.sh/v1alpha1/kwoknodeclasses", "POST", json=node_class)
-        )[0] == 201
-        assert (await cluster.ask("/apis/karpenter.sh/v1/nodepools", "POST", json=node_pool()))[0] == 201
         await cluster.kubectl("create", "deployment", "web", "--image=web", "--replicas=20")
         watcher = asyncio.create_task(cluster.kubectl("get", "pods", "-w", "--request-timeout=30s"))
         await asyncio.sleep(1)
@@ -120,11 +116,8 @@ def _slack() -> float:
     return 3.0 * max(0.0, os.getloadavg()[0] / (os.cpu_count() or 1) - 0.5)
 
 
-async def test_dovetail_inside_gives_pods_their_nodes(tmp_path: Path) -> None:
+async def test_dovetail_inside_gives_pods_their_nodes_from_the_pool_that_is_there(tmp_path: Path) -> None:
     async with up(tmp_path, "--cloud", "kwok") as cluster:
-        node_class = {"metadata": {"name": "default"}}
-        await cluster.ask("/apis/karpenter.kwok.sh/v1alpha1/kwoknodeclasses", "POST", json=node_class)
-        await cluster.ask("/apis/karpenter.sh/v1/nodepools", "POST", json=node_pool())
         await cluster.kubectl("create", "deployment", "web", "--image=web", "--replicas=3")
         await cluster.kubectl("rollout", "status", "deployment/web", f"--timeout={PATIENCE:.0f}s")
         assert (await cluster.kubectl("get", "nodeclaims", "-o", "name")).startswith(
@@ -226,3 +219,51 @@ async def test_on_a_terminal_it_says_that_it_is_starting(tmp_path: Path) -> None
     os.close(ours)
     # Shown, then wiped away.
     assert seen == "\r\x1b[Kstarting a cluster…\r\x1b[K"
+
+
+async def test_two_clusters_at_once_have_a_name_and_a_kubeconfig_each(tmp_path: Path) -> None:
+    bare = ("--no-controller", "--cloud", "kwok")
+    async with up(tmp_path, *bare) as first, up(tmp_path, *bare, "--cluster-name", "shop") as second:
+        assert second.kubeconfig == first.kubeconfig.with_name("kubeconfig-2")
+        assert await first.kubectl("config", "current-context") == "dovetail\n"
+        assert await second.kubectl("config", "current-context") == "shop\n"
+        for cluster in (first, second):
+            assert cluster.url in await cluster.kubectl("cluster-info")
+        taken = process("up", *bare, "--kubeconfig", str(first.kubeconfig), env={"HOME": str(tmp_path)})
+        assert (taken.code, taken.err) == (
+            2,
+            f"dovetail: writing the kubeconfig {first.kubeconfig}: another `dovetail up` is using it; "
+            "choose another --kubeconfig\n",
+        )
+        await first.kubectl("get", "namespaces")
+        await second.stop()
+    # The second ended by itself and left its kubeconfig alone; the first was killed, and its place is free.
+    assert [each.name for each in first.kubeconfig.parent.glob("*config-2*")] == ["kubeconfig-2"]
+    async with up(tmp_path, *bare, "--cluster-name", "third") as third:
+        assert third.kubeconfig == first.kubeconfig
+
+
+async def test_settings_are_taken_as_flags_and_claims_get_volumes_by_default(tmp_path: Path) -> None:
+    flags = ("--batch-idle-duration", "2s", "--feature-gates=NodeRepair=true")
+    async with up(tmp_path, "--cloud", "kwok", "--no-controller", *flags) as cluster:
+        told = await cluster.kubectl("get", "configmap", "dovetail-up", "-n", "kube-system", "-o", "yaml")
+        assert "BATCH_IDLE_DURATION: 2s" in told
+        assert "NodeRepair=true" in told
+        storage = await cluster.kubectl("get", "storageclasses")
+        assert re.search(r"^gp3 \(default\) +ebs\.csi\.aws\.com +Delete +WaitForFirstConsumer", storage, re.M)
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (("--batch-idle-duration=soon",), '--batch-idle-duration is "soon"'),
+        (("--dasboard=1",), "there is no option --dasboard; did you mean --dashboard?"),
+        (("--kubeconfg", "x"), "there is no option --kubeconfg; did you mean --kubeconfig?"),
+        (("--cluster-name", "a b"), "--cluster-name is 'a b', but must be"),
+        (("--nonsense",), "there is no flag --nonsense"),
+    ],
+)
+def test_a_wrong_option_is_one_sentence(flags: tuple[str, ...], told: str) -> None:
+    ended = dovetail("up", *flags)
+    assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
+    assert told in ended.err

@@ -14,6 +14,7 @@ from typing import Any
 
 import boto3
 import botocore.exceptions
+import botocore.session
 from botocore import xform_name
 from botocore.config import Config
 from botocore.utils import IMDSRegionProvider
@@ -45,6 +46,7 @@ THREADS = 24
 TIMEOUT = 240
 ATTEMPTS_MOST = 5
 SESSION_NAME = "dovetail"
+SIMULATED = "simulated"
 
 
 class Boto:
@@ -58,7 +60,7 @@ class Boto:
         endpoint: str = "",
         threads: int = THREADS,
     ) -> None:
-        self._session = session or boto3.Session(region_name=region or None)
+        self._session = session or _own_session(region)
         self._region = region or (session.region_name or "" if session else _region_of(self._session))
         if not self._region:
             raise Misconfigured("no AWS region is known: set AWS_REGION, or a region in the AWS profile")
@@ -66,6 +68,14 @@ class Boto:
         self._pool = Threads(threads, "aws")
         self._clients: dict[tuple[str, bool], Any] = {}
         self._lock = threading.Lock()
+
+    @classmethod
+    def simulated(cls, endpoint: str, region: str) -> Boto:
+        """A simulated AWS, asked with a key that opens nothing else: whose keys this shell has stays here."""
+        own = dict.fromkeys(("profile", "config_file", "credentials_file"), (None, None, None, None))
+        session = botocore.session.Session(session_vars=own)
+        session.set_credentials(SIMULATED, SIMULATED)
+        return cls(boto3.Session(botocore_session=session, region_name=region), endpoint=endpoint)
 
     @property
     def region(self) -> str:
@@ -142,6 +152,17 @@ class Boto:
         fresh = get_session()
         fresh._credentials = DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
         return boto3.Session(botocore_session=fresh, region_name=self._region)
+
+
+def _own_session(region: str) -> boto3.Session:
+    """The session that the environment and the files of this user describe."""
+    try:
+        return boto3.Session(region_name=region or None)
+    except botocore.exceptions.BotoCoreError as error:
+        # Such as a profile that is named and not there, or a file that cannot be read.
+        raise Misconfigured(
+            f"reading the AWS configuration: {str(error).rstrip('.')}; check AWS_PROFILE"
+        ) from error
 
 
 def _region_of(session: boto3.Session) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import os
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -13,14 +12,20 @@ from typing import Annotated, Any
 import typer
 
 from dovetail.cli.dashboardworld import Watching, decided, picture_of
-from dovetail.cli.live import provider_of
+from dovetail.cli.live import looking
 from dovetail.cli.output import note, put
-from dovetail.cli.seen import ContextOption, KubeconfigOption, Provider, ProviderOption, SnapshotOption, find
-from dovetail.errors import BadInput, Misconfigured
+from dovetail.cli.seen import (
+    ClusterNameOption,
+    ContextOption,
+    KubeconfigOption,
+    ProviderOption,
+    RegionOption,
+    SnapshotOption,
+    Where,
+    find,
+)
+from dovetail.errors import Misconfigured
 from dovetail.runtime import health, logs
-from dovetail.runtime.clock import SystemClock
-from dovetail.runtime.kubeconfig import Connection, connect
-from dovetail.runtime.transport import USER_AGENT
 from dovetail.web import Dashboard, Shown
 
 BindOption = Annotated[
@@ -40,6 +45,8 @@ def dashboard(
     kubeconfig: KubeconfigOption = "",
     context: ContextOption = "",
     provider: ProviderOption = "auto",
+    cluster_name: ClusterNameOption = "",
+    region: RegionOption = "",
 ) -> None:
     """Show a cluster, and what Dovetail would do in it, on a web page.
 
@@ -49,13 +56,12 @@ def dashboard(
     """
     address, port = _bound(bind)
     logs.configure("error", ("stderr",))
+    where = Where(kubeconfig, context, provider, cluster_name, region)
     if snapshot:
-        if kubeconfig or context:
-            raise BadInput("--snapshot and --kubeconfig or --context exclude each other; leave one out")
+        where.exclude_snapshot()
         work = _still(address, port, host or [], snapshot)
     else:
-        connection = connect(SystemClock(), kubeconfig, context)
-        work = _live(address, port, host or [], connection, provider)
+        work = _live(address, port, host or [], where)
     asyncio.run(work)
 
 
@@ -72,22 +78,17 @@ def _bound(bind: str) -> tuple[str, int]:
 
 
 async def _still(address: str, port: int, hosts: list[str], path: str) -> None:
-    world = find(path, "", "", "auto").snapshot
+    seen = find(path, Where())
     board = Dashboard(Shown(Path(path).name, live=False), hosts)
-    picture = picture_of(world, Path(path).name, live=False)
+    picture = picture_of(seen.snapshot, Path(path).name, seen.settings, live=False)
     board.show(replace(picture, decisions=tuple(decided(None, picture))))
     await _served(board, address, port, None)
 
 
-async def _live(address: str, port: int, hosts: list[str], connection: Connection, asked: Provider) -> None:
-    transport = connection.transport(USER_AGENT)
-    try:
-        provider = await provider_of(transport, connection.server) if asked == "auto" else asked
-        named = os.environ.get("CLUSTER_NAME") or connection.server.partition("://")[2]
-        board = Dashboard(Shown(named), hosts)
-        await _served(board, address, port, Watching(connection, transport, provider, board))
-    finally:
-        await transport.close()
+async def _live(address: str, port: int, hosts: list[str], where: Where) -> None:
+    async with looking(where) as cluster:
+        board = Dashboard(Shown(cluster.name or cluster.connection.server.partition("://")[2]), hosts)
+        await _served(board, address, port, Watching(cluster, board))
 
 
 async def _served(board: Dashboard, address: str, port: int, watching: Watching | None) -> None:

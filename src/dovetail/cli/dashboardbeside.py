@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from dovetail.cli.output import note
 from dovetail.errors import Misconfigured
@@ -16,11 +16,10 @@ __all__ = ["shown"]
 
 
 @asynccontextmanager
-async def shown(bind: str, provider: str, environment: Mapping[str, str]) -> AsyncIterator[str]:
+async def shown(bind: str, kubeconfig: Path) -> AsyncIterator[str]:
     """Its address, while the block lasts; Misconfigured says why there is none."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "dovetail", "dashboard", "--bind", bind, "--provider", provider),
-        env={**os.environ, **environment},
+        *(sys.executable, "-m", "dovetail", "dashboard", "--bind", bind, "--kubeconfig", str(kubeconfig)),
         stdout=PIPE,
         stderr=PIPE,
         # Ctrl-C is for the cluster, which ends this one in its turn.

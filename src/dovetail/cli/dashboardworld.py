@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from random import Random
-from typing import Any, Literal
+from typing import Any
 
 from dovetail.api.meta import Kind, Object
 from dovetail.api.zoneshift import ZoneShift
-from dovetail.cli.live import OURS, frozen, looked_around, sight_of
+from dovetail.cli.live import OURS, Looking, frozen, looked_around
 from dovetail.cli.plandisruption import scene_of
 from dovetail.cli.podview import FEW, told
 from dovetail.cli.solved import Solved, solved
@@ -23,13 +22,11 @@ from dovetail.explain import Decision
 from dovetail.ports import Clock
 from dovetail.runtime.events import Event
 from dovetail.runtime.informer import Informer
-from dovetail.runtime.kubeconfig import Connection
 from dovetail.runtime.sight import DISPENSABLE
-from dovetail.runtime.transport import Transport
 from dovetail.runtime.watch import Follower
 from dovetail.scheduling import nodes as states
 from dovetail.scheduling.snapshot import Snapshot
-from dovetail.settings import read
+from dovetail.settings import Settings
 from dovetail.web import Dashboard, Moment, Picture
 
 __all__ = ["Watching", "picture_of"]
@@ -52,6 +49,7 @@ OPTIONAL: frozenset[type[Object]] = DISPENSABLE | {ZoneShift, Event}
 def picture_of(
     snapshot: Snapshot,
     cluster: str,
+    settings: Settings,
     *,
     live: bool,
     shifts: tuple[ZoneShift, ...] = (),
@@ -60,7 +58,7 @@ def picture_of(
 ) -> Picture:
     """What `dovetail plan`, `plan --disruption` and `explain` would say of this world, put together."""
     found = solved(snapshot, len(snapshot.pods) > FEW, lambda step: None)
-    seen = survey(scene_of(snapshot, read((), dict(os.environ), provider="kwok")))
+    seen = survey(scene_of(snapshot, settings))
     return Picture(
         cluster,
         live,
@@ -139,15 +137,9 @@ class Contact:
 class Watching:
     """A live cluster: its caches, kept up to date, and a picture whenever they have changed."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        transport: Transport,
-        provider: Literal["aws", "kwok"],
-        board: Dashboard,
-    ) -> None:
-        self._cluster, self._board = connection.server, board
-        self._sight = sight_of(connection, transport, provider)
+    def __init__(self, cluster: Looking, board: Dashboard) -> None:
+        self._cluster, self._board = cluster.connection.server, board
+        self._sight = cluster.sight
         self._shifts, self._events = Informer(ZoneShift), Informer(Event)
         self._changed = asyncio.Event()
         self._decisions: deque[Moment] = deque(maxlen=KEPT)
@@ -160,19 +152,16 @@ class Watching:
         """Follow the cluster and show it, until cancelled."""
         kinds: dict[type[Object], Informer[Any]] = dict(self._sight.informers)
         kinds |= {ZoneShift: self._shifts, Event: self._events}
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                for kind, informer in kinds.items():
-                    informer.on_change(lambda before, after: self._changed.set())
-                    tasks.create_task(self._follower(kind, informer).run())
-                for informer in kinds.values():
-                    await informer.wait_synced()
-                await self._sight.provider.prepare()
-                tasks.create_task(self._learning())
-                tasks.create_task(self._asking())
-                await self._showing()
-        finally:
-            self._sight.close()
+        async with asyncio.TaskGroup() as tasks:
+            for kind, informer in kinds.items():
+                informer.on_change(lambda before, after: self._changed.set())
+                tasks.create_task(self._follower(kind, informer).run())
+            for informer in kinds.values():
+                await informer.wait_synced()
+            await self._sight.provider.prepare()
+            tasks.create_task(self._learning())
+            tasks.create_task(self._asking())
+            await self._showing()
 
     def _follower(self, kind: type[Object], informer: Informer[Any]) -> Follower[Any]:
         clock, chance = self._sight.clock, Random(0)
@@ -274,7 +263,14 @@ class Watching:
         shifts, moments = tuple(self._shifts), tuple(_moments(self._events))
         problems = (*self._lasting(), *dict.fromkeys(remarks))
         picture = await asyncio.to_thread(
-            picture_of, snapshot, self._cluster, live=True, shifts=shifts, moments=moments, problems=problems
+            picture_of,
+            snapshot,
+            self._cluster,
+            self._sight.settings,
+            live=True,
+            shifts=shifts,
+            moments=moments,
+            problems=problems,
         )
         self._decisions.extendleft(decided(self._last, picture))
         self._last = picture

@@ -12,7 +12,8 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Literal
 
 from dovetail.api import crds
-from dovetail.cli.kubeconfig import write_kubeconfig
+from dovetail.cli.defaultobjects import create_default_pool, create_storage_class, publish_settings
+from dovetail.cli.kubeconfig import NAME, claimed_kubeconfig, write_kubeconfig
 from dovetail.errors import Misconfigured
 from dovetail.runtime.clock import SystemClock
 from dovetail.settings import Settings
@@ -57,6 +58,8 @@ class EmbeddedOptions:
     boots: tuple[float, float] | None = None
     # What the pool that is there from the start says beside its defaults.
     pool: Mapping[str, Any] = field(default_factory=dict)
+    # What the cluster is called, in its cloud and in its kubeconfig.
+    name: str = NAME
 
 
 @dataclass(slots=True)
@@ -75,6 +78,7 @@ class Embedded:
 async def embedded(options: EmbeddedOptions) -> AsyncIterator[Embedded]:
     """Start everything; stop everything, in the reverse order, when the block ends."""
     async with AsyncExitStack() as stack:
+        path = stack.enter_context(claimed_kubeconfig(options.kubeconfig))
         certificates = Certificates()
         keeping = stack.enter_context(Keeping(options.data_dir)) if options.data_dir else None
         world = _world(options, keeping, certificates.authority)
@@ -86,10 +90,11 @@ async def embedded(options: EmbeddedOptions) -> AsyncIterator[Embedded]:
             raise Misconfigured(
                 f"listening on port {options.port}: {error.strerror}; choose another --port"
             ) from error
-        path = write_kubeconfig(options.kubeconfig, running.url, token, certificates.authority)
+        write_kubeconfig(path, running.url, token, certificates.authority, options.name)
         cluster = Embedded(world, running.url, path)
         if options.cloud == "aws":
             cluster.beside = await stack.enter_async_context(_beside(options, cluster))
+        _furnish(options, cluster)
         cluster.parts.append(_in_background(stack, world.desk.run()))
         if keeping is not None:
             _in_background(stack, _keep(world, keeping, options.complain))
@@ -173,17 +178,25 @@ def _maker(cluster: Embedded) -> MakeProvider | None:
 
 @asynccontextmanager
 async def _beside(options: EmbeddedOptions, cluster: Embedded) -> AsyncIterator[Beside]:
-    """The cloud this cluster's nodes come from, with a pool of them to begin with."""
+    """The cloud this cluster's nodes come from."""
     # Not everyone wants it, and it is not small.
-    from dovetail.cli.simulatedaws import BOOTS, beside, default_pool, write_env
+    from dovetail.cli.simulatedaws import BOOTS, beside, write_env
 
     boots = options.boots or BOOTS
-    async with beside(cluster.world, cluster.url, options.seed, boots=boots) as cloud:
+    async with beside(cluster.world, cluster.url, options.seed, cluster=options.name, boots=boots) as cloud:
         if options.env is not None:
             write_env(options.env, cloud.environment(cluster.kubeconfig))
-        if options.controller:
-            default_pool(cluster.world, **options.pool)
         yield cloud
+
+
+def _furnish(options: EmbeddedOptions, cluster: Embedded) -> None:
+    """What is there from the start; a pool only where a controller is there to serve it."""
+    world, beside = cluster.world, cluster.beside
+    create_storage_class(world)
+    if options.controller:
+        create_default_pool(world, options.cloud, options.name, options.pool)
+    cloud = () if beside is None else (beside.aws.region, beside.url)
+    publish_settings(world, options.name, options.settings, *cloud)
 
 
 def _in_background(stack: AsyncExitStack, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

@@ -12,7 +12,17 @@ import typer
 
 from dovetail.cli.output import LEFT_OUT, Output, OutputOption
 from dovetail.cli.podview import about_pod, show_pod
-from dovetail.cli.seen import ContextOption, KubeconfigOption, ProviderOption, Seen, SnapshotOption, find
+from dovetail.cli.seen import (
+    ClusterNameOption,
+    ContextOption,
+    KubeconfigOption,
+    ProviderOption,
+    RegionOption,
+    Seen,
+    SnapshotOption,
+    Where,
+    find,
+)
 from dovetail.errors import BadInput
 from dovetail.scheduling.snapshot import StateNode
 
@@ -36,6 +46,8 @@ def explain(
     kubeconfig: KubeconfigOption = "",
     context: ContextOption = "",
     provider: ProviderOption = "auto",
+    cluster_name: ClusterNameOption = "",
+    region: RegionOption = "",
     output: OutputOption = Output.table,
 ) -> None:
     """Say where a pod will run or what is in its way, or why a node stays.
@@ -44,7 +56,7 @@ def explain(
     Exit codes: 0 there is an answer, 3 the pod waits and fits nowhere, 1 there is no such thing.
     """
     with _no_collector():
-        seen = find(snapshot, kubeconfig, context, provider)
+        seen = find(snapshot, Where(kubeconfig, context, provider, cluster_name, region))
         thing = _the_one(seen, name)
         if isinstance(thing, StateNode):
             # Why nodes stay is for disruption to say, and that takes time to load; pods do without.

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dovetail.api import manifests
+from dovetail.api import labels, manifests
 from dovetail.errors import Misconfigured
 
-__all__ = ["default_kubeconfig", "write_kubeconfig"]
+__all__ = ["NAME", "claimed_kubeconfig", "default_kubeconfig", "write_kubeconfig"]
 
 NAME = "dovetail"
+# Clusters that may run beside each other without being told where to write.
+MOST = 100
+# By this kubectl's users and we ourselves know a file that `dovetail up` has written.
+MARK = {"name": labels.DOVETAIL, "extension": {"provider": "dovetail up"}}
 
 
 def default_kubeconfig() -> Path:
@@ -21,24 +28,76 @@ def default_kubeconfig() -> Path:
     return Path(cache) / "dovetail" / "kubeconfig"
 
 
-def write_kubeconfig(path: Path | None, url: str, token: str, authority: bytes) -> Path:
+@contextmanager
+def claimed_kubeconfig(named: Path | None) -> Iterator[Path]:
+    """The path of a kubeconfig that no other running cluster writes, kept for this one until the block ends.
+
+    Without a name it is the usual one, and beside a cluster that has it the next: kubeconfig-2 and so on.
+    """
+    usual = default_kubeconfig()
+    numbered = (usual.with_name(f"{usual.name}-{number}") for number in range(2, MOST))
+    for path in (named,) if named is not None else (usual, *numbered):
+        lock = _locked(path)
+        if lock is not None:
+            try:
+                yield path
+            finally:
+                _lock_of(path).unlink(missing_ok=True)
+                os.close(lock)
+            return
+    raise Misconfigured(
+        f"writing the kubeconfig {named or usual}: another `dovetail up` is using it; "
+        "choose another --kubeconfig"
+    )
+
+
+def _lock_of(path: Path) -> Path:
+    return path.with_name(f".{path.name}.lock")
+
+
+def _locked(path: Path) -> int | None:
+    """A descriptor that holds the path's lock until it is closed; None while another process holds it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            lock = os.open(_lock_of(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(lock)
+                return None
+            if _is_current(lock, _lock_of(path)):
+                return lock
+            os.close(lock)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _is_current(lock: int, path: Path) -> bool:
+    """Whether the file is still the one at its path: who ends takes it away, and it may be another by now."""
+    try:
+        return os.path.samestat(os.fstat(lock), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _unwritable(path: Path, error: OSError) -> Misconfigured:
+    return Misconfigured(f"writing the kubeconfig {path}: {error.strerror}; choose another --kubeconfig")
+
+
+def write_kubeconfig(path: Path, url: str, token: str, authority: bytes, name: str = NAME) -> None:
     """Write it in one piece. A file that is there and not one of ours is somebody's, and stays."""
-    path = path or default_kubeconfig()
     try:
         if path.exists() and not _ours(path):
             raise Misconfigured(
                 f"writing the kubeconfig {path}: it holds something else; choose another --kubeconfig"
             )
-        path.parent.mkdir(parents=True, exist_ok=True)
         aside = path.with_name(f".{path.name}.{os.getpid()}")
         with open(aside, "w", opener=_private, encoding="utf-8") as file:
-            file.write(manifests.write(_document(url, token, authority)))
+            file.write(manifests.write(_document(url, token, authority, name)))
         os.replace(aside, path)
     except OSError as error:
-        raise Misconfigured(
-            f"writing the kubeconfig {path}: {error.strerror}; choose another --kubeconfig"
-        ) from error
-    return path
+        raise _unwritable(path, error) from error
 
 
 def _private(path: str, flags: int) -> int:
@@ -50,24 +109,33 @@ def _ours(path: Path) -> bool:
     found = manifests.read(path.read_bytes(), str(path))
     if not found.documents and not found.complaints:
         return True
-    names = [_names(each.value) for each in found.documents]
-    return names == [[NAME]]
+    return [_clusters(each.value) for each in found.documents] == [1]
 
 
-def _names(document: Any) -> list[Any]:
+def _clusters(document: Any) -> int:
+    """How many clusters a kubeconfig has, each of them one of ours; -1 where one is not."""
     clusters = document.get("clusters") if isinstance(document, dict) else None
     listed = clusters if isinstance(clusters, list) else []
-    return [each.get("name") if isinstance(each, dict) else each for each in listed]
+    return len(listed) if all(map(_embedded, listed)) else -1
 
 
-def _document(url: str, token: str, authority: bytes) -> dict[str, Any]:
+def _embedded(entry: Any) -> bool:
+    if not isinstance(entry, dict):
+        return False
+    extensions = (entry.get("cluster") or {}).get("extensions") or ()
+    # Files of versions that had no mark have the one name that clusters had.
+    return entry.get("name") == NAME or MARK["name"] in [each.get("name") for each in extensions]
+
+
+def _document(url: str, token: str, authority: bytes, name: str) -> dict[str, Any]:
     trusted = base64.b64encode(authority).decode()
-    context = {"cluster": NAME, "user": NAME, "namespace": "default"}
+    cluster = {"server": url, "certificate-authority-data": trusted, "extensions": [MARK]}
+    context = {"cluster": name, "user": name, "namespace": "default"}
     return {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": NAME, "cluster": {"server": url, "certificate-authority-data": trusted}}],
-        "users": [{"name": NAME, "user": {"token": token}}],
-        "contexts": [{"name": NAME, "context": context}],
-        "current-context": NAME,
+        "clusters": [{"name": name, "cluster": cluster}],
+        "users": [{"name": name, "user": {"token": token}}],
+        "contexts": [{"name": name, "context": context}],
+        "current-context": name,
     }

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from random import Random
 from typing import Any, Literal
 
@@ -17,9 +19,11 @@ from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
 from dovetail.api.pod import Pod
 from dovetail.cli.output import note
-from dovetail.cli.seen import Provider, Seen
+from dovetail.cli.published import Published, read_published
+from dovetail.cli.seen import Seen, Where
+from dovetail.controllers.provided import MakeProvider
 from dovetail.errors import DovetailError, Expired, Gone, Misconfigured, NotAuthorized, Retry
-from dovetail.providers.making import CLASSES, maker
+from dovetail.providers.making import CLASSES, AwsReach, maker
 from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.informer import Informer
 from dovetail.runtime.kubeconfig import Connection, connect
@@ -28,25 +32,92 @@ from dovetail.runtime.transport import USER_AGENT, Request, Transport
 from dovetail.scheduling.catalog import InstanceType
 from dovetail.scheduling.overlays import overlaid
 from dovetail.scheduling.snapshot import Snapshot
-from dovetail.settings import Settings, read
+from dovetail.settings import Settings, examine
+from dovetail.settings.table import BY_VARIABLE
 
-__all__ = ["OURS", "frozen", "look", "looked_around", "provider_of", "sight_of"]
+__all__ = ["OURS", "Looking", "frozen", "look", "looked_around", "looking"]
 
 AT_ONCE = 4  # lists under way: each of them costs a connection, and that a handshake
 TRIES = 3  # a list that changes faster than it can be read is begun again this often
 OURS = (labels.KARPENTER, labels.KARPENTER_AWS, labels.KARPENTER_KWOK)
+# What is a fact about the cluster is taken from the cluster; of other settings, this environment's win.
+FACTS = ("CLUSTER_NAME", "CLUSTER_ENDPOINT", "CLUSTER_CA_BUNDLE")
+REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
 
-def look(kubeconfig: str = "", context: str = "", provider: Provider = "auto") -> Seen:
-    """See the cluster once, with the settings the controller would read from this environment."""
-    if provider != "auto":
-        # What is wrong with the settings is said before anybody is asked anything.
-        _settings(provider)
-    return asyncio.run(_look(connect(SystemClock(), kubeconfig, context), provider))
+@dataclass(frozen=True, slots=True)
+class Looking:
+    """A cluster that is looked at: how it is reached, what it is called, and the eyes."""
+
+    connection: Connection
+    name: str
+    sight: Sight
 
 
-def _settings(provider: Literal["aws", "kwok"]) -> Settings:
-    return read((), dict(os.environ), provider=provider)
+def look(where: Where) -> Seen:
+    """See the cluster once, with the settings of its own controller."""
+    return asyncio.run(_look(where))
+
+
+@asynccontextmanager
+async def looking(where: Where) -> AsyncIterator[Looking]:
+    """The one way in for every command that looks at a live cluster; nothing is left open after the block."""
+    connection = connect(SystemClock(), where.kubeconfig, where.context)
+    transport = connection.transport(USER_AGENT)
+    try:
+        sight, name = await _eyes(connection, transport, where)
+        try:
+            yield Looking(connection, name, sight)
+        finally:
+            sight.close()
+    finally:
+        await transport.close()
+
+
+async def _eyes(connection: Connection, transport: Transport, where: Where) -> tuple[Sight, str]:
+    try:
+        provider = await _provider_of(transport) if where.provider == "auto" else where.provider
+        published = await read_published(transport)
+    except DovetailError as error:
+        raise _sentence(connection.server, error) from error
+    name = where.cluster_name or published.name or os.environ.get("CLUSTER_NAME", "")
+    region = where.region or published.region or next(filter(None, map(os.environ.get, REGIONS)), "")
+    if provider == "aws" and not name:
+        raise _unsaid(connection, name, region)
+    settings = _settings(connection, provider, published, name)
+    reach = AwsReach(region, published.endpoint if region == published.region else "")
+    try:
+        return _sight_of(connection, transport, settings, maker(provider, reach)), name
+    except Misconfigured as error:
+        if region:
+            raise
+        raise _unsaid(connection, name, region) from error
+
+
+def _unsaid(connection: Connection, name: str, region: str) -> Misconfigured:
+    """Neither the cluster nor this environment says how the cluster is found in AWS."""
+    missing = (("name", "--cluster-name", name), ("AWS region", "--region", region))
+    what = " or its ".join(words for words, _, value in missing if not value)
+    flags = " and ".join(flag for _, flag, value in missing if not value)
+    return Misconfigured(
+        f"the cluster at {connection.server} does not say its {what}: no Deployment or lease of Dovetail or "
+        f"Karpenter that tells can be read; give {flags}"
+    )
+
+
+def _settings(
+    connection: Connection, provider: Literal["aws", "kwok"], published: Published, name: str
+) -> Settings:
+    """The controller's settings, changed by what this environment says."""
+    own = {key: value for key, value in os.environ.items() if key in BY_VARIABLE and key not in FACTS}
+    theirs = {key: value for key, value in published.environment.items() if key in BY_VARIABLE}
+    # Who only looks hands nothing to nodes, so this address will do, and EKS need not be asked for it.
+    facts = {"CLUSTER_ENDPOINT": connection.server} | {key: theirs[key] for key in FACTS if key in theirs}
+    found = examine((), {**theirs, **own, **facts, "CLUSTER_NAME": name}, provider)
+    if found.problems:
+        said = f" (as {published.source} has it)" if published.source else ""
+        raise Misconfigured(f"{found.problems[0]}{said}")
+    return found.settings
 
 
 class _Silent:
@@ -65,15 +136,15 @@ class _Silent:
         """Nothing is told."""
 
 
-def sight_of(connection: Connection, transport: Transport, provider: Literal["aws", "kwok"]) -> Sight:
+def _sight_of(connection: Connection, transport: Transport, settings: Settings, make: MakeProvider) -> Sight:
     """The eyes alone: caches that nobody fills yet, and nothing that could act."""
     return Sight(
-        _settings(provider),
+        settings,
         transport,
         clock=SystemClock(),
         chance=Random(0),
-        class_kind=CLASSES[provider],
-        make=maker(provider),
+        class_kind=CLASSES[settings.provider],
+        make=make,
         record=lambda kube: _Silent(),
         authority=connection.authority,
         may_write=lambda: False,
@@ -93,28 +164,19 @@ async def frozen(sight: Sight, remark: Callable[[str], None]) -> Snapshot:
     return sight.capture.snapshot(await _offers(sight, remark), sight.options(sight.clock.now()), virtual)
 
 
-async def _look(connection: Connection, asked: Provider) -> Seen:
-    transport = connection.transport(USER_AGENT)
-    provider = await provider_of(transport, connection.server) if asked == "auto" else asked
-    sight = sight_of(connection, transport, provider)
-    try:
-        await _fill_all(sight, connection)
+async def _look(where: Where) -> Seen:
+    async with looking(where) as cluster:
+        sight = cluster.sight
+        await _fill_all(sight, cluster.connection)
         await sight.provider.prepare()
         await looked_around(sight)
         snapshot = await frozen(sight, lambda text: note(f"dovetail: {text}"))
-    finally:
-        sight.close()
-        await transport.close()
-    return Seen(snapshot, {pod.full_name: pod for pod in sight.informer(Pod)})
+        return Seen(snapshot, {pod.full_name: pod for pod in sight.informer(Pod)}, sight.settings)
 
 
-async def provider_of(transport: Transport, server: str) -> Literal["aws", "kwok"]:
+async def _provider_of(transport: Transport) -> Literal["aws", "kwok"]:
     """Whose node classes the cluster knows; where it knows both, EC2's count."""
-    try:
-        reply = await transport.send(Request("GET", f"/apis/{labels.KARPENTER_AWS}"))
-    except DovetailError as error:
-        await transport.close()
-        raise _sentence(server, error) from error
+    reply = await transport.send(Request("GET", f"/apis/{labels.KARPENTER_AWS}"))
     return "aws" if reply.status == 200 else "kwok"
 
 

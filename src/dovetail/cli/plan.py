@@ -22,7 +22,17 @@ from dovetail.cli.planchange import Change, show_change
 from dovetail.cli.plandisruption import plan_disruption
 from dovetail.cli.planview import show_explanation, show_plan
 from dovetail.cli.progress import Progress
-from dovetail.cli.seen import ContextOption, KubeconfigOption, Provider, ProviderOption, SnapshotOption, find
+from dovetail.cli.seen import (
+    ClusterNameOption,
+    ContextOption,
+    KubeconfigOption,
+    ProviderOption,
+    RegionOption,
+    Seen,
+    SnapshotOption,
+    Where,
+    find,
+)
 from dovetail.cli.solved import Solved, solved
 from dovetail.errors import BadInput, Misconfigured
 from dovetail.providers.catalogs import Catalogue, catalogue, fitting
@@ -89,6 +99,8 @@ def plan(
     kubeconfig: KubeconfigOption = "",
     context: ContextOption = "",
     provider: ProviderOption = "auto",
+    cluster_name: ClusterNameOption = "",
+    region: RegionOption = "",
     output: OutputOption = Output.table,
 ) -> None:
     """Plan nodes for pods in files, in a snapshot or in a live cluster.
@@ -99,17 +111,16 @@ def plan(
     drifted node cannot go until someone does something about it.
     """
     files = [*(filename or ()), *(more or ())]
+    where = Where(kubeconfig, context, provider, cluster_name, region)
     if disruption:
-        world = _world(
-            files, live, snapshot, (catalog, catalog_subset, change, kubeconfig, context), provider
-        )
-        if plan_disruption(world, explain, turns, output):
+        seen = _world(files, live, snapshot, (catalog, catalog_subset, change), where)
+        if plan_disruption(seen.snapshot, seen.settings, explain, turns, output):
             raise typer.Exit(LEFT_OUT)
         return
     if live or snapshot:
         others = {"catalog": catalog, SUBSET: catalog_subset, "explain": explain, "change": change}
         _only_one_world(files, live, snapshot, others)
-        if _plan_cluster(find(snapshot, kubeconfig, context, provider).snapshot, quick, output):
+        if _plan_cluster(find(snapshot, where).snapshot, quick, output):
             raise typer.Exit(LEFT_OUT)
         return
     if not files:
@@ -122,19 +133,17 @@ def plan(
         raise typer.Exit(LEFT_OUT)
 
 
-def _world(
-    files: Sequence[str], live: bool, snapshot: str, others: tuple[str, ...], provider: Provider
-) -> Snapshot:
+def _world(files: Sequence[str], live: bool, snapshot: str, others: tuple[str, ...], where: Where) -> Seen:
     """The world whose nodes are asked about: the files', the snapshot's, or else the live cluster's."""
-    catalog, subset, change, kubeconfig, context = others
+    catalog, subset, change = others
     if change:
         raise BadInput("--disruption and --change exclude each other; leave one out")
     if files and not live and not snapshot:
         reader = _Reader()
         reader.read(files)
-        return _Asked(reader, catalog, subset, quick=True).snapshot()
+        return Seen(_Asked(reader, catalog, subset, quick=True).snapshot())
     _only_one_world(files, live or not snapshot, snapshot, {"catalog": catalog, SUBSET: subset})
-    return find(snapshot, kubeconfig, context, provider).snapshot
+    return find(snapshot, where)
 
 
 class _Asked:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from difflib import get_close_matches
 
 from msgspec.structs import replace
@@ -16,7 +15,7 @@ from dovetail.disruption.held import Held
 from dovetail.disruption.survey import Survey, survey
 from dovetail.errors import BadInput
 from dovetail.scheduling.snapshot import Snapshot
-from dovetail.settings import Settings, read
+from dovetail.settings import Settings
 
 __all__ = ["plan_disruption", "scene_of"]
 
@@ -37,9 +36,9 @@ PASSING = frozenset(
 )
 
 
-def plan_disruption(snapshot: Snapshot, node: str, turns: int, output: Output) -> bool:
+def plan_disruption(snapshot: Snapshot, settings: Settings, node: str, turns: int, output: Output) -> bool:
     """Look and show it; true when a drifted node cannot go without someone's help."""
-    scene = scene_of(snapshot, read((), dict(os.environ), provider="kwok"))
+    scene = scene_of(snapshot, settings)
     if not any(state.claim is not None for state in snapshot.nodes):
         note("note: there is no node with a NodeClaim, so there is nothing to disrupt")
     with Progress(STEPS) as progress:
@@ -52,7 +51,7 @@ def plan_disruption(snapshot: Snapshot, node: str, turns: int, output: Output) -
 
 
 def scene_of(snapshot: Snapshot, settings: Settings) -> Scene:
-    """The world as the controller would see it with the settings of this environment."""
+    """The world as the controller would see it with these settings."""
     knobs = from_settings(settings)
     pools = tuple(replace(pool, nodepool=with_defaults(pool.nodepool, knobs)) for pool in snapshot.pools)
     gates = settings.feature_gates

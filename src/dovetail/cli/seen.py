@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,15 +19,21 @@ from dovetail.api.pod import Pod, Volume
 from dovetail.cli.files import STDIN
 from dovetail.errors import BadInput
 from dovetail.scheduling.snapshot import Pool, Snapshot, StateNode, Storage
+from dovetail.settings import Settings
+from dovetail.settings import read as read_settings
 
 __all__ = [
+    "ClusterNameOption",
     "ContextOption",
     "KubeconfigOption",
     "Provider",
     "ProviderOption",
+    "RegionOption",
     "Seen",
     "SnapshotOption",
+    "Where",
     "find",
+    "own_settings",
     "to_file",
 ]
 
@@ -54,30 +61,65 @@ ProviderOption = Annotated[
     Provider,
     typer.Option(help="Whose machines the cluster uses: EC2's, or simulated ones; auto asks the cluster."),
 ]
+ClusterNameOption = Annotated[
+    str,
+    typer.Option(metavar="NAME", help="What the cluster is called in AWS; else as its controller has it."),
+]
+RegionOption = Annotated[
+    str, typer.Option(metavar="REGION", help="The cluster's AWS region; else as its controller or nodes say.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Which cluster a command looks at, as its options say it."""
+
+    kubeconfig: str = ""
+    context: str = ""
+    provider: Provider = "auto"
+    cluster_name: str = ""
+    region: str = ""
+
+    def exclude_snapshot(self) -> None:
+        """A file has everything in it; what is said of a cluster beside it would be ignored."""
+        given = {
+            "--kubeconfig": self.kubeconfig,
+            "--context": self.context,
+            "--cluster-name": self.cluster_name,
+            "--region": self.region,
+        }
+        other = next((flag for flag, value in given.items() if value), "")
+        if other:
+            raise BadInput(f"--snapshot and {other} exclude each other; leave one out")
+
+
+def own_settings() -> Settings:
+    """The settings in this process's environment, for worlds that have no controller to ask."""
+    return read_settings((), dict(os.environ), provider="kwok")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Seen:
-    """A cluster as it was: the snapshot and, of a live one, every pod by its full name."""
+    """A cluster as it was: the snapshot; of a live one, its pods by name and its controller's settings."""
 
     snapshot: Snapshot
     pods: Mapping[str, Pod] = field(default_factory=dict)
+    settings: Settings = field(default_factory=own_settings)
 
     def __repr__(self) -> str:
         # asyncio.run looks at the repr of what it returns; ten thousand pods in words take a second.
         return f"Seen({len(self.snapshot.nodes)} nodes)"
 
 
-def find(file: str, kubeconfig: str, context: str, provider: Provider) -> Seen:
+def find(file: str, where: Where) -> Seen:
     """The world in the file, or the cluster as it is now."""
     if file:
-        if kubeconfig or context:
-            raise BadInput("--snapshot and --kubeconfig or --context exclude each other; leave one out")
+        where.exclude_snapshot()
         return Seen(read_snapshot(file))
     # It takes all of Dovetail to see as Dovetail does; a file can do without.
     from dovetail.cli.live import look
 
-    return look(kubeconfig, context, provider)
+    return look(where)
 
 
 def to_file(world: Snapshot) -> bytes:

@@ -10,7 +10,15 @@ import typer
 from dovetail.cli.files import STDIN
 from dovetail.cli.live import look
 from dovetail.cli.output import counted, note, put
-from dovetail.cli.seen import ContextOption, KubeconfigOption, ProviderOption, to_file
+from dovetail.cli.seen import (
+    ClusterNameOption,
+    ContextOption,
+    KubeconfigOption,
+    ProviderOption,
+    RegionOption,
+    Where,
+    to_file,
+)
 from dovetail.errors import BadInput
 
 
@@ -21,13 +29,15 @@ def snapshot(
     kubeconfig: KubeconfigOption = "",
     context: ContextOption = "",
     provider: ProviderOption = "auto",
+    cluster_name: ClusterNameOption = "",
+    region: RegionOption = "",
 ) -> None:
     """Save what Dovetail sees of a cluster, to plan and explain it elsewhere.
 
     The cluster is only read. Secrets, images, arguments, environment values and annotations that Dovetail
     does not read are never included.
     """
-    seen = look(kubeconfig, context, provider).snapshot
+    seen = look(Where(kubeconfig, context, provider, cluster_name, region)).snapshot
     data = to_file(seen)
     if output == STDIN:
         put(data.decode())

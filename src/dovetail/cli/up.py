@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shlex
 import signal
 import sys
 from contextlib import AbstractAsyncContextManager, nullcontext
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -14,17 +16,23 @@ import typer
 
 from dovetail.cli.output import note, put
 from dovetail.errors import Misconfigured
+from dovetail.settings.table import BY_FLAG
 
 if TYPE_CHECKING:
     from dovetail.cli.embedded import Embedded, EmbeddedOptions
 
+OPTIONS = {"context_settings": {"ignore_unknown_options": True, "allow_extra_args": True}}
 FEW = 5_000
 # What the cluster is called in its cloud.
 CLUSTER = "dovetail"
+CLUSTER_NAMES = re.compile(r"[0-9A-Za-z][-0-9A-Za-z_]{0,99}")
 
 CloudOption = Annotated[
     Literal["aws", "kwok"],
     typer.Option(help="Where nodes come from: a simulated EC2, or nothing but objects."),
+]
+ClusterNameOption = Annotated[
+    str, typer.Option(metavar="NAME", help="What the cluster is called in its cloud and its kubeconfig.")
 ]
 EnvOption = Annotated[
     Path | None,
@@ -41,6 +49,7 @@ BootOption = Annotated[
 
 
 def up(
+    context: typer.Context,
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port of the API server on loopback; 0 picks a free one.")
     ] = 0,
@@ -53,6 +62,7 @@ def up(
         typer.Option(metavar="DIRECTORY", help="Keep objects here, so that they survive a restart."),
     ] = None,
     cloud: CloudOption = "aws",
+    cluster_name: ClusterNameOption = CLUSTER,
     env: EnvOption = None,
     boot: BootOption = None,
     dashboard: DashboardOption = "",
@@ -70,9 +80,10 @@ def up(
     """Start an embedded cluster with Dovetail in it and say what to type next.
 
     Everything runs in this process, a simulated EC2 to buy nodes from included: no account, no
-    containers. It listens on loopback only, with a random token and a certificate of its own. Stop it
-    with Ctrl-C.
+    containers. It listens on loopback only, with a random token and a certificate of its own. Settings of
+    `dovetail controller`, such as --batch-idle-duration 2s, are taken as flags. Stop it with Ctrl-C.
     """
+    name = _checked_name(cluster_name)
     _status("starting a cluster…")
     # Imported here, so that there is something to read meanwhile.
     from dovetail.cli.embedded import EmbeddedOptions
@@ -80,8 +91,8 @@ def up(
     from dovetail.settings import read
 
     logs.configure("info", (str(log_file),) if log_file else ("/dev/null",))
-    named = (f"--cluster-name={CLUSTER}", f"--interruption-queue={CLUSTER}") if cloud == "aws" else ()
-    settings = read(named, {}, provider=cloud)
+    named = (f"--cluster-name={name}", f"--interruption-queue={name}") if cloud == "aws" else ()
+    settings = read((*named, *_settings_given(context)), {}, provider=cloud)
     options = EmbeddedOptions(
         settings,
         port,
@@ -94,11 +105,32 @@ def up(
         cloud,
         env,
         None if boot is None else (boot, 1.2 * boot),
+        name=name,
     )
     try:
         asyncio.run(_serve(options, dashboard))
     finally:
         _status("")
+
+
+def _checked_name(name: str) -> str:
+    if not CLUSTER_NAMES.fullmatch(name):
+        raise Misconfigured(
+            f"--cluster-name is {name!r}, but must be, as in EKS, up to 100 letters, digits, dashes and "
+            "underscores, a letter or digit first"
+        )
+    return name
+
+
+def _settings_given(context: typer.Context) -> tuple[str, ...]:
+    """The words that are no option of this command are settings; one that is nearly an option is told."""
+    own = [name for parameter in context.command.params for name in parameter.opts if name.startswith("--")]
+    for word in context.args:
+        flag = word.partition("=")[0]
+        near = get_close_matches(flag, own, 1, cutoff=0.8) if flag not in BY_FLAG else []
+        if near and flag.startswith("--"):
+            raise Misconfigured(f"there is no option {flag}; did you mean {near[0]}?")
+    return tuple(context.args)
 
 
 async def _serve(options: EmbeddedOptions, dashboard: str) -> None:
@@ -126,12 +158,9 @@ def _shown(cluster: Embedded, bind: str) -> AbstractAsyncContextManager[str]:
         return nullcontext("")
     from dovetail.cli.dashboardbeside import shown
 
-    cloud = cluster.beside
-    if cloud is None:
-        return shown(bind, "kwok", {"KUBECONFIG": str(cluster.kubeconfig.absolute())})
-    if not cloud.url:
+    if cluster.beside is not None and not cluster.beside.url:
         raise Misconfigured("--dashboard asks the simulated AWS, which needs boto3; install dovetail[aws]")
-    return shown(bind, "aws", cloud.environment(cluster.kubeconfig))
+    return shown(bind, cluster.kubeconfig.absolute())
 
 
 def _status(text: str) -> None:
@@ -161,10 +190,8 @@ def _welcome(cluster: Embedded, page: str) -> str:
 
 def _next(cluster: Embedded) -> list[str]:
     # The examples come with the source; elsewhere there is kubectl alone.
-    if Path("examples/kwok.yaml").exists() and Path("examples/inflate.yaml").exists():
-        pool = "kubectl apply -f examples/kwok.yaml       # a node class and a pool of simulated nodes"
+    if Path("examples/inflate.yaml").exists():
         return [
-            *(() if cluster.beside else (pool,)),
             "kubectl apply -f examples/inflate.yaml    # something to run",
             "kubectl scale deployment inflate --replicas=5",
             "kubectl get nodeclaims,nodes,pods -w",

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dovetail.api.nodeclass import EC2NodeClass
 from dovetail.aws import pages
 from dovetail.cli.output import COMPLAINTS, Output, note, put, structured
-from dovetail.cli.seen import find
+from dovetail.cli.seen import Where, find
 from dovetail.cli.zonalacts import Place, account
 from dovetail.errors import DovetailError, Gone, NotAuthorized
 from dovetail.zonal.rehearsal import LAUNCHES, Rehearsal, rehearse, zone_named
@@ -21,7 +21,7 @@ RATES = LAUNCHES
 
 def rehearsed(place: Place, snapshot: str, zone: str, rate: float, output: Output) -> int:
     """Rehearse and tell; the exit code."""
-    world = find(snapshot, place.kubeconfig, place.context, "auto").snapshot
+    world = find(snapshot, Where(place.kubeconfig, place.context, cluster_name=place.cluster)).snapshot
     free = {} if snapshot else asyncio.run(_addresses(place))
     found = rehearse(world, zone_named(world, zone), launches=rate, addresses=free)
     if output is Output.table:

@@ -6,6 +6,8 @@ AWS is loaded only when it is asked for: who has simulated machines need not hav
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
 
 from dovetail.api.meta import Object
 from dovetail.api.nodeclass import EC2NodeClass, KWOKNodeClass
@@ -13,16 +15,27 @@ from dovetail.controllers.provided import MakeProvider, Provider, Surroundings
 from dovetail.errors import Misconfigured
 from dovetail.providers.kwok import KwokProvider
 
-__all__ = ["CLASSES", "maker"]
+__all__ = ["CLASSES", "AwsReach", "maker"]
 
 CLASSES: Mapping[str, type[Object]] = {"kwok": KWOKNodeClass, "aws": EC2NodeClass}
 
 
-def maker(provider: str) -> MakeProvider:
-    return KwokProvider if provider == "kwok" else _aws
+@dataclass(frozen=True, slots=True)
+class AwsReach:
+    """Where AWS is asked: in which region, else as the environment says; a simulated one at its address."""
+
+    region: str = ""
+    simulated: str = ""
 
 
-def _aws(given: Surroundings) -> Provider:
+ANYWHERE = AwsReach()
+
+
+def maker(provider: str, reach: AwsReach = ANYWHERE) -> MakeProvider:
+    return KwokProvider if provider == "kwok" else partial(_aws, reach)
+
+
+def _aws(reach: AwsReach, given: Surroundings) -> Provider:
     from dovetail.providers.aws import AwsProvider
 
     try:
@@ -33,4 +46,6 @@ def _aws(given: Surroundings) -> Provider:
         raise Misconfigured(
             "starting the aws provider: boto3 is not installed; run `pip install dovetail[aws]`"
         ) from error
-    return AwsProvider(given, Boto())
+    if reach.simulated:
+        return AwsProvider(given, Boto.simulated(reach.simulated, reach.region))
+    return AwsProvider(given, Boto(region=reach.region))

@@ -1,0 +1,130 @@
+"""What a cluster says of its own controller: embedded ones in a ConfigMap, others in what runs there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dovetail.cli.published import Published, document_of, read_published
+from dovetail.settings import read
+from dovetail.sim.kube.apiserver import ApiServer
+from dovetail.sim.kube.faults_hook import Call, Fault
+from dovetail.sim.kube.status import ApiError
+from dovetail.sim.transport import LocalTransport
+from support.apiserver import local_server
+
+Json = dict[str, Any]
+LABELS = {"app.kubernetes.io/name": "karpenter"}
+
+
+def controller(name: str = "karpenter", namespace: str = "kube-system", **container: Any) -> Json:
+    only = {"name": "controller", "image": "controller", **container}
+    template = {"metadata": {"labels": LABELS}, "spec": {"containers": [only]}}
+    spec = {"selector": {"matchLabels": LABELS}, "template": template}
+    return {"metadata": {"name": name, "namespace": namespace, "labels": LABELS}, "spec": spec}
+
+
+def env(**values: str) -> list[Json]:
+    return [{"name": name, "value": value} for name, value in values.items()]
+
+
+def node(provider: str, **labels: str) -> Json:
+    return {"metadata": {"name": "n", "labels": labels}, "spec": {"providerID": provider}}
+
+
+async def published(server: ApiServer) -> Published:
+    return await read_published(LocalTransport(server))
+
+
+async def test_an_embedded_cluster_tells_its_name_its_cloud_and_the_settings_it_was_given() -> None:
+    server = local_server()
+    settings = read(("--cluster-name=shop", "--batch-idle-duration=3s"), {}, provider="aws")
+    server.local("up").create(
+        "configmaps", document_of("shop", settings, "eu-west-1", "http://127.0.0.1:4566")
+    )
+
+    found = await published(server)
+
+    assert (found.name, found.region, found.endpoint) == ("shop", "eu-west-1", "http://127.0.0.1:4566")
+    assert found.environment == {"CLUSTER_NAME": "shop", "BATCH_IDLE_DURATION": "3s"}
+
+
+@pytest.mark.parametrize(
+    "address", ["http://evil.example", "https://10.0.0.1", "http://127.0.0.1.evil.example", "file:///etc"]
+)
+async def test_a_cluster_sends_nobody_to_an_aws_that_is_not_on_this_machine(address: str) -> None:
+    server = local_server()
+    server.local("up").create(
+        "configmaps", document_of("shop", read((), {}, provider="kwok"), "eu-west-1", address)
+    )
+
+    assert (await published(server)).endpoint == ""
+
+
+async def test_the_deployment_of_karpenter_tells_by_its_variables() -> None:
+    server = local_server()
+    told = env(CLUSTER_NAME="shop", AWS_REGION="eu-west-1", FEATURE_GATES="NodeRepair=true", OTHER="$(X)")
+    other = controller("dashboard", env=env(LOG_LEVEL="debug"))
+    for each in (other, controller(env=[*told, {"name": "MEMORY_LIMIT", "valueFrom": {}}])):
+        server.local("helm").create("deployments.apps", each)
+
+    found = await published(server)
+
+    assert (found.name, found.region) == ("shop", "eu-west-1")
+    assert found.environment == {"CLUSTER_NAME": "shop", "FEATURE_GATES": "NodeRepair=true"}
+    assert found.source == "Deployment kube-system/karpenter"
+
+
+async def test_flags_of_the_controller_tell_as_well_as_variables() -> None:
+    server = local_server()
+    words = ["controller", "--provider", "aws", "--cluster-name=shop", "--batch-idle-duration", "4s"]
+    server.local("helm").create("deployments.apps", controller(args=words))
+
+    assert (await published(server)).environment == {"CLUSTER_NAME": "shop", "BATCH_IDLE_DURATION": "4s"}
+
+
+async def test_the_pod_that_holds_the_lease_tells_what_no_deployment_says() -> None:
+    server = local_server()
+    api = server.local("helm")
+    api.create("namespaces", {"metadata": {"name": "autoscaling"}})
+    only = {"name": "c", "image": "c", "env": env(CLUSTER_NAME="shop", AWS_REGION="us-gov-east-1")}
+    api.create(
+        "pods", {"metadata": {"name": "k-1", "namespace": "autoscaling"}, "spec": {"containers": [only]}}
+    )
+    lease = {"name": "karpenter-leader-election", "namespace": "autoscaling"}
+    api.create("leases.coordination.k8s.io", {"metadata": lease, "spec": {"holderIdentity": "k-1_0a1b-2c"}})
+
+    found = await published(server)
+
+    assert (found.name, found.region, found.source) == ("shop", "us-gov-east-1", "Pod autoscaling/k-1")
+
+
+@pytest.mark.parametrize(
+    ("made", "region"),
+    [
+        (node("aws:///us-west-2b/i-1"), "us-west-2"),
+        (node("aws:///us-west-2-lax-1a/i-1"), "us-west-2"),
+        (node("aws:///x/i-1", **{"topology.kubernetes.io/region": "eu-south-2"}), "eu-south-2"),
+        (node("kwok://n"), ""),
+    ],
+)
+async def test_a_region_that_nobody_names_is_that_of_the_nodes(made: Json, region: str) -> None:
+    server = local_server()
+    server.local("helm").create("deployments.apps", controller(env=env(CLUSTER_NAME="shop")))
+    server.local("kubelet").create("nodes", made)
+
+    found = await published(server)
+
+    assert (found.name, found.region) == ("shop", region)
+
+
+class Refusing:
+    """Nobody may read anything."""
+
+    def consult(self, call: Call) -> Fault | None:
+        return Fault(error=ApiError(403, "Forbidden", "not for you"))
+
+
+async def test_who_may_read_nothing_is_told_nothing() -> None:
+    assert await published(local_server(faults=Refusing())) == Published()
