@@ -9,6 +9,7 @@ import ast
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
+from logging import getLevelName
 from pathlib import Path
 from pkgutil import walk_packages
 from random import Random
@@ -29,6 +30,7 @@ from dovetail.cli.main import COMMANDS, Deferred, build
 from dovetail.controllers.observing.nodes import NodeGauges
 from dovetail.controllers.observing.status import StatusMetrics
 from dovetail.disruption.candidates import BLOCKED, UNCONSOLIDATABLE
+from dovetail.logs import MESSAGES
 from dovetail.metrics import CONDITION_BUCKETS, PROMETHEUS_BUCKETS, REGISTRY, in_brief
 from dovetail.runtime.informer import Informer
 from dovetail.settings import AWS_GATES, GATES, REMOVED, SETTINGS, FeatureGates, Setting, Settings
@@ -99,6 +101,27 @@ EVENTS_OPENING = """\
 What `kubectl get events` and `kubectl describe` show. The reasons are those of Karpenter, and so is the
 reporting component, `karpenter`. The same is told once within a window of time; repeats are counted."""
 
+LOGS_OPENING = """\
+What runbooks and tools may rely on: messages, levels and keys are Karpenter's, and lines are JSON in zap's
+layout. `LOG_LEVEL` is `debug`, `info` or `error`; `LOG_OUTPUT_PATHS` says where lines go.
+
+| key | content |
+| --- | --- |
+| `level` | `DEBUG`, `INFO`, `WARN` or `ERROR` |
+| `time` | UTC, with milliseconds |
+| `logger` | `controller`; `controller.audit` for what a zonal shift writes; `controller.NAME` for a library |
+| `caller` | file and line, with `LOG_LEVEL=debug` only |
+| `message` | one of those below, or a sentence about trouble |
+| `commit` | the build's revision (`DOVETAIL_COMMIT`), or `unknown` |
+| `controller` | who says it; with `controllerGroup`, `controllerKind` and the object under its kind's name |
+| `namespace`, `name`, `reconcileID` | the object, and which visit to it |
+| `error` | what went wrong, in words; of several errors each, separated by semicolons. Never a stack trace |
+
+An object is named as `{"name": "…"}`, or with its `namespace` as well. Of one message, the first hundred
+lines of a second are written and then every hundredth. What would be said in every pass, such as why a pool
+cannot grow, is said when it changes and then once an hour. [The log of a whole story](../guides/log.md) shows
+the lines one by one."""
+
 # Where an event's reason is the second thing said.
 TELLERS = ("event", "_event", "_both", "DoNotDisrupt")
 
@@ -110,6 +133,7 @@ def pages() -> dict[str, str]:
         "settings.md": settings_page(),
         "metrics.md": metrics_page(),
         "events.md": events_page(),
+        "logs.md": logs_page(),
         "conditions.md": conditions_page(),
         "crds.md": crds_page(),
     }
@@ -170,9 +194,7 @@ def _removed_rows() -> Iterable[Sequence[str]]:
 
 def metrics_page() -> str:
     """Every metric that any part of the program declares."""
-    for module in walk_packages(dovetail.__path__, "dovetail."):
-        if not module.name.endswith("__main__"):
-            import_module(module.name)
+    _import_everything()
     _declare()
     families: dict[str, list[tuple[str, ...]]] = {}
     # Neither the registry's list of collectors nor a collector's labels are public.
@@ -183,6 +205,29 @@ def metrics_page() -> str:
     for family, rows in sorted(families.items()):
         parts += [f"## {family}", _table(("name", "type", "labels", "in brief", "counts"), sorted(rows))]
     return _page(parts)
+
+
+def _import_everything() -> None:
+    for module in walk_packages(dovetail.__path__, "dovetail."):
+        if not module.name.endswith("__main__"):
+            import_module(module.name)
+
+
+def logs_page() -> str:
+    """Every log message that any part of the program declares."""
+    _import_everything()
+    rows = [
+        (
+            f"`{each.text}`",
+            getLevelName(each.level),
+            each.about + (" Karpenter has no such line." if each.ours else ""),
+            ", ".join(f"`{key}`" for key in each.keys),
+        )
+        for each in sorted(MESSAGES.values(), key=lambda each: each.text)
+    ]
+    return _page(
+        ["# Log messages", MADE, LOGS_OPENING, _table(("message", "level", "said when", "keys"), rows)]
+    )
 
 
 def _declare() -> None:

@@ -19,7 +19,7 @@ MESSAGES: dict[str, Message] = {}
 """Every declared message by its text."""
 
 ROOT = "dovetail"
-REMEMBERED = 10_000
+REMEMBERED = 100_000
 
 
 class Message:

@@ -36,13 +36,16 @@ class Failed(Exception):
 
 def demo(
     replicas: Annotated[int, typer.Option(min=1, max=1000, help="How many pods to ask for.")] = 6,
+    log_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the controller's log lines here.")
+    ] = None,
 ) -> None:
     """Watch a Deployment get nodes and give them back, on an embedded cluster.
 
     No account, no containers: the cluster, a simulated EC2 and the autoscaler run in this process, and
     both APIs are the real ones. The exit code says whether everything happened.
     """
-    logs.configure("error", ("/dev/null",))
+    logs.configure("info", (str(log_file) if log_file else "/dev/null",))
     with TemporaryDirectory(prefix="dovetail-demo-") as folder:
         options = EmbeddedOptions(
             read((*HURRY, *NAMED), {}, provider="aws"),

@@ -25,12 +25,8 @@ from dovetail.api.taints import DISRUPTED, matches
 from dovetail.controllers.base import DONE, Backoff, Cache, Pace, Result, Trigger, after, run_all
 from dovetail.controllers.counts import CLAIMS_CREATED, claim_disrupted
 from dovetail.controllers.driftgate import DriftGate
-from dovetail.controllers.messages import (
-    log_command,
-    log_command_done,
-    log_created_claim,
-    log_failed_command,
-)
+from dovetail.controllers.messages import log_created_claim
+from dovetail.controllers.planmessages import log_command, log_command_done, log_failed_command
 from dovetail.controllers.provisioning import hash_annotations
 from dovetail.disruption.candidates import Candidate
 from dovetail.disruption.command import DRIFTED, Command

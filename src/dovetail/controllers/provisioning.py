@@ -34,13 +34,14 @@ from dovetail.controllers.base import (
 from dovetail.controllers.batching import Batcher
 from dovetail.controllers.capacitybuffer import Buffers
 from dovetail.controllers.counts import CLAIMS_CREATED
-from dovetail.controllers.messages import (
-    log_created_claim,
+from dovetail.controllers.messages import log_created_claim
+from dovetail.controllers.owning import Ownership
+from dovetail.controllers.planmessages import (
     log_plan,
     log_pools_not_ready,
+    log_preferences,
     log_types_missing,
 )
-from dovetail.controllers.owning import Ownership
 from dovetail.errors import DovetailError, Refused
 from dovetail.explain import Decision
 from dovetail.logs import Changes
@@ -171,6 +172,7 @@ class Provisioning:
             plan = await self.plan()
             self._show_zones(plan.zones if plan is not None else {})
             if plan is not None:
+                log_preferences(self._cluster.pending, self._changes)
                 log_plan(plan, self._clock.monotonic() - started, self._changes)
                 self._tell(plan)
                 await run_all(self._order(node) for node in plan.new_nodes)

@@ -14,6 +14,7 @@ from dovetail.controllers.base import DONE, Backoff, Cache, Result, Trigger, aft
 from dovetail.controllers.counts import CLAIMS_CREATED
 from dovetail.controllers.messages import log_created_claim
 from dovetail.controllers.owning import Ownership
+from dovetail.controllers.planmessages import log_limit_reached, log_replicas_missing
 from dovetail.controllers.provisioning import hash_annotations
 from dovetail.disruption.cost import lifetime_remaining, node_cost
 from dovetail.errors import DovetailError, Gone, Retry, sentence
@@ -65,7 +66,9 @@ class StaticProvisioning:
         most = limit.value if limit is not None else None
         granted = self._cluster.ledger.reserve(pool.name, most, pool.spec.replicas - active)
         if granted <= 0:
+            log_limit_reached(pool.name)
             return after(AT_LIMIT)
+        log_replicas_missing(pool.name, active, pool.spec.replicas, granted)
         try:
             await run_all(self._order(pool) for _ in range(granted))
         except (DovetailError, ExceptionGroup) as error:

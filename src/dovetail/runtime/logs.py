@@ -223,4 +223,4 @@ def _caller(_: object, method: str, line: Line) -> Line:
 
 
 def _passed(module: str) -> bool:
-    return module.endswith(".messages") or any(module == p or module.startswith(f"{p}.") for p in PASSED)
+    return module.endswith("messages") or any(module == p or module.startswith(f"{p}.") for p in PASSED)

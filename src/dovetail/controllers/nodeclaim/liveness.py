@@ -38,18 +38,18 @@ class Liveness:
             left = self._left(claim, LAUNCHED, self._launch)
             if left > timedelta():
                 return Step(claim, after(left))
-            return await self._give_up(claim, "launch_timeout")
+            return await self._give_up(claim, self._launch, "launch_timeout")
         left = self._left(claim, REGISTERED, REGISTRATION)
         if left > timedelta():
             return Step(claim, after(left))
-        return await self._give_up(claim, "registration_timeout")
+        return await self._give_up(claim, REGISTRATION, "registration_timeout")
 
     def _left(self, claim: NodeClaim, kind: str, allowed: timedelta) -> timedelta:
         state = conditions.find(claim, kind)
         since: datetime | None = state.last_transition_time if state else claim.metadata.creation_timestamp
         return allowed - (self._clock.now() - since) if since is not None else allowed
 
-    async def _give_up(self, claim: NodeClaim, reason: str) -> Step:
+    async def _give_up(self, claim: NodeClaim, allowed: timedelta, reason: str) -> Step:
         try:
             await self._health.failed(claim)
         except Conflict:
@@ -58,6 +58,6 @@ class Liveness:
             await self._kube.delete(claim, guarded=True)
         except Gone:
             return Step(claim, over=True)
-        log_timed_out_claim(claim, reason)
+        log_timed_out_claim(claim, allowed, reason)
         claim_disrupted(claim, reason)
         return Step(claim, over=True)

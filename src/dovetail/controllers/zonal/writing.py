@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -10,11 +9,18 @@ from typing import Any
 
 from dovetail.api.core import Node
 from dovetail.controllers.zonal.documents import Documents, PoolDocument
+from dovetail.logs import info
 
 __all__ = ["Audit", "Writer"]
 
-log = logging.getLogger("dovetail.audit")
 KEPT = 1000
+WROTE = info(
+    "zonal shift wrote",
+    "The zonal controller changed one field of one object, or would have in a dry run.",
+    ("object", "field", "before", "after", "shift", "reason"),
+    ours=True,
+    logger="audit",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,4 +61,4 @@ class Writer:
         """Put on record what was written, here or by whoever writes another kind."""
         self.audits.extend(audits)
         for each in audits:
-            log.info("zonal shift wrote %s", each, extra={"audit": asdict(each)})
+            WROTE(asdict(each))
