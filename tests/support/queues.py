@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
 from dovetail.aws import Answer, aws_error
-from dovetail.bus.clocks import Clock, JsonLog
+from dovetail.bus.clocks import Clock, JsonLog, Log
 from dovetail.bus.config import Config, read_config
 from dovetail.bus.counts import Tally
 from dovetail.bus.daemon import Daemon
@@ -167,15 +167,22 @@ class FleetAws:
         return read_config(document(self.fleet, **keys), {})
 
     def daemon(
-        self, config: Config | None = None, counts: Tally | None = None, clock: Clock | None = None
+        self,
+        config: Config | None = None,
+        counts: Tally | None = None,
+        clock: Clock | None = None,
+        *,
+        log: Log | None = None,
+        reread: Callable[[], Config] | None = None,
     ) -> Daemon:
         return Daemon(
             config or self.config(),
             self,
             clock=clock or self.clock,
             counts=counts or Tally(),
-            log=JsonLog(quiet),
+            log=log or JsonLog(quiet),
             chance=Random(1),
+            reread=reread,
         )
 
     @asynccontextmanager
@@ -183,7 +190,13 @@ class FleetAws:
         self, config: Config | None = None, counts: Tally | None = None
     ) -> AsyncIterator[Daemon]:
         """A daemon at work, until the block ends."""
-        daemon, stop = self.daemon(config, counts), asyncio.Event()
+        async with self.running(self.daemon(config, counts)) as daemon:
+            yield daemon
+
+    @asynccontextmanager
+    async def running(self, daemon: Daemon) -> AsyncIterator[Daemon]:
+        """This daemon at work, until the block ends."""
+        stop = asyncio.Event()
         await daemon.prepare()
         task = asyncio.create_task(daemon.run(stop))
         try:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dovetail.bus.destinations import Destination, Registry, destination
+from dovetail.bus.destinations import Destination, Registry, destination, shown
 from dovetail.bus.events import OPTIONAL_KINDS, Rules
 from dovetail.bus.ownership import TAGS
 from dovetail.errors import Misconfigured
@@ -63,7 +63,7 @@ class Key:
 
 def _text(value: Any, where: str) -> str:
     if not isinstance(value, str):
-        raise Misconfigured(f"{where} is {value!r}; it must be a text, so put it in quotes")
+        raise Misconfigured(f"{where} is {shown(value)}; it must be a text, so put it in quotes")
     return value
 
 
@@ -72,7 +72,7 @@ def _flag(value: Any, where: str) -> bool:
         return True
     if value in (False, "false"):
         return False
-    raise Misconfigured(f"{where} is {value!r}; it is true or false")
+    raise Misconfigured(f"{where} is {shown(value)}; it is true or false")
 
 
 def _number(least: float, most: float) -> Callable[[Any, str], Any]:
@@ -80,7 +80,7 @@ def _number(least: float, most: float) -> Callable[[Any, str], Any]:
         if isinstance(value, str) and NUMBER(value):
             value = float(value) if "." in value else int(value)
         if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-            raise Misconfigured(f"{where} is {value!r}; give a number from {least:g} to {most:g}")
+            raise Misconfigured(f"{where} is {shown(value)}; give a number from {least:g} to {most:g}")
         return value
 
     return reads
@@ -92,7 +92,8 @@ def _duration(least: float, most: float) -> Callable[[Any, str], float]:
         seconds = float(parts[1]) * SECONDS[parts[2]] if parts else -1.0
         if not least <= seconds <= most:
             raise Misconfigured(
-                f"{where} is {value!r}; give a duration such as 500ms or 15m, from {least:g}s to {most:g}s"
+                f"{where} is {shown(value)}; "
+                f"give a duration such as 500ms or 15m, from {least:g}s to {most:g}s"
             )
         return seconds
 
@@ -102,7 +103,7 @@ def _duration(least: float, most: float) -> Callable[[Any, str], float]:
 def _choice(*choices: str) -> Callable[[Any, str], str]:
     def reads(value: Any, where: str) -> str:
         if value not in choices:
-            raise Misconfigured(f"{where} is {value!r}; it is one of {', '.join(choices)}")
+            raise Misconfigured(f"{where} is {shown(value)}; it is one of {', '.join(choices)}")
         return str(value)
 
     return reads
@@ -115,7 +116,7 @@ def _list(value: Any, where: str) -> list[Any]:
         except ValueError as error:
             raise Misconfigured(f'{where} is not JSON: {error}; write a list such as ["a", "b"]') from error
     if not isinstance(value, list):
-        raise Misconfigured(f"{where} is {value!r}; it is a list")
+        raise Misconfigured(f"{where} is {shown(value)}; it is a list")
     return value
 
 
@@ -125,7 +126,7 @@ def _texts(value: Any, where: str) -> tuple[str, ...]:
 
 def _region(value: Any, where: str) -> str:
     if not isinstance(value, str) or not REGION(value):
-        raise Misconfigured(f"{where} is {value!r}, which is no AWS region; write it as us-east-2")
+        raise Misconfigured(f"{where} is {shown(value)}, which is no AWS region; write it as us-east-2")
     return value
 
 
@@ -135,7 +136,7 @@ def _regions(value: Any, where: str) -> tuple[str, ...]:
 
 def _queue(value: Any, where: str) -> str:
     if not isinstance(value, str) or not QUEUE(value):
-        raise Misconfigured(f"{where} is {value!r}; give the name of a queue, not its URL or ARN")
+        raise Misconfigured(f"{where} is {shown(value)}; give the name of a queue, not its URL or ARN")
     return value
 
 
@@ -155,12 +156,14 @@ def _accounts(value: Any, where: str) -> tuple[Account, ...]:
 
 def _account(raw: Any, where: str) -> Account:
     if not isinstance(raw, Mapping) or not set(raw) <= {"id", "roleArn", "externalId"}:
-        raise Misconfigured(f"{where} is {raw!r}; an account has id, roleArn and externalId")
+        raise Misconfigured(f"{where} is {shown(raw)}; an account has id, roleArn and externalId")
     named, role, external = raw.get("id"), raw.get("roleArn") or "", raw.get("externalId") or ""
     if not isinstance(named, str) or not ACCOUNT(named):
-        raise Misconfigured(f"{where}.id is {named!r}; an account id is twelve digits in quotes")
+        raise Misconfigured(f"{where}.id is {shown(named)}; an account id is twelve digits in quotes")
     if role and (not isinstance(role, str) or not ROLE(role)):
-        raise Misconfigured(f"{where}.roleArn is {role!r}; write it as arn:aws:iam::<account>:role/<name>")
+        raise Misconfigured(
+            f"{where}.roleArn is {shown(role)}; write it as arn:aws:iam::<account>:role/<name>"
+        )
     if role and not external:
         raise Misconfigured(
             f"{where}: a reader role needs an externalId; set the one its trust policy asks for"
@@ -172,7 +175,7 @@ def _destinations(value: Any, where: str) -> tuple[Any, ...]:
     for index, each in enumerate(_list(value, where)):
         if not isinstance(each, Mapping):
             raise Misconfigured(
-                f"{where}[{index}] is {each!r}; a destination has account, cluster and queueUrl"
+                f"{where}[{index}] is {shown(each)}; a destination has account, cluster and queueUrl"
             )
     return tuple(_list(value, where))
 

@@ -24,6 +24,7 @@ METRICS: Mapping[str, Metric] = {
     "routed_total": Metric("counter", ("cluster", "kind"), "Copies confirmed by a cluster's queue."),
     "dropped_total": Metric("counter", ("reason",), "Events, or parts of one, dropped by policy."),
     "parked_total": Metric("counter", ("reason",), "Events, or parts of one, put in a park queue."),
+    "kept_total": Metric("counter", ("reason",), "Receives of messages that are left for the dead letters."),
     "duplicates_total": Metric("counter", (), "Events recognised as already delivered."),
     "unresolved_total": Metric("counter", ("kind",), "Events whose instances could not be looked up."),
     "broadcast_total": Metric("counter", (), "Warnings sent to every cluster of their place."),

@@ -33,11 +33,19 @@ class Daemon:
     """A long-running router."""
 
     def __init__(
-        self, config: Config, aws: Aws, *, clock: Clock, counts: Counts, log: Log, chance: Random
+        self,
+        config: Config,
+        aws: Aws,
+        *,
+        clock: Clock,
+        counts: Counts,
+        log: Log,
+        chance: Random,
+        reread: Callable[[], Config] | None = None,
     ) -> None:
         self._config, self._aws = config, aws
         self._clock, self._counts, self._log, self._chance = clock, counts, log, chance
-        self._sources = Sources(config, aws, counts=counts, log=log)
+        self._sources = Sources(config, aws, counts=counts, log=log, reread=reread)
         self._tasks: set[asyncio.Task[None]] = set()
         self._lines: list[Line] = []
         self._stopping = False
@@ -60,7 +68,7 @@ class Daemon:
             chance=self._chance,
             named=self._sources.by_name if self._config["registry.byName"] else None,
         )
-        self.pipeline.reload(await self._sources.read())
+        self.pipeline.reload(await self._sources.read(), self._sources.rules)
         for lane in Lane:
             queue = Queue(self._aws, urls[lane], clock=self._clock, log=self._log)
             visibility = await queue.visibility()
@@ -126,7 +134,8 @@ class Daemon:
             registry = await self._sources.read()
             if registry != self.pipeline.registry:
                 self._log.info("destinations changed", destinations=len(registry))
-                self.pipeline.reload(registry)
+            # Also where nothing has changed: who had no queue of its name may have one now.
+            self.pipeline.reload(registry, self._sources.rules)
 
     async def _prefetch(self) -> None:
         """Know every cluster's instances before they are spoken of."""
@@ -163,7 +172,7 @@ class Daemon:
             await self._clock.sleep(self._config["canary.every"])
 
     def _places(self) -> list[Place]:
-        rules = self._config.rules
+        rules = self._sources.rules
         return [
             Place(account, region) for account in sorted(rules.accounts) for region in sorted(rules.regions)
         ]

@@ -14,8 +14,10 @@ from urllib.parse import urlsplit
 from dovetail.bus.events import KINDS, Place
 from dovetail.errors import Misconfigured
 
-__all__ = ["Cluster", "Destination", "Registry", "checked_url", "destination"]
+__all__ = ["Cluster", "Destination", "Registry", "checked_url", "destination", "shown"]
 
+YEARS = 315_360_000  # ten of them, in seconds
+MOST_SHOWN = 100
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -123,8 +125,12 @@ def destination(raw: Mapping[str, object], where: str, *, account: str = "", reg
     if not (len(cluster.account) == 12 and cluster.account.isdecimal()):
         raise Misconfigured(f"{where}: account {cluster.account} is not an account id; it has twelve digits")
     age = raw.get("maxAgeSeconds")
-    if age is not None and (not isinstance(age, int | float) or isinstance(age, bool) or age <= 0):
-        raise Misconfigured(f"{where}: maxAgeSeconds is {age!r}; give a number of seconds above 0")
+    if age is not None and (
+        not isinstance(age, int | float) or isinstance(age, bool) or not 0 < age <= YEARS
+    ):
+        raise Misconfigured(
+            f"{where}: maxAgeSeconds is {shown(age)}; give a number of seconds above 0 and up to {YEARS}"
+        )
     park = _text(raw, "parkQueueUrl", where, "")
     return Destination(
         cluster,
@@ -140,6 +146,15 @@ def destination(raw: Mapping[str, object], where: str, *, account: str = "", reg
         _flag(raw, "paused", where),
         checked_url(park, f"{where}: parkQueueUrl") if park else "",
     )
+
+
+def shown(value: object) -> str:
+    """A value as people wrote it, if it is short; numbers of many digits and deep nests have no text."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):
+        return "too large to show"
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
 
 
 def checked_url(url: str, where: str) -> str:
@@ -166,21 +181,21 @@ def _text(raw: Mapping[str, object], key: str, where: str, default: str | None =
             raise Misconfigured(f"{where}: {key} is missing; say which {key} it is")
         return default
     if not isinstance(value, str):
-        raise Misconfigured(f"{where}: {key} is {value!r}; it must be a text, so put it in quotes")
+        raise Misconfigured(f"{where}: {key} is {shown(value)}; it must be a text, so put it in quotes")
     return value
 
 
 def _flag(raw: Mapping[str, object], key: str, where: str) -> bool:
     value = raw.get(key, False)
     if not isinstance(value, bool):
-        raise Misconfigured(f"{where}: {key} is {value!r}; it is true or false")
+        raise Misconfigured(f"{where}: {key} is {shown(value)}; it is true or false")
     return value
 
 
 def _choice(raw: Mapping[str, object], key: str, where: str, choices: tuple[str, ...]) -> str:
     value = raw.get(key, choices[0])
     if value not in choices:
-        raise Misconfigured(f"{where}: {key} is {value!r}; it is one of {', '.join(choices)}")
+        raise Misconfigured(f"{where}: {key} is {shown(value)}; it is one of {', '.join(choices)}")
     return str(value)
 
 
@@ -188,7 +203,7 @@ def _kinds(value: object, where: str) -> frozenset[str] | None:
     if value is None:
         return None
     if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
-        raise Misconfigured(f"{where}: kinds is {value!r}; it is a list of kinds")
+        raise Misconfigured(f"{where}: kinds is {shown(value)}; it is a list of kinds")
     unknown = sorted(set(value) - KINDS)
     if unknown:
         raise Misconfigured(f"{where}: there is no kind {unknown[0]}; there are {', '.join(sorted(KINDS))}")

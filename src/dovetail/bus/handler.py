@@ -14,14 +14,15 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from dovetail.aws import Aws
+from dovetail.aws import Aws, AwsError
 from dovetail.bus.clocks import Clock, JsonLog, Log, WallClock
 from dovetail.bus.config import Config, read_config
 from dovetail.bus.counts import Counts, Emf
 from dovetail.bus.events import Lane, Received
 from dovetail.bus.pipeline import Pipeline
-from dovetail.bus.queues import Queue, queue_url
+from dovetail.bus.queues import Queue, queue_url, received_record
 from dovetail.bus.sources import Sources
+from dovetail.errors import Misconfigured
 
 __all__ = ["Function", "lambda_handler"]
 
@@ -30,7 +31,7 @@ PATIENCE = 3.0
 MARGIN, PART = 3.0, 0.25
 AGAIN = 2
 REMEMBERED = 20_000
-DIRECT = "direct"
+DIRECT, UNREADABLE = "direct", "a record that is no message"
 
 
 class Function:
@@ -50,7 +51,7 @@ class Function:
         """Route everything in a call within so many seconds; returns the messages that must come again."""
         pipeline = await self._ready()
         batch, direct = _messages(event, self._clock.monotonic())
-        settle = _Verdicts()
+        settle = _Verdicts(batch)
         margin = min(MARGIN, seconds * PART)
         lane = _lane(batch, self._config)
         work = asyncio.ensure_future(pipeline.process(lane, batch, settle))
@@ -58,9 +59,12 @@ class Function:
         if late:
             self._log.warning("no time is left for the rest of the batch", messages=len(batch))
             work.cancel()
-        await asyncio.gather(work, return_exceptions=bool(late))
+        (met,) = await asyncio.gather(work, return_exceptions=True)
+        if met is not None and not late:
+            self._log.error("a batch met a bug; what is not done comes again", error=repr(met))
         await self._soon(settle)
-        failed = [message for message, _ in settle.failures]
+        # A message is done or it comes again: there is nothing between, whatever became of the batch.
+        failed = settle.left
         if direct and failed:
             raise RuntimeError(f"{len(failed)} events could not be routed; they must come again")
         return {"batchItemFailures": [{"itemIdentifier": each.id} for each in failed]}
@@ -79,12 +83,14 @@ class Function:
                 patience=PATIENCE,
                 named=self._sources.by_name if self._config["registry.byName"] else None,
             )
-            self._pipeline.reload(await self._sources.read())
-            self._read_at = self._clock.monotonic()
+            await self._reload(self._pipeline)
         elif self._clock.monotonic() - self._read_at > self._config["registry.reload"]:
-            self._pipeline.reload(await self._sources.read())
-            self._read_at = self._clock.monotonic()
+            await self._reload(self._pipeline)
         return self._pipeline
+
+    async def _reload(self, pipeline: Pipeline) -> None:
+        pipeline.reload(await self._sources.read(), self._sources.rules)
+        self._read_at = self._clock.monotonic()
 
     async def _soon(self, settle: _Verdicts) -> None:
         """A warning that failed must not wait out its visibility: that would outlive the notice."""
@@ -93,8 +99,12 @@ class Function:
             if urgent and message.queue:
                 by_queue.setdefault(message.queue, []).append(message)
         for name, messages in by_queue.items():
-            if name not in self._urls:
-                self._urls[name] = await queue_url(self._aws, name)
+            try:
+                if name not in self._urls:
+                    self._urls[name] = await queue_url(self._aws, name)
+            except (AwsError, Misconfigured) as error:
+                self._log.warning("messages come again later than they could", queue=name, error=error)
+                continue
             queue = Queue(self._aws, self._urls[name], clock=self._clock, log=self._log)
             await queue.hide(messages, AGAIN)
 
@@ -102,11 +112,18 @@ class Function:
 class _Verdicts:
     """What became of the messages of one invocation."""
 
-    def __init__(self) -> None:
+    def __init__(self, batch: Sequence[Received]) -> None:
+        self._undone = {message.id: message for message in batch}
         self.failures: list[tuple[Received, bool]] = []
+
+    @property
+    def left(self) -> list[Received]:
+        """Those that were not done."""
+        return list(self._undone.values())
 
     def done(self, message: Received) -> None:
         """Lambda deletes it once we return."""
+        self._undone.pop(message.id, None)
 
     def failed(self, message: Received, urgent: bool) -> None:
         self.failures.append((message, urgent))
@@ -138,20 +155,11 @@ def _record(record: Any, index: int, now: float) -> Received:
     if not isinstance(record, Mapping) or "messageId" not in record:
         inner = record.get("Sns", {}).get("Message") if isinstance(record, Mapping) else None
         return Received(f"{DIRECT}-{index}", inner if isinstance(inner, str) else _text(record), at=now)
-    facts, told = record.get("attributes") or {}, record.get("messageAttributes") or {}
-    sent, receives = str(facts.get("SentTimestamp", "")), str(facts.get("ApproximateReceiveCount", ""))
-    hops = str((told.get("dt.hops") or {}).get("stringValue", ""))
-    return Received(
-        str(record["messageId"]),
-        str(record.get("body", "")),
-        str(record.get("receiptHandle", "")),
-        int(sent) / 1000 if sent.isdecimal() else None,
-        now,
-        int(receives) if receives.isdecimal() else 1,
-        int(hops) if hops.isdecimal() else 0,
-        str(facts.get("SenderId", "")),
-        str(record.get("eventSourceARN", "")).rpartition(":")[2],
-    )
+    try:
+        return received_record(record, now)
+    except (AttributeError, TypeError, ValueError):
+        # Left for the dead letters like every message that cannot be read.
+        return Received(str(record["messageId"]), UNREADABLE, at=now)
 
 
 def _text(event: Any) -> str:

@@ -122,9 +122,20 @@ class Line:
         if len(self._buffer) < size:
             self._full.clear()
         if batch:
-            task = asyncio.get_running_loop().create_task(self._pipeline.process(self.lane, batch, self))
+            task = asyncio.get_running_loop().create_task(self._process(batch))
             self._work.add(task)
             task.add_done_callback(self._worked)
+
+    async def _process(self, batch: list[Received]) -> None:
+        """Work on a batch. Should that fail as a whole, what is not done comes again by itself."""
+        try:
+            await self._pipeline.process(self.lane, batch, self)
+        except Exception:
+            done = {message.receipt for message in self._acks}
+            for message in batch:
+                if message.receipt in self._held and message.receipt not in done:
+                    self.failed(message, self.lane is Lane.URGENT)
+            raise
 
     def _worked(self, task: asyncio.Task[None]) -> None:
         self._work.discard(task)

@@ -171,6 +171,9 @@ class Resolver:
                 error=error,
             )
             self._failed(desk, ids)
+        except Exception as error:  # noqa: BLE001 (an answer that makes no sense must not keep its ids wanted)
+            self._log.error("looking up instances met a bug", region=desk.place.region, error=repr(error))
+            self._failed(desk, ids)
         else:
             self._counts.add("lookup_ids_total", len(ids))
             self._found(desk, ids, found)

@@ -14,12 +14,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from random import Random
 
-from dovetail.aws import Aws
+from dovetail.aws import Aws, AwsError
 from dovetail.bus.clocks import Clock, Log
 from dovetail.bus.config import Config
 from dovetail.bus.counts import Counts
 from dovetail.bus.destinations import Cluster, Destination, Registry
-from dovetail.bus.events import Place, Received
+from dovetail.bus.events import Place, Received, Rules
 from dovetail.bus.lookup import Resolver
 from dovetail.bus.planning import Flight, Plan, Planner, Settle, by_deadline, event_id
 from dovetail.bus.send import Copy, Outcome, Sender
@@ -59,8 +59,9 @@ class Pipeline(Planner):
     async def process(self, lane: str, batch: Sequence[Received], settle: Settle) -> None:
         """Work on a batch until each message of it is done or failed."""
         self.busy += 1
-        plan = self.plan(lane, batch, settle)
+        plan = Plan()
         try:
+            plan = self.plan(lane, batch, settle)
             if self.config["dryRun"]:
                 await self._pretend(plan)
                 return
@@ -83,10 +84,21 @@ class Pipeline(Planner):
             assert flight.event is not None
             known = self._known(flight.event.instances, now)
             for cluster in self._nameless(known.values()) if known else ():
-                self._asked_for.add(cluster)
-                found = await self._named(cluster)
-                if found is not None:
-                    self.registry = self.registry.merged([found])
+                await self._ask_name(cluster, self._named)
+
+    async def _ask_name(
+        self, cluster: Cluster, named: Callable[[Cluster], Awaitable[Destination | None]]
+    ) -> None:
+        """Look for the queue of a cluster's name; one that cannot be asked for now is asked for again."""
+        try:
+            found = await named(cluster)
+        except AwsError as error:
+            self._counts.add("registry_problems_total", 1, "byName")
+            self._log.warning("looking for a queue by name failed", cluster=cluster.name, error=error)
+            return
+        self._asked_for.add(cluster)
+        if found is not None:
+            self.registry = self.registry.merged([found])
 
     async def _send(self, copies: list[Copy[Flight]]) -> None:
         refused: list[Copy[Flight]] = []
@@ -199,8 +211,8 @@ class Pipeline(Planner):
         for flight in flights:
             event = flight.event
             assert event is not None
-            del self._pending[event.contents]
-            self._plan_one(flight, event, plan, now)
+            self._pending.pop(event.contents, None)
+            self._plan_safely(flight, event, plan, now)
         for flight in plan.settled:
             self._end(flight)
         await self._send(sorted(plan.copies, key=by_deadline))
@@ -229,8 +241,8 @@ class Pipeline(Planner):
         again, now = Plan(), self._now()
         for flight in plan.unresolved:
             assert flight.event is not None
-            del self._pending[flight.event.contents]
-            self._plan_one(flight, flight.event, again, now)
+            self._pending.pop(flight.event.contents, None)
+            self._plan_safely(flight, flight.event, again, now)
         for copy in (*plan.copies, *again.copies):
             self._log.info(
                 "would send", id=event_id(copy.tag), kind=copy.kind, cluster=copy.cluster, reason=copy.reason
@@ -256,9 +268,9 @@ class Pipeline(Planner):
         self.delivered.forget(now)
         self._log.info("batch routed", lane=lane, messages=len(batch))
 
-    def reload(self, registry: Registry) -> None:
+    def reload(self, registry: Registry, rules: Rules) -> None:
         """Use other destinations from now on; what is on its way keeps its address."""
-        self.registry = registry
+        self.registry, self.rules = registry, rules
         self._asked_for.clear()
         urls = {each.queue_url for each in registry} | {each.park_url for each in registry} | {self._park_url}
         self.sender.forget(urls)

@@ -22,6 +22,8 @@ from dovetail.bus.send import Copy
 __all__ = ["Flight", "Plan", "Planner", "Settle", "by_deadline", "event_id"]
 
 NONE = "none"
+BUG = Refusal(Fate.KEPT, "bug")
+MOST_TOLD = 500  # characters of an error
 
 
 class Settle(Protocol):
@@ -98,7 +100,7 @@ class Planner:
             kinds[event.kind] = kinds.get(event.kind, 0) + 1
             flight = Flight(message, body, event, lane, settle)
             plan.flights.append(flight)
-            self._plan_one(flight, event, plan, now)
+            self._plan_safely(flight, event, plan, now)
         for kind, count in kinds.items():
             self._counts.add("received_total", count, lane, kind)
         if lane == Lane.URGENT:
@@ -109,8 +111,24 @@ class Planner:
         try:
             return read(message, self.rules)
         except Exception as error:  # noqa: BLE001 (a body that meets a bug must not hold up its neighbours)
-            self._log.error("reading a message met a bug", source=message.id, error=repr(error))
-            return message.body, Refusal(Fate.KEPT, "bug")
+            self._name_bug("reading", message, error)
+            return message.body, BUG
+
+    def _plan_safely(self, flight: Flight, event: Event, plan: Plan, now: float) -> None:
+        """Plan one event. One that meets a bug is kept for the dead letters; the others go on."""
+        planned = len(plan.copies)
+        try:
+            self._plan_one(flight, event, plan, now)
+        except Exception as error:  # noqa: BLE001 (an event that meets a bug must not hold up its neighbours)
+            self._name_bug("planning", flight.message, error)
+            del plan.copies[planned:]
+            flight.waiting = 0
+            self._refuse(flight, BUG, plan)
+
+    def _name_bug(self, doing: str, message: Received, error: Exception) -> None:
+        """Name a message that meets a bug, at its first receive; it comes again until the dead letters."""
+        tell = self._log.error if message.receives <= 1 else self._log.debug
+        tell(f"{doing} a message met a bug", source=message.id, error=repr(error)[:MOST_TOLD])
 
     def _plan_one(self, flight: Flight, event: Event, plan: Plan, now: float) -> None:
         contents = event.contents
@@ -227,6 +245,7 @@ class Planner:
     def _refuse(self, flight: Flight, refusal: Refusal, plan: Plan) -> None:
         if refusal.fate is Fate.KEPT:
             flight.failed = True
+            self._counts.add("kept_total", 1, refusal.reason)
             self._audit("kept", flight, reason=refusal.reason)
         elif refusal.fate is Fate.DROPPED:
             self._drop(flight, refusal.reason)

@@ -34,7 +34,9 @@ class Pushed:
         while asked:
             answer = await self._aws.call("dynamodb", "BatchGetItem", {"RequestItems": asked})
             for item in answer.get("Responses", {}).get(self._table, ()):
-                found[item["id"]["S"]] = tuple(sorted(item["clusters"]["SS"]))
+                names = item.get("clusters", {}).get("SS")
+                if names:  # else the item says nothing, and EC2 is asked
+                    found[item["id"]["S"]] = tuple(sorted(names))
             asked = answer.get("UnprocessedKeys") or {}
         return found
 

@@ -11,11 +11,12 @@ from dovetail.bus.clocks import Clock, Log
 from dovetail.bus.events import Received
 from dovetail.errors import Misconfigured
 
-__all__ = ["Queue", "batched", "queue_url", "received"]
+__all__ = ["Queue", "batched", "queue_url", "received", "received_record"]
 
 TEN = 10
 LONG_POLL = 20
 PARALLEL = 16
+TOO_OFTEN = 2
 
 
 async def queue_url(aws: Aws, name: str) -> str:
@@ -44,15 +45,36 @@ def received(raw: Mapping[str, Any], at: float, queue: str = "") -> Received:
         _seconds(facts.get("SentTimestamp")),
         at,
         _whole(facts.get("ApproximateReceiveCount"), 1),
-        _whole(told.get("dt.hops", {}).get("StringValue"), 0),
+        _hops(told.get("dt.hops", {}).get("StringValue")),
         str(facts.get("SenderId", "")),
         queue,
     )
 
 
+def received_record(record: Mapping[str, Any], at: float) -> Received:
+    """A message as Lambda hands it over."""
+    facts, told = record.get("attributes") or {}, record.get("messageAttributes") or {}
+    return Received(
+        str(record["messageId"]),
+        str(record.get("body", "")),
+        str(record.get("receiptHandle", "")),
+        _seconds(facts.get("SentTimestamp")),
+        at,
+        _whole(facts.get("ApproximateReceiveCount"), 1),
+        _hops((told.get("dt.hops") or {}).get("stringValue")),
+        str(facts.get("SenderId", "")),
+        str(record.get("eventSourceARN", "")).rpartition(":")[2],
+    )
+
+
+def _hops(value: object) -> int:
+    """How often a message has passed a router. A number that no router has written counts as too often."""
+    return 0 if value is None else _whole(value, TOO_OFTEN)
+
+
 def _seconds(milliseconds: object) -> float | None:
     text = str(milliseconds)
-    return int(text) / 1000 if text.isdecimal() else None
+    return int(text) / 1000 if text.isdecimal() and len(text) < 16 else None
 
 
 def _whole(value: object, default: int) -> int:

@@ -151,7 +151,17 @@ def split(event: Event, instances: Iterable[str], of: int, annotate: bool) -> st
             document[name] = _divided(value, wanted) | (
                 {"dovetail": {"split": True, "of": of}} if annotate else {}
             )
-    return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+    text = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+    # Half a surrogate pair can be escaped in JSON but not written in UTF-8.
+    return text if _utf8(text) else json.dumps(document, separators=(",", ":"))
+
+
+def _utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _divided(detail: Mapping[str, Any], wanted: set[str]) -> dict[str, Any]:
@@ -164,10 +174,12 @@ def _divided(detail: Mapping[str, Any], wanted: set[str]) -> dict[str, Any]:
 
 
 def _entity(entity: Any) -> str:
-    for name, value in entity.items():
+    """The id an entity names. Of names that differ only in case the last one counts, as in parsing."""
+    found = ""
+    for name, value in entity.items() if isinstance(entity, dict) else ():
         if name.casefold() == "entityvalue":
-            return _id(value)
-    return ""
+            found = _id(value)
+    return found
 
 
 def _id(value: Any) -> str:

@@ -178,16 +178,40 @@ class Sender(Generic[T]):
                 answer = await self._door(copies[0]).call(
                     "sqs", "SendMessageBatch", {"QueueUrl": url, "Entries": entries}, retried=False
                 )
-        except (AwsAbsent, AwsDenied, AwsInvalid) as error:
-            self._complain(copies, error.code)
-            for copy in copies:
-                settled(copy, Outcome.REFUSED)
+        except (AwsAbsent, AwsDenied) as error:
+            self._refused(copies, error.code, settled)
             return []
+        except AwsInvalid as error:
+            return await self._one_by_one(url, copies, circuit, settled, error.code)
         except AwsError as error:
             self._trouble(circuit, copies, error.code)
             return copies
+        except Exception as error:  # noqa: BLE001 (a body that cannot be written must not stop its neighbours)
+            return await self._one_by_one(url, copies, circuit, settled, type(error).__name__)
         self._counts.observe("fill_ratio", len(copies) / ENTRIES)
         return self._settle(answer, copies, circuit, settled)
+
+    async def _one_by_one(
+        self,
+        url: str,
+        copies: list[Copy[T]],
+        circuit: Circuit,
+        settled: Callable[[Copy[T], Outcome], None],
+        code: str,
+    ) -> list[Copy[T]]:
+        """A call that cannot be right: only the copies that are wrong by themselves are refused."""
+        if len(copies) == 1:
+            self._refused(copies, code, settled)
+            return []
+        left: list[Copy[T]] = []
+        for copy in copies:
+            left += await self._attempt(url, [copy], circuit, settled)
+        return left
+
+    def _refused(self, copies: list[Copy[T]], code: str, settled: Callable[[Copy[T], Outcome], None]) -> None:
+        self._complain(copies, code)
+        for copy in copies:
+            settled(copy, Outcome.REFUSED)
 
     def _settle(
         self,

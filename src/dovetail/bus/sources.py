@@ -1,13 +1,17 @@
 """Where destinations are declared besides the configuration: a table, parameters, tagged queues, names.
 
-Read again and again. A source that cannot be read, or an entry that makes no sense, is counted and said; what
-a source gave last time stays in force while it cannot be read, so that a slip never silences a cluster.
+Read again and again. A source that cannot be read, or an entry that makes no sense, is counted each time and
+said once; every other entry is served. What a source gave last time stays in force while it cannot be read,
+so that a slip never silences a cluster.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from dovetail.aws import Aws, AwsAbsent, AwsError, pages
@@ -15,24 +19,52 @@ from dovetail.bus.clocks import Log
 from dovetail.bus.config import Config
 from dovetail.bus.counts import Counts
 from dovetail.bus.destinations import Cluster, Destination, Registry, destination
-from dovetail.errors import Misconfigured
+from dovetail.bus.events import Rules
+from dovetail.errors import DovetailError, Misconfigured
 
 __all__ = ["Sources"]
 
 BUS_TAG, CLUSTER_TAG, ACCOUNT_TAG = "dovetail.sh/bus", "dovetail.sh/cluster", "dovetail.sh/account"
+# A number as DynamoDB writes it, short enough to be one that somebody meant.
+NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,15})?([eE][+-]?[0-9]{1,2})?").fullmatch
+MOST_SAID = 1_000  # characters of a complaint
 
 
 class Sources:
-    """Every declared source, merged in their order: what is written in the configuration wins."""
+    """Every declared source, merged in their order: what is written in the configuration wins.
 
-    def __init__(self, config: Config, aws: Aws, *, counts: Counts, log: Log) -> None:
+    `reread` gives the configuration as its file has it now; of it, destinations are taken.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        aws: Aws,
+        *,
+        counts: Counts,
+        log: Log,
+        reread: Callable[[], Config] | None = None,
+    ) -> None:
         self._config, self._aws, self._counts, self._log = config, aws, counts, log
+        self._reread, self._written = reread, config.registry
         self._last: dict[str, list[Destination]] = {}
-        self._named: dict[Cluster, Destination | None] = {}
+        self._named: dict[Cluster, Destination] = {}
+        self._problems: set[tuple[str, str]] = set()
+        self._said: set[tuple[str, str]] = set()
+
+    @property
+    def rules(self) -> Rules:
+        """Which events are answered for, with the accounts of the destinations that are written now."""
+        written = {each.cluster.account for each in self._written}
+        return replace(
+            self._config.rules, accounts=frozenset({a.id for a in self._config.accounts} | written)
+        )
 
     async def read(self) -> Registry:
         """All destinations there are now."""
-        registry = self._config.registry
+        self._problems = set()
+        self._read_file()
+        registry = self._written
         for name, source in (
             ("dynamodb", self._table),
             ("ssm", self._parameters),
@@ -43,11 +75,26 @@ class Sources:
                     self._last[name] = [each async for each in source()]
                 except AwsError as error:
                     self._problem(name, str(error))
+                except Exception as error:  # noqa: BLE001 (a source that meets a bug must not silence the others)
+                    self._problem(name, f"it met a bug: {error!r}")
                 registry = registry.merged(self._last.get(name, ()))
-        return registry.merged(each for each in self._named.values() if each is not None)
+        await self._check_names()
+        self._said &= self._problems  # what comes again is said again
+        return registry.merged(self._named.values())
+
+    def _read_file(self) -> None:
+        if self._reread is None:
+            return
+        try:
+            self._written = self._reread().registry
+        except DovetailError as error:
+            self._problem("file", f"{error}; the destinations it had stay in force")
 
     async def by_name(self, cluster: Cluster) -> Destination | None:
-        """The queue that bears a cluster's name, if that convention is agreed on."""
+        """The queue that bears a cluster's name, if that convention is agreed on.
+
+        Only a queue that is there is remembered: one that is missing today may be made tomorrow.
+        """
         if not self._config["registry.byName"] or cluster.region != self._aws.region:
             return None
         if cluster not in self._named:
@@ -55,10 +102,19 @@ class Sources:
             try:
                 answer = await self._aws.call("sqs", "GetQueueUrl", asked)
             except AwsAbsent:
-                self._named[cluster] = None
-            else:
-                self._named[cluster] = Destination(cluster, str(answer["QueueUrl"]))
+                return None
+            self._named[cluster] = Destination(cluster, str(answer["QueueUrl"]))
         return self._named[cluster]
+
+    async def _check_names(self) -> None:
+        """Let go of queues found by name that are no longer there."""
+        for cluster, known in list(self._named.items()):
+            del self._named[cluster]
+            try:
+                await self.by_name(cluster)
+            except AwsError as error:
+                self._named[cluster] = known
+                self._problem("byName", f"{cluster}: {error}")
 
     async def _table(self) -> AsyncIterator[Destination]:
         """Items with `pk` = account#region#cluster and the members of a destination, as a DynamoDB map."""
@@ -68,16 +124,10 @@ class Sources:
             asked = {"TableName": table} | ({"ExclusiveStartKey": start} if start else {})
             answer = await self._aws.call("dynamodb", "Scan", asked)
             for item in answer.get("Items", ()):
-                plain = {name: _plain(value) for name, value in item.items()}
-                key = str(plain.pop("pk", ""))
-                parts = key.split("#")
-                if len(parts) != 3:
-                    self._problem("dynamodb", f"{table}: {key!r} is not account#region#cluster")
-                    continue
-                if plain.pop("state", "active") != "active":
-                    continue
-                named = dict(zip(("account", "region", "cluster"), parts, strict=True))
-                if (found := self._read("dynamodb", {**plain, **named}, f"{table}: {key}")) is not None:
+                where = f"{table}: {_key(item)}"
+                if (
+                    found := self._read("dynamodb", partial(_registered_item, item, where), where)
+                ) is not None:
                     yield found
             start = answer.get("LastEvaluatedKey")
             if not start:
@@ -88,13 +138,8 @@ class Sources:
         asked = {"Path": path, "Recursive": True}
         async for page in pages(self._aws, "ssm", "GetParametersByPath", asked):
             for each in page.get("Parameters", ()):
-                try:
-                    raw = json.loads(each["Value"])
-                except ValueError:
-                    raw = None
-                if not isinstance(raw, dict):
-                    self._problem("ssm", f"{each['Name']} is not a JSON object")
-                elif (found := self._read("ssm", raw, str(each["Name"]))) is not None:
+                where = str(each["Name"])
+                if (found := self._read("ssm", partial(_object, each["Value"], where), where)) is not None:
                     yield found
 
     async def _tagged(self) -> AsyncIterator[Destination]:
@@ -106,22 +151,27 @@ class Sources:
                     self._problem("discover", f"{url}: {error}")
                     continue
                 tags = answer.get("Tags", {})
-                if tags.get(BUS_TAG) != "true" or not tags.get(CLUSTER_TAG):
-                    continue
-                account = tags.get(ACCOUNT_TAG) or url.rstrip("/").split("/")[-2]
-                raw = {"account": account, "cluster": tags[CLUSTER_TAG], "queueUrl": url}
-                if (found := self._read("discover", raw, url)) is not None:
+                if (found := self._read("discover", partial(_tagged_queue, tags, url), url)) is not None:
                     yield found
 
-    def _read(self, source: str, raw: Mapping[str, Any], where: str) -> Destination | None:
+    def _read(
+        self, source: str, entry: Callable[[], Mapping[str, Any] | None], where: str
+    ) -> Destination | None:
+        """One entry; one that makes no sense, in whatever way, is set aside and named."""
         accounts = self._config.accounts
         only = accounts[0].id if len(accounts) == 1 else ""
         try:
+            raw = entry()
+            if raw is None:
+                return None
             found = destination(raw, where, account=only, region=self._config["region"])
         except Misconfigured as error:
             self._problem(source, str(error))
             return None
-        served = self._config.rules.accounts
+        except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+            self._problem(source, f"{where} cannot be read ({type(error).__name__}); write it anew")
+            return None
+        served = self.rules.accounts
         if served and found.cluster.account not in served:
             self._problem(source, f"{where}: account {found.cluster.account} is not one the router serves")
             return None
@@ -129,16 +179,56 @@ class Sources:
 
     def _problem(self, source: str, why: str) -> None:
         self._counts.add("registry_problems_total", 1, source)
-        self._log.error("a destination could not be read", source=source, why=why)
+        self._problems.add((source, why))
+        if (source, why) not in self._said:
+            self._said.add((source, why))
+            self._log.error("a destination could not be read", source=source, why=why[:MOST_SAID])
 
 
-def _plain(value: Mapping[str, Any]) -> Any:
+def _key(item: Mapping[str, Any]) -> str:
+    """The name of an item, for people."""
+    told = item.get("pk")
+    return str(told.get("S", "")) if isinstance(told, Mapping) else ""
+
+
+def _registered_item(item: Mapping[str, Any], where: str) -> Mapping[str, Any] | None:
+    """A destination as an item of the table; None for one that is not in force."""
+    plain = {name: _plain(value, where) for name, value in item.items()}
+    parts = str(plain.pop("pk", "")).split("#")
+    if len(parts) != 3:
+        raise Misconfigured(f"{where} is not account#region#cluster; name the item so")
+    if plain.pop("state", "active") != "active":
+        return None
+    return {**plain, **dict(zip(("account", "region", "cluster"), parts, strict=True))}
+
+
+def _object(text: str, where: str) -> Mapping[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise Misconfigured(f"{where} is not a JSON object; write a destination's members in braces")
+    return found
+
+
+def _tagged_queue(tags: Mapping[str, str], url: str) -> Mapping[str, Any] | None:
+    if tags.get(BUS_TAG) != "true" or not tags.get(CLUSTER_TAG):
+        return None
+    account = tags.get(ACCOUNT_TAG) or url.rstrip("/").split("/")[-2]
+    return {"account": account, "cluster": tags[CLUSTER_TAG], "queueUrl": url}
+
+
+def _plain(value: Mapping[str, Any], where: str) -> Any:
     """A DynamoDB value as JSON has it."""
     (kind, inner), *_ = value.items()
     if kind == "N":
-        return float(inner) if "." in inner else int(inner)
+        if not NUMBER(inner):
+            raise Misconfigured(f"{where}: the number {inner[:20]} is too long; write a shorter one")
+        number = float(inner)
+        return int(number) if number.is_integer() else number
     if kind == "L":
-        return [_plain(each) for each in inner]
+        return [_plain(each, where) for each in inner]
     if kind == "SS":
         return sorted(inner)
     return inner

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from random import Random, SystemRandom
 from typing import Annotated, Any, Literal
@@ -77,7 +78,8 @@ def interruption_router(
         sys.exit(_supervised(config, log_level, workers, (metrics_port, health_port)))
     logs.configure(log_level, ("stdout",) if action == "run" else ("stderr",))
     if action == "run":
-        sys.exit(asyncio.run(_run(settings, metrics_port, health_port)))
+        reread = partial(_configured, config) if config is not None else None
+        sys.exit(asyncio.run(_run(settings, metrics_port, health_port, reread)))
     if action == "replay":
         wanted = Wanted(tools.time_named(since), tools.kind_named(kind), cluster)
         return asyncio.run(tools.replayed(settings, source, wanted, rate))
@@ -96,8 +98,9 @@ def _configured(path: Path | None) -> Config:
         document = msgspec.yaml.decode(path.read_bytes())
     except OSError as error:
         raise BadInput(f"reading {path}: {error.strerror}; name a file that can be read") from error
-    except msgspec.DecodeError as error:
-        raise BadInput(f"reading {path}: it is not YAML: {' '.join(str(error).split())}") from error
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        why = " ".join(str(error).split())[:200]
+        raise BadInput(f"reading {path}: it is not YAML that can be read: {why}") from error
     return read_config(document, os.environ, where=str(path))
 
 
@@ -112,7 +115,9 @@ def _checked(config: Config, path: Path | None) -> None:
     )
 
 
-async def _run(config: Config, metrics_port: int, health_port: int) -> int:
+async def _run(
+    config: Config, metrics_port: int, health_port: int, reread: Callable[[], Config] | None
+) -> int:
     from dovetail.bus.prometheus import Prometheus
 
     aws, stop = tools.door(config), asyncio.Event()
@@ -123,6 +128,7 @@ async def _run(config: Config, metrics_port: int, health_port: int) -> int:
         counts=Prometheus(config["maxClusterLabels"]),
         log=logs.get("bus"),
         chance=Random(SystemRandom().getrandbits(64)),
+        reread=reread,
     )
     for one in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(one, stop.set)

@@ -131,9 +131,21 @@ def test_after_three_more_attempts_the_source_message_must_come_again() -> None:
     assert 1.3 <= seconds <= 1.7
 
 
-@pytest.mark.parametrize(
-    "code", ["AccessDenied", "AWS.SimpleQueueService.NonExistentQueue", "InvalidMessageContents"]
-)
+def test_a_body_that_cannot_be_taken_is_refused_alone() -> None:
+    def particular(call: int, entries: list[dict[str, Any]]) -> dict[str, Any]:
+        if any(entry["MessageBody"] == "bad" for entry in entries):
+            raise aws_error("sqs:SendMessageBatch", "InvalidMessageContents", "no", 400)
+        return {"Successful": [{"Id": entry["Id"]} for entry in entries]}
+
+    queue = Scripted(particular)
+    three = copies(3)
+    three[1].body = "bad"
+    fates, _, _ = sent(queue, three)
+
+    assert [fates[number] for number in range(3)] == [Outcome.SENT, Outcome.REFUSED, Outcome.SENT]
+
+
+@pytest.mark.parametrize("code", ["AccessDenied", "AWS.SimpleQueueService.NonExistentQueue"])
 def test_a_queue_that_will_never_take_it_is_not_tried_again(code: str) -> None:
     def refuses(call: int, entries: list[dict[str, Any]]) -> dict[str, Any]:
         raise aws_error("sqs:SendMessageBatch", code, "no", 403)
