@@ -32,6 +32,7 @@ KINDS: dict[str, tuple[Readiness, dict[str, str]]] = {
             "NodeClassReady": "the node class exists and is ready",
             "NodeRegistrationHealthy": "the last nodes of the pool joined the cluster; False: they did not",
             "DriftPaused": "replacements did not become ready, so drift waits",
+            "ReplacementsLost": "replacements did not come up; each loss doubles the wait for the next",
         },
     ),
     "NodeClaim": (

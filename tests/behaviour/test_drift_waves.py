@@ -120,7 +120,7 @@ async def test_people_pause_and_resume_with_an_annotation(word: str) -> None:
 
 
 @virtual
-async def test_a_setting_of_nothing_never_pauses() -> None:
+async def test_a_setting_of_nothing_never_pauses_and_what_was_lost_is_still_tried_later() -> None:
     async with Scene(flags=["--drift-pause-after=0s"]).still() as scene:
         fleet = drifting(scene)
         for claim in await wave(fleet):
@@ -128,4 +128,6 @@ async def test_a_setting_of_nothing_never_pauses() -> None:
         await scene.heard()
         await fleet.carry_on()
         assert scene.pool_says(DRIFT_PAUSED) is None
+        assert await wave(fleet) == []
+        await scene.sleep(61)
         assert len(await wave(fleet)) == 2

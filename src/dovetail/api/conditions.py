@@ -54,6 +54,7 @@ VALIDATION_SUCCEEDED: Final = "ValidationSucceeded"
 NODECLASS_READY: Final = "NodeClassReady"
 NODE_REGISTRATION_HEALTHY: Final = "NodeRegistrationHealthy"
 DRIFT_PAUSED: Final = "DriftPaused"
+REPLACEMENTS_LOST: Final = "ReplacementsLost"
 # NodeClaim
 LAUNCHED: Final = "Launched"
 REGISTERED: Final = "Registered"

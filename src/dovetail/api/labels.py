@@ -117,6 +117,7 @@ MAX_PAYBACK: Final = "disruption.dovetail.sh/max-payback"
 REST: Final = "disruption.dovetail.sh/rest"
 RATE: Final = "disruption.dovetail.sh/rate"
 RECENT: Final = "disruption.dovetail.sh/recent"
+LOST_REPLACEMENTS: Final = "disruption.dovetail.sh/lost-replacements"
 DRIFT: Final = "disruption.dovetail.sh/drift"
 DRIFT_PAUSE_AFTER: Final = "disruption.dovetail.sh/drift-pause-after"
 

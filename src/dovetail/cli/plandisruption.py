@@ -25,6 +25,7 @@ PASSING = frozenset(
     (
         Held.BUDGET,
         Held.RATE,
+        Held.BACKED_OFF,
         Held.UNDER_WAY,
         Held.DELETING,
         Held.NOMINATED,

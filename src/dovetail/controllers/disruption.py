@@ -25,6 +25,7 @@ from dovetail.controllers.driftgate import DriftGate
 from dovetail.controllers.moves import Moves
 from dovetail.controllers.orchestration import Orchestration
 from dovetail.controllers.owning import Ownership
+from dovetail.controllers.setbacks import LostReplacements
 from dovetail.controllers.signals import FAILED, Signals
 from dovetail.disruption import choose as methods
 from dovetail.disruption import churn
@@ -90,6 +91,7 @@ class Disruption:
         options: Callable[[datetime], Options],
         moves: Moves,
         gate: DriftGate,
+        losses: LostReplacements,
         *,
         spot_to_spot: bool = False,
         drift_at_once: int | None = None,
@@ -110,6 +112,7 @@ class Disruption:
         self._options = options
         self._moves = moves
         self._gate = gate
+        self._losses = losses
         self._spot_to_spot = spot_to_spot
         # Budgets say how fast drift may go; Karpenter starts one command a turn, which 1 gives here.
         self.drift_at_once = drift_at_once
@@ -131,6 +134,7 @@ class Disruption:
         scene = first = await self.scene()
         self._signals.budgets(scene)
         await self._gate.settle(scene)
+        await self._losses.settle()
         restless = False
         for method, ask in self._methods():
             if self._known_quiet(method, seen):
@@ -254,14 +258,14 @@ class Disruption:
         """Seconds to rest: a node whose nomination ends sooner than the next look may be the one to go."""
         now = self._clock.now()
         ends = [
-            (place.nominated_until - now).total_seconds() for place in self._cluster if place.nominated_until
+            (place.nomination_ends - now).total_seconds() for place in self._cluster if place.nomination_ends
         ]
         return min([IDLE, *(left for left in ends if left > 0)])
 
     async def scene(self) -> Scene:
         """The world as disruption sees it now."""
         owned = [pool for pool in self._pools if self._ownership.of_pool(pool)]
-        offers = [(self._moves.seen(pool), await self._types(pool)) for pool in owned]
+        offers = [(self._losses.seen(self._moves.seen(pool)), await self._types(pool)) for pool in owned]
         now = self._clock.now()
         snapshot = self._capture.snapshot(offers, self._options(now), self._virtual())
         shifted = self._shifted()

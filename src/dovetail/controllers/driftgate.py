@@ -37,8 +37,12 @@ class DriftGate:
     async def lost(self, names: Iterable[str]) -> None:
         """A replacement of a drifted node of these pools did not come: the others wait."""
         for name in names:
-            pool = self._pools.get(name)
-            if pool is None or not waves.guarded(churn.with_defaults(pool, self._defaults)):
+            try:
+                # As it is now: what was lost was noted on it a moment ago.
+                pool = await self._kube.get(NodePool, name)
+            except Gone:
+                continue
+            if not waves.guarded(churn.with_defaults(pool, self._defaults)):
                 continue
             # Cleared first, so that it counts from now even if it was lost before.
             fresh = conditions.clear(pool, DRIFT_PAUSED)

@@ -28,6 +28,7 @@ from dovetail.controllers.driftgate import DriftGate
 from dovetail.controllers.messages import log_created_claim
 from dovetail.controllers.planmessages import log_command, log_command_done, log_failed_command
 from dovetail.controllers.provisioning import hash_annotations
+from dovetail.controllers.setbacks import LostReplacements
 from dovetail.disruption.candidates import Candidate
 from dovetail.disruption.command import DRIFTED, Command
 from dovetail.errors import Conflict, DovetailError, Gone, Refused
@@ -79,7 +80,6 @@ class Orchestration:
     """Starts commands and sees them through."""
 
     name = "disruption.queue"
-    triggers: tuple[Trigger, ...] = ()
 
     def __init__(
         self,
@@ -92,11 +92,13 @@ class Orchestration:
         clock: Clock,
         recorder: Recorder,
         gate: DriftGate,
+        losses: LostReplacements,
         *,
         millicores: int = 1000,
     ) -> None:
         self._kube = kube
         self._gate = gate
+        self._losses = losses
         self._cluster = cluster
         self._nodes = nodes
         self._claims = claims
@@ -108,6 +110,23 @@ class Orchestration:
         self._wake: Callable[[str], None] = lambda key: None
         self.concurrency = PACE.at(millicores)
         self.backoff = Backoff(1.0, 10.0, per_second=100.0, burst=1000)
+
+    @property
+    def triggers(self) -> tuple[Trigger, ...]:
+        return (Trigger(NodeClaim, self._claim_wakes),)
+
+    def _claim_wakes(self, before: NodeClaim | None, claim: NodeClaim | None) -> Iterable[str]:
+        """A replacement that goes before it came: its command is over.
+
+        The nodes of the command are unmarked here and now: a moment later, the provisioner might buy room
+        for their pods, which need none.
+        """
+        if before is None or (claim is not None and not claim.deleting):
+            return
+        for running in tuple(self._running.values()):
+            if before.name in running.replacements and before.name not in running.ready:
+                self._cluster.unmark(c.key for c in running.command.candidates)
+                yield running.key
 
     def on_item(self, wake: Callable[[str], None]) -> None:
         """Whom to tell that a key has work: the `add` of this controller's queue."""
@@ -233,7 +252,7 @@ class Orchestration:
             wanted = replace(wanted, spec=replace(wanted.spec, requirements=node.requirements.entries()))
         claim = await self._kube.create(wanted)
         log_created_claim(claim)
-        self._cluster.expect(claim, capacity=await self._capacity(pool, node))
+        self._cluster.expect(claim, await self._capacity(pool, node), node.pods)
         relaxed = claim.annotations.get(labels.MIN_VALUES_RELAXED, "false")
         CLAIMS_CREATED.labels(reason.lower(), pool.name, relaxed).inc()
         return claim.name
@@ -270,6 +289,8 @@ class Orchestration:
             return after(RETRY)
         self._running.pop(key, None)
         log_command_done(running.command)
+        if running.replacements:
+            await self._losses.came(running.command)
         return DONE
 
     def _replaced(self, running: Running) -> bool:
@@ -281,10 +302,10 @@ class Orchestration:
 
     def _up(self, name: str, reason: str) -> bool:
         claim = self._claims.get(name)
-        if claim is None:
-            if self._cluster.of_claim(name) is None:
-                raise ReplacementLost(f"waiting for {name}: the replacement was deleted")
+        if claim is None and self._cluster.of_claim(name) is not None:
             return False
+        if claim is None or claim.deleting:
+            raise ReplacementLost(f"waiting for {name}: the replacement was deleted")
         launching = f"Launching NodeClaim: {reason}"
         self._recorder.event(claim, "DisruptionLaunching", launching, dedupe=(claim.uid, reason))
         if conditions.is_true(claim, INITIALIZED):
@@ -327,6 +348,9 @@ class Orchestration:
         lost = len(running.replacements) - len(running.ready)
         log_failed_command(command, lost)
         FAILURES.labels(command.decision, _snake(command.method.reason), command.method.kind).inc(lost)
+        if lost:
+            # Noted before the nodes are free: nothing may start the same again in between.
+            await self._losses.lost(command)
         self._running.pop(running.key, None)
         self._cluster.unmark(c.key for c in command.candidates)
         await self.release(c.name for c in command.candidates)

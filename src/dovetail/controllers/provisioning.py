@@ -264,7 +264,8 @@ class Provisioning:
                     pod, "FailedScheduling", note, warning=True, dedupe=(pod.uid,), window=300
                 )
         for node_name, names in plan.existing.items():
-            self._nominate(node_name, [pods[name] for name in names if name in pods])
+            if self._real(names):
+                self._nominate(node_name, [pods[name] for name in names if name in pods])
 
     def _show_zones(self, zones: Mapping[str, int]) -> None:
         BY_ZONE.clear()
@@ -276,9 +277,9 @@ class Provisioning:
         now = self._clock.monotonic()
         healthy = {pool.name for pool in self._pools if conditions.is_true(pool, NODE_REGISTRATION_HEALTHY)}
         proven = {pod for node in plan.new_nodes if node.pool in healthy for pod in node.pods}
-        virtual = {pod.full_name for pod in self._buffers.virtual()} if self._buffers is not None else ()
+        real = set(self._real(decision.pod for decision in plan.decisions))
         for decision in plan.decisions:
-            if decision.pod in virtual:
+            if decision.pod not in real:
                 continue
             self.decisions[decision.pod] = decision
             placed = decision.place is not None
@@ -288,7 +289,7 @@ class Provisioning:
 
     def _nominate(self, name: str, pods: list[Pod]) -> None:
         place = self._cluster.of_node(name) or self._cluster.of_claim(name)
-        if place is None or not pods:
+        if place is None:
             return
         self._cluster.nominate(place.key)
         parts = [f"nodeclaim/{place.claim.name}"] if place.claim else []
@@ -308,11 +309,16 @@ class Provisioning:
         claim = await self._kube.create(node.claim(pool, self._claim_options(pool)))
         log_created_claim(claim)
         # The next plan must see this node before the watch does, or it would order another.
-        self._cluster.expect(claim, capacity=await self._capacity(pool, node))
+        self._cluster.expect(claim, await self._capacity(pool, node), self._real(node.pods))
         relaxed = claim.annotations.get(labels.MIN_VALUES_RELAXED, "false")
         CLAIMS_CREATED.labels("provisioned", pool.name, relaxed).inc()
         pods = {pod.full_name: pod for pod in self._cluster.pending}
         self._tell_nominated((pods[n] for n in node.pods if n in pods), f"nodeclaim/{claim.name}")
+
+    def _real(self, names: Iterable[str]) -> list[str]:
+        """The pods among these that exist; room kept for a buffer is nobody's."""
+        virtual = {pod.full_name for pod in self._buffers.virtual()} if self._buffers is not None else ()
+        return [name for name in names if name not in virtual]
 
     def _check_limits(self, pool: NodePool) -> None:
         usage = self._cluster.usage(pool.name)

@@ -52,6 +52,7 @@ from dovetail.controllers.observing.status import StatusMetrics
 from dovetail.controllers.orchestration import Orchestration
 from dovetail.controllers.owning import Ownership
 from dovetail.controllers.provisioning import Provisioning
+from dovetail.controllers.setbacks import LostReplacements
 from dovetail.controllers.static import StaticDeprovisioning, StaticProvisioning
 from dovetail.controllers.zonal.gates import Gates
 from dovetail.disruption.churn import from_settings
@@ -205,6 +206,7 @@ def _disruption(p: Parts, millicores: int) -> tuple[Controller, ...]:
     """Everything that takes a node away by choice."""
     knobs = from_settings(p.settings)
     gate = DriftGate(p.kube, p.pools, p.clock, p.recorder, knobs)
+    losses = LostReplacements(p.kube, p.pools, p.clock, p.recorder)
     orchestration = Orchestration(
         p.kube,
         p.cluster,
@@ -215,6 +217,7 @@ def _disruption(p: Parts, millicores: int) -> tuple[Controller, ...]:
         p.clock,
         p.recorder,
         gate,
+        losses,
         millicores=millicores,
     )
     loop = Disruption(
@@ -230,6 +233,7 @@ def _disruption(p: Parts, millicores: int) -> tuple[Controller, ...]:
         p.options,
         Moves(p.kube, p.pools, p.clock, knobs),
         gate,
+        losses,
         spot_to_spot=p.settings.feature_gates.spot_to_spot_consolidation,
         virtual=p.buffers.virtual if p.buffers is not None else tuple,
         buffered=p.buffers.nodes if p.buffers is not None else frozenset,

@@ -9,6 +9,7 @@ from dovetail.disruption.budgets import readable
 from dovetail.disruption.candidates import Scene
 from dovetail.disruption.churn import rate_left
 from dovetail.disruption.held import Held
+from dovetail.disruption.setbacks import why_waiting
 
 __all__ = ["OVER_BUDGET", "Allowance", "allowances", "budgets_of"]
 
@@ -73,6 +74,9 @@ def allowances(scene: Scene, reason: str) -> Allowance:
         rate = rate_left(nodepool, now)
         if rate is not None:
             found.cap(name, rate, Held.RATE, OVER_RATE)
+        waiting = why_waiting(nodepool, reason, now)
+        if waiting:
+            found.cap(name, 0, Held.BACKED_OFF, waiting)
     return found
 
 

@@ -115,6 +115,9 @@ def drifted(scene: Scene, at_once: int | None = 1, should_stop: ShouldStop = nev
     """
     going, staying = candidates(scene, Class.EVENTUAL)
     order = [candidate for candidate in drift_order(going) if not candidate.pool.static]
+    _, awaited = unawaited(scene, [candidate for candidate in order if not candidate.pods])
+    wanted = {each.name for each in awaited}
+    order, staying = [each for each in order if each.name not in wanted], [*staying, *awaited]
     if at_once is not None:
         return _wave(scene, scene, order, staying, at_once, should_stop)
     due = _next(scene, order)
@@ -162,7 +165,9 @@ def _wave(
             if not choice.commands:
                 choice.staying.append(Stays(candidate.state, outcome.problem, held=Held.NO_CHEAPER))
             continue
-        new = outcome.plan.new_nodes
+        own = {pod.full_name for pod in candidate.pods}
+        # What pods of others need is bought for them by the provisioner, and not a second time here.
+        new = tuple(node for node in outcome.plan.new_nodes if not own.isdisjoint(node.pods))
         saved = candidate.price - sum(node.price for node in new)
         choice.commands.append(Command(DRIFTED, (candidate,), new, outcome.plan, saved))
         choice.allowance.take(candidate.pool.name)

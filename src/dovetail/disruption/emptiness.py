@@ -15,7 +15,7 @@ from dovetail.settings.durations import parse_or_never
 
 __all__ = ["OVER_BUDGET", "consolidation_disabled", "deleting", "empty_nodes", "unawaited", "why_not_empty"]
 
-AWAITED = "pods of a node that goes will need it"
+AWAITED = "pods that wait, or that leave another node, will need it"
 
 
 def empty_nodes(going: Iterable[Candidate], allowance: Allowance) -> tuple[Command | None, list[Stays]]:
@@ -32,11 +32,11 @@ def empty_nodes(going: Iterable[Candidate], allowance: Allowance) -> tuple[Comma
 
 
 def unawaited(scene: Scene, mine: Sequence[Candidate]) -> tuple[list[Candidate], list[Stays]]:
-    """Those that no pod of a node on its way out will need, and those that one will.
+    """Those that no pod without a node will need, nor one of a node on its way out; and those that one will.
 
-    A replacement comes up empty: it must not be taken away before the pods it was bought for arrive.
+    A node comes up empty: it must not be taken away before the pods it was bought for arrive.
     """
-    if not mine or not scene.snapshot.moving:
+    if not mine or not (scene.snapshot.moving or scene.snapshot.pods):
         return list(mine), []
     taken = {name for name, pods in simulate(scene, (), consolidating=False).plan.existing.items() if pods}
     kept = [candidate for candidate in mine if candidate.name not in taken]

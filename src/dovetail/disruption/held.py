@@ -33,6 +33,7 @@ class Held(StrEnum):
     BUDGET = "budget"
     RATE = "rate"
     PAUSED = "paused"
+    BACKED_OFF = "backed-off"
     UNREADABLE = "unreadable-annotation"
     # The bargain
     NO_CHEAPER = "no-cheaper-place"

@@ -8,10 +8,12 @@ from __future__ import annotations
 from msgspec.structs import fields, replace
 
 from dovetail.api import conditions
+from dovetail.api.nodepool import NodePool
 from dovetail.disruption import churn, waves
 from dovetail.disruption.allowance import allowances
 from dovetail.disruption.candidates import Scene
 from dovetail.disruption.command import DRIFTED, EMPTY, MULTI
+from dovetail.disruption.setbacks import setbacks_of, waits_told
 from dovetail.scheduling import nodes as views
 from dovetail.scheduling.snapshot import Snapshot
 
@@ -42,11 +44,19 @@ class Rest:
 
 
 def _watched(scene: Scene) -> bool:
-    """Something goes by the clock alone: a rest between moves, or drift that waits for nodes to come up."""
+    """Something goes by the clock alone: a rest between moves, or nodes that have to come up first."""
     pools = scene.pools.values()
     if any(churn.knobs(pool).rest or conditions.find(pool, conditions.DRIFT_PAUSED) for pool in pools):
         return True
+    if any(_waits(pool, scene) for pool in pools):
+        return True
     return any(map(waves.guarded, pools)) and not all(map(views.initialized, scene.snapshot.nodes))
+
+
+def _waits(pool: NodePool, scene: Scene) -> bool:
+    """After a loss: until the wait is over, and its condition gone."""
+    waits = waits_told(setbacks_of(pool), scene.snapshot.options.now)
+    return bool(waits) or conditions.find(pool, conditions.REPLACEMENTS_LOST) is not None
 
 
 def _left(scene: Scene) -> list[tuple[int, ...]]:

@@ -65,6 +65,8 @@ class Cluster:
         self.ever_synced = False
         self._unsynced_since: float | None = None
         self._ordered: list[Callable[[NodeClaim], None]] = []
+        # Which claim was ordered for a pod that has not landed yet.
+        self._ordered_for: dict[str, str] = {}
         self.ledger = Ledger()
         # When a node or pod last changed in a way that could make a consolidation possible.
         self.consolidated_from: datetime | None = None
@@ -98,8 +100,7 @@ class Cluster:
     def _move_node(self, held: Place, node: Node, key: str) -> None:
         """A provider ID came late, or changed: the Node goes to its right place."""
         self._drop_node(node.name)
-        place = self._place(key)
-        place.marked = place.marked or held.marked
+        self._place(key).inherit(held)
         self.node_changed(None, node)
 
     def _drop_node(self, name: str) -> None:
@@ -136,22 +137,18 @@ class Cluster:
         """A NodeClaim appeared, changed or is gone."""
         if after is None:
             if before is not None:
+                self._stop_waiting_at(self._by_claim.get(before.name))
                 self._drop_claim(before.name)
             return
         if not self._manages(after):
             return
         key = after.status.provider_id or f"claim/{after.name}"
         held = self._by_claim.get(after.name)
-        ordered: Amounts = {}
-        marked = False
-        if held is not None and held.key != key:
-            ordered, marked = held.ordered_capacity, held.marked
+        place = held if held is not None and held.key == key else self._place(key)
+        if held is not None and held is not place:
+            place.inherit(held)
             self._drop_claim(after.name)
-            held = None
-        place = held or self._place(key)
         place.claim = after
-        place.ordered_capacity = place.ordered_capacity or ordered
-        place.marked = place.marked or marked
         self._by_claim[after.name] = place
         if after.status.provider_id:
             self._unlaunched.discard(after.name)
@@ -174,16 +171,21 @@ class Cluster:
         place.marked = False
         self._settle(place)
 
-    def expect(self, claim: NodeClaim, capacity: Amounts | None = None) -> None:
-        """We ordered this claim: believe in it before the watch tells of it, at the size that was ordered."""
+    def expect(self, claim: NodeClaim, capacity: Amounts | None = None, pods: Iterable[str] = ()) -> None:
+        """We ordered this claim: believe in it before the watch tells of it, at the size that was ordered.
+
+        `pods` are the names of those it was ordered for: it is theirs until they land on it.
+        """
         if claim.name not in self._by_claim:
             # The watch may have been quicker, and what it told is newer than the answer we got.
             self.claim_changed(None, claim)
         for tell in self._ordered:
             tell(claim)
         place = self._by_claim.get(claim.name)
-        if place is not None and capacity:
-            place.ordered_capacity = capacity
+        if place is not None:
+            place.ordered_capacity = capacity or place.ordered_capacity
+            place.awaited.update(pods)
+            self._ordered_for |= dict.fromkeys(place.awaited, claim.name)
             self._settle(place)
 
     def on_order(self, tell: Callable[[NodeClaim], None]) -> None:
@@ -193,6 +195,7 @@ class Cluster:
     def forget_unlaunched(self, name: str) -> None:
         """A claim that was never launched no longer exists: stop waiting for it."""
         if name in self._unlaunched:
+            self._stop_waiting_at(self._by_claim.get(name))
             self._drop_claim(name)
 
     # Pods
@@ -203,6 +206,8 @@ class Cluster:
         if pod is None:
             return
         key = (pod.namespace, pod.name)
+        if _no_longer_waits(before, after):
+            self._landed(pod.full_name)
         if predicates.owned_by_daemonset(pod):
             self._daemon_pod_changed(key, pod, gone=after is None)
         if before is not None and before.node_name and (after is None or after.node_name != before.node_name):
@@ -275,6 +280,28 @@ class Cluster:
         place = self._places.get(key)
         if place is not None:
             place.nominated_until = self._clock.now() + self._nomination
+
+    def _landed(self, pod: str) -> None:
+        """The pod has a node, here or elsewhere, or needs none any more."""
+        place = self._by_claim.get(self._ordered_for.pop(pod, ""))
+        if place is not None:
+            place.awaited.discard(pod)
+
+    def _stop_waiting_at(self, place: Place | None) -> None:
+        if place is None:
+            return
+        for pod in place.awaited:
+            self._ordered_for.pop(pod, None)
+        place.awaited.clear()
+
+    def _wait_at(self, place: Place) -> None:
+        """Pods have a while to land on the node they were promised, from when it can take them."""
+        now = self._clock.now()
+        if place.awaited_until is None:
+            if views.initialized(place.state):
+                place.awaited_until = now + self._nomination
+        elif now >= place.awaited_until:
+            self._stop_waiting_at(place)
 
     # Questions
 
@@ -356,6 +383,8 @@ class Cluster:
     def _settle(self, place: Place) -> None:
         """After a change: forget the old face, charge the pool anew, drop the place if nothing is left."""
         place.changed()
+        if place.awaited:
+            self._wait_at(place)
         self._discharge(place)
         if place.empty:
             self._places.pop(place.key, None)
@@ -396,6 +425,11 @@ class Cluster:
 def _created(pod: Pod) -> float:
     created = pod.metadata.creation_timestamp
     return created.timestamp() if created is not None else 0.0
+
+
+def _no_longer_waits(before: Pod | None, after: Pod | None) -> bool:
+    """Whether a pod that waited for a node has got one, or is gone."""
+    return not (before and before.node_name) and (after is None or bool(after.node_name))
 
 
 def _not_yet_whole(node: Node) -> bool:

@@ -24,6 +24,8 @@ class Place:
         "_company",
         "_deleting",
         "_state",
+        "awaited",
+        "awaited_until",
         "charged",
         "claim",
         "key",
@@ -42,6 +44,10 @@ class Place:
         self.pods: dict[tuple[str, str], Pod] = {}
         self.marked = False
         self.nominated_until: datetime | None = None
+        # The pods it was ordered for that are still on their way, and until when they are waited for; no
+        # such end is set before the node can take them.
+        self.awaited: set[str] = set()
+        self.awaited_until: datetime | None = None
         self.volume_limits: Mapping[str, int] = {}
         # What the plan expected of the machine; counts against limits until the cloud says what came.
         self.ordered_capacity: Amounts = {}
@@ -108,4 +114,21 @@ class Place:
         return used
 
     def nominated(self, now: datetime) -> bool:
+        """Whether pods are to land here: it was chosen for them lately, or ordered for them."""
+        if self.awaited and (self.awaited_until is None or now < self.awaited_until):
+            return True
         return self.nominated_until is not None and now < self.nominated_until
+
+    @property
+    def nomination_ends(self) -> datetime | None:
+        """When pods will no longer be waited for; None when that is not known, or none are."""
+        ends = [self.nominated_until, self.awaited_until if self.awaited else None]
+        return max((end for end in ends if end is not None), default=None)
+
+    def inherit(self, other: Place) -> None:
+        """This is the same machine, known by another name until now."""
+        self.marked = self.marked or other.marked
+        self.ordered_capacity = self.ordered_capacity or other.ordered_capacity
+        self.nominated_until = self.nominated_until or other.nominated_until
+        self.awaited_until = self.awaited_until or other.awaited_until
+        self.awaited |= other.awaited

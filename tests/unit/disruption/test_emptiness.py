@@ -7,6 +7,7 @@ import pytest
 from dovetail.disruption.candidates import UNCONSOLIDATABLE
 from dovetail.disruption.choose import Choice, empty
 from dovetail.disruption.command import EMPTY
+from dovetail.disruption.held import Held
 from dovetail.disruption.validate import BUDGET, CHURN, still_empty
 from dovetail.scheduling.snapshot import StateNode
 from support.builders import NOW, condition, owner, pod
@@ -81,8 +82,15 @@ def test_every_policy_lets_empty_nodes_go_unless_consolidation_is_off() -> None:
 
 @pytest.mark.spec("disruption-53")
 def test_a_pod_that_waits_does_not_turn_deletion_into_replacement() -> None:
-    (command,) = empty(scene(state("a"), pending=[pod("big", cpu="15")])).commands
+    (command,) = empty(scene(state("a"), pending=[pod("too-big", cpu="99")])).commands
     assert command.replacements == ()
+
+
+def test_an_empty_node_that_a_waiting_pod_will_land_on_stays() -> None:
+    choice = empty(scene(state("a"), state("b"), pending=[pod("big", cpu="15")]))
+
+    assert len(gone(choice)) == 1
+    assert [(s.held, s.name in gone(choice)) for s in choice.staying] == [(Held.AWAITED, False)]
 
 
 @pytest.mark.spec("disruption-54")

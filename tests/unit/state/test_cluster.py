@@ -13,6 +13,7 @@ from dovetail.api.nodeclaim import NodeClaim, NodeClaimStatus
 from dovetail.api.pod import PodStatus
 from dovetail.scheduling import nodes as views
 from dovetail.state import Cluster
+from dovetail.state.place import Place
 from support.builders import NOW, amounts, daemonset, node, nodeclaim, owner, pod
 from support.stage import sample
 from support.worlds import apart
@@ -322,3 +323,81 @@ def test_what_the_watch_told_first_is_not_undone_by_our_own_answer(cluster: Clus
     assert cluster.synced
     assert len(cluster) == 1
     assert used(cluster)["cpu"] == "4"
+
+
+def awaited(cluster: Cluster) -> Place:
+    """A claim that was ordered for two pods, whose machine is up and initialized."""
+    for name in ("one", "two"):
+        cluster.pod_changed(None, pod(name))
+    cluster.expect(ordered(), pods=["default/one", "default/two"])
+    cluster.claim_changed(ordered(), nodeclaim("claim", node="node"))
+    cluster.node_changed(None, node())
+    place = cluster.of_claim("claim")
+    assert place is not None
+    return place
+
+
+def test_a_node_is_nominated_from_its_order_however_long_it_takes_to_come_up(
+    cluster: Cluster, clock: StillClock
+) -> None:
+    cluster.expect(ordered(), pods=["default/one"])
+    clock.passed = 500
+    cluster.claim_changed(ordered(), nodeclaim("claim", node="node"))
+    cluster.node_changed(None, node(registered=False, initialized=False))
+    place = cluster.of_claim("claim")
+    assert place is not None
+    assert place.nominated(clock.now())
+    cluster.node_changed(None, node())
+    clock.passed = 519
+    assert place.nominated(clock.now())
+    assert place.nomination_ends is not None
+    clock.passed = 521
+    assert not place.nominated(clock.now())
+
+
+def test_a_node_is_nominated_until_the_last_of_its_pods_has_landed(
+    cluster: Cluster, clock: StillClock
+) -> None:
+    place = awaited(cluster)
+    cluster.pod_changed(pod("one"), pod("one", node="node"))
+    assert place.nominated(clock.now())
+    cluster.pod_changed(pod("two"), pod("two", node="elsewhere"))
+    assert not place.nominated(clock.now())
+
+
+def test_pods_that_are_gone_before_they_landed_are_not_waited_for(
+    cluster: Cluster, clock: StillClock
+) -> None:
+    place = awaited(cluster)
+    cluster.pod_changed(pod("one"), None)
+    cluster.pod_changed(pod("two"), None)
+    assert not place.nominated(clock.now())
+
+
+def test_a_replacement_waits_for_pods_that_leave_another_node(cluster: Cluster, clock: StillClock) -> None:
+    cluster.pod_changed(None, pod("web", node="old"))
+    cluster.expect(ordered(), pods=["default/web"])
+    cluster.claim_changed(ordered(), nodeclaim("claim", node="node"))
+    cluster.node_changed(None, node())
+    place = cluster.of_claim("claim")
+    assert place is not None
+    cluster.pod_changed(pod("web", node="old"), None)
+    assert place.nominated(clock.now()), "its successor, of another name, is still to land"
+    clock.passed = 21
+    assert not place.nominated(clock.now())
+
+
+def test_a_nomination_stays_when_the_machine_gets_its_name(cluster: Cluster, clock: StillClock) -> None:
+    cluster.claim_changed(None, ordered())
+    cluster.nominate("claim/claim")
+    cluster.claim_changed(ordered(), nodeclaim("claim", node="node"))
+    place = cluster.of_claim("claim")
+    assert place is not None
+    assert place.nominated(clock.now())
+
+
+def test_nothing_is_kept_of_a_claim_that_is_gone(cluster: Cluster) -> None:
+    awaited(cluster)
+    cluster.claim_changed(nodeclaim("claim", node="node"), None)
+    cluster.node_changed(node(), None)
+    assert cluster._ordered_for == {}
