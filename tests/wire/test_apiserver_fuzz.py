@@ -24,6 +24,18 @@ SCALARS = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False),
     st.text(max_size=8),
     st.sampled_from(("a", "default", "v1", "Pod", "", "1Gi", "25%", "2030-01-01T00:00:00Z", "app=web")),
+    # What has hung or felled a server before.
+    st.sampled_from(
+        (
+            *("^(a+)+$", "a" * 60 + "!", "\ud800", "x\r\ny\0", "1e30", "9" * 5_000, "9999-12-31T23:59:59Z"),
+            *(
+                "self.all(x, self.all(y, x == y))",
+                "self.matches('^(a+)+$')",
+                "self" + ".a" * 9_000,
+                '"""' + "\\" * 40,
+            ),
+        )
+    ),
 )
 KEYS = st.sampled_from(
     (
@@ -31,6 +43,15 @@ KEYS = st.sampled_from(
         *("ownerReferences", "managedFields", "uid", "resourceVersion", "containers", "template"),
         *("selector", "matchLabels", "matchExpressions", "replicas", "resources", "requests", "limits"),
         *("tolerations", "affinity", "taints", "data", "kind", "apiVersion", "versions", "schema", "names"),
+        *(
+            "pattern",
+            "x-kubernetes-validations",
+            "rule",
+            "properties",
+            "openAPIV3Schema",
+            "format",
+            "default",
+        ),
         *("conditions", "target", "op", "path", "value", "from", "$patch", "preconditions", "ports", "env"),
     )
 )
@@ -200,7 +221,25 @@ QUERIES = st.dictionaries(
 METHODS = st.sampled_from(
     ("GET", "POST", "POST", "PUT", "PATCH", "PATCH", "DELETE", "HEAD", "OPTIONS", "BREW")
 )
+POINTERS = st.sampled_from(
+    (
+        "",
+        "/data",
+        "/data/a",
+        "/data/b",
+        "/metadata",
+        "/metadata/labels",
+        "/spec/containers/0",
+        "/spec/-",
+        "/~01",
+    )
+)
+OPERATIONS = st.fixed_dictionaries(
+    {"op": st.sampled_from(("add", "copy", "copy", "move", "remove", "replace", "test")), "path": POINTERS},
+    optional={"from": POINTERS, "value": VALUES},
+)
 BODIES = st.one_of(
+    st.lists(OPERATIONS, max_size=40).map(lambda ops: json.dumps(ops).encode()),
     st.binary(max_size=40),
     st.binary(max_size=60).map(lambda raw: b"k8s\0" + raw),
     VALUES.map(lambda value: json.dumps(value).encode()),

@@ -11,11 +11,11 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
-from functools import lru_cache
 from typing import Any
 
 from dovetail.api.crds.patterns import MEANING
 from dovetail.api.manifests import Severity
+from dovetail.api.patterns import compile_pattern
 from dovetail.api.validation.complaint import Complaint, field_path
 
 ABSENT: Any = object()
@@ -178,14 +178,8 @@ def _article(noun: str) -> str:
     return "an" if noun[0] in "aeiou" else "a"
 
 
-@lru_cache(maxsize=256)
-def re2(pattern: str) -> re.Pattern[str]:
-    """A pattern with RE2's meaning, as far as our own go: `$` is the very end, classes know only ASCII."""
-    return re.compile(re.sub(r"(?<!\\)\$", r"\\Z", pattern), re.ASCII)
-
-
 def _pattern(value: Any, pattern: str) -> str | None:
-    if not isinstance(value, str) or re2(pattern).search(value):
+    if not isinstance(value, str) or compile_pattern(pattern).matches(value):
         return None
     return f"{_spoken(value)} is not {MEANING.get(pattern, f'of the form {pattern}')}"
 

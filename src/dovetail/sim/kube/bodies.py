@@ -15,7 +15,10 @@ from dovetail.sim.kube.patching import PatchKind
 
 LIMIT = 3 * 1024 * 1024
 _DEEPEST = 200
+# YAML is read a hundred times slower than JSON, so a body may hold far fewer values than bytes.
+YAML_EVENTS_LIMIT = 150_000
 _JSON = ("application/json", "text/json", "")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _YAML = ("application/yaml", "text/yaml", "application/x-yaml", "text/x-yaml")
 
 _PATCH_KINDS: dict[str, PatchKind] = {
@@ -67,13 +70,32 @@ def read_patch(body: bytes, kind: PatchKind, strict: bool = False) -> Any:
 def read_json(body: bytes, strict: bool = False) -> Any:
     """A JSON document."""
     try:
-        document = msgspec.json.decode(body)
+        document = _decode_json(body)
         _refuse_depth(document, body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise status.bad_request(f"the object provided is unrecognized: {error}") from error
     if strict:
         _refuse_duplicates(body)
     return document
+
+
+def _decode_json(body: bytes) -> Any:
+    """A JSON document, with U+FFFD for what is no character, as Go reads it."""
+    try:
+        return msgspec.json.decode(body)
+    except UnicodeDecodeError:
+        return _decode_json(body.decode("utf-8", "replace").encode())
+    except msgspec.DecodeError:
+        if not _SURROGATE.search(body):
+            raise
+        # Half a surrogate pair, perhaps: Python's own reader takes it.
+        text = json.dumps(json.loads(body), ensure_ascii=False, allow_nan=False)
+        return msgspec.json.decode(replace_surrogates(text))
+
+
+def replace_surrogates(text: str) -> str:
+    """The text with U+FFFD for each half of a surrogate pair."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _refuse_depth(document: Any, body: bytes) -> None:
@@ -151,9 +173,14 @@ def read_yaml(body: bytes) -> Any:
 
 
 def _scan_yaml(body: bytes) -> None:
-    """Refuse what would overwhelm the loader: deep nesting, and aliases that multiply."""
-    depth = 0
-    for event in yaml.parse(body, Loader=_JsonLikeLoader):
+    """Refuse what would overwhelm the loader: too many values, deep nesting, and aliases that multiply."""
+    depth = documents = 0
+    for number, event in enumerate(yaml.parse(body, Loader=_JsonLikeLoader)):
+        if number > YAML_EVENTS_LIMIT:
+            raise status.too_large(YAML_EVENTS_LIMIT, "YAML values and brackets; send the body as JSON")
+        documents += isinstance(event, yaml.DocumentStartEvent)
+        if documents > 1:
+            raise status.bad_request("error parsing YAML: the body holds more than one document")
         if isinstance(event, yaml.AliasEvent):
             raise status.bad_request("YAML aliases are not accepted here: write the value out")
         if isinstance(event, yaml.CollectionStartEvent):

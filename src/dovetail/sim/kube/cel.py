@@ -4,6 +4,9 @@ Values are plain JSON (plus datetime, timedelta and bytes where a schema's forma
 differ from a real server. Types are checked when a rule runs, not when it is compiled. Optional selectors
 (`.?field`, `[?index]`), two-variable comprehensions, semver() and named formats are refused when it is
 compiled. An error inside all() or exists() is not forgiven because a later element settles the question.
+
+An evaluation is priced from its rule and its data first. Where that guess is too dear it runs with a meter in
+every comprehension, and is refused where the cost itself is.
 """
 
 from __future__ import annotations
@@ -12,11 +15,20 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
+from dovetail.sim.kube.cel_cost import (
+    CALL_LIMIT,
+    NATIVE_LIMIT,
+    CostBudget,
+    CostMeter,
+    Extent,
+    cost_of_call,
+    measure_extent,
+)
 from dovetail.sim.kube.cel_functions import FUNCTIONS, FunctionError
 
 
@@ -35,9 +47,10 @@ def _library() -> Any:
 
 library = _library()
 
-# What one rule may cost: elements visited by nested comprehensions, as the worst case of its data.
-COST_LIMIT = 10_000_000
 _TEXT_LIMIT = 50_000
+_DEEPEST = 250
+_LONGEST_CHAIN = 2_000
+_CHAINING = frozenset({".", "[", "+", "-", "*", "/", "%", "<", ">", "=", "!", "?", "in"})
 # How many verdicts a rule keeps, and on values of what size.
 _REMEMBERED = 512
 _LONGEST_KEY = 4_000
@@ -53,9 +66,15 @@ _NATIVE = frozenset(
 )
 _ONE_VARIABLE = frozenset({"all", "exists", "exists_one", "existsOne"})
 _MACROS = frozenset({"all", "exists", "exists_one", "existsOne", "map", "filter"})
+# Operators and functions of the library that read what they are given.
+_READING = frozenset({"=", "in", "contains", "startsWith", "endsWith", "+"})
+_BUILDING = frozenset({"map", "filter"})
+_STRETCHING = frozenset({"range", "split", "findAll"})
+# Functions of the library that ours stand in for.
+_OWN = {"string": "textOf", "matches": "matchesPattern"}
 _IMMUTABLE = re.compile(r"(?:self==oldSelf|oldSelf==self|has\(self\.(\w+)\)==has\(oldSelf\.\1\))\Z")
 _TOKEN = re.compile(
-    r"""(?P<string>[rRbB]{0,2}(?:\"{3}(?:\\.|.)*?\"{3}|'{3}(?:\\.|.)*?'{3}|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'))
+    r"""(?P<string>[rRbB]{0,2}(?:\"{3}(?:\\.|[^\\])*?\"{3}|'{3}(?:\\.|[^\\])*?'{3}|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'))
       |(?P<comment>//[^\n]*)
       |(?P<name>[A-Za-z_][A-Za-z0-9_]*)
       |(?P<other>\s+|.)""",
@@ -65,6 +84,10 @@ _TOKEN = re.compile(
 
 class CelError(Exception):
     """A rule that does not compile, or that has no answer for the values it was given."""
+
+
+class CostExceeded(CelError):
+    """An evaluation that cost more than it may: no further rule of its object is run."""
 
 
 class _Failure:
@@ -78,7 +101,10 @@ class Rule:
     """One compiled expression; evaluating it has no effect but to be quicker the next time."""
 
     def __init__(self, text: str) -> None:
+        if len(text) > _TEXT_LIMIT:
+            raise CelError(f"the rule is longer than {_TEXT_LIMIT} characters")
         tokens = _tokens(text)
+        _check_depth(tokens)
         _check_arity(text, tokens)
         self.text = text
         self.uses_old = "oldSelf" in tokens
@@ -89,16 +115,32 @@ class Rule:
         self.paths = frozenset(_chains(tokens, "self")) | frozenset(_chains(tokens, "oldSelf"))
         self._sized = "size" in tokens
         self._nesting = _nesting(tokens)
-        self._answers: dict[str, bool] = {}
+        self._names = 1 + sum(token.isidentifier() for token in tokens)
+        self._reads = sum(token in _READING for token in tokens)
+        self._joins = tokens.count("+")
+        self._builds = sum(token in _BUILDING for token in tokens)
+        self._written = tokens.count(",")  # a list written out in the rule is no longer
+        # Lists that are longer than anything in the data: only a meter sees them.
+        self._stretches = self._nesting > 0 and any(token in _STRETCHING for token in tokens)
+        self._answers: dict[str, tuple[bool, int]] = {}
         # Only what the rule names is handed over: values and functions cost time on every evaluation.
         self._parts = {name: _fields_of(tokens, name) for name in ("self", "oldSelf")}
-        names = {"textOf" if token == "string" else token for token in tokens}
+        names = {_OWN.get(token, token) for token in tokens}
         self._functions = [(n, f) for n, f in _ALL_FUNCTIONS if n.rpartition(".")[2] in names]
 
-    def evaluate(self, self_value: Any, old: Any = None, *, optional_old: bool = False, **extra: Any) -> bool:
+    def evaluate(
+        self,
+        self_value: Any,
+        old: Any = None,
+        *,
+        optional_old: bool = False,
+        budget: CostBudget | None = None,
+        **extra: Any,
+    ) -> bool:
         """Whether the rule holds; `old` is only bound when there is one, unless it is optional."""
+        budget = budget or CostBudget()
         if not self.uses_old and not extra and isinstance(self_value, dict | list):
-            return self._remembered(self_value)
+            return self._remembered(self_value, budget)
         variables = {"self": self_value, **extra}
         if optional_old:
             variables["oldSelf"] = (
@@ -106,57 +148,105 @@ class Rule:
             )
         elif old is not None:
             variables["oldSelf"] = old
-        return self._verdict(variables)
+        return self._verdict(variables, budget)
 
-    def _remembered(self, value: Any) -> bool:
+    def _remembered(self, value: Any, budget: CostBudget) -> bool:
         """The verdict on a value seen before, as the requirements of a thousand claims of one pool are."""
         part = _only(value, self._parts["self"])
         try:
             key = json.dumps(part)
         except TypeError:
-            return self._verdict({"self": part})  # it holds times or bytes
-        answer = self._answers.get(key)
-        if answer is None:
-            answer = self._verdict({"self": part})
-            if len(self._answers) >= _REMEMBERED:
-                self._answers.clear()
-            if len(key) <= _LONGEST_KEY:
-                self._answers[key] = answer
+            return self._verdict({"self": part}, budget)  # it holds times or bytes
+        known = self._answers.get(key)
+        if known is not None:
+            answer, cost = known
+            self._spend(budget, cost)
+            return answer
+        before = budget.left
+        answer = self._verdict({"self": part}, budget)
+        if len(self._answers) >= _REMEMBERED:
+            self._answers.clear()
+        if len(key) <= _LONGEST_KEY:
+            self._answers[key] = answer, before - budget.left
         return answer
 
-    def _verdict(self, variables: Mapping[str, Any]) -> bool:
-        answer = self.value(variables)
+    def _verdict(self, variables: Mapping[str, Any], budget: CostBudget) -> bool:
+        answer = self.value(variables, budget)
         if not isinstance(answer, bool):
             raise CelError(f"the rule {self.text!r} gives {_type_name(answer)}, not a bool")
         return answer
 
-    def value(self, variables: Mapping[str, Any]) -> Any:
-        """What the expression comes to, whatever its type."""
+    def value(self, variables: Mapping[str, Any], budget: CostBudget | None = None) -> Any:
+        """What the expression comes to, whatever its type; its cost is taken from the budget."""
+        budget = budget or CostBudget()
         variables = {name: _only(value, self._parts.get(name)) for name, value in variables.items()}
-        self._check_cost(variables)
-        if self._sized and not all(map(_ascii, variables.values())):
-            return self._execute(_by_code_points(self.text), variables, [*self._functions, _CODE_POINTS])
-        return self._execute(self._program, variables, self._functions)
-
-    def _execute(
-        self, program: Any, variables: Mapping[str, Any], functions: Sequence[tuple[str, Callable[..., Any]]]
-    ) -> Any:
-        failures: list[str] = []
-        context: Any = dict(variables)
-        if functions:
-            context = library.Context(context, _guarded(functions, failures))
+        extent = measure_extent(list(variables.values()))
+        if self._overwhelms(extent):
+            self._spend(budget, CALL_LIMIT + 1)
+        guess = self._guess_cost(extent)
+        counted = self._stretches or self._dearest(extent) > min(CALL_LIMIT, budget.left)
+        sized = self._sized and not all(map(_ascii, variables.values()))
+        program = _variant(self.text, counted, sized) if counted or sized else self._program
+        meter = CostMeter(budget, self._names if counted else guess)
         try:
-            return program.execute(context)
-        except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
-            detail = failures[-1] if failures else _first_sentence(error)
-            raise CelError(detail) from error
+            return _execute(program, variables, self._callable(meter, counted, sized))
+        finally:
+            self._spend(budget, meter.cost)
 
-    def _check_cost(self, variables: Mapping[str, Any]) -> None:
-        if self._nesting < 2:
-            return
-        longest = max((_longest(value) for value in variables.values()), default=0)
-        if longest**self._nesting > COST_LIMIT:
-            raise CelError("no further evaluation: the rule costs more than the limit for these values")
+    def _spend(self, budget: CostBudget, cost: int) -> None:
+        budget.left -= cost
+        if cost > CALL_LIMIT:
+            budget.exhaust()
+            told = "no further validation rules will be run due to call cost exceeds limit for rule"
+            raise CostExceeded(f"{told}: {self.text}")
+        if budget.exhausted:
+            raise CostExceeded(
+                "validation failed due to running out of cost budget, no further validation rules will be run"
+            )
+
+    def _callable(self, meter: CostMeter, counted: bool, sized: bool) -> dict[str, Callable[..., Any]]:
+        functions = {name: _metered(name, function, meter) for name, function in self._functions}
+        if sized:
+            functions["codePoints"] = _code_points
+        if counted:
+            functions["visitElement"] = partial(meter.visit, self._names)
+            functions["gatherElement"] = partial(meter.gather, self._names)
+        return functions
+
+    def _overwhelms(self, extent: Extent) -> bool:
+        """Whether the library might make more than memory holds before a meter could stop it."""
+        made = self._builds * extent.whole + self._joined(extent)
+        return made * self._visits(extent) > NATIVE_LIMIT
+
+    def _dearest(self, extent: Extent) -> int:
+        """What an evaluation costs if each operator reads all of the data."""
+        return (self._names + self._reads * extent.whole + self._joined(extent)) * self._visits(extent)
+
+    def _guess_cost(self, extent: Extent) -> int:
+        """What an evaluation costs at most, as far as rule and data tell."""
+        read = self._reads * extent.text // 10 + self._joined(extent)
+        return (self._names + read) * self._visits(extent)
+
+    def _visits(self, extent: Extent) -> int:
+        """How many elements comprehensions visit at most."""
+        visits: int = max(1, extent.length, self._written) ** self._nesting
+        return visits
+
+    def _joined(self, extent: Extent) -> int:
+        """What sums of texts and lists cost: each is made anew for each plus."""
+        return self._joins**2 * (extent.text // 10 + extent.length)
+
+
+def _execute(program: Any, variables: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]]) -> Any:
+    failures: list[str] = []
+    context: Any = dict(variables)
+    if functions:
+        context = library.Context(context, _guarded(functions, failures))
+    try:
+        return program.execute(context)
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        detail = failures[-1] if failures else _first_sentence(error)
+        raise CelError(detail) from error
 
 
 @lru_cache(maxsize=4096)
@@ -166,8 +256,6 @@ def compile_rule(text: str) -> Rule:
 
 
 def _compile(text: str, rewritten: str) -> Any:
-    if len(text) > _TEXT_LIMIT:
-        raise CelError(f"the rule is longer than {_TEXT_LIMIT} characters")
     try:
         program = library.compile(rewritten)
     except ValueError as error:
@@ -180,14 +268,37 @@ def _compile(text: str, rewritten: str) -> Any:
 
 
 # The library names a dotted function by its last part only.
-_KNOWN = frozenset(name.rpartition(".")[2] for name in FUNCTIONS) | {"codePoints"}
+_KNOWN = frozenset(name.rpartition(".")[2] for name in FUNCTIONS) | {
+    *("codePoints", "visitElement", "gatherElement")
+}
 
 
 @lru_cache(maxsize=256)
-def _by_code_points(text: str) -> Any:
-    """The same rule with size() counting characters: the library's own counts bytes of a string."""
-    tokens = ["codePoints" if token == "size" else token for token in _tokens(text)]
+def _variant(text: str, counted: bool, sized: bool) -> Any:
+    """The same rule with a meter in each comprehension, or with size() counting characters.
+
+    The library's own size() counts the bytes of a string.
+    """
+    tokens = _with_meters(_tokens(text)) if counted else _tokens(text)
+    if sized:
+        tokens = ["codePoints" if token == "size" else token for token in tokens]
     return _compile(text, _rewritten(tokens))
+
+
+def _with_meters(tokens: Sequence[str]) -> list[str]:
+    """The tokens with `visitElement() ? (…) : false` around what each comprehension asks of an element."""
+    opens, closes = {}, set()
+    for index in _called(tokens):
+        if tokens[index] in _MACROS:
+            commas, end = _separators(tokens, index + 1)
+            if commas:
+                opens[commas[0]] = "gatherElement" if tokens[index] in _BUILDING else "visitElement"
+                closes.add(commas[1] if len(commas) > 1 else end)
+    metered: list[str] = []
+    for index, token in enumerate(tokens):
+        metered += [") : false"] * (index in closes) + [token]
+        metered += [f" {opens[index]}() ? ("] if index in opens else []
+    return metered
 
 
 def _code_points(value: Any) -> int:
@@ -196,8 +307,16 @@ def _code_points(value: Any) -> int:
     return len(value)
 
 
+def _metered(name: str, function: Callable[..., Any], meter: CostMeter) -> Callable[..., Any]:
+    def call(*args: Any) -> Any:
+        meter.charge(cost_of_call(name, args))
+        return function(*args)
+
+    return call
+
+
 def _guarded(
-    functions: Sequence[tuple[str, Callable[..., Any]]], failures: list[str]
+    functions: Mapping[str, Callable[..., Any]], failures: list[str]
 ) -> dict[str, Callable[..., Any]]:
     def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any) -> Any:
@@ -209,11 +328,10 @@ def _guarded(
 
         return call
 
-    return {name: guarded(function) for name, function in functions}
+    return {name: guarded(function) for name, function in functions.items()}
 
 
 _ALL_FUNCTIONS = tuple(FUNCTIONS.items())
-_CODE_POINTS = ("codePoints", _code_points)
 
 
 def _tokens(text: str) -> list[str]:
@@ -221,9 +339,9 @@ def _tokens(text: str) -> list[str]:
 
 
 def _rewritten(tokens: Sequence[str]) -> str:
-    """The expression with string() as our own, which writes numbers and times as Kubernetes does."""
+    """The expression with our own string(), which writes as Kubernetes does, and our own matches()."""
     called = _called(tokens)
-    return "".join("textOf" if token == "string" and i in called else token for i, token in enumerate(tokens))
+    return "".join(_OWN.get(token, token) if i in called else token for i, token in enumerate(tokens))
 
 
 def _called(tokens: Sequence[str]) -> frozenset[int]:
@@ -234,21 +352,36 @@ def _called(tokens: Sequence[str]) -> frozenset[int]:
 
 def _check_arity(text: str, tokens: Sequence[str]) -> None:
     for index in _called(tokens):
-        if tokens[index] in _ONE_VARIABLE and _commas(tokens, index + 1) > 1:
+        if tokens[index] in _ONE_VARIABLE and len(_separators(tokens, index + 1)[0]) > 1:
             raise CelError(
                 f"the rule {text!r} does not compile: two-variable comprehensions are not supported"
             )
 
 
-def _commas(tokens: Sequence[str], start: int) -> int:
-    """How many commas stand directly between the next parenthesis and its end."""
-    depth = count = 0
-    for token in tokens[start:]:
+def _separators(tokens: Sequence[str], start: int) -> tuple[list[int], int]:
+    """The commas that stand directly between the next parenthesis and its end, and that end."""
+    depth = 0
+    commas: list[int] = []
+    for index in range(start, len(tokens)):
+        token = tokens[index]
         depth += (token in ("(", "[", "{")) - (token in (")", "]", "}"))
         if depth == 0 and not token.isspace():
-            break
-        count += token == "," and depth == 1
-    return count
+            return commas, index
+        if token == "," and depth == 1:
+            commas.append(index)
+    return commas, len(tokens)
+
+
+def _check_depth(tokens: Sequence[str]) -> None:
+    """Refuse what nests or chains too deep, as a real server does: the library walks it by recursion."""
+    chained = sum(token in _CHAINING for token in tokens)
+    if chained > _LONGEST_CHAIN:
+        raise CelError(f"the rule has {chained} selectors and operators, more than {_LONGEST_CHAIN}")
+    depth = 0
+    for token in tokens:
+        depth += (token in ("(", "[", "{")) - (token in (")", "]", "}"))
+        if depth > _DEEPEST:
+            raise CelError(f"expression recursion limit exceeded: {_DEEPEST}")
 
 
 def _nesting(tokens: Sequence[str]) -> int:
@@ -273,15 +406,15 @@ def _fields_of(tokens: Sequence[str], name: str) -> frozenset[str] | None:
 
 def _chains(tokens: Sequence[str], name: str) -> Iterator[tuple[str, ...]]:
     """Each use of a variable, as the fields selected from it one after another."""
-    plain = [token for token in tokens if not token.isspace()]
+    plain = [*(token for token in tokens if not token.isspace()), "", "", ""]
     for index, token in enumerate(plain):
         if token != name or plain[index - 1 : index] == ["."]:
             continue
         chain: list[str] = []
-        rest = [*plain[index + 1 :], "", "", ""]
-        while rest[0] == "." and rest[1].isidentifier() and rest[2] != "(":
-            chain.append(rest[1])
-            rest = rest[2:]
+        place = index + 1
+        while plain[place] == "." and plain[place + 1].isidentifier() and plain[place + 2] != "(":
+            chain.append(plain[place + 1])
+            place += 2
         yield tuple(chain)
 
 
@@ -293,14 +426,6 @@ def _only(value: Any, fields: frozenset[str] | None) -> Any:
 
 def _ascii(value: Any) -> bool:
     return json.dumps(value, ensure_ascii=False, default=str).isascii()
-
-
-def _longest(value: Any) -> int:
-    """The length of the longest list or map anywhere in a value."""
-    if not isinstance(value, dict | list):
-        return 0
-    items = value.values() if isinstance(value, dict) else value
-    return max([len(value), *map(_longest, items)])
 
 
 def _first_sentence(error: Exception) -> str:

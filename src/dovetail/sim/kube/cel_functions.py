@@ -104,6 +104,7 @@ def reverse(items: Any) -> Any:
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "matchesPattern": text.matches,
     "find": text.find,
     "findAll": text.find_all,
     "split": text.split,

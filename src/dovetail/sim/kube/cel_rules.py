@@ -6,7 +6,8 @@ import base64
 from collections.abc import Iterator
 from typing import Any
 
-from dovetail.sim.kube.cel import CelError
+from dovetail.sim.kube.cel import CelError, CostExceeded
+from dovetail.sim.kube.cel_cost import CostBudget
 from dovetail.sim.kube.formats import date_time, duration
 from dovetail.sim.kube.nodes import MISSING, Node, RuleSpec, escaped
 from dovetail.sim.kube.validation import Cause, by_key, correlated, join, key_text, same
@@ -19,30 +20,34 @@ _CATEGORIES = {
 }
 
 
-def check_rules(node: Node, value: Any, old: Any, path: str = "", unchanged: bool = False) -> Iterator[Cause]:
-    """Every rule that does not hold, parents before children.
+def check_rules(node: Node, value: Any, old: Any) -> Iterator[Cause]:
+    """Every rule that does not hold, parents before children, until the object's budget is spent."""
+    return _walk(CostBudget(), node, value, old, "", False)
 
-    What stands in an unchanged parent is unchanged too, even where its own old self cannot be told.
-    """
-    if not node.has_rules or value is None:
+
+def _walk(
+    budget: CostBudget, node: Node, value: Any, old: Any, path: str, unchanged: bool
+) -> Iterator[Cause]:
+    # What stands in an unchanged parent is unchanged too, even where its own old self cannot be told.
+    if not node.has_rules or value is None or budget.exhausted:
         return
     unchanged = unchanged or (old is not MISSING and same(value, old))
     if node.rules:
-        yield from _at(node, value, old, path, unchanged)
+        yield from _at(budget, node, value, old, path, unchanged)
     if isinstance(value, dict):
         for key, item in value.items():
             child = node.child(key)
             if child is not None:
                 below = join(path, key) if key in node.properties else f"{path}[{key}]"
-                yield from check_rules(child, item, correlated(old, key), below, unchanged)
+                yield from _walk(budget, child, item, correlated(old, key), below, unchanged)
     elif isinstance(value, list) and node.items is not None:
         earlier = by_key(node, old)
         for index, item in enumerate(value):
             before = earlier.get(key_text(node, item), MISSING) if earlier else MISSING
-            yield from check_rules(node.items, item, before, f"{path}[{index}]", unchanged)
+            yield from _walk(budget, node.items, item, before, f"{path}[{index}]", unchanged)
 
 
-def _at(node: Node, value: Any, old: Any, path: str, unchanged: bool) -> Iterator[Cause]:
+def _at(budget: CostBudget, node: Node, value: Any, old: Any, path: str, unchanged: bool) -> Iterator[Cause]:
     mine: Any = MISSING
     before: Any = None
     for spec in node.rules:
@@ -53,29 +58,33 @@ def _at(node: Node, value: Any, old: Any, path: str, unchanged: bool) -> Iterato
         if mine is MISSING:
             mine = cel_value(node, value)
             before = None if old is MISSING else cel_value(node, old)
-        cause = _run(spec, mine, before if spec.transition else None, path)
+        cause = _run(budget, spec, mine, before if spec.transition else None, path)
         if cause is not None:
             yield cause
+        if budget.exhausted:
+            return
 
 
-def _run(spec: RuleSpec, value: Any, old: Any, path: str) -> Cause | None:
+def _run(budget: CostBudget, spec: RuleSpec, value: Any, old: Any, path: str) -> Cause | None:
     kind = spec.reason or "FieldValueInvalid"
     field = (path + spec.field_path).lstrip(".") or "<nil>"
     optional = spec.optional_old and spec.transition
     try:
-        if spec.rule.evaluate(value, old, optional_old=optional):
+        if spec.rule.evaluate(value, old, optional_old=optional, budget=budget):
             return None
+    except CostExceeded as error:
+        return Cause(field, "FieldValueInvalid", f"Invalid value: {error}")
     except CelError as error:
         message = f"Invalid value: {error} evaluating rule: {_fixed(spec)}"
         return Cause(field, "FieldValueInvalid", message)
-    return Cause(field, kind, f"{_CATEGORIES.get(kind, 'Invalid value')}: {_said(spec, value, old)}")
+    return Cause(field, kind, f"{_CATEGORIES.get(kind, 'Invalid value')}: {_said(budget, spec, value, old)}")
 
 
-def _said(spec: RuleSpec, value: Any, old: Any) -> str:
+def _said(budget: CostBudget, spec: RuleSpec, value: Any, old: Any) -> str:
     if spec.message_rule is not None:
         variables = {"self": value} if old is None else {"self": value, "oldSelf": old}
         try:
-            text = spec.message_rule.value(variables)
+            text = spec.message_rule.value(variables, budget)
         except CelError:
             text = None  # as a real server: a message that cannot be made gives way to the fixed one
         if isinstance(text, str) and text.strip() and "\n" not in text:

@@ -9,7 +9,10 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from dovetail.sim.kube.patterns import PatternError, compile_pattern
+from dovetail.api.patterns import Pattern, PatternError, compile_pattern
+
+_READ_LIMIT = 100_000_000
+_MOST_DIGITS = 1_000
 
 
 class FunctionError(Exception):
@@ -32,7 +35,7 @@ def _text(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _pattern(pattern: Any) -> re.Pattern[str]:
+def _pattern(pattern: Any) -> Pattern:
     need("find", pattern, str)
     try:
         return compile_pattern(pattern)
@@ -43,19 +46,25 @@ def _pattern(pattern: Any) -> re.Pattern[str]:
 @_text
 def find(text: str, pattern: str) -> str:
     """The first match, or the empty string."""
-    found = _pattern(pattern).search(text)
-    return found.group() if found else ""
+    return _pattern(pattern).find(text)
+
+
+@_text
+def matches(text: str, pattern: str) -> bool:
+    return _pattern(pattern).matches(text)
 
 
 @_text
 def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
     found: list[str] = []
-    end = -1
-    for match in _pattern(pattern).finditer(text):
-        if match.group() or match.start() != end:  # RE2 finds nothing right after something
-            found.append(match.group())
-        end = match.end()
-    return found if limit < 0 else found[:limit]
+    for match in _pattern(pattern).find_all(text):
+        # Each match may have read the text to its end.
+        if len(found) * len(text) > _READ_LIMIT:
+            raise FunctionError("actual cost limit exceeded")
+        if 0 <= limit <= len(found):
+            break
+        found.append(match)
+    return found
 
 
 @_text
@@ -159,6 +168,8 @@ def _formatted(match: re.Match[str], value: Any) -> str:
         return to_string(value)
     if verb in "fe":
         need("format", value, (int, float))
+        if digits and (len(digits) > len(str(_MOST_DIGITS)) or int(digits) > _MOST_DIGITS):
+            raise FunctionError(f"precision {digits[:20]} is more than {_MOST_DIGITS}")
         return f"{value:.{digits or 6}{verb}}"
     if verb in "xX" and isinstance(value, str):
         return format(value.encode().hex(), "s").upper() if verb == "X" else value.encode().hex()

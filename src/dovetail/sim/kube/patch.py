@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from dovetail.sim.kube.nodes import MergeKeys
 from dovetail.sim.kube.strategic import PatchError, merge_objects
 from dovetail.sim.kube.validation import same
 
 __all__ = ["MergeKeys", "PatchError", "json_patch", "merge", "strategic"]
 
+# What Kubernetes allows one JSON patch.
 OPERATIONS_LIMIT = 10_000
+COPY_LIMIT = 3 * 1024 * 1024
 
 
 def merge(doc: Any, patch: Any) -> Any:
@@ -43,16 +47,55 @@ def json_patch(doc: dict[str, Any], ops: Sequence[Any]) -> dict[str, Any]:
     if not isinstance(ops, list):
         raise PatchError("a JSON patch must be a list of operations", 400)
     if len(ops) > OPERATIONS_LIMIT:
-        raise PatchError(f"a JSON patch may hold at most {OPERATIONS_LIMIT} operations, not {len(ops)}", 413)
-    result: Any = doc
+        raise PatchError(
+            f"The allowed maximum operations in a JSON patch is {OPERATIONS_LIMIT}, got {len(ops)}", 413
+        )
+    draft = _Draft(doc)
     for op in ops:
-        result = _operate(result, op)
-    if not isinstance(result, dict):
+        _operate(draft, op)
+    if not isinstance(draft.root, dict):
         raise PatchError("the patched document is not an object", 422)
-    return result
+    return draft.root
 
 
-def _operate(doc: Any, op: Any) -> Any:
+class _Draft:
+    """A document under patch. A container is copied when it is first changed, and once only."""
+
+    def __init__(self, root: Any) -> None:
+        self.root = root
+        self.copied = 0
+        self._own: set[int] = set()
+
+    def open(self, path: list[str]) -> Any:
+        """The container that holds the last part of a path, free to be changed."""
+        self.root = place = self._owned(self.root)
+        for part in path[:-1]:
+            child = self._owned(_step(place, part))
+            place[part if isinstance(place, dict) else int(part)] = child
+            place = child
+        return place
+
+    def _owned(self, container: Any) -> Any:
+        if id(container) in self._own or not isinstance(container, dict | list):
+            return container
+        copy = container.copy()
+        self._own.add(id(copy))
+        return copy
+
+    def copy(self, value: Any) -> Any:
+        """A value of its own, as long as a patch has not copied too much."""
+        text = msgspec.json.encode(value)
+        self.copied += len(text)
+        if self.copied > COPY_LIMIT:
+            raise PatchError(
+                "Unable to complete the copy, the accumulated size increase of copy is "
+                f"{self.copied}, exceeding the limit {COPY_LIMIT}",
+                422,
+            )
+        return msgspec.json.decode(text)
+
+
+def _operate(draft: _Draft, op: Any) -> None:
     if not isinstance(op, dict) or not isinstance(op.get("path"), str):
         raise PatchError("each operation needs an op and a path", 400)
     verb, path = op.get("op"), _pointer(op["path"])
@@ -60,35 +103,38 @@ def _operate(doc: Any, op: Any) -> Any:
         case "add" | "replace" | "test":
             if "value" not in op:
                 raise PatchError(f"the {verb} operation at {op['path']!r} needs a value", 400)
-            return _write(doc, verb, path, op["value"], op["path"])
+            _write(draft, verb, path, op["value"], op["path"])
         case "remove":
-            return _removed(doc, path)
+            _remove(draft, path)
         case "move" | "copy":
-            return _transfer(doc, op, verb, path)
-    raise PatchError(f"unknown operation {verb!r}", 400)
+            _transfer(draft, op, verb, path)
+        case _:
+            raise PatchError(f"unknown operation {verb!r}", 400)
 
 
-def _write(doc: Any, verb: str, path: list[str], value: Any, text: str) -> Any:
+def _write(draft: _Draft, verb: str, path: list[str], value: Any, text: str) -> None:
     if verb == "add":
-        return _added(doc, path, value)
-    current = _get(doc, path)
-    if verb == "test":
-        if not same(current, value):
-            raise PatchError(f"testing value {text} failed", 422)
-        return doc
-    return _replaced(doc, path, value)
+        _add(draft, path, value)
+        return
+    current = _get(draft.root, path)
+    if verb == "replace":
+        _replace(draft, path, value)
+    elif not same(current, value):
+        raise PatchError(f"testing value {text} failed", 422)
 
 
-def _transfer(doc: Any, op: dict[str, Any], verb: str, path: list[str]) -> Any:
+def _transfer(draft: _Draft, op: dict[str, Any], verb: str, path: list[str]) -> None:
     if not isinstance(op.get("from"), str):
         raise PatchError(f"the {verb} operation at {op['path']!r} needs a from", 400)
     source = _pointer(op["from"])
-    value = _get(doc, source)
-    if verb == "move":
-        if path[: len(source)] == source and path != source:
-            raise PatchError(f"cannot move {op['from']!r} into itself", 422)
-        doc = _removed(doc, source)
-    return _added(doc, path, value)
+    value = _get(draft.root, source)
+    if verb == "copy":
+        _add(draft, path, draft.copy(value))
+        return
+    if path[: len(source)] == source and path != source:
+        raise PatchError(f"cannot move {op['from']!r} into itself", 422)
+    _remove(draft, source)
+    _add(draft, path, value)
 
 
 def _pointer(text: str) -> list[str]:
@@ -122,43 +168,30 @@ def _get(doc: Any, path: list[str]) -> Any:
     return doc
 
 
-def _with_child(doc: Any, part: str, child: Any) -> Any:
-    """A copy of a container with one existing member exchanged."""
-    if isinstance(doc, dict):
-        return {**doc, part: child}
-    position = _index(part, len(doc))
-    return [*doc[:position], child, *doc[position + 1 :]]
-
-
-def _added(doc: Any, path: list[str], value: Any) -> Any:
+def _add(draft: _Draft, path: list[str], value: Any) -> None:
     if not path:
-        return value
-    head, *rest = path
-    if rest:
-        return _with_child(doc, head, _added(_step(doc, head), rest, value))
-    if isinstance(doc, dict):
-        return {**doc, head: value}
-    if isinstance(doc, list):
-        position = len(doc) if head == "-" else _index(head, len(doc) + 1)
-        return [*doc[:position], value, *doc[position:]]
-    raise PatchError(f"cannot add {head!r} to a scalar", 422)
+        draft.root = value
+        return
+    place, last = draft.open(path), path[-1]
+    if isinstance(place, dict):
+        place[last] = value
+    elif isinstance(place, list):
+        place.insert(len(place) if last == "-" else _index(last, len(place) + 1), value)
+    else:
+        raise PatchError(f"cannot add {last!r} to a scalar", 422)
 
 
-def _replaced(doc: Any, path: list[str], value: Any) -> Any:
+def _replace(draft: _Draft, path: list[str], value: Any) -> None:
     if not path:
-        return value
-    head, *rest = path
-    return _with_child(doc, head, _replaced(_step(doc, head), rest, value))
+        draft.root = value
+        return
+    place = draft.open(path)
+    place[path[-1] if isinstance(place, dict) else int(path[-1])] = value
 
 
-def _removed(doc: Any, path: list[str]) -> Any:
+def _remove(draft: _Draft, path: list[str]) -> None:
     if not path:
         raise PatchError("cannot remove the whole document", 422)
-    head, *rest = path
-    member = _step(doc, head)
-    if rest:
-        return _with_child(doc, head, _removed(member, rest))
-    if isinstance(doc, dict):
-        return {key: item for key, item in doc.items() if key != head}
-    position = _index(head, len(doc))
-    return [*doc[:position], *doc[position + 1 :]]
+    _get(draft.root, path)
+    place = draft.open(path)
+    del place[path[-1] if isinstance(place, dict) else int(path[-1])]

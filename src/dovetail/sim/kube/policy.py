@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any
 
 from dovetail.sim.kube.cel import CelError, compile_rule
+from dovetail.sim.kube.cel_cost import CostBudget
 from dovetail.sim.kube.selectors import from_selector
 
 Object = Mapping[str, Any]
@@ -151,42 +152,46 @@ def _failures(spec: Object, bound: Object, request: Request) -> Iterator[tuple[s
         if not params and reference.get("parameterNotFoundAction", "Deny") == "Deny":
             yield "failed to configure binding: no params found for policy binding", "Invalid"
     for param in params:
+        budget = CostBudget()
         try:
-            scope = _scope(spec, request, param)
+            scope = _scope(spec, request, param, budget)
             wanted = all(
-                _truth(condition["expression"], scope) for condition in spec.get("matchConditions") or ()
+                _truth(condition["expression"], scope, budget)
+                for condition in spec.get("matchConditions") or ()
             )
         except CelError as error:
             if fails:
                 yield f"expression could not be evaluated: {error}", "Invalid"
             continue
         if wanted:
-            yield from _validations(spec, scope, fails)
+            yield from _validations(spec, scope, fails, budget)
 
 
-def _validations(spec: Object, scope: dict[str, Any], fails: bool) -> Iterator[tuple[str, str]]:
+def _validations(
+    spec: Object, scope: dict[str, Any], fails: bool, budget: CostBudget
+) -> Iterator[tuple[str, str]]:
     for validation in spec.get("validations") or ():
         text = validation.get("expression") or ""
         try:
-            if not _truth(text, scope):
-                yield _message(validation, scope), validation.get("reason") or "Invalid"
+            if not _truth(text, scope, budget):
+                yield _message(validation, scope, budget), validation.get("reason") or "Invalid"
         except CelError as error:
             if fails:
                 yield f"expression '{text}' resulted in error: {error}", "Invalid"
 
 
-def _truth(text: str, scope: Mapping[str, Any]) -> bool:
-    answer = compile_rule(text).value(scope)
+def _truth(text: str, scope: Mapping[str, Any], budget: CostBudget) -> bool:
+    answer = compile_rule(text).value(scope, budget)
     if not isinstance(answer, bool):
         raise CelError(f"the expression {text!r} does not give a bool")
     return answer
 
 
-def _message(validation: Object, scope: Mapping[str, Any]) -> str:
+def _message(validation: Object, scope: Mapping[str, Any], budget: CostBudget) -> str:
     expression = validation.get("messageExpression")
     if expression:
         try:
-            text = compile_rule(expression).value(scope)
+            text = compile_rule(expression).value(scope, budget)
         except CelError:
             text = None  # a message that cannot be made gives way to the fixed one
         if isinstance(text, str) and text.strip() and "\n" not in text:
@@ -194,7 +199,7 @@ def _message(validation: Object, scope: Mapping[str, Any]) -> str:
     return validation.get("message") or f"failed expression: {validation.get('expression', '').strip()}"
 
 
-def _scope(spec: Object, request: Request, param: Object | None) -> dict[str, Any]:
+def _scope(spec: Object, request: Request, param: Object | None, budget: CostBudget) -> dict[str, Any]:
     """What expressions can name. A variable that fails is absent, so that only its users fail."""
     scope: dict[str, Any] = {
         "object": request.object,
@@ -206,7 +211,7 @@ def _scope(spec: Object, request: Request, param: Object | None) -> dict[str, An
     }
     for variable in spec.get("variables") or ():
         try:
-            value = compile_rule(variable.get("expression") or "").value(scope)
+            value = compile_rule(variable.get("expression") or "").value(scope, budget)
         except CelError:
             continue
         scope["variables"] = {**scope["variables"], variable["name"]: value}

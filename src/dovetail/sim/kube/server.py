@@ -13,7 +13,7 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from dovetail.sim.kube import replies, status
-from dovetail.sim.kube.bodies import LIMIT
+from dovetail.sim.kube.bodies import LIMIT, replace_surrogates
 from dovetail.sim.kube.faults_hook import Fault
 from dovetail.sim.kube.meta import new_uid
 from dovetail.sim.kube.replies import Reply
@@ -95,9 +95,9 @@ class HttpServer:
             parts=split_path(raw.rel_url.raw_path),
             query=raw.query,
             accept=", ".join(raw.headers.getall("Accept", [])),
-            content_type=raw.headers.get("Content-Type", ""),
-            agent=raw.headers.get("User-Agent", ""),
-            if_none_match=raw.headers.get("If-None-Match", ""),
+            content_type=_header(raw, "Content-Type"),
+            agent=_header(raw, "User-Agent"),
+            if_none_match=_header(raw, "If-None-Match"),
             user=_USER,
             body=await _body(raw),
             warnings=warnings,
@@ -127,7 +127,8 @@ class HttpServer:
         headers["Cache-Control"] = "no-cache, private"
         headers["Audit-Id"] = new_uid(self.api.audit)
         for warning in dict.fromkeys(warnings):
-            escaped = warning.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+            printed = "".join(char if char.isprintable() else " " for char in replace_surrogates(warning))
+            escaped = printed.replace("\\", "\\\\").replace('"', '\\"')
             headers.add("Warning", f'299 - "{escaped}"')
         return headers
 
@@ -161,6 +162,11 @@ class HttpServer:
         return response
 
 
+def _header(raw: web.BaseRequest, name: str) -> str:
+    """A header's text; bytes that are no characters come as halves of surrogate pairs."""
+    return replace_surrogates(raw.headers.get(name, ""))
+
+
 async def _body(raw: web.BaseRequest) -> bytes:
     if not raw.can_read_body:
         return b""
@@ -181,6 +187,8 @@ async def serve(
 ) -> AsyncIterator[Running]:
     """Listen while the context is open; port 0 picks a free one."""
     options: dict[str, Any] = {"handler_cancellation": True, "access_log": None, "keepalive_timeout": 300.0}
+    # As a real server: a body is what was sent. Inflating it would make a megabyte a gigabyte.
+    options["auto_decompress"] = False
     face = HttpServer(api, token)
     listening = web.Server(face.handle, **options)
     runner = web.ServerRunner(listening, shutdown_timeout=0.5)

@@ -207,9 +207,10 @@ def method_not_allowed(verb: str) -> ApiError:
     return ApiError(405, "MethodNotAllowed", f"the server does not allow {verb} on the requested resource")
 
 
-def too_large(limit: int) -> ApiError:
+def too_large(limit: int, counted: str = "") -> ApiError:
     """The body is beyond what a server reads."""
-    return ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit}")
+    text = f"Request entity too large: limit is {limit}"
+    return ApiError(413, "RequestEntityTooLarge", f"{text} {counted}".rstrip())
 
 
 def not_implemented(message: str) -> ApiError:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from dovetail.api.patterns import PatternError, compile_pattern
 from dovetail.sim.kube.cel import CelError, Rule, compile_rule
 from dovetail.sim.kube.nodes import escaped
-from dovetail.sim.kube.patterns import PatternError, compile_pattern
 from dovetail.sim.kube.schema import Schema
 from dovetail.sim.kube.validation import Cause, show
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+from dovetail.api.patterns import compile_pattern
 from dovetail.sim.kube.formats import well_formed
 from dovetail.sim.kube.nodes import MISSING, Node
-from dovetail.sim.kube.patterns import compile_pattern
 
 # kube-apiserver takes a larger number and leaves the trouble to whoever decodes it; here it is refused.
 _RANGES = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
@@ -293,7 +293,7 @@ def _multiple_of(value: Any, bound: Any, node: Node) -> Failure:
 
 
 def _pattern(value: Any, bound: Any, node: Node) -> Failure:
-    if not isinstance(value, str) or compile_pattern(bound).search(value):
+    if not isinstance(value, str) or compile_pattern(bound).matches(value):
         return None
     return _INVALID, f"should match '{bound}'"
 

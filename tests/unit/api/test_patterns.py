@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.sim.kube.patterns import PatternError, compile_pattern
+from dovetail.api.patterns import PatternError, compile_pattern
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ from dovetail.sim.kube.patterns import PatternError, compile_pattern
     ],
 )
 def test_a_pattern_finds_what_re2_finds(pattern: str, text: str, found: bool) -> None:
-    assert bool(compile_pattern(pattern).search(text)) is found
+    assert compile_pattern(pattern).matches(text) is found
 
 
 @pytest.mark.parametrize(
