@@ -81,7 +81,7 @@ def _sentences(found: Solved) -> Iterator[tuple[str, str]]:
         name = pod.full_name
         decision = found.decisions.get(name) or Decision(name, None, error=found.left_out.get(name, ""))
         before = f"its node {homes[name]} is being removed; " if name in homes else ""
-        yield name, before + told(decision, planned.get(decision.place or ""))
+        yield name, before + told(decision, planned.get(decision.place or ""), found.missing(name))
 
 
 def decided(before: Picture | None, now: Picture) -> Iterator[Moment]:

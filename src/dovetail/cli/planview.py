@@ -20,6 +20,7 @@ __all__ = ["HOURS_A_MONTH", "show_explanation", "show_plan"]
 HOURS_A_MONTH = 730
 SHOWN_TYPES = 3
 SHOWN_PODS = 3
+MORE_TYPES = 10
 COLUMNS = ("NODES", "POOL", "INSTANCE TYPE", "OR", "ZONE", "CAPACITY", "PODS EACH", "$/H", "$/MONTH")
 
 
@@ -116,7 +117,7 @@ def _left_out(solved: Solved) -> Iterable[str]:
     for (one, several, rest), pods in alike.items():
         shown = ", ".join(pods[:SHOWN_PODS])
         more = f" and {len(pods) - SHOWN_PODS:,} more" if len(pods) > SHOWN_PODS else ""
-        yield f"{shown}{more} {one if len(pods) == 1 else several} {rest}"
+        yield " ".join(filter(None, (f"{shown}{more}", one if len(pods) == 1 else several, rest)))
 
 
 def _sentence(solved: Solved, pod: str, why: str) -> tuple[str, str, str]:
@@ -124,6 +125,9 @@ def _sentence(solved: Solved, pod: str, why: str) -> tuple[str, str, str]:
     decision = solved.decisions.get(pod)
     if decision is None or not decision.rejections:
         return "has", "have", f"no place: {why}"
+    missing = solved.missing(pod)
+    if missing:
+        return "", "", "; ".join((str(missing[0]), *missing[0].lines()))
     miss = solved.near_misses.get(pod) or decision.nearest_miss
     # The whole of a refusal, with everything that was required, is for --explain.
     nearest = str(miss).partition(", requirements=")[0]
@@ -141,6 +145,8 @@ def show_explanation(solved: Solved, pod: str, output: Output) -> None:
     if output is not Output.table:
         structured(_explained(solved, decision), output)
         return
+    for each in solved.missing(name):
+        put(f"{name} {each}\n" + "".join(f"  {line}\n" for line in each.lines()))
     put(f"{decision}\n")
     node = next((each for each in solved.plan.new_nodes if each.name == decision.place), None)
     if node is not None:
@@ -167,7 +173,9 @@ def _show_node(node: PlannedNode) -> None:
     put(f"  cheapest: {node.instance_type} in {node.zone}, {node.capacity_type}, ${node.price:.4f} an hour\n")
     others = node.instance_types[1:]
     if others:
-        put(f"  or one of {counted(len(others), 'other type')}, cheapest first: {', '.join(others)}\n")
+        more = f" and {len(others) - MORE_TYPES:,} more" if len(others) > MORE_TYPES else ""
+        named = f"{', '.join(others[:MORE_TYPES])}{more}"
+        put(f"  or one of {counted(len(others), 'other type')}, cheapest first: {named}\n")
     wanted = node.requirements.without(PSEUDO)
     put("  it must have:\n" + "".join(f"    {text(key, wanted[key])}\n" for key in sorted(wanted)))
 

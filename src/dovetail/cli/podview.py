@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import isinf
 
@@ -14,6 +14,7 @@ from dovetail.cli.output import Output, counted, put, structured
 from dovetail.cli.seen import Seen
 from dovetail.explain import Decision, Reason, Rejection
 from dovetail.scheduling import nodes as views
+from dovetail.scheduling.missing_resources import MissingResource, missing_resources
 from dovetail.scheduling.nearest import NearMiss, near_misses
 from dovetail.scheduling.plan import Plan, PlannedNode
 from dovetail.scheduling.snapshot import Pool, Snapshot, StateNode
@@ -39,6 +40,8 @@ class PodAnswer:
     planned: PlannedNode | None = None
     miss: NearMiss | None = None
     pools: tuple[str, ...] = ()
+    missing: tuple[MissingResource, ...] = ()
+    pool_names: frozenset[str] = frozenset()
 
     @property
     def stuck(self) -> bool:
@@ -54,11 +57,14 @@ class PodAnswer:
         return "" if miss is None else _short(str(miss))
 
     def by_reason(self) -> list[tuple[Reason, list[Rejection]]]:
-        """The places that were turned down, by why; the most frequent reason first."""
+        """The places that were turned down, by why: pools before nodes, then the most frequent reason."""
         found: dict[Reason, list[Rejection]] = {}
-        for rejection in self.decision.rejections if self.decision else ():
+        rejections = self.decision.rejections if self.decision else ()
+        for rejection in sorted(rejections, key=lambda each: each.place not in self.pool_names):
             found.setdefault(rejection.reason, []).append(rejection)
-        return sorted(found.items(), key=lambda item: -len(item[1]))
+        return sorted(
+            found.items(), key=lambda item: (item[1][0].place not in self.pool_names, -len(item[1]))
+        )
 
 
 def about_pod(seen: Seen, name: str) -> PodAnswer:
@@ -81,20 +87,33 @@ def _decided(snapshot: Snapshot, name: str, state: str, before: str = "") -> Pod
     undecided = Decision(name, None, error=left_out.get(name, ""))
     decision = next((each for each in plan.decisions if each.pod == name), undecided)
     planned = next((node for node in plan.new_nodes if node.name == decision.place), None)
+    missing = _missing(snapshot, decision)
     return PodAnswer(
         name,
         state,
-        before + told(decision, planned),
+        before + told(decision, planned, missing),
         decision.place,
         decision,
         planned,
         _near_miss(snapshot, plan, decision),
         tuple(_pools_aside(snapshot, plan)) if decision.place is None else (),
+        missing,
+        frozenset(pool.name for pool in snapshot.pools),
     )
 
 
-def told(decision: Decision, planned: PlannedNode | None) -> str:
-    """What becomes of a pod, in one sentence."""
+def _missing(snapshot: Snapshot, decision: Decision) -> tuple[MissingResource, ...]:
+    if decision.place is not None or not decision.rejections:
+        return ()
+    waiting = (*snapshot.pods, *snapshot.moving)
+    pod = next(each for each in waiting if each.full_name == decision.pod)
+    return missing_resources(snapshot, pod)
+
+
+def told(decision: Decision, planned: PlannedNode | None, missing: Sequence[MissingResource] = ()) -> str:
+    """What becomes of a pod, in one sentence; that no pool has what it requests comes before all else."""
+    if missing:
+        return f"{decision.pod} {missing[0]}"
     return f"{decision.pod} goes to a new node of pool {planned.pool}" if planned else str(decision)
 
 
@@ -163,10 +182,15 @@ def show_pod(answer: PodAnswer, output: Output, everything: bool) -> None:
 def _lines(answer: PodAnswer, everything: bool) -> Iterator[str]:
     if answer.planned is not None:
         yield from _planned_lines(answer.planned)
+    for number, each in enumerate(answer.missing):
+        yield from ((str(each),) if number else ())
+        yield from each.lines()
+    if answer.missing:
+        yield str(answer.decision)
     for given_up in answer.decision.relaxed if answer.decision else ():
         yield f"gave up: {given_up}"
     if answer.stuck:
-        if answer.nearest:
+        if answer.nearest and not answer.missing:
             yield f"nearest: {answer.nearest}"
         for reason, places in answer.by_reason():
             yield f"{reason} ({len(places)})"
@@ -214,6 +238,7 @@ def _document(answer: PodAnswer, everything: bool) -> dict[str, object]:
         else [],
         "nearest": answer.nearest or None if answer.stuck else None,
         "unusedPools": list(answer.pools),
+        "missingResources": [_missing_document(each) for each in answer.missing],
     }
     if everything:
         document["rejections"] = [
@@ -221,6 +246,18 @@ def _document(answer: PodAnswer, everything: bool) -> dict[str, object]:
             for each in (decision.rejections if decision else ())
         ]
     return document
+
+
+def _missing_document(missing: MissingResource) -> dict[str, object]:
+    return {
+        "resource": missing.resource,
+        "requested": str(missing.requested),
+        "instanceTypes": list(missing.types),
+        "excludedBy": [
+            {"nodepool": each.pool, "requirement": each.requirement, "instanceTypes": each.count}
+            for each in missing.excluded_by
+        ],
+    }
 
 
 def _planned_document(node: PlannedNode) -> dict[str, object]:

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import isinf
 
+from dovetail.api.pod import Pod
 from dovetail.explain import Decision
+from dovetail.scheduling.missing_resources import MissingResource, missing_resources
 from dovetail.scheduling.nearest import NearMiss, near_misses
 from dovetail.scheduling.plan import Plan
 from dovetail.scheduling.snapshot import Snapshot
@@ -47,6 +49,26 @@ class Solved:
     def left_out(self) -> Mapping[str, str]:
         """Every pod that gets no place, and why in one sentence."""
         return {**self.plan.ignored, **self.plan.deferred, **self.plan.unschedulable}
+
+    def missing(self, name: str) -> tuple[MissingResource, ...]:
+        """What a pod without a place requests and no pool has; pods that were refused alike ask once."""
+        decision = self.decisions.get(name)
+        if decision is None or decision.place is not None or not decision.rejections:
+            return ()
+        known = self._missing.get(id(decision.rejections))
+        if known is None:
+            pod = self._pods.get(name)
+            known = () if pod is None else missing_resources(self.snapshot, pod)
+            self._missing[id(decision.rejections)] = known
+        return known
+
+    @cached_property
+    def _missing(self) -> dict[int, tuple[MissingResource, ...]]:
+        return {}
+
+    @cached_property
+    def _pods(self) -> Mapping[str, Pod]:
+        return {pod.full_name: pod for pod in (*self.snapshot.pods, *self.snapshot.moving)}
 
     @cached_property
     def near_misses(self) -> Mapping[str, NearMiss]:

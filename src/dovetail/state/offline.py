@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from dataclasses import replace as replaced
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -23,7 +24,7 @@ from dovetail.api.meta import Condition, Object
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
-from dovetail.api.pod import Pod, PodStatus
+from dovetail.api.pod import Container, Pod, PodSpec, PodStatus
 from dovetail.api.quantity import ZERO
 from dovetail.errors import BadInput
 from dovetail.scheduling.buffers import replicas, virtual_pods
@@ -119,7 +120,8 @@ class Offline:
         self, types_for: TypesFor, options: Options, leaving: AbstractSet[str] = frozenset()
     ) -> Snapshot:
         """Everything collected, as the controllers would have seen it; nodes of these names are to go."""
-        everyone, ranges = [*self.all(Pod), *self._made()], self.all(core.LimitRange)
+        ranges = self.all(core.LimitRange)
+        everyone = [*(_as_created(pod, ranges) for pod in self.all(Pod)), *self._made()]
         pools, catalogs = pools_and_catalogs(self._overlaid(self._offers(types_for), options))
         return Snapshot(
             pools=pools,
@@ -239,8 +241,23 @@ class Offline:
         _bearable(sum(each.count for each in kept) + len(self.found.get(Pod, {})))
         ranges = self.all(core.LimitRange)
         for each in kept:
-            for pod in pods_of(each, WAITING):
-                yield replace(pod, spec=admitted(pod.spec, pod.namespace, ranges)) if ranges else pod
+            spec = admitted(each.template.spec, each.owner.namespace, ranges)
+            yield from pods_of(replaced(each, template=replace(each.template, spec=spec)), WAITING)
+
+
+def _as_created(pod: Pod, ranges: Sequence[core.LimitRange]) -> Pod:
+    """The pod as the API server would have it: one that was read from a cluster is so already."""
+    if pod.status.phase or not (ranges or any(_limits_alone(each) for each in _containers(pod.spec))):
+        return pod
+    return replace(pod, spec=admitted(pod.spec, pod.namespace, ranges))
+
+
+def _limits_alone(container: Container) -> bool:
+    return not container.resources.limits.keys() <= container.resources.requests.keys()
+
+
+def _containers(spec: PodSpec) -> tuple[Container, ...]:
+    return (*spec.containers, *spec.init_containers)
 
 
 def _bearable(pods: int) -> None:
@@ -256,7 +273,7 @@ def _check(obj: Object) -> None:
         spec = made.template.spec
     if isinstance(obj, core.DaemonSet):
         spec = obj.spec.template.spec
-    for container in (*spec.containers, *spec.init_containers) if spec else ():
+    for container in _containers(spec) if spec else ():
         for name, amount in container.resources.requests.items():
             if amount < ZERO:
                 raise BadInput(f"{obj.KIND.kind} {obj.name} asks for {amount} of {name}; write 0 or more")

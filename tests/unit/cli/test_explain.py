@@ -45,7 +45,7 @@ def test_a_pod_without_a_place_is_told_counts_by_reason_and_the_nearest_miss(sav
     )
     assert lines[1].startswith("  nearest: would fit ")
     assert lines[1].endswith(" but for taint team=a:NoSchedule")
-    assert lines[2:4] == ["  not enough resources (5)", "    node-0000: cpu: needs 2, has 1"]
+    assert lines[4:6] == ["  not enough resources (5)", "    node-0000: cpu: needs 2, has 1"]
     assert "    and 2 more; --all shows them" in lines
     assert "node-0004" not in ended.out
 
@@ -326,3 +326,23 @@ def test_a_pod_among_a_thousand_nodes_is_answered_within_a_second(saved: Path) -
 
 def test_what_was_seen_is_short_in_words_however_much_it_is() -> None:
     assert repr(Seen(world(3))) == "Seen(3 nodes)"
+
+
+def test_a_resource_that_no_pool_has_is_told_first_and_pools_come_before_nodes(saved: Path) -> None:
+    snapshot = world(5, [pod("train", requests={"nvidia.com/gpu": 1})])
+    ended = explain(saved, snapshot, "train")
+    assert ended.out.splitlines()[:4] == [
+        "default/train requests nvidia.com/gpu 1, and no instance type has any",
+        "  default/train fits none of 6 places: 6 not enough resources",
+        "  not enough resources (6)",
+        "    default: no instance type has enough resources",
+    ]
+    told = json.loads(explain(saved, snapshot, "train", "-o", "json").out)
+    assert told["explanation"] == ended.out.splitlines()[0]
+    assert told["missingResources"] == [
+        {"resource": "nvidia.com/gpu", "requested": "1", "instanceTypes": [], "excludedBy": []}
+    ]
+    tainted = world(5, [pod("big", cpu="2")], [nodepool(taints=[taint("team", value="a")])])
+    lines = explain(saved, tainted, "big").out.splitlines()
+    assert lines[2] == "  a taint is not tolerated (1)"
+    assert lines[4] == "  not enough resources (5)"

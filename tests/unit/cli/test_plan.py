@@ -465,3 +465,37 @@ def test_thousands_of_different_shapes_take_no_longer_than_they_should(tmp_path:
     found = planned("--quick", "-f", given(tmp_path, pool(), *shapes))
     assert time.perf_counter() - between < 20 * (between - started) + 5
     assert sum(len(node["pods"]) for node in found["nodes"]) == 3_000
+
+
+CONFINED = """
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: general}
+spec:
+  template:
+    spec:
+      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}
+      requirements:
+        - {key: karpenter.k8s.aws/instance-category, operator: In, values: [c, m, r]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: train}
+spec:
+  containers: [{name: c, image: i, resources: {limits: {nvidia.com/gpu: 1}}}]
+"""
+
+
+def test_limits_stand_in_for_requests_and_a_resource_no_pool_has_is_told_first(tmp_path: Path) -> None:
+    file = tmp_path / "train.yaml"
+    file.write_text(CONFINED)
+    ended = dovetail("plan", "-f", str(file))
+    assert ended.code == 3
+    (told,) = [line for line in ended.out.splitlines() if "train" in line]
+    assert told.startswith(
+        "default/train requests nvidia.com/gpu 1, and no instance type of any pool has it; types with it: g"
+    )
+    assert told.endswith("; pool general excludes them: karpenter.k8s.aws/instance-category In [c m r]")
+    whole = dovetail("plan", "-f", str(file), "--explain", "train").out.splitlines()
+    assert whole[0] == "default/train requests nvidia.com/gpu 1, and no instance type of any pool has it"
+    assert whole[2] == "  pool general excludes them: karpenter.k8s.aws/instance-category In [c m r]"
