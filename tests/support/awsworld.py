@@ -138,14 +138,14 @@ class AwsWorld(AwsObjects):
         self.joining = Joining(aws, self.world, CLUSTER)
         self._seed, self._lives = seed, 0
         wanted = (f"--cluster-name={CLUSTER}", "--eks-control-plane=true", *flags)
-        self._settings = read(wanted, {}, provider="aws")
+        self.settings = read(wanted, {}, provider="aws")
         self.dovetail = self._made()
         self._running: asyncio.Task[None] | None = None
 
     def _made(self) -> Dovetail:
         self._lives += 1
         return Dovetail(
-            self._settings,
+            self.settings,
             LocalTransport(self.world.server),
             clock=self.clock,
             chance=Random(f"{self._seed}/{self._lives}"),

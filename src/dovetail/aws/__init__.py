@@ -15,9 +15,11 @@ from dovetail.aws.errors import (
     DryRunPassed,
     aws_error,
 )
+from dovetail.aws.fence import NOT_LEADING, FencedAws
 from dovetail.aws.port import Answer, Aws, pages
 
 __all__ = [
+    "NOT_LEADING",
     "Answer",
     "Aws",
     "AwsAbsent",
@@ -26,6 +28,7 @@ __all__ = [
     "AwsInvalid",
     "AwsTrouble",
     "DryRunPassed",
+    "FencedAws",
     "aws_error",
     "pages",
 ]

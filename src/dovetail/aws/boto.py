@@ -9,6 +9,8 @@ import asyncio
 import os
 import threading
 from collections.abc import Mapping
+from contextvars import copy_context
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -20,6 +22,7 @@ from botocore.config import Config
 from botocore.utils import IMDSRegionProvider
 
 from dovetail import __version__
+from dovetail.aws.fence import check_fence
 from dovetail.aws.foreign import translated
 from dovetail.aws.port import Answer
 from dovetail.aws.threads import Threads
@@ -93,8 +96,10 @@ class Boto:
         self, service: str, operation: str, parameters: Mapping[str, Any], /, *, retried: bool = True
     ) -> Answer:
         loop = asyncio.get_running_loop()
+        # The context goes along: it holds the fence that the thread asks before every attempt.
+        here = copy_context().run
         return await loop.run_in_executor(
-            self._pool, self._ask, service, operation, dict(parameters), retried
+            self._pool, here, self._ask, service, operation, dict(parameters), retried
         )
 
     def close(self) -> None:
@@ -130,6 +135,7 @@ class Boto:
                 client = self._clients[service, retried] = self._session.client(
                     service, region_name=self._region, endpoint_url=self._endpoint, config=_config(retried)
                 )
+                client.meta.events.register("before-send", partial(_before_send, service))
             return client
 
     def _assumed(self, role: str, external_id: str) -> boto3.Session:
@@ -170,6 +176,11 @@ def _region_of(session: boto3.Session) -> str:
     # The other SDKs, and so every manifest written for Karpenter, call the variable AWS_REGION.
     named = os.environ.get("AWS_REGION") or session.region_name
     return named or IMDSRegionProvider(session._session).provide() or ""
+
+
+def _before_send(service: str, event_name: str, **given: Any) -> None:
+    """Every attempt passes here, the first and the repeated."""
+    check_fence(f"{service}:{event_name.rpartition('.')[2]}")
 
 
 def _config(retried: bool) -> Config:

@@ -41,6 +41,8 @@ class Surroundings:
     authority: str = ""
     # Whether a zone, by its id, is shifted away: nothing is bought there.
     shifted: Callable[[str], bool] = lambda zone_id: False
+    # Whether this process may change anything; asked before every write to the cloud.
+    may_write: Callable[[], bool] = lambda: True
 
 
 class Provider(Protocol):

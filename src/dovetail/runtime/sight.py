@@ -102,7 +102,15 @@ class Sight:
         }
         self.gates = Gates(clock)
         surroundings = Surroundings(
-            settings, self.kube, clock, chance, recorder, self.informer, authority, self.gates.launches
+            settings,
+            self.kube,
+            clock,
+            chance,
+            recorder,
+            self.informer,
+            authority,
+            self.gates.launches,
+            may_write,
         )
         self.provider: Provider = make(surroundings)
         self.cloud = self.provider.cloud

@@ -181,3 +181,30 @@ async def test_a_fleet_with_more_templates_than_ec2_takes_is_refused() -> None:
     }
     with pytest.raises(AwsError, match="at most 50 launch template configs"):
         await aws.call("ec2", "CreateFleet", asked)
+
+
+@virtual
+async def test_a_client_token_is_carried_out_once_and_refused_with_other_parameters() -> None:
+    aws = simulated()
+    await template(aws)
+    asked = {
+        "Type": "instant",
+        "ClientToken": "once",
+        "LaunchTemplateConfigs": [
+            {
+                "LaunchTemplateSpecification": {"LaunchTemplateName": "test", "Version": "$Latest"},
+                "Overrides": [{"InstanceType": "m5.large", "SubnetId": next(iter(aws.network.subnets))}],
+            }
+        ],
+        "TargetCapacitySpecification": {"TotalTargetCapacity": 1, "DefaultTargetCapacityType": "on-demand"},
+    }
+    first, again = await aws.call("ec2", "CreateFleet", asked), await aws.call("ec2", "CreateFleet", asked)
+    assert (first["FleetId"], launched(dict(first))) == (again["FleetId"], launched(dict(again)))
+    assert len(aws.instances.by_id) == 1
+    two = {"TotalTargetCapacity": 2, "DefaultTargetCapacityType": "on-demand"}
+    with pytest.raises(AwsError) as told:
+        await aws.call("ec2", "CreateFleet", {**asked, "TargetCapacitySpecification": two})
+    assert told.value.code == "IdempotentParameterMismatch"
+    assert len(launched(dict(await aws.call("ec2", "CreateFleet", {**asked, "ClientToken": "twice"})))) == 1
+    with pytest.raises(AwsError, match="64 ASCII"):
+        await aws.call("ec2", "CreateFleet", {**asked, "ClientToken": "x" * 65})

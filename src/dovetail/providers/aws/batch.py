@@ -12,10 +12,11 @@ from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Se
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from dovetail.aws import Answer, Aws, AwsError, pages
+from dovetail.aws import Answer, Aws, AwsError, aws_error, pages
 from dovetail.metrics import SIZE_BUCKETS, histogram
 from dovetail.ports import Clock
 from dovetail.providers.aws.attribution import for_claims
+from dovetail.providers.aws.tokens import TOKEN_USED, Attempts
 
 __all__ = ["Batcher", "Describing", "Fleets", "Pace", "Terminating"]
 
@@ -137,41 +138,81 @@ class Batcher(Generic[Q, A]):
         task.add_done_callback(self._tasks.discard)
 
 
-class Fleets:
-    """CreateFleet for one instance; equal requests share a fleet and are dealt its instances in order.
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A launch for one claim, and how often its group's token had been refused when it was asked for."""
 
-    Whose a request is does not count for equality, and is told in the tags of the instances.
+    request: Request
+    claim: str
+    group: str
+    refused: int
+
+    @property
+    def bucket(self) -> Hashable:
+        return _as_set(self.request), self.group, self.refused
+
+
+class Fleets:
+    """CreateFleet for one instance; equal requests of a group share a fleet and are dealt its instances.
+
+    Whose a request is does not count for equality, and is told in the tags of the instances. Requests of a
+    group are made one after the other, each with the group's next client token.
     """
 
     PACE = Pace(0.035, 1.0, 1000)
 
     def __init__(self, aws: Aws, clock: Clock) -> None:
         self._aws = aws
-        self._batcher: Batcher[tuple[Request, str], Answer] = Batcher(
-            clock, "create_fleet", self.PACE, self._launch, bucket=lambda each: _as_set(each[0])
+        self._attempts = Attempts()
+        self._batcher: Batcher[_Asked, Answer] = Batcher(
+            clock, "create_fleet", self.PACE, self._launch, bucket=lambda each: each.bucket
         )
 
-    async def __call__(self, request: Request, claim: str = "") -> Answer:
-        """The fleet's answer with at most one instance; its errors are told to everyone who shared it."""
-        return await self._batcher((request, claim))
+    async def __call__(self, request: Request, claim: str = "", group: str = "") -> Answer:
+        """The fleet's answer with at most one instance; its errors are told to everyone who shared it.
 
-    async def _launch(self, requests: Sequence[tuple[Request, str]]) -> Sequence[Outcome]:
-        request = for_claims(requests[0][0], [claim for _, claim in requests])
-        target = {**request["TargetCapacitySpecification"], "TotalTargetCapacity": len(requests)}
-        answer = await self._aws.call(
-            "ec2", "CreateFleet", {**request, "TargetCapacitySpecification": target}
+        After an AwsError of code `TOKEN_USED` an earlier request had the token: look for its instances.
+        """
+        return await self._batcher(_Asked(request, claim, group, self._attempts.refused(group)))
+
+    async def _launch(self, asked: Sequence[_Asked]) -> Sequence[Outcome]:
+        group = asked[0].group
+        if not group:
+            answer = await self._create(asked, {})
+            return _dealt(answer, range(len(asked)))
+        async with self._attempts.turn(group):
+            if asked[0].refused != self._attempts.refused(group):
+                raise aws_error("ec2:CreateFleet", TOKEN_USED, "an earlier request had the token", 400)
+            try:
+                answer = await self._create(asked, {"ClientToken": self._attempts.token(group)})
+            except AwsError as error:
+                if error.code == TOKEN_USED:
+                    self._attempts.used(group, refused=True)
+                raise
+            self._attempts.used(group)
+        # By name: a process that sends the same request again gives each claim the same instance.
+        by_name = sorted(range(len(asked)), key=lambda place: asked[place].claim)
+        places = {asker: place for place, asker in enumerate(by_name)}
+        return _dealt(answer, [places[asker] for asker in range(len(asked))])
+
+    async def _create(self, asked: Sequence[_Asked], token: Request) -> Answer:
+        request = for_claims(asked[0].request, [each.claim for each in asked], asked[0].group)
+        target = {**request["TargetCapacitySpecification"], "TotalTargetCapacity": len(asked)}
+        return await self._aws.call(
+            "ec2", "CreateFleet", {**request, "TargetCapacitySpecification": target, **token}
         )
-        launched = list(_one_by_one(answer))
-        if len(launched) > len(requests):
-            surplus = [each["InstanceIds"][0] for each in launched[len(requests) :]]
-            log.warning("a fleet launched more instances than were asked for: %s", ", ".join(surplus))
-        errors = list(answer.get("Errors") or ())
-        if len(launched) < len(requests) and not errors:
-            errors = [{"ErrorCode": TOO_FEW, "ErrorMessage": TOO_FEW}]
-        return [
-            {**answer, "Errors": errors, "Instances": launched[place : place + 1]}
-            for place in range(len(requests))
-        ]
+
+
+def _dealt(answer: Answer, places: Sequence[int]) -> Sequence[Outcome]:
+    """The answer for each who asked, with the instance of its place if there is one."""
+    launched = list(_one_by_one(answer))
+    if len(launched) > len(places):
+        surplus = [each["InstanceIds"][0] for each in launched[len(places) :]]
+        log.warning("a fleet launched more instances than were asked for: %s", ", ".join(surplus))
+    errors = list(answer.get("Errors") or ())
+    if len(launched) < len(places) and not errors:
+        errors = [{"ErrorCode": TOO_FEW, "ErrorMessage": TOO_FEW}]
+    return [{**answer, "Errors": errors, "Instances": launched[place : place + 1]} for place in places]
 
 
 def _one_by_one(answer: Answer) -> Iterator[dict[str, Any]]:

@@ -34,6 +34,7 @@ from dovetail.providers.aws.machine import UNKNOWN, Traits, described
 from dovetail.providers.aws.placement import PlacementGroup
 from dovetail.providers.aws.reservations import Reservations
 from dovetail.providers.aws.tags import launch_tags, restricted
+from dovetail.providers.aws.tokens import launch_group
 from dovetail.providers.aws.types import InstanceTypes
 from dovetail.scheduling.catalog import InstanceType
 from dovetail.scheduling.overlays import overlaid
@@ -194,7 +195,12 @@ class AwsCloud:
 
     def _whose(self, instances: Sequence[Ec2Instance]) -> dict[str, str]:
         """By instance id. All are ours, so one that no tag gives to a claim goes by its own id: nobody's."""
-        waiting = {each.name for each in self.claims if not each.status.provider_id and not each.deleting}
+        cluster = self.discovery.facts.name
+        waiting = {
+            each.name: launch_group(each, cluster)
+            for each in self.claims
+            if not each.status.provider_id and not each.deleting
+        }
         return claims_of(instances, waiting, {each.status.provider_id for each in self.claims})
 
     async def _types_by_name(self, node_class: EC2NodeClass) -> dict[str, InstanceType]:

@@ -125,6 +125,11 @@ TABLE: Final[tuple[tuple[tuple[str, ...], str, str], ...]] = (
         "AMINotFound",
         "the image is gone, or is not shared with this account and region",
     ),
+    (
+        ("IdempotentParameterMismatch",),
+        "LaunchUnderWay",
+        "an earlier attempt has launched for this NodeClaim; looking for its instance before trying again",
+    ),
     (("RequestLimitExceeded",), "RequestLimitExceeded", "EC2 asks for fewer requests; trying again"),
     (("InternalError",), "InternalError", "EC2 had an internal error; trying again"),
     (

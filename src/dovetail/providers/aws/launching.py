@@ -41,6 +41,7 @@ from dovetail.providers.aws.network import Choice, Subnets
 from dovetail.providers.aws.placement import PlacementGroup
 from dovetail.providers.aws.reservations import Reservations
 from dovetail.providers.aws.templates import LaunchTemplates, Template
+from dovetail.providers.aws.tokens import TOKEN_USED, launch_group
 from dovetail.providers.aws.turns import Turns
 from dovetail.providers.aws.unavailable import Unavailable
 from dovetail.scheduling.catalog import InstanceType, Offering, usable
@@ -56,6 +57,7 @@ LAUNCH_FAILURES = counter(
 EFA_ONLY = "efa-only"
 FEW_TYPES = 5
 UNTIL_SHOWN = 5.0
+UNTIL_SURELY_SHOWN = 15.0
 log = logging.getLogger(__name__)
 
 
@@ -189,7 +191,8 @@ class Launching:
         market = market_of(order.way, offerings)
         request = fleet_request(order.node_class, order.claim, configured, market, order.tags)
         try:
-            return read_answer(await self.fleets(request, order.claim.name))
+            group = launch_group(order.claim, order.tags.get(labels.EKS_CLUSTER_TAG, ""))
+            return read_answer(await self.fleets(request, order.claim.name, group))
         except AwsError as error:
             if error.code == TEMPLATE_GONE:
                 for template in templates:
@@ -198,6 +201,9 @@ class Launching:
                 # It may have been done all the same. EC2 shows a new instance only after a moment, and the
                 # next attempt begins by looking for it.
                 await self.clock.sleep(UNTIL_SHOWN)
+            if error.code == TOKEN_USED:
+                # An earlier attempt, perhaps another process's, launched: its instance is looked for.
+                await self.clock.sleep(UNTIL_SURELY_SHOWN)
             raise
 
     def _remember(self, order: _Order, refusal: FleetError, choice: Choice) -> None:

@@ -11,7 +11,7 @@ from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodeclass import EC2NodeClass
 from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
-from dovetail.aws import Aws
+from dovetail.aws import Aws, FencedAws
 from dovetail.controllers.base import Cache, Controller
 from dovetail.controllers.provided import Surroundings
 from dovetail.controllers.registry import Parts
@@ -57,6 +57,8 @@ class AwsProvider:
         settings, clock = given.settings, given.clock
         gates = settings.feature_gates
         self.given, self.aws, self.shifted = given, aws, shifted
+        # Launches, ends and tags only while this process leads; followers keep messages of zones by `aws`.
+        aws = self.fenced = FencedAws(aws, given.may_write)
         self.discovery = Discovery(settings, aws, given.kube, given.authority)
         self.subnets = Subnets(aws, clock, settings)
         self.security_groups = SecurityGroups(aws, clock)
@@ -104,7 +106,7 @@ class AwsProvider:
         launching = Launching(
             given.clock,
             given.recorder,
-            Fleets(self.aws, given.clock),
+            Fleets(self.fenced, given.clock),
             self.subnets,
             self.templates,
             self.reservations,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from dovetail.aws import AwsError
 from dovetail.sim.aws.asking import Ask, Json, operation
 from dovetail.sim.aws.capacity import Capacity, Shortage
+from dovetail.sim.aws.idempotency import carry_out_once
 from dovetail.sim.aws.launching import Wanted, checked, launch, refusal, shortage
 from dovetail.sim.aws.machine import Machine, shown
 from dovetail.sim.aws.prices import SPOT, Prices
@@ -41,6 +43,10 @@ class Outcome:
 
 @operation("ec2", "CreateFleet")
 def create_fleet(ask: Ask) -> Json:
+    return carry_out_once(ask, partial(_create_fleet, ask))
+
+
+def _create_fleet(ask: Ask) -> Json:
     capacity = ask.need("TargetCapacitySpecification")
     market = capacity.get("DefaultTargetCapacityType", "on-demand")
     if market not in MARKETS:
@@ -212,6 +218,10 @@ def _named(specification: Mapping[str, Any], override: Mapping[str, Any]) -> Jso
 
 @operation("ec2", "RunInstances")
 def run_instances(ask: Ask) -> Json:
+    return carry_out_once(ask, partial(_run_instances, ask))
+
+
+def _run_instances(ask: Ask) -> Json:
     data: dict[str, Any] = dict(ask.given)
     template = None
     if given := ask.get("LaunchTemplate"):

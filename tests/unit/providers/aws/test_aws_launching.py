@@ -219,7 +219,7 @@ async def test_a_fleet_that_says_nothing_useful_is_counted_without_a_zone() -> N
     about = {"zone": "", "zone_id": "", "capacity_type": "on-demand", "reason": "LaunchFailed"}
     before = sample(FAILURES, **about)
 
-    async def vague(request: object, claim: str) -> dict[str, Any]:
+    async def vague(request: object, claim: str, group: str) -> dict[str, Any]:
         return {"Instances": [], "Errors": [{"ErrorCode": "Vague", "ErrorMessage": "no"}]}
 
     launching = replace_fleets(ec2, vague)

@@ -11,6 +11,7 @@ import pytest
 from dovetail.aws import Answer, AwsAbsent, AwsError, AwsTrouble
 from dovetail.metrics import REGISTRY
 from dovetail.providers.aws.batch import Batcher, Describing, Fleets, Pace, Terminating
+from dovetail.providers.aws.tokens import TOKEN_USED
 from dovetail.sim.aws import SimulatedAws
 from dovetail.sim.clock import VirtualClock
 from support.stage import virtual
@@ -124,6 +125,66 @@ async def test_launches_that_differ_are_fleets_of_their_own() -> None:
     assert sorted(targets) == [1, 2]
     tags = [ec2.machine(instance_id).tags["tag"] for instance_id in ids(answers)]
     assert tags == ["one", "two", "one"]
+
+
+@virtual
+async def test_a_fleet_whose_answer_was_lost_is_asked_for_again_with_the_same_token() -> None:
+    ec2 = await Ec2().ready()
+    ec2.faults.lose("CreateFleet")
+    fleets = Fleets(ec2, ec2.clock)
+    (lost,) = await together(fleets(ec2.fleet(tag="x"), "one", "group"))
+    assert isinstance(lost, AwsTrouble)
+    (answer,) = await together(fleets(ec2.fleet(tag="x"), "one", "group"))
+    assert ids([answer]) == list(ec2.instances.by_id), "the first answer, and no second instance"
+
+
+@virtual
+async def test_another_process_gets_the_instances_of_the_first_for_the_same_claims() -> None:
+    ec2 = await Ec2().ready()
+    claims = ("one", "two", "three")
+    first, second = Fleets(ec2, ec2.clock), Fleets(ec2, ec2.clock)
+    before = await together(*(first(ec2.fleet(tag="x"), each, "group") for each in claims))
+    after = await together(*(second(ec2.fleet(tag="x"), each, "group") for each in reversed(claims)))
+    assert ids(before) == ids(after)[::-1], "each claim the same one"
+    assert len(ec2.instances.by_id) == 3
+
+
+@virtual
+async def test_an_answer_uses_the_token_up_and_the_next_attempt_has_another() -> None:
+    ec2 = await Ec2().ready()
+    ec2.exhaust("m5.large")
+    fleets = Fleets(ec2, ec2.clock)
+    await together(fleets(ec2.fleet(tag="x"), "one", "group"))
+    ec2.restock("m5.large")
+    (answer,) = await together(fleets(ec2.fleet(tag="x"), "one", "group"))
+    assert len(ids([answer])) == 1
+    assert [asked["ClientToken"] for asked in ec2.asked("CreateFleet")] == ["group-0", "group-1"]
+
+
+@virtual
+async def test_a_refused_request_has_not_used_its_token_up() -> None:
+    ec2 = await Ec2().ready()
+    ec2.refuse("RequestLimitExceeded", "CreateFleet")
+    fleets = Fleets(ec2, ec2.clock)
+    await together(fleets(ec2.fleet(), "one", "group"))
+    await together(fleets(ec2.fleet(), "one", "group"))
+    assert [asked["ClientToken"] for asked in ec2.asked("CreateFleet")] == ["group-0", "group-0"]
+
+
+@virtual
+async def test_a_token_another_process_used_sends_all_of_the_group_looking_before_they_launch() -> None:
+    ec2 = await Ec2().ready()
+    first, second = Fleets(ec2, ec2.clock), Fleets(ec2, ec2.clock)
+    await together(*(first(ec2.fleet(tag="x"), each, "group") for each in ("one", "two")))
+    # The second gathers the same claims otherwise, and knows other types by now.
+    told = await together(
+        second(ec2.fleet("c5.large", tag="x"), "one", "group"),
+        second(ec2.fleet("r5.large", tag="x"), "two", "group"),
+    )
+    assert [error.code for error in told if isinstance(error, AwsError)] == [TOKEN_USED] * 2
+    assert len(ec2.instances.by_id) == 2
+    (answer,) = await together(second(ec2.fleet("r5.large", tag="x"), "two", "group"))
+    assert len(ids([answer])) == 1, "who has looked and found nothing goes on with the next token"
 
 
 @virtual

@@ -63,9 +63,9 @@ def _nodeclass(made: AwsProvider, parts: Parts) -> NodeClass:
         made.discovery,
         made.types,
         made.placement,
-        DryRuns(made.aws, settings, made.templates, made.types),
+        DryRuns(made.fenced, settings, made.templates, made.types),
         parts.pools,
-        made.aws.region,
+        made.fenced.region,
     )
     steps: list[Step] = [
         Amis(made.images, clock, rules),

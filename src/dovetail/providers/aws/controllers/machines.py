@@ -39,14 +39,14 @@ def machine_controllers(made: AwsProvider, parts: Parts) -> tuple[Controller, ..
         Tagging(
             parts.kube, parts.clock, parts.claims, parts.ownership, made.instances, settings.cluster_name
         ),
-        InstanceStatus(made.aws, interruptions, parts.clock),
+        InstanceStatus(made.fenced, interruptions, parts.clock),
         TypeRefresh(made.types),
         PriceRefresh(made.prices),
     ]
     if not settings.disable_cluster_state_observability:
         found.append(_metrics(made, parts))
     if settings.interruption_queue:
-        mailbox = Mailbox(made.aws, settings.interruption_queue)
+        mailbox = Mailbox(made.fenced, settings.interruption_queue)
         found.append(Interruption(mailbox, interruptions, parts.clock))
     return tuple(found)
 
