@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 JOBS ?= 2
 
-.PHONY: help setup lambda demo check test bench bench-peer chart dashboards iam image sbom crds docs reports site real-cluster soak terraform-mirror test-cluster test-iac test-upstream test-fresh-clone clean
+.PHONY: help setup lambda demo check test explore mutants flakes bench bench-peer chart dashboards iam image sbom crds docs reports site real-cluster soak terraform-mirror test-cluster test-iac test-upstream test-fresh-clone clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -34,6 +34,16 @@ check: setup ## Ruff, mypy and the layer contracts
 
 test: check ## Everything CI runs
 	$(BIN)/pytest -n $(JOBS)
+	$(BIN)/python hack/explore.py
+
+explore: setup ## Properties with new examples for 15 seconds; DOVETAIL_SEED=… for the same ones again
+	$(BIN)/python hack/explore.py
+
+mutants: setup ## Break safety-critical lines, and some drawn by seed, and see whether tests notice (ARGS="--sample 60 --seed 1")
+	$(BIN)/python hack/mutants.py $(ARGS)
+
+flakes: setup ## Run the packages that are likeliest to flake many times, and list tests that do not always pass
+	$(BIN)/python hack/flakes.py $(ARGS)
 
 bench: setup ## Measure, print a table, store JSON under build/bench; fails when a budget is missed
 	$(BIN)/python -m tests.bench --strict

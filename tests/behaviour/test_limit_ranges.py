@@ -67,6 +67,31 @@ async def test_ranges_of_other_namespaces_do_not_count() -> None:
 
 
 @virtual
+async def test_daemons_are_reckoned_anew_whenever_a_limit_range_comes_changes_or_goes() -> None:
+    async with Scene().running() as scene:
+        scene.apply(nodepool())
+        agent(scene)
+        await scene.settle(1)
+
+        def requested() -> list[dict[str, str]]:
+            taken = scene.dovetail.capture.snapshot((), scene.dovetail.options(scene.true_clock.now()))
+            amounts = [each.spec.containers[0].resources.requests for each in taken.daemons]
+            return [{name: str(amount) for name, amount in each.items()} for each in amounts]
+
+        assert requested() == [{}]
+        limit_range(scene, defaultRequest={"cpu": "1"})
+        await scene.settle(1)
+        assert requested() == [{"cpu": "1"}]
+        limits = {"limits": [{"type": "Container", "defaultRequest": {"cpu": "2"}}]}
+        scene.api.patch(RANGES, "defaults", {"spec": limits}, "default")
+        await scene.settle(1)
+        assert requested() == [{"cpu": "2"}]
+        scene.api.delete(RANGES, "defaults", "default")
+        await scene.settle(1)
+        assert requested() == [{}]
+
+
+@virtual
 async def test_without_the_right_to_see_limit_ranges_all_else_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

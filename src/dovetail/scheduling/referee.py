@@ -28,6 +28,7 @@ from dovetail.scheduling.shapes import Shape
 from dovetail.scheduling.snapshot import Snapshot
 from dovetail.scheduling.taints import tolerates_all
 from dovetail.scheduling.templates import Template, min_values
+from dovetail.scheduling.typetable import bits
 
 __all__ = ["Violation", "verify"]
 
@@ -221,6 +222,11 @@ class _Referee:
             if key in node.requirements and not table.knows(key) and not values.negative:
                 return False
             if types & ~table.matching(key, values):
+                return False
+            # A type with several values, such as its zones, may be launched with any the node allows.
+            able = (table.types[i].requirements for i in bits(types))
+            left = (each[key] & node.requirements[key] for each in able if key in each)
+            if not all(_within(each, values) for each in left):
                 return False
         return True
 

@@ -399,10 +399,13 @@ def avoiding(pod: Pod) -> tuple[PodAffinityTerm, ...]:
 
 
 def shy_pods(state: StateNode) -> tuple[Pod, ...]:
-    """The pods of a node that must be kept away from others."""
+    """The pods of a node that must be kept away from others.
+
+    The scheduler keeps others away from a terminating pod until it is gone, so it counts here as well.
+    """
     known = _SHY.get(state)
     if known is None:
-        found = (pod for pod in nodes.running(state.pods) if avoiding(pod) and not pod.deleting)
+        found = (pod for pod in nodes.running(state.pods) if avoiding(pod))
         known = _SHY.put(tuple(found), state)
     return known
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from itertools import permutations
 from typing import Any
 
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 from dovetail.api import labels as names
 from dovetail.api.meta import LabelSelector
 from dovetail.api.pod import Affinity, Pod, PodAffinity, PodAffinityTerm
-from support.builders import nodepool, pod
+from support.builders import NOW, nodepool, pod
 from support.worlds import Z1, Z2, Z3, World, apart, near, running, spread
 
 ZONE, HOST = names.ZONE, names.HOSTNAME
@@ -218,3 +219,21 @@ def test_a_running_pod_that_avoids_others_bars_its_domain_even_outside_the_pools
     world = World(nodepool(ready=True, limits={"cpu": "0"}), nodes=[held])
     assert list(world.solve(small("web", labels=DB)).unschedulable) == ["default/web"]
     assert not world.solve(small("web", labels=WEB)).unschedulable
+
+
+@pytest.mark.parametrize(
+    ("phase", "deleted", "kept_away"),
+    [
+        ("Running", None, True),
+        ("Running", NOW, True),  # terminating: the scheduler heeds it until it is gone
+        ("Succeeded", None, False),
+        ("Failed", NOW, False),
+    ],
+)
+def test_others_keep_away_from_a_shy_pod_until_it_has_ended(
+    phase: str, deleted: datetime | None, kept_away: bool
+) -> None:
+    shy = pod("shy", cpu="1m", node="own", deleted=deleted, affinity=apart(HOST, app="db"))
+    shy = replace(shy, status=replace(shy.status, phase=phase))
+    plan = World(nodes=[running("own", shy)]).solve(small("web", labels=DB))
+    assert (plan.place_of("default/web") != "own") == kept_away

@@ -9,14 +9,23 @@ import pytest
 from msgspec.structs import replace
 
 from dovetail.api import labels as names
+from dovetail.api.core import (
+    PersistentVolume,
+    PersistentVolumeClaim,
+    PersistentVolumeClaimSpec,
+    PersistentVolumeSpec,
+    VolumeNodeAffinity,
+)
+from dovetail.api.meta import ObjectMeta
+from dovetail.api.pod import NodeSelector, PersistentVolumeClaimSource, Pod, Toleration, Volume
 from dovetail.explain import Reason
 from dovetail.scheduling.exact import place
 from dovetail.scheduling.plan import Plan, PlannedNode
 from dovetail.scheduling.referee import verify
 from dovetail.scheduling.requirements import Values
-from dovetail.scheduling.snapshot import Snapshot
+from dovetail.scheduling.snapshot import Snapshot, Storage
 from support.builders import nodepool, pod, taint
-from support.worlds import Z1, Z2, World, apart, near, running, series, spread
+from support.worlds import Z1, Z2, World, apart, near, running, series, spread, term
 
 WEB = {"app": "web"}
 
@@ -46,6 +55,59 @@ def all_types(node: PlannedNode) -> tuple[str, ...]:
     return (*node.instance_types, "fake-it-0")
 
 
+SHUT = nodepool("shut", taints=[taint("k")])
+DATA = Storage(
+    claims={
+        "default/data": PersistentVolumeClaim(
+            metadata=ObjectMeta(name="data", namespace="default", annotations={names.BIND_COMPLETED: "yes"}),
+            spec=PersistentVolumeClaimSpec(volume_name="pv"),
+        )
+    },
+    volumes={
+        "pv": PersistentVolume(
+            metadata=ObjectMeta(name="pv"),
+            spec=PersistentVolumeSpec(
+                node_affinity=VolumeNodeAffinity(
+                    required=NodeSelector(node_selector_terms=(term((names.ZONE, "In", Z1)),))
+                )
+            ),
+        )
+    },
+)
+
+
+def stored(name: str) -> Pod:
+    """A pod with a volume that is in the first zone."""
+    source = PersistentVolumeClaimSource(claim_name="data")
+    return pod(name, cpu="100m", volumes=(Volume(name="data", persistent_volume_claim=source),))
+
+
+def without(plan: Plan, key: str) -> Plan:
+    """The first node with a label left open."""
+    return first(plan, requirements=plan.new_nodes[0].requirements.without(frozenset((key,))))
+
+
+def opened(plan: Plan, key: str) -> Plan:
+    """The first node with any value for a label."""
+    return first(plan, requirements=plan.new_nodes[0].requirements.replacing(key, Values(open=True)))
+
+
+def moved_here(plan: Plan) -> Plan:
+    """Everybody of new nodes on the running node in the second zone."""
+    pods = tuple(name for node in plan.new_nodes for name in node.pods)
+    return replace(plan, new_nodes=(), existing={"far": pods})
+
+
+def in_zone(plan: Plan, zone: str) -> Plan:
+    """All new nodes in one zone."""
+    only = Values(frozenset((zone,)))
+    nodes = (
+        replace(node, zone=zone, requirements=node.requirements.replacing(names.ZONE, only))
+        for node in plan.new_nodes
+    )
+    return replace(plan, new_nodes=tuple(nodes))
+
+
 PLAIN = world(pod("a", cpu="1500m"), pod("b", cpu="1500m"))
 SHY = world(*(pod(n, labels=WEB, affinity=apart(names.HOSTNAME, app="web")) for n in "ab"))
 PORTS = world(*(pod(n, host_ports=[80]) for n in "ab"))
@@ -56,6 +118,15 @@ NEAR = world(pod("a", affinity=near(names.ZONE, app="db"), cpu="4500m"), nodes=[
 SMALL = running("tiny", capacity={"cpu": "1", "memory": "1Gi", "pods": "1"})
 CLOSED = running("closed", taints=[taint("k")])
 HELD = world(pod("a", cpu="2"), nodes=[SMALL, CLOSED])
+TAINTED = world(
+    pod("a"), pod("b", tolerations=(Toleration(key="k", operator="Exists"),)), pools=[nodepool(), SHUT]
+)
+STORED = world(stored("a"), storage=DATA)
+STORED_HERE = world(stored("a"), storage=DATA, nodes=[running("far", zone=Z2)])
+SPREAD = world(*(pod(n, labels=WEB, topology_spread_constraints=(spread(names.ZONE),)) for n in "abc"))
+LONE = world(pod("a", labels=WEB, topology_spread_constraints=(spread(names.ZONE),)))
+SHY_ZONE = world(pod("a", labels=WEB, affinity=apart(names.ZONE, app="db")), nodes=[FRIEND])
+OPEN = world(pod("a", node_selector={"team": "red"}), pools=[nodepool(requirements=[("team", "Exists")])])
 LIMITED = world(pod("a", cpu="10m"), pools=[nodepool(limits={"cpu": "2"})])
 
 
@@ -103,6 +174,38 @@ LIMITED = world(pod("a", cpu="10m"), pools=[nodepool(limits={"cpu": "2"})])
         pytest.param(
             LIMITED, lambda p: first(p, instance_types=("fake-it-4",)), Reason.LIMIT, id="beyond the limit"
         ),
+        pytest.param(TAINTED, lambda p: first(p, pool="shut"), Reason.TAINT, id="a new node with a taint"),
+        pytest.param(
+            STORED,
+            lambda p: elsewhere(p, names.ZONE, Z2),
+            Reason.VOLUME_ZONE,
+            id="a new node far from its volume",
+        ),
+        pytest.param(
+            STORED,
+            lambda p: without(p, names.ZONE),
+            Reason.VOLUME_ZONE,
+            id="a new node anywhere, and its volume not",
+        ),
+        pytest.param(STORED_HERE, moved_here, Reason.VOLUME_ZONE, id="a node far from its volume"),
+        pytest.param(SPREAD, lambda p: in_zone(p, Z1), Reason.SPREAD, id="one zone for all"),
+        pytest.param(
+            LONE, lambda p: without(p, names.ZONE), Reason.SPREAD, id="a spread over zones left open"
+        ),
+        pytest.param(NEAR, lambda p: without(p, names.ZONE), Reason.AFFINITY, id="perhaps near its friend"),
+        pytest.param(
+            SHY_ZONE,
+            lambda p: without(p, names.ZONE),
+            Reason.ANTI_AFFINITY,
+            id="perhaps beside one it avoids",
+        ),
+        pytest.param(
+            ZONED,
+            lambda p: without(p, names.ZONE),
+            Reason.LABELS,
+            id="a zone left open, and the pod needs one",
+        ),
+        pytest.param(OPEN, lambda p: opened(p, "team"), Reason.LABELS, id="a custom label left open"),
     ],
 )
 def test_every_broken_rule_is_found(

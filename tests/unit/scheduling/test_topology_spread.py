@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -121,37 +122,64 @@ def world_zone(state: Any) -> str:
     return str(state.node.labels[ZONE])
 
 
+def bystander(**more: Any) -> Pod:
+    return pod("bystander", cpu="1m", memory="1M", node="x", **({"labels": WEB} | more))
+
+
+def ended(phase: str) -> Pod:
+    found = bystander()
+    return replace(found, status=replace(found.status, phase=phase))
+
+
 @pytest.mark.spec("T-190")
-def test_only_running_matching_pods_of_the_namespace_count() -> None:
-    def other(name: str, **more: Any) -> Pod:
-        return pod(name, cpu="1m", memory="1M", node="x", **({"labels": WEB} | more))
+@pytest.mark.parametrize(
+    "uncounted",
+    [
+        pytest.param(bystander(labels={"app": "db"}), id="unmatched labels"),
+        pytest.param(bystander(namespace="other"), id="other namespace"),
+        pytest.param(bystander(deleted=NOW), id="terminating"),
+        pytest.param(ended("Failed"), id="Failed"),
+        pytest.param(ended("Succeeded"), id="Succeeded"),
+    ],
+)
+def test_only_running_matching_pods_of_the_namespace_count(uncounted: Pod) -> None:
+    """Three of them in the emptiest zone: were they counted, it would be the fullest and get no pod."""
+    crowd = [replace(uncounted, metadata=replace(uncounted.metadata, name=f"b{i}")) for i in range(3)]
+    full = {"cpu": "5m", "memory": "8Gi", "pods": "110"}
+    zones = [(Z1, [one("a"), one("b")]), (Z2, [one("c")]), (Z3, crowd)]
+    held = [there(zone, *pods, capacity=full) for zone, pods in zones]
+    world = World(nodes=held)
+    world.provision(*webs(2, spread(ZONE)))
+    assert sorted(_matching(world).values()) == [1, 2, 2]
+    assert _matching(world)[Z3] >= 1
 
-    def phase(name: str, phase: str) -> Pod:
-        found = other(name)
-        return replace(found, status=replace(found.status, phase=phase))
 
-    bystanders = [
-        other("unmatched", labels={}),
-        other("foreign", namespace="other"),
-        other("going", deleted=NOW),
-        phase("failed", "Failed"),
-        phase("done", "Succeeded"),
-    ]
-    unzoned = running("unzoned", other("nowhere"), zone="")
+def _matching(world: World) -> Counter[str]:
+    """The pods by zone that the rule is about."""
+    return Counter(
+        world_zone(state)
+        for state in world.nodes
+        for each in state.pods
+        if (each.labels, each.namespace, each.deleting) == (WEB, "default", False)
+        and each.status.phase == "Running"
+    )
+
+
+@pytest.mark.spec("T-190")
+def test_pods_without_a_node_and_nodes_without_the_label_do_not_count() -> None:
+    unzoned = running("unzoned", *(one(f"n{i}") for i in range(3)), zone="")
     assert unzoned.node is not None
     bare = {key: value for key, value in unzoned.node.labels.items() if key != ZONE}
-    unzoned = replace(
-        unzoned, node=replace(unzoned.node, metadata=replace(unzoned.node.metadata, labels=bare))
-    )
-    again = [replace(each, metadata=replace(each.metadata, name=f"{each.name}-2")) for each in bystanders]
-    full = {"cpu": "5m", "memory": "8Gi", "pods": "110"}
-    held = there(Z1, one("a"), one("b"), *bystanders, capacity=full)
-    less = there(Z2, one("c"), *again, capacity=full | {"cpu": "4m"})
-    plan = World(nodes=[held, less, unzoned]).solve(*webs(2, spread(ZONE)))
-    counted = {Z1: 2, Z2: 1, Z3: 0}
-    for node in plan.new_nodes:
-        counted[node.zone] += len(node.pods)
-    assert sorted(counted.values()) == [1, 2, 2]
+    node = replace(unzoned.node, metadata=replace(unzoned.node.metadata, labels=bare))
+    pending = pod("pending", cpu="1m", labels=WEB, node_selector={ZONE: "nowhere"})
+    plan = World(pool(Z1, Z2), nodes=[replace(unzoned, node=node)]).solve(*webs(4, spread(ZONE)), pending)
+    assert sorted(zone for each in plan.new_nodes for zone in [each.zone] * len(each.pods)) == [
+        Z1,
+        Z1,
+        Z2,
+        Z2,
+    ]
+    assert list(plan.unschedulable) == ["default/pending"]
 
 
 @pytest.mark.spec("T-191")

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dovetail.api import labels as names
 from dovetail.api.core import (
@@ -244,3 +245,25 @@ def test_a_drivers_own_name_for_zones_is_understood(by_class: bool) -> None:
     world = World(storage=there)
     world.provision(using("web", "data"))
     assert world.zone_of("web") == Z2
+
+
+def test_a_claim_without_a_class_counts_against_the_newest_default_class() -> None:
+    there = storage(
+        claim("data"),
+        storage_class("plain", provisioner="plain.csi"),
+        storage_class("old", provisioner="old.csi", default=True, age=2),
+        storage_class("new", provisioner="new.csi", default=True, age=1),
+    )
+    assert attachments(using("web", "data"), there) == {"new.csi": {"default/data"}}
+
+
+def test_a_claim_that_wants_no_class_counts_against_none() -> None:
+    there = storage(claim("data", ""), storage_class("default", provisioner="csi", default=True))
+    assert attachments(using("web", "data"), there) == {}
+
+
+def test_a_class_marked_false_is_no_default() -> None:
+    unmarked = storage_class("sc", provisioner="csi", default=True)
+    notes = {names.DEFAULT_STORAGE_CLASS: "false"}
+    unmarked = replace(unmarked, metadata=replace(unmarked.metadata, annotations=notes))
+    assert attachments(using("web", "data"), storage(claim("data"), unmarked)) == {}
