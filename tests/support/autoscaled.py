@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ BUDGETS = "/apis/policy/v1/namespaces/{ns}/poddisruptionbudgets"
 POOL_LABEL = "karpenter.sh/nodepool"
 DISRUPTED, UNREGISTERED = "karpenter.sh/disrupted", "karpenter.sh/unregistered"
 DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
+OURS = (sys.executable, "-m", "dovetail", "controller", "--provider", "kwok")
 ON_DEMAND: Json = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]}
 
 
@@ -47,8 +48,10 @@ def cluster_with_kinds(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def controller(kubeconfig: Path, log: Path, **settings: str) -> Iterator[subprocess.Popen[bytes]]:
-    """`dovetail controller` while the block lasts; what it says goes to ``log``."""
+def controller(
+    kubeconfig: Path, log: Path, command: Sequence[str] = OURS, **settings: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    """`dovetail controller`, or another, while the block lasts; what it says goes to ``log``."""
     port = free_ports(2)
     env = {
         "PATH": os.environ["PATH"],
@@ -59,7 +62,6 @@ def controller(kubeconfig: Path, log: Path, **settings: str) -> Iterator[subproc
         **settings,
     }
     with log.open("wb") as said:
-        command = [sys.executable, "-m", "dovetail", "controller", "--provider", "kwok"]
         running = subprocess.Popen(command, env=env, stdout=said, stderr=subprocess.STDOUT)
         try:
             yield running

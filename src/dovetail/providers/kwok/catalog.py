@@ -19,11 +19,10 @@ from dovetail.errors import Misconfigured
 from dovetail.scheduling.catalog import InstanceType, Offering, Overhead
 from dovetail.scheduling.requirements import Requirements, values_of
 
-__all__ = ["REGION", "instance_types"]
+__all__ = ["family_and_size", "instance_types"]
 
-REGION = "test-region"
 _FAMILY = re.compile(r"([^.-]*)[.-]")
-_AWS_NAME = re.compile(r"[a-z0-9-]+\.([a-z0-9-]+)")
+_AWS_NAME = re.compile(r"\w+\.(nano|micro|small|medium|large|[0-9]*xlarge|metal)", re.ASCII)
 RESERVED = {"cpu": Quantity.parse("100m"), "memory": Quantity.parse("10Mi")}
 
 
@@ -86,7 +85,6 @@ def _labels(listed: _Type, capacity: dict[str, Quantity], offerings: tuple[Offer
         labels.INSTANCE_TYPE: (listed.name,),
         labels.ARCH: (listed.architecture,),
         labels.OS: tuple(sorted(listed.operating_systems)),
-        labels.REGION: (REGION,),
         labels.ZONE: tuple(sorted({o.zone for o in offerings if o.available})),
         labels.CAPACITY_TYPE: tuple(sorted({o.capacity_type for o in offerings if o.available})),
         labels.KWOK_INSTANCE_FAMILY: (family,),

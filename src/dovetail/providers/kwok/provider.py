@@ -169,7 +169,7 @@ class KwokCloud:
             found |= {key: only for key in requirements if (only := requirements[key].only) is not None}
         found |= dict(claim.labels)
         return found | {
-            PRICE_LABEL: f"{offering.price:g}",
+            PRICE_LABEL: f"{offering.price:f}",
             labels.HOSTNAME: claim.name,
             labels.KWOK_NODE: "fake",
             labels.KWOK_PARTITION: "a",
