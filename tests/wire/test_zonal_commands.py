@@ -99,16 +99,22 @@ class Site:
         assert found is not None
         return found
 
-    def kept(self, zone: str, kind: str, shift_id: str = "", phase: str = "Active") -> None:
+    def phase(self, name: str, phase: str) -> None:
+        self.api.patch(SHIFTS, name, {"status": {"phase": phase}}, subresource="status")
+
+    def kept(self, zone: str, kind: str, shift_id: str = "", phase: str = "Active", name: str = "") -> None:
         """A ZoneShift as the controller would have made it."""
 
         def make() -> None:
-            name = f"{self.id(zone)}-{kind.lower().replace('_', '-')}"
-            spec = {"zoneId": self.id(zone), "kind": kind, "shiftId": shift_id}
-            self.api.create(SHIFTS, {"metadata": {"name": name}, "spec": spec})
-            self.api.patch(SHIFTS, name, {"status": {"phase": phase, "zoneName": zone}}, subresource="status")
+            called = name or kind.lower().replace("_", "-")
+            self.make(f"{self.id(zone)}-{called}", zone, kind, shift_id, phase)
 
         self.server.call(make)
+
+    def make(self, name: str, zone: str, kind: str, shift_id: str, phase: str) -> None:
+        spec = {"zoneId": self.id(zone), "kind": kind, "shiftId": shift_id}
+        self.api.create(SHIFTS, {"metadata": {"name": name}, "spec": spec})
+        self.api.patch(SHIFTS, name, {"status": {"phase": phase, "zoneName": zone}}, subresource="status")
 
 
 @pytest.fixture(scope="module")
@@ -238,6 +244,39 @@ def test_a_shift_of_arc_is_started_extended_and_cancelled(site: Site) -> None:
     cancelled = site.ask("cancel", "--zone", zone)
     assert (cancelled.code, cancelled.out) == (0, f"cancelled {active.id}\n")
     assert site.aws.shifts.active(site.managed) == []
+
+
+def test_a_cancel_ends_well_beside_a_shift_that_is_ending_already(site: Site) -> None:
+    zone = site.id(A)
+    assert site.ask("start", "--zone", zone, "--for", "3h").code == 0
+    (active,) = site.aws.shifts.active(site.managed)
+    site.kept(A, "ZONAL_SHIFT", active.id)
+    # The one before is over in ARC, and its nodes are still being released.
+    site.kept(A, "ZONAL_SHIFT", "11111111-2222-3333-4444-555555555555", "Restoring", name="before")
+
+    cancelled = site.ask("cancel", "--zone", A)
+    assert (cancelled.code, cancelled.out) == (0, f"cancelled {active.id}\n"), cancelled.err
+    again = site.ask("cancel", "--zone", A)
+    assert again.code == 1, "the object is Active until the controller has seen it"
+    site.server.call(lambda: site.phase(f"{zone}-zonal-shift", "Restoring"))
+    twice = site.ask("cancel", "--zone", A)
+    assert (twice.code, "on its way back already" in twice.out) == (0, True)
+
+
+def test_a_shift_on_its_way_back_is_not_said_to_be_extended(site: Site) -> None:
+    zone = site.id(A)
+    assert site.ask("start", "--zone", zone, "--for", "1h", "--local").code == 0
+    (made,) = site.shifts()
+    for way in ("phase", "cancel"):
+        if way == "phase":
+            site.server.call(lambda: site.phase(f"local-{zone}", "Restoring"))
+        else:
+            site.server.call(lambda: site.phase(f"local-{zone}", "Active"))
+            assert site.ask("cancel", "--zone", zone).code == 0
+        told = in_one_sentence(site.ask("extend", "--zone", zone, "--for", "5h"))
+        assert f"on its way back already; start another: dovetail zonal-shift start --zone {zone}" in told
+        assert site.shifts()[0]["spec"]["expires"] == made["spec"]["expires"]
+    assert site.ask("start", "--zone", zone, "--for", "5h", "--local").code == 0
 
 
 def test_what_arc_refuses_is_told_with_what_to_do(site: Site) -> None:

@@ -16,7 +16,7 @@ from msgspec import structs
 from dovetail.api.core import Node
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
-from dovetail.api.zoneshift import ZoneShift
+from dovetail.api.zoneshift import Count, ZoneShift
 from dovetail.aws import Aws
 from dovetail.cli.output import Output, structured, table
 from dovetail.cli.zonalrefusals import arc
@@ -25,7 +25,7 @@ from dovetail.controllers.base import SINGLETON
 from dovetail.controllers.zonal.gates import Gates
 from dovetail.controllers.zonal.options import from_settings
 from dovetail.controllers.zonal.records import SIGNAL
-from dovetail.errors import Gone
+from dovetail.errors import Gone, Refused
 from dovetail.runtime import health, logs, metrics
 from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.events import EventRecorder
@@ -39,10 +39,12 @@ from dovetail.runtime.transport import USER_AGENT, Transport
 from dovetail.runtime.watch import Follower
 from dovetail.runtime.zonal import Zonal
 from dovetail.settings import Settings, read
+from dovetail.zonal.owners import STAND_ALONE
 
-__all__ = ["Place", "account", "cancel", "extend", "listed", "live", "planned", "run", "shown"]
+__all__ = ["Place", "account", "cancel", "extend", "is_ending", "listed", "live", "planned", "run", "shown"]
 
 KINDS: tuple[type[Any], ...] = (Node, NodeClaim, NodePool)
+BY_PEOPLE = ("LOCAL", "ZONAL_SHIFT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,44 +83,71 @@ async def account() -> AsyncIterator[Aws]:
 
 
 async def cancel(place: Place, zone: str) -> str:
-    """End every shift of the zone: ARC's by ARC, ours by deleting its object."""
-    ended = []
+    """End every shift of the zone: ARC's by ARC, ours by deleting its object. What is ending is let be."""
+    ended, ending = [], []
     async with place.kube() as kube:
         for each in await live(kube, zone):
-            if each.spec.kind == "LOCAL":
-                await kube.delete(each)
-                ended.append(each.name)
-            elif each.spec.kind == "ZONAL_SHIFT":
-                async with account() as aws:
-                    await arc(aws, "CancelZonalShift", zone, zonalShiftId=each.spec.shift_id)
-                ended.append(each.spec.shift_id)
-    if not ended:
-        raise Gone(f"cancelling the shift of {zone}: there is none that a person started")
-    return f"cancelled {', '.join(ended)}"
+            if each.spec.kind not in BY_PEOPLE:
+                continue
+            if is_ending(each):
+                ending.append(each.name)
+            else:
+                ended.append(await _ended(kube, each))
+    if ended:
+        return f"cancelled {', '.join(ended)}"
+    if ending:
+        return f"{', '.join(ending)} is on its way back already"
+    raise Gone(f"cancelling the shift of {zone}: there is none that a person started")
+
+
+async def _ended(kube: KubeClient, shift: ZoneShift) -> str:
+    if shift.spec.kind == "LOCAL":
+        await kube.delete(shift)
+        return shift.name
+    async with account() as aws:
+        await arc(aws, "CancelZonalShift", shift.spec.zone_id, zonalShiftId=shift.spec.shift_id)
+    return shift.spec.shift_id
 
 
 async def extend(place: Place, zone: str, lasts: str, until: datetime) -> str:
+    """Let a shift last longer. One on its way back is not taken up again by that: it needs another."""
     async with place.kube() as kube:
-        for each in await live(kube, zone):
-            if each.spec.kind == "LOCAL":
-                longer = structs.replace(each, spec=structs.replace(each.spec, expires=until))
-                await kube.patch(each, longer)
-                return f"{each.name} now ends at {until:%Y-%m-%d %H:%M} UTC"
-            if each.spec.kind == "ZONAL_SHIFT":
-                asked = {"zonalShiftId": each.spec.shift_id, "expiresIn": lasts}
-                async with account() as aws:
-                    await arc(aws, "UpdateZonalShift", zone, **asked)
-                return f"{each.spec.shift_id} now ends in {lasts}"
+        found = [each for each in await live(kube, zone) if each.spec.kind in BY_PEOPLE]
+        for each in found:
+            if not is_ending(each):
+                return await _extended(kube, each, lasts, until)
+    if found:
+        again = f"start another: dovetail zonal-shift start --zone {zone} --for {lasts}"
+        local = " --local" if all(each.spec.kind == "LOCAL" for each in found) else ""
+        raise Refused(f"extending the shift of {zone}: it is on its way back already; {again}{local}")
     raise Gone(f"extending the shift of {zone}: there is none that a person started")
 
 
+async def _extended(kube: KubeClient, shift: ZoneShift, lasts: str, until: datetime) -> str:
+    if shift.spec.kind == "LOCAL":
+        await kube.patch(shift, structs.replace(shift, spec=structs.replace(shift.spec, expires=until)))
+        return f"{shift.name} now ends at {until:%Y-%m-%d %H:%M} UTC"
+    asked = {"zonalShiftId": shift.spec.shift_id, "expiresIn": lasts}
+    async with account() as aws:
+        await arc(aws, "UpdateZonalShift", shift.spec.zone_id, **asked)
+    return f"{shift.spec.shift_id} now ends in {lasts}"
+
+
+def is_ending(shift: ZoneShift) -> bool:
+    """Whether a shift is on its way back, or will be in a moment."""
+    return shift.deleting or shift.status.phase == "Restoring"
+
+
 async def live(kube: KubeClient, zone: str = "") -> list[ZoneShift]:
-    """Shifts that are not over, of this zone or of all."""
-    return [
-        each
-        for each in await kube.list(ZoneShift)
-        if zone in ("", each.spec.zone_id) and each.spec.kind != SIGNAL and each.status.phase != "Restored"
-    ]
+    """Shifts that are not over, of this zone or of all; each once, also if a table has a copy of it."""
+    found = {
+        each.name: each
+        for each in reversed(await kube.list(ZoneShift))
+        if zone in ("", each.spec.zone_id, each.status.zone_name)
+        and each.spec.kind != SIGNAL
+        and each.status.phase != "Restored"
+    }
+    return list(reversed(found.values()))
 
 
 async def listed(place: Place, *, over: bool) -> list[ZoneShift]:
@@ -135,18 +164,24 @@ def shown(found: Sequence[ZoneShift], output: Output) -> None:
             each.status.zone_name,
             each.spec.kind,
             each.status.phase or "Pending",
-            f"{each.status.steps.nodes.done}/{each.status.steps.nodes.desired}",
+            _counted(each.status.steps.nodes),
+            _counted(each.status.steps.node_pools),
             f"{each.status.expiry_time:%Y-%m-%d %H:%M}" if each.status.expiry_time else "",
             each.status.end_reason,
         )
         for each in found
     ]
-    names = ("NAME", "ZONE ID", "ZONE", "KIND", "PHASE", "NODES", "UNTIL", "ENDED BY")
+    names = ("NAME", "ZONE ID", "ZONE", "KIND", "PHASE", "NODES", "POOLS", "UNTIL", "ENDED BY")
     if output is Output.table:
         table(names, rows)
     else:
         fields = [name.lower().replace(" ", "-") for name in names]
         structured({"shifts": [dict(zip(fields, row, strict=True)) for row in rows]}, output)
+
+
+def _counted(steps: Count) -> str:
+    """How far a step has come; where it has nothing to do, nothing."""
+    return f"{steps.done}/{steps.desired}" if steps.desired else "-"
 
 
 class Alone:
@@ -172,7 +207,7 @@ class Alone:
             gates=Gates(clock),
             nodes=self.informers[Node],
             claims=self.informers[NodeClaim],
-            options=replace(from_settings(settings), **options),
+            options=replace(from_settings(settings), owner=STAND_ALONE, **options),
         )
         queue = self.manager.add(self.zonal.controller)
         self.zonal.controller.on_wake(partial(queue.add, SINGLETON))

@@ -12,7 +12,7 @@ from dovetail.api.meta import ObjectMeta
 from dovetail.api.nodeclass import EC2NodeClass
 from dovetail.api.zoneshift import RESTORE_FINALIZER, ZoneShift, ZoneShiftSpec
 from dovetail.aws import Aws
-from dovetail.cli.zonalacts import Place, account, live
+from dovetail.cli.zonalacts import Place, account, is_ending, live
 from dovetail.cli.zonalrefusals import arc
 from dovetail.errors import AlreadyExists, BadInput, Gone, Misconfigured, NotAuthorized
 from dovetail.runtime.kube import KubeClient
@@ -66,7 +66,8 @@ async def start_local(place: Place, zone: str, until: datetime, comment: str, *,
             listed = ", ".join(sorted({*known.values()}))
             raise BadInput(f"starting the shift of {zone!r}: the cluster has no such zone; it has {listed}")
         zone = known.get(zone, zone)
-        if any(each.spec.zone_id == zone and each.spec.kind == "LOCAL" for each in away):
+        mine = [each for each in away if each.spec.zone_id == zone and each.spec.kind == "LOCAL"]
+        if not all(map(is_ending, mine)):
             raise AlreadyExists(
                 f"starting the shift of {zone}: it is stepped out of already; `dovetail zonal-shift extend "
                 f"--zone {zone}` lets it last longer"

@@ -38,6 +38,7 @@ from dovetail.runtime.transport import Transport
 from dovetail.runtime.zonal import Zonal
 from dovetail.settings import Settings, read
 from dovetail.zonal.events import SOURCE, signal_of
+from dovetail.zonal.owners import STAND_ALONE
 
 __all__ = ["Function", "function_options", "lambda_handler"]
 
@@ -63,7 +64,8 @@ def function_options(settings: Settings) -> ZonalOptions:
             'ZONAL_SHIFT_MODE is "Offerings", but a function has no offerings to withhold: '
             "set it to NodePoolEdit"
         )
-    return replace(from_settings(settings), mode="NodePoolEdit") if default else from_settings(settings)
+    options = replace(from_settings(settings), owner=STAND_ALONE)
+    return replace(options, mode="NodePoolEdit") if default else options
 
 
 class Function:

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from dovetail.zonal.owners import CONTROLLER, Owner, noted
+
 __all__ = [
     *("BUILT_IN", "CLONE_OF", "PREFIX", "RETIRED", "SHIFTS"),
     *("applies", "clone_name", "clone_of", "outlived", "overdue", "retired"),
@@ -37,7 +39,9 @@ def clone_name(source: str) -> str:
     return PREFIX + source
 
 
-def clone_of(source: Document, zones: Sequence[str], shifts: Sequence[str]) -> dict[str, Any]:
+def clone_of(
+    source: Document, zones: Sequence[str], shifts: Sequence[str], owner: Owner = CONTROLLER
+) -> dict[str, Any]:
     """The stand-in for a pool, in these zones alone."""
     spec = dict(source["spec"])
     template = dict(spec["template"])
@@ -53,7 +57,7 @@ def clone_of(source: Document, zones: Sequence[str], shifts: Sequence[str]) -> d
         "metadata": {
             "name": clone_name(name),
             "labels": {CLONE_OF: name},
-            "annotations": {SHIFTS: ",".join(shifts)},
+            "annotations": {SHIFTS: ",".join(shifts), **noted(owner)},
         },
         "spec": {**spec, "template": {**template, "spec": inner}, "weight": PREFERRED},
     }

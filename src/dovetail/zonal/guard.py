@@ -11,6 +11,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from dovetail.zonal.owners import CONTROLLER
+
 __all__ = ["GUARD", "Guard", "Guarded", "guarded"]
 
 Budget = Mapping[str, Any]
@@ -28,6 +30,7 @@ class Guard(Struct, frozen=True, omit_defaults=True):
     uid: str
     shifts: tuple[str, ...] = ()
     absent: bool = False
+    owner: str = CONTROLLER
     v: int = VERSION
 
 
@@ -40,7 +43,12 @@ class Guarded(Struct, frozen=True):
 
 
 def guarded(
-    theirs: Sequence[Budget] | None, ledger: Guard | None, shifts: Sequence[str], *, uid: str
+    theirs: Sequence[Budget] | None,
+    ledger: Guard | None,
+    shifts: Sequence[str],
+    *,
+    uid: str,
+    owner: str = CONTROLLER,
 ) -> Guarded:
     """A pool's budgets while these shifts edit its requirements; without any, as the user wants them."""
     if ledger is not None and ledger.uid != uid:
@@ -51,7 +59,7 @@ def guarded(
     before = (USUAL,) if base is None else base
     if len(before) >= MOST_BUDGETS:
         return Guarded(base, None, ("it has as many budgets as there may be: nothing keeps drift away",))
-    return Guarded((*before, GUARD), Guard(uid, tuple(shifts), absent=base is None))
+    return Guarded((*before, GUARD), Guard(uid, tuple(shifts), absent=base is None, owner=owner))
 
 
 def _wanted(theirs: Sequence[Budget] | None, ledger: Guard | None) -> tuple[Budget, ...] | None:

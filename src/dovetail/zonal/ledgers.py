@@ -16,9 +16,10 @@ import msgspec
 from dovetail.errors import BadInput
 from dovetail.zonal.guard import Guard
 from dovetail.zonal.nodes import NodeLedger
+from dovetail.zonal.owners import CONTROLLER
 from dovetail.zonal.pools import VERSION, Delta, Ledger
 
-__all__ = ["guard_from", "node_ledger_from", "pool_ledger_from", "written"]
+__all__ = ["guard_from", "node_ledger_from", "note_owner", "pool_ledger_from", "written"]
 
 T = TypeVar("T", Ledger, NodeLedger, Guard)
 
@@ -48,6 +49,17 @@ def node_ledger_from(text: str | None) -> NodeLedger | None:
 def guard_from(text: str | None) -> Guard | None:
     document = _document(text)
     return None if document is None else _converted(document, Guard)
+
+
+@lru_cache(maxsize=16_384)
+def note_owner(text: str) -> str:
+    """Who wrote a note, of a pool or of a node; empty where it cannot be read."""
+    try:
+        document = _document(text)
+    except BadInput:
+        return ""
+    owner = (document or {}).get("owner", CONTROLLER)
+    return owner if isinstance(owner, str) else ""
 
 
 def _document(text: str | None) -> Mapping[str, Any] | None:

@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
+
+from dovetail.zonal.owners import CONTROLLER
 
 __all__ = ["Marked", "NodeLedger", "Standing", "protected", "released", "swept"]
 
@@ -23,6 +26,8 @@ class NodeLedger(Struct, frozen=True, omit_defaults=True):
     uid: str = ""
     # Fields a person took back during the shift; they are not set again.
     freed: tuple[str, ...] = ()
+    # Who marked it: nobody else takes the mark off.
+    owner: str = CONTROLLER
     v: int = VERSION
 
 
@@ -49,7 +54,14 @@ class Marked(Struct, frozen=True):
 OURS: Mapping[str, Any] = {LABEL: YES, ANNOTATION: YES, CORDON: True}
 
 
-def protected(now: Standing, ledger: NodeLedger | None, shift: str, *, enforce: bool = False) -> Marked:
+def protected(
+    now: Standing,
+    ledger: NodeLedger | None,
+    shift: str,
+    *,
+    enforce: bool = False,
+    owner: str = CONTROLLER,
+) -> Marked:
     """The node under this shift's protection. What somebody took back is left to them unless enforced."""
     known = _of_this_node(now, ledger)
     changed = dict(known.set) if known else {}
@@ -72,7 +84,7 @@ def protected(now: Standing, ledger: NodeLedger | None, shift: str, *, enforce: 
         if known and shift not in known.shifts
         else (known.shifts if known else (shift,))
     )
-    made = NodeLedger(shifts=shifts, set=changed, uid=now.uid, freed=tuple(freed))
+    made = NodeLedger(shifts=shifts, set=changed, uid=now.uid, freed=tuple(freed), owner=owner)
     return Marked(_with(now, fields), made, tuple(freed))
 
 
@@ -83,7 +95,7 @@ def released(now: Standing, ledger: NodeLedger | None, ended: Sequence[str]) -> 
         return Marked(now, None)
     left = tuple(shift for shift in known.shifts if shift not in ended)
     if left:
-        return Marked(now, NodeLedger(left, known.set, known.uid, known.freed), known.freed)
+        return Marked(now, replace(known, shifts=left, v=VERSION), known.freed)
     fields, external = {}, list(known.freed)
     for field, before in known.set.items():
         if now.value(field) == OURS[field]:

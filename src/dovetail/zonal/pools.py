@@ -13,7 +13,12 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-__all__ = ["KEYS", "Delta", "Edit", "Ledger", "OnlyZone", "Strategy", "Zones", "admits", "edited", "wanted"]
+from dovetail.zonal.owners import CONTROLLER
+
+__all__ = [
+    *("FROZEN", "KEYS", "Delta", "Edit", "Ledger", "OnlyZone", "Strategy", "Zones"),
+    *("admits", "confined", "edited", "wanted"),
+]
 
 Entry = Mapping[str, Any]
 Entries = tuple[Entry, ...]
@@ -23,6 +28,7 @@ OnlyZone = Literal["Freeze", "Leave", "Fallback"]
 ZONE, ZONE_ID = "topology.kubernetes.io/zone", "topology.k8s.aws/zone-id"
 KEYS = (ZONE, ZONE_ID)
 MOST_ENTRIES = 100
+FROZEN = "its only zone is impaired: it launches nothing until the shift ends"
 VERSION = 2
 
 
@@ -62,6 +68,8 @@ class Ledger(Struct, frozen=True, omit_defaults=True):
     ours: Entries
     deltas: tuple[Delta, ...]
     shifts: tuple[str, ...] = ()
+    # Who edited it: nobody else undoes it.
+    owner: str = CONTROLLER
     v: int = VERSION
 
 
@@ -84,6 +92,7 @@ def edited(
     only_zone: OnlyZone = "Freeze",
     fallback: Sequence[str] = (),
     keep_removed: Collection[str] = (),
+    owner: str = CONTROLLER,
 ) -> Edit:
     """What a pool should look like while `zones` are impaired; with none of them, as the user wants it."""
     if ledger is not None and ledger.uid != uid:
@@ -97,9 +106,17 @@ def edited(
     ours = _applied(base, deltas)
     if len(ours) > MOST_ENTRIES and strategy == "AppendNotIn":
         return edited(
-            base, None, zones, shifts, uid=uid, strategy="RemoveFromIn", only_zone="Leave", fallback=fallback
+            base,
+            None,
+            zones,
+            shifts,
+            uid=uid,
+            strategy="RemoveFromIn",
+            only_zone="Leave",
+            fallback=fallback,
+            owner=owner,
         )
-    made = Ledger(uid=uid, base=base, ours=ours, deltas=deltas, shifts=tuple(shifts))
+    made = Ledger(uid=uid, base=base, ours=ours, deltas=deltas, shifts=tuple(shifts), owner=owner)
     return Edit(ours, made, (*notes, *more))
 
 
@@ -150,7 +167,11 @@ def _revert(left: list[Entry], delta: Delta, zones: Zones, kept: set[str], notes
     if delta.before is None:
         _revert_made(left, place, delta, notes)
     elif delta.after["operator"] == "NotIn":
-        left[place] = _without_added(theirs, delta)
+        less = _without_added(theirs, delta)
+        if less["values"]:
+            left[place] = less
+        else:
+            del left[place]  # the user took out the rest, and an empty list is no requirement
     else:
         left[place] = _with_removed(theirs, delta, zones, kept, notes)
 
@@ -238,8 +259,24 @@ def _deltas(
     if not _reaches(about, zones):
         return (), ()
     if strategy == "AppendNotIn":
+        if confined(about, zones):
+            return _only_zone(_all_impaired(about, zones), zones, only_zone, fallback)
         return (Delta({"key": ZONE, "operator": "NotIn", "values": list(zones.names)}),), ()
     return _removing(about, zones, only_zone, fallback)
+
+
+def confined(about: Sequence[Entry], zones: Zones) -> bool:
+    """Whether no zone that the class can reach is left to the pool but impaired ones."""
+    same = len(zones.eligible_ids) == len(zones.eligible)
+    ids = zones.eligible_ids if same else ("",) * len(zones.eligible)
+    others = [pair for pair in zip(zones.eligible, ids, strict=True) if pair[0] not in zones.names]
+    return bool(zones.eligible) and not any(admits(about, name, zone_id) for name, zone_id in others)
+
+
+def _all_impaired(about: Sequence[Entry], zones: Zones) -> Entry | None:
+    """The list that names impaired zones alone."""
+    lists = (entry for entry in about if entry["operator"] == "In")
+    return next((each for each in lists if set(each["values"]) <= set(zones.of(each["key"]))), None)
 
 
 def _reaches(about: Sequence[Entry], zones: Zones) -> bool:
@@ -297,8 +334,7 @@ def _only_zone(
         return (Delta(_in(entry, list(fallback)), entry),), (told,)
     if policy == "Leave":
         return (), ("its only zone is impaired: it is left as it is",)
-    told = "its only zone is impaired: it launches nothing until the shift ends"
-    return (Delta({"key": ZONE, "operator": "NotIn", "values": list(zones.names)}),), (told,)
+    return (Delta({"key": ZONE, "operator": "NotIn", "values": list(zones.names)}),), (FROZEN,)
 
 
 def _applied(base: Entries, deltas: Sequence[Delta]) -> Entries:

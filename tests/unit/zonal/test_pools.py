@@ -113,6 +113,81 @@ def test_the_only_zone_follows_its_policy() -> None:
     assert back(frozen) == back(standing_in) == base
 
 
+@pytest.mark.spec("zonal-E19")
+@pytest.mark.parametrize(
+    "base", [[entry("In", A)], [entry("NotIn", B, C)], [entry("In", A, B), entry("NotIn", B)]]
+)
+def test_the_only_zone_is_told_of_under_the_default_strategy_too(base: list[Entry]) -> None:
+    frozen = away(base, A)
+    assert list(frozen.entries) == [*base, entry("NotIn", A)]
+    assert frozen.notes == ("its only zone is impaired: it launches nothing until the shift ends",)
+    left = away(base, A, only_zone="Leave")
+    assert (left.ledger, list(left.entries)) == (None, base)
+    assert back(frozen) == base
+
+
+def test_a_stand_in_for_the_only_zone_is_used_under_the_default_strategy_too() -> None:
+    edit = away([entry("In", A), LINUX], A, only_zone="Fallback", fallback=[C])
+    assert list(edit.entries) == [entry("In", C), LINUX]
+    assert back(edit) == [entry("In", A), LINUX]
+
+
+def test_a_pool_with_another_zone_is_not_told_that_it_has_none() -> None:
+    assert away([entry("In", A, B)], A).notes == ()
+    assert away([LINUX], A).notes == ()
+
+
+# What someone edits in our entry is kept, and the zone is not left out for it.
+EDITED: dict[str, tuple[list[Entry], str, list[Entry], list[Entry]]] = {
+    "a zone is added to our NotIn": (
+        [LINUX],
+        "AppendNotIn",
+        [LINUX, entry("NotIn", A, C)],
+        [LINUX, entry("NotIn", C)],
+    ),
+    "our NotIn is joined with theirs": (
+        [entry("NotIn", C)],
+        "AppendNotIn",
+        [entry("NotIn", C, A)],
+        [entry("NotIn", C)],
+    ),
+    "a zone is taken out of our In": (
+        [LINUX],
+        "RemoveFromIn",
+        [LINUX, entry("In", B)],
+        [LINUX, entry("In", B, A)],
+    ),
+    "the list we shortened is shortened more": (
+        [entry("In", A, B, C)],
+        "RemoveFromIn",
+        [entry("In", C)],
+        [entry("In", C, A)],
+    ),
+    "a zone is added to the NotIn we lengthened": (
+        [entry("NotIn", C)],
+        "RemoveFromIn",
+        [entry("NotIn", C, A, B)],
+        [entry("NotIn", C, B)],
+    ),
+    "their own zone is taken out of the NotIn we lengthened": (
+        [LINUX, entry("NotIn", C)],
+        "RemoveFromIn",
+        [LINUX, entry("NotIn", A)],
+        [LINUX],
+    ),
+}
+
+
+@pytest.mark.spec("zonal-E15")
+@pytest.mark.parametrize(("base", "strategy", "theirs", "expected"), EDITED.values(), ids=EDITED)
+def test_no_zone_is_left_excluded_when_someone_edited_the_entry(
+    base: list[Entry], strategy: str, theirs: list[Entry], expected: list[Entry]
+) -> None:
+    edit = away(base, A, strategy=strategy)
+    assert back(edit, theirs) == expected
+    assert all(each.get("values") != [] for each in back(edit, theirs)), "the API takes no empty list"
+
+
 @pytest.mark.spec("zonal-E15")
 def test_what_a_user_changed_meanwhile_is_kept() -> None:
     base = [entry("In", A, B, C), LINUX]

@@ -76,7 +76,7 @@ class Clones:
         if not healthy:
             return 0
         document = {"metadata": {"name": source.name}, "spec": source.spec}
-        made = clone.clone_of(document, healthy, wish.shifts)
+        made = clone.clone_of(document, healthy, wish.shifts, self.options.owner)
         shifts = ",".join(wish.shifts)
         if there is None:
             fresh = codec.convert(PoolDocument, made)

@@ -9,6 +9,7 @@ that dies anywhere leaves objects that say what was done to them, and the next o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import NoReturn
 
@@ -25,13 +26,13 @@ from dovetail.controllers.zonal.beside import Beside
 from dovetail.controllers.zonal.clones import Clones
 from dovetail.controllers.zonal.copies import Copies
 from dovetail.controllers.zonal.documents import GUARD, Documents, PoolDocument
-from dovetail.controllers.zonal.edit import Editing, PoolChange, PoolWish
+from dovetail.controllers.zonal.edit import Editing, PoolChange, PoolWish, edited_for
 from dovetail.controllers.zonal.gates import Gates
 from dovetail.controllers.zonal.hearing import Hearing
 from dovetail.controllers.zonal.keeping import Keeping, Kept, Outstanding
 from dovetail.controllers.zonal.notices import Notices
 from dovetail.controllers.zonal.options import ZonalOptions
-from dovetail.controllers.zonal.protect import Change, Protection
+from dovetail.controllers.zonal.protect import Change, Protection, zones_protected
 from dovetail.controllers.zonal.records import SIGNAL
 from dovetail.controllers.zonal.seeing import Seeing
 from dovetail.controllers.zonal.store import ClusterStore, Store
@@ -41,6 +42,8 @@ from dovetail.controllers.zonal.zones import Ground, Zones
 from dovetail.errors import BadInput, Conflict, DovetailError, Gone, NotAuthorized, Retry
 from dovetail.ports import Clock, Recorder
 from dovetail.zonal.clone import CLONE_OF
+from dovetail.zonal.ledgers import note_owner
+from dovetail.zonal.owners import owner_of, owner_of_shift
 
 __all__ = ["ZonalShift"]
 
@@ -87,6 +90,7 @@ class ZonalShift:
             share=options.restore_batch,
             interval=options.restore_interval,
             repair=options.repair,
+            owner=options.owner,
         )
         self._editing = Editing(self.writer, clock, recorder, options)
         self._clones = Clones(kube, claims, options, self.writer, clock)
@@ -186,7 +190,8 @@ class ZonalShift:
         answered = await self.arc.look(active=_live(shifts))
         if answered:
             self._hearing.judge(signals)
-        return await self._pass(shifts, signals)
+        foreign = [each for each in shifts if _owner(each) not in ("", self._options.owner)]
+        return await self._pass([each for each in shifts if each not in foreign], signals, foreign)
 
     async def _without_objects(self, error: DovetailError) -> NoReturn:
         """Nothing can be kept, but nothing need be bought in an impaired zone either."""
@@ -202,17 +207,23 @@ class ZonalShift:
 
     async def _switched_off(self, objects: Sequence[ZoneShift]) -> Result:
         """Shifts in force when the feature is switched off end as if an operator had cancelled them."""
-        shifts = [each for each in objects if each.spec.kind != SIGNAL]
+        shifts = [
+            each for each in objects if each.spec.kind != SIGNAL and _owner(each) == self._options.owner
+        ]
         if self._options.on_disable == "leave" or not (_live(shifts) or await self._marked()):
             return after(OFF)
         return await self._pass(shifts, (), off=True)
 
     async def _marked(self) -> bool:
         """Whether anything still carries a note of ours."""
-        if any(labels.ZONE_LEDGER in node.annotations for node in self._nodes):
+        if any(map(self._noted, self._nodes)):
             return True
-        pools = await self._kube.list(PoolDocument)
-        return any(note in pool.annotations for pool in pools for note in OUR_NOTES)
+        return any(map(self._noted, await self._kube.list(PoolDocument)))
+
+    def _noted(self, obj: Node | PoolDocument) -> bool:
+        """Whether a note stands on an object, other than another's; one nobody can read may be ours."""
+        texts = [obj.annotations[note] for note in OUR_NOTES if note in obj.annotations]
+        return any(note_owner(text) in ("", self._options.owner) for text in texts)
 
     async def _objects(self) -> tuple[ZoneShift, ...]:
         if self._options.dry_run == "client":
@@ -226,21 +237,26 @@ class ZonalShift:
         return self._seen
 
     async def _pass(
-        self, shifts: Sequence[ZoneShift], signals: Sequence[ZoneShift], *, off: bool = False
+        self,
+        shifts: Sequence[ZoneShift],
+        signals: Sequence[ZoneShift],
+        foreign: Sequence[ZoneShift] = (),
+        *,
+        off: bool = False,
     ) -> Result:
         now = self._clock.now()
         wanted = self._keeping.candidates(shifts, signals, self.arc, now)
-        marked = any(labels.ZONE_LEDGER in node.annotations for node in self._nodes)
-        if not wanted and not shifts and not marked and not self._busy:
+        marked = any(map(self._noted, self._nodes))
+        if not wanted and not shifts and not foreign and not marked and not self._busy:
             await self._tell_unregistered()
             return after(self.arc.wait or CONVERGE)
         ground = await self._zones.ground({each.zone_id for each in wanted})
-        kept = self._keeping.decided(shifts, wanted, ground, self.arc, now, off=off)
-        pools = await self._copied(await self._kube.list(PoolDocument), kept)
+        kept = self._keeping.decided(shifts, wanted, ground, self.arc, now, off=off, foreign=foreign)
+        pools = await self._copied(await self._pools(), kept)
         kept = self._keeping.advanced(
             kept, lambda held: self._outstanding(held, ground, pools), self.arc, now
         )
-        self._close(kept, ground)
+        self._close([*kept, *self._keeping.left_alone(foreign, now)], ground)
         changed = await self._keeping.saved(kept, ground, self.arc, now)
         worked, wait = await self._work(self._keeping.acting(kept), ground, pools)
         await self._beside.settle(kept, ground, pools, self._protection.nodes())
@@ -254,6 +270,15 @@ class ZonalShift:
             return after(MOMENT)
         look = CONVERGE if off else self.arc.wait or MOMENT
         return after(min(wait, look, self._keeping.wait(kept, now)))
+
+    async def _pools(self) -> list[PoolDocument]:
+        """Every pool but stand-ins that another made."""
+        listed = await self._kube.list(PoolDocument)
+        return [
+            each
+            for each in listed
+            if CLONE_OF not in each.labels or owner_of(each.annotations) == self._options.owner
+        ]
 
     async def _copied(self, pools: Sequence[PoolDocument], kept: Sequence[Kept]) -> Sequence[PoolDocument]:
         if self._options.dry_run:
@@ -272,7 +297,10 @@ class ZonalShift:
         untouched = not self._options.edits_pools or cloned
         edits = [] if untouched else self._editing.wanted(pools, ground, wish)
         open_edits = [each for each in edits if each.pool.uid not in self._editing.given_up]
-        return outstanding(marks, releases, len(open_edits), self._claims)
+        left = outstanding(marks, releases, len(open_edits), self._claims)
+        done = zones_protected(self._protection.nodes(), ground)
+        edited = {each.key: len(edited_for(pools, each.key)) for each in kept}
+        return replace(left, marked=done, edited=edited)
 
     def _marks_wanted(self, acting: Sequence[Kept], ground: Ground) -> tuple[list[Change], list[Change]]:
         return self._protection.wanted(ground, node_wish(acting, self._options))
@@ -379,6 +407,10 @@ class ZonalShift:
             self._notices.tell(pools, ground, away)
         if self.arc.registered is False:
             self._notices.unregistered(pools, self._options.cluster)
+
+
+def _owner(shift: ZoneShift) -> str:
+    return owner_of_shift(shift.annotations, shift.status.phase)
 
 
 def _live(shifts: Sequence[ZoneShift]) -> bool:

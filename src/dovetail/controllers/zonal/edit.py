@@ -109,6 +109,8 @@ class Editing:
     def _change(self, pool: PoolDocument, ground: Ground, wish: PoolWish) -> PoolChange | None:
         ledger = pool_ledger_from(pool.annotations.get(labels.ZONE_LEDGER), pool.uid)
         guard = guard_from(pool.annotations.get(GUARD))
+        if any(each is not None and each.owner != self.options.owner for each in (ledger, guard)):
+            return None  # another's doing, and its to undo
         excluded = pool.annotations.get(labels.ZONE_EXCLUDE) == labels.TRUE
         zones = self._zones(pool, ground, frozenset() if excluded else wish.zones)
         if ledger is None and guard is None and not zones.names:
@@ -116,7 +118,11 @@ class Editing:
         edit = self._edit(pool, ledger, zones, wish)
         keys = wish.guard if edit.ledger is not None or (guard is not None and wish.guard) else ()
         held = guarded(
-            pool.budgets, guard, keys if self.options.budget_guard or self.unmarked else (), uid=pool.uid
+            pool.budgets,
+            guard,
+            keys if self.options.budget_guard or self.unmarked else (),
+            uid=pool.uid,
+            owner=self.options.owner,
         )
         changes = operations(
             pool,
@@ -140,6 +146,7 @@ class Editing:
             only_zone=self.options.only_zone,
             fallback=_listed(pool, labels.ZONE_FALLBACK),
             keep_removed=_listed(pool, labels.ZONE_KEEP_REMOVED),
+            owner=self.options.owner,
         )
 
     def _zones(self, pool: PoolDocument, ground: Ground, away: frozenset[str]) -> Zones:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -17,8 +17,10 @@ from dovetail.controllers.zonal.saving import Saving
 from dovetail.controllers.zonal.signals import KIND, START
 from dovetail.controllers.zonal.store import Store
 from dovetail.controllers.zonal.zones import Ground
+from dovetail.logs import Changes, error, reference
 from dovetail.ports import Clock, Recorder
 from dovetail.zonal.machine import Progress, Record, Sight, advanced, begun
+from dovetail.zonal.owners import OWNER, foreign_advice, owner_of_shift
 from dovetail.zonal.shifts import KINDS, Kind, Shift, by_zone, impairment
 
 __all__ = ["Keeping", "Kept", "Outstanding"]
@@ -28,13 +30,24 @@ BELIEVED = timedelta(minutes=15)
 OVER = ("Restored", "Refused")
 # Seconds between two looks at how far undoing has come.
 WAY_BACK = 5.0
+REFUSED = error(
+    "zonal shift is another's",
+    "A zone is stepped out of by another process already; once an hour.",
+    ("ZoneShift", "zone", "error"),
+    ours=True,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Outstanding:
-    """What is still to be done: marks and releases by zone id, pools in all, claims that count as drifted."""
+    """What is still to be done: marks and releases by zone id, pools in all, claims that count as drifted.
+
+    `marked` and `edited` are what was done: nodes by zone id, and pools by the key of a shift.
+    """
 
     nodes: Mapping[str, int] = field(default_factory=dict)
+    marked: Mapping[str, int] = field(default_factory=dict)
+    edited: Mapping[str, int] = field(default_factory=dict)
     releases: Mapping[str, int] = field(default_factory=dict)
     pools: int = 0
     drifted: int = 0
@@ -68,6 +81,7 @@ class Keeping:
     def __init__(self, store: Store, clock: Clock, recorder: Recorder, options: ZonalOptions) -> None:
         self._clock, self._recorder, self.options = clock, recorder, options
         self._saving = Saving(store)
+        self._changes = Changes(clock.monotonic)
         # What a dry run on the client would have kept.
         self.imagined: tuple[ZoneShift, ...] = ()
         # What losing the zone would mean, by the name of its shift.
@@ -108,8 +122,9 @@ class Keeping:
         now: datetime,
         *,
         off: bool = False,
+        foreign: Sequence[ZoneShift] = (),
     ) -> list[Kept]:
-        """A record for every shift, and what is seen of it now."""
+        """A record for every shift, and what is seen of it now. Zones of `foreign` ones are left to them."""
         used = [each for each in wanted if each.zone_id not in ground.names or each.zone_id in ground.used]
         in_force = {
             each.spec.zone_id for each in objects if each.status.phase in ("Applying", "Active", "Restoring")
@@ -130,10 +145,25 @@ class Keeping:
         )
         kept = [self._known(each, ours, found.refused, arc, now, off=off) for each in objects]
         taken = {each.record.shift.zone_id for each in kept if self._takes(each, ours)}
+        taken |= {each.spec.zone_id for each in foreign if each.status.phase not in OVER}
+        names = {each.name for each in (*objects, *foreign)}
         for zone, shift in ours.items():
             if zone not in taken and not off:
-                kept.append(self._new(shift, objects, found.refused.get(zone, ""), arc, now))
+                kept.append(self._new(shift, names, found.refused.get(zone, ""), arc, now))
         return kept
+
+    def left_alone(self, foreign: Sequence[ZoneShift], now: datetime) -> list[Kept]:
+        """Shifts that another keeps: their gates are closed here, too, and nothing is written for them."""
+        live = [each for each in foreign if each.status.phase not in OVER]
+        for each in live:
+            zone, theirs = each.spec.zone_id, owner_of_shift(each.annotations, each.status.phase)
+            note = foreign_advice(zone, theirs, self.options.owner)
+            if self._changes.changed(each.name, note):
+                REFUSED({"ZoneShift": reference(each.name), "zone": zone, "error": note})
+            self._recorder.event(
+                each, "ZonalShiftRefused", note, warning=True, dedupe=(each.name, self.options.owner)
+            )
+        return [Kept(records.record_of(each, now), each, each, Sight(now, None)) for each in live]
 
     def _takes(self, each: Kept, ours: Mapping[str, Shift]) -> bool:
         """Whether the zone's shift has its object already; one an operator cancelled still is that."""
@@ -171,15 +201,15 @@ class Keeping:
         record = _refused(record, refusal)
         return Kept(record, obj, there, sight, dry=self._dry(obj), refusal=refusal)
 
-    def _new(self, shift: Shift, objects: Sequence[ZoneShift], refusal: str, arc: Arc, now: datetime) -> Kept:
+    def _new(self, shift: Shift, taken: Collection[str], refusal: str, arc: Arc, now: datetime) -> Kept:
         record = _refused(begun(shift, self.options.policies.of(shift.kind), now), refusal)
         polled = _polled(arc, shift, now)
-        name, taken, again = records.name_of(shift), {each.name for each in objects}, 0
+        name, again = records.name_of(shift), 0
         while name in taken:  # the same shift, once more after it had ended
             again += 1
             name = records.name_of(shift, str(again))
         dry = bool(self.options.dry_run)
-        obj = records.new_object(record, arc.arn, dry_run=dry, name=name)
+        obj = records.new_object(record, arc.arn, dry_run=dry, name=name, owner=self.options.owner)
         return Kept(record, obj, None, Sight(polled, shift), dry=dry, refusal=refusal)
 
     def imagine(self, zone: str, now: datetime) -> Kept:
@@ -249,7 +279,7 @@ class Keeping:
                 continue
             before = each.obj.status
             status = self._status(each, before, ground, arc, now)
-            obj = records.written(each.obj, each.record, status, dry_run=each.dry)
+            obj = self._owned(records.written(each.obj, each.record, status, dry_run=each.dry))
             moved = moved or (obj.status.phase, obj.status.step) != (before.phase, before.step)
             self._tell(each, before.phase, obj, ground)
             after.append(obj)
@@ -259,21 +289,24 @@ class Keeping:
             self.imagined = tuple(after)
         return moved
 
+    def _owned(self, obj: ZoneShift) -> ZoneShift:
+        """With the note that it is ours, from the first write on."""
+        if OWNER in obj.annotations:
+            return obj
+        annotations = {**obj.annotations, OWNER: self.options.owner}
+        return structs.replace(obj, metadata=structs.replace(obj.metadata, annotations=annotations))
+
     def _status(
         self, each: Kept, before: ZoneShiftStatus, ground: Ground, arc: Arc, now: datetime
     ) -> ZoneShiftStatus:
         record, zone = each.record, each.record.shift.zone_id
         gate = "Done" if record.launches_gated and not each.dry else ""
-        nodes = max(before.steps.nodes.desired, each.left.nodes.get(zone, 0))
-        left = each.left.nodes.get(zone, 0)
+        left = each.left
         steps = Steps(
             gate=gate,
             disruption="Done" if record.disruption_gated and not each.dry else "",
-            nodes=Count(desired=nodes, done=max(nodes - left, 0)),
-            node_pools=Count(
-                desired=max(before.steps.node_pools.desired, each.left.pools),
-                done=max(before.steps.node_pools.desired, each.left.pools) - each.left.pools,
-            ),
+            nodes=_counted(before.steps.nodes, left.marked.get(zone, 0), left.nodes.get(zone, 0)),
+            node_pools=_counted(before.steps.node_pools, left.edited.get(each.key, 0), left.pools),
         )
         conditions = self._confirmed(before.conditions, each, arc, now)
         return structs.replace(
@@ -346,6 +379,12 @@ class Keeping:
             else each
             for each in self.imagined
         )
+
+
+def _counted(before: Count, done: int, left: int) -> Count:
+    """How many there were at most, and how many of them are not left: also where none was seen waiting."""
+    desired = max(before.desired, done + left)
+    return Count(desired=desired, done=max(desired - left, 0))
 
 
 def _polled(arc: Arc, shift: Shift | None, since: datetime) -> datetime | None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from dovetail.api import labels
 from dovetail.controllers.zonal.documents import PoolDocument
 from dovetail.controllers.zonal.zones import Ground
+from dovetail.errors import BadInput
 from dovetail.ports import Recorder
 from dovetail.zonal.ledgers import pool_ledger_from
-from dovetail.zonal.pools import KEYS, admits
+from dovetail.zonal.pools import FROZEN, KEYS, Zones, admits, confined
 
 __all__ = ["Notices"]
 
@@ -33,7 +35,22 @@ class Notices:
             for pool in pools:
                 if zone in ground.names and _affected(pool, ground, zone):
                     self._say(pool, ground.names[zone], zone, shifted=zone in away)
+                    self._say_confined(pool, ground, away)
         self._before = away
+
+    def _say_confined(self, pool: PoolDocument, ground: Ground, away: frozenset[str]) -> None:
+        """A pool to which no other zone is left launches nothing, however that is brought about."""
+        reached = [each for each in ground.reached(*pool.class_name) if each in ground.names]
+        ids = [each for each in reached if each in away]
+        names = ground.names
+        zones = Zones(
+            tuple(names[each] for each in ids),
+            tuple(ids),
+            tuple(names[each] for each in reached),
+            tuple(reached),
+        )
+        if ids and confined(_own(pool), zones):
+            self._recorder.event(pool, "OnlyZoneImpaired", FROZEN, warning=True, dedupe=(pool.uid, FROZEN))
 
     def _say(self, pool: PoolDocument, name: str, zone: str, *, shifted: bool) -> None:
         reason = "ZonalShiftActive" if shifted else "ZonalShiftCleared"
@@ -53,11 +70,14 @@ class Notices:
 
 def _affected(pool: PoolDocument, ground: Ground, zone: str) -> bool:
     """Whether the pool's class has a subnet there, and the pool lets its nodes be there."""
-    about = [each for each in pool.requirements if each["key"] in KEYS and not _ours(pool, each)]
-    return zone in ground.reached(*pool.class_name) and admits(about, ground.names[zone], zone)
+    return zone in ground.reached(*pool.class_name) and admits(_own(pool), ground.names[zone], zone)
 
 
-def _ours(pool: PoolDocument, entry: object) -> bool:
-    """An entry of our own does not count: the pool could use the zone but for us."""
-    ledger = pool_ledger_from(pool.annotations.get(labels.ZONE_LEDGER), pool.uid)
-    return ledger is not None and entry not in ledger.base
+def _own(pool: PoolDocument) -> list[Mapping[str, Any]]:
+    """What the pool itself says of zones; entries of ours do not count. Of a note nobody can read, all do."""
+    try:
+        ledger = pool_ledger_from(pool.annotations.get(labels.ZONE_LEDGER), pool.uid)
+    except BadInput:
+        ledger = None
+    entries = pool.requirements if ledger is None else ledger.base
+    return [each for each in entries if each["key"] in KEYS]

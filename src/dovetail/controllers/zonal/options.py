@@ -11,6 +11,7 @@ from dovetail.controllers.zonal import asked
 from dovetail.settings import Settings
 from dovetail.settings.zonal import ZonalPolicy
 from dovetail.zonal.machine import Pace
+from dovetail.zonal.owners import CONTROLLER, Owner
 from dovetail.zonal.pools import OnlyZone, Strategy
 from dovetail.zonal.shifts import Policies, Policy
 
@@ -66,6 +67,8 @@ class ZonalOptions:
     rehearsal: cron.Schedule | None = None
     repair: bool = False
     dry_run: DryRun = ""
+    # As whom shifts are kept and notes are made.
+    owner: Owner = CONTROLLER
     store: Keeper = "Cluster"
     table: str = ""
 

@@ -29,6 +29,7 @@ from dovetail.zonal.nodes import (
     released,
     swept,
 )
+from dovetail.zonal.owners import CONTROLLER, Owner
 
 __all__ = ["Change", "Protection", "Wish", "half_released", "ready_since", "zones_protected"]
 
@@ -114,10 +115,11 @@ class Protection:
         share: float = 0.25,
         interval: float = 30.0,
         repair: bool = False,
+        owner: Owner = CONTROLLER,
     ) -> None:
         self._writer, self._nodes, self._clock, self._recorder = writer, nodes, clock, recorder
         self._enforce, self._managed_only = enforce, managed_only
-        self._share, self._interval, self._repair = share, interval, repair
+        self._share, self._interval, self._repair, self._owner = share, interval, repair, owner
         # What we wrote and have not heard of yet, by the version it was written over.
         self._own: dict[str, tuple[str, Node]] = {}
         self._batch: dict[str, tuple[float, int]] = {}
@@ -164,6 +166,8 @@ class Protection:
         except BadInput as error:
             self.failures[f"Node/{node.name}"] = str(error)
             return None
+        if ledger is not None and ledger.owner != self._owner:
+            return None  # another's mark, and its to take off
         return self._moved(node, ledger, zone, keys, wish)
 
     def _swept(self, node: Node, zone: str, wish: Wish) -> Change | None:
@@ -178,7 +182,7 @@ class Protection:
         now = _standing(node)
         marked = Marked(now, ledger)
         for key in sorted(keys):
-            marked = protected(marked.standing, marked.ledger, key, enforce=self._enforce)
+            marked = protected(marked.standing, marked.ledger, key, enforce=self._enforce, owner=self._owner)
         left = () if marked.ledger is None else marked.ledger.shifts
         ended = [key for key in left if key not in keys and key not in wish.hold]
         if ended:
@@ -226,7 +230,7 @@ class Protection:
         ledger = node_ledger_from(change.node.annotations.get(labels.ZONE_LEDGER))
         if ledger is None or CORDON not in ledger.set:
             return change
-        kept = NodeLedger(ledger.shifts, {CORDON: ledger.set[CORDON]}, ledger.uid, ledger.freed)
+        kept = replace(ledger, set={CORDON: ledger.set[CORDON]})
         return Change(change.node, Marked(standing, kept), change.zone_id, change.shift)
 
     async def _write(self, changes: Sequence[Change], seconds: float) -> tuple[int, bool]:

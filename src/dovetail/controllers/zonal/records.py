@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from dovetail.api.meta import Condition, ObjectMeta
 from dovetail.api.zoneshift import RESTORE_FINALIZER, ZoneShift, ZoneShiftSpec, ZoneShiftStatus
 from dovetail.zonal.machine import EndReason, Phase, Record, Step
+from dovetail.zonal.owners import CONTROLLER, OWNER, Owner
 from dovetail.zonal.shifts import Kind, Policy, Shift
 
 __all__ = ["SIGNAL", "condition", "key_of", "local_shift", "name_of", "new_object", "record_of", "written"]
@@ -45,11 +46,11 @@ def local_shift(obj: ZoneShift) -> Shift:
     )
 
 
-def new_object(record: Record, arn: str, *, dry_run: bool, name: str) -> ZoneShift:
+def new_object(record: Record, arn: str, *, dry_run: bool, name: str, owner: Owner = CONTROLLER) -> ZoneShift:
     """The object for a shift that was not known before."""
     shift = record.shift
     return ZoneShift(
-        metadata=ObjectMeta(name=name, finalizers=(RESTORE_FINALIZER,)),
+        metadata=ObjectMeta(name=name, finalizers=(RESTORE_FINALIZER,), annotations={OWNER: owner}),
         spec=ZoneShiftSpec(
             zone_id=shift.zone_id,
             kind=shift.kind,
