@@ -372,3 +372,43 @@ def test_a_queue_that_cannot_be_read_is_an_error_until_it_can(code: str) -> None
             assert scene.deleting(machine)
 
     story()
+
+
+@pytest.mark.parametrize(
+    "time", ["9999-12-31T23:59:59Z", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"]
+)
+@virtual
+async def test_a_warning_of_an_absurd_time_is_set_aside_and_the_others_are_heard(
+    time: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with MachineScene().still() as scene:
+        first, second = [await scene.machine() for _ in range(2)]
+        absurd = {**spot_warning(first.id, scene.clock), "time": time}
+        malformed = sample(MALFORMED)
+        scene.tell(absurd, spot_warning(second.id, scene.clock))
+        await scene.look(READER)
+        assert (scene.deleting(first), scene.deleting(second)) == (False, True)
+        assert scene.waiting == 1, "it is left for the dead-letter queue"
+        await scene.pass_(30)
+        await scene.look(READER)
+        assert sample(MALFORMED) == malformed + 1, "named once"
+
+
+@virtual
+async def test_a_letter_sqs_itself_gets_wrong_is_left_out_and_the_others_are_heard() -> None:
+    async with MachineScene().still() as scene:
+        first, second = [await scene.machine() for _ in range(2)]
+        scene.tell(spot_warning(first.id, scene.clock), spot_warning(second.id, scene.clock))
+        ask = scene.provider.aws.call
+
+        async def wrong(service: str, operation: str, parameters: Any, /, *, retried: bool = True) -> Any:
+            answer = dict(await ask(service, operation, parameters, retried=retried))
+            if operation == "ReceiveMessage" and answer.get("Messages"):
+                one, *others = answer["Messages"]
+                late = {**others[0], "Attributes": {"SentTimestamp": "9" * 5000}}
+                answer["Messages"] = [{key: one[key] for key in one if key != "ReceiptHandle"}, late]
+            return answer
+
+        scene.provider.aws.call = wrong  # type: ignore[method-assign]
+        await scene.look(READER)
+        assert (scene.deleting(first), scene.deleting(second)) == (False, True)

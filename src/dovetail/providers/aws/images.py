@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 from dovetail.api import labels
@@ -14,6 +16,7 @@ from dovetail.aws import Answer, Aws
 from dovetail.errors import Gone
 from dovetail.ports import Clock
 from dovetail.providers.aws.aliases import Alias, Requirements, alias_of, parameters
+from dovetail.providers.aws.answers import read_items
 from dovetail.providers.aws.cached import Cached
 from dovetail.providers.aws.discovery import Discovery
 from dovetail.providers.aws.facts import ARCHITECTURES
@@ -79,8 +82,9 @@ class Images:
         now = self._clock.now()
         found: list[Found] = []
         for query in queries:
-            for answer in await every(self._aws, "DescribeImages", query.asked, "Images"):
-                found += images(answer, query.suits, now)
+            answers = await every(self._aws, "DescribeImages", query.asked, "Images")
+            read = partial(images, suits=query.suits, now=now)
+            found += chain.from_iterable(read_items("DescribeImages", answers, read))
         chosen = best(found)
         self._found.put(key, chosen)
         return chosen

@@ -17,6 +17,7 @@ from dovetail.api import labels
 from dovetail.aws import Aws, AwsAbsent, AwsError, pages
 from dovetail.errors import Gone, Retry
 from dovetail.metrics import counter
+from dovetail.providers.aws.answers import UNEXPECTED, read_items
 from dovetail.providers.aws.batch import Describing, Terminating
 from dovetail.providers.aws.offerings import never
 
@@ -159,8 +160,8 @@ class Instances:
             self._known.pop(instance, None)
             raise Gone(f"reading {instance}: EC2 has no such instance") from error
         for reservation in answer.get("Reservations") or ():
-            for each in reservation.get("Instances") or ():
-                return self._read(each)
+            for each in read_items("DescribeInstances", reservation.get("Instances") or (), self._read):
+                return each
         self._known.pop(instance, None)
         raise Gone(f"reading {instance}: EC2 has no such instance")
 
@@ -194,8 +195,8 @@ class Instances:
         asked = {"Filters": filters, "MaxResults": 1000}
         async for page in pages(self._aws, "ec2", "DescribeInstances", asked):
             for reservation in page.get("Reservations") or ():
-                for each in reservation.get("Instances") or ():
-                    found[each["InstanceId"]] = self._read(each)
+                listed = reservation.get("Instances") or ()
+                found |= {each.id: each for each in read_items("DescribeInstances", listed, self._read)}
         for gone in [each for each in self._known.values() if each.id not in found]:
             if self.shifted_away(gone):
                 found[gone.id] = gone
@@ -236,7 +237,13 @@ class Instances:
         return bool(instance.zone_id) and self._shifted(instance.zone_id)
 
     def _read(self, answer: Mapping[str, Any]) -> Ec2Instance:
-        read = Ec2Instance.of(answer, self._reserved_capacity)
+        try:
+            read = Ec2Instance.of(answer, self._reserved_capacity)
+        except UNEXPECTED:
+            # It is there, which is what counts most: as it was when it could last be read.
+            if (known := self._known.get(answer.get("InstanceId", ""))) is None:
+                raise
+            return known
         if not read.zone_id:
             read = replace(read, zone_id=self._zone_id(read.zone))
         self._known[read.id] = read

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from dovetail.aws import Answer, Aws, AwsAbsent
+from dovetail.providers.aws.answers import read_items
 
 __all__ = ["Letter", "Mailbox"]
 
@@ -18,6 +19,8 @@ HIDDEN: Final = 20
 PATIENCE: Final = 20
 # A first ten that are all there mean that more wait behind them; so many further tens are taken at once.
 FURTHER: Final = 9
+# Milliseconds since 1970 of every year before 5000.
+MOMENT_DIGITS: Final = 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +39,15 @@ class Letter:
             message.get("MessageId", ""),
             message.get("Body") or "",
             message["ReceiptHandle"],
-            datetime.fromtimestamp(int(sent) / 1000, UTC) if sent.isdigit() else None,
+            _moment(sent),
         )
+
+
+def _moment(milliseconds: str) -> datetime | None:
+    """When a letter was sent; a number that is no time of this age counts as none."""
+    if not milliseconds.isascii() or not milliseconds.isdigit() or len(milliseconds) > MOMENT_DIGITS:
+        return None
+    return datetime.fromtimestamp(int(milliseconds) / 1000, UTC)
 
 
 class Mailbox:
@@ -71,7 +81,7 @@ class Mailbox:
             "MessageAttributeNames": ["All"],
         }
         answer = await self._ask("ReceiveMessage", asked)
-        return [Letter.of(each) for each in answer.get("Messages") or ()]
+        return list(read_items("ReceiveMessage", answer.get("Messages") or (), Letter.of))
 
     async def _delete(self, letters: Sequence[Letter]) -> int:
         entries = [{"Id": str(at), "ReceiptHandle": each.receipt} for at, each in enumerate(letters)]

@@ -10,11 +10,14 @@ import asyncio
 import json
 from collections.abc import Iterator, Mapping
 from datetime import UTC
+from functools import partial
+from math import inf
 from typing import Any
 
 from dovetail.aws import Aws, AwsError, pages
 from dovetail.errors import Retry
 from dovetail.ports import Clock
+from dovetail.providers.aws.answers import read_items
 from dovetail.providers.aws.facts import bundled_prices
 from dovetail.settings import Settings
 
@@ -89,9 +92,10 @@ class Prices:
         found: dict[str, dict[str, float]] = {}
         # The newest price of a zone comes first, whichever of the products it belongs to.
         async for page in pages(self._aws, "ec2", "DescribeSpotPriceHistory", asked):
-            for each in page.get("SpotPriceHistory", ()):
-                if each.get("Timestamp") is not None and (price := _positive(each.get("SpotPrice"))):
-                    found.setdefault(each["InstanceType"], {}).setdefault(each["AvailabilityZone"], price)
+            listed = page.get("SpotPriceHistory", ())
+            for name, zone, price in read_items("DescribeSpotPriceHistory", listed, _spot_price):
+                if price is not None:
+                    found.setdefault(name, {}).setdefault(zone, price)
             await asyncio.sleep(0)
         if not found:
             raise Retry("asking for spot prices: there are none")
@@ -107,8 +111,8 @@ class Prices:
         found: dict[str, float] = {}
         asked = {"ServiceCode": SERVICE, "Filters": filters, "MaxResults": 100}
         async for page in pages(door, "pricing", "GetProducts", asked):
-            for text in page.get("PriceList", ()):
-                found.update(_priced(json.loads(text) if isinstance(text, str) else text, currency))
+            for prices in read_items("GetProducts", page.get("PriceList", ()), partial(_priced, currency)):
+                found |= prices
             await asyncio.sleep(0)
         return found
 
@@ -117,7 +121,16 @@ def _list_region(region: str) -> str:
     return next((home for prefix, home in NEAREST if region.startswith(prefix)), USUAL)
 
 
-def _priced(product: Mapping[str, Any], currency: str) -> Iterator[tuple[str, float]]:
+def _spot_price(entry: Mapping[str, Any]) -> tuple[str, str, float | None]:
+    price = _positive(entry.get("SpotPrice")) if entry.get("Timestamp") is not None else None
+    return entry["InstanceType"], entry["AvailabilityZone"], price
+
+
+def _priced(currency: str, entry: str | Mapping[str, Any]) -> dict[str, float]:
+    return dict(_prices_of(json.loads(entry) if isinstance(entry, str) else entry, currency))
+
+
+def _prices_of(product: Mapping[str, Any], currency: str) -> Iterator[tuple[str, float]]:
     name = product.get("product", {}).get("attributes", {}).get("instanceType")
     for term in product.get("terms", {}).get("OnDemand", {}).values():
         for dimension in term.get("priceDimensions", {}).values():
@@ -131,4 +144,4 @@ def _positive(text: str | None) -> float | None:
         price = float(text or "0")
     except ValueError:
         return None
-    return price if price > 0 else None
+    return price if 0 < price < inf else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -15,11 +16,13 @@ import msgspec
 from dovetail.api.nodeclass import CapacityReservation, CapacityReservationSelectorTerm, EC2NodeClass
 from dovetail.aws import Answer, Aws, AwsAbsent
 from dovetail.ports import Clock
+from dovetail.providers.aws.answers import read_items
 from dovetail.providers.aws.cached import Cached
 from dovetail.providers.aws.selecting import every, only, tagged
 
 __all__ = ["CAPACITY_BLOCK", "EXPIRING", "Reservations", "reservation"]
 
+ASKED: Final = "DescribeCapacityReservations"
 PAGE: Final = 1000
 KEPT: Final = timedelta(minutes=1)
 REMEMBERED: Final = timedelta(hours=24)
@@ -53,7 +56,7 @@ class Reservations:
         terms = node_class.spec.capacity_reservation_selector_terms
         said = (term for term in terms if term.id or term.tags or term.instance_match_criteria)
         found = await self._current([query(term) for term in said])
-        converted = (reservation(each, self._clock.now()) for each in found)
+        converted = read_items(ASKED, found, partial(reservation, now=self._clock.now()))
         return tuple(sorted((each for each in converted if each is not None), key=lambda each: each.id))
 
     async def listed(self, ids: Iterable[str]) -> tuple[CapacityReservation, ...]:
@@ -67,10 +70,8 @@ class Reservations:
         now = self._clock.now()
         found: dict[str, Answer] = {}
         for asked in queries:
-            for each in await self._ask(asked):
-                end = each.get("EndDate")
-                if end is None or end > now:
-                    found[each["CapacityReservationId"]] = each
+            current = read_items(ASKED, await self._ask(asked), partial(_if_current, now=now))
+            found |= {each["CapacityReservationId"]: each for each in current if each is not None}
         return list(found.values())
 
     async def _ask(self, asked: Mapping[str, Any]) -> tuple[Answer, ...]:
@@ -79,14 +80,11 @@ class Reservations:
         if known is not None:
             return known
         try:
-            found = tuple(
-                await every(self._aws, "DescribeCapacityReservations", asked, "CapacityReservations")
-            )
+            found = tuple(await every(self._aws, ASKED, asked, "CapacityReservations"))
         except AwsAbsent:
             found = ()
-        for each in found:
-            count = int(each.get("AvailableInstanceCount") or 0)
-            self._counts.put(each["CapacityReservationId"], _Count(count, self._clock.now()))
+        for name, count in read_items(ASKED, found, _free):
+            self._counts.put(name, _Count(count, self._clock.now()))
         self._answers.put(key, found)
         return found
 
@@ -110,6 +108,16 @@ class Reservations:
     def unavailable(self, reservation_id: str) -> None:
         """EC2 found no place there."""
         self._counts.put(reservation_id, _Count(0, self._clock.now()))
+
+
+def _free(answer: Answer) -> tuple[str, int]:
+    return answer["CapacityReservationId"], int(answer.get("AvailableInstanceCount") or 0)
+
+
+def _if_current(answer: Answer, now: datetime) -> Answer | None:
+    """A reservation with an id that has not ended."""
+    end = answer.get("EndDate")
+    return answer if answer["CapacityReservationId"] and (end is None or end > now) else None
 
 
 def query(term: CapacityReservationSelectorTerm) -> Mapping[str, Any]:

@@ -23,6 +23,7 @@ from dovetail.api.quantity import Quantity
 from dovetail.aws import Aws, pages
 from dovetail.errors import Retry
 from dovetail.ports import Clock
+from dovetail.providers.aws.answers import read_items
 from dovetail.providers.aws.cached import Cached
 from dovetail.providers.aws.catalog import Terms, instance_type
 from dovetail.providers.aws.compatibility import unsuited
@@ -111,7 +112,7 @@ class InstanceTypes:
         asked = {"Filters": list(FILTERS), "MaxResults": 100}
         found: list[Facts] = []
         async for page in pages(self.aws, "ec2", "DescribeInstanceTypes", asked):
-            found += map(facts_of, page.get("InstanceTypes", ()))
+            found += read_items("DescribeInstanceTypes", page.get("InstanceTypes", ()), facts_of)
             await asyncio.sleep(0)
         return {each.name: each for each in sorted(found, key=lambda each: each.name)}
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
+from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 from dovetail.aws import Aws, AwsDenied, pages
 from dovetail.controllers.base import DONE, Backoff, Result, Rounds, after, insisting, run_all
 from dovetail.metrics import counter
 from dovetail.ports import Clock
+from dovetail.providers.aws.answers import read_items
 from dovetail.providers.aws.interruption import (
     EVENT_STATUS,
     INSTANCE_STATUS,
@@ -86,19 +89,20 @@ class InstanceStatus(Rounds):
             asked = {"Filters": [query], "MaxResults": 1000}
             async for page in pages(self._aws, "ec2", "DescribeInstanceStatus", asked):
                 for each in page.get("InstanceStatuses") or ():
-                    statuses.setdefault(each["InstanceId"], each)
+                    statuses.setdefault(each.get("InstanceId", ""), each)
         now = self._clock.now()
-        return tuple(
-            Notice(kind, instance)
-            for instance, status in statuses.items()
-            if self._interruptions.ours(instance)
-            for kind in _wrong(status, now)
-        )
+        ours = {name: status for name, status in statuses.items() if self._interruptions.ours(name)}
+        read = read_items("DescribeInstanceStatus", ours.values(), partial(_notices, now=now))
+        return tuple(chain.from_iterable(read))
 
     def _count(self, found: frozenset[Notice]) -> None:
         for notice in found - self._known:
             UNHEALTHY.labels(CATEGORIES[notice.kind]).inc()
         self._known = found
+
+
+def _notices(status: Mapping[str, Any], now: datetime) -> tuple[Notice, ...]:
+    return tuple(Notice(kind, status["InstanceId"]) for kind in _wrong(status, now))
 
 
 def _wrong(status: Mapping[str, Any], now: datetime) -> Iterator[str]:

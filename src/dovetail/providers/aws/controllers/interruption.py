@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -52,23 +52,28 @@ MISROUTED_AFTER: Final = 600.0
 # As long as a message that nobody can read may come back.
 COMPLAINED_FOR: Final = 3600.0
 PUT_BACK_FOR: Final = 300.0
+EARLIEST_YEAR, LATEST_YEAR = 1970, 9000
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A letter and what it says."""
+    """A letter, what it says, and what that means for instances; made only of letters that can be read."""
 
     letter: Letter
     message: Message
+    notices: tuple[Notice, ...]
 
-    def notices(self) -> Iterator[Notice]:
-        if self.message.kind == Kind.NO_OP:
-            return
-        end = _end(self.message, self.letter.sent)
-        for instance in dict.fromkeys(self.message.instances):
-            yield Notice(self.message.kind, instance, end)
+    @staticmethod
+    def of(letter: Letter) -> _Read:
+        """Malformed when the letter cannot be taken at its word."""
+        message = parse(letter.body)
+        if message.kind == Kind.NO_OP:
+            return _Read(letter, message, ())
+        end = _end(message, letter.sent)
+        told = (Notice(message.kind, each, end) for each in dict.fromkeys(message.instances))
+        return _Read(letter, message, tuple(told))
 
 
 class Interruption(Rounds):
@@ -103,7 +108,7 @@ class Interruption(Rounds):
         early = self._early(read)
         failed = await self._act(read)
         done = [
-            each for each in read if each.letter.id not in early and failed.keys().isdisjoint(each.notices())
+            each for each in read if each.letter.id not in early and failed.keys().isdisjoint(each.notices)
         ]
         self._observe(done)
         if done:
@@ -118,16 +123,16 @@ class Interruption(Rounds):
 
     def _read(self, letter: Letter) -> _Read | None:
         try:
-            message = parse(letter.body)
-        except Malformed as error:
+            read = _Read.of(letter)
+        except (Malformed, ArithmeticError, LookupError, TypeError, ValueError) as error:
             now = self._clock.monotonic()
             if not self._complained.left(letter.id, now):
                 MALFORMED.inc()
                 log.error("message %s is left for the dead-letter queue: %s", letter.id, error)
             self._complained.add(letter.id, now)
             return None
-        RECEIVED.labels(message.kind).inc()
-        return _Read(letter, message)
+        RECEIVED.labels(read.message.kind).inc()
+        return read
 
     def _early(self, read: Sequence[_Read]) -> set[str]:
         """Letters about an instance that may yet turn out to be ours; they are read once more, a bit later.
@@ -138,16 +143,15 @@ class Interruption(Rounds):
             return set()
         now, found = self._clock.monotonic(), set()
         for each in read:
-            notices = tuple(each.notices())
-            ours = any(self._interruptions.ours(notice.instance) for notice in notices)
-            if notices and not ours and not self._put_back.left(each.letter.id, now):
+            ours = any(self._interruptions.ours(notice.instance) for notice in each.notices)
+            if each.notices and not ours and not self._put_back.left(each.letter.id, now):
                 self._put_back.add(each.letter.id, now)
                 found.add(each.letter.id)
         return found
 
     async def _act(self, read: Iterable[_Read]) -> dict[Notice, Exception]:
         """Everything the letters tell, each thing once; what could not be done, and why."""
-        told = dict.fromkeys(notice for each in read for notice in each.notices())
+        told = dict.fromkeys(notice for each in read for notice in each.notices)
         ours: dict[str, list[Notice]] = {}
         for notice in told:
             if self._interruptions.ours(notice.instance):
@@ -191,7 +195,7 @@ class Interruption(Rounds):
 def _end(message: Message, sent: datetime | None) -> datetime | None:
     """When AWS takes the machine; None where nothing is said about it."""
     if message.kind == Kind.SPOT_INTERRUPTED:
-        told = message.time or sent
+        told = _bounded(message.time) or sent
         return told + SPOT_NOTICE if told is not None else None
     if message.kind == Kind.CAPACITY_RESERVATION_INTERRUPTED:
         text = message.detail.get(TERMINATION_TIME)
@@ -199,5 +203,12 @@ def _end(message: Message, sent: datetime | None) -> datetime | None:
             end = datetime.fromisoformat(text) if isinstance(text, str) else None
         except ValueError:
             return None
-        return end if end is not None and end.tzinfo is not None else None
+        return _bounded(end) if end is not None and end.tzinfo is not None else None
     return None
+
+
+def _bounded(moment: datetime | None) -> datetime | None:
+    """A time that can be reckoned with; Malformed where nobody would take the message at its word."""
+    if moment is not None and not EARLIEST_YEAR <= moment.year <= LATEST_YEAR:
+        raise Malformed(f"it speaks of the year {moment.year}")
+    return moment
