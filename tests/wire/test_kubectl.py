@@ -420,3 +420,31 @@ async def test_a_token_and_a_trusted_certificate_are_needed_when_they_are_set(tm
         trust = f"--certificate-authority={trusted}"
         assert "provide credentials" in await kubectl.fails("get", "ns", trust, "--token=wrong")
         assert "kube-system" in await kubectl.ok("get", "ns", trust, "--token=secret")
+
+
+async def test_a_list_is_created_applied_and_replaced(bench: Bench) -> None:
+    listed = yaml.safe_dump(
+        {"apiVersion": "v1", "kind": "List", "items": [config_map("a", x="1"), deployment("web", replicas=0)]}
+    )
+    made = await bench.kubectl.ok("create", "--save-config", "-f", "-", stdin=listed)
+    assert made.splitlines() == ["configmap/a created", "deployment.apps/web created"]
+    assert "unchanged" in await bench.kubectl.ok("apply", "-f", "-", stdin=listed)
+    written = await bench.kubectl.ok("get", "configmap,deployment", "-o", "yaml")
+    assert "kind: List" in written
+    assert "deployment.apps/web" in await bench.kubectl.ok("apply", "-f", "-", stdin=written)
+    assert "configmap/a replaced" in await bench.kubectl.ok("replace", "-f", "-", stdin=listed)
+
+
+async def test_a_list_is_validated_item_by_item(bench: Bench) -> None:
+    wrong = {**deployment("web"), "spec": {**deployment("web")["spec"], "replica": 2}}
+    listed = yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [wrong]})
+    said = await bench.kubectl.fails("create", "-f", "-", stdin=listed)
+    assert 'unknown field "replica"' in said
+
+
+@pytest.mark.parametrize("verb", ["apply", "create", "replace"])
+async def test_an_unknown_kind_is_one_sentence(bench: Bench, verb: str) -> None:
+    unknown = yaml.safe_dump({"apiVersion": "example.com/v9", "kind": "Gizmo", "metadata": {"name": "a"}})
+    said = await bench.kubectl.fails(verb, "-f", "-", stdin=unknown)
+    assert 'no matches for kind "Gizmo" in version "example.com/v9"' in said
+    assert "ensure CRDs are installed first" in said

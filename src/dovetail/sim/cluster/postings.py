@@ -101,11 +101,11 @@ def _node_info(node: Json) -> Json:
     return {
         "architecture": labels.get("kubernetes.io/arch", "amd64"),
         "operatingSystem": labels.get("kubernetes.io/os", "linux"),
-        "kubeletVersion": "v1.34.0-sim",
+        "kubeletVersion": "v1.35.0-sim",
         "kernelVersion": "",
         "osImage": "",
         "containerRuntimeVersion": "sim://1",
-        "kubeProxyVersion": "v1.34.0-sim",
+        "kubeProxyVersion": "v1.35.0-sim",
         "machineID": "",
         "systemUUID": "",
         "bootID": "",

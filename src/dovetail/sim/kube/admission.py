@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dovetail.sim.kube import defaults_pods, defaults_rest, defaults_workloads, rules_pods, rules_rest, status
+from dovetail.sim.kube import (
+    autoscalers,
+    defaults_pods,
+    defaults_rest,
+    defaults_workloads,
+    rules_network,
+    rules_pods,
+    rules_rest,
+    status,
+)
 from dovetail.sim.kube.limits import apply_limits
 from dovetail.sim.kube.normal import normalise
 from dovetail.sim.kube.schema import Cause
@@ -51,7 +60,7 @@ def _reestablish(core: Core, obj: dict[str, Any], old: dict[str, Any]) -> None:
     defaults_rest.establish(core, obj)
 
 
-_W, _R, _X = defaults_workloads, defaults_rest, rules_rest
+_W, _R, _X, _N = defaults_workloads, defaults_rest, rules_rest, rules_network
 _KINDS: dict[str, _Kind] = {
     "pods": _Kind(defaults_pods.default_pod, _admit_new_pod, defaults_pods.keep_tolerations),
     "podtemplates": _Kind(_W.default_template),
@@ -79,6 +88,17 @@ _KINDS: dict[str, _Kind] = {
     "events.events.k8s.io": _Kind(_R.default_event, rules=_X.event_causes),
     "customresourcedefinitions.apiextensions.k8s.io": _Kind(
         _R.default_definition, _R.establish, _reestablish, _X.definition_causes
+    ),
+    "horizontalpodautoscalers.autoscaling": _Kind(
+        autoscalers.default_autoscaler, rules=autoscalers.autoscaler_causes
+    ),
+    "ingresses.networking.k8s.io": _Kind(_N.default_ingress, rules=_N.ingress_causes),
+    "networkpolicies.networking.k8s.io": _Kind(_N.default_network_policy, rules=_N.network_policy_causes),
+    "mutatingwebhookconfigurations.admissionregistration.k8s.io": _Kind(
+        _N.default_webhooks, rules=_N.webhook_causes
+    ),
+    "validatingwebhookconfigurations.admissionregistration.k8s.io": _Kind(
+        _N.default_webhooks, rules=_N.webhook_causes
     ),
     "rolebindings.rbac.authorization.k8s.io": _Kind(rules=_X.role_binding_causes),
     "clusterrolebindings.rbac.authorization.k8s.io": _Kind(rules=_X.role_binding_causes),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from dovetail.sim.kube.builtin_fields import Field, message, message_of
+from dovetail.sim.kube.builtin_fields import Field, is_kind, message, message_of
 from dovetail.sim.kube.nodes import ANYTHING, MergeKeys, Node
 from dovetail.sim.kube.schema import Schema
 
@@ -59,6 +59,9 @@ def message_node(name: str) -> Node:
         _nodes[name] = node = Node(type="object", name=name)
         definition = message(name)
         node.map_atomic = definition.atomic
+        if is_kind(name):
+            # A kind inside another, as a claim in a StatefulSet, may say what it is.
+            node.properties.update(apiVersion=_scalar("string"), kind=_scalar("string"))
         required: list[str] = []
         for field in definition.fields:
             if field.inline:

@@ -64,6 +64,16 @@ def message_of(api_version: str, kind: str) -> str | None:
     return found
 
 
+@cache
+def _kind_messages() -> frozenset[str]:
+    return frozenset(_document()["kinds"].values())
+
+
+def is_kind(name: str) -> bool:
+    """Whether a message is a kind of its own, and not only a part of one."""
+    return name in _kind_messages()
+
+
 def _field(row: list[Any]) -> Field:
     name, kind, number, *flags = row
     values = {flag[0]: flag[2:] for flag in flags if "=" in flag}

@@ -186,6 +186,7 @@ def _workloads() -> tuple[TypeInfo, ...]:
             **apps,
         ),
         _row("apps/v1", "StatefulSet", "statefulsets", "sts", subs=(SCALE,), **apps),
+        _row("autoscaling/v1", "HorizontalPodAutoscaler", "horizontalpodautoscalers", "hpa", **apps),
         _row("autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", "hpa", **apps),
         _row("batch/v1", "CronJob", "cronjobs", "cj", **apps),
         _row("batch/v1", "Job", "jobs", selectable_fields=("status.successful",), **apps),

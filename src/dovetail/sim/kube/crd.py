@@ -64,6 +64,7 @@ def _type(crd: Mapping[str, Any], version: Mapping[str, Any]) -> TypeInfo:
         scale=_scale(subresources.get("scale")),
         custom=True,
         deprecated=bool(version.get("deprecated")),
+        needs_webhook=(spec.get("conversion") or {}).get("strategy") == "Webhook",
         deprecation_warning=_warning(spec["group"], names["kind"], version),
     )
 

@@ -85,9 +85,14 @@ def _check_names(names: Mapping[str, Any]) -> Iterator[Cause]:
 
 def _check_conversion(conversion: Mapping[str, Any]) -> Iterator[Cause]:
     strategy = conversion.get("strategy") or "None"
-    if strategy != "None":
-        # Webhooks are not called here, so a definition that needs one cannot be honoured.
-        yield unsupported("spec.conversion.strategy", strategy, ("None",))
+    if strategy not in ("None", "Webhook"):
+        yield unsupported("spec.conversion.strategy", strategy, ("None", "Webhook"))
+    hook = conversion.get("webhook") or {}
+    if strategy == "Webhook":
+        if not hook.get("clientConfig"):
+            yield required("spec.conversion.webhook.clientConfig", "required when strategy is set to Webhook")
+        if not hook.get("conversionReviewVersions"):
+            yield required("spec.conversion.webhook.conversionReviewVersions")
 
 
 def _check_versions(versions: Sequence[Mapping[str, Any]]) -> Iterator[Cause]:
@@ -102,18 +107,24 @@ def _check_versions(versions: Sequence[Mapping[str, Any]]) -> Iterator[Cause]:
         path = f"spec.versions[{index}]"
         if names[index] in names[:index]:
             yield Cause(f"{path}.name", "FieldValueDuplicate", f"Duplicate value: {show(names[index])}")
-        yield from _check_version(version, path)
+        yield from _check_version(version, path, _schema_path(versions, path))
 
 
-def _check_version(version: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def _schema_path(versions: Sequence[Mapping[str, Any]], path: str) -> str:
+    """Where a complaint about a schema stands; kube-apiserver keeps one that all versions share apart."""
+    shared = all(version.get("schema") == versions[0].get("schema") for version in versions)
+    return "spec.validation.openAPIV3Schema" if shared else f"{path}.schema.openAPIV3Schema"
+
+
+def _check_version(version: Mapping[str, Any], path: str, schema_path: str) -> Iterator[Cause]:
     name = version.get("name") or ""
     if not _LABEL.match(name):
         yield invalid(f"{path}.name", name, "must be a lower-case DNS label")
     document = (version.get("schema") or {}).get("openAPIV3Schema")
     if not isinstance(document, dict):
-        yield required(f"{path}.schema.openAPIV3Schema", "schemas are required")
+        yield required(f"{path}.schema.openAPIV3Schema")
     else:
-        yield from check_structural(document, f"{path}.schema.openAPIV3Schema")
+        yield from check_structural(document, schema_path)
     for index, column in enumerate(version.get("additionalPrinterColumns") or ()):
         yield from _check_column(column, f"{path}.additionalPrinterColumns[{index}]")
     yield from _check_scale((version.get("subresources") or {}).get("scale"), f"{path}.subresources.scale")

@@ -17,6 +17,7 @@ _COUNTERS = {
     "replicasets.apps": ("replicas",),
     "replicationcontrollers": ("replicas",),
     "statefulsets.apps": ("availableReplicas", "replicas"),
+    "horizontalpodautoscalers.autoscaling": ("currentReplicas", "desiredReplicas"),
     "daemonsets.apps": (
         "currentNumberScheduled",
         "desiredNumberScheduled",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dovetail.sim.kube import discovery, openapi
+from dovetail.sim.kube import discovery, openapi, openapi_v2
 from dovetail.sim.kube.negotiation import wants_aggregated_discovery
 from dovetail.sim.kube.replies import JSON, Reply
 from dovetail.sim.kube.routes import NotServed
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 VERSION: dict[str, Any] = {
     "major": "1",
-    "minor": "34",
-    "gitVersion": "v1.34.0",
+    "minor": "35",
+    "gitVersion": "v1.35.0",
     "gitCommit": "0000000000000000000000000000000000000000",
     "gitTreeState": "clean",
-    "buildDate": "2025-08-27T00:00:00Z",
+    "buildDate": "2025-12-17T00:00:00Z",
     "goVersion": "none",
     "compiler": "none",
     "platform": "linux/amd64",
@@ -39,12 +39,12 @@ class Documents:
     def answer(self, request: Request) -> Reply:
         """The document at a path."""
         parts = tuple(request.parts)
-        aggregated = parts in (("api",), ("apis",)) and wants_aggregated_discovery(request.accept)
-        body, tag = self._document((*parts, "aggregated") if aggregated else parts, request)
+        kind, form = _form_of(parts, request.accept)
+        body, tag = self._document((*parts, form) if form else parts, request)
         headers = [("ETag", tag), ("Vary", "Accept")]
         if tag == request.if_none_match:
             return Reply(304, headers=headers)
-        return Reply(200, body, discovery.AGGREGATED_TYPE if aggregated else JSON, headers)
+        return Reply(200, body, kind, headers)
 
     def _document(self, parts: tuple[str, ...], request: Request) -> tuple[bytes, str]:
         if self._revision != self.registry.revision:
@@ -54,7 +54,8 @@ class Documents:
             document = self._make(parts, request)
             if document is None:
                 raise NotServed("/".join(parts))
-            self._kept[parts] = (encode(document), discovery.etag(document))
+            body = openapi_v2.encode_document(document) if parts[-1:] == ("protobuf",) else encode(document)
+            self._kept[parts] = (body, discovery.etag(document))
         return self._kept[parts]
 
     def _make(self, parts: tuple[str, ...], request: Request) -> dict[str, Any] | None:
@@ -69,6 +70,7 @@ class Documents:
                         "/apis",
                         "/healthz",
                         "/livez",
+                        "/openapi/v2",
                         "/openapi/v3",
                         "/readyz",
                         "/version",
@@ -86,8 +88,8 @@ class Documents:
                 return discovery.resource_list(self.registry, "", version)
             case ("apis", group, version):
                 return discovery.resource_list(self.registry, group, version)
-            case ("openapi", "v2"):
-                return openapi.v2_document()
+            case ("openapi", "v2") | ("openapi", "v2", "protobuf"):
+                return self._openapi.merged()
             case ("openapi", "v3"):
                 return self._openapi.index()
             case ("openapi", "v3", "api", version):
@@ -96,3 +98,12 @@ class Documents:
                 return self._openapi.document(group, version)
             case _:
                 return None
+
+
+def _form_of(parts: tuple[str, ...], accept: str) -> tuple[str, str]:
+    """The media type of an answer, and which form of a document it is made of."""
+    if parts in (("api",), ("apis",)) and wants_aggregated_discovery(accept):
+        return discovery.AGGREGATED_TYPE, "aggregated"
+    if parts == ("openapi", "v2") and openapi_v2.asks_protobuf(accept):
+        return openapi_v2.PROTOBUF, "protobuf"
+    return JSON, ""

@@ -19,6 +19,22 @@ _PREFIX_LENGTH = 58
 _ANNOTATION_BYTES = 256 * 1024
 
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
+# The sentences people search the web for.
+_CHARACTERS = "must consist of lower case alphanumeric characters"
+_ENDS = "and must start and end with an alphanumeric character"
+_USED = "regex used for validation is"
+_SUBDOMAIN_RULE = (
+    f"a lowercase RFC 1123 subdomain {_CHARACTERS}, '-' or '.', {_ENDS} (e.g. 'example.com', {_USED} "
+    r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
+_LABEL_RULE = (
+    f"a lowercase RFC 1123 label {_CHARACTERS} or '-', {_ENDS} (e.g. 'my-name',  or '123-abc', {_USED} "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+)
+_LABEL_1035_RULE = (
+    f"a DNS-1035 label {_CHARACTERS} or '-', start with an alphabetic character, and end with an "
+    f"alphanumeric character (e.g. 'my-name',  or 'abc-123', {_USED} '[a-z]([-a-z0-9]*[a-z0-9])?')"
+)
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?\Z")
 _LABEL_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?\Z")
 
@@ -70,17 +86,17 @@ def name_problem(info: TypeInfo, name: str) -> str:
     """Why a name cannot be an object's of this type; empty if it can."""
     match info.resource:
         case "namespaces":
-            fits, limit, rule = _LABEL.match(name), 63, "a lowercase RFC 1123 label"
+            fits, limit, rule = _LABEL.match(name), 63, _LABEL_RULE
         case "services":
-            fits, limit, rule = _LABEL_1035.match(name), 63, "a DNS-1035 label"
+            fits, limit, rule = _LABEL_1035.match(name), 63, _LABEL_1035_RULE
         case _ if info.group == "rbac.authorization.k8s.io":
             bad = name in (".", "..") or "/" in name or "%" in name
             return "may not be '.', '..' or contain '/' or '%'" if bad else ""
         case _:
-            fits, limit, rule = _SUBDOMAIN.match(name), 253, "a lowercase RFC 1123 subdomain"
+            fits, limit, rule = _SUBDOMAIN.match(name), 253, _SUBDOMAIN_RULE
     if len(name) > limit:
         return f"must be no more than {limit} characters"
-    return "" if fits else f"{rule} must consist of lower case alphanumeric characters or '-'"
+    return "" if fits else rule
 
 
 def metadata_shape(metadata: Any) -> str:

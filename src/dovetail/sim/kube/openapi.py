@@ -14,6 +14,7 @@ from typing import Any
 
 from dovetail.sim.kube.builtin_fields import Field, Message, message, message_of
 from dovetail.sim.kube.nodes import MISSING
+from dovetail.sim.kube.openapi_v2 import merge_documents
 from dovetail.sim.kube.types import Registry, TypeInfo
 
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1"
@@ -64,6 +65,14 @@ class Documents:
                 paths[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={tag}"}
         return {"paths": paths}
 
+    def merged(self) -> dict[str, Any]:
+        """`/openapi/v2`: everything in one document."""
+        versions = [
+            (group, v) for group in ("", *self._registry.groups()) for v in self._registry.versions(group)
+        ]
+        found = (self.document(group, version) for group, version in versions)
+        return merge_documents(each for each in found if each is not None)
+
     def document(self, group: str, version: str) -> dict[str, Any] | None:
         """The document of one group version, or None if it is not served."""
         if self._revision != self._registry.revision:
@@ -76,16 +85,6 @@ class Documents:
                 return None
             self._built[key] = group_document(types)
         return self._built[key]
-
-
-def v2_document() -> dict[str, Any]:
-    """`/openapi/v2`: nothing but its own existence; no client needs more where v3 is served."""
-    return {
-        "swagger": "2.0",
-        "info": {"title": "Kubernetes", "version": "v1"},
-        "paths": {},
-        "definitions": {},
-    }
 
 
 def content_hash(document: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from dovetail.api.quantity import Quantity
 from dovetail.sim.kube.meta import labels_causes
 from dovetail.sim.kube.schema import Cause
 from dovetail.sim.kube.selectors import qualified_name
+from dovetail.sim.kube.validation import show
 
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?\Z")
 _PLAIN_RESOURCES = ("cpu", "memory", "ephemeral-storage", "storage", "pods")
@@ -26,7 +27,7 @@ def required(path: str, detail: str = "") -> Cause:
 
 def invalid(path: str, value: Any, detail: str) -> Cause:
     """A field whose value cannot be."""
-    shown = f'"{value}"' if isinstance(value, str) else value
+    shown = f'"{value}"' if isinstance(value, str) else show(value)
     return Cause(path, "FieldValueInvalid", f"Invalid value: {shown}: {detail}")
 
 
@@ -48,11 +49,11 @@ def pod_causes(obj: dict[str, Any], old: dict[str, Any] | None, subresource: str
     return list(pod_change_causes(obj["spec"], old["spec"], subresource))
 
 
-def pod_spec_causes(spec: dict[str, Any], path: str) -> Iterator[Cause]:
-    """What is wrong with a pod spec."""
+def pod_spec_causes(spec: dict[str, Any], path: str, claims: Iterable[str] = ()) -> Iterator[Cause]:
+    """What is wrong with a pod spec; `claims` are volumes that come with the pod, from its StatefulSet."""
     if not spec.get("containers"):
         yield required(f"{path}.containers")
-    volumes = [volume.get("name", "") for volume in spec.get("volumes") or ()]
+    volumes = [*(volume.get("name", "") for volume in spec.get("volumes") or ()), *claims]
     names: set[str] = set()
     for part in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(part) or ()):

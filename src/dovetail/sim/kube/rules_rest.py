@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from dovetail.api.validation.cron import cron_problem
 from dovetail.sim.kube.crd import validate_crd
 from dovetail.sim.kube.rules_pods import forbidden, invalid, pod_spec_causes, required, unsupported
 from dovetail.sim.kube.schema import Cause
@@ -44,8 +45,10 @@ def workload_causes(obj: dict[str, Any], old: Old) -> Iterator[Cause]:
     template = spec.get("template") or {}
     labels = (template.get("metadata") or {}).get("labels") or {}
     if not from_selector(spec.get("selector"))(labels):
-        yield invalid("spec.template.metadata.labels", "", "`selector` does not match template `labels`")
-    yield from pod_spec_causes(template.get("spec") or {}, "spec.template.spec")
+        detail = "`selector` does not match template `labels`"
+        yield invalid("spec.template.metadata.labels", labels or None, detail)
+    claims = [(each.get("metadata") or {}).get("name", "") for each in spec.get("volumeClaimTemplates") or ()]
+    yield from pod_spec_causes(template.get("spec") or {}, "spec.template.spec", claims)
     policy = (template.get("spec") or {}).get("restartPolicy")
     if policy in ("OnFailure", "Never"):
         yield unsupported("spec.template.spec.restartPolicy", policy, ("Always",))
@@ -124,8 +127,8 @@ def cron_job_causes(obj: dict[str, Any], old: Old) -> Iterator[Cause]:
     schedule = spec.get("schedule", "")
     if not schedule:
         yield required("spec.schedule")
-    elif not schedule.startswith("@") and len(schedule.split()) != 5:
-        yield invalid("spec.schedule", schedule, "expected exactly 5 fields")
+    elif complaint := cron_problem(schedule):
+        yield invalid("spec.schedule", schedule, complaint)
     if spec.get("concurrencyPolicy") not in ("Allow", "Forbid", "Replace"):
         yield unsupported("spec.concurrencyPolicy", spec["concurrencyPolicy"], ("Allow", "Forbid", "Replace"))
     if "jobTemplate" not in spec:
@@ -287,7 +290,11 @@ def definition_causes(obj: dict[str, Any], old: Old) -> Iterator[Cause]:
 
 def role_binding_causes(obj: dict[str, Any], old: Old) -> Iterator[Cause]:
     """Rules of RoleBindings and ClusterRoleBindings."""
-    if not (obj.get("roleRef") or {}).get("name"):
+    role = obj.get("roleRef") or {}
+    kinds = ("ClusterRole",) if obj["kind"] == "ClusterRoleBinding" else ("Role", "ClusterRole")
+    if role.get("kind") not in kinds:
+        yield unsupported("roleRef.kind", role.get("kind", ""), kinds)
+    if not role.get("name"):
         yield required("roleRef.name")
     if old is not None and obj.get("roleRef") != old.get("roleRef"):
         yield invalid("roleRef", "", "cannot change roleRef")

@@ -40,7 +40,8 @@ def shape(
     pruned, unknown = schema.prune(obj)
     if unknown and options.validation == "Strict":
         listed = ", ".join(f'unknown field "{path}"' for path in unknown)
-        raise bad_request(f"strict decoding error: {listed}")
+        kind = f'{info.kind} in version "{info.version}" cannot be handled as a {info.kind}: '
+        raise bad_request(f"{'' if info.custom else kind}strict decoding error: {listed}")
     if options.validation == "Warn":
         options.warnings.extend(f'unknown field "{path}"' for path in unknown)
     return pruned

@@ -5,7 +5,7 @@ Clients branch on `code`, `reason`, `details` and `causes`; messages are for peo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dovetail.errors import DovetailError
@@ -211,6 +211,13 @@ def too_large(limit: int, counted: str = "") -> ApiError:
     """The body is beyond what a server reads."""
     text = f"Request entity too large: limit is {limit}"
     return ApiError(413, "RequestEntityTooLarge", f"{text} {counted}".rstrip())
+
+
+def webhook_failed(obj: Mapping[str, Any], info: TypeInfo) -> ApiError:
+    """An object of another version that only a webhook could convert."""
+    stored = f"{obj.get('apiVersion', '')}, Kind={info.kind}"
+    text = f"conversion webhook for {stored} failed: the embedded server calls no webhooks"
+    return ApiError(500, "InternalError", f"{text}; ask for {obj.get('apiVersion', '')}")
 
 
 def not_implemented(message: str) -> ApiError:

@@ -101,6 +101,8 @@ class TypeInfo:
     custom: bool = False
     deprecated: bool = False
     deprecation_warning: str = ""
+    # Whether only a webhook can turn an object of another version into this one.
+    needs_webhook: bool = False
     storage: str = ""
 
     def __post_init__(self) -> None:

@@ -49,7 +49,7 @@ def fields(obj: dict[str, Any]) -> list[tuple[str, str]]:
     return [(cause.field, cause.type) for cause in crd.validate_crd(obj)]
 
 
-ROOT = "spec.versions[0].schema.openAPIV3Schema"
+ROOT = "spec.validation.openAPIV3Schema"
 SPEC = f"{ROOT}.properties[spec]"
 
 
@@ -66,7 +66,13 @@ def test_a_valid_definition_has_nothing_to_answer_for() -> None:
         ("spec.names.kind", "", "spec.names.kind", "FieldValueRequired"),
         ("spec.names.singular", "Widget", "spec.names.singular", "FieldValueInvalid"),
         ("spec.names.shortNames", ["W D"], "spec.names.shortNames[0]", "FieldValueInvalid"),
-        ("spec.conversion", {"strategy": "Webhook"}, "spec.conversion.strategy", "FieldValueNotSupported"),
+        ("spec.conversion", {"strategy": "Other"}, "spec.conversion.strategy", "FieldValueNotSupported"),
+        (
+            "spec.conversion",
+            {"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"]}},
+            "spec.conversion.webhook.clientConfig",
+            "FieldValueRequired",
+        ),
         ("spec.versions", [], "spec.versions", "FieldValueRequired"),
     ],
 )
@@ -90,7 +96,9 @@ def test_exactly_one_version_is_stored_and_names_are_unique() -> None:
 
 
 def test_every_version_has_a_schema() -> None:
-    assert fields(definition(schema={})) == [(ROOT, "FieldValueRequired")]
+    assert fields(definition(schema={})) == [
+        ("spec.versions[0].schema.openAPIV3Schema", "FieldValueRequired")
+    ]
 
 
 @pytest.mark.parametrize(

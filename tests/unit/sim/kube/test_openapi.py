@@ -10,8 +10,10 @@ import pytest
 
 from dovetail.sim.kube import crd
 from dovetail.sim.kube.builtin_types import builtin_registry
-from dovetail.sim.kube.openapi import Documents, v2_document
+from dovetail.sim.kube.openapi import Documents
+from dovetail.sim.kube.openapi_v2 import convert_schema, encode_document
 from dovetail.sim.kube.types import Registry
+from dovetail.sim.kube.wire import fields
 
 WIDGETS: dict[str, Any] = {
     "metadata": {"name": "widgets.example.com"},
@@ -135,5 +137,65 @@ def test_documents_are_built_once_until_the_registry_changes(registry: Registry)
     assert documents.document("apps", "v1") is not first
 
 
-def test_the_second_version_is_only_there() -> None:
-    assert v2_document()["swagger"] == "2.0"
+def test_the_second_version_holds_every_kind_and_leads_nowhere_else(registry: Registry) -> None:
+    merged = Documents(registry).merged()
+    kinds = {
+        (gvk["group"], gvk["kind"])
+        for schema in merged["definitions"].values()
+        for gvk in schema.get("x-kubernetes-group-version-kind", ())
+    }
+    assert {
+        ("", "Pod"),
+        ("apps", "Deployment"),
+        ("example.com", "Widget"),
+        ("example.com", "WidgetList"),
+    } <= kinds
+    text = json.dumps(merged)
+    named = set(re.findall(r'"#/definitions/([^"]+)"', text))
+    assert named <= merged["definitions"].keys()
+    assert "components" not in text
+
+
+META = b"io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+
+
+def parts(data: bytes, number: int) -> list[Any]:
+    """Every value of one field of a message."""
+    return [value for found, _, value in fields(data) if found == number]
+
+
+def test_the_message_says_what_the_document_says(registry: Registry) -> None:
+    merged = Documents(registry).merged()
+    message = encode_document(merged)
+    assert parts(message, 1) == [b"2.0"]
+    (definitions,) = parts(message, 9)
+    schemas = {parts(each, 1)[0].decode(): parts(each, 2)[0] for each in parts(definitions, 1)}
+    assert schemas.keys() == merged["definitions"].keys()
+    widget = schemas["com.example.v1.Widget"]
+    assert parts(widget, 4) == [b"A thing."]
+    properties = {parts(each, 1)[0]: parts(each, 2)[0] for each in parts(parts(widget, 25)[0], 1)}
+    assert parts(properties[b"metadata"], 1) == [
+        b"#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+    ]
+    (extension,) = parts(widget, 31)
+    assert json.loads(parts(parts(extension, 2)[0], 2)[0])[0]["kind"] == "Widget"
+    (paths,) = parts(message, 8)
+    assert len(parts(paths, 2)) == len(merged["paths"])
+
+
+@pytest.mark.parametrize(
+    ("schema", "converted"),
+    [
+        ({"x-kubernetes-int-or-string": True}, {"type": "string", "format": "int-or-string"}),
+        ({"type": "string", "nullable": True}, {}),
+        ({"type": "object", "x-kubernetes-preserve-unknown-fields": True, "properties": {"a": {}}}, {}),
+        ({"type": "integer", "anyOf": [{"minimum": 1}], "maximum": 3}, {"type": "integer", "maximum": 3}),
+        (
+            {"allOf": [{"$ref": "#/components/schemas/A"}], "description": "b"},
+            {"$ref": "#/definitions/A", "description": "b"},
+        ),
+    ],
+)
+def test_what_the_second_version_cannot_say_is_left_out(schema: Any, converted: Any) -> None:
+    plain = {key: value for key, value in convert_schema(schema).items() if not key.startswith("x-")}
+    assert plain == converted
