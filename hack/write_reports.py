@@ -18,7 +18,8 @@ from msgspec.structs import replace
 from dovetail.api.labels import GROWTH
 from dovetail.cli.playing import play
 from dovetail.sim.report import Report, as_text
-from dovetail.sim.scenario import Happening, Scenario, read_scenario
+from dovetail.sim.scenario import Happening, Scenario
+from dovetail.sim.scenariofile import read_scenario
 
 ROOT = Path(__file__).parents[1]
 SCENARIOS = ROOT / "examples" / "scenarios"

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from math import isinf
 
 from dovetail.api import labels
-from dovetail.cli.output import Output, counted, put, structured, table
+from dovetail.cli.output import Output, alike, counted, put, some_of, structured, table
 from dovetail.cli.planview import HOURS_A_MONTH
 from dovetail.disruption.command import Command
 from dovetail.disruption.survey import Standing, Survey
@@ -19,7 +19,6 @@ from dovetail.settings import durations
 
 __all__ = ["show_node", "show_survey"]
 
-SHOWN = 3
 SHOWN_WAVES = 12
 
 
@@ -35,19 +34,17 @@ def show_survey(found: Survey, now: datetime, output: Output) -> None:
         put("\n")
     _show_waves(found)
     if found.standing:
-        table(("STAYS", "POOL", "$/H", "REASON", "BECAUSE"), map(_stays, found.standing))
+        table(("STAYS", "POOL", "$/H", "REASON", "BECAUSE"), alike(map(_stays, found.standing)))
         put("\n")
     put(_summary(found))
 
 
 def _row(number: int, command: Command) -> tuple[str, ...]:
-    names = [candidate.name for candidate in command.candidates]
-    more = f" +{len(names) - SHOWN}" if len(names) > SHOWN else ""
     return (
         str(number),
         command.method.reason,
         command.decision,
-        ", ".join(names[:SHOWN]) + more,
+        some_of([candidate.name for candidate in command.candidates]),
         _bought(command.replacements),
         str(command.evictions),
         f"{command.savings:.4f}",
@@ -90,11 +87,9 @@ def _show_waves(found: Survey) -> None:
 
 
 def _wave_row(number: int, wave: Wave) -> tuple[str, ...]:
-    names = ", ".join(wave.nodes[:SHOWN])
-    more = f" +{len(wave.nodes) - SHOWN}" if len(wave.nodes) > SHOWN else ""
     after = f"in {_told(wave.after)}" if wave.after else "-"
     bought = ", ".join(f"{r.count} × {r.instance_type or 'any type'}" for r in wave.replacements) or "-"
-    return str(number), names + more, str(wave.pods), bought, after
+    return str(number), some_of(wave.nodes), str(wave.pods), bought, after
 
 
 def _summary(found: Survey) -> str:

@@ -6,11 +6,15 @@ those about the files that could be.
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
+import stat
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from tempfile import NamedTemporaryFile
+from threading import Thread
 from typing import Annotated
 
 import typer
@@ -18,6 +22,10 @@ import typer
 from dovetail.api.manifests import DEFAULT, Complaint, Manifests, read
 from dovetail.errors import BadInput
 
+# What a page of a run or a small snapshot takes, in bytes.
+ROOM = 1_000_000
+# Seconds in which a pipe has to get a writer.
+PATIENCE = 5.0
 SUFFIXES = (".yaml", ".yml", ".json")
 STDIN = "-"
 
@@ -83,10 +91,23 @@ def _read(name: str) -> Manifests:
         # One byte more than allowed is enough to know that there is too much.
         if name == STDIN:
             return read(sys.stdin.buffer.read(DEFAULT.size + 1), source)
-        with open(name, "rb") as file:
+        with open(name, "rb", opener=_without_waiting) as file:
             return read(file.read(DEFAULT.size + 1), source)
     except (OSError, ValueError) as error:
         return _unusable(source, _why_unreadable(error))
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open for reading. Opening a pipe waits for a writer, and one that never gets any is told of instead."""
+    if not stat.S_ISFIFO(os.stat(path).st_mode):
+        return os.open(path, flags)
+    opened: list[int] = []
+    opening = Thread(target=lambda: opened.append(os.open(path, flags)), daemon=True)
+    opening.start()
+    opening.join(PATIENCE)
+    if not opened:
+        raise OSError(errno.EPIPE, "nobody writes to this pipe")
+    return opened[0]
 
 
 def _why_unreadable(error: OSError | ValueError) -> str:
@@ -114,12 +135,54 @@ def text_of(name: str, what: str) -> str:
         raise BadInput(f"reading the {what} from {name}: {why}") from error
 
 
+def expect_writable(path: Path, room: int = ROOM) -> None:
+    """Try whether a file can be written there, with room on the disk, before work is done for it.
+
+    What is there stays as it is; BadInput says why nothing could be written.
+    """
+    try:
+        if path.exists() and not path.is_file():
+            # A device or a pipe: a line end harms no text, and one that nobody reads is not waited for.
+            with open(os.open(path, os.O_WRONLY | os.O_NONBLOCK), "wb", buffering=0) as file:
+                file.write(b"\n")
+            return
+        if path.exists():
+            os.close(os.open(path, os.O_WRONLY))
+        with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.") as probe:
+            probe.write(bytes(room))
+            probe.flush()
+            os.fsync(probe.fileno())
+    except OSError as error:
+        raise _unwritten(path, error) from error
+
+
+def write_file(path: Path, data: bytes, *, private: bool = False) -> None:
+    """Write a file, for its owner alone where that is wanted; BadInput says why it could not be written."""
+    try:
+        with open(
+            os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600 if private else 0o666), "wb"
+        ) as file:
+            if private and path.is_file():
+                os.fchmod(file.fileno(), 0o600)
+            file.write(data)
+    except OSError as error:
+        raise _unwritten(path, error) from error
+
+
+def _unwritten(path: Path, error: OSError) -> BadInput:
+    if isinstance(error, FileNotFoundError):
+        return BadInput(f"writing {path}: there is no folder {path.parent}; make it or choose another file")
+    if error.errno == errno.ENXIO:
+        return BadInput(f"writing {path}: nobody reads this pipe; choose a file")
+    return BadInput(f"writing {path}: {(error.strerror or str(error)).lower()}; choose another file")
+
+
 def write_all(directory: str, texts: dict[str, str]) -> None:
     """Write files into a directory, made if need be; BadInput says which one could not be written."""
     for name, text in texts.items():
         path = Path(directory, name)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
         except OSError as error:
-            raise BadInput(f"writing {path}: {(error.strerror or str(error)).lower()}") from error
+            raise _unwritten(path, error) from error
+        write_file(path, text.encode())

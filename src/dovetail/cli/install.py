@@ -18,6 +18,7 @@ from dovetail.bus.config import read_config
 from dovetail.cli.installation import PARTS, ROLE_ARN
 from dovetail.cli.installing import Installation, objects
 from dovetail.cli.output import Output, OutputOption, counted, note, put, structured
+from dovetail.cli.seen import ContextOption, KubeconfigOption
 from dovetail.errors import DovetailError, Gone, Misconfigured
 from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.failures import failure
@@ -72,8 +73,8 @@ def install(
     setting: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help=SETTING)] = None,
     without_crds: Annotated[bool, typer.Option("--without-crds", help="Leave definitions alone.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do it, instead of showing what would be done.")] = False,
-    kubeconfig: Annotated[str, typer.Option(metavar="FILE", help="Else as kubectl finds it.")] = "",
-    context: Annotated[str, typer.Option(help="A context of the kubeconfig.")] = "",
+    kubeconfig: KubeconfigOption = "",
+    context: ContextOption = "",
     output: OutputOption = Output.table,
 ) -> None:
     """Show what installing Dovetail would change; with --yes, do it.

@@ -11,6 +11,7 @@ import typer
 from dovetail.api import crds
 from dovetail.cli.migrating import Finding, Found, findings
 from dovetail.cli.output import COMPLAINTS, Output, OutputOption, counted, note, put, structured
+from dovetail.cli.seen import ContextOption, KubeconfigOption
 from dovetail.errors import DovetailError, Misconfigured
 from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.failures import failure
@@ -32,8 +33,8 @@ def migrate(
     ca_bundle: Annotated[
         str, typer.Option(help="The CLUSTER_CA_BUNDLE of the controller, which is part of class hashes.")
     ] = "",
-    kubeconfig: Annotated[str, typer.Option(metavar="FILE", help="Else as kubectl finds it.")] = "",
-    context: Annotated[str, typer.Option(help="A context of the kubeconfig.")] = "",
+    kubeconfig: KubeconfigOption = "",
+    context: ContextOption = "",
     output: OutputOption = Output.table,
 ) -> None:
     """See whether Dovetail can take Karpenter's place, and what changes.

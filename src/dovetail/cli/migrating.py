@@ -15,6 +15,7 @@ from typing import Any, Literal
 from dovetail.api import codec, crds, hashes, labels, validation
 from dovetail.api.nodeclass import EC2NodeClass
 from dovetail.api.nodepool import NodePool
+from dovetail.cli.output import plural
 from dovetail.errors import Misconfigured
 from dovetail.settings import read
 from dovetail.settings.table import BY_VARIABLE
@@ -170,7 +171,9 @@ def _objects(found: Found) -> Iterator[Finding]:
                 about = f"{kind} {each['metadata']['name']}"
                 yield Finding("blocker", about, f"{complaint.path}: {complaint.message}")
         if not wrong:
-            yield Finding("fine", f"{kind}s", f"all {len(listed)} are valid")
+            yield Finding(
+                "fine", plural(kind), f"all {len(listed):,} are valid" if listed else "there are none"
+            )
 
 
 def _hashes(found: Found) -> Iterator[Finding]:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
+from shutil import get_terminal_size
+from textwrap import wrap
 from typing import Annotated, TextIO
 
 import typer
 
+BETWEEN = "  "
 FINE, COMPLAINTS, MISUSE, LEFT_OUT, INTERNAL, BROKEN_PIPE = 0, 1, 2, 3, 70, 141
 
 
@@ -33,14 +37,24 @@ OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Shape of t
 FormatOption = Annotated[Format, typer.Option("--output", "-o", help="Shape of the manifests.")]
 
 
+# What a terminal obeys rather than shows: control characters but for line ends and tabs, and marks that turn
+# the direction of text. Names and messages come from files and clusters that others have written.
+_OBEYED = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """The text with such characters spelled out, as JSON spells them."""
+    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
 def put(text: str) -> None:
     """Write a part of the result to stdout."""
-    _write(sys.stdout, text)
+    _write(sys.stdout, printable(text))
 
 
 def note(text: str) -> None:
     """Say something to the person, on stderr, so that it never ends up in a pipe."""
-    _write(sys.stderr, text + "\n")
+    _write(sys.stderr, printable(text) + "\n")
 
 
 def _write(stream: TextIO, text: str) -> None:
@@ -55,8 +69,26 @@ def _write(stream: TextIO, text: str) -> None:
 
 
 def counted(count: int, noun: str) -> str:
-    """A count with its noun: 1 error, 2 errors."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    """A count with its noun: 1 error, 2,000 errors, 2 classes."""
+    return f"{count:,} {noun if count == 1 else plural(noun)}"
+
+
+def plural(noun: str) -> str:
+    return f"{noun}es" if noun.endswith("s") else f"{noun}s"
+
+
+def some_of(names: Sequence[str], most: int = 3) -> str:
+    """The first few names, and how many more there are: `a, b, c +997`."""
+    more = f" +{len(names) - most:,}" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def alike(rows: Iterable[Sequence[str]]) -> list[tuple[str, ...]]:
+    """Rows that differ in nothing but their first cell become one, which names a few and counts the rest."""
+    names: dict[tuple[str, ...], list[str]] = {}
+    for name, *rest in rows:
+        names.setdefault(tuple(rest), []).append(name)
+    return [(some_of(found), *rest) for rest, found in names.items()]
 
 
 def structured(value: Mapping[str, object], output: Output | Format) -> None:
@@ -88,18 +120,59 @@ def _json(value: Mapping[str, object]) -> str:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Write rows for people: wrapped to a terminal, one line each in a pipe."""
+    """Write rows for people: wrapped between words to a terminal, one line each in a pipe.
+
+    Where a terminal is too narrow for its longest words side by side, each row becomes a paragraph.
+    """
+    cells = [[printable(cell) for cell in row] for row in rows]
+    on_terminal = sys.stdout.isatty()
+    width = get_terminal_size().columns if on_terminal else 0
+    if on_terminal and _least_width(columns, cells) > width:
+        _write(sys.stdout, _paragraphs(columns, cells, width))
+        return
+    _write(sys.stdout, _grid(columns, cells, width))
+
+
+def _least_width(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+    return sum(_longest_words(columns, rows)) + len(BETWEEN) * (len(columns) - 1)
+
+
+def _longest_words(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    """For each column its longest word, which is the least room it can do with."""
+    listed = zip(columns, *rows, strict=True)
+    return [max(len(word) for cell in column for word in (*cell.split(), "")) for column in listed]
+
+
+def _grid(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> str:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    on_terminal = sys.stdout.isatty()
     grid = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        grid.add_column(column, overflow="fold", no_wrap=not on_terminal)
+    for column, least in zip(columns, _longest_words(columns, rows), strict=True):
+        grid.add_column(column, min_width=least, overflow="fold", no_wrap=not width)
     for row in rows:
-        grid.add_row(*(Text(cell) for cell in row))
-    console = Console(width=None if on_terminal else 100_000, force_terminal=on_terminal)
+        grid.add_row(*map(Text, row))
+    # With a height as well, or a dumb terminal would be taken to have 80 columns.
+    console = Console(width=width or 100_000, height=25, force_terminal=bool(width))
     with console.capture() as captured:
         console.print(grid)
-    put("".join(line.rstrip() + "\n" for line in captured.get().splitlines()))
+    return "".join(line.rstrip() + "\n" for line in captured.get().splitlines())
+
+
+def _paragraphs(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> str:
+    """Each row as lines of `COLUMN  cell`, with a blank line between rows."""
+    heading = max(map(len, columns)) + len(BETWEEN)
+    return "\n".join(
+        "".join(
+            _lines(column, cell, heading, width) for column, cell in zip(columns, row, strict=True) if cell
+        )
+        for row in rows
+    )
+
+
+def _lines(column: str, cell: str, heading: int, width: int) -> str:
+    # A word that is longer than the line is left whole: cut in two, it could not be copied.
+    parts = wrap(cell, max(width - heading, 1), break_long_words=False, break_on_hyphens=False)
+    indent = "\n" + " " * heading
+    return f"{column:<{heading}}{indent.join(parts)}\n"

@@ -12,7 +12,8 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from dovetail.api.manifests import DEFAULT, Manifests, read
+from dovetail.api.manifests import DEFAULT, Complaint, Document, Manifests, Severity, read
+from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodeclass import EC2NodeClass
 from dovetail.api.nodepool import NodePool
 from dovetail.cli import plandocument
@@ -34,6 +35,7 @@ from dovetail.cli.seen import (
     find,
 )
 from dovetail.cli.solved import Solved, solved
+from dovetail.cli.validate import complaints_about, is_checked
 from dovetail.errors import BadInput, Misconfigured
 from dovetail.providers.catalogs import Catalogue, catalogue, fitting
 from dovetail.scheduling.snapshot import Options, Snapshot
@@ -254,15 +256,18 @@ class _Reader:
     def __init__(self) -> None:
         self.world = Offline()
         self.subset = ""
+        self._errors: list[Complaint] = []
 
     def read(self, paths: Sequence[str]) -> None:
         """Read every file; any that cannot be read ends it, after all have been looked at."""
         found = [self._read(path) for path in dict.fromkeys(paths)]
         everything = Manifests.joined([each for each in found if each is not None])
-        for complaint in everything.complaints:
+        complaints = [*everything.complaints, *self._errors]
+        complaints += [error for document in everything.documents for error in _errors_in(document)]
+        for complaint in complaints:
             note(str(complaint))
-        if everything.broken:
-            raise BadInput(f"{counted(len(everything.complaints), 'complaint')}; nothing was planned")
+        if any(complaint.severity is Severity.ERROR for complaint in complaints):
+            raise BadInput(f"{counted(len(complaints), 'complaint')}; nothing was planned")
         for document in everything.documents:
             where = f"{document.source}:{document.line}"
             self._take(document.api_version, document.kind, document.value, where)
@@ -283,11 +288,18 @@ class _Reader:
         try:
             listed = msgspec.json.decode(text, type=_List)
             heads = [msgspec.json.decode(item, type=_Head) for item in listed.items]
-        except msgspec.MsgspecError:
-            return False
+        except (msgspec.MsgspecError, RecursionError):
+            return False  # whatever is wrong is said by the reader that takes its time
         self.subset = self.subset or listed.metadata.annotations.get(SUBSET, "")
-        for number, (head, item) in enumerate(zip(heads, listed.items, strict=True)):
-            self._take(head.api_version, head.kind, bytes(item), f"{source}, item {number + 1}")
+        for number, (head, item) in enumerate(zip(heads, listed.items, strict=True), 1):
+            where = f"{source}, item {number}"
+            if is_checked(head.api_version, head.kind):
+                value = msgspec.json.decode(item, type=dict[str, Any])
+                wrong = _errors_in(Document(where, number - 1, head.api_version, head.kind, value))
+                self._errors += wrong
+                if wrong:
+                    continue
+            self._take(head.api_version, head.kind, bytes(item), where)
         return True
 
     def _take(self, api_version: str, kind: str, document: Any, where: str) -> None:
@@ -295,6 +307,13 @@ class _Reader:
             self.world.add(api_version, kind, document)
         except (BadInput, ValueError) as error:
             raise BadInput(f"{where}: {error}") from error
+
+
+def _errors_in(document: Document) -> list[Complaint]:
+    """What the API server or the controller would refuse of one of our objects; claims were accepted once."""
+    if document.kind == NodeClaim.KIND.kind or not is_checked(document.api_version, document.kind):
+        return []
+    return [each for each in complaints_about(document) if each.severity is Severity.ERROR]
 
 
 def _pools_in(path: str) -> list[NodePool]:

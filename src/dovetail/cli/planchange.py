@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dovetail.api import labels
-from dovetail.cli.output import Output, counted, put, structured, table
+from dovetail.cli.output import Output, alike, counted, put, structured, table
 from dovetail.cli.planview import HOURS_A_MONTH
 from dovetail.cli.solved import Solved
 from dovetail.scheduling import nodes
@@ -68,7 +68,7 @@ def show_change(change: Change, output: Output) -> None:
         )
         put("\n")
     if change.fates:
-        table(("RUNNING NODE", "POOL", "EVICTIONS", "WHY"), [_fate_row(fate) for fate in change.fates])
+        table(("RUNNING NODE", "POOL", "EVICTIONS", "WHY"), alike(map(_fate_row, change.fates)))
         put("\n")
     _show_sums(change)
     lost, found = _moved(change)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from math import isinf
 
-from dovetail.cli.output import Output, counted, put, structured, table
+from dovetail.cli.output import Output, alike, counted, put, some_of, structured, table
 from dovetail.cli.plandocument import PSEUDO
 from dovetail.cli.solved import Solved
 from dovetail.errors import BadInput
@@ -18,7 +18,6 @@ from dovetail.scheduling.requirements import text
 __all__ = ["HOURS_A_MONTH", "show_explanation", "show_plan"]
 
 HOURS_A_MONTH = 730
-SHOWN_TYPES = 3
 SHOWN_PODS = 3
 MORE_TYPES = 10
 COLUMNS = ("NODES", "POOL", "INSTANCE TYPE", "OR", "ZONE", "CAPACITY", "PODS EACH", "$/H", "$/MONTH")
@@ -33,7 +32,7 @@ def show_plan(solved: Solved) -> None:
         put("\n")
     taken = [(name, str(len(pods))) for name, pods in plan.existing.items() if pods]
     if taken:
-        table(("RUNNING NODE", "MORE PODS"), taken)
+        table(("RUNNING NODE", "MORE PODS"), alike(taken))
         put("\n")
     put(_summary(solved))
     for pool, problem in plan.pool_problems.items():
@@ -54,7 +53,6 @@ def _grouped(nodes: Iterable[PlannedNode]) -> list[tuple[PlannedNode, int]]:
 
 def _row(node: PlannedNode, number: int) -> tuple[str, ...]:
     others = [name for name in node.instance_types if name != node.instance_type]
-    more = f" +{len(others) - SHOWN_TYPES}" if len(others) > SHOWN_TYPES else ""
     price = ("?", "?")
     if not isinf(node.price):
         price = (f"{node.price * number:.4f}", f"{node.price * number * HOURS_A_MONTH:,.2f}")
@@ -62,7 +60,7 @@ def _row(node: PlannedNode, number: int) -> tuple[str, ...]:
         str(number),
         node.pool,
         node.instance_type,
-        ", ".join(others[:SHOWN_TYPES]) + more,
+        some_of(others),
         node.zone,
         node.capacity_type,
         str(len(node.pods)),

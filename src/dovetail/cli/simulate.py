@@ -13,13 +13,15 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from dovetail.cli.files import expect_writable, write_file
 from dovetail.cli.output import Output, OutputOption, note, put, structured
 from dovetail.cli.playing import play
 from dovetail.errors import BadInput, Misconfigured
 from dovetail.runtime import logs
 from dovetail.sim.page import as_html
 from dovetail.sim.report import Report, as_document, as_text, side_by_side
-from dovetail.sim.scenario import Scenario, as_scenario, read_scenario
+from dovetail.sim.scenario import Scenario
+from dovetail.sim.scenariofile import as_scenario, read_scenario
 
 
 def simulate(
@@ -55,10 +57,12 @@ def simulate(
     stories = [_with_seed(read_scenario(path), seed) for path in scenario]
     for text in sweep or ():
         stories = [varied for story in stories for varied in _varied(story, text)]
+    if html is not None:
+        expect_writable(html)
     reports = _on_dask(stories, dask) if dask else _played(stories, workers)
     _show(reports, output)
     if html is not None:
-        html.write_text(as_html(reports), encoding="utf-8")
+        write_file(html, as_html(reports).encode())
         note(f"charts are in {html}")
 
 
@@ -71,12 +75,16 @@ def _varied(story: Scenario, text: str) -> list[Scenario]:
     path, _, values = text.partition("=")
     if not path or not values:
         raise BadInput(f"--sweep {text}: say it as path=value,value,…")
+
+    def told(where: str, message: str) -> str:
+        return f"--sweep {text}: {where}: {message}"
+
     found = []
     for value in values.split(","):
         document = msgspec.to_builtins(story)
         _set(document, path.split("."), value, text)
         document["name"] = f"{story.name} {path.split('.')[-1]}={value}"
-        found.append(as_scenario(document, Path(story.folder) / "sweep", f"--sweep {text}"))
+        found.append(as_scenario(document, Path(story.folder) / "sweep", told))
     return found
 
 

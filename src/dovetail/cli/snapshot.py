@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dovetail.cli.files import STDIN
+from dovetail.cli.files import STDIN, expect_writable, write_file
 from dovetail.cli.live import look
 from dovetail.cli.output import counted, note, put
 from dovetail.cli.seen import (
@@ -19,7 +19,6 @@ from dovetail.cli.seen import (
     Where,
     to_file,
 )
-from dovetail.errors import BadInput
 
 
 def snapshot(
@@ -35,16 +34,15 @@ def snapshot(
     """Save what Dovetail sees of a cluster, to plan and explain it elsewhere.
 
     The cluster is only read. Secrets, images, arguments, environment values and annotations that Dovetail
-    does not read are never included.
+    does not read are never included. The file is readable by its owner alone.
     """
+    if output != STDIN:
+        expect_writable(Path(output))
     seen = look(Where(kubeconfig, context, provider, cluster_name, region)).snapshot
     data = to_file(seen)
     if output == STDIN:
         put(data.decode())
         return
-    try:
-        Path(output).write_bytes(data)
-    except OSError as error:
-        raise BadInput(f"writing {output}: {(error.strerror or str(error)).lower()}") from error
-    waiting, pools = counted(len(seen.pods), "waiting pod"), counted(len(seen.pools), "pool")
+    write_file(Path(output), data, private=True)
+    waiting, pools = counted(len(seen.pods), "pending pod"), counted(len(seen.pools), "pool")
     note(f"{output}: {counted(len(seen.nodes), 'node')}, {waiting}, {pools}, {len(data):,} bytes")

@@ -14,6 +14,7 @@ from dovetail.cli.output import COMPLAINTS, Output, OutputOption, counted, note,
 Flavour = Literal["aws", "kwok"]
 KINDS = {definition.record.KIND for definitions in crds.DEFINITIONS.values() for definition in definitions}
 KWOK_GROUP = "karpenter.kwok.sh"
+__all__ = ["complaints_about", "is_checked", "validate"]
 
 StrictOption = Annotated[bool, typer.Option("--strict", help="Let warnings fail, too.")]
 FlavourOption = Annotated[
@@ -36,11 +37,13 @@ def validate(
     later. Every complaint names its file and line. Other kinds are skipped. Nothing is sent anywhere.
     """
     found = manifests_in([*files, *(more or ())])
-    ours = [document for document in found.documents if _ours(document)]
-    skipped = [document for document in found.documents if not _ours(document)]
+    ours = [document for document in found.documents if is_checked(document.api_version, document.kind)]
+    skipped = [
+        document for document in found.documents if not is_checked(document.api_version, document.kind)
+    ]
     complaints = [*found.complaints]
     for document in ours:
-        complaints += _complaints(document, flavour or _flavour(document))
+        complaints += complaints_about(document, flavour)
     if not found.documents and not complaints:
         complaints.append(Complaint("input", None, None, "", "there is no object in it"))
     complaints.sort(key=lambda complaint: (complaint.source, complaint.line or 0))
@@ -52,10 +55,10 @@ def validate(
         raise typer.Exit(COMPLAINTS)
 
 
-def _ours(document: Document) -> bool:
+def is_checked(api_version: str, kind: str) -> bool:
     """True for our kinds, and for what looks like a slip in naming one of them."""
-    group = document.api_version.partition("/")[0]
-    return any(document.kind == kind.kind or group == kind.group for kind in KINDS)
+    group = api_version.partition("/")[0]
+    return any(kind == known.kind or group == known.group for known in KINDS)
 
 
 def _flavour(document: Document) -> Flavour:
@@ -68,10 +71,11 @@ def _flavour(document: Document) -> Flavour:
     return "kwok" if KWOK_GROUP in (named, document.api_version.partition("/")[0]) else "aws"
 
 
-def _complaints(document: Document, flavour: Flavour) -> list[Complaint]:
+def complaints_about(document: Document, flavour: Flavour | None = None) -> list[Complaint]:
+    """Everything wrong with one of our objects, each with its line."""
     return [
         Complaint(document.source, document.line_of(each.path), None, each.path, each.message, each.severity)
-        for each in validation.check(document.value, flavour)
+        for each in validation.check(document.value, flavour or _flavour(document))
     ]
 
 

@@ -13,7 +13,7 @@ import typer
 from dovetail.cli import zonalacts as acts
 from dovetail.cli import zonalstart as starting
 from dovetail.cli.output import Output, OutputOption, put
-from dovetail.cli.seen import ContextOption, KubeconfigOption, SnapshotOption
+from dovetail.cli.seen import KubeconfigOption, SnapshotOption
 from dovetail.cli.zonalrehearsal import RATES, rehearsed
 from dovetail.errors import BadInput, Misconfigured
 from dovetail.settings import read
@@ -46,6 +46,15 @@ RateOption = Annotated[
 ]
 
 
+# The parameter cannot bear the option's name: the command's own context has it.
+ZonalContextOption = Annotated[
+    str, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig to use.")
+]
+
+# How it was called until there was one name for it in every command.
+OldContextOption = Annotated[str, typer.Option("--kube-context", hidden=True)]
+
+
 def zonal_shift(
     context: typer.Context,
     action: ActionArgument = "status",
@@ -57,7 +66,8 @@ def zonal_shift(
     launch_rate: RateOption = None,
     snapshot: SnapshotOption = "",
     kubeconfig: KubeconfigOption = "",
-    kube_context: ContextOption = "",
+    context_name: ZonalContextOption = "",
+    kube_context: OldContextOption = "",
     output: OutputOption = Output.table,
 ) -> None:
     """Step out of an impaired zone and back, or see what that would mean.
@@ -67,7 +77,7 @@ def zonal_shift(
     """
     tabled = _given(context, "zonal-shift-store") == "DynamoDB"
     table = _given(context, "zonal-shift-table") if tabled else ""
-    place = acts.Place(kubeconfig, kube_context, table, _given(context, "cluster-name"))
+    place = acts.Place(kubeconfig, context_name or kube_context, table, _given(context, "cluster-name"))
     flags = _flags(context.args)
     if action == "rehearse":
         sys.exit(rehearsed(place, snapshot, _needed(zone), launch_rate or RATES, output))

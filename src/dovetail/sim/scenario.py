@@ -17,20 +17,23 @@ import csv
 import io
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from dovetail.api import manifests
 from dovetail.errors import BadInput
 from dovetail.settings.durations import parse as parse_duration
 
-__all__ = ["Curve", "Happening", "Objective", "Pool", "Scenario", "Workload", "ZonalShift", "read_scenario"]
+__all__ = ["Curve", "Happening", "Objective", "Pool", "Scenario", "Workload", "ZonalShift"]
 
 DAY = 86_400.0
+# More would not be played in a lifetime, nor held in memory.
+MOST_PODS, MOST_NODES = 250_000, 20_000
+Pods = Annotated[int, msgspec.Meta(ge=0, le=MOST_PODS)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
 class _Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
@@ -41,12 +44,12 @@ class Curve(_Strict, frozen=True):
     """How many replicas a workload wants over time."""
 
     curve: Literal["constant", "diurnal", "bursty", "trace"] = "constant"
-    value: int = 1
-    low: int = 1
-    high: int = 10
+    value: Pods = 1
+    low: Pods = 1
+    high: Pods = 10
     peak: str = "14h"
-    base: int = 0
-    burst: int = 10
+    base: Pods = 0
+    burst: Pods = 10
     every: str = "1h"
     lasts: str = "10m"
     file: str = ""
@@ -85,11 +88,23 @@ def _trace(path: Path, column: str) -> Callable[[float], int]:
 def _csv_rows(path: Path, column: str) -> list[tuple[float, int]]:
     try:
         table = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")))
-        return sorted((float(row["seconds"]), int(float(row[column]))) for row in table)
-    except (OSError, KeyError, ValueError) as error:
-        raise BadInput(
-            f"reading the trace {path}: it needs the columns seconds and {column} ({error})"
-        ) from error
+        return _in_order((row["seconds"], row[column]) for row in table)
+    except (OSError, LookupError, ValueError, TypeError, csv.Error) as error:
+        raise _no_trace(path, column, error) from error
+
+
+def _in_order(rows: Iterable[tuple[Any, Any]]) -> list[tuple[float, int]]:
+    """Rows by time, with numbers that stand for some moment and some pods."""
+    found = sorted((float(second), float(value)) for second, value in rows)
+    odd = next((value for row in found for value in row if not abs(value) < MOST_PODS * DAY), None)
+    if odd is not None:
+        raise ValueError(f"{odd:g} is out of range")
+    return [(second, min(round(value), MOST_PODS)) for second, value in found]
+
+
+def _no_trace(path: Path, column: str, error: Exception) -> BadInput:
+    why = error.strerror if isinstance(error, OSError) else error
+    return BadInput(f"reading the trace {path}: it needs the columns seconds and {column} ({why})")
 
 
 def _parquet_rows(path: Path, column: str) -> list[tuple[float, int]]:
@@ -99,11 +114,9 @@ def _parquet_rows(path: Path, column: str) -> list[tuple[float, int]]:
         raise BadInput(f"reading the trace {path}: Parquet needs pyarrow; install it, or give CSV") from error
     try:
         table = parquet.read_table(path, columns=["seconds", column]).to_pydict()
-    except (OSError, KeyError, ValueError) as error:
-        raise BadInput(
-            f"reading the trace {path}: it needs the columns seconds and {column} ({error})"
-        ) from error
-    return sorted((float(s), int(v)) for s, v in zip(table["seconds"], table[column], strict=True))
+        return _in_order(zip(table["seconds"], table[column], strict=True))
+    except (OSError, LookupError, ValueError, TypeError) as error:
+        raise _no_trace(path, column, error) from error
 
 
 class Pool(_Strict, frozen=True):
@@ -116,7 +129,7 @@ class Pool(_Strict, frozen=True):
     budgets: list[dict[str, Any]] = msgspec.field(default_factory=lambda: [{"nodes": "10%"}])
     expire_after: str = "Never"
     # How many nodes it has when the story begins.
-    nodes: int = 0
+    nodes: Annotated[int, msgspec.Meta(ge=0, le=MOST_NODES)] = 0
     spec: dict[str, Any] = {}
 
 
@@ -124,8 +137,8 @@ class Workload(_Strict, frozen=True):
     """A Deployment that grows and shrinks along a curve."""
 
     name: str
-    cpu: str = "500m"
-    memory: str = "512Mi"
+    cpu: str | int | float = "500m"
+    memory: str | int | float = "512Mi"
     replicas: Curve = Curve()
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
@@ -140,17 +153,55 @@ class ZonalShift(_Strict, frozen=True):
     lasts: str = msgspec.field(default="1h", name="for")
 
 
+class Reclaim(_Strict, frozen=True):
+    """So many of the spot instances are taken back."""
+
+    share: Share = 1.0
+
+
+class ZoneLoss(_Strict, frozen=True):
+    """The kubelets of a zone fall silent, and nothing is sold there for so long; for good if not told."""
+
+    zone: str
+    lasts: str = ""
+
+
+class Failure(_Strict, frozen=True):
+    """The kubelets of so many nodes fall silent."""
+
+    count: Annotated[int, msgspec.Meta(ge=0)] = 1
+
+
+class Rollout(_Strict, frozen=True):
+    """The pods of a workload, or of all of them, are replaced."""
+
+    workload: str | None = None
+
+
+class PriceChange(_Strict, frozen=True):
+    """Instances of a capacity type cost so many times as much."""
+
+    factor: Annotated[float, msgspec.Meta(ge=0, le=1000)] = 1.0
+    capacity_type: Literal["spot", "on-demand"] = "spot"
+
+
+class Drifting(_Strict, frozen=True):
+    """The template of a pool, or of all of them, changes."""
+
+    pool: str | None = None
+
+
 class Happening(_Strict, frozen=True):
     """Something that happens: one of the fields besides `at` says what."""
 
     at: str
-    reclaim: dict[str, Any] | None = None
-    zone_loss: dict[str, Any] | None = None
+    reclaim: Reclaim | None = None
+    zone_loss: ZoneLoss | None = None
     zonal_shift: ZonalShift | None = None
-    failure: dict[str, Any] | None = None
-    rollout: dict[str, Any] | None = None
-    price: dict[str, Any] | None = None
-    drift: dict[str, Any] | None = None
+    failure: Failure | None = None
+    rollout: Rollout | None = None
+    price: PriceChange | None = None
+    drift: Drifting | None = None
     apply: list[dict[str, Any]] | None = None
 
 
@@ -159,10 +210,10 @@ class Objective(_Strict, frozen=True):
 
     workload: str = ""
     pending_within: str = ""
-    available: float | None = None
-    evictions_per_hour: float | None = None
+    available: Share | None = None
+    evictions_per_hour: Annotated[float, msgspec.Meta(ge=0)] | None = None
     # The share of pods, or of time, for which the promise must hold.
-    share: float = 1.0
+    share: Share = 1.0
 
 
 class Scenario(_Strict, frozen=True):
@@ -173,7 +224,7 @@ class Scenario(_Strict, frozen=True):
     name: str = "unnamed"
     seed: int = 0
     duration: str = "1h"
-    start: datetime = datetime(2026, 1, 5, tzinfo=UTC)
+    start: Annotated[datetime, msgspec.Meta(tz=True)] = datetime(2026, 1, 5, tzinfo=UTC)
     step: str = "1m"
     settings: dict[str, str] = {}
     instance_types: str = ""
@@ -194,36 +245,3 @@ class Scenario(_Strict, frozen=True):
     @property
     def length(self) -> timedelta:
         return parse_duration(self.duration)
-
-
-def read_scenario(path: Path) -> Scenario:
-    """The scenario in a file; BadInput says what is wrong with it and where."""
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise BadInput(f"reading the scenario {path}: {error.strerror}") from error
-    found = manifests.read(text, str(path))
-    wrong = [c for c in found.complaints if c.severity is manifests.Severity.ERROR]
-    if wrong:
-        raise BadInput(str(wrong[0]))
-    if len(found.documents) != 1:
-        raise BadInput(f"reading the scenario {path}: it must be one YAML document")
-    return as_scenario(found.documents[0].value, path)
-
-
-def as_scenario(value: Mapping[str, Any], path: Path, origin: str = "") -> Scenario:
-    """A scenario from its parsed document. `origin` says where it came from, if not just from its file."""
-    try:
-        scenario = msgspec.convert(dict(value) | {"folder": str(path.parent)}, Scenario, strict=False)
-        for duration in _durations(scenario):
-            parse_duration(duration)
-    except (msgspec.ValidationError, ValueError) as error:
-        raise BadInput(f"{origin or f'reading the scenario {path}'}: {error}") from error
-    return scenario
-
-
-def _durations(scenario: Scenario) -> tuple[str, ...]:
-    promised = (each.pending_within for each in scenario.objectives)
-    optional = (text for text in (scenario.floor_every, *promised) if text)
-    shifts = (event.zonal_shift.lasts for event in scenario.events if event.zonal_shift is not None)
-    return scenario.duration, scenario.step, *(event.at for event in scenario.events), *shifts, *optional

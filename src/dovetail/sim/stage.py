@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from dovetail.errors import BadInput
 from dovetail.settings.durations import parse as parse_duration
 from dovetail.sim.cloud import MoodyCloud
 from dovetail.sim.fleet import settle_in
 from dovetail.sim.kube.status import ApiError
-from dovetail.sim.scenario import Happening, Pool, Scenario, Workload, ZonalShift
+from dovetail.sim.scenario import (
+    Drifting,
+    Failure,
+    Happening,
+    Pool,
+    Reclaim,
+    Rollout,
+    Scenario,
+    Workload,
+    ZonalShift,
+    ZoneLoss,
+)
 from dovetail.sim.world import World
 
 __all__ = ["Stage"]
@@ -49,15 +62,19 @@ class Stage:
         api = self.world.api
         api.create(CLASSES, {"metadata": {"name": "default"}})
         for pool in self.scenario.pools:
-            stored = api.create(POOLS, _nodepool(pool))
+            with _accepted(made := _nodepool(pool)):
+                stored = api.create(POOLS, made)
             if pool.nodes:
                 settle_in(self.world, self.cloud, stored, pool.nodes)
         for manifest in self.scenario.manifests:
-            api.create(_resource(manifest), manifest)
+            with _accepted(manifest):
+                api.create(_resource(manifest), manifest)
         for workload in self.scenario.workloads:
-            api.create(DEPLOYMENTS, _deployment(workload))
+            with _accepted(made := _deployment(workload)):
+                api.create(DEPLOYMENTS, made)
             if workload.max_unavailable is not None:
-                api.create(BUDGETS, _budget(workload))
+                with _accepted(made := _budget(workload)):
+                    api.create(BUDGETS, made)
 
     @property
     def second(self) -> float:
@@ -92,21 +109,19 @@ class Stage:
         if event.drift is not None:
             self._drift(event.drift)
         if event.price is not None:
-            factor = float(event.price.get("factor", 1.0))
-            self.cloud.change(factors={str(event.price.get("capacityType", "spot")): factor})
+            self.cloud.change(factors={event.price.capacity_type: event.price.factor})
         for manifest in event.apply or ():
-            name = manifest["metadata"]["name"]
-            namespace = manifest["metadata"].get("namespace", "")
-            self.world.api.patch(_resource(manifest), name, manifest, namespace)
+            with _accepted(manifest):
+                meta = manifest["metadata"]
+                self.world.api.patch(_resource(manifest), meta["name"], manifest, meta.get("namespace", ""))
 
     def _nodes(self, holds: Callable[[dict[str, str]], bool]) -> list[Json]:
         return [n for n in self.world.api.list("nodes") if holds(n["metadata"].get("labels") or {})]
 
-    def _reclaim(self, what: Json) -> None:
+    def _reclaim(self, what: Reclaim) -> None:
         """Spot machines are taken back: their claims are told now, the machines go two minutes later."""
         spot = self._nodes(lambda known: known.get(CAPACITY_TYPE) == "spot")
-        share = float(what.get("share", 1.0))
-        chosen = self.world.rng.sample(spot, round(len(spot) * share))
+        chosen = self.world.rng.sample(spot, round(len(spot) * what.share))
         for node in chosen:
             self._end_claim(node)
             name = node["metadata"]["name"]
@@ -122,13 +137,13 @@ class Stage:
         self._quietly(lambda: self.world.api.patch("nodes", name, {"metadata": {"finalizers": None}}))
         self._quietly(lambda: self.world.api.delete("nodes", name))
 
-    def _lose_zone(self, what: Json) -> None:
-        zone = str(what["zone"])
+    def _lose_zone(self, what: ZoneLoss) -> None:
+        zone = what.zone
         self.cloud.change(dry_zones=self.cloud.dry_zones | {zone})
         for node in self._nodes(lambda known: known.get(ZONE) == zone):
             self._silence(node["metadata"]["name"])
-        if what.get("lasts"):
-            end = self.second + parse_duration(str(what["lasts"])).total_seconds()
+        if what.lasts:
+            end = self.second + parse_duration(what.lasts).total_seconds()
             self._later.append((end, lambda: self.cloud.change(dry_zones=self.cloud.dry_zones - {zone})))
 
     def _shift_zone(self, what: ZonalShift) -> None:
@@ -138,28 +153,28 @@ class Stage:
         meta = {"name": f"local-{what.zone}-{int(self.second)}"}
         self.world.api.create(SHIFTS, {"metadata": meta, "spec": spec})
 
-    def _fail(self, what: Json) -> None:
+    def _fail(self, what: Failure) -> None:
         nodes = self._nodes(lambda known: True)
-        for node in self.world.rng.sample(nodes, min(int(what.get("count", 1)), len(nodes))):
+        for node in self.world.rng.sample(nodes, min(what.count, len(nodes))):
             self._silence(node["metadata"]["name"])
 
     def _silence(self, name: str) -> None:
         patch = {"metadata": {"annotations": {HEARTBEAT: "stopped"}}}
         self._quietly(lambda: self.world.api.patch("nodes", name, patch))
 
-    def _drift(self, what: Json) -> None:
+    def _drift(self, what: Drifting) -> None:
         """The template of a pool changes, as by a new image: every node of it is out of date at once."""
         stamp = {"sim.dovetail.dev/generation": str(int(self.second))}
         patch = {"spec": {"template": {"metadata": {"annotations": stamp}}}}
         for pool in self.scenario.pools:
-            if what.get("pool") in (None, pool.name):
+            if what.pool in (None, pool.name):
                 self.world.api.patch(POOLS, pool.name, patch)
 
-    def _roll_out(self, what: Json) -> None:
+    def _roll_out(self, what: Rollout) -> None:
         stamp = {"sim.dovetail.dev/rollout": str(int(self.second))}
         patch = {"spec": {"template": {"metadata": {"annotations": stamp}}}}
         for workload in self.scenario.workloads:
-            if what.get("workload") in (None, workload.name):
+            if what.workload in (None, workload.name):
                 self.world.api.patch(DEPLOYMENTS, workload.name, patch, "default")
 
     @staticmethod
@@ -170,6 +185,16 @@ class Stage:
         except ApiError as error:
             if error.code not in (404, 409):
                 raise
+
+
+@contextmanager
+def _accepted(manifest: Json) -> Iterator[None]:
+    """What the API server does not take is bad input, in its own words."""
+    try:
+        yield
+    except ApiError as error:
+        name = manifest["metadata"]["name"]
+        raise BadInput(f"the scenario's {manifest['kind']} {name} is refused: {error.message}") from error
 
 
 def _nodepool(pool: Pool) -> Json:
@@ -194,7 +219,7 @@ def _deployment(workload: Workload) -> Json:
     container = {
         "name": "main",
         "image": "simulated",
-        "resources": {"requests": {"cpu": workload.cpu, "memory": workload.memory}},
+        "resources": {"requests": {"cpu": str(workload.cpu), "memory": str(workload.memory)}},
     }
     labels = {"app": workload.name, **workload.labels}
     template = {
@@ -202,6 +227,8 @@ def _deployment(workload: Workload) -> Json:
         "spec": {"containers": [container], "terminationGracePeriodSeconds": 30, **workload.spec},
     }
     return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
         "metadata": {"name": workload.name, "namespace": "default"},
         "spec": {"replicas": 0, "selector": {"matchLabels": {"app": workload.name}}, "template": template},
     }
@@ -210,6 +237,8 @@ def _deployment(workload: Workload) -> Json:
 def _budget(workload: Workload) -> Json:
     selector = {"matchLabels": {"app": workload.name}}
     return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
         "metadata": {"name": workload.name, "namespace": "default"},
         "spec": {"selector": selector, "maxUnavailable": workload.max_unavailable},
     }

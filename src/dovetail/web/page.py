@@ -13,6 +13,7 @@ __all__ = ["Cell", "Fact", "Page", "Table", "Tile", "document"]
 Tone = Literal["", "good", "warn", "bad", "quiet"]
 HOURS_A_MONTH = 730
 BYTES = frozenset(("memory", "ephemeral-storage"))
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,16 +126,15 @@ def amount(resource: str, nano: int) -> Cell:
         return Cell(exact, f"{round(nano / 10**9, 2):,}".removesuffix(".0"), "number")
     if resource not in BYTES:
         return Cell(exact, exact, "number")
-    size = nano / 10**9
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return Cell(exact, f"{size:,.0f} {unit}" if size >= 1000 else f"{size:.3g} {unit}", "number")
-        size /= 1024
-    return Cell(exact, f"{size:,.4g} TiB", "number")
+    power = min(max((nano // 10**9).bit_length() - 1, 0) // 10, len(UNITS) - 1)
+    size, unit = nano / 10**9 / 1024**power, UNITS[power]
+    # From 999.5 on, three digits would be written with an exponent.
+    return Cell(exact, f"{size:,.0f} {unit}" if size >= 999.5 else f"{size:.3g} {unit}", "number")
 
 
 def counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+    several = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{count:,} {noun if count == 1 else several}"
 
 
 def names(values: Sequence[str], most: int = 3) -> Cell:

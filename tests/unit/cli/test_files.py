@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import stat
+import subprocess
+import sys
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 from dovetail.api.manifests import DEFAULT
-from dovetail.cli.files import manifests_in, text_of, write_all
+from dovetail.cli.files import expect_writable, manifests_in, text_of, write_all, write_file
 from dovetail.errors import BadInput
 
 POOL = "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {name: %s}\n"
@@ -120,3 +124,64 @@ def test_files_are_written_into_a_directory_made_for_them(tmp_path: Path) -> Non
     assert (tmp_path / "new" / "er" / "a.yaml").read_text(encoding="utf-8") == "a: 1\n"
     with pytest.raises(BadInput, match=r"writing .*: "):
         write_all(str(tmp_path / "new" / "er" / "a.yaml"), {"b.yaml": ""})
+
+
+def test_a_pipe_that_nobody_writes_to_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe = tmp_path / "pipe.yaml"
+    os.mkfifo(pipe)
+    monkeypatch.setattr("dovetail.cli.files.PATIENCE", 0.05)
+    (complaint,) = manifests_in([str(pipe)]).complaints
+    assert complaint.message == "this file cannot be read: nobody writes to this pipe"
+
+
+def test_a_pipe_with_a_writer_is_read(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.yaml"
+    os.mkfifo(pipe)
+    writer = Thread(target=lambda: pipe.write_text("kind: Pod\napiVersion: v1\n"))
+    writer.start()
+    (document,) = manifests_in([str(pipe)]).documents
+    writer.join()
+    assert document.kind == "Pod"
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("gone/page.html", "there is no folder {folder}/gone; make it or choose another file"),
+        ("", "is a directory; choose another file"),
+        ("/dev/full", "no space left on device; choose another file"),
+    ],
+)
+def test_what_could_not_be_written_is_told_beforehand(tmp_path: Path, name: str, told: str) -> None:
+    path = tmp_path / name
+    with pytest.raises(BadInput) as refused:
+        expect_writable(path)
+    assert str(refused.value) == f"writing {path}: {told.format(folder=tmp_path)}"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_without_room_is_told_beforehand_and_what_was_there_stays(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text("before")
+    script = (
+        "import resource, signal\n"
+        "from pathlib import Path\n"
+        "from dovetail.cli.files import expect_writable\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        f"expect_writable(Path({str(page)!r}))\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert ended.stderr.splitlines()[-1].endswith(f"writing {page}: file too large; choose another file")
+    assert [each.name for each in tmp_path.iterdir()] == ["page.html"]
+    assert page.read_text() == "before"
+
+
+def test_a_private_file_is_its_owners_alone_even_where_it_was_not_before(tmp_path: Path) -> None:
+    file = tmp_path / "snapshot.json"
+    file.write_text("")
+    file.chmod(0o644)
+    write_file(file, b"{}", private=True)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600

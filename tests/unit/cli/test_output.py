@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from dovetail.api.manifests import read
-from dovetail.cli.output import Format, Output, counted, objects, structured, table
+from dovetail.cli.output import Format, Output, alike, counted, note, objects, put, structured, table
 
 POOL = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "a"}}
 
@@ -25,16 +25,64 @@ def test_a_table_in_a_pipe_has_one_line_for_each_row(capsys: pytest.CaptureFixtu
     ]
 
 
-def test_a_table_on_a_terminal_is_folded_to_its_width() -> None:
+def on_terminal(columns: int, script: str) -> list[str]:
+    """What the script shows on a terminal of so many columns."""
     master, slave = pty.openpty()
-    script = "from dovetail.cli.output import table; table(('A', 'B'), [('a', 'x' * 100)])"
-    environment = {**os.environ, "COLUMNS": "40", "TERM": "xterm"}
-    subprocess.run([sys.executable, "-c", script], stdout=slave, env=environment, check=True, timeout=60)
+    environment = {**os.environ, "COLUMNS": str(columns), "TERM": "dumb"}
+    code = f"from dovetail.cli.output import table\n{script}"
+    subprocess.run([sys.executable, "-c", code], stdout=slave, env=environment, check=True, timeout=60)
     os.close(slave)
-    shown = os.read(master, 10_000).decode()
+    shown = os.read(master, 100_000).decode()
     os.close(master)
-    assert shown.count("x") == 100
-    assert max(len(line) for line in shown.splitlines() if "x" in line) <= 40
+    return shown.splitlines()
+
+
+def test_a_table_on_a_terminal_is_wrapped_between_words() -> None:
+    shown = on_terminal(
+        40, "table(('A', 'WHY'), [('us-east-1a', 'the pods on it would have to move elsewhere')])"
+    )
+    assert max(map(len, shown)) <= 40
+    assert shown[1:] == ["us-east-1a  the pods on it would have", "            to move elsewhere"]
+
+
+WIDE = (
+    "table(('NODES', 'POOL', 'INSTANCE TYPE', 'OR', 'ZONE', 'CAPACITY', 'PODS EACH', '$/H', '$/MONTH'), "
+    "[('1', 'general-purpose', 'm7i-flex.24xlarge', 'c7gd.metal, r8gd.48xlarge +596', 'us-east-1c', "
+    "'on-demand', '12', '10.1234', '7,390.08')] * 2)"
+)
+
+
+def test_a_table_too_wide_for_its_words_becomes_paragraphs_and_breaks_no_word() -> None:
+    shown = on_terminal(80, WIDE)
+    assert max(map(len, shown)) <= 80
+    assert shown[:4] == [
+        "NODES          1",
+        "POOL           general-purpose",
+        "INSTANCE TYPE  m7i-flex.24xlarge",
+        "OR             c7gd.metal, r8gd.48xlarge +596",
+    ]
+    assert shown[9] == ""
+    assert "m7i-flex.24xlarge" in on_terminal(200, WIDE)[1]
+
+
+def test_rows_that_differ_by_name_alone_become_one_with_a_count() -> None:
+    rows = [(f"node-{number}", "default", "blocked") for number in range(1000)]
+    assert alike([*rows, ("other", "batch", "blocked")]) == [
+        ("node-0, node-1, node-2 +997", "default", "blocked"),
+        ("other", "batch", "blocked"),
+    ]
+
+
+@pytest.mark.parametrize("odd", ["\x1b[2J", "\x9b31m", "\r", "\x07", "\u202e", "\x7f"])
+def test_what_a_terminal_would_obey_is_spelled_out(odd: str, capsys: pytest.CaptureFixture[str]) -> None:
+    table(("NAME",), [(f"a{odd}b",)])
+    put(f"a{odd}b\n")
+    note(f"a{odd}b")
+    structured({"name": f"a{odd}b"}, Output.json)
+    shown = capsys.readouterr()
+    assert odd not in shown.out + shown.err
+    assert f"\\u{ord(odd[0]):04x}" in shown.err
+    assert json.loads(shown.out.split("\n", 3)[3]) == {"name": f"a{odd}b"}
 
 
 @pytest.mark.parametrize("output", [Output.json, Output.yaml])
@@ -63,3 +111,4 @@ def test_json_keeps_letters_that_are_not_ascii(capsys: pytest.CaptureFixture[str
 
 def test_a_count_agrees_with_its_noun() -> None:
     assert [counted(number, "error") for number in (0, 1, 2)] == ["0 errors", "1 error", "2 errors"]
+    assert counted(2000, "node class") == "2,000 node classes"

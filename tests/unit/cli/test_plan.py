@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from support.commands import Ended, dovetail, process
 from support.peer_workloads import PEER, generated
@@ -499,3 +500,64 @@ def test_limits_stand_in_for_requests_and_a_resource_no_pool_has_is_told_first(t
     whole = dovetail("plan", "-f", str(file), "--explain", "train").out.splitlines()
     assert whole[0] == "default/train requests nvidia.com/gpu 1, and no instance type of any pool has it"
     assert whole[2] == "  pool general excludes them: karpenter.k8s.aws/instance-category In [c m r]"
+
+
+def refused(tmp_path: Path, text: str, suffix: str = "yaml") -> list[str]:
+    """What is said on stderr about a file that cannot be planned."""
+    file = tmp_path / f"wrong.{suffix}"
+    file.write_text(text)
+    ended = dovetail("plan", "-f", str(file))
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.endswith("; nothing was planned\n")
+    return ended.err.replace(str(file), "FILE").splitlines()[:-1]
+
+
+def test_pools_that_would_be_refused_are_complained_about_and_nothing_is_planned(tmp_path: Path) -> None:
+    wrong = CONFINED.replace("operator: In", "operator: Is")
+    (said,) = refused(tmp_path, wrong)
+    assert said.startswith("FILE:10: error: spec.template.spec.requirements[0].operator: ")
+    old = refused(tmp_path, CONFINED.replace("karpenter.sh/v1", "karpenter.sh/v1beta1"))
+    assert "karpenter.sh/v1beta1 NodePool is not served: write it as karpenter.sh/v1" in old[0]
+    listed = {"apiVersion": "v1", "kind": "List", "items": [yaml.safe_load(wrong.partition("---")[0])]}
+    (said,) = refused(tmp_path, json.dumps(listed), "json")
+    assert said.startswith("FILE, item 1: error: spec.template.spec.requirements[0].operator: ")
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ("spec: {limits: {cpu: 0%}, ", 'spec.limits.cpu: "0%" is not an amount'),
+        (
+            "spec: {disruption: {consolidateAfter: 0s, budgets: [{nodes: x}]}, ",
+            "spec.disruption.budgets[0].nodes: ",
+        ),
+    ],
+)
+def test_an_amount_that_is_none_is_a_complaint(tmp_path: Path, more: str, told: str) -> None:
+    reference = "{group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}"
+    template = f"template: {{spec: {{requirements: [], nodeClassRef: {reference}}}}}}}"
+    pool = f"apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {{name: a}}\n{more}{template}\n"
+    assert any(told in each for each in refused(tmp_path, pool))
+
+
+def test_an_overlay_whose_price_is_no_number_is_a_complaint(tmp_path: Path) -> None:
+    overlay = "apiVersion: karpenter.sh/v1alpha1\nkind: NodeOverlay\nmetadata: {name: o}\n"
+    said = refused(tmp_path, CONFINED + f"---\n{overlay}spec: {{requirements: [], priceAdjustment: 0%}}\n")
+    assert "spec.priceAdjustment: " in said[0]
+
+
+@pytest.mark.parametrize("suffix", ["json", "yaml"])
+def test_text_nested_without_end_is_a_complaint(tmp_path: Path, suffix: str) -> None:
+    deep = '{"apiVersion": "v1", "kind": "Pod", "spec": ' + "[" * 3000 + "]" * 3000 + "}"
+    for text in (deep, f'{{"kind": "List", "items": [{deep}]}}'):
+        (said,) = refused(tmp_path, text, suffix)
+        assert said.endswith("nested deeper than 128 levels; no Kubernetes object is")
+
+
+def test_an_empty_document_costs_next_to_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "empty.yaml"
+    file.write_text("---\n{}\n" * 199_000)
+    began = time.process_time()
+    ended = dovetail("plan", "-f", str(file))
+    assert ended.err.splitlines()[-2].endswith("more than 1000 complaints; the rest is not shown")
+    assert time.process_time() - began < 3

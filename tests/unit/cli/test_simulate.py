@@ -21,7 +21,8 @@ from pyarrow import parquet
 from dovetail.cli.playing import play
 from dovetail.sim.page import as_html
 from dovetail.sim.report import as_text
-from dovetail.sim.scenario import Objective, read_scenario
+from dovetail.sim.scenario import Objective
+from dovetail.sim.scenariofile import read_scenario
 from support.commands import dovetail
 
 ROOT = Path(__file__).parents[3]

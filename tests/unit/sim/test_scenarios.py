@@ -13,7 +13,8 @@ import pytest
 from dovetail.cli.playing import play
 from dovetail.errors import BadInput
 from dovetail.sim.report import as_text
-from dovetail.sim.scenario import Curve, Happening, Objective, Pool, Scenario, Workload, read_scenario
+from dovetail.sim.scenario import Curve, Drifting, Happening, Objective, Pool, Scenario, Workload
+from dovetail.sim.scenariofile import read_scenario
 
 ROOT = Path(__file__).parents[3]
 SCENARIOS = sorted((ROOT / "examples" / "scenarios").glob("*.yaml"))
@@ -77,7 +78,7 @@ def test_a_pool_begins_with_nodes_as_if_they_had_been_bought() -> None:
     assert report.samples[0].dollars > 0
     assert (report.pods_started, report.wait_most) == (6, 1.0)
     # They are out of date when their pool's template changes, as any other node is.
-    drifted = play(msgspec.structs.replace(story, duration="30m", events=[Happening("1m", drift={})]))
+    drifted = play(msgspec.structs.replace(story, duration="30m", events=[Happening("1m", drift=Drifting())]))
     assert drifted.nodes_removed == 6
     assert drifted.evictions == 6
 
@@ -92,7 +93,9 @@ def test_a_pool_that_nothing_meets_cannot_begin_with_nodes() -> None:
 def test_a_misspelt_field_is_refused_with_its_place(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text("apiVersion: dovetail.sh/v1alpha1\nkind: Scenario\npools: [{nmae: a}]\n")
-    with pytest.raises(BadInput, match=r"nmae.*pools"):
+    with pytest.raises(
+        BadInput, match=r"wrong.yaml:3: error: pools.0..nmae: there is no such field; did you mean name"
+    ):
         read_scenario(wrong)
 
 

@@ -9,7 +9,8 @@ import pytest
 from dovetail.cli.playing import play
 from dovetail.errors import BadInput
 from dovetail.sim.report import as_document, as_text
-from dovetail.sim.scenario import Curve, Happening, Pool, Scenario, Workload, ZonalShift, as_scenario
+from dovetail.sim.scenario import Curve, Happening, Pool, Scenario, Workload, ZonalShift, ZoneLoss
+from dovetail.sim.scenariofile import as_scenario
 from dovetail.sim.shifting import ShiftTold, as_line
 
 ZONE = "topology.kubernetes.io/zone"
@@ -66,7 +67,7 @@ def test_without_the_shift_the_zone_would_have_been_bought_in() -> None:
 
 
 def test_pods_that_a_lost_zone_takes_along_are_counted() -> None:
-    report = play(story(Happening("58m", zone_loss={"zone": A, "lasts": "5m"})))
+    report = play(story(Happening("58m", zone_loss=ZoneLoss(A, lasts="5m"))))
     assert report.shifts[0].pods_gone > 0
     assert report.shifts[0].nodes_bought == 0
 

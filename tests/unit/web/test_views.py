@@ -219,6 +219,8 @@ def test_every_page_can_be_heard_as_well_as_seen(picture: Picture) -> None:
     ("resource", "size", "words"),
     [
         ("memory", 1000 * 2**30, "1,000 GiB"),
+        ("memory", int(999.7 * 2**30), "1,000 GiB"),
+        ("memory", 5000 * 2**40, "5,000 TiB"),
         ("memory", 1023 * 2**30, "1,023 GiB"),
         ("memory", 2**30, "1 GiB"),
         ("memory", int(1.5 * 2**40), "1.5 TiB"),

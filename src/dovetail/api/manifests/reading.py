@@ -23,6 +23,7 @@ DEFAULT = Limits()
 _MARKER = re.compile(rb"^(---|\.\.\.)(?=[ \t\r\n]|\Z)", re.MULTILINE)
 _ONLY_DIRECTIVES = re.compile(rb"(?:[ \t\r]*(?:#[^\n]*)?\n)*(?:%[^\n]*\n|[ \t\r]*(?:#[^\n]*)?\n)+")
 _SOMETHING = re.compile(rb"^[ \t\r]*[^\s#]", re.MULTILINE)
+_NOTHING = frozenset((b"", b"~", b"null", b"Null", b"NULL"))
 # libyaml compares every %TAG line with every other, so that a million of them would take hours.
 _MOST_DIRECTIVES = 16
 _WIDE_BOMS = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
@@ -84,6 +85,8 @@ def read(text: bytes | str, source: str, limits: Limits = DEFAULT) -> Manifests:
         reading.complain(refusal, None)
         return reading.result()
     for stretch in _stretches(data.removeprefix(b"\xef\xbb\xbf")):
+        if len(reading.complaints) > limits.complaints:
+            break  # nobody is told of more, so that nothing in the rest could be used
         _read_stretch(stretch, reading)
     return reading.result()
 
@@ -120,7 +123,8 @@ def _directives(piece: bytes) -> bool:
 
 
 def _read_stretch(stretch: _Stretch, reading: _Reading) -> None:
-    if not _SOMETHING.search(stretch.text.removeprefix(b"---").removesuffix(b"...")):
+    body = stretch.text.removeprefix(b"---").removesuffix(b"...")
+    if body.strip() in _NOTHING or not _SOMETHING.search(body):
         return
     try:
         _check_text(stretch.text)
