@@ -31,6 +31,10 @@ class If(list[Any]):
     """One value or the other, by a condition."""
 
 
+class SubWith(list[Any]):
+    """A text with places in it, and what stands at those that are not the stack's."""
+
+
 class Not(list[Any]):
     """The opposite."""
 
@@ -85,5 +89,6 @@ def _sequence(tag: str) -> Any:
 for _kind in (Sub, GetAtt, Ref):
     _Dumper.add_representer(_kind, _scalar(f"!{_kind.__name__}"))
 _Dumper.add_representer(Program, lambda dumper, data: dumper.represent_scalar(TEXT, str(data), style="|"))
+_Dumper.add_representer(SubWith, _sequence("!Sub"))
 for _listed in (If, Not, Equals, Join):
     _Dumper.add_representer(_listed, _sequence(f"!{_listed.__name__}"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from cloudformation import NOTHING, Equals, GetAtt, If, Json, Not, Ref, Sub, policy
+from cloudformation import NOTHING, Equals, GetAtt, If, Json, Not, Program, Ref, Sub, SubWith, policy
 
 from iac import bus
 
@@ -14,6 +14,7 @@ PLACES = {
     "Account": "AWS::AccountId",
     "Name": "Name",
     "TableArn": "Registry.Arn",
+    "RouterArn": "RouterRole.Arn",
 }
 LANES = ("urgent", "bulk")
 SWITCHES = {"asg_terminate": "WithAutoscaling", "zonal_shift": "WithZonalShift", "canary": "WithCanary"}
@@ -25,6 +26,13 @@ def bus_template() -> Json:
     resources["QueuePolicy"] = _queue_policy(source["queuePolicy"])
     resources |= {f"{name}Rule": _rule(name, each, source["retry"]) for name, each in source["rules"].items()}
     resources["RouterRole"] = _role(source)
+    resources["ReplayPolicy"] = {
+        "Type": "AWS::IAM::ManagedPolicy",
+        "Properties": {
+            "Description": "Gives parked events and dead letters of the interruption bus another chance",
+            "PolicyDocument": policy(source["replayPolicy"], PLACES),
+        },
+    }
     for lane in LANES:
         resources |= _function(lane, source["functions"][lane], source["runtime"])
     resources["Registry"] = _table()
@@ -35,7 +43,10 @@ def bus_template() -> Json:
         "Description": "One set of interruption rules for all clusters of an account, and its router",
         "Parameters": _parameters(),
         "Conditions": {name: Equals([Ref(name), "true"]) for name in (*SWITCHES.values(), "WithRegistry")}
-        | {"WithAlarmTopic": Not([Equals([Ref("AlarmTopicArn"), ""])])},
+        | {
+            "WithAlarmTopic": Not([Equals([Ref("AlarmTopicArn"), ""])]),
+            "WithReplayRole": Not([Equals([Ref("ReplayRoleArn"), ""])]),
+        },
         "Resources": resources,
         "Outputs": _outputs(),
     }
@@ -58,6 +69,11 @@ def _parameters() -> Json:
             "Type": "String",
             "Default": "[]",
             "Description": "Clusters and their queues, as JSON; queues with the bus's tags are found anyway",
+        },
+        "ReplayRoleArn": {
+            "Type": "String",
+            "Default": "",
+            "Description": "Role of those who replay events, with ReplayPolicy; else role/<Name>-replay",
         },
         "AlarmTopicArn": {"Type": "String", "Default": "", "Description": "Topic that hears of alarms"},
         "WithAutoscaling": switch("Route lifecycle actions of Auto Scaling groups, too"),
@@ -87,9 +103,11 @@ def _queue(lane: str, each: Json) -> Json:
 
 
 def _queue_policy(statements: list[Json]) -> Json:
+    named = Sub("arn:${AWS::Partition}:iam::${AWS::AccountId}:role/${Name}-replay")
+    replayers = {"ReplayRoleArn": If(["WithReplayRole", Ref("ReplayRoleArn"), named])}
     properties = {
         "Queues": [Ref(f"{lane.title()}Queue") for lane in bus()["queues"]],
-        "PolicyDocument": policy(statements, PLACES),
+        "PolicyDocument": SubWith([Program(policy(statements, PLACES)), replayers]),
     }
     return {"Type": "AWS::SQS::QueuePolicy", "Properties": properties}
 
@@ -208,5 +226,6 @@ def _dashboard(body: Json) -> Json:
 def _outputs() -> Json:
     found: Json = {f"{lane.title()}QueueArn": {"Value": GetAtt(f"{lane.title()}Queue.Arn")} for lane in LANES}
     found["RouterRoleArn"] = {"Value": GetAtt("RouterRole.Arn")}
+    found["ReplayPolicyArn"] = {"Value": Ref("ReplayPolicy")}
     found["RegistryTable"] = {"Condition": "WithRegistry", "Value": Ref("Registry")}
     return found

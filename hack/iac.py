@@ -1,7 +1,7 @@
 """The interruption bus, its experiment and zonal shift as data; `make iam` writes what repeats it.
 
 Placeholders: Partition, Region, Account, Name (the prefix of every name), Cluster, ClusterArn, QueueArn,
-TopicArn, TableArn, RuleArn.
+TopicArn, TableArn, RuleArn, RouterArn, ReplayRoleArn.
 """
 
 from __future__ import annotations
@@ -30,7 +30,22 @@ def deny_http(resource: str) -> Json:
     }
 
 
-def written_by(service: str, action: str, resource: str, source: str) -> Json:
+def deny_others(sid: str, resource: Any, principals: Any) -> Json:
+    """No other principal may send, whatever its rights in the account; services must be allowed besides."""
+    return {
+        "Sid": sid,
+        "Effect": "Deny",
+        "Principal": "*",
+        "Action": "sqs:SendMessage",
+        "Resource": resource,
+        "Condition": {
+            "Bool": {"aws:PrincipalIsAWSService": "false"},
+            "ArnNotLike": {"aws:PrincipalArn": principals},
+        },
+    }
+
+
+def written_by(service: str, action: str, resource: Any, source: Any) -> Json:
     """A service may write to a resource, on behalf of these sources only."""
     return {
         "Sid": "Write",
@@ -100,7 +115,12 @@ def router_statements() -> list[Json]:
 def bus() -> Json:
     """The hub: queues, functions, rules, and who may do what."""
     queues = "arn:${Partition}:sqs:${Region}:${Account}:${Name}-"
-    rules = "arn:${Partition}:events:${Region}:${Account}:rule/${Name}-*"
+    rules = [
+        f"arn:${{Partition}}:events:${{Region}}:${{Account}}:rule/${{Name}}-{name}" for name in bus_rules()
+    ]
+    lanes = [f"{queues}urgent", f"{queues}bulk"]
+    # Spokes write with a role of this name; a statement of the hub says of which accounts.
+    writers = ["${ReplayRoleArn}", "arn:${Partition}:iam::*:role/${Name}-${Region}-writer"]
     table = ["dynamodb:Scan", "dynamodb:BatchGetItem"]
     return {
         "queues": {
@@ -123,10 +143,38 @@ def bus() -> Json:
         "retry": {"age": 3600, "attempts": 185},
         "rules": bus_rules(),
         "queuePolicy": [
-            written_by("events.amazonaws.com", "sqs:SendMessage", f"{queues}*", rules),
+            written_by("events.amazonaws.com", "sqs:SendMessage", [*lanes, f"{queues}dlq"], rules),
+            deny_others("DenyOthers", lanes, writers),
+            deny_others("DenyOtherLetters", [f"{queues}park", f"{queues}dlq"], "${RouterArn}"),
             deny_http(f"{queues}*"),
         ],
         "clusterQueuePolicy": [deny_http("${QueueArn}")],
+        # Where the router's role is known, nobody else may write.
+        "clusterQueueRouterPolicy": [
+            {
+                "Sid": "Router",
+                "Effect": "Allow",
+                "Principal": {"AWS": "${RouterArn}"},
+                "Action": [
+                    "sqs:SendMessage",
+                    "sqs:GetQueueUrl",
+                    "sqs:GetQueueAttributes",
+                    "sqs:ListQueueTags",
+                ],
+                "Resource": "${QueueArn}",
+            },
+            deny_others("DenyOthers", "${QueueArn}", "${RouterArn}"),
+        ],
+        # Of those who give parked events and dead letters another chance.
+        "replayPolicy": [
+            allow("AllowFindingQueues", ["sqs:GetQueueUrl", "sqs:GetQueueAttributes"], f"{queues}*"),
+            allow(
+                "AllowTakingLetters",
+                ["sqs:ReceiveMessage", "sqs:DeleteMessage"],
+                [f"{queues}park", f"{queues}dlq"],
+            ),
+            allow("AllowReplaying", ["sqs:SendMessage"], lanes),
+        ],
         "routerPolicy": router_statements(),
         "tablePolicy": [allow("AllowRegistry", table, "${TableArn}")],
         "canaryPolicy": [

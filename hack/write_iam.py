@@ -4,10 +4,11 @@
     deploy/cloudformation/dovetail.yaml     the stack that upstream's guide knows as Karpenter-<cluster>
     deploy/terraform/policies/policies.json     what the Terraform module reads
     src/dovetail_cdk/policies.json          what the CDK constructs read
-    …/{interruption-bus,interruption-experiment,zonal-shift}.yaml, …/documents.json    the same for the bus,
-                                            its experiment and zonal shift (iac.py)
+    …/{interruption-bus,interruption-bus-cluster,interruption-experiment,zonal-shift}.yaml, …/documents.json
+                                            the same for the bus, its experiment and zonal shift (iac.py)
 
-Placeholders: Partition, Region, Account, Cluster, NodeRoleArn, QueueArn, ClusterArn.
+Placeholders: Partition, Region, Account, Cluster, NodeRoleArn, QueueArn, ClusterArn; in the queue's policy
+also RuleArn, in whose place each kit says its own five rules.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 from cloudformation import GetAtt, Ref, Sub, text
 from cloudformation_bus import bus_template
+from cloudformation_bus_cluster import bus_cluster_template
 from cloudformation_experiment import experiment_template
 from cloudformation_zonal import zonal_template
 
@@ -189,14 +191,14 @@ def policies() -> dict[str, list[Json]]:
 
 
 def queue_policy() -> list[Json]:
-    """Who may put messages into the interruption queue; `${QueueArn}` as above."""
-    senders = ["events.amazonaws.com", "sqs.amazonaws.com"]
+    """Who may put messages into the interruption queue: EventBridge, for the five rules and for no other."""
     return [
         {
             "Effect": "Allow",
-            "Principal": {"Service": senders},
+            "Principal": {"Service": "events.amazonaws.com"},
             "Action": "sqs:SendMessage",
             "Resource": "${QueueArn}",
+            "Condition": {"ArnLike": {"aws:SourceArn": "${RuleArn}"}},
         },
         {
             "Sid": "DenyHTTP",
@@ -304,13 +306,11 @@ def _node_role() -> Json:
 
 
 def _queue() -> Json:
-    policy = {
-        "Id": "EC2InterruptionPolicy",
-        "Version": "2012-10-17",
-        "Statement": [
-            _placed(each) | {"Resource": GetAtt("KarpenterInterruptionQueue.Arn")} for each in queue_policy()
-        ],
-    }
+    writing, http = (
+        _placed(each) | {"Resource": GetAtt("KarpenterInterruptionQueue.Arn")} for each in queue_policy()
+    )
+    writing["Condition"] = {"ArnLike": {"aws:SourceArn": [GetAtt(f"{name}.Arn") for name in RULES]}}
+    policy = {"Id": "EC2InterruptionPolicy", "Version": "2012-10-17", "Statement": [writing, http]}
     return {
         "KarpenterInterruptionQueue": {
             "Type": "AWS::SQS::Queue",
@@ -349,6 +349,7 @@ def files() -> dict[str, str]:
         "deploy/iam/controller.json": shared,
         "deploy/cloudformation/dovetail.yaml": HEADER + text(template()),
         "deploy/cloudformation/interruption-bus.yaml": HEADER + text(bus_template()),
+        "deploy/cloudformation/interruption-bus-cluster.yaml": HEADER + text(bus_cluster_template()),
         "deploy/cloudformation/interruption-experiment.yaml": HEADER + text(experiment_template()),
         "deploy/cloudformation/zonal-shift.yaml": HEADER + text(zonal_template()),
         "deploy/terraform/policies/policies.json": shared,

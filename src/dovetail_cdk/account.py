@@ -95,14 +95,17 @@ class InterruptionQueue(Part):
             retention_period=retention,
             encryption=sqs.QueueEncryption.SQS_MANAGED,
         )
+        self.rules = [self._rule(name, **rule) for name, rule in shared()["rules"].items()]
         text = document(shared()["queuePolicy"], Id="EC2InterruptionPolicy")
+        # One text for all rules, so that it can stand where the shared document names one.
+        rules = cdk.Fn.join('","', [rule.attr_arn for rule in self.rules])
+        listed = text.replace('"${RuleArn}"', '["${RuleArns}"]')
         sqs.CfnQueuePolicy(
             self,
             "Policy",
             queues=[self.queue.queue_url],
-            policy_document=cdk.Fn.sub(text, {"QueueArn": self.queue.queue_arn}),
+            policy_document=cdk.Fn.sub(listed, {"QueueArn": self.queue.queue_arn, "RuleArns": rules}),
         )
-        self.rules = [self._rule(name, **rule) for name, rule in shared()["rules"].items()]
 
     def _rule(self, name: str, source: str, detailType: str) -> Any:
         target = events.CfnRule.TargetProperty(

@@ -14,6 +14,7 @@ from typing import Any
 from dovetail_cdk.account import ControllerPolicies, InterruptionQueue, NodeRole
 from dovetail_cdk.jsii import Part, cdk, eks, iam
 from dovetail_cdk.manifests import BETA, AddOnRefused, Version, defaults, version_of
+from dovetail_cdk.source import chart
 
 __all__ = ["ClusterInfo", "Deployed", "KarpenterAddOn", "KarpenterV1AddOn"]
 
@@ -58,7 +59,7 @@ class Deployed(Part):
 
 @dataclass(frozen=True, slots=True)
 class KarpenterV1AddOn:
-    """The add-on for v1. Give a chart: a directory with it, or a repository of charts.
+    """The add-on for v1. It installs the chart of this package, or another: a directory, or a repository.
 
     `version` says which release values and manifests are written for; a chart of a repository is
     installed in that version, too.
@@ -100,9 +101,9 @@ class KarpenterV1AddOn:
             )
         for name in set(info.add_ons) & set(self._rivals()):
             raise AddOnRefused(f"{name} is there already and does the same work; leave one of them out")
-        if bool(self.chart) == bool(self.repository):
+        if self.chart and self.repository:
             raise AddOnRefused(
-                "say where the chart is: `chart` for a directory, or `repository`, and not both"
+                "say where the chart is once: `chart` for a directory, or `repository`, and not both"
             )
         if self.pod_identity and (
             self.shape < POD_IDENTITY_CHART or version_of(info.version) < POD_IDENTITY_CLUSTER
@@ -180,11 +181,11 @@ class KarpenterV1AddOn:
             "serviceAccount": {"create": False, "name": ACCOUNT_NAME},
         }
         where = (
-            {"chart_asset": cdk.aws_s3_assets.Asset(made, "ChartFiles", path=self.chart)}
-            if self.chart
-            else {"chart": "karpenter", "repository": self.repository, "version": self.version}
+            {"chart": "karpenter", "repository": self.repository, "version": self.version}
+            if self.repository
+            else {"chart_asset": cdk.aws_s3_assets.Asset(made, "ChartFiles", path=self.chart or chart())}
         )
-        chart = eks.HelmChart(
+        release = eks.HelmChart(
             made,
             "Chart",
             cluster=cluster,
@@ -196,8 +197,8 @@ class KarpenterV1AddOn:
             **where,
             **self._more(),
         )
-        chart.node.add_dependency(made.service_account)
-        return chart
+        release.node.add_dependency(made.service_account)
+        return release
 
     def _more(self) -> Json:
         """What else the chart is installed with."""

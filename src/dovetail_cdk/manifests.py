@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["AddOnRefused", "defaults", "version_of"]
+__all__ = ["AddOnRefused", "default_class", "defaults", "version_of"]
 
 Json = dict[str, Any]
 Version = tuple[int, int, int]
-BETA, V1 = (0, 32, 0), (1, 0, 0)
+BETA, AL2023, V1 = (0, 32, 0), (0, 34, 0), (1, 0, 0)
 # v1 admission knows this policy by a longer name.
 RENAMED = {"WhenUnderutilized": "WhenEmptyOrUnderutilized"}
 ALPHA_CLASS = ("subnetSelector", "securityGroupSelector", "amiSelector")
@@ -36,13 +36,24 @@ def version_of(text: str) -> Version:
 def defaults(
     version: Version, pool: Mapping[str, Any], node_class: Mapping[str, Any] | None, surroundings: Json
 ) -> list[Json]:
-    """The objects, the class first. `surroundings`: role, profile, cluster, ipv6."""
+    """The objects, the class first, without which a pool is nothing.
+
+    `surroundings`: role, profile, cluster, ipv6.
+    """
+    node_class = default_class(version) if node_class is None else node_class
     requirements = [_requirement(each) for each in pool.get("requirements", ())]
     if version < BETA:
         found = _alpha(pool, requirements, node_class, surroundings)
     else:
         found = _pools(version, pool, requirements, node_class, surroundings)
     return [_without_nothing(each) for each in found]
+
+
+def default_class(version: Version) -> Json:
+    """The class of a pool that says nothing of one: Amazon Linux, the rest found by the cluster's tag."""
+    if version >= V1:
+        return {"amiSelectorTerms": [{"alias": "al2023@latest"}]}
+    return {"amiFamily": "AL2023" if version >= AL2023 else "AL2"}
 
 
 def _requirement(each: Mapping[str, Any]) -> Json:
@@ -64,26 +75,32 @@ def _metadata_options(spec: Mapping[str, Any], ipv6: bool) -> Json:
 def _alpha(
     pool: Mapping[str, Any],
     requirements: list[Json],
-    node_class: Mapping[str, Any] | None,
+    node_class: Mapping[str, Any],
     around: Json,
 ) -> list[Json]:
     kept = ("labels", "annotations", "taints", "startupTaints", "consolidation", "limits", "weight")
     times = ("ttlSecondsAfterEmpty", "ttlSecondsUntilExpired")
     spec = {name: pool.get(name) for name in (*kept, *times)} | {"requirements": requirements}
-    found = []
-    if node_class is not None:
-        spec["providerRef"] = {"name": "default-nodetemplate"}
-        inner = {**node_class, "metadataOptions": _metadata_options(node_class, around["ipv6"])}
-        inner.setdefault("instanceProfile", around["profile"])
-        found = [_object("karpenter.k8s.aws/v1alpha1", "AWSNodeTemplate", "default-nodetemplate", inner)]
-    return [*found, _object("karpenter.sh/v1alpha5", "Provisioner", "default-provisioner", spec)]
+    spec["providerRef"] = {"name": "default-nodetemplate"}
+    discovered = {"karpenter.sh/discovery": around["cluster"]}
+    inner = {
+        "subnetSelector": discovered,
+        "securityGroupSelector": discovered,
+        "instanceProfile": around["profile"],
+        **node_class,
+        "metadataOptions": _metadata_options(node_class, around["ipv6"]),
+    }
+    return [
+        _object("karpenter.k8s.aws/v1alpha1", "AWSNodeTemplate", "default-nodetemplate", inner),
+        _object("karpenter.sh/v1alpha5", "Provisioner", "default-provisioner", spec),
+    ]
 
 
 def _pools(
     version: Version,
     pool: Mapping[str, Any],
     requirements: list[Json],
-    node_class: Mapping[str, Any] | None,
+    node_class: Mapping[str, Any],
     around: Json,
 ) -> list[Json]:
     api = "v1" if version >= V1 else "v1beta1"
@@ -108,10 +125,10 @@ def _pools(
         "limits": pool.get("limits"),
         "weight": pool.get("weight"),
     }
-    found = [_object(f"karpenter.sh/{api}", "NodePool", "default-nodepool", spec)]
-    if node_class is not None:
-        found.insert(0, _class(api, node_class, around))
-    return found
+    return [
+        _class(api, node_class, around),
+        _object(f"karpenter.sh/{api}", "NodePool", "default-nodepool", spec),
+    ]
 
 
 def _class(api: str, given: Mapping[str, Any], around: Json) -> Json:

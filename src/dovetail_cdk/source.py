@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
-__all__ = ["Json", "document", "more", "shared", "template"]
+from dovetail_cdk.manifests import AddOnRefused
+
+__all__ = ["Json", "chart", "document", "more", "shared", "template"]
 
 Json = dict[str, Any]
 
@@ -29,6 +32,17 @@ def more() -> Json:
 def template(name: str) -> str:
     """The path of a template of this package."""
     return str(files("dovetail_cdk").joinpath(f"{name}.yaml"))
+
+
+def chart() -> str:
+    """The path of the chart `dovetail`: the one of this package, or of the repository it is worked on in."""
+    packaged = Path(str(files("dovetail_cdk"))) / "chart"
+    found = packaged if packaged.is_dir() else packaged.parents[2] / "deploy" / "helm" / "dovetail"
+    if not found.is_dir():
+        raise AddOnRefused(
+            "this package came without its chart; say where one is, with `chart` or `repository`"
+        )
+    return str(found)
 
 
 def document(statements: list[Json], **more: Any) -> str:

@@ -40,8 +40,12 @@ class InterruptionBus(_Included):
         destinations: Sequence[Mapping[str, Any]] = (),
         alarm_topic_arn: str = "",
         optional: Sequence[str] = (),
+        replay_role_arn: str = "",
     ) -> None:
-        """`optional`: any of autoscaling, zonal-shift, canary, registry."""
+        """`optional`: any of autoscaling, zonal-shift, canary, registry. Others may not write to the queues:
+
+        `replay_role_arn` is the role of those who replay events, else the role <name>-replay.
+        """
         switches = {
             "WithAutoscaling": "autoscaling",
             "WithZonalShift": "zonal-shift",
@@ -57,15 +61,27 @@ class InterruptionBus(_Included):
             "CodeKey": code_key,
             "Destinations": json.dumps([dict(each) for each in destinations]),
             "AlarmTopicArn": alarm_topic_arn,
+            "ReplayRoleArn": replay_role_arn,
             **{switch: str(each in optional).lower() for switch, each in switches.items()},
         }
         super().__init__(scope, id, "interruption-bus", parameters)
 
 
 class InterruptionBusCluster(Part):
-    """A cluster's queue behind a hub: its tags are its registration."""
+    """A cluster's queue behind a hub: its tags are its registration.
 
-    def __init__(self, scope: Any, id: str, *, cluster_name: str, queue_name: str | None = None) -> None:
+    With `router_role_arn` the router alone may write to it; one of another account has to be named.
+    """
+
+    def __init__(
+        self,
+        scope: Any,
+        id: str,
+        *,
+        cluster_name: str,
+        queue_name: str | None = None,
+        router_role_arn: str = "",
+    ) -> None:
         super().__init__(scope, id)
         wanted = more()["bus"]["clusterQueue"]
         self.queue = sqs.Queue(
@@ -77,12 +93,16 @@ class InterruptionBusCluster(Part):
             receive_message_wait_time=cdk.Duration.seconds(wanted["wait"]),
             encryption=sqs.QueueEncryption.SQS_MANAGED,
         )
-        text = document(more()["bus"]["clusterQueuePolicy"])
+        source = more()["bus"]
+        routed = source["clusterQueueRouterPolicy"] if router_role_arn else []
+        places = {"QueueArn": self.queue.queue_arn}
+        if router_role_arn:
+            places["RouterArn"] = router_role_arn
         sqs.CfnQueuePolicy(
             self,
             "Policy",
             queues=[self.queue.queue_url],
-            policy_document=cdk.Fn.sub(text, {"QueueArn": self.queue.queue_arn}),
+            policy_document=cdk.Fn.sub(document([*routed, *source["clusterQueuePolicy"]]), places),
         )
         tags = cdk.Tags.of(self.queue)
         tags.add("dovetail.sh/bus", "true")

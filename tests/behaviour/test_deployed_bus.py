@@ -20,7 +20,7 @@ from dovetail.sim.clock import VirtualClock
 from support.aws import CLUSTER, fleet, launched, simulated, template
 from support.deployed import Watched
 from support.queues import quiet
-from support.stacks import Place, loaded, resolved
+from support.stacks import Place, hub_queue_policy, loaded, resolved
 from support.stage import virtual
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,6 +48,7 @@ def built(clock: VirtualClock) -> SimulatedAws:
                 receives = given["RedrivePolicy"]["maxReceiveCount"]
                 redrive = {"deadLetterTargetArn": f"arn:aws:sqs:{letters}", "maxReceiveCount": receives}
                 told["RedrivePolicy"] = json.dumps(redrive)
+            told["Policy"] = hub_queue_policy(dict(stack()), PLACE)
             aws.queues.add(resolved(given["QueueName"], PLACE), told)
     for each in stack().values():
         if each["Type"] == "AWS::Events::Rule" and "Condition" not in each:
@@ -117,6 +118,7 @@ async def test_a_warning_finds_its_cluster_with_the_routers_permissions() -> Non
     assert kinds >= {"EC2 Spot Instance Interruption Warning", "EC2 Instance Rebalance Recommendation"}
     # Receiving and deleting is the mapping's work, done with the function's role; parking had no occasion.
     assert {sid for sid, _ in watched.used} == {
+        "AllowCentralQueues",  # their policies are looked at
         "AllowFindingQueues",
         "AllowClusterQueues",
         "AllowLookup",

@@ -19,7 +19,13 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "hack"))
 import write_iam  # type: ignore[import-not-found]  # noqa: E402  # hack is not a package
 
-TEMPLATES = ("dovetail", "interruption-bus", "interruption-experiment", "zonal-shift")
+TEMPLATES = (
+    "dovetail",
+    "interruption-bus",
+    "interruption-bus-cluster",
+    "interruption-experiment",
+    "zonal-shift",
+)
 Json = dict[str, Any]
 
 
@@ -96,11 +102,13 @@ def test_only_the_rules_may_write_and_only_by_https() -> None:
     place = Place("aws", "us-west-2", "111122223333", Name="bus", ClusterName="demo")
     for name in ("interruption-bus", "zonal-shift"):
         given = template(name)["Resources"]["QueuePolicy"]["Properties"]["PolicyDocument"]
-        writing, http = json.loads(resolved(given, place))["Statement"]
+        writing, *others, http = json.loads(resolved(given, place))["Statement"]
         assert writing["Principal"] == {"Service": "events.amazonaws.com"}
-        source = writing["Condition"]["ArnLike"]["aws:SourceArn"]
-        assert source.startswith("arn:aws:events:us-west-2:111122223333:rule/")
-        assert http["Effect"] == "Deny"
+        sources = writing["Condition"]["ArnLike"]["aws:SourceArn"]
+        for source in sources if isinstance(sources, list) else [sources]:
+            assert source.startswith("arn:aws:events:us-west-2:111122223333:rule/")
+            assert "*" not in source
+        assert {each["Effect"] for each in (*others, http)} == {"Deny"}
 
 
 def test_zonal_shift_asks_about_its_own_cluster_alone() -> None:

@@ -121,6 +121,10 @@ def test_older_releases_get_their_own_words(made: dict[str, Json]) -> None:
     assert pool["spec"]["template"]["spec"]["requirements"] == [
         {"key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": ["m5", "c5"]}
     ]
+    assert pool["spec"]["template"]["spec"]["nodeClassRef"]["name"] == "default-ec2nodeclass"
+    of_pool = beta["EC2NodeClass default-ec2nodeclass"]["spec"]
+    assert of_pool["amiFamily"] == "AL2023"
+    assert of_pool["subnetSelectorTerms"] == of_pool["securityGroupSelectorTerms"]
     assert chart(made["beta"])["SkipCrds"] is True
     assert chart(made["beta"])["Version"] == "0.37.5"
     assert {"Provisioner default-provisioner", "AWSNodeTemplate default-nodetemplate"} <= set(alpha)
@@ -155,6 +159,11 @@ def test_ipv6_nodes_may_assign_addresses(made: dict[str, Json]) -> None:
     ]
 
     assert any("ec2:AssignIpv6Addresses" in str(each["Action"]) for each in statements)
+
+
+def test_the_older_add_on_needs_no_argument(made: dict[str, Json]) -> None:
+    assert chart(made["plain"])["Values"]["serviceAccount"]["name"] == "blueprints-addon-karpenter"
+    assert "ChartAssetURL" in chart(made["plain"])
 
 
 def test_without_interruption_handling_there_is_no_queue(made: dict[str, Json]) -> None:
@@ -210,7 +219,11 @@ def test_what_cannot_work_is_refused_in_one_sentence(node: str) -> None:
             ClusterInfo(cluster, "1.31", ["aws-node-termination-handler"]),
             "same work",
         ),
-        (KarpenterV1AddOn(), ClusterInfo(cluster, "1.34"), "where the chart is"),
+        (
+            KarpenterV1AddOn(chart=CHART, repository="oci://charts.example/karpenter"),
+            ClusterInfo(cluster, "1.34"),
+            "where the chart is once",
+        ),
         (KarpenterV1AddOn(chart=CHART, version="0.31.0"), ClusterInfo(cluster, "1.34"), "KarpenterAddOn"),
         (v1, ClusterInfo(cluster, "1.28"), "older than 1.29"),
         (KarpenterAddOn(chart=CHART, version="0.20.0"), ClusterInfo(cluster, "1.24"), "older than 0.21"),

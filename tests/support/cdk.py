@@ -112,6 +112,7 @@ def stacks() -> dict[str, Json]:
         ec2_node_class_spec={"subnetSelector": {"a": "b"}},
         interruption_handling=True,
     ).deploy(ClusterInfo(cluster("alpha"), "1.28"))
+    KarpenterAddOn().deploy(ClusterInfo(cluster("plain"), "1.31"))
     _account(cdk.Stack(app, "account"), "demo")
     _account(cdk.Stack(app, "living"), CLUSTER)
     _bus(cdk.Stack(app, "bus"))

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-__all__ = ["Place", "loaded", "policies", "resolved"]
+__all__ = ["Place", "hub_queue_policy", "loaded", "policies", "resolved"]
 
 Json = dict[str, Any]
 PLACE = re.compile(r"\$\{([^}!]+)\}")
@@ -82,6 +82,13 @@ def _worked_out(name: str, given: Any, place: Place) -> Any:
         told: Mapping[str, Any] = {key: resolved(each, place) for key, each in more.items()}
         return PLACE.sub(lambda found: str(told.get(found[1], place.of(found[1]))), text)
     return {f"Fn::{name}": resolved(given, place)}
+
+
+def hub_queue_policy(resources: Json, place: Place) -> str:
+    """The policy of the bus's queues, with the role of those who replay that it names by itself."""
+    text, more = resources["QueuePolicy"]["Properties"]["PolicyDocument"]["Fn::Sub"]
+    named = {key: each["Fn::If"][2] for key, each in more.items()}
+    return str(resolved({"Fn::Sub": [text, named]}, place))
 
 
 def policies(template: Json, place: Place) -> dict[str, list[Json]]:

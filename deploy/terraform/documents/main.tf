@@ -56,6 +56,18 @@ variable "rule_arn" {
   default     = ""
 }
 
+variable "router_role_arn" {
+  description = "Role of the bus's router; else the one the hub makes in this account and region"
+  type        = string
+  default     = ""
+}
+
+variable "replay_role_arn" {
+  description = "Role of those who replay events of the bus; else <name>-replay"
+  type        = string
+  default     = ""
+}
+
 locals {
   cluster_arn = "arn:${var.partition}:eks:${var.region}:${var.account}:cluster/${var.cluster_name}"
 
@@ -70,12 +82,15 @@ locals {
     TopicArn   = var.topic_arn
     TableArn   = var.table_arn
     RuleArn    = var.rule_arn
+
+    RouterArn     = var.router_role_arn != "" ? var.router_role_arn : "arn:${var.partition}:iam::${var.account}:role/${var.name}-${var.region}-router"
+    ReplayRoleArn = var.replay_role_arn != "" ? var.replay_role_arn : "arn:${var.partition}:iam::${var.account}:role/${var.name}-replay"
   }))
 
   # Statements differ in shape, which a list of Terraform cannot hold; as texts they are alike.
   policies = {
     for subject, names in {
-      bus        = ["queuePolicy", "clusterQueuePolicy", "routerPolicy", "tablePolicy", "canaryPolicy", "discoveryPolicy", "readerPolicy"]
+      bus        = ["queuePolicy", "clusterQueuePolicy", "clusterQueueRouterPolicy", "replayPolicy", "routerPolicy", "tablePolicy", "canaryPolicy", "discoveryPolicy", "readerPolicy"]
       experiment = ["policy", "trust"]
       zonalShift = ["policy", "observerPolicy", "sqsPolicy", "snsPolicy", "tablePolicy", "operatorPolicy", "queuePolicy", "topicPolicy"]
       } : subject => {

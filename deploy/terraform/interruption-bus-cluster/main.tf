@@ -20,6 +20,8 @@ module "documents" {
   region    = data.aws_region.current.region
   account   = data.aws_caller_identity.current.account_id
   queue_arn = local.queue_arn
+
+  router_role_arn = coalesce(var.router_role_arn, "*")
 }
 
 resource "aws_sqs_queue" "this" {
@@ -33,23 +35,12 @@ resource "aws_sqs_queue" "this" {
   tags = merge(var.tags, { "dovetail.sh/bus" = "true", "dovetail.sh/cluster" = var.cluster_name })
 }
 
+# Where the router's role is known, it alone may write.
 data "aws_iam_policy_document" "queue" {
-  source_policy_documents = [module.documents.bus_policies["clusterQueuePolicy"]]
-
-  dynamic "statement" {
-    for_each = var.router_role_arn == null ? [] : [var.router_role_arn]
-
-    content {
-      sid       = "Router"
-      actions   = ["sqs:SendMessage", "sqs:GetQueueUrl", "sqs:GetQueueAttributes", "sqs:ListQueueTags"]
-      resources = [local.queue_arn]
-
-      principals {
-        type        = "AWS"
-        identifiers = [statement.value]
-      }
-    }
-  }
+  source_policy_documents = concat(
+    [module.documents.bus_policies["clusterQueuePolicy"]],
+    var.router_role_arn == null ? [] : [module.documents.bus_policies["clusterQueueRouterPolicy"]],
+  )
 }
 
 resource "aws_sqs_queue_policy" "this" {

@@ -16,7 +16,7 @@ variable "region" {
 }
 
 variable "router_role_arn" {
-  description = "Role of a router in another account, which the queue has to let in"
+  description = "Role of the router, which alone may then write; one of another account has to be named"
   type        = string
   default     = null
 }

@@ -16,9 +16,16 @@ locals {
   rules   = { for name, rule in module.documents.bus_rules : name => rule if rule.optional == "" || contains(var.optional_kinds, rule.optional) }
   readers = [for account in var.accounts : account.role_arn if account.role_arn != null]
   own     = data.aws_caller_identity.current.account_id
+  # As interruption-bus-spoke names the role its rules write with.
+  writers = [
+    for account in var.accounts : coalesce(
+      account.writer_role_arn,
+      "arn:${data.aws_partition.current.partition}:iam::${account.id}:role/${var.name}-${data.aws_region.current.region}-writer",
+    ) if account.id != local.own
+  ]
   # Events of accounts that are not named here are parked.
   accounts = concat(
-    contains(var.accounts[*].id, local.own) ? [] : [{ id = local.own, role_arn = null, external_id = null }],
+    contains(var.accounts[*].id, local.own) ? [] : [{ id = local.own, role_arn = null, external_id = null, writer_role_arn = null, writer_role_id = null }],
     var.accounts,
   )
   environment = merge(
@@ -31,7 +38,7 @@ locals {
       }])
       DOVETAIL_BUS_OPTIONAL_KINDS = jsonencode([for kind in var.optional_kinds : kind if kind != "canary"])
       DOVETAIL_BUS_ACCOUNTS = jsonencode([for each in local.accounts : {
-        for key, value in { id = each.id, roleArn = each.role_arn, externalId = each.external_id } : key => value if value != null
+        for key, value in { id = each.id, roleArn = each.role_arn, externalId = each.external_id, senderId = each.writer_role_id } : key => value if value != null
       }])
     },
     { for lane in keys(module.documents.bus_queues) : "DOVETAIL_BUS_QUEUES_${upper(lane)}" => "${var.name}-${lane}" },
@@ -48,6 +55,9 @@ module "documents" {
   region    = data.aws_region.current.region
   account   = local.own
   name      = var.name
+  # By name, for the same reason.
+  replay_role_arn = coalesce(var.replay_role_arn, "arn:${data.aws_partition.current.partition}:iam::${local.own}:role/${var.name}-replay")
+
   table_arn = "arn:${data.aws_partition.current.partition}:dynamodb:${data.aws_region.current.region}:${local.own}:table/${var.name}-registry"
 }
 
@@ -85,23 +95,33 @@ data "aws_iam_policy_document" "queue" {
   source_policy_documents = [module.documents.bus_policies["queuePolicy"]]
 
   dynamic "statement" {
-    for_each = var.organization_id == null ? [] : [var.organization_id]
+    for_each = length(local.writers) > 0 ? [local.writers] : []
 
     content {
       sid       = "WriteFromSpokes"
       actions   = ["sqs:SendMessage"]
-      resources = ["arn:${data.aws_partition.current.partition}:sqs:${data.aws_region.current.region}:${data.aws_caller_identity.current.account_id}:${var.name}-*"]
+      resources = [for lane in local.lanes : "arn:${data.aws_partition.current.partition}:sqs:${data.aws_region.current.region}:${local.own}:${var.name}-${lane}"]
 
       principals {
         type        = "*"
         identifiers = ["*"]
       }
 
-      # Spokes write with a role of theirs, so it is the role's organization that counts.
+      # The one role of each spoke, and no other principal of its account or organization.
       condition {
-        test     = "StringEquals"
-        variable = "aws:PrincipalOrgID"
-        values   = [statement.value]
+        test     = "ArnEquals"
+        variable = "aws:PrincipalArn"
+        values   = statement.value
+      }
+
+      dynamic "condition" {
+        for_each = var.organization_id == null ? [] : [var.organization_id]
+
+        content {
+          test     = "StringEquals"
+          variable = "aws:PrincipalOrgID"
+          values   = [condition.value]
+        }
       }
     }
   }
@@ -188,6 +208,15 @@ resource "aws_iam_role_policy" "router" {
   name   = "router"
   role   = aws_iam_role.router.name
   policy = data.aws_iam_policy_document.router.json
+}
+
+# Whoever replays parked events and dead letters needs this, and to be the role that replay_role_arn names.
+resource "aws_iam_policy" "replay" {
+  name        = "${var.name}-${data.aws_region.current.region}-replay"
+  description = "Gives parked events and dead letters of the interruption bus another chance"
+  policy      = module.documents.bus_policies["replayPolicy"]
+
+  tags = var.tags
 }
 
 resource "aws_iam_role_policy_attachment" "logs" {

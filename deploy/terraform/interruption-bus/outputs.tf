@@ -18,6 +18,11 @@ output "router_role_arn" {
   value       = aws_iam_role.router.arn
 }
 
+output "replay_policy_arn" {
+  description = "ARN of the policy of those who replay events"
+  value       = aws_iam_policy.replay.arn
+}
+
 output "function_arns" {
   description = "ARNs of the functions, by lane"
   value       = { for lane, function in aws_lambda_function.router : lane => function.arn }

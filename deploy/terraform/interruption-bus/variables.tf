@@ -74,17 +74,25 @@ variable "destinations" {
 }
 
 variable "accounts" {
-  description = "Accounts served, with the reader role of each that is not this one"
+  description = "Accounts served, with the reader role of each that is not this one, and the id of its writer role"
   type = list(object({
-    id          = string
-    role_arn    = optional(string)
-    external_id = optional(string)
+    id              = string
+    role_arn        = optional(string)
+    external_id     = optional(string)
+    writer_role_arn = optional(string)
+    writer_role_id  = optional(string)
   }))
   default = []
 }
 
 variable "organization_id" {
-  description = "The organization whose accounts may write to the queues as spokes; else none may"
+  description = "The organization that writer roles of the accounts must belong to; roles of other names or accounts may never write"
+  type        = string
+  default     = null
+}
+
+variable "replay_role_arn" {
+  description = "Role of those who replay events, which needs the policy replay_policy_arn; else <name>-replay"
   type        = string
   default     = null
 }

@@ -36,6 +36,12 @@ variable "queue_arn" {
   default     = ""
 }
 
+variable "rule_name_prefix" {
+  description = "What the names of the event rules start with; nothing else may write to the queue"
+  type        = string
+  default     = "Karpenter"
+}
+
 variable "ami_id_ssm_parameter_arns" {
   description = "Parameters that hold AMI ids; else those AWS publishes"
   type        = list(string)
@@ -65,7 +71,18 @@ locals {
     ClusterArn  = local.cluster_arn
     NodeRoleArn = var.node_role_arn
     QueueArn    = var.queue_arn
+    RuleArn     = "arn:${var.partition}:events:${var.region}:${var.account}:rule/"
   }))
+
+  rules = {
+    HealthEvent         = local.shared.rules.ScheduledChangeRule
+    SpotInterrupt       = local.shared.rules.SpotInterruptionRule
+    InstanceRebalance   = local.shared.rules.RebalanceRule
+    InstanceStateChange = local.shared.rules.InstanceStateChangeRule
+    CRInterruption      = local.shared.rules.CapacityReservationInterruptionRule
+  }
+  # By name and not by resource: what stands in a policy has to be known before anything is made.
+  rule_arns = [for name in sort(keys(local.rules)) : "arn:${var.partition}:events:${var.region}:${var.account}:rule/${var.rule_name_prefix}${name}-*"]
 
   areas = concat(
     ["NodeLifecycle", "IAMIntegration", "EKSIntegration", "ZonalShift", "ResourceDiscovery"],
@@ -80,7 +97,13 @@ locals {
       ))
     ]
   ])
-  queue_statements = [for statement in local.shared.queuePolicy : jsonencode(merge({ Sid = "SqsWrite" }, statement))]
+  queue_statements = [
+    for statement in local.shared.queuePolicy : jsonencode(merge(
+      { Sid = "SqsWrite" },
+      statement,
+      statement.Effect == "Allow" ? { Condition = { ArnLike = { "aws:SourceArn" = local.rule_arns } } } : {},
+    ))
+  ]
 }
 
 output "controller_policy" {
@@ -95,13 +118,7 @@ output "queue_policy" {
 
 output "rules" {
   description = "Source and detail type of each event rule, by the name upstream's module gives it"
-  value = {
-    HealthEvent         = local.shared.rules.ScheduledChangeRule
-    SpotInterrupt       = local.shared.rules.SpotInterruptionRule
-    InstanceRebalance   = local.shared.rules.RebalanceRule
-    InstanceStateChange = local.shared.rules.InstanceStateChangeRule
-    CRInterruption      = local.shared.rules.CapacityReservationInterruptionRule
-  }
+  value       = local.rules
 }
 
 output "queue_retention_seconds" {

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Protocol
 
-__all__ = ["Clock", "JsonLog", "Log", "WallClock"]
+__all__ = ["Clock", "JsonLog", "Log", "Silent", "WallClock"]
 
 
 class Clock(Protocol):
@@ -45,6 +45,18 @@ class Log(Protocol):
     def warning(self, event: str, **fields: object) -> object: ...
 
     def error(self, event: str, **fields: object) -> object: ...
+
+
+class Silent:
+    """A log that nobody reads."""
+
+    def debug(self, event: str, **fields: object) -> None: ...
+
+    def info(self, event: str, **fields: object) -> None: ...
+
+    def warning(self, event: str, **fields: object) -> None: ...
+
+    def error(self, event: str, **fields: object) -> None: ...
 
 
 class JsonLog:

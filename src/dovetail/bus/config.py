@@ -15,6 +15,7 @@ from typing import Any
 from dovetail.bus.destinations import Destination, Registry, destination, shown
 from dovetail.bus.events import OPTIONAL_KINDS, Rules
 from dovetail.bus.ownership import TAGS
+from dovetail.bus.senders import Senders
 from dovetail.errors import Misconfigured
 
 __all__ = ["KEYS", "Account", "Batch", "Config", "Key", "read_config"]
@@ -27,15 +28,17 @@ REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]").fullmatch
 ACCOUNT = re.compile(r"[0-9]{12}").fullmatch
 ROLE = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:role/.+").fullmatch
 QUEUE = re.compile(r"[A-Za-z0-9_-]{1,80}").fullmatch
+SENDER = re.compile(r"[A-Za-z0-9]{4,128}(:[\w+=,.@-]{1,64})?").fullmatch
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """An account the router serves, and the role it reads instances with there."""
+    """An account the router serves, the role it reads instances with there, and the role that writes."""
 
     id: str
     role_arn: str = ""
     external_id: str = ""
+    sender_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,13 +153,25 @@ def _kinds(value: Any, where: str) -> frozenset[str]:
     return frozenset(named)
 
 
+def _senders(value: Any, where: str) -> tuple[str, ...]:
+    named = _texts(value, where)
+    for index, each in enumerate(named):
+        sender, equals, account = each.partition("=")
+        if not SENDER(sender) or (equals and not ACCOUNT(account)):
+            raise Misconfigured(
+                f"{where}[{index}] is {shown(each)}; "
+                "give a SenderId, or one and its account as AROA…=123456789012"
+            )
+    return named
+
+
 def _accounts(value: Any, where: str) -> tuple[Account, ...]:
     return tuple(_account(each, f"{where}[{index}]") for index, each in enumerate(_list(value, where)))
 
 
 def _account(raw: Any, where: str) -> Account:
-    if not isinstance(raw, Mapping) or not set(raw) <= {"id", "roleArn", "externalId"}:
-        raise Misconfigured(f"{where} is {shown(raw)}; an account has id, roleArn and externalId")
+    if not isinstance(raw, Mapping) or not set(raw) <= {"id", "roleArn", "externalId", "senderId"}:
+        raise Misconfigured(f"{where} is {shown(raw)}; an account has id, roleArn, externalId and senderId")
     named, role, external = raw.get("id"), raw.get("roleArn") or "", raw.get("externalId") or ""
     if not isinstance(named, str) or not ACCOUNT(named):
         raise Misconfigured(f"{where}.id is {shown(named)}; an account id is twelve digits in quotes")
@@ -168,7 +183,12 @@ def _account(raw: Any, where: str) -> Account:
         raise Misconfigured(
             f"{where}: a reader role needs an externalId; set the one its trust policy asks for"
         )
-    return Account(named, role, _text(external, f"{where}.externalId"))
+    sender = raw.get("senderId") or ""
+    if sender and (not isinstance(sender, str) or not SENDER(sender)):
+        raise Misconfigured(
+            f"{where}.senderId is {shown(sender)}; give the unique id of the role that writes, such as AROA…"
+        )
+    return Account(named, role, _text(external, f"{where}.externalId"), sender)
 
 
 def _destinations(value: Any, where: str) -> tuple[Any, ...]:
@@ -227,8 +247,13 @@ KEYS = (
     Key("dedupe.size", 200_000, _number(0, 10_000_000), "How many are remembered (a function: 20000)."),
     Key("cache.size", 500_000, _number(1, 10_000_000), "How many instances are remembered."),
     Key("maxBodyBytes", 262_144, _number(1_024, 1_048_576), "Larger messages are parked."),
-    Key("verifySender", False, _flag, "Only senders listed below are believed."),
-    Key("senders", (), _texts, "SQS SenderIds that may write to the central queues."),
+    Key(
+        "verifySender",
+        True,
+        _flag,
+        "Believe EventBridge, the accounts' own writers and senders listed below.",
+    ),
+    Key("senders", (), _senders, "More SQS SenderIds that are believed, as AROA… or AROA…=<account>."),
     Key("annotateSplits", False, _flag, "Mark the parts of a divided Health event."),
     Key("canary.every", 0.0, _duration(0, 86_400), "How often a canary is sent through it all; 0s never."),
     Key(
@@ -256,6 +281,11 @@ class Config:
     def accounts(self) -> tuple[Account, ...]:
         found: tuple[Account, ...] = self.values["accounts"]
         return found
+
+    @property
+    def unbound(self) -> tuple[str, ...]:
+        """Other accounts whose writer is not named, so that nobody may speak for them but EventBridge."""
+        return tuple(each.id for each in self.accounts if each.role_arn and not each.sender_id)
 
     def batch(self, lane: str) -> Batch:
         return Batch(self.values[f"batch.{lane}.size"], self.values[f"batch.{lane}.window"])
@@ -312,10 +342,6 @@ def _flattened(document: Mapping[str, Any], where: str, above: str = "") -> dict
 
 
 def _check_whole(values: Mapping[str, Any], where: str) -> None:
-    if values["verifySender"] and not values["senders"]:
-        raise Misconfigured(
-            f"{where}: verifySender is true and senders is empty; list the SenderIds to believe"
-        )
     ids = [account.id for account in values["accounts"]]
     twice = next((each for each in ids if ids.count(each) > 1), None)
     if twice:
@@ -334,13 +360,25 @@ def _registered(values: Mapping[str, Any], where: str) -> list[Destination]:
     return list(found.values())
 
 
+def _believed(values: Mapping[str, Any]) -> Senders:
+    """Roles and the accounts they speak for. A listed sender without an account speaks for all."""
+    listed: dict[str, frozenset[str] | None] = {}
+    for account in values["accounts"]:
+        if account.sender_id:
+            listed[account.sender_id] = (listed.get(account.sender_id) or frozenset()) | {account.id}
+    for each in values["senders"]:
+        sender, equals, account = each.partition("=")
+        listed[sender] = (listed.get(sender) or frozenset()) | {account} if equals else None
+    return Senders(listed)
+
+
 def _rules(values: Mapping[str, Any], registry: Registry) -> Rules:
     accounts = {account.id for account in values["accounts"]} | {each.cluster.account for each in registry}
     return Rules(
         frozenset(accounts),
         frozenset(values["regions"] or (values["region"],)),
         values["maxBodyBytes"],
-        frozenset(values["senders"]) if values["verifySender"] else None,
+        _believed(values) if values["verifySender"] else None,
         values["optionalKinds"],
         values["urgentRebalance"],
         bool(values["canary.every"]),

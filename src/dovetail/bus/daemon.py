@@ -68,6 +68,7 @@ class Daemon:
             chance=self._chance,
             named=self._sources.by_name if self._config["registry.byName"] else None,
         )
+        await self._sources.check_writers()
         self.pipeline.reload(await self._sources.read(), self._sources.rules)
         for lane in Lane:
             queue = Queue(self._aws, urls[lane], clock=self._clock, log=self._log)

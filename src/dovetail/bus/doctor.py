@@ -10,6 +10,8 @@ from dovetail.aws import Aws, AwsAbsent, AwsDenied, AwsError, DryRunPassed, page
 from dovetail.aws.messages import READINGS
 from dovetail.bus.config import Config
 from dovetail.bus.destinations import Registry
+from dovetail.bus.events import Lane
+from dovetail.bus.senders import others_denied
 
 __all__ = ["Finding", "examine"]
 
@@ -49,7 +51,13 @@ async def _queues(aws: Aws, config: Config) -> AsyncIterator[Finding]:
         except AwsError as error:
             yield Finding(subject, f"it cannot be read ({error.code}); grant sqs:GetQueueAttributes on it")
             continue
-        yield Finding(subject, _queue_problem(told, visibility, days, receives))
+        problem = _queue_problem(told, visibility, days, receives)
+        if not problem and lane in tuple(Lane) and not others_denied(told.get("Policy")):
+            problem = (
+                "its policy denies nobody who has rights in this account; "
+                "deny sqs:SendMessage to all but the rules, as the kit's policy does"
+            )
+        yield Finding(subject, problem)
 
 
 def _queue_problem(told: Mapping[str, str], visibility: int | None, days: int, receives: int | None) -> str:
@@ -112,6 +120,11 @@ async def _rule(
 
 
 async def _permissions(aws: Aws, config: Config) -> AsyncIterator[Finding]:
+    for unbound in config.unbound:
+        yield Finding(
+            f"writer of {unbound}",
+            "it is not named, so only EventBridge is believed; set senderId to its role's unique id",
+        )
     for account in config.accounts:
         subject = f"account {account.id}"
         there = aws.at(role=account.role_arn, external_id=account.external_id) if account.role_arn else aws

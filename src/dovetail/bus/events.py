@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from dovetail.aws.messages import NOTHING, READINGS, Kind, Malformed, Message, parse
+from dovetail.bus.senders import Senders
 
 __all__ = [
     "ASG_TERMINATE",
@@ -119,7 +120,7 @@ class Rules:
     accounts: frozenset[str]
     regions: frozenset[str]
     most_bytes: int = 262_144
-    senders: frozenset[str] | None = None
+    senders: Senders | None = None
     optional_kinds: frozenset[str] = frozenset()
     urgent_rebalance: bool = False
     canary: bool = False
@@ -134,14 +135,22 @@ def read(received: Received, rules: Rules) -> tuple[str, Event | Refusal]:
         return body, Refusal(Fate.PARKED, "oversize")
     if received.hops > 1:
         return body, Refusal(Fate.PARKED, "loop")
-    if rules.senders is not None and received.sender not in rules.senders:
+    senders = rules.senders
+    if senders is not None and not senders.believes(received.sender):
         return body, Refusal(Fate.PARKED, "unknown_sender")
     try:
         body = unwrapped(body)
         message = parse(body)
     except Malformed:
         return body, Refusal(Fate.KEPT, "malformed")
-    return body, _classified(message, rules)
+    event = _classified(message, rules)
+    if (
+        senders is not None
+        and isinstance(event, Event)
+        and not senders.speaks_for(received.sender, event.place.account)
+    ):
+        return body, Refusal(Fate.PARKED, "forged_account")
+    return body, event
 
 
 def unwrapped(body: str) -> str:

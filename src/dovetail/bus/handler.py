@@ -21,6 +21,7 @@ from dovetail.bus.counts import Counts, Emf
 from dovetail.bus.events import Lane, Received
 from dovetail.bus.pipeline import Pipeline
 from dovetail.bus.queues import Queue, queue_url, received_record
+from dovetail.bus.senders import INVOKED
 from dovetail.bus.sources import Sources
 from dovetail.errors import Misconfigured
 
@@ -72,7 +73,7 @@ class Function:
     async def _ready(self) -> Pipeline:
         if self._pipeline is None:
             park = await queue_url(self._aws, self._config["queues.park"])
-            self._pipeline = Pipeline(
+            pipeline = Pipeline(
                 self._config,
                 self._aws,
                 park,
@@ -83,7 +84,9 @@ class Function:
                 patience=PATIENCE,
                 named=self._sources.by_name if self._config["registry.byName"] else None,
             )
-            await self._reload(self._pipeline)
+            await self._sources.check_writers()
+            await self._reload(pipeline)
+            self._pipeline = pipeline
         elif self._clock.monotonic() - self._read_at > self._config["registry.reload"]:
             await self._reload(self._pipeline)
         return self._pipeline
@@ -144,7 +147,10 @@ def _messages(event: Any, now: float) -> tuple[list[Received], bool]:
     if any(isinstance(each, Mapping) and "Records" in each for each in events):
         parts = [_messages(each, now) for each in events]
         return [message for part, _ in parts for message in part], any(direct for _, direct in parts)
-    return [Received(f"{DIRECT}-{index}", _text(each), at=now) for index, each in enumerate(events)], True
+    return [
+        Received(f"{DIRECT}-{index}", _text(each), at=now, sender=INVOKED)
+        for index, each in enumerate(events)
+    ], True
 
 
 def _queued(records: Sequence[Any]) -> bool:
@@ -154,7 +160,8 @@ def _queued(records: Sequence[Any]) -> bool:
 def _record(record: Any, index: int, now: float) -> Received:
     if not isinstance(record, Mapping) or "messageId" not in record:
         inner = record.get("Sns", {}).get("Message") if isinstance(record, Mapping) else None
-        return Received(f"{DIRECT}-{index}", inner if isinstance(inner, str) else _text(record), at=now)
+        body = inner if isinstance(inner, str) else _text(record)
+        return Received(f"{DIRECT}-{index}", body, at=now, sender=INVOKED)
     try:
         return received_record(record, now)
     except (AttributeError, TypeError, ValueError):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from dovetail.aws import Aws
-from dovetail.bus.clocks import Clock
+from dovetail.aws import Aws, AwsDenied
+from dovetail.bus.clocks import Clock, Silent
 from dovetail.bus.config import Config
 from dovetail.bus.events import Event, Lane, read
 from dovetail.bus.queues import queue_url, received
+from dovetail.bus.senders import read_sealed
+from dovetail.errors import Misconfigured
 
 __all__ = ["Replayed", "Wanted", "replay"]
 
@@ -54,6 +56,7 @@ async def replay(
     loses nothing. What no one can read stays where it is.
     """
     lanes = {lane: await queue_url(aws, config[f"queues.{lane}"]) for lane in Lane}
+    await _check_believed(aws, config)
     url, done, seen = await queue_url(aws, source), Replayed(), set[str]()
     while True:
         answer = await aws.call(
@@ -76,6 +79,20 @@ async def replay(
         await clock.sleep(len(fresh) / rate)
 
 
+async def _check_believed(aws: Aws, config: Config) -> None:
+    """Refuse to move what the router would only park again."""
+    senders = config.rules.senders
+    if senders is None or await read_sealed(aws, [config[f"queues.{lane}"] for lane in Lane], Silent()):
+        return
+    caller = str((await aws.call("sts", "GetCallerIdentity", {})).get("UserId", ""))
+    if not senders.believes(caller):
+        role = caller.partition(":")[0]
+        raise Misconfigured(
+            f"the router does not believe {role}, which you are; "
+            "add it to `senders`, or replay with a role that is listed there"
+        )
+
+
 async def _one(
     aws: Aws,
     config: Config,
@@ -87,7 +104,8 @@ async def _one(
 ) -> None:
     message = received(raw, 0.0)
     message.hops = 0  # a replay starts a new way
-    _, event = read(message, config.rules)
+    # Whoever replays vouches for what is replayed; its lane's policy says who may.
+    _, event = read(message, replace(config.rules, senders=None))
     known = event if isinstance(event, Event) else None
     if not wanted(raw, known):
         done.left += 1
@@ -96,6 +114,12 @@ async def _one(
         done.unreadable += 1
         return
     lane = Lane.URGENT if known.urgent else Lane.BULK
-    await aws.call("sqs", "SendMessage", {"QueueUrl": lanes[lane], "MessageBody": message.body})
+    try:
+        await aws.call("sqs", "SendMessage", {"QueueUrl": lanes[lane], "MessageBody": message.body})
+    except AwsDenied as error:
+        raise Misconfigured(
+            f"moving an event to {config[f'queues.{lane}']}: {error.code}; replay with a role that the "
+            "queue's policy names, which is ReplayRoleArn or replay_role_arn in the kits"
+        ) from error
     await aws.call("sqs", "DeleteMessage", {"QueueUrl": url, "ReceiptHandle": message.receipt})
     done.moved += 1

@@ -19,7 +19,8 @@ from dovetail.bus.clocks import Log
 from dovetail.bus.config import Config
 from dovetail.bus.counts import Counts
 from dovetail.bus.destinations import Cluster, Destination, Registry, destination
-from dovetail.bus.events import Rules
+from dovetail.bus.events import Lane, Rules
+from dovetail.bus.senders import read_sealed
 from dovetail.errors import DovetailError, Misconfigured
 
 __all__ = ["Sources"]
@@ -49,6 +50,7 @@ class Sources:
         self._reread, self._written = reread, config.registry
         self._last: dict[str, list[Destination]] = {}
         self._named: dict[Cluster, Destination] = {}
+        self._sealed = False
         self._problems: set[tuple[str, str]] = set()
         self._said: set[tuple[str, str]] = set()
 
@@ -56,9 +58,28 @@ class Sources:
     def rules(self) -> Rules:
         """Which events are answered for, with the accounts of the destinations that are written now."""
         written = {each.cluster.account for each in self._written}
-        return replace(
-            self._config.rules, accounts=frozenset({a.id for a in self._config.accounts} | written)
-        )
+        accounts = frozenset({each.id for each in self._config.accounts} | written)
+        senders = self._config.rules.senders
+        if senders is not None and self._sealed:
+            senders = replace(senders, sealed=True)
+        return replace(self._config.rules, accounts=accounts, senders=senders)
+
+    async def check_writers(self) -> None:
+        """Learn whether the central queues' own policies keep strangers out, and say where they do not."""
+        if self._config.rules.senders is None:
+            self._log.warning("senders are not verified", why="verifySender is false; anybody is believed")
+            return
+        closed = await read_sealed(self._aws, [self._config[f"queues.{lane}"] for lane in Lane], self._log)
+        if not closed:
+            self._log.warning(
+                "the central queues let others write than their rules",
+                why="their policies deny nobody; take the kit's, `interruption-router doctor` says more",
+            )
+        if self._config.unbound:
+            named = ", ".join(self._config.unbound)
+            self._log.warning("accounts without a senderId are heard by EventBridge alone", accounts=named)
+        # A role that is not listed might be the writer of such an account, and could then speak for any.
+        self._sealed = closed and not self._config.unbound
 
     async def read(self) -> Registry:
         """All destinations there are now."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,8 @@ def door(config: Config) -> Any:
 
 async def route(config: Config, file: str, output: Output) -> int:
     """Say where each event of a file would go; nothing is sent."""
-    events = [read(Received(str(index), line), config.rules)[1] for index, line in enumerate(_lines(file))]
+    rules = replace(config.rules, senders=None)  # a file has none
+    events = [read(Received(str(index), line), rules)[1] for index, line in enumerate(_lines(file))]
     wanted: dict[Place, set[str]] = {}
     for event in events:
         if isinstance(event, Event):

@@ -17,9 +17,10 @@ from time import perf_counter
 from aiohttp import web
 
 from dovetail.api.meta import Kind
-from dovetail.errors import DovetailError, Misconfigured
+from dovetail.errors import DovetailError
 from dovetail.runtime import metrics
 from dovetail.runtime.kube import KubeClient
+from dovetail.runtime.listening import Listener, listen
 
 __all__ = ["Check", "metrics_app", "probes_app", "serve", "served", "sparing", "synced"]
 
@@ -36,13 +37,31 @@ def probes_app(ready: Sequence[Check]) -> web.Application:
     async def healthz(_: web.Request) -> web.Response:
         return web.Response(text="ok")
 
+    asked = shared_check(ready)
+
     async def readyz(_: web.Request) -> web.Response:
-        missing = [why for why in [await check() for check in ready] if why]
+        missing = await asked()
         return web.Response(text="; ".join(missing) or "ok", status=500 if missing else 200)
 
     app = web.Application()
     app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz)])
     return app
+
+
+def shared_check(ready: Sequence[Check]) -> Callable[[], Awaitable[list[str]]]:
+    """What is not ready, asked once for all who want to know meanwhile: a probe may cost a request."""
+    under_way: asyncio.Task[list[str]] | None = None
+
+    async def ask() -> list[str]:
+        return [why for why in [await check() for check in ready] if why]
+
+    async def answer() -> list[str]:
+        nonlocal under_way
+        if under_way is None or under_way.done():
+            under_way = asyncio.create_task(ask())
+        return await asyncio.shield(under_way)
+
+    return answer
 
 
 def synced(caches: Mapping[str, Callable[[], bool]]) -> Check:
@@ -104,16 +123,10 @@ def metrics_app(
     return app
 
 
-async def serve(app: web.Application, port: int, host: str | None = None) -> tuple[web.AppRunner, int]:
-    """Listen; returns the runner to clean up and the port that was given."""
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, host, port).start()
-    except OSError as error:
-        await runner.cleanup()
-        raise Misconfigured(f"listening on port {port}: {error.strerror}; choose another port") from error
-    return runner, int(runner.addresses[0][1])
+async def serve(app: web.Application, port: int, host: str | None = None) -> tuple[Listener, int]:
+    """Listen within limits; returns the listener to clean up and the port that was given."""
+    listener = await listen(app, port, host)
+    return listener, int(listener.addresses[0][1])
 
 
 async def _index(_: web.Request) -> web.Response:

@@ -116,13 +116,18 @@ def _object(body: bytes) -> dict[str, str]:
         found: Any = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise TurnedAway(400, "json") from error
-    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+    if not isinstance(found, dict) or not all(map(_is_text, (*found, *found.values()))):
         raise TurnedAway(400, "json")
     return found
 
 
+def _is_text(value: object) -> bool:
+    """Whether it is a text that can be written: half a surrogate pair cannot."""
+    return isinstance(value, str) and not any("\ud800" <= each <= "\udfff" for each in value)
+
+
 def _same(one: str, other: str) -> bool:
-    return hmac.compare_digest(one.encode(), other.encode())
+    return hmac.compare_digest(one.encode(errors="replace"), other.encode(errors="replace"))
 
 
 def certificate_url(delivery: Delivery) -> str:

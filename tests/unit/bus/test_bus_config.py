@@ -99,7 +99,11 @@ def altered(path: str, value: Any) -> dict[str, Any]:
             "a reader role needs an externalId",
         ),
         (altered("accounts", [{"id": "1" * 12}, {"id": "1" * 12}]), "listed twice; keep one"),
-        (altered("verifySender", True), "senders is empty; list the SenderIds"),
+        (altered("senders", ["AROA1234=prod"]), "give a SenderId, or one and its account"),
+        (
+            altered("accounts", [{"id": "123456789012", "senderId": "no id"}]),
+            "the unique id of the role that writes",
+        ),
         (altered("destinations", [{"cluster": "a", "queueUrl": URL}]), "account is missing"),
         (altered("destinations", ["prod"]), "a destination has account, cluster and queueUrl"),
         (altered("optionalKinds", ["coffee"]), "there is no coffee"),

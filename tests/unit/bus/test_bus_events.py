@@ -157,15 +157,6 @@ def test_health_of_another_account_or_region_is_not_ours() -> None:
     assert event(json.dumps(empty)) == Refusal(Fate.DROPPED, "no_instances")
 
 
-def test_senders_are_believed_by_their_id_when_asked_to() -> None:
-    rules = replace(RULES, senders=frozenset({"AIDAEVENTS"}))
-
-    assert event(golden("spot_interrupted"), rules, sender="AIDAOTHER") == Refusal(
-        Fate.PARKED, "unknown_sender"
-    )
-    assert isinstance(event(golden("spot_interrupted"), rules, sender="AIDAEVENTS"), Event)
-
-
 def test_what_has_gone_round_twice_is_parked() -> None:
     assert isinstance(event(golden("spot_interrupted"), hops=1), Event)
     assert event(golden("spot_interrupted"), hops=2) == Refusal(Fate.PARKED, "loop")

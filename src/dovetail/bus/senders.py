@@ -1,0 +1,113 @@
+"""Who wrote a message into a central queue, and for which accounts that sender may speak.
+
+SQS notes the sender of each message: `AROA…:<session>` for a role, `AIDA…` for a user or for a service of
+AWS such as EventBridge. EventBridge vouches for the account an event names. A role does not: what it writes
+counts for the accounts it is listed with and for no other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dovetail.aws import Aws, AwsError
+from dovetail.bus.clocks import Log
+
+__all__ = ["INVOKED", "Senders", "others_denied", "read_sealed"]
+
+# The sender of an event that came by a call of the function, which IAM has let in.
+INVOKED = "lambda:invoke"
+SERVICE = "AIDA"
+SENDING = {"sqs:sendmessage", "sqs:*", "*"}
+EXCEPT = {"arnnotlike", "arnnotequals", "stringnotlike", "stringnotequals", "bool"}
+OTHERS = {"aws:principalarn", "aws:principalisawsservice"}
+SOURCES = {"aws:sourcearn", "aws:sourceaccount"}
+
+
+@dataclass(frozen=True, slots=True)
+class Senders:
+    """Senders that are believed: by the id of a role or user, the accounts it speaks for, or all for None.
+
+    `sealed` says that the queues' own policies deny everybody but their rules and the roles they name, so
+    that whoever is not listed is one of those.
+    """
+
+    listed: Mapping[str, frozenset[str] | None] = field(default_factory=dict)
+    sealed: bool = False
+
+    def believes(self, sender: str) -> bool:
+        """Whether anything this sender writes is taken."""
+        if sender == INVOKED or self._listed(sender):
+            return True
+        return bool(sender) and (self.sealed or (sender.startswith(SERVICE) and ":" not in sender))
+
+    def speaks_for(self, sender: str, account: str) -> bool:
+        """Whether a sender that is believed may name this account."""
+        if not self._listed(sender):
+            return True
+        accounts = self.listed[sender if sender in self.listed else _identity(sender)]
+        return accounts is None or account in accounts
+
+    def _listed(self, sender: str) -> bool:
+        return sender in self.listed or _identity(sender) in self.listed
+
+
+def _identity(sender: str) -> str:
+    """A role's id, whatever its session is called."""
+    return sender.partition(":")[0]
+
+
+def others_denied(policy: Any) -> bool:
+    """Whether a queue's policy lets nobody send but rules and topics it names, and roles it names."""
+    try:
+        read = json.loads(policy) if isinstance(policy, str) and policy else {}
+    except (ValueError, RecursionError):
+        return False
+    found = read.get("Statement", ()) if isinstance(read, dict) else ()
+    statements = [each for each in (found if isinstance(found, list) else [found]) if isinstance(each, dict)]
+    sending = [each for each in statements if SENDING & {one.lower() for one in _texts(each.get("Action"))}]
+    return any(map(_denies_others, sending)) and not any(map(_lets_any_service, sending))
+
+
+def _denies_others(statement: Mapping[str, Any]) -> bool:
+    """Whether all principals are denied but some roles."""
+    everybody = statement.get("Principal") in ("*", {"AWS": "*"}, {"AWS": ["*"]})
+    operators, keys = _conditions(statement)
+    closed = operators <= EXCEPT and "aws:principalarn" in keys and keys <= OTHERS
+    return statement.get("Effect") == "Deny" and everybody and closed
+
+
+def _lets_any_service(statement: Mapping[str, Any]) -> bool:
+    """Whether a service may send on behalf of anybody."""
+    principal = statement.get("Principal")
+    service = isinstance(principal, dict) and "Service" in principal
+    return statement.get("Effect") == "Allow" and service and not SOURCES & _conditions(statement)[1]
+
+
+def _conditions(statement: Mapping[str, Any]) -> tuple[set[str], set[str]]:
+    """The operators of a statement's conditions, and their keys."""
+    conditions = statement.get("Condition")
+    given = conditions if isinstance(conditions, dict) else {}
+    keys = {key.lower() for each in given.values() if isinstance(each, dict) for key in each}
+    return {each.lower() for each in given}, keys
+
+
+def _texts(value: Any) -> list[str]:
+    return [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, str)]
+
+
+async def read_sealed(aws: Aws, names: Iterable[str], log: Log) -> bool:
+    """Ask whether the queues' own policies keep everybody out but their rules and the roles they name."""
+    for name in names:
+        try:
+            url = (await aws.call("sqs", "GetQueueUrl", {"QueueName": name}))["QueueUrl"]
+            asked = {"QueueUrl": url, "AttributeNames": ["Policy"]}
+            answer = await aws.call("sqs", "GetQueueAttributes", asked)
+        except AwsError as error:
+            log.warning("the policy of a queue cannot be read", queue=name, error=error)
+            return False
+        if not others_denied(answer.get("Attributes", {}).get("Policy")):
+            return False
+    return True
