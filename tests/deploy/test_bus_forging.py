@@ -71,7 +71,7 @@ def _meant(principal: Any, sender: Sender) -> bool:
         return True
     if "Service" in principal:
         return bool(sender.service) and sender.service in principal["Service"]
-    return sender.context.get("aws:PrincipalArn") == principal.get("AWS")
+    return bool(sender.context.get("aws:PrincipalArn") == principal.get("AWS"))
 
 
 def hub_policies() -> dict[str, Json]:
