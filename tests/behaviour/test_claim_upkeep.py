@@ -218,6 +218,20 @@ async def test_pods_that_come_and_go_are_noted_at_most_every_ten_seconds() -> No
         assert scene.claim_now().status.last_pod_event_time == third
 
 
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+@virtual
+async def test_a_pod_that_runs_to_its_end_is_noted(phase: str) -> None:
+    async with Scene().running() as scene:
+        scene.claim()
+        await scene.until(lambda: scene.says("Initialized") == ("True", "Initialized"), within=30)
+        _bound(scene, "job")
+        await scene.sleep(60)
+        scene.set_status("pods", "job", {"phase": phase}, "default")
+        ended = scene.true_clock.now().replace(microsecond=0)
+        await scene.sleep(1)
+        assert scene.claim_now().status.last_pod_event_time == ended
+
+
 def _bound(scene: Scene, name: str, owners: list[dict[str, str]] | None = None) -> None:
     spec = {"containers": [{"name": "app", "image": "app:1"}], "schedulerName": "nobody"}
     meta = {"name": name, "namespace": "default", "ownerReferences": owners or []}

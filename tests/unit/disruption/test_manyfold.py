@@ -143,6 +143,35 @@ def test_it_is_validated_as_the_others_are() -> None:
     assert still_right(scene(node, types=[HUGE, MEDIUM], pools=[shut]), command) == Invalid(BUDGET, 1)
 
 
+def test_it_is_given_up_when_it_saves_less_than_it_did() -> None:
+    pods = [light(f"p{i}", "n", "3.5") for i in range(5)]
+    (command,) = several(scene(state("n", *pods, of=HUGE), types=[HUGE, MEDIUM], pools=[MANYFOLD])).commands
+    dearer = scene(state("n", *pods, of=HUGE), types=[HUGE, machine("medium", 4, 3.0)], pools=[MANYFOLD])
+    assert several(dearer).commands, "it would still pay"
+    assert still_right(dearer, command) == Invalid(SCHEDULING, 1)
+
+
+def test_it_is_given_up_when_other_machines_would_be_bought() -> None:
+    pods = [light(f"p{i}", "n", "3.5") for i in range(5)]
+    (command,) = several(scene(state("n", *pods, of=HUGE), types=[HUGE, MEDIUM], pools=[MANYFOLD])).commands
+    other = scene(state("n", *pods, of=HUGE), types=[HUGE, machine("other", 4, 1.0)], pools=[MANYFOLD])
+    assert several(other).commands[0].savings > command.savings
+    assert still_right(other, command) == Invalid(SCHEDULING, 1)
+
+
+def test_an_exchange_for_several_that_only_pays_if_the_scheduler_follows_the_plan_is_left() -> None:
+    """Three small pods were to share a node; the scheduler spreads them, and the large one is left over."""
+    old = machine("old", 8, 4.5)
+    cpus = ["1300m", "1300m", "1300m", "1500m", "2400m"]
+    pods = [light(f"p{i}", "n", cpu) for i, cpu in enumerate(cpus)]
+    world = scene(state("n", *pods, of=old), types=[old, MEDIUM], pools=[MANYFOLD])
+    choice = several(world)
+    assert choice.commands == []
+    even = [light(f"p{i}", "n", "1900m") for i in range(4)]
+    (command,) = several(scene(state("n", *even, of=old), types=[old, MEDIUM], pools=[MANYFOLD])).commands
+    assert [node.instance_type for node in command.replacements] == ["medium", "medium"]
+
+
 def test_young_nodes_and_such_as_are_not_ready_take_no_pods() -> None:
     pods = [light(f"p{i}", "n", "3.5") for i in range(5)]
     slow = asking(pool(consolidate_after="1h"), consolidation="many")

@@ -401,3 +401,15 @@ def test_nothing_is_kept_of_a_claim_that_is_gone(cluster: Cluster) -> None:
     cluster.claim_changed(nodeclaim("claim", node="node"), None)
     cluster.node_changed(node(), None)
     assert cluster._ordered_for == {}
+
+
+def test_a_node_that_is_gone_leaves_no_pods_to_its_claim(cluster: Cluster) -> None:
+    cluster.claim_changed(None, nodeclaim("claim", node="node"))
+    cluster.node_changed(None, node())
+    cluster.pod_changed(None, pod("web", node="node"))
+    place = cluster.of_claim("claim")
+    assert place is not None
+    assert [each.name for each in place.state.pods] == ["web"]
+    cluster.node_changed(node(), None)
+    assert place.state.pods == ()
+    assert place.daemon_requests == {}
