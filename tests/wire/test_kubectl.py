@@ -17,6 +17,7 @@ from dovetail.sim.certificates import Certificates
 from dovetail.sim.kube.apiserver import ApiServer
 from dovetail.sim.kube.local import LocalApi
 from support.apiserver import budget, config_map, definition, deployment, node, pod, widget
+from support.corpus import CORPUS
 from support.kubectl import Kubectl
 
 CRDS = "customresourcedefinitions.apiextensions.k8s.io"
@@ -448,3 +449,57 @@ async def test_an_unknown_kind_is_one_sentence(bench: Bench, verb: str) -> None:
     said = await bench.kubectl.fails(verb, "-f", "-", stdin=unknown)
     assert 'no matches for kind "Gizmo" in version "example.com/v9"' in said
     assert "ensure CRDs are installed first" in said
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("exec", "a", "--", "ls"),
+        ("attach", "a"),
+        ("port-forward", "pod/a", ":80"),
+        ("cp", "/etc/hosts", "a:/tmp/hosts"),
+        ("cp", "a:/tmp/hosts", "copied"),
+        ("debug", "a", "--image=busybox", "--profile=general"),
+        ("debug", "-it", "a", "--image=busybox", "--target=main", "--profile=general"),
+    ],
+    ids=" ".join,
+)
+async def test_what_needs_a_container_is_refused_and_does_not_hang(
+    bench: Bench, command: tuple[str, ...]
+) -> None:
+    bench.api.create("nodes", node("n1"))
+    bench.running("a")
+    said = await bench.kubectl.fails(*command, within=20)
+    assert "this cluster runs no containers: pod a is an object only" in said
+
+
+async def test_a_pod_without_a_node_says_so_as_on_a_real_server(bench: Bench) -> None:
+    bench.api.create("pods", pod("a"))
+    assert "pod a does not have a host assigned" in await bench.kubectl.fails("exec", "a", "--", "ls")
+    assert 'pods "b" not found' in await bench.kubectl.fails("exec", "b", "--", "ls")
+
+
+async def test_an_autoscaler_is_made_and_shown_in_both_versions(bench: Bench) -> None:
+    bench.api.create("deployments.apps", deployment("web"))
+    await bench.kubectl.ok("autoscale", "deployment", "web", "--min=2", "--max=5", "--cpu=70%")
+    table = await bench.kubectl.ok("get", "hpa")
+    assert header(table) == ["NAME", "REFERENCE", "TARGETS", "MINPODS", "MAXPODS", "REPLICAS", "AGE"]
+    assert "Deployment/web   cpu: <unknown>/70%   2         5         0" in table
+    old = await bench.kubectl.ok("get", "horizontalpodautoscalers.v1.autoscaling", "web", "-o", "yaml")
+    assert "targetCPUUtilizationPercentage: 70" in old
+    assert "Min replicas:" in await bench.kubectl.ok("describe", "hpa", "web")
+
+
+async def test_every_kind_of_the_corpus_has_the_columns_of_a_real_server(bench: Bench) -> None:
+    await bench.kubectl.ok("apply", "-f", str(CORPUS / "policy"), "-f", str(CORPUS / "ingress"))
+    for kind, columns in (
+        ("ing", "NAME CLASS HOSTS ADDRESS PORTS AGE"),
+        ("netpol", "NAME POD-SELECTOR AGE"),
+        ("rolebinding", "NAME ROLE AGE USERS GROUPS SERVICEACCOUNTS"),
+        ("quota", "NAME REQUEST LIMIT AGE"),
+        ("runtimeclass", "NAME HANDLER AGE"),
+        ("mutatingwebhookconfiguration", "NAME WEBHOOKS AGE"),
+        ("validatingadmissionpolicy", "NAME VALIDATIONS PARAMKIND AGE"),
+        ("endpointslice", "NAME ADDRESSTYPE PORTS ENDPOINTS AGE"),
+    ):
+        assert header(await bench.kubectl.ok("get", kind, "-o", "wide")) == columns.split()

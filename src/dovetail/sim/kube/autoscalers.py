@@ -32,7 +32,7 @@ def default_autoscaler(obj: Json) -> None:
     """Defaults of either version."""
     spec = obj.setdefault("spec", {})
     spec.setdefault("minReplicas", 1)
-    if obj["apiVersion"].endswith("/v1"):
+    if obj.get("apiVersion", "").endswith("/v1"):
         return
     if not spec.get("metrics"):
         spec["metrics"] = [_cpu_metric(_CPU_PERCENT)]
@@ -91,7 +91,7 @@ def _metric_causes(metric: Json, path: str) -> Iterator[Cause]:
 
 def to_v2(obj: Json) -> Json:
     """An autoscaler of either version as `autoscaling/v2` spells it."""
-    if obj["apiVersion"].endswith("/v2"):
+    if not obj.get("apiVersion", "").endswith("/v1"):
         return obj
     notes = dict(obj["metadata"].get("annotations") or {})
     spec = dict(obj.get("spec") or {})
@@ -106,7 +106,7 @@ def to_v2(obj: Json) -> Json:
 
 def to_v1(obj: Json) -> Json:
     """An autoscaler of either version as `autoscaling/v1` spells it; what v1 lacks goes into annotations."""
-    if obj["apiVersion"].endswith("/v1"):
+    if obj.get("apiVersion", "").endswith("/v1"):
         return obj
     notes = dict(obj["metadata"].get("annotations") or {})
     spec = dict(obj.get("spec") or {})

@@ -83,6 +83,9 @@ def _pods() -> TypeInfo:
         Subresource("ephemeralcontainers", "Pod"),
         Subresource("resize", "Pod"),
         Subresource("log", "Pod", ("get",)),
+        Subresource("attach", "PodAttachOptions", ("create", "get")),
+        Subresource("exec", "PodExecOptions", ("create", "get")),
+        Subresource("portforward", "PodPortForwardOptions", ("create", "get")),
     )
     return _row(
         "v1",

@@ -92,6 +92,7 @@ async def _about_objects(
     api: ApiServer, request: Request, route: Route, fault: Fault | None
 ) -> Reply | Stream:
     verb = route.verb(request.method)
+    api.handler.subresources.refuse_containers(route.info, route.key, route.subresource, verb)
     if route.info.deprecation_warning:
         request.warnings.append(route.info.deprecation_warning)
     choose(request.accept)  # before anything is written: a write whose answer cannot be shown must not happen

@@ -35,25 +35,28 @@ class Kind(NamedTuple):
     row: Row
 
 
-def _parts(obj: Object) -> tuple[str, Object, Object]:
+def parts_of(obj: Object) -> tuple[str, Object, Object]:
+    """An object's name, spec and status."""
     name = str((obj.get("metadata") or {}).get("name", ""))
     return name, obj.get("spec") or {}, obj.get("status") or {}
 
 
-def _age(obj: Object, now: datetime) -> str:
+def age_of(obj: Object, now: datetime) -> str:
+    """How old an object is."""
     return age((obj.get("metadata") or {}).get("creationTimestamp"), now)
 
 
-def _created(obj: Object) -> Any:
+def created_at(obj: Object) -> Any:
+    """When an object was created."""
     return (obj.get("metadata") or {}).get("creationTimestamp")
 
 
 def _pod(obj: Object, now: datetime) -> list[Any]:
-    name, spec, status = _parts(obj)
+    name, spec, status = parts_of(obj)
     ready, word, restarts = pod_summary(obj, now)
     ips = status.get("podIPs") or ()
     return [
-        *(name, ready, word, restarts, _age(obj, now)),
+        *(name, ready, word, restarts, age_of(obj, now)),
         (ips[0].get("ip") if ips else status.get("podIP")) or NONE,
         spec.get("nodeName") or NONE,
         status.get("nominatedNodeName") or NONE,
@@ -62,10 +65,10 @@ def _pod(obj: Object, now: datetime) -> list[Any]:
 
 
 def _node(obj: Object, now: datetime) -> list[Any]:
-    name, _, status = _parts(obj)
+    name, _, status = parts_of(obj)
     info = status.get("nodeInfo") or {}
     return [
-        *(name, node_status(obj), node_roles(obj), _age(obj, now), info.get("kubeletVersion") or ""),
+        *(name, node_status(obj), node_roles(obj), age_of(obj, now), info.get("kubeletVersion") or ""),
         *(node_address(obj, "InternalIP"), node_address(obj, "ExternalIP")),
         *(info.get(key) or UNKNOWN for key in ("osImage", "kernelVersion", "containerRuntimeVersion")),
     ]
@@ -80,20 +83,20 @@ def _number(part: Object, key: str) -> int:
 
 
 def _deployment(obj: Object, now: datetime) -> list[Any]:
-    name, spec, status = _parts(obj)
+    name, spec, status = parts_of(obj)
     ready = f"{_number(status, 'readyReplicas')}/{_number(spec, 'replicas')}"
     counts = [_number(status, "updatedReplicas"), _number(status, "availableReplicas")]
-    return [name, ready, *counts, _age(obj, now), *_workload_tail(spec)]
+    return [name, ready, *counts, age_of(obj, now), *_workload_tail(spec)]
 
 
 def _replica_set(obj: Object, now: datetime) -> list[Any]:
-    name, spec, status = _parts(obj)
+    name, spec, status = parts_of(obj)
     counts = [_number(spec, "replicas"), _number(status, "replicas"), _number(status, "readyReplicas")]
-    return [name, *counts, _age(obj, now), *_workload_tail(spec)]
+    return [name, *counts, age_of(obj, now), *_workload_tail(spec)]
 
 
 def _replication_controller(obj: Object, now: datetime) -> list[Any]:
-    _, spec, _ = _parts(obj)
+    _, spec, _ = parts_of(obj)
     return [
         *_replica_set({**obj, "spec": {**spec, "selector": None}}, now)[:-1],
         labels(spec.get("selector")),
@@ -107,24 +110,24 @@ _DAEMON_COUNTS = (
 
 
 def _daemon_set(obj: Object, now: datetime) -> list[Any]:
-    name, spec, status = _parts(obj)
+    name, spec, status = parts_of(obj)
     counts = [_number(status, key) for key in _DAEMON_COUNTS]
     where = ((spec.get("template") or {}).get("spec") or {}).get("nodeSelector")
-    return [name, *counts, labels(where), _age(obj, now), *_workload_tail(spec)]
+    return [name, *counts, labels(where), age_of(obj, now), *_workload_tail(spec)]
 
 
 def _stateful_set(obj: Object, now: datetime) -> list[Any]:
-    name, spec, status = _parts(obj)
+    name, spec, status = parts_of(obj)
     ready = f"{_number(status, 'readyReplicas')}/{_number(spec, 'replicas')}"
-    return [name, ready, _age(obj, now), *containers(spec.get("template") or {})]
+    return [name, ready, age_of(obj, now), *containers(spec.get("template") or {})]
 
 
 def _job(obj: Object, now: datetime) -> list[Any]:
-    name, spec, status = _parts(obj)
+    name, spec, status = parts_of(obj)
     started, ended = parsed(status.get("startTime")), parsed(status.get("completionTime"))
     length = "" if started is None else short_duration((ended or now) - started)
     return [
-        *(name, _job_status(obj, status), _completions(spec, status), length, _age(obj, now)),
+        *(name, _job_status(obj, status), _completions(spec, status), length, age_of(obj, now)),
         *_workload_tail(spec),
     ]
 
@@ -148,27 +151,27 @@ def _completions(spec: Object, status: Object) -> str:
 
 
 def _cron_job(obj: Object, now: datetime) -> list[Any]:
-    name, spec, status = _parts(obj)
+    name, spec, status = parts_of(obj)
     suspended = {True: "True", False: "False"}.get(spec.get("suspend", ""), UNSET)
     last = age(status["lastScheduleTime"], now) if status.get("lastScheduleTime") else NONE
     template = (spec.get("jobTemplate") or {}).get("spec") or {}
     return [
         *(name, spec.get("schedule", ""), spec.get("timeZone") or NONE, suspended),
-        *(len(status.get("active") or ()), last, _age(obj, now), *_workload_tail(template)),
+        *(len(status.get("active") or ()), last, age_of(obj, now), *_workload_tail(template)),
     ]
 
 
 def _service(obj: Object, now: datetime) -> list[Any]:
-    name, spec, _ = _parts(obj)
+    name, spec, _ = parts_of(obj)
     kind = spec.get("type") or "ClusterIP"
     return [
         *(name, kind, spec.get("clusterIP") or NONE, _external(obj, kind)),
-        *(ports(spec.get("ports")), _age(obj, now), labels(spec.get("selector"))),
+        *(ports(spec.get("ports")), age_of(obj, now), labels(spec.get("selector"))),
     ]
 
 
 def _external(obj: Object, kind: str) -> str:
-    _, spec, status = _parts(obj)
+    _, spec, status = parts_of(obj)
     given = ",".join(spec.get("externalIPs") or ())
     if kind == "ExternalName":
         return str(spec.get("externalName", ""))
@@ -194,7 +197,7 @@ def _event(obj: Object, now: datetime) -> list[Any]:
         str(obj.get("message") or obj.get("note") or "").strip(),
         age(start, now),
         series.get("count") or obj.get("count") or obj.get("deprecatedCount") or 1,
-        _parts(obj)[0],
+        parts_of(obj)[0],
     ]
 
 
@@ -208,23 +211,23 @@ def _source(obj: Object) -> str:
 
 
 def _namespace(obj: Object, now: datetime) -> list[Any]:
-    name, _, status = _parts(obj)
-    return [name, status.get("phase", ""), _age(obj, now)]
+    name, _, status = parts_of(obj)
+    return [name, status.get("phase", ""), age_of(obj, now)]
 
 
 def _config_map(obj: Object, now: datetime) -> list[Any]:
     count = len(obj.get("data") or ()) + len(obj.get("binaryData") or ())
-    return [_parts(obj)[0], count, _age(obj, now)]
+    return [parts_of(obj)[0], count, age_of(obj, now)]
 
 
 def _secret(obj: Object, now: datetime) -> list[Any]:
-    return [_parts(obj)[0], obj.get("type", ""), len(obj.get("data") or ()), _age(obj, now)]
+    return [parts_of(obj)[0], obj.get("type", ""), len(obj.get("data") or ()), age_of(obj, now)]
 
 
 def _pdb(obj: Object, now: datetime) -> list[Any]:
-    name, spec, status = _parts(obj)
+    name, spec, status = parts_of(obj)
     limits = [str(spec[k]) if spec.get(k) is not None else "N/A" for k in ("minAvailable", "maxUnavailable")]
-    return [name, *limits, _number(status, "disruptionsAllowed"), _age(obj, now)]
+    return [name, *limits, _number(status, "disruptionsAllowed"), age_of(obj, now)]
 
 
 def _phase(obj: Object) -> str:
@@ -234,78 +237,89 @@ def _phase(obj: Object) -> str:
 
 
 def _claim(obj: Object, now: datetime) -> list[Any]:
-    name, spec, status = _parts(obj)
+    name, spec, status = parts_of(obj)
     volume = spec.get("volumeName") or ""
     capacity = str((status.get("capacity") or {}).get("storage", "")) if volume else ""
     modes = access_modes(status.get("accessModes")) if volume else ""
     return [
         *(name, _phase(obj), volume, capacity, modes, spec.get("storageClassName") or ""),
-        *(spec.get("volumeAttributesClassName") or UNSET, _age(obj, now), spec.get("volumeMode") or UNSET),
+        *(spec.get("volumeAttributesClassName") or UNSET, age_of(obj, now), spec.get("volumeMode") or UNSET),
     ]
 
 
 def _volume(obj: Object, now: datetime) -> list[Any]:
-    name, spec, status = _parts(obj)
+    name, spec, status = parts_of(obj)
     claim = spec.get("claimRef") or {}
     return [
         *(name, str((spec.get("capacity") or {}).get("storage", "")), access_modes(spec.get("accessModes"))),
         *(spec.get("persistentVolumeReclaimPolicy", ""), _phase(obj)),
         f"{claim.get('namespace', '')}/{claim.get('name', '')}" if claim else "",
         *(spec.get("storageClassName") or "", spec.get("volumeAttributesClassName") or UNSET),
-        *(status.get("reason", ""), _age(obj, now), spec.get("volumeMode") or UNSET),
+        *(status.get("reason", ""), age_of(obj, now), spec.get("volumeMode") or UNSET),
     ]
 
 
 def _storage_class(obj: Object, now: datetime) -> list[Any]:
-    name = _parts(obj)[0]
+    name = parts_of(obj)[0]
     annotations = (obj.get("metadata") or {}).get("annotations") or {}
     if annotations.get("storageclass.kubernetes.io/is-default-class") == "true":
         name += " (default)"
     return [
         *(name, obj.get("provisioner", ""), obj.get("reclaimPolicy") or "Delete"),
-        *(obj.get("volumeBindingMode") or "Immediate", bool(obj.get("allowVolumeExpansion")), _age(obj, now)),
+        *(
+            obj.get("volumeBindingMode") or "Immediate",
+            bool(obj.get("allowVolumeExpansion")),
+            age_of(obj, now),
+        ),
     ]
 
 
 def _csi_node(obj: Object, now: datetime) -> list[Any]:
-    name, spec, _ = _parts(obj)
-    return [name, len(spec.get("drivers") or ()), _age(obj, now)]
+    name, spec, _ = parts_of(obj)
+    return [name, len(spec.get("drivers") or ()), age_of(obj, now)]
 
 
 def _attachment(obj: Object, now: datetime) -> list[Any]:
-    name, spec, status = _parts(obj)
+    name, spec, status = parts_of(obj)
     volume = (spec.get("source") or {}).get("persistentVolumeName") or ""
     attached = bool(status.get("attached"))
-    return [name, spec.get("attacher", ""), volume, spec.get("nodeName", ""), attached, _age(obj, now)]
+    return [name, spec.get("attacher", ""), volume, spec.get("nodeName", ""), attached, age_of(obj, now)]
 
 
 def _priority_class(obj: Object, now: datetime) -> list[Any]:
     default, policy = bool(obj.get("globalDefault")), obj.get("preemptionPolicy") or ""
-    return [_parts(obj)[0], _number(obj, "value"), default, _age(obj, now), policy]
+    return [parts_of(obj)[0], _number(obj, "value"), default, age_of(obj, now), policy]
 
 
 def _lease(obj: Object, now: datetime) -> list[Any]:
-    name, spec, _ = _parts(obj)
-    return [name, spec.get("holderIdentity") or "", _age(obj, now)]
+    name, spec, _ = parts_of(obj)
+    return [name, spec.get("holderIdentity") or "", age_of(obj, now)]
 
 
 def _limit_range(obj: Object, now: datetime) -> list[Any]:
-    return [_parts(obj)[0], _created(obj)]
+    return [parts_of(obj)[0], created_at(obj)]
 
 
 def _definition(obj: Object, now: datetime) -> list[Any]:
-    name, spec, status = _parts(obj)
+    name, spec, status = parts_of(obj)
     names = spec.get("names") or {}
     held = {c.get("type") for c in status.get("conditions") or () if c.get("status") == "True"}
     versions = ",".join(v.get("name", "") for v in spec.get("versions") or ())
     return [
-        *(name, spec.get("scope", ""), versions, _created(obj), spec.get("group", ""), names.get("kind", "")),
+        *(
+            name,
+            spec.get("scope", ""),
+            versions,
+            created_at(obj),
+            spec.get("group", ""),
+            names.get("kind", ""),
+        ),
         *(",".join(names.get("shortNames") or ()) or NONE, "Established" in held),
     ]
 
 
 def _plain(obj: Object, now: datetime) -> list[Any]:
-    return [_parts(obj)[0], _age(obj, now)]
+    return [parts_of(obj)[0], age_of(obj, now)]
 
 
 PLAIN = Kind("Name, Age", _plain)

@@ -22,6 +22,13 @@ if TYPE_CHECKING:
     from dovetail.sim.kube.writes import Writer
 
 _POD_PARTS = {"ephemeralcontainers": "ephemeralContainers"}
+# What needs a container that runs, and why there is none.
+_OF_CONTAINERS = {
+    "attach": "there is no output to attach to",
+    "exec": "there is nothing to execute a command in",
+    "portforward": "there is no port to forward to",
+    "ephemeralcontainers": "a debug container would never start",
+}
 
 
 class Subresources:
@@ -33,6 +40,20 @@ class Subresources:
         self.patcher = patcher
         self.binder = Binder(core)
         self.evictor = Evictor(core, deleter)
+
+    def refuse_containers(self, info: TypeInfo, key: Key, subresource: str, verb: str) -> None:
+        """Refuse what only a running container could answer; clients would wait for it."""
+        if info.resource != "pods" or subresource not in _OF_CONTAINERS:
+            return
+        if subresource == "ephemeralcontainers" and verb == "get":
+            return
+        pod = self._record(info, key).obj
+        if subresource != "ephemeralcontainers" and not pod["spec"].get("nodeName"):
+            raise status.bad_request(f"pod {key[1]} does not have a host assigned")
+        why = _OF_CONTAINERS[subresource]
+        raise status.not_implemented(
+            f"this cluster runs no containers: pod {key[1]} is an object only, and {why}"
+        )
 
     def answer(
         self, info: TypeInfo, namespace: str, body: dict[str, Any], options: WriteOptions

@@ -10,6 +10,7 @@ from typing import Any
 from dovetail.sim.kube.cells import age, parsed
 from dovetail.sim.kube.jsonpath import PathError, find
 from dovetail.sim.kube.rows import KINDS, PLAIN, Kind
+from dovetail.sim.kube.rows_rest import REST_KINDS
 from dovetail.sim.kube.types import PrinterColumn, TypeInfo
 
 _TYPES = {"i": "integer", "b": "boolean", "d": "date"}
@@ -43,7 +44,9 @@ def column_definitions(info: TypeInfo) -> list[dict[str, Any]]:
 
 
 def _kind(info: TypeInfo) -> Kind:
-    return PLAIN if info.custom else KINDS.get(info.resource, PLAIN)
+    if info.custom:
+        return PLAIN
+    return KINDS.get(info.resource) or REST_KINDS.get(info.resource, PLAIN)
 
 
 def _definition(text: str) -> dict[str, Any]:

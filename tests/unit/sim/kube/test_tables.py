@@ -61,7 +61,7 @@ COLUMNS = {
     "customresourcedefinitions.apiextensions.k8s.io": (
         "Name, Scope, Versions, Created At:d, Group*, Kind*, ShortNames*, Established:b*"
     ),
-    "roles.rbac.authorization.k8s.io": "Name, Age",
+    "roles.rbac.authorization.k8s.io": "Name, Created At:d",
 }
 
 
