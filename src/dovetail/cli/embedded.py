@@ -18,6 +18,7 @@ from dovetail.errors import Misconfigured
 from dovetail.runtime.clock import SystemClock
 from dovetail.settings import Settings
 from dovetail.sim.certificates import Certificates
+from dovetail.sim.cluster.neighbours import ClusterOptions
 from dovetail.sim.collector import calm
 from dovetail.sim.keeping import Keeping
 from dovetail.sim.kube.server import serve
@@ -110,7 +111,8 @@ def _world(options: EmbeddedOptions, keeping: Keeping | None, authority: bytes) 
     if complaint:
         options.complain(complaint)
     try:
-        world = World(SystemClock(), options.seed, snapshot=state, authority=authority.decode())
+        told = ClusterOptions(events=True)
+        world = World(SystemClock(), options.seed, options=told, snapshot=state, authority=authority.decode())
     except (ApiError, KeyError, ValueError) as error:
         raise Misconfigured(
             f"reading the objects kept in {options.data_dir}: they were written by another version of "

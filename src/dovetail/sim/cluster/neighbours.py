@@ -20,6 +20,7 @@ from dovetail.sim.cluster.scheduler import Scheduler
 from dovetail.sim.cluster.statefulsets import StatefulSets
 from dovetail.sim.cluster.storage import Protection, Provisioner
 from dovetail.sim.cluster.taints import TaintManager
+from dovetail.sim.cluster.workload_events import WorkloadEvents
 
 __all__ = ["ClusterOptions", "move_in"]
 
@@ -29,6 +30,8 @@ class ClusterOptions:
     """How the neighbours behave."""
 
     kubelet: KubeletOptions = field(default_factory=KubeletOptions)
+    # Whether what controllers do is said in events, for people who look.
+    events: bool = False
 
 
 def move_in(desk: Desk, options: ClusterOptions | None = None) -> dict[str, Neighbour]:
@@ -53,6 +56,8 @@ def move_in(desk: Desk, options: ClusterOptions | None = None) -> dict[str, Neig
         Attacher(desk),
         PodCollector(desk),
     ]
+    if options.events:
+        everyone.append(WorkloadEvents(desk, owned))
     for neighbour in everyone:
         desk.add(neighbour)
     return {neighbour.name: neighbour for neighbour in everyone}

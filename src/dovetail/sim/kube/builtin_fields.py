@@ -65,6 +65,25 @@ def message_of(api_version: str, kind: str) -> str | None:
 
 
 @cache
+def _descriptions() -> dict[str, Any]:
+    text = files("dovetail.sim.kube").joinpath("data/descriptions.json").read_text()
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def describe_kind(kind: str) -> str:
+    """What a built-in kind is, in a sentence; empty if nobody wrote one."""
+    return str(_descriptions()["kinds"].get(kind, ""))
+
+
+def describe_field(name: str, field: str) -> str:
+    """What a field of a message is, in a sentence; empty if nobody wrote one."""
+    found = _descriptions()
+    own = found["fields"].get(name, {}).get(field)
+    return str(own or found["anywhere"].get(field, ""))
+
+
+@cache
 def _kind_messages() -> frozenset[str]:
     return frozenset(_document()["kinds"].values())
 

@@ -1,8 +1,8 @@
 """OpenAPI documents: enough for kubectl to validate, apply, patch and explain.
 
 The v3 index names one document per group version; each lists an item path for every kind and the schemas
-behind it. Field tables have no prose, so `explain` shows names and types of built-in kinds, and whatever
-descriptions a CRD brings.
+behind it. Every built-in kind and its best known fields are described in a sentence of our own; a CRD brings
+its own words.
 """
 
 from __future__ import annotations
@@ -12,7 +12,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from dovetail.sim.kube.builtin_fields import Field, Message, message, message_of
+from dovetail.sim.kube.builtin_fields import (
+    Field,
+    Message,
+    describe_field,
+    describe_kind,
+    message,
+    message_of,
+)
 from dovetail.sim.kube.nodes import MISSING
 from dovetail.sim.kube.openapi_v2 import merge_documents
 from dovetail.sim.kube.types import Registry, TypeInfo
@@ -170,8 +177,16 @@ def _add_kind(info: TypeInfo, schemas: dict[str, Any]) -> None:
         if built_in is None:
             return
         _add_message(built_in, schemas)
-        typed = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}}
-        schemas[name] = {**schemas[name], "properties": {**typed, **schemas[name].get("properties", {})}}
+        typed = {
+            each: {"type": "string", "description": describe_field("", each)}
+            for each in ("apiVersion", "kind")
+        }
+        described = {"description": describe_kind(info.kind)}
+        schemas[name] = {
+            **described,
+            **schemas[name],
+            "properties": {**typed, **schemas[name].get("properties", {})},
+        }
     schemas[name]["x-kubernetes-group-version-kind"] = [_gvk(info)]
     if info.stored:
         schemas[f"{name}List"] = _list_schema(info, name, schemas)
@@ -220,7 +235,7 @@ def _message_schema(definition: Message, schemas: dict[str, Any]) -> dict[str, A
             properties.update(inner.get("properties", {}))
             required.extend(inner.get("required", []))
             continue
-        properties[field.name] = _field_schema(field, schemas)
+        properties[field.name] = _field_schema(field, schemas, describe_field(definition.name, field.name))
         required.extend([field.name] if field.required else [])
     schema: dict[str, Any] = {"type": "object"}
     if properties:
@@ -232,9 +247,10 @@ def _message_schema(definition: Message, schemas: dict[str, Any]) -> dict[str, A
     return schema
 
 
-def _field_schema(field: Field, schemas: dict[str, Any]) -> dict[str, Any]:
+def _field_schema(field: Field, schemas: dict[str, Any], description: str) -> dict[str, Any]:
     schema = dict(_type_schema(field.type, schemas))
     extras = {
+        "description": description,
         "x-kubernetes-patch-strategy": ",".join(filter(None, field.patch)),
         "x-kubernetes-patch-merge-key": field.merge_key,
         "x-kubernetes-map-type": "atomic" if field.atomic else "",

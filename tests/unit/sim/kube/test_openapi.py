@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dovetail.sim.kube import crd
+from dovetail.sim.kube.builtin_fields import describe_field, describe_kind, message
 from dovetail.sim.kube.builtin_types import builtin_registry
 from dovetail.sim.kube.openapi import Documents
 from dovetail.sim.kube.openapi_v2 import convert_schema, encode_document
@@ -156,6 +157,33 @@ def test_the_second_version_holds_every_kind_and_leads_nowhere_else(registry: Re
     assert "components" not in text
 
 
+DESCRIBED = (
+    *(
+        "meta/v1.ObjectMeta",
+        "core/v1.PodSpec",
+        "core/v1.Container",
+        "core/v1.NodeSpec",
+        "core/v1.ServiceSpec",
+    ),
+    *("apps/v1.DeploymentSpec", "apps/v1.StatefulSetSpec", "apps/v1.DaemonSetSpec", "batch/v1.JobSpec"),
+    *("batch/v1.CronJobSpec", "policy/v1.PodDisruptionBudgetSpec", "core/v1.TopologySpreadConstraint"),
+    *("core/v1.Affinity", "core/v1.Taint", "core/v1.Toleration", "core/v1.PersistentVolumeClaimSpec"),
+)
+
+
+@pytest.mark.parametrize("name", DESCRIBED)
+def test_every_field_that_people_look_up_is_described(name: str) -> None:
+    missing = [field.name for field in message(name).fields if not describe_field(name, field.name)]
+    assert missing == []
+
+
+def test_every_kind_is_described(registry: Registry) -> None:
+    assert [info.kind for info in registry.all() if not info.custom and not describe_kind(info.kind)] == []
+    pods = document(registry, "", "v1")["components"]["schemas"]["io.k8s.api.core.v1.Pod"]
+    assert pods["description"] == describe_kind("Pod")
+    assert pods["properties"]["spec"]["description"] == "What is wanted."
+
+
 META = b"io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
 
@@ -166,9 +194,9 @@ def parts(data: bytes, number: int) -> list[Any]:
 
 def test_the_message_says_what_the_document_says(registry: Registry) -> None:
     merged = Documents(registry).merged()
-    message = encode_document(merged)
-    assert parts(message, 1) == [b"2.0"]
-    (definitions,) = parts(message, 9)
+    encoded = encode_document(merged)
+    assert parts(encoded, 1) == [b"2.0"]
+    (definitions,) = parts(encoded, 9)
     schemas = {parts(each, 1)[0].decode(): parts(each, 2)[0] for each in parts(definitions, 1)}
     assert schemas.keys() == merged["definitions"].keys()
     widget = schemas["com.example.v1.Widget"]
@@ -179,7 +207,7 @@ def test_the_message_says_what_the_document_says(registry: Registry) -> None:
     ]
     (extension,) = parts(widget, 31)
     assert json.loads(parts(parts(extension, 2)[0], 2)[0])[0]["kind"] == "Widget"
-    (paths,) = parts(message, 8)
+    (paths,) = parts(encoded, 8)
     assert len(parts(paths, 2)) == len(merged["paths"])
 
 
