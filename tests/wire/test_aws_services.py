@@ -10,7 +10,7 @@ import pytest
 
 from dovetail.aws import AwsAbsent, AwsDenied, AwsError, AwsInvalid, pages
 from dovetail.sim.aws.serve import served
-from support.aws import CLUSTER, fleet, simulated, template
+from support.aws import CLUSTER, fleet, launched, simulated, template
 from support.aws_doors import DOORS, Door, opened
 
 ARC = "arc-zonal-shift"
@@ -277,3 +277,38 @@ async def test_a_stack_of_cloudformation_and_the_simulation_speak_of_the_same_th
         assert "stack-role" not in door.world.iam.roles
         assert "stack-queue" not in door.world.queues.by_name
         assert not door.world.buses.by_name["default"].rules
+
+
+HOSTILE = (
+    ({"Origin": "https://evil.example"}, 403),
+    ({"Origin": "null"}, 403),
+    ({"Sec-Fetch-Site": "cross-site"}, 403),
+    ({"Host": "evil.example"}, 421),
+    ({"Host": "evil.example:80", "Origin": "http://evil.example:80"}, 421),
+)
+
+
+@pytest.mark.parametrize(("headers", "status"), HOSTILE)
+@pytest.mark.parametrize("path", ["/_simulation/reclaim/{instance}", "/moto-api/reset", "/"])
+async def test_a_web_page_can_do_nothing_to_the_simulated_aws(
+    headers: dict[str, str], status: int, path: str
+) -> None:
+    aws = simulated()
+    aws.interruption_queue("interruptions")
+    await template(aws)
+    (instance,) = launched(await fleet(aws, way="spot"))
+    form = {"Action": "TerminateInstances", "InstanceId.1": instance, "Version": "2016-11-15"}
+    scope = "AWS4-HMAC-SHA256 Credential=AKIA1111222233330000/20260101/us-west-2/ec2/aws4_request"
+    async with served(aws, moto=False) as server, aiohttp.ClientSession() as page:
+        url = server.url + path.format(instance=instance)
+        async with page.post(url, data=form, headers={"Authorization": scope, **headers}) as answer:
+            assert answer.status == status
+            assert (await answer.json())["message"]
+        assert aws.machine(instance).alive
+        assert not aws.queues.by_name["interruptions"].messages
+        # Programs of this machine are served under any of its names.
+        for host in ("localhost", "127.0.0.1", "[::1]", "bucket.localhost"):
+            asked = {"Authorization": scope, "Host": f"{host}:4566"}
+            described = {"Action": "DescribeInstances", "Version": "2016-11-15"}
+            async with page.post(server.url, data=described, headers=asked) as answer:
+                assert answer.status == 200

@@ -21,6 +21,7 @@ from dovetail.aws import AwsError
 from dovetail.errors import Misconfigured
 from dovetail.sim.aws.asking import OPERATIONS
 from dovetail.sim.aws.cloud import SimulatedAws
+from dovetail.sim.aws.guard import guard
 from dovetail.sim.aws.wirecbor import decoded, encoded
 from dovetail.sim.aws.wireform import error_xml, parse_form, result_xml
 from dovetail.sim.aws.wirejson import parse_json, parse_rest, path_pattern, result_json
@@ -41,6 +42,8 @@ ASK_BOTH = frozenset({("ssm", "GetParameter"), ("ssm", "GetParameters"), ("eks",
 MOTO_ALONE = frozenset({"dynamodb"})
 HAPPENINGS = "/_simulation/"
 HAPPEN = ("reclaim", "rebalance", "retire", "impair", "recover")
+# What happens to a zone: AWS shifts away from it, and back.
+ZONAL = ("autoshift", "end-autoshift")
 BODY_MOST = 16 * 1024 * 1024
 CBOR = "smithy-rpc-v2-cbor"
 JSON_TYPE = {"1.0": "application/x-amz-json-1.0", "1.1": "application/x-amz-json-1.1"}
@@ -107,15 +110,32 @@ class AwsServer:
         return self._answered(asked, answer)
 
     def _happen(self, request: web.Request) -> web.Response:
-        """Something happens to an instance because someone wants to see it."""
+        """Something happens to an instance or a zone because someone wants to see it."""
         what, _, name = request.path.removeprefix(HAPPENINGS).partition("/")
-        if request.method != "POST" or what not in HAPPEN:
+        if request.method != "POST" or what not in HAPPEN + ZONAL:
             said = f"POST {HAPPENINGS}{{{'|'.join(HAPPEN)}}}/<instance id>"
+            said += f" or {HAPPENINGS}{{{'|'.join(ZONAL)}}}/<zone id>"
             return web.json_response({"message": f"ask for one of these: {said}"}, status=404)
+        if what in ZONAL:
+            return self._happen_to_zone(what, name)
         if name not in self.aws.instances.by_id:
             return web.json_response({"message": f"there is no instance {name}"}, status=404)
         getattr(self.aws, what)(name)
         return web.json_response({"message": f"{what}: {name}"})
+
+    def _happen_to_zone(self, what: str, zone: str) -> web.Response:
+        """AWS begins or ends an autoshift, for all who take part in autoshift or watch it."""
+        known = self.aws.network.zone_ids
+        zone = known.get(zone, zone)
+        if zone not in known.values():
+            told = f"there is no zone {zone}; there are {', '.join(sorted(known.values()))}"
+            return web.json_response({"message": told}, status=404)
+        running = zone in {each.away for each in self.aws.shifts.running_autoshifts()}
+        if running == (what == "autoshift"):
+            told = f"{zone} is {'shifted away already' if running else 'not shifted away by AWS'}"
+            return web.json_response({"message": told}, status=409)
+        (self.aws.shifts.autoshift if what == "autoshift" else self.aws.shifts.end_autoshift)(zone)
+        return web.json_response({"message": f"{what}: {zone}"})
 
     def _scope(self, request: web.Request) -> tuple[str, str, str]:
         found = SCOPE.search(request.headers.get("Authorization", ""))
@@ -293,7 +313,7 @@ async def served(
 ) -> AsyncIterator[AwsServer]:
     """Listen while the block lasts; `url` tells where."""
     server = AwsServer(aws, moto=moto)
-    app = web.Application(client_max_size=BODY_MOST)
+    app = web.Application(client_max_size=BODY_MOST, middlewares=[guard(host)])
     app.router.add_route("*", "/{path:.*}", server.handle)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
