@@ -49,6 +49,39 @@ COLUMNS = (
     "placement strategies",
 )
 
+# Types with AMD's GPUs, which moto has not: vCPUs, GiB, EBS Mb/s, addresses, interfaces, store in GB, GPUs.
+G4AD = {
+    "g4ad.xlarge": (4, 16, 3170, 4, 2, 150, 1),
+    "g4ad.2xlarge": (8, 32, 3170, 4, 2, 300, 1),
+    "g4ad.4xlarge": (16, 64, 3170, 10, 3, 600, 1),
+    "g4ad.8xlarge": (32, 128, 3170, 15, 4, 1200, 2),
+    "g4ad.16xlarge": (64, 256, 6300, 30, 8, 2400, 4),
+}
+# They are sold in these regions; in which zones is not public, so those that sell the like of NVIDIA's.
+G4AD_REGIONS = (
+    *("us-east-1", "us-east-2", "us-west-2", "ca-central-1"),
+    *("eu-central-1", "eu-west-1", "eu-west-2", "ap-northeast-1"),
+)
+G4AD_ZONES_OF = "g4dn.xlarge"
+
+
+def g4ad(name: str) -> list[object]:
+    """One of AMD's, in the order of COLUMNS."""
+    vcpus, gib, ebs, addresses, interfaces, store, gpus = G4AD[name]
+    processor: list[object] = [
+        name,
+        ["x86_64"],
+        vcpus,
+        gib * 1024,
+        "AMD",
+        3000,
+        "nitro",
+        ["on-demand", "spot"],
+    ]
+    network: list[object] = [ebs, True, addresses, [interfaces], 0, 0, True]
+    gpu = [["Radeon Pro V520", "AMD", gpus, 8192]]
+    return [*processor, *network, store, "required", gpu, [], [], [], ["cluster", "partition", "spread"]]
+
 
 def resources() -> Path:
     """Where moto keeps its facts about EC2."""
@@ -116,6 +149,8 @@ def zones(folder: Path, names: list[str]) -> dict[str, object]:
         sold = dict.fromkeys(names, 0)
         for each in offered:
             sold[each["InstanceType"]] |= 1 << listed.index(each["Location"])
+        if path.name.removesuffix(".json.gz") in G4AD_REGIONS:
+            sold |= dict.fromkeys(G4AD, sold[G4AD_ZONES_OF])
         found[path.name.removesuffix(".json.gz")] = {
             "zones": listed,
             "sold": "".join(DIGITS[sold[name]] for name in names),
@@ -131,8 +166,8 @@ def main() -> None:
     """Write both files, and name what the other tables do not know."""
     folder = resources()
     listed = json.loads(gzip.decompress((folder / "instance_types.json.gz").read_bytes()))
-    names = sorted(listed)
-    rows = one_a_line(row(listed[name]) for name in names)
+    names = sorted({*listed, *G4AD})
+    rows = one_a_line(row(listed[name]) if name in listed else g4ad(name) for name in names)
     text = f'{{"columns":{json.dumps(COLUMNS)},\n"types":[\n{rows}\n]}}\n'
     (DATA / "instance-types.json").write_text(text, encoding="utf-8")
     regions = zones(folder, names)

@@ -123,6 +123,18 @@ def test_the_objects_have_upstreams_names_and_labels() -> None:
     )
 
 
+def test_the_controllers_pods_carry_a_label_that_no_selector_asks_for() -> None:
+    def labels_of(values: dict[str, Any]) -> dict[str, str]:
+        found = by_name(rendered(values), "Deployment", "karpenter")["spec"]
+        assert "karpenter" not in found["selector"]["matchLabels"], "an upgrade could not change it"
+        return dict(found["template"]["metadata"]["labels"])
+
+    usual = {"app.kubernetes.io/name": "karpenter", "app.kubernetes.io/instance": "karpenter"}
+    assert labels_of({}) == usual | {"karpenter": "controller"}
+    asked = {"podLabels": {"karpenter": "mine", "team": "x", "app.kubernetes.io/name": "other"}}
+    assert labels_of(asked) == usual | {"karpenter": "mine", "team": "x"}
+
+
 @pytest.mark.spec("operations-18.2")
 def test_permissions_are_exactly_those_upstream_has() -> None:
     # Without planning, and with nothing left to be undone of a feature upstream does not have.

@@ -14,6 +14,8 @@ from dovetail.cli.installshapes import READ, Json
 
 __all__ = ["Installation", "objects"]
 
+# On the controller's pods alone: a Deployment's selector cannot be changed later.
+CONTROLLER_PODS = {"karpenter": "controller"}
 # Group, resources, verbs. The order is that of the chart.
 CORE: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     (
@@ -90,7 +92,9 @@ def _controller(given: Installation) -> list[Json]:
         shapes.service(given, {"http-metrics": 8080} | sns),
         shapes.budget(given, NAME),
         *zonal.endpoint_policy(given, f"{name}-sns", given.selector, (8080, 8081)),
-        shapes.deployment(given, given.replicas, _pod(given), rolling={"maxUnavailable": 1}),
+        shapes.deployment(
+            given, given.replicas, _pod(given), rolling={"maxUnavailable": 1}, also=CONTROLLER_PODS
+        ),
     ]
 
 

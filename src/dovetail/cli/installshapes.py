@@ -117,10 +117,12 @@ def network_policy(owner: Owner, name: str, selector: Json, ports: Sequence[Sequ
     }
 
 
-def deployment(owner: Owner, replicas: int, pod: Json, *, rolling: Json | None = None) -> Json:
-    """Of pods with the owner's labels; annotations of theirs stand under `annotations` of the pod."""
+def deployment(
+    owner: Owner, replicas: int, pod: Json, *, rolling: Json | None = None, also: Json | None = None
+) -> Json:
+    """Of pods with the owner's labels and `also` these; annotations of theirs stand under `annotations`."""
     noted = pod.pop("annotations", None)
-    about = {"labels": owner.selector} | ({"annotations": noted} if noted else {})
+    about = {"labels": {**owner.selector, **(also or {})}} | ({"annotations": noted} if noted else {})
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from dovetail.errors import Misconfigured
 from dovetail.sim.aws import SimulatedAws
+from dovetail.sim.aws.automode import follow_auto_mode
 from dovetail.sim.aws.instances import ENDS, STARTS
 from dovetail.sim.aws.joining import BOOTS, Joining
 from dovetail.sim.world import World
@@ -59,6 +60,7 @@ async def beside(
     aws = SimulatedAws(world.clock, seed, REGION, cluster=cluster)
     aws.eks.clusters[cluster].endpoint = endpoint
     aws.interruption_queue(cluster)
+    follow_auto_mode(aws.ground, world.server.local("eks"), cluster)
     # Ids that were given before a restart must not be given again.
     aws.ground.rng.seed(f"{seed} from {world.server.store.revision}")
     # A machine that joins in no time must run before that, and who is in a hurry is so to the end.

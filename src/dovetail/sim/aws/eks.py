@@ -1,4 +1,4 @@
-"""EKS clusters, as DescribeCluster tells of them, and the one change that is asked of them: zonal shift."""
+"""EKS clusters, as DescribeCluster tells of them; zonal shift and Auto Mode are switched on and off."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dovetail.sim.aws.asking import Ask, Json, Subject, operation
 
 __all__ = ["Eks", "EksCluster", "cluster_of"]
 
+AUTO_MODE_POOLS = frozenset(("general-purpose", "system"))
 CERTIFICATE = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCg=="
 
 
@@ -28,6 +29,8 @@ class EksCluster:
     subnets: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     zonal_shift: bool = True
+    # Pools of EKS Auto Mode's own; None while Auto Mode is off.
+    auto_mode: tuple[str, ...] | None = None
     tags: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -68,17 +71,51 @@ def describe_cluster(ask: Ask) -> Json:
 
 @operation("eks", "UpdateClusterConfig")
 def update_cluster(ask: Ask) -> Json:
-    found, wanted = cluster_of(ask), ask.get("zonalShiftConfig")
-    if wanted is None:
-        raise ask.refuse("InvalidRequestException", "Only zonalShiftConfig can be changed here.")
-    if found.zonal_shift == bool(wanted["enabled"]):
+    found = cluster_of(ask)
+    if ask.get("zonalShiftConfig") is not None:
+        return _updated(ask, "ZonalShiftConfigUpdate", "ZonalShiftConfig", _set_zonal_shift(ask, found))
+    if ask.get("computeConfig") is not None:
+        return _updated(ask, "AutoModeUpdate", "ComputeConfig", _set_auto_mode(ask, found))
+    raise ask.refuse(
+        "InvalidRequestException",
+        "Only zonalShiftConfig, or computeConfig with its network and storage, can be changed here.",
+    )
+
+
+def _set_zonal_shift(ask: Ask, found: EksCluster) -> str:
+    wanted = bool(ask.need("zonalShiftConfig")["enabled"])
+    if found.zonal_shift == wanted:
         raise ask.refuse("InvalidParameterException", "No changes needed for the zonal shift config.")
-    found.zonal_shift = bool(wanted["enabled"])
+    found.zonal_shift = wanted
+    return str(wanted).lower()
+
+
+def _set_auto_mode(ask: Ask, found: EksCluster) -> str:
+    """All three parts of Auto Mode are switched together, or EKS switches none."""
+    compute = ask.need("computeConfig")
+    network = (ask.get("kubernetesNetworkConfig") or {}).get("elasticLoadBalancing") or {}
+    storage = (ask.get("storageConfig") or {}).get("blockStorage") or {}
+    wanted = bool(compute.get("enabled"))
+    if network.get("enabled") is not wanted or storage.get("enabled") is not wanted:
+        raise ask.refuse(
+            "InvalidParameterException",
+            "For EKS Auto Mode, please ensure that all required configs, including computeConfig, "
+            "kubernetesNetworkConfig, and blockStorage are all either fully enabled or fully disabled.",
+        )
+    pools = tuple(compute.get("nodePools") or ())
+    if unknown := sorted(set(pools) - AUTO_MODE_POOLS):
+        raise ask.refuse("InvalidParameterException", f"The node pool {unknown[0]} is not a built-in one.")
+    found.auto_mode = pools if wanted else None
+    ask.ground.tell("auto-mode", found)
+    return str(wanted).lower()
+
+
+def _updated(ask: Ask, kind: str, parameter: str, value: str) -> Json:
     made: Json = {
         "id": ask.ground.uuid(),
         "status": "Successful",
-        "type": "ZonalShiftConfigUpdate",
-        "params": [{"type": "ZonalShiftConfig", "value": str(found.zonal_shift).lower()}],
+        "type": kind,
+        "params": [{"type": parameter, "value": value}],
         "createdAt": ask.ground.clock.now(),
         "errors": [],
     }
@@ -102,7 +139,10 @@ def list_clusters(ask: Ask) -> Json:
 
 def _shown(each: EksCluster) -> Json:
     region = each.arn.split(":")[3]
-    network = {"ipFamily": "ipv6" if each.service_cidr_v6 else "ipv4"}
+    network: Json = {
+        "ipFamily": "ipv6" if each.service_cidr_v6 else "ipv4",
+        "elasticLoadBalancing": {"enabled": each.auto_mode is not None},
+    }
     if each.service_cidr:
         network["serviceIpv4Cidr"] = each.service_cidr
     if each.service_cidr_v6:
@@ -126,5 +166,7 @@ def _shown(each: EksCluster) -> Json:
         },
         "identity": {"oidc": {"issuer": f"https://oidc.eks.{region}.amazonaws.com/id/{each.key}"}},
         "zonalShiftConfig": {"enabled": each.zonal_shift},
+        "computeConfig": {"enabled": each.auto_mode is not None, "nodePools": list(each.auto_mode or ())},
+        "storageConfig": {"blockStorage": {"enabled": each.auto_mode is not None}},
         "tags": dict(each.tags),
     }

@@ -1,18 +1,30 @@
-"""FIS: experiments, of which one is really carried out: spot machines are interrupted on purpose."""
+"""FIS: experiments. Two actions are really carried out: spot machines are interrupted, zones shifted away."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
 
 from dovetail.sim.aws.asking import Ask, Json, Subject, operation
+from dovetail.sim.aws.eks import Eks
 from dovetail.sim.aws.iam import Iam
 from dovetail.sim.aws.instances import Instances
 from dovetail.sim.aws.machine import Machine
+from dovetail.sim.aws.network import zone_ids
+from dovetail.sim.aws.shifts import Managed, Shifts
 
 __all__ = ["Experiments"]
 
+T = TypeVar("T")
 INTERRUPT = "aws:ec2:send-spot-instance-interruptions"
 SPOT = "aws:ec2:spot-instance"
+SHIFT = "aws:arc:start-zonal-autoshift"
+MANAGED = "aws:arc:zonal-shift-managed-resource"
+LASTS = re.compile(r"PT(?:([0-9]+)H)?(?:([0-9]+)M)?")
+LONGEST = 12 * 3600.0
+AUTOSHIFT_STATES = ("ENABLED", "DISABLED", "ANY")
 NOTICE = 120.0
 MINUTES = re.compile(r"PT([2-9]|1[0-5])M")
 COUNT = re.compile(r"COUNT\((\d+)\)|ALL")
@@ -25,6 +37,8 @@ class Experiments(Subject):
     def begin(self) -> None:
         self.templates: dict[str, Json] = {}
         self.started: dict[str, Json] = {}
+        # What ends the shifts of an experiment, with the status they end in.
+        self.ends: dict[str, list[Callable[[str], None]]] = {}
 
 
 def _template(ask: Ask, parameter: str = "id") -> Json:
@@ -38,6 +52,8 @@ def _template(ask: Ask, parameter: str = "id") -> Json:
 def _checked(ask: Ask, given: Json) -> Json:
     """A template FIS would take: targets that are there, a role, and numbers within bounds."""
     for action in given["actions"].values():
+        if action["actionId"] == SHIFT:
+            _check_shift(ask, action.get("parameters", {}))
         missing = set(action.get("targets", {}).values()) - set(given["targets"])
         if missing:
             raise ask.refuse("ValidationException", f"There is no target {min(missing)}.")
@@ -50,6 +66,27 @@ def _checked(ask: Ask, given: Json) -> Json:
     if given["roleArn"].rpartition("/")[2] not in ask.everywhere(Iam).roles:
         raise ask.refuse("ValidationException", f"There is no role {given['roleArn']}.")
     return given
+
+
+def _check_shift(ask: Ask, parameters: Json) -> None:
+    """A zone that is there, a time within bounds, and resources of the sort there are here."""
+    zones = zone_ids(ask.account, ask.region)
+    zone = parameters.get("availabilityZoneIdentifier", "")
+    if zone not in zones and zone not in zones.values():
+        raise ask.refuse(
+            "ValidationException", f"availabilityZoneIdentifier is no zone of {ask.region}: {zone}"
+        )
+    if not 60.0 <= _lasts(parameters) <= LONGEST:
+        raise ask.refuse("ValidationException", "duration is PT1M to PT12H.")
+    if parameters.get("zonalAutoshiftStatus", "ENABLED") not in AUTOSHIFT_STATES:
+        raise ask.refuse("ValidationException", f"zonalAutoshiftStatus is {', '.join(AUTOSHIFT_STATES)}.")
+    if not parameters.get("managedResourceTypes"):
+        raise ask.refuse("ValidationException", "managedResourceTypes is missing: ALB, ASG, EKS or NLB.")
+
+
+def _lasts(parameters: Json) -> float:
+    found = LASTS.fullmatch(parameters.get("duration", ""))
+    return 3600.0 * int(found[1] or 0) + 60.0 * int(found[2] or 0) if found else 0.0
 
 
 @operation("fis", "CreateExperimentTemplate")
@@ -98,15 +135,10 @@ def list_tags(ask: Ask) -> Json:
 @operation("fis", "StartExperiment")
 def start(ask: Ask) -> Json:
     template, id_ = _template(ask, "experimentTemplateId"), f"EXP{ask.ground.hexes(15).upper()}"
-    chosen = {name: _chosen(ask, target) for name, target in template["targets"].items()}
+    chosen = {name: _chosen(ask, template, name) for name in template["targets"]}
     failed = not all(chosen.values())
-    lasts = 0.0
-    for action in template["actions"].values():
-        if not failed and action["actionId"] == INTERRUPT:
-            seconds = _seconds(action)
-            lasts = max(lasts, seconds)
-            for machine in chosen[action["targets"]["SpotInstances"]]:
-                _interrupt(ask, machine, seconds)
+    actions = () if failed else template["actions"].values()
+    lasts = max((_carry_out(ask, action, chosen, id_) for action in actions), default=0.0)
     made: Json = {
         "id": id_,
         "arn": f"arn:aws:fis:{ask.region}:{ask.account}:experiment/{id_}",
@@ -127,9 +159,46 @@ def start(ask: Ask) -> Json:
     return {"experiment": made}
 
 
+def _carry_out(ask: Ask, action: Json, chosen: dict[str, list[Machine] | list[Managed]], id_: str) -> float:
+    """Begin an action; how many seconds it takes."""
+    for name in action.get("targets", {}).values():
+        for each in chosen[name]:
+            if isinstance(each, Machine) and action["actionId"] == INTERRUPT:
+                _interrupt(ask, each, _seconds(action))
+            elif isinstance(each, Managed) and action["actionId"] == SHIFT:
+                _shift(ask, each, action["parameters"], id_)
+    return _lasts(action["parameters"]) if action["actionId"] == SHIFT else _seconds(action)
+
+
+def _shift(ask: Ask, resource: Managed, parameters: Json, id_: str) -> None:
+    """ARC shifts the resource away from the zone, until the experiment is over or stopped."""
+    shifts, zone = ask.here(Shifts), str(parameters["availabilityZoneIdentifier"])
+    made = shifts.experiment(resource, zone_ids(ask.account, ask.region).get(zone, zone))
+    ask.here(Experiments).ends.setdefault(id_, []).append(partial(shifts.stop, resource, made))
+    ask.ground.later(_lasts(parameters), partial(shifts.stop, resource, made, "EXPIRED"))
+
+
 def _ended(made: Json, failed: bool) -> None:
-    if not failed:
+    if not failed and made["state"]["status"] == "running":
         made["state"] = {"status": "completed"}
+
+
+@operation("fis", "StopExperiment")
+def stop(ask: Ask) -> Json:
+    found = _experiment(ask, "id")
+    if found["state"]["status"] != "running":
+        raise ask.refuse("ConflictException", f"Experiment {found['id']} is {found['state']['status']}.", 409)
+    for end in ask.here(Experiments).ends.pop(found["id"], ()):
+        end("CANCELED")
+    found["state"] = {"status": "stopped", "reason": "Experiment halted by user action."}
+    return {"experiment": found}
+
+
+@operation("fis", "ListExperiments")
+def list_experiments(ask: Ask) -> Json:
+    kept = ("id", "arn", "experimentTemplateId", "state", "tags")
+    found = ask.here(Experiments).started.values()
+    return {"experiments": [{name: each[name] for name in kept} for each in found]}
 
 
 def _seconds(action: Json) -> float:
@@ -137,11 +206,37 @@ def _seconds(action: Json) -> float:
     return 60.0 * int(found[1]) if found else NOTICE
 
 
-def _chosen(ask: Ask, target: Json) -> list[Machine]:
-    """The machines a target stands for, as many of them as it wants."""
+def _chosen(ask: Ask, template: Json, name: str) -> list[Machine] | list[Managed]:
+    """The machines or clusters a target stands for, as many of them as it wants."""
+    target = template["targets"][name]
+    if target["resourceType"] == MANAGED:
+        users = [each for each in template["actions"].values() if name in each.get("targets", {}).values()]
+        return _some(target, [each for each in _clusters(ask, target) if _takes_part(each, users)])
+    return _some(target, _machines(ask, target))
+
+
+def _clusters(ask: Ask, target: Json) -> list[Managed]:
+    """The clusters a target names, by ARN or by all of its tags."""
+    shifts, tags, arns = ask.here(Shifts), target.get("resourceTags", {}), target.get("resourceArns", ())
+    named = (each for each in ask.here(Eks).clusters.values() if not arns or each.arn in arns)
+    found = (shifts.managed(each.arn) for each in named if tags.items() <= each.tags.items())
+    return [each for each in found if each is not None]
+
+
+def _takes_part(resource: Managed, actions: Sequence[Json]) -> bool:
+    """Whether the actions are meant for clusters, and for those whose autoshift is as this one's is."""
+    return all(
+        "EKS" in each["parameters"]["managedResourceTypes"].split(",")
+        and each["parameters"].get("zonalAutoshiftStatus", "ENABLED")
+        in ("ANY", "ENABLED" if resource.autoshift else "DISABLED")
+        for each in actions
+    )
+
+
+def _machines(ask: Ask, target: Json) -> list[Machine]:
     tags = target.get("resourceTags", {})
     states = [each["values"] for each in target.get("filters", ()) if each["path"] == "State.Name"]
-    found = [
+    return [
         each
         for each in ask.here(Instances).by_id.values()
         if target["resourceType"] == SPOT
@@ -149,6 +244,9 @@ def _chosen(ask: Ask, target: Json) -> list[Machine]:
         and tags.items() <= each.tags.items()
         and all(each.state in values for values in states)
     ]
+
+
+def _some(target: Json, found: list[T]) -> list[T]:
     wanted = COUNT.fullmatch(target["selectionMode"])
     return found[: int(wanted[1])] if wanted and wanted[1] else found
 
@@ -159,20 +257,21 @@ def _interrupt(ask: Ask, machine: Machine, seconds: float) -> None:
     ask.ground.later(seconds - NOTICE, lambda: ask.ground.tell("interrupt", machine))
 
 
+def _experiment(ask: Ask, parameter: str) -> Json:
+    found = ask.here(Experiments).started.get(ask.need(parameter))
+    if found is None:
+        raise ask.refuse("ResourceNotFoundException", f"Experiment {ask.need(parameter)} not found", 404)
+    return found
+
+
 @operation("fis", "GetExperiment")
 def get_experiment(ask: Ask) -> Json:
-    found = ask.here(Experiments).started.get(ask.need("id"))
-    if found is None:
-        raise ask.refuse("ResourceNotFoundException", f"Experiment {ask.need('id')} not found", 404)
-    return {"experiment": found}
+    return {"experiment": _experiment(ask, "id")}
 
 
 @operation("fis", "ListExperimentResolvedTargets")
 def resolved_targets(ask: Ask) -> Json:
-    found = ask.here(Experiments).started.get(ask.need("experimentId"))
-    if found is None:
-        said = f"Experiment {ask.need('experimentId')} not found"
-        raise ask.refuse("ResourceNotFoundException", said, 404)
+    found = _experiment(ask, "experimentId")
     return {
         "resolvedTargets": [
             {

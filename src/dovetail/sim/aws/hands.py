@@ -29,6 +29,8 @@ from dovetail.sim.aws.templates import Templates
 __all__ = ["Hands"]
 
 S = TypeVar("S", bound=Subject)
+# As Karpenter's own stack calls it.
+QUEUE_TARGET = "KarpenterInterruptionQueueTarget"
 INTERRUPTIONS = {
     "ScheduledChangeRule": ("aws.health", "AWS Health Event"),
     "SpotInterruptionRule": ("aws.ec2", "EC2 Spot Instance Interruption Warning"),
@@ -169,7 +171,7 @@ class Hands:
         for rule, (source, kind) in INTERRUPTIONS.items():
             arn = f"arn:aws:events:{self.region}:{self.account}:rule/{name}-{rule}"
             made = Rule(f"{name}-{rule}", arn, {"source": [source], "detail-type": [kind]})
-            made.targets["KarpenterInterruptionQueueTarget"] = {"Id": rule, "Arn": queue.arn}
+            made.targets[QUEUE_TARGET] = {"Id": QUEUE_TARGET, "Arn": queue.arn}
             bus.rules[made.name] = made
         return queue
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -177,6 +177,39 @@ def describe_instances(ask: Ask) -> Json:
         )
         entry["Instances"].append(shown(machine))
     return {"Reservations": list(reservations.values()), **more}
+
+
+# How EC2 shows each attribute of an instance that can be asked for by itself.
+ATTRIBUTES: Mapping[str, Callable[[Machine], Json]] = {
+    "instanceType": lambda each: {"InstanceType": {"Value": each.type}},
+    "userData": lambda each: {"UserData": {"Value": each.user_data} if each.user_data else {}},
+    "disableApiTermination": lambda each: {"DisableApiTermination": {"Value": False}},
+    "disableApiStop": lambda each: {"DisableApiStop": {"Value": False}},
+    "instanceInitiatedShutdownBehavior": lambda each: {
+        "InstanceInitiatedShutdownBehavior": {"Value": "terminate" if each.lifecycle == "spot" else "stop"}
+    },
+    "rootDeviceName": lambda each: {"RootDeviceName": {"Value": each.root_device}},
+    "blockDeviceMapping": lambda each: {"BlockDeviceMappings": shown(each)["BlockDeviceMappings"]},
+    "groupSet": lambda each: {"Groups": shown(each)["SecurityGroups"]},
+    "ebsOptimized": lambda each: {"EbsOptimized": {"Value": shown(each)["EbsOptimized"]}},
+    "sourceDestCheck": lambda each: {"SourceDestCheck": {"Value": True}},
+    "enaSupport": lambda each: {"EnaSupport": {"Value": True}},
+    "enclaveOptions": lambda each: {"EnclaveOptions": {"Enabled": each.enclave}},
+    "productCodes": lambda each: {"ProductCodes": []},
+    "kernel": lambda each: {"KernelId": {}},
+    "ramdisk": lambda each: {"RamdiskId": {}},
+    "sriovNetSupport": lambda each: {"SriovNetSupport": {}},
+}
+
+
+@operation("ec2", "DescribeInstanceAttribute")
+def describe_attribute(ask: Ask) -> Json:
+    """One attribute of one instance, such as its user data."""
+    name = ask.need("Attribute")
+    if name not in ATTRIBUTES:
+        raise ask.refuse("InvalidParameterValue", f"Value ({name}) for parameter attribute is invalid.")
+    (found,) = _named(ask, [ask.need("InstanceId")])
+    return {"InstanceId": found.id, **ATTRIBUTES[name](found)}
 
 
 @operation("ec2", "TerminateInstances")

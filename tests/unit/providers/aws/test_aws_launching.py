@@ -461,3 +461,11 @@ async def test_an_overlay_changes_what_a_launch_thinks_is_cheap() -> None:
     await ec2.launched(ON_DEMAND, annotations={labels.PRICE_OVERLAY_APPLIED: "true"})
     first = min(ec2.overrides(), key=lambda each: each["Priority"])
     assert (first["InstanceType"], first["Priority"]) == ("m5.xlarge", 0.001)
+
+
+@virtual
+async def test_a_claim_for_amds_gpus_gets_a_machine_that_has_them() -> None:
+    ec2 = await provided(types=("m5.large", "g4dn.xlarge", "g4ad.xlarge", "g4ad.16xlarge"))
+    _, instance = await ec2.launched(ON_DEMAND, cpu="1", amd_com__gpu="1")
+    assert instance.labels[labels.INSTANCE_TYPE] == "g4ad.xlarge"
+    assert instance.capacity[labels.AMD_GPU].value == 1

@@ -11,7 +11,7 @@ from dovetail.api import codec, labels
 from dovetail.api.nodeclass import EC2NodeClass
 from dovetail.providers.aws.catalog import Terms, instance_type
 from dovetail.providers.aws.estimate import offline_types
-from dovetail.providers.aws.facts import Facts, Gpu, Tables, bundled_facts, bundled_tables
+from dovetail.providers.aws.facts import Facts, Tables, bundled_facts, bundled_tables
 from dovetail.scheduling.catalog import InstanceType
 from support.builders import pod
 from support.worlds import World
@@ -41,23 +41,9 @@ p5.48xlarge    100 1939865Mi  550m  1355Mi  191450m 1938410Mi
 NAMES = tuple(line.split()[0] for line in FIGURES.split("\n") if line)
 
 
-# Not among the bundled facts; as AWS documents it.
-G4AD = Facts(
-    name="g4ad.16xlarge",
-    architectures=("x86_64",),
-    vcpus=64,
-    memory_mib=262144,
-    cpu_manufacturer="AMD",
-    ipv4_per_interface=30,
-    interfaces=(8,),
-    store_gb=2400,
-    gpus=(Gpu("Radeon Pro V520", "AMD", 4, 8192),),
-)
-
-
 @cache
 def facts() -> dict[str, Facts]:
-    return {each.name: each for each in (*bundled_facts(), G4AD)}
+    return {each.name: each for each in bundled_facts()}
 
 
 def node_class(family: str = "AL2023", **spec: Any) -> EC2NodeClass:
