@@ -457,7 +457,7 @@ async def test_e32_a_dry_run_writes_nothing_and_tells_everything(where: Any) -> 
         else:
             plan = tuple(world.status()["plan"])
         assert f"gate launches in {world.ids(A)}" in plan
-        assert any(line.startswith("Node/a0 cordon: False -> True") for line in plan)
+        assert any(line.startswith("Node/a0 cordon: false -> true") for line in plan)
         assert any(line.startswith("NodePool/default requirements") for line in plan)
 
 

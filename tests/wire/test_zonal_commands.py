@@ -339,8 +339,10 @@ def test_a_plan_tells_every_write_and_makes_none(site: Site) -> None:
         planned = process("zonal-shift", "plan", "--zone", site.id(A), "-d", env=site.env)
         assert planned.code == 0, planned.err
         assert f"gate disruption in {site.id(A)}\n" in planned.out
-        assert "Node/node-a cordon: False -> True (protected" in planned.out
-        assert "NodePool/default requirements: [] -> " in planned.out
+        assert "Node/node-a cordon: false -> true (protected" in planned.out
+        zone = "topology.kubernetes.io/zone NotIn ["
+        assert f"NodePool/default requirements: none -> {zone}" in planned.out
+        assert "{" not in planned.out
         assert LEDGER not in json.dumps(
             site.server.call(lambda: [*site.api.list(NODES), *site.api.list(POOLS)])
         )

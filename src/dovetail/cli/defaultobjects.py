@@ -9,21 +9,13 @@ from dovetail.cli.published import document_of
 from dovetail.settings import Settings
 from dovetail.sim.kube.status import ApiError
 from dovetail.sim.world import World
+from dovetail.state.defaultpool import NODE_CLASSES, default_pool
 
 __all__ = ["create_default_pool", "create_storage_class", "publish_settings"]
 
 Json = dict[str, Any]
 POOLS, STORAGE = "nodepools.karpenter.sh", "storageclasses.storage.k8s.io"
 CLASSES = {"aws": "ec2nodeclasses.karpenter.k8s.aws", "kwok": "kwoknodeclasses.karpenter.kwok.sh"}
-CAPACITY = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot", "on-demand"]}
-REQUIREMENTS = {
-    "aws": [
-        CAPACITY,
-        {"key": "karpenter.k8s.aws/instance-category", "operator": "In", "values": ["c", "m", "r"]},
-        {"key": "karpenter.k8s.aws/instance-generation", "operator": "Gt", "values": ["4"]},
-    ],
-    "kwok": [{"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}, CAPACITY],
-}
 GP3 = {
     "apiVersion": "storage.k8s.io/v1",
     "kind": "StorageClass",
@@ -45,40 +37,23 @@ def create_default_pool(
     """Create a node class and a NodePool, both called default, unless the cluster has some."""
     if world.api.list(POOLS) or world.api.list(CLASSES[cloud]):
         return
-    node_class = _ec2_class(name) if cloud == "aws" else _kwok_class()
-    group, kind = node_class["apiVersion"].partition("/")[0], node_class["kind"]
-    reference = {"group": group, "kind": kind, "name": "default"}
-    template = {"spec": {"nodeClassRef": reference, "requirements": REQUIREMENTS[cloud]}}
-    made = {
-        "apiVersion": "karpenter.sh/v1",
-        "kind": "NodePool",
-        "metadata": {"name": "default"},
-        "spec": {"template": template, **pool},
-    }
-    _create(world, CLASSES[cloud], node_class)
-    _create(world, POOLS, made)
+    _create(world, CLASSES[cloud], _node_class(cloud, name))
+    _create(world, POOLS, default_pool(cloud, **pool))
 
 
-def _ec2_class(cluster: str) -> Json:
+def _node_class(cloud: Literal["aws", "kwok"], cluster: str) -> Json:
+    api_version, kind = NODE_CLASSES[cloud]
+    spec = {"spec": _ec2_class_spec(cluster)} if cloud == "aws" else {}
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": "default"}, **spec}
+
+
+def _ec2_class_spec(cluster: str) -> Json:
     discovered = [{"tags": {"karpenter.sh/discovery": cluster}}]
     return {
-        "apiVersion": "karpenter.k8s.aws/v1",
-        "kind": "EC2NodeClass",
-        "metadata": {"name": "default"},
-        "spec": {
-            "role": f"KarpenterNodeRole-{cluster}",
-            "amiSelectorTerms": [{"alias": "al2023@latest"}],
-            "subnetSelectorTerms": discovered,
-            "securityGroupSelectorTerms": discovered,
-        },
-    }
-
-
-def _kwok_class() -> Json:
-    return {
-        "apiVersion": "karpenter.kwok.sh/v1alpha1",
-        "kind": "KWOKNodeClass",
-        "metadata": {"name": "default"},
+        "role": f"KarpenterNodeRole-{cluster}",
+        "amiSelectorTerms": [{"alias": "al2023@latest"}],
+        "subnetSelectorTerms": discovered,
+        "securityGroupSelectorTerms": discovered,
     }
 
 

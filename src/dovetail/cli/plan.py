@@ -7,15 +7,16 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import typer
 
+from dovetail.api import labels
 from dovetail.api.manifests import DEFAULT, Complaint, Document, Manifests, Severity, read
 from dovetail.api.nodeclaim import NodeClaim
-from dovetail.api.nodeclass import EC2NodeClass
-from dovetail.api.nodepool import NodePool
+from dovetail.api.nodeclass import EC2NodeClass, KWOKNodeClass
+from dovetail.api.nodepool import NodePool, Requirement
 from dovetail.cli import plandocument
 from dovetail.cli.files import STDIN, MoreFiles, OptionalFiles, manifests_in
 from dovetail.cli.output import LEFT_OUT, Output, OutputOption, counted, note
@@ -38,7 +39,9 @@ from dovetail.cli.solved import Solved, solved
 from dovetail.cli.validate import complaints_about, is_checked
 from dovetail.errors import BadInput, Misconfigured
 from dovetail.providers.catalogs import Catalogue, catalogue, fitting
+from dovetail.scheduling.requirements import Requirements
 from dovetail.scheduling.snapshot import Options, Snapshot
+from dovetail.state.defaultpool import pool_for
 from dovetail.state.offline import Offline
 from dovetail.state.poolchange import fates
 
@@ -81,6 +84,10 @@ DisruptionOption = Annotated[
 TurnsOption = Annotated[
     int, typer.Option(min=1, help="With --disruption: how many turns of the loop to look ahead.")
 ]
+DefaultPoolOption = Annotated[
+    bool,
+    typer.Option("--default-pool", help="Where the files have no NodePool, plan with one that would do."),
+]
 QuickOption = Annotated[
     bool, typer.Option("--quick", help="Take the first complete plan; do not look for a cheaper one.")
 ]
@@ -98,6 +105,7 @@ def plan(
     disruption: DisruptionOption = False,
     turns: TurnsOption = 10,
     quick: QuickOption = False,
+    default_pool: DefaultPoolOption = False,
     kubeconfig: KubeconfigOption = "",
     context: ContextOption = "",
     provider: ProviderOption = "auto",
@@ -129,6 +137,7 @@ def plan(
         raise Misconfigured("nothing to plan: give files with --filename, a --snapshot, or --live")
     reader = _Reader()
     reader.read(files)
+    _need_pool(reader, catalog, default_pool)
     asked = _Asked(reader, catalog, catalog_subset, quick)
     left_out = asked.change(change, output) if change else asked.plan(explain, output)
     if left_out:
@@ -186,6 +195,33 @@ class _Asked:
             after = solved(new, self.quick, progress.step)
         show_change(Change(before, after, turned), output)
         return bool(after.left_out)
+
+
+def _need_pool(reader: _Reader, catalog: str, wanted: bool) -> None:
+    """Say which NodePool the files would need where they have none; with --default-pool, plan with it."""
+    if reader.world.all(NodePool):
+        return
+    # Without a pool there is no node class to go by, and who asks for prices means EC2's mostly.
+    cloud: Literal["aws", "kwok"] = "kwok" if catalog == "kwok" or reader.world.all(KWOKNodeClass) else "aws"
+    flavour = labels.KWOK if cloud == "kwok" else labels.AWS
+    bare = reader.world.snapshot(lambda pool: (), Options(now=datetime.now(UTC), flavour=flavour))
+    pool = pool_for((*bare.pods, *bare.virtual), cloud, flavour.well_known)
+    if wanted:
+        reader.world.add(pool["apiVersion"], pool["kind"], pool)
+        note(f"note: there is no NodePool in these files, so {_pool_words(pool)} is planned with")
+    elif bare.pods or bare.virtual:
+        needed = _pool_words(pool)
+        note(
+            f"note: there is no NodePool in these files; the pods need {needed}: --default-pool plans with it"
+        )
+
+
+def _pool_words(pool: Mapping[str, Any]) -> str:
+    template = pool["spec"]["template"]
+    known = template.get("metadata", {}).get("labels", {})
+    named = f", labels {', '.join(f'{key}={value}' for key, value in sorted(known.items()))}" if known else ""
+    asked = Requirements.of(msgspec.convert(template["spec"]["requirements"], list[Requirement]))
+    return f"a pool {pool['metadata']['name']} ({asked}{named})"
 
 
 def _only_one_world(files: Sequence[str], live: bool, snapshot: str, others: Mapping[str, str]) -> None:

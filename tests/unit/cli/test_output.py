@@ -42,7 +42,7 @@ def test_a_table_on_a_terminal_is_wrapped_between_words() -> None:
         40, "table(('A', 'WHY'), [('us-east-1a', 'the pods on it would have to move elsewhere')])"
     )
     assert max(map(len, shown)) <= 40
-    assert shown[1:] == ["us-east-1a  the pods on it would have", "            to move elsewhere"]
+    assert shown[1:] == ["us-east-1a  the pods on it would have to", "            move elsewhere"]
 
 
 WIDE = (

@@ -561,3 +561,27 @@ def test_an_empty_document_costs_next_to_nothing(tmp_path: Path) -> None:
     ended = dovetail("plan", "-f", str(file))
     assert ended.err.splitlines()[-2].endswith("more than 1000 complaints; the rest is not shown")
     assert time.process_time() - began < 3
+
+
+def test_without_a_pool_the_one_that_is_needed_is_named_and_planned_with_when_asked(tmp_path: Path) -> None:
+    file = tmp_path / "pods.yaml"
+    pods = CONFINED.partition("---")[2].replace("spec:", "spec:\n  nodeSelector: {team: blue}", 1)
+    file.write_text(pods)
+    without = dovetail("plan", "-f", str(file))
+    assert without.code == 3
+    assert without.err.splitlines()[0] == (
+        "note: there is no NodePool in these files; the pods need a pool default "
+        "(karpenter.sh/capacity-type In [on-demand spot], labels team=blue): --default-pool plans with it"
+    )
+    ended = dovetail("plan", "-f", str(file), "--default-pool", "-o", "json")
+    assert ended.code == 0
+    assert "a pool default (karpenter.sh/capacity-type In [on-demand spot], labels team=blue)" in ended.err
+    (node,) = json.loads(ended.out)["nodes"]
+    assert node["nodepool"] == "default"
+    plain = tmp_path / "plain.yaml"
+    plain.write_text(
+        pods.replace("team: blue", "karpenter.sh/nodepool: web").replace("nvidia.com/gpu", "cpu")
+    )
+    told = dovetail("plan", "-f", str(plain)).err
+    assert "the pods need a pool web (" in told
+    assert "karpenter.k8s.aws/instance-category In [c m r]" in told

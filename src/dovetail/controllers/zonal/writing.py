@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+
+import msgspec
 
 from dovetail.api.core import Node
 from dovetail.controllers.zonal.documents import Documents, PoolDocument
@@ -35,7 +37,24 @@ class Audit:
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.object} {self.field}: {self.before!r} -> {self.after!r} ({self.reason}, {self.shift})"
+        before, after = shown_value(self.before), shown_value(self.after)
+        return f"{self.object} {self.field}: {before} -> {after} ({self.reason}, {self.shift})"
+
+
+def shown_value(value: object) -> str:
+    """A field's value as people write it: requirements as `zone NotIn [a]`, anything else as in JSON."""
+    if value is None or value == [] or value == ():
+        return "none"
+    if isinstance(value, list | tuple) and all(isinstance(each, Mapping) and "key" in each for each in value):
+        return "; ".join(map(_shown_requirement, value))
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _shown_requirement(entry: Mapping[str, Any]) -> str:
+    least = f" minValues {entry['minValues']}" if entry.get("minValues") is not None else ""
+    return (
+        f"{entry['key']} {entry.get('operator', '')} [{' '.join(map(str, entry.get('values') or ()))}]{least}"
+    )
 
 
 class Writer:
