@@ -29,6 +29,6 @@ def test_a_router_that_is_killed_loses_nothing(seed: int) -> None:
     )
 
     assert (ended.events, ended.kills, ended.lost, ended.strays) == (1000, 2, 0, 0)
-    assert (
-        ended.duplicates <= 0.4 * ended.events
-    )  # two kills in a second's worth of events; L7 is measured apart
+    # Only what was delivered and not yet deleted comes twice. In a storm of 40,000 events that is under the
+    # promised 5 %, which `make bench` measures; here two kills fall into two seconds.
+    assert ended.duplicates <= ended.undeleted

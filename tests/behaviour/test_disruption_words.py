@@ -145,3 +145,16 @@ async def test_later_commands_see_the_pods_of_earlier_ones_on_nodes_that_are_not
         assert not any(scene.says("Initialized", name) == ("True", "Initialized") for name in bought)
         # … so that the command buys for its own pod alone.
         assert [node.pods for node in last.replacements] == [(f"default/p-{last.candidates[0].name}",)]
+
+
+@pytest.mark.parametrize(("value", "told"), [("NaN", True), ("many", True), ("-5", False), ("", True)])
+@virtual
+async def test_a_deletion_cost_that_is_no_number_is_told_once(value: str, told: bool) -> None:
+    async with Scene().running() as scene:
+        scene.create(pod("web", annotations={labels.POD_DELETION_COST: value}))
+        await scene.settle(5)
+        scene.api.patch("pods", "web", {"metadata": {"labels": {"a": "b"}}}, "default")
+        await scene.settle(5)
+        said = scene.events("InvalidDeletionCost")
+        assert [(kind, about) for kind, about, _ in said] == [("Warning", "Pod/web")] * told
+        assert all(repr(value) in note and "give an integer" in note for _, _, note in said)

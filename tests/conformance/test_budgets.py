@@ -7,15 +7,21 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dovetail.api import codec
-from dovetail.api.labels import POD_DELETION_COST
-from dovetail.api.meta import ObjectMeta
+from dovetail.api.core import Node
+from dovetail.api.labels import INITIALIZED, POD_DELETION_COST, TRUE
+from dovetail.api.meta import Condition, ObjectMeta
+from dovetail.api.nodeclaim import NodeClaimStatus
 from dovetail.api.nodepool import Budget
 from dovetail.api.pod import Pod, PodSpec
 from dovetail.disruption import budgets
 from dovetail.disruption.cost import eviction_cost, lifetime_remaining, node_cost
+from dovetail.scheduling.nodes import too_young
+from dovetail.scheduling.snapshot import StateNode
 from dovetail.settings.durations import parse_or_never
+from support.builders import nodeclaim, nodepool
 from support.vectors import cases
 
 
@@ -64,6 +70,24 @@ def _pod(facts: dict[str, Any]) -> Pod:
     return Pod(metadata=ObjectMeta(annotations=notes), spec=PodSpec(priority=facts.get("priority")))
 
 
+def _held_back(case: dict[str, Any]) -> bool:
+    """Whether a node with this history is too young for its pool's consolidateAfter."""
+    settled = case.get("initializedAt")
+    conditions = (
+        (Condition(type="Initialized", status="True", last_transition_time=moment(settled)),)
+        if settled
+        else ()
+    )
+    last = case.get("lastPodEventAt")
+    status = NodeClaimStatus(conditions=conditions, last_pod_event_time=moment(last) if last else None)
+    labels = {INITIALIZED: TRUE} if settled else {}
+    state = StateNode(
+        node=Node(metadata=ObjectMeta(name="node", labels=labels)),
+        claim=replace(nodeclaim("claim", true=()), status=status),
+    )
+    return too_young(state, nodepool(consolidate_after=case["consolidateAfter"]), moment(case["now"]))
+
+
 def test_costs_and_lifetimes_agree_with_upstream() -> None:
     compared = 0
     for case in cases("eviction-cost"):
@@ -71,6 +95,7 @@ def test_costs_and_lifetimes_agree_with_upstream() -> None:
             lasts = parse_or_never(case["expireAfter"]) if case.get("expireAfter") else None
             left = lifetime_remaining(lasts, moment(case["created"]), moment(case["now"]))
             assert left == pytest.approx(case["lifetimeRemaining"], abs=1e-9), case
+            assert _held_back(case) == case["underConsolidateAfter"], case
         elif case["cost"] == "NaN":
             # On purpose: upstream's NaN compares with nothing; ours counts the annotation as not given.
             continue

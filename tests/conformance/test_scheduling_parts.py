@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from dovetail.api import quantity
 from dovetail.api.core import Taint
 from dovetail.api.labels import ARCH, CAPACITY_TYPE, INSTANCE_TYPE, WELL_KNOWN, ZONE
@@ -12,9 +14,16 @@ from dovetail.api.pod import PodSpec, Toleration
 from dovetail.api.taints import is_ephemeral
 from dovetail.scheduling import catalog, hostports, pods, resources, taints
 from dovetail.scheduling.catalog import InstanceType, Offering, Overhead
+from dovetail.scheduling.exact import place
 from dovetail.scheduling.requirements import Requirements, Values, entries, text
+from dovetail.sim.clock import VirtualClock
+from dovetail.state import Cluster
+from support.builders import node
 from support.manifests import amounts, read, read_pod
 from support.vectors import cases
+from support.worlds import World
+
+UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
 
 
 def requirement(case: dict[str, Any]) -> Requirement:
@@ -146,9 +155,33 @@ def test_host_ports_conflict_as_in_the_original() -> None:
             hostports.host_ports(read_pod({"spec": {"containers": [{"ports": each or []} for each in side]}}))
             for side in (case["a"], case["b"])
         )
-        clash = None if case["sameName"] else hostports.conflict(wanted, used)
+        if case["sameName"]:
+            assert (len(used), _refused_anew(case)) == (case["used"], case["conflict"])
+            continue
+        clash = hostports.conflict(wanted, used)
         assert (len(used), clash is not None) == (case["used"], case["conflict"])
         assert clash is None or hostports.text(clash) == case["error"]
+
+
+def _refused_anew(case: dict[str, Any]) -> bool:
+    """Whether a pod that is made anew under its old name is kept off the node by the ports it had there."""
+    cluster = Cluster(VirtualClock())
+    cluster.node_changed(None, node("node"))
+    before, again = (
+        read_pod(
+            {
+                "metadata": {"name": "same", "namespace": "default", "uid": uid},
+                "spec": {"containers": [{"name": str(i), "ports": p or []} for i, p in enumerate(case[uid])]},
+                "status": {"conditions": [UNSCHEDULABLE], "phase": "Pending"},
+            }
+        )
+        for uid in "ab"
+    )
+    cluster.pod_changed(None, replace(before, node_name="node"))
+    cluster.pod_changed(replace(before, node_name="node"), again)
+    states = tuple(place.state for place in cluster)
+    plan = place(replace(World().snapshot(), nodes=states, pods=cluster.pending))
+    return plan.place_of("default/same") != "node"
 
 
 def instance_type(case: dict[str, Any]) -> InstanceType:

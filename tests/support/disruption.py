@@ -147,3 +147,15 @@ def names_of(found: Sequence[Candidate]) -> list[str]:
 def reason_for(of: Scene, name: str = "a", kind: Class = Class.GRACEFUL) -> str:
     """Why a node stays; empty when it is a candidate."""
     return next((each.why for each in candidates(of, kind)[1] if each.name == name), "")
+
+
+_SEEN: list[object] = []
+
+
+def seen_number(thing: object) -> int:
+    """A number for this very object and for no other: it is kept, so that its place is not used again."""
+    for number, known in enumerate(_SEEN):
+        if known is thing:
+            return number
+    _SEEN.append(thing)
+    return len(_SEEN) - 1

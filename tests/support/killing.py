@@ -84,6 +84,8 @@ class Killed:
     lost: int
     duplicates: int
     strays: int
+    undeleted: int
+    """Events that were delivered and still in a central queue when the router was killed."""
 
 
 async def _start(config: Path, fleet: Fleet, url: str) -> asyncio.subprocess.Process:
@@ -110,7 +112,7 @@ async def killed(
     **keys: Any,
 ) -> Killed:
     """Route events by a router that is killed so many times at random moments, then started again."""
-    chance = Random(seed)
+    chance, undeleted = Random(seed), 0
     async with serving(fleet) as (aws, url):
         with TemporaryDirectory() as folder:
             config = written(folder, fleet, url, **keys)
@@ -122,12 +124,14 @@ async def killed(
                     await _delivered(aws, mark, within)
                     await asyncio.sleep(chance.uniform(0, 0.3))
                     await _reap(process, signal.SIGKILL)
+                    await asyncio.sleep(0.2)  # what it had asked for by then is still carried out
+                    undeleted += _undeleted(aws)
                     process = await _start(config, fleet, url)
                 await playing
                 await _delivered(aws, len(happenings), within, everything=True)
             finally:
                 await _reap(process, signal.SIGKILL)
-        return _counted(aws, happenings, len(marks))
+        return _counted(aws, happenings, len(marks), undeleted)
 
 
 async def _delivered(aws: FleetAws, count: int, within: float, everything: bool = False) -> None:
@@ -144,7 +148,13 @@ async def _delivered(aws: FleetAws, count: int, within: float, everything: bool 
         await asyncio.sleep(0.02)
 
 
-def _counted(aws: FleetAws, happenings: Sequence[Happening], kills: int) -> Killed:
+def _undeleted(aws: FleetAws) -> int:
+    """Events that a router has delivered and not yet deleted: all that its end may repeat."""
+    delivered = {body for bodies in aws.received().values() for body in bodies}
+    return sum(body in delivered for name in CENTRAL for body in aws.bodies(name))
+
+
+def _counted(aws: FleetAws, happenings: Sequence[Happening], kills: int, undeleted: int) -> Killed:
     wanted, got = expected(aws.fleet, happenings), aws.received()
     lost = duplicates = strays = 0
     for cluster, bodies in wanted.items():
@@ -152,4 +162,4 @@ def _counted(aws: FleetAws, happenings: Sequence[Happening], kills: int) -> Kill
         more: Counter[str] = got[cluster] - bodies
         duplicates += sum(amount for body, amount in more.items() if body in bodies)
         strays += sum(amount for body, amount in more.items() if body not in bodies)
-    return Killed(len(happenings), kills, lost, duplicates, strays)
+    return Killed(len(happenings), kills, lost, duplicates, strays, undeleted)

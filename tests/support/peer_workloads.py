@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
 from dovetail.api.codec import convert
-from dovetail.api.core import DaemonSet, Node
+from dovetail.api.core import DaemonSet, Node, PersistentVolume, PersistentVolumeClaim
 from dovetail.api.labels import (
     ARCH,
     AWS,
@@ -30,7 +30,7 @@ from dovetail.api.labels import (
     SPOT,
     ZONE,
 )
-from dovetail.api.meta import Condition
+from dovetail.api.meta import Condition, Object
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool, NodePoolStatus
 from dovetail.api.pod import Pod
@@ -38,10 +38,11 @@ from dovetail.api.quantity import Quantity
 from dovetail.scheduling.catalog import InstanceType, Offering, Overhead
 from dovetail.scheduling.daemons import representative
 from dovetail.scheduling.requirements import Requirements, Values
-from dovetail.scheduling.snapshot import Options, Pool, Snapshot, StateNode
+from dovetail.scheduling.snapshot import Options, Pool, Snapshot, StateNode, Storage
 
 __all__ = ["PEER", "catalogue", "generated", "snapshot_of"]
 
+T = TypeVar("T", bound=Object)
 PEER = Path(__file__).resolve().parents[2] / "hack" / "peer"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -74,9 +75,18 @@ def snapshot_of(document: Mapping[str, Any]) -> Snapshot:
         daemons=tuple(
             representative(convert(DaemonSet, each), None) for each in by_kind.get("DaemonSet", [])
         ),
-        namespaces={"default": {}, "kube-system": {}},
+        namespaces={"default": {}, "kube-system": {}}
+        | {each["metadata"]["name"]: each["metadata"]["labels"] for each in by_kind.get("Namespace", [])},
+        storage=Storage(
+            claims={each.full_name: each for each in _read(PersistentVolumeClaim, by_kind)},
+            volumes={each.name: each for each in _read(PersistentVolume, by_kind)},
+        ),
         options=Options(now=NOW, flavour=AWS),
     )
+
+
+def _read(kind: type[T], by_kind: Mapping[str, list[Any]]) -> list[T]:
+    return [convert(kind, each) for each in by_kind.get(kind.KIND.kind, [])]
 
 
 def _pods(items: list[Any]) -> list[Pod]:

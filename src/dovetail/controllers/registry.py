@@ -20,6 +20,7 @@ from dovetail.controllers.capacitybuffer import Buffers
 from dovetail.controllers.disruption import Disruption
 from dovetail.controllers.driftgate import DriftGate
 from dovetail.controllers.moves import Moves
+from dovetail.controllers.node.deletioncost import DeletionCosts
 from dovetail.controllers.node.eviction import EvictionQueue
 from dovetail.controllers.node.health import Health
 from dovetail.controllers.node.hydration import NodeHydration
@@ -142,12 +143,12 @@ def _expiration(p: Parts, millicores: int) -> Expiration:
 
 def _observers(p: Parts, provisioning: Provisioning) -> tuple[Controller, ...]:
     """Those who only count and tell."""
-    prices = Pricing(p.pools, p.cluster, p.ownership, p.cloud)
+    prices, costs = Pricing(p.pools, p.cluster, p.ownership, p.cloud), DeletionCosts(p.recorder)
     if p.settings.disable_cluster_state_observability:
-        return (prices,)
+        return prices, costs
     each = p.settings.metrics_detail == "full"
     pods = PodMetrics(p.pods, p.cluster, provisioning.times, p.clock, each=each)
-    return pods, prices, *_statuses(p, each)
+    return pods, prices, costs, *_statuses(p, each)
 
 
 def _statuses(p: Parts, each: bool) -> Iterator[Controller]:

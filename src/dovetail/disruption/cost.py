@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from dovetail.api.labels import POD_DELETION_COST
 from dovetail.api.pod import Pod
 
-__all__ = ["eviction_cost", "lifetime_remaining", "node_cost", "reschedule_cost"]
+__all__ = ["eviction_cost", "lifetime_remaining", "node_cost", "reschedule_cost", "unreadable_cost"]
 
 BASE = 1.0
 MOST = 10.0
@@ -21,14 +21,23 @@ def eviction_cost(pod: Pod) -> float:
     return max(-MOST, min(MOST, cost))
 
 
+def unreadable_cost(pod: Pod) -> str | None:
+    """The deletion cost as it is written, if it is no number and therefore counts as not given."""
+    text = pod.annotations.get(POD_DELETION_COST)
+    return text if text is not None and _number(text) is None else None
+
+
 def _deletion_cost(pod: Pod) -> float:
-    text = pod.annotations.get(POD_DELETION_COST, "")
+    return _number(pod.annotations.get(POD_DELETION_COST, "")) or 0.0
+
+
+def _number(text: str) -> float | None:
     try:
-        cost = float(text) if _is_go_float(text) else 0.0
+        cost = float(text) if _is_go_float(text) else None
     except ValueError:
-        return 0.0
+        return None
     # Upstream lets NaN through, and then nothing compares; here it counts as not given.
-    return 0.0 if math.isnan(cost) else cost
+    return None if cost is None or math.isnan(cost) else cost
 
 
 def _is_go_float(text: str) -> bool:

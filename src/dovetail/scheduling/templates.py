@@ -120,4 +120,7 @@ def templates(snapshot: Snapshot, pools: Sequence[Pool]) -> tuple[list[Template]
 
 def uses_devices(pod: Pod) -> bool:
     """Whether the pod asks for devices through resource claims."""
-    return bool(pod.spec.resource_claims)
+    spec = pod.spec
+    return bool(spec.resource_claims) or any(
+        each.resources.claims for each in (*spec.containers, *spec.init_containers)
+    )

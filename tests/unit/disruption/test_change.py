@@ -14,7 +14,7 @@ from dovetail.disruption.memory import Memory
 from dovetail.runtime.parcels import Sender, serve
 from dovetail.scheduling.snapshot import StateNode
 from support.builders import owner, pod
-from support.disruption import machine, scene, state
+from support.disruption import machine, scene, seen_number, state
 
 RS = owner("ReplicaSet")
 # As dear as can be had, so that nothing is exchanged.
@@ -112,7 +112,7 @@ def test_a_scene_that_is_told_again_is_the_one_that_is_known() -> None:
     sender, before = Sender(), world()
 
     def heard(scene: Scene) -> int:
-        for parcel in sender.pack((id, (scene,), {})):
+        for parcel in sender.pack((seen_number, (scene,), {})):
             answer = serve(parcel)
         return int(sender.unpack(answer))
 

@@ -53,9 +53,12 @@ class Notices:
             self._recorder.event(pool, "OnlyZoneImpaired", FROZEN, warning=True, dedupe=(pool.uid, FROZEN))
 
     def _say(self, pool: PoolDocument, name: str, zone: str, *, shifted: bool) -> None:
-        reason = "ZonalShiftActive" if shifted else "ZonalShiftCleared"
-        note = f"zone {name} ({zone}) is shifted away" if shifted else f"zone {name} ({zone}) is back"
-        self._recorder.event(pool, reason, note, warning=shifted, dedupe=(pool.uid, zone))
+        about, dedupe = f"zone {name} ({zone})", (pool.uid, zone)
+        if shifted:
+            note = f"{about} is shifted away"
+            self._recorder.event(pool, "ZonalShiftActive", note, warning=True, dedupe=dedupe)
+        else:
+            self._recorder.event(pool, "ZonalShiftCleared", f"{about} is back", dedupe=dedupe)
 
     def unregistered(self, pools: Sequence[PoolDocument], cluster: str) -> None:
         note = (

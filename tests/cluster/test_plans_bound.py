@@ -1,0 +1,135 @@
+"""kube-scheduler binds what was planned, where it was planned: random plans on a real control plane.
+
+The scheduler does not know the plan. So every planned node offers a resource of its own, and its pods ask for
+one of it: that leaves them no other node, and touches no rule about labels, taints, zones or other pods.
+`DOVETAIL_BOUND_PLANS` says how many plans (500).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dovetail.scheduling.plan import Plan
+from dovetail.scheduling.solve import solve
+from support.furnished import launched, name_of
+from support.fuzzed import cluster
+from support.peer_workloads import snapshot_of
+from support.two_servers import Api, real_api
+
+Json = dict[str, Any]
+PLANS = int(os.environ.get("DOVETAIL_BOUND_PLANS", "500"))
+PART = 25
+NODES, PODS = "/api/v1/nodes", "/api/v1/namespaces/{ns}/pods"
+SLOT = "plan.test/node-{}"
+
+
+def _clean(text: str) -> str:
+    """A name that the API server takes."""
+    return text.replace("/", "-").lower()
+
+
+def _nodes(document: Json, plan: Plan, api: Api) -> Iterator[tuple[str, Json]]:
+    """Every node, running or planned, by the name it has in the plan."""
+    snapshot = snapshot_of(document)
+    listed = [each for each in document["items"] if each["kind"] == "Node"]
+    planned = [launched(node, snapshot) for node in plan.new_nodes]
+    for number, each in enumerate((*listed, *planned)):
+        name = each["metadata"]["name"]
+        labels = {**each["metadata"]["labels"], "kwok.x-k8s.io/node": "fake", "set": api.run}
+        labels["kubernetes.io/hostname"] = f"{api.run}-{_clean(name)}"
+        room = {**each["status"]["allocatable"], SLOT.format(number): "1000"}
+        yield (
+            name,
+            {
+                "metadata": {"name": f"{api.run}-{_clean(name)}", "labels": labels},
+                "spec": {"taints": each["spec"].get("taints") or []},
+                "status": {"capacity": room, "allocatable": room},
+            },
+        )
+
+
+def _pod(manifest: Json, slot: str) -> Json:
+    spec = {**manifest["spec"], "terminationGracePeriodSeconds": 0, "schedulerName": "default-scheduler"}
+    spec.pop("nodeName", None)
+    spec.pop("priority", None)
+    # Other plans' nodes are no domains of this one's spreads.
+    spec["nodeSelector"] = {**(spec.get("nodeSelector") or {}), "set": "{run}"}
+    first, *rest = spec["containers"]
+    asked = {**((first.get("resources") or {}).get("requests") or {}), slot: "1"}
+    resources = {"requests": asked, "limits": {slot: "1"}}
+    spec["containers"] = [{**first, "image": "x", "resources": resources}, *rest]
+    about = manifest["metadata"]
+    return {"metadata": {"name": about["name"], "labels": about.get("labels") or {}}, "spec": spec}
+
+
+def _placements(document: Json, plan: Plan) -> list[tuple[Json, str]]:
+    """Pods with their node: those that run already first, then those with rules about others."""
+    pods = {name_of(each): each for each in document["items"] if each["kind"] == "Pod"}
+    there = [(pod, pod["spec"]["nodeName"]) for pod in pods.values() if pod["spec"].get("nodeName")]
+    new = [(pods[name], node.name) for node in plan.new_nodes for name in node.pods]
+    new += [(pods[name], node) for node, names in plan.existing.items() for name in names]
+    return there + sorted(new, key=lambda each: "topologySpreadConstraints" not in each[0]["spec"])
+
+
+def _admissible(document: Json) -> Json:
+    """The same cluster with one spread for each key and severity, which is all the API server takes."""
+    for each in document["items"]:
+        rules = each["spec"].get("topologySpreadConstraints") if each["kind"] == "Pod" else None
+        if rules:
+            kept = {(rule["topologyKey"], rule["whenUnsatisfiable"]): rule for rule in rules}
+            each["spec"]["topologySpreadConstraints"] = list(kept.values())
+    return document
+
+
+async def _bound(api: Api, seed: int) -> list[str]:
+    """Make a plan come true; what was not bound as planned."""
+    document = _admissible(cluster(seed))
+    plan = solve(snapshot_of(document))
+    nodes = dict(_nodes(document, plan, api))
+    slots = {name: SLOT.format(number) for number, name in enumerate(nodes)}
+    await asyncio.gather(*(api.raw("POST", NODES, body) for body in nodes.values()))
+    wanted = f"{NODES}?labelSelector=set%3D{api.run}"
+
+    def ready(listed: Json) -> bool:
+        keys = [t["key"] for n in listed["items"] for t in n["spec"].get("taints") or ()]
+        return len(listed["items"]) == len(nodes) and "node.kubernetes.io/not-ready" not in keys
+
+    await api.until(wanted, ready, seconds=120)
+    placements = _placements(document, plan)
+    for pod, node in placements:
+        code, made = await api.raw("POST", PODS, _pod(pod, slots[node]))
+        assert code == 201, made["message"]
+    expected = {pod["metadata"]["name"]: nodes[node]["metadata"]["name"] for pod, node in placements}
+    found = await _settled(api, expected)
+    await asyncio.gather(*(api.raw("DELETE", f"{NODES}/{n['metadata']['name']}") for n in nodes.values()))
+    return [
+        f"seed {seed}: {pod} on {at or 'no node'}, planned on {expected[pod]}" for pod, at in found.items()
+    ]
+
+
+async def _settled(api: Api, expected: dict[str, str]) -> dict[str, str]:
+    """Pods that are not where they should be, when all are or nothing changes any more."""
+    wrong: dict[str, str] = {}
+    for _ in range(240):
+        _, listed = await api.raw("GET", PODS)
+        where = {each["metadata"]["name"]: each["spec"].get("nodeName", "") for each in listed["items"]}
+        wrong = {name: where.get(name, "") for name, node in expected.items() if where.get(name) != node}
+        if not wrong or all(wrong.values()):
+            return wrong
+        await asyncio.sleep(0.25)
+    return wrong
+
+
+@pytest.mark.parametrize("part", range(0, PLANS, PART))
+async def test_plans_are_bound_as_planned(part: int, kubeconfig: Path) -> None:
+    found: list[str] = []
+    for seed in range(part, min(part + PART, PLANS)):
+        async with real_api(kubeconfig) as api:
+            found += await _bound(api, seed)
+    assert found == []
