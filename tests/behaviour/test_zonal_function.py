@@ -12,6 +12,7 @@ import pytest
 from dovetail.errors import Misconfigured
 from dovetail.runtime.function import Function, function_options
 from dovetail.settings import read
+from dovetail.zonal.owners import STAND_ALONE
 from support.aws import CLUSTER
 from support.stage import virtual
 from support.zonal import LEDGER, POOLS, A, B, C, entry
@@ -97,7 +98,7 @@ def furnished(world: World) -> World:
 @pytest.mark.parametrize("cold", [False, True], ids=["warm", "cold each time"])
 @virtual
 async def test_the_function_leaves_every_object_as_the_controller_does(cold: bool) -> None:
-    controller = furnished(Kept("DynamoDB"))
+    controller = furnished(Kept("DynamoDB", owner=STAND_ALONE))
     async with controller.running():
         await controller.shift(A)
         await controller.until(lambda: controller.phase() == "Active", within=90)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal
@@ -19,6 +20,10 @@ from dovetail.zonal.shifts import Kind
 __all__ = ["SOURCE", "Signal", "signal_of", "unwrapped"]
 
 SOURCE = "aws.arc-zonal-shift"
+# Ids of zones, such as use1-az1; and the longest name there is in AWS, an ARN.
+ZONE_IDS = re.compile(r"[a-z0-9-]{1,63}")
+LONGEST = 2048
+HALF = "reading a message: it has half a character, which nothing can be written in"
 Moment = Literal["start", "update", "end", "unknown"]
 Source = Literal["sqs", "sns", "poll", "cli", "webhook"]
 # The beginning of a detail-type says whose shift it is, the rest what became of it. The longest comes first.
@@ -60,19 +65,22 @@ class Signal(Struct, frozen=True):
 
 def signal_of(body: str | bytes, source: Source) -> Signal:
     """The message in a body; BadInput when there is none in it."""
+    try:
+        raw = body.encode() if isinstance(body, str) else body
+    except UnicodeEncodeError as error:
+        raise BadInput(HALF) from error
     event = unwrapped(_object(body))
     if event.get("source") != SOURCE:
         raise BadInput(f"reading a message: its source is {event.get('source')!r} and not {SOURCE}")
-    named, detail = str(event.get("detail-type") or ""), event.get("detail")
+    named, detail = _text(event.get("detail-type")), event.get("detail")
     kind, moment = _meaning(named)
     resources = event.get("resources") or ()
     if not isinstance(resources, list | tuple) or not all(isinstance(each, str) for each in resources):
         raise BadInput("reading a message: its resources are not a list of names")
-    cluster = resources[0] if resources else None
-    zone, identity = _zone(detail), str(event.get("id") or "")
-    if not zone and kind is not None:
+    cluster = _text(resources[0]) if resources else None
+    zone, identity = _zone(detail), _text(event.get("id"))
+    if kind is not None and not ZONE_IDS.fullmatch(zone):
         raise BadInput("reading a message: it names no zone")
-    raw = body.encode() if isinstance(body, str) else body
     return Signal(
         key=_digest("\n".join((str(kind), zone, cluster or "", identity)).encode()),
         kind=kind,
@@ -114,6 +122,18 @@ def _zone(detail: Any) -> str:
     metadata = detail.get("metadata") if isinstance(detail, dict) else None
     zone = metadata.get("awayFrom") if isinstance(metadata, dict) else None
     return zone if isinstance(zone, str) else ""
+
+
+def _text(value: Any) -> str:
+    """A text of a message, as far as it is one; BadInput for one that could not be written down again."""
+    text = value if isinstance(value, str) else ""
+    if len(text) > LONGEST:
+        raise BadInput(f"reading a message: a name in it has {len(text):,} characters")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise BadInput(HALF) from error
+    return text
 
 
 def _time(value: Any) -> datetime | None:

@@ -15,12 +15,13 @@ import msgspec
 
 from dovetail.errors import BadInput
 from dovetail.zonal.guard import Guard
-from dovetail.zonal.nodes import NodeLedger
+from dovetail.zonal.nodes import OURS, NodeLedger
 from dovetail.zonal.owners import CONTROLLER
 from dovetail.zonal.pools import VERSION, Delta, Ledger
 
 __all__ = ["guard_from", "node_ledger_from", "note_owner", "pool_ledger_from", "written"]
 
+MEND = "restore it, or remove the annotation"
 T = TypeVar("T", Ledger, NodeLedger, Guard)
 
 
@@ -37,13 +38,23 @@ def pool_ledger_from(text: str | None, uid: str) -> Ledger | None:
         return None
     if document.get("v", 1) == 1 and "deltas" not in document:
         return _first_version(document, uid)
-    return _converted(document, Ledger)
+    found = _converted(document, Ledger)
+    for delta in found.deltas:
+        _entries([delta.after, *([delta.before] if delta.before is not None else [])])
+    _entries([*found.base, *found.ours])
+    return found
 
 
 @lru_cache(maxsize=16_384)
 def node_ledger_from(text: str | None) -> NodeLedger | None:
     document = _document(text)
-    return None if document is None else _converted(document, NodeLedger)
+    if document is None:
+        return None
+    found = _converted(document, NodeLedger)
+    unknown = sorted(map(repr, set(found.set) - set(OURS)))
+    if unknown:
+        raise BadInput(f"reading a ledger: it speaks of {unknown[0][:50]}, which is no field of ours; {MEND}")
+    return found
 
 
 def guard_from(text: str | None) -> Guard | None:
@@ -67,10 +78,10 @@ def _document(text: str | None) -> Mapping[str, Any] | None:
         return None
     try:
         found = json.loads(text)
-    except ValueError as error:
-        raise BadInput("reading a ledger: it is not JSON; restore it, or remove the annotation") from error
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"reading a ledger: it is not JSON; {MEND}") from error
     if not isinstance(found, dict):
-        raise BadInput("reading a ledger: it is not an object; restore it, or remove the annotation")
+        raise BadInput(f"reading a ledger: it is not an object; {MEND}")
     version = found.get("v", 1)
     if not isinstance(version, int) or version > VERSION:
         raise BadInput(
@@ -83,12 +94,25 @@ def _converted(document: Mapping[str, Any], kind: type[T]) -> T:
     try:
         return msgspec.convert(document, kind)
     except msgspec.ValidationError as error:
-        raise BadInput(f"reading a ledger: {error}; restore it, or remove the annotation") from error
+        raise BadInput(f"reading a ledger: {error}; {MEND}") from error
+
+
+def _listed(value: Any) -> list[Any]:
+    if value is not None and not isinstance(value, list):
+        raise BadInput(f"reading a ledger: it has no list where one should be; {MEND}")
+    return value or []
+
+
+def _entries(value: Any) -> tuple[Mapping[str, Any], ...]:
+    found = _listed(value)
+    if not all(isinstance(each, dict) and {"key", "operator"} <= each.keys() for each in found):
+        raise BadInput(f"reading a ledger: it lists what is no requirement; {MEND}")
+    return tuple(found)
 
 
 def _first_version(document: Mapping[str, Any], uid: str) -> Ledger:
-    base, ours = tuple(document.get("base") or ()), tuple(document.get("ours") or ())
+    base, ours = _entries(document.get("base")), _entries(document.get("ours"))
     changed = [Delta(after, before) for before, after in zip(base, ours, strict=False) if before != after]
     made = [Delta(after) for after in ours[len(base) :]]
-    shifts = tuple(map(str, document.get("shifts") or ()))
+    shifts = tuple(map(str, _listed(document.get("shifts"))))
     return Ledger(uid=uid, base=base, ours=ours, deltas=(*changed, *made), shifts=shifts, v=1)

@@ -394,7 +394,8 @@ class ZonalShift:
         return found
 
     def _troubles(self) -> Mapping[str, str]:
-        return {**self._protection.failures, **self._editing.failures, **self._beside.failures}
+        found = (self._keeping, self._protection, self._editing, self._beside)
+        return {name: why for each in found for name, why in each.failures.items()}
 
     async def _tell_unregistered(self) -> None:
         if self.arc.registered is False:
@@ -404,7 +405,7 @@ class ZonalShift:
         """What pools are told of zones that went and came back."""
         away = frozenset(each.record.shift.zone_id for each in kept if each.record.launches_gated)
         if self._notices.changed(away):
-            self._notices.tell(pools, ground, away)
+            self._notices.tell(pools, ground, away, gated=not self._options.edits_pools)
         if self.arc.registered is False:
             self._notices.unregistered(pools, self._options.cluster)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from dovetail.api import labels
 from dovetail.controllers.zonal import counts
+from dovetail.controllers.zonal.badones import set_aside
 from dovetail.controllers.zonal.documents import GUARD, PoolDocument, operations
 from dovetail.controllers.zonal.options import ZonalOptions
 from dovetail.controllers.zonal.writing import Audit, Writer
@@ -99,8 +100,8 @@ class Editing:
                 continue
             try:
                 change = self._change(pool, ground, wish)
-            except BadInput as error:
-                self.failures[f"NodePool/{pool.name}"] = str(error)
+            except Exception as error:  # noqa: BLE001 (one pool nobody can make sense of holds up no other)
+                set_aside(self.failures, f"NodePool/{pool.name}", error)
                 continue
             if change is not None:
                 found.append(change)

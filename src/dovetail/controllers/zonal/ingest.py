@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dovetail.aws import Answer, Aws, AwsAbsent
 from dovetail.controllers.zonal import counts
 from dovetail.controllers.zonal.signals import SignalStore
-from dovetail.errors import BadInput, DovetailError
+from dovetail.errors import BadInput, DovetailError, Retry
 from dovetail.ports import Clock
 from dovetail.zonal.events import signal_of
 
@@ -45,14 +45,26 @@ class QueueReader:
         left = [
             (str(each.get("Body") or ""), str(each["ReceiptHandle"])) for each in answer.get("Messages") or ()
         ]
-        hiding, done = asyncio.ensure_future(self._hide(left)), 0
+        hiding, done, failed = asyncio.ensure_future(self._hide(left)), 0, list[Exception]()
         try:
             while left:
-                done += await self._deal_with(*left[0])
+                try:
+                    done += await self._deal_with(*left[0])
+                except Exception as error:  # noqa: BLE001 (this message comes again; the others need not wait)
+                    failed.append(error)
                 left.pop(0)
         finally:
             hiding.cancel()
+        self._own_up(failed, done)
         return done
+
+    def _own_up(self, failed: Sequence[Exception], done: int) -> None:
+        """Say what could not be kept; where nothing could, there is no use in reading on at once."""
+        if failed and not done and all(isinstance(each, Retry) for each in failed):
+            raise failed[0]
+        for error in failed:
+            counts.SIGNALS.labels("sqs", "unknown", "failed").inc()
+            log.error("a message could not be kept, and comes again: %s", error or type(error).__name__)
 
     async def _hide(self, left: Sequence[tuple[str, str]]) -> None:
         """Keep from others what is still worked on, however slow the store is."""

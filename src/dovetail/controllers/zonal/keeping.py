@@ -12,6 +12,7 @@ from dovetail.api.meta import Condition
 from dovetail.api.zoneshift import RESTORE_FINALIZER, Count, Steps, Sum, ZoneShift, ZoneShiftStatus
 from dovetail.controllers.zonal import counts, records
 from dovetail.controllers.zonal.arc import Arc
+from dovetail.controllers.zonal.badones import set_aside
 from dovetail.controllers.zonal.options import ZonalOptions
 from dovetail.controllers.zonal.saving import Saving
 from dovetail.controllers.zonal.signals import KIND, START
@@ -82,6 +83,8 @@ class Keeping:
         self._clock, self._recorder, self.options = clock, recorder, options
         self._saving = Saving(store)
         self._changes = Changes(clock.monotonic)
+        # Shifts nobody can make sense of, and why.
+        self.failures: dict[str, str] = {}
         # What a dry run on the client would have kept.
         self.imagined: tuple[ZoneShift, ...] = ()
         # What losing the zone would mean, by the name of its shift.
@@ -143,7 +146,12 @@ class Keeping:
             for each in applied
             if each.kind != "LOCAL" and self.options.policies.of(each.kind) != "Ignore"
         )
-        kept = [self._known(each, ours, found.refused, arc, now, off=off) for each in objects]
+        kept = list[Kept]()
+        for each in objects:
+            try:
+                kept.append(self._known(each, ours, found.refused, arc, now, off=off))
+            except Exception as wrong:  # noqa: BLE001 (one shift nobody can make sense of holds up no other)
+                self._set_aside(each, wrong)
         taken = {each.record.shift.zone_id for each in kept if self._takes(each, ours)}
         taken |= {each.spec.zone_id for each in foreign if each.status.phase not in OVER}
         names = {each.name for each in (*objects, *foreign)}
@@ -224,8 +232,8 @@ class Keeping:
         return obj.spec.dry_run and (obj.spec.kind == "LOCAL" or bool(self.options.dry_run))
 
     def acting(self, kept: Sequence[Kept]) -> list[Kept]:
-        """Those that are more than a dry run."""
-        return [each for each in kept if not each.dry]
+        """Those that are more than a dry run, and can be followed."""
+        return [each for each in kept if not each.dry and f"ZoneShift/{each.name}" not in self.failures]
 
     def advanced(
         self,
@@ -244,7 +252,11 @@ class Keeping:
                 nodes=0 if each.dry else (left.releases if undoing else left.nodes).get(zone, 0),
                 drifted=left.drifted,
             )
-            record = advanced(each.record, each.sight, progress, now, self.options.pace)
+            try:
+                record = advanced(each.record, each.sight, progress, now, self.options.pace)
+            except Exception as wrong:  # noqa: BLE001 (it stays where it is; the others move on)
+                self._set_aside(each.obj, wrong)
+                record = each.record
             if record is None:
                 moved.append(replace(each, forgotten=True, left=left))
             else:
@@ -278,8 +290,13 @@ class Keeping:
                 moved = True
                 continue
             before = each.obj.status
-            status = self._status(each, before, ground, arc, now)
-            obj = self._owned(records.written(each.obj, each.record, status, dry_run=each.dry))
+            try:
+                status = self._status(each, before, ground, arc, now)
+                obj = self._owned(records.written(each.obj, each.record, status, dry_run=each.dry))
+            except Exception as wrong:  # noqa: BLE001 (it is not written; the others are)
+                self._set_aside(each.obj, wrong)
+                continue
+            self.failures.pop(f"ZoneShift/{each.name}", None)
             moved = moved or (obj.status.phase, obj.status.step) != (before.phase, before.step)
             self._tell(each, before.phase, obj, ground)
             after.append(obj)
@@ -288,6 +305,11 @@ class Keeping:
         if self.options.dry_run == "client":
             self.imagined = tuple(after)
         return moved
+
+    def _set_aside(self, shift: ZoneShift, wrong: Exception) -> None:
+        set_aside(self.failures, f"ZoneShift/{shift.name}", wrong)
+        note = f"it cannot be followed: {self.failures[f'ZoneShift/{shift.name}']}"
+        self._recorder.event(shift, "ZonalShiftRefused", note, warning=True, dedupe=(shift.name, note))
 
     def _owned(self, obj: ZoneShift) -> ZoneShift:
         """With the note that it is ours, from the first write on."""

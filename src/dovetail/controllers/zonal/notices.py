@@ -28,14 +28,18 @@ class Notices:
     def changed(self, away: frozenset[str]) -> bool:
         return away != self._before
 
-    def tell(self, pools: Sequence[PoolDocument], ground: Ground, away: frozenset[str]) -> None:
+    def tell(
+        self, pools: Sequence[PoolDocument], ground: Ground, away: frozenset[str], *, gated: bool = True
+    ) -> None:
+        """`gated` where pools are not edited: those that are hear of their only zone when that is done."""
         if not all(ground.reached(*pool.class_name) for pool in pools):
             return  # a class that has not found its subnets yet may have one there: told when it has
         for zone in sorted(away ^ self._before):
             for pool in pools:
                 if zone in ground.names and _affected(pool, ground, zone):
                     self._say(pool, ground.names[zone], zone, shifted=zone in away)
-                    self._say_confined(pool, ground, away)
+                    if gated:
+                        self._say_confined(pool, ground, away)
         self._before = away
 
     def _say_confined(self, pool: PoolDocument, ground: Ground, away: frozenset[str]) -> None:

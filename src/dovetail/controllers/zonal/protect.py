@@ -13,9 +13,10 @@ from dovetail.api import labels
 from dovetail.api.core import Node
 from dovetail.controllers.base import Cache, run_all
 from dovetail.controllers.zonal import counts
+from dovetail.controllers.zonal.badones import set_aside
 from dovetail.controllers.zonal.writing import Audit, Writer
 from dovetail.controllers.zonal.zones import Ground
-from dovetail.errors import BadInput, Conflict, DovetailError, Gone
+from dovetail.errors import Conflict, DovetailError, Gone
 from dovetail.ports import Clock, Recorder
 from dovetail.zonal.ledgers import node_ledger_from, written
 from dovetail.zonal.nodes import (
@@ -143,7 +144,11 @@ class Protection:
         marks: list[Change] = []
         releases: list[Change] = []
         for node in self.nodes():
-            change = self._change(node, ground, wish)
+            try:
+                change = self._change(node, ground, wish)
+            except Exception as error:  # noqa: BLE001 (one node nobody can make sense of holds up no other)
+                set_aside(self.failures, f"Node/{node.name}", error)
+                continue
             if change is not None:
                 (releases if change.release else marks).append(change)
         marks.sort(key=lambda each: (_age(each.node), each.node.name))
@@ -161,11 +166,7 @@ class Protection:
             return self._swept(node, zone, wish)
         if keys and self._managed_only and labels.NODEPOOL not in node.labels and text is None:
             return None
-        try:
-            ledger = node_ledger_from(text)
-        except BadInput as error:
-            self.failures[f"Node/{node.name}"] = str(error)
-            return None
+        ledger = node_ledger_from(text)
         if ledger is not None and ledger.owner != self._owner:
             return None  # another's mark, and its to take off
         return self._moved(node, ledger, zone, keys, wish)
