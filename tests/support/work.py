@@ -22,3 +22,15 @@ def crash_once(flag: str) -> str:
 def refuse() -> None:
     """Fail as the core does."""
     raise Refused("not today")
+
+
+class Stubborn(Exception):
+    """An error that no other process can make again."""
+
+    def __init__(self, first: object, second: object) -> None:
+        super().__init__(first)
+        self.second = second
+
+
+def be_stubborn() -> None:
+    raise Stubborn(1, 2)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
@@ -27,6 +26,7 @@ from dovetail.controllers.orchestration import Orchestration
 from dovetail.controllers.owning import Ownership
 from dovetail.controllers.setbacks import LostReplacements
 from dovetail.controllers.signals import FAILED, Signals
+from dovetail.controllers.until import Until
 from dovetail.disruption import choose as methods
 from dovetail.disruption import churn
 from dovetail.disruption.candidates import Scene
@@ -55,17 +55,6 @@ DRIFT_SECONDS, MULTI_SECONDS, SINGLE_SECONDS, MANY_SECONDS = 60.0, 60.0, 180.0, 
 # A search that found nothing is repeated after this long even if nothing seems to have changed.
 MEMORY = 300.0
 AWAY = Taint(key="dovetail.sh/zonal-shift", effect="NoSchedule")
-
-
-@dataclass(frozen=True)
-class Until:
-    """A time limit another process can keep too."""
-
-    clock: Clock
-    end: float
-
-    def __call__(self) -> bool:
-        return self.clock.monotonic() >= self.end
 
 
 class Disruption:

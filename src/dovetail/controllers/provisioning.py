@@ -54,7 +54,7 @@ from dovetail.state import Capture, Cluster
 from dovetail.state.podtimes import PodTimes
 from dovetail.zonal.confined import Confined, set_aside
 
-__all__ = ["Provisioning", "plan_for"]
+__all__ = ["Provisioning"]
 
 SCHEDULING_SECONDS = metrics.histogram(
     "karpenter_scheduler_scheduling_duration_seconds", "How long deciding for a batch took.", ("controller",)
@@ -82,11 +82,6 @@ DECISION_SECONDS = metrics.histogram(
 # While an order is open nothing new is decided; this is how soon we look again.
 UNSYNCED_SECONDS = 0.25
 RETRIGGER_SECONDS = 10.0
-
-
-def plan_for(snapshot: Snapshot) -> Plan:
-    """The whole decision, as a function another process can run."""
-    return solve(snapshot)
 
 
 class Provisioning:
@@ -211,7 +206,7 @@ class Provisioning:
         depth = QUEUE_DEPTH.labels(self.name, "")
         depth.set(len(snapshot.pods) + len(snapshot.moving) + len(snapshot.virtual))
         try:
-            plan = await self._compute(plan_for, snapshot)
+            plan = await self._compute(solve, snapshot)
         finally:
             self._deciding_since = None
             depth.set(0)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
-import signal
+import pickle
+import socket
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar
 from zlib import crc32
 
 from dovetail.errors import Retry
-from dovetail.runtime.parcels import Sender, serve
+from dovetail.runtime.parcels import Parcel, Sender
+from dovetail.runtime.worker import HEAD, as_frame
 
 __all__ = ["Workers", "inline"]
 
@@ -82,62 +84,106 @@ def _dealt(item: object, lanes: int) -> int:
     return crc32(repr(item).encode()) % lanes if lanes > 1 else 0
 
 
+class WorkerDied(Exception):
+    """The worker is gone, and nobody knows how far it came."""
+
+
+class _Worker:
+    """A child process at the other end of a socket."""
+
+    def __init__(self) -> None:
+        self._line, theirs = socket.socketpair()
+        self._line.setblocking(False)
+        # Not forked: that would copy the event loop's threads in an unknown state.
+        program = (
+            f"import sys; sys.path[:] = {sys.path!r}; from dovetail.runtime.worker import answer_questions; "
+            f"answer_questions({theirs.fileno()})"
+        )
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-B", "-c", program],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+            )
+
+    async def ask(self, parcel: Parcel) -> bytes:
+        """The packed answer; WorkerDied when there will be none."""
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.sock_sendall(self._line, as_frame(pickle.dumps(parcel)))
+            size = int.from_bytes(await self._read(HEAD), "big")
+            answered, answer = pickle.loads(await self._read(size))
+        except OSError as error:
+            raise WorkerDied(str(error)) from error
+        if not answered:
+            raise answer
+        packed: bytes = answer
+        return packed
+
+    async def _read(self, size: int) -> bytearray:
+        loop, found = asyncio.get_running_loop(), bytearray(size)
+        rest = memoryview(found)
+        while rest:
+            count = await loop.sock_recv_into(self._line, rest)
+            if not count:
+                raise WorkerDied("the worker closed its line")
+            rest = rest[count:]
+        return found
+
+    def close(self) -> None:
+        with suppress(OSError):
+            # Whoever still waits for an answer hears that there will be none.
+            self._line.shutdown(socket.SHUT_RDWR)
+        self._line.close()
+        self._process.kill()
+        self._process.wait()
+
+
 class _Lane:
     """One worker and what it has been told. Questions to it wait for one another."""
 
     def __init__(self) -> None:
-        self._pool: ProcessPoolExecutor | None = None
+        self._worker: _Worker | None = None
         self._sender = Sender()
         self._turn = asyncio.Lock()
+        self._ended = False
 
     async def ask(self, work: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         async with self._turn:
             for last in (False, True):
-                pool = self._started()
                 try:
-                    return await self._asked(pool, (work, args, kwargs))
-                except BrokenProcessPool as error:
-                    pool.shutdown(wait=False)
-                    self._pool = None
+                    return await self._asked(self._started(), (work, args, kwargs))
+                except WorkerDied as error:
                     if last:
                         raise Retry(
                             f"computing {getattr(work, '__name__', 'a plan')}: two workers died on it"
                         ) from error
         raise AssertionError("the second try returns or raises")
 
-    async def _asked(self, pool: ProcessPoolExecutor, question: object) -> Any:
-        loop, sender = asyncio.get_running_loop(), self._sender
-        answer = None
+    async def _asked(self, worker: _Worker, question: object) -> Any:
+        answer = b""
         try:
-            for parcel in sender.pack(question):
-                answer = loop.run_in_executor(pool, serve, parcel)
-                if not parcel.body:
-                    await answer
-        except BaseException:
+            for parcel in self._sender.pack(question):
+                answer = await worker.ask(parcel)
+        except (WorkerDied, asyncio.CancelledError):
             # It is not known what the worker has been told: another one is told everything.
-            self.close()
+            self._let_go()
             raise
-        assert answer is not None, "the last parcel has the question"
-        return sender.unpack(await answer)
+        return self._sender.unpack(answer)
 
-    def _started(self) -> ProcessPoolExecutor:
-        if self._pool is None:
-            # Spawned, not forked: a fork would copy the event loop's threads in an unknown state.
-            context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(1, mp_context=context, initializer=_leave_signals)
-            self._sender = Sender()
-        return self._pool
+    def _started(self) -> _Worker:
+        if self._ended:
+            raise Retry("computing: the workers were told to end")
+        if self._worker is None:
+            self._worker, self._sender = _Worker(), Sender()
+        return self._worker
+
+    def _let_go(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.close()
 
     def close(self) -> None:
-        if self._pool is not None:
-            workers = tuple((self._pool._processes or {}).values())
-            self._pool.shutdown(wait=False, cancel_futures=True)
-            for worker in workers:
-                worker.kill()
-                worker.join()
-            self._pool = None
-
-
-def _leave_signals() -> None:
-    # Ctrl-C reaches the whole group; the main process decides what becomes of work under way.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+        """End the worker for good."""
+        self._ended = True
+        self._let_go()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import operator
 import os
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,7 +15,7 @@ import pytest
 
 from dovetail.errors import Refused, Retry
 from dovetail.runtime.compute import Workers, inline
-from support.work import crash_once, refuse
+from support.work import be_stubborn, crash_once, refuse
 
 
 @pytest.fixture
@@ -65,3 +67,34 @@ async def test_closing_does_not_wait_for_work_under_way() -> None:
     assert time.monotonic() - started < 5
     work.cancel()
     await asyncio.gather(work, return_exceptions=True)
+
+
+def test_a_worker_does_not_outlive_the_process_that_asks() -> None:
+    program = (
+        "import asyncio, os\n"
+        "from dovetail.runtime.compute import Workers\n"
+        "async def main():\n"
+        "    print(await Workers()(os.getpid), flush=True)\n"
+        "    os._exit(0)\n"
+        "asyncio.run(main())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    status = Path(f"/proc/{int(done.stdout)}/stat")
+    while status.exists() and status.read_text().rsplit(")", 1)[1].split()[0] != "Z":
+        time.sleep(0.01)
+
+
+async def test_a_worker_has_no_helpers_beside_it(workers: Workers) -> None:
+    pid = await workers(os.getpid)
+    assert children(os.getpid()) == {pid}
+    assert children(pid) == set()
+
+
+def children(pid: int) -> set[int]:
+    found = (task / "children" for task in Path(f"/proc/{pid}/task").iterdir())
+    return {int(child) for file in found for child in file.read_text().split()}
+
+
+async def test_an_error_that_cannot_be_sent_is_told_in_words(workers: Workers) -> None:
+    with pytest.raises(RuntimeError, match="Stubborn"):
+        await workers(be_stubborn)
