@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from functools import partial
 
-from dovetail.controllers.disruption import Until
+from dovetail.controllers.until import Until
 from dovetail.disruption import choose
 from dovetail.disruption.validate import still_right
 from dovetail.runtime.clock import SystemClock
