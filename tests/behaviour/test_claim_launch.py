@@ -267,6 +267,20 @@ async def test_an_answer_that_never_came_is_asked_for_instead_of_launching_again
 
 
 @virtual
+async def test_a_machine_that_is_being_ended_is_not_taken_for_an_earlier_launch() -> None:
+    async with Scene().still() as scene:
+        scene.claim()
+        scene.cloud.lose_answer("create")
+        with pytest.raises(Retry):
+            await scene.live()
+        (ended,) = scene.cloud.instances.values()
+        scene.cloud.instances[ended.provider_id] = replace(ended, deleting=True)
+        await scene.live()
+        assert scene.cloud.calls["create"] == 2
+        assert scene.claim_now().status.provider_id != ended.provider_id
+
+
+@virtual
 async def test_labels_lost_with_the_process_are_made_good() -> None:
     async with Scene().still() as scene:
         scene.claim()

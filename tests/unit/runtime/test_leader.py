@@ -217,3 +217,25 @@ async def test_a_thread_that_fails_is_heard_by_whoever_waits() -> None:
     await asyncio.wait_for(elector.wait_lost(), 5)
     assert not elector.leading
     await elector.stop()
+
+
+@pytest.mark.parametrize("delay", [1.0, 3.0])
+def test_a_renewal_counts_from_before_it_was_sent_not_from_its_answer(delay: float) -> None:
+    async def story(desk: Desk) -> None:
+        elector, task = desk.elector()
+        await desk.clock.sleep(20)
+        task.cancel()
+        sent = desk.clock.monotonic()
+        desk.storm.rules = (Rule(trouble="late-reply", verbs=("patch",), amount=delay),)
+        elector._renewed_at = sent
+        await elector._step()
+        answered = desk.clock.monotonic()
+        assert answered - sent >= delay / 2, "the answer was late"
+        await desk.clock.sleep(sent + TERMS.deadline - answered - 0.01)
+        assert elector.leading
+        # The next holder may stand up a lease after the renewal arrived: by then this one has long fallen.
+        await desk.clock.sleep(0.02)
+        assert not elector.leading
+        await asyncio.gather(task, return_exceptions=True)
+
+    told(story)

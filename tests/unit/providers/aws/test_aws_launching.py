@@ -21,6 +21,7 @@ from dovetail.api.nodeclass import (
 from dovetail.api.overlay import NodeOverlay, NodeOverlaySpec
 from dovetail.api.pod import NodeSelectorRequirement
 from dovetail.errors import ClassNotReady, CreateFailed, Gone, InsufficientCapacity
+from dovetail.providers.aws.launching import UNTIL_SHOWN
 from support.ec2 import Ec2, provided
 from support.stage import sample, virtual
 
@@ -469,3 +470,50 @@ async def test_a_claim_for_amds_gpus_gets_a_machine_that_has_them() -> None:
     _, instance = await ec2.launched(ON_DEMAND, cpu="1", amd_com__gpu="1")
     assert instance.labels[labels.INSTANCE_TYPE] == "g4ad.xlarge"
     assert instance.capacity[labels.AMD_GPU].value == 1
+
+
+def free_addresses(ec2: Ec2) -> dict[str, int]:
+    """What the provider believes is left, by zone."""
+    return {each.zone: ec2.provider.subnets.free(each.id) for each in ec2.node_class.status.subnets}
+
+
+@virtual
+async def test_a_launch_takes_addresses_where_it_went_and_gives_back_those_of_the_other_zones() -> None:
+    ec2 = await provided()
+    before = free_addresses(ec2)
+    _, instance = await ec2.launched(ON_DEMAND, (labels.INSTANCE_TYPE, "In", "m5.large"))
+    after = free_addresses(ec2)
+    assert {zone for zone in before if after[zone] < before[zone]} == {instance.labels[labels.ZONE]}
+
+
+@pytest.mark.parametrize("refused", ["InsufficientInstanceCapacity", "RequestLimitExceeded", "lost"])
+@virtual
+async def test_a_launch_that_came_to_nothing_gives_all_its_addresses_back(refused: str) -> None:
+    ec2 = await provided()
+    before = free_addresses(ec2)
+    if refused == "InsufficientInstanceCapacity":
+        ec2.aws.exhaust()
+    elif refused == "lost":
+        ec2.aws.faults.lose("CreateFleet")
+    else:
+        ec2.aws.refuse(refused, "CreateFleet")
+    with pytest.raises((InsufficientCapacity, CreateFailed)):
+        await ec2.launched(ON_DEMAND)
+    assert free_addresses(ec2) == before
+
+
+@pytest.mark.parametrize(("lost", "waits"), [(True, True), (False, False)])
+@virtual
+async def test_after_a_lost_answer_ec2_is_given_time_to_show_the_instance(lost: bool, waits: bool) -> None:
+    ec2 = await provided()
+    ec2.aws.instances.hidden_for = UNTIL_SHOWN - 1
+    if lost:
+        ec2.aws.faults.lose("CreateFleet")
+    else:
+        ec2.aws.refuse("RequestLimitExceeded", "CreateFleet")
+    began = ec2.clock.monotonic()
+    with pytest.raises(CreateFailed):
+        await ec2.launched(ON_DEMAND)
+    assert (ec2.clock.monotonic() - began >= UNTIL_SHOWN) is waits
+    # Who asks again begins by looking, and finds it.
+    assert len(await ec2.cloud.list()) == int(lost)
