@@ -19,7 +19,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from difflib import unified_diff
-from functools import cached_property
 from importlib.util import cache_from_source
 from pathlib import Path
 from queue import SimpleQueue
@@ -42,12 +41,9 @@ class Mutant:
 
     name: str
     file: str
+    source: str
     mutation: Mutation
     tests: tuple[str, ...]
-
-    @cached_property
-    def source(self) -> str:
-        return (ROOT / self.file).read_text(encoding="utf-8")
 
     @property
     def changed(self) -> str:
@@ -105,7 +101,7 @@ def _listed(entry: dict[str, object]) -> Mutant:
             f"{name}: {file} has {source.count(code)} times {code!r}; the list must name it once"
         )
     start = source.index(code)
-    return Mutant(name, file, Mutation(start, start + len(code), change), tuple(tests))
+    return Mutant(name, file, source, Mutation(start, start + len(code), change), tuple(tests))
 
 
 def sampled(known: MutantList, number: int, seed: str, within: Sequence[str]) -> list[Mutant]:
@@ -115,15 +111,19 @@ def sampled(known: MutantList, number: int, seed: str, within: Sequence[str]) ->
         for part in within
         for path in (ROOT / "src" / "dovetail" / part).rglob("*.py")
     )
-    every = [(file, each) for file in files for each in mutations((ROOT / file).read_text(encoding="utf-8"))]
+    sources = {file: (ROOT / file).read_text(encoding="utf-8") for file in files}
+    every = [(file, each) for file in files for each in mutations(sources[file])]
     random.Random(seed).shuffle(every)
-    drawn = (Mutant(_place(file, each), file, each, known.tests_of(file)) for file, each in every)
+    drawn = (
+        Mutant(_place(file, sources[file], each), file, sources[file], each, known.tests_of(file))
+        for file, each in every
+    )
     fit = (each for each in drawn if (each.file, *each.lines) not in known.equivalent)
     return [each for _, each in zip(range(number), fit, strict=False)]
 
 
-def _place(file: str, mutation: Mutation) -> str:
-    line = (ROOT / file).read_text(encoding="utf-8").count("\n", 0, mutation.start) + 1
+def _place(file: str, source: str, mutation: Mutation) -> str:
+    line = source.count("\n", 0, mutation.start) + 1
     return f"{file}:{line}"
 
 
