@@ -25,4 +25,4 @@ def log_lines(level: str = "info") -> Iterator[Lines]:
         try:
             yield lambda: [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         finally:
-            logs.configure("error", ("/dev/null",))
+            logs.configure("error", ("stderr",))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import pty
 import re
@@ -267,3 +268,32 @@ def test_a_wrong_option_is_one_sentence(flags: tuple[str, ...], told: str) -> No
     ended = dovetail("up", *flags)
     assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
     assert told in ended.err
+
+
+async def test_what_dovetail_does_is_told_in_a_file_and_on_the_terminal_only_if_asked(tmp_path: Path) -> None:
+    left = tmp_path / ".cache" / "dovetail" / "up-4000000000.log"
+    left.parent.mkdir(parents=True)
+    left.write_text("of a process that is no more")
+    async with up(tmp_path, "--cloud", "kwok", "-v") as cluster:
+        named = re.search(r"What Dovetail does is told in (\S+);", cluster.said)
+        assert named is not None
+        log = Path(named[1])
+        assert log.parent == left.parent
+        assert not left.exists()
+        await cluster.kubectl("create", "deployment", "web", "--image=web", "--replicas=3")
+        await cluster.kubectl("rollout", "status", "deployment/web", f"--timeout={PATIENCE:.0f}s")
+        assert (await cluster.stop())[0] == 0
+        written = await asyncio.to_thread(log.read_text)
+        lines = [json.loads(line) for line in written.splitlines()]
+        told = [line["message"] for line in lines]
+        assert [each for each in STORY if each in told] == list(STORY)
+        assert not [line for line in lines if line["level"] == "ERROR"]
+        assert cluster.process.stderr is not None
+        shown = (await cluster.process.stderr.read()).decode()
+        assert shown.replace("stopping…\n", "") == written
+
+
+STORY = (
+    *("found provisionable pod(s)", "computed new nodeclaim(s) to fit pod(s)", "created nodeclaim"),
+    *("launched nodeclaim", "registered nodeclaim", "initialized nodeclaim"),
+)

@@ -74,8 +74,12 @@ def up(
         bool, typer.Option(help="Run Dovetail inside; without it, run your own against the kubeconfig.")
     ] = True,
     log_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the controller's log lines here.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the controller's log lines here, not into ~/.cache."),
     ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show the controller's log lines here as well.")
+    ] = False,
 ) -> None:
     """Start an embedded cluster with Dovetail in it and say what to type next.
 
@@ -87,12 +91,12 @@ def up(
     _status("starting a cluster…")
     # Imported here, so that there is something to read meanwhile.
     from dovetail.cli.embedded import EmbeddedOptions
-    from dovetail.runtime import logs
+    from dovetail.cli.uplog import begin_log
     from dovetail.settings import read
 
-    logs.configure("info", (str(log_file),) if log_file else ("/dev/null",))
     named = (f"--cluster-name={name}", f"--interruption-queue={name}") if cloud == "aws" else ()
     settings = read((*named, *_settings_given(context)), {}, provider=cloud)
+    log = begin_log(log_file, settings.log_level, verbose=verbose)
     options = EmbeddedOptions(
         settings,
         port,
@@ -108,7 +112,7 @@ def up(
         name=name,
     )
     try:
-        asyncio.run(_serve(options, dashboard))
+        asyncio.run(_serve(options, dashboard, log))
     finally:
         _status("")
 
@@ -133,7 +137,7 @@ def _settings_given(context: typer.Context) -> tuple[str, ...]:
     return tuple(context.args)
 
 
-async def _serve(options: EmbeddedOptions, dashboard: str) -> None:
+async def _serve(options: EmbeddedOptions, dashboard: str, log: Path) -> None:
     from dovetail.cli.embedded import embedded
 
     stop = asyncio.Event()
@@ -142,7 +146,7 @@ async def _serve(options: EmbeddedOptions, dashboard: str) -> None:
         loop.add_signal_handler(one, stop.set)
     async with embedded(options) as cluster, _shown(cluster, dashboard) as page:
         _status("")
-        put(_welcome(cluster, page))
+        put(_welcome(cluster, page, log))
         stopped = asyncio.create_task(stop.wait())
         done, _ = await asyncio.wait({stopped, *cluster.parts}, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
@@ -175,14 +179,15 @@ def _complain(text: str) -> None:
     note(f"dovetail: {text}")
 
 
-def _welcome(cluster: Embedded, page: str) -> str:
+def _welcome(cluster: Embedded, page: str, log: Path) -> str:
     inside = "Dovetail is autoscaling it" if cluster.dovetail else "no controller is running in it"
     lines = [f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig.absolute()))}", *_next(cluster)]
     beside = cluster.beside
     bought = f"Its nodes are bought from a simulated AWS at {beside.url}.\n" if beside and beside.url else ""
     seen = f"See it on {page}\n" if page else ""
+    said = f"What Dovetail does is told in {log.absolute()}; -v shows it here as well.\n"
     return (
-        f"A cluster is up at {cluster.url}, and {inside}.\n{bought}{seen}\n"
+        f"A cluster is up at {cluster.url}, and {inside}.\n{bought}{said if cluster.dovetail else ''}{seen}\n"
         + "".join(f"  {line}\n" for line in lines)
         + "\nCtrl-C stops it.\n"
     )
