@@ -18,6 +18,7 @@ import aiohttp
 from cryptography import x509
 
 from dovetail.errors import Misconfigured
+from dovetail.runtime.throttle import Throttle
 from dovetail.zonal import sns
 from dovetail.zonal.sns import Delivery, TurnedAway
 
@@ -79,8 +80,13 @@ def _loaded(der: bytes) -> x509.Certificate | None:
 class Certificates:
     """Signing certificates by their address, each for as long as it is in force."""
 
-    def __init__(self, fetching: Fetch = fetch, anchors: Sequence[x509.Certificate] = ()) -> None:
-        self._fetch, self._anchors = fetching, anchors
+    def __init__(
+        self,
+        fetching: Fetch = fetch,
+        anchors: Sequence[x509.Certificate] = (),
+        fetches: Throttle | None = None,
+    ) -> None:
+        self._fetch, self._anchors, self._fetches = fetching, anchors, fetches
         self._known: OrderedDict[str, x509.Certificate] = OrderedDict()
 
     async def of(self, delivery: Delivery, now: datetime) -> x509.Certificate:
@@ -88,6 +94,8 @@ class Certificates:
         known = self._known.get(url)
         if known is not None and now <= known.not_valid_after_utc:
             return known
+        if self._fetches is not None and not self._fetches.allows():
+            raise TurnedAway(429, "certificate-rate")
         chain = sns.chain_of(await self._fetch(url))
         found = sns.certificate_of(await self._completed(chain), delivery, now, self._anchors)
         self._known[url] = found

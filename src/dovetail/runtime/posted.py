@@ -7,28 +7,36 @@ from __future__ import annotations
 
 import hmac
 import logging
+from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from aiohttp import web
 
 from dovetail.controllers.zonal import counts
-from dovetail.controllers.zonal.signals import SignalStore
 from dovetail.errors import BadInput, DovetailError, Misconfigured
 from dovetail.ports import Clock
 from dovetail.runtime.credentials import TokenFile
 from dovetail.settings import Settings
-from dovetail.zonal.events import signal_of
+from dovetail.zonal.events import Signal, signal_of
 
-__all__ = ["PostedEvents"]
+__all__ = ["PostedEvents", "Signals"]
 
 log = logging.getLogger(__name__)
 SHORTEST = 16
 
 
+class Signals(Protocol):
+    """Where signals are kept."""
+
+    async def put(self, signal: Signal) -> str:
+        """Keep one; what became of it."""
+
+
 class PostedEvents:
     """Takes an event as EventBridge wrote it."""
 
-    def __init__(self, settings: Settings, signals: SignalStore, clock: Clock) -> None:
+    def __init__(self, settings: Settings, signals: Signals, clock: Clock) -> None:
         self._signals = signals
         self._path, self.authorities = settings.zonal_shift_events_token_file, ""
         self._token = TokenFile(Path(self._path), clock) if self._path else None
@@ -50,11 +58,13 @@ class PostedEvents:
                 "write a long random one there"
             )
 
-    async def take(self, request: web.Request) -> int:
-        """One post; the status it is answered with."""
+    async def take(self, request: web.Request, allows: Callable[[], bool] = lambda: True) -> int:
+        """One post; the status it is answered with. `allows` is asked once the sender is known."""
         if not await self._known(request):
             counts.SIGNATURES.labels("events-sender").inc()
             return 403
+        if not allows():
+            return 429
         if request.method != "POST":
             return 405
         try:

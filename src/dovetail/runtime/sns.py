@@ -1,7 +1,8 @@
 """The HTTPS endpoint for SNS: every delivery is verified before a word of it is believed.
 
 Nothing is asked but signing certificates, without following redirects. Beside it, where a token or
-authorities for clients are given, others may post events to an address of their own.
+authorities for clients are given, others may post events to an address of their own. It runs in a process of
+its own (`sns_process`), which is all that whoever attacks it can stop.
 """
 
 from __future__ import annotations
@@ -18,23 +19,29 @@ from aiohttp import web
 from dovetail.aws import Aws
 from dovetail.controllers.base import Remembered
 from dovetail.controllers.zonal import counts
-from dovetail.controllers.zonal.signals import SignalStore
-from dovetail.errors import BadInput, DovetailError, Misconfigured
+from dovetail.errors import BadInput, DovetailError, Misconfigured, Throttled
 from dovetail.ports import Clock
 from dovetail.runtime.certificates import Certificates, fetch, public_roots
-from dovetail.runtime.posted import PostedEvents
+from dovetail.runtime.listening import Limits, listen
+from dovetail.runtime.posted import PostedEvents, Signals
 from dovetail.runtime.throttle import Throttle
 from dovetail.settings import Settings
 from dovetail.zonal import sns
 from dovetail.zonal.events import signal_of
 from dovetail.zonal.sns import Delivery, TurnedAway
 
-__all__ = ["Certificates", "SnsEndpoint", "fetch"]
+__all__ = ["Certificates", "SnsEndpoint", "endpoint_wanted", "fetch"]
 
 log = logging.getLogger(__name__)
 # The certificate and key the endpoint shows, as a mounted Secret of type kubernetes.io/tls has them.
 TLS_DIRECTORY = Path("/var/run/dovetail/tls")
+# For each topic and for those who post events, counted once they are known: strangers cannot use it up.
 PER_SECOND, BURST = 20.0, 20
+# Load balancers show SNS and everybody else by a few addresses of their own.
+LIMITS = Limits(connections=256, per_source=128)
+BODY_SECONDS = 10.0
+RELOAD_SECONDS = 60.0
+CONFIRM_PAUSES = (1.0, 3.0)
 REPLAY_SECONDS, CONFIRM_SECONDS = 7200.0, 60.0
 FIRST_PAUSE, LAST_PAUSE = 5.0, 300.0
 # As our infrastructure sets it: the default of three repeats within a minute does not outlast a bad hour.
@@ -46,6 +53,15 @@ RETRIES = {
 }
 # Whoever is turned away learns nothing from how.
 REFUSAL = "forbidden"
+EVENTS = "events"
+# Addresses of certificates that are not known yet may be asked for so often: anybody can name one.
+FETCHES, FETCHES_AT_ONCE = 0.5, 5
+
+
+def endpoint_wanted(settings: Settings) -> bool:
+    """Whether there is anybody to be heard by HTTPS."""
+    senders = settings.zonal_shift_events_token_file or settings.zonal_shift_events_ca_file
+    return bool(settings.zonal_shift_topic_arn or senders)
 
 
 class SnsEndpoint:
@@ -55,7 +71,7 @@ class SnsEndpoint:
         self,
         settings: Settings,
         aws: Aws,
-        store: SignalStore,
+        store: Signals,
         clock: Clock,
         *,
         certificates: Certificates | None = None,
@@ -64,13 +80,17 @@ class SnsEndpoint:
         self._settings, self._aws, self._store, self._clock = settings, aws, store, clock
         self._topics = settings.zonal_shift_topic_arn
         self._certificates = certificates or Certificates(
-            anchors=public_roots(settings.zonal_shift_sns_ca_file) if self._topics else ()
+            anchors=public_roots(settings.zonal_shift_sns_ca_file) if self._topics else (),
+            fetches=Throttle(clock, FETCHES, FETCHES_AT_ONCE),
         )
         self._posted = PostedEvents(settings, store, clock)
         self._directory, self._allow_v1 = directory, settings.zonal_shift_allow_signature_v1
-        self._throttle = Throttle(clock, PER_SECOND, BURST)
+        named = (*self._topics, EVENTS)
+        self._throttles = {each: Throttle(clock, PER_SECOND, BURST) for each in named}
         self._seen, self._confirmed = Remembered(REPLAY_SECONDS), Remembered(CONFIRM_SECONDS)
         self.draining = False
+        self._shown: tuple[int, ...] = ()
+        self.listening = asyncio.Event()
         # Where it listens, once it does.
         self.addresses: tuple[tuple[Any, ...], ...] = ()
 
@@ -82,35 +102,45 @@ class SnsEndpoint:
             app.add_routes([web.route("*", "/events", self._handle_posted)])
         return app
 
-    @property
-    def wanted(self) -> bool:
-        """Whether there is anybody to be heard here."""
-        return bool(self._topics) or self._posted.wanted
-
     async def run(self) -> None:
         """Serve until cancelled; the topics are subscribed to once somebody is there to confirm it."""
         await self._posted.check()
-        runner = web.AppRunner(self.app())
-        await runner.setup()
+        tls = self._tls()
+        listener = await listen(self.app(), self._settings.zonal_shift_https_port, tls=tls, limits=LIMITS)
         try:
-            port = self._settings.zonal_shift_https_port
-            await web.TCPSite(runner, None, port, ssl_context=self._tls()).start()
-            self.addresses = tuple(runner.addresses)
-            await self.subscribe()
-            await asyncio.get_running_loop().create_future()
+            self.addresses = listener.addresses
+            self.listening.set()
+            await asyncio.gather(self.subscribe(), self._reload(tls))
         finally:
             self.draining = True
-            await runner.cleanup()
+            await listener.cleanup()
+
+    async def _reload(self, tls: ssl.SSLContext) -> None:
+        """Show the certificate that is there now; one that cannot be used leaves the last in force."""
+        while True:
+            await self._clock.sleep(RELOAD_SECONDS)
+            self.renew(tls)
+
+    def renew(self, tls: ssl.SSLContext) -> None:
+        """Load the certificate again if its files have changed."""
+        if (shown := self._stamps()) == self._shown:
+            return
+        try:
+            self._load(tls)
+        except Misconfigured as error:
+            log.warning("the certificate of the endpoint cannot be renewed, the last one stays: %s", error)
+        else:
+            log.info("the certificate of the endpoint was renewed")
+            self._shown = shown
+
+    def _stamps(self) -> tuple[int, ...]:
+        paths = (self._directory / "tls.crt", self._directory / "tls.key")
+        return tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in paths)
 
     def _tls(self) -> ssl.SSLContext:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        try:
-            context.load_cert_chain(self._directory / "tls.crt", self._directory / "tls.key")
-        except OSError as error:
-            raise Misconfigured(
-                f"opening the HTTPS endpoint for SNS: {self._directory} has no tls.crt and tls.key that "
-                "can be used; mount a kubernetes.io/tls Secret there, or use ZONAL_SHIFT_QUEUE instead"
-            ) from error
+        self._shown = self._stamps()
+        self._load(context)
         if self._posted.authorities:
             try:
                 context.load_verify_locations(self._posted.authorities)
@@ -123,19 +153,36 @@ class SnsEndpoint:
             context.verify_mode = ssl.CERT_OPTIONAL
         return context
 
+    def _load(self, context: ssl.SSLContext) -> None:
+        try:
+            context.load_cert_chain(self._directory / "tls.crt", self._directory / "tls.key")
+        except OSError as error:
+            raise Misconfigured(
+                f"opening the HTTPS endpoint for SNS: {self._directory} has no tls.crt and tls.key that "
+                "can be used; mount a kubernetes.io/tls Secret there, or use ZONAL_SHIFT_QUEUE instead"
+            ) from error
+
     async def _handle_posted(self, request: web.Request) -> web.Response:
-        if not self._throttle.allows():
-            return web.Response(status=429)
-        status = 503 if self.draining else await self._posted.take(request)
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                status = (
+                    503 if self.draining else await self._posted.take(request, self._throttles[EVENTS].allows)
+                )
+        except TimeoutError:
+            status = 408
         return web.Response(status=status, text=REFUSAL if status == 403 else "")
 
     async def _handle(self, request: web.Request) -> web.Response:
-        if not self._throttle.allows():
-            return web.Response(status=429)
+        # SNS compresses nothing, and what is packed small may be large.
+        if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+            return web.Response(status=415)
         try:
-            body = await request.read()
+            async with asyncio.timeout(BODY_SECONDS):
+                body = await request.read()
         except web.HTTPRequestEntityTooLarge:
             return web.Response(status=413)
+        except TimeoutError:
+            return web.Response(status=408)
         headers = {name.lower(): value for name, value in request.headers.items()}
         status = await self.take(body, headers, request.method)
         return web.Response(status=status, text=REFUSAL if status == 403 else "")
@@ -163,6 +210,8 @@ class SnsEndpoint:
         message, now = delivery.get("MessageId"), self._clock.monotonic()
         if self._seen.left(message, now):
             return 200
+        if not self._throttles[delivery.topic].allows():
+            return 429
         if delivery.type == sns.NOTIFICATION:
             try:
                 await self._store.put(signal_of(delivery.get("Message"), "sns"))
@@ -183,13 +232,22 @@ class SnsEndpoint:
         """By the API and with our own credentials; the address in the message is never visited."""
         if self._confirmed.left(delivery.topic, now):
             return
-        self._confirmed.add(delivery.topic, now)
         asked = {
             "TopicArn": delivery.topic,
             "Token": delivery.get("Token"),
             "AuthenticateOnUnsubscribe": "true",
         }
-        await self._aws.at(region=delivery.region).call("sns", "ConfirmSubscription", asked)
+        there = self._aws.at(region=delivery.region)
+        for pause in (*CONFIRM_PAUSES, None):
+            try:
+                await there.call("sns", "ConfirmSubscription", asked)
+                break
+            except Throttled:
+                if pause is None:
+                    raise  # answered with 503, so that SNS asks again
+                await self._clock.sleep(pause)
+        # Only now: what failed must be tried again when SNS repeats it.
+        self._confirmed.add(delivery.topic, now)
 
     async def subscribe(self) -> None:
         """Subscribe to every topic, if that is wanted, and go on trying until it is done."""

@@ -123,11 +123,11 @@ class Zonal:
                 QueueReader(self._aws, self._settings.zonal_shift_queue, self.signals, self._clock).run
             )
         # Here, for the function has no endpoint, and its package none of what checks certificates.
-        from dovetail.runtime.sns import SnsEndpoint
+        from dovetail.runtime.sns import endpoint_wanted
+        from dovetail.runtime.sns_process import EndpointProcess
 
-        endpoint = SnsEndpoint(self._settings, self._aws, self.signals, self._clock)
-        if endpoint.wanted:
-            found.append(endpoint.run)
+        if endpoint_wanted(self._settings):
+            found.append(EndpointProcess(self._settings, self._aws, self.signals, self._clock).run)
         return tuple(found)
 
     def _followed(self) -> Service:

@@ -17,7 +17,7 @@ import pytest
 from dovetail.controllers.zonal.signals import SignalStore
 from dovetail.errors import Misconfigured, Retry
 from dovetail.runtime.clock import SystemClock
-from dovetail.runtime.sns import SnsEndpoint
+from dovetail.runtime.sns import SnsEndpoint, endpoint_wanted
 from dovetail.settings import read
 from dovetail.sim.aws import SimulatedAws
 from support.authorities import Authority, Issued
@@ -108,8 +108,24 @@ def by_certificate(folder: Path, *flags: str) -> House:
 
 def test_without_token_or_authorities_there_is_no_endpoint(tmp_path: Path) -> None:
     house = House(tmp_path)
-    assert not house.endpoint.wanted
+    assert not endpoint_wanted(read(("--cluster-name=test",), {}, provider="aws"))
     assert [route.resource for route in house.endpoint.app().router.routes()] == []
+
+
+async def test_a_new_certificate_is_shown_without_a_restart(tmp_path: Path) -> None:
+    house = House(tmp_path, f"--zonal-shift-events-token-file={tmp_path / 'token'}")
+    tls = house.endpoint._tls()
+    before = house.endpoint._shown
+    house.endpoint.renew(tls)
+    assert house.endpoint._shown == before
+
+    SERVERS.leaf("renewed", address="127.0.0.1").written(tmp_path)
+    house.endpoint.renew(tls)
+    renewed = house.endpoint._shown
+    assert renewed != before
+    (tmp_path / "tls.crt").write_text("half a file")
+    house.endpoint.renew(tls)
+    assert house.endpoint._shown == renewed  # the last good one stays, and is tried again
 
 
 async def test_a_sender_with_the_token_is_heard(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from dovetail.controllers.zonal.signals import SignalStore
 from dovetail.runtime.sns import Certificates, SnsEndpoint, fetch
+from dovetail.runtime.throttle import Throttle
 from dovetail.settings import read
 from dovetail.sim.aws import Ask, SimulatedAws, operation
 from dovetail.sim.clock import VirtualClock
@@ -276,13 +278,65 @@ async def test_over_http_every_refusal_reads_the_same_and_floods_are_slowed_down
         good = Signer().signed(notification(EVENT))
         async with session.post(url, json=good, headers=headers_of(good)) as reply:
             assert reply.status == 200
-        statuses = set()
+        packed = {"Content-Encoding": "gzip", **headers_of(good)}
+        async with session.post(url, data=gzip.compress(json.dumps(good).encode()), headers=packed) as reply:
+            assert reply.status == 415
         for _ in range(40):
             async with session.post(url, data=b"{}") as reply:
-                statuses.add(reply.status)
-        assert 429 in statuses
+                assert reply.status == 400
+        # What strangers send takes nothing of what SNS may send; each message counts once.
+        door.endpoint._throttles[TOPIC] = Throttle(door.clock, 0.001, 3)
+        statuses = []
+        for number in range(5):
+            more = Signer().signed(notification(EVENT, MessageId=f"more-{number}"))
+            async with session.post(url, json=more, headers=headers_of(more)) as reply:
+                statuses.append(reply.status)
+        assert statuses == [200] * 3 + [429] * 2
         async with session.get(server.make_url("/events")) as reply:
             assert reply.status == 404
+
+
+@pytest.mark.parametrize("field", ["Message", "TopicArn", "Type", "SigningCertURL", "Signature"])
+async def test_half_a_surrogate_pair_is_no_text(field: str) -> None:
+    fields = {**Signer().signed(notification(EVENT)), field: "\ud800"}
+    assert await Door().take(fields) == 400
+
+
+async def test_a_confirmation_that_is_throttled_is_tried_again_and_then_asked_for_again() -> None:
+    door = Door()
+    confirmed.clear()
+    fields = Signer().signed(
+        {
+            **notification("confirm", Token="t-1", SubscribeURL="https://evil.test/"),
+            "Type": "SubscriptionConfirmation",
+        }
+    )
+    door.aws.faults.refuse("Throttling", "sns:ConfirmSubscription", 3)
+    assert await door.take(fields) == 503
+    assert await door.take(fields) == 200
+    assert len(confirmed) == 1
+
+    other = Door()
+    confirmed.clear()
+    other.aws.faults.refuse("Throttling", "sns:ConfirmSubscription", 2)
+    assert await other.take(fields) == 200
+    assert len(confirmed) == 1
+
+
+async def test_unknown_certificates_are_fetched_seldom_and_known_ones_are_not_held_up() -> None:
+    door = Door()
+    certificates = Certificates(door.fetched, (authority(),), Throttle(door.clock, 0.5, 5))
+    door.endpoint._certificates = certificates
+    assert await door.take(Signer().signed(notification(EVENT))) == 200
+    answers = []
+    for number in range(20):
+        strange = notification(
+            EVENT, MessageId=f"s-{number}", SigningCertURL=URL.replace("0a1b", f"{number:04x}")
+        )
+        answers.append(await door.take({**strange, "Signature": "AAAA", "SignatureVersion": "2"}))
+    assert answers.count(429) == 16
+    assert len(door.fetched.asked) == 5
+    assert await door.take(Signer().signed(notification(EVENT, MessageId="known"))) == 200
 
 
 async def test_while_draining_sns_is_asked_to_come_again() -> None:
