@@ -27,7 +27,7 @@ from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.credentials import Anonymous, MintedToken, StaticToken
 from dovetail.runtime.kube import KubeClient
 from dovetail.runtime.kubeconfig import connect, in_cluster
-from dovetail.runtime.transport import HttpTransport, Request
+from dovetail.runtime.transport import REQUESTS_AT_ONCE, HttpTransport, Request
 from dovetail.sim.certificates import Certificates
 from dovetail.sim.faults import Rule, Storm
 from dovetail.sim.kube.apiserver import ApiServer
@@ -298,3 +298,29 @@ async def test_a_server_that_takes_a_request_and_says_nothing_is_given_up() -> N
     with pytest.raises(Retry, match="GET /api/v1/nodes: Cannot connect"):
         await transport.send(Request("GET", "/api/v1/nodes"))
     await transport.close()
+
+
+async def test_many_requests_at_once_share_a_few_connections() -> None:
+    served, callers, busy = 0, set[object](), asyncio.Event()
+
+    async def answer(request: web.BaseRequest) -> web.Response:
+        nonlocal served
+        assert request.transport is not None
+        callers.add(request.transport.get_extra_info("peername"))
+        if len(callers) >= REQUESTS_AT_ONCE:
+            busy.set()
+        await busy.wait()
+        served += 1
+        return web.Response(text="{}")
+
+    runner = web.ServerRunner(web.Server(answer))
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    transport = HttpTransport(f"http://127.0.0.1:{runner.addresses[0][1]}", Anonymous())
+    try:
+        count = 5 * REQUESTS_AT_ONCE
+        await asyncio.gather(*(transport.send(Request("GET", "/")) for _ in range(count)))
+    finally:
+        await transport.close()
+        await runner.cleanup()
+    assert (served, len(callers)) == (count, REQUESTS_AT_ONCE)

@@ -23,6 +23,8 @@ __all__ = ["USER_AGENT", "HttpTransport", "Lines", "Reply", "Request", "Transpor
 USER_AGENT = f"karpenter/{__version__}"
 LINE_LIMIT = 64 * 2**20
 CONNECT_SECONDS = 30.0
+# Each connection has a buffer of a quarter of a MiB for TLS alone, and as much again on the other side.
+REQUESTS_AT_ONCE = 32
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -126,6 +128,7 @@ class HttpTransport:
         self._proxy = proxy
         self._user_agent = user_agent
         self._session: aiohttp.ClientSession | None = None
+        self._slots = asyncio.Semaphore(REQUESTS_AT_ONCE)
 
     async def send(self, request: Request) -> Reply:
         signed = await self._credentials.headers()
@@ -135,7 +138,7 @@ class HttpTransport:
         return reply
 
     async def _send_once(self, request: Request, signed: Mapping[str, str]) -> Reply:
-        async with self._open(request, signed, request.timeout) as response:
+        async with self._slots, self._open(request, signed, request.timeout) as response:
             try:
                 return Reply(response.status, await response.read(), response.headers)
             except (TimeoutError, aiohttp.ClientError, OSError) as error:
