@@ -27,9 +27,10 @@ REFUSED = sorted((CORPUS / "refused").glob("*.yaml"))
 
 @dataclass
 class Verdicts:
-    """What kubectl said about a folder at each step, one line for each object, in order of their names."""
+    """What kubectl said about a folder at each step, one line for each object; and the objects as created."""
 
     created: list[str] = field(default_factory=list)
+    objects: str = ""
     applied: list[str] = field(default_factory=list)
     listed: list[str] = field(default_factory=list)
     differing: int = 0
@@ -59,15 +60,16 @@ async def live(kubectl: Kubectl, folder: str, namespace: str) -> Verdicts:
         inside = ("-n", namespace)
     verdicts = Verdicts()
     verdicts.created = _lines(await kubectl.ok(*inside, "create", "--save-config", *files))
+    verdicts.objects = await kubectl.ok(*inside, "get", *files, "-o", "json")
     verdicts.applied = _lines(await kubectl.ok(*inside, "apply", *files))
     compared = await kubectl.run(*inside, "diff", *files, within=90)
     verdicts.differing, verdicts.difference = compared.code, compared.out + compared.err
     written = await kubectl.ok(*inside, "get", *files, "-o", "yaml")
     verdicts.listed = _lines(await kubectl.ok(*inside, "apply", "-f", "-", stdin=written))
-    # Where a namespace is among them, its objects may be gone before their turn.
-    verdicts.deleted = _lines(
-        await kubectl.ok(*inside, "delete", "--wait=false", "--ignore-not-found", *files)
-    )
+    # Where a namespace is among them, its objects may be gone before their turn. Definitions are waited for:
+    # the next folder may need them anew.
+    wait = f"--wait={str(folder in ('operators', 'gateway')).lower()}"
+    verdicts.deleted = _lines(await kubectl.ok(*inside, "delete", wait, "--ignore-not-found", *files))
     return verdicts
 
 

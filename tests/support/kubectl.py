@@ -77,11 +77,14 @@ class Kubectl:
         kept = {"HOME": str(self.home), "PATH": os.environ.get("PATH", ""), "KUBECONFIG": ""}
         return {**kept, "KUBE_EDITOR": self.editor} if self.editor else kept
 
+    def _address(self) -> str:
+        return f"--server={self.url}"
+
     async def run(self, *arguments: str, stdin: str = "", within: float = 30) -> Outcome:
         """Run a command to its end."""
         process = await asyncio.create_subprocess_exec(
             str(kubectl_binary()),
-            f"--server={self.url}",
+            self._address(),
             *arguments,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,

@@ -90,6 +90,14 @@ def _default_volume(volume: dict[str, Any]) -> None:
             volume[name].setdefault("defaultMode", _FILE_MODE)
     if "hostPath" in volume:
         volume["hostPath"].setdefault("type", "")
+    projected = (volume.get("projected") or {}).get("sources") or ()
+    for source in (volume, *projected):
+        for item in (source.get("downwardAPI") or {}).get("items") or ():
+            if "fieldRef" in item:
+                item["fieldRef"].setdefault("apiVersion", "v1")
+    template = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
+    if template is not None:
+        template.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
 
 
 def default_pod(pod: dict[str, Any]) -> None:

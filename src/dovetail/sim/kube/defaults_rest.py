@@ -95,6 +95,8 @@ def default_service(obj: dict[str, Any]) -> None:
         spec.setdefault("internalTrafficPolicy", "Cluster")
     if kind in ("NodePort", "LoadBalancer"):
         spec.setdefault("externalTrafficPolicy", "Cluster")
+    if kind == "LoadBalancer":
+        spec.setdefault("allocateLoadBalancerNodePorts", True)
 
 
 def keep_service_address(core: Core, obj: dict[str, Any], old: dict[str, Any]) -> None:
@@ -176,6 +178,33 @@ def _protect(obj: dict[str, Any], finalizer: str) -> None:
     finalizers = obj["metadata"].get("finalizers") or []
     if finalizer not in finalizers:
         obj["metadata"]["finalizers"] = [*finalizers, finalizer]
+
+
+def default_csi_driver(obj: dict[str, Any]) -> None:
+    """Defaults of a CSIDriver."""
+    spec = obj.setdefault("spec", {})
+    spec.setdefault("attachRequired", True)
+    spec.setdefault("fsGroupPolicy", "ReadWriteOnceWithFSType")
+    for name in ("podInfoOnMount", "storageCapacity", "requiresRepublish", "seLinuxMount"):
+        spec.setdefault(name, False)
+    if not spec.get("volumeLifecycleModes"):
+        spec["volumeLifecycleModes"] = ["Persistent"]
+
+
+def default_policy_matches(obj: dict[str, Any]) -> None:
+    """Defaults of what a ValidatingAdmissionPolicy or its binding matches."""
+    spec = obj.setdefault("spec", {})
+    if obj["kind"] == "ValidatingAdmissionPolicy":
+        spec.setdefault("failurePolicy", "Fail")
+    for name in ("matchConstraints", "matchResources"):
+        matches = spec.get(name)
+        if matches is None:
+            continue
+        matches.setdefault("matchPolicy", "Equivalent")
+        matches.setdefault("namespaceSelector", {})
+        matches.setdefault("objectSelector", {})
+        for rule in (*(matches.get("resourceRules") or ()), *(matches.get("excludeResourceRules") or ())):
+            rule.setdefault("scope", "*")
 
 
 def default_storage_class(obj: dict[str, Any]) -> None:

@@ -127,7 +127,8 @@ def default_job_spec(spec: dict[str, Any]) -> None:
     if "parallelism" not in spec:
         spec.setdefault("completions", 1)
         spec["parallelism"] = 1
-    spec.setdefault("backoffLimit", 6)
+    # With a limit for each index, there is none for all.
+    spec.setdefault("backoffLimit", 6 if spec.get("backoffLimitPerIndex") is None else 2**31 - 1)
     spec.setdefault("completionMode", "NonIndexed")
     spec.setdefault("suspend", False)
     policy = "Failed" if spec.get("podFailurePolicy") else "TerminatingOrFailed"
