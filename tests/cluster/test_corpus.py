@@ -97,7 +97,7 @@ def written(answer: str) -> dict[str, Any]:
     found = {}
     for obj in json.loads(answer)["items"]:
         name = f"{obj['kind']}/{obj['metadata']['name']}"
-        found[name] = {key: _plain(obj[key]) for key in WRITTEN if key in obj}
+        found[name] = {key: _plain(obj[key]) for key in WRITTEN if obj.get(key) is not None}
     return found
 
 

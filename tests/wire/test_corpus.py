@@ -22,6 +22,7 @@ RESTLESS = (
     "route.gw.corpus.example.com/shop",
     "secret/",
     "statefulset.apps/",
+    "validatingadmissionpolicy.admissionregistration.k8s.io/",
     "validatingwebhookconfiguration.admissionregistration.k8s.io/",
 )
 
