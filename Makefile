@@ -96,7 +96,7 @@ crds: setup ## Write deploy/crds from the records in api/
 
 image: ## Build the container image with podman or docker (BASE=python@sha256:… pins the base)
 	@engine=$$(command -v podman || command -v docker) || { echo "make image needs podman or docker, and neither is on the PATH"; exit 1; }; \
-	$$engine build $(if $(BASE),--build-arg BASE=$(BASE)) -f deploy/image/Containerfile -t dovetail/controller:$$($(BIN)/dovetail version | cut -d' ' -f2) .
+	$$engine build $(if $(BASE),--build-arg BASE=$(BASE)) --build-arg REVISION=$$(git rev-parse --short HEAD 2>/dev/null || echo unknown) -f deploy/image/Containerfile -t dovetail/controller:$$($(BIN)/dovetail version | cut -d' ' -f2) .
 
 sbom: setup ## Write the bill of materials and the licences of what the image holds
 	$(BIN)/python hack/write_sbom.py

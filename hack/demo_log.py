@@ -1,7 +1,8 @@
 """Write docs/guides/log.md: the log of the demo's cluster, line by line beside Karpenter's.
 
     python hack/demo_log.py                      play the demo, keep its lines, write the page
-    python hack/demo_log.py --karpenter LOG      keep the lines of a Karpenter that was told the same story
+    python hack/demo_log.py --karpenter LOG      keep the lines of a Karpenter that was told the same story,
+                                                 which `hack/log_story LOG` does
 
 Both logs are kept as docs/guides/log/*.jsonl, the first line of each message, so that the page can be made
 again from either.
@@ -34,8 +35,9 @@ wrote. Messages, levels, keys and the order of keys are the same, so runbooks, s
 parse Karpenter's log keep working; every message is in the [reference](../reference/logs.md).
 
 The story: six pods that spread over zones get nodes; one node is taken back by spot and replaced; the
-Deployment is scaled to none, and the empty nodes go. Karpenter's lines are of its provider for kwok, with
-neither spot warnings nor EC2's types: of that part, the keys are shown that its provider for AWS writes."""
+Deployment is scaled to none, and the empty nodes go. Karpenter's lines are its own controller's with its
+kwok provider on the same embedded cluster (`hack/log_story`), which knows no spot warnings: of that line, the
+keys are shown that its provider for AWS writes. It was built without a revision, so `commit` is missing."""
 # As Karpenter's provider for AWS writes them; its kwok provider cannot.
 OF_AWS = {
     "initiating delete from interruption message": (
