@@ -4,7 +4,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# uv is used where it is installed; otherwise it is installed from PyPI into a folder of this checkout.
+# uv is used where it is installed; otherwise this version is installed from PyPI into a folder of this checkout.
+UV_VERSION := 0.13.7
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 JOBS ?= 2
 
@@ -15,7 +16,7 @@ help: ## List the commands
 
 .uv/bin/uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Dovetail needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
-	@$(PYTHON) -m venv .uv && .uv/bin/python -m pip install --quiet --disable-pip-version-check uv
+	@$(PYTHON) -m venv .uv && .uv/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 
 $(VENV)/.ready: pyproject.toml uv.lock $(filter .uv/%,$(UV))
 	@UV_PROJECT_ENVIRONMENT=$(VENV) $(UV) sync --quiet --frozen --all-extras --all-groups --python "$(PYTHON)"
@@ -94,9 +95,13 @@ site: setup ## Build the documentation as a site under build/site
 crds: setup ## Write deploy/crds from the records in api/
 	$(BIN)/python hack/write_crds.py
 
-image: ## Build the container image with podman or docker (BASE=python@sha256:… pins the base)
+image: ## Build the container image with podman or docker, on its base by digest (BASE=python@sha256:… says which)
 	@engine=$$(command -v podman || command -v docker) || { echo "make image needs podman or docker, and neither is on the PATH"; exit 1; }; \
-	$$engine build $(if $(BASE),--build-arg BASE=$(BASE)) --build-arg REVISION=$$(git rev-parse --short HEAD 2>/dev/null || echo unknown) -f deploy/image/Containerfile -t dovetail/controller:$$($(BIN)/dovetail version | cut -d' ' -f2) .
+	base="$(BASE)"; if [ -z "$$base" ]; then $$engine pull -q python:3.12-slim >/dev/null && \
+	base=$$($$engine image inspect --format '{{index .RepoDigests 0}}' python:3.12-slim) || { echo "the base cannot be pulled; name one with BASE=python@sha256:…"; exit 1; }; fi; \
+	tag=dovetail/controller:$$($(BIN)/dovetail version | cut -d' ' -f2); \
+	$$engine build --build-arg BASE=$$base --build-arg REVISION=$$(git rev-parse --short HEAD 2>/dev/null || echo unknown) -f deploy/image/Containerfile -t $$tag . && \
+	echo "built $$tag on $$base; once pushed, set controller.image.digest to what the registry says: $$engine image inspect --format '{{index .RepoDigests 0}}' <registry>/$$tag"
 
 sbom: setup ## Write the bill of materials and the licences of what the image holds
 	$(BIN)/python hack/write_sbom.py

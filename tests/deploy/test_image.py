@@ -49,3 +49,27 @@ def test_the_bill_names_everything_that_is_installed_and_its_licence() -> None:
     )
     assert write_sbom.bill(packages) == bill
     assert "| boto3 |" in write_sbom.licences(packages)
+
+
+def test_what_builds_it_is_pinned_to_one_version_everywhere() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    (version,) = re.findall(r"^UV_VERSION := ([0-9.]+)$", makefile, re.MULTILINE)
+
+    assert f"ARG UV_VERSION={version}" in RECIPE
+    installs = [line for line in (makefile + RECIPE).splitlines() if re.search(r"pip install\b", line)]
+    assert len(installs) == 2
+    assert all("uv==$" in line for line in installs)
+
+
+def test_make_builds_on_a_base_by_its_digest() -> None:
+    recipe = (ROOT / "Makefile").read_text(encoding="utf-8").partition("\nimage:")[2].partition("\n\n")[0]
+
+    assert "RepoDigests" in recipe
+    assert "--build-arg BASE=$$base" in recipe
+    assert "controller.image.digest" in recipe
+
+
+def test_the_wheel_that_is_built_in_it_finds_the_chart_it_brings_along() -> None:
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]
+    for source in build["targets"]["wheel"]["force-include"]:
+        assert f"COPY {source} ./{source}" in RECIPE

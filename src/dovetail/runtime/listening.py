@@ -19,7 +19,7 @@ from aiohttp.web_protocol import RequestHandler
 
 from dovetail.errors import Misconfigured
 
-__all__ = ["Limits", "Listener", "listen"]
+__all__ = ["LimitedHandler", "Limits", "Listener", "listen"]
 
 LINE, FIELD, HEADERS = 4_096, 4_096, 64
 QUIET = logging.getLogger(f"{__name__}.access")
@@ -157,6 +157,7 @@ async def listen(
     *,
     tls: ssl.SSLContext | None = None,
     limits: Limits | None = None,
+    handler: type[LimitedHandler] = LimitedHandler,
 ) -> Listener:
     """Serve an application within limits; Misconfigured where the port cannot be had."""
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
@@ -165,7 +166,7 @@ async def listen(
     assert manager is not None
     try:
         server = await loop.create_server(
-            lambda: LimitedHandler(manager, gate, loop),
+            lambda: handler(manager, gate, loop),
             host,
             port,
             ssl=tls,

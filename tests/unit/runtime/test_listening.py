@@ -12,15 +12,17 @@ from aiohttp import compression_utils, web
 
 from dovetail.errors import Misconfigured
 from dovetail.runtime import health
-from dovetail.runtime.listening import Limits, Listener, listen
+from dovetail.runtime.listening import LimitedHandler, Limits, Listener, listen
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 GET = b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
 
 
 @asynccontextmanager
-async def serving(limits: Limits | None = None) -> AsyncIterator[tuple[Listener, int]]:
-    listener = await listen(health.probes_app([]), 0, "127.0.0.1", limits=limits)
+async def serving(
+    limits: Limits | None = None, handler: type[LimitedHandler] = LimitedHandler
+) -> AsyncIterator[tuple[Listener, int]]:
+    listener = await listen(health.probes_app([]), 0, "127.0.0.1", limits=limits, handler=handler)
     try:
         yield listener, int(listener.addresses[0][1])
     finally:
@@ -126,3 +128,29 @@ async def test_probes_that_come_together_ask_once() -> None:
     assert times == 1
     await answer()
     assert times == 2
+
+
+async def test_probes_are_answered_among_idle_and_half_open_connections_and_packed_bodies() -> None:
+    fed = 0
+
+    class Counted(LimitedHandler):
+        __slots__ = ()
+
+        def data_received(self, data: bytes) -> None:
+            nonlocal fed
+            fed += len(data)
+            super().data_received(data)
+
+    bomb = gzip.compress(bytes(1024 * 2**20 // 64), 1)[:1].ljust(2**20, b"\x00")
+    head = (
+        f"POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Encoding: gzip\r\nContent-Length: {len(bomb)}\r\n\r\n"
+    )
+    async with serving(handler=Counted) as (listener, port):
+        crowd = await opened(port, 300) + await opened(port, 100, b"GET /healthz HTTP/1.1\r\nHost:")
+        for _ in range(20):
+            await asked(port, head.encode() + bomb)
+            assert b"200 OK" in await asked(port, GET)
+        assert len(listener.gate) <= Limits().per_source
+        end(crowd)
+    # Of twenty megabytes only what the kernel had ready was read: refused requests are not read to their end.
+    assert fed < 20 * 2**20 / 2
