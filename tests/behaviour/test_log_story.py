@@ -23,6 +23,7 @@ from dovetail.api.pod import (
 from dovetail.errors import InsufficientCapacity, Retry
 from dovetail.logs import MESSAGES
 from dovetail.ports import RepairPolicy
+from dovetail.zonal.owners import OWNER, STAND_ALONE
 from support.builders import nodepool, pod, requirement, taint
 from support.disruption import SIZES
 from support.fleet import Fleet, light
@@ -30,7 +31,7 @@ from support.log_lines import log_lines
 from support.machines import MachineScene, spot_warning
 from support.stage import Stage
 from support.world import Scene, virtual
-from support.zonal import A, B, Shifted, entry
+from support.zonal import SHIFTS, A, B, Shifted, entry
 
 Line = dict[str, Any]
 LEVELS = {logging.DEBUG: "DEBUG", logging.INFO: "INFO", logging.ERROR: "ERROR"}
@@ -177,6 +178,17 @@ async def a_zone_is_shifted_away() -> None:
         await world.until(lambda: world.phase() == "Active", within=60)
 
 
+@virtual
+async def a_shift_that_another_keeps() -> None:
+    world = Shifted()
+    world.pool("default", entry("In", A, B))
+    world.local(A, "theirs")
+    world.api.patch(SHIFTS, "theirs", {"metadata": {"annotations": {OWNER: STAND_ALONE}}})
+    world.api.patch(SHIFTS, "theirs", {"status": {"phase": "Active"}}, subresource="status")
+    async with world.running():
+        await world.settle(5)
+
+
 STORIES = (
     a_node_is_bought_and_given_back,
     pools_that_offer_nothing,
@@ -191,6 +203,7 @@ STORIES = (
     a_command_that_is_taken_back,
     a_spot_warning,
     a_zone_is_shifted_away,
+    a_shift_that_another_keeps,
 )
 
 
