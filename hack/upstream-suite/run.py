@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -63,6 +64,12 @@ class Suite:
         self._begun: Counter[str] = Counter()
         self.problems: list[str] = []
         self._lock = threading.Lock()
+        self._specs: set[subprocess.Popen[bytes]] = set()
+
+    def end_specs(self) -> None:
+        """End the specs that run; their clusters and controllers stop behind them."""
+        for process in tuple(self._specs):
+            process.kill()
 
     def work(self, number: int, queue: SpecQueue, folder: Path) -> None:
         """One cluster and its controller, as long as there are specs to run."""
@@ -124,11 +131,13 @@ class Suite:
         cpu, began = controller.cpu_seconds(), time.monotonic()
         with (own / "spec.log").open("wb") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log, env=env)
+            self._specs.add(process)
             try:
                 process.wait(limit + 180)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+            self._specs.discard(process)
         seconds = time.monotonic() - began
         verdict, message = KILLED, f"the spec left no report; see {own}"
         if report.exists():
@@ -154,6 +163,22 @@ def read_options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "upstream", help="logs and reports")
     parser.add_argument("what", nargs="*", metavar="SPEC", help="ids, ranges, groups, /regexes/")
     return parser.parse_args(arguments)
+
+
+def stop_on_signals(suite: Suite, queue: SpecQueue) -> list[int]:
+    """End everything that was started when told to stop; the list then holds the signal."""
+    told: list[int] = []
+
+    def stop(number: int, _: object) -> None:
+        if not told:
+            print("stopping: the specs are ended, then their controllers and clusters", file=sys.stderr)
+        told.append(number)
+        queue.close()
+        suite.end_specs()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    return told
 
 
 def write_table(suite: Suite, page: Path = PAGE) -> str:
@@ -190,6 +215,7 @@ def main(arguments: list[str]) -> int:
             threading.Thread(target=suite.work, args=(number, queue, Path(folder) / str(number)))
             for number in range(count)
         ]
+        stopped = stop_on_signals(suite, queue)
         for worker in workers:
             worker.start()
         for worker in workers:
@@ -199,6 +225,8 @@ def main(arguments: list[str]) -> int:
         print(problem, file=sys.stderr)
     if not suite.problems:
         print(write_table(suite))
+    if stopped:
+        return 130
     failed = [run for run in suite.runs if run.verdict != PASS]
     return 1 if failed or suite.problems or len(suite.runs) < len(chosen) * options.repeat else 0
 

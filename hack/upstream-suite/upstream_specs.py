@@ -114,6 +114,12 @@ class SpecQueue:
                 self._change.wait()
             return None
 
+    def close(self) -> None:
+        """Begin nothing any more."""
+        with self._change:
+            self._waiting.clear()
+            self._change.notify_all()
+
     def done(self, key: str) -> None:
         with self._change:
             if key in ONE_AT_A_TIME:
