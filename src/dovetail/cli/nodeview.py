@@ -13,7 +13,8 @@ from dovetail.disruption.allowance import allowances
 from dovetail.disruption.candidates import Candidate, Class, Scene, Stays, judge, price_of
 from dovetail.disruption.command import DRIFTED, EMPTY, SINGLE, Method
 from dovetail.disruption.consolidation import consider, why_unconsolidatable
-from dovetail.disruption.emptiness import OVER_BUDGET, why_not_empty
+from dovetail.disruption.emptiness import why_not_empty
+from dovetail.disruption.waves import restrain
 from dovetail.scheduling import nodes as views
 from dovetail.scheduling.resources import Nano, amounts, needs, plus
 from dovetail.scheduling.snapshot import Snapshot, StateNode
@@ -68,8 +69,11 @@ def about_node(snapshot: Snapshot, state: StateNode) -> NodeAnswer:
 def _verdict(scene: Scene, method: Method, judged: Candidate | Stays, why: str) -> Verdict:
     if isinstance(judged, Stays):
         return Verdict(method.reason, False, judged.why)
-    if not why and allowances(scene, method.reason).left(judged.pool.name) <= 0:
-        why = OVER_BUDGET
+    allowance = allowances(scene, method.reason)
+    if method == DRIFTED:
+        restrain(scene, allowance)
+    if not why and allowance.left(judged.pool.name) <= 0:
+        _, why = allowance.held(judged.pool.name)
     return Verdict(method.reason, not why, why)
 
 

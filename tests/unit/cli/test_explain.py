@@ -11,9 +11,10 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
+from dovetail.api import labels
 from dovetail.api.codec import convert
 from dovetail.api.core import PodDisruptionBudget
-from dovetail.api.nodepool import Budget
+from dovetail.api.nodepool import Budget, NodePool
 from dovetail.api.pod import Pod, PodStatus, SchedulingGate
 from dovetail.cli.podview import about_pod
 from dovetail.cli.seen import FORMAT, Seen, read_snapshot, to_file
@@ -205,6 +206,25 @@ def test_a_drifted_node_may_go(saved: Path) -> None:
     pools = [nodepool(budgets=[Budget(nodes="1")])]
     drifted = _with(full_node(0), "Drifted")
     assert verdicts(saved, world([drifted], pools=pools), "node-0000")["Drifted"] == "yes"
+
+
+def _annotated(key: str, text: str) -> NodePool:
+    pool = nodepool(budgets=[Budget(nodes="1")])
+    return replace(pool, metadata=replace(pool.metadata, annotations={key: text}))
+
+
+def test_a_node_that_waits_after_a_lost_replacement_says_so_and_until_when(saved: Path) -> None:
+    now, generation = world(1).options.now, nodepool().metadata.generation
+    note = f"Drifted=2@{now.strftime('%Y-%m-%dT%H:%M:%SZ')}/{generation}"
+    pools = [_annotated(labels.LOST_REPLACEMENTS, note)]
+    told = verdicts(saved, world([_with(full_node(0), "Drifted")], pools=pools), "node-0000")["Drifted"]
+    assert told.startswith("Drifted: 2 replacements in a row did not come up; the next is tried at ")
+
+
+def test_a_node_whose_pools_drift_is_paused_says_so(saved: Path) -> None:
+    pools = [_annotated(labels.DRIFT, "paused")]
+    told = verdicts(saved, world([_with(full_node(0), "Drifted")], pools=pools), "node-0000")["Drifted"]
+    assert told.startswith("drift of pool default is paused")
 
 
 def test_a_node_is_not_consolidated_before_its_time_and_then_only_for_a_saving(saved: Path) -> None:
