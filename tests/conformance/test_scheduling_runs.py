@@ -40,6 +40,9 @@ BETTER = {
 }
 """Where our plan differs from all of the original's, and why it is the better one."""
 
+REFUSED = {414, 464, 608}
+"""Where the original orders a NodeClaim with fewer zones than its own minValues; its own API refuses it."""
+
 LUCKIER = {278, 390, 617, 687}
 """Where one of the original's twelve runs, which all differ, was cheaper than `solve`; another was dearer."""
 
@@ -79,7 +82,7 @@ def test_where_the_original_is_of_one_mind_so_are_we(part: int) -> None:
 
 def test_where_the_original_wavers_we_leave_out_nobody_it_always_places() -> None:
     for case in cases("scheduler"):
-        if case["agree"]:
+        if case["agree"] or case["id"] in REFUSED:
             continue
         ours = summary(place(snapshot(case)))
         left_out = {pod for each in case["alternatives"] for pod in each["unschedulable"] or ()}
@@ -89,7 +92,7 @@ def test_where_the_original_wavers_we_leave_out_nobody_it_always_places() -> Non
 @pytest.mark.parametrize("part", range(10))
 def test_what_production_runs_is_as_good_as_the_best_run_of_the_original(part: int) -> None:
     for case in cases("scheduler"):
-        if case["id"] % 10 != part:
+        if case["id"] % 10 != part or case["id"] in REFUSED:
             continue
         ours = summary(solve(snapshot(case)))
         theirs = _runs(case)
@@ -105,6 +108,15 @@ def test_what_production_runs_is_as_good_as_the_best_run_of_the_original(part: i
         assert (ours["price"] > prices[0]) == (case["id"] in LUCKIER), f"case {case['id']}"
 
 
+@pytest.mark.parametrize("number", sorted(REFUSED))
+def test_an_order_that_the_api_refuses_is_not_made_though_the_original_makes_it(number: int) -> None:
+    case = next(case for case in cases("scheduler") if case["id"] == number)
+    theirs = [each for node in case["outcome"]["newNodes"] for each in node["requirements"]]
+    assert any(re.search(r"zone In \[\S+\] minValues 2", each) for each in theirs)
+    for plan in (place(snapshot(case)), solve(snapshot(case))):
+        assert not any(node.ordered.too_few for node in plan.new_nodes)
+
+
 def _runs(case: dict[str, Any]) -> list[dict[str, Any]]:
     """What is recorded of the original's runs: who was left out, and the price."""
     wavering = case.get("alternatives") or ()
@@ -118,7 +130,7 @@ def test_what_a_node_may_become_and_what_is_asked_of_it_are_those_of_the_origina
     """Where every run of the original gave the very same plan, ours is that plan, node by node."""
     compared = 0
     for case in cases("scheduler"):
-        if not case["exact"] or case["id"] in BETTER:
+        if not case["exact"] or case["id"] in BETTER or case["id"] in REFUSED:
             continue
         plan = place(snapshot(case))
         # Go's sort keeps the order of equals only in short lists, so which of many equal nodes got

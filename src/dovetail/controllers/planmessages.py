@@ -25,6 +25,7 @@ __all__ = [
     "log_plan",
     "log_pools_not_ready",
     "log_preferences",
+    "log_refused_claim",
     "log_replicas_missing",
     "log_types_missing",
 ]
@@ -94,6 +95,14 @@ COMMAND_FAILED = error(
 )
 
 
+REFUSED = error(
+    "could not create nodeclaim",
+    "The API server, or a limit of the pool, refuses a NodeClaim that pods need.",
+    ("NodePool", "Pods", "error"),
+    ours=True,
+)
+
+
 def log_plan(plan: Plan, took: float, changes: Changes) -> None:
     """Say what was decided for pods that wait: lines when something is ordered, or cannot be."""
     placed = sum(len(node.pods) for node in plan.new_nodes)
@@ -111,6 +120,12 @@ def log_plan(plan: Plan, took: float, changes: Changes) -> None:
     for name, why in plan.pool_problems.items():
         if changes.changed(f"filtered/{name}", why):
             FILTERED_OUT({"NodePool": reference(name)})
+
+
+def log_refused_claim(node: PlannedNode, why: Exception, changes: Changes) -> None:
+    """Say that a NodeClaim was ordered and refused; the others are ordered all the same."""
+    if changes.changed(f"refused/{node.pool}", str(why)):
+        REFUSED({"NodePool": reference(node.pool), "Pods": first_of(node.pods, len(node.pods)), "error": why})
 
 
 def log_pools_not_ready(pools: Iterable[NodePool], usable: int, changes: Changes) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from dovetail.api.labels import (
     CAPACITY_OVERLAY_APPLIED,
     CAPACITY_TYPE,
@@ -104,7 +106,20 @@ def planned_node(run: Run, claim: Claim) -> tuple[PlannedNode, MinValues]:
         annotations=_annotations(run, claim, types),
         min_values_relaxed=claim.relaxed,
     )
-    return node, short
+    return _orderable(node, short, strict)
+
+
+def _orderable(node: PlannedNode, short: MinValues, strict: bool) -> tuple[PlannedNode, MinValues]:
+    """The node as it can be ordered. What the order lists may be fewer values than it asks for."""
+    listed = node.ordered.too_few
+    if not listed:
+        return node, short
+    if strict:
+        return node, MinValues(needed=short.needed, unsatisfied={**short.unsatisfied, **listed})
+    requirements = node.requirements
+    for key, count in listed.items():
+        requirements = requirements.replacing(key, requirements[key].with_min_values(count))
+    return replace(node, requirements=requirements, min_values_relaxed=True), short
 
 
 def _purchasable(claim: Claim, requirements: Requirements, held: bool) -> Requirements:

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from dovetail.api.core import Taint
-from dovetail.api.labels import HOSTNAME
+from dovetail.api.labels import CAPACITY_TYPE, HOSTNAME
 from dovetail.api.pod import Pod
 from dovetail.explain import Reason
 from dovetail.scheduling import daemons, hostports, nodes, volumes
+from dovetail.scheduling.catalog import MinValues
 from dovetail.scheduling.groups import Group, Rule
 from dovetail.scheduling.remembered import Remembered
 from dovetail.scheduling.requirements import Requirements, Values
@@ -303,7 +304,7 @@ class Claim:
         kept = fit.types & types
         if not kept:
             return _DEVICES
-        if self.template.min_values and not min_values(self.template.table, kept, fit.requirements).met:
+        if self.template.min_values and not self.short_of(kept, fit.requirements).met:
             return _SHORT
         return fit._replace(types=kept)
 
@@ -336,7 +337,7 @@ class Claim:
             return _TYPES
         if not self.template.min_values:
             return Fit(requirements, types, total)
-        short = min_values(self.template.table, types, requirements)
+        short = self.short_of(types, requirements)
         if short.met:
             return Fit(requirements, types, total)
         if not new or options.min_values == "Strict":
@@ -344,6 +345,27 @@ class Claim:
         for key, achieved in short.unsatisfied.items():
             requirements = requirements.replacing(key, requirements[key].with_min_values(achieved))
         return Fit(requirements, types, total, relaxed=True)
+
+    def short_of(self, types: int, requirements: Requirements) -> MinValues:
+        """What minValues asks for and cannot be had any more.
+
+        A NodeClaim must list as many values as it asks for, and how its types can be bought: an order that
+        lists fewer is refused, and will be refused for ever.
+        """
+        table = self.template.table
+        short = min_values(table, types, requirements)
+        if not types:
+            return short
+        listed = requirements.too_few
+        least = requirements[CAPACITY_TYPE].min_values
+        if least is not None:
+            deals = table.deals_for(requirements)
+            sold = len({deal.capacity_type for deal in deals if table.fold(deal.variants) & types})
+            if sold < least:
+                listed[CAPACITY_TYPE] = min(sold, listed.get(CAPACITY_TYPE, sold))
+        for key, count in short.unsatisfied.items():
+            listed[key] = min(count, listed.get(key, count))
+        return MinValues(needed=short.needed, unsatisfied=listed)
 
     def _reserve(self, fit: Fit, reservations: Reservations, options: Options) -> Fit | Refusal:
         """Hold every reservation the node might be launched into; wait if there should be one and is not."""

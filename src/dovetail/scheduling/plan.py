@@ -23,6 +23,7 @@ from dovetail.api.labels import (
 from dovetail.api.meta import Amounts, ObjectMeta, OwnerReference, Record
 from dovetail.api.nodeclaim import ClaimResources, NodeClaim, NodeClaimSpec
 from dovetail.api.nodepool import NodePool
+from dovetail.api.setaside import SetAside
 from dovetail.explain import Decision
 from dovetail.scheduling.requirements import Requirements, Values
 
@@ -72,7 +73,7 @@ class PlannedNode(Record, frozen=True):
             ),
             spec=NodeClaimSpec(
                 node_class_ref=reference,
-                requirements=self._ordered().entries(),
+                requirements=self.ordered.entries(),
                 resources=ClaimResources(requests=self.requests),
                 taints=template.spec.taints,
                 startup_taints=template.spec.startup_taints,
@@ -82,7 +83,8 @@ class PlannedNode(Record, frozen=True):
             ),
         )
 
-    def _ordered(self) -> Requirements:
+    @property
+    def ordered(self) -> Requirements:
         """The requirements as the claim states them: these types, and ways to buy them that exist."""
         kept = self.requirements.without(_PSEUDO)
         types = Values(frozenset(self.instance_types), min_values=kept[INSTANCE_TYPE].min_values)
@@ -104,7 +106,8 @@ class Plan(Record, frozen=True):
     Pods are named `namespace/name`. `bound` is a proven floor under the price of any plan for the
     same pods with the hard rules alone, and `bound_as_asked` with preferences kept; 0 when unknown.
     `proven_pods` is how many pods that floor is about. `zones` counts the pods that waited by the zone
-    they are bound for, as `waiting_by_zone` names them.
+    they are bound for, as `waiting_by_zone` names them. `set_aside` are the objects that nothing could be
+    decided with.
     """
 
     new_nodes: tuple[PlannedNode, ...] = ()
@@ -119,6 +122,7 @@ class Plan(Record, frozen=True):
     bound_as_asked: float = 0.0
     proven_pods: int = 0
     zones: Mapping[str, int] = {}
+    set_aside: tuple[SetAside, ...] = ()
 
     @property
     def price(self) -> float:

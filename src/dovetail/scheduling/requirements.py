@@ -341,6 +341,15 @@ class Requirements:
     def has_min_values(self) -> bool:
         return any(values.min_values is not None for values in self.by_key.values())
 
+    @property
+    def too_few(self) -> dict[str, int]:
+        """Keys with fewer values than their own minValues, and how many: the API refuses such a claim."""
+        return {
+            key: len(values.names)
+            for key, values in self.by_key.items()
+            if values.min_values is not None and not values.open and len(values.names) < values.min_values
+        }
+
     def entries(self) -> tuple[Requirement, ...]:
         """The API form, by key."""
         return tuple(entry for key in sorted(self.by_key) for entry in entries(key, self.by_key[key]))

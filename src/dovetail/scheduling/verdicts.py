@@ -21,7 +21,7 @@ from dovetail.scheduling.places import Claim, Refusal, RunningNode
 from dovetail.scheduling.requirements import Requirements
 from dovetail.scheduling.resources import Nano, amounts, plus, requests_with_pod
 from dovetail.scheduling.shapes import Shape
-from dovetail.scheduling.templates import Template, min_values
+from dovetail.scheduling.templates import Template
 
 if TYPE_CHECKING:
     from dovetail.scheduling.exact import Run
@@ -183,7 +183,7 @@ def _by_types(run: Run, shape: Shape, claim: Claim, requirements: Requirements) 
         o |= among & table.fold(offered)
         needed = plus(shape.requests, group.overhead)
         f |= among & table.fold(table.roomy(needed, table.unfold(among) & offered))
-    short = min_values(table, r & f & o, requirements)
+    short = claim.short_of(r & f & o, requirements)
     reason, stem = (Reason.MIN_VALUES, str(short)) if not short.met else _stem(r, f, o)
     if not every and claim.types:
         reason = Reason.HOST_PORT

@@ -6,15 +6,17 @@ from typing import Any
 
 import pytest
 
+from dovetail.api import codec
 from dovetail.api import labels as names
 from dovetail.api.labels import INSTANCE_TYPE
 from dovetail.api.nodepool import NodePool
+from dovetail.api.validation import check
 from dovetail.scheduling.catalog import truncated
 from dovetail.scheduling.plan import ClaimOptions
 from dovetail.scheduling.requirements import Requirements
 from dovetail.scheduling.templates import FILTERED_OUT
 from support.builders import nodepool, pod, requirement
-from support.worlds import FLAVOUR, INTEGER, Z1, Z2, World, instance_type, offering, series
+from support.worlds import FLAVOUR, INTEGER, Z1, Z2, World, instance_type, offering, series, spread
 
 ONE_AND_FOUR = (instance_type("one", 1, "4Gi"), instance_type("four", 4, "4Gi"))
 
@@ -130,3 +132,70 @@ def test_zones_and_types_are_relaxed_each_to_what_is_there(policy: str) -> None:
         assert node.requirements[INSTANCE_TYPE].min_values == 1
         assert node.requirements[names.ZONE].min_values == 2
         assert node.requirements[names.ZONE].names == {Z1, Z2, "other"}
+
+
+def orders_admitted(world: World) -> bool:
+    """Whether the API server takes every NodeClaim of the plan."""
+    pools = {pool.name: pool for pool in world.pools}
+    claims = [node.claim(pools[node.pool], ClaimOptions(flavour=FLAVOUR)) for node in world.plan.new_nodes]
+    return not any(check(codec.to_dict(claim), "kwok") for claim in claims)
+
+
+TWO_ZONES = nodepool("picky", requirements=[asking(names.ZONE, "In", Z1, Z2, least=2)], weight=10)
+
+
+def test_a_zone_selector_that_leaves_fewer_zones_than_min_values_makes_the_pod_unschedulable() -> None:
+    """The claim would list one zone and ask for two: the API server refuses that, and always will."""
+    plan = World(TWO_ZONES).solve(pod("pinned", node_selector={names.ZONE: Z1}), pod("free"))
+    assert list(plan.unschedulable) == ["default/pinned"]
+    assert f"label(s)=[{names.ZONE}]" in plan.unschedulable["default/pinned"]
+    assert [node.pods for node in plan.new_nodes] == [("default/free",)]
+
+
+def test_a_pod_that_would_narrow_min_values_below_itself_goes_to_another_pool() -> None:
+    world = World(TWO_ZONES, nodepool("plain"))
+    plan = world.solve(pod("pinned", node_selector={names.ZONE: Z1}), pod("free"))
+    assert {node.pods: node.pool for node in plan.new_nodes} == {
+        ("default/pinned",): "plain",
+        ("default/free",): "picky",
+    }
+    assert orders_admitted(world)
+
+
+def test_best_effort_orders_what_is_left_and_says_so() -> None:
+    world = World(TWO_ZONES, min_values="BestEffort")
+    plan = world.solve(pod("pinned", node_selector={names.ZONE: Z1}))
+    (node,) = plan.new_nodes
+    assert node.min_values_relaxed
+    assert node.requirements[names.ZONE].min_values == 1
+    assert orders_admitted(world)
+
+
+@pytest.mark.parametrize("strategy", ["Strict", "BestEffort"])
+def test_a_zone_that_is_shifted_away_leaves_no_order_that_is_refused(strategy: str) -> None:
+    """Offers of one zone are gone, and the pods of a workload must be spread over what is left."""
+    types = [
+        instance_type(
+            f"t{i}", 4, "8Gi", offerings=[offering(Z1, "spot", 1.0, i > 9), offering(Z2, "spot", 1.0)]
+        )
+        for i in range(3)
+    ]
+    world = World(TWO_ZONES, types=types, min_values=strategy)
+    about: Any = {"labels": {"app": "web"}, "topology_spread_constraints": (spread(names.ZONE),)}
+    plan = world.solve(*(pod(f"w{i}", **about) for i in range(3)))
+    assert orders_admitted(world)
+    assert len(plan.unschedulable) + sum(len(node.pods) for node in plan.new_nodes) == 3
+
+
+@pytest.mark.parametrize("strategy", ["Strict", "BestEffort"])
+def test_min_values_of_capacity_types_counts_those_that_can_be_bought(strategy: str) -> None:
+    both = nodepool(requirements=[asking(names.CAPACITY_TYPE, "In", "spot", "on-demand", least=2)])
+    types = [
+        instance_type(
+            "t", 4, "8Gi", offerings=[offering(Z1, "spot", 1.0, False), offering(Z1, "on-demand", 1.0)]
+        )
+    ]
+    world = World(both, types=types, min_values=strategy)
+    plan = world.solve(pod("web"))
+    assert bool(plan.new_nodes) == (strategy == "BestEffort")
+    assert orders_admitted(world)
