@@ -22,6 +22,7 @@ from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
 from dovetail.api.pod import Pod
 from dovetail.aws import Aws
+from dovetail.controllers.baditems import BadItems
 from dovetail.controllers.base import SINGLETON, Controller
 from dovetail.controllers.metered import Calling, MeteredCloud
 from dovetail.controllers.node.eviction import EvictionQueue
@@ -43,7 +44,7 @@ from dovetail.controllers.zonal.controller import ZonalShift
 from dovetail.controllers.zonal.elsewhere import Elsewhere, ShiftedCloud
 from dovetail.controllers.zonal.rehearsing import Rehearsing
 from dovetail.controllers.zonal.seeing import Seeing
-from dovetail.errors import DovetailError, NotAuthorized
+from dovetail.errors import BadInput, DovetailError, NotAuthorized
 from dovetail.metrics import gauge
 from dovetail.ports import Clock, Cloud, Compute
 from dovetail.providers.making import CLASSES, maker
@@ -120,7 +121,10 @@ class Dovetail(Sight):
         BUILD.labels(__version__, f"python{platform.python_version()}", platform.machine(), "").set(1)
         for controller in self.controllers:
             self._connect(controller, self.manager.add(Calling(controller)))
+        unread = BadItems(self.recorder, clock, "informer")
         for kind, informer in self.informers.items():
+            informer.on_change(unread.hear)
+            informer.on_failure = unread.fail
             follower = Follower(
                 self.kube, kind, informer, clock=clock, chance=chance, on_trouble=self._trouble(kind)
             )
@@ -278,6 +282,8 @@ class Dovetail(Sight):
         informer = self.informers[kind]
 
         def tell(error: DovetailError) -> None:
+            if isinstance(error, BadInput):
+                return  # one object, which is named where it is heard of
             if kind in DISPENSABLE and isinstance(error, NotAuthorized):
                 if not informer.synced:
                     about = {"kind": kind.__name__, "error": error}

@@ -7,7 +7,7 @@ records and leaves the rest to the server, and `overlay` lays that difference ov
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -16,7 +16,9 @@ import msgspec
 from dovetail.api.meta import ListMeta, Object, Record
 from dovetail.api.pod import Pod
 from dovetail.api.pod_codec import Interner, WirePod, pod_from_wire
-from dovetail.api.wire import NoFields, NoItems, apart, filled, plain, read, read_plain
+from dovetail.api.salvage import salvage
+from dovetail.api.setaside import mark
+from dovetail.api.wire import NoFields, NoItems, apart, filled, parse, plain, read, read_plain
 from dovetail.errors import BadInput
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "decode",
     "decode_event",
     "decode_list",
+    "decode_or_salvage",
     "encode",
     "merge_patch",
     "overlay",
@@ -58,7 +61,7 @@ def decode(kind: type[R], data: bytes | msgspec.Raw, table: Interner | None = No
         shared = Interner() if table is None else table
         return pod_from_wire(read(WirePod, data), shared)  # type: ignore[return-value]
     try:
-        return read(kind, data)
+        return _believed(read(kind, data))
     except BadInput:
         mend = getattr(kind, "MENDED", None)
         if mend is None:
@@ -66,19 +69,42 @@ def decode(kind: type[R], data: bytes | msgspec.Raw, table: Interner | None = No
         return read(kind, msgspec.json.encode(mend(msgspec.json.decode(data))))
 
 
+def _believed(record: R) -> R:
+    """The record; set aside if it says what cannot be."""
+    doubt = record.find_doubt() if isinstance(record, Object) else ""
+    return mark(record, doubt) if doubt else record  # type: ignore[type-var]
+
+
 def decode_list(kind: type[O], data: bytes, table: Interner | None = None) -> Listing[O]:
-    """A page of records from a List document, and where to go on from there."""
+    """A page of records from a List document, and where to go on from there.
+
+    Of an item that cannot be read, what can be is kept, and it is set aside: one object must not keep all
+    others from being read.
+    """
+    shared = Interner() if table is None else table
     try:
         page = read(_page(WirePod if kind is Pod else kind), data)
+        items = [_finished(kind, each, shared) for each in page.items or ()]
     except BadInput:
-        if kind.MENDED is None:
-            raise
-        page = read(_page(kind), _each_mended(kind.MENDED, data))
-    if kind is Pod:
-        shared = Interner() if table is None else table
-        pods: list[Any] = [pod_from_wire(wire, shared) for wire in page.items or ()]
-        return Listing(pods, page.metadata)
-    return Listing(page.items or [], page.metadata)
+        page = read(_page(msgspec.Raw), data)
+        found = (decode_or_salvage(kind, each, shared) for each in page.items or ())
+        items = [each for each in found if each is not None]
+    return Listing(items, page.metadata)
+
+
+def _finished(kind: type[O], item: Any, table: Interner) -> O:
+    return pod_from_wire(item, table) if kind is Pod else _believed(item)  # type: ignore[return-value]
+
+
+def decode_or_salvage(kind: type[O], data: bytes | msgspec.Raw, table: Interner | None = None) -> O | None:
+    """A record from JSON or, set aside, what can be read of it; None if not even its name can be."""
+    try:
+        return decode(kind, data, table)
+    except BadInput:
+        try:
+            return salvage(kind, parse(data))
+        except (msgspec.DecodeError, RecursionError):
+            return None
 
 
 def decode_event(kind: type[O], line: bytes, table: Interner | None = None) -> WatchEvent[O]:
@@ -92,8 +118,12 @@ def decode_event(kind: type[O], line: bytes, table: Interner | None = None) -> W
 def convert(kind: type[R], document: Mapping[str, Any], table: Interner | None = None) -> R:
     """A record from a document that is already in memory."""
     if kind is Pod:
-        return decode(kind, msgspec.json.encode(document), table)
-    return read_plain(kind, document)
+        try:
+            written = msgspec.json.encode(document)
+        except (UnicodeEncodeError, RecursionError) as error:
+            raise BadInput(f"reading a Pod: {error}") from error
+        return decode(kind, written, table)
+    return _believed(read_plain(kind, document))
 
 
 def to_dict(record: Record) -> dict[str, Any]:
@@ -123,12 +153,6 @@ def overlay(raw: Mapping[str, Any], before: Record, after: Record) -> dict[str, 
     by being equal, so that what we do not know about an item stays with it.
     """
     return _laid_over(raw, _document(before, outline=True), _document(after, outline=True))
-
-
-def _each_mended(mend: Callable[[Any], Any], data: bytes) -> bytes:
-    document = msgspec.json.decode(data)
-    document["items"] = [mend(item) for item in document.get("items") or ()]
-    return msgspec.json.encode(document)
 
 
 class _WireEvent(msgspec.Struct):

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from dovetail.api.meta import Amounts, Condition, Kind, LabelSelector, Object, Record
 from dovetail.api.pod import NodeSelector, NodeSelectorRequirement, PodTemplate
+from dovetail.errors import shorten_text
 
 __all__ = [
     "CSIDriver",
@@ -92,6 +93,14 @@ class Node(Object, frozen=True):
 
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
+
+    def find_doubt(self) -> str:
+        """A kubelet that reports an amount no machine has is not believed about any amount."""
+        for field, listed in (("capacity", self.status.capacity), ("allocatable", self.status.allocatable)):
+            for name, amount in listed.items():
+                if amount.boundless:
+                    return f"status.{field}[{shorten_text(name)}] is more than any machine has"
+        return ""
 
 
 class WorkloadSpec(Record, frozen=True):

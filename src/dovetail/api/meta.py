@@ -184,3 +184,7 @@ class Object(Record, frozen=True):
     @property
     def deleting(self) -> bool:
         return self.metadata.deletion_timestamp is not None
+
+    def find_doubt(self) -> str:
+        """Why an object that could be read is not to be believed; empty for nearly all."""
+        return ""

@@ -9,6 +9,7 @@ from dovetail.api import predicates
 from dovetail.api.core import PodDisruptionBudget
 from dovetail.api.meta import LabelSelector
 from dovetail.api.pod import Pod
+from dovetail.api.setaside import reason_of
 
 __all__ = ["PdbLimits"]
 
@@ -56,12 +57,17 @@ class PdbLimits:
         mine = [
             budget
             for budget in self._by_namespace.get(pod.namespace, ())
-            if self._matches(budget.spec.selector, pod.labels)
+            if self._matches(budget.spec.selector, pod.labels) or _means_all(budget)
         ]
         if len(mine) > 1:
             # The eviction API refuses pods of several budgets, whatever these say.
             return tuple(budget.full_name for budget in mine)
-        return tuple(b.full_name for b in mine if not _spares_unready(b, pod) and blocks(b))
+        return tuple(b.full_name for b in mine if reason_of(b) or (not _spares_unready(b, pod) and blocks(b)))
+
+
+def _means_all(budget: PodDisruptionBudget) -> bool:
+    """A budget that is set aside and does not say which pods it is about: it may be about any of them."""
+    return budget.spec.selector is None and bool(reason_of(budget))
 
 
 def _spares_unready(budget: PodDisruptionBudget, pod: Pod) -> bool:

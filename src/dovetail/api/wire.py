@@ -6,6 +6,7 @@ as if there were none, and read again without them when that fails.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
@@ -17,7 +18,7 @@ from dovetail.api.meta import AbsentList, AbsentMap, Record
 from dovetail.api.quantity import Quantity
 from dovetail.errors import BadInput
 
-__all__ = ["NoFields", "NoItems", "apart", "filled", "plain", "read", "read_plain", "without_nulls"]
+__all__ = ["NoFields", "NoItems", "apart", "filled", "parse", "plain", "read", "read_plain", "without_nulls"]
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Record)
@@ -34,24 +35,52 @@ def read(kind: type[T], data: bytes | msgspec.Raw) -> T:
     except msgspec.ValidationError:
         return _read_without_nulls(kind, data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        mended = _without_half_characters(bytes(data))
+        if mended != data:
+            return read(kind, mended)
         raise BadInput(f"reading a {_name(kind)}: this is not JSON ({error})") from error
+    except RecursionError as error:
+        raise BadInput(f"reading a {_name(kind)}: it is nested too deep") from error
+
+
+_HALF = re.compile(rb"(\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..)|\\u[dD][89a-fA-F]..")
+
+
+def _without_half_characters(data: bytes) -> bytes:
+    """JSON with U+FFFD for half a pair of surrogates and for bytes that are no UTF-8, as Go reads it."""
+    mended = _HALF.sub(lambda found: found[1] or b"\\ufffd", data)
+    return mended.decode("utf-8", "replace").encode()
 
 
 def _read_without_nulls(kind: type[T], data: bytes | msgspec.Raw) -> T:
-    document = without_nulls(msgspec.json.decode(data))
     try:
+        document = without_nulls(parse(data))
         value: T = _decoder(kind).decode(msgspec.json.encode(document))
         return value
     except msgspec.ValidationError as error:
         raise BadInput(f"reading a {_name(kind)}: {error}") from error
+    except msgspec.DecodeError as error:
+        raise BadInput(f"reading a {_name(kind)}: this is not JSON ({error})") from error
+    except RecursionError as error:
+        raise BadInput(f"reading a {_name(kind)}: it is nested too deep") from error
+
+
+def parse(data: bytes | msgspec.Raw) -> Any:
+    """The document that JSON spells, read as leniently as Go reads it."""
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return msgspec.json.decode(_without_half_characters(bytes(data)))
 
 
 def read_plain(kind: type[T], value: Any) -> T:
     """A value of this type from what a JSON or YAML document holds."""
     try:
         return msgspec.convert(without_nulls(value), kind, dec_hook=_from_plain)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
         raise BadInput(f"reading a {_name(kind)}: {error}") from error
+    except RecursionError as error:
+        raise BadInput(f"reading a {_name(kind)}: it is nested too deep") from error
 
 
 def without_nulls(value: Any) -> Any:

@@ -17,8 +17,10 @@ from dovetail.api.conditions import DISRUPTION_REASON
 from dovetail.api.core import Taint
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
+from dovetail.api.setaside import reason_of
 from dovetail.api.taints import DISRUPTED as TAINT
 from dovetail.api.taints import matches
+from dovetail.controllers.baditems import BadItems
 from dovetail.controllers.base import SOON, Backoff, Cache, Result, Trigger, after
 from dovetail.controllers.driftgate import DriftGate
 from dovetail.controllers.moves import Moves
@@ -97,6 +99,7 @@ class Disruption:
         self._cloud = cloud
         self._clock = clock
         self._signals = Signals(recorder, pools.get)
+        self._bad = BadItems(recorder, clock, self.name)
         self._compute = compute
         self._options = options
         self._moves = moves
@@ -186,6 +189,7 @@ class Disruption:
         started = self._clock.monotonic()
         choice = await ask(scene)
         self._signals.looked(method, choice, self._clock.monotonic() - started)
+        self._bad.tell(choice.set_aside)
         return choice
 
     async def _swept(self, scene: Scene, should_stop: Callable[[], bool]) -> Choice:
@@ -253,7 +257,7 @@ class Disruption:
 
     async def scene(self) -> Scene:
         """The world as disruption sees it now."""
-        owned = [pool for pool in self._pools if self._ownership.of_pool(pool)]
+        owned = [pool for pool in self._pools if self._ownership.of_pool(pool) or reason_of(pool)]
         offers = [(self._losses.seen(self._moves.seen(pool)), await self._types(pool)) for pool in owned]
         now = self._clock.now()
         snapshot = self._capture.snapshot(offers, self._options(now), self._virtual())
@@ -269,7 +273,7 @@ class Disruption:
     async def _types(self, pool: NodePool) -> tuple[InstanceType, ...]:
         try:
             return await self._cloud.instance_types(pool)
-        except DovetailError:
+        except Exception:  # noqa: BLE001 - whatever is wrong with it, it is this pool's affair
             # Only this pool's nodes stay for it; the others need not wait.
             return ()
 

@@ -9,6 +9,7 @@ from dovetail.api import labels
 from dovetail.api.core import Node
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodeClassReference, NodePool
+from dovetail.api.setaside import reason_of
 from dovetail.controllers.base import Cache
 from dovetail.ports import Cloud
 
@@ -58,7 +59,8 @@ class Ownership:
         return self.of_reference(claim.spec.node_class_ref)
 
     def of_pool(self, pool: NodePool) -> bool:
-        return self.of_reference(pool.spec.template.spec.node_class_ref)
+        """Whether a pool is ours to act for; one that is set aside is left as it is until it is mended."""
+        return self.of_reference(pool.spec.template.spec.node_class_ref) and not reason_of(pool)
 
     def of_node(self, node: Node) -> bool:
         return any(label in node.labels for label in self._labels)

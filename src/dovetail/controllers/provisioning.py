@@ -6,7 +6,7 @@ the order, and the lifecycle controllers fill it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 
 from msgspec.structs import replace
@@ -19,7 +19,9 @@ from dovetail.api.hashes import NODEPOOL_HASH_VERSION, nodepool_hash
 from dovetail.api.meta import Amounts
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
+from dovetail.api.setaside import SetAside
 from dovetail.api.taints import DISRUPTED, matches
+from dovetail.controllers.baditems import BadItems
 from dovetail.controllers.base import (
     DONE,
     SINGLETON,
@@ -40,9 +42,10 @@ from dovetail.controllers.planmessages import (
     log_plan,
     log_pools_not_ready,
     log_preferences,
+    log_refused_claim,
     log_types_missing,
 )
-from dovetail.errors import DovetailError, Refused
+from dovetail.errors import Refused, sentence
 from dovetail.explain import Decision
 from dovetail.logs import Changes
 from dovetail.ports import Clock, Cloud, Compute, Kube, Recorder
@@ -123,6 +126,7 @@ class Provisioning:
         self._away = away
         self.times = PodTimes()
         self._changes = Changes(clock.monotonic)
+        self._bad = BadItems(recorder, clock, self.name)
         self._deciding_since: float | None = None
         UNFINISHED.labels(self.name, "").set_function(self._unfinished)
         self.decisions: dict[str, Decision] = {}
@@ -170,7 +174,8 @@ class Provisioning:
                 log_preferences(self._cluster.pending, self._changes)
                 log_plan(plan, self._clock.monotonic() - started, self._changes)
                 self._tell(plan)
-                await run_all(self._order(node) for node in plan.new_nodes)
+                self._bad.tell(_not_told(plan))
+                await run_all(self._try_order(node) for node in plan.new_nodes)
             if self._buffers is not None:
                 await self._buffers.planned(plan or Plan())
         return self._again()
@@ -224,7 +229,7 @@ class Provisioning:
     async def _types(self, pool: NodePool) -> tuple[InstanceType, ...]:
         try:
             types = await self._cloud.instance_types(pool)
-        except DovetailError as error:
+        except Exception as error:  # noqa: BLE001 - one pool must not keep the others from growing
             # A pool whose types cannot be listed now still stands in line; it just has nothing to offer.
             log_types_missing(pool, error, self._changes)
             return ()
@@ -253,14 +258,14 @@ class Provisioning:
         pods = {pod.full_name: pod for pod in self._cluster.pending}
         for name, why in (*plan.unschedulable.items(), *plan.ignored.items()):
             if name in pods and why:
-                note = f"Failed to schedule pod, {why}"
-                pod = pods[name]
-                self._recorder.event(
-                    pod, "FailedScheduling", note, warning=True, dedupe=(pod.uid,), window=300
-                )
+                self._tell_unschedulable(pods[name], why)
         for node_name, names in plan.existing.items():
             if self._real(names):
                 self._nominate(node_name, [pods[name] for name in names if name in pods])
+
+    def _tell_unschedulable(self, pod: Pod, why: str) -> None:
+        note = f"Failed to schedule pod, {why}"
+        self._recorder.event(pod, "FailedScheduling", note, warning=True, dedupe=(pod.uid,), window=300)
 
     def _show_zones(self, zones: Mapping[str, int]) -> None:
         BY_ZONE.clear()
@@ -295,6 +300,18 @@ class Provisioning:
         for pod in pods:
             note = f"Pod should schedule on: {where}"
             self._recorder.event(pod, "Nominated", note, dedupe=(pod.uid,))
+
+    async def _try_order(self, node: PlannedNode) -> None:
+        """Order a node. One that is refused is told to its pods, and no other waits for it."""
+        try:
+            await self._order(node)
+        except Refused as error:
+            log_refused_claim(node, error, self._changes)
+            pods = {pod.full_name: pod for pod in self._cluster.pending}
+            for name in node.pods:
+                self.decisions[name] = Decision(name, None, error=sentence(error))
+                if name in pods:
+                    self._tell_unschedulable(pods[name], sentence(error))
 
     async def _order(self, node: PlannedNode) -> None:
         pool = self._pools.get(node.pool)
@@ -337,6 +354,11 @@ class Provisioning:
 def hash_annotations(pool: NodePool) -> Mapping[str, str]:
     """What a claim remembers of the pool it was ordered from."""
     return {labels.NODEPOOL_HASH: nodepool_hash(pool), labels.NODEPOOL_HASH_VERSION: NODEPOOL_HASH_VERSION}
+
+
+def _not_told(plan: Plan) -> Iterator[SetAside]:
+    """The bad items; a pod that waits is told so with the others that do."""
+    return (each for each in plan.set_aside if f"{each.namespace}/{each.name}" not in plan.unschedulable)
 
 
 def _with_waiting(plan: Plan, waiting: Iterable[Confined]) -> Plan:

@@ -15,6 +15,7 @@ from dovetail.api.core import PodDisruptionBudget
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pdb import PdbLimits
 from dovetail.api.pod import Pod
+from dovetail.api.setaside import reason_of
 from dovetail.disruption.cost import reschedule_cost
 from dovetail.disruption.ground import Ground
 from dovetail.disruption.held import Held
@@ -145,19 +146,24 @@ class Scene:
     buffered: frozenset[str] = frozenset()
     spot_to_spot: bool = False
     shifted: frozenset[str] = frozenset()
-    limits: PdbLimits = field(init=False)
-    # The budgets of pods as far as they hold nodes: the very same object while that stays as it is.
-    face: tuple[object, ...] = field(init=False, repr=False, compare=False)
     pools: Mapping[str, NodePool] = field(init=False)
     types: Mapping[str, Mapping[str, InstanceType]] = field(init=False)
 
     def __post_init__(self) -> None:
         snapshot = self.snapshot
         known = {pool.name: {each.name: each for each in snapshot.types(pool)} for pool in snapshot.pools}
-        object.__setattr__(self, "limits", PdbLimits(snapshot.budgets, matches))
-        object.__setattr__(self, "face", _FACES.of(snapshot.budgets))
-        object.__setattr__(self, "pools", {p.name: p.nodepool for p in snapshot.pools if known[p.name]})
+        usable = {p.name: p.nodepool for p in snapshot.pools if known[p.name] and not reason_of(p.nodepool)}
+        object.__setattr__(self, "pools", usable)
         object.__setattr__(self, "types", known)
+
+    @cached_property
+    def limits(self) -> PdbLimits:
+        return PdbLimits(self.snapshot.budgets, matches)
+
+    @cached_property
+    def face(self) -> tuple[object, ...]:
+        """The budgets of pods as far as they hold nodes: the very same object while that stays as it is."""
+        return _FACES.of(self.snapshot.budgets)
 
     @cached_property
     def standing(self) -> Standing:
@@ -168,6 +174,17 @@ class Scene:
     def staying(self) -> list[tuple[str, StateNode]]:
         """The nodes that are not on their way out, each with its name."""
         return [(views.name(state), state) for state in self.snapshot.nodes if not views.deleting(state)]
+
+    @cached_property
+    def set_aside_pools(self) -> dict[str, NodePool]:
+        """Pools that cannot be read: their nodes stay."""
+        return {p.name: p.nodepool for p in self.snapshot.pools if reason_of(p.nodepool)}
+
+    def over(self, snapshot: Snapshot) -> Scene:
+        """The same questions about another world."""
+        if snapshot is self.snapshot:
+            return self
+        return Scene(snapshot, self.queued, self.buffered, self.spot_to_spot, self.shifted)
 
     def counted_as(self, other: Scene) -> Scene:
         """This scene, whose nodes are those of another: how they stand need not be counted again."""
@@ -297,6 +314,9 @@ def _node_level(scene: Scene, state: StateNode) -> Stays | None:
         return Stays(state, "node isn't managed by karpenter", QUIET, Held.UNMANAGED)
     if state.node is None:
         return Stays(state, "nodeclaim does not have an associated node", held=Held.NO_NODE)
+    for obj in (state.node, state.claim, scene.set_aside_pools.get(views.pool(state))):
+        if obj is not None and (why := reason_of(obj)):
+            return Stays(state, f"{obj.KIND.kind} {obj.name} is set aside: {why}", held=Held.SET_ASIDE)
     if not views.initialized(state):
         return Stays(state, "node isn't initialized", held=Held.UNINITIALIZED)
     if views.deleting(state):
@@ -319,6 +339,10 @@ def _pod_level(scene: Scene, state: StateNode) -> Stays | None:
     """Which pod holds the node; None when none does."""
     now = scene.snapshot.options.now
     for pod in state.pods:
+        if why := reason_of(pod):
+            return Stays(
+                state, f"pod {pod.full_name} is set aside: {why}", held=Held.SET_ASIDE, pod=pod.full_name
+            )
         if predicates.active(pod) and predicates.do_not_disrupt(pod, now).active:
             why = f'pod has "{labels.DO_NOT_DISRUPT}" annotation (Pod={pod.full_name})'
             return Stays(state, why, held=Held.POD_DO_NOT_DISRUPT, pod=pod.full_name)

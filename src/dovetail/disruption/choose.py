@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
+from dovetail.api.setaside import SetAside
 from dovetail.disruption import balanced, churn, consolidation, manyfold, waves
 from dovetail.disruption.allowance import Allowance, allowances
 from dovetail.disruption.candidates import (
@@ -23,6 +24,7 @@ from dovetail.disruption.candidates import (
     judge,
 )
 from dovetail.disruption.command import DRIFTED, EMPTY, MANY, MULTI, Command, Verdict
+from dovetail.disruption.containment import contained, contained_choice
 from dovetail.disruption.drift import drift_order, static_commands
 from dovetail.disruption.emptiness import empty_nodes, unawaited, why_not_empty
 from dovetail.disruption.held import Held
@@ -30,6 +32,7 @@ from dovetail.disruption.memory import recalled
 from dovetail.disruption.simulate import simulate
 from dovetail.disruption.together import Worlds, sparing
 from dovetail.scheduling import nodes as views
+from dovetail.scheduling.snapshot import StateNode
 
 __all__ = ["Choice", "drifted", "empty", "look", "multi", "queue_of", "several", "single", "static_drifted"]
 
@@ -58,6 +61,7 @@ class Choice:
     proposed: list[Command] = field(default_factory=list)
     judged: list[balanced.Judgement] = field(default_factory=list)
     unseen: frozenset[str] = frozenset()
+    set_aside: tuple[SetAside, ...] = ()
 
     @property
     def constrained(self) -> bool:
@@ -70,6 +74,7 @@ class Choice:
         return not self.commands and not self.constrained and not self.timed_out
 
 
+@contained_choice
 def empty(scene: Scene) -> Choice:
     """All empty nodes, as one command."""
     going, staying = candidates(scene, Class.GRACEFUL)
@@ -97,6 +102,7 @@ def _sorted_out(
     return mine, staying
 
 
+@contained_choice
 def static_drifted(scene: Scene) -> Choice:
     """Drifted nodes of static pools, one for one, as many as budgets let go; where pods go is not asked."""
     going, staying = candidates(scene, Class.EVENTUAL)
@@ -107,6 +113,7 @@ def static_drifted(scene: Scene) -> Choice:
     return choice
 
 
+@contained_choice
 def drifted(scene: Scene, at_once: int | None = 1, should_stop: ShouldStop = never) -> Choice:
     """The longest drifted nodes that may go, each with as many replacements as its pods need.
 
@@ -190,6 +197,7 @@ def _over_budget(candidate: Candidate, choice: Choice) -> None:
     choice.staying.append(Stays(candidate.state, why, QUIET, held))
 
 
+@contained_choice
 def multi(scene: Scene, should_stop: ShouldStop = never) -> Choice:
     """Many nodes for one or none."""
     choice, ordered, known = _underutilized(scene)
@@ -213,6 +221,7 @@ def multi(scene: Scene, should_stop: ShouldStop = never) -> Choice:
     return choice
 
 
+@contained_choice
 def single(
     scene: Scene,
     first: AbstractSet[str] = frozenset(),
@@ -239,19 +248,24 @@ def single(
     return choice
 
 
+@contained
 def queue_of(scene: Scene, first: AbstractSet[str] = frozenset()) -> list[str]:
     """The keys of all that `single` would look at, in its order."""
     return [candidate.key for candidate in interleaved(_underutilized(scene)[1], first)]
 
 
+@contained
 def look(scene: Scene, keys: Sequence[str]) -> list[Verdict]:
     """A verdict on each, in brief; what was known the last time and still holds is not worked out again."""
     states = {views.provider_id(state): state for state in scene.snapshot.nodes}
-    found = (judge(scene, states[key], Class.GRACEFUL) for key in keys)
-    return [
-        recalled(scene, each).brief if isinstance(each, Candidate) else Verdict(why=each.why)
-        for each in found
-    ]
+    return [_verdict(scene, states.get(key)) for key in keys]
+
+
+def _verdict(scene: Scene, state: StateNode | None) -> Verdict:
+    if state is None:
+        return Verdict(why="the node is set aside")
+    found = judge(scene, state, Class.GRACEFUL)
+    return recalled(scene, found).brief if isinstance(found, Candidate) else Verdict(why=found.why)
 
 
 def _take_one(
@@ -282,6 +296,7 @@ def _take_one(
     return True
 
 
+@contained_choice
 def several(scene: Scene, should_stop: ShouldStop = never) -> Choice:
     """Some nodes for several cheaper ones, where their pools ask for that."""
     choice, ordered, known = _underutilized(scene)

@@ -20,6 +20,7 @@ class Held(StrEnum):
     NOMINATED = "nominated"
     NODE_DO_NOT_DISRUPT = "node-do-not-disrupt"
     NO_POOL = "no-pool"
+    SET_ASIDE = "set-aside"
     ZONAL_SHIFT = "zonal-shift"
     # Its pods
     POD_DO_NOT_DISRUPT = "pod-do-not-disrupt"

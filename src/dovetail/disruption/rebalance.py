@@ -21,6 +21,7 @@ from dovetail.disruption.candidates import Candidate, Class, Scene, by_ratio, ca
 from dovetail.disruption.choose import Choice
 from dovetail.disruption.command import Command, Method
 from dovetail.disruption.consolidation import affordable, why_unconsolidatable
+from dovetail.disruption.containment import contained_choice
 from dovetail.disruption.simulate import simulate
 from dovetail.scheduling import nodes as views
 from dovetail.scheduling.catalog import InstanceType
@@ -36,6 +37,7 @@ UNEVEN = 2
 ELSEWHERE = Taint(key="dovetail.sh/another-zone", effect="NoSchedule")
 
 
+@contained_choice
 def rebalance(
     scene: Scene, returned: frozenset[str], should_stop: Callable[[], bool] = lambda: False
 ) -> Choice:

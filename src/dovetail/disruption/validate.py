@@ -13,6 +13,7 @@ from dovetail.disruption.allowance import allowances
 from dovetail.disruption.candidates import Candidate, Class, Scene, candidates
 from dovetail.disruption.command import MANY, Command
 from dovetail.disruption.consolidation import why_unconsolidatable
+from dovetail.disruption.containment import contained
 from dovetail.disruption.emptiness import deleting, unawaited, why_not_empty
 from dovetail.disruption.rebalance import REBALANCE, toward
 from dovetail.disruption.simulate import simulate
@@ -37,6 +38,7 @@ class Invalid:
         return self.kind if self.kind in (BUDGET, SCHEDULING, CHURN) else UNKNOWN
 
 
+@contained
 def still_right(scene: Scene, command: Command) -> Command | Invalid:
     """A consolidation as a whole: every node still a candidate, within budget, its pods still placeable."""
     now = still_candidates(scene, command)
@@ -68,6 +70,7 @@ def _still_uneven(scene: Scene, command: Command, now: tuple[Candidate, ...]) ->
     )
 
 
+@contained
 def still_candidates(scene: Scene, command: Command) -> tuple[Candidate, ...] | Invalid:
     """Every node of the command as it is now, all still to be had and within budget; or what is wrong."""
     count = len(command.candidates)
@@ -93,6 +96,7 @@ def _fits(command: Command, planned: Sequence[PlannedNode]) -> bool:
     return all(set(node.instance_types) <= now for node in command.replacements)
 
 
+@contained
 def still_empty(scene: Scene, command: Command) -> tuple[Command | None, Invalid | None]:
     """Empty nodes one by one: those that are no longer empty, or over budget, are left out."""
     now, _ = unawaited(scene, _again(scene, command, lambda candidate: why_not_empty(scene, candidate)))

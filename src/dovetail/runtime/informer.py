@@ -31,6 +31,8 @@ class Informer(Generic[T]):
         self._handlers: list[Change[T]] = []
         self._listed: set[Key] | None = None
         self._synced = asyncio.Event()
+        self.on_failure: Callable[[T, Exception], None] | None = None
+        """Told of an object that a handler failed on. Without it the failure is the follower's."""
 
     @property
     def synced(self) -> bool:
@@ -107,7 +109,14 @@ class Informer(Generic[T]):
 
     def _tell(self, before: T | None, after: T | None) -> None:
         for handler in self._handlers:
-            handler(before, after)
+            try:
+                handler(before, after)
+            except Exception as error:
+                about = after if after is not None else before
+                if self.on_failure is None or about is None:
+                    raise
+                # One object that a handler cannot cope with must not keep it from hearing of the others.
+                self.on_failure(about, error)
 
     def _file(self, key: Key, obj: T) -> None:
         for name, values in self._indexes.items():

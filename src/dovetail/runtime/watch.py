@@ -18,7 +18,8 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from dovetail.api import codec
-from dovetail.api.meta import ListMeta, Object
+from dovetail.api.meta import Object
+from dovetail.api.setaside import reason_of
 from dovetail.errors import BadInput, DovetailError, Expired, Invalid, Retry, Throttled
 from dovetail.ports import Clock
 from dovetail.runtime.failures import KubeStatus, failure
@@ -243,13 +244,8 @@ class _Bare(Object, frozen=True):
     """An object of which only the metadata is of use."""
 
 
-class _Page(msgspec.Struct):
-    metadata: ListMeta
-    items: list[msgspec.Raw] | None = None
-
-
 class _Reader(Generic[T]):
-    """Lines and pages to records. One object that cannot be read is reported and left out, alone."""
+    """Lines and pages to records. One object that cannot be read is reported and set aside, alone."""
 
     def __init__(self, kind: type[T], table: codec.Interner, on_trouble: Trouble) -> None:
         self._kind = kind
@@ -258,24 +254,25 @@ class _Reader(Generic[T]):
         self._lines = msgspec.json.Decoder(_Line)
 
     def page(self, body: bytes) -> codec.Listing[T]:
-        try:
-            return codec.decode_list(self._kind, body, self._table)
-        except BadInput:
-            page = self._or_expired(lambda: msgspec.json.decode(body, type=_Page))
-        objects = [self.object(document) for document in page.items or ()]
-        return codec.Listing([obj for obj in objects if isinstance(obj, self._kind)], page.metadata)
+        page = self._or_expired(lambda: codec.decode_list(self._kind, body, self._table))
+        for obj in page.items:
+            self._tell(obj)
+        return page
 
     def line(self, line: bytes) -> _Line:
         return self._or_expired(lambda: self._lines.decode(line))
 
     def object(self, document: msgspec.Raw) -> T | _Bare:
-        """The object, or only its metadata when the rest makes no sense here."""
-        try:
-            return codec.decode(self._kind, document, self._table)
-        except BadInput as error:
-            bare = self.bare(document)
-            self._on_trouble(BadInput(f"following {self._kind.KIND} {bare.full_name}: {error}"))
-            return bare
+        """The object or, when it makes no sense here, what can be read of it; at the least its metadata."""
+        found = codec.decode_or_salvage(self._kind, document, self._table) or self.bare(document)
+        self._tell(found)
+        return found
+
+    def _tell(self, obj: T | _Bare) -> None:
+        if not isinstance(obj, self._kind):
+            self._on_trouble(Retry(f"following {self._kind.KIND}: an object has no name that can be read"))
+        elif why := reason_of(obj):
+            self._on_trouble(BadInput(f"following {self._kind.KIND} {obj.full_name}: {why}"))
 
     def bare(self, document: msgspec.Raw) -> _Bare:
         return self._or_expired(lambda: codec.decode(_Bare, document))

@@ -9,6 +9,9 @@ from msgspec.structs import replace
 
 from dovetail.api.core import DaemonSet, LimitRange, Taint
 from dovetail.api.pod import Affinity, NodeAffinity, NodeSelector, Pod
+from dovetail.api.quantity import LARGEST
+from dovetail.api.setaside import SetAside, reason_of, set_aside
+from dovetail.errors import shorten_text
 from dovetail.scheduling import taints as tainting
 from dovetail.scheduling.hostports import HostPort, host_ports
 from dovetail.scheduling.limitranges import admitted
@@ -17,7 +20,7 @@ from dovetail.scheduling.requirements import Requirements
 from dovetail.scheduling.resources import Nano, needs, plus
 from dovetail.scheduling.typetable import TypeTable
 
-__all__ = ["DaemonGroup", "for_new_nodes", "on_node", "representative", "still_to_come"]
+__all__ = ["DaemonGroup", "for_new_nodes", "on_node", "representative", "representatives", "still_to_come"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,33 @@ def representative(daemonset: DaemonSet, newest: Pod | None, ranges: Iterable[Li
     affinity = newest.spec.affinity or Affinity()
     node = replace(affinity.node_affinity or NodeAffinity(), required=wanted)
     return replace(newest, spec=replace(newest.spec, affinity=replace(affinity, node_affinity=node)))
+
+
+def representatives(
+    daemonsets: Iterable[tuple[DaemonSet, Pod | None]], ranges: Iterable[LimitRange] = ()
+) -> tuple[tuple[Pod, ...], tuple[SetAside, ...]]:
+    """A pod for each DaemonSet, and those DaemonSets that cannot be counted with.
+
+    A daemon that requests more than any machine has would leave nothing of any new node: it runs nowhere, and
+    nobody else waits for it.
+    """
+    believed = tuple(each for each in ranges if not reason_of(each))
+    pods: list[Pod] = []
+    bad: list[SetAside] = []
+    for daemonset, newest in daemonsets:
+        pod = representative(daemonset, newest, believed)
+        why = reason_of(daemonset) or _doubt(pod)
+        if why:
+            bad.append(set_aside(daemonset, why))
+        else:
+            pods.append(pod)
+    return tuple(pods), tuple(bad)
+
+
+def _doubt(pod: Pod) -> str:
+    asked = needs(pod)
+    found = next((name for name, amount in asked.items() if amount >= LARGEST), None)
+    return f"its pods request more {shorten_text(found)} than any machine has" if found else ""
 
 
 def _required(affinity: Affinity | None) -> NodeSelector | None:

@@ -8,6 +8,7 @@ from dovetail.api.labels import NODEPOOL
 from dovetail.api.pdb import PdbLimits
 from dovetail.api.pod import NodeSelectorRequirement, Pod
 from dovetail.api.predicates import provisionable
+from dovetail.api.setaside import reason_of
 from dovetail.api.validation.runtime import requirement_errors
 from dovetail.scheduling import nodes, pods, volumes
 from dovetail.scheduling.defaults import with_default_spread
@@ -30,7 +31,7 @@ def batch_of(snapshot: Snapshot) -> tuple[list[Pod], dict[str, str]]:
     batch: dict[str, Pod] = {}
     for pod in snapshot.pods:
         if provisionable(pod):
-            wrong = complaint(pod, snapshot.storage, snapshot.options)
+            wrong = reason_of(pod) or complaint(pod, snapshot.storage, snapshot.options)
             if wrong is None:
                 batch[pod.full_name] = pod
             else:

@@ -15,6 +15,7 @@ from dovetail.api.meta import Amounts
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
+from dovetail.api.setaside import reason_of
 from dovetail.api.taints import is_ephemeral, matches
 from dovetail.scheduling.resources import Nano, minus, nano, needs, plus
 from dovetail.scheduling.snapshot import StateNode
@@ -117,6 +118,8 @@ def allocatable(state: StateNode) -> Nano:
 def _reported(state: StateNode, field: str) -> Nano:
     claim: Amounts = getattr(state.claim.status, field) if state.claim else {}
     node: Amounts = getattr(state.node.status, field) if state.node else {}
+    if state.node is not None and reason_of(state.node):
+        return nano(claim)  # what the machine was sold as; a Node that is set aside has no say
     if state.node is not None and initialized(state):
         return nano(node)
     # A kubelet reports extended resources as zero until their plugin is up.

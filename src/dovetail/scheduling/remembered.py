@@ -38,6 +38,9 @@ class Remembered(Generic[T]):
         self._lately[tuple(map(id, values))] = result, values
         return result
 
+    def __bool__(self) -> bool:
+        return bool(self._lately or self._before)
+
     def turn(self) -> None:
         self._before, self._lately = self._lately, {}
 

@@ -23,6 +23,7 @@ from dovetail.api.meta import LabelSelector, Record
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod, TopologySpreadConstraint
+from dovetail.api.setaside import SetAside
 from dovetail.scheduling.catalog import MOST_TYPES, InstanceType
 from dovetail.scheduling.device_records import DeviceState
 
@@ -111,6 +112,8 @@ class Snapshot(Record, frozen=True):
     workloads: Mapping[str, LabelSelector] = {}
     devices: DeviceState = DeviceState()
     options: Options = Options()
+    # What was left out when the snapshot was taken, as it could not be read.
+    set_aside: tuple[SetAside, ...] = ()
 
     def types(self, pool: Pool) -> tuple[InstanceType, ...]:
         """What the pool may buy; nothing when its instance types could not be listed."""

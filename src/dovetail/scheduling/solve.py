@@ -20,7 +20,10 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from dovetail.api.pod import Pod
+from dovetail.api.setaside import SetAside
+from dovetail.explain import Decision
 from dovetail.scheduling import exact, referee
+from dovetail.scheduling.containment import contain
 from dovetail.scheduling.counting import Counted, count, for_bounds, waited
 from dovetail.scheduling.domain_search import search_domains
 from dovetail.scheduling.exact import Run
@@ -43,7 +46,28 @@ _MANY = 2_000  # pods left for the exact placer before a time limit could matter
 
 
 def solve(snapshot: Snapshot, effort: Effort = THOROUGH, should_stop: ShouldStop | None = None) -> Plan:
-    """Decide where every waiting pod goes."""
+    """Decide where every waiting pod goes. An object that makes this fail is set aside for all others."""
+    plan, found = contain(snapshot, lambda seen: _solve(seen, effort, should_stop))
+    return _naming(plan, snapshot, (*snapshot.set_aside, *found))
+
+
+def _naming(plan: Plan, snapshot: Snapshot, bad: tuple[SetAside, ...]) -> Plan:
+    """The plan with the bad items named; a pod among them is told why it waits."""
+    if not bad:
+        return plan
+    waiting = {pod.full_name for pod in (*snapshot.pods, *snapshot.moving, *snapshot.virtual)}
+    pods = {f"{each.namespace}/{each.name}": each.why for each in bad if each.kind == Pod.KIND.kind}
+    told = {name: why for name, why in pods.items() if name in waiting}
+    decisions = (Decision(name, None, error=why) for name, why in told.items())
+    return replace(
+        plan,
+        set_aside=bad,
+        unschedulable={**plan.unschedulable, **told},
+        decisions=(*plan.decisions, *decisions),
+    )
+
+
+def _solve(snapshot: Snapshot, effort: Effort, should_stop: ShouldStop | None) -> Plan:
     if snapshot.options.consolidating or snapshot.options.one_by_one:
         return exact.place(snapshot, should_stop=should_stop)
     plan = cheapest(snapshot, effort, should_stop)

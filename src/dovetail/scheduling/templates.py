@@ -9,6 +9,7 @@ from dovetail.api.core import Taint
 from dovetail.api.labels import INITIALIZED, REGISTERED, TRUE
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
+from dovetail.api.setaside import reason_of
 from dovetail.api.taints import PREFER_NO_SCHEDULE
 from dovetail.scheduling import daemons as daemoning
 from dovetail.scheduling.catalog import MinValues
@@ -51,6 +52,7 @@ def dynamic_pools(pools: Iterable[Pool]) -> list[Pool]:
         pool
         for pool in pools
         if not pool.nodepool.static and not pool.nodepool.deleting and ready(pool.nodepool)
+        if not reason_of(pool.nodepool)
     ]
     usable.sort(key=lambda pool: pool.name, reverse=True)
     return sorted(usable, key=lambda pool: -(pool.nodepool.spec.weight or 0))

@@ -22,8 +22,9 @@ from dovetail.api.meta import LabelSelector, Object
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pdb import PdbLimits
 from dovetail.api.pod import Pod
+from dovetail.api.setaside import SetAside, reason_of
 from dovetail.scheduling.catalog import InstanceType
-from dovetail.scheduling.daemons import representative
+from dovetail.scheduling.daemons import representatives
 from dovetail.scheduling.device_records import DeviceClass, DeviceState, ResourceClaim, ResourceSlice
 from dovetail.scheduling.selectors import matches
 from dovetail.scheduling.snapshot import Options, Pool, Snapshot, Storage, pools_and_catalogs
@@ -116,6 +117,7 @@ class Capture:
         self._offered_then = pools_and_catalogs(())
         self._daemons_of: tuple[tuple[DaemonSet, Pod | None], ...] = ()
         self._daemons_then: tuple[Pod, ...] = ()
+        self._daemons_aside: tuple[SetAside, ...] = ()
         self._ranges_then = -1
         self._limits = _Kept(lambda: PdbLimits(s.budgets, matches), s.budgets)
 
@@ -142,6 +144,7 @@ class Capture:
             workloads=self._workloads() if options.default_spread else {},
             devices=self._devices() if self._devices is not None else DeviceState(),
             options=options,
+            set_aside=self._daemons_aside,
         )
 
     @property
@@ -171,14 +174,14 @@ class Capture:
         if not _same(of, self._daemons_of) or ranges.revision != self._ranges_then:
             limits = tuple(ranges)
             self._daemons_of, self._ranges_then = of, ranges.revision
-            self._daemons_then = tuple(representative(*each, limits) for each in of)
+            self._daemons_then, self._daemons_aside = representatives(of, limits)
         return self._daemons_then
 
     def _make_storage(self) -> Storage:
         return Storage(
-            claims={claim.full_name: claim for claim in self._shelves.claims},
-            volumes={volume.name: volume for volume in self._shelves.volumes},
-            classes={storage.name: storage for storage in self._shelves.classes},
+            claims={claim.full_name: claim for claim in self._shelves.claims if not reason_of(claim)},
+            volumes={volume.name: volume for volume in self._shelves.volumes if not reason_of(volume)},
+            classes={storage.name: storage for storage in self._shelves.classes if not reason_of(storage)},
         )
 
     def _make_namespaces(self) -> Mapping[str, Mapping[str, str]]:

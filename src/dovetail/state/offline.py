@@ -29,7 +29,7 @@ from dovetail.api.quantity import ZERO
 from dovetail.errors import BadInput
 from dovetail.scheduling.buffers import replicas, virtual_pods
 from dovetail.scheduling.catalog import InstanceType
-from dovetail.scheduling.daemons import representative
+from dovetail.scheduling.daemons import representatives
 from dovetail.scheduling.limitranges import admitted
 from dovetail.scheduling.overlays import Overlaid, overlaid
 from dovetail.scheduling.snapshot import Options, Snapshot, StateNode, Storage, pools_and_catalogs
@@ -123,18 +123,20 @@ class Offline:
         ranges = self.all(core.LimitRange)
         everyone = [*(_as_created(pod, ranges) for pod in self.all(Pod)), *self._made()]
         pools, catalogs = pools_and_catalogs(self._overlaid(self._offers(types_for), options))
+        daemons, bad = representatives(((each, None) for each in self.all(core.DaemonSet)), ranges)
         return Snapshot(
             pools=pools,
             catalogs=catalogs,
             nodes=self._nodes(everyone, leaving),
             pods=tuple(_told(pod) for pod in everyone if _waits(pod)),
             virtual=tuple(self._virtual()),
-            daemons=tuple(representative(each, None, ranges) for each in self.all(core.DaemonSet)),
+            daemons=daemons,
             namespaces=self._namespaces(everyone),
             storage=self._storage(),
             budgets=tuple(self.all(core.PodDisruptionBudget)),
             services=tuple(self.all(core.Service)),
             options=options,
+            set_aside=bad,
         )
 
     def remarks(self, types_for: TypesFor, options: Options) -> Iterator[str]:

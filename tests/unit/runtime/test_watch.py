@@ -238,17 +238,24 @@ def test_a_stream_that_ends_as_soon_as_it_began_is_not_begun_again_at_once() -> 
     assert "ended as soon as it began" in found.troubles[0]
 
 
-def test_an_object_that_makes_no_sense_is_reported_and_the_others_are_kept() -> None:
+def test_an_object_that_makes_no_sense_is_reported_and_set_aside_and_the_others_are_kept() -> None:
     odd = node("odd", 5, spec={"taints": "none"})
     found = follow([Stream(line("ADDED", odd), *LISTED, line("MODIFIED", node("a", 12)), after=30)])
-    assert found.names == ["a@12", "b@7"]
-    assert "following Node odd" in found.troubles[0]
+    assert found.names == ["odd@5", "a@12", "b@7"]
+    assert "following Node odd: spec.taints cannot be read" in found.troubles[0]
     assert found.asked == ["stream list", "watch from 12"]
     paged = follow([Stream(status=422)], [page(node("a", 3), odd)])
-    assert paged.names == ["a@3"]
+    assert paged.names == ["a@3", "odd@5"]
     assert paged.synced
     turned = follow([Stream(*LISTED, line("MODIFIED", node("a", 12, spec={"taints": 7})), then="silence")])
-    assert turned.names == ["b@7"], "what it was is no longer true"
+    assert turned.names == ["a@12", "b@7"], "it is not gone"
+
+
+def test_an_object_whose_name_cannot_be_read_is_reported_and_the_others_are_kept() -> None:
+    odd = {"metadata": {"uid": "u", "resourceVersion": "5"}, "spec": {"taints": "none"}}
+    found = follow([Stream(line("ADDED", odd), *LISTED, then="silence")])
+    assert found.names == ["a@3", "b@7"]
+    assert "has no name that can be read" in found.troubles[0]
 
 
 def test_a_line_that_is_no_json_means_a_new_list() -> None:

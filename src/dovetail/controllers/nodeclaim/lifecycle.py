@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from dovetail.api import conditions, labels
 from dovetail.api.core import Node
 from dovetail.api.nodeclaim import NodeClaim
+from dovetail.api.setaside import reason_of
 from dovetail.controllers.base import (
     DONE,
     SOON,
@@ -90,6 +91,9 @@ class Lifecycle:
         claim = self._claims.get(key)
         if claim is None or not self._ownership.of_claim(claim):
             self._written.pop(key, None)
+            return DONE
+        if reason_of(claim) and not claim.deleting:
+            # It may be launched already and not say so where we can read it: another would be one too many.
             return DONE
         if not self._heard_of_ourselves(claim):
             # Acting on what was true before our own last write would count and do things twice.

@@ -1,0 +1,89 @@
+"""Of an object that cannot be read, what can be is kept, and it says that it is set aside."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from dovetail.api import codec
+from dovetail.api.core import Node
+from dovetail.api.meta import Object
+from dovetail.api.nodeclaim import NodeClaim
+from dovetail.api.nodepool import NodePool
+from dovetail.api.pod import Pod
+from dovetail.api.salvage import salvage
+from dovetail.api.setaside import reason_of
+from support.builders import node, nodeclaim, nodepool, pod
+
+
+def spoiled(obj: Object, value: Any, *path: str | int) -> dict[str, Any]:
+    """The object's document with one value exchanged."""
+    document = codec.to_dict(obj)
+    at: Any = document
+    for step in path[:-1]:
+        at = at[step]
+    at[path[-1]] = value
+    return document
+
+
+def test_a_condition_from_before_our_calendar_costs_a_node_its_date_and_nothing_else() -> None:
+    """Go reads the year 0, and Python has none."""
+    whole = node("a")
+    odd = spoiled(whole, "0000-01-01T00:00:00Z", "status", "conditions", 0, "lastTransitionTime")
+    kept = salvage(Node, odd)
+    assert kept is not None
+    assert "status.conditions[0].lastTransitionTime cannot be read" in reason_of(kept)
+    assert kept.status.conditions[0].last_transition_time is None
+    assert kept.status.conditions[0].type == whole.status.conditions[0].type
+    assert (kept.spec, kept.status.allocatable) == (whole.spec, whole.status.allocatable)
+
+
+def test_a_bound_pod_that_cannot_be_read_is_still_on_its_node() -> None:
+    odd = spoiled(pod("web", node="a"), "much", "spec", "containers", 0, "resources", "requests", "cpu")
+    odd["metadata"]["annotations"] = {"example.com/note": "x", "karpenter.sh/do-not-disrupt": "true"}
+    kept = salvage(Pod, odd)
+    assert kept is not None
+    assert (kept.full_name, kept.node_name) == ("default/web", "a")
+    assert "spec.containers[0].resources.requests[cpu] cannot be read" in reason_of(kept)
+    assert "memory" in kept.spec.containers[0].resources.requests
+    assert "example.com/note" not in kept.annotations
+    assert kept.annotations["karpenter.sh/do-not-disrupt"] == "true"
+
+
+def test_a_claim_that_cannot_be_read_still_names_its_machine() -> None:
+    kept = salvage(NodeClaim, spoiled(nodeclaim("c", node="a"), 7, "spec", "expireAfter"))
+    assert kept is not None
+    assert kept.status.provider_id == nodeclaim("c", node="a").status.provider_id
+
+
+def test_what_has_no_name_is_nothing() -> None:
+    assert salvage(NodePool, spoiled(nodepool(), 5, "metadata", "name")) is None
+    assert salvage(NodePool, "text") is None
+
+
+def test_several_losses_are_counted_and_long_ones_are_cut() -> None:
+    odd = spoiled(nodepool(), "x" * 100_000, "spec", "weight")
+    odd["spec"]["template"]["spec"]["taints"] = "none"
+    kept = salvage(NodePool, odd)
+    assert kept is not None
+    assert ", and 1 more" in reason_of(kept)
+    assert len(reason_of(kept)) < 400
+
+
+@pytest.mark.parametrize("depth", [100, 500])
+def test_a_document_nested_without_end_is_one_bad_item(depth: int) -> None:
+    inner = "[" * depth + "]" * depth
+    good = json.dumps(codec.to_dict(nodepool("good")))
+    bad = '{"metadata": {"name": "bad"}, "spec": {"limits": ' + inner + "}}"
+    listed = codec.decode_list(NodePool, f'{{"items": [{bad}, {good}]}}'.encode())
+    assert [each.name for each in listed.items][-1] == "good"
+
+
+def test_one_item_of_a_list_that_cannot_be_read_leaves_the_others_whole() -> None:
+    odd = spoiled(node("odd"), "none", "spec", "taints")
+    page = {"items": [codec.to_dict(node("a")), odd, codec.to_dict(node("b"))], "metadata": {}}
+    listed = codec.decode_list(Node, json.dumps(page).encode()).items
+    assert [each.name for each in listed] == ["a", "odd", "b"]
+    assert [bool(reason_of(each)) for each in listed] == [False, True, False]
