@@ -203,3 +203,11 @@ def test_a_pod_whose_hard_spread_cannot_hold_waits_whatever_soft_ones_it_has() -
     rules = (spread("unknown"), spread(ZONE, soft=True))
     plan = World().solve(small("web", labels={"app": "web"}, topology_spread_constraints=rules))
     assert list(plan.unschedulable) == ["default/web"]
+
+
+def test_a_wish_against_what_must_hold_does_not_make_a_node_the_pod_can_never_use() -> None:
+    """Both together would read as "no such label", which any node of the pool fulfils."""
+    torn = node_affinity([("team", "In", "red")], preferred=[(1, [("team", "In", "blue")])])
+    plan = World().solve(small("web", affinity=torn))
+    assert (plan.new_nodes, list(plan.unschedulable)) == ((), ["default/web"])
+    assert len(World(nodepool(labels={"team": "red"})).solve(small("web", affinity=torn)).new_nodes) == 1
