@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
+from dovetail.sim.aws.eks import EksCluster
 from dovetail.sim.kube import crd, discovery
 from dovetail.sim.kube.builtin_types import builtin_registry
+from dovetail.sim.kube.documents import VERSION
 from dovetail.sim.kube.types import Registry
 
 
@@ -171,3 +174,12 @@ def test_the_tag_changes_with_the_content_and_only_with_it() -> None:
     assert one != discovery.etag(discovery.aggregated(registry("v1", "v2"), core=False))
     assert one.startswith('"')
     assert one.endswith('"')
+
+
+def test_the_server_is_as_old_as_the_cluster_that_eks_says_it_is() -> None:
+    said = f"{VERSION['major']}.{VERSION['minor']}"
+    cluster = EksCluster(
+        "a", "arn:aws:eks:us-west-2:123456789012:cluster/a", datetime(2030, 1, 1, tzinfo=UTC)
+    )
+    assert said == cluster.version
+    assert VERSION["gitVersion"].startswith(f"v{said}.")
