@@ -9,7 +9,7 @@ UV_VERSION := 0.13.7
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 JOBS ?= 2
 
-.PHONY: help setup lambda demo check test explore mutants flakes bench bench-peer chart dashboards iam image sbom crds docs reports site real-cluster soak terraform-mirror test-cluster test-iac test-upstream test-fresh-clone clean
+.PHONY: help setup lambda demo first-ten-minutes check test explore mutants flakes bench bench-peer chart dashboards iam image sbom crds docs reports site real-cluster soak terraform-mirror test-cluster test-iac test-upstream test-fresh-clone clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -114,6 +114,9 @@ dashboards: setup ## Write Grafana dashboards and Prometheus rules
 
 chart: setup ## Write the charts' definitions and value schema from the code
 	$(BIN)/python hack/write_chart.py
+
+first-ten-minutes: setup ## What a newcomer types, on an embedded cluster; every command and every line on stderr is judged
+	$(BIN)/python hack/first-ten-minutes
 
 test-fresh-clone: ## Clone into an empty directory and run the README's two commands
 	hack/fresh-clone

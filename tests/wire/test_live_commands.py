@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -182,7 +183,8 @@ def test_what_was_saved_is_explained_as_it_was_live(server: Secured, tmp_path: P
     file = tmp_path / "snapshot.json"
     ended = ask(server, "snapshot", "-o", str(file))
     assert (ended.code, ended.out) == (0, "")
-    assert ended.err.startswith(f"{file}: 1 node, 2 waiting pods, 1 pool, ")
+    assert ended.err.startswith(f"{file}: 1 node, 2 pending pods, 1 pool, ")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
     for name in ("stuck", "here", "next", "old"):
         live, later = ask(server, "explain", name), dovetail("explain", name, "--snapshot", str(file))
         assert (later.code, later.out) == (live.code, live.out)
@@ -249,7 +251,10 @@ def test_a_context_that_is_not_there_and_a_file_that_cannot_be_written_are_one_s
     assert (ended.code, ended.err.count("\n")) == (2, 1)
     assert "there is no context named 'prod'; it has it\n" in ended.err
     ended = ask(server, "snapshot", "-o", str(tmp_path))
-    assert (ended.code, ended.err) == (1, f"dovetail: writing {tmp_path}: is a directory\n")
+    assert (ended.code, ended.err) == (
+        1,
+        f"dovetail: writing {tmp_path}: is a directory; choose another file\n",
+    )
 
 
 def test_a_cluster_without_our_kinds_is_told_how_to_get_them(tmp_path: Path) -> None:

@@ -199,11 +199,11 @@ def _next(cluster: Embedded) -> list[str]:
         return [
             "kubectl apply -f examples/inflate.yaml    # something to run",
             "kubectl scale deployment inflate --replicas=5",
-            "kubectl get nodeclaims,nodes,pods -w",
+            "kubectl get nodeclaims -w",
         ]
     pools = ["kubectl explain nodepool.spec    # what a pool of nodes looks like"]
     return [
         "kubectl create deployment web --image=web --replicas=5",
-        "kubectl get nodes,pods -w",
+        "kubectl get nodes -w",
         *(pools if cluster.dovetail else ()),
     ]
