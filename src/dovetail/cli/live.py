@@ -170,7 +170,7 @@ async def _look(where: Where) -> Seen:
         await _fill_all(sight, cluster.connection)
         await sight.provider.prepare()
         await looked_around(sight)
-        snapshot = await frozen(sight, lambda text: note(f"dovetail: {text}"))
+        snapshot = await frozen(sight, lambda text: note(f"note: {text}"))
         return Seen(snapshot, {pod.full_name: pod for pod in sight.informer(Pod)}, sight.settings)
 
 
