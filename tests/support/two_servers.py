@@ -187,7 +187,9 @@ async def real_api(kubeconfig: Path) -> AsyncIterator[Api]:
     where, who = config["clusters"][0]["cluster"], config["users"][0]["user"]
     context = ssl.create_default_context(cafile=where["certificate-authority"])
     connector = aiohttp.TCPConnector(ssl=context)
-    async with aiohttp.ClientSession(connector=connector) as session:
+    # A busy machine answers late; that is no finding.
+    patient = aiohttp.ClientTimeout(total=300, sock_connect=120)
+    async with aiohttp.ClientSession(connector=connector, timeout=patient) as session:
         api = Api(session, where["server"], {"Authorization": f"Bearer {who['token']}"}, _run_name())
         await api.raw("POST", "/api/v1/namespaces", {"metadata": {"name": "{ns}"}})
         await api.until(
