@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import pytest
 
+from dovetail.controllers.base import Result, after
 from dovetail.controllers.nodeclaim.launch import Launch
+from dovetail.controllers.nodeclaim.orphans import Orphans
 from support.survival import TROUBLES, Lost, Story, tell
 
 SEEDS, AT_ONCE = 200, 10
@@ -40,3 +42,15 @@ def test_a_launch_that_forgets_its_earlier_attempts_is_found_out(monkeypatch: py
     with pytest.raises(Lost, match="launched twice") as found:
         tell(26)
     assert "replay: python hack/survival.py --seed 26" in str(found.value)
+
+
+def test_orphans_that_nobody_collects_are_found_out_by_what_they_cost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def nothing(self: Orphans, key: str) -> Result:
+        return after(60.0)
+
+    assert 0 < tell(35).costs.leaked < 120, "the claim was deleted between launch and status write"
+    monkeypatch.setattr(Orphans, "reconcile", nothing)
+    with pytest.raises(Lost, match="instance-seconds leaked"):
+        tell(35)

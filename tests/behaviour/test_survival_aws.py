@@ -5,9 +5,14 @@ Two hundred seeds here, as many as one likes with `python hack/survival.py --aws
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
-from dovetail.providers.aws.mailbox import Mailbox
+from dovetail.api.nodeclaim import NodeClaim
+from dovetail.controllers.nodeclaim.finalization import Finalization
+from dovetail.providers.aws.controllers.interruption import Interruption
+from dovetail.providers.aws.mailbox import Letter, Mailbox
 from support.awssurvival import SWEEP, TROUBLES, Story, tell
 from support.survival import Lost
 
@@ -42,3 +47,29 @@ def test_messages_that_are_never_crossed_off_are_found_out(monkeypatch: pytest.M
     with pytest.raises(Lost, match="empty not reached") as found:
         tell(0)
     assert "replay: python hack/survival.py --aws --seed 0" in str(found.value)
+
+
+def test_a_warning_that_is_crossed_off_before_it_was_acted_upon_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def work(self: Interruption, letters: Sequence[Letter]) -> None:
+        read = [found for letter in letters if (found := self._read(letter)) is not None]
+        if read:
+            await self._mailbox.cross_off([each.letter for each in read])
+        await self._act(read)
+
+    assert tell(34).costs.unheard == 0
+    monkeypatch.setattr(Interruption, "_work", work)
+    with pytest.raises(Lost, match="warnings unheard"):
+        tell(34)
+
+
+def test_a_claim_that_goes_before_its_machine_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = Finalization._end_instance
+
+    async def hasty(self: Finalization, claim: NodeClaim) -> tuple[NodeClaim, bool]:
+        return (await ended(self, claim))[0], True
+
+    monkeypatch.setattr(Finalization, "_end_instance", hasty)
+    with pytest.raises(Lost, match="went before its machine"):
+        tell(20)

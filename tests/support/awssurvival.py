@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -36,6 +36,7 @@ from dovetail.sim.transport import LocalTransport
 from dovetail.sim.world import World
 from support.aws import CLUSTER
 from support.awsworld import CLAIMS, CLASSES, POOLS, AwsObjects
+from support.costs import Budget, Costs, Ledger, Owner
 from support.ec2 import Shop
 from support.mortal import Fate, MortalTransport
 from support.survival import Lost
@@ -48,6 +49,8 @@ TYPES = ("m5.large", "m5.xlarge", "c5.large")
 LIMIT = 24
 STEP, LATER_STEP = 5.0, 15.0
 QUIET_AFTER = 60.0
+# From a spot warning to the machine's end.
+NOTICE = 120.0
 # A claim that never registers is given up after 15 minutes, and what replaces it needs as long at worst.
 PATIENCE, CLEARING, SLOWEST_END = 45 * 60.0, 30 * 60.0, 20 * 60.0
 SWEEP = 20
@@ -75,9 +78,20 @@ TROUBLES = (
     "flaky api",
     "conflicts",
     "class deleted",
+    "claim deleted at launch",
+    "killed when warned",
+)
+# What keeps us from seeing or ending anything for minutes; what is lost meanwhile stays lost as long.
+AWAY = frozenset(
+    (
+        *("api away", "flaky api", "credentials expire", "endpoint hangs", "server faults", "throttled"),
+        *("seen late", "killed again and again", "queue away", "lost answers"),
+    )
 )
 # Where machines go, or are given up, with pods on them, and where pods are stopped past their budgets.
-MERCILESS = frozenset(("spot takes back", "many messages", "impaired machine", "ended by hand"))
+MERCILESS = frozenset(
+    ("spot takes back", "many messages", "impaired machine", "ended by hand", "killed when warned")
+)
 
 
 @dataclass
@@ -92,6 +106,18 @@ class Story:
     death: tuple[int, bool] | None = None
     diary: list[str] = field(default_factory=list)
     revision: int = 0
+    costs: Costs = field(default_factory=Costs)
+
+    @property
+    def budget(self) -> Budget:
+        """What it may cost: a machine for each pod and one for each that trouble takes, twice at most."""
+        away = bool(AWAY & {self.trouble, self.second_trouble})
+        return Budget(
+            leaked=1200.0 if away else 300.0,
+            launches=2 * self.pods + 6,
+            repair=40 * 60.0,
+            unheard=9 if away else 0,
+        )
 
     @classmethod
     def of(cls, seed: int) -> Story:
@@ -243,6 +269,9 @@ class Telling:
         self._deleting_since: dict[str, float] = {}
         self._bugs_before = _bugs()
         self._quiet_after = QUIET_AFTER
+        self._ledger = Ledger(story.costs)
+        # Machines that were warned of, and when AWS takes them.
+        self._warned: dict[str, float] = {}
 
     @property
     def now(self) -> float:
@@ -271,6 +300,7 @@ class Telling:
             supervisor = asyncio.create_task(self._supervise())
             try:
                 await self._until(self._calm, self._quiet_after + PATIENCE)
+                self.story.costs.repair = max(0.0, self.now - self._quiet_after)
                 self.note("all is well; the Deployment goes")
                 scene.scale(0)
                 await self._until(self._empty, CLEARING)
@@ -325,6 +355,7 @@ class Telling:
             tags = change.machine.tags
             names = tags.get(labels.NODECLAIM_TAG) or tags.get(NODECLAIMS_TAG, "")
             self._launches[tuple(sorted(names.split()))] += 1
+            self.story.costs.launches += 1
             self.note(f"{change.machine.id} starts for {names}")
 
     def _loses(self, instance: str) -> str:
@@ -353,6 +384,7 @@ class Telling:
             if names and count > len(names):
                 raise Lost(f"{count} machines were launched for {' '.join(names)}")
         claims = self.scene.claims
+        self._check_costs(claims)
         ordered = sum(_cpu(claim) for claim in claims if not _deleting(claim))
         if ordered > LIMIT:
             raise Lost(f"the pool is limited to {LIMIT} cpu and has {ordered}")
@@ -361,6 +393,45 @@ class Telling:
         for uid, since in self._deleting_since.items():
             if self.now - since > SLOWEST_END:
                 raise Lost(f"claim {ending[uid]} has been ending for {self.now - since:.0f} s")
+
+    def _check_costs(self, claims: Sequence[Json]) -> None:
+        running = {_provider_id(each): _names(each) for each in self.aws.running()}
+        now = self.scene.clock.now()
+        known = (
+            each
+            for each in self.aws.instances.by_id.values()
+            if each.state != "terminated" and each.visible <= now
+        )
+        owners = [
+            Owner(
+                each["metadata"]["uid"],
+                each["metadata"]["name"],
+                each.get("status", {}).get("providerID", ""),
+            )
+            for each in claims
+        ]
+        for released in self._ledger.look(self.now, running, owners, set(map(_provider_id, known))):
+            raise Lost(released)
+        self._check_warnings(claims)
+        if excess := self.story.costs.excess(self.story.budget):
+            raise Lost(excess)
+
+    def _check_warnings(self, claims: Sequence[Json]) -> None:
+        """A warning is heard when its claim is on its way out before the machine is."""
+        staying = {each.get("status", {}).get("providerID", "") for each in claims if not _deleting(each)}
+        for instance, taken in tuple(self._warned.items()):
+            if _provider_id(self.aws.instances.by_id[instance]) not in staying:
+                del self._warned[instance]
+            elif self.now >= taken:
+                del self._warned[instance]
+                self.story.costs.unheard += 1
+                self.note(f"nothing was done about the warning of {instance}")
+
+    def _reclaim(self, machine: Machine) -> None:
+        """Spot takes a machine back in two minutes, and we must have heard of it by then."""
+        self.aws.reclaim(machine.id)
+        if machine.state == "running":
+            self._warned.setdefault(machine.id, self.now + NOTICE)
 
     def _calm(self) -> bool:
         pods = [each for each in self.scene.listed("pods") if not _deleting(each)]
@@ -448,7 +519,35 @@ class Telling:
 
     def _spot_takes_back(self) -> None:
         for _ in range(self.chance.randint(1, 3)):
-            self.at(self.chance.uniform(30, 240), self._one(lambda each: self.aws.reclaim(each.id)))
+            self.at(self.chance.uniform(30, 240), self._one(self._reclaim))
+
+    def _killed_when_warned(self) -> None:
+        """Spot takes a machine back, and we are killed at one of the writes that follow."""
+
+        def strike(machine: Machine) -> None:
+            self._reclaim(machine)
+            self.scene.fate.strike_at(self.chance.randint(1, 3), before=self.chance.random() < 0.5)
+
+        for second in (90, 300):
+            self.at(second, self._one(strike))
+
+    def _claim_deleted_at_launch(self) -> None:
+        """A person deletes a claim whose machine has just been launched; and perhaps we are killed then."""
+        left = [self.chance.randint(1, 2)]
+
+        def delete(change: Changed) -> None:
+            names = [name for name in _names(change.machine) if self._there(name)]
+            if change.state == "pending" and left[0] and names:
+                left[0] -= 1
+                self.note(f"{names[0]} is deleted while it is launched")
+                self.scene.api.delete(CLAIMS, names[0])
+                if self.chance.random() < 0.5:
+                    self.scene.fate.strike_at(0, before=False)
+
+        self.aws.ground.listen("instance", delete)
+
+    def _there(self, claim: str) -> bool:
+        return any(each["metadata"]["name"] == claim and not _deleting(each) for each in self.scene.claims)
 
     def _many_messages(self) -> None:
         """Foreign, malformed and repeated ones, and among them two that matter."""
@@ -458,7 +557,7 @@ class Telling:
         def strike(machine: Machine) -> None:
             for body in (*bodies, "{", *bodies):
                 queue.send(body)
-            self.aws.reclaim(machine.id)
+            self._reclaim(machine)
             self.aws.rebalance(machine.id)
             self.aws.reclaim(machine.id)
 
@@ -556,6 +655,15 @@ class Telling:
 
         self.at(start, delete)
         self.at(start + 120, again)
+
+
+def _provider_id(machine: Machine) -> str:
+    return f"aws:///{machine.zone}/{machine.id}"
+
+
+def _names(machine: Machine) -> list[str]:
+    """The claims a machine was launched for, as its tags tell."""
+    return (machine.tags.get(NODECLAIMS_TAG) or machine.tags.get(labels.NODECLAIM_TAG, "")).split()
 
 
 def _bugs() -> float:

@@ -31,6 +31,10 @@ class Fate:
         self.dead = asyncio.Event()
         self.sins: list[str] = []
 
+    def strike_at(self, further: int, *, before: bool) -> None:
+        """Die at that many calls from now on."""
+        self._call, self._before = self._calls + further, before
+
     async def strikes(self, *, before: bool) -> None:
         """Let fate look at a call; one that is struck never returns."""
         if before:

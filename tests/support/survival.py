@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -21,6 +22,7 @@ from dovetail.sim.faults import ClockFault, Rule, WrongClock
 from dovetail.sim.kube.status import ApiError
 from dovetail.sim.transport import LocalTransport
 from support.builders import nodepool
+from support.costs import Budget, Costs, Ledger, Owner
 from support.mortal import Fate, MortalCloud, MortalTransport
 from support.world import POOLS, Scene
 
@@ -58,6 +60,11 @@ TROUBLES = (
     "class deleted",
     "clock jumps",
     "no capacity",
+    "claim deleted at launch",
+)
+# What keeps us from seeing or ending anything for minutes; what is lost meanwhile stays lost as long.
+AWAY = frozenset(
+    ("api away", "failing cloud", "slow cloud", "killed again and again", "flaky api", "clock jumps")
 )
 
 
@@ -78,6 +85,13 @@ class Story:
     """Killed at its n-th write: before it is sent, or after it was done and before the answer is heard."""
     revision: int = 0
     diary: list[str] = field(default_factory=list)
+    costs: Costs = field(default_factory=Costs)
+
+    @property
+    def budget(self) -> Budget:
+        """What it may cost: a machine for each pod and one for each that trouble takes, twice at most."""
+        away = bool(AWAY & {self.trouble, self.second_trouble})
+        return Budget(leaked=1200.0 if away else 300.0, launches=2 * self.pods + 6, repair=40 * 60.0)
 
     @classmethod
     def of(cls, seed: int) -> Story:
@@ -113,6 +127,7 @@ class Telling:
         self._later: list[tuple[float, Any]] = []
         self._bugs_before = _bugs()
         self._quiet_after = QUIET_AFTER
+        self._ledger = Ledger(story.costs)
 
     # The parts
 
@@ -141,6 +156,7 @@ class Telling:
             supervisor = asyncio.create_task(self._supervise())
             try:
                 await self._until(self._calm, self._quiet_after + PATIENCE)
+                self.story.costs.repair = max(0.0, self.now - self._quiet_after)
                 self.note("all is well; the Deployment goes")
                 scene.api.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 0}}, "default")
                 await self._until(self._empty, CLEARING)
@@ -201,6 +217,7 @@ class Telling:
         if twice and not self.forgetful:
             raise Lost(f"launched twice for {twice}")
         claims = self.scene.claims()
+        self._check_costs(claims)
         ordered = sum(
             c.status.capacity["cpu"].value for c in claims if "cpu" in c.status.capacity and not c.deleting
         )
@@ -211,6 +228,15 @@ class Telling:
         for uid, since in self._deleting_since.items():
             if self.now - since > SLOWEST_END:
                 raise Lost(f"claim {ending[uid]} has been ending for {self.now - since:.0f} s")
+
+    def _check_costs(self, claims: Sequence[NodeClaim]) -> None:
+        machines = {each.provider_id: (each.claim,) for each in self._machines()}
+        owners = [Owner(each.uid, each.name, each.status.provider_id) for each in claims]
+        self.story.costs.launches = sum(self.launched.values())
+        for released in self._ledger.look(self.now, machines, owners, machines):
+            raise Lost(released)
+        if excess := self.story.costs.excess(self.story.budget):
+            raise Lost(excess)
 
     def _calm(self) -> bool:
         """Every pod runs, and machines, claims and nodes belong to each other."""
@@ -342,6 +368,22 @@ class Telling:
             return instance
 
         self.scene.cloud.create = create  # type: ignore[method-assign]
+
+    def _claim_deleted_at_launch(self) -> None:
+        """A person deletes a claim whose machine has just been launched; and perhaps we are killed then."""
+        left = [self.chance.randint(1, 2)]
+        join = self._joins
+
+        def joins(claim: Any, instance: Instance) -> None:
+            if left[0]:
+                left[0] -= 1
+                self.note(f"{claim.name} is deleted while it is launched")
+                self._delete("nodeclaims.karpenter.sh", claim.name)
+                if self.chance.random() < 0.5:
+                    self.fate.strike_at(0, before=False)
+            join(claim, instance)
+
+        self._joins = joins  # type: ignore[method-assign]
 
     def _vanishing_machine(self) -> None:
         self.at(self.chance.uniform(10, 200), self._vanish)
