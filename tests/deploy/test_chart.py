@@ -94,6 +94,7 @@ def test_the_objects_have_upstreams_names_and_labels() -> None:
         ("ClusterRoleBinding", "karpenter-core"),
         ("ClusterRoleBinding", "karpenter-planning"),
         ("Deployment", "karpenter"),
+        ("NetworkPolicy", "karpenter-metrics"),  # upstream has none
         ("PodDisruptionBudget", "karpenter"),
         ("Role", "karpenter"),
         ("Role", "karpenter-dns"),

@@ -187,7 +187,11 @@ def test_permissions_outlive_the_switch_while_shifts_are_to_be_restored() -> Non
     off = {"mode": "Both", "enabled": False}
     verbs = {
         choice: allowed(
-            by_name(rendered({"zonalShift": {**off, "onDisable": choice}}), "ClusterRole", "karpenter")
+            by_name(
+                rendered({"zonalShift": {**off, "onDisable": choice}}, apis=("dovetail.sh/v1alpha1",)),
+                "ClusterRole",
+                "karpenter",
+            )
         )
         for choice in ("restore", "leave")
     }
@@ -196,6 +200,37 @@ def test_permissions_outlive_the_switch_while_shifts_are_to_be_restored() -> Non
     # Stand-ins that a shift made are taken away again.
     assert verbs["restore"]["nodepools.karpenter.sh"] == {"create", "delete"}
     assert not {"zoneshifts.dovetail.sh", "nodepools.karpenter.sh"} & verbs["leave"].keys()
+
+
+def test_a_feature_that_was_never_on_has_no_permissions() -> None:
+    objects = rendered({})
+
+    assert "zoneshifts.dovetail.sh" not in allowed(by_name(objects, "ClusterRole", "karpenter"))
+    told = {each["name"]: each.get("value") for each in container(objects, "")["env"]}
+    assert told["ZONAL_SHIFT_ON_DISABLE"] == "leave"
+
+
+@pytest.mark.parametrize("values", [{}, {"router": {"enabled": True, "config": {"region": "us-east-2"}}}])
+def test_of_a_pod_only_the_metrics_can_be_reached(values: Json) -> None:
+    prometheus = [{"namespaceSelector": {"matchLabels": {"team": "sight"}}}]
+    objects = rendered({**values, "networkPolicy": {"metricsFrom": prometheus}})
+    policies = {tuple(sorted(each["spec"]["podSelector"]["matchLabels"].items())): each["spec"]
+                for each in objects if each["kind"] == "NetworkPolicy"}  # fmt: skip
+    chosen = [
+        tuple(sorted(each["spec"]["selector"]["matchLabels"].items()))
+        for each in objects
+        if each["kind"] == "Deployment"
+    ]
+
+    assert set(chosen) == set(policies)
+    for each in policies.values():
+        assert each["policyTypes"] == ["Ingress"]
+        assert each["ingress"] == [{"ports": [{"port": 8080, "protocol": "TCP"}], "from": prometheus}]
+    assert not [
+        each
+        for each in rendered({**values, "networkPolicy": {"enabled": False}})
+        if each["kind"] == "NetworkPolicy"
+    ]
 
 
 def test_buying_room_beforehand_takes_buffers() -> None:
@@ -268,10 +303,9 @@ def test_topics_open_a_port_with_a_certificate(values: Json, part: str) -> None:
     assert volume["secret"] == {"secretName": "sns-tls"}
     service = by_name(objects, "Service", deployment(objects, part)["metadata"]["name"])
     assert [each["port"] for each in service["spec"]["ports"]] == [8080, 443]
-    (policy,) = (each for each in objects if each["kind"] == "NetworkPolicy")
-    opened = [port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]]
-    assert 8443 in opened
-    assert 8080 in opened
+    policies = [each for each in objects if each["kind"] == "NetworkPolicy"]
+    opened = {port["port"] for each in policies for rule in each["spec"]["ingress"] for port in rule["ports"]}
+    assert opened == {8443, 8080}
 
 
 def test_the_routers_configuration_is_a_file_the_router_reads() -> None:
@@ -324,7 +358,8 @@ def test_the_router_alone_needs_no_cluster() -> None:
         "router": {"enabled": True, "config": REGION},
     }
 
-    assert {each["metadata"]["name"] for each in rendered(values)} == {"karpenter-router"}
+    names = {each["metadata"]["name"] for each in rendered(values)}
+    assert names == {"karpenter-router", "karpenter-router-metrics"}
 
 
 @pytest.mark.parametrize(

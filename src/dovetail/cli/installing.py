@@ -59,6 +59,8 @@ PROVIDER = {
         ("apiextensions.k8s.io", ("customresourcedefinitions",), ("list", "watch")),
     ),
 }
+# Where zonal shift was never on there is nothing to restore, and no right to look.
+OFF = {"ZONAL_SHIFT_ON_DISABLE": "leave"}
 ALL_BUT_UPDATE = (*READ, "create", "delete", "patch")
 ADMIN = (
     ("karpenter.sh", ("nodepools", "nodepools/status", "nodeclaims", "nodeclaims/status"), ALL_BUT_UPDATE),
@@ -91,7 +93,8 @@ def _controller(given: Installation) -> list[Json]:
         *shapes.bound(given, _dns(given)),
         shapes.service(given, {"http-metrics": 8080} | sns),
         shapes.budget(given, NAME),
-        *zonal.endpoint_policy(given, f"{name}-sns", given.selector, (8080, 8081)),
+        *zonal.endpoint_policy(given, f"{name}-sns", given.selector),
+        shapes.network_policy(given, f"{name}-metrics", given.selector, ((8080,),)),
         shapes.deployment(
             given, given.replicas, _pod(given), rolling={"maxUnavailable": 1}, also=CONTROLLER_PODS
         ),
@@ -101,10 +104,11 @@ def _controller(given: Installation) -> list[Json]:
 def _of_provider(given: Installation) -> shapes.Rules:
     rules: shapes.Rules = PROVIDER[given.provider]
     edited = given.settings.get("ZONAL_SHIFT_MODE") in ("NodePoolEdit", "Both")
+    followed = given.shifts_inside or given.settings.get("ZONAL_SHIFT_ON_DISABLE") == "restore"
     bought = given.settings.get("ZONAL_SHIFT_PRESCALE") == "true"
     return (
         *rules,
-        *zonal.SHIFTS,
+        *(zonal.SHIFTS if followed else ()),
         *(zonal.CLONES if edited else ()),
         *(zonal.BUFFERS if bought else ()),
     )
@@ -160,5 +164,5 @@ def _environment(given: Installation) -> list[Json]:
         {"name": "SYSTEM_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
         {"name": "CPU_REQUESTS", "valueFrom": requests},
         {"name": "MEMORY_LIMIT", "valueFrom": limits},
-        *(zonal.environment(given) if given.shifts_inside else shapes.variables(given.settings)),
+        *(zonal.environment(given) if given.shifts_inside else shapes.variables(OFF | given.settings)),
     ]

@@ -69,6 +69,7 @@ def _router(given: Installation) -> list[Json]:
         shapes.config_map(part, part.name, {"bus.yaml": text}),
         shapes.service(part, {"http-metrics": 8080}),
         shapes.budget(part, part.name),
+        shapes.network_policy(part, f"{part.name}-metrics", part.selector, ((8080,),)),
         shapes.deployment(part, 2, pod, rolling={"maxUnavailable": 1}),
     ]
 
@@ -89,7 +90,8 @@ def _zonal_shift(given: Installation) -> list[Json]:
         *shapes.bound(part, own),
         shapes.service(part, {"http-metrics": 8080} | ({"https-sns": 443} if given.sns else {})),
         shapes.budget(part, part.name),
-        *zonal.endpoint_policy(given, part.name, part.selector, (8080, 8081)),
+        *zonal.endpoint_policy(given, part.name, part.selector),
+        shapes.network_policy(part, f"{part.name}-metrics", part.selector, ((8080,),)),
         # No surge: where there is a replica in every zone, there is no place for one more.
         shapes.deployment(part, 2, pod, rolling={"maxSurge": 0, "maxUnavailable": 1}),
     ]

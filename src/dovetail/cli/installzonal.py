@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 TLS = "zonal-shift-tls"
-# Permissions about zonal shifts are there before and after: what one left behind is put back by them.
+# Also after it was switched off, with ZONAL_SHIFT_ON_DISABLE=restore: what a shift left behind is put back.
 SHIFTS = (
     (
         "dovetail.sh",
@@ -63,13 +63,11 @@ def https_port(given: Installation) -> dict[str, int]:
     return {"https-sns": int(given.settings.get("ZONAL_SHIFT_HTTPS_PORT", "8443"))} if given.sns else {}
 
 
-def endpoint_policy(
-    given: Installation, name: str, selector: dict[str, str], others: tuple[int, ...]
-) -> list[Json]:
-    """Nothing is open but the endpoint and these other ports."""
+def endpoint_policy(given: Installation, name: str, selector: dict[str, str]) -> list[Json]:
+    """The endpoint is open, where there is one."""
     ports = tuple(https_port(given).values())
     part = Part(given, "zonal-shift")
-    return [shapes.network_policy(part, name, selector, (others, ports))] if ports else []
+    return [shapes.network_policy(part, name, selector, (ports,))] if ports else []
 
 
 def tls_volumes(given: Installation) -> list[Json]:

@@ -201,3 +201,27 @@ endpoints:
 sampleLimit: {{ $monitor.sampleLimit }}
 {{- end }}
 {{- end -}}
+
+{{/* Only the metrics port is open; called with root, meta, selector and port. */}}
+{{- define "dovetail.metricsPolicy" }}
+{{- if .root.Values.networkPolicy.enabled }}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata:
+  {{- .meta | nindent 2 }}
+spec:
+  podSelector:
+    matchLabels:
+      {{- .selector | nindent 6 }}
+  policyTypes: [Ingress]
+  ingress:
+    - ports:
+        - port: {{ .port }}
+          protocol: TCP
+      {{- with .root.Values.networkPolicy.metricsFrom }}
+      from:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+{{- end }}
+{{- end -}}

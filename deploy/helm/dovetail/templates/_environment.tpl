@@ -49,7 +49,7 @@
 {{ include "dovetail.settings.environment" . }}
 {{- if include "dovetail.zonal.inside" . }}
 {{ include "dovetail.zonal.environment" . }}
-{{- else if eq .Values.zonalShift.onDisable "leave" }}
+{{- else if not (include "dovetail.zonal.granted" .) }}
 - name: ZONAL_SHIFT_ON_DISABLE
   value: leave
 {{- end }}

@@ -8,9 +8,11 @@
 {{- if or (include "dovetail.zonal.inside" .) .Values.zonalShift.standalone.enabled }}true{{ end -}}
 {{- end -}}
 
-{{/* Permissions outlive the switch, for shifts in force are ended after it was turned. */}}
+{{/* Permissions outlive the switch, for shifts in force are ended after it was turned. Where ZoneShifts are not even
+served there are none, and no permissions either. */}}
 {{- define "dovetail.zonal.granted" -}}
-{{- if or (include "dovetail.zonal.inside" .) (eq .Values.zonalShift.onDisable "restore") }}true{{ end -}}
+{{- $served := .Capabilities.APIVersions.Has "dovetail.sh/v1alpha1" -}}
+{{- if or (include "dovetail.zonal.inside" .) (and $served (eq .Values.zonalShift.onDisable "restore")) }}true{{ end -}}
 {{- end -}}
 
 {{- define "dovetail.zonal.map" -}}
@@ -122,11 +124,13 @@ spec:
       {{- .selector | nindent 6 }}
   policyTypes: [Ingress]
   ingress:
+    {{- if not .root.Values.networkPolicy.enabled }}
     - ports:
         {{- range .open }}
         - port: {{ . }}
           protocol: TCP
         {{- end }}
+    {{- end }}
     - ports:
         - port: {{ .root.Values.zonalShift.httpsPort }}
           protocol: TCP
