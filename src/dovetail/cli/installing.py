@@ -164,5 +164,5 @@ def _environment(given: Installation) -> list[Json]:
         {"name": "SYSTEM_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
         {"name": "CPU_REQUESTS", "valueFrom": requests},
         {"name": "MEMORY_LIMIT", "valueFrom": limits},
-        *(zonal.environment(given) if given.shifts_inside else shapes.variables(OFF | given.settings)),
+        *(zonal.environment(given) if given.shifts_inside else shapes.variables({**OFF, **given.settings})),
     ]
