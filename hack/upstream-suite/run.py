@@ -223,7 +223,7 @@ def main(arguments: list[str]) -> int:
     print(summed_up(suite.runs))
     for problem in suite.problems:
         print(problem, file=sys.stderr)
-    if not suite.problems:
+    if not suite.problems and not stopped:
         print(write_table(suite))
     if stopped:
         return 130

@@ -121,6 +121,20 @@ def test_a_buffer_that_leads_nowhere_says_why(spec: dict[str, Any], reason: str)
 
 
 @virtual
+async def test_a_buffer_of_absurd_size_is_refused_and_the_others_are_served() -> None:
+    async with Scene(flags=GATE).running() as scene:
+        scene.apply(nodepool())
+        template(scene)
+        buffer(scene, name="absurd", podTemplateRef={"name": "shape"}, replicas=2_147_483_647)
+        buffer(scene, podTemplateRef={"name": "shape"}, replicas=2)
+        await scene.settle(60)
+
+        assert says(scene, "ReadyForProvisioning", "absurd") == ("False", "ResolutionFailed")
+        assert says(scene, "Provisioning") == ("True", "FitsExistingCapacity")
+        assert scene.nodes()
+
+
+@virtual
 async def test_without_the_gate_buffers_are_inert() -> None:
     async with Scene().running() as scene:
         scene.apply(nodepool())

@@ -21,6 +21,8 @@ from dovetail.scheduling.plan import Plan
 __all__ = ["Buffers", "Workload", "Workloads"]
 
 EVERY = 30.0
+# Pods that one buffer may keep free: a number of nine digits would take all memory before any limit counts.
+MOST_PODS = 10_000
 STRATEGY = "buffer.x-k8s.io/active-capacity"
 Workload = Deployment | StatefulSet | ReplicaSet
 
@@ -130,10 +132,10 @@ class Buffers:
         now = self._clock.now()
         try:
             shape = self._shape(buffer)
+            count = _count_pods(buffer, shape)
         except Unresolved as error:
             self._pods.pop(buffer.full_name, None)
             return conditions.set_false(buffer, READY_FOR_PROVISIONING, now, error.reason, str(error))
-        count = replicas(buffer, shape.template, shape.workload_replicas)
         self._pods[buffer.full_name] = virtual_pods(buffer, shape.template, count)
         source = shape.source
         status = replace(
@@ -191,3 +193,12 @@ class Buffers:
         except (Conflict, Gone):
             # The next pass says it again.
             return
+
+
+def _count_pods(buffer: CapacityBuffer, shape: _Shape) -> int:
+    """How many pods the buffer stands for; Unresolved says when they are more than one buffer may have."""
+    count = replicas(buffer, shape.template, shape.workload_replicas)
+    if count > MOST_PODS:
+        advice = "lower spec.replicas, spec.percentage or spec.limits, or write several buffers"
+        raise Unresolved("ResolutionFailed", f"{count:,} pods are more than {MOST_PODS:,}; {advice}")
+    return count
