@@ -41,6 +41,7 @@ def granted(aws: Any) -> list[Json]:
         "Cluster": CLUSTER,
         "NodeRoleArn": f"arn:aws:iam::{aws.account}:role/{ACCOUNT_ROLE}",
         "QueueArn": f"arn:aws:sqs:{aws.region}:{aws.account}:{QUEUE}",
+        "RuleArn": f"arn:aws:events:{aws.region}:{aws.account}:rule/*",
         "ClusterArn": f"arn:aws:eks:{aws.region}:{aws.account}:cluster/{CLUSTER}",
     }
     text = POLICIES.read_text(encoding="utf-8")

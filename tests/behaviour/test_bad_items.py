@@ -6,11 +6,10 @@ from typing import Any
 
 from dovetail.api.nodepool import Budget
 from support.builders import node, nodepool, pod
+from support.policies import BINDINGS, refuse_claims_of
 from support.world import POOLS, Scene, sample, virtual
 
 DIGITS = "9" * 5_000
-POLICIES = "validatingadmissionpolicies.admissionregistration.k8s.io"
-BINDINGS = "validatingadmissionpolicybindings.admissionregistration.k8s.io"
 SET_ASIDE = "dovetail_set_aside_objects"
 
 
@@ -110,23 +109,6 @@ async def test_a_daemonset_that_requests_more_than_any_machine_has_is_named_and_
         await scene.settle(40)
         assert scene.node_of("other")
         assert any(told[1] == "DaemonSet/absurd" for told in scene.events("SetAside"))
-
-
-def refuse_claims_of(scene: Scene, pool: str) -> None:
-    """A policy of the cluster's owners: no NodeClaims of this pool."""
-    rule = {
-        "apiGroups": ["karpenter.sh"],
-        "apiVersions": ["v1"],
-        "operations": ["CREATE"],
-        "resources": ["nodeclaims"],
-    }
-    spec = {
-        "matchConstraints": {"resourceRules": [rule]},
-        "validations": [{"expression": f"object.metadata.labels['karpenter.sh/nodepool'] != '{pool}'"}],
-    }
-    scene.api.create(POLICIES, {"metadata": {"name": "refusing"}, "spec": spec})
-    bound = {"policyName": "refusing", "validationActions": ["Deny"]}
-    scene.api.create(BINDINGS, {"metadata": {"name": "refusing"}, "spec": bound})
 
 
 @virtual

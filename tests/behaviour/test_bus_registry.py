@@ -245,6 +245,9 @@ def test_the_canary_goes_the_whole_way() -> None:
 def test_the_doctor_finds_what_is_missing() -> None:
     async def story() -> dict[str, str]:
         aws, _, _ = bare()
+        roles = {"ArnNotLike": {"aws:PrincipalArn": "arn:aws:iam::123456789012:role/bus-writer"}}
+        deny = {"Effect": "Deny", "Principal": "*", "Action": "sqs:SendMessage", "Condition": roles}
+        aws.queue(URGENT).attributes["Policy"] = json.dumps({"Statement": [deny]})
         aws.queue(BULK).attributes["RedrivePolicy"] = ""
         aws.queue(PARK).attributes["MessageRetentionPeriod"] = "300"
         del aws.sim.queues.by_name["cluster-001"]

@@ -24,11 +24,12 @@ from dovetail.errors import InsufficientCapacity, Retry
 from dovetail.logs import MESSAGES
 from dovetail.ports import RepairPolicy
 from dovetail.zonal.owners import OWNER, STAND_ALONE
-from support.builders import nodepool, pod, requirement, taint
+from support.builders import node, nodepool, pod, requirement, taint
 from support.disruption import SIZES
 from support.fleet import Fleet, light
 from support.log_lines import log_lines
 from support.machines import MachineScene, spot_warning
+from support.policies import refuse_claims_of
 from support.stage import Stage
 from support.world import Scene, virtual
 from support.zonal import SHIFTS, A, B, Shifted, entry
@@ -189,7 +190,28 @@ async def a_shift_that_another_keeps() -> None:
         await world.settle(5)
 
 
+@virtual
+async def a_claim_that_is_refused() -> None:
+    async with Scene().running() as scene:
+        refuse_claims_of(scene, "default")
+        scene.apply(nodepool())
+        scene.create(pod("stuck"))
+        await scene.settle(30)
+
+
+@virtual
+async def a_node_that_cannot_be_read() -> None:
+    async with Scene().running() as scene:
+        scene.apply(node("absurd", nodepool=""))
+        absurd = {"allocatable": {"cpu": "64", "memory": "9" * 400, "pods": "110"}}
+        scene.set_status("nodes", "absurd", absurd)
+        scene.apply(nodepool(), pod("other", cpu="2"))
+        await scene.settle(40)
+
+
 STORIES = (
+    a_claim_that_is_refused,
+    a_node_that_cannot_be_read,
     a_node_is_bought_and_given_back,
     pools_that_offer_nothing,
     pods_with_wishes,

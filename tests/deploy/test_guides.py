@@ -111,6 +111,7 @@ async def _typed(command: str, folder: Path, environment: dict[str, str]) -> tup
 def test_all_guides_about_a_cluster_are_run() -> None:
     elsewhere = {
         "demo": "tests/unit/test_docs.py",
+        "log": "tests/unit/test_docs.py",
         "infrastructure": "tests/iac",
         "up": "tests/unit/cli",
         "plan": "tests/unit/cli",
