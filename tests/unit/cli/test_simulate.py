@@ -146,10 +146,18 @@ def scheduler(tmp_path: Path) -> Iterator[str]:
         parts.append(subprocess.Popen(worker, **quiet))  # type: ignore[call-overload]
         yield json.loads(file.read_text())["address"]
     finally:
+        # The worker first: it says goodbye to a scheduler that is still there, and waits for one that is not.
         for part in reversed(parts):
-            part.terminate()
-        for part in parts:
-            part.wait(20)
+            end_process(part)
+
+
+def end_process(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def test_a_sweep_over_dask_gives_the_same_numbers(tmp_path: Path, scheduler: str) -> None:
