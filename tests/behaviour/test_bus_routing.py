@@ -133,6 +133,25 @@ def test_while_ec2_answers_no_one_every_warning_is_broadcast_in_time() -> None:
     run_virtual(story())
 
 
+def test_a_warning_that_comes_late_waits_for_an_answer_that_is_on_its_way() -> None:
+    """A router that was down for a minute finds old warnings and an empty memory, and tells only the owners."""
+
+    async def story() -> None:
+        fleet, clock, counts = Fleet.made(5, 50), VirtualClock(), Tally()
+        aws = FleetAws(fleet, clock, rtt=1.5)
+        storm = [one_warning(fleet, instance, clock) for instance in fleet.instances]
+        await clock.sleep(70.0)
+        async with aws.routing(aws.config(ec2__prefetch="0s"), counts=counts):
+            for warning in storm:
+                aws.put(warning)
+            await aws.drained()
+
+        assert aws.received() == expected(fleet, storm)
+        assert ("broadcast_total",) not in counts.totals
+
+    run_virtual(story())
+
+
 def test_a_warning_waits_hidden_while_it_is_held() -> None:
     async def story() -> None:
         fleet, clock, counts = Fleet.made(2, 2), VirtualClock(), Tally()

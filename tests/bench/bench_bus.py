@@ -29,6 +29,8 @@ MANY, BATCH = 50_000, 1_000
 class _Nowhere:
     """A shell that is told nothing of use."""
 
+    undeleted = None
+
     def done(self, message: Received) -> None:
         """It would be deleted."""
 

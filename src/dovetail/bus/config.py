@@ -217,6 +217,12 @@ KEYS = (
     Key("receivers.wait", 20.0, _duration(0, 20), "How long a poll waits for a first message."),
     Key("parallel", 32, _number(1, 1000), "Sends under way at once."),
     Key(
+        "maxUndeleted",
+        500,
+        _number(10, 20_000),
+        "Events of a lane sent and not yet deleted: what a killed daemon sends twice.",
+    ),
+    Key(
         "ec2.callsPerSecond",
         5,
         _number(0.1, 100),

@@ -115,6 +115,8 @@ class Function:
 class _Verdicts:
     """What became of the messages of one invocation."""
 
+    undeleted = None  # Lambda deletes when the call ends, so the batch is the bound
+
     def __init__(self, batch: Sequence[Received]) -> None:
         self._undone = {message.id: message for message in batch}
         self.failures: list[tuple[Received, bool]] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -12,12 +13,12 @@ from dovetail.bus.config import Config
 from dovetail.bus.events import Lane, Received
 from dovetail.bus.pipeline import Pipeline
 from dovetail.bus.queues import TEN, Queue, batched
+from dovetail.bus.undeleted import Undeleted
 
 __all__ = ["Line", "window"]
 
 # Messages held in memory, per lane: SQS allows 120,000 in flight, and a crash returns all of these at once.
 MOST_HELD = 20_000
-MOST_UNDELETED = 500
 LINGER = 0.05  # how long an acknowledgement waits for nine others
 DELETERS = 16
 TROUBLE = 1.0
@@ -61,9 +62,8 @@ class Line:
         self._deleters = asyncio.Semaphore(DELETERS)
         # By receipt: when it was last hidden. Everything received and not yet settled is here.
         self._held: dict[str, tuple[Received, float]] = {}
-        self._deleting = self._receiving = 0
-        self._caught_up = asyncio.Event()
-        self._caught_up.set()
+        self.undeleted = Undeleted(config["maxUndeleted"])
+        self._receiving = 0
         self._arrived = 0
         self._stopping = False
         self._work: set[asyncio.Task[None]] = set()
@@ -108,7 +108,6 @@ class Line:
         """Make batches: when there are enough messages, or when the first has waited long enough."""
         while True:
             await self._some.wait()
-            await self._caught_up.wait()
             if len(self._buffer) < self._batch.size and not self._stopping:
                 with suppress(TimeoutError):  # what there is will do
                     await asyncio.wait_for(self._full.wait(), self.window)
@@ -145,12 +144,12 @@ class Line:
     def done(self, message: Received) -> None:
         self._acks.append(message)
         self._acked.set()
-        self._keep_up()
         if len(self._acks) >= TEN:
             self._ten_acked.set()
 
     def failed(self, message: Received, urgent: bool) -> None:
         self._release(message)
+        self.undeleted.remove([message.receipt])
         if urgent and not self._stopping:
             # A warning must not wait out its visibility: that would outlive the notice.
             self._start_hiding([message], URGENT_AGAIN)
@@ -181,25 +180,16 @@ class Line:
         self._ten_acked.clear()
         for message in acks:
             self._release(message)
-        self._deleting += len(acks)
         for some in batched(acks):
             await self._deleters.acquire()
             task = asyncio.get_running_loop().create_task(self._queue.delete(some))
             self._work.add(task)
-            task.add_done_callback(partial(self._deleted, len(some)))
+            task.add_done_callback(partial(self._deleted, some))
 
-    def _deleted(self, count: int, task: asyncio.Task[None]) -> None:
+    def _deleted(self, messages: Sequence[Received], task: asyncio.Task[None]) -> None:
         self._deleters.release()
-        self._deleting -= count
-        self._keep_up()
+        self.undeleted.remove(each.receipt for each in messages)
         self._worked(task)
-
-    def _keep_up(self) -> None:
-        """Hand out no more work while deletions are behind: after a crash, all of these are sent twice."""
-        if len(self._acks) + self._deleting < MOST_UNDELETED or self._stopping:
-            self._caught_up.set()
-        else:
-            self._caught_up.clear()
 
     async def keep(self) -> None:
         """Keep what is held from being seen by others."""
@@ -228,7 +218,6 @@ class Line:
     async def end(self, until: float) -> None:
         """Take nothing more, finish what is held, give back the rest."""
         self._stopping = True
-        self._caught_up.set()
         self._some.set()
         self._full.set()
         self._hand_over()

@@ -23,12 +23,14 @@ from dovetail.bus.events import Place, Received, Rules
 from dovetail.bus.lookup import Resolver
 from dovetail.bus.planning import Flight, Plan, Planner, Settle, by_deadline, event_id
 from dovetail.bus.send import Copy, Outcome, Sender
+from dovetail.bus.undeleted import Undeleted
 
 __all__ = ["Pipeline"]
 
 MARGIN = 60.0  # what must be left of a notice when a warning is broadcast
 NOTICE = 120.0
 ROUND = 1.0
+LATE = 3.0  # how long EC2 is asked for a warning whose notice is short when it comes, as on Lambda
 BULK_PATIENCE = 20.0
 
 
@@ -109,7 +111,7 @@ class Pipeline(Planner):
                 return
             self._settled(copy, outcome is Outcome.SENT)
 
-        await self.sender.send(copies, settled)
+        await self.sender.send(copies, settled, _gate(copies))
         if refused:
             await self._park_refused(refused)
 
@@ -118,7 +120,8 @@ class Pipeline(Planner):
         for each in refused:
             why, whose = "refused", each.cluster
             parked.append(Copy(url, each.body, each.tag, each.kind, each.instance, reason=why, cluster=whose))
-        await self.sender.send(parked, lambda copy, how: self._settled(copy, how is Outcome.SENT))
+        gate = _gate(parked)
+        await self.sender.send(parked, lambda copy, how: self._settled(copy, how is Outcome.SENT), gate)
 
     def _settled(self, copy: Copy[Flight], sent: bool) -> None:
         flight = copy.tag
@@ -232,7 +235,7 @@ class Pipeline(Planner):
         assert event is not None
         now = self._aged(self._now(), flight)
         deadline = event.deadline or (event.time or flight.message.sent or now) + NOTICE
-        return deadline - now < MARGIN
+        return deadline - now < MARGIN and self._clock.monotonic() - started >= LATE
 
     async def _pretend(self, plan: Plan) -> None:
         """A dry run: look up, say what would be sent, and leave every message where it is."""
@@ -277,6 +280,25 @@ class Pipeline(Planner):
 
     async def close(self) -> None:
         await self.resolver.close()
+
+
+class _FlightGate:
+    """Admits flights of a lane as long as its shell has few enough messages to delete."""
+
+    def __init__(self, undeleted: Undeleted) -> None:
+        self._undeleted = undeleted
+
+    async def admit(self, flights: Sequence[Flight], /) -> None:
+        await self._undeleted.admit([each.message.receipt for each in flights])
+
+    def withdraw(self, flights: Sequence[Flight], /) -> None:
+        self._undeleted.withdraw([each.message.receipt for each in flights])
+
+
+def _gate(copies: Sequence[Copy[Flight]]) -> _FlightGate | None:
+    """The gate of the shell that these came from; a batch comes from one."""
+    undeleted = copies[0].tag.settle.undeleted if copies else None
+    return _FlightGate(undeleted) if undeleted is not None else None
 
 
 def _wanted(flights: Iterable[Flight]) -> dict[tuple[Place, bool], list[str]]:

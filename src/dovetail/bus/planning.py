@@ -18,6 +18,7 @@ from dovetail.bus.destinations import Cluster, Destination
 from dovetail.bus.events import CANARY, ZONAL_SHIFT, Event, Fate, Lane, Received, Refusal, read
 from dovetail.bus.route import Routed, broadcast, everywhere, route, sole
 from dovetail.bus.send import Copy
+from dovetail.bus.undeleted import Undeleted
 
 __all__ = ["Flight", "Plan", "Planner", "Settle", "by_deadline", "event_id"]
 
@@ -27,7 +28,10 @@ MOST_TOLD = 500  # characters of an error
 
 
 class Settle(Protocol):
-    """How a shell is told what became of its messages."""
+    """How a shell is told what became of its messages; `undeleted` bounds what it has still to delete."""
+
+    @property
+    def undeleted(self) -> Undeleted | None: ...
 
     def done(self, message: Received) -> None:
         """Nothing of it is left to do: it may be deleted."""

@@ -7,16 +7,17 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from dovetail.aws import Aws, AwsAbsent, AwsDenied, AwsError, AwsInvalid
 from dovetail.bus.clocks import Clock, Log
 from dovetail.bus.counts import Counts
 from dovetail.bus.destinations import Destination
 
-__all__ = ["Copy", "Outcome", "Sender", "chunks"]
+__all__ = ["Copy", "Gate", "Outcome", "Sender", "chunks"]
 
 T = TypeVar("T")
+Tag = TypeVar("Tag", contravariant=True)
 ENTRIES = 10
 # SQS takes 1 MiB in a batch, attributes included.
 BYTES, ATTRIBUTES = 1_048_576, 1_024
@@ -100,6 +101,14 @@ def _number(value: int) -> dict[str, str]:
     return {"DataType": "Number", "StringValue": str(value)}
 
 
+class Gate(Protocol[Tag]):
+    """Says when copies with these tags may be sent, and is told of those that were not delivered."""
+
+    async def admit(self, tags: Sequence[Tag], /) -> None: ...
+
+    def withdraw(self, tags: Sequence[Tag], /) -> None: ...
+
+
 @dataclass(slots=True)
 class Circuit:
     """Whether a queue is worth trying: open for a while after a row of failures, then one attempt."""
@@ -135,16 +144,21 @@ class Sender(Generic[T]):
         self._circuits: dict[str, Circuit] = {}
         self._doors: dict[tuple[str, str], Aws] = {}
 
-    async def send(self, copies: Sequence[Copy[T]], settled: Callable[[Copy[T], Outcome], None]) -> None:
-        """Send them all; each is settled as soon as its fate is known."""
+    async def send(
+        self,
+        copies: Sequence[Copy[T]],
+        settled: Callable[[Copy[T], Outcome], None],
+        gate: Gate[T] | None = None,
+    ) -> None:
+        """Send them all as the gate admits them; each is settled as soon as its fate is known."""
         by_queue: dict[str, list[Copy[T]]] = {}
         for copy in copies:
             by_queue.setdefault(copy.url, []).append(copy)
         groups = [chunk for queued in by_queue.values() for chunk in chunks(queued)]
         if len(groups) == 1:
-            await self._chunk(groups[0], settled)
+            await self._chunk(groups[0], settled, gate)
         else:
-            await asyncio.gather(*(self._chunk(group, settled) for group in groups))
+            await asyncio.gather(*(self._chunk(group, settled, gate) for group in groups))
 
     def forget(self, urls: set[str]) -> None:
         """Let go of queues that no one sends to any more."""
@@ -152,13 +166,19 @@ class Sender(Generic[T]):
             self._queues.pop(url, None)
             self._circuits.pop(url, None)
 
-    async def _chunk(self, left: list[Copy[T]], settled: Callable[[Copy[T], Outcome], None]) -> None:
+    async def _chunk(
+        self, left: list[Copy[T]], settled: Callable[[Copy[T], Outcome], None], gate: Gate[T] | None
+    ) -> None:
         url = left[0].url
         circuit = self._circuits.setdefault(url, Circuit())
         for delay in (*DELAYS, None):
             if not circuit.allows(self._clock.monotonic()):
                 break
+            if gate is not None:
+                await gate.admit([copy.tag for copy in left])
             left = await self._attempt(url, left, circuit, settled)
+            if gate is not None and left:
+                gate.withdraw([copy.tag for copy in left])
             if not left or delay is None:
                 break
             await self._clock.sleep(delay * self._chance.uniform(1.0, 1.25))
