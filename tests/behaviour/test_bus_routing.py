@@ -134,7 +134,7 @@ def test_while_ec2_answers_no_one_every_warning_is_broadcast_in_time() -> None:
 
 
 def test_a_warning_that_comes_late_waits_for_an_answer_that_is_on_its_way() -> None:
-    """A router that was down for a minute finds old warnings and an empty memory, and tells only the owners."""
+    """A router that was down for a minute and knows nothing tells only the owners."""
 
     async def story() -> None:
         fleet, clock, counts = Fleet.made(5, 50), VirtualClock(), Tally()
