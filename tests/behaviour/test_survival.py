@@ -10,6 +10,7 @@ import pytest
 from dovetail.controllers.base import Result, after
 from dovetail.controllers.nodeclaim.launch import Launch
 from dovetail.controllers.nodeclaim.orphans import Orphans
+from dovetail.state.cluster import Cluster
 from support.survival import TROUBLES, Lost, Story, tell
 
 SEEDS, AT_ONCE = 200, 10
@@ -42,6 +43,18 @@ def test_a_launch_that_forgets_its_earlier_attempts_is_found_out(monkeypatch: py
     with pytest.raises(Lost, match="launched twice") as found:
         tell(26)
     assert "replay: python hack/survival.py --seed 26" in str(found.value)
+
+
+def test_orders_that_are_not_remembered_are_found_out_by_what_they_cost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def nothing(self: Cluster, claim: object, capacity: object = None, pods: object = ()) -> None:
+        return None
+
+    assert tell(151).costs.launches <= Story.of(151).pods, "events were late, and nothing was bought twice"
+    monkeypatch.setattr(Cluster, "expect", nothing)
+    with pytest.raises(Lost, match="machines launched"):
+        tell(151)
 
 
 def test_orphans_that_nobody_collects_are_found_out_by_what_they_cost(

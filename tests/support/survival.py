@@ -61,11 +61,23 @@ TROUBLES = (
     "clock jumps",
     "no capacity",
     "claim deleted at launch",
+    "late events",
 )
 # What keeps us from seeing or ending anything for minutes; what is lost meanwhile stays lost as long.
 AWAY = frozenset(
     ("api away", "failing cloud", "slow cloud", "killed again and again", "flaky api", "clock jumps")
 )
+# How many machines a trouble takes or makes useless, each of which may be launched again.
+TAKEN = {
+    "forgetful cloud": 2,
+    "vanishing machine": 1,
+    "never registers": 2,
+    "registers twice": 1,
+    "comes back": 1,
+    "claim deleted at launch": 2,
+}
+# Where every machine goes, and each pod needs another.
+ALL_TAKEN = frozenset(("pool deleted", "class deleted", "clock jumps"))
 
 
 class Lost(AssertionError):
@@ -89,9 +101,10 @@ class Story:
 
     @property
     def budget(self) -> Budget:
-        """What it may cost: a machine for each pod and one for each that trouble takes, twice at most."""
+        """What it may cost: a machine for each pod and one for each that trouble takes."""
         away = bool(AWAY & {self.trouble, self.second_trouble})
-        return Budget(leaked=1200.0 if away else 300.0, launches=2 * self.pods + 6, repair=40 * 60.0)
+        taken = self.pods if self.trouble in ALL_TAKEN else TAKEN.get(self.trouble, 0)
+        return Budget(leaked=1200.0 if away else 300.0, launches=self.pods + taken, repair=40 * 60.0)
 
     @classmethod
     def of(cls, seed: int) -> Story:
@@ -324,6 +337,11 @@ class Telling:
                 )
             )
         )
+
+    def _late_events(self) -> None:
+        """What we watch is told late: longer than it takes to plan again."""
+        seconds = self.chance.choice((15.0, 30.0, 60.0))
+        self._rules(Rule(trouble="watch-delay", end=240, amount=seconds))
 
     def _lost_replies(self) -> None:
         self._rules(

@@ -41,6 +41,7 @@ Trouble = Literal[
     "stale",
     "watch-reset",
     "watch-expired",
+    "watch-delay",
 ]
 WRITES = frozenset(("update", "patch", "delete"))
 READS = frozenset(("get", "list"))
@@ -155,6 +156,7 @@ _SUITS: Mapping[str, frozenset[str]] = {
     "lost-reply": WRITES | {"create"},
     "watch-reset": frozenset(("watch",)),
     "watch-expired": frozenset(("watch",)),
+    "watch-delay": frozenset(("watch",)),
 }
 
 
@@ -199,6 +201,10 @@ def _watch_end(end: Literal["reset", "expired"]) -> Maker:
     return make
 
 
+def _watch_delay(call: Call, amount: float | None, chance: Random) -> Fault:
+    return Fault(watch_delay=_or(amount, 2.0) * (0.5 + chance.random()))
+
+
 TROUBLES: Mapping[str, Maker] = {
     "latency": _latency,
     "late-reply": _late_reply,
@@ -213,6 +219,7 @@ TROUBLES: Mapping[str, Maker] = {
     "stale": _stale,
     "watch-reset": _watch_end("reset"),
     "watch-expired": _watch_end("expired"),
+    "watch-delay": _watch_delay,
 }
 """Each trouble as the fault it makes of a request; names are those of `Rule.trouble`."""
 

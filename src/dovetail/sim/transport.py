@@ -17,7 +17,7 @@ from dovetail.sim.kube import replies, requests, status
 from dovetail.sim.kube.apiserver import ApiServer
 from dovetail.sim.kube.faults_hook import Fault
 from dovetail.sim.kube.routes import NotServed, split_path
-from dovetail.sim.kube.streams import Stream, line
+from dovetail.sim.kube.streams import Stream, send_lines
 
 __all__ = ["LocalTransport"]
 
@@ -156,6 +156,7 @@ class _LocalLines:
     def __init__(self, server: ApiServer, path: str, stream: Stream) -> None:
         self.status = 200
         self.headers: Mapping[str, str] = {}
+        self._server = server
         self._path = path
         self._stream = stream
         self._ending = asyncio.ensure_future(self._end_in_time(server))
@@ -166,13 +167,9 @@ class _LocalLines:
         self._stream.watch.close()
 
     async def __aiter__(self) -> AsyncIterator[list[bytes]]:
-        watch = self._stream.watch
-        while await watch.wait():
-            notices = watch.take()
-            for start in range(0, len(notices), BATCH):
-                part = notices[start : start + BATCH]
-                yield [line(notice, self._stream.body(notice)).rstrip(b"\n") for notice in part]
-        if watch.broken:
+        async for lines in send_lines(self._server, self._stream, BATCH):
+            yield [each.rstrip(b"\n") for each in lines]
+        if self._stream.watch.broken:
             raise Retry(f"watching {self._path}: the connection broke off")
 
     async def read(self) -> bytes:

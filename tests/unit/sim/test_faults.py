@@ -75,6 +75,7 @@ def test_the_first_rule_that_strikes_decides() -> None:
         ("lost-reply", PATCH, LIST),
         ("watch-reset", WATCH, LIST),
         ("watch-expired", WATCH, LIST),
+        ("watch-delay", WATCH, LIST),
     ],
 )
 def test_trouble_strikes_only_where_it_makes_sense(trouble: str, suits: Call, spares: Call) -> None:

@@ -168,6 +168,18 @@ def test_streams_break_off_or_expire_when_told_to() -> None:
     )
 
 
+def test_a_stream_that_is_held_back_tells_everything_late_and_in_order() -> None:
+    async def story(desk: Desk) -> None:
+        await desk.post("a")
+        assert await desk.first_lines({}, seconds=4) == []
+        late = await desk.first_lines({}, seconds=40)
+        assert [each["object"]["metadata"]["name"] for each in late] == ["a"]
+        prompt = await desk.first_lines({})
+        assert prompt == late, "the rule was for two streams"
+
+    told(story, Rule(trouble="watch-delay", amount=10, count=2))
+
+
 def test_answers_of_a_fault_carry_its_headers() -> None:
     async def story(desk: Desk) -> None:
         reply = await desk.transport.send(Request("GET", PODS))

@@ -28,7 +28,8 @@ class Fault:
     answered in place of the truth; `after_commit` lets the write happen first, so that the client
     only believes it failed. `reset` drops the connection instead of answering. `behind` makes a
     read show the state that many revisions ago. `watch_events` ends a stream after so many events,
-    by a dropped connection or by a 410.
+    by a dropped connection or by a 410. `watch_delay` holds back the events of an HTTP stream for so
+    many seconds, as long as the stream lasts; those that come meanwhile arrive with them.
     """
 
     delay: float = 0.0
@@ -38,6 +39,7 @@ class Fault:
     behind: int = 0
     watch_events: int | None = None
     watch_end: Literal["reset", "expired"] = "reset"
+    watch_delay: float = 0.0
 
 
 class Faults(Protocol):

@@ -102,7 +102,8 @@ async def start_watch(api: ApiServer, request: Request, route: Route, fault: Fau
     if fault is not None and fault.watch_events is not None:
         watch.doom(fault.watch_events, fault.watch_end)
     seconds = query.number("timeoutSeconds") or api.audit.randint(_SHORTEST_WATCH, _LONGEST_WATCH)
-    return Stream(watch, event_body(api, request, route.info), max(seconds, 1))
+    delay = fault.watch_delay if fault is not None else 0.0
+    return Stream(watch, event_body(api, request, route.info), max(seconds, 1), delay)
 
 
 def _check_initial_events(request: Request, initial: bool | None) -> None:

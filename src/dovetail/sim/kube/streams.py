@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,20 +15,33 @@ if TYPE_CHECKING:
     from dovetail.sim.kube.watch import Notice, Watch
 
 BACKLOG = 10_000
+AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A watch to be sent: how its objects look, and for how long."""
+    """A watch to be sent: how its objects look, for how long, and how late its events arrive."""
 
     watch: Watch
     body: Callable[[Notice], bytes]
     seconds: float
+    delay: float = 0.0
 
 
 def line(notice: Notice, body: bytes) -> bytes:
     """One line of a stream."""
     return b'{"type":"' + notice.type.encode() + b'","object":' + body + b"}\n"
+
+
+async def send_lines(api: ApiServer, stream: Stream, at_once: int) -> AsyncIterator[list[bytes]]:
+    """The lines of a stream as they arrive, at most so many at once, until the watch ends."""
+    watch = stream.watch
+    while await watch.wait():
+        if stream.delay:
+            await api.clock.sleep(stream.delay)
+        notices = watch.take()
+        for start in range(0, len(notices), at_once):
+            yield [line(each, stream.body(each)) for each in notices[start : start + at_once]]
 
 
 async def send_stream(
@@ -42,11 +55,8 @@ async def send_stream(
     timer = asyncio.ensure_future(_end_after(api, watch, stream.seconds))
     try:
         await response.prepare(request)
-        while await watch.wait():
-            notices = watch.take()
-            for start in range(0, len(notices), 500):
-                part = notices[start : start + 500]
-                await response.write(b"".join(line(each, stream.body(each)) for each in part))
+        async for lines in send_lines(api, stream, AT_ONCE):
+            await response.write(b"".join(lines))
         if watch.broken and request.transport is not None:
             request.transport.abort()
         else:
