@@ -6,11 +6,12 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import TypeVar
 
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.controllers.forwarding import ForwardingCloud
-from dovetail.ports import Cloud, Instance
+from dovetail.ports import Instance
 from dovetail.runtime.transport import Lines, Reply, Request, Transport
 
 __all__ = ["Fate", "MortalCloud", "MortalTransport"]
@@ -73,16 +74,13 @@ class MortalTransport:
         await self._transport.close()
 
 
+@dataclass(eq=False)
 class MortalCloud(ForwardingCloud):
     """The cloud as a process with a fate calls it."""
 
-    def __init__(
-        self, cloud: Cloud, fate: Fate, launched: Counter[str], loses: Callable[[NodeClaim], str]
-    ) -> None:
-        super().__init__(cloud)
-        self._fate = fate
-        self._launched = launched
-        self._loses = loses
+    _fate: Fate
+    _launched: Counter[str]
+    _loses: Callable[[NodeClaim], str]
 
     async def create(self, claim: NodeClaim) -> Instance:
         await self._fate.strikes(before=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from dovetail.api.labels import Flavour
 from dovetail.api.meta import Kind
@@ -14,11 +15,11 @@ from dovetail.scheduling.catalog import InstanceType
 __all__ = ["ForwardingCloud"]
 
 
+@dataclass(eq=False)
 class ForwardingCloud:
-    """Asks the cloud inside and changes nothing."""
+    """Asks the cloud inside and changes nothing. What else a subclass needs are fields after the cloud."""
 
-    def __init__(self, cloud: Cloud) -> None:
-        self._cloud = cloud
+    _cloud: Cloud
 
     @property
     def name(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TypeVar
 
 from dovetail import metrics
@@ -12,7 +13,7 @@ from dovetail.api.nodepool import NodePool
 from dovetail.controllers.base import Controller, Result
 from dovetail.controllers.forwarding import ForwardingCloud
 from dovetail.errors import ClassNotReady, DovetailError, Gone, InsufficientCapacity
-from dovetail.ports import Clock, Cloud, Instance
+from dovetail.ports import Clock, Instance
 from dovetail.scheduling.catalog import InstanceType
 
 __all__ = ["Calling", "MeteredCloud"]
@@ -53,12 +54,11 @@ class Calling:
         return await self._controller.reconcile(key)
 
 
+@dataclass(eq=False)
 class MeteredCloud(ForwardingCloud):
     """Asks another cloud, with a watch in hand."""
 
-    def __init__(self, cloud: Cloud, clock: Clock) -> None:
-        super().__init__(cloud)
-        self._clock = clock
+    _clock: Clock
 
     async def create(self, claim: NodeClaim) -> Instance:
         return await self._timed("Create", self._cloud.create(claim))

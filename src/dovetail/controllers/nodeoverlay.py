@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from dovetail.api import conditions
 from dovetail.api.conditions import VALIDATION_SUCCEEDED
@@ -33,14 +34,15 @@ __all__ = ["NodeOverlays", "OverlaidCloud"]
 EVERY = 6 * 3600.0
 
 
+@dataclass(eq=False)
 class OverlaidCloud(ForwardingCloud):
     """Its instance types are another cloud's, as the valid overlays correct them."""
 
-    def __init__(self, cloud: Cloud) -> None:
-        super().__init__(cloud)
-        self._valid: tuple[NodeOverlay, ...] = ()
-        self._evaluated: frozenset[str] = frozenset()
-        self._made: dict[str, tuple[object, NodePool, tuple[InstanceType, ...]]] = {}
+    _valid: tuple[NodeOverlay, ...] = field(default=(), init=False)
+    _evaluated: frozenset[str] = field(default=frozenset(), init=False)
+    _made: dict[str, tuple[object, NodePool, tuple[InstanceType, ...]]] = field(
+        default_factory=dict, init=False
+    )
 
     def believe(self, valid: Iterable[NodeOverlay], pools: Iterable[str]) -> None:
         """From now on these overlays hold; they were judged with the types of these pools."""

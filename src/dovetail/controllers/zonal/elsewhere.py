@@ -6,6 +6,7 @@ Operators step out of a zone there by a ZoneShift of kind LOCAL; everything else
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec.structs import replace
@@ -17,7 +18,7 @@ from dovetail.aws import Answer
 from dovetail.controllers.forwarding import ForwardingCloud
 from dovetail.controllers.zonal.gates import Gates
 from dovetail.errors import Gone
-from dovetail.ports import Cloud, Instance
+from dovetail.ports import Instance
 from dovetail.scheduling.catalog import InstanceType
 
 __all__ = ["Elsewhere", "ShiftedCloud"]
@@ -57,13 +58,14 @@ class Elsewhere:
         return sorted(await self._sold())
 
 
+@dataclass(eq=False)
 class ShiftedCloud(ForwardingCloud):
     """A cloud that does not withhold a zone by itself: what it sells there is not for sale meanwhile."""
 
-    def __init__(self, cloud: Cloud, gates: Gates) -> None:
-        super().__init__(cloud)
-        self._gates = gates
-        self._seen: tuple[tuple[InstanceType, ...], frozenset[str], tuple[InstanceType, ...]] | None = None
+    _gates: Gates
+    _seen: tuple[tuple[InstanceType, ...], frozenset[str], tuple[InstanceType, ...]] | None = field(
+        default=None, init=False
+    )
 
     async def instance_types(self, nodepool: NodePool) -> tuple[InstanceType, ...]:
         types, closed = await super().instance_types(nodepool), self._gates.closed
