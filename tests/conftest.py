@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterator
 
 import pytest
-import structlog
 from hypothesis import settings
+
+from support.logs import kept_logs
 
 # No wall-clock limits: a slow machine is not a failure. The same tree gives the same examples, so that a red
 # run means a change; DOVETAIL_HYPOTHESIS=explore looks at new ones.
@@ -22,10 +22,5 @@ collect_ignore = [] if os.environ.get("DOVETAIL_TEST_CLUSTER") else ["cluster"]
 @pytest.fixture(autouse=True)
 def logs_as_they_were() -> Iterator[None]:
     """A test that configures logs does so for itself alone."""
-    root, ours = logging.getLogger(), logging.getLogger("dovetail")
-    before, levels = list(root.handlers), (root.level, ours.level)
-    yield
-    if structlog.is_configured():
-        structlog.reset_defaults()
-        root.handlers[:] = before
-        root.level, ours.level = levels
+    with kept_logs():
+        yield

@@ -58,6 +58,25 @@ def told(weight: str, **found: Any) -> list[str]:
     return [f"{each.about}: {each.text}" for each in listed if each.weight == weight]
 
 
+@pytest.mark.parametrize(("classes", "text"), [(0, "there are none"), (2, "all 2 are valid")])
+def test_many_of_a_kind_are_spelled_as_people_spell_them(classes: int, text: str) -> None:
+    spec = {"role": "nodes", "amiSelectorTerms": [{"alias": "al2023@latest"}]}
+    terms = [{"tags": {"karpenter.sh/discovery": "shop"}}]
+    spec |= {"subnetSelectorTerms": terms, "securityGroupSelectorTerms": terms}
+    made = [
+        {
+            "apiVersion": "karpenter.k8s.aws/v1",
+            "kind": "EC2NodeClass",
+            "metadata": {"name": f"class-{number}"},
+            "spec": spec,
+        }
+        for number in range(classes)
+    ]
+    fine = told("fine", classes=made)
+    assert f"node classes: {text}" in fine
+    assert "NodePools: there are none" in fine
+
+
 def test_nothing_is_in_the_way_of_a_karpenter_at_rest() -> None:
     value = hashes.nodepool_hash(codec.convert(NodePool, POOL))
     resting = deployment(replicas=0, CLUSTER_NAME="c")

@@ -49,10 +49,15 @@ async def serving(fleet: Fleet, visibility: tuple[int, int] = (5, 5)) -> AsyncIt
         fleet, clock, visibility=visibility, world=FleetWorld(clock, 0, fleet.region, fleet.account)
     )
     FleetWorld.described = staticmethod(aws._described)
-    # A client that is killed in the middle of a request is no news here.
-    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
-    async with served(aws.sim, moto=False) as server:
-        yield aws, server.url
+    # A client that is killed in the middle of a request is no news here, and is elsewhere.
+    log = logging.getLogger("aiohttp.server")
+    before = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        async with served(aws.sim, moto=False) as server:
+            yield aws, server.url
+    finally:
+        log.setLevel(before)
 
 
 def router_environment(fleet: Fleet, url: str) -> dict[str, str]:

@@ -14,6 +14,7 @@ from dovetail.errors import BadInput
 from dovetail.explain import Decision
 from dovetail.scheduling.plan import PlannedNode
 from dovetail.scheduling.requirements import text
+from dovetail.scheduling.snapshot import Snapshot
 
 __all__ = ["HOURS_A_MONTH", "show_explanation", "show_plan"]
 
@@ -69,7 +70,9 @@ def _row(node: PlannedNode, number: int) -> tuple[str, ...]:
 
 
 def _summary(solved: Solved) -> str:
-    plan = solved.plan
+    plan, asked = solved.plan, solved.snapshot
+    if not (asked.pods or asked.moving or asked.virtual):
+        return _nothing_pending(asked)
     fresh = sum(len(node.pods) for node in plan.new_nodes)
     joined = sum(map(len, plan.existing.values()))
     price = f"${solved.price:,.2f} an hour, ${solved.price * HOURS_A_MONTH:,.0f} a month"
@@ -85,6 +88,13 @@ def _summary(solved: Solved) -> str:
             f"an hour, so at most {solved.gap:.1%} could be saved"
         )
     return "\n".join(lines) + "\n"
+
+
+def _nothing_pending(asked: Snapshot) -> str:
+    """Says that there was nothing to plan for, and what was looked at."""
+    held = counted(sum(len(node.pods) for node in asked.nodes), "pod")
+    nodes, pools = counted(len(asked.nodes), "node"), counted(len(asked.pools), "NodePool")
+    return f"no pod is pending: looked at {nodes} with {held} and at {pools}\n"
 
 
 def _utilisation(solved: Solved) -> dict[str, float]:

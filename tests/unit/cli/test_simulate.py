@@ -93,6 +93,15 @@ def test_reclaims_drift_and_failures_are_the_same_for_the_same_seed_in_any_proce
     assert report["evictions"] > 0
 
 
+def test_a_page_that_cannot_be_written_is_one_sentence_before_anything_is_played(tmp_path: Path) -> None:
+    page = tmp_path / "nowhere" / "page.html"
+    ended = dovetail("simulate", str(small(tmp_path)), "--html", str(page))
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err == (
+        f"dovetail: writing {page}: there is no folder {page.parent}; make it or choose another file\n"
+    )
+
+
 def test_a_report_comes_as_yaml(tmp_path: Path) -> None:
     told = dovetail("simulate", str(small(tmp_path)), "-o", "yaml")
 

@@ -63,6 +63,15 @@ async def test_idle_connections_beyond_the_bound_make_room_for_who_asks() -> Non
         end(idle)
 
 
+async def test_all_sources_together_have_a_bound_too() -> None:
+    async with serving(Limits(connections=20, per_source=1_000)) as (listener, port):
+        idle = await opened(port, 100)
+        assert b"200 OK" in await asked(port, GET)
+        assert len(listener.gate) <= 20
+        assert listener.gate.cut >= 80
+        end(idle)
+
+
 @pytest.mark.parametrize("said", [b"", b"GET /healthz HT", b"GET /healthz HTTP/1.1\r\nHost: a\r\nX: "])
 async def test_who_does_not_finish_a_request_is_cut_off(said: bytes) -> None:
     async with serving(Limits(headers=0.05)) as (_, port):

@@ -15,6 +15,7 @@ import structlog
 from dovetail import logs as messages
 from dovetail.errors import Misconfigured, Retry
 from dovetail.runtime import logs
+from support.logs import kept_logs
 
 Capture = pytest.CaptureFixture[str]
 
@@ -201,3 +202,13 @@ def test_the_same_is_said_again_only_when_it_changed_or_after_a_while() -> None:
 def test_of_many_names_the_first_are_told_and_the_rest_counted() -> None:
     assert messages.first_of("abc", 3) == "a, b, c"
     assert messages.first_of(iter("abcdefgh"), 8) == "a, b, c, d, e and 3 other(s)"
+
+
+def test_a_test_that_configures_logs_silences_no_later_one(caplog: pytest.LogCaptureFixture) -> None:
+    """What was below the level that one test asked for is heard again by the next in the same process."""
+    log = logging.getLogger("dovetail.tests.later")
+    with kept_logs():
+        logs.configure("error", ("/dev/null",))
+        log.warning("unheard")
+    log.warning("heard")
+    assert caplog.messages == ["heard"]
