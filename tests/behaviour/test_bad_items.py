@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from dovetail.api.nodepool import Budget
-from support.builders import node, nodepool, pod
+from dovetail.api import labels
+from dovetail.api.nodepool import Budget, NodePool
+from dovetail.disruption.choose import drifted
+from dovetail.scheduling.catalog import InstanceType
+from support.builders import NOW, node, nodepool, pod
+from support.disruption import SIZES
+from support.disruption import pool as disrupted
+from support.fleet import Fleet, light
 from support.policies import BINDINGS, refuse_claims_of
 from support.world import POOLS, Scene, sample, virtual
 
@@ -146,3 +152,35 @@ async def test_min_values_that_a_pod_narrows_below_themselves_are_told_and_never
         assert all(len(each.values) >= (each.min_values or 0) for each in listed)
         told = [each[2] for each in scene.events("FailedScheduling") if each[1] == "Pod/pinned"]
         assert any("minValues" in each for each in told)
+
+
+def fail_types_of(scene: Scene, bad: str) -> None:
+    """The cloud meets a bug when it is asked what one pool can buy."""
+    sold = scene.cloud.instance_types
+
+    async def instance_types(nodepool: NodePool) -> tuple[InstanceType, ...]:
+        if nodepool.name == bad:
+            raise ValueError("a bug nobody knows of yet")
+        return await sold(nodepool)
+
+    scene.cloud.instance_types = instance_types  # type: ignore[method-assign]
+
+
+@virtual
+async def test_a_pool_whose_types_meet_a_bug_keeps_no_other_from_growing() -> None:
+    async with Scene().running() as scene:
+        fail_types_of(scene, "bad")
+        scene.apply(nodepool("bad", weight=50), nodepool(), pod("web"))
+        await scene.settle(40)
+        assert scene.node_of("web").labels[labels.NODEPOOL] == "default"
+
+
+@virtual
+async def test_a_pool_whose_types_meet_a_bug_keeps_no_other_from_disruption() -> None:
+    async with Scene().still() as scene:
+        fleet = Fleet(scene, disrupted(), disrupted("bad"), types=SIZES)
+        fail_types_of(scene, "bad")
+        fleet.node("a", light("web", "a", "15"), drifted=NOW, consolidatable=False)
+        await scene.heard()
+        (command,) = drifted(await fleet.loop.scene()).commands
+        assert [each.name for each in command.candidates] == ["a"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,10 @@ from dovetail.bus import planning
 from dovetail.bus.clocks import JsonLog
 from dovetail.bus.config import Config, read_config
 from dovetail.bus.counts import Tally
-from dovetail.bus.events import Event
+from dovetail.bus.destinations import Destination
+from dovetail.bus.events import Event, Received, Refusal, Rules, read
 from dovetail.bus.generate import Fleet, fis, health_pages
+from dovetail.bus.pipeline import Pipeline
 from dovetail.bus.route import Routed, route
 from dovetail.bus.sources import Sources
 from dovetail.sim.clock import VirtualClock, run_virtual
@@ -116,6 +118,30 @@ def test_a_message_that_meets_a_bug_goes_to_the_dead_letters_and_its_neighbours_
     run_virtual(story())
 
 
+def test_a_body_that_meets_a_bug_goes_to_the_dead_letters_and_its_neighbours_arrive(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def meets_a_bug(received: Received, rules: Rules) -> tuple[str, Event | Refusal]:
+        if received.body == "bad":
+            raise RuntimeError("a bug nobody knows of yet")
+        return read(received, rules)
+
+    monkeypatch.setattr(planning, "read", meets_a_bug)
+
+    async def story() -> None:
+        aws, clock, _ = bare()
+        good = warnings(aws, clock)
+        for body in ("bad", *good):
+            aws.queue(BULK).send(body)
+        async with aws.routing():
+            await aws.drained(1500.0)
+
+        assert aws.bodies(DLQ) == ["bad"]
+        assert Counter(aws.bodies(A) + aws.bodies(B)) == Counter(good)
+
+    run_virtual(story())
+
+
 @pytest.mark.usefixtures("faulty_routing")
 def test_on_lambda_only_the_message_that_meets_a_bug_fails() -> None:
     async def story() -> None:
@@ -198,6 +224,54 @@ def test_half_a_surrogate_pair_stops_no_batch_on_its_way_out() -> None:
             ).sort()
             assert all("\\ud800" in body for body in parts)
         assert aws.bodies(BULK) + aws.bodies(DLQ) + aws.bodies(PARK) == [wrapped]
+
+    run_virtual(story())
+
+
+def test_warnings_of_a_batch_that_fails_as_a_whole_come_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    process, failures = Pipeline.process, [RuntimeError("a bug nobody knows of yet")]
+
+    async def fail_once(self: Pipeline, *given: Any) -> None:
+        if failures:
+            raise failures.pop()
+        await process(self, *given)
+
+    monkeypatch.setattr(Pipeline, "process", fail_once)
+
+    async def story() -> None:
+        aws, clock, _ = bare()
+        good = warnings(aws, clock)
+        for body in good:
+            aws.queue(URGENT).send(body)
+        async with aws.routing():
+            await aws.drained(60.0)
+
+        assert Counter(aws.bodies(A) + aws.bodies(B)) == Counter(good)
+
+    run_virtual(story())
+
+
+def test_a_source_of_the_registry_that_meets_a_bug_silences_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def meets_a_bug(self: Sources) -> AsyncIterator[Destination]:
+        raise RuntimeError("a bug nobody knows of yet")
+        yield
+
+    monkeypatch.setattr(Sources, "_table", meets_a_bug)
+
+    async def story() -> None:
+        aws, _, counts = bare()
+        value = json.dumps({"cluster": A, "queueUrl": aws.queue(A).url})
+        await aws.sim.call("ssm", "PutParameter", {"Name": "/bus/a", "Value": value, "Type": "String"})
+        config = aws.config(destinations=[], registry={"dynamodb": "registry", "ssm": "/bus"})
+
+        registry = await Sources(config, aws, counts=counts, log=JsonLog(quiet)).read()
+
+        assert [each.cluster.name for each in registry] == [A]
+        assert counts.totals["registry_problems_total", "dynamodb"] == 1
 
     run_virtual(story())
 

@@ -170,6 +170,51 @@ async def test_limits_are_asked_again_before_each_order() -> None:
         assert [claim.name for claim in scene.claims()] == ["there"]
 
 
+# Orders that the watch tells of late
+
+
+def with_late_claims(*flags: str) -> Scene:
+    """A world that tells us of claims half a minute late, or later."""
+    scene = Scene(flags=flags)
+    scene.trouble(Rule(trouble="watch-delay", resources=(CLAIMS,), amount=60.0))
+    return scene
+
+
+@virtual
+async def test_a_node_is_ordered_once_however_late_the_watch_tells_of_it() -> None:
+    async with with_late_claims().still() as scene:
+        scene.apply(nodepool())
+        waiting(scene, "web")
+        await scene.sleep(100.0)
+        for _ in range(3):
+            await scene.look("provisioner")
+        assert len(scene.claims()) == 1
+
+
+@virtual
+async def test_a_replacement_is_ordered_once_however_late_the_watch_tells_of_it() -> None:
+    async with with_late_claims().still() as scene:
+        fleet = Fleet(scene, types=SIZES)
+        fleet.node("a", light("p-a", "a", "15"), drifted=NOW, consolidatable=False)
+        await scene.sleep(100.0)
+        (command,) = drifted(await fleet.loop.scene()).commands
+        await fleet.queue.start(command)
+        waiting(scene, "web", "100m")
+        await scene.heard()
+        await scene.look("provisioner")
+        assert len(fleet.replacements()) == 1
+
+
+@virtual
+async def test_a_static_pool_is_filled_once_however_late_the_watch_tells_of_it() -> None:
+    async with with_late_claims("--feature-gates=StaticCapacity=true").still() as scene:
+        scene.apply(pool(replicas=2))
+        await scene.sleep(100.0)
+        for _ in range(3):
+            await scene.look("static.provisioning", "default")
+        assert len(scene.claims()) == 2
+
+
 # Counts
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from dovetail.controllers.zonal import ingest, keeping
 from dovetail.errors import BadInput
-from dovetail.zonal.events import signal_of
+from dovetail.zonal.events import Signal, signal_of
 from support.log_lines import log_lines
 from support.stage import virtual
 from support.zonal import LEDGER, POOLS, RULE, SHIFTS, A, B, C, Shifted, entry
@@ -133,6 +134,52 @@ async def test_hostile_messages_in_a_queue_stop_no_other() -> None:
             said = lines()
     assert not [line for line in said if "a service failed" in line["message"]]
     assert sum("makes no sense" in line["message"] for line in said) >= len(HOSTILE)
+
+
+@virtual
+async def test_a_message_that_meets_a_bug_holds_up_no_other() -> None:
+    world = Shifted(queue=True)
+    world.pool("default", entry("In", A, B, C))
+
+    def fail_on_bad(body: str, source: Any) -> Signal:
+        if "bad" in body:
+            raise RuntimeError("a bug nobody knows of yet")
+        return signal_of(body, source)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(ingest, "signal_of", fail_on_bad)
+        async with world.running():
+            good = event(id="good", resources=[world.arn], detail={"metadata": {"awayFrom": world.ids(A)}})
+            for body in (event(id="bad"), good):
+                asked = {"QueueUrl": await url(world), "MessageBody": body}
+                await world.aws.call("sqs", "SendMessage", asked)
+            await world.until(lambda: world.api.list(SHIFTS), within=5)
+            assert [each["spec"]["kind"] for each in world.api.list(SHIFTS)] == ["SIGNAL"]
+
+
+@pytest.mark.parametrize("part", ["advanced", "_status"])
+@virtual
+async def test_a_shift_that_meets_a_bug_holds_up_no_other(part: str) -> None:
+    """Whether it cannot move on or cannot be written down: it alone stays where it is."""
+    world = Shifted()
+    world.pool("default", entry("In", A, B, C))
+    where: Any = keeping if part == "advanced" else keeping.Keeping
+    works = getattr(where, part)
+
+    def fail_in_zone_b(*given: Any, **named: Any) -> Any:
+        record = given[0] if part == "advanced" else given[1].record
+        if record.shift.zone_id == world.ids(B):
+            raise RuntimeError("a bug nobody knows of yet")
+        return works(*given, **named)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(where, part, fail_in_zone_b)
+        world.local(B)
+        async with world.running():
+            await others_are_served(world)
+            assert world.events("ZonalShiftRefused") == [
+                (f"local-{world.ids(B)}", "it cannot be followed: RuntimeError: a bug nobody knows of yet")
+            ]
 
 
 async def url(world: Shifted) -> str:

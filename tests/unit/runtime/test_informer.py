@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from dovetail.api.core import Node
 from dovetail.api.meta import ObjectMeta
 from dovetail.runtime.informer import Informer
@@ -100,6 +102,27 @@ def test_a_late_handler_hears_what_is_already_there() -> None:
     heard: list[Node | None] = []
     informer.on_change(lambda before, after: heard.append(after))
     assert heard == [informer.get("a")]
+
+
+def test_an_object_that_one_handler_fails_on_is_named_and_kept_from_no_other() -> None:
+    informer, _ = kept()
+    failed: list[tuple[str, str]] = []
+    heard: list[str | None] = []
+
+    def fail(before: Node | None, after: Node | None) -> None:
+        if after is not None and after.name == "bad":
+            raise ValueError("absurd")
+
+    informer.on_change(fail)
+    informer.on_change(lambda before, after: heard.append(shown(after)))
+    informer.on_failure = lambda obj, error: failed.append((obj.name, str(error)))
+    informer.changed(node("bad"))
+    informer.changed(node("good"))
+    assert failed == [("bad", "absurd")]
+    assert heard == ["bad@1", "good@1"]
+    informer.on_failure = None
+    with pytest.raises(ValueError, match="absurd"):
+        informer.changed(node("bad", 2))
 
 
 async def test_whoever_waits_is_woken_by_the_first_list() -> None:

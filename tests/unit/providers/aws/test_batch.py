@@ -188,6 +188,19 @@ async def test_a_token_another_process_used_sends_all_of_the_group_looking_befor
 
 
 @virtual
+async def test_attempts_of_one_group_are_made_one_after_the_other_each_with_its_own_token() -> None:
+    ec2 = await Ec2().ready()
+    ec2.faults.latency = (1.0, 1.0)
+    fleets = Fleets(ec2, ec2.clock)
+    answers = await together(
+        fleets(ec2.fleet("c5.large", tag="x"), "one", "group"),
+        fleets(ec2.fleet("r5.large", tag="x"), "two", "group"),
+    )
+    assert len(set(ids(answers))) == 2
+    assert [asked["ClientToken"] for asked in ec2.asked("CreateFleet")] == ["group-0", "group-1"]
+
+
+@virtual
 async def test_the_order_of_lists_makes_no_other_fleet() -> None:
     ec2 = await Ec2().ready()
     fleets = Fleets(ec2, ec2.clock)
