@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from difflib import unified_diff
 from importlib.util import cache_from_source
+from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -105,7 +106,9 @@ def _listed(entry: dict[str, object]) -> Mutant:
     return Mutant(name, file, source, Mutation(start, start + len(code), change), tuple(tests))
 
 
-def sampled(known: MutantList, number: int, seed: str, within: Sequence[str]) -> list[Mutant]:
+def sampled(
+    known: MutantList, number: int, seed: str, within: Sequence[str], skipped: int = 0
+) -> list[Mutant]:
     """So many mutants of the core, drawn by seed; those listed as equivalent are drawn anew."""
     files = sorted(
         str(path.relative_to(ROOT))
@@ -120,7 +123,7 @@ def sampled(known: MutantList, number: int, seed: str, within: Sequence[str]) ->
         for file, each in every
     )
     fit = (each for each in drawn if (each.file, *each.lines) not in known.equivalent)
-    return [each for _, each in zip(range(number), fit, strict=False)]
+    return list(islice(fit, skipped, skipped + number))
 
 
 def _place(file: str, source: str, mutation: Mutation) -> str:
@@ -224,6 +227,7 @@ def main() -> int:
         "--sample", type=int, default=60, help="how many drawn mutants (default 60; 0 for none)"
     )
     parser.add_argument("--seed", default="1", help="what they are drawn by (default 1)")
+    parser.add_argument("--skip", type=int, default=0, help="leave out the first so many of the draw")
     parser.add_argument("--only", default="", help="of the listed ones, those with this in name or file")
     parser.add_argument("--within", nargs="+", default=CORE, help=f"packages to draw from ({' '.join(CORE)})")
     parser.add_argument("--trust", action="store_true", help="do not run the listed tests unbroken first")
@@ -234,7 +238,7 @@ def main() -> int:
     known = read_list()
     listed = [each for each in known.listed if options.only in each.name or options.only in each.file]
     listed = [] if options.no_listed else listed
-    drawn = sampled(known, options.sample, options.seed, options.within) if options.sample else []
+    drawn = sampled(known, options.sample, options.seed, options.within, options.skip)
     with tempfile.TemporaryDirectory(prefix="dovetail-mutants-") as folder:
         copies = [Copy(Path(folder) / str(i)) for i in range(options.jobs)]
         guards = set() if options.trust else {test for each in listed for test in each.tests}
@@ -244,7 +248,9 @@ def main() -> int:
             return 2
         enough = not listed or report("listed", listed, copies, options.limit, LISTED_FLOOR)
         if drawn:
-            print(f"drawn by --seed {options.seed} --sample {options.sample}", flush=True)
+            print(
+                f"drawn by --seed {options.seed} --sample {options.sample} --skip {options.skip}", flush=True
+            )
             enough = report("sampled", drawn, copies, options.limit, SAMPLED_FLOOR) and enough
     return 0 if enough else 1
 

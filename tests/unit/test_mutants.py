@@ -73,6 +73,20 @@ def test_each_change_is_one_change_and_still_python() -> None:
     )
 
 
+@pytest.mark.parametrize("entry", LISTED.get("equivalent", []), ids=lambda entry: entry["code"])
+def test_a_change_listed_as_equivalent_can_be_drawn_and_says_why(entry: dict[str, str]) -> None:
+    source = (ROOT / entry["file"]).read_text(encoding="utf-8")
+    drawn = (mutants.Mutant("", entry["file"], source, each, ()).lines for each in mutations(source))
+    assert (entry["code"], entry["change"]) in drawn
+    assert len(entry["why"].split()) > 3
+
+
+def test_a_run_goes_on_where_another_of_the_same_seed_ended() -> None:
+    known = mutants.read_list()
+    whole = mutants.sampled(known, 6, "a", ("state",))
+    assert mutants.sampled(known, 4, "a", ("state",), 2) == whole[2:]
+
+
 def test_the_same_seed_draws_the_same_mutants_and_another_seed_others() -> None:
     known = mutants.read_list()
 
