@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from dovetail.api import labels
+from dovetail.api import codec, labels
 from dovetail.api.hashes import nodeclass_hash
+from dovetail.api.nodeclaim import NodeClaim
+from dovetail.api.nodeclass import EC2NodeClass
+from dovetail.api.nodepool import NodePool
+from dovetail.api.setaside import reason_of
 from dovetail.controllers.base import Result
-from dovetail.errors import Retry
+from dovetail.errors import InsufficientCapacity, Retry
 from support.aws import CLUSTER
-from support.classes import CLAIMS, CLASSES, ClassScene, claim_of, node_class
+from support.classes import CLAIMS, CLASSES, ClassScene, claim_of, node_class, pool_of
 from support.stage import virtual
 
 READY, NOT_READY = ("True", "Ready"), ("False", "UnhealthyDependents")
@@ -343,6 +348,47 @@ async def test_the_hash_follows_what_instances_get_from_their_class() -> None:
         await scene.restart()
         await scene.look("nodeclass.hash", "default")
         assert _hash(scene) not in seen
+
+
+@virtual
+async def test_a_class_that_cannot_be_read_keeps_its_hash_and_nothing_is_launched_from_what_is_left() -> None:
+    """Without its tags it would hash to something else, and every node of it would drift."""
+    async with ClassScene().still() as scene:
+        scene.apply(node_class(tags={"team": "a"}))
+        scene.apply(pool_of())
+        await scene.resolve()
+        await scene.look("nodeclass.hash", "default")
+        await scene.look("nodepool.readiness", "default")
+        before, pool = _hash(scene), scene.dovetail.informer(NodePool).get("default")
+        assert before
+        assert pool is not None
+        assert await scene.provider.cloud.instance_types(pool)
+        await scene.heard()
+        _hear_unreadable(scene, tags=["team"])
+        await scene.resolve()
+        await scene.look("nodeclass.hash", "default")
+        await scene.look("nodepool.readiness", "default")
+        assert (
+            scene.api.get(CLASSES, "default")["metadata"]["annotations"][labels.EC2_NODECLASS_HASH] == before
+        )
+        with pytest.raises(InsufficientCapacity, match="cannot be read"):
+            await scene.provider.cloud.create(codec.convert(NodeClaim, claim_of()))
+        told = scene.api.get("nodepools.karpenter.sh", "default")["status"]["conditions"]
+        (ready,) = [each for each in told if each["type"] == "NodeClassReady"]
+        assert ready["status"] == "False"
+        assert ready["message"].startswith("NodeClass is set aside: spec.tags cannot be read")
+        assert not scene.aws.running()
+
+
+def _hear_unreadable(scene: ClassScene, **spec: Any) -> None:
+    """The class changes to what definitions of another version let pass."""
+    document = scene.api.get(CLASSES, "default")
+    metadata = {**document["metadata"], "resourceVersion": "999999"}
+    changed = {**document, "metadata": metadata, "spec": {**document["spec"], **spec}}
+    heard = codec.decode_or_salvage(EC2NodeClass, json.dumps(changed).encode())
+    assert heard is not None
+    assert reason_of(heard)
+    scene.dovetail.informer(EC2NodeClass).changed(heard)
 
 
 def _hash(scene: ClassScene) -> str:

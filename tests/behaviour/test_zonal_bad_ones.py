@@ -47,6 +47,7 @@ async def others_are_served(world: Shifted) -> None:
     await world.shift(A)
     await world.until(lambda: world.away("default") == [A] and "a1" in world.protected(), within=90)
     await world.settle(400)
+    assert world.away("default") == [A]
     await world.cancel()
     await world.until(lambda: world.away("default") == [] and "a1" not in world.protected(), within=1800)
 
@@ -60,6 +61,8 @@ async def test_a_node_with_a_hostile_note_holds_up_no_other(note: Any) -> None:
     world.api.patch("nodes", "a0", {"metadata": {"annotations": {LEDGER: text(note)}}})
     async with world.running():
         await others_are_served(world)
+        assert world.away("default") == []
+        assert "a1" not in world.protected()
 
 
 @pytest.mark.parametrize("note", POOL_LEDGERS.values(), ids=POOL_LEDGERS)
@@ -71,6 +74,8 @@ async def test_a_pool_with_a_hostile_note_holds_up_no_other(note: Any) -> None:
     world.api.patch(POOLS, "bad", {"metadata": {"annotations": {LEDGER: text(note)}}})
     async with world.running():
         await others_are_served(world)
+        assert world.away("default") == []
+        assert "a1" not in world.protected()
 
 
 @virtual

@@ -33,6 +33,7 @@ async def test_a_preferred_affinity_of_five_thousand_digits_stops_nobody(autosca
         await ours.deploy("absurd", 1, affinity=affinity)
         await ours.deploy("web", 3)
         await ours.running("web", 3, 90)
+        assert await ours.claims(), "the pods run on nodes that were bought for them"
 
 
 async def test_a_node_of_four_hundred_digits_of_memory_stops_nobody(autoscaled: Path) -> None:
@@ -47,5 +48,6 @@ async def test_a_node_of_four_hundred_digits_of_memory_stops_nobody(autoscaled: 
             await ours.ask("PATCH", f"{NODES}/{name}/status", status, MERGE)
             await ours.deploy("web", 3)
             await ours.running("web", 3, 90)
+            assert await ours.claims(), "the pods run on nodes that were bought for them"
         finally:
             await ours.ask("DELETE", f"{NODES}/{name}")

@@ -4,32 +4,39 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
+from random import Random
 from typing import Any
 
 import msgspec
 
-from dovetail.api import codec, core
+from dovetail.api import codec
 from dovetail.api.meta import Object, Record
-from dovetail.api.nodeclaim import NodeClaim
-from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
-from dovetail.scheduling.snapshot import Options, Snapshot
-from dovetail.sim.clock import VirtualClock
-from dovetail.state import Capture, Cluster, Shelves
-from support.builders import NOW, daemonset, nodepool, owner, pod
-from support.disruption import SIZES, pdb, pool, state
-from support.disruption import machine as machine_type
-from support.worlds import FLAVOUR
+from dovetail.api.wire import read_plain
+from dovetail.errors import BadInput
 
 Json = dict[str, Any]
 Path = tuple[str | int, ...]
 
+# `make soak` tries more values in each field.
+TIMES = int(os.environ.get("DOVETAIL_EXAMPLES", "1"))
 LONG = "9" * 5_000
+
+
+def nested(depth: int) -> Any:
+    """Lists in mappings in lists, this deep."""
+    value: Any = "x"
+    for level in range(depth):
+        value = [value] if level % 2 else {"a": value}
+    return value
+
+
 VALUES: tuple[Any, ...] = (
     LONG,
     "-" + LONG,
@@ -70,19 +77,30 @@ VALUES: tuple[Any, ...] = (
     {"a": {"a": {"a": {"a": {}}}}},
     ["x"] * 2_000,
     {str(i): str(i) for i in range(2_000)},
+    None,
+    [None, None],
+    {"example.com/key": None},
+    {"example.com/key": ["x"], "Example.com/Key": 1},
+    {"name": "x", "Name": LONG, "NAME": ""},
+    {"matchLabels": {"a": LONG}, "matchExpressions": [{"key": "a", "operator": "Gt", "values": [LONG]}]},
+    {"cpu": "1e30", "memory": "-1", "pods": LONG, "example.com/key": "NaN"},
+    [{"key": "a", "operator": "In", "values": []}, {"key": "a", "operator": "Lt", "values": ["-1"]}],
+    nested(200),
+    3.5,
+    -0.0,
 )
 """Absurd for one type of field or the other; each is put into all of them."""
 
 
-def fields_of(kind: type[Record], depth: int = 0) -> Iterator[Path]:
-    """The path to every field of a record, those of records inside it too, as the wire spells it."""
+def fields_of(kind: type[Record], depth: int = 0) -> Iterator[tuple[Path, Any]]:
+    """The path to every field of a record, as the wire spells it, and its type; records inside it too."""
     for each in msgspec.structs.fields(kind):
-        for path in _paths(each.type, depth + 1):
-            yield (each.encode_name, *path)
+        for path, hint in _paths(each.type, depth + 1):
+            yield (each.encode_name, *path), hint
 
 
-def _paths(hint: Any, depth: int) -> Iterator[Path]:
-    yield ()
+def _paths(hint: Any, depth: int) -> Iterator[tuple[Path, Any]]:
+    yield (), hint
     if depth > 12:
         return
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
@@ -90,11 +108,25 @@ def _paths(hint: Any, depth: int) -> Iterator[Path]:
         yield from fields_of(hint, depth)
     elif origin in (types.UnionType, typing.Union):
         for each in inner:
-            yield from (path for path in _paths(each, depth) if path)
+            yield from ((path, found) for path, found in _paths(each, depth) if path)
     elif origin is tuple:
-        yield from ((0, *path) for path in _paths(inner[0], depth + 1))
+        yield from (((0, *path), found) for path, found in _paths(inner[0], depth + 1))
     elif origin is Mapping:
-        yield from (("example.com/key", *path) for path in _paths(inner[1], depth + 1))
+        yield from ((("example.com/key", *path), found) for path, found in _paths(inner[1], depth + 1))
+
+
+@cache
+def readable(hint: Any) -> tuple[Any, ...]:
+    """The absurd values that a field of this type takes: nothing stops these before they are used."""
+    return tuple(value for value in VALUES if value is not None and _reads(hint, value))
+
+
+def _reads(hint: Any, value: Any) -> bool:
+    try:
+        read_plain(hint, value)
+    except BadInput:
+        return False
+    return True
 
 
 def spoil(document: Json, path: Path, value: Any) -> Json:
@@ -122,69 +154,33 @@ def _set(at: Any, step: str | int, value: Any) -> None:
         at[step] = value
 
 
+def bad_documents(kind: type[Object], sound: Object) -> Iterator[tuple[Path, Any, Json]]:
+    """Bad items for each field: with any value, or with one that its type lets pass."""
+    document = codec.to_dict(sound)
+    for path, hint in dict(fields_of(kind)).items():
+        for value in _values(Random(f"{kind.KIND.kind} {path}"), hint):
+            yield path, value, spoil(document, on_the_wire(path, kind), value)
+
+
+def _values(chance: Random, hint: Any) -> list[Any]:
+    passing = readable(hint) or VALUES
+    if TIMES == 1:
+        return [chance.choice(chance.choice((VALUES, passing)))]
+    return [each for values in (VALUES, passing) for each in chance.sample(values, min(TIMES, len(values)))]
+
+
+def numbered(document: Json, number: int, path: Path) -> Json:
+    """Bad items have names of their own, unless their name is what is bad."""
+    meta = document.get("metadata")
+    if isinstance(meta, dict) and path[:2] not in (("metadata",), ("metadata", "name")):
+        meta["name"] = f"{meta.get('name', 'v')}-{number}"
+        meta["uid"] = f"uid-{number}"
+    return document
+
+
 def on_the_wire(path: Path, kind: type[Object]) -> Path:
     """Where a field is in a document; a pod's node is named in its spec."""
     return ("spec", "nodeName") if kind is Pod and path == ("nodeName",) else path
-
-
-@dataclass
-class Shelved:
-    """The objects of a kind, as an informer keeps them."""
-
-    objects: list[Any] = field(default_factory=list)
-    revision: int = 1
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.objects)
-
-
-RS = owner("ReplicaSet")
-TINY = machine_type("tiny", 0.2, 0.1)
-MINE = {"victim": "true"}
-"""What bad items carry, so that they have to do with nobody else unless a bad value makes them."""
-
-
-def others() -> list[Object]:
-    """A cluster in which there is something to do: pods wait, nodes are empty, drifted or too large."""
-    states = [
-        state("idle", pool="plain"),
-        state("drifted", pod("d", cpu="1", owned_by=RS), pool="plain", drifted=NOW),
-        state("roomy", pod("r", cpu="500m", owned_by=RS), pool="plain"),
-        state("held", pod("h", labels={"app": "web"}, owned_by=RS), pool="plain"),
-    ]
-    spread = [pod(f"waiting-{i}", cpu="9", labels={"app": "waiting"}) for i in range(6)]
-    found: list[Object] = [pool("plain"), pool("spare", weight=1), pdb("web"), daemonset("logs"), *spread]
-    for each in states:
-        found += [one for one in (each.node, each.claim, *each.pods) if one is not None]
-    return found
-
-
-def victims() -> dict[type[Object], Object]:
-    """One object of each kind, sound and of no concern to the others."""
-    mine = pod("v-waiting", namespace="victim", node_selector=MINE, labels=MINE)
-    # Too small for anybody else, whatever becomes of its labels and taints.
-    machine = state("v-node", pool="victims", labels=MINE, of=TINY)
-    assert machine.node is not None
-    assert machine.claim is not None
-    kinds = {each.KIND.kind: each for each in _plain_kinds()}
-    found: dict[type[Object], Object] = {
-        Pod: mine,
-        core.Node: machine.node,
-        NodeClaim: machine.claim,
-        NodePool: nodepool("victims", labels=MINE),
-        core.DaemonSet: daemonset("v-daemon", namespace="victim", node_selector=MINE),
-        core.PodDisruptionBudget: pdb("v-pdb", namespace="victim"),
-    }
-    return found | {type(each): each for each in kinds.values() if type(each) not in found}
-
-
-def _plain_kinds() -> Iterator[Object]:
-    for name in core.__all__:
-        kind = getattr(core, name)
-        if isinstance(kind, type) and issubclass(kind, Object):
-            namespace = "victim" if kind.KIND.namespaced else ""
-            document = {"metadata": {"name": "v-object", "namespace": namespace, "uid": "v-object"}}
-            yield codec.convert(kind, document)
 
 
 def read_all(documents: Mapping[type[Object], Iterable[Json]]) -> dict[type[Object], list[Any]]:
@@ -193,35 +189,3 @@ def read_all(documents: Mapping[type[Object], Iterable[Json]]) -> dict[type[Obje
         kind: codec.decode_list(kind, json.dumps({"metadata": {}, "items": list(listed)}).encode()).items
         for kind, listed in documents.items()
     }
-
-
-def snapshot_of(objects: Mapping[type[Object], list[Any]]) -> Snapshot:
-    """The world the controllers would see, through the same state."""
-    cluster = Cluster(VirtualClock())
-    for each in objects.get(core.CSINode, ()):
-        cluster.csi_node_changed(None, each)
-    for each in objects.get(core.Node, ()):
-        cluster.node_changed(None, each)
-    for each in objects.get(NodeClaim, ()):
-        cluster.claim_changed(None, each)
-    for each in objects.get(Pod, ()):
-        cluster.pod_changed(None, each)
-
-    def shelf(kind: type[Object]) -> Shelved:
-        return Shelved(list(objects.get(kind, ())))
-
-    shelves = Shelves(
-        daemonsets=shelf(core.DaemonSet),
-        limit_ranges=shelf(core.LimitRange),
-        namespaces=shelf(core.Namespace),
-        claims=shelf(core.PersistentVolumeClaim),
-        volumes=shelf(core.PersistentVolume),
-        classes=shelf(core.StorageClass),
-        budgets=shelf(core.PodDisruptionBudget),
-        services=shelf(core.Service),
-        replicasets=shelf(core.ReplicaSet),
-        statefulsets=shelf(core.StatefulSet),
-    )
-    offers = [(each, SIZES) for each in objects.get(NodePool, ())]
-    options = Options(now=NOW, flavour=FLAVOUR, reservation_label="fake.com/reservation-id")
-    return Capture(cluster, shelves).snapshot(offers, options)

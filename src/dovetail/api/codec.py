@@ -100,7 +100,7 @@ def decode_or_salvage(kind: type[O], data: bytes | msgspec.Raw, table: Interner 
     """A record from JSON or, set aside, what can be read of it; None if not even its name can be."""
     try:
         return decode(kind, data, table)
-    except BadInput:
+    except Exception:  # noqa: BLE001 - whatever is wrong with it, the objects beside it are read
         try:
             return salvage(kind, parse(data))
         except (msgspec.DecodeError, RecursionError):

@@ -292,7 +292,7 @@ def without_unreadable_kubelet(document: Any) -> Any:
     """
     spec = document.get("spec") if isinstance(document, dict) else None
     kubelet = spec.get("kubelet") if isinstance(spec, dict) else None
-    if not isinstance(spec, dict) or kubelet is None:
+    if not isinstance(spec, dict) or not isinstance(kubelet, dict):
         return document
     kept = {name: value for name, value in kubelet.items() if _readable(name, value)}
     return {**document, "spec": {**spec, "kubelet": kept}}

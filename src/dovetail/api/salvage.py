@@ -21,7 +21,7 @@ from dovetail.api.setaside import mark
 from dovetail.api.wire import read_plain
 from dovetail.errors import BadInput, shorten_text
 
-__all__ = ["salvage"]
+__all__ = ["Loss", "find_losses", "salvage"]
 
 O = TypeVar("O", bound=Object)  # noqa: E741 - O for object
 
@@ -30,16 +30,26 @@ _NOTHING: Any = object()
 _DEEPEST = 64
 
 
-class _Loss(NamedTuple):
+class Loss(NamedTuple):
     """A field that cannot be read, and why."""
 
     path: str
     why: str
 
 
+def find_losses(kind: type[Object], document: Any) -> tuple[Loss, ...]:
+    """The fields of a document of this kind that cannot be read."""
+    lost: list[Loss] = []
+    try:
+        _kept(kind, document, "", lost)
+    except RecursionError:
+        lost.append(Loss("", "it is nested too deep"))
+    return tuple(lost)
+
+
 def salvage(kind: type[O], document: Any) -> O | None:
     """What can be read of a document of this kind, set aside; None if not even its name can be."""
-    lost: list[_Loss] = []
+    lost: list[Loss] = []
     try:
         found = _kept(kind, document, "", lost)
     except RecursionError:
@@ -49,14 +59,14 @@ def salvage(kind: type[O], document: Any) -> O | None:
     if isinstance(found, Pod):
         found = _as_pods_are_kept(found, document)
     if not lost:
-        lost.append(_Loss("", "it makes no sense as a whole"))
+        lost.append(Loss("", "it makes no sense as a whole"))
     first = lost[0]
     more = f", and {len(lost) - 1} more" if len(lost) > 1 else ""
     kept: O = found
     return mark(kept, f"{first.path or kind.KIND.kind} cannot be read{more}: {shorten_text(first.why)}")
 
 
-def _kept(kind: Any, value: Any, path: str, lost: list[_Loss]) -> Any:
+def _kept(kind: Any, value: Any, path: str, lost: list[Loss]) -> Any:
     """The value as this type, without those parts of it that are none."""
     try:
         return read_plain(kind, value)
@@ -67,7 +77,7 @@ def _kept(kind: Any, value: Any, path: str, lost: list[_Loss]) -> Any:
             found = _parts(each, value, path, lost)
             if found is not _NOTHING:
                 return found
-    lost.append(_Loss(path, why))
+    lost.append(Loss(path, why))
     return _NOTHING
 
 
@@ -76,7 +86,7 @@ def _choices(kind: Any) -> tuple[Any, ...]:
     return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
 
 
-def _parts(kind: Any, value: Any, path: str, lost: list[_Loss]) -> Any:
+def _parts(kind: Any, value: Any, path: str, lost: list[Loss]) -> Any:
     """A record, list or mapping of which each part is kept that can be."""
     if isinstance(kind, type) and issubclass(kind, Record) and isinstance(value, Mapping):
         return _record(kind, value, path, lost)
@@ -92,7 +102,7 @@ def _parts(kind: Any, value: Any, path: str, lost: list[_Loss]) -> Any:
     return _NOTHING
 
 
-def _record(kind: type[Record], value: Mapping[str, Any], path: str, lost: list[_Loss]) -> Any:
+def _record(kind: type[Record], value: Mapping[str, Any], path: str, lost: list[Loss]) -> Any:
     found: dict[str, Any] = {}
     for field in msgspec.structs.fields(kind):
         if value.get(field.encode_name) is None:

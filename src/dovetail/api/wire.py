@@ -189,7 +189,7 @@ def apart(before: R, after: R) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _field(field: _Field, value: Any, outline: bool) -> Any:
     if isinstance(value, datetime) and field.name in MICROSECONDS:
-        return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        return _in_utc(value).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     return plain(value, outline)
 
 
@@ -211,7 +211,15 @@ def _left_out(value: Any, default: Any) -> bool:
 
 
 def _seconds(time: datetime) -> str:
-    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _in_utc(time).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _in_utc(time: datetime) -> datetime:
+    """The same moment in UTC. One that has no year there keeps the clock it was read with."""
+    try:
+        return time.astimezone(UTC)
+    except OverflowError:
+        return time.replace(tzinfo=UTC)
 
 
 _DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}

@@ -177,6 +177,7 @@ class _Asked:
             if not snapshot.pods and not snapshot.virtual:
                 note("note: there are no waiting pods in these files, so there is nothing to plan")
             found = _found(snapshot, self.quick, progress)
+        _refuse_set_aside(found)
         if explain:
             show_explanation(found, explain, output)
         else:
@@ -193,8 +194,16 @@ class _Asked:
             leaving = frozenset(fate.node for fate in turned if not fate.held_by)
             new = changed.snapshot(self.shop.types_for, self.options, leaving)
             after = solved(new, self.quick, progress.step)
+        _refuse_set_aside(before)
+        _refuse_set_aside(after)
         show_change(Change(before, after, turned), output)
         return bool(after.left_out)
+
+
+def _refuse_set_aside(found: Solved) -> None:
+    """A file can be mended: an object that nothing can be decided with ends the plan, and is not left out."""
+    for bad in found.plan.set_aside:
+        raise BadInput(f"{bad}; nothing was planned")
 
 
 def _need_pool(reader: _Reader, catalog: str, wanted: bool) -> None:
@@ -243,6 +252,8 @@ def _plan_cluster(snapshot: Snapshot, quick: bool, output: Output) -> bool:
         if not snapshot.pods and not snapshot.moving and not snapshot.virtual:
             note("note: no pod waits in this cluster, so there is nothing to plan")
         found = _found(snapshot, quick, progress)
+    for bad in found.plan.set_aside:
+        note(f"note: {bad}")
     _show(found, output)
     return bool(found.left_out)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 import typer
@@ -10,11 +11,12 @@ from dovetail.api import crds, validation
 from dovetail.api.manifests import Complaint, Document, Severity
 from dovetail.cli.files import FilesOption, MoreFiles, manifests_in
 from dovetail.cli.output import COMPLAINTS, Output, OutputOption, counted, note, put, structured
+from dovetail.state.unreadable import KINDS_READ, find_doubts
 
 Flavour = Literal["aws", "kwok"]
 KINDS = {definition.record.KIND for definitions in crds.DEFINITIONS.values() for definition in definitions}
 KWOK_GROUP = "karpenter.kwok.sh"
-__all__ = ["complaints_about", "is_checked", "validate"]
+__all__ = ["complaints_about", "find_unreadable", "is_checked", "validate"]
 
 StrictOption = Annotated[bool, typer.Option("--strict", help="Let warnings fail, too.")]
 FlavourOption = Annotated[
@@ -34,16 +36,16 @@ def validate(
 
     Checks NodePools, NodeClaims, NodeOverlays, EC2NodeClasses, KWOKNodeClasses and CapacityBuffers:
     fields and values, the admission rules of the API server, and what the controller checks
-    later. Every complaint names its file and line. Other kinds are skipped. Nothing is sent anywhere.
+    later. Of the other kinds that the controller reads, such as Pods and Nodes, it names what cannot be
+    read: the controller would set the object aside. Every complaint names its file and line. Kinds that
+    the controller does not read are skipped. Nothing is sent anywhere.
     """
     found = manifests_in([*files, *(more or ())])
-    ours = [document for document in found.documents if is_checked(document.api_version, document.kind)]
-    skipped = [
-        document for document in found.documents if not is_checked(document.api_version, document.kind)
-    ]
+    ours = [document for document in found.documents if _is_read(document)]
+    skipped = [document for document in found.documents if not _is_read(document)]
     complaints = [*found.complaints]
     for document in ours:
-        complaints += complaints_about(document, flavour)
+        complaints += _all_complaints(document, flavour)
     if not found.documents and not complaints:
         complaints.append(Complaint("input", None, None, "", "there is no object in it"))
     complaints.sort(key=lambda complaint: (complaint.source, complaint.line or 0))
@@ -59,6 +61,27 @@ def is_checked(api_version: str, kind: str) -> bool:
     """True for our kinds, and for what looks like a slip in naming one of them."""
     group = api_version.partition("/")[0]
     return any(kind == known.kind or group == known.group for known in KINDS)
+
+
+def _is_read(document: Document) -> bool:
+    named = document.api_version, document.kind
+    return is_checked(*named) or named in KINDS_READ
+
+
+def _all_complaints(document: Document, flavour: Flavour | None) -> list[Complaint]:
+    """What is wrong with an object; where nothing else is, what the controller could not read of it."""
+    ours = is_checked(document.api_version, document.kind)
+    found = complaints_about(document, flavour) if ours else []
+    if any(complaint.severity is Severity.ERROR for complaint in found):
+        return found
+    return [*found, *find_unreadable(document)]
+
+
+def find_unreadable(document: Document) -> Iterator[Complaint]:
+    """Why the controller would set an object aside, field by field."""
+    for path, why in find_doubts(document.api_version, document.kind, document.value):
+        told = f"{document.kind} {document.name or 'without a name'} would be set aside: {why}"
+        yield Complaint(document.source, document.line_of(path), None, path, told)
 
 
 def _flavour(document: Document) -> Flavour:
@@ -83,7 +106,7 @@ def _print(ours: list[Document], skipped: list[Document], complaints: list[Compl
     put("".join(f"{complaint}\n" for complaint in complaints))
     for document in skipped:
         kind = f"{document.api_version} {document.kind}"
-        note(f"{_place(document)}: skipped: {kind} is not a kind that Dovetail checks")
+        note(f"{_place(document)}: skipped: {kind} is not a kind that Dovetail reads")
     errors = sum(complaint.severity is Severity.ERROR for complaint in complaints)
     tally = f"{counted(errors, 'error')}, {counted(len(complaints) - errors, 'warning')}"
     note(f"{counted(len(ours), 'object')} checked: {tally}")

@@ -72,14 +72,14 @@ class BadItems:
         key = obj.KIND.kind, obj.full_name
         if why:
             self._unread[key] = each = set_aside(obj, why)
-            self._tell(each)
+            self._tell(each, type(obj))
         elif self._unread.pop(key, None) is None:
             return
         self._count(tuple(self._unread.values()))
 
     def fail(self, obj: Object, error: Exception) -> None:
         """Somebody who heard of an object could not cope with it."""
-        self._tell(set_aside(obj, describe_failure(error)))
+        self._tell(set_aside(obj, describe_failure(error)), type(obj))
 
     def _count(self, found: tuple[SetAside, ...]) -> None:
         counted = Counter(each.kind for each in found)
@@ -87,10 +87,10 @@ class BadItems:
             SET_ASIDE.labels(self._controller, kind).set(counted[kind])
         self._shown |= counted.keys()
 
-    def _tell(self, bad: SetAside) -> None:
+    def _tell(self, bad: SetAside, kind: type[Object] | None = None) -> None:
         if self._changes.changed(f"{bad.kind}/{bad.namespace}/{bad.name}", bad.why):
             LOGGED({"kind": bad.kind, "object": reference(bad.name, bad.namespace), "error": bad.why})
-        kind = _KINDS.get(bad.kind)
+        kind = kind or _KINDS.get(bad.kind)
         if kind is None:
             return  # not an object of the cluster, such as an instance type
         about = kind(metadata=ObjectMeta(name=bad.name, namespace=bad.namespace, uid=bad.uid))

@@ -11,7 +11,9 @@ from dovetail.api import conditions, reasons
 from dovetail.api.buffers import CapacityBuffer, LocalReference
 from dovetail.api.conditions import PROVISIONING, READY_FOR_PROVISIONING
 from dovetail.api.core import Deployment, PodTemplateObject, ReplicaSet, StatefulSet
+from dovetail.api.meta import Object
 from dovetail.api.pod import Pod, PodTemplate
+from dovetail.api.setaside import describe_failure, reason_of
 from dovetail.controllers.base import DONE, SOON, Backoff, Cache, Result, Trigger, after, on, run_all
 from dovetail.errors import Conflict, Gone
 from dovetail.ports import Clock, Kube
@@ -131,12 +133,15 @@ class Buffers:
     def _resolved(self, buffer: CapacityBuffer) -> CapacityBuffer:
         now = self._clock.now()
         try:
+            _expect_readable(buffer)
             shape = self._shape(buffer)
             count = _count_pods(buffer, shape)
-        except Unresolved as error:
+            self._pods[buffer.full_name] = virtual_pods(buffer, shape.template, count)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with it, it is this buffer's affair
             self._pods.pop(buffer.full_name, None)
-            return conditions.set_false(buffer, READY_FOR_PROVISIONING, now, error.reason, str(error))
-        self._pods[buffer.full_name] = virtual_pods(buffer, shape.template, count)
+            failed = Unresolved("ResolutionFailed", describe_failure(error))
+            told = error if isinstance(error, Unresolved) else failed
+            return conditions.set_false(buffer, READY_FOR_PROVISIONING, now, told.reason, str(told))
         source = shape.source
         status = replace(
             buffer.status,
@@ -156,6 +161,7 @@ class Buffers:
             if template is None:
                 missing = f"PodTemplate {spec.pod_template_ref.name} not found"
                 raise Unresolved("PodTemplateNotFound", missing)
+            _expect_readable(template)
             return _Shape(template.template, source=template)
         reference = spec.scalable_ref
         if reference is None:
@@ -166,6 +172,7 @@ class Buffers:
         workload = self._workloads.scalable[reference.kind].get(reference.name, buffer.namespace)
         if workload is None:
             raise Unresolved("ScalableRefNotFound", f"{reference.kind} {reference.name} not found")
+        _expect_readable(workload)
         return _Shape(workload.spec.template, workload.spec.replicas)
 
     async def planned(self, plan: Plan) -> None:
@@ -193,6 +200,12 @@ class Buffers:
         except (Conflict, Gone):
             # The next pass says it again.
             return
+
+
+def _expect_readable(obj: Object) -> None:
+    """Of an object that is set aside a limit or a selector may be missing: no room is kept by it."""
+    if why := reason_of(obj):
+        raise Unresolved("ResolutionFailed", f"{obj.KIND.kind} {obj.name} is set aside: {why}")
 
 
 def _count_pods(buffer: CapacityBuffer, shape: _Shape) -> int:

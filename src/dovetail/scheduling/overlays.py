@@ -6,6 +6,7 @@ later one is turned down as a whole; otherwise the weightiest word on each price
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -15,11 +16,20 @@ from dovetail.api.labels import CORE, NODEPOOL, Flavour
 from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
 from dovetail.api.quantity import Quantity
+from dovetail.api.setaside import describe_failure, reason_of
 from dovetail.api.validation.runtime import runtime_complaints_overlay
 from dovetail.scheduling.catalog import InstanceType
 from dovetail.scheduling.requirements import Requirements
 
-__all__ = ["CONFLICT", "RUNTIME_VALIDATION", "Judgement", "Overlaid", "adjusted_price", "overlaid"]
+__all__ = [
+    "CONFLICT",
+    "RUNTIME_VALIDATION",
+    "Judgement",
+    "Overlaid",
+    "adjusted_price",
+    "overlaid",
+    "price_complaint",
+]
 
 RUNTIME_VALIDATION = "RuntimeValidation"
 CONFLICT = "Conflict"
@@ -57,6 +67,15 @@ def adjusted_price(price: float, change: str) -> float:
     if change.endswith("%"):
         return max(price * (1 + float(change[:-1]) / 100), 0.0)
     return max(price + float(change), 0.0)
+
+
+def price_complaint(change: str) -> str:
+    """Why a change of price is none; empty for all that can be applied."""
+    try:
+        price = adjusted_price(1.0, change)
+    except (ValueError, OverflowError):
+        price = math.nan
+    return "" if math.isfinite(price) and price >= 0 else "the price is not a number from 0 up"
 
 
 @dataclass(slots=True)
@@ -102,10 +121,30 @@ def _judge(
     words: dict[tuple[str, int], _Words],
     flavour: Flavour,
 ) -> Judgement:
+    """The judgement on one overlay. One that cannot be read or judged is turned down, and no other is.
+
+    Of an overlay that is set aside a requirement may be missing: it would correct what it is not about.
+    """
+    if why := reason_of(overlay):
+        return Judgement(overlay.name, RUNTIME_VALIDATION, f"the overlay is set aside: {why}")
+    try:
+        return _judge_readable(overlay, known, words, flavour)
+    except Exception as error:  # noqa: BLE001 - one overlay must not keep all pools from their catalogue
+        return Judgement(overlay.name, RUNTIME_VALIDATION, describe_failure(error))
+
+
+def _judge_readable(
+    overlay: NodeOverlay,
+    known: Mapping[str, tuple[NodePool, tuple[InstanceType, ...]]],
+    words: dict[tuple[str, int], _Words],
+    flavour: Flavour,
+) -> Judgement:
     complaints = runtime_complaints_overlay(overlay, flavour)
     if complaints:
         message = "; ".join(each.message for each in complaints)
         return Judgement(overlay.name, RUNTIME_VALIDATION, message)
+    if wrong := price_complaint(_change(overlay) or ""):
+        return Judgement(overlay.name, RUNTIME_VALIDATION, wrong)
     selected = [each for pool, types in known.values() for each in _selected(overlay, pool, types)]
     if any(_contradicts(overlay, each, words) for each in selected):
         return Judgement(overlay.name, CONFLICT, "conflict with another overlay")

@@ -22,6 +22,7 @@ from dovetail.errors import BadInput
 from dovetail.settings.durations import parse as parse_duration
 from dovetail.settings.table import BY_VARIABLE
 from dovetail.sim.scenario import Curve, Happening, Scenario
+from dovetail.state.unreadable import find_doubts
 
 __all__ = ["as_scenario", "read_scenario"]
 
@@ -196,3 +197,8 @@ def _about_manifest(path: str, manifest: Mapping[str, Any]) -> Iterator[Wrong]:
     metadata = manifest.get("metadata")
     if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
         yield path, "a manifest needs metadata.name"
+        return
+    kind = str(manifest.get("kind"))
+    for field, why in find_doubts(str(manifest.get("apiVersion")), kind, manifest):
+        where = f"{path}.{field}" if field else path
+        yield where, f"{kind} {metadata['name']} would be set aside: {why}"

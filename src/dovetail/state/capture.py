@@ -33,6 +33,7 @@ from dovetail.state.cluster import Cluster
 __all__ = ["Capture", "DeviceShelves", "Shelf", "Shelves"]
 
 T = TypeVar("T", bound=Object, covariant=True)
+K = TypeVar("K", bound=Object)
 V = TypeVar("V")
 Offered = tuple[tuple[Pool, ...], tuple[tuple[InstanceType, ...], ...]]
 
@@ -58,9 +59,9 @@ class DeviceShelves:
 
     def state(self) -> DeviceState:
         return DeviceState(
-            slices=tuple(self.slices),
-            classes={each.name: each for each in self.classes},
-            claims={each.full_name: each for each in self.claims},
+            slices=tuple(_readable(self.slices)),
+            classes={each.name: each for each in _readable(self.classes)},
+            claims={each.full_name: each for each in _readable(self.claims)},
         )
 
 
@@ -111,7 +112,7 @@ class Capture:
         d = shelves.devices
         self._devices = _Kept(d.state, d.slices, d.classes, d.claims) if d is not None else None
         self._budgets = _Kept(lambda: tuple(s.budgets), s.budgets)
-        self._services = _Kept(lambda: tuple(s.services), s.services)
+        self._services = _Kept(lambda: tuple(_readable(s.services)), s.services)
         # Parts that are equal from one snapshot to the next are the same: what was worked out for them holds.
         self._offers: tuple[tuple[NodePool, Sequence[InstanceType]], ...] = ()
         self._offered_then = pools_and_catalogs(())
@@ -179,19 +180,27 @@ class Capture:
 
     def _make_storage(self) -> Storage:
         return Storage(
-            claims={claim.full_name: claim for claim in self._shelves.claims if not reason_of(claim)},
-            volumes={volume.name: volume for volume in self._shelves.volumes if not reason_of(volume)},
-            classes={storage.name: storage for storage in self._shelves.classes if not reason_of(storage)},
+            claims={claim.full_name: claim for claim in _readable(self._shelves.claims)},
+            volumes={volume.name: volume for volume in _readable(self._shelves.volumes)},
+            classes={storage.name: storage for storage in _readable(self._shelves.classes)},
         )
 
     def _make_namespaces(self) -> Mapping[str, Mapping[str, str]]:
         return {namespace.name: namespace.labels for namespace in self._shelves.namespaces}
 
     def _make_workloads(self) -> Mapping[str, LabelSelector]:
-        owners = (*self._shelves.replicasets, *self._shelves.statefulsets)
+        owners: tuple[ReplicaSet | StatefulSet, ...] = (
+            *_readable(self._shelves.replicasets),
+            *_readable(self._shelves.statefulsets),
+        )
         return {
             f"{o.KIND.kind}/{o.full_name}": o.spec.selector for o in owners if o.spec.selector is not None
         }
+
+
+def _readable(objects: Iterable[K]) -> Iterator[K]:
+    """Those that are not set aside: what is left of the others could select more than was written."""
+    return (each for each in objects if not reason_of(each))
 
 
 def _same(these: Sequence[tuple[object, object]], those: Sequence[tuple[object, object]]) -> bool:

@@ -17,6 +17,7 @@ from dovetail.api.meta import Amounts
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.pod import Pod
 from dovetail.api.quantity import Quantity
+from dovetail.api.setaside import reason_of
 from dovetail.ports import Clock
 from dovetail.scheduling import nodes as views
 from dovetail.scheduling.resources import Nano, amounts
@@ -80,7 +81,9 @@ class Cluster:
                 self._drop_node(before.name)
             return
         if _not_yet_whole(after):
-            self._unplaced.add(after.name)
+            if not reason_of(after):
+                # One that cannot be read may never be whole: everybody else would wait for ever.
+                self._unplaced.add(after.name)
             return
         self._unplaced.discard(after.name)
         key = after.spec.provider_id or f"node/{after.name}"
@@ -150,7 +153,8 @@ class Cluster:
             self._drop_claim(after.name)
         place.claim = after
         self._by_claim[after.name] = place
-        if after.status.provider_id:
+        if after.status.provider_id or reason_of(after):
+            # Nobody launches a claim that cannot be read: everybody else would wait for ever.
             self._unlaunched.discard(after.name)
         else:
             self._unlaunched.add(after.name)

@@ -26,6 +26,7 @@ from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
 from dovetail.api.pod import Container, Pod, PodSpec, PodStatus
 from dovetail.api.quantity import ZERO
+from dovetail.api.setaside import reason_of
 from dovetail.errors import BadInput
 from dovetail.scheduling.buffers import replicas, virtual_pods
 from dovetail.scheduling.catalog import InstanceType
@@ -103,6 +104,8 @@ class Offline:
             made = codec.decode(record, document, self.table)
         else:
             made = codec.convert(record, document, self.table)
+        if why := reason_of(made):
+            raise BadInput(f"{kind} {made.name} makes no sense: {why}")
         _check(made)
         shelf = self.found.setdefault(record, {})
         made = _named(made, len(shelf))
@@ -275,6 +278,8 @@ def _check(obj: Object) -> None:
         spec = made.template.spec
     if isinstance(obj, core.DaemonSet):
         spec = obj.spec.template.spec
+        for bad in representatives([(obj, None)])[1]:
+            raise BadInput(f"DaemonSet {obj.name} makes no sense: {bad.why}")
     for container in _containers(spec) if spec else ():
         for name, amount in container.resources.requests.items():
             if amount < ZERO:

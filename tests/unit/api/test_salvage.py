@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import pytest
 
 from dovetail.api import codec
 from dovetail.api.core import Node
-from dovetail.api.meta import Object
+from dovetail.api.meta import Kind, Object
 from dovetail.api.nodeclaim import NodeClaim
+from dovetail.api.nodeclass import EC2NodeClass
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
-from dovetail.api.salvage import salvage
+from dovetail.api.salvage import find_losses, salvage
 from dovetail.api.setaside import reason_of
 from support.builders import node, nodeclaim, nodepool, pod
 
@@ -26,6 +28,41 @@ def spoiled(obj: Object, value: Any, *path: str | int) -> dict[str, Any]:
         at = at[step]
     at[path[-1]] = value
     return document
+
+
+class Fragile(Object, frozen=True):
+    """A kind whose repair fails on some documents."""
+
+    KIND: ClassVar[Kind] = Kind("example.com", "v1", "Fragile", "fragiles")
+    MENDED: ClassVar[Callable[[Any], Any] | None] = lambda document: document["spec"]["missing"]
+
+    size: int = 0
+
+
+def test_an_object_that_fails_in_a_way_nobody_thought_of_hides_no_other() -> None:
+    items = [{"metadata": {"name": "bad"}, "size": "large"}, {"metadata": {"name": "good"}, "size": 3}]
+    listed = codec.decode_list(Fragile, json.dumps({"items": items}).encode()).items
+    assert [(each.name, each.size, bool(reason_of(each))) for each in listed] == [
+        ("bad", 0, True),
+        ("good", 3, False),
+    ]
+
+
+@pytest.mark.parametrize("kubelet", ["large", 7, ["maxPods"], True])
+def test_a_kubelet_section_that_is_no_object_keeps_no_class_from_being_read(kubelet: Any) -> None:
+    items = [{"metadata": {"name": "bad"}, "spec": {"kubelet": kubelet}}, {"metadata": {"name": "good"}}]
+    listed = codec.decode_list(EC2NodeClass, json.dumps({"items": items}).encode()).items
+    assert [each.name for each in listed] == ["bad", "good"]
+    assert reason_of(listed[0]).startswith("spec.kubelet cannot be read")
+
+
+def test_the_fields_that_are_lost_are_told_one_by_one() -> None:
+    odd = spoiled(pod("a"), [{"resources": {"requests": {"cpu": "many"}}}, 7], "spec", "containers")
+    assert [loss.path for loss in find_losses(Pod, odd)] == [
+        "spec.containers[0].resources.requests[cpu]",
+        "spec.containers[1]",
+    ]
+    assert find_losses(Pod, codec.to_dict(pod("a"))) == ()
 
 
 def test_a_condition_from_before_our_calendar_costs_a_node_its_date_and_nothing_else() -> None:

@@ -405,6 +405,42 @@ def test_absurd_amounts_are_refused_or_decided(tmp_path: Path) -> None:
         assert_one_sentence(ended)
 
 
+UNREADABLE: dict[str, tuple[dict[str, Any], str]] = {
+    "a node with more memory than any machine": (
+        {"kind": "Node", "apiVersion": "v1", "status": {"allocatable": {"memory": "9" * 400}}},
+        "Node bad makes no sense: status.allocatable[memory] is more than any machine has",
+    ),
+    "a daemon that requests more than any machine has": (
+        {
+            "kind": "DaemonSet",
+            "apiVersion": "apps/v1",
+            "spec": {"template": {"spec": {"containers": [{"resources": {"requests": {"cpu": "1e30"}}}]}}},
+        },
+        "DaemonSet bad makes no sense: its pods request more cpu than any machine has",
+    ),
+    "a budget whose number is a list": (
+        {"kind": "PodDisruptionBudget", "apiVersion": "policy/v1", "spec": {"minAvailable": [1]}},
+        "reading a PodDisruptionBudget: ",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNREADABLE)
+@pytest.mark.parametrize("suffix", ["json", "yaml"])
+def test_a_document_that_would_be_set_aside_is_refused_in_one_sentence(
+    case: str, suffix: str, tmp_path: Path
+) -> None:
+    """Left out in silence, it would make the plan one for another cluster."""
+    bad, told = UNREADABLE[case]
+    path = given(tmp_path, pool(), pod("web"), {**bad, "metadata": {"name": "bad"}}, name=f"world.{suffix}")
+    ended = dovetail("plan", "-f", path)
+    assert_one_sentence(ended)
+    assert ended.out == ""
+    assert told in ended.err
+    assert "item 3" in ended.err if suffix == "json" else "world.yaml:" in ended.err
+    assert_one_sentence(dovetail("plan", "--disruption", "-f", path))
+
+
 def assert_one_sentence(ended: Ended) -> None:
     assert ended.code == 1
     assert len(ended.err.strip().splitlines()) == 1

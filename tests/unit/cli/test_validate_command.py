@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from dovetail.api.manifests import read
+from dovetail.state.unreadable import KINDS_READ
 from support.commands import Ended, dovetail, process
+from support.hostile_world import kinds_read
 
 GOOD = """\
 apiVersion: karpenter.sh/v1
@@ -84,12 +86,65 @@ def test_a_kind_of_ours_that_is_misnamed_or_of_old_is_an_error(named: str) -> No
 
 
 def test_a_kind_of_others_is_skipped_and_said_to_be() -> None:
-    ended = validate(f"apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: x}}\n---\n{GOOD}", "--strict")
+    ended = validate(f"apiVersion: v1\nkind: Secret\nmetadata: {{name: x}}\n---\n{GOOD}", "--strict")
     assert (ended.code, ended.out) == (0, "")
     assert ended.err.splitlines() == [
-        "stdin:1: skipped: apps/v1 Deployment is not a kind that Dovetail checks",
+        "stdin:1: skipped: v1 Secret is not a kind that Dovetail reads",
         "1 object checked: 0 errors, 0 warnings",
     ]
+
+
+BAD_POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: absurd}
+spec:
+  containers:
+  - name: app
+    resources:
+      requests: {cpu: many, memory: 1Gi}
+  - 7
+"""
+BAD_NODE = f"""\
+apiVersion: v1
+kind: Node
+metadata: {{name: endless}}
+status: {{allocatable: {{memory: "{"9" * 400}"}}}}
+"""
+BAD_DAEMON = """\
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: greedy}
+spec:
+  template:
+    spec: {containers: [{name: app, resources: {requests: {cpu: 1e30}}}]}
+"""
+
+
+def test_what_the_controller_would_set_aside_is_named_with_file_line_and_field() -> None:
+    ended = validate(f"{GOOD}---\n{BAD_POD}---\n{BAD_NODE}---\n{BAD_DAEMON}")
+    assert ended.code == 1
+    pod, container, node, daemon = ended.out.splitlines()
+    assert pod.startswith(
+        "stdin:17: error: spec.containers[0].resources.requests[cpu]: Pod absurd would be set"
+    )
+    assert container.startswith("stdin:18: error: spec.containers[1]: Pod absurd would be set aside: ")
+    assert node.startswith(
+        "stdin:20: error: Node endless would be set aside: status.allocatable[memory] is more"
+    )
+    assert daemon.startswith(
+        "stdin:30: error: spec.template.spec: DaemonSet greedy would be set aside: its pods"
+    )
+    assert ended.err == "4 objects checked: 4 errors, 0 warnings\n"
+
+
+def test_a_pod_that_can_be_read_is_checked_and_fine() -> None:
+    ended = validate("apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: app}]}\n")
+    assert (ended.code, ended.out, ended.err) == (0, "", "1 object checked: 0 errors, 0 warnings\n")
+
+
+def test_every_kind_that_the_controller_follows_is_one_that_validate_reads() -> None:
+    assert {kind.KIND for kind in kinds_read()} <= {kind.KIND for kind in KINDS_READ.values()}
 
 
 def test_the_cloud_is_taken_from_each_manifest_unless_it_is_given() -> None:

@@ -9,6 +9,7 @@ import pytest
 from dovetail.api import labels as names
 from dovetail.api.overlay import NodeOverlay, NodeOverlaySpec
 from dovetail.api.pod import NodeSelectorRequirement
+from dovetail.api.setaside import mark
 from dovetail.scheduling.catalog import InstanceType
 from dovetail.scheduling.overlays import CONFLICT, RUNTIME_VALIDATION, Overlaid, adjusted_price, overlaid
 from support.builders import amounts, meta, nodepool, pod
@@ -55,6 +56,28 @@ def prices(found: Overlaid, pool: str = "default") -> dict[str, list[float]]:
 
 def reasons(found: Overlaid) -> dict[str, str]:
     return {each.overlay: each.reason for each in found.judgements}
+
+
+@pytest.mark.parametrize("price", ["many", "NaN", "1e400", "+x%", ""])
+def test_an_overlay_whose_price_is_no_number_is_turned_down_and_no_other_is(price: str) -> None:
+    found = judged(overlay("bad", EVERY, price=price), overlay("good", EVERY, price="7", weight=1))
+    assert reasons(found)["good"] == ""
+    assert reasons(found)["bad"] == (RUNTIME_VALIDATION if price else "")
+    assert prices(found) == {"a": [7.0, 7.0], "b": [7.0, 7.0]}
+
+
+def test_an_overlay_that_is_set_aside_corrects_nothing() -> None:
+    """What is left of it may have lost a requirement: it would be about every instance type."""
+    found = judged(mark(overlay("bad", price="7"), "spec.requirements cannot be read"))
+    assert reasons(found) == {"bad": RUNTIME_VALIDATION}
+    assert prices(found) == prices(judged())
+
+
+def test_an_overlay_that_cannot_be_judged_is_turned_down_and_no_other_is() -> None:
+    no_text: Any = None
+    found = judged(overlay("bad", (names.ARCH, "In", no_text), price="1"), overlay("good", EVERY, price="7"))
+    assert reasons(found) == {"good": "", "bad": RUNTIME_VALIDATION}
+    assert prices(found)["a"] == [7.0, 7.0]
 
 
 @pytest.mark.spec("T-280")

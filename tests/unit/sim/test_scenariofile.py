@@ -81,6 +81,15 @@ events:
         ),
         ("events: [{at: 1m, apply: [{kind: Pod}]}]", "4: events[0].apply[0]: a manifest needs apiVersion"),
         ("manifests: [{apiVersion: v1, kind: Pod}]", "4: manifests[0]: a manifest needs metadata.name"),
+        (
+            "manifests: [{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: 7}}]",
+            "4: manifests[0].spec.containers: Pod p would be set aside: ",
+        ),
+        (
+            "manifests: [{apiVersion: v1, kind: Node, metadata: {name: n}, "
+            f"status: {{allocatable: {{memory: '{'9' * 400}'}}}}}}]",
+            "4: manifests[0]: Node n would be set aside: status.allocatable[memory] is more than any machine",
+        ),
     ],
 )
 def test_what_could_not_happen_is_told_before_the_run(tmp_path: Path, text: str, complaint: str) -> None:

@@ -6,6 +6,7 @@ from dovetail.api import conditions, reasons
 from dovetail.api.conditions import NODECLASS_READY, Conditioned
 from dovetail.api.meta import Condition, Object
 from dovetail.api.nodepool import NodePool
+from dovetail.api.setaside import reason_of
 from dovetail.controllers.base import DONE, SOON, Backoff, Cache, Result, Trigger, on
 from dovetail.controllers.owning import Ownership
 from dovetail.errors import Conflict, Gone
@@ -68,6 +69,9 @@ class Readiness:
         if node_class.deleting:
             why = "NodeClass is Terminating"
             return conditions.set_false(pool, NODECLASS_READY, now, reasons.NODECLASS_TERMINATING, why)
+        if wrong := reason_of(node_class):
+            why = f"NodeClass is set aside: {wrong}"
+            return conditions.set_false(pool, NODECLASS_READY, now, reasons.NODECLASS_READINESS_UNKNOWN, why)
         ready = _ready(node_class)
         if ready is None or ready.status == conditions.UNKNOWN:
             why = "Node Class Readiness Unknown"

@@ -14,6 +14,7 @@ from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodeclass import EC2NodeClass
 from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
+from dovetail.api.setaside import reason_of
 from dovetail.controllers.base import Cache
 from dovetail.errors import (
     ClassNotReady,
@@ -84,7 +85,9 @@ class AwsCloud:
         node_class = self._class(claim.spec.node_class_ref.name)
         if node_class is None:
             self._class_missing(claim, claim.spec.node_class_ref.name)
-            raise InsufficientCapacity(f"launching {claim.name}: its EC2NodeClass is not there, or is going")
+            raise InsufficientCapacity(
+                f"launching {claim.name}: its EC2NodeClass is not there, is going, or cannot be read"
+            )
         _ready_or_raise(node_class)
         tags = self._tags(claim, node_class)
         types = await self._for_launch(claim, node_class)
@@ -163,9 +166,9 @@ class AwsCloud:
             raise Retry(str(error)) from error
 
     def _class(self, name: str) -> EC2NodeClass | None:
-        """A class that can still be used; one on its way out cannot."""
+        """A class that can still be used; one on its way out cannot, nor one that cannot be read."""
         found = self.classes.get(name)
-        return found if found is not None and not found.deleting else None
+        return found if found is not None and not found.deleting and not reason_of(found) else None
 
     def _class_missing(self, about: Object, name: str) -> None:
         # Karpenter leaves the reason of this event empty.

@@ -38,7 +38,7 @@ from dovetail.providers.aws.reservations import Reservations
 from dovetail.providers.aws.templates import LaunchTemplates
 from dovetail.providers.aws.types import InstanceTypes
 from dovetail.providers.aws.unavailable import Unavailable
-from dovetail.scheduling.overlays import adjusted_price
+from dovetail.scheduling.overlays import adjusted_price, price_complaint
 
 __all__ = ["AwsProvider"]
 
@@ -191,6 +191,6 @@ def _given_prices(overlays: Cache[NodeOverlay]) -> Mapping[str, float]:
             len(wanted) == 1 and wanted[0].key == labels.INSTANCE_TYPE and wanted[0].operator == "In"
         )
         valid = conditions.is_true(overlay, conditions.VALIDATION_SUCCEEDED)
-        if overlay.spec.price and about_types and valid:
+        if overlay.spec.price and about_types and valid and not price_complaint(overlay.spec.price):
             found |= {name: adjusted_price(0.0, overlay.spec.price) for name in wanted[0].values}
     return found

@@ -14,6 +14,7 @@ from dovetail.api.meta import Kind, ObjectMeta
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodeclass import KWOKNodeClass
 from dovetail.api.nodepool import NodePool
+from dovetail.api.setaside import reason_of
 from dovetail.api.taints import UNREGISTERED
 from dovetail.controllers.base import Cache, Controller
 from dovetail.controllers.provided import Surroundings
@@ -88,6 +89,8 @@ class KwokCloud:
         node_class = self._classes.get(reference.name)
         if node_class is None:
             raise ClassNotReady(f"launching {claim.name}: there is no KWOKNodeClass {reference.name}")
+        if why := reason_of(node_class):
+            raise ClassNotReady(f"launching {claim.name}: KWOKNodeClass {reference.name} is set aside: {why}")
         ready = conditions.find(node_class, conditions.READY)
         if ready is not None and ready.status == conditions.FALSE:
             raise ClassNotReady(f"launching {claim.name}: KWOKNodeClass {reference.name} is not ready")

@@ -9,6 +9,7 @@ from dovetail.api.conditions import DRIFTED
 from dovetail.api.hashes import NODECLASS_HASH_VERSION, nodeclass_hash
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodeclass import EC2NodeClass
+from dovetail.api.setaside import reason_of
 from dovetail.controllers.base import DONE, Backoff, Cache, Result, Trigger, on, run_all
 from dovetail.errors import Gone
 from dovetail.ports import Kube
@@ -39,7 +40,8 @@ class Hash:
 
     async def reconcile(self, key: str) -> Result:
         node_class = self._classes.get(key)
-        if node_class is None:
+        if node_class is None or reason_of(node_class):
+            # The hash of what is left of a class would make all of its nodes drift.
             return DONE
         fingerprint = nodeclass_hash(node_class, self._discovery.facts.ca_bundle)
         if node_class.annotations.get(labels.EC2_NODECLASS_HASH_VERSION) != NODECLASS_HASH_VERSION:

@@ -11,6 +11,7 @@ from dovetail.api import conditions, labels
 from dovetail.api.conditions import Readiness
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodeclass import EC2NodeClass
+from dovetail.api.setaside import reason_of
 from dovetail.aws import AwsDenied
 from dovetail.controllers.base import DONE, SOON, Backoff, Cache, Result, Trigger, insisting, on, soonest
 from dovetail.errors import Conflict, DovetailError, Gone
@@ -62,6 +63,8 @@ class NodeClass:
             return DONE
         if node_class.deleting:
             return await self._finalizing.finish(node_class)
+        if reason_of(node_class):
+            return DONE
         # What AWS does not know is Gone as well, so only the writes may take that for the end of the class.
         try:
             held = await self._held(node_class)

@@ -1,0 +1,34 @@
+"""Absurd values in files: a document is planned with or refused, and no command ends in a traceback."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+
+import pytest
+
+from dovetail.api.manifests import Document
+from dovetail.api.meta import Object
+from dovetail.api.setaside import reason_of
+from dovetail.cli.validate import find_unreadable
+from dovetail.errors import BadInput
+from dovetail.state.offline import KINDS, Offline
+from dovetail.state.unreadable import KINDS_READ
+from support.hostile import bad_documents
+from support.hostile_world import victim_of
+
+READ: list[type[Object]] = list(KINDS_READ.values())
+
+
+@pytest.mark.parametrize("kind", READ, ids=[kind.KIND.kind for kind in READ])
+def test_a_document_is_taken_as_it_is_or_refused_and_validate_says_so_first(kind: type[Object]) -> None:
+    named = kind.KIND.api_version, kind.KIND.kind
+    for path, _, document in bad_documents(kind, victim_of(kind)):
+        world = Offline()
+        with suppress(BadInput):
+            world.add(*named, document)
+        taken = world.all(kind)
+        assert not any(map(reason_of, taken)), f"{path}: planned with what would be set aside"
+        told = list(find_unreadable(Document("file", 0, *named, document)))
+        assert bool(taken) or bool(told) or named not in KINDS, f"{path}: refused, and validate finds nothing"
+        json.dumps([str(complaint) for complaint in told])
