@@ -86,9 +86,9 @@ events:
             "4: manifests[0].spec.containers: Pod p would be set aside: ",
         ),
         (
-            "manifests: [{apiVersion: v1, kind: Node, metadata: {name: n}, "
+            "manifests: [{apiVersion: v1, kind: Node, metadata: {name: big}, "
             f"status: {{allocatable: {{memory: '{'9' * 400}'}}}}}}]",
-            "4: manifests[0]: Node n would be set aside: status.allocatable[memory] is more than any machine",
+            "4: manifests[0]: Node big would be set aside: status.allocatable[memory] is more than any",
         ),
     ],
 )
