@@ -86,6 +86,8 @@ def _below(node: ast.AST) -> Iterator[ast.AST]:
         return  # an assertion for the type checker, and words
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
         return
+    if isinstance(node, ast.keyword) and node.arg == "strict":
+        return  # of zip: an assertion as well
     yield node
     skipped = {id(node.annotation)} if isinstance(node, ast.AnnAssign) else set()
     for child in ast.iter_child_nodes(node):

@@ -38,7 +38,7 @@ def chosen(values: list[int], most: int = 3) -> int | None:
     """Not changed: 1 < 2."""
     if not values or most > 9 and values[0] == 1:
         return None
-    for value in values:
+    for value, _ in zip(values, values, strict=True):
         if value is None:
             continue
         print(value + 1)
@@ -68,6 +68,7 @@ def test_each_change_is_one_change_and_still_python() -> None:
         "return max(values) + (most)",
         "return None",
     } <= lines
+    assert all("strict=True" in changed for changed in found)
     assert all(
         '"""Not changed: 1 < 2."""' in changed and "assert values != []" in changed for changed in found
     )
