@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from dovetail.api import labels
+from dovetail.aws.messages import Message, parse
 from dovetail.errors import DovetailError, Retry
+from dovetail.providers.aws.controllers import interruption
 from dovetail.sim.faults import Rule, Storm
 from support.classes import CLAIMS
 from support.machines import MachineScene, disrupted, event, spot_warning, state_change
@@ -392,6 +394,25 @@ async def test_a_warning_of_an_absurd_time_is_set_aside_and_the_others_are_heard
         await scene.pass_(30)
         await scene.look(READER)
         assert sample(MALFORMED) == malformed + 1, "named once"
+
+
+@virtual
+async def test_a_warning_that_meets_a_bug_while_it_is_read_is_set_aside_and_the_others_are_heard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with MachineScene().still() as scene:
+        first, second = [await scene.machine() for _ in range(2)]
+
+        def fail_on_first(body: str) -> Message:
+            if first.id in body:
+                raise TypeError("a bug nobody knows of yet")
+            return parse(body)
+
+        monkeypatch.setattr(interruption, "parse", fail_on_first)
+        scene.tell(spot_warning(first.id, scene.clock), spot_warning(second.id, scene.clock))
+        await scene.look(READER)
+        assert (scene.deleting(first), scene.deleting(second)) == (False, True)
+        assert scene.waiting == 1, "it is left for the dead-letter queue"
 
 
 @virtual

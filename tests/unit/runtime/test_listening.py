@@ -74,11 +74,21 @@ async def test_all_sources_together_have_a_bound_too() -> None:
 
 @pytest.mark.parametrize("said", [b"", b"GET /healthz HT", b"GET /healthz HTTP/1.1\r\nHost: a\r\nX: "])
 async def test_who_does_not_finish_a_request_is_cut_off(said: bytes) -> None:
-    async with serving(Limits(headers=0.05)) as (_, port):
+    cut: list[LimitedHandler] = []
+
+    class NotedHandler(LimitedHandler):
+        __slots__ = ()
+
+        def abort(self) -> None:
+            cut.append(self)
+            super().abort()
+
+    async with serving(Limits(headers=0.05, idle=1.0), NotedHandler) as (_, port):
         ((reader, writer),) = await opened(port, 1, said)
         with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
             await reader.readexactly(1)
         writer.close()
+    assert cut, "by us, and not by aiohttp for being idle"
 
 
 async def test_a_second_request_that_is_never_finished_is_cut_off_too() -> None:
