@@ -102,6 +102,12 @@ def test_room_kept_for_buffers_keeps_its_node_and_no_other() -> None:
     assert gone(empty(scene(state("a", pod("p", node="a")), buffered=["a"]))) == []
 
 
+def test_room_that_a_buffer_will_need_keeps_a_node_that_no_pass_has_seen_yet() -> None:
+    held = empty(scene(state("a"), state("b"), snapshot={"virtual": (pod("room", cpu="15"),)}))
+    assert len(gone(held)) == 1
+    assert [each.held for each in held.staying] == [Held.AWAITED]
+
+
 @pytest.mark.spec("disruption-55")
 def test_nodes_of_static_pools_stay() -> None:
     choice = empty(scene(state("a"), pools=[pool(replicas=1)]))
