@@ -34,8 +34,8 @@ def empty_nodes(going: Iterable[Candidate], allowance: Allowance) -> tuple[Comma
 def unawaited(scene: Scene, mine: Sequence[Candidate]) -> tuple[list[Candidate], list[Stays]]:
     """Those that no pod without a node will need, nor one of a node on its way out; and those that one will.
 
-    A node comes up empty: it must not be taken away before the pods it was bought for arrive. Pods of a capacity
-    buffer never arrive, and which nodes have their room is known only since the last pass of provisioning.
+    A node comes up empty: it must not be taken away before the pods it was bought for arrive. Pods of a
+    capacity buffer never arrive, and which nodes have room for them is known only since the last pass.
     """
     if not mine or not (scene.snapshot.moving or scene.snapshot.pods or scene.snapshot.virtual):
         return list(mine), []
