@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from dovetail.runtime import logs
+from support.logs import kept_logs
 
 __all__ = ["Lines", "log_lines"]
 
@@ -18,8 +19,8 @@ Lines = Callable[[], list[dict[str, Any]]]
 
 @contextmanager
 def log_lines(level: str = "info") -> Iterator[Lines]:
-    """What is said inside, so far. Who listened before is told again after the test, by the conftest."""
-    with TemporaryDirectory() as folder:
+    """What is said inside, so far. Who listened before listens again afterwards, whoever asked for this."""
+    with kept_logs(), TemporaryDirectory() as folder:
         path = Path(folder, "log")
         logs.configure(level, (str(path),))
         try:

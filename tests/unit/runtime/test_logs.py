@@ -15,6 +15,7 @@ import structlog
 from dovetail import logs as messages
 from dovetail.errors import Misconfigured, Retry
 from dovetail.runtime import logs
+from support.log_lines import log_lines
 from support.logs import kept_logs
 
 Capture = pytest.CaptureFixture[str]
@@ -211,4 +212,13 @@ def test_a_test_that_configures_logs_silences_no_later_one(caplog: pytest.LogCap
         logs.configure("error", ("/dev/null",))
         log.warning("unheard")
     log.warning("heard")
+    assert caplog.messages == ["heard"]
+
+
+def test_reading_log_lines_silences_nobody_afterwards(caplog: pytest.LogCaptureFixture) -> None:
+    """A fixture of a module reads them outside of any test, where nobody else would put things right."""
+    with log_lines("error"):
+        pass
+    assert not structlog.is_configured()
+    logging.getLogger("dovetail.tests.later").warning("heard")
     assert caplog.messages == ["heard"]
