@@ -91,8 +91,8 @@ async def test_who_does_not_finish_a_request_is_cut_off(said: bytes) -> None:
     assert cut, "by us, and not by aiohttp for being idle"
 
 
-async def test_a_second_request_that_is_never_finished_is_cut_off_too() -> None:
-    async with serving(Limits(headers=0.05)) as (_, port):
+async def test_a_second_request_that_is_never_finished_is_cut_off_as_an_idle_connection_is() -> None:
+    async with serving(Limits(headers=0.05, idle=0.1)) as (_, port):
         ((reader, writer),) = await opened(port, 1, GET.replace(b"Connection: close\r\n", b"") + b"GET /he")
         with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
             await reader.readexactly(100_000)
@@ -111,7 +111,7 @@ async def test_a_packed_body_is_not_unpacked(path: str, monkeypatch: pytest.Monk
     monkeypatch.setattr(compression_utils.ZLibDecompressor, "__init__", noted)
     bomb = gzip.compress(bytes(64 * 2**20))[: 2**20]
     head = f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Encoding: gzip\r\nContent-Length: {len(bomb)}\r\n\r\n"
-    async with serving() as (_, port):
+    async with serving(Limits(idle=0.1)) as (_, port):
         answer = await asked(port, head.encode() + bomb)
 
     assert answer == b"" or b" 40" in answer.partition(b"\r\n")[0]
