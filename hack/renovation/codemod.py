@@ -28,7 +28,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from names import HERE, ROOT, Definition, Edits, Sources, Types, code_files, rename_members, rename_top_level
+from names import (
+    HERE,
+    ROOT,
+    Definition,
+    Edits,
+    Sources,
+    Types,
+    code_files,
+    module_of,
+    rename_members,
+    rename_top_level,
+)
 
 # Where modules are named in words: by their dotted name, or by their path.
 PROSE = ("docs", "deploy", "examples", "hack", "tests", "src", "build", ".ci")
@@ -53,12 +64,8 @@ def main(words: list[str]) -> int:
     if problems or "--check" in words:
         return 1 if problems else 0
     rename_names([each for each in orders if each.verb == "name"])
-    for order in orders:
-        if order.verb == "move":
-            move_module(order.old, order.new)
-    for order in orders:
-        if order.verb == "merge":
-            merge_module(order.old, order.new)
+    move_modules([each for each in orders if each.verb == "move"])
+    merge_modules([each for each in orders if each.verb == "merge"])
     return 0
 
 
@@ -100,22 +107,15 @@ def complaints(orders: list[Order]) -> Iterator[str]:
 
 def members_of(owner: ast.ClassDef) -> set[str]:
     found = {each.name for each in owner.body if isinstance(each, Definition)}
+    for statement in owner.body:
+        if not isinstance(statement, Definition):
+            stored = (each for each in ast.walk(statement) if isinstance(each, ast.Name))
+            found |= {each.id for each in stored if isinstance(each.ctx, ast.Store)}
     for each in ast.walk(owner):
         if (
-            isinstance(each, ast.Name)
-            and isinstance(each.ctx, ast.Store)
-            and any(
-                each in ast.walk(statement)
-                for statement in owner.body
-                if not isinstance(statement, Definition)
-            )
-        ):
-            found.add(each.id)
-        elif (
             isinstance(each, ast.Attribute)
             and isinstance(each.ctx, ast.Store)
-            and isinstance(each.value, ast.Name)
-            and each.value.id == "self"
+            and ast.unparse(each.value) == "self"
         ):
             found.add(each.attr)
     return found
@@ -232,29 +232,36 @@ def mention_names(renamed: dict[tuple[str, str], str]) -> None:
 # Modules
 
 
-def move_module(old: str, new: str) -> None:
+def move_modules(orders: list[Order]) -> None:
+    """All moves at once: the files first, then every import and every mention."""
+    places: dict[str, str] = {}
+    for order in orders:
+        move_file(order.old, order.new)
+        for old, new in places.items():
+            if new == order.old or new.startswith(order.old + "."):
+                places[old] = order.new + new[len(order.old) :]
+        if order.old not in places.values():
+            places[order.old] = order.new
+    for file in code_files():
+        retarget_imports(file, places)
+    mention_modules(places)
+
+
+def move_file(old: str, new: str) -> None:
     source = path_of(old)
     if not source.exists():
         raise SystemExit(f"move {old}: no such module")
-    package = source.name == "__init__.py"
-    target = (
-        ROOT / "src" / new.replace(".", "/")
-        if new.startswith("dovetail")
-        else ROOT / "tests" / new.replace(".", "/")
-    )
-    if package:
+    target = ROOT / ("src" if new.startswith("dovetail") else "tests") / new.replace(".", "/")
+    if source.name == "__init__.py":
         target.parent.mkdir(parents=True, exist_ok=True)
         git("mv", str(source.parent), str(target))
-    else:
-        target = target.with_suffix(".py")
-        if target.exists():
-            raise SystemExit(f"move {old}: {new} is there already; merge it")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        make_packages(target.parent)
-        git("mv", str(source), str(target))
-    for file in code_files():
-        retarget_imports(file, old, new)
-    mention_modules(old, new)
+        return
+    target = target.with_suffix(".py")
+    if target.exists():
+        raise SystemExit(f"move {old}: {new} is there already; merge it")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    make_packages(target.parent)
+    git("mv", str(source), str(target))
 
 
 def make_packages(folder: Path) -> None:
@@ -264,39 +271,62 @@ def make_packages(folder: Path) -> None:
         folder = folder.parent
 
 
-def retarget_imports(file: Path, old: str, new: str) -> None:
-    """`from a.old import x`, `from a import old` and `import a.old`, and uses of the module's own name."""
+def new_place(module: str, places: dict[str, str]) -> str:
+    """Where a module is now: by its own order, or by that of a package it is in."""
+    parts = module.split(".")
+    for end in range(len(parts), 0, -1):
+        head = ".".join(parts[:end])
+        if head in places:
+            return ".".join([places[head], *parts[end:]])
+    return module
+
+
+def retarget_imports(file: Path, places: dict[str, str]) -> None:
+    """`from a.old import x`, `from a import old`, and uses of the module's own name, in one file."""
     text = file.read_text()
-    if old.rpartition(".")[2] not in text:
-        return
-    tree = ast.parse(text)
+    here = module_of(file)
     replacements: list[tuple[ast.stmt, str]] = []
     renamed: dict[str, str] = {}
-    old_parent, _, old_name = old.rpartition(".")
-    new_parent, _, new_name = new.rpartition(".")
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            if node.module == old or node.module.startswith(old + "."):
-                module = new + node.module[len(old) :]
-                replacements.append((node, import_text(module, node.names)))
-            elif node.module == old_parent and any(each.name == old_name for each in node.names):
-                others = [each for each in node.names if each.name != old_name]
-                (mine,) = (each for each in node.names if each.name == old_name)
-                lines = [import_text(node.module, others)] if others else []
-                lines.append(import_text(new_parent, [ast.alias(new_name, mine.asname)]))
-                if mine.asname is None and old_name != new_name:
-                    renamed[old_name] = new_name
-                replacements.append((node, ("\n" + " " * node.col_offset).join(lines)))
-        elif isinstance(node, ast.Import):
-            for each in node.names:
-                if each.name == old or each.name.startswith(old + "."):
-                    raise SystemExit(f"{file}: import {each.name}: write it as from … import")
-    if not replacements:
-        return
-    text = replace_statements(text, replacements)
-    if renamed:
-        text = rename_module_uses(text, renamed)
-    file.write_text(text)
+    dropped: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import) and any(
+            new_place(each.name, places) != each.name for each in node.names
+        ):
+            raise SystemExit(f"{file}: {ast.unparse(node)}: write it as from … import")
+        if not isinstance(node, ast.ImportFrom) or node.level or not node.module:
+            continue
+        lines = retargeted(node, places, here, renamed, dropped)
+        if lines != [import_text(node.module, node.names)]:
+            replacements.append((node, ("\n" + " " * node.col_offset).join(lines) or "pass"))
+    if replacements:
+        text = replace_statements(text, replacements)
+        if renamed:
+            text = rename_module_uses(text, renamed)
+        for name in dropped:
+            text = re.sub(rf"(?<![\w.]){name}\.(?=[A-Za-z_])", "", text)
+        file.write_text(re.sub(r"^pass\n", "", text, flags=re.MULTILINE))
+
+
+def retargeted(
+    node: ast.ImportFrom, places: dict[str, str], here: str, renamed: dict[str, str], dropped: set[str]
+) -> list[str]:
+    """An import statement told anew: one line for each module it names now; none of the file itself."""
+    wanted: dict[str, list[ast.alias]] = {}
+    source = node.module or ""
+    for each in node.names:
+        whole = f"{source}.{each.name}"
+        now = new_place(whole, places) if whole in places else ""
+        if now:
+            parent, _, name = now.rpartition(".")
+            if now == here:
+                dropped.add(each.asname or each.name)
+                continue
+            if each.asname is None and name != each.name:
+                renamed[each.name] = name
+            wanted.setdefault(parent, []).append(ast.alias(name, each.asname))
+        elif new_place(source, places) != here or new_place(source, places) == source:
+            wanted.setdefault(new_place(source, places), []).append(each)
+    return [import_text(module, names) for module, names in wanted.items()]
 
 
 def import_text(module: str, names: list[ast.alias]) -> str:
@@ -329,22 +359,28 @@ def rename_module_uses(text: str, renamed: dict[str, str]) -> str:
     return b"".join(lines).decode()
 
 
-def mention_modules(old: str, new: str) -> None:
+def mention_modules(places: dict[str, str]) -> None:
     """Dotted names and paths in words: documentation, contracts, strings, the chart."""
-    dotted = re.compile(rf"(?<![\w.]){re.escape(old)}(?![\w])")
-    old_path, new_path = old.replace(".", "/"), new.replace(".", "/")
-    slashed = re.compile(rf"(?<![\w]){re.escape(old_path)}(?=\.py|/)")
-    short_old, short_new = old_path.removeprefix("dovetail/"), new_path.removeprefix("dovetail/")
+    olds = sorted(places, key=len, reverse=True)
+    dotted = re.compile(r"(?<![\w.])(" + "|".join(map(re.escape, olds)) + r")(?![\w])")
+    paths = {old.replace(".", "/"): new.replace(".", "/") for old, new in places.items()}
     # A path without its root is only taken where it has a folder of its own: `scheduling/exact.py`.
-    short = re.compile(rf"(?<![\w/]){re.escape(short_old)}(?=\.py|`)") if "/" in short_old else None
+    paths |= {
+        old.removeprefix("dovetail/"): new.removeprefix("dovetail/")
+        for old, new in paths.items()
+        if old.count("/") > 1
+    }
+    listed = sorted(paths, key=len, reverse=True)
+    slashed = re.compile(r"(?<![\w])(?<![\w]/)(" + "|".join(map(re.escape, listed)) + r")(?=\.py|/|`)")
+    rooted = re.compile(r"(?<=src/)(" + "|".join(map(re.escape, listed)) + r")(?=\.py|/|`)")
     for file in prose_files():
         try:
             text = file.read_text()
         except UnicodeDecodeError:
             continue
-        told = slashed.sub(new_path, dotted.sub(new, text))
-        if short is not None:
-            told = short.sub(short_new, told)
+        told = dotted.sub(lambda found: places[found[1]], text)
+        told = rooted.sub(lambda found: paths[found[1]], told)
+        told = slashed.sub(lambda found: paths[found[1]], told)
         if told != text:
             file.write_text(told)
 
@@ -358,26 +394,46 @@ def prose_files() -> Iterator[Path]:
             yield file
 
 
-def merge_module(old: str, new: str) -> None:
+def merge_modules(orders: list[Order]) -> None:
+    """All merges: the bodies first, then every import and every mention."""
+    places: dict[str, str] = {}
+    for order in orders:
+        if not merge_file(order.old, order.new):
+            continue
+        for old, new in places.items():
+            if new == order.old:
+                places[old] = order.new
+        places[order.old] = order.new
+    for file in code_files():
+        retarget_imports(file, places)
+    mention_modules(places)
+
+
+def merge_file(old: str, new: str) -> bool:
     """The body of one module at the end of another, or at its head where the other is built on it."""
     source, target = path_of(old), path_of(new)
     if not source.exists() or not target.exists():
-        raise SystemExit(f"merge {old} into {new}: one of them is not there")
+        print(f"merge {old} into {new}: one of them is not there")
+        return False
     part, whole = Module(source.read_text()), Module(target.read_text())
-    twice = part.names & whole.names
+    twice = (part.names & whole.names) - {"__all__"}
     if twice:
-        raise SystemExit(f"merge {old} into {new}: both have {', '.join(sorted(twice))}; rename first")
+        print(f"merge {old} into {new}: both have {', '.join(sorted(twice))}; left alone")
+        return False
     below = whole.imports_from(old)
     if below and part.imports_from(new):
         print(f"merge {old} into {new}: each is built on the other; look at the order")
+    listed = sorted({*part.exported, *whole.exported})
     imports = whole.import_lines(without=old) + part.import_lines(without=new)
+    everything = f"__all__ = {listed!r}\n\n" if listed else ""
     body = part.body + whole.body if below else whole.body + part.body
-    target.write_text(whole.head + imports + "\n\n" + body)
-    git("rm", "-q", "--cached", str(source))
+    target.write_text(whole.head + FUTURE + imports + "\n" + everything + body)
+    git("rm", "-q", "-f", "--cached", str(source))
     source.unlink()
-    for file in code_files():
-        retarget_merged(file, old, new)
-    mention_modules(old, new)
+    return True
+
+
+FUTURE = "from __future__ import annotations\n\n"
 
 
 class Module:
@@ -391,7 +447,20 @@ class Module:
         first = body[0]
         documented = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
         self.head = self._between(0, first.end_lineno or 0) + "\n" if documented else ""
-        rest = [node for node in body if node not in self._imports and not (documented and node is first)]
+        named = [
+            node
+            for node in body
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+        ]
+        self.exported: list[str] = ast.literal_eval(named[0].value) if named else []
+        for node in named:
+            for line in range(node.lineno - 1, node.end_lineno or node.lineno):
+                self._lines[line] = "\n"
+        rest = [
+            node
+            for node in body
+            if node not in self._imports and node not in named and not (documented and node is first)
+        ]
         begin = max((each.end_lineno or 0 for each in body if each.lineno < rest[0].lineno), default=0)
         self.body = self._between(begin, len(self._lines)).strip("\n") + "\n\n\n"
         self.names = {name for node in rest for name in _defined(node)}
@@ -433,31 +502,6 @@ def _defined(node: ast.stmt) -> set[str]:
         if not isinstance(node, ast.ClassDef)
         else set()
     )
-
-
-def retarget_merged(file: Path, old: str, new: str) -> None:
-    """As for a move; in the module itself that took the other in, the import goes and `old.x` becomes `x`."""
-    if file != path_of(new):
-        return retarget_imports(file, old, new)
-    text = file.read_text()
-    tree = ast.parse(text)
-    parent, _, name = old.rpartition(".")
-    replacements: list[tuple[ast.stmt, str]] = []
-    plain = False
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module == old:
-            replacements.append((node, "pass"))
-        elif isinstance(node, ast.ImportFrom) and node.module == parent:
-            others = [each for each in node.names if each.name != name]
-            if len(others) < len(node.names):
-                plain = True
-                replacements.append((node, import_text(parent, others) if others else "pass"))
-    if replacements:
-        text = replace_statements(text, replacements)
-    if plain:
-        text = re.sub(rf"(?<![\w.]){name}\.(?=[A-Za-z_])", "", text)
-    file.write_text(re.sub(r"^pass\n", "", text, flags=re.MULTILINE))
-    return None
 
 
 def git(*words: str) -> None:
