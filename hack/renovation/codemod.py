@@ -23,6 +23,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -164,10 +165,8 @@ def rename_names(orders: list[Order]) -> None:
 
 def mutant_places() -> Iterator[tuple[str, tuple[Path, int]]]:
     """Where the lines stand that `make mutants` breaks: file and line of each `code` of one line."""
-    if not MUTANTS.exists():
-        return
-    for entry in re.finditer(r'^file = "(.*)"\n(code = (".*"|\'.*\'))$', MUTANTS.read_text(), re.MULTILINE):
-        file, code = ROOT / entry[1], ast.literal_eval(entry[3])
+    for entry in tomllib.loads(MUTANTS.read_text())["listed"]:
+        file, code = ROOT / entry["file"], entry["code"]
         text = file.read_text()
         if text.count(code) == 1 and "\n" not in code:
             yield code, (file, text[: text.index(code)].count("\n"))
@@ -175,7 +174,7 @@ def mutant_places() -> Iterator[tuple[str, tuple[Path, int]]]:
 
 def follow_mutants(before: dict[str, tuple[Path, int]]) -> None:
     """The same lines as they read now, in the list and in what takes their place."""
-    text = MUTANTS.read_text() if MUTANTS.exists() else ""
+    text = MUTANTS.read_text()
     for code, (file, line) in before.items():
         now = file.read_text().splitlines()[line]
         if code in now:
@@ -191,8 +190,7 @@ def follow_mutants(before: dict[str, tuple[Path, int]]) -> None:
                 text = text.replace(
                     entry, re.sub(r"\w+", lambda word, swap=swap: swap.get(word[0], word[0]), entry)
                 )
-    if text:
-        MUTANTS.write_text(text)
+    MUTANTS.write_text(text)
 
 
 def _matches(old: list[str], new: list[str]) -> bool:
@@ -282,17 +280,16 @@ def new_place(module: str, places: dict[str, str]) -> str:
 
 
 def retarget_imports(file: Path, places: dict[str, str]) -> None:
-    """`from a.old import x`, `from a import old`, and uses of the module's own name, in one file."""
+    """`from a.old import x`, `from a import old`, and uses of the module's own name, in one file.
+
+    `import a.old` is left to what replaces dotted names.
+    """
     text = file.read_text()
     here = module_of(file)
     replacements: list[tuple[ast.stmt, str]] = []
     renamed: dict[str, str] = {}
     dropped: set[str] = set()
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import) and any(
-            new_place(each.name, places) != each.name for each in node.names
-        ):
-            raise SystemExit(f"{file}: {ast.unparse(node)}: write it as from … import")
         if not isinstance(node, ast.ImportFrom) or node.level or not node.module:
             continue
         lines = retargeted(node, places, here, renamed, dropped)
@@ -425,7 +422,7 @@ def merge_file(old: str, new: str) -> bool:
         print(f"merge {old} into {new}: each is built on the other; look at the order")
     listed = sorted({*part.exported, *whole.exported})
     imports = whole.import_lines(without=old) + part.import_lines(without=new)
-    everything = f"__all__ = {listed!r}\n\n" if listed else ""
+    everything = f"__all__ = [{', '.join(listed)}]\n\n" if listed else ""
     body = part.body + whole.body if below else whole.body + part.body
     target.write_text(whole.head + FUTURE + imports + "\n" + everything + body)
     git("rm", "-q", "-f", "--cached", str(source))
@@ -452,7 +449,8 @@ class Module:
             for node in body
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
         ]
-        self.exported: list[str] = ast.literal_eval(named[0].value) if named else []
+        listed = named[0].value if named else None
+        self.exported = [ast.unparse(each) for each in listed.elts] if isinstance(listed, ast.List) else []
         for node in named:
             for line in range(node.lineno - 1, node.end_lineno or node.lineno):
                 self._lines[line] = "\n"
@@ -483,7 +481,7 @@ class Module:
         kept = [
             each
             for each in self._imports
-            if not (isinstance(each, ast.ImportFrom) and each.module == without)
+            if not (isinstance(each, ast.ImportFrom) and each.module in (without, "__future__"))
         ]
         return "".join(self._between(each.lineno - 1, each.end_lineno or each.lineno) for each in kept)
 

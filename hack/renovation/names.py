@@ -76,6 +76,16 @@ class Sources:
         self.files = {module_of(file): file for file in code_files()}
         self.texts = {module: file.read_text() for module, file in self.files.items()}
         self.trees = {module: ast.parse(text) for module, text in self.texts.items()}
+        self.passed_on = {
+            module: {
+                each.name
+                for node in tree.body
+                if isinstance(node, ast.ImportFrom) and node.module != module
+                for each in node.names
+            }
+            for module, tree in self.trees.items()
+            if self.files[module].name == "__init__.py"
+        }
         self.bound = {module: dict(self._bindings(module, tree)) for module, tree in self.trees.items()}
 
     def _bindings(self, module: str, tree: ast.Module) -> Iterator[tuple[str, tuple[str, str]]]:
@@ -83,7 +93,9 @@ class Sources:
             if isinstance(node, ast.ImportFrom) and node.module:
                 source = self._absolute(module, node)
                 for each in node.names:
-                    if f"{source}.{each.name}" in self.files:
+                    # A package may pass on a function that is called as its module is.
+                    passed_on = each.name in self.passed_on.get(source, ())
+                    if f"{source}.{each.name}" in self.files and not passed_on:
                         yield each.asname or each.name, (f"{source}.{each.name}", "")
                     else:
                         yield each.asname or each.name, (source, each.name)
@@ -316,7 +328,8 @@ class Types:
         for state in self.result.graph.values():
             if state.tree is not None and state.path:
                 path = Path(state.path).resolve()
-                if path.is_relative_to(ROOT) and ".venv" not in path.parts:
+                ours = path.is_relative_to(ROOT) and ".venv" not in path.parts
+                if ours and path.suffix == ".py":
                     self.trees[path] = state.tree
         self.classes = {info.fullname: info for tree in self.trees.values() for info in _classes(tree)}
 
