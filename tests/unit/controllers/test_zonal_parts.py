@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
+from dovetail.api import labels
 from dovetail.controllers.zonal.gates import Gates
 from dovetail.controllers.zonal.ingest import QueueReader
+from dovetail.controllers.zonal.protect import zones_protected
 from dovetail.controllers.zonal.signals import SignalStore
+from dovetail.controllers.zonal.zones import Ground
 from dovetail.errors import BadInput
 from dovetail.sim.clock import VirtualClock
 from dovetail.zonal import clone
@@ -18,6 +21,7 @@ from dovetail.zonal.events import signal_of
 from dovetail.zonal.ledgers import node_ledger_from, pool_ledger_from, written
 from dovetail.zonal.nodes import NodeLedger
 from support.aws import simulated
+from support.builders import node
 from support.stage import virtual
 
 EVENT: dict[str, Any] = {
@@ -148,3 +152,15 @@ async def test_a_message_stays_hidden_for_as_long_as_the_store_takes() -> None:
     extended = [each for each in aws.calls if each.operation == "ChangeMessageVisibility"]
     assert len(extended) >= 6
     assert not [each for each in aws.calls if each.code]
+
+
+def test_only_nodes_with_a_ledger_are_counted_as_protected() -> None:
+    ledger = {labels.ZONE_LEDGER: "{}"}
+    nodes = [
+        node("a", zone="us-west-2a", annotations=ledger),
+        node("b", zone="us-west-2a"),
+        node("c", zone="us-west-2b", annotations=ledger),
+        node("d", zone="us-west-2b", annotations=ledger),
+    ]
+    ground = Ground(ids={"us-west-2a": "usw2-az1", "us-west-2b": "usw2-az2"})
+    assert zones_protected(nodes, ground) == {"usw2-az1": 1, "usw2-az2": 2}
