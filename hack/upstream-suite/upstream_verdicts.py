@@ -66,7 +66,7 @@ def as_table(runs: list[SpecRun], *, who: str, when: str) -> str:
     lines = [
         f"{who}, {when}: **{always} of {len(by_id)}** specs passed every time, each run {times} "
         f"{'time' if times == 1 else 'times'}. Seconds, processor seconds and memory are of the controller,",
-        "medians over the runs, with four clusters side by side on one machine.",
+        "medians over the runs, with several clusters side by side on one machine.",
         "",
         "| id | spec | passed | s | CPU s | MB |",
         "|---|---|---|---|---|---|",
