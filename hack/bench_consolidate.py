@@ -103,21 +103,22 @@ def _in_child(path: Path) -> dict[str, Any]:
 def _ours(path: Path) -> dict[str, Any]:
     """The sweep in one world; in another, the searches of a pass, one after the other as they are run."""
     from dovetail.disruption import choose
-    from dovetail.disruption.candidates import Scene
+    from dovetail.disruption.candidates import DisruptionInput
     from support.peer_workloads import snapshot_of
 
     document = json.loads(path.read_text())
 
-    def timed(search: Callable[[Scene], Any], scene: Scene) -> tuple[float, Any]:
+    def timed(search: Callable[[DisruptionInput], Any], scene: DisruptionInput) -> tuple[float, Any]:
         begun = time.process_time()
         found = search(scene)
         return time.process_time() - begun, found
 
     sweep, looked = timed(
-        lambda scene: choose.look(scene, choose.queue_of(scene)), Scene(snapshot_of(document))
+        lambda scene: choose.evaluate_nodes(scene, choose.list_single_node_queue(scene)),
+        DisruptionInput(snapshot_of(document)),
     )
-    scene = Scene(snapshot_of(document))
-    searches = [timed(search, scene) for search in (choose.multi, choose.single)]
+    scene = DisruptionInput(snapshot_of(document))
+    searches = [timed(search, scene) for search in (choose.choose_multi_node, choose.choose_single_node)]
     savings = [command.savings for _, found in searches for command in found.commands]
     return {
         "sweep s": sweep,

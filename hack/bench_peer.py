@@ -147,9 +147,9 @@ def _in_child(path: Path) -> dict[str, Any]:
 
 
 def _ours(path: Path) -> dict[str, Any]:
-    from dovetail.scheduling import referee
-    from dovetail.scheduling.exact import Run
-    from dovetail.scheduling.solve import QUICK, THOROUGH, first_plan
+    from dovetail.scheduling import verify
+    from dovetail.scheduling.sequential.scheduler import SequentialScheduler
+    from dovetail.scheduling.solve import QUICK, THOROUGH, build_first_plan
     from support.peer_workloads import snapshot_of
 
     snapshot = snapshot_of(json.loads(path.read_text()))
@@ -157,18 +157,18 @@ def _ours(path: Path) -> dict[str, Any]:
     times, plan = [], None
     for _ in range(repeats):
         begun = time.process_time()
-        plan = first_plan(snapshot, QUICK)
+        plan = build_first_plan(snapshot, QUICK)
         times.append(time.process_time() - begun)
     begun = time.process_time()
-    Run(snapshot)
+    SequentialScheduler(snapshot)
     setup = time.process_time() - begun
     begun = time.process_time()
-    best = first_plan(snapshot, THOROUGH)
+    best = build_first_plan(snapshot, THOROUGH)
     whole = time.process_time() - begun
     assert plan is not None
     assert best is not None
     begun = time.process_time()
-    objections = referee.verify(snapshot, best)
+    objections = verify.verify_plan(snapshot, best)
     judged = time.process_time() - begun
     assert not objections, objections[:3]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -18,7 +18,7 @@ from support.calm import Restless, watch
 
 def watched(seed: int) -> str:
     """What went wrong in a cluster; empty when nothing did."""
-    logs.configure("error", (os.devnull,))
+    logs.configure_logging("error", (os.devnull,))
     try:
         watch(seed)
     except Restless as restless:
@@ -50,7 +50,7 @@ def main() -> int:
 
 def alone(seed: int) -> int:
     logging.captureWarnings(True)
-    logs.configure("info", ("stderr",))
+    logs.configure_logging("info", ("stderr",))
     try:
         cluster = watch(seed)
     except Restless as restless:

@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from dovetail.aws import Aws
-from dovetail.aws.boto import Boto
+from dovetail.aws.boto import BotoAws
 from dovetail.ports import Clock
 from dovetail.runtime.clock import SystemClock
 
@@ -163,7 +163,7 @@ def told(watched: Watched) -> str:
 
 
 async def run(arguments: argparse.Namespace) -> int:
-    boto = Boto(region=arguments.region, endpoint=arguments.endpoint)
+    boto = BotoAws(region=arguments.region, endpoint=arguments.endpoint)
     try:
         queues = [arguments.queue, *arguments.other]
         found = await watch(boto, SystemClock(), arguments.template, arguments.cluster, queues)

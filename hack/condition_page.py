@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from inspect import getsource
 
 from dovetail.api import conditions, reasons
-from dovetail.api.conditions import Readiness
+from dovetail.api.conditions import ReadinessRules
 
 OPENING = """\
 What stands under `status.conditions`. Types and reasons are those of Karpenter. `Ready` is computed: it is
@@ -24,7 +24,7 @@ NODE_CLASS = {
     "SubnetsReady": "subnets were found for the selector terms",
     "ValidationSucceeded": "a dry run of a launch was allowed with this class's own settings",
 }
-KINDS: dict[str, tuple[Readiness, dict[str, str]]] = {
+KINDS: dict[str, tuple[ReadinessRules, dict[str, str]]] = {
     "NodePool": (
         conditions.NODEPOOL,
         {
@@ -91,7 +91,7 @@ def shared_reasons() -> list[str]:
     return _reasons()["Any object"]
 
 
-def _mark(rules: Readiness, kind: str) -> str:
+def _mark(rules: ReadinessRules, kind: str) -> str:
     return "counts" if kind in rules.dependents else ""
 
 

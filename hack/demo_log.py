@@ -21,7 +21,7 @@ from typing import Any
 
 import dovetail.controllers.node.termination
 import dovetail.controllers.orchestration
-import dovetail.providers.aws.messages  # noqa: F401 (these declare what is said)
+import dovetail.providers.aws.interruption  # noqa: F401 (these declare what is said)
 from dovetail.logs import MESSAGES
 
 ROOT = Path(__file__).parents[1]

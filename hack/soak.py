@@ -17,8 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from dovetail.runtime.clock import SystemClock
 from dovetail.sim.clock import VirtualClock, run_virtual
-from dovetail.sim.collector import calm
-from dovetail.sim.world import World
+from dovetail.sim.world import World, relax_garbage_collector
 from support.churn import Churn, Size, leftovers, resident_bytes
 
 LATE = 0.1
@@ -33,7 +32,7 @@ async def soak(world: World, size: Size, rounds: int, seconds: int, clock: str) 
         await churn.fill(30)
         churn.more_kinds()
         await world.settle(30)
-        calm()
+        relax_garbage_collector()
         watching = asyncio.create_task(churn.watch())
         begun = time.process_time()
         for number in range(rounds):
@@ -41,7 +40,7 @@ async def soak(world: World, size: Size, rounds: int, seconds: int, clock: str) 
             await churn.run(seconds)
             worst, memory = churn.watched.worst, resident_bytes() / 1e6
             spent = time.process_time() - begun
-            events = len(world.server.store.bucket("events").keys)
+            events = len(world.server.store.get_bucket("events").keys)
             print(
                 f"{(number + 1) * seconds / 60:6.0f} min  {memory:6.0f} MB  {worst * 1000:5.1f} ms late"
                 f"  {events:6d} events  revision {world.server.store.revision}  {spent:6.1f} s of processor",

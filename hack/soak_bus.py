@@ -17,8 +17,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from dovetail.bus.generate import Fleet, steady
-from dovetail.bus.prometheus import Prometheus
+from dovetail.bus.generate import GeneratedFleet, generate_steady_stream
+from dovetail.bus.prometheus import PrometheusCounts
 from dovetail.runtime.clock import SystemClock
 from support.churn import resident_bytes
 from support.queues import FleetAws
@@ -29,7 +29,7 @@ GROWTH = 1.0
 
 
 async def soak(seconds: float) -> int:
-    fleet = Fleet.made(100, 10_000)
+    fleet = GeneratedFleet.generate_fleet(100, 10_000)
     # The simulated queue remembers a deleted message for as long as it was hidden.
     aws = FleetAws(fleet, SystemClock(), visibility=(30, 30))
     put = taken = 0
@@ -43,8 +43,12 @@ async def soak(seconds: float) -> int:
             aws.queue(name)._ready.clear()
 
     config = aws.config(dedupe__window="1m", receivers__wait="1s")
-    async with aws.routing(config, Prometheus()):
-        stream, began, reported = steady(fleet, rate=RATE, start=datetime.now(UTC)), time.monotonic(), 0.0
+    async with aws.routing(config, PrometheusCounts()):
+        stream, began, reported = (
+            generate_steady_stream(fleet, rate=RATE, start=datetime.now(UTC)),
+            time.monotonic(),
+            0.0,
+        )
         while (passed := time.monotonic() - began) < seconds:
             while put < passed * RATE:
                 aws.put(next(stream))

@@ -23,7 +23,7 @@ from support.survival import Lost
 def told(seed: int, aws: bool = False) -> tuple[str, Costs]:
     """What went wrong in a story, empty when nothing did; and what it cost."""
     logging.disable(logging.CRITICAL)
-    logs.configure("error", (os.devnull,))
+    logs.configure_logging("error", (os.devnull,))
     try:
         return "", (awssurvival if aws else survival).tell(seed).costs
     except Lost as lost:
@@ -78,7 +78,7 @@ def main() -> int:
 
 def alone(seed: int, aws: bool) -> int:
     logging.captureWarnings(True)
-    logs.configure("info", ("stderr",))
+    logs.configure_logging("info", ("stderr",))
     try:
         story = awssurvival.tell(seed) if aws else survival.tell(seed)
     except Lost as lost:

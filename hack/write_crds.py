@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from dovetail.api.crds import DEFINITIONS, manifests, zonal_manifest
+from dovetail.api.crds import DEFINITIONS, build_manifests, build_zonal_manifest
 
 DEPLOY = Path(__file__).resolve().parent.parent / "deploy" / "crds"
 _HEADER = "# Generated from src/dovetail/api by `make crds`; do not edit.\n"
@@ -25,8 +25,8 @@ def files() -> dict[str, str]:
     return {
         f"{flavour}/{crd['spec']['group']}_{crd['spec']['names']['plural']}.yaml": _text(crd)
         for flavour in DEFINITIONS
-        for crd in manifests(flavour)
-    } | {"zonal/dovetail.sh_zoneshifts.yaml": _text(zonal_manifest())}
+        for crd in build_manifests(flavour)
+    } | {"zonal/dovetail.sh_zoneshifts.yaml": _text(build_zonal_manifest())}
 
 
 def _text(crd: dict[str, Any]) -> str:

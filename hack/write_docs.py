@@ -26,7 +26,7 @@ from dovetail.api.meta import Object
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodeclass import EC2NodeClass
 from dovetail.app import Dovetail
-from dovetail.cli.main import COMMANDS, Deferred, build
+from dovetail.cli.main import COMMANDS, DeferredCommand, build_cli
 from dovetail.controllers.observing.nodes import NodeGauges
 from dovetail.controllers.observing.status import StatusMetrics
 from dovetail.disruption.candidates import BLOCKED, UNCONSOLIDATABLE
@@ -123,7 +123,7 @@ cannot grow, is said when it changes and then once an hour. [The log of a whole 
 the lines one by one."""
 
 # Where an event's reason is the second thing said.
-TELLERS = ("event", "_event", "_both", "DoNotDisrupt")
+TELLERS = ("publish_event", "_record_event", "_record_on_node_and_claim", "DoNotDisrupt")
 
 
 def pages() -> dict[str, str]:
@@ -141,7 +141,7 @@ def pages() -> dict[str, str]:
 
 def cli_page() -> str:
     """The help of every command, as it is printed."""
-    group = build()
+    group = build_cli()
     parts = [
         "# Command line",
         MADE,
@@ -151,7 +151,7 @@ def cli_page() -> str:
         parts += ["## dovetail", _block(context.get_help())]
         for name in COMMANDS:
             command = group.commands[name]
-            assert isinstance(command, Deferred)
+            assert isinstance(command, DeferredCommand)
             inner = command.make_context(
                 name, [], parent=context, resilient_parsing=True, terminal_width=WIDTH
             )

@@ -16,10 +16,10 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from dovetail.api.labels import GROWTH
-from dovetail.cli.playing import play
-from dovetail.sim.report import Report, as_text
-from dovetail.sim.scenario import Happening, Scenario
-from dovetail.sim.scenariofile import read_scenario
+from dovetail.cli.scenario_run import play_scenario
+from dovetail.sim.report import RunReport, render_text
+from dovetail.sim.scenario import Scenario, ScenarioEvent
+from dovetail.sim.scenario_file import read_scenario
 
 ROOT = Path(__file__).parents[1]
 SCENARIOS = ROOT / "examples" / "scenarios"
@@ -62,7 +62,7 @@ def main() -> None:
         if name == TABLE:
             _write(name, _table())
         else:
-            told = as_text(play(read_scenario(SCENARIOS / f"{name}.yaml")))
+            told = render_text(play_scenario(read_scenario(SCENARIOS / f"{name}.yaml")))
             _write(name, f"```text\n{told.rstrip()}\n```")
         print(f"wrote {name}")
 
@@ -71,17 +71,17 @@ def _table() -> str:
     """The diurnal day in all ways; the floor is the same for all, so one of them asks for it."""
     story = read_scenario(SCENARIOS / "diurnal-web.yaml")
     with ProcessPoolExecutor() as pool:
-        reports = list(pool.map(play, [_in_this_way(story, way) for way in WAYS]))
+        reports = list(pool.map(play_scenario, [_in_this_way(story, way) for way in WAYS]))
     return "\n".join(_rows(reports))
 
 
 def _in_this_way(story: Scenario, way: Way) -> Scenario:
-    events = [*story.events, *([Happening("0s", apply=[ANNOTATED])] if way.ahead else [])]
+    events = [*story.events, *([ScenarioEvent("0s", apply=[ANNOTATED])] if way.ahead else [])]
     every = story.floor_every if way is DEFAULT else ""
     return replace(story, settings=way.settings, events=events, floor_every=every)
 
 
-def _rows(reports: Sequence[Report]) -> list[str]:
+def _rows(reports: Sequence[RunReport]) -> list[str]:
     heads = (*HEADS, *MORE)
     rows = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     base = {way.gate: r.dollars for way, r in zip(WAYS, reports, strict=True) if "PLANNER" in way.settings}

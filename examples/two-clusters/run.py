@@ -16,17 +16,17 @@ from typing import Any
 
 import msgspec
 
-from dovetail.api.crds import manifests
+from dovetail.api.crds import build_manifests
 from dovetail.app import Dovetail
-from dovetail.aws.messages import READINGS
+from dovetail.aws.eventbridge import READINGS
 from dovetail.bus.config import read_config
-from dovetail.bus.counts import Tally
-from dovetail.bus.daemon import Daemon
+from dovetail.bus.counts import BusTally
+from dovetail.bus.daemon import RouterDaemon
 from dovetail.providers.aws import AwsProvider
 from dovetail.runtime import logs
-from dovetail.settings import read
+from dovetail.settings import read_settings
 from dovetail.sim.aws import SimulatedAws
-from dovetail.sim.aws.joining import Joining
+from dovetail.sim.aws.node_join import NodeJoiner
 from dovetail.sim.clock import VirtualClock, run_virtual
 from dovetail.sim.transport import LocalTransport
 from dovetail.sim.world import World
@@ -47,12 +47,12 @@ class Cluster:
     def __init__(self, name: str, aws: SimulatedAws, clock: VirtualClock) -> None:
         self.name, self.world = name, World(clock, seed=len(name))
         self.api = self.world.server.local("someone")
-        for each in manifests("aws"):
+        for each in build_manifests("aws"):
             self.api.create("customresourcedefinitions.apiextensions.k8s.io", each)
-        self.joining = Joining(aws, self.world, name)
+        self.joining = NodeJoiner(aws, self.world, name)
         flags = (f"--cluster-name={name}", "--eks-control-plane=true", f"--interruption-queue={name}")
         self.dovetail = Dovetail(
-            read(flags, {}, provider="aws"),
+            read_settings(flags, {}, provider="aws"),
             LocalTransport(self.world.server),
             clock=clock,
             chance=Random(name),
@@ -105,9 +105,9 @@ async def central(aws: SimulatedAws) -> None:
         await aws.call("events", "PutTargets", {"Rule": f"bus-{number}", "Targets": [target]})
 
 
-def router(aws: SimulatedAws, clock: VirtualClock, counts: Tally) -> Daemon:
+def router(aws: SimulatedAws, clock: VirtualClock, counts: BusTally) -> RouterDaemon:
     config = read_config(msgspec.yaml.decode((HERE / "router.yaml").read_bytes()), {})
-    return Daemon(config, aws, clock=clock, counts=counts, log=logs.get("bus"), chance=Random(1))
+    return RouterDaemon(config, aws, clock=clock, counts=counts, log=logs.get_logger("bus"), chance=Random(1))
 
 
 async def until(clock: VirtualClock, true: Any, within: float = 900.0) -> None:
@@ -119,9 +119,9 @@ async def until(clock: VirtualClock, true: Any, within: float = 900.0) -> None:
 
 
 async def story() -> None:
-    clock, counts = VirtualClock(), Tally()
+    clock, counts = VirtualClock(), BusTally()
     aws = SimulatedAws(clock, 7, REGION, ACCOUNT, cluster="east")
-    aws.furnish("west")
+    aws.set_up_cluster("west")
     await central(aws)
     east, west = Cluster("east", aws, clock), Cluster("west", aws, clock)
     stop = asyncio.Event()
@@ -153,5 +153,5 @@ async def story() -> None:
 
 
 if __name__ == "__main__":
-    logs.configure("error", ("stderr",))
+    logs.configure_logging("error", ("stderr",))
     run_virtual(story())

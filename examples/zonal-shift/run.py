@@ -13,13 +13,13 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from dovetail.api.crds import manifests, zonal_manifest
+from dovetail.api.crds import build_manifests, build_zonal_manifest
 from dovetail.app import Dovetail
 from dovetail.providers.aws import AwsProvider
 from dovetail.runtime import logs
-from dovetail.settings import read
+from dovetail.settings import read_settings
 from dovetail.sim.aws import SimulatedAws
-from dovetail.sim.aws.joining import Joining
+from dovetail.sim.aws.node_join import NodeJoiner
 from dovetail.sim.clock import VirtualClock, run_virtual
 from dovetail.sim.transport import LocalTransport
 from dovetail.sim.world import World
@@ -45,12 +45,12 @@ class Shop:
         self.clock = VirtualClock()
         self.world = World(self.clock, 7)
         self.api = self.world.server.local("someone")
-        for each in (*manifests("aws"), zonal_manifest()):
+        for each in (*build_manifests("aws"), build_zonal_manifest()):
             self.api.create("customresourcedefinitions.apiextensions.k8s.io", each)
         self.aws = SimulatedAws(self.clock, 7, cluster=CLUSTER)
-        self.joining = Joining(self.aws, self.world, CLUSTER)
+        self.joining = NodeJoiner(self.aws, self.world, CLUSTER)
         self.dovetail = Dovetail(
-            read(FLAGS, {}, provider="aws"),
+            read_settings(FLAGS, {}, provider="aws"),
             LocalTransport(self.world.server),
             clock=self.clock,
             chance=Random(7),
@@ -153,7 +153,7 @@ def _deployment(count: int) -> Json:
 
 async def story() -> None:
     shop = Shop()
-    logs.configure("error", ("stderr",))
+    logs.configure_logging("error", ("stderr",))
     async with shop.world.running():
         running = asyncio.create_task(shop.dovetail.run())
         try:

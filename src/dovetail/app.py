@@ -22,45 +22,48 @@ from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
 from dovetail.api.pod import Pod
 from dovetail.aws import Aws
-from dovetail.controllers.baditems import BadItems
 from dovetail.controllers.base import SINGLETON, Controller
-from dovetail.controllers.metered import Calling, MeteredCloud
+from dovetail.controllers.cloud_wrappers import CallerController, MeteredCloud
+from dovetail.controllers.node.drain import BY_NODE, index_attachment_by_node
 from dovetail.controllers.node.eviction import EvictionQueue
-from dovetail.controllers.node.termination import Volumes
-from dovetail.controllers.node.volumes import BY_NODE, node_of_attachment
-from dovetail.controllers.nodeclaim.devices import SLICES_BY_NODE, nodes_of_slice
-from dovetail.controllers.nodeclaim.ghosts import Ghosts
+from dovetail.controllers.node.termination import TerminationVolumes
+from dovetail.controllers.nodeclaim.garbage_collection import StateGarbageCollection
+from dovetail.controllers.nodeclaim.initialization import SLICES_BY_NODE, index_slice_by_nodes
 from dovetail.controllers.nodeoverlay import OverlaidCloud
-from dovetail.controllers.observing.costs import Pricing
+from dovetail.controllers.observing.costs import NodePoolPricing
 from dovetail.controllers.observing.nodes import NodeGauges
 from dovetail.controllers.observing.pods import PodMetrics
 from dovetail.controllers.observing.status import StatusMetrics
-from dovetail.controllers.orchestration import Orchestration
-from dovetail.controllers.owning import BY_PROVIDER_ID, provider_id_of_claim, provider_id_of_node
-from dovetail.controllers.provided import MakeProvider
-from dovetail.controllers.provisioning import Provisioning
-from dovetail.controllers.registry import Parts, controllers
-from dovetail.controllers.zonal.controller import ZonalShift
-from dovetail.controllers.zonal.elsewhere import Elsewhere, ShiftedCloud
-from dovetail.controllers.zonal.rehearsing import Rehearsing
-from dovetail.controllers.zonal.seeing import Seeing
+from dovetail.controllers.orchestration import DisruptionQueue
+from dovetail.controllers.ownership import (
+    BY_PROVIDER_ID,
+    index_claim_by_provider_id,
+    index_node_by_provider_id,
+)
+from dovetail.controllers.provider_port import MakeProvider
+from dovetail.controllers.provisioning import Provisioner
+from dovetail.controllers.registry import ControllerContext, build_controllers
+from dovetail.controllers.set_aside import SetAsideReporter
+from dovetail.controllers.zonal.controller import ZonalShiftController
+from dovetail.controllers.zonal.non_aws import NonAwsApi, ZoneExcludingCloud
+from dovetail.controllers.zonal.rehearsal import ClusterView, RehearsalController
 from dovetail.errors import BadInput, DovetailError, NotAuthorized
 from dovetail.metrics import gauge
 from dovetail.ports import Clock, Cloud, Compute
-from dovetail.providers.making import CLASSES, maker
+from dovetail.providers.factory import NODE_CLASSES, choose_provider
 from dovetail.runtime import logs, metrics
+from dovetail.runtime.cluster_context import DISPENSABLE, ClusterContext, Indexes
 from dovetail.runtime.compute import inline
 from dovetail.runtime.events import EventRecorder
 from dovetail.runtime.kube import KubeClient
 from dovetail.runtime.manager import Manager, at_once
 from dovetail.runtime.queue import WorkQueue
-from dovetail.runtime.sight import DISPENSABLE, Indexes, Sight
 from dovetail.runtime.transport import Transport
 from dovetail.runtime.watch import Follower
-from dovetail.runtime.zonal import Zonal
-from dovetail.scheduling.catalog import InstanceType
-from dovetail.scheduling.device_records import ResourceSlice
-from dovetail.scheduling.snapshot import Snapshot
+from dovetail.runtime.zonal import ZonalService
+from dovetail.scheduling.model.device_objects import ResourceSlice
+from dovetail.scheduling.model.instance_types import InstanceType
+from dovetail.scheduling.model.snapshot import Snapshot
 from dovetail.settings import Settings
 
 __all__ = ["Dovetail"]
@@ -70,15 +73,15 @@ PATIENCE = 30.0
 GRANT = "cannot follow a kind; grant get, list and watch on it to the controller's service account"
 
 INDEXES: Indexes = {
-    core.VolumeAttachment: {BY_NODE: node_of_attachment},
-    Node: {BY_PROVIDER_ID: provider_id_of_node},
-    NodeClaim: {BY_PROVIDER_ID: provider_id_of_claim},
-    ResourceSlice: {SLICES_BY_NODE: nodes_of_slice},
+    core.VolumeAttachment: {BY_NODE: index_attachment_by_node},
+    Node: {BY_PROVIDER_ID: index_node_by_provider_id},
+    NodeClaim: {BY_PROVIDER_ID: index_claim_by_provider_id},
+    ResourceSlice: {SLICES_BY_NODE: index_slice_by_nodes},
 }
 BUILD = gauge("karpenter_build_info", "What this process is.", ("version", "goversion", "goarch", "commit"))
 
 
-class Dovetail(Sight):
+class Dovetail(ClusterContext):
     """A whole autoscaler, put together and ready to run."""
 
     def __init__(
@@ -94,47 +97,60 @@ class Dovetail(Sight):
         compute: Compute = inline,
         may_write: Callable[[], bool] = lambda: True,
     ) -> None:
-        class_kind = CLASSES[provider]
+        class_kind = NODE_CLASSES[provider]
         super().__init__(
             settings,
             transport,
             clock=clock,
             chance=chance,
             class_kind=class_kind,
-            make=make or maker(provider),
-            record=lambda kube: self._recording(kube, chance),
-            indexes=_indexes(provider),
+            make=make or choose_provider(provider),
+            record=lambda kube: self._create_recorder(kube, chance),
+            indexes=_list_indexes(provider),
             authority=authority,
             may_write=may_write,
         )
         self._chance = chance
-        self._log = logs.get("controller")
+        self._log = logs.get_logger("controller")
         self.manager = Manager(clock, chance)
-        self.parts = self._parts(compute, class_kind)
-        self._seeing = Seeing(self._world, compute, self.informer(core.ReplicaSet))
-        self.zonal = self._zonal(transport)
-        self.controllers = self._controllers()
-        self._reporters: list[NodeGauges | PodMetrics | Pricing | StatusMetrics] = [
-            *self._node_gauges(),
-            *(each for each in self.controllers if isinstance(each, PodMetrics | Pricing | StatusMetrics)),
+        self.parts = self._build_context(compute, class_kind)
+        self._seeing = ClusterView(self._capture_snapshot, compute, self.get_informer(core.ReplicaSet))
+        self.zonal = self._build_zonal(transport)
+        self.controllers = self._build_controllers()
+        self._reporters: list[NodeGauges | PodMetrics | NodePoolPricing | StatusMetrics] = [
+            *self._build_node_gauges(),
+            *(
+                each
+                for each in self.controllers
+                if isinstance(each, PodMetrics | NodePoolPricing | StatusMetrics)
+            ),
         ]
         BUILD.labels(__version__, f"python{platform.python_version()}", platform.machine(), "").set(1)
         for controller in self.controllers:
-            self._connect(controller, self.manager.add(Calling(controller)))
-        unread = BadItems(self.recorder, clock, "informer")
+            self._connect_controller(controller, self.manager.add(CallerController(controller)))
+        unread = SetAsideReporter(self.recorder, clock, "informer")
         for kind, informer in self.informers.items():
-            informer.on_change(unread.hear)
-            informer.on_failure = unread.fail
+            informer.on_change(unread.observe_object)
+            informer.on_failure = unread.report_failure
             follower = Follower(
-                self.kube, kind, informer, clock=clock, chance=chance, on_trouble=self._trouble(kind)
+                self.kube,
+                kind,
+                informer,
+                clock=clock,
+                chance=chance,
+                on_trouble=self._build_error_handler(kind),
             )
-            self.manager.serve(follower.run)
-        self.manager.serve(self.recorder.run)
+            self.manager.add_service(follower.run)
+        self.manager.add_service(self.recorder.run)
         for service in self.zonal.services if self.zonal is not None else ():
-            self.manager.serve(service)
+            self.manager.add_service(service)
 
-    def _controllers(self) -> tuple[Controller, ...]:
-        return *controllers(self.parts), *self.provider.controllers(self.parts), *self._zonal_controllers()
+    def _build_controllers(self) -> tuple[Controller, ...]:
+        return (
+            *build_controllers(self.parts),
+            *self.provider.build_controllers(self.parts),
+            *self._zonal_controllers(),
+        )
 
     def _zonal_controllers(self) -> Iterator[Controller]:
         if self.zonal is None:
@@ -142,44 +158,46 @@ class Dovetail(Sight):
         yield self.zonal.controller
         schedule = self.zonal.options.rehearsal
         if schedule is not None and self.zonal.options.enabled:
-            yield Rehearsing(self._seeing, self.informer(NodePool), schedule, self.clock, self.recorder)
+            yield RehearsalController(
+                self._seeing, self.get_informer(NodePool), schedule, self.clock, self.recorder
+            )
 
-    def _zonal(self, transport: Transport) -> Zonal | None:
+    def _build_zonal(self, transport: Transport) -> ZonalService | None:
         """Zonal shifts: as ARC says, or elsewhere as operators do, where that is asked for."""
         aws: Aws | None = getattr(self.provider, "aws", None)
         if aws is None and not self.settings.enable_zonal_shift:
             return None
-        return Zonal(
+        return ZonalService(
             self.settings,
-            aws or Elsewhere(self._zones_sold),
+            aws or NonAwsApi(self._list_sold_zones),
             kube=self.kube,
             receiving=KubeClient(transport, self.clock),
             clock=self.clock,
             chance=self._chance,
             recorder=self.recorder,
             gates=self.gates,
-            nodes=self.informer(Node),
-            claims=self.informer(NodeClaim),
+            nodes=self.get_informer(Node),
+            claims=self.get_informer(NodeClaim),
             seeing=self._seeing,
         )
 
-    async def _world(self) -> Snapshot:
+    async def _capture_snapshot(self) -> Snapshot:
         """The cluster as it is now, with what can be bought."""
-        pools = [pool for pool in self.informer(NodePool) if self.ownership.of_pool(pool)]
-        offers = [(pool, await self._types(pool)) for pool in pools]
-        return self.capture.snapshot(offers, self.options(self.clock.now()))
+        pools = [pool for pool in self.get_informer(NodePool) if self.ownership.owns_pool(pool)]
+        offers = [(pool, await self._list_instance_types(pool)) for pool in pools]
+        return self.capture.take_snapshot(offers, self.build_options(self.clock.now()))
 
-    async def _types(self, pool: NodePool) -> tuple[InstanceType, ...]:
+    async def _list_instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
         try:
-            return await self.parts.cloud.instance_types(pool)
+            return await self.parts.cloud.list_instance_types(pool)
         except DovetailError:
             return ()  # a pool whose class is not ready sells nothing yet
 
-    async def _zones_sold(self) -> frozenset[str]:
-        listed = [await self._types(pool) for pool in self.informer(NodePool)]
+    async def _list_sold_zones(self) -> frozenset[str]:
+        listed = [await self._list_instance_types(pool) for pool in self.get_informer(NodePool)]
         return frozenset(each.zone for types in listed for one in types for each in one.offerings)
 
-    def _recording(self, kube: KubeClient, chance: Random) -> EventRecorder:
+    def _create_recorder(self, kube: KubeClient, chance: Random) -> EventRecorder:
         self.recorder = EventRecorder(kube, self.clock, chance)
         return self.recorder
 
@@ -192,13 +210,13 @@ class Dovetail(Sight):
 
         async def ready() -> None:
             # An empty cache looks like a world without nodes: acting on it would end machines undrained.
-            await self._filled()
+            await self._wait_for_caches()
             await elected()
 
-        with metrics.reporting(self._report):
+        with metrics.register_reporter(self._report_gauges):
             await self.manager.run(ready)
 
-    async def _filled(self) -> None:
+    async def _wait_for_caches(self) -> None:
         """Wait for every cache, and from time to time say which are still missing."""
         waiting = {asyncio.ensure_future(each.wait_synced()) for each in self.informers.values()}
         try:
@@ -211,17 +229,17 @@ class Dovetail(Sight):
             for each in waiting:
                 each.cancel()
 
-    def _node_gauges(self) -> tuple[NodeGauges, ...]:
+    def _build_node_gauges(self) -> tuple[NodeGauges, ...]:
         if self.settings.disable_cluster_state_observability:
             return ()
         each = self.settings.metrics_detail == "full"
         return (NodeGauges(self.cluster, self.cloud.flavour, self.clock, each=each),)
 
-    def exposition(self) -> bytes:
+    def render_metrics(self) -> bytes:
         """The numbers, in as much detail as was asked for."""
-        return metrics.exposition(brief=self.settings.metrics_detail == "brief")
+        return metrics.render_exposition(brief=self.settings.metrics_detail == "brief")
 
-    def _report(self) -> None:
+    def _report_gauges(self) -> None:
         """Someone looks at the numbers: count what is only counted then."""
         for reporter in self._reporters:
             reporter.report()
@@ -229,39 +247,41 @@ class Dovetail(Sight):
     def stop(self) -> None:
         self.manager.stop()
 
-    def _served(self) -> Cloud:
+    def _build_cloud(self) -> Cloud:
         """The cloud as controllers call it: counted, and with overlays in force if there are any."""
         metered: Cloud = MeteredCloud(self.cloud, self.clock)
         if self.settings.enable_zonal_shift and getattr(self.provider, "aws", None) is None:
-            metered = ShiftedCloud(metered, self.gates)
+            metered = ZoneExcludingCloud(metered, self.gates)
         return OverlaidCloud(metered) if NodeOverlay in self.informers else metered
 
-    def _parts(self, compute: Compute, class_kind: type[Object]) -> Parts:
-        return Parts(
+    def _build_context(self, compute: Compute, class_kind: type[Object]) -> ControllerContext:
+        return ControllerContext(
             settings=self.settings,
             kube=self.kube,
-            cloud=self._served(),
+            cloud=self._build_cloud(),
             clock=self.clock,
             recorder=self.recorder,
             compute=compute,
             cluster=self.cluster,
             capture=self.capture,
-            pods=self.informer(Pod),
-            nodes=self.informer(Node),
-            claims=self.informer(NodeClaim),
-            volumes=Volumes(self.informer(core.VolumeAttachment), self.informer(core.PersistentVolumeClaim)),
+            pods=self.get_informer(Pod),
+            nodes=self.get_informer(Node),
+            claims=self.get_informer(NodeClaim),
+            volumes=TerminationVolumes(
+                self.get_informer(core.VolumeAttachment), self.get_informer(core.PersistentVolumeClaim)
+            ),
             slices=self.informers.get(ResourceSlice),
-            pools=self.informer(NodePool),
-            classes=self.informer(class_kind),
+            pools=self.get_informer(NodePool),
+            classes=self.get_informer(class_kind),
             class_kind=class_kind,
             overlays=self.informers.get(NodeOverlay),
             buffers=self.buffers,
             ownership=self.ownership,
-            options=self.options,
+            options=self.build_options,
             gates=self.gates,
         )
 
-    def _connect(self, controller: Controller, queue: WorkQueue) -> None:
+    def _connect_controller(self, controller: Controller, queue: WorkQueue) -> None:
         for trigger in controller.triggers:
 
             def heard(before: Any, after: Any, keys: Any = trigger.keys) -> None:
@@ -269,16 +289,16 @@ class Dovetail(Sight):
                     queue.add(key)
 
             self.informers[trigger.kind].on_change(heard)
-        if isinstance(controller, EvictionQueue | Orchestration | Ghosts):
+        if isinstance(controller, EvictionQueue | DisruptionQueue | StateGarbageCollection):
             controller.on_item(queue.add)
-        if isinstance(controller, Provisioning) and self.buffers is not None:
+        if isinstance(controller, Provisioner) and self.buffers is not None:
             self.buffers.on_resolved(controller.woken_by(queue.add))
-        if isinstance(controller, ZonalShift):
+        if isinstance(controller, ZonalShiftController):
             controller.on_wake(partial(queue.add, SINGLETON))
         if getattr(controller, "singleton", False):
             queue.add(SINGLETON)
 
-    def _trouble(self, kind: type[Object]) -> Callable[[DovetailError], None]:
+    def _build_error_handler(self, kind: type[Object]) -> Callable[[DovetailError], None]:
         informer = self.informers[kind]
 
         def tell(error: DovetailError) -> None:
@@ -288,8 +308,8 @@ class Dovetail(Sight):
                 if not informer.synced:
                     about = {"kind": kind.__name__, "error": error}
                     self._log.warning("going on without a kind we may not see", **about)
-                    informer.begin()
-                    informer.end()
+                    informer.begin_list()
+                    informer.end_list()
                 return
             # What a person can mend is said as what to do.
             mend = GRANT if isinstance(error, NotAuthorized) else "cannot follow a kind for now"
@@ -298,7 +318,7 @@ class Dovetail(Sight):
         return tell
 
 
-def _indexes(provider: str) -> Indexes:
+def _list_indexes(provider: str) -> Indexes:
     """By what objects are looked up; a provider's own ways with it."""
     if provider != "aws":
         return INDEXES

@@ -108,16 +108,16 @@ class BadInput(Misconfigured):
     """A file or document a person gave us cannot be used."""
 
 
-def sentence(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """What went wrong, in words: of a group each different one, not that there were some."""
-    words = (str(each) or type(each).__name__ for each in leaves(error))
+    words = (str(each) or type(each).__name__ for each in flatten_errors(error))
     return "; ".join(dict.fromkeys(words))
 
 
-def leaves(error: Exception) -> Iterator[Exception]:
+def flatten_errors(error: Exception) -> Iterator[Exception]:
     """The errors a group holds, however deep; an error that is no group is its own."""
     if isinstance(error, ExceptionGroup):
         for inner in error.exceptions:
-            yield from leaves(inner)
+            yield from flatten_errors(inner)
     else:
         yield error

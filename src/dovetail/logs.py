@@ -13,16 +13,16 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
-__all__ = ["MESSAGES", "Changes", "Message", "debug", "error", "first_of", "info", "reference"]
+__all__ = ["MESSAGES", "Changes", "LogMessage", "build_reference", "debug", "error", "first_of", "info"]
 
-MESSAGES: dict[str, Message] = {}
+MESSAGES: dict[str, LogMessage] = {}
 """Every declared message by its text."""
 
 ROOT = "dovetail"
 REMEMBERED = 100_000
 
 
-class Message:
+class LogMessage:
     """A sentence of the log: its level, when it is said, and the keys it carries."""
 
     def __init__(
@@ -46,24 +46,26 @@ class Message:
 
 def debug(
     text: str, about: str, keys: Sequence[str] = (), *, ours: bool = False, logger: str = ""
-) -> Message:
+) -> LogMessage:
     """A message for those who look closely. `ours` are those that Karpenter does not have."""
-    return Message(text, logging.DEBUG, about, keys, ours, logger)
+    return LogMessage(text, logging.DEBUG, about, keys, ours, logger)
 
 
-def info(text: str, about: str, keys: Sequence[str] = (), *, ours: bool = False, logger: str = "") -> Message:
+def info(
+    text: str, about: str, keys: Sequence[str] = (), *, ours: bool = False, logger: str = ""
+) -> LogMessage:
     """A message for everybody who reads the log."""
-    return Message(text, logging.INFO, about, keys, ours, logger)
+    return LogMessage(text, logging.INFO, about, keys, ours, logger)
 
 
 def error(
     text: str, about: str, keys: Sequence[str] = (), *, ours: bool = False, logger: str = ""
-) -> Message:
+) -> LogMessage:
     """A message that somebody may have to act upon; the cause goes into the field `error`."""
-    return Message(text, logging.ERROR, about, keys, ours, logger)
+    return LogMessage(text, logging.ERROR, about, keys, ours, logger)
 
 
-def reference(name: str, namespace: str = "") -> dict[str, str]:
+def build_reference(name: str, namespace: str = "") -> dict[str, str]:
     """An object as lines name it."""
     return {"name": name, "namespace": namespace} if namespace else {"name": name}
 
@@ -82,7 +84,7 @@ class Changes:
         self._lasts = lasts
         self._said: OrderedDict[str, tuple[str, float]] = OrderedDict()
 
-    def changed(self, key: str, value: str) -> bool:
+    def has_changed(self, key: str, value: str) -> bool:
         """Whether this is news; from now on it is not."""
         now = self._now()
         before, until = self._said.get(key, ("", now))

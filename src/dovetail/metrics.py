@@ -25,7 +25,7 @@ __all__ = [
     "PROMETHEUS_BUCKETS",
     "REGISTRY",
     "SIZE_BUCKETS",
-    "Brief",
+    "BriefRegistry",
     "InBrief",
     "counter",
     "gauge",
@@ -84,12 +84,12 @@ def histogram(
 ) -> Histogram:
     """How amounts are spread. `brief` are the bounds that are shown in brief, if not every fourfold."""
     _in_brief[name] = "nothing" if brief == "nothing" else "all"
-    bounds = strides(buckets) if brief is None or brief == "nothing" else brief
+    bounds = thin_buckets(buckets) if brief is None or brief == "nothing" else brief
     _bounds_in_brief[name] = frozenset(bounds)
     return Histogram(name, about, labels, registry=REGISTRY, buckets=buckets)
 
 
-def strides(buckets: Sequence[float]) -> Sequence[float]:
+def thin_buckets(buckets: Sequence[float]) -> Sequence[float]:
     """The first bound, each that is far enough from the one before, and the last."""
     kept = [buckets[0]]
     for bound in buckets:
@@ -106,7 +106,7 @@ def in_brief(family: str) -> str:
     return {"all": "yes", "nonzero": "unless 0", "nothing": "no"}[shown]
 
 
-class Brief:
+class BriefRegistry:
     """The registry as it is shown in brief."""
 
     def collect(self) -> Iterator[Metric]:
@@ -116,12 +116,12 @@ class Brief:
                 family.samples = [sample for sample in family.samples if sample.value]
             if family.name in _bounds_in_brief:
                 bounds = _bounds_in_brief[family.name]
-                family.samples = [sample for sample in family.samples if _within(sample, bounds)]
+                family.samples = [sample for sample in family.samples if _is_shown_bucket(sample, bounds)]
             if shown != "nothing":
                 yield family
 
 
-def _within(sample: Sample, bounds: frozenset[float]) -> bool:
+def _is_shown_bucket(sample: Sample, bounds: frozenset[float]) -> bool:
     bound = sample.labels.get("le", "+Inf")
     return bound == "+Inf" or float(bound) in bounds
 
@@ -145,12 +145,14 @@ class Summary:
     def collect(self) -> Iterable[Metric]:
         family = SummaryMetricFamily(self._name, self._about, labels=self._labels)
         for values, (totals, latest) in self._seen.items():
-            family.samples += self._samples(
+            family.samples += self._build_samples(
                 dict(zip(self._labels, values, strict=True)), totals, sorted(latest)
             )
         return [family]
 
-    def _samples(self, labels: dict[str, str], totals: list[float], ordered: list[float]) -> Iterator[Sample]:
+    def _build_samples(
+        self, labels: dict[str, str], totals: list[float], ordered: list[float]
+    ) -> Iterator[Sample]:
         for quantile in QUANTILES:
             value = ordered[min(int(quantile * len(ordered)), len(ordered) - 1)]
             yield Sample(self._name, labels | {"quantile": f"{quantile:g}"}, value)

@@ -14,7 +14,7 @@ from dovetail.api.labels import Flavour
 from dovetail.api.meta import Amounts, Kind, Object, Record
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
-from dovetail.scheduling.catalog import InstanceType
+from dovetail.scheduling.model.instance_types import InstanceType
 
 __all__ = ["Clock", "Cloud", "Compute", "Instance", "Kube", "Recorder", "RegistrationHook", "RepairPolicy"]
 
@@ -44,7 +44,7 @@ class Compute(Protocol):
     def __call__(self, work: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]:
         """Run the work somewhere and give back its result."""
 
-    async def spread(
+    async def map_items(
         self, work: Callable[[Shared, Sequence[Item]], Sequence[R]], shared: Shared, items: Sequence[Item]
     ) -> list[R]:
         """Do the work for all the items, in as many places as there are; the results are in their order."""
@@ -76,14 +76,14 @@ class Kube(Protocol):
     async def evict(self, obj: Object, *, grace: int | None = None) -> None:
         """Ask for a pod's eviction; Throttled when a disruption budget says not now."""
 
-    async def version(self) -> str:
+    async def read_version(self) -> str:
         """The server's version, `major.minor`."""
 
 
 class Recorder(Protocol):
     """Tells people what happened to an object, once."""
 
-    def event(
+    def publish_event(
         self,
         obj: Object,
         reason: str,
@@ -126,7 +126,7 @@ class RegistrationHook(Protocol):
     def name(self) -> str:
         """How the condition's message calls it."""
 
-    async def settle(self, claim: NodeClaim) -> tuple[NodeClaim, timedelta | None]:
+    async def settle_claim(self, claim: NodeClaim) -> tuple[NodeClaim, timedelta | None]:
         """The claim with the labels and annotations it should have, and when to ask again.
 
         None instead of a time once the hook is satisfied. Hooks are asked side by side.
@@ -168,8 +168,8 @@ class Cloud(Protocol):
     async def list(self) -> tuple[Instance, ...]:
         """Every instance that is ours, those on their way out included."""
 
-    async def instance_types(self, nodepool: NodePool) -> tuple[InstanceType, ...]:
+    async def list_instance_types(self, nodepool: NodePool) -> tuple[InstanceType, ...]:
         """Everything the pool could buy, available or not."""
 
-    async def drifted(self, claim: NodeClaim) -> str:
+    async def find_drift_reason(self, claim: NodeClaim) -> str:
         """Why the instance no longer is what its class asks for; empty when it is."""

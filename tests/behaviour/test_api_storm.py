@@ -10,9 +10,9 @@ import pytest
 from dovetail.api import crds
 from dovetail.app import Dovetail
 from dovetail.runtime import metrics
-from dovetail.settings import read
+from dovetail.settings import read_settings
 from dovetail.sim.clock import VirtualClock, run_virtual
-from dovetail.sim.faults import Rule, Storm
+from dovetail.sim.faults import FaultRule, FaultStorm
 from dovetail.sim.transport import LocalTransport
 from dovetail.sim.world import World
 from support.apiserver import deployment
@@ -29,7 +29,7 @@ def bugs() -> float:
 
 
 def furnish(world: World) -> None:
-    for definition in crds.manifests("kwok"):
+    for definition in crds.build_manifests("kwok"):
         world.api.create("customresourcedefinitions.apiextensions.k8s.io", definition)
 
 
@@ -46,19 +46,20 @@ def order(world: World) -> None:
 def test_pods_get_their_nodes_through_a_storm(seed: int) -> None:
     async def main() -> tuple[int, int, int]:
         clock = VirtualClock()
-        storm = Storm(clock, seed=seed)
+        storm = FaultStorm(clock, seed=seed)
         world = World(clock, seed, faults=storm)
         furnish(world)
-        settings = read((), {"CLUSTER_NAME": "stormy"}, provider="kwok")
+        settings = read_settings((), {"CLUSTER_NAME": "stormy"}, provider="kwok")
         dovetail = Dovetail(settings, LocalTransport(world.server), clock=clock, chance=Random(seed))
         async with world.running():
             running = asyncio.create_task(dovetail.run())
             storm.rules = tuple(
-                Rule(trouble=trouble, clients=("karpenter",), probability=0.03) for trouble in ALL_TROUBLES
+                FaultRule(trouble=trouble, clients=("karpenter",), probability=0.03)
+                for trouble in ALL_TROUBLES
             )
             order(world)
             await clock.sleep(900)
-            storm.calm()
+            storm.end_faults()
             await clock.sleep(900)
             pods = world.api.list("pods", "default")
             bound = sum(1 for pod in pods if pod["spec"].get("nodeName"))

@@ -36,8 +36,8 @@ async def test_types_that_share_a_template_all_reach_the_fleet_and_the_cheapest_
     async with AwsWorld(types=C5).running() as world:
         world.default(node_class=described(world), requirements=[ON_DEMAND])
         world.pods(1, cpu="1", memory="1Gi")
-        await world.until(world.aws.running, within=120)
-        (claim,), (machine,) = world.claims, world.aws.running()
+        await world.until(world.aws.list_running, within=120)
+        (claim,), (machine,) = world.claims, world.aws.list_running()
         planned = types_of(claim)
         (fleet,) = (
             call.parameters
@@ -46,5 +46,5 @@ async def test_types_that_share_a_template_all_reach_the_fleet_and_the_cheapest_
         )
         asked = [each["InstanceType"] for one in fleet["LaunchTemplateConfigs"] for each in one["Overrides"]]
         assert set(asked) == planned == set(C5)
-        prices = {name: world.aws.prices.on_demand(name) or 0.0 for name in planned}
+        prices = {name: world.aws.prices.on_demand_price(name) or 0.0 for name in planned}
         assert prices[machine.type] == min(prices.values()) == prices["c5.large"] > 0

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from dovetail.api import codec, labels
-from dovetail.api.hashes import nodeclass_hash
+from dovetail.api.bad_items import reason_of
+from dovetail.api.hashes import hash_nodeclass
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodeclass import EC2NodeClass
 from dovetail.api.nodepool import NodePool
-from dovetail.api.setaside import reason_of
 from dovetail.controllers.base import Result
 from dovetail.errors import InsufficientCapacity, Retry
 from support.aws import CLUSTER
@@ -101,7 +101,7 @@ async def test_subnets_with_most_free_addresses_come_first() -> None:
         }
         for free, subnets in made.items():
             for subnet in subnets:
-                subnet.take(subnet.free - free)
+                subnet.take_addresses(subnet.free - free)
         scene.apply(node_class(subnetSelectorTerms=[{"tags": {"pick": "me"}}]))
         await scene.resolve()
         wanted = [made[100][0].id, *sorted(s.id for s in made[50]), made[20][0].id]
@@ -219,7 +219,7 @@ async def test_a_placement_group_is_found_or_missed() -> None:
         await scene.pass_(61)
         await scene.resolve()
         assert scene.says("PlacementGroupReady") == ("True", "PlacementGroupReady")
-        resolved = scene.provider.placement.resolved(scene.now())
+        resolved = scene.provider.placement.find_known_group(scene.now())
         assert resolved is not None
         assert (resolved.id, resolved.strategy) == (group.id, "cluster")
 
@@ -321,7 +321,7 @@ async def test_the_hash_follows_what_instances_get_from_their_class() -> None:
         scene.apply(node_class())
         await scene.look("nodeclass.hash", "default")
         seen = [_hash(scene)]
-        assert seen[0] == nodeclass_hash(scene.now(), scene.provider.discovery.facts.ca_bundle)
+        assert seen[0] == hash_nodeclass(scene.now(), scene.provider.discovery.facts.ca_bundle)
         assert scene.now().annotations[labels.EC2_NODECLASS_HASH_VERSION] == "v5"
         changes: list[dict[str, Any]] = [
             {"userData": "echo"},
@@ -359,10 +359,10 @@ async def test_a_class_that_cannot_be_read_keeps_its_hash_and_nothing_is_launche
         await scene.resolve()
         await scene.look("nodeclass.hash", "default")
         await scene.look("nodepool.readiness", "default")
-        before, pool = _hash(scene), scene.dovetail.informer(NodePool).get("default")
+        before, pool = _hash(scene), scene.dovetail.get_informer(NodePool).get("default")
         assert before
         assert pool is not None
-        assert await scene.provider.cloud.instance_types(pool)
+        assert await scene.provider.cloud.list_instance_types(pool)
         await scene.heard()
         _hear_unreadable(scene, tags=["team"])
         await scene.resolve()
@@ -377,7 +377,7 @@ async def test_a_class_that_cannot_be_read_keeps_its_hash_and_nothing_is_launche
         (ready,) = [each for each in told if each["type"] == "NodeClassReady"]
         assert ready["status"] == "False"
         assert ready["message"].startswith("NodeClass is set aside: spec.tags cannot be read")
-        assert not scene.aws.running()
+        assert not scene.aws.list_running()
 
 
 def _hear_unreadable(scene: ClassScene, **spec: Any) -> None:
@@ -388,7 +388,7 @@ def _hear_unreadable(scene: ClassScene, **spec: Any) -> None:
     heard = codec.decode_or_salvage(EC2NodeClass, json.dumps(changed).encode())
     assert heard is not None
     assert reason_of(heard)
-    scene.dovetail.informer(EC2NodeClass).changed(heard)
+    scene.dovetail.get_informer(EC2NodeClass).apply_change(heard)
 
 
 def _hash(scene: ClassScene) -> str:

@@ -22,9 +22,9 @@ def test_classes_come_through_a_bad_day(seed: int) -> None:
     async def played() -> None:
         async with ClassScene(seed=seed).running() as scene:
             scene.aws.iam.add_role("other")
-            scene.aws.faults.flaky(0.3, TROUBLE)
-            scene.aws.faults.lose("CreateInstanceProfile", times=1)
-            scene.aws.faults.lose("CreateLaunchTemplate", times=1)
+            scene.aws.faults.refuse_sometimes(0.3, TROUBLE)
+            scene.aws.faults.lose_answers("CreateInstanceProfile", times=1)
+            scene.aws.faults.lose_answers("CreateLaunchTemplate", times=1)
             for name in ("one", "two", "three", "gone"):
                 scene.apply(node_class(name))
             for turn in range(10):

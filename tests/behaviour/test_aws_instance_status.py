@@ -11,7 +11,7 @@ import pytest
 
 from dovetail.aws import Answer
 from dovetail.controllers.base import DONE
-from dovetail.providers.aws.controllers.instancestatus import InstanceStatus
+from dovetail.providers.aws.controllers.instance_status import InstanceStatusController
 from support.machines import MachineScene, disrupted
 from support.stage import sample, virtual
 
@@ -33,7 +33,7 @@ class Saying:
         assert operation == "DescribeInstanceStatus"
         return {"InstanceStatuses": [self._status]}
 
-    def at(self, *, region: str = "", role: str = "", external_id: str = "") -> Saying:
+    def scope_to(self, *, region: str = "", role: str = "", external_id: str = "") -> Saying:
         return self
 
 
@@ -91,7 +91,7 @@ async def test_an_appointment_that_is_over_means_nothing() -> None:
     async with MachineScene(queue=False).still() as scene:
         machine = await scene.machine()
         scene.aws.retire(machine.id, code="system-reboot")
-        (event,) = scene.aws.machine(machine.id).scheduled
+        (event,) = scene.aws.get_instance(machine.id).scheduled
         event["Description"] = f"[Completed] {event['Description']}"
         await scene.look(POLLER)
         assert not scene.deleting(machine)
@@ -120,8 +120,8 @@ async def test_dry_it_counts_and_does_nothing() -> None:
     async with MachineScene(queue=False).still() as scene:
         machine = await scene.machine()
         real = scene.controller(POLLER)
-        assert isinstance(real, InstanceStatus)
-        dry = InstanceStatus(scene.aws, real._interruptions, scene.clock, dry=True)
+        assert isinstance(real, InstanceStatusController)
+        dry = InstanceStatusController(scene.aws, real._interruptions, scene.clock, dry=True)
         counted = sample(UNHEALTHY, category="SystemStatus")
         scene.aws.impair(machine.id, "system")
         await scene.pass_(130)
@@ -141,16 +141,16 @@ async def test_checks_without_a_verdict_and_those_of_volumes_mean_nothing() -> N
         await scene.look(POLLER)
         assert not scene.deleting(machine)
         real = scene.controller(POLLER)
-        assert isinstance(real, InstanceStatus)
+        assert isinstance(real, InstanceStatusController)
         for verdict in ("initializing", "insufficient-data"):
             details = [{"Name": "reachability", "Status": verdict}]
             undecided = {"InstanceId": young.id, "InstanceStatus": {"Status": verdict, "Details": details}}
-            await InstanceStatus(Saying(undecided), real._interruptions, scene.clock).reconcile("")
+            await InstanceStatusController(Saying(undecided), real._interruptions, scene.clock).reconcile("")
             assert not scene.deleting(young)
         since = scene.clock.now() - timedelta(hours=1)
         failed = [{"Name": "reachability", "Status": "failed", "ImpairedSince": since}]
         failing = {"InstanceId": young.id, "InstanceStatus": {"Status": "impaired", "Details": failed}}
-        await InstanceStatus(Saying(failing), real._interruptions, scene.clock).reconcile("")
+        await InstanceStatusController(Saying(failing), real._interruptions, scene.clock).reconcile("")
         assert scene.deleting(young)
 
 

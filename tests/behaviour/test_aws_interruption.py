@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from dovetail.api import labels
-from dovetail.aws.messages import Message, parse
+from dovetail.aws.eventbridge import EventMessage, parse_message
 from dovetail.errors import DovetailError, Retry
 from dovetail.providers.aws.controllers import interruption
-from dovetail.sim.faults import Rule, Storm
+from dovetail.sim.faults import FaultRule, FaultStorm
 from support.classes import CLAIMS
 from support.machines import MachineScene, disrupted, event, spot_warning, state_change
 from support.stage import sample, virtual
@@ -66,17 +66,17 @@ async def test_a_spot_warning_ends_the_claim_and_the_offering_is_avoided() -> No
 async def test_an_interrupted_reservation_has_nothing_left() -> None:
     async with MachineScene().still() as scene:
         made = scene.aws.reservations.add("m5.large", "us-west-2a", 10, interruptible=True)
-        await scene.provider.reservations.listed([made.id])
-        assert scene.provider.reservations.available(made.id) == 10
+        await scene.provider.reservations.list_by_id([made.id])
+        assert scene.provider.reservations.count_available(made.id) == 10
         machine = await scene.machine(
             known={labels.CAPACITY_TYPE: "reserved", labels.CAPACITY_RESERVATION_ID: made.id}
         )
-        scene.aws.interruption_queue(scene.queue.name)
-        scene.aws.notices.interrupt_reservation(scene.aws.machine(machine.id))
+        scene.aws.add_interruption_queue(scene.queue.name)
+        scene.aws.notices.interrupt_reservation(scene.aws.get_instance(machine.id))
         scene.queue = scene.aws.queues.by_name[scene.queue.name]
         await scene.look(READER)
         assert scene.deleting(machine)
-        assert scene.provider.reservations.available(made.id) == 0
+        assert scene.provider.reservations.count_available(made.id) == 0
         assert "CapacityReservationInstanceInterrupted" in scene.told(machine)
         deadline = datetime.fromisoformat(scene.deadline(machine) or "")
         assert timedelta(seconds=100) < deadline - scene.clock.now() <= timedelta(seconds=110)
@@ -185,8 +185,8 @@ def test_what_is_nobodys_business_is_deleted_and_what_nobody_can_read_goes_to_th
 async def test_a_message_that_cannot_be_acted_upon_comes_again_and_holds_up_no_other() -> None:
     async with MachineScene().still() as scene:
         stuck, free = await scene.machine(), await scene.machine()
-        refusing = Rule(trouble="server-error", verbs=("delete",), names=(stuck.claim,))
-        scene.world.server.faults = Storm(scene.clock, rules=[refusing])
+        refusing = FaultRule(trouble="server-error", verbs=("delete",), names=(stuck.claim,))
+        scene.world.server.faults = FaultStorm(scene.clock, rules=[refusing])
         scene.tell(spot_warning(stuck.id, scene.clock), spot_warning(free.id, scene.clock))
         failed = sample(FAILED)
         await scene.look(READER)
@@ -198,7 +198,7 @@ async def test_a_message_that_cannot_be_acted_upon_comes_again_and_holds_up_no_o
         # With nothing else to do, the next try waits: a message wears out by being read.
         with pytest.raises(Retry):
             await scene.look(READER)
-        scene.world.server.faults = Storm(scene.clock)
+        scene.world.server.faults = FaultStorm(scene.clock)
         await scene.pass_(21)
         await scene.look(READER)
         assert scene.deleting(stuck)
@@ -403,12 +403,12 @@ async def test_a_warning_that_meets_a_bug_while_it_is_read_is_set_aside_and_the_
     async with MachineScene().still() as scene:
         first, second = [await scene.machine() for _ in range(2)]
 
-        def fail_on_first(body: str) -> Message:
+        def fail_on_first(body: str) -> EventMessage:
             if first.id in body:
                 raise TypeError("a bug nobody knows of yet")
-            return parse(body)
+            return parse_message(body)
 
-        monkeypatch.setattr(interruption, "parse", fail_on_first)
+        monkeypatch.setattr(interruption, "parse_message", fail_on_first)
         scene.tell(spot_warning(first.id, scene.clock), spot_warning(second.id, scene.clock))
         await scene.look(READER)
         assert (scene.deleting(first), scene.deleting(second)) == (False, True)

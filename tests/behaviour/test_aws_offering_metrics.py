@@ -55,7 +55,7 @@ async def test_in_full_every_type_is_shown_where_it_is_sold_and_reserved_ones_as
         reserved = offer("m5.large", "reserved", "us-west-2a")
         assert reserved in shown(AVAILABLE)
         assert sample(AVAILABLE, **reserved) == sample(PRICE, **reserved) == 0
-        scene.provider.unavailable.mark("spot", "m5.large", "us-west-2a")
+        scene.provider.unavailable.mark_offering("spot", "m5.large", "us-west-2a")
         await scene.look(SHOWING)
         assert sample(AVAILABLE, **offer("m5.large", "spot", "us-west-2a")) == 0
         assert sample(AVAILABLE, **offer("m5.large", "on-demand", "us-west-2a")) == 1

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from dovetail.api import labels
-from dovetail.sim.aws.policies import Principal
+from dovetail.sim.aws.permissions import Principal
 from support.aws import CLUSTER
 from support.awsworld import CLASSES, POOLS, AwsWorld
 from support.machines import QUEUE
@@ -93,14 +93,14 @@ async def everything(world: AwsWorld) -> None:
     world.pods(2, name="more", cpu="1500m")
     await world.until(lambda: world.placed() == 5 and world.ready() == len(world.claims), within=900)
     await asyncio.sleep(60)  # names are put on machines
-    aws.reclaim(next(each.id for each in aws.running() if each.way == "spot"))
-    aws.retire(aws.running()[-1].id, starts=timedelta(days=1))
+    aws.reclaim(next(each.id for each in aws.list_running() if each.capacity_type == "spot"))
+    aws.retire(aws.list_running()[-1].id, starts=timedelta(days=1))
     await asyncio.sleep(300)
     await world.until(lambda: world.placed() == 5 and world.ready() == len(world.claims), within=900)
     await asyncio.sleep(1900)  # parameters are looked at again
     world.scale(0)
     world.scale(0, "more")
-    await world.until(lambda: not world.claims and not world.aws.running(), within=1200)
+    await world.until(lambda: not world.claims and not world.aws.list_running(), within=1200)
     world.api.delete(CLASSES, "default")
     await world.until(lambda: not world.listed(CLASSES), within=120)
     await asyncio.sleep(180)  # templates are swept
@@ -109,7 +109,7 @@ async def everything(world: AwsWorld) -> None:
 @virtual
 async def test_everything_the_controller_does_is_allowed_and_nearly_everything_allowed_is_done() -> None:
     world = AwsWorld(0, f"--interruption-queue={QUEUE}", types=TYPES)
-    world.aws.interruption_queue(QUEUE)
+    world.aws.add_interruption_queue(QUEUE)
     statements = granted(world.aws)
     world.aws.principal = principal(world.aws, statements)
     async with world.running():
@@ -138,7 +138,7 @@ def test_a_statement_that_is_taken_away_is_missed(sid: str, missed: str) -> None
     @virtual
     async def story() -> None:
         world = AwsWorld(0, f"--interruption-queue={QUEUE}", types=TYPES)
-        world.aws.interruption_queue(QUEUE)
+        world.aws.add_interruption_queue(QUEUE)
         world.aws.principal = principal(world.aws, without(granted(world.aws), sid))
         async with world.running():
             world.default()

@@ -7,7 +7,7 @@ import pytest
 from dovetail.api import labels
 from dovetail.api.hashes import legacy_instance_profile
 from dovetail.errors import Retry
-from dovetail.sim.aws.iam import Profile
+from dovetail.sim.aws.iam import IamProfile
 from support.aws import CLUSTER
 from support.classes import CLAIMS, CLASSES, ROLE, ClassScene, claim_of, node_class
 from support.stage import virtual
@@ -16,7 +16,7 @@ GARBAGE = "instanceprofile.garbagecollection"
 IAM_WRITES = ("CreateInstanceProfile", "AddRoleToInstanceProfile", "DeleteInstanceProfile")
 
 
-def profiles(scene: ClassScene) -> dict[str, Profile]:
+def profiles(scene: ClassScene) -> dict[str, IamProfile]:
     return scene.aws.iam.profiles
 
 
@@ -77,7 +77,7 @@ async def test_every_change_of_role_makes_another_profile_and_spares_the_last() 
             seen.append(profile_of(scene))
             assert [each.name for each in profiles(scene)[seen[-1]].roles] == [role]
         assert len(set(seen)) == 4
-        assert all(scene.provider.profiles.protected(each) for each in seen)
+        assert all(scene.provider.profiles.is_protected(each) for each in seen)
 
 
 @pytest.mark.spec("aws-61")

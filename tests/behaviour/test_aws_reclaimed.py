@@ -53,7 +53,7 @@ def _instance(node: dict[str, Any]) -> str:
 
 
 async def settled(world: AwsWorld, count: int) -> None:
-    world.aws.interruption_queue(QUEUE)
+    world.aws.add_interruption_queue(QUEUE)
     world.default(requirements=SPOT)
     spread(world, count)
     await world.until(lambda: world.placed() == count and world.ready() == len(world.claims), within=300)
@@ -63,7 +63,7 @@ async def settled(world: AwsWorld, count: int) -> None:
 async def test_pods_run_elsewhere_before_the_machines_are_gone() -> None:
     async with AwsWorld(0, f"--interruption-queue={QUEUE}", types=TYPES).running() as world:
         await settled(world, 4)
-        doomed = {each.id for each in world.aws.running()[:3]}
+        doomed = {each.id for each in world.aws.list_running()[:3]}
         began = world.clock.monotonic()
         for each in doomed:
             world.aws.reclaim(each)
@@ -71,9 +71,9 @@ async def test_pods_run_elsewhere_before_the_machines_are_gone() -> None:
         await world.until(lambda: len(world.claims) == 7, within=15)
         await world.until(lambda: on_time(world, doomed, 4), within=110)
         assert world.clock.monotonic() - began < 120
-        replaced = [each for each in world.aws.running() if each.id not in doomed]
+        replaced = [each for each in world.aws.list_running() if each.id not in doomed]
         kinds = {(each.type, each.zone) for each in replaced[1:]}
-        lost = {(world.aws.machine(each).type, world.aws.machine(each).zone) for each in doomed}
+        lost = {(world.aws.get_instance(each).type, world.aws.get_instance(each).zone) for each in doomed}
         assert not kinds & lost  # spot is not bought again where it was just taken away
         await world.until(lambda: len(world.claims) == 4, within=300)
         events = world.events()
@@ -86,12 +86,12 @@ def test_killed_on_the_way_the_next_process_does_what_is_left(after: float) -> N
     async def story() -> None:
         async with AwsWorld(1, f"--interruption-queue={QUEUE}", types=TYPES).running() as world:
             await settled(world, 2)
-            (doomed, *_) = world.aws.running()
+            (doomed, *_) = world.aws.list_running()
             world.aws.reclaim(doomed.id)
             await asyncio.sleep(after)
             await world.killed(down=5)
             await world.until(lambda: on_time(world, {doomed.id}, 2), within=110)
-            await world.until(lambda: len(world.claims) == len(world.aws.running()) == 2, within=300)
+            await world.until(lambda: len(world.claims) == len(world.aws.list_running()) == 2, within=300)
             assert not doomed.alive
             assert not world.aws.queues.by_name[QUEUE].messages
 
@@ -107,7 +107,7 @@ async def test_a_pod_that_its_budget_keeps_is_stopped_in_time_to_end_well() -> N
             "poddisruptionbudgets.policy",
             {"metadata": {"name": "web", "namespace": "default"}, "spec": budget},
         )
-        (doomed, *_) = world.aws.running()
+        (doomed, *_) = world.aws.list_running()
         (node,) = [each["metadata"]["name"] for each in world.nodes if _instance(each) == doomed.id]
         began = world.clock.monotonic()
         world.aws.reclaim(doomed.id)

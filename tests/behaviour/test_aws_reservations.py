@@ -10,10 +10,10 @@ import pytest
 from dovetail.api import labels
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.nodeclass import EC2NodeClass, EC2NodeClassSpec, PlacementGroupSelector
-from dovetail.providers.aws.placement import PlacementGroups
-from dovetail.providers.aws.reservations import Reservations, reservation
+from dovetail.providers.aws.capacity_reservations import CapacityReservationProvider, read_reservation
+from dovetail.providers.aws.placement_groups import PlacementGroupProvider
 from dovetail.sim.aws import SimulatedAws
-from dovetail.sim.aws.reservations import Reservation
+from dovetail.sim.aws.launch_targets import SimReservation
 from dovetail.sim.clock import VirtualClock
 from support.aws import described, fleet, launched, template
 from support.classes import CLAIMS, NODES, ClassScene, claim_of, node_class
@@ -40,7 +40,7 @@ async def test_reservations_are_selected_by_id_tags_owner_and_criteria() -> None
         open_ = add("m5.large", ZONE, 1, {"a": "1"}, targeted=False)
         theirs = add("m5.large", ZONE, 1, {"a": "1"}, owner=STRANGER, targeted=False)
         other = add("m5.large", ZONE, 1, {"b": "1"})
-        cases: list[tuple[dict[str, Any], list[Reservation]]] = [
+        cases: list[tuple[dict[str, Any], list[SimReservation]]] = [
             ({"id": other.id}, [other]),
             ({"tags": {"a": "1"}}, [ours, open_, theirs]),
             ({"tags": {"a": "1"}, "ownerID": STRANGER}, [theirs]),
@@ -107,11 +107,11 @@ async def test_a_capacity_block_expires_forty_minutes_before_its_end() -> None:
 async def test_what_ec2_leaves_unsaid_has_a_default_and_what_nobody_knows_is_left_out() -> None:
     now = VirtualClock().now()
     answer = {"CapacityReservationId": "cr-1", "InstanceMatchCriteria": "open", "InstanceType": "m5.large"}
-    found = reservation(answer, now)
+    found = read_reservation(answer, now)
     assert found is not None
     assert (found.interruptible, found.reservation_type, found.state) == (False, "default", "active")
-    assert reservation({**answer, "ReservationType": "lunar"}, now) is None
-    assert reservation({**answer, "InstanceMatchCriteria": "closed"}, now) is None
+    assert read_reservation({**answer, "ReservationType": "lunar"}, now) is None
+    assert read_reservation({**answer, "InstanceMatchCriteria": "closed"}, now) is None
 
 
 # What is left in them
@@ -122,25 +122,25 @@ async def test_launches_and_ends_are_counted_until_ec2_counts_again() -> None:
     clock = VirtualClock()
     aws = SimulatedAws(clock, 0)
     made = aws.reservations.add("m5.large", ZONE, 2)
-    reservations = Reservations(aws, clock)
-    assert reservations.available(made.id) == 0  # never heard of
-    await reservations.listed([made.id])
-    assert reservations.available(made.id) == 2
-    reservations.launched(made.id, clock.now() - timedelta(seconds=1))
-    assert reservations.available(made.id) == 2  # EC2 counted after that launch
+    reservations = CapacityReservationProvider(aws, clock)
+    assert reservations.count_available(made.id) == 0  # never heard of
+    await reservations.list_by_id([made.id])
+    assert reservations.count_available(made.id) == 2
+    reservations.mark_launched(made.id, clock.now() - timedelta(seconds=1))
+    assert reservations.count_available(made.id) == 2  # EC2 counted after that launch
     await clock.sleep(1)
     for left in (1, 0, 0):
-        reservations.launched(made.id, clock.now())
-        assert reservations.available(made.id) == left
-    reservations.terminated(made.id)
-    assert reservations.available(made.id) == 1
-    reservations.unavailable(made.id)
-    assert reservations.available(made.id) == 0
+        reservations.mark_launched(made.id, clock.now())
+        assert reservations.count_available(made.id) == left
+    reservations.mark_terminated(made.id)
+    assert reservations.count_available(made.id) == 1
+    reservations.mark_unavailable(made.id)
+    assert reservations.count_available(made.id) == 0
     await clock.sleep(61)
-    await reservations.listed([made.id])
-    assert reservations.available(made.id) == 2
+    await reservations.list_by_id([made.id])
+    assert reservations.count_available(made.id) == 2
     await clock.sleep(24 * 3600 + 1)
-    assert reservations.available(made.id) == 0
+    assert reservations.count_available(made.id) == 0
 
 
 # What happens to nodes
@@ -257,28 +257,28 @@ async def test_a_group_is_remembered_while_ec2_cannot_say() -> None:
     clock = VirtualClock()
     aws = SimulatedAws(clock, 0)
     group = aws.placement_groups.add("spread", "partition", 3)
-    groups = PlacementGroups(aws, clock)
+    groups = PlacementGroupProvider(aws, clock)
 
     def wanting(name: str | None) -> EC2NodeClass:
         selector = PlacementGroupSelector(name=name) if name else None
         spec = EC2NodeClassSpec(placement_group_selector=selector)
         return EC2NodeClass(metadata=ObjectMeta(name="c", uid="1"), spec=spec)
 
-    found, error = await groups.find(wanting("spread"))
+    found, error = await groups.find_group(wanting("spread"))
     assert error is None
     assert found is not None
     assert (found.id, found.partition_names) == (group.id, ("1", "2", "3"))
     await clock.sleep(61)
     aws.refuse("InternalError", "DescribePlacementGroups", times=None)
-    stale, error = await groups.find(wanting("spread"))
+    stale, error = await groups.find_group(wanting("spread"))
     assert stale == found
     assert error is not None
     assert error.code == "InternalError"
-    other, error = await groups.find(wanting("other"))
+    other, error = await groups.find_group(wanting("other"))
     assert other is None
     assert error is not None
-    assert await groups.find(wanting(None)) == (None, None)
-    assert groups.resolved(wanting(None)) is None
-    assert groups.resolved(wanting("spread")) == found
+    assert await groups.find_group(wanting(None)) == (None, None)
+    assert groups.find_known_group(wanting(None)) is None
+    assert groups.find_known_group(wanting("spread")) == found
     await clock.sleep(24 * 3600)
-    assert groups.resolved(wanting("spread")) is None
+    assert groups.find_known_group(wanting("spread")) is None

@@ -9,7 +9,7 @@ import pytest
 from dovetail.api import labels
 from dovetail.controllers.base import Result
 from dovetail.errors import Retry
-from dovetail.providers.aws.controllers.profilegarbage import ProfileGarbage
+from dovetail.providers.aws.controllers.maintenance import InstanceProfileGarbageCollection
 from support.aws import CLUSTER, fleet, launched, template
 from support.classes import CLAIMS, node_class
 from support.machines import TAGS, MachineScene, Owned
@@ -34,7 +34,7 @@ async def test_a_machine_gets_the_names_of_its_node_and_claim_and_the_claim_says
     async with MachineScene().still() as scene:
         machine = await scene.machine()
         await scene.look(TAGGING, machine.claim)
-        tags = scene.aws.machine(machine.id).tags
+        tags = scene.aws.get_instance(machine.id).tags
         assert tags["Name"] == machine.node
         assert tags[labels.NODECLAIM_TAG] == machine.claim
         assert tags[labels.EKS_CLUSTER_TAG] == CLUSTER
@@ -51,9 +51,9 @@ async def test_a_machine_gets_the_names_of_its_node_and_claim_and_the_claim_says
 async def test_a_name_that_someone_gave_stays() -> None:
     async with MachineScene().still() as scene:
         machine = await scene.machine(tags={"Name": "mine"})
-        scene.aws.instances.untag(scene.aws.machine(machine.id), [labels.EKS_CLUSTER_TAG])
+        scene.aws.instances.untag_instance(scene.aws.get_instance(machine.id), [labels.EKS_CLUSTER_TAG])
         await scene.look(TAGGING, machine.claim)
-        assert scene.aws.machine(machine.id).tags["Name"] == "mine"
+        assert scene.aws.get_instance(machine.id).tags["Name"] == "mine"
         (asked,) = scene.asked("CreateTags")
         assert {each["Key"] for each in asked["Tags"]} == {labels.NODECLAIM_TAG, labels.EKS_CLUSTER_TAG}
         assert marks(scene, machine) == MARKS
@@ -109,7 +109,7 @@ async def orphan(scene: MachineScene, **more: Any) -> Owned:
 
 
 def alive(scene: MachineScene) -> set[str]:
-    return {each.id for each in scene.aws.running()}
+    return {each.id for each in scene.aws.list_running()}
 
 
 @pytest.mark.spec("aws-208")
@@ -122,8 +122,8 @@ async def test_a_machine_nobody_claims_is_ended_and_its_node_with_it() -> None:
         newborn = await orphan(scene)
         # Not launched for a claim: it has no pool.
         stranger = await orphan(scene)
-        scene.aws.instances.untag(scene.aws.machine(stranger.id), [labels.NODEPOOL])
-        scene.aws.machine(newborn.id).launched = scene.clock.now()
+        scene.aws.instances.untag_instance(scene.aws.get_instance(stranger.id), [labels.NODEPOOL])
+        scene.aws.get_instance(newborn.id).launched = scene.clock.now()
         await scene.look(GARBAGE)
         assert alive(scene) == {claimed.id, newborn.id, stranger.id}
         assert lost.node not in scene.nodes_left()
@@ -174,8 +174,8 @@ async def test_profiles_that_classes_claims_or_their_youth_protect_are_kept_and_
         await scene.pass_(3700)
         await _copied(scene, str(named), young)
         collector = scene.controller("instanceprofile.garbagecollection")
-        assert isinstance(collector, ProfileGarbage)
-        scene.provider.profiles.protect(young)
+        assert isinstance(collector, InstanceProfileGarbageCollection)
+        scene.provider.profiles.protect_profile(young)
         result = await scene.look("instanceprofile.garbagecollection")
         assert profiles.keys() == {named, used, young}
         assert result.after is not None

@@ -313,7 +313,7 @@ async def test_subnets_that_change_places_are_the_same_subnets() -> None:
     async with ClassScene().still() as scene:
         await judged(scene)
         before, asked = scene.now().status.subnets, len(dry_runs(scene))
-        scene.aws.network.subnets[before[0].id].take(100)
+        scene.aws.network.subnets[before[0].id].take_addresses(100)
         await scene.pass_(61)
         await scene.resolve()
         assert scene.now().status.subnets == (*before[1:], before[0])
@@ -399,7 +399,7 @@ async def test_dry_runs_carry_what_launches_will_carry() -> None:
             "karpenter.k8s.aws/ec2nodeclass": "default",
         }
         assert (run["MinCount"], run["MaxCount"]) == (1, 1)
-        assert scene.aws.running() == []
+        assert scene.aws.list_running() == []
 
 
 @pytest.mark.spec("aws-36")

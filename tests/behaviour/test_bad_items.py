@@ -6,8 +6,8 @@ from typing import Any
 
 from dovetail.api import labels
 from dovetail.api.nodepool import Budget, NodePool
-from dovetail.disruption.choose import drifted
-from dovetail.scheduling.catalog import InstanceType
+from dovetail.disruption.choose import choose_drift
+from dovetail.scheduling.model.instance_types import InstanceType
 from support.builders import NOW, node, nodepool, pod
 from support.disruption import SIZES
 from support.disruption import pool as disrupted
@@ -156,14 +156,14 @@ async def test_min_values_that_a_pod_narrows_below_themselves_are_told_and_never
 
 def fail_types_of(scene: Scene, bad: str) -> None:
     """The cloud meets a bug when it is asked what one pool can buy."""
-    sold = scene.cloud.instance_types
+    sold = scene.cloud.list_instance_types
 
     async def instance_types(nodepool: NodePool) -> tuple[InstanceType, ...]:
         if nodepool.name == bad:
             raise ValueError("a bug nobody knows of yet")
         return await sold(nodepool)
 
-    scene.cloud.instance_types = instance_types  # type: ignore[method-assign]
+    scene.cloud.list_instance_types = instance_types  # type: ignore[method-assign]
 
 
 @virtual
@@ -182,5 +182,5 @@ async def test_a_pool_whose_types_meet_a_bug_keeps_no_other_from_disruption() ->
         fail_types_of(scene, "bad")
         fleet.node("a", light("web", "a", "15"), drifted=NOW, consolidatable=False)
         await scene.heard()
-        (command,) = drifted(await fleet.loop.scene()).commands
+        (command,) = choose_drift(await fleet.loop.build_input()).commands
         assert [each.name for each in command.candidates] == ["a"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dovetail.api.nodepool import Budget
-from dovetail.sim.faults import Rule
+from dovetail.sim.faults import FaultRule
 from support.builders import nodepool
 from support.world import POOLS, Scene, virtual
 
@@ -96,9 +96,9 @@ async def test_a_rollout_through_a_storm_leaves_nothing_behind() -> None:
     async with Scene(7, kwok=True).running() as scene:
         await fleet(scene, "2")
         scene.trouble(
-            Rule(trouble="conflict", probability=0.1),
-            Rule(trouble="server-error", probability=0.05),
-            Rule(trouble="reset", probability=0.03),
+            FaultRule(trouble="conflict", probability=0.1),
+            FaultRule(trouble="server-error", probability=0.05),
+            FaultRule(trouble="reset", probability=0.03),
         )
         touch(scene, "b")
         for _ in range(600):

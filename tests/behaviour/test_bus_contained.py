@@ -13,15 +13,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dovetail.bus import planning
-from dovetail.bus.clocks import JsonLog
-from dovetail.bus.config import Config, read_config
-from dovetail.bus.counts import Tally
+from dovetail.bus.config import BusConfig, read_config
+from dovetail.bus.counts import BusTally
 from dovetail.bus.destinations import Destination
-from dovetail.bus.events import Event, Received, Refusal, Rules, read
-from dovetail.bus.generate import Fleet, fis, health_pages
+from dovetail.bus.events import BusEvent, EventRules, MessageRefusal, ReceivedMessage, read_event
+from dovetail.bus.generate import GeneratedFleet, generate_fis_experiment, generate_health_pages
 from dovetail.bus.pipeline import Pipeline
-from dovetail.bus.route import Routed, route
-from dovetail.bus.sources import Sources
+from dovetail.bus.ports import JsonLog
+from dovetail.bus.route import RoutedEvent, route_event
+from dovetail.bus.sources import DestinationSources
 from dovetail.sim.clock import VirtualClock, run_virtual
 from support.queues import BULK, DLQ, PARK, URGENT, FleetAws, document, quiet
 
@@ -30,18 +30,18 @@ LONG = "9" * 5_000
 Json = dict[str, Any]
 
 
-def bare(instances: int = 4) -> tuple[FleetAws, VirtualClock, Tally]:
+def bare(instances: int = 4) -> tuple[FleetAws, VirtualClock, BusTally]:
     clock = VirtualClock()
-    return FleetAws(Fleet.made(2, instances), clock), clock, Tally()
+    return FleetAws(GeneratedFleet.generate_fleet(2, instances), clock), clock, BusTally()
 
 
 def warnings(aws: FleetAws, clock: VirtualClock) -> list[str]:
-    told = fis(aws.fleet, aws.fleet.instances, start=clock.now())
+    told = generate_fis_experiment(aws.fleet, aws.fleet.instances, start=clock.now())
     return [each.body for each in told if each.kind == "spot_interrupted"]
 
 
 def health(aws: FleetAws, clock: VirtualClock, **members: Any) -> Json:
-    (page,) = health_pages(aws.fleet, pages=1, backup=False, start=clock.now())
+    (page,) = generate_health_pages(aws.fleet, pages=1, backup=False, start=clock.now())
     found: Json = json.loads(page.body)
     found["detail"] |= members
     return found
@@ -88,12 +88,12 @@ def test_a_health_event_with_names_that_differ_only_in_case_reaches_its_clusters
 def faulty_routing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Routing meets a bug, of whatever kind, with Health events."""
 
-    def meets_a_bug(event: Event, *given: Any, **named: Any) -> Routed:
+    def meets_a_bug(event: BusEvent, *given: Any, **named: Any) -> RoutedEvent:
         if event.kind == "scheduled_change":
             raise RuntimeError("a bug nobody knows of yet")
-        return route(event, *given, **named)
+        return route_event(event, *given, **named)
 
-    monkeypatch.setattr(planning, "route", meets_a_bug)
+    monkeypatch.setattr(planning, "route_event", meets_a_bug)
 
 
 @pytest.mark.usefixtures("faulty_routing")
@@ -121,12 +121,12 @@ def test_a_message_that_meets_a_bug_goes_to_the_dead_letters_and_its_neighbours_
 def test_a_body_that_meets_a_bug_goes_to_the_dead_letters_and_its_neighbours_arrive(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def meets_a_bug(received: Received, rules: Rules) -> tuple[str, Event | Refusal]:
+    def meets_a_bug(received: ReceivedMessage, rules: EventRules) -> tuple[str, BusEvent | MessageRefusal]:
         if received.body == "bad":
             raise RuntimeError("a bug nobody knows of yet")
-        return read(received, rules)
+        return read_event(received, rules)
 
-    monkeypatch.setattr(planning, "read", meets_a_bug)
+    monkeypatch.setattr(planning, "read_event", meets_a_bug)
 
     async def story() -> None:
         aws, clock, _ = bare()
@@ -150,7 +150,7 @@ def test_on_lambda_only_the_message_that_meets_a_bug_fails() -> None:
         records = [record(aws, BULK, f"good-{n}", body) for n, body in enumerate(good)]
         records.insert(1, record(aws, BULK, "bad", json.dumps(health(aws, clock))))
 
-        answer = await aws.function().handle({"Records": records}, 30.0)
+        answer = await aws.function().handle_call({"Records": records}, 30.0)
 
         assert answer == {"batchItemFailures": [{"itemIdentifier": "bad"}]}
         assert Counter(aws.bodies(A) + aws.bodies(B)) == Counter(good)
@@ -175,7 +175,7 @@ def test_a_record_with_absurd_attributes_fails_no_other_record(odd: Mapping[str,
         records = [record(aws, URGENT, f"good-{n}", body) for n, body in enumerate(good)]
         records.append(record(aws, URGENT, "odd", first, **odd))
 
-        answer = await aws.function().handle({"Records": records}, 5.0)
+        answer = await aws.function().handle_call({"Records": records}, 5.0)
 
         failed = {each["itemIdentifier"] for each in answer["batchItemFailures"]}
         assert failed <= {"odd"}
@@ -231,14 +231,14 @@ def test_half_a_surrogate_pair_stops_no_batch_on_its_way_out() -> None:
 def test_warnings_of_a_batch_that_fails_as_a_whole_come_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    process, failures = Pipeline.process, [RuntimeError("a bug nobody knows of yet")]
+    process, failures = Pipeline.process_batch, [RuntimeError("a bug nobody knows of yet")]
 
     async def fail_once(self: Pipeline, *given: Any) -> None:
         if failures:
             raise failures.pop()
         await process(self, *given)
 
-    monkeypatch.setattr(Pipeline, "process", fail_once)
+    monkeypatch.setattr(Pipeline, "process_batch", fail_once)
 
     async def story() -> None:
         aws, clock, _ = bare()
@@ -256,11 +256,11 @@ def test_warnings_of_a_batch_that_fails_as_a_whole_come_again(
 def test_a_source_of_the_registry_that_meets_a_bug_silences_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def meets_a_bug(self: Sources) -> AsyncIterator[Destination]:
+    async def meets_a_bug(self: DestinationSources) -> AsyncIterator[Destination]:
         raise RuntimeError("a bug nobody knows of yet")
         yield
 
-    monkeypatch.setattr(Sources, "_table", meets_a_bug)
+    monkeypatch.setattr(DestinationSources, "_list_table_items", meets_a_bug)
 
     async def story() -> None:
         aws, _, counts = bare()
@@ -268,7 +268,9 @@ def test_a_source_of_the_registry_that_meets_a_bug_silences_no_other(
         await aws.sim.call("ssm", "PutParameter", {"Name": "/bus/a", "Value": value, "Type": "String"})
         config = aws.config(destinations=[], registry={"dynamodb": "registry", "ssm": "/bus"})
 
-        registry = await Sources(config, aws, counts=counts, log=JsonLog(quiet)).read()
+        registry = await DestinationSources(
+            config, aws, counts=counts, log=JsonLog(quiet)
+        ).read_destinations()
 
         assert [each.cluster.name for each in registry] == [A]
         assert counts.totals["registry_problems_total", "dynamodb"] == 1
@@ -337,7 +339,9 @@ def test_a_parameter_nested_two_thousand_deep_silences_no_other() -> None:
             await aws.sim.call("ssm", "PutParameter", asked)
         config = aws.config(destinations=[], registry={"ssm": "/bus"})
 
-        registry = await Sources(config, aws, counts=counts, log=JsonLog(quiet)).read()
+        registry = await DestinationSources(
+            config, aws, counts=counts, log=JsonLog(quiet)
+        ).read_destinations()
 
         assert [each.cluster.name for each in registry] == [A]
         assert counts.totals["registry_problems_total", "ssm"] == 4
@@ -415,7 +419,7 @@ def test_a_dry_run_on_lambda_acknowledges_nothing() -> None:
         aws, clock, _ = bare()
         records = [record(aws, URGENT, f"m-{n}", body) for n, body in enumerate(warnings(aws, clock))]
 
-        answer = await aws.function(aws.config(dryRun=True)).handle({"Records": records}, 5.0)
+        answer = await aws.function(aws.config(dryRun=True)).handle_call({"Records": records}, 5.0)
 
         assert len(answer["batchItemFailures"]) == len(records)
         assert aws.bodies(A) == aws.bodies(B) == aws.bodies(PARK) == []
@@ -426,7 +430,7 @@ def test_a_dry_run_on_lambda_acknowledges_nothing() -> None:
 def test_destinations_in_the_file_are_read_again_and_a_slip_in_it_silences_nobody(tmp_path: Path) -> None:
     file = tmp_path / "router.json"
 
-    def configured() -> Config:
+    def configured() -> BusConfig:
         return read_config(json.loads(file.read_text()), {}, where=str(file))
 
     async def story() -> None:
@@ -489,7 +493,7 @@ def replaced(value: Any, path: tuple[Any, ...], by: Any, twice: bool) -> None:
         value[last] = by
 
 
-AWS = FleetAws(Fleet.made(2, 4), VirtualClock())
+AWS = FleetAws(GeneratedFleet.generate_fleet(2, 4), VirtualClock())
 EVENTS = [json.loads(warnings(AWS, VirtualClock())[0]), health(AWS, VirtualClock())]
 PLACES = [(which, path) for which, event in enumerate(EVENTS) for path in paths(event)]
 
@@ -509,7 +513,7 @@ def test_whatever_stands_in_a_field_the_other_messages_arrive(
         records = [record(aws, URGENT, f"good-{n}", body) for n, body in enumerate(good)]
         records.insert(2, record(aws, URGENT, "odd", json.dumps(event | {"id": event.get("id")})))
 
-        answer = await aws.function().handle({"Records": records}, 5.0)
+        answer = await aws.function().handle_call({"Records": records}, 5.0)
 
         assert {each["itemIdentifier"] for each in answer["batchItemFailures"]} <= {"odd"}
         arrived = Counter(aws.bodies(A) + aws.bodies(B))

@@ -6,9 +6,14 @@ import json
 from collections import Counter
 from typing import Any
 
-from dovetail.bus.counts import Tally
-from dovetail.bus.generate import Fleet, Happening, fis, health_pages
-from dovetail.bus.replay import Wanted, replay
+from dovetail.bus.counts import BusTally
+from dovetail.bus.generate import (
+    GeneratedEvent,
+    GeneratedFleet,
+    generate_fis_experiment,
+    generate_health_pages,
+)
+from dovetail.bus.operator_tools import ReplayFilter, replay_queue
 from dovetail.sim.clock import VirtualClock, run_virtual
 from support.queues import BULK, DLQ, PARK, URGENT, FleetAws
 
@@ -18,17 +23,21 @@ A, B = "cluster-000", "cluster-001"
 
 def bare(instances: int = 6) -> tuple[FleetAws, VirtualClock]:
     clock = VirtualClock()
-    return FleetAws(Fleet.made(2, instances), clock), clock
+    return FleetAws(GeneratedFleet.generate_fleet(2, instances), clock), clock
 
 
-def warning(aws: FleetAws, cluster: str, clock: VirtualClock) -> Happening:
+def warning(aws: FleetAws, cluster: str, clock: VirtualClock) -> GeneratedEvent:
     mine = aws.fleet.clusters[cluster][0]
-    (found,) = [each for each in fis(aws.fleet, [mine], start=clock.now()) if each.kind == "spot_interrupted"]
+    (found,) = [
+        each
+        for each in generate_fis_experiment(aws.fleet, [mine], start=clock.now())
+        if each.kind == "spot_interrupted"
+    ]
     return found
 
 
-def page(aws: FleetAws, clock: VirtualClock) -> Happening:
-    (found,) = health_pages(aws.fleet, pages=1, backup=False, start=clock.now())
+def page(aws: FleetAws, clock: VirtualClock) -> GeneratedEvent:
+    (found,) = generate_health_pages(aws.fleet, pages=1, backup=False, start=clock.now())
     return found
 
 
@@ -46,7 +55,7 @@ def tag(aws: FleetAws, cluster: str) -> None:
 
 
 async def replayed(aws: FleetAws, config: Any, clock: VirtualClock) -> int:
-    return (await replay(aws, config, PARK, Wanted(), clock=clock)).moved
+    return (await replay_queue(aws, config, PARK, ReplayFilter(), clock=clock)).moved
 
 
 def test_a_warning_parked_for_want_of_a_queue_arrives_when_it_is_replayed() -> None:
@@ -183,7 +192,7 @@ def test_a_broadcast_is_delivered_to_those_it_reached_and_to_nobody_else() -> No
         aws, clock = bare()
         tag(aws, B)
         config = aws.config(destinations=[], registry={"discover": True, **SOON})
-        event, counts = warning(aws, A, clock), Tally()
+        event, counts = warning(aws, A, clock), BusTally()
         hidden = aws.tags.pop(event.instances[0])
         aws.ids.remove(event.instances[0])
         async with aws.routing(config, counts):
@@ -207,7 +216,7 @@ def test_an_event_dropped_as_no_ones_is_looked_at_again_when_it_comes_again() ->
         aws, clock = bare()
         event = warning(aws, A, clock)
         tags, aws.tags[event.instances[0]] = aws.tags[event.instances[0]], {"Name": "untagged"}
-        counts = Tally()
+        counts = BusTally()
         async with aws.routing(aws.config(ec2__prefetch="0s", dedupe__window="3600s"), counts):
             aws.put(event)
             await aws.drained(60.0)
@@ -226,7 +235,7 @@ def test_an_event_dropped_as_no_ones_is_looked_at_again_when_it_comes_again() ->
 def test_a_message_whose_deletion_failed_is_recognised_and_told_once() -> None:
     async def story() -> None:
         aws, clock = bare()
-        event, counts = warning(aws, A, clock), Tally()
+        event, counts = warning(aws, A, clock), BusTally()
         aws.sim.faults.refuse("InternalError", "sqs:DeleteMessageBatch", 3)
         async with aws.routing(counts=counts):
             aws.put(event)

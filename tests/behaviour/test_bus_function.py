@@ -12,8 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.bus.counts import Tally
-from dovetail.bus.generate import Fleet, Happening, fis, health_pages, reclaim_storm
+from dovetail.bus.counts import BusTally
+from dovetail.bus.generate import (
+    GeneratedEvent,
+    GeneratedFleet,
+    generate_fis_experiment,
+    generate_health_pages,
+    generate_reclaim_storm,
+)
 from dovetail.sim.clock import VirtualClock, run_virtual
 from support.queues import BULK, DLQ, PARK, URGENT, FleetAws, expected
 
@@ -23,7 +29,7 @@ BATCH = {URGENT: 100, BULK: 1000}
 
 async def invoke(aws: FleetAws, function: Any, name: str) -> tuple[int, list[str]]:
     """One turn of an event source mapping: receive, call, delete what did not fail; how many, what failed."""
-    messages = aws.queue(name).take(BATCH[name])
+    messages = aws.queue(name).receive_messages(BATCH[name])
     if not messages:
         return 0, []
     records = [
@@ -62,9 +68,9 @@ async def mapped(aws: FleetAws, function: Any, turns: int = 60) -> None:
 
 def test_a_storm_through_the_function() -> None:
     async def story() -> None:
-        fleet, clock = Fleet.made(20, 300), VirtualClock()
+        fleet, clock = GeneratedFleet.generate_fleet(20, 300), VirtualClock()
         aws = FleetAws(fleet, clock)
-        storm = list(reclaim_storm(fleet, within=10.0, start=clock.now()))
+        storm = list(generate_reclaim_storm(fleet, within=10.0, start=clock.now()))
         await aws.play(storm)
         await mapped(aws, aws.function())
         assert aws.received() == expected(fleet, storm)
@@ -74,11 +80,13 @@ def test_a_storm_through_the_function() -> None:
 
 def test_only_what_failed_comes_again_and_a_warning_comes_again_soon() -> None:
     async def story() -> None:
-        fleet, clock = Fleet.made(3, 30), VirtualClock()
+        fleet, clock = GeneratedFleet.generate_fleet(3, 30), VirtualClock()
         aws = FleetAws(fleet, clock)
         aws.failing.add("cluster-000")
         storm = [
-            each for each in reclaim_storm(fleet, within=1.0, start=clock.now()) if each.lane == "urgent"
+            each
+            for each in generate_reclaim_storm(fleet, within=1.0, start=clock.now())
+            if each.lane == "urgent"
         ]
         await aws.play(storm)
         function = aws.function()
@@ -87,9 +95,9 @@ def test_only_what_failed_comes_again_and_a_warning_comes_again_soon() -> None:
 
         assert (count, len(failed)) == (30, 10)
         assert aws.waiting() == 10
-        assert aws.queue(URGENT).take(10) == []
+        assert aws.queue(URGENT).receive_messages(10) == []
         await clock.sleep(2.1)
-        assert len(aws.queue(URGENT).take(10)) == 10
+        assert len(aws.queue(URGENT).receive_messages(10)) == 10
 
     run_virtual(story())
 
@@ -97,10 +105,10 @@ def test_only_what_failed_comes_again_and_a_warning_comes_again_soon() -> None:
 @pytest.mark.spec("bus-L6")
 def test_a_function_tries_ec2_for_three_seconds_and_then_broadcasts() -> None:
     async def story() -> None:
-        fleet, clock, counts = Fleet.made(4, 8), VirtualClock(), Tally()
+        fleet, clock, counts = GeneratedFleet.generate_fleet(4, 8), VirtualClock(), BusTally()
         aws = FleetAws(fleet, clock)
         aws.ec2_down = True
-        storm = list(reclaim_storm(fleet, within=0.5, start=clock.now()))
+        storm = list(generate_reclaim_storm(fleet, within=0.5, start=clock.now()))
         await aws.play(storm)
         function = aws.function(counts=counts)
         began = clock.monotonic()
@@ -119,12 +127,16 @@ def test_a_function_tries_ec2_for_three_seconds_and_then_broadcasts() -> None:
 
 def test_when_time_runs_out_the_rest_is_reported_and_nothing_is_stuck() -> None:
     async def story() -> None:
-        fleet, clock = Fleet.made(2, 10), VirtualClock()
+        fleet, clock = GeneratedFleet.generate_fleet(2, 10), VirtualClock()
         aws = FleetAws(fleet, clock, rtt=0.02)
-        storm = [each for each in reclaim_storm(fleet, within=0.5, start=clock.now()) if each.lane == "bulk"]
+        storm = [
+            each
+            for each in generate_reclaim_storm(fleet, within=0.5, start=clock.now())
+            if each.lane == "bulk"
+        ]
         await aws.play(storm)
         function = aws.function()
-        await function.handle([], 30.0)  # a first call, so that the queues are known
+        await function.handle_call([], 30.0)  # a first call, so that the queues are known
         aws.rtt = 60.0  # AWS hangs
 
         _, failed = await invoke(aws, function, BULK)
@@ -142,20 +154,21 @@ def test_when_time_runs_out_the_rest_is_reported_and_nothing_is_stuck() -> None:
 
 def test_events_that_come_without_a_queue() -> None:
     async def story() -> None:
-        fleet, clock = Fleet.made(2, 4), VirtualClock()
+        fleet, clock = GeneratedFleet.generate_fleet(2, 4), VirtualClock()
         aws = FleetAws(fleet, clock)
         function = aws.function()
         (bare, notified, listed, *_) = [
-            json.loads(each.body) for each in fis(fleet, fleet.instances[:1], start=clock.now())
+            json.loads(each.body)
+            for each in generate_fis_experiment(fleet, fleet.instances[:1], start=clock.now())
         ]
         sns = {"Type": "Notification", "Message": json.dumps(notified)}
 
-        assert await function.handle(bare, 5.0) == {"batchItemFailures": []}
-        assert await function.handle([sns, listed], 5.0) == {"batchItemFailures": []}
+        assert await function.handle_call(bare, 5.0) == {"batchItemFailures": []}
+        assert await function.handle_call([sns, listed], 5.0) == {"batchItemFailures": []}
         record = {
             "Records": [{"EventSource": "aws:sns", "Sns": {"Message": json.dumps({**bare, "id": "new"})}}]
         }
-        assert await function.handle(record, 5.0) == {"batchItemFailures": []}
+        assert await function.handle_call(record, 5.0) == {"batchItemFailures": []}
 
         (owner,) = [name for name, ids in fleet.clusters.items() if fleet.instances[0] in ids]
         assert Counter(json.loads(body)["id"] for body in aws.bodies(owner)) == Counter(
@@ -163,7 +176,7 @@ def test_events_that_come_without_a_queue() -> None:
         )
         aws.failing.add(owner)
         with pytest.raises(RuntimeError, match="they must come again"):
-            await function.handle({**bare, "id": "another"}, 5.0)
+            await function.handle_call({**bare, "id": "another"}, 5.0)
 
     run_virtual(story())
 
@@ -176,11 +189,11 @@ def outcomes(aws: FleetAws) -> dict[str, Counter[str]]:
     }
 
 
-def mixture(seed: int, fleet: Fleet, clock: VirtualClock) -> Iterable[Happening]:
-    storm = list(reclaim_storm(fleet, seed, within=3.0, start=clock.now()))
-    pages = list(health_pages(fleet, seed, pages=2, start=clock.now()))
+def mixture(seed: int, fleet: GeneratedFleet, clock: VirtualClock) -> Iterable[GeneratedEvent]:
+    storm = list(generate_reclaim_storm(fleet, seed, within=3.0, start=clock.now()))
+    pages = list(generate_health_pages(fleet, seed, pages=2, start=clock.now()))
     odd = [
-        Happening(1.0, storm[0].lane, body, (), "odd")
+        GeneratedEvent(1.0, storm[0].lane, body, (), "odd")
         for body in (
             "poison",
             storm[0].body.replace("aws.ec2", "evil.ec2"),
@@ -188,7 +201,7 @@ def mixture(seed: int, fleet: Fleet, clock: VirtualClock) -> Iterable[Happening]
             storm[2].body.replace('"version":"0"', '"version":"7"'),
         )
     ]
-    strangers = fis(fleet, ["i-0nobody", "i-0bastion"], seed=seed + 1, start=clock.now())
+    strangers = generate_fis_experiment(fleet, ["i-0nobody", "i-0bastion"], seed=seed + 1, start=clock.now())
     return sorted(
         [*storm, *pages, *odd, *(each._replace(at=1.0) for each in strangers)], key=lambda each: each.at
     )
@@ -199,7 +212,7 @@ def mixture(seed: int, fleet: Fleet, clock: VirtualClock) -> Iterable[Happening]
 def test_the_function_and_the_daemon_send_the_same(seed: int, denied: bool, clusters: int) -> None:
     def through(daemon: bool) -> dict[str, Counter[str]]:
         async def story() -> dict[str, Counter[str]]:
-            fleet, clock = Fleet.made(clusters, 12, seed), VirtualClock()
+            fleet, clock = GeneratedFleet.generate_fleet(clusters, 12, seed), VirtualClock()
             aws = FleetAws(fleet, clock)
             aws.tags["i-0bastion"] = {"Name": "bastion"}
             if denied:

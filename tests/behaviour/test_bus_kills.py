@@ -7,16 +7,18 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from dovetail.bus.generate import Fleet, reclaim_storm
+from dovetail.bus.generate import GeneratedFleet, generate_reclaim_storm
 from support.killing import killed
 
 
 @pytest.mark.spec("bus-L7")
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_router_that_is_killed_loses_nothing_and_repeats_little(seed: int) -> None:
-    fleet = Fleet.made(8, 250, seed)
+    fleet = GeneratedFleet.generate_fleet(8, 250, seed)
     # Their notice is long however slow this machine is: a short one would be broadcast.
-    storm = list(reclaim_storm(fleet, seed, within=2.0, start=datetime.now(UTC) + timedelta(minutes=10)))
+    storm = list(
+        generate_reclaim_storm(fleet, seed, within=2.0, start=datetime.now(UTC) + timedelta(minutes=10))
+    )
 
     ended = asyncio.run(
         killed(

@@ -8,23 +8,21 @@ from typing import Any
 
 import pytest
 
-from dovetail.bus.clocks import JsonLog
-from dovetail.bus.counts import Tally
-from dovetail.bus.destinations import Cluster
-from dovetail.bus.doctor import examine
-from dovetail.bus.generate import Fleet, fis, reclaim_storm
-from dovetail.bus.pushed import Publisher
-from dovetail.bus.replay import Wanted, replay
-from dovetail.bus.sources import Sources
-from dovetail.bus.trace import trace
+from dovetail.bus.counts import BusTally
+from dovetail.bus.destinations import BusCluster
+from dovetail.bus.generate import GeneratedFleet, generate_fis_experiment, generate_reclaim_storm
+from dovetail.bus.operator_tools import ReplayFilter, examine_setup, replay_queue, trace_log
+from dovetail.bus.owners import InstancePublisher
+from dovetail.bus.ports import JsonLog
+from dovetail.bus.sources import DestinationSources
 from dovetail.errors import Misconfigured
 from dovetail.sim.clock import VirtualClock, run_virtual
 from support.queues import BULK, DLQ, PARK, URGENT, FleetAws, expected, quiet
 
 
-def bare(clusters: int = 2, instances: int = 6) -> tuple[FleetAws, VirtualClock, Tally]:
+def bare(clusters: int = 2, instances: int = 6) -> tuple[FleetAws, VirtualClock, BusTally]:
     clock = VirtualClock()
-    return FleetAws(Fleet.made(clusters, instances), clock), clock, Tally()
+    return FleetAws(GeneratedFleet.generate_fleet(clusters, instances), clock), clock, BusTally()
 
 
 def url(aws: FleetAws, name: str) -> str:
@@ -44,7 +42,7 @@ def test_a_later_cluster_only_adds_an_item_to_the_table() -> None:
         aws, clock, counts = bare()
         aws.tables["registry"] = {"a": in_table(aws, "cluster-000")}
         config = aws.config(destinations=[], registry={"dynamodb": "registry", "reload": "10s"})
-        storm = list(reclaim_storm(aws.fleet, within=1.0, start=clock.now()))
+        storm = list(generate_reclaim_storm(aws.fleet, within=1.0, start=clock.now()))
         async with aws.routing(config, counts):
             await aws.play(storm)
             await aws.drained(60.0)
@@ -52,7 +50,7 @@ def test_a_later_cluster_only_adds_an_item_to_the_table() -> None:
 
             aws.tables["registry"]["b"] = in_table(aws, "cluster-001")
             await clock.sleep(11.0)
-            again = list(reclaim_storm(aws.fleet, 5, within=1.0, start=clock.now()))
+            again = list(generate_reclaim_storm(aws.fleet, 5, within=1.0, start=clock.now()))
             await aws.play(again)
             await aws.drained(60.0)
 
@@ -74,7 +72,9 @@ def test_a_broken_entry_is_said_and_the_rest_stays() -> None:
         }
         config = aws.config(destinations=[], registry={"dynamodb": "registry"})
 
-        registry = await Sources(config, aws, counts=counts, log=JsonLog(written.append)).read()
+        registry = await DestinationSources(
+            config, aws, counts=counts, log=JsonLog(written.append)
+        ).read_destinations()
 
         assert [each.cluster.name for each in registry] == ["cluster-000"]
         assert counts.totals["registry_problems_total", "dynamodb"] == 3
@@ -106,7 +106,9 @@ def test_destinations_come_from_parameters_and_from_tagged_queues_too() -> None:
             await aws.sim.call("ssm", "PutParameter", asked)
         config = aws.config(destinations=[], registry={"ssm": "/bus", "discover": True})
 
-        registry = await Sources(config, aws, counts=counts, log=JsonLog(quiet)).read()
+        registry = await DestinationSources(
+            config, aws, counts=counts, log=JsonLog(quiet)
+        ).read_destinations()
 
         assert {each.cluster.name: each.paused for each in registry} == {
             "cluster-000": True,
@@ -124,11 +126,11 @@ def test_a_source_that_cannot_be_read_leaves_what_it_said_before() -> None:
             {"dovetail.sh/bus": "true", "dovetail.sh/cluster": "cluster-000"}
         )
         config = aws.config(destinations=[], registry={"discover": True})
-        sources = Sources(config, aws, counts=counts, log=JsonLog(quiet))
-        before = await sources.read()
+        sources = DestinationSources(config, aws, counts=counts, log=JsonLog(quiet))
+        before = await sources.read_destinations()
         aws.sim.faults.refuse("AccessDenied", "sqs:ListQueues", None)
 
-        after = await sources.read()
+        after = await sources.read_destinations()
 
         assert len(before) == 1
         assert after == before
@@ -141,7 +143,7 @@ def test_a_queue_of_the_clusters_name_is_found_when_that_is_agreed() -> None:
     async def story() -> None:
         aws, clock, counts = bare(clusters=3)
         del aws.sim.queues.by_name["cluster-002"]
-        storm = list(reclaim_storm(aws.fleet, within=1.0, start=clock.now()))
+        storm = list(generate_reclaim_storm(aws.fleet, within=1.0, start=clock.now()))
         async with aws.routing(aws.config(destinations=[], registry__byName=True), counts):
             await aws.play(storm)
             await aws.drained(60.0)
@@ -157,11 +159,11 @@ def test_what_a_cluster_publishes_itself_needs_no_ec2() -> None:
         (first, *_) = aws.fleet.clusters["cluster-001"]
         aws.tags.clear()
         aws.ids.clear()
-        publisher = Publisher(aws, "instances", "cluster-001")
-        await publisher.publish([first, *(f"i-0{n:016x}" for n in range(60))])
-        await publisher.publish([], ["i-00000000000000001"])
+        publisher = InstancePublisher(aws, "instances", "cluster-001")
+        await publisher.publish_instances([first, *(f"i-0{n:016x}" for n in range(60))])
+        await publisher.publish_instances([], ["i-00000000000000001"])
         async with aws.routing(aws.config(pushed__dynamodb="instances", ec2__prefetch="0s")):
-            for happening in fis(aws.fleet, [first], start=clock.now()):
+            for happening in generate_fis_experiment(aws.fleet, [first], start=clock.now()):
                 aws.put(happening)
             await aws.drained(60.0)
 
@@ -175,7 +177,7 @@ def test_what_a_cluster_publishes_itself_needs_no_ec2() -> None:
 def test_parked_events_are_replayed_by_kind_and_cluster_and_dead_ones_stay_dead() -> None:
     async def story() -> None:
         aws, clock, _ = bare()
-        storm = list(reclaim_storm(aws.fleet, within=1.0, start=clock.now()))
+        storm = list(generate_reclaim_storm(aws.fleet, within=1.0, start=clock.now()))
         async with aws.routing(aws.config(destinations=[])):
             await aws.play(storm)
             await aws.drained(60.0)
@@ -183,19 +185,19 @@ def test_parked_events_are_replayed_by_kind_and_cluster_and_dead_ones_stay_dead(
         aws.queue(PARK).send("poison")
         config = aws.config()
 
-        wanted = Wanted(kind="spot_interrupted", cluster="cluster-001")
-        some = await replay(aws, config, PARK, wanted, clock=clock, rate=10.0)
+        wanted = ReplayFilter(kind="spot_interrupted", cluster="cluster-001")
+        some = await replay_queue(aws, config, PARK, wanted, clock=clock, rate=10.0)
         assert (some.moved, some.left, some.unreadable) == (3, 22, 0)
         assert len(aws.queue(URGENT).messages) == 3
         await clock.sleep(31.0)
-        rest = await replay(aws, config, PARK, Wanted(), clock=clock)
+        rest = await replay_queue(aws, config, PARK, ReplayFilter(), clock=clock)
         assert (rest.moved, rest.left, rest.unreadable) == (21, 0, 1)
         async with aws.routing(config):
             await aws.drained(60.0)
 
         assert aws.received() == expected(aws.fleet, storm)
         assert aws.bodies(PARK) == ["poison"]
-        assert (await replay(aws, config, DLQ, Wanted(), clock=clock)).moved == 0
+        assert (await replay_queue(aws, config, DLQ, ReplayFilter(), clock=clock)).moved == 0
 
     run_virtual(story())
 
@@ -209,18 +211,20 @@ def test_an_instance_can_be_followed_through_the_log() -> None:
         aws.tags["i-0bastion"] = {"Name": "bastion"}
         await daemon.prepare()
         assert daemon.pipeline is not None
-        for happening in fis(aws.fleet, [aws.fleet.instances[0], "i-0bastion"], start=clock.now()):
+        for happening in generate_fis_experiment(
+            aws.fleet, [aws.fleet.instances[0], "i-0bastion"], start=clock.now()
+        ):
             aws.put(happening)
         for line in daemon._lines:
             got = await line._queue.receive(0)
-            line._take(got)
-            await daemon.pipeline.process(line.lane, got, line)
+            line._take_messages(got)
+            await daemon.pipeline.process_batch(line.lane, got, line)
         await daemon.pipeline.close()
         return written
 
     written = run_virtual(story())
-    followed = list(trace(["not json", *written], "i-0bastion"))
-    delivered = list(trace(written, Fleet.made(2, 6).instances[0]))
+    followed = list(trace_log(["not json", *written], "i-0bastion"))
+    delivered = list(trace_log(written, GeneratedFleet.generate_fleet(2, 6).instances[0]))
 
     assert [(line["message"], line["reason"]) for line in followed] == [("event dropped", "foreign")] * 4
     assert [line["message"] for line in delivered] == ["routed"] * 4
@@ -259,7 +263,7 @@ def test_the_doctor_finds_what_is_missing() -> None:
         target = {"Id": "t", "Arn": aws.queue(URGENT).arn}
         await aws.sim.call("events", "PutTargets", {"Rule": "spot", "Targets": [target]})
         config = aws.config()
-        return {each.subject: each.problem for each in await examine(aws, config, config.registry)}
+        return {each.subject: each.problem for each in await examine_setup(aws, config, config.registry)}
 
     found = run_virtual(story())
 
@@ -297,7 +301,7 @@ def test_forgeries_are_refused_counted_and_kept_and_reach_no_cluster() -> None:
         aws, clock, counts = bare()
         (warning,) = [
             each
-            for each in fis(aws.fleet, aws.fleet.instances[:1], start=clock.now())
+            for each in generate_fis_experiment(aws.fleet, aws.fleet.instances[:1], start=clock.now())
             if each.lane == "urgent"
         ]
         raw = json.loads(warning.body)
@@ -333,8 +337,8 @@ def test_forgeries_are_refused_counted_and_kept_and_reach_no_cluster() -> None:
         assert len(aws.bodies(PARK)) == 5
         assert [json.loads(body)["id"] for body in aws.bodies("cluster-000")] == ["hostile"]
         assert aws.bodies("cluster-001") == []
-        assert aws.fleet.owner()[raw["detail"]["instance-id"]] == "cluster-000"
-        assert Cluster("666666666666", aws.region, "elsewhere") not in [
+        assert aws.fleet.map_owners()[raw["detail"]["instance-id"]] == "cluster-000"
+        assert BusCluster("666666666666", aws.region, "elsewhere") not in [
             each.cluster for each in aws.config().registry
         ]
 
@@ -344,7 +348,7 @@ def test_forgeries_are_refused_counted_and_kept_and_reach_no_cluster() -> None:
 class Doors(FleetAws):
     """Remembers through which doors it was asked."""
 
-    def at(self, *, region: str = "", role: str = "", external_id: str = "") -> FleetAws:
+    def scope_to(self, *, region: str = "", role: str = "", external_id: str = "") -> FleetAws:
         self.opened.append((region, role, external_id))
         return self
 
@@ -353,8 +357,8 @@ class Doors(FleetAws):
 
 def test_clusters_of_one_name_in_two_accounts_are_told_apart_and_read_by_their_roles() -> None:
     async def story() -> None:
-        clock, counts = VirtualClock(), Tally()
-        fleet = Fleet({"prod": ("i-0aaa", "i-0bbb")})
+        clock, counts = VirtualClock(), BusTally()
+        fleet = GeneratedFleet({"prod": ("i-0aaa", "i-0bbb")})
         aws = Doors(fleet, clock)
         aws.opened = []
         aws.sim.queues.add("prod-spoke")
@@ -365,8 +369,12 @@ def test_clusters_of_one_name_in_two_accounts_are_told_apart_and_read_by_their_r
             {"account": spoke, "cluster": "prod", "queueUrl": url(aws, "prod-spoke"), "region": "us-east-2"},
         ]
         config = aws.config(accounts=accounts, destinations=destinations, ec2__prefetch="0s")
-        ours = list(fis(fleet, ["i-0aaa"], seed=1, start=clock.now()))
-        theirs = list(fis(Fleet(fleet.clusters, spoke), ["i-0bbb"], seed=2, start=clock.now()))
+        ours = list(generate_fis_experiment(fleet, ["i-0aaa"], seed=1, start=clock.now()))
+        theirs = list(
+            generate_fis_experiment(
+                GeneratedFleet(fleet.clusters, spoke), ["i-0bbb"], seed=2, start=clock.now()
+            )
+        )
         async with aws.routing(config, counts):
             for each in (*ours, *theirs):
                 aws.put(each)
@@ -381,8 +389,8 @@ def test_clusters_of_one_name_in_two_accounts_are_told_apart_and_read_by_their_r
 
 def test_a_queue_in_another_region_is_reached_there() -> None:
     async def story() -> None:
-        clock, counts = VirtualClock(), Tally()
-        fleet = Fleet({"far": ("i-0aaa",)}, region="us-east-2")
+        clock, counts = VirtualClock(), BusTally()
+        fleet = GeneratedFleet({"far": ("i-0aaa",)}, region="us-east-2")
         aws = Doors(fleet, clock)
         aws.opened = []
         where = {
@@ -392,9 +400,9 @@ def test_a_queue_in_another_region_is_reached_there() -> None:
             "queueUrl": url(aws, "far"),
         }
         config = aws.config(destinations=[where], regions=["us-east-2", "eu-west-1"], ec2__prefetch="0s")
-        there = Fleet(fleet.clusters, region="eu-west-1")
+        there = GeneratedFleet(fleet.clusters, region="eu-west-1")
         async with aws.routing(config, counts):
-            for each in fis(there, ["i-0aaa"], start=clock.now()):
+            for each in generate_fis_experiment(there, ["i-0aaa"], start=clock.now()):
                 aws.put(each)
             await aws.drained(60.0)
 

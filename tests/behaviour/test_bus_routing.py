@@ -8,15 +8,24 @@ from collections import Counter
 
 import pytest
 
-from dovetail.bus.counts import Tally
-from dovetail.bus.generate import Fleet, Happening, fis, health_pages, reclaim_storm, steady
+from dovetail.bus.counts import BusTally
+from dovetail.bus.generate import (
+    GeneratedEvent,
+    GeneratedFleet,
+    generate_fis_experiment,
+    generate_health_pages,
+    generate_reclaim_storm,
+    generate_steady_stream,
+)
 from dovetail.sim.clock import VirtualClock, run_virtual
 from support.queues import BULK, DLQ, PARK, URGENT, FleetAws, expected
 
 
-def one_warning(fleet: Fleet, instance: str, clock: VirtualClock) -> Happening:
+def one_warning(fleet: GeneratedFleet, instance: str, clock: VirtualClock) -> GeneratedEvent:
     (warning,) = [
-        each for each in fis(fleet, [instance], seed=99, start=clock.now()) if each.kind == "spot_interrupted"
+        each
+        for each in generate_fis_experiment(fleet, [instance], seed=99, start=clock.now())
+        if each.kind == "spot_interrupted"
     ]
     return warning
 
@@ -24,9 +33,9 @@ def one_warning(fleet: Fleet, instance: str, clock: VirtualClock) -> Happening:
 @pytest.mark.spec("bus-L2")
 def test_a_reclaim_storm_reaches_each_owner_once_and_no_one_else() -> None:
     async def story() -> None:
-        fleet, clock, counts = Fleet.made(20, 400), VirtualClock(), Tally()
+        fleet, clock, counts = GeneratedFleet.generate_fleet(20, 400), VirtualClock(), BusTally()
         aws = FleetAws(fleet, clock)
-        storm = list(reclaim_storm(fleet, start=clock.now()))
+        storm = list(generate_reclaim_storm(fleet, start=clock.now()))
         async with aws.routing(counts=counts):
             await aws.play(storm)
             await aws.drained()
@@ -44,9 +53,9 @@ def test_a_reclaim_storm_reaches_each_owner_once_and_no_one_else() -> None:
 @pytest.mark.spec("bus-L2")
 def test_a_cold_cache_without_prefetching_asks_in_hundreds() -> None:
     async def story() -> None:
-        fleet, clock = Fleet.made(20, 1000), VirtualClock()
+        fleet, clock = GeneratedFleet.generate_fleet(20, 1000), VirtualClock()
         aws = FleetAws(fleet, clock)
-        storm = list(reclaim_storm(fleet, start=clock.now()))
+        storm = list(generate_reclaim_storm(fleet, start=clock.now()))
         async with aws.routing(aws.config(ec2__prefetch="0s")):
             await aws.play(storm)
             await aws.drained()
@@ -60,10 +69,10 @@ def test_a_cold_cache_without_prefetching_asks_in_hundreds() -> None:
 @pytest.mark.spec("bus-L4")
 def test_a_health_event_in_pages_with_backup_copies_reaches_each_cluster_once() -> None:
     async def story() -> None:
-        fleet, clock, counts = Fleet.made(80, 1200), VirtualClock(), Tally()
+        fleet, clock, counts = GeneratedFleet.generate_fleet(80, 1200), VirtualClock(), BusTally()
         aws = FleetAws(fleet, clock)
         async with aws.routing(counts=counts):
-            await aws.play(health_pages(fleet, start=clock.now()))
+            await aws.play(generate_health_pages(fleet, start=clock.now()))
             await aws.drained()
 
         for cluster, instances in fleet.clusters.items():
@@ -83,11 +92,11 @@ def test_a_health_event_in_pages_with_backup_copies_reaches_each_cluster_once() 
 def test_a_destination_that_fails_always_slows_no_one_else() -> None:
     def worst(failing: bool) -> float:
         async def story() -> float:
-            fleet, clock, counts = Fleet.made(10, 200), VirtualClock(), Tally()
+            fleet, clock, counts = GeneratedFleet.generate_fleet(10, 200), VirtualClock(), BusTally()
             aws = FleetAws(fleet, clock)
             if failing:
                 aws.failing.add("cluster-000")
-            storm = list(reclaim_storm(fleet, within=30.0, start=clock.now()))
+            storm = list(generate_reclaim_storm(fleet, within=30.0, start=clock.now()))
             async with aws.routing(counts=counts):
                 await aws.play(storm)
                 await clock.sleep(10.0)
@@ -109,10 +118,10 @@ def test_a_destination_that_fails_always_slows_no_one_else() -> None:
 @pytest.mark.spec("bus-L6")
 def test_while_ec2_answers_no_one_every_warning_is_broadcast_in_time() -> None:
     async def story() -> None:
-        fleet, clock, counts = Fleet.made(10, 300), VirtualClock(), Tally()
+        fleet, clock, counts = GeneratedFleet.generate_fleet(10, 300), VirtualClock(), BusTally()
         aws = FleetAws(fleet, clock)
         aws.ec2_down = True
-        storm = list(reclaim_storm(fleet, start=clock.now()))
+        storm = list(generate_reclaim_storm(fleet, start=clock.now()))
         warnings = {each.body: each for each in storm if each.kind == "spot_interrupted"}
         async with aws.routing(counts=counts):
             player = asyncio.create_task(aws.play(storm))
@@ -121,7 +130,7 @@ def test_while_ec2_answers_no_one_every_warning_is_broadcast_in_time() -> None:
             await player
             await aws.drained(1200.0)
 
-        owner = fleet.owner()
+        owner = fleet.map_owners()
         for body, warning in warnings.items():
             assert body in aws.bodies(owner[warning.instances[0]])
         assert min(counts.observed["deadline_remaining_seconds", "spot_interrupted"]) >= 30
@@ -137,7 +146,7 @@ def test_a_warning_that_comes_late_waits_for_an_answer_that_is_on_its_way() -> N
     """A router that was down for a minute and knows nothing tells only the owners."""
 
     async def story() -> None:
-        fleet, clock, counts = Fleet.made(5, 50), VirtualClock(), Tally()
+        fleet, clock, counts = GeneratedFleet.generate_fleet(5, 50), VirtualClock(), BusTally()
         aws = FleetAws(fleet, clock, rtt=1.5)
         storm = [one_warning(fleet, instance, clock) for instance in fleet.instances]
         await clock.sleep(70.0)
@@ -154,7 +163,7 @@ def test_a_warning_that_comes_late_waits_for_an_answer_that_is_on_its_way() -> N
 
 def test_a_warning_waits_hidden_while_it_is_held() -> None:
     async def story() -> None:
-        fleet, clock, counts = Fleet.made(2, 2), VirtualClock(), Tally()
+        fleet, clock, counts = GeneratedFleet.generate_fleet(2, 2), VirtualClock(), BusTally()
         aws = FleetAws(fleet, clock)
         aws.ec2_down = True
         (mine,) = fleet.clusters["cluster-001"]
@@ -175,9 +184,9 @@ def test_a_warning_waits_hidden_while_it_is_held() -> None:
 
 def test_poison_ends_in_the_dead_letters_and_its_neighbours_get_through() -> None:
     async def story() -> None:
-        fleet, clock = Fleet.made(3, 30), VirtualClock()
+        fleet, clock = GeneratedFleet.generate_fleet(3, 30), VirtualClock()
         aws = FleetAws(fleet, clock)
-        storm = list(reclaim_storm(fleet, within=5.0, start=clock.now()))
+        storm = list(generate_reclaim_storm(fleet, within=5.0, start=clock.now()))
         async with aws.routing():
             for number in range(5):
                 aws.queue(URGENT).send(f"poison {number} \ud800"[:-1])
@@ -193,12 +202,12 @@ def test_poison_ends_in_the_dead_letters_and_its_neighbours_get_through() -> Non
 
 def test_what_no_queue_takes_is_parked_and_acknowledged() -> None:
     async def story() -> None:
-        fleet, clock, counts = Fleet.made(3, 9), VirtualClock(), Tally()
+        fleet, clock, counts = GeneratedFleet.generate_fleet(3, 9), VirtualClock(), BusTally()
         aws = FleetAws(fleet, clock)
         aws.denied.add("cluster-000")
         del aws.sim.queues.by_name["cluster-001"]
         aws.tags["i-0stranger"] = {"eks:eks-cluster-name": "not-registered"}
-        storm = list(reclaim_storm(fleet, within=5.0, start=clock.now()))
+        storm = list(generate_reclaim_storm(fleet, within=5.0, start=clock.now()))
         async with aws.routing(counts=counts):
             await aws.play(storm)
             aws.put(one_warning(fleet, "i-0stranger", clock))
@@ -215,9 +224,9 @@ def test_what_no_queue_takes_is_parked_and_acknowledged() -> None:
 @pytest.mark.parametrize("policy", ["broadcast", "park"])
 def test_a_warning_about_an_instance_ec2_does_not_know_is_told_to_all_or_parked(policy: str) -> None:
     async def story() -> None:
-        fleet, clock, counts = Fleet.made(3, 3), VirtualClock(), Tally()
+        fleet, clock, counts = GeneratedFleet.generate_fleet(3, 3), VirtualClock(), BusTally()
         aws = FleetAws(fleet, clock)
-        happenings = list(fis(fleet, ["i-0nobody"], start=clock.now()))
+        happenings = list(generate_fis_experiment(fleet, ["i-0nobody"], start=clock.now()))
         async with aws.routing(aws.config(unresolvedUrgent=policy), counts):
             for each in happenings:
                 aws.put(each)
@@ -233,11 +242,14 @@ def test_a_warning_about_an_instance_ec2_does_not_know_is_told_to_all_or_parked(
 
 def test_instances_of_no_cluster_are_dropped_and_counted() -> None:
     async def story() -> None:
-        fleet, clock, counts = Fleet.made(2, 2), VirtualClock(), Tally()
+        fleet, clock, counts = GeneratedFleet.generate_fleet(2, 2), VirtualClock(), BusTally()
         aws = FleetAws(fleet, clock)
         aws.tags["i-0bastion"] = {"Name": "bastion"}
         async with aws.routing(counts=counts):
-            await aws.play(each._replace(at=0.0) for each in fis(fleet, ["i-0bastion"], start=clock.now()))
+            await aws.play(
+                each._replace(at=0.0)
+                for each in generate_fis_experiment(fleet, ["i-0bastion"], start=clock.now())
+            )
             await aws.drained(60.0)
 
         assert counts.totals["dropped_total", "foreign"] == 4
@@ -248,12 +260,12 @@ def test_instances_of_no_cluster_are_dropped_and_counted() -> None:
 
 def test_a_paused_cluster_has_its_events_parked() -> None:
     async def story() -> None:
-        fleet, clock, counts = Fleet.made(2, 4), VirtualClock(), Tally()
+        fleet, clock, counts = GeneratedFleet.generate_fleet(2, 4), VirtualClock(), BusTally()
         aws = FleetAws(fleet, clock)
         config = aws.config()
         destinations = [dict(each) for each in config["destinations"]]
         destinations[0]["paused"] = True
-        storm = list(reclaim_storm(fleet, within=2.0, start=clock.now()))
+        storm = list(generate_reclaim_storm(fleet, within=2.0, start=clock.now()))
         async with aws.routing(aws.config(destinations=destinations), counts):
             await aws.play(storm)
             await aws.drained(60.0)
@@ -270,7 +282,7 @@ def test_a_paused_cluster_has_its_events_parked() -> None:
 
 def test_copies_are_recognised_and_a_copy_of_what_failed_is_kept() -> None:
     async def story() -> None:
-        fleet, clock, counts = Fleet.made(1, 1), VirtualClock(), Tally()
+        fleet, clock, counts = GeneratedFleet.generate_fleet(1, 1), VirtualClock(), BusTally()
         aws = FleetAws(fleet, clock)
         (mine,) = fleet.instances
         warning = one_warning(fleet, mine, clock)
@@ -293,16 +305,16 @@ def test_copies_are_recognised_and_a_copy_of_what_failed_is_kept() -> None:
 
 def test_the_end_is_orderly_and_what_is_not_finished_is_there_at_once() -> None:
     async def story() -> None:
-        fleet, clock = Fleet.made(5, 100), VirtualClock()
+        fleet, clock = GeneratedFleet.generate_fleet(5, 100), VirtualClock()
         aws = FleetAws(fleet, clock)
         aws.failing.update(["cluster-000"])
-        storm = list(reclaim_storm(fleet, within=4.0, start=clock.now()))
+        storm = list(generate_reclaim_storm(fleet, within=4.0, start=clock.now()))
         async with aws.routing():
             await aws.play(storm)
         ended = clock.monotonic()
 
         assert ended <= 4.0 + 26.0
-        left = aws.queue(URGENT).take(10) + aws.queue(BULK).take(10)
+        left = aws.queue(URGENT).receive_messages(10) + aws.queue(BULK).receive_messages(10)
         assert left
         got = aws.received()
         assert {name: got[name] for name in got if name != "cluster-000"} == {
@@ -315,9 +327,9 @@ def test_the_end_is_orderly_and_what_is_not_finished_is_there_at_once() -> None:
 
 def test_a_dry_run_sends_nothing_and_keeps_everything() -> None:
     async def story() -> None:
-        fleet, clock = Fleet.made(2, 10), VirtualClock()
+        fleet, clock = GeneratedFleet.generate_fleet(2, 10), VirtualClock()
         aws = FleetAws(fleet, clock)
-        storm = list(reclaim_storm(fleet, within=2.0, start=clock.now()))
+        storm = list(generate_reclaim_storm(fleet, within=2.0, start=clock.now()))
         async with aws.routing(aws.config(dryRun=True)):
             await aws.play(storm)
             await clock.sleep(20.0)
@@ -331,9 +343,9 @@ def test_a_dry_run_sends_nothing_and_keeps_everything() -> None:
 
 def test_two_routers_share_the_queues_without_loss() -> None:
     async def story() -> None:
-        fleet, clock = Fleet.made(10, 200), VirtualClock()
+        fleet, clock = GeneratedFleet.generate_fleet(10, 200), VirtualClock()
         aws = FleetAws(fleet, clock)
-        storm = list(reclaim_storm(fleet, within=20.0, start=clock.now()))
+        storm = list(generate_reclaim_storm(fleet, within=20.0, start=clock.now()))
         async with aws.routing(), aws.routing():
             await aws.play(storm)
             await aws.drained()
@@ -346,14 +358,14 @@ def test_two_routers_share_the_queues_without_loss() -> None:
 @pytest.mark.spec("bus-L9")
 def test_a_day_of_events_leaves_no_more_behind_than_an_hour() -> None:
     async def story() -> tuple[int, ...]:
-        fleet, clock = Fleet.made(20, 200), VirtualClock()
+        fleet, clock = GeneratedFleet.generate_fleet(20, 200), VirtualClock()
         aws = FleetAws(fleet, clock, rtt=0.0)
         sizes = []
         config = aws.config(receivers={"urgent": 1, "bulk": 1}, ec2__prefetch="1h")
         async with aws.routing(config) as daemon:
             pipeline = daemon.pipeline
             assert pipeline is not None
-            stream = steady(fleet, rate=0.05, start=clock.now())
+            stream = generate_steady_stream(fleet, rate=0.05, start=clock.now())
             for hour in (1, 24):
                 while (happening := next(stream)).at < hour * 3600.0:
                     await clock.sleep(max(happening.at - clock.monotonic(), 0.0))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from dovetail.controllers.orchestration import Orchestration
+from dovetail.controllers.orchestration import DisruptionQueue
 from dovetail.disruption.allowance import Allowance
 from support.calm import Cluster, Restless, watch
 
@@ -26,16 +26,16 @@ def test_a_scheduler_that_does_not_follow_the_plan_makes_nothing_dearer_and_noth
 
 def test_a_loop_that_counts_no_budget_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Allowance, "take", lambda self, pool: True)
-    monkeypatch.setattr(Allowance, "left", lambda self, pool: 1000)
+    monkeypatch.setattr(Allowance, "count_left", lambda self, pool: 1000)
     with pytest.raises(Restless, match=r"may lose \d+ at once"):
         watch(3)
 
 
 def test_marks_that_are_left_behind_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def nothing(self: Orchestration, names: object) -> None:
+    async def nothing(self: DisruptionQueue, names: object) -> None:
         return None
 
-    monkeypatch.setattr(Orchestration, "release", nothing)
+    monkeypatch.setattr(DisruptionQueue, "release_nodes", nothing)
     with pytest.raises(Restless, match="still marked"):
         watch(3)
 

@@ -155,5 +155,5 @@ async def test_room_that_is_wanted_can_be_asked_for_without_a_word_written() -> 
         await scene.heard()
         buffers = scene.dovetail.parts.buffers
         assert buffers is not None
-        assert len(buffers.resolve()) == 3
+        assert len(buffers.resolve_all()) == 3
         assert says(scene, "ReadyForProvisioning") is None

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from dovetail.api import labels
-from dovetail.controllers.base import DONE, SOON, after
+from dovetail.controllers.base import DONE, SOON, requeue_after
 from dovetail.errors import Retry
-from dovetail.sim.faults import Rule
+from dovetail.sim.faults import FaultRule
 from support.world import CLAIMS, Scene, sample, virtual
 
 ENDED = "karpenter_nodeclaims_termination_duration_seconds_count"
@@ -42,7 +42,7 @@ async def test_then_the_machine_and_then_the_claim() -> None:
         await scene.live()
         release(scene)
 
-        assert await scene.live() == after(5)
+        assert await scene.live() == requeue_after(5)
         assert scene.cloud.calls["delete"] == 1
         assert scene.says("InstanceTerminating") == ("True", "InstanceTerminating")
         ending = scene.claim_now()
@@ -79,7 +79,7 @@ async def test_a_machine_that_lingers_keeps_the_claim() -> None:
         await scene.launched()
         scene.api.delete(CLAIMS, "claim")
         for _ in range(3):
-            assert await scene.live() == after(5)
+            assert await scene.live() == requeue_after(5)
             await scene.sleep(5)
         assert labels.TERMINATION in scene.claim_now().metadata.finalizers
 
@@ -185,7 +185,7 @@ async def test_conflicts_at_the_end_are_looked_at_again() -> None:
         await scene.launched(termination_grace_period="300s")
         scene.api.delete(CLAIMS, "claim")
         await scene.heard()
-        scene.trouble(Rule(trouble="conflict", verbs=("patch",)))
+        scene.trouble(FaultRule(trouble="conflict", verbs=("patch",)))
         assert await scene.live() == SOON
         assert scene.has(CLAIMS, "claim")
         scene.trouble()

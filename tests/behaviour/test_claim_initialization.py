@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from dovetail.api import labels
 from dovetail.api.core import Taint
-from dovetail.scheduling.catalog import InstanceType
+from dovetail.scheduling.model.instance_types import InstanceType
 from support.builders import amounts, taint
 from support.world import Scene, virtual
 
@@ -47,7 +47,7 @@ async def test_a_node_that_is_not_ready_is_waited_for() -> None:
         await scene.registered()
         scene.node_ready("node-claim", "False")
         await scene.live()
-        state = scene.claim_now().status.condition("Initialized")
+        state = scene.claim_now().status.find_condition("Initialized")
         assert state is not None
         assert (state.status, state.reason) == ("Unknown", "NodeNotReady")
         assert state.message == "Node status is NotReady"
@@ -66,7 +66,7 @@ async def test_a_resource_that_was_asked_for_must_be_there() -> None:
         await scene.live()
         scene.node_ready("node-claim")
         await scene.live()
-        state = scene.claim_now().status.condition("Initialized")
+        state = scene.claim_now().status.find_condition("Initialized")
         assert state is not None
         assert state.reason == "ResourceNotRegistered"
         assert state.message == f'Resource "{GPU}" was requested but not registered'
@@ -83,7 +83,7 @@ async def test_startup_taints_must_be_gone() -> None:
         await scene.registered(startup_taints=[taint("warming", value="up")])
         scene.node_ready("node-claim")
         await scene.live()
-        state = scene.claim_now().status.condition("Initialized")
+        state = scene.claim_now().status.find_condition("Initialized")
         assert state is not None
         assert state.reason == "StartupTaintsExist"
         assert state.message == 'StartupTaint "warming=up:NoSchedule" still exists'
@@ -156,7 +156,7 @@ def test_a_driver_must_have_published_its_devices(owned: bool) -> None:
     async def told() -> None:
         async with Scene(flags=DRA).still() as scene:
             await asking(scene, "gpu.example.com")
-            state = scene.claim_now().status.condition("Initialized")
+            state = scene.claim_now().status.find_condition("Initialized")
             assert state is not None
             assert state.reason == NOT_YET
             assert state.message == (
@@ -200,7 +200,7 @@ async def test_every_driver_that_was_asked_for_counts() -> None:
         await asking(scene, "gpu.example.com,nic.example.com")
         publish(scene, "a", "gpu.example.com")
         await scene.live()
-        state = scene.claim_now().status.condition("Initialized")
+        state = scene.claim_now().status.find_condition("Initialized")
         assert state is not None
         assert state.reason == NOT_YET
         assert "nic.example.com" in state.message
@@ -246,6 +246,6 @@ async def test_devices_and_claims_on_them_are_part_of_what_is_decided_on() -> No
         scene.api.create(f"resourceclaims.{group}", claim | {"spec": {"devices": {"requests": [asked]}}})
         scene.api.create(f"deviceclasses.{group}", {"metadata": {"name": "gpu"}, "spec": {}})
         await scene.heard()
-        world = scene.dovetail.capture.snapshot((), scene.dovetail.options(scene.true_clock.now()))
+        world = scene.dovetail.capture.take_snapshot((), scene.dovetail.build_options(scene.true_clock.now()))
         assert [each.name for each in world.devices.slices] == ["slice"]
         assert (list(world.devices.classes), list(world.devices.claims)) == (["gpu"], ["default/gpu"])

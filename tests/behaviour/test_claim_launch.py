@@ -10,7 +10,7 @@ from dovetail.api.meta import Condition
 from dovetail.api.nodepool import NodeClassReference
 from dovetail.controllers.base import SOON
 from dovetail.errors import ClassNotReady, CreateFailed, InsufficientCapacity, NotAuthorized, Retry
-from dovetail.sim.faults import Rule
+from dovetail.sim.faults import FaultRule
 from support.world import CLAIMS, Scene, sample, virtual
 
 FOREIGN = NodeClassReference(group="example.com", kind="OtherClass", name="default")
@@ -48,7 +48,7 @@ async def test_a_claim_of_others_is_left_alone() -> None:
 async def test_nothing_is_launched_while_the_finalizer_cannot_be_stored() -> None:
     async with Scene().still() as scene:
         scene.claim()
-        scene.trouble(Rule(trouble="conflict", verbs=("patch",)))
+        scene.trouble(FaultRule(trouble="conflict", verbs=("patch",)))
         assert await scene.live() == SOON
         assert scene.cloud.calls["create"] == 0
 
@@ -185,7 +185,7 @@ async def test_a_refusal_with_a_reason_is_shown_and_tried_again() -> None:
         scene.cloud.fail("create", CreateFailed("ImageGone", "the image was deregistered"))
         with pytest.raises(CreateFailed):
             await scene.live()
-        state = scene.claim_now().status.condition("Launched")
+        state = scene.claim_now().status.find_condition("Launched")
         assert state is not None
         assert (state.status, state.reason, state.message) == (
             "Unknown",
@@ -202,7 +202,7 @@ async def test_a_long_error_is_cut() -> None:
         scene.cloud.fail("create", Retry("x" * 500))
         with pytest.raises(Retry):
             await scene.live()
-        state = scene.claim_now().status.condition("Launched")
+        state = scene.claim_now().status.find_condition("Launched")
         assert state is not None
         assert (state.status, state.reason) == ("Unknown", "LaunchFailed")
         assert state.message == "x" * 300 + "..."
@@ -213,7 +213,7 @@ async def test_a_long_error_is_cut() -> None:
 async def test_a_lost_status_write_does_not_launch_a_second_machine() -> None:
     async with Scene().still() as scene:
         scene.claim()
-        scene.trouble(Rule(trouble="reset", verbs=("patch",), subresources=("status",), count=1))
+        scene.trouble(FaultRule(trouble="reset", verbs=("patch",), subresources=("status",), count=1))
         with pytest.raises(Retry):
             await scene.live()
         assert scene.claim_now().status.provider_id == ""
@@ -229,7 +229,7 @@ async def test_a_lost_status_write_does_not_launch_a_second_machine() -> None:
 async def test_a_claim_given_up_late_still_knows_its_machine() -> None:
     async with Scene().still() as scene:
         scene.claim()
-        scene.trouble(Rule(trouble="reset", verbs=("patch",), subresources=("status",), count=1))
+        scene.trouble(FaultRule(trouble="reset", verbs=("patch",), subresources=("status",), count=1))
         with pytest.raises(Retry):
             await scene.live()
         await scene.sleep(3000)
@@ -242,7 +242,7 @@ async def test_a_claim_given_up_late_still_knows_its_machine() -> None:
 async def test_a_machine_launched_by_a_process_that_died_is_found_again() -> None:
     async with Scene().still() as scene:
         scene.claim()
-        scene.trouble(Rule(trouble="reset", verbs=("patch",), subresources=("status",), count=1))
+        scene.trouble(FaultRule(trouble="reset", verbs=("patch",), subresources=("status",), count=1))
         with pytest.raises(Retry):
             await scene.live()
         await scene.kill()
@@ -284,10 +284,11 @@ async def test_a_machine_that_is_being_ended_is_not_taken_for_an_earlier_launch(
 async def test_labels_lost_with_the_process_are_made_good() -> None:
     async with Scene().still() as scene:
         scene.claim()
-        about_labels = Rule(trouble="reset", verbs=("patch",), resources=(CLAIMS,), count=1)
+        about_labels = FaultRule(trouble="reset", verbs=("patch",), resources=(CLAIMS,), count=1)
         await scene.look("nodeclaim.hydration", "claim")
         scene.cloud.on_launch = lambda claim, instance: scene.trouble(
-            Rule(trouble="late-reply", verbs=("patch",), subresources=("status",), amount=0), about_labels
+            FaultRule(trouble="late-reply", verbs=("patch",), subresources=("status",), amount=0),
+            about_labels,
         )
         with pytest.raises(Retry):
             await scene.live()

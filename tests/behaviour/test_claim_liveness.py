@@ -8,8 +8,8 @@ import pytest
 
 from dovetail.api import conditions
 from dovetail.api.nodepool import NodeClassReference
-from dovetail.controllers.nodeclaim.liveness import Liveness
-from dovetail.controllers.nodepool.health import RegistrationHealth
+from dovetail.controllers.nodeclaim.registration import Liveness
+from dovetail.controllers.nodepool.registrationhealth import RegistrationHealth
 from dovetail.errors import Retry
 from support.world import CLAIMS, Scene, sample, virtual
 

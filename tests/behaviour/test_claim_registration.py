@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from dovetail.api import labels
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodeClassReference
-from dovetail.api.taints import UNREGISTERED, matches
-from dovetail.controllers.base import SOON, after
+from dovetail.api.taints import UNREGISTERED, is_same_taint
+from dovetail.controllers.base import SOON, requeue_after
 from dovetail.errors import Retry
-from dovetail.sim.faults import Rule
+from dovetail.sim.faults import FaultRule
 from support.builders import taint
 from support.world import Scene, sample, virtual
 
@@ -32,7 +32,7 @@ class Hook:
     label: str = ""
     asked: int = 0
 
-    async def settle(self, claim: NodeClaim) -> tuple[NodeClaim, timedelta | None]:
+    async def settle_claim(self, claim: NodeClaim) -> tuple[NodeClaim, timedelta | None]:
         self.asked += 1
         answer = self.answers.popleft() if self.answers else None
         if isinstance(answer, Exception):
@@ -48,7 +48,7 @@ def hook(name: str, *answers: Answer, label: str = "") -> Hook:
 
 
 def tainted(scene: Scene, node: str = "node-claim") -> bool:
-    return any(matches(each, UNREGISTERED) for each in scene.node_now(node).spec.taints)
+    return any(is_same_taint(each, UNREGISTERED) for each in scene.node_now(node).spec.taints)
 
 
 @pytest.mark.spec("lifecycle-18", "lifecycle-21", "lifecycle-36")
@@ -168,7 +168,7 @@ async def test_a_startup_taint_that_was_removed_does_not_come_back() -> None:
 async def test_without_a_node_the_claim_waits() -> None:
     async with Scene().still() as scene:
         await scene.launched()
-        state = scene.claim_now().status.condition("Registered")
+        state = scene.claim_now().status.find_condition("Registered")
         assert state is not None
         assert (state.status, state.reason) == ("Unknown", "NodeNotFound")
         assert state.message == "Node not registered with cluster"
@@ -204,11 +204,11 @@ async def test_one_hook_that_agrees_lets_the_node_in() -> None:
 async def test_a_hook_that_is_not_done_holds_the_node_back_for_a_while() -> None:
     async with Scene(hooks=(hook("network", FIVE),)).still() as scene:
         claim = await scene.launched()
-        before = scene.claim_now().status.condition("Registered")
+        before = scene.claim_now().status.find_condition("Registered")
         await scene.sleep(3)
         scene.join(claim)
-        assert await scene.live() == after(5)
-        state = scene.claim_now().status.condition("Registered")
+        assert await scene.live() == requeue_after(5)
+        state = scene.claim_now().status.find_condition("Registered")
         assert state is not None
         assert before is not None
         assert (state.status, state.reason, state.message) == (
@@ -246,8 +246,8 @@ async def test_all_hooks_are_asked_and_the_soonest_decides_when_to_look_again() 
     async with Scene(hooks=hooks).still() as scene:
         claim = await scene.launched()
         scene.join(claim)
-        assert await scene.live() == after(5)
-        state = scene.claim_now().status.condition("Registered")
+        assert await scene.live() == requeue_after(5)
+        state = scene.claim_now().status.find_condition("Registered")
         assert state is not None
         assert state.message == "network, storage"
         assert [each.asked for each in hooks] == [1, 1]
@@ -260,7 +260,7 @@ async def test_only_the_hooks_that_are_not_done_are_named() -> None:
         claim = await scene.launched()
         scene.join(claim)
         await scene.live()
-        state = scene.claim_now().status.condition("Registered")
+        state = scene.claim_now().status.find_condition("Registered")
         assert state is not None
         assert state.message == "storage"
 
@@ -280,7 +280,7 @@ async def test_a_conflict_on_the_node_is_looked_at_again() -> None:
     async with Scene().still() as scene:
         claim = await scene.launched()
         scene.join(claim)
-        scene.trouble(Rule(trouble="conflict", verbs=("patch",), resources=("nodes",)))
+        scene.trouble(FaultRule(trouble="conflict", verbs=("patch",), resources=("nodes",)))
         assert await scene.live() == SOON
         assert scene.says("Registered") == ("Unknown", "NodeNotFound")
         scene.trouble()

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from dovetail.api import labels
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodeClassReference
-from dovetail.controllers.base import DONE, after
+from dovetail.controllers.base import DONE, requeue_after
 from dovetail.errors import NotAuthorized, Retry
 from dovetail.ports import Instance
-from dovetail.sim.faults import Rule
+from dovetail.sim.faults import FaultRule
 from support.builders import amounts, owner, pod
 from support.world import CLAIMS, Scene, sample, virtual
 
@@ -99,7 +99,7 @@ async def test_registered_claims_whose_machines_are_gone_are_ended_in_one_pass()
             claim = await scene.registered(name)
             scene.node_ready(claim.status.node_name, "False")
             scene.cloud.vanish(claim.status.provider_id)
-        assert await scene.look(GARBAGE) == after(120)
+        assert await scene.look(GARBAGE) == requeue_after(120)
         assert all(scene.claim_now(name).deleting for name in names)
 
 
@@ -160,7 +160,7 @@ async def test_old_orphans_are_ended_with_their_nodes() -> None:
             machine(scene, "foreign", claim=""),
         )
         scene.join(NodeClaim(), orphan, name="orphan")
-        assert await scene.look(ORPHANS) == after(10)
+        assert await scene.look(ORPHANS) == requeue_after(10)
         assert scene.cloud.instances[orphan.provider_id].deleting
         assert not scene.has("nodes", "orphan")
         assert not scene.cloud.instances[young.provider_id].deleting
@@ -183,7 +183,7 @@ async def test_a_machine_whose_claim_has_yet_to_hear_of_it_is_no_orphan() -> Non
 async def test_orphans_are_looked_for_eagerly_at_first() -> None:
     async with Scene().still() as scene:
         results = [await scene.look(ORPHANS) for _ in range(21)]
-        assert results == [after(10)] * 20 + [after(120)]
+        assert results == [requeue_after(10)] * 20 + [requeue_after(120)]
 
 
 # Pod events
@@ -306,7 +306,7 @@ async def shaped(scene: Scene, expected: str, found: str) -> None:
 async def test_a_node_much_smaller_than_promised_is_told_of() -> None:
     async with Scene().still() as scene:
         await shaped(scene, "128Gi", "64Gi")
-        assert await scene.look("nodeclaim.consistency", "claim") == after(600)
+        assert await scene.look("nodeclaim.consistency", "claim") == requeue_after(600)
         assert scene.says("ConsistentStateFound") == ("False", "ConsistencyCheckFailed")
         note = "expected 128Gi of resource memory, but found 64Gi (50.0% of expected)"
         assert scene.events("FailedConsistencyCheck") == [("Warning", "NodeClaim/claim", note)]
@@ -317,7 +317,7 @@ async def test_a_node_much_smaller_than_promised_is_told_of() -> None:
 async def test_a_node_as_promised_is_consistent_and_looked_at_every_ten_minutes() -> None:
     async with Scene().still() as scene:
         await shaped(scene, "128Gi", "128Gi")
-        scene.trouble(Rule(trouble="conflict", verbs=("patch",), count=1))
+        scene.trouble(FaultRule(trouble="conflict", verbs=("patch",), count=1))
         await scene.look("nodeclaim.consistency", "claim")
         assert scene.says("ConsistentStateFound") is None, "someone wrote first"
         await scene.look("nodeclaim.consistency", "claim")
@@ -337,13 +337,13 @@ async def test_an_order_that_was_taken_back_unseen_is_forgotten_after_a_while() 
         ghost = replace(NodeClaim(), metadata=replace(scene.claim("x").metadata, name="ghost"))
         scene.api.delete(CLAIMS, "x")
         await scene.sleep(1)
-        cluster.expect(replace(ghost, spec=replace(ghost.spec, node_class_ref=_ours())))
+        cluster.expect_claim(replace(ghost, spec=replace(ghost.spec, node_class_ref=_ours())))
         assert not cluster.synced
         await scene.sleep(14)
         assert not cluster.synced
         await scene.sleep(2)
         assert cluster.synced
-        assert cluster.of_claim("ghost") is None
+        assert cluster.find_by_claim("ghost") is None
 
 
 @pytest.mark.spec("lifecycle-133")
@@ -354,13 +354,13 @@ async def test_orders_that_exist_or_have_a_machine_are_not_forgotten() -> None:
         scene.claim()
         await scene.sleep(16)
         await scene.look(GHOSTS, "claim")
-        assert cluster.of_claim("claim") is not None
+        assert cluster.find_by_claim("claim") is not None
         ordered = scene.claim_now()
         launched = replace(ordered, metadata=replace(ordered.metadata, name="launched"))
-        cluster.expect(replace(launched, status=replace(launched.status, provider_id="fake://x")))
+        cluster.expect_claim(replace(launched, status=replace(launched.status, provider_id="fake://x")))
         await scene.sleep(16)
         await scene.look(GHOSTS, "launched")
-        assert cluster.of_claim("launched") is not None
+        assert cluster.find_by_claim("launched") is not None
 
 
 def _ours() -> NodeClassReference:

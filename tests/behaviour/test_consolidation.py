@@ -111,7 +111,7 @@ def test_a_change_during_the_wait_ends_the_command_and_is_not_remembered(change:
         elif change == "room":
             fleet.pod(light("big", "b", "14"))
         else:
-            fleet.scene.dovetail.cluster.nominate("kwok://a")
+            fleet.scene.dovetail.cluster.nominate_node("kwok://a")
 
     @virtual
     async def play() -> None:
@@ -151,9 +151,9 @@ async def test_of_two_equal_nodes_the_one_with_fewer_pods_goes() -> None:
         await fleet.carry_on()
         assert (fleet.going(), fleet.replacements()) == (["a"], [])
         # The node that takes the pods is left alone meanwhile.
-        place = scene.dovetail.cluster.of_node("b")
+        place = scene.dovetail.cluster.find_by_node("b")
         assert place is not None
-        assert place.nominated(scene.true_clock.now())
+        assert place.is_nominated(scene.true_clock.now())
 
 
 @pytest.mark.spec("disruption-110")
@@ -183,14 +183,14 @@ async def test_a_search_that_takes_too_long_is_counted_and_pools_are_remembered(
         for name in ("x", "y"):
             fleet.node(name, light(f"p-{name}", name, "15"), pool=name)
         before = [sample(TIMEOUTS, consolidation_type=kind) for kind in ("multi", "single")]
-        methods = fleet.loop._methods()
+        methods = fleet.loop._list_methods()
         await scene.sleep(200)
-        fleet.loop._methods = lambda: methods  # type: ignore[method-assign]
+        fleet.loop._list_methods = lambda: methods  # type: ignore[method-assign]
         await fleet.turn()
         now = [sample(TIMEOUTS, consolidation_type=kind) for kind in ("multi", "single")]
         assert [b - a for a, b in zip(before, now, strict=True)] == [1, 1]
         assert (fleet.marked(), fleet.loop._unseen) == ([], frozenset(("x", "y")))
-        del fleet.loop._methods
+        del fleet.loop._list_methods
         await fleet.turn()
         assert fleet.loop._unseen == frozenset()
 
@@ -203,10 +203,10 @@ async def test_a_quiet_cluster_is_not_searched_again_until_something_changes() -
         fleet.node("b", light("q", "b", "15"))
         await fleet.turn()
         assert set(fleet.loop._quiet) == {"empty", "multi", "single"}
-        seen = fleet.loop._fingerprint()
+        seen = fleet.loop._hash_cluster()
         scene.api.delete("pods", "q", "default", grace_seconds=0)
         await scene.heard()
-        assert fleet.loop._fingerprint() != seen
+        assert fleet.loop._hash_cluster() != seen
         await fleet.turn()
         assert fleet.marked() == ["b"]
 

@@ -9,13 +9,13 @@ from random import Random
 from typing import Any
 
 from dovetail.aws import AwsDenied
-from dovetail.bus.clocks import JsonLog
 from dovetail.bus.config import read_config
-from dovetail.bus.counts import Tally
-from dovetail.bus.doctor import examine
-from dovetail.bus.handler import Function
+from dovetail.bus.counts import BusTally
+from dovetail.bus.handler import RouterFunction
+from dovetail.bus.operator_tools import examine_setup
+from dovetail.bus.ports import JsonLog
 from dovetail.sim.aws import SimulatedAws
-from dovetail.sim.aws.bus import Rule
+from dovetail.sim.aws.eventbridge import EventRule
 from dovetail.sim.clock import VirtualClock
 from support.aws import CLUSTER, fleet, launched, simulated, template
 from support.deployed import Watched
@@ -56,7 +56,7 @@ def built(clock: VirtualClock) -> SimulatedAws:
             (target,) = each["Properties"]["Targets"]
             lane = target["Arn"]["Fn::GetAtt"][0].removesuffix("Queue").lower()
             arn = f"arn:aws:sqs:us-west-2:111122223333:dovetail-bus-{lane}"
-            made = Rule(name, f"arn:aws:events:us-west-2:111122223333:rule/{name}")
+            made = EventRule(name, f"arn:aws:events:us-west-2:111122223333:rule/{name}")
             dead = {"Arn": "arn:aws:sqs:us-west-2:111122223333:dovetail-bus-dlq"}
             made.pattern = each["Properties"]["EventPattern"]
             made.targets = {"Router": {**target, "Arn": arn, "DeadLetterConfig": dead}}
@@ -83,7 +83,7 @@ def records(aws: SimulatedAws, lane: str) -> Json:
                 "eventSource": "aws:sqs",
                 "eventSourceARN": queue.arn,
             }
-            for each in queue.take(10)
+            for each in queue.receive_messages(10)
         ]
     }
 
@@ -108,13 +108,15 @@ async def test_a_warning_finds_its_cluster_with_the_routers_permissions() -> Non
     config = read_config({}, {**variables, "DOVETAIL_BUS_DESTINATIONS": "[]"})
     watched = Watched(documents())
     aws.principal = watched  # type: ignore[assignment]  # judges as a Principal does
-    function = Function(config, aws, clock=clock, counts=Tally(), log=JsonLog(quiet), chance=Random(1))
-    failed = [await function.handle(records(aws, lane), 30.0) for lane in ("urgent", "bulk")]
+    function = RouterFunction(
+        config, aws, clock=clock, counts=BusTally(), log=JsonLog(quiet), chance=Random(1)
+    )
+    failed = [await function.handle_call(records(aws, lane), 30.0) for lane in ("urgent", "bulk")]
     aws.principal = None
 
     assert failed == [{"batchItemFailures": []}] * 2
     assert not {call.action for call in aws.calls if call.code in DENIED}
-    kinds = {json.loads(each.body)["detail-type"] for each in mine.take(10)}
+    kinds = {json.loads(each.body)["detail-type"] for each in mine.receive_messages(10)}
     assert kinds >= {"EC2 Spot Instance Interruption Warning", "EC2 Instance Rebalance Recommendation"}
     # Receiving and deleting is the mapping's work, done with the function's role; parking had no occasion.
     assert {sid for sid, _ in watched.used} == {
@@ -131,7 +133,7 @@ async def test_the_doctor_finds_nothing_wrong_with_the_hub() -> None:
     aws = built(VirtualClock())
     config = read_config({"bus": {"region": "us-west-2"}}, {})
 
-    found = await examine(aws, config, config.registry)
+    found = await examine_setup(aws, config, config.registry)
     about = [each for each in found if each.problem and each.subject.startswith(("queue", "rule"))]
     assert about == []
 

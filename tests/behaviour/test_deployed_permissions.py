@@ -11,7 +11,7 @@ import pytest
 from dovetail.api.nodepool import NodePool
 from dovetail.errors import NotAuthorized
 from dovetail.runtime.kube import KubeClient
-from dovetail.runtime.leader import Elector, Terms
+from dovetail.runtime.leader import ElectionTerms, Elector
 from dovetail.sim.transport import LocalTransport
 from support.aws import CLUSTER
 from support.awsworld import AwsWorld
@@ -83,7 +83,7 @@ async def test_the_charts_roles_are_enough() -> None:
     rbac = Rbac(grants(objects, "karpenter", "kube-system"))
     gates = "--feature-gates=NodeOverlay=true,CapacityBuffer=true"
     world = AwsWorld(0, f"--interruption-queue={CLUSTER}", gates)
-    world.aws.interruption_queue(CLUSTER)
+    world.aws.add_interruption_queue(CLUSTER)
     world.world.server.faults = rbac
     for resource, body in EXTRAS.items():
         world.api.create(resource, body)
@@ -100,7 +100,7 @@ async def test_the_charts_roles_are_enough() -> None:
 
 def elector(world: AwsWorld) -> Elector:
     kube = KubeClient(LocalTransport(world.world.server), world.clock)
-    return Elector(kube, Terms(namespace="kube-system"), "one", clock=world.clock, chance=Random(1))
+    return Elector(kube, ElectionTerms(namespace="kube-system"), "one", clock=world.clock, chance=Random(1))
 
 
 @pytest.mark.spec("operations-18.3")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.api.crds import zonal_manifest
+from dovetail.api.crds import build_zonal_manifest
 from support.agreement import Where
 from support.aws import CLUSTER
 from support.awsworld import POOLS, AwsWorld
@@ -52,7 +52,7 @@ ALONE = {"ec2:DescribeAvailabilityZones"}
 @virtual
 async def test_a_shift_is_followed_and_its_end_is_told(both: bool, denied: set[str]) -> None:
     world = AwsWorld(0, "--enable-zonal-shift=true")
-    world.api.create("customresourcedefinitions.apiextensions.k8s.io", zonal_manifest())
+    world.api.create("customresourcedefinitions.apiextensions.k8s.io", build_zonal_manifest())
     watched = Watched(documents() if both else documents()[:-2])
     zone = world.aws.network.zone_ids["us-west-2a"]
     async with world.running():

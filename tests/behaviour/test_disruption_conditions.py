@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dovetail.api import labels
-from dovetail.api.hashes import NODEPOOL_HASH_VERSION, nodepool_hash
+from dovetail.api.hashes import NODEPOOL_HASH_VERSION, hash_nodepool
 from dovetail.api.nodepool import NodeClassReference
 from dovetail.controllers.base import DONE
 from dovetail.errors import Gone, Retry
@@ -34,7 +34,7 @@ def set_condition(scene: Scene, kind: str, status: str) -> None:
 def hashed(scene: Scene, **other: str) -> None:
     """The pool and the claim remember the same template, unless a test says otherwise."""
     pool = scene.pool_now()
-    notes = {labels.NODEPOOL_HASH: nodepool_hash(pool), labels.NODEPOOL_HASH_VERSION: NODEPOOL_HASH_VERSION}
+    notes = {labels.NODEPOOL_HASH: hash_nodepool(pool), labels.NODEPOOL_HASH_VERSION: NODEPOOL_HASH_VERSION}
     scene.api.patch(POOLS, "default", {"metadata": {"annotations": notes}})
     scene.api.patch(CLAIMS, "claim", {"metadata": {"annotations": notes | other}})
 
@@ -132,14 +132,14 @@ async def test_the_first_reason_wins_and_the_first_time_stays() -> None:
         await scene.initialized()
         scene.cloud.drift["claim"] = "ImageDrift"
         await scene.look(LOOK, "claim")
-        since = scene.claim_now().status.condition("Drifted")
+        since = scene.claim_now().status.find_condition("Drifted")
         await scene.sleep(60)
         require(scene, labels.ARCH, "In", "riscv")
         await scene.look(LOOK, "claim")
         assert scene.says("Drifted") == ("True", "RequirementsDrifted")
         hashed(scene, **{labels.NODEPOOL_HASH: "another"})
         await scene.look(LOOK, "claim")
-        now = scene.claim_now().status.condition("Drifted")
+        now = scene.claim_now().status.find_condition("Drifted")
         assert since is not None
         assert now is not None
         assert (now.reason, now.message) == ("NodePoolDrifted", "NodePoolDrifted")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dovetail.api import labels
-from dovetail.sim.faults import Rule
+from dovetail.sim.faults import FaultRule
 from support.builders import NOW, pod
 from support.disruption import LARGE, pool
 from support.fleet import Fleet, light
@@ -36,14 +36,14 @@ async def test_methods_speak_of_node_and_claim_each_time_they_pass_one_over(
         fleet = Fleet(scene, pool(**about))
         fleet.node("a", light("p", "a"), **node)
         said: list[tuple[str, str]] = []
-        recorder = fleet.loop._signals._recorder
-        tell = recorder.event
+        recorder = fleet.loop._events._recorder
+        tell = recorder.publish_event
 
         def listen(obj: Any, reason: str, note: str, **how: Any) -> None:
             said.append((obj.KIND.kind, reason))
             tell(obj, reason, note, **how)
 
-        recorder.event = listen  # type: ignore[method-assign]
+        recorder.publish_event = listen  # type: ignore[method-assign]
         await fleet.turn()
         told = [kind for kind, reason in said if reason == "Unconsolidatable"]
         assert len(told) == count
@@ -83,7 +83,7 @@ async def test_a_dropped_command_says_what_was_wrong_with_it(kind: str) -> None:
                 case "budget":
                     fleet.edit_pool(budgets=[{"nodes": "0"}])
                 case "nominated":
-                    scene.dovetail.cluster.nominate("kwok://a")
+                    scene.dovetail.cluster.nominate_node("kwok://a")
                 case "scheduling":
                     fleet.pod(pod("more", cpu="3", memory="100Mi", node="a"))
                 case _:
@@ -106,14 +106,14 @@ async def test_while_an_order_hangs_the_provisioner_buys_nothing(marked_early: b
     async with Scene().still() as scene:
         fleet = Fleet(scene, types=[LARGE])
         fleet.node("a", light("p", "a", "9"), drifted=NOW, consolidatable=False)
-        slow = Rule(trouble="latency", verbs=("create",), resources=(CLAIMS,), amount=30.0)
+        slow = FaultRule(trouble="latency", verbs=("create",), resources=(CLAIMS,), amount=30.0)
         scene.trouble(slow)
         turn = asyncio.create_task(fleet.turn())
         await scene.sleep(5)
         assert (fleet.marked(), turn.done(), fleet.replacements()) == (["a"], False, [])
         scene.trouble()
         if marked_early:
-            scene.dovetail.cluster.mark(["kwok://a"])
+            scene.dovetail.cluster.mark_for_deletion(["kwok://a"])
         await scene.look("provisioner")
         assert len(fleet.replacements()) == bought
         await turn

@@ -8,7 +8,7 @@ import pytest
 
 from dovetail.api import labels
 from dovetail.api.pod import Toleration
-from dovetail.controllers.base import after
+from dovetail.controllers.base import requeue_after
 from support.builders import owner
 from support.stage import Stage, sample, virtual
 
@@ -52,7 +52,7 @@ async def test_a_pod_that_tolerates_a_cordon_only_is_evicted() -> None:
             tolerations=(Toleration(key=labels.UNSCHEDULABLE_TAINT, operator="Exists", effect="NoSchedule"),)
         )
 
-        assert await stage.end() == after(1)
+        assert await stage.end() == requeue_after(1)
         await stage.evict()
 
         assert stage.pod_now().deleting
@@ -104,18 +104,18 @@ async def test_pods_leave_in_four_tiers_each_waiting_for_the_one_before() -> Non
         stage.pod("plain")
 
         for gone, name in enumerate(tiers):
-            assert await stage.end() == after(1)
+            assert await stage.end() == requeue_after(1)
             assert stage.queued() == {name}
             await stage.evict(name)
             assert stage.pod_now(name).deleting
             # Leaving is not gone: the next tier is not asked yet.
-            assert await stage.end() == after(1)
+            assert await stage.end() == requeue_after(1)
             assert stage.queued() == set()
             assert [each for each in tiers[gone + 1 :] if stage.pod_now(each).deleting] == []
             stage.end_pods(name)
 
         await stage.sleep(5)
-        assert await stage.end() == after(5)
+        assert await stage.end() == requeue_after(5)
 
 
 @pytest.mark.spec("lifecycle-83")
@@ -163,17 +163,17 @@ async def test_a_node_stays_until_its_last_pod_is_gone() -> None:
         await stage.evict("two")
         await stage.sleep(6)
 
-        assert await stage.end() == after(1)
+        assert await stage.end() == requeue_after(1)
         assert stage.says("Drained") == ("Unknown", "Draining")
         assert stage.events("FailedDraining") == [
             ("Warning", "Node/node", "Failed to drain node, 2 pods are waiting to be evicted")
         ]
         stage.end_pods("one")
-        assert await stage.end() == after(1)
+        assert await stage.end() == requeue_after(1)
         assert stage.says("Drained") == ("Unknown", "Draining")
 
         stage.end_pods("two")
-        assert await stage.end() == after(5)
+        assert await stage.end() == requeue_after(5)
         assert stage.says("Drained") == ("True", "Drained")
 
 
@@ -187,9 +187,9 @@ async def test_a_pod_stuck_for_over_a_minute_is_not_waited_for() -> None:
         await stage.evict()
 
         await stage.sleep(30 + 59)
-        assert await stage.end() == after(1)
+        assert await stage.end() == requeue_after(1)
         await stage.sleep(3)
-        assert await stage.end() == after(5)
+        assert await stage.end() == requeue_after(5)
         await stage.end()
 
         assert not stage.has("nodes", "node")
@@ -229,7 +229,7 @@ async def test_a_pod_we_have_not_heard_of_is_found_before_the_machine_goes(claim
         await stage.sleep(6)
         stage.pod()
 
-        assert await stage.termination.reconcile("node") == after(1)
+        assert await stage.termination.reconcile("node") == requeue_after(1)
         await stage.heard()
 
         assert stage.queued() == {"pod"}
@@ -244,7 +244,7 @@ async def test_a_held_pod_holds_its_node_and_is_not_asked() -> None:
         stage.pod(annotations=HELD)
 
         for _ in range(3):
-            assert await stage.end() == after(1)
+            assert await stage.end() == requeue_after(1)
             await stage.sleep(600)
 
         assert stage.queued() == set()
@@ -277,7 +277,7 @@ async def test_a_pod_that_needs_all_the_time_there_is_is_deleted_at_once() -> No
         stage.pod(annotations=HELD, termination_grace_period_seconds=300)
         await stage.sleep(10)
 
-        assert await stage.end() == after(1)
+        assert await stage.end() == requeue_after(1)
 
         pod = stage.pod_now()
         assert pod.metadata.deletion_grace_period_seconds == 289
@@ -315,7 +315,7 @@ async def test_a_critical_pod_that_would_overrun_the_deadline_does_not_wait_for_
         stage.pod("critical", priority_class_name=NODE_CRITICAL, termination_grace_period_seconds=600)
         await stage.sleep(1)
 
-        assert await stage.end() == after(1)
+        assert await stage.end() == requeue_after(1)
 
         assert stage.queued() == {"plain"}
         assert stage.pod_now("critical").deleting

@@ -70,7 +70,7 @@ def test_what_happens_during_the_wait_can_stop_it_all(change: str) -> None:
                 fleet.pod(light("late", "a", "15"))
             else:
                 await scene.sleep(5)
-                scene.dovetail.cluster.nominate("kwok://a")
+                scene.dovetail.cluster.nominate_node("kwok://a")
             await turn
             assert (fleet.marked(), fleet.commands()) == ([], 0)
             assert failed() == before + 1

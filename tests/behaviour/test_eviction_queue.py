@@ -13,7 +13,7 @@ from dovetail.controllers.base import DONE, SOON
 from dovetail.controllers.node.eviction import EvictionQueue
 from dovetail.errors import Conflict, Retry
 from dovetail.sim.clock import run_virtual
-from dovetail.sim.kube.faults_hook import Call, Fault
+from dovetail.sim.kube.faults import ApiCall, Fault
 from dovetail.sim.kube.status import ApiError
 from support.stage import Stage, sample, virtual
 
@@ -27,7 +27,7 @@ class Refusing:
         self._verb = verb
         self._left = [ApiError(code, "Whatever", "not now")]
 
-    def consult(self, call: Call) -> Fault | None:
+    def find_fault(self, call: ApiCall) -> Fault | None:
         meant = call.resource == "pods" and call.verb == self._verb and call.client != "someone"
         return Fault(error=self._left.pop()) if meant and self._left else None
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dovetail.api.core import LimitRange
-from dovetail.sim.kube.faults_hook import Call, Fault
+from dovetail.sim.kube.faults import ApiCall, Fault
 from dovetail.sim.kube.status import ApiError
 from support.builders import nodepool, pod
 from support.world import Scene, virtual
@@ -62,7 +62,9 @@ async def test_ranges_of_other_namespaces_do_not_count() -> None:
         scene.apply(nodepool())
         agent(scene)
         await scene.settle(1)
-        capture = scene.dovetail.capture.snapshot((), scene.dovetail.options(scene.true_clock.now()))
+        capture = scene.dovetail.capture.take_snapshot(
+            (), scene.dovetail.build_options(scene.true_clock.now())
+        )
         assert [dict(each.spec.containers[0].resources.requests) for each in capture.daemons] == [{}]
 
 
@@ -74,7 +76,9 @@ async def test_daemons_are_reckoned_anew_whenever_a_limit_range_comes_changes_or
         await scene.settle(1)
 
         def requested() -> list[dict[str, str]]:
-            taken = scene.dovetail.capture.snapshot((), scene.dovetail.options(scene.true_clock.now()))
+            taken = scene.dovetail.capture.take_snapshot(
+                (), scene.dovetail.build_options(scene.true_clock.now())
+            )
             amounts = [each.spec.containers[0].resources.requests for each in taken.daemons]
             return [{name: str(amount) for name, amount in each.items()} for each in amounts]
 
@@ -96,20 +100,20 @@ async def test_without_the_right_to_see_limit_ranges_all_else_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scene = Scene()
-    usual = scene.storm.consult
+    usual = scene.storm.find_fault
 
-    def consult(call: Call) -> Fault | None:
+    def consult(call: ApiCall) -> Fault | None:
         if call.resource == RANGES and call.client == "karpenter":
             return Fault(error=ApiError(403, "Forbidden", "limitranges is forbidden"))
         return usual(call)
 
-    monkeypatch.setattr(scene.storm, "consult", consult)
+    monkeypatch.setattr(scene.storm, "find_fault", consult)
     async with scene.running():
         scene.apply(nodepool(), pod("web"))
         await scene.settle(30)
         assert scene.node_of("web")
-        assert list(scene.dovetail.informer(LimitRange)) == []
-        monkeypatch.setattr(scene.storm, "consult", usual)
+        assert list(scene.dovetail.get_informer(LimitRange)) == []
+        monkeypatch.setattr(scene.storm, "find_fault", usual)
         limit_range(scene, defaultRequest={"cpu": "1"})
         await scene.settle(120)
-        assert [each.name for each in scene.dovetail.informer(LimitRange)] == ["defaults"]
+        assert [each.name for each in scene.dovetail.get_informer(LimitRange)] == ["defaults"]

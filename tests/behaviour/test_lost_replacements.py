@@ -9,9 +9,9 @@ import pytest
 from dovetail.api import labels
 from dovetail.api.conditions import REPLACEMENTS_LOST
 from dovetail.api.nodeclaim import NodeClaim
-from dovetail.disruption.held import Held
-from dovetail.disruption.setbacks import setbacks_of
-from dovetail.disruption.survey import survey
+from dovetail.disruption.blocked_reason import BlockedReason
+from dovetail.disruption.replacement_backoff import read_setbacks
+from dovetail.disruption.report import build_report
 from support.builders import NOW
 from support.disruption import SIZES, pool
 from support.fleet import Fleet, light
@@ -57,7 +57,7 @@ async def test_what_was_lost_is_tried_again_after_a_minute_then_two_then_four_an
         await fleet.up(last)
         await fleet.carry_on()
         assert fleet.going() == ["a"]
-        assert setbacks_of(scene.pool_now()) == {}
+        assert read_setbacks(scene.pool_now()) == {}
 
 
 @virtual
@@ -71,8 +71,8 @@ async def test_the_pool_says_what_was_lost_and_until_when_it_waits() -> None:
         assert told[0] == "NodePool/default"
         assert told[1].startswith("Drifted: replacement did not come up; the next is tried at ")
         await scene.heard()
-        (stays,) = survey(await fleet.loop.scene(), 1).standing
-        assert stays.main.held is Held.BACKED_OFF
+        (stays,) = build_report(await fleet.loop.build_input(), 1).blocked_nodes
+        assert stays.main.blocked_reason is BlockedReason.BACKED_OFF
         assert stays.main.why == told[1]
         await scene.sleep(70)
         await fleet.turn()
@@ -108,9 +108,9 @@ async def test_the_wait_holds_before_the_watch_has_told_of_it() -> None:
         new = await ordered(fleet)
         stale = scene.pool_now()
         await lose(fleet, new)
-        known = fleet.loop._losses.seen(stale)
-        assert set(setbacks_of(known)) == {"Drifted"}
-        assert fleet.loop._losses.seen(stale) is known
+        known = fleet.loop._losses.add_losses(stale)
+        assert set(read_setbacks(known)) == {"Drifted"}
+        assert fleet.loop._losses.add_losses(stale) is known
 
 
 @virtual
@@ -119,7 +119,7 @@ async def test_a_cause_waits_for_its_own_losses_only() -> None:
         fleet = drifting(scene)
         note = f"Underutilized=1@{scene.true_clock.now().strftime('%Y-%m-%dT%H:%M:%SZ')}/1"
         scene.api.patch(POOLS, "default", {"metadata": {"annotations": {labels.LOST_REPLACEMENTS: note}}})
-        assert set(setbacks_of(scene.pool_now())) == {"Underutilized"}
+        assert set(read_setbacks(scene.pool_now())) == {"Underutilized"}
         assert len(await ordered(fleet)) == 1
 
 
@@ -131,7 +131,7 @@ async def test_losses_of_one_wave_count_once() -> None:
         new = await ordered(fleet)
         assert len(new) == 3
         await lose(fleet, new)
-        assert setbacks_of(scene.pool_now())["Drifted"].count == 1
+        assert read_setbacks(scene.pool_now())["Drifted"].count == 1
 
 
 @virtual
@@ -140,7 +140,7 @@ async def test_the_provisioner_buys_nothing_for_the_pods_of_a_node_whose_replace
         fleet = drifting(scene)
         (new,) = await ordered(fleet)
         await scene.live(new.name)
-        place = scene.dovetail.cluster.of_node("a")
+        place = scene.dovetail.cluster.find_by_node("a")
         assert place is not None
         assert place.marked
         fleet.forget(new.name)

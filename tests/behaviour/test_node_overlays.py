@@ -33,7 +33,7 @@ async def test_a_price_that_people_correct_is_believed() -> None:
         scene.apply(nodepool(requirements=[(labels.INSTANCE_TYPE, "In", SMALL)]))
         overlay(scene, "dear", SMALL, price="1000")
         await scene.settle(5)
-        served = await scene.dovetail.parts.cloud.instance_types(scene.pool_now())
+        served = await scene.dovetail.parts.cloud.list_instance_types(scene.pool_now())
         prices = {each.name: {offering.price for offering in each.offerings} for each in served}
         assert prices[SMALL] == {1000.0}
         assert 1000.0 not in prices[LARGE]

@@ -12,8 +12,12 @@ from dovetail.api import labels
 from dovetail.api.core import Node, NodeStatus
 from dovetail.api.meta import Condition
 from dovetail.api.nodepool import Budget
-from dovetail.controllers.base import DONE, after
-from dovetail.controllers.node.health import conditions_changed, sickness, too_many_sick
+from dovetail.controllers.base import DONE, requeue_after
+from dovetail.controllers.node.health import (
+    find_unhealthy_condition,
+    has_too_many_unhealthy,
+    wake_on_conditions,
+)
 from dovetail.ports import RepairPolicy
 from support import builders
 from support.builders import NOW, condition, owner
@@ -196,7 +200,7 @@ async def test_three_sick_of_ten_are_left_alone(pool: bool, note: str) -> None:
         await _ten(stage, sick=3, pool=pool)
 
         for number in range(3):
-            assert await stage.look(stage.health, f"node-{number}") == after(300)
+            assert await stage.look(stage.health, f"node-{number}") == requeue_after(300)
 
         assert not any(claim.deleting for claim in stage.claims)
         told = stage.events("NodeRepairBlocked")
@@ -281,16 +285,16 @@ def test_only_changes_of_conditions_wake_the_controller() -> None:
     bad = condition("BadNode", "False")
     node = _node(bad)
     later = condition("BadNode", "False", since=NOW + timedelta(seconds=1))
-    assert conditions_changed(None, node) == ("node",)
-    assert conditions_changed(node, _node(condition("BadNode", "False", "AnotherReason"))) == ()
-    assert conditions_changed(node, _node(bad, labels={"a": "b"})) == ()
+    assert wake_on_conditions(None, node) == ("node",)
+    assert wake_on_conditions(node, _node(condition("BadNode", "False", "AnotherReason"))) == ()
+    assert wake_on_conditions(node, _node(bad, labels={"a": "b"})) == ()
     for changed in (
         _node(bad, condition("Ready")),
         _node(condition("Ready")),
         _node(condition("BadNode")),
         _node(later),
     ):
-        assert conditions_changed(node, changed) == ("node",)
+        assert wake_on_conditions(node, changed) == ("node",)
 
 
 @pytest.mark.parametrize(
@@ -298,5 +302,7 @@ def test_only_changes_of_conditions_wake_the_controller() -> None:
 )
 def test_a_fifth_is_rounded_up(sick: int, of: int, blocked: bool) -> None:
     nodes = [_node(condition("BadNode", "False" if number < sick else "True")) for number in range(of)]
-    assert too_many_sick(nodes, (BAD,)) is blocked
-    assert [sickness(node, (BAD,)) is not None for node in nodes] == [n < sick for n in range(of)]
+    assert has_too_many_unhealthy(nodes, (BAD,)) is blocked
+    assert [find_unhealthy_condition(node, (BAD,)) is not None for node in nodes] == [
+        n < sick for n in range(of)
+    ]

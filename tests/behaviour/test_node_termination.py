@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dovetail.api import labels
-from dovetail.api.taints import DISRUPTED, matches
-from dovetail.controllers.base import DONE, SOON, after
+from dovetail.api.taints import DISRUPTED, is_same_taint
+from dovetail.controllers.base import DONE, SOON, requeue_after
 from dovetail.errors import NotAuthorized, Retry
 from support.builders import taint
 from support.stage import Stage, sample, virtual
@@ -18,12 +18,12 @@ async def test_an_empty_node_is_tainted_drained_and_let_go_in_three_passes() -> 
     async with Stage().open() as stage:
         stage.doomed_node()
 
-        assert await stage.end() == after(1)
+        assert await stage.end() == requeue_after(1)
         assert stage.tainted()
         assert stage.says("Drained") == ("Unknown", "Draining")
 
         await stage.sleep(5)
-        assert await stage.end() == after(5)
+        assert await stage.end() == requeue_after(5)
         assert stage.says("Drained") == ("True", "Drained")
         assert stage.says("VolumesDetached") == ("True", "VolumesDetached")
         assert stage.says("InstanceTerminating") == ("True", "InstanceTerminating")
@@ -172,7 +172,7 @@ async def test_a_ready_node_is_drained_even_if_its_machine_is_said_to_be_gone() 
         stage.pod()
         stage.cloud.vanish("kwok://node")
 
-        assert await stage.end() == after(1)
+        assert await stage.end() == requeue_after(1)
         assert stage.cloud.calls["get"] == 0
         assert stage.queued() == {"pod"}
         assert stage.has("nodes", "node")
@@ -185,7 +185,7 @@ async def test_a_silent_node_that_names_no_machine_is_drained_like_any_other() -
         stage.pod()
         stage.delete_node()
 
-        assert await stage.end() == after(1)
+        assert await stage.end() == requeue_after(1)
         assert stage.queued() == {"pod"}
         assert stage.cloud.calls["get"] == 0
 
@@ -201,7 +201,7 @@ async def test_a_cloud_that_does_not_answer_about_a_silent_node_is_asked_again()
             await stage.end()
         assert not stage.tainted()
 
-        assert await stage.end() == after(1)
+        assert await stage.end() == requeue_after(1)
         assert stage.tainted()
 
 
@@ -219,7 +219,7 @@ async def test_what_the_drain_came_to_is_written_even_if_the_cloud_then_fails() 
 
         assert stage.says("Drained") == ("True", "Drained")
         assert stage.says("InstanceTerminating") is None
-        assert await stage.end() == after(5)
+        assert await stage.end() == requeue_after(5)
 
 
 @virtual
@@ -242,14 +242,14 @@ async def test_an_empty_node_waits_five_seconds_for_pods_bound_at_the_last_momen
     async with Stage().open() as stage:
         stage.doomed_node()
         for _ in range(4):
-            assert await stage.end() == after(1)
+            assert await stage.end() == requeue_after(1)
             assert stage.says("Drained") == ("Unknown", "Draining")
             await stage.sleep(1)
 
         # The scheduler had bound this one before it saw the taint.
         stage.pod()
         await stage.sleep(1)
-        assert await stage.end() == after(1)
+        assert await stage.end() == requeue_after(1)
         assert stage.queued() == {"pod"}
         assert stage.says("Drained") == ("Unknown", "Draining")
 
@@ -301,7 +301,7 @@ async def test_a_finalizer_that_another_takes_off_meanwhile_is_not_put_back() ->
         stage.api.patch("nodes", "node", both)
         stage.delete_node()
         stage.pod()
-        assert await stage.end() == after(1)
+        assert await stage.end() == requeue_after(1)
         stage.end_pods("pod")
         await stage.heard()
         # Not heard of yet when the last pass begins.
@@ -338,7 +338,7 @@ async def test_the_disrupted_taint_lands_within_a_second_of_the_claims_deletion(
 
         await stage.sleep(0.9)
 
-        assert any(matches(t, DISRUPTED) for t in stage.node_now().spec.taints)
+        assert any(is_same_taint(t, DISRUPTED) for t in stage.node_now().spec.taints)
 
 
 @pytest.mark.spec("lifecycle-98")

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from dovetail.api import codec, conditions, labels
-from dovetail.api.hashes import nodepool_hash
+from dovetail.api.hashes import hash_nodepool
 from dovetail.api.nodepool import NodeClassReference
-from dovetail.controllers.base import DONE, after
-from dovetail.controllers.nodepool.health import Outcomes
+from dovetail.controllers.base import DONE, requeue_after
+from dovetail.controllers.nodepool.registrationhealth import RegistrationOutcomes
 from dovetail.errors import CreateFailed, Retry
 from support.builders import nodepool, requirement, taint
 from support.world import CLAIMS, POOLS, Scene, sample, virtual
@@ -37,7 +37,7 @@ async def test_the_hash_follows_the_template_and_nothing_else() -> None:
         scene.pool(taints=[taint("a"), taint("b")], annotations={"x": "1", "y": "2"})
         await scene.look(HASH, "default")
         first = hash_of(scene)
-        assert first == nodepool_hash(scene.pool_now())
+        assert first == hash_nodepool(scene.pool_now())
         assert scene.pool_now().annotations[labels.NODEPOOL_HASH_VERSION] == "v3"
 
         same: list[dict[str, Any]] = [
@@ -117,7 +117,7 @@ ZEROS = {"cpu": "0", "memory": "0", "pods": "0", "ephemeral-storage": "0", "node
 async def test_a_pools_nodes_are_added_up_by_what_is_known_of_them() -> None:
     async with Scene().still() as scene:
         scene.pool()
-        assert await scene.look(COUNTER, "default") == after(5)
+        assert await scene.look(COUNTER, "default") == requeue_after(5)
         assert counted(scene) == (ZEROS, 0)
 
         await scene.launched("one")
@@ -150,7 +150,7 @@ async def test_nothing_is_counted_while_a_launch_is_open() -> None:
     async with Scene().still() as scene:
         scene.pool()
         scene.claim()
-        assert await scene.look(COUNTER, "default") == after(1)
+        assert await scene.look(COUNTER, "default") == requeue_after(1)
         assert counted(scene)[1] == 0
 
 
@@ -243,25 +243,25 @@ async def test_a_taint_key_that_nodes_would_refuse_is_found_before_they_do() -> 
 
 @pytest.mark.spec("lifecycle-151")
 def test_the_last_four_outcomes_say_how_a_pool_does() -> None:
-    outcomes = Outcomes()
-    assert outcomes.healthy() is None
+    outcomes = RegistrationOutcomes()
+    assert outcomes.is_healthy() is None
     outcomes.add(True)
-    assert outcomes.healthy() is True
-    outcomes = Outcomes()
+    assert outcomes.is_healthy() is True
+    outcomes = RegistrationOutcomes()
     outcomes.add(False)
-    assert outcomes.healthy() is True, "one failure of four is forgiven"
-    assert outcomes.healthy(also=False) is False
-    assert outcomes.healthy() is True, "a dry run changes nothing"
+    assert outcomes.is_healthy() is True, "one failure of four is forgiven"
+    assert outcomes.is_healthy(also=False) is False
+    assert outcomes.is_healthy() is True, "a dry run changes nothing"
     outcomes.add(False)
-    assert outcomes.healthy() is False
+    assert outcomes.is_healthy() is False
     outcomes.add(True)
-    assert outcomes.healthy() is False
-    outcomes.restart(healthy=True)
-    assert outcomes.healthy(also=False) is True
-    outcomes.restart(healthy=False)
-    assert outcomes.healthy() is False
-    outcomes.restart(healthy=None)
-    assert outcomes.healthy() is None
+    assert outcomes.is_healthy() is False
+    outcomes.reset_to(healthy=True)
+    assert outcomes.is_healthy(also=False) is True
+    outcomes.reset_to(healthy=False)
+    assert outcomes.is_healthy() is False
+    outcomes.reset_to(healthy=None)
+    assert outcomes.is_healthy() is None
 
 
 async def fails(scene: Scene, name: str) -> None:

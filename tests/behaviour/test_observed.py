@@ -7,14 +7,14 @@ from collections import Counter
 from prometheus_client.parser import text_string_to_metric_families
 
 from dovetail.api import labels
-from dovetail.runtime.metrics import exposition
+from dovetail.runtime.metrics import render_exposition
 from support.builders import nodepool, pod
 from support.world import CLAIMS, POOLS, Scene, sample, virtual
 
 
 def families() -> dict[str, list[tuple[dict[str, str], float]]]:
     found: dict[str, list[tuple[dict[str, str], float]]] = {}
-    for family in text_string_to_metric_families(exposition().decode()):
+    for family in text_string_to_metric_families(render_exposition().decode()):
         for each in family.samples:
             found.setdefault(each.name, []).append((each.labels, each.value))
     return found
@@ -45,10 +45,10 @@ async def test_many_nodes_do_not_make_many_series() -> None:
     async with Scene().still() as scene:
         scene.pool()
         await scene.look("nodepool.counter", "default")
-        few = len(exposition().splitlines())
+        few = len(render_exposition().splitlines())
         for number in range(60):
             await scene.initialized(f"claim-{number}")
-        many = len(exposition().splitlines())
+        many = len(render_exposition().splitlines())
         assert many - few < 300, Counter(name for name in families())
 
 

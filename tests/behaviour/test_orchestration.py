@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from dovetail.api.nodepool import Budget
-from dovetail.controllers.orchestration import patience
-from dovetail.sim.faults import Rule
+from dovetail.controllers.orchestration import compute_timeout
+from dovetail.sim.faults import FaultRule
 from support.builders import NOW, pod
 from support.disruption import LARGE, SIZES, pool
 from support.fleet import Fleet, light
@@ -120,7 +120,7 @@ async def test_a_lost_replacement_leaves_the_node_as_it_was() -> None:
         assert (fleet.marked(), fleet.going(), fleet.commands()) == ([], [], 0)
         assert scene.says("DisruptionReason", "a") is None
         assert sample(FAILURES, **about) == before + 1
-        place = scene.dovetail.cluster.of_node("a")
+        place = scene.dovetail.cluster.find_by_node("a")
         assert place is not None
         assert not place.marked
 
@@ -134,7 +134,7 @@ async def test_a_replacement_the_watch_has_not_shown_yet_is_waited_for() -> None
         informer = fleet.queue._claims
         known = informer.get(new.name)
         assert known is not None
-        scene.dovetail.cluster.claim_changed(None, known)
+        scene.dovetail.cluster.update_node_claim(None, known)
         unseen = _Without(informer, new.name)
         fleet.queue._claims = unseen  # type: ignore[assignment]
         await fleet.carry_on()
@@ -169,7 +169,7 @@ async def test_a_replacement_that_takes_too_long_is_given_up() -> None:
     ("queued", "seconds"), [(100, 600), (4000, 600), (10000, 800), (40000, 3200), (80000, 3600)]
 )
 def test_patience_grows_with_the_queue(queued: int, seconds: int) -> None:
-    assert patience(queued).total_seconds() == seconds
+    assert compute_timeout(queued).total_seconds() == seconds
 
 
 @pytest.mark.spec("disruption-149")
@@ -180,7 +180,7 @@ async def test_marks_of_a_process_that_is_gone_are_taken_off() -> None:
         (new,) = fleet.replacements()
         await fleet.up(new)
         fleet.queue._running.clear()
-        scene.dovetail.cluster.unmark(["kwok://a"])
+        scene.dovetail.cluster.unmark_for_deletion(["kwok://a"])
         fleet.edit_pool(budgets=[{"nodes": "0"}])
         await fleet.turn()
         assert fleet.marked() == []
@@ -193,7 +193,7 @@ async def test_nothing_is_bought_twice_for_pods_that_move() -> None:
     async with Scene().still() as scene:
         fleet = Fleet(scene)
         fleet.node("a", light("p", "a", "3"), drifted=NOW, consolidatable=False)
-        scene.trouble(Rule(trouble="latency", verbs=("create",), resources=(CLAIMS,), amount=30.0))
+        scene.trouble(FaultRule(trouble="latency", verbs=("create",), resources=(CLAIMS,), amount=30.0))
         turn = asyncio.create_task(fleet.turn())
         await scene.sleep(5)
         assert (fleet.marked(), turn.done()) == (["a"], False)
@@ -214,7 +214,7 @@ async def test_a_node_that_cannot_be_marked_costs_nothing() -> None:
         fleet = Fleet(scene)
         fleet.node("a", light("p", "a", "15"), drifted=NOW, consolidatable=False)
         await scene.heard()
-        scene.trouble(Rule(trouble="conflict", verbs=("patch",), resources=("nodes",)))
+        scene.trouble(FaultRule(trouble="conflict", verbs=("patch",), resources=("nodes",)))
         await fleet.turn()
         assert (fleet.replacements(), fleet.commands(), fleet.marked()) == ([], 0, [])
         scene.trouble()
@@ -228,7 +228,7 @@ async def test_a_replacement_that_cannot_be_ordered_leaves_no_mark_for_long() ->
         fleet = Fleet(scene)
         fleet.node("a", light("p", "a", "15"), drifted=NOW, consolidatable=False)
         await scene.heard()
-        scene.trouble(Rule(trouble="server-error", verbs=("create",), resources=(CLAIMS,)))
+        scene.trouble(FaultRule(trouble="server-error", verbs=("create",), resources=(CLAIMS,)))
         await fleet.turn()
         assert (fleet.marked(), fleet.commands()) == (["a"], 0)
         fleet.edit_pool(budgets=[{"nodes": "0"}])
@@ -300,15 +300,15 @@ async def static_fleet(scene: Scene, count: int, of: Any) -> Fleet:
 async def test_a_static_pool_drifts_within_its_budget_and_keeps_its_size() -> None:
     async with Scene(flags=["--feature-gates=StaticCapacity=true"]).still() as scene:
         fleet = await static_fleet(scene, 10, static(10, "2"))
-        ledger = scene.dovetail.cluster.ledger
-        assert (fleet.commands(), ledger.count("default")) == (2, (10, 0, 2))
+        ledger = scene.dovetail.cluster.nodepool_state
+        assert (fleet.commands(), ledger.count_claims("default")) == (2, (10, 0, 2))
         for claim in fleet.replacements():
             await fleet.up(claim)
         await fleet.carry_on()
         for name in fleet.going():
             fleet.forget(name)
         await scene.heard()
-        assert (ledger.count("default"), len(scene.claims())) == ((10, 0, 0), 10)
+        assert (ledger.count_claims("default"), len(scene.claims())) == ((10, 0, 0), 10)
         assert all(not c.spec.requirements for c in fleet.replacements())
 
 
@@ -350,10 +350,10 @@ async def test_room_reserved_for_a_static_replacement_is_given_back_when_it_fail
         fleet = Fleet(scene, static(1, limit=2))
         fleet.node("a", light("p", "a"), drifted=NOW)
         await scene.heard()
-        scene.trouble(Rule(trouble="conflict", verbs=("patch",), resources=("nodes",)))
+        scene.trouble(FaultRule(trouble="conflict", verbs=("patch",), resources=("nodes",)))
         await fleet.turn()
         scene.trouble()
-        assert scene.dovetail.cluster.ledger.count("default") == (1, 0, 0)
+        assert scene.dovetail.cluster.nodepool_state.count_claims("default") == (1, 0, 0)
         await fleet.turn()
         assert (fleet.commands(), len(fleet.replacements())) == (1, 1)
         assert scene.has(CLAIMS, "a")

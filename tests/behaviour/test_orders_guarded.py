@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from dovetail.api import conditions
 from dovetail.api.meta import ObjectMeta
-from dovetail.controllers.provisioning import Provisioning
-from dovetail.disruption.choose import drifted, multi
+from dovetail.controllers.provisioning import Provisioner
+from dovetail.disruption.choose import choose_drift, choose_multi_node
 from dovetail.disruption.command import Command
 from dovetail.errors import Refused
-from dovetail.sim.faults import Rule
+from dovetail.sim.faults import FaultRule
 from support.builders import NOW, nodepool, pod
 from support.disruption import LARGE, SIZES, pool
 from support.fleet import Fleet, light
@@ -30,7 +30,7 @@ async def to_replace(fleet: Fleet, name: str = "a") -> Command:
     """The command that replaces a drifted node whose pods fit nowhere else; it is not begun."""
     fleet.node(name, light(f"p-{name}", name, "15"), drifted=NOW, consolidatable=False)
     await fleet.scene.heard()
-    (command,) = drifted(await fleet.loop.scene()).commands
+    (command,) = choose_drift(await fleet.loop.build_input()).commands
     assert command.replacements
     return command
 
@@ -43,9 +43,9 @@ async def test_a_node_is_never_part_of_two_commands() -> None:
     async with Scene().still() as scene:
         fleet = Fleet(scene, types=SIZES)
         command = await to_replace(fleet)
-        await fleet.queue.start(command)
+        await fleet.queue.start_command(command)
         with pytest.raises(Refused, match="already being disrupted"):
-            await fleet.queue.start(command)
+            await fleet.queue.start_command(command)
         assert (fleet.commands(), len(fleet.replacements())) == (1, 1)
 
 
@@ -56,7 +56,7 @@ async def of_three(fleet: Fleet, *, room: bool) -> Command:
     if room:
         fleet.node("room", *(light(f"r{i}", "room") for i in range(3)), consolidatable=False)
     await fleet.scene.heard()
-    (command,) = multi(await fleet.loop.scene()).commands
+    (command,) = choose_multi_node(await fleet.loop.build_input()).commands
     return command
 
 
@@ -66,9 +66,9 @@ async def test_nodes_that_cannot_all_be_marked_are_not_replaced() -> None:
         fleet = Fleet(scene, types=SIZES)
         command = await of_three(fleet, room=False)
         assert len(command.replacements) == 1
-        scene.trouble(Rule(trouble="conflict", verbs=("patch",), resources=("nodes",), names=("b",)))
+        scene.trouble(FaultRule(trouble="conflict", verbs=("patch",), resources=("nodes",), names=("b",)))
         with pytest.raises(Refused, match="could not be marked"):
-            await fleet.queue.start(command)
+            await fleet.queue.start_command(command)
         assert (fleet.commands(), fleet.replacements()) == (0, [])
 
 
@@ -80,8 +80,8 @@ async def test_of_nodes_that_go_for_nothing_those_that_could_be_marked_go() -> N
         assert command.replacements == ()
         left = sorted(candidate.name for candidate in command.candidates)[1:]
         first = min(candidate.name for candidate in command.candidates)
-        scene.trouble(Rule(trouble="conflict", verbs=("patch",), resources=("nodes",), names=(first,)))
-        await fleet.queue.start(command)
+        scene.trouble(FaultRule(trouble="conflict", verbs=("patch",), resources=("nodes",), names=(first,)))
+        await fleet.queue.start_command(command)
         scene.trouble()
         await fleet.carry_on()
         assert fleet.going() == left
@@ -95,7 +95,7 @@ async def test_a_replacement_is_not_ordered_above_its_pools_limit() -> None:
         scene.api.patch(POOLS, "default", {"spec": {"limits": {"cpu": "1"}}})
         await scene.heard()
         with pytest.raises(Refused, match="cpu limit"):
-            await fleet.queue.start(command)
+            await fleet.queue.start_command(command)
         assert (fleet.commands(), fleet.replacements()) == (0, [])
 
 
@@ -103,7 +103,7 @@ async def test_a_replacement_is_not_ordered_above_its_pools_limit() -> None:
 async def test_a_namesake_of_the_claim_that_was_to_go_stays() -> None:
     async with Scene().still() as scene:
         fleet = Fleet(scene, types=SIZES)
-        await fleet.queue.start(await to_replace(fleet))
+        await fleet.queue.start_command(await to_replace(fleet))
         (new,) = fleet.replacements()
         old = scene.claim_now("a")
         fleet.forget("a")
@@ -119,9 +119,9 @@ async def test_a_namesake_of_the_claim_that_was_to_go_stays() -> None:
 # Provisioning
 
 
-def provisioning(scene: Scene) -> Provisioning:
+def provisioning(scene: Scene) -> Provisioner:
     found = scene.controller("provisioner")
-    assert isinstance(found, Provisioning)
+    assert isinstance(found, Provisioner)
     return found
 
 
@@ -146,7 +146,7 @@ async def test_a_pool_that_is_being_deleted_does_not_grow() -> None:
             await scene.look(name, "default")
         assert conditions.is_true(scene.pool_now(), conditions.READY)
         await scene.heard()
-        assert await provisioning(scene)._offers() == []
+        assert await provisioning(scene)._list_offers() == []
         await scene.look("provisioner")
         assert scene.claims() == []
 
@@ -159,14 +159,14 @@ async def test_limits_are_asked_again_before_each_order() -> None:
         await scene.live("there")
         waiting(scene, "web")
         await scene.heard()
-        plan = await provisioning(scene).plan()
+        plan = await provisioning(scene).make_plan()
         assert plan is not None
         (node,) = plan.new_nodes
         # Planned while there was room; by the time of the order there is none.
         scene.api.patch(POOLS, "default", {"spec": {"limits": {"cpu": "1"}}})
         await scene.heard()
         with pytest.raises(Refused, match="cpu limit"):
-            await provisioning(scene)._order(node)
+            await provisioning(scene)._order_node(node)
         assert [claim.name for claim in scene.claims()] == ["there"]
 
 
@@ -176,7 +176,7 @@ async def test_limits_are_asked_again_before_each_order() -> None:
 def with_late_claims(*flags: str) -> Scene:
     """A world that tells us of claims half a minute late, or later."""
     scene = Scene(flags=flags)
-    scene.trouble(Rule(trouble="watch-delay", resources=(CLAIMS,), amount=60.0))
+    scene.trouble(FaultRule(trouble="watch-delay", resources=(CLAIMS,), amount=60.0))
     return scene
 
 
@@ -197,8 +197,8 @@ async def test_a_replacement_is_ordered_once_however_late_the_watch_tells_of_it(
         fleet = Fleet(scene, types=SIZES)
         fleet.node("a", light("p-a", "a", "15"), drifted=NOW, consolidatable=False)
         await scene.sleep(100.0)
-        (command,) = drifted(await fleet.loop.scene()).commands
-        await fleet.queue.start(command)
+        (command,) = choose_drift(await fleet.loop.build_input()).commands
+        await fleet.queue.start_command(command)
         waiting(scene, "web", "100m")
         await scene.heard()
         await scene.look("provisioner")
@@ -223,7 +223,7 @@ async def test_every_claim_that_is_ordered_is_counted_by_its_reason() -> None:
     before = created("provisioned"), created("drifted")
     async with Scene().still() as scene:
         fleet = Fleet(scene, types=SIZES)
-        await fleet.queue.start(await to_replace(fleet))
+        await fleet.queue.start_command(await to_replace(fleet))
         assert (created("provisioned"), created("drifted")) == (before[0], before[1] + 1)
         for claim in fleet.replacements():
             await scene.live(claim.name)

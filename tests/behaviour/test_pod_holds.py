@@ -13,7 +13,7 @@ from dovetail.api.meta import LabelSelector
 from dovetail.api.pdb import PdbLimits
 from dovetail.api.pod import Pod
 from dovetail.controllers.base import DONE, SOON
-from dovetail.scheduling.selectors import matches
+from dovetail.scheduling.model.label_selectors import matches_selector
 from support.builders import NOW, condition, meta, pod
 from support.stage import Stage, virtual
 
@@ -100,8 +100,8 @@ async def test_a_duration_holds_a_pod_that_has_not_started() -> None:
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_a_pod_that_has_ended_holds_nothing(phase: str) -> None:
     held = pod(node="n", annotations={labels.DO_NOT_DISRUPT: "true"})
-    assert not predicates.disruptable(held, NOW)
-    assert predicates.disruptable(replace(held, status=replace(held.status, phase=phase)), NOW)
+    assert not predicates.is_disruptable(held, NOW)
+    assert predicates.is_disruptable(replace(held, status=replace(held.status, phase=phase)), NOW)
 
 
 def budget(
@@ -120,7 +120,7 @@ def web(ready: str = "True", **about: Any) -> Pod:
 
 
 def limits(*budgets: PodDisruptionBudget) -> PdbLimits:
-    return PdbLimits(budgets, matches)
+    return PdbLimits(budgets, matches_selector)
 
 
 @pytest.mark.spec("lifecycle-116")
@@ -148,7 +148,7 @@ def test_a_pod_that_can_never_be_evicted_is_not_counted_on_to_move(
     budgets: tuple[PodDisruptionBudget, ...],
 ) -> None:
     assert not limits(*budgets).currently_reschedulable(web(), NOW)
-    assert limits(*budgets).blocking_always(web(), NOW) == tuple(each.full_name for each in budgets)
+    assert limits(*budgets).find_blocking_always(web(), NOW) == tuple(each.full_name for each in budgets)
 
 
 def test_a_budget_that_only_happens_to_allow_nothing_now_does_not_hold_for_good() -> None:

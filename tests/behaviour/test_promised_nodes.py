@@ -6,8 +6,8 @@ import pytest
 
 from dovetail.api import conditions
 from dovetail.api.nodeclaim import NodeClaim
-from dovetail.disruption.held import Held
-from dovetail.disruption.survey import survey
+from dovetail.disruption.blocked_reason import BlockedReason
+from dovetail.disruption.report import build_report
 from support.builders import pod
 from support.disruption import SIZES, pool
 from support.fleet import Fleet
@@ -54,7 +54,9 @@ async def test_neither_drift_nor_emptiness_takes_a_node_whose_pods_are_not_bound
         claim = await bought(fleet, "web")
         mark(scene, claim, kind)
         await scene.heard()
-        assert {each.main.held for each in survey(await fleet.loop.scene(), 1).standing} == {Held.NOMINATED}
+        assert {
+            each.main.blocked_reason for each in build_report(await fleet.loop.build_input(), 1).blocked_nodes
+        } == {BlockedReason.NOMINATED}
         await fleet.turns(2)
         assert (fleet.marked(), fleet.going(), fleet.commands()) == ([], [], 0)
 
@@ -82,9 +84,9 @@ async def test_after_a_restart_a_node_that_waiting_pods_will_land_on_is_left_alo
         mark(scene, claim, conditions.DRIFTED)
         mark(scene, claim, conditions.CONSOLIDATABLE)
         await scene.heard()
-        place = scene.dovetail.cluster.of_claim(claim.name)
+        place = scene.dovetail.cluster.find_by_claim(claim.name)
         assert place is not None
-        assert not place.nominated(scene.true_clock.now()), "who was promised what is not remembered"
+        assert not place.is_nominated(scene.true_clock.now()), "who was promised what is not remembered"
         await fleet.turns(2)
         assert (fleet.marked(), fleet.going(), fleet.commands()) == ([], [], 0)
 

@@ -6,7 +6,7 @@ import pytest
 
 from dovetail.api import labels
 from dovetail.errors import InsufficientCapacity
-from dovetail.sim.faults import Rule
+from dovetail.sim.faults import FaultRule
 from support.builders import nodepool, pod
 from support.world import CLAIMS, POOLS, Scene, sample, virtual
 
@@ -74,7 +74,7 @@ async def test_a_pool_at_its_limit_orders_nothing_more() -> None:
         for number in range(6):
             scene.create(pod(f"web-{number}", cpu="1"))
         await scene.settle(60)
-        assert scene.dovetail.cluster.usage("default")["cpu"].value <= 4
+        assert scene.dovetail.cluster.compute_usage("default")["cpu"].value <= 4
         assert any(not each.node_name for each in scene.pods())
         assert scene.events("FailedScheduling")
         scene.api.patch(POOLS, "default", {"spec": {"limits": {"cpu": "100"}}})
@@ -91,19 +91,19 @@ async def test_what_is_ordered_counts_against_the_limit_as_the_machine_it_will_b
             scene.create(pod(f"web-{number}", cpu="3"))
         await scene.settle(3)
         assert [claim.status.capacity for claim in scene.claims()] == [{}, {}], "nothing has come yet"
-        assert scene.dovetail.cluster.usage("default")["cpu"].value == 8, (
+        assert scene.dovetail.cluster.compute_usage("default")["cpu"].value == 8, (
             "four cores each, not the pods' three"
         )
         scene.create(pod("small", cpu="1500m"))
         await scene.settle(300)
         assert len(scene.claims()) == 2, "there was room for neither the third nor the small one"
-        assert scene.dovetail.cluster.usage("default")["cpu"].value == 8
+        assert scene.dovetail.cluster.compute_usage("default")["cpu"].value == 8
 
 
 @virtual
 async def test_an_order_that_is_refused_is_made_again() -> None:
     async with Scene().running() as scene:
-        scene.trouble(Rule(trouble="server-error", verbs=("create",), resources=(CLAIMS,), count=2))
+        scene.trouble(FaultRule(trouble="server-error", verbs=("create",), resources=(CLAIMS,), count=2))
         scene.apply(nodepool(), pod("web"))
         await scene.settle(60)
         assert scene.node_of("web")

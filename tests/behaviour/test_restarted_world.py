@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dovetail.sim.clock import VirtualClock, run_virtual
-from dovetail.sim.cluster.objects import ready
+from dovetail.sim.cluster.objects import is_pod_ready
 from dovetail.sim.world import World
 
 DEPLOYMENT = {
@@ -26,11 +26,11 @@ async def _story() -> tuple[int, int]:
             before.add_node(f"n{number}")
         before.api.create("deployments.apps", DEPLOYMENT)
         await before.settle(30)
-        up = sum(map(ready, before.api.list("pods")))
+        up = sum(map(is_pod_ready, before.api.list("pods")))
     after = World(VirtualClock(), 2, snapshot=before.server.dump())
     async with after.running():
         await after.settle(60)
-        return up, sum(map(ready, after.api.list("pods")))
+        return up, sum(map(is_pod_ready, after.api.list("pods")))
 
 
 def test_pods_stay_ready_across_a_restart() -> None:

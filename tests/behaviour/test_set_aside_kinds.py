@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from dovetail.api import codec, core
+from dovetail.api.bad_items import mark_set_aside, reason_of
 from dovetail.api.buffers import CapacityBuffer
 from dovetail.api.meta import Object
 from dovetail.api.nodeclaim import NodeClaim
-from dovetail.api.setaside import mark, reason_of
 from dovetail.app import Dovetail
-from dovetail.controllers.baditems import BadItems
-from dovetail.scheduling.device_records import DeviceClass
+from dovetail.controllers.set_aside import SetAsideReporter
+from dovetail.scheduling.model.device_objects import DeviceClass
 from dovetail.sim.clock import VirtualClock, run_virtual
 from support.hostile import Json
 from support.hostile_world import feed, kinds_read, make_dovetail, victim_of, victims
@@ -28,15 +28,15 @@ class _Noted:
     def __init__(self) -> None:
         self.told: list[tuple[str, str, str]] = []
 
-    def event(self, obj: Object, reason: str, note: str, **more: Any) -> None:
+    def publish_event(self, obj: Object, reason: str, note: str, **more: Any) -> None:
         self.told.append((obj.KIND.kind, obj.full_name, reason))
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=[kind.KIND.kind for kind in KINDS])
 def test_an_object_of_any_kind_that_cannot_be_read_gets_an_event(kind: type[Object]) -> None:
     recorder = _Noted()
-    bad = mark(victim_of(kind), "it cannot be read")
-    BadItems(recorder, VirtualClock(), "informer").hear(None, bad)
+    bad = mark_set_aside(victim_of(kind), "it cannot be read")
+    SetAsideReporter(recorder, VirtualClock(), "informer").observe_object(None, bad)
     assert recorder.told == [(kind.KIND.kind, bad.full_name, "SetAside")]
 
 
@@ -53,7 +53,7 @@ async def test_a_claim_that_cannot_be_read_is_not_waited_for() -> None:
     document = codec.to_dict(victims()[NodeClaim])
     document["status"] = {"providerID": ["not", "text"]}
     feed(dovetail, {NodeClaim: [document]})
-    (claim,) = dovetail.informer(NodeClaim)
+    (claim,) = dovetail.get_informer(NodeClaim)
     assert reason_of(claim)
     assert not claim.status.provider_id
     assert dovetail.cluster.synced
@@ -64,7 +64,7 @@ async def test_a_node_whose_machine_cannot_be_read_is_not_waited_for() -> None:
     """At its start Dovetail waits until every Node of ours has said which machine it is."""
     dovetail = make_dovetail()
     feed(dovetail, unreadable(core.Node, providerID=["not", "text"]))
-    (node,) = dovetail.informer(core.Node)
+    (node,) = dovetail.get_informer(core.Node)
     assert reason_of(node)
     assert dovetail.cluster.synced
 
@@ -73,7 +73,7 @@ async def test_a_node_whose_machine_cannot_be_read_is_not_waited_for() -> None:
 async def test_a_device_class_that_cannot_be_read_means_no_device_rather_than_any() -> None:
     dovetail = make_dovetail()
     feed(dovetail, unreadable(DeviceClass, selectors=7))
-    assert [reason_of(each) != "" for each in dovetail.informer(DeviceClass)] == [True]
+    assert [reason_of(each) != "" for each in dovetail.get_informer(DeviceClass)] == [True]
     assert _snapshot(dovetail).devices.classes == {}
 
 
@@ -81,7 +81,7 @@ async def test_a_device_class_that_cannot_be_read_means_no_device_rather_than_an
 async def test_a_service_that_cannot_be_read_selects_no_pods() -> None:
     dovetail = make_dovetail()
     feed(dovetail, unreadable(core.Service, selector={"app": ["x"]}))
-    assert [reason_of(each) != "" for each in dovetail.informer(core.Service)] == [True]
+    assert [reason_of(each) != "" for each in dovetail.get_informer(core.Service)] == [True]
     assert _snapshot(dovetail).services == ()
 
 
@@ -100,9 +100,9 @@ def test_a_buffer_keeps_no_room_by_what_is_left_of_it_or_of_its_template(broken:
             made[core.PodTemplateObject][0]["template"]["spec"]["nodeSelector"] = ["victim"]
         feed(dovetail, made)
         assert dovetail.buffers is not None
-        (buffer,) = dovetail.informer(CapacityBuffer)
-        told = dovetail.buffers._resolved(buffer).status.conditions
-        return len(dovetail.buffers.virtual()), told[0].message
+        (buffer,) = dovetail.get_informer(CapacityBuffer)
+        told = dovetail.buffers._resolve_buffer(buffer).status.conditions
+        return len(dovetail.buffers.list_virtual_pods()), told[0].message
 
     count, message = run_virtual(resolved())
     assert count == 0
@@ -110,4 +110,4 @@ def test_a_buffer_keeps_no_room_by_what_is_left_of_it_or_of_its_template(broken:
 
 
 def _snapshot(dovetail: Dovetail) -> Any:
-    return dovetail.capture.snapshot((), dovetail.options(dovetail.clock.now()))
+    return dovetail.capture.take_snapshot((), dovetail.build_options(dovetail.clock.now()))

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from dovetail.sim.clock import VirtualClock
-from dovetail.sim.collector import calm
-from dovetail.sim.world import World
+from dovetail.sim.world import World, relax_garbage_collector
 from support.churn import Churn, Size, leftovers, resident_bytes
 from support.cluster import in_virtual_time
 
@@ -37,7 +36,7 @@ async def test_an_hour_and_a_half_of_churn_leave_nothing_behind(frozen_heap: Non
         churn.more_kinds()
         watching = asyncio.create_task(churn.watch())
         await churn.run(WARM_UP)
-        calm()
+        relax_garbage_collector()
         before, events = resident_bytes(), len(world.api.list("events"))
         churn.watched.worst = 0.0
         await churn.run(MEASURED)

@@ -7,18 +7,18 @@ import json
 import pytest
 
 from dovetail.runtime import logs
-from dovetail.sim.faults import Rule
+from dovetail.sim.faults import FaultRule
 from support.builders import nodepool, pod
 from support.world import POOLS, Scene, virtual
 
 
 def test_a_cache_that_does_not_fill_is_named_in_the_log(capsys: pytest.CaptureFixture[str]) -> None:
-    logs.configure("info", ("stdout",))
+    logs.configure_logging("info", ("stdout",))
 
     @virtual
     async def play() -> None:
         scene = Scene()
-        scene.trouble(Rule(trouble="unavailable", resources=(POOLS,), end=70))
+        scene.trouble(FaultRule(trouble="unavailable", resources=(POOLS,), end=70))
         async with scene.running():
             scene.apply(nodepool(), pod("web"))
             await scene.settle(65)

@@ -9,11 +9,11 @@ import pytest
 from dovetail.api import labels
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodeClassReference, NodePool
-from dovetail.controllers.base import DONE, after
-from dovetail.controllers.static import _grown
+from dovetail.controllers.base import DONE, requeue_after
+from dovetail.controllers.static import _wake_on_growth
 from dovetail.errors import Retry
-from dovetail.sim.faults import Rule
-from dovetail.state.ledger import Ledger
+from dovetail.sim.faults import FaultRule
+from dovetail.state.nodepool_state import NodePoolState
 from support.builders import nodepool, owner, pod
 from support.world import CLAIMS, POOLS, Scene, virtual
 
@@ -37,7 +37,7 @@ def scaled(scene: Scene, replicas: int) -> None:
 async def test_what_is_missing_is_ordered() -> None:
     async with Scene(flags=GATE).still() as scene:
         scene.apply(static(2))
-        assert await scene.look(UP, "default") == after(60)
+        assert await scene.look(UP, "default") == requeue_after(60)
         claims = scene.claims()
         assert len(claims) == 2
         for claim in claims:
@@ -86,7 +86,7 @@ async def test_the_pools_own_limit_holds() -> None:
     async with Scene(flags=GATE).still() as scene:
         scene.apply(static(3, nodes=1))
         await scene.launched("one", owned=True)
-        assert await scene.look(UP, "default") == after(30)
+        assert await scene.look(UP, "default") == requeue_after(30)
         assert len(scene.claims()) == 1
 
         for name in ("two", "three"):
@@ -117,7 +117,7 @@ async def test_pools_that_may_not_grow_do_not() -> None:
 async def test_an_order_that_cannot_be_stored_is_an_error_and_costs_nothing() -> None:
     async with Scene(flags=GATE).still() as scene:
         scene.apply(static(2, nodes=2))
-        scene.trouble(Rule(trouble="server-error", verbs=("create",), resources=(CLAIMS,)))
+        scene.trouble(FaultRule(trouble="server-error", verbs=("create",), resources=(CLAIMS,)))
         with pytest.raises(Retry, match="creating nodeclaims of default"):
             await scene.look(UP, "default")
         scene.trouble()
@@ -131,7 +131,7 @@ async def test_many_passes_at_once_do_not_order_too_much() -> None:
     async with Scene(flags=GATE).still() as scene:
         scene.apply(static(5, nodes=10))
         await scene.heard()
-        scene.trouble(Rule(trouble="latency", verbs=("create",), amount=0.5))
+        scene.trouble(FaultRule(trouble="latency", verbs=("create",), amount=0.5))
         controller = scene.controller(UP)
         await asyncio.gather(*(controller.reconcile("default") for _ in range(50)))
         assert 5 <= len(scene.claims()) <= 10
@@ -141,12 +141,12 @@ async def test_many_passes_at_once_do_not_order_too_much() -> None:
 def test_only_growth_and_readiness_wake_it() -> None:
     two, three = static(2), static(3)
     unready = nodepool(replicas=2, ready=False)
-    assert list(_grown(None, two)) == ["default"]
-    assert list(_grown(two, three)) == ["default"]
-    assert list(_grown(unready, two)) == ["default"]
-    assert list(_grown(two, unready)) == []
-    assert list(_grown(two, two)) == []
-    assert list(_grown(None, nodepool())) == []
+    assert list(_wake_on_growth(None, two)) == ["default"]
+    assert list(_wake_on_growth(two, three)) == ["default"]
+    assert list(_wake_on_growth(unready, two)) == ["default"]
+    assert list(_wake_on_growth(two, unready)) == []
+    assert list(_wake_on_growth(two, two)) == []
+    assert list(_wake_on_growth(None, nodepool())) == []
 
 
 async def fleet(scene: Scene, *names: str) -> None:
@@ -164,9 +164,9 @@ async def test_what_is_too_much_is_ended() -> None:
     async with Scene(flags=GATE).still() as scene:
         scene.apply(static(2))
         await fleet(scene, "a", "b", "c", "d")
-        assert await scene.look(DOWN, "default") == after(60)
+        assert await scene.look(DOWN, "default") == requeue_after(60)
         assert len(left(scene)) == 2
-        active, pending, deleting = scene.dovetail.cluster.ledger.count("default")
+        active, pending, deleting = scene.dovetail.cluster.nodepool_state.count_claims("default")
         assert (active, deleting, pending) == (2, 2, 0)
 
 
@@ -178,7 +178,7 @@ async def test_those_already_on_their_way_out_are_not_counted() -> None:
         await fleet(scene, "a", "b", "c", "d")
         cluster = scene.dovetail.cluster
         await scene.heard()
-        cluster.mark(scene.claim_now(name).status.provider_id for name in ("a", "b", "c"))
+        cluster.mark_for_deletion(scene.claim_now(name).status.provider_id for name in ("a", "b", "c"))
         await scene.look(DOWN, "default")
         assert left(scene) == {"a", "b", "c", "d"}
 
@@ -189,12 +189,12 @@ async def test_nothing_is_left_of_a_pool_of_none() -> None:
     async with Scene(flags=GATE).still() as scene:
         scene.apply(static(0))
         await fleet(scene, "a", "b")
-        scene.trouble(Rule(trouble="server-error", verbs=("delete",)))
-        before = scene.dovetail.cluster.ledger.count("default")
+        scene.trouble(FaultRule(trouble="server-error", verbs=("delete",)))
+        before = scene.dovetail.cluster.nodepool_state.count_claims("default")
         with pytest.raises((Retry, ExceptionGroup)):
             await scene.look(DOWN, "default")
-        assert scene.dovetail.cluster.ledger.count("default") == before == (2, 0, 0)
-        scene.trouble(Rule(trouble="server-error", verbs=("delete",), count=3))
+        assert scene.dovetail.cluster.nodepool_state.count_claims("default") == before == (2, 0, 0)
+        scene.trouble(FaultRule(trouble="server-error", verbs=("delete",), count=3))
         await scene.look(DOWN, "default")
         assert left(scene) == set()
 
@@ -235,33 +235,33 @@ async def test_then_the_empty_then_the_cheap_and_the_protected_last() -> None:
 
 @pytest.mark.spec("lifecycle-168")
 def test_reservations_count_before_the_claims_are_there() -> None:
-    ledger = Ledger()
-    assert ledger.reserve("a", 5, 3) == 3
-    assert ledger.reserve("a", 5, 2) == 2
-    assert ledger.reserve("a", 5, 1) == 0
-    assert ledger.reserve("b", 5, 4) == 4
-    assert ledger.reserve("b", 5, 5) == 1
-    ledger.release("b", 100)
-    assert ledger.reserve("b", 5, 5) == 5, "what was released too often is not owed"
-    ledger.release("a", 5)
-    ledger.active("a", "one")
-    ledger.deleting("a", "two")
-    ledger.pending("a", "three")
-    assert ledger.reserve("a", 5, 5) == 2
-    assert ledger.reserve("c", None, 7) == 7
+    ledger = NodePoolState()
+    assert ledger.reserve_nodes("a", 5, 3) == 3
+    assert ledger.reserve_nodes("a", 5, 2) == 2
+    assert ledger.reserve_nodes("a", 5, 1) == 0
+    assert ledger.reserve_nodes("b", 5, 4) == 4
+    assert ledger.reserve_nodes("b", 5, 5) == 1
+    ledger.release_nodes("b", 100)
+    assert ledger.reserve_nodes("b", 5, 5) == 5, "what was released too often is not owed"
+    ledger.release_nodes("a", 5)
+    ledger.mark_active("a", "one")
+    ledger.mark_deleting("a", "two")
+    ledger.mark_pending_disruption("a", "three")
+    assert ledger.reserve_nodes("a", 5, 5) == 2
+    assert ledger.reserve_nodes("c", None, 7) == 7
 
 
 @pytest.mark.spec("lifecycle-168")
 def test_a_claim_has_one_place_in_the_ledger() -> None:
-    ledger = Ledger()
-    ledger.active("a", "one")
-    ledger.pending("a", "one")
-    ledger.seen("a", "one")
-    assert ledger.count("a") == (0, 1, 0)
-    ledger.deleting("a", "one")
-    assert ledger.count("a") == (0, 0, 1)
-    ledger.gone("a", "one")
-    assert ledger.count("a") == (0, 0, 0)
+    ledger = NodePoolState()
+    ledger.mark_active("a", "one")
+    ledger.mark_pending_disruption("a", "one")
+    ledger.update_claim("a", "one")
+    assert ledger.count_claims("a") == (0, 1, 0)
+    ledger.mark_deleting("a", "one")
+    assert ledger.count_claims("a") == (0, 0, 1)
+    ledger.remove_claim("a", "one")
+    assert ledger.count_claims("a") == (0, 0, 0)
 
 
 @virtual
@@ -279,5 +279,5 @@ async def test_a_static_pool_is_filled_scaled_and_mended_by_itself() -> None:
 
 
 def _initialized(claim: NodeClaim) -> bool:
-    state = claim.status.condition("Initialized")
+    state = claim.status.find_condition("Initialized")
     return state is not None and state.status == "True" and not claim.deleting

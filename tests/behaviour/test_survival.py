@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from dovetail.controllers.base import Result, after
+from dovetail.controllers.base import Result, requeue_after
+from dovetail.controllers.nodeclaim.garbage_collection import InstanceGarbageCollection
 from dovetail.controllers.nodeclaim.launch import Launch
-from dovetail.controllers.nodeclaim.orphans import Orphans
 from dovetail.state.cluster import Cluster
 from support.survival import TROUBLES, Lost, Story, tell
 
@@ -39,7 +39,7 @@ def test_a_launch_that_forgets_its_earlier_attempts_is_found_out(monkeypatch: py
     async def nothing(self: Launch, claim: object) -> None:
         return None
 
-    monkeypatch.setattr(Launch, "_earlier", nothing)
+    monkeypatch.setattr(Launch, "_find_earlier_instance", nothing)
     with pytest.raises(Lost, match="launched twice") as found:
         tell(26)
     assert "replay: python hack/survival.py --seed 26" in str(found.value)
@@ -52,7 +52,7 @@ def test_orders_that_are_not_remembered_are_found_out_by_what_they_cost(
         return None
 
     assert tell(151).costs.launches <= Story.of(151).pods, "events were late, and nothing was bought twice"
-    monkeypatch.setattr(Cluster, "expect", nothing)
+    monkeypatch.setattr(Cluster, "expect_claim", nothing)
     with pytest.raises(Lost, match="machines launched"):
         tell(151)
 
@@ -60,10 +60,10 @@ def test_orders_that_are_not_remembered_are_found_out_by_what_they_cost(
 def test_orphans_that_nobody_collects_are_found_out_by_what_they_cost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def nothing(self: Orphans, key: str) -> Result:
-        return after(60.0)
+    async def nothing(self: InstanceGarbageCollection, key: str) -> Result:
+        return requeue_after(60.0)
 
     assert 0 < tell(35).costs.leaked < 120, "the claim was deleted between launch and status write"
-    monkeypatch.setattr(Orphans, "reconcile", nothing)
+    monkeypatch.setattr(InstanceGarbageCollection, "reconcile", nothing)
     with pytest.raises(Lost, match="instance-seconds leaked"):
         tell(35)

@@ -11,8 +11,8 @@ import pytest
 
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.controllers.nodeclaim.finalization import Finalization
-from dovetail.providers.aws.controllers.interruption import Interruption
-from dovetail.providers.aws.mailbox import Letter, Mailbox
+from dovetail.providers.aws.controllers.interruption import InterruptionController
+from dovetail.providers.aws.interruption_queue import InterruptionQueueReader, QueueMessage
 from support.awssurvival import SWEEP, TROUBLES, Story, tell
 from support.survival import Lost
 
@@ -39,10 +39,10 @@ def test_one_seed_is_one_story() -> None:
 
 
 def test_messages_that_are_never_crossed_off_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def nothing(self: Mailbox, letters: object) -> int:
+    async def nothing(self: InterruptionQueueReader, letters: object) -> int:
         return 0
 
-    monkeypatch.setattr(Mailbox, "cross_off", nothing)
+    monkeypatch.setattr(InterruptionQueueReader, "delete_messages", nothing)
     monkeypatch.setattr("support.awssurvival.CLEARING", 200.0)
     with pytest.raises(Lost, match="empty not reached") as found:
         tell(0)
@@ -52,24 +52,24 @@ def test_messages_that_are_never_crossed_off_are_found_out(monkeypatch: pytest.M
 def test_a_warning_that_is_crossed_off_before_it_was_acted_upon_is_found_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def work(self: Interruption, letters: Sequence[Letter]) -> None:
-        read = [found for letter in letters if (found := self._read(letter)) is not None]
+    async def work(self: InterruptionController, letters: Sequence[QueueMessage]) -> None:
+        read = [found for letter in letters if (found := self._read_message(letter)) is not None]
         if read:
-            await self._mailbox.cross_off([each.letter for each in read])
-        await self._act(read)
+            await self._mailbox.delete_messages([each.letter for each in read])
+        await self._handle_notices(read)
 
     assert tell(34).costs.unheard == 0
-    monkeypatch.setattr(Interruption, "_work", work)
+    monkeypatch.setattr(InterruptionController, "_process_messages", work)
     with pytest.raises(Lost, match="warnings unheard"):
         tell(34)
 
 
 def test_a_claim_that_goes_before_its_machine_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = Finalization._end_instance
+    ended = Finalization._terminate_instance
 
     async def hasty(self: Finalization, claim: NodeClaim) -> tuple[NodeClaim, bool]:
         return (await ended(self, claim))[0], True
 
-    monkeypatch.setattr(Finalization, "_end_instance", hasty)
+    monkeypatch.setattr(Finalization, "_terminate_instance", hasty)
     with pytest.raises(Lost, match="went before its machine"):
         tell(20)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.api.crds import manifests
+from dovetail.api.crds import build_manifests
 from support.awsworld import CLASSES, POOLS
 from support.changing import WHILE, Changing, as_an_older_release_left_it, settled
 from support.stage import virtual
@@ -43,7 +43,7 @@ def without(schema: Json, names: set[str]) -> None:
 def definitions_before() -> list[Json]:
     """The definitions as they were, as far as they say less than ours."""
     found = []
-    for each in copy.deepcopy(list(manifests("aws"))):
+    for each in copy.deepcopy(list(build_manifests("aws"))):
         name = each["metadata"]["name"]
         if name in NEW_KINDS:
             continue
@@ -86,7 +86,7 @@ async def test_what_the_release_before_wrote_is_adopted_without_drift_or_loss() 
         as_an_older_release_left_it(world)
         before, asked = world.identities(), len(world.aws.calls)
 
-        defined(world, list(manifests("aws")))
+        defined(world, list(build_manifests("aws")))
         world.come()
         await asyncio.sleep(2 * WHILE)
 

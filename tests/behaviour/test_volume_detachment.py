@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dovetail.api.pod import PersistentVolumeClaimSource, Toleration, Volume
-from dovetail.controllers.base import DONE, after
+from dovetail.controllers.base import DONE, requeue_after
 from support.stage import Stage, virtual
 
 ATTACHMENTS = "volumeattachments.storage.k8s.io"
@@ -54,7 +54,7 @@ async def test_a_node_waits_for_its_volumes_and_goes_on_when_they_are_off() -> N
         attach(stage, "csi-elsewhere", "pv-2", node="another")
         await drained(stage)
 
-        assert await stage.end() == after(1)
+        assert await stage.end() == requeue_after(1)
         assert stage.says("Drained") == ("True", "Drained")
         assert stage.says("VolumesDetached") == ("Unknown", "AwaitingVolumeDetachment")
         assert stage.cloud.calls["delete"] == 0
@@ -63,7 +63,7 @@ async def test_a_node_waits_for_its_volumes_and_goes_on_when_they_are_off() -> N
         ]
 
         stage.api.delete(ATTACHMENTS, "csi-1")
-        assert await stage.end() == after(5)
+        assert await stage.end() == requeue_after(5)
         assert stage.says("VolumesDetached") == ("True", "VolumesDetached")
         assert await stage.end() == DONE
         assert not stage.has("nodes", "node")
@@ -99,12 +99,12 @@ async def test_volumes_of_pods_that_stay_are_not_waited_for() -> None:
         attach(stage, "csi-inline")
         await drained(stage)
 
-        assert await stage.end() == after(1)
+        assert await stage.end() == requeue_after(1)
         ((_, _, note),) = stage.events("AwaitingVolumeDetachment")
         assert note.endswith("(csi-other)")
 
         stage.api.delete(ATTACHMENTS, "csi-other")
-        assert await stage.end() == after(5)
+        assert await stage.end() == requeue_after(5)
         assert stage.has(ATTACHMENTS, "csi-data")
 
 
@@ -117,7 +117,7 @@ async def test_an_ephemeral_volume_of_a_pod_that_stays_is_not_waited_for() -> No
         attach(stage, "csi-scratch", "pv-scratch")
         await drained(stage)
 
-        assert await stage.end() == after(5)
+        assert await stage.end() == requeue_after(5)
         assert stage.says("VolumesDetached") == ("True", "VolumesDetached")
 
 
@@ -128,11 +128,11 @@ async def test_after_the_deadline_volumes_no_longer_hold_the_node() -> None:
         stage.doomed_node(grace=60)
         attach(stage, "csi-1", "pv-1")
         await drained(stage)
-        assert await stage.end() == after(1)
+        assert await stage.end() == requeue_after(1)
         assert stage.says("VolumesDetached") == ("Unknown", "AwaitingVolumeDetachment")
 
         await stage.sleep(56)
-        assert await stage.end() == after(5)
+        assert await stage.end() == requeue_after(5)
         assert stage.says("VolumesDetached") == ("False", "TerminationGracePeriodElapsed")
         assert await stage.end() == DONE
         assert not stage.has("nodes", "node")
@@ -146,9 +146,9 @@ async def test_a_node_without_a_claim_waits_for_its_volumes_too() -> None:
         stage.delete_node()
         attach(stage, "csi-1", "pv-1")
 
-        assert await stage.end() == after(1)
+        assert await stage.end() == requeue_after(1)
         await stage.sleep(3600)
-        assert await stage.end() == after(1)
+        assert await stage.end() == requeue_after(1)
 
         stage.api.delete(ATTACHMENTS, "csi-1")
         assert await stage.end() == DONE

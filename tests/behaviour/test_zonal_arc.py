@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from dovetail.controllers.zonal import counts
-from dovetail.zonal.events import signal_of
-from dovetail.zonal.shifts import Policies
+from dovetail.controllers.zonal import shift_metrics
+from dovetail.zonal.events import parse_signal
+from dovetail.zonal.shifts import ShiftPolicies
 from support.stage import virtual
 from support.zonal import SHIFTS, A, B, C, D, Shifted, entry
 
@@ -43,7 +43,7 @@ def signals(world: Shifted) -> list[Any]:
 def stale() -> float:
     return sum(
         sample.value
-        for family in counts.SIGNALS.collect()
+        for family in shift_metrics.SIGNALS.collect()
         for sample in family.samples
         if sample.name.endswith("_total") and sample.labels["result"] == "stale"
     )
@@ -52,12 +52,12 @@ def stale() -> float:
 @pytest.mark.spec("zonal-E1")
 @virtual
 async def test_e1_two_zones_at_once_are_a_union_and_each_ends_alone() -> None:
-    world = Shifted(observer=True, policies=Policies(observer="Enforce"))
+    world = Shifted(observer=True, policies=ShiftPolicies(observer="Enforce"))
     world.pool("default", entry("In", A, B, C, D))
     world.subnets((A, B, C, D))
     async with world.running():
         before = world.wanted()
-        world.aws.shifts.autoshift(world.ids(B))
+        world.aws.shifts.start_autoshift(world.ids(B))
         await world.shift(A)
         await world.until(lambda: (world.phase(A), world.phase(B)) == ("Active", "Active"), within=120)
 
@@ -89,14 +89,16 @@ async def test_e2_a_waiting_autoshift_of_another_zone_applies_before_the_first_i
 
         def applied() -> bool:
             nonlocal never_open
-            never_open &= world.gates.launches(world.ids(A)) or world.gates.launches(world.ids(B))
+            never_open &= world.gates.is_launch_closed(world.ids(A)) or world.gates.is_launch_closed(
+                world.ids(B)
+            )
             return world.phase(B) == "Active"
 
         await world.until(applied, within=120)
         assert never_open
         await world.restored(A)
-        assert (world.away(), world.gates.launches(world.ids(B))) == ([B], True)
-        assert not world.gates.launches(world.ids(A))
+        assert (world.away(), world.gates.is_launch_closed(world.ids(B))) == ([B], True)
+        assert not world.gates.is_launch_closed(world.ids(A))
 
 
 @pytest.mark.spec("zonal-E3")
@@ -115,7 +117,7 @@ async def test_e3_the_last_zone_is_refused_and_people_are_warned() -> None:
 
         phases = [world.phase(zone) for zone in zones]
         assert phases == ["Active"] * (len(zones) - 1) + ["Refused"]
-        assert not world.gates.launches(world.ids(zones[-1]))
+        assert not world.gates.is_launch_closed(world.ids(zones[-1]))
         assert world.condition("Confirmed", zones[-1]) == "False"
         assert len(world.events("ZonalShiftRefused")) == 1
 
@@ -129,9 +131,9 @@ async def test_e4_the_same_event_three_times_by_queue_and_topic_is_one_signal() 
         told = event(world, "Manual Shift Started", A)
         wrapped = json.dumps({"Type": "Notification", "TopicArn": "arn:t", "Message": told})
         results = [
-            await world.zonal.signals.put(signal_of(told, "sqs")),
-            await world.zonal.signals.put(signal_of(wrapped, "sns")),
-            await world.zonal.signals.put(signal_of(told, "sqs")),
+            await world.zonal.signals.put_signal(parse_signal(told, "sqs")),
+            await world.zonal.signals.put_signal(parse_signal(wrapped, "sns")),
+            await world.zonal.signals.put_signal(parse_signal(told, "sqs")),
         ]
         await world.settle(60)
 
@@ -148,7 +150,7 @@ async def test_e4_a_queue_brings_the_shift_within_five_seconds_and_is_emptied() 
     async with world.running():
         await world.settle(20)
         await world.shift(A)
-        took = await world.until(lambda: world.gates.launches(world.ids(A)), within=10, step=0.1)
+        took = await world.until(lambda: world.gates.is_launch_closed(world.ids(A)), within=10, step=0.1)
 
         assert took < 5
         await world.settle(70)
@@ -163,9 +165,13 @@ async def test_e5_completed_before_in_progress_changes_nothing_that_polls_do_not
     world.pool()
     async with world.running():
         world.autoshift(A)
-        await world.zonal.signals.put(signal_of(event(world, "Autoshift Completed", A, "e2"), "sqs"))
+        await world.zonal.signals.put_signal(
+            parse_signal(event(world, "Autoshift Completed", A, "e2"), "sqs")
+        )
         await world.settle(5)
-        await world.zonal.signals.put(signal_of(event(world, "Autoshift In Progress", A, "e1"), "sqs"))
+        await world.zonal.signals.put_signal(
+            parse_signal(event(world, "Autoshift In Progress", A, "e1"), "sqs")
+        )
         await world.until(lambda: world.phase() == "Active", within=10)
         await world.settle(600)
         assert world.phase() == "Active"
@@ -178,7 +184,7 @@ async def test_e6_a_start_that_comes_after_the_end_is_counted_as_stale_and_does_
     world.pool()
     async with world.running():
         known = stale()
-        await world.zonal.signals.put(signal_of(event(world, "Autoshift In Progress", A), "sqs"))
+        await world.zonal.signals.put_signal(parse_signal(event(world, "Autoshift In Progress", A), "sqs"))
         await world.settle(60)
 
         assert world.shifts() == []
@@ -243,7 +249,9 @@ async def test_e10_a_rolling_expiry_and_missed_polls_are_no_proof_of_the_end(kin
     world = Shifted()
     world.pool()
     async with world.running():
-        begin = world.aws.shifts.practise if kind == "PRACTICE_RUN" else world.aws.shifts.experiment
+        begin = (
+            world.aws.shifts.start_practice if kind == "PRACTICE_RUN" else world.aws.shifts.start_experiment
+        )
         begin(world.managed, world.ids(A))
         await world.until(lambda: world.phase() == "Active", within=60)
         world.aws.refuse("ThrottlingException", "GetManagedResource", times=3)
@@ -259,7 +267,7 @@ async def test_e11_a_practice_run_taken_over_by_an_autoshift_of_the_same_zone_ch
     world = Shifted()
     world.pool()
     async with world.running():
-        run = world.aws.shifts.practise(world.managed, world.ids(A))
+        run = world.aws.shifts.start_practice(world.managed, world.ids(A))
         await world.until(lambda: world.phase() == "Active", within=60)
         written = len(world.transport.written)
         world.autoshift(A)
@@ -286,7 +294,7 @@ async def test_e23_a_cluster_arc_does_not_know_still_has_local_shifts_and_says_s
         await world.until(lambda: world.phase() == "Active", within=20)
 
         assert world.away() == [A]
-        assert world.gates.launches(world.ids(A))
+        assert world.gates.is_launch_closed(world.ids(A))
         asked = [each for each in world.aws.calls if each.operation == "GetManagedResource"]
         await world.settle(600)
         assert len([each for each in world.aws.calls if each.operation == "GetManagedResource"]) == len(asked)
@@ -320,11 +328,11 @@ async def test_e25_news_of_another_cluster_is_not_ours() -> None:
     async with world.running():
         await world.settle(5)
         other = world.arn.replace("cluster/test", "cluster/other")
-        told = signal_of(event(world, "Manual Shift Started", A, resources=[other]), "sqs")
-        region = signal_of(event(world, "Autoshift In Progress", A, "e9", resources=[]), "sqs")
+        told = parse_signal(event(world, "Manual Shift Started", A, resources=[other]), "sqs")
+        region = parse_signal(event(world, "Autoshift In Progress", A, "e9", resources=[]), "sqs")
 
-        assert await world.zonal.signals.put(told) == "foreign"
-        assert await world.zonal.signals.put(region) == "foreign"
+        assert await world.zonal.signals.put_signal(told) == "foreign"
+        assert await world.zonal.signals.put_signal(region) == "foreign"
         assert signals(world) == []
 
 
@@ -342,7 +350,7 @@ async def test_e26_while_arc_throttles_or_denies_what_is_in_force_is_held(code: 
         await world.settle(1500)
 
         assert world.phase() == "Active"
-        assert world.gates.launches(world.ids(A))
+        assert world.gates.is_launch_closed(world.ids(A))
         polls = [each for each in list(world.aws.calls)[asked:] if each.operation == "GetManagedResource"]
         assert len(polls) < 25, "it does not slow down"
         # Only when a person's own time is well over is it taken to have ended.
@@ -391,8 +399,8 @@ async def test_a_start_is_believed_while_arc_is_silent_and_dropped_by_the_first_
     async with world.running():
         await world.settle(5)
         world.aws.refuse("InternalServerError", "GetManagedResource", times=6)
-        await world.zonal.signals.put(signal_of(event(world, "Autoshift In Progress", A), "sqs"))
-        await world.until(lambda: world.gates.launches(world.ids(A)), within=5)
+        await world.zonal.signals.put_signal(parse_signal(event(world, "Autoshift In Progress", A), "sqs"))
+        await world.until(lambda: world.gates.is_launch_closed(world.ids(A)), within=5)
 
         assert world.condition("Confirmed") == "Unknown"
         await world.until(lambda: world.phase() == "Restored", within=2400, step=5)

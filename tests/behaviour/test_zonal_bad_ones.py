@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from dovetail.controllers.zonal import ingest, keeping
+from dovetail.controllers.zonal import ingest, shift_tracker
 from dovetail.errors import BadInput
-from dovetail.zonal.events import Signal, signal_of
+from dovetail.zonal.events import ShiftSignal, parse_signal
 from support.log_lines import log_lines
 from support.stage import virtual
 from support.zonal import LEDGER, POOLS, RULE, SHIFTS, A, B, C, Shifted, entry
@@ -114,12 +114,12 @@ def event(**changes: Any) -> str:
 @pytest.mark.parametrize("changes", HOSTILE.values(), ids=HOSTILE)
 def test_a_hostile_message_is_refused_where_it_is_read(changes: dict[str, Any]) -> None:
     with pytest.raises(BadInput, match="reading a message"):
-        signal_of(event(**changes), "sqs")
+        parse_signal(event(**changes), "sqs")
 
 
 def test_half_a_character_in_the_body_itself_is_refused_too() -> None:
     with pytest.raises(BadInput, match="half a character"):
-        signal_of('{"source": "\ud800"}', "sqs")
+        parse_signal('{"source": "\ud800"}', "sqs")
 
 
 @virtual
@@ -147,13 +147,13 @@ async def test_a_message_that_meets_a_bug_holds_up_no_other() -> None:
     world = Shifted(queue=True)
     world.pool("default", entry("In", A, B, C))
 
-    def fail_on_bad(body: str, source: Any) -> Signal:
+    def fail_on_bad(body: str, source: Any) -> ShiftSignal:
         if "bad" in body:
             raise RuntimeError("a bug nobody knows of yet")
-        return signal_of(body, source)
+        return parse_signal(body, source)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(ingest, "signal_of", fail_on_bad)
+        patched.setattr(ingest, "parse_signal", fail_on_bad)
         async with world.running():
             good = event(id="good", resources=[world.arn], detail={"metadata": {"awayFrom": world.ids(A)}})
             for body in (event(id="bad"), good):
@@ -163,18 +163,18 @@ async def test_a_message_that_meets_a_bug_holds_up_no_other() -> None:
             assert [each["spec"]["kind"] for each in world.api.list(SHIFTS)] == ["SIGNAL"]
 
 
-@pytest.mark.parametrize("part", ["advanced", "_known", "_status"])
+@pytest.mark.parametrize("part", ["advance_record", "_build_known_state", "_build_status"])
 @virtual
 async def test_a_shift_that_meets_a_bug_holds_up_no_other(part: str) -> None:
     """Whether it cannot be read, cannot move on or cannot be written down: it alone stays where it is."""
     world = Shifted()
     world.pool("default", entry("In", A, B, C))
-    where: Any = keeping if part == "advanced" else keeping.Keeping
+    where: Any = shift_tracker if part == "advance_record" else shift_tracker.ShiftTracker
     works = getattr(where, part)
     zone_of: dict[str, Callable[[Any], str]] = {
-        "advanced": lambda given: given[0].shift.zone_id,
-        "_known": lambda given: given[1].spec.zone_id,
-        "_status": lambda given: given[1].record.shift.zone_id,
+        "advance_record": lambda given: given[0].shift.zone_id,
+        "_build_known_state": lambda given: given[1].spec.zone_id,
+        "_build_status": lambda given: given[1].record.shift.zone_id,
     }
 
     def fail_in_zone_b(*given: Any, **named: Any) -> Any:

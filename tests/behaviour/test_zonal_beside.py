@@ -6,9 +6,9 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from dovetail.api.crds import zonal_manifest
-from dovetail.controllers.provisioning import Provisioning
-from dovetail.runtime.metrics import exposition
+from dovetail.api.crds import build_zonal_manifest
+from dovetail.controllers.provisioning import Provisioner
+from dovetail.runtime.metrics import render_exposition
 from support.awsworld import AwsWorld
 from support.stage import virtual
 
@@ -22,7 +22,7 @@ PRESCALE = ("--feature-gates=CapacityBuffer=true", "--zonal-shift-prescale=true"
 
 def world_of(*flags: str) -> AwsWorld:
     world = AwsWorld(0, "--enable-zonal-shift=true", *flags)
-    world.api.create(CRDS, zonal_manifest())
+    world.api.create(CRDS, build_zonal_manifest())
     return world
 
 
@@ -68,7 +68,7 @@ def told(world: AwsWorld, reason: str) -> list[Json]:
 
 
 def value(name: str, **labels: str) -> float | None:
-    for family in text_string_to_metric_families(exposition().decode()):
+    for family in text_string_to_metric_families(render_exposition().decode()):
         for sample in family.samples:
             if sample.name == name and labels.items() <= sample.labels.items():
                 return sample.value
@@ -83,7 +83,9 @@ async def test_a_workload_that_can_only_run_in_the_zone_is_told_once_and_counted
     async with world_of().running() as world:
         world.default()
         local(world, A)
-        await world.until(lambda: world.dovetail.gates.launches(world.aws.network.zone_ids[A]), within=60)
+        await world.until(
+            lambda: world.dovetail.gates.is_launch_closed(world.aws.network.zone_ids[A]), within=60
+        )
         pinned(world, "picky", A, 3)
         pinned(world, "fine", B)
         await world.until(lambda: told(world, "WaitingForZone"), within=90)
@@ -103,7 +105,9 @@ async def test_pods_that_wait_for_the_zone_are_set_aside_until_it_is_back() -> N
     async with world_of("--zonal-shift-min-hold=0s").running() as world:
         world.default()
         local(world, A)
-        await world.until(lambda: world.dovetail.gates.launches(world.aws.network.zone_ids[A]), within=60)
+        await world.until(
+            lambda: world.dovetail.gates.is_launch_closed(world.aws.network.zone_ids[A]), within=60
+        )
         pinned(world, "picky", A, 2)
         pinned(world, "fine", B)
         await world.until(lambda: world.placed() == 1, within=120)
@@ -113,7 +117,7 @@ async def test_pods_that_wait_for_the_zone_are_set_aside_until_it_is_back() -> N
             each for each in told(world, "FailedScheduling") if each["note"].startswith("Failed to schedule")
         ]
         assert ours == [], "nobody looked for a place for them"
-        (provisioning,) = (each for each in world.dovetail.controllers if isinstance(each, Provisioning))
+        (provisioning,) = (each for each in world.dovetail.controllers if isinstance(each, Provisioner))
         why = {name: each.error for name, each in provisioning.decisions.items() if "picky" in name}
         assert len(why) == 2
         assert all(text.startswith(f"it waits for zone {A}, which is shifted away") for text in why.values())
@@ -254,7 +258,9 @@ async def grown_without(world: AwsWorld, zone: str) -> None:
     on_demand = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]}
     world.default(requirements=[on_demand])
     local(world, zone)
-    await world.until(lambda: world.dovetail.gates.launches(world.aws.network.zone_ids[zone]), within=60)
+    await world.until(
+        lambda: world.dovetail.gates.is_launch_closed(world.aws.network.zone_ids[zone]), within=60
+    )
     apart(world, 8)
     await world.until(lambda: world.placed() == 8, within=240)
     world.api.patch(SHIFTS, "away", {"spec": {"expires": "2026-01-01T00:00:30Z"}})

@@ -37,17 +37,17 @@ async def test_a_policy_is_changed_in_the_middle_of_a_shift_and_back() -> None:
         before = world.wanted()
         await world.shift(A)
         await world.until(lambda: world.phase() == "Active", within=60)
-        assert (world.away(), world.gates.launches(world.ids(A))) == ([], False)
+        assert (world.away(), world.gates.is_launch_closed(world.ids(A))) == ([], False)
 
         write(world, policy="manual=Protect")
-        await world.until(lambda: world.gates.launches(world.ids(A)), within=5)
+        await world.until(lambda: world.gates.is_launch_closed(world.ids(A)), within=5)
         assert world.away() == []
         write(world, policy="manual=Enforce")
         await world.until(lambda: world.away() == [A], within=10)
         await world.until(lambda: world.protected() == ["a0", "a1"], within=10)
         write(world, policy="manual=Protect")
         await world.until(lambda: world.wanted() == before, within=400)
-        assert world.gates.launches(world.ids(A))
+        assert world.gates.is_launch_closed(world.ids(A))
 
 
 @virtual
@@ -57,11 +57,15 @@ async def test_a_dry_run_becomes_real_when_the_map_says_so() -> None:
     async with world.running():
         await world.shift(A)
         await world.until(lambda: world.status().get("plan"), within=60)
-        assert (world.away(), world.protected(), world.gates.launches(world.ids(A))) == ([], [], False)
+        assert (world.away(), world.protected(), world.gates.is_launch_closed(world.ids(A))) == (
+            [],
+            [],
+            False,
+        )
 
         write(world, dry_run="false")
         await world.until(lambda: world.away() == [A] and world.protected() == ["a0", "a1"], within=20)
-        assert world.gates.launches(world.ids(A))
+        assert world.gates.is_launch_closed(world.ids(A))
         (shift,) = world.shifts()
         assert not shift["spec"].get("dryRun")
 
@@ -88,7 +92,7 @@ async def test_e32_a_dry_run_in_the_middle_of_a_real_shift_writes_nothing_and_le
         assert outside == []
         assert word == "true" or world.transport.written == []
         assert (world.away(), world.protected()) == ([A], ["a0", "a1"])
-        assert world.gates.launches(world.ids(A))
+        assert world.gates.is_launch_closed(world.ids(A))
 
         write(world, dry_run="false")
         await world.restored()
@@ -117,7 +121,7 @@ async def test_a_bad_word_keeps_the_last_good_one_and_is_told(key: str, bad: str
         await world.shift(A)
         await world.until(lambda: world.phase() == "Active", within=60)
 
-        assert (world.away(), world.gates.launches(world.ids(A))) == ([], True)
+        assert (world.away(), world.gates.is_launch_closed(world.ids(A))) == ([], True)
         ((name, note),) = world.events("ZonalShiftMisconfigured")
         assert name == MAP
         assert note.startswith(said)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.api.crds import zonal_manifest
+from dovetail.api.crds import build_zonal_manifest
 from support.aws import CLUSTER
 from support.awsworld import CLAIMS, POOLS, AwsWorld
 from support.stage import virtual
@@ -18,7 +18,7 @@ CRDS = "customresourcedefinitions.apiextensions.k8s.io"
 
 def world_of(*flags: str) -> AwsWorld:
     world = AwsWorld(0, "--enable-zonal-shift=true", *flags)
-    world.api.create(CRDS, zonal_manifest())
+    world.api.create(CRDS, build_zonal_manifest())
     return world
 
 
@@ -57,7 +57,7 @@ async def test_nothing_is_bought_in_the_zone_and_the_pool_is_told() -> None:
         world.default()
         await shift(world, A)
         gates = world.dovetail.gates
-        await world.until(lambda: gates.launches(world.aws.network.zone_ids[A]), within=40)
+        await world.until(lambda: gates.is_launch_closed(world.aws.network.zone_ids[A]), within=40)
         before = world.listed(POOLS)[0]["spec"]
         spread(world, 12)
         await world.until(lambda: world.placed() == 12, within=180)
@@ -76,7 +76,7 @@ async def test_nodes_of_the_zone_are_not_taken_away_by_choice_until_the_shift_is
         claims = {each["metadata"]["name"] for each in world.claims}
         await shift(world, A)
         gates = world.dovetail.gates
-        await world.until(lambda: gates.disruption(A), within=40)
+        await world.until(lambda: gates.is_disruption_closed(A), within=40)
         world.scale(0)
         await world.until(lambda: world.placed() == 0, within=180)
         # Empty for hours, and past their expiry: and yet they stay.
@@ -85,9 +85,9 @@ async def test_nodes_of_the_zone_are_not_taken_away_by_choice_until_the_shift_is
         assert "TerminateInstances" not in {each.operation for each in world.aws.calls}
 
         arn = world.aws.eks.clusters[CLUSTER].arn
-        managed = world.aws.shifts.managed(arn)
+        managed = world.aws.shifts.find_resource(arn)
         assert managed is not None
-        (active,) = world.aws.shifts.active(managed)
+        (active,) = world.aws.shifts.list_active(managed)
         await world.aws.call("arc-zonal-shift", "CancelZonalShift", {"zonalShiftId": active.id})
         await world.until(lambda: not world.listed(CLAIMS), within=2 * 3600, step=10)
 
@@ -99,7 +99,7 @@ async def test_pods_of_a_healthy_zone_are_not_moved_into_the_one_that_is_shifted
         spread(world, 9)
         await world.until(lambda: world.placed() == 9 and A in zones(world), within=240)
         await shift(world, A)
-        await world.until(lambda: world.dovetail.gates.disruption(A), within=40)
+        await world.until(lambda: world.dovetail.gates.is_disruption_closed(A), within=40)
         there = _pods_in(world, A)
         world.scale(5)
         await world.world.settle(1200)
@@ -135,7 +135,7 @@ async def test_without_the_kind_installed_everything_else_goes_on() -> None:
         await world.until(lambda: world.placed() == 2, within=180)
         assert world.ready() >= 1
         await shift(world, A)
-        await world.until(lambda: world.dovetail.gates.disruption(A), within=60)
+        await world.until(lambda: world.dovetail.gates.is_disruption_closed(A), within=60)
         world.pods(6, name="more", cpu="1")
         await world.until(lambda: world.placed() == 8, within=180)
 
@@ -145,7 +145,7 @@ async def test_a_restarted_process_buys_nothing_in_the_zone_before_it_has_looked
     async with world_of().running() as world:
         world.default()
         await shift(world, A)
-        await world.until(lambda: world.dovetail.gates.disruption(A), within=40)
+        await world.until(lambda: world.dovetail.gates.is_disruption_closed(A), within=40)
         spread(world, 6)
         await world.killed(30)
         await world.until(lambda: world.placed() == 6, within=240)

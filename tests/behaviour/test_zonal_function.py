@@ -11,8 +11,8 @@ import pytest
 
 from dovetail.errors import Misconfigured
 from dovetail.runtime.function import Function, function_options
-from dovetail.settings import read
-from dovetail.zonal.owners import STAND_ALONE
+from dovetail.settings import read_settings
+from dovetail.zonal.shifts import STAND_ALONE
 from support.aws import CLUSTER
 from support.stage import virtual
 from support.zonal import LEDGER, POOLS, A, B, C, entry
@@ -44,7 +44,7 @@ class Called(Kept):
         transport = Frozen(self.world.server)
         transport.world = self
         return Function(
-            read(FLAGS, {}, provider="aws"),
+            read_settings(FLAGS, {}, provider="aws"),
             self.aws,
             transport,
             clock=self.clock,
@@ -232,5 +232,5 @@ async def test_while_the_table_does_not_answer_nothing_is_written() -> None:
 )
 def test_settings_a_function_cannot_follow_are_told(flags: tuple[str, ...], said: str) -> None:
     with pytest.raises(Misconfigured, match=said):
-        function_options(read((*FLAGS, *flags), {}, provider="aws"))
-    assert function_options(read(FLAGS, {}, provider="aws")).mode == "NodePoolEdit"
+        function_options(read_settings((*FLAGS, *flags), {}, provider="aws"))
+    assert function_options(read_settings(FLAGS, {}, provider="aws")).mode == "NodePoolEdit"

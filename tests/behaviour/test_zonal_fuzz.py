@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.zonal.events import signal_of
+from dovetail.zonal.events import parse_signal
 from support.stage import virtual
 from support.zonal import A, B, C, Shifted, entry
 from support.zonalstores import Kept
@@ -57,7 +57,7 @@ async def test_whatever_becomes_of_the_events_the_end_is_the_same(seed: int) -> 
                 await world.cancel()
             await world.settle(max(began + when - world.clock.monotonic(), 0))
             if named:
-                await world.zonal.signals.put(signal_of(_body(world, named, number), "sqs"))
+                await world.zonal.signals.put_signal(parse_signal(_body(world, named, number), "sqs"))
         await world.restored()
 
         assert active

@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 
 from dovetail.sim.clock import run_virtual
-from dovetail.zonal.events import signal_of
-from dovetail.zonal.machine import Pace
+from dovetail.zonal.events import parse_signal
+from dovetail.zonal.state_machine import ShiftTiming
 from support.stage import virtual
 from support.zonal import LEDGER, POOLS, SHIFTS, A, B, C, entry
 from support.zonalstores import TABLE, Kept, mortal
@@ -122,7 +122,7 @@ async def test_a_message_in_the_table_makes_the_leader_look_within_seconds() -> 
     async with world.running():
         await world.settle(40)
         await world.shift(A)
-        took = await world.until(lambda: world.gates.disruption(A), within=60)
+        took = await world.until(lambda: world.gates.is_disruption_closed(A), within=60)
         assert took <= 5
         assert len(world.items("SEEN#")) == 1
 
@@ -142,7 +142,7 @@ async def test_another_replicas_message_is_heard_through_the_table_within_second
         }
         elsewhere = Kept("DynamoDB")
         elsewhere.aws.call = world.aws.call  # type: ignore[method-assign]  # one account for both
-        assert await elsewhere.zonal.signals.put(signal_of(json.dumps(body), "sns")) == "stored"
+        assert await elsewhere.zonal.signals.put_signal(parse_signal(json.dumps(body), "sns")) == "stored"
         await world.settle(5)
         again = len([each for each in world.aws.calls if each.operation == "GetManagedResource"])
         assert again == looked + 1
@@ -178,7 +178,7 @@ async def test_with_the_api_server_away_the_mirror_closes_the_gates() -> None:
         fresh.aws.call = world.aws.call  # type: ignore[method-assign]  # the account outlives the cluster
         fresh.away_from_api = True
         await fresh.zonal.prepare()
-        assert fresh.gates.disruption(A)
+        assert fresh.gates.is_disruption_closed(A)
 
 
 @pytest.mark.parametrize("store", ["DynamoDB", "Mirror"])
@@ -190,14 +190,14 @@ async def test_a_table_that_is_missing_is_told_or_done_without(store: str) -> No
     async with world.running():
         await world.shift(A)
         await world.settle(120)
-        assert world.gates.disruption(A)
+        assert world.gates.is_disruption_closed(A)
         assert world.away() == ([] if store == "DynamoDB" else [A])
         world.tables.add(TABLE)
         await world.until(lambda: world.away() == [A], within=120)
         await world.until(lambda: world.kept(), within=120)
 
 
-BRIEF = Pace(min_hold=timedelta(), settle=timedelta(seconds=20))
+BRIEF = ShiftTiming(min_hold=timedelta(), settle=timedelta(seconds=20))
 
 
 async def one_life_long(world: Kept, die_at: int) -> tuple[bytes, list[str], int]:

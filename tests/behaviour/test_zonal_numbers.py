@@ -7,12 +7,12 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from dovetail.api.crds import zonal_manifest
-from dovetail.controllers.zonal.signals import SignalStore
-from dovetail.runtime.metrics import exposition
+from dovetail.api.crds import build_zonal_manifest
+from dovetail.controllers.zonal.ingest import SignalStore
+from dovetail.runtime.metrics import render_exposition
 from dovetail.runtime.sns import SnsEndpoint
-from dovetail.settings import read
-from dovetail.sim.aws.bus import Rule
+from dovetail.settings import read_settings
+from dovetail.sim.aws.eventbridge import EventRule
 from support.aws import CLUSTER
 from support.awsworld import AwsWorld
 from support.sns import TOPIC, Signer, headers_of, notification
@@ -53,7 +53,7 @@ EVERY = {f"dovetail_zonal_shift_{name}": labels for name, labels in SHIFT.items(
 
 
 def samples() -> list[Any]:
-    families = text_string_to_metric_families(exposition().decode())
+    families = text_string_to_metric_families(render_exposition().decode())
     return [sample for family in families for sample in family.samples if "zonal" in sample.name]
 
 
@@ -64,10 +64,10 @@ def value(name: str, **labels: str) -> float:
 
 def world_of() -> AwsWorld:
     world = AwsWorld(0, *FLAGS)
-    world.api.create(CRDS, zonal_manifest())
+    world.api.create(CRDS, build_zonal_manifest())
     queue = world.aws.queues.add("zonal", {})
     arn = f"arn:aws:events:{world.aws.region}:{world.aws.account}:rule/zonal"
-    rule = Rule("zonal", arn, {"source": ["aws.arc-zonal-shift"]})
+    rule = EventRule("zonal", arn, {"source": ["aws.arc-zonal-shift"]})
     rule.targets["queue"] = {"Id": "queue", "Arn": queue.arn}
     world.aws.buses.by_name["default"].rules["zonal"] = rule
     return world
@@ -91,7 +91,7 @@ def phase(world: AwsWorld) -> str:
 
 async def forged(world: AwsWorld) -> int:
     """A delivery whose text was changed after it was signed."""
-    settings = read(("--cluster-name=test", f"--zonal-shift-topic-arn={TOPIC}"), {}, provider="aws")
+    settings = read_settings(("--cluster-name=test", f"--zonal-shift-topic-arn={TOPIC}"), {}, provider="aws")
     store = SignalStore(None, arn=lambda: "", woken=lambda: None)
     endpoint = SnsEndpoint(settings, world.aws, store, world.clock)
     fields = {**Signer().signed(notification("{}")), "TopicArn": "arn:aws:sns:us-west-2:1:another"}
@@ -158,6 +158,8 @@ async def test_a_process_that_starts_in_the_midst_of_a_shift_shows_it() -> None:
 
 def _forget(name: str) -> None:
     """As in a process of its own, which has not shown anything yet."""
-    from dovetail.controllers.zonal import counts
+    from dovetail.controllers.zonal import shift_metrics
 
-    {"dovetail_zonal_shift_active": counts.ACTIVE, "dovetail_zonal_shift_phase": counts.PHASE}[name].clear()
+    {"dovetail_zonal_shift_active": shift_metrics.ACTIVE, "dovetail_zonal_shift_phase": shift_metrics.PHASE}[
+        name
+    ].clear()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dovetail.runtime.kube import KubeClient
-from dovetail.runtime.leader import Elector, Terms
+from dovetail.runtime.leader import ElectionTerms, Elector
 from dovetail.sim.transport import LocalTransport
 from support.stage import virtual
 from support.zonal import LEDGER, POOLS, SHIFTS, ZONE, ZONE_ID, A, B, C, Shifted, entry, refused
@@ -89,7 +89,7 @@ async def test_e14_a_leader_without_a_network_is_followed_by_another_within_its_
                     await asyncio.sleep(3600)
                 return await super().send(request)
 
-        terms = Terms(name="zonal", namespace="default")
+        terms = ElectionTerms(name="zonal", namespace="default")
 
         def elector(name: str, transport: Any) -> Elector:
             kube = KubeClient(transport, world.clock)
@@ -179,7 +179,7 @@ async def test_e16_a_gitops_tool_that_puts_the_pool_back_is_answered_five_times_
         ((name, note),) = world.events("ZonalShiftContested")
         assert name == "default"
         assert "argocd-controller" in note
-        assert world.gates.launches(world.ids(A)), "launches stay blocked"
+        assert world.gates.is_launch_closed(world.ids(A)), "launches stay blocked"
 
 
 @pytest.mark.spec("zonal-E17")
@@ -449,7 +449,7 @@ async def test_e32_a_dry_run_writes_nothing_and_tells_everything(where: Any) -> 
         outside = [each for each in world.transport.written if "zoneshifts" not in each[1]]
         assert outside == []
         assert (world.wanted(), world.api.list("nodes")) == (before, nodes)
-        assert not world.gates.launches(world.ids(A))
+        assert not world.gates.is_launch_closed(world.ids(A))
         if where == "client":
             assert world.transport.written == []
             (imagined,) = world.zonal.controller.imagined

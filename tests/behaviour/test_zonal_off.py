@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from dovetail.runtime.transport import Reply, Request
-from dovetail.settings import read
+from dovetail.runtime.transport import ApiReply, ApiRequest
+from dovetail.settings import read_settings
 from support.aws import CLUSTER
 from support.stage import virtual
 from support.zonal import LEDGER, POOLS, SHIFTS, A, B, C, entry
@@ -21,9 +21,9 @@ FORBIDDEN = (
 class Bare(Frozen):
     """An API server that no longer lets this process near ZoneShifts."""
 
-    async def send(self, request: Request) -> Reply:
+    async def send(self, request: ApiRequest) -> ApiReply:
         if "/zoneshifts" in request.path and self.world.options.enabled is False:
-            return Reply(403, FORBIDDEN, {})
+            return ApiReply(403, FORBIDDEN, {})
         return await super().send(request)
 
 
@@ -100,7 +100,7 @@ async def test_what_a_process_before_left_on_pools_alone_is_found_at_the_start()
 
 def test_the_flag_is_known_by_both_its_names() -> None:
     def told(*flags: str) -> Any:
-        return read((f"--cluster-name={CLUSTER}", *flags), {}, provider="aws").zonal_shift_on_disable
+        return read_settings((f"--cluster-name={CLUSTER}", *flags), {}, provider="aws").zonal_shift_on_disable
 
     assert (told(), told("--on-disable=leave"), told("--zonal-shift-on-disable=leave")) == (
         "restore",

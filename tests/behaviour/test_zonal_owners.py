@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.zonal.owners import OWNER, STAND_ALONE
+from dovetail.zonal.shifts import OWNER, STAND_ALONE
 from support.log_lines import log_lines
 from support.stage import virtual
 from support.zonal import LEDGER, POOLS, SHIFTS, A, B, C, Shifted, entry
@@ -89,7 +89,7 @@ async def test_a_second_owner_is_refused_in_one_sentence_and_buys_nothing_there_
             async with second.running():
                 await world.settle(300)
                 assert second.transport.written == []
-                assert second.gates.launches(world.ids(A))
+                assert second.gates.is_launch_closed(world.ids(A))
                 assert len(world.shifts()) == 1
                 ((name, note),) = set(world.events("ZonalShiftRefused"))
                 assert name == world.shifts()[0]["metadata"]["name"]
@@ -100,7 +100,7 @@ async def test_a_second_owner_is_refused_in_one_sentence_and_buys_nothing_there_
                 )
                 await world.cancel()
                 await world.restored()
-                await world.until(lambda: not second.gates.launches(world.ids(A)), within=60)
+                await world.until(lambda: not second.gates.is_launch_closed(world.ids(A)), within=60)
                 assert (world.wanted(), second.transport.written) == (before, [])
         told = [line for line in lines() if line["message"] == "zonal shift is another's"]
     assert [(line["level"], line["error"]) for line in told] == [("ERROR", note)]

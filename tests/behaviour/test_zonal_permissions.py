@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dovetail.runtime.function import Function
-from dovetail.settings import read
+from dovetail.settings import read_settings
 from support.agreement import Where
 from support.aws import CLUSTER
 from support.deployed import Watched
@@ -126,7 +126,7 @@ async def test_the_function_needs_no_more_than_the_table_and_the_rest() -> None:
         "--zonal-shift-store=DynamoDB",
         f"--zonal-shift-table={TABLE}",
     )
-    settings = read(flags, {}, provider="aws")
+    settings = read_settings(flags, {}, provider="aws")
     function = Function(settings, world.aws, transport, clock=world.clock, chance=Random(1), owner="one")
     judged(world)
     await followed(world, lambda: function.handle({}, 60))

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from dovetail.controllers.zonal.documents import GUARD
+from dovetail.controllers.zonal.writes import GUARD
 from dovetail.zonal.clone import RETIRED
-from dovetail.zonal.machine import Pace
+from dovetail.zonal.state_machine import ShiftTiming
 from support.stage import virtual
 from support.zonal import CLAIMS, LEDGER, POOLS, SHIFTS, A, B, C, Shifted, entry, refused
 
@@ -98,10 +98,10 @@ async def test_buying_begins_again_before_all_nodes_are_released_only_if_wanted_
         await world.until(lambda: world.status().get("step") == "nodes", within=900, step=1)
         await world.settle(6)
         assert 0 < len(world.protected()) < 8, "in the middle of it"
-        assert world.gates.launches(world.ids(A)) is not fast
-        assert world.gates.disruption(A), "what runs there is left alone until it has settled"
+        assert world.gates.is_launch_closed(world.ids(A)) is not fast
+        assert world.gates.is_disruption_closed(A), "what runs there is left alone until it has settled"
         await world.restored()
-        assert not world.gates.launches(world.ids(A))
+        assert not world.gates.is_launch_closed(world.ids(A))
 
 
 # Pools whose ledger somebody removed
@@ -163,7 +163,7 @@ def owns_a_claim(world: Shifted) -> None:
 @virtual
 async def test_a_stand_in_keeps_its_nodes_until_they_have_outlived_it_and_every_write_is_on_record() -> None:
     # The shift itself is forgotten before the stand-in is.
-    pace = Pace(keep=timedelta(minutes=30))
+    pace = ShiftTiming(keep=timedelta(minutes=30))
     world = Shifted(auto=True, auto_mode="Clone", clone_retention=timedelta(hours=2), pace=pace)
     for name in ("general-purpose", "system"):
         world.pool(name, entry("In", "amd64", key="kubernetes.io/arch"), limits={"cpu": "100"})

@@ -39,7 +39,7 @@ def _pod(number: int) -> dict[str, Any]:
 
 def _server() -> tuple[ApiServer, LocalApi]:
     server = ApiServer(SystemClock(), random.Random(1), history=2 * MANY)
-    return server, server.local("bench")
+    return server, server.build_local_client("bench")
 
 
 @scenario("apiserver: 20,000 pods are created in process, 20 watchers listen")
@@ -54,7 +54,7 @@ def creates() -> Iterator[Figure]:
         api.create("pods", body)
         if number % 100 == 99:
             for watch in watches:
-                notices = watch.take()
+                notices = watch.take_notices()
                 heard += len(notices)
                 size += sum(len(notice.record.body) for notice in notices)
     took = time.process_time() - started

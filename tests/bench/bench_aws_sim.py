@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
-from dovetail.aws import Aws, pages
+from dovetail.aws import Aws, list_pages
 from dovetail.sim.clock import run_virtual
 from support.aws import CLUSTER, described, fleet, launched, simulated, template
 
@@ -59,7 +59,7 @@ async def _listed(aws: Aws) -> list[Any]:
     asked = {"Filters": filters, "MaxResults": 1000}
     return [
         each
-        async for page in pages(aws, "ec2", "DescribeInstances", asked)
+        async for page in list_pages(aws, "ec2", "DescribeInstances", asked)
         for entry in page["Reservations"]
         for each in entry["Instances"]
     ]

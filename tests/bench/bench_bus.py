@@ -14,9 +14,9 @@ from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from dovetail.bus.destinations import Cluster
-from dovetail.bus.events import Received
-from dovetail.bus.generate import Fleet, reclaim_storm, steady
+from dovetail.bus.destinations import BusCluster
+from dovetail.bus.events import ReceivedMessage
+from dovetail.bus.generate import GeneratedFleet, generate_reclaim_storm, generate_steady_stream
 from dovetail.runtime.clock import SystemClock
 from dovetail.sim.clock import VirtualClock, run_virtual
 
@@ -31,10 +31,10 @@ class _Nowhere:
 
     undeleted = None
 
-    def done(self, message: Received) -> None:
+    def settle_done(self, message: ReceivedMessage) -> None:
         """It would be deleted."""
 
-    def failed(self, message: Received, urgent: bool) -> None:
+    def settle_failed(self, message: ReceivedMessage, urgent: bool) -> None:
         raise AssertionError("nothing fails here")
 
 
@@ -42,20 +42,23 @@ def _pure() -> float:
     """Events a second through parse, dedupe, memory and route, in processor time."""
     from support.queues import FleetAws
 
-    fleet = Fleet.made(200, 10_000)
-    messages = [Received(str(n), each.body) for n, each in enumerate(islice(steady(fleet), MANY))]
+    fleet = GeneratedFleet.generate_fleet(200, 10_000)
+    messages = [
+        ReceivedMessage(str(n), each.body)
+        for n, each in enumerate(islice(generate_steady_stream(fleet), MANY))
+    ]
     pipeline, now, nowhere = FleetAws(fleet, SystemClock()).pipeline(), time.time(), _Nowhere()
-    for id, name in fleet.owner().items():
-        pipeline.owners.owned(id, (Cluster(fleet.account, fleet.region, name),), now)
+    for id, name in fleet.map_owners().items():
+        pipeline.owners.set_owned(id, (BusCluster(fleet.account, fleet.region, name),), now)
     gc.collect()
     spent = 0.0
     for start in range(0, MANY, BATCH):
         begun = time.process_time()
-        plan = pipeline.plan("bulk", messages[start : start + BATCH], nowhere)
+        plan = pipeline.plan_batch("bulk", messages[start : start + BATCH], nowhere)
         spent += time.process_time() - begun
         assert len(plan.copies) == BATCH
         for flight in plan.flights:
-            pipeline._end(flight)
+            pipeline._end_flight(flight)
     return MANY / spent
 
 
@@ -73,7 +76,7 @@ async def _consumed(aws: object, name: str) -> int:
 
     assert isinstance(aws, FleetAws)
     queue, requests = aws.queue(name), 0
-    while messages := queue.take(10):
+    while messages := queue.receive_messages(10):
         requests += 1 + len(messages)
         for message in messages:
             queue.delete(message, message.handle)
@@ -85,19 +88,19 @@ def _requests(clusters: int, instances: int) -> tuple[int, int]:
     from support.queues import FleetAws
 
     async def separate() -> int:
-        fleet, clock = Fleet.made(clusters, instances), VirtualClock()
+        fleet, clock = GeneratedFleet.generate_fleet(clusters, instances), VirtualClock()
         aws, requests = FleetAws(fleet, clock, rtt=0.0), 0
-        for happening in reclaim_storm(fleet, start=clock.now()):
+        for happening in generate_reclaim_storm(fleet, start=clock.now()):
             for name in fleet.clusters:  # every cluster's rules match every event
                 aws.queue(name).send(happening.body)
                 requests += 1
         return requests + sum([await _consumed(aws, name) for name in fleet.clusters])
 
     async def together() -> int:
-        fleet, clock = Fleet.made(clusters, instances), VirtualClock()
+        fleet, clock = GeneratedFleet.generate_fleet(clusters, instances), VirtualClock()
         aws = FleetAws(fleet, clock)
         async with aws.routing():
-            sent = await aws.play(reclaim_storm(fleet, start=clock.now()))
+            sent = await aws.play(generate_reclaim_storm(fleet, start=clock.now()))
             await aws.drained()
         ours = sum(aws.requests.values())
         return sent + ours + sum([await _consumed(aws, name) for name in fleet.clusters])
@@ -120,7 +123,7 @@ import json, sys, time
 begun = time.perf_counter()
 sys.path.insert(0, {package!r})
 from dovetail.bus.handler import lambda_handler
-from dovetail.aws.slim import Slim
+from dovetail.aws.slim import SlimAws
 ready = time.perf_counter()
 class Context:
     def get_remaining_time_in_millis(self): return 5000
@@ -135,7 +138,10 @@ async def _cold_start() -> tuple[float, float, int, float]:
     """Seconds to import, seconds of the first batch, size of the zip, memory: in a fresh interpreter."""
     from support.killing import router_environment, serving
 
-    fleet, package = Fleet.made(10, 100), ROOT / "build" / "lambda" / "interruption-bus.zip"
+    fleet, package = (
+        GeneratedFleet.generate_fleet(10, 100),
+        ROOT / "build" / "lambda" / "interruption-bus.zip",
+    )
     async with serving(fleet) as (aws, url):
         with TemporaryDirectory() as folder:
             zipfile.ZipFile(package).extractall(folder)
@@ -145,7 +151,7 @@ async def _cold_start() -> tuple[float, float, int, float]:
                     "body": each.body,
                     "eventSourceARN": "arn:aws:sqs:us-east-2:1:dovetail-bus-bulk",
                 }
-                for n, each in enumerate(reclaim_storm(fleet))
+                for n, each in enumerate(generate_reclaim_storm(fleet))
             ][:100]
             event = Path(folder) / "event.json"
             event.write_text(json.dumps({"Records": records}))

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from dovetail.bus.generate import Fleet, reclaim_storm
+from dovetail.bus.generate import GeneratedFleet, generate_reclaim_storm
 
 from .registry import Figure, scenario
 
@@ -25,9 +25,9 @@ def the_kills() -> Iterator[Figure]:
     from support.killing import Killed, killed
 
     def run(seed: int) -> Killed:
-        fleet = Fleet.made(200, INSTANCES, seed)
+        fleet = GeneratedFleet.generate_fleet(200, INSTANCES, seed)
         within = 4 * INSTANCES / RATE
-        storm = list(reclaim_storm(fleet, seed, within=within, start=datetime.now(UTC)))
+        storm = list(generate_reclaim_storm(fleet, seed, within=within, start=datetime.now(UTC)))
         return asyncio.run(killed(fleet, storm, seed=seed, kills=1, within=600.0))
 
     runs = [run(seed) for seed in range(RUNS)]

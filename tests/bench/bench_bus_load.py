@@ -19,8 +19,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from dovetail.bus.counts import Tally
-from dovetail.bus.generate import Fleet, Happening, health_pages, reclaim_storm, steady
+from dovetail.bus.counts import BusTally
+from dovetail.bus.generate import (
+    GeneratedEvent,
+    GeneratedFleet,
+    generate_health_pages,
+    generate_reclaim_storm,
+    generate_steady_stream,
+)
 from dovetail.runtime.clock import SystemClock
 
 from .registry import Figure, scenario
@@ -35,7 +41,7 @@ def _p99(values: list[float]) -> float:
     return ordered[min(int(0.99 * len(ordered)), len(ordered) - 1)]
 
 
-def _lost(aws: Any, happenings: list[Happening]) -> int:
+def _lost(aws: Any, happenings: list[GeneratedEvent]) -> int:
     """Events that their owner's queue has not got."""
     from support.queues import expected
 
@@ -44,7 +50,7 @@ def _lost(aws: Any, happenings: list[Happening]) -> int:
     return sum(body not in got[name] for name, bodies in wanted.items() for body in bodies)
 
 
-def _sink(fleet: Fleet) -> dict[str, set[str]]:
+def _sink(fleet: GeneratedFleet) -> dict[str, set[str]]:
     return {name: set() for name in fleet.clusters}
 
 
@@ -81,7 +87,7 @@ async def _steady(seconds: float) -> tuple[dict[str, Any], int, float]:
     """1,000 events a second on 500 clusters with 100,000 instances: the worker's numbers, losses, cores."""
     from support.queues import FleetAws
 
-    fleet = Fleet.made(500, 100_000)
+    fleet = GeneratedFleet.generate_fleet(500, 100_000)
     aws = FleetAws(fleet, SystemClock(), rtt=RTT)
     aws.sink = _sink(fleet)
     windows = {"urgent": {"window": "75ms"}, "bulk": {"window": "75ms"}}
@@ -91,7 +97,7 @@ async def _steady(seconds: float) -> tuple[dict[str, Any], int, float]:
                 break
             await asyncio.sleep(0.1)
         await asyncio.sleep(1.0)
-        stream = steady(fleet, rate=1000.0, start=datetime.now(UTC))
+        stream = generate_steady_stream(fleet, rate=1000.0, start=datetime.now(UTC))
         count, began = int(1000 * seconds), time.monotonic()
         for number, happening in enumerate(islice(stream, count)):
             if number % 50 == 0:
@@ -114,13 +120,13 @@ def the_steady_load() -> Iterator[Figure]:
     yield Figure("events lost", lost, "", 0)
 
 
-async def _storm(prefetch: str) -> tuple[Tally, int, int]:
+async def _storm(prefetch: str) -> tuple[BusTally, int, int]:
     from support.queues import FleetAws
 
-    fleet, counts = Fleet.made(200, 10_000), Tally()
+    fleet, counts = GeneratedFleet.generate_fleet(200, 10_000), BusTally()
     aws = FleetAws(fleet, SystemClock(), rtt=RTT)
     async with aws.routing(aws.config(ec2__prefetch=prefetch), counts) as daemon:
-        storm = list(reclaim_storm(fleet, start=datetime.now(UTC)))
+        storm = list(generate_reclaim_storm(fleet, start=datetime.now(UTC)))
         await aws.play(storm)
         await aws.drained(120.0)
         for line in daemon._lines:
@@ -143,10 +149,10 @@ async def _backlog(workers: int) -> tuple[float, int]:
     """Seconds until 15,000 queued messages are gone, and how many got lost."""
     from support.queues import FleetAws
 
-    fleet = Fleet.made(100, 5_000)
+    fleet = GeneratedFleet.generate_fleet(100, 5_000)
     aws = FleetAws(fleet, SystemClock(), rtt=RTT)
     aws.sink = _sink(fleet)
-    queued = list(islice(steady(fleet, start=datetime.now(UTC)), 15_000))
+    queued = list(islice(generate_steady_stream(fleet, start=datetime.now(UTC)), 15_000))
     if workers == 1:
         async with aws.routing() as daemon:
             await asyncio.sleep(1.0)
@@ -176,10 +182,10 @@ def the_backlog() -> Iterator[Figure]:
 async def _pages() -> tuple[int, int]:
     from support.queues import FleetAws
 
-    fleet = Fleet.made(80, 1_200)
-    aws, counts = FleetAws(fleet, SystemClock(), rtt=RTT), Tally()
+    fleet = GeneratedFleet.generate_fleet(80, 1_200)
+    aws, counts = FleetAws(fleet, SystemClock(), rtt=RTT), BusTally()
     async with aws.routing(counts=counts) as daemon:
-        await aws.play(each._replace(at=0.0) for each in health_pages(fleet))
+        await aws.play(each._replace(at=0.0) for each in generate_health_pages(fleet))
         await aws.drained(60.0)
         for line in daemon._lines:
             line._receiving = 0
@@ -204,13 +210,13 @@ def the_pages() -> Iterator[Figure]:
 async def _beside(failing: bool) -> float:
     from support.queues import FleetAws
 
-    fleet, counts = Fleet.made(50, 2_000), Tally()
+    fleet, counts = GeneratedFleet.generate_fleet(50, 2_000), BusTally()
     aws = FleetAws(fleet, SystemClock(), rtt=RTT)
     if failing:
         aws.failing.add("cluster-000")
     async with aws.routing(counts=counts) as daemon:
         await asyncio.sleep(1.0)
-        await aws.play(islice(steady(fleet, rate=300.0, start=datetime.now(UTC)), 6_000))
+        await aws.play(islice(generate_steady_stream(fleet, rate=300.0, start=datetime.now(UTC)), 6_000))
         await asyncio.sleep(3.0)
         for line in daemon._lines:
             line._receiving = 0
@@ -230,12 +236,12 @@ async def _silent(instances: int) -> tuple[int, int, float, float]:
     """With EC2 silent for 90 s: warnings, warnings missed, the shortest notice left, and broadcasts."""
     from support.queues import FleetAws
 
-    fleet, counts = Fleet.made(200, instances), Tally()
-    aws, owner = FleetAws(fleet, SystemClock(), rtt=RTT), fleet.owner()
+    fleet, counts = GeneratedFleet.generate_fleet(200, instances), BusTally()
+    aws, owner = FleetAws(fleet, SystemClock(), rtt=RTT), fleet.map_owners()
     aws.ec2_down = True
     aws.sink = seen = _sink(fleet)
     async with aws.routing(aws.config(parallel=200), counts) as daemon:
-        storm = list(reclaim_storm(fleet, start=datetime.now(UTC)))
+        storm = list(generate_reclaim_storm(fleet, start=datetime.now(UTC)))
         playing = asyncio.create_task(aws.play(storm))
         await asyncio.sleep(90.0)
         aws.ec2_down = False

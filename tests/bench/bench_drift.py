@@ -7,9 +7,9 @@ from time import process_time
 
 from msgspec.structs import replace
 
-from dovetail.disruption import waves
-from dovetail.disruption.candidates import Scene
-from dovetail.scheduling.snapshot import Pool, StateNode
+from dovetail.disruption.candidates import DisruptionInput
+from dovetail.disruption.methods import drift_waves
+from dovetail.scheduling.model.snapshot import SnapshotPool, StateNode
 from support.builders import NOW, condition
 from support.disruption import pool
 
@@ -26,7 +26,7 @@ def _drifted(state: StateNode) -> StateNode:
     return replace(state, claim=replace(state.claim, status=replace(known, conditions=said)))
 
 
-def _budgeted(each: Pool) -> Pool:
+def _budgeted(each: SnapshotPool) -> SnapshotPool:
     """A tenth at a time, as is Karpenter's default."""
     spec = replace(each.nodepool.spec, disruption=pool(nodes="10%").spec.disruption)
     return replace(each, nodepool=replace(each.nodepool, spec=spec))
@@ -40,7 +40,7 @@ def every_wave() -> Iterator[Figure]:
         snapshot, nodes=tuple(map(_drifted, snapshot.nodes)), pools=tuple(map(_budgeted, snapshot.pools))
     )
     begun = process_time()
-    found = waves.plan(Scene(drifted))
+    found = drift_waves.plan_waves(DisruptionInput(drifted))
     spent = process_time() - begun
     assert sum(len(wave.nodes) for wave in found.waves) == NODES
     yield Figure("plan of all waves", spent, "s", 60)

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.api.pod import Affinity, PodAffinity, PodAffinityTerm
-from dovetail.cli.nodeview import about_node
+from dovetail.cli.cluster_source import SeenCluster, encode_snapshot
 from dovetail.cli.output import LEFT_OUT
-from dovetail.cli.podview import about_pod
-from dovetail.cli.seen import Seen, to_file
+from dovetail.cli.views.nodes import explain_node
+from dovetail.cli.views.pods import explain_pod
 from support.builders import pod
 from support.explained import world
 from support.up import up
@@ -40,9 +40,9 @@ STUCK = {
 @scenario("explain: a pod among 1,000 nodes")
 def stuck_pods() -> Iterator[Figure]:
     for why, waiting in STUCK.items():
-        seen = Seen(world(NODES, [waiting]))
-        assert about_pod(seen, "default/stuck").nearest
-        cost = best_of(3, lambda seen=seen: about_pod(seen, "default/stuck"))  # type: ignore[misc]
+        seen = SeenCluster(world(NODES, [waiting]))
+        assert explain_pod(seen, "default/stuck").nearest
+        cost = best_of(3, lambda seen=seen: explain_pod(seen, "default/stuck"))  # type: ignore[misc]
         yield Figure(f"a pod that {why}", cost, "s", 1.0)
 
 
@@ -51,13 +51,13 @@ def whole_command() -> Iterator[Figure]:
     snapshot = world(NODES, [STUCK["asks for too much"]])
     with tempfile.TemporaryDirectory(prefix="dovetail-") as folder:
         file = Path(folder) / "snapshot.json"
-        file.write_bytes(to_file(snapshot))
+        file.write_bytes(encode_snapshot(snapshot))
         for name, code in (("stuck", LEFT_OUT), ("node-0500", 0)):
             costs = [_explain(name, code, "--snapshot", str(file)) for _ in range(3)]
             wall, cost = min(wall for wall, _ in costs), min(cost for _, cost in costs)
             yield Figure(f"dovetail explain {name}, from a file, processor time", cost, "s", 1.0)
             yield Figure(f"dovetail explain {name}, from a file", wall, "s")
-    cost = best_of(3, lambda: about_node(snapshot, snapshot.nodes[NODES // 2]))
+    cost = best_of(3, lambda: explain_node(snapshot, snapshot.nodes[NODES // 2]))
     yield Figure("a node, in process", cost, "s", 0.5)
 
 

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from dovetail.scheduling.snapshot import Snapshot
-from dovetail.scheduling.solve import QUICK, THOROUGH, first_plan, solve
+from dovetail.scheduling.model.snapshot import Snapshot
+from dovetail.scheduling.solve import QUICK, THOROUGH, build_first_plan, solve
 from support.peer_workloads import PEER, generated, snapshot_of
 
 from .registry import Figure, best_of, scenario
@@ -44,9 +44,9 @@ def twenty_thousand() -> Iterator[Figure]:
 
 def _family(family: str, size: int, most: float, improving: float) -> Iterator[Figure]:
     snapshot = snapshot_of(generated(family, size))
-    first = best_of(3, lambda: first_plan(snapshot, QUICK))
-    whole = best_of(1, lambda: first_plan(snapshot, THOROUGH))
-    plan = first_plan(snapshot, THOROUGH)
+    first = best_of(3, lambda: build_first_plan(snapshot, QUICK))
+    whole = best_of(1, lambda: build_first_plan(snapshot, THOROUGH))
+    plan = build_first_plan(snapshot, THOROUGH)
     assert plan is not None
     yield Figure(f"{family}: first plan", 1e3 * first, "ms")
     yield Figure(f"{family}: improving it", whole - first, "s", improving)

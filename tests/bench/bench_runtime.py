@@ -17,7 +17,7 @@ from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.informer import Informer
 from dovetail.runtime.kube import KubeClient
 from dovetail.runtime.queue import WorkQueue
-from dovetail.runtime.transport import Lines, Reply, Request
+from dovetail.runtime.transport import ApiReply, ApiRequest, Lines
 from dovetail.runtime.watch import Follower
 
 from .registry import Figure, scenario
@@ -61,12 +61,12 @@ class Canned:
         ]
         self._given = 0
 
-    async def send(self, request: Request) -> Reply:
+    async def send(self, request: ApiRequest) -> ApiReply:
         self._given += 1
-        return Reply(200, self._pages[self._given - 1])
+        return ApiReply(200, self._pages[self._given - 1])
 
     @asynccontextmanager
-    async def stream(self, request: Request) -> AsyncIterator[Lines]:
+    async def stream(self, request: ApiRequest) -> AsyncIterator[Lines]:
         listing = "sendInitialEvents" in request.query
         yield _Canned(422 if listing and not self._streamed else 200, listing)
 
@@ -131,10 +131,10 @@ def a_cache_follows() -> Iterator[Figure]:
     informer, clock = Informer(Pod, {"node": lambda pod: (pod.node_name,)}), SystemClock()
     follower = Follower(KubeClient(Canned(True), clock), Pod, informer, clock=clock, chance=Random(1))
     for one in lines:
-        follower._take(one, listing=False)
+        follower._take_line(one, listing=False)
     started = time.process_time()
     for one in lines:
-        follower._take(one, listing=False)
+        follower._take_line(one, listing=False)
     yield Figure(
         "changes a second", len(lines) / (time.process_time() - started), "/s", 20_000, more_is_better=True
     )
@@ -150,7 +150,7 @@ def a_queue() -> Iterator[Figure]:
         for key in keys:
             queue.add(key)
         for _ in keys:
-            queue.done(await queue.get())
+            queue.mark_done(await queue.get())
         return time.process_time() - started
 
     took = min(asyncio.run(drained()) for _ in range(3))

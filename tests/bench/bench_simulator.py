@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from dovetail.cli.playing import play
-from dovetail.sim.scenario import Curve, Pool, Scenario, Workload
+from dovetail.cli.scenario_run import play_scenario
+from dovetail.sim.scenario import ReplicaCurve, Scenario, ScenarioPool, ScenarioWorkload
 
 from .registry import Figure, scenario
 
@@ -15,14 +15,16 @@ CPU = "karpenter.kwok.sh/instance-cpu"
 
 def story(nodes: int, duration: str) -> Scenario:
     """Nodes that are well used, and small pods that come and go beside the large ones all day."""
-    pool = Pool(
+    pool = ScenarioPool(
         nodes=nodes,
         requirements=[{"key": CPU, "operator": "In", "values": ["4"]}],
         consolidate_after="1m",
     )
-    large = Workload("large", cpu="3", memory="4Gi", max_unavailable="10%", replicas=Curve(value=nodes))
-    waves = Curve(curve="diurnal", low=nodes // 2, high=nodes * 2, peak="8h")
-    small = Workload("small", cpu="250m", memory="256Mi", max_unavailable="10%", replicas=waves)
+    large = ScenarioWorkload(
+        "large", cpu="3", memory="4Gi", max_unavailable="10%", replicas=ReplicaCurve(value=nodes)
+    )
+    waves = ReplicaCurve(curve="diurnal", low=nodes // 2, high=nodes * 2, peak="8h")
+    small = ScenarioWorkload("small", cpu="250m", memory="256Mi", max_unavailable="10%", replicas=waves)
     return Scenario(
         "dovetail.sh/v1alpha1",
         "Scenario",
@@ -37,7 +39,7 @@ def ratio(nodes: int, duration: str) -> float:
     """The whole run, from an empty world to the report."""
     told = story(nodes, duration)
     begun = time.process_time()
-    report = play(told)
+    report = play_scenario(told)
     taken = time.process_time() - begun
     assert report.nodes_most >= nodes
     assert report.pods_waiting == 0

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.pod import Pod
 from dovetail.disruption import choose
-from dovetail.disruption.candidates import Scene
-from dovetail.disruption.command import Verdict
-from dovetail.runtime.compute import Workers
+from dovetail.disruption.candidates import DisruptionInput
+from dovetail.disruption.command import ConsolidationVerdict
+from dovetail.runtime.compute import WorkerPool
 
 from .fleet import fleet
 from .registry import Figure, scenario
@@ -36,9 +36,9 @@ class Spent(NamedTuple):
     share: int
 
 
-def timed_look(scene: Scene, keys: Sequence[str]) -> list[tuple[Verdict, Spent]]:
+def timed_look(scene: DisruptionInput, keys: Sequence[str]) -> list[tuple[ConsolidationVerdict, Spent]]:
     """The verdicts, and with each what it took so far."""
-    found = choose.look(scene, keys)
+    found = choose.evaluate_nodes(scene, keys)
     spent = _spent()
     return [(verdict, spent) for verdict in found]
 
@@ -50,27 +50,27 @@ def _spent() -> Spent:
     return Spent(os.getpid(), process_time(), peak, share)
 
 
-def _arrived(scene: Scene) -> Scene:
+def _arrived(scene: DisruptionInput) -> DisruptionInput:
     """One more pod runs on the last node."""
     *others, last = scene.snapshot.nodes
     more = replace(last, pods=(*last.pods, replace(last.pods[0], metadata=_named("newcomer", last.pods[0]))))
-    return Scene(replace(scene.snapshot, nodes=(*others, more)))
+    return DisruptionInput(replace(scene.snapshot, nodes=(*others, more)))
 
 
-def _left(scene: Scene) -> Scene:
+def _left(scene: DisruptionInput) -> DisruptionInput:
     """One pod has left the last node."""
     *others, last = scene.snapshot.nodes
-    return Scene(replace(scene.snapshot, nodes=(*others, replace(last, pods=last.pods[1:]))))
+    return DisruptionInput(replace(scene.snapshot, nodes=(*others, replace(last, pods=last.pods[1:]))))
 
 
 def _named(name: str, pod: Pod) -> ObjectMeta:
     return replace(pod.metadata, name=name, uid=name)
 
 
-def _room(scene: Scene) -> Scene:
+def _room(scene: DisruptionInput) -> DisruptionInput:
     """Two pods have left the first node: most others have a pod that could go there now."""
     first, *others = scene.snapshot.nodes
-    return Scene(replace(scene.snapshot, nodes=(replace(first, pods=first.pods[2:]), *others)))
+    return DisruptionInput(replace(scene.snapshot, nodes=(replace(first, pods=first.pods[2:]), *others)))
 
 
 STEPS = (
@@ -82,14 +82,14 @@ STEPS = (
 
 
 async def _swept() -> Iterator[Figure]:
-    scene, workers = fleet(NODES, PODS), Workers(WORKERS)
+    scene, workers = fleet(NODES, PODS), WorkerPool(WORKERS)
     figures: list[Figure] = []
     before: dict[int, Spent] = {}
     try:
         for name, budget, change in STEPS:
             begun = process_time()
-            keys = choose.queue_of(scene)
-            looked = await workers.spread(timed_look, scene, keys)
+            keys = choose.list_single_node_queue(scene)
+            looked = await workers.map_items(timed_look, scene, keys)
             here = process_time() - begun
             assert len(looked) == len(keys) == NODES
             now = {spent.worker: spent for _, spent in looked}

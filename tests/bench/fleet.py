@@ -14,9 +14,14 @@ from dovetail.api import labels
 from dovetail.api.labels import AWS
 from dovetail.api.meta import LabelSelector
 from dovetail.api.pod import Pod
-from dovetail.disruption.candidates import Scene
-from dovetail.scheduling.catalog import InstanceType
-from dovetail.scheduling.snapshot import Options, Snapshot, StateNode, pools_and_catalogs
+from dovetail.disruption.candidates import DisruptionInput
+from dovetail.scheduling.model.instance_types import InstanceType
+from dovetail.scheduling.model.snapshot import (
+    SchedulingOptions,
+    Snapshot,
+    StateNode,
+    build_pools_and_catalogs,
+)
 from support.builders import NOW, owner, pod, requirement
 from support.disruption import pool, state
 from support.peer_workloads import catalogue
@@ -75,7 +80,7 @@ def running(chance: Random, number: int, every: list[Pod], types: dict[str, Inst
 _RUNNING = pod("any", node="any").status
 
 
-def fleet(nodes: int = 5_000, pods: int = 50_000, seed: int = 1) -> Scene:
+def fleet(nodes: int = 5_000, pods: int = 50_000, seed: int = 1) -> DisruptionInput:
     """This many nodes with at most this many pods; the same every time."""
     chance, types = Random(seed), {each.name: each for each in catalogue()}
     every = workloads(chance, max(20, nodes // 5))
@@ -87,9 +92,9 @@ def fleet(nodes: int = 5_000, pods: int = 50_000, seed: int = 1) -> Scene:
     # Only what is running can be bought, so that a node is seldom better replaced than kept.
     kinds = ((labels.CAPACITY_TYPE, ("on-demand",)), (labels.INSTANCE_TYPE, tuple(sorted(set(SIZES)))))
     offers = [(pool(requirements=[requirement(key, "In", *names) for key, names in kinds]), catalogue())]
-    made, catalogs = pools_and_catalogs(offers)
-    options = Options(now=NOW, flavour=AWS)
-    return Scene(
+    made, catalogs = build_pools_and_catalogs(offers)
+    options = SchedulingOptions(now=NOW, flavour=AWS)
+    return DisruptionInput(
         Snapshot(
             pools=made, catalogs=catalogs, nodes=tuple(states), namespaces={"default": {}}, options=options
         )

@@ -22,10 +22,10 @@ from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
 from dovetail.app import Dovetail as Whole
 from dovetail.aws import Aws
-from dovetail.controllers.provided import Surroundings
+from dovetail.controllers.provider_port import ProviderContext
 from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.kube import KubeClient
-from dovetail.settings import read
+from dovetail.settings import read_settings
 from dovetail.sim.clock import VirtualClock
 from dovetail.sim.kube.apiserver import ApiServer
 from dovetail.sim.transport import LocalTransport
@@ -72,9 +72,9 @@ async def lagging() -> AsyncIterator[Lag]:
 
 async def main(url: str, claims: int, messages: int) -> None:
     before = resident()
-    from dovetail.aws.boto import Boto
+    from dovetail.aws.boto import BotoAws
 
-    aws = Boto(region="us-west-2", endpoint=url)
+    aws = BotoAws(region="us-west-2", endpoint=url)
     told: dict[str, float] = {}
     ec2 = await _provider(aws)
     await ec2.provider.discovery.start()
@@ -86,7 +86,7 @@ async def main(url: str, claims: int, messages: int) -> None:
     await ec2.apply(node_class())
     async with lagging() as lag:
         begun = time.monotonic()
-        types = await ec2.cloud.instance_types(ec2.pool)
+        types = await ec2.cloud.list_instance_types(ec2.pool)
         told |= {"class seconds": time.monotonic() - begun, "class lag": lag.longest, "types": len(types)}
     told["memory"] = resident() - before
     told["resident"] = resident()
@@ -108,8 +108,8 @@ async def _provider(aws: Aws) -> Ec2:
     overlays: Kept[NodeOverlay] = Kept()
     caches = {EC2NodeClass: classes, NodePool: pools, NodeClaim: claims, NodeOverlay: overlays}
     noted = Noted()
-    given = Surroundings(
-        settings=read((f"--cluster-name={CLUSTER}", "--eks-control-plane=true"), {}, provider="aws"),
+    given = ProviderContext(
+        settings=read_settings((f"--cluster-name={CLUSTER}", "--eks-control-plane=true"), {}, provider="aws"),
         kube=KubeClient(LocalTransport(ApiServer(VirtualClock(), Random(0))), clock),
         clock=clock,
         chance=Random(0),
@@ -129,17 +129,17 @@ async def _launched(ec2: Ec2, number: int) -> str:
 
 async def _drained(aws: Aws, messages: int) -> tuple[float, float]:
     """Seconds to empty a full queue, as the interruption controller reads and deletes."""
-    from dovetail.providers.aws.mailbox import Mailbox
+    from dovetail.providers.aws.interruption_queue import InterruptionQueueReader
 
     url = (await aws.call("sqs", "GetQueueUrl", {"QueueName": QUEUE}))["QueueUrl"]
     body = json.dumps(spot_warning("i-0123456789abcdef0", SystemClock()))
     entries = [{"Id": str(at), "MessageBody": body} for at in range(10)]
     for _ in range(messages // 10):
         await aws.call("sqs", "SendMessageBatch", {"QueueUrl": url, "Entries": entries})
-    mailbox, done = Mailbox(aws, QUEUE), 0
+    mailbox, done = InterruptionQueueReader(aws, QUEUE), 0
     begun = time.monotonic()
     while done < messages:
-        done += await mailbox.cross_off(await mailbox.take())
+        done += await mailbox.delete_messages(await mailbox.receive_messages())
     return time.monotonic() - begun, done
 
 

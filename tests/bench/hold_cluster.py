@@ -29,11 +29,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from dovetail.api import codec, labels
 from dovetail.api.nodepool import NodePool, NodePoolStatus
 from dovetail.app import Dovetail
-from dovetail.controllers.provisioning import Provisioning, hash_annotations
-from dovetail.runtime.transport import Lines, Reply, Request
-from dovetail.scheduling.catalog import InstanceType
-from dovetail.scheduling.snapshot import StateNode
-from dovetail.settings import read
+from dovetail.controllers.provisioning import Provisioner, hash_annotations
+from dovetail.runtime.transport import ApiReply, ApiRequest, Lines
+from dovetail.scheduling.model.instance_types import InstanceType
+from dovetail.scheduling.model.snapshot import StateNode
+from dovetail.settings import read_settings
 from dovetail.sim.clock import VirtualClock, run_virtual
 from support.builders import NOW, condition, requirement
 from support.cloud import FakeCloud, bare
@@ -135,7 +135,7 @@ class Canned:
         line = msgspec.json.encode({"type": "MODIFIED", "object": document})
         self._open[plural].put_nowait(line)
 
-    def _patched(self, plural: str, name: str, patch: bytes) -> Reply:
+    def _patched(self, plural: str, name: str, patch: bytes) -> ApiReply:
         every = self.large.documents(plural)
         known = self._written.get((plural, name))
         if known is None:
@@ -146,24 +146,24 @@ class Canned:
         )
         self._written[plural, name] = msgspec.json.encode(document)
         self.tell(plural, document)
-        return Reply(200, self._written[plural, name])
+        return ApiReply(200, self._written[plural, name])
 
-    async def send(self, request: Request) -> Reply:
+    async def send(self, request: ApiRequest) -> ApiReply:
         plural = request.path.rstrip("/").rsplit("/", 1)[-1]
         if request.method == "GET" and plural in LISTED:
-            return Reply(200, self._list(plural))
+            return ApiReply(200, self._list(plural))
         if request.method == "GET":
-            return Reply(404, b'{"kind":"Status","code":404}')
+            return ApiReply(404, b'{"kind":"Status","code":404}')
         self.writes[f"{request.method} {request.path}"] += 1
         if request.method == "PATCH" and "/events/" not in request.path:
             plural, name = request.path.removesuffix("/status").split("/")[-2:]
             return self._patched(plural, name, request.body or b"{}")
         document = msgspec.json.decode(request.body or b"{}")
         document.setdefault("metadata", {}).update(uid=f"made-{plural}", resourceVersion="2")
-        return Reply(201, msgspec.json.encode(document))
+        return ApiReply(201, msgspec.json.encode(document))
 
     @asynccontextmanager
-    async def stream(self, request: Request) -> AsyncIterator[Lines]:
+    async def stream(self, request: ApiRequest) -> AsyncIterator[Lines]:
         plural = request.path.rsplit("/", 1)[-1]
         queue = self._open.setdefault(plural, asyncio.Queue())
         listing = "sendInitialEvents" in request.query
@@ -220,7 +220,7 @@ def _bookmark(version: str) -> bytes:
 class Calm(FakeCloud):
     """A cloud whose catalogue is what it was the last time, as providers keep theirs."""
 
-    async def instance_types(self, nodepool: NodePool) -> tuple[InstanceType, ...]:
+    async def list_instance_types(self, nodepool: NodePool) -> tuple[InstanceType, ...]:
         return self.types
 
 
@@ -230,7 +230,7 @@ async def story(nodes: int, pods: int) -> dict[str, Any]:
     cloud.flavour = labels.AWS
     server = Canned(large)
     dovetail = Dovetail(
-        read((), {}, provider="kwok"), server, clock=clock, chance=Random(1), make=bare(cloud)
+        read_settings((), {}, provider="kwok"), server, clock=clock, chance=Random(1), make=bare(cloud)
     )
     for number in range(nodes):
         claim = large.state(number).claim
@@ -278,7 +278,7 @@ async def _decided(dovetail: Dovetail, server: Canned, clock: VirtualClock) -> f
         "phase": "Pending",
         "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}],
     }
-    [provisioning] = [each for each in dovetail.controllers if isinstance(each, Provisioning)]
+    [provisioning] = [each for each in dovetail.controllers if isinstance(each, Provisioner)]
     name = f"{made['metadata']['namespace']}/newcomer"
     server.tell("pods", made)
     await clock.sleep(0)

@@ -12,7 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the builders of tests/support
 
 from dovetail.runtime.clock import SystemClock
-from dovetail.sim.aws.serve import served
+from dovetail.sim.aws.server import serve_aws
 from support.aws import CLUSTER, simulated
 from support.machines import QUEUE
 
@@ -20,7 +20,7 @@ from support.machines import QUEUE
 async def main() -> None:
     aws = simulated(SystemClock(), cluster=CLUSTER)
     aws.queues.add(QUEUE)
-    async with served(aws, moto=False) as server:
+    async with serve_aws(aws, moto=False) as server:
         print(server.url, flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.scheduling.plan import Plan
+from dovetail.scheduling.model.plan import Plan
 from dovetail.scheduling.solve import solve
 from support.furnished import launched, name_of
 from support.fuzzed import cluster

@@ -23,17 +23,16 @@ from dovetail.api.pod import Pod
 from dovetail.errors import AlreadyExists, Conflict, Gone, Invalid, Throttled
 from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.events import EventRecorder
-from dovetail.runtime.failures import KubeStatus
 from dovetail.runtime.informer import Informer
-from dovetail.runtime.kube import KubeClient
+from dovetail.runtime.kube import KubeClient, KubeStatus
 from dovetail.runtime.kubeconfig import Connection, connect
-from dovetail.runtime.leader import Elector, ElectorThread, Terms
-from dovetail.runtime.transport import HttpTransport, Lines, Request
-from dovetail.runtime.watch import Follower, Pace
+from dovetail.runtime.leader import ElectionTerms, Elector, ElectorThread
+from dovetail.runtime.transport import ApiRequest, HttpTransport, Lines
+from dovetail.runtime.watch import Follower, WatchPace
 from support.apiserver import budget, pod
 
 CLOCK = SystemClock()
-HASTE = Pace(first_delay=0.05, last_delay=0.5)
+HASTE = WatchPace(first_delay=0.05, last_delay=0.5)
 
 
 @pytest.fixture
@@ -44,7 +43,7 @@ def connection(request: pytest.FixtureRequest) -> Connection:
 
 @pytest.fixture
 async def transport(connection: Connection) -> AsyncIterator[HttpTransport]:
-    found = connection.transport()
+    found = connection.open_transport()
     yield found
     await found.close()
 
@@ -63,7 +62,7 @@ async def space(kube: KubeClient) -> AsyncIterator[str]:
 
 
 async def send(kube: KubeClient, method: str, path: str, body: Any) -> dict[str, Any]:
-    reply = await kube.transport.send(Request(method, path, body=msgspec.json.encode(body)))
+    reply = await kube.transport.send(ApiRequest(method, path, body=msgspec.json.encode(body)))
     assert reply.status < 300, reply.body
     found: dict[str, Any] = msgspec.json.decode(reply.body)
     return found
@@ -75,7 +74,7 @@ async def new_pod(kube: KubeClient, space: str, name: str, **more: Any) -> Pod:
     more.setdefault("serviceAccountName", "default")
     for _ in range(100):
         reply = await kube.transport.send(
-            Request(
+            ApiRequest(
                 "POST",
                 f"/api/v1/namespaces/{space}/pods",
                 body=msgspec.json.encode(pod(name, space, **more)),
@@ -112,8 +111,8 @@ async def test_what_is_there_and_what_is_not_have_their_errors(kube: KubeClient,
     assert (caught.value.__cause__.code, caught.value.__cause__.reason) == (404, "NotFound")
     with pytest.raises(Invalid):
         await kube.create(Node(metadata=ObjectMeta(name="No Such Name")))
-    assert await kube.serves(Deployment.KIND)
-    assert not await kube.serves(msgspec.structs.replace(Deployment.KIND, group="nowhere.example"))
+    assert await kube.serves_kind(Deployment.KIND)
+    assert not await kube.serves_kind(msgspec.structs.replace(Deployment.KIND, group="nowhere.example"))
 
 
 async def test_every_kind_of_patch_is_taken(kube: KubeClient, node: Node) -> None:
@@ -137,7 +136,7 @@ async def test_every_kind_of_patch_is_taken(kube: KubeClient, node: Node) -> Non
 
 async def test_status_is_written_apart(kube: KubeClient, node: Node) -> None:
     condition = {"type": "Ready", "status": "True", "reason": "Test", "message": "ready"}
-    found = await kube.merge(node, {"status": {"conditions": [condition]}}, subresource="status")
+    found = await kube.merge_patch(node, {"status": {"conditions": [condition]}}, subresource="status")
     ready = next(c for c in found.status.conditions if c.type == "Ready")
     assert ready.status == "True"
 
@@ -157,7 +156,7 @@ async def test_a_guarded_delete_spares_the_namesake(kube: KubeClient, space: str
 async def test_a_budget_refuses_an_eviction(kube: KubeClient, space: str) -> None:
     web = await new_pod(kube, space, "web")
     status = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
-    await kube.merge(web, status, subresource="status")
+    await kube.merge_patch(web, status, subresource="status")
     document = budget("b", minAvailable=1)
     document["metadata"]["namespace"] = space
     path = f"/apis/policy/v1/namespaces/{space}/poddisruptionbudgets"
@@ -175,7 +174,7 @@ async def test_a_budget_refuses_an_eviction(kube: KubeClient, space: str) -> Non
 async def test_lists_come_in_pages(kube: KubeClient, space: str) -> None:
     for number in range(45):
         await new_pod(kube, space, f"web-{number:02d}")
-    sizes = [len(page.items) async for page in kube.pages(Pod, space)]
+    sizes = [len(page.items) async for page in kube.list_pages(Pod, space)]
     assert sizes == [20, 20, 5]
     assert len(await kube.list(Pod, space, fields="metadata.name=web-07")) == 1
 
@@ -184,9 +183,9 @@ class Paged(HttpTransport):
     """As if the server refused to stream lists."""
 
     @asynccontextmanager
-    async def stream(self, request: Request) -> AsyncIterator[Lines]:
+    async def stream(self, request: ApiRequest) -> AsyncIterator[Lines]:
         query = {k: v for k, v in request.query.items() if k != "resourceVersionMatch"}
-        async with super().stream(Request(request.method, request.path, query)) as lines:
+        async with super().stream(ApiRequest(request.method, request.path, query)) as lines:
             yield lines
 
 
@@ -215,7 +214,7 @@ async def test_a_cache_fills_and_follows(
     assert follower._streams_lists is streamed
     victim = informer.get("web-07", space)
     assert victim is not None
-    await kube.merge(victim, {"metadata": {"labels": {"app": "db"}}})
+    await kube.merge_patch(victim, {"metadata": {"labels": {"app": "db"}}})
     await until(lambda: [p.name for p in informer.by("app", "db")] == ["web-07"])
     await new_pod(kube, space, "late")
     await until(lambda: informer.get("late", space) is not None)
@@ -231,11 +230,11 @@ async def test_a_cache_fills_and_follows(
 async def test_leadership_passes_on_at_once_when_it_is_given_back(
     connection: Connection, kube: KubeClient, space: str
 ) -> None:
-    terms = Terms(name="runtime-test", namespace=space, lease=3, deadline=2, retry=0.25)
+    terms = ElectionTerms(name="runtime-test", namespace=space, lease=3, deadline=2, retry=0.25)
 
     def standing(name: str) -> ElectorThread:
         def make(tell: Callable[[bool], None]) -> Elector:
-            own = KubeClient(connection.transport(), CLOCK)
+            own = KubeClient(connection.open_transport(), CLOCK)
             return Elector(own, terms, name, clock=CLOCK, chance=Random(name), on_change=tell)
 
         return ElectorThread(make)
@@ -262,10 +261,10 @@ async def test_events_are_told_and_counted(kube: KubeClient, space: str) -> None
     recorder = EventRecorder(kube, CLOCK, Random(1), instance="test")
     task = asyncio.create_task(recorder.run())
     for _ in range(3):
-        recorder.event(web, "Nominated", "expected on n1", dedupe=("web",), window=0.0)
+        recorder.publish_event(web, "Nominated", "expected on n1", dedupe=("web",), window=0.0)
         await asyncio.sleep(0.3)
     path = f"/api/v1/namespaces/{space}/events"
-    reply = await kube.transport.send(Request("GET", path))
+    reply = await kube.transport.send(ApiRequest("GET", path))
     events = [e for e in msgspec.json.decode(reply.body)["items"] if e["reason"] == "Nominated"]
     assert [(e["count"], e["source"]["component"]) for e in events] == [(3, "karpenter")]
     task.cancel()

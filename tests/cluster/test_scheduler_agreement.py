@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.sim.cluster.scheduler.judge import judge
+from dovetail.sim.cluster.scheduler.plan_check import find_refused_placements
 from support.probes import Json, node, probe
 from support.two_servers import Api, real_api
 
@@ -33,7 +33,9 @@ def allowed(
     """Each node's objections, by our reading."""
     bare = {**pod, "spec": {k: v for k, v in pod["spec"].items() if k != "nodeName"}}
     return {
-        n["metadata"]["name"]: judge(nodes, bound, [(bare, n["metadata"]["name"])], namespaces=spaces)
+        n["metadata"]["name"]: find_refused_placements(
+            nodes, bound, [(bare, n["metadata"]["name"])], namespaces=spaces
+        )
         for n in nodes
     }
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from dovetail.cli.zonalacts import Alone
+from dovetail.cli.zonal_actions import StandAloneZonal
 from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.kubeconfig import connect
-from dovetail.settings import read
+from dovetail.settings import read_settings
 from dovetail.sim.aws import SimulatedAws
-from dovetail.zonal.machine import Pace
+from dovetail.zonal.state_machine import ShiftTiming
 from support.zonal_kills import NODES, POOLS, SHIFTS, Asker, furnish, pool
 
 Json = dict[str, Any]
@@ -32,7 +32,7 @@ SHAPES: dict[str, list[Json]] = {
         {"key": ZONE, "operator": "In", "values": [A, C]},
     ],
 }
-QUICK = Pace(
+QUICK = ShiftTiming(
     debounce=timedelta(),
     min_hold=timedelta(),
     confirm=timedelta(),
@@ -48,7 +48,7 @@ async def test_edits_are_accepted_and_undone_to_the_byte(
 ) -> None:
     clock = SystemClock()
     aws = SimulatedAws(clock, 0, cluster="test")
-    transport = connect(clock, str(kubeconfig)).transport("test")
+    transport = connect(clock, str(kubeconfig)).open_transport("test")
     real = Asker(transport)
     await furnish(real, aws)
     prefix = f"{strategy.lower()}-{'m' if protect else 'g'}"
@@ -58,10 +58,10 @@ async def test_edits_are_accepted_and_undone_to_the_byte(
     before = {name: await real.wanted(name) for name in names.values()}
     node = await real.read(f"{NODES}/zonal-a")
 
-    settings = read(("--cluster-name=test", "--enable-zonal-shift=true"), {}, provider="aws")
+    settings = read_settings(("--cluster-name=test", "--enable-zonal-shift=true"), {}, provider="aws")
     options: Json = {"mode": "NodePoolEdit", "strategy": strategy, "protect": protect, "pace": QUICK}
-    alone = Alone(settings, transport, aws, restore_interval=0.1, **options)
-    running = asyncio.create_task(alone.run(alone.filled))
+    alone = StandAloneZonal(settings, transport, aws, restore_interval=0.1, **options)
+    running = asyncio.create_task(alone.run(alone.wait_filled))
     zone = aws.network.zone_ids[A]
     try:
         shift = {"zoneId": zone, "kind": "LOCAL"}

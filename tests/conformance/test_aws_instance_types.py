@@ -11,10 +11,15 @@ from dovetail.api import codec, labels
 from dovetail.api.nodeclass import BlockDeviceMapping, KubeletConfiguration, NetworkInterface, Subnet
 from dovetail.api.nodeclass import CapacityReservation as Reservation
 from dovetail.api.quantity import Quantity
-from dovetail.providers.aws.catalog import Terms, instance_type
-from dovetail.providers.aws.facts import Facts, Tables, bundled_facts, bundled_tables
-from dovetail.providers.aws.families import FAMILIES
-from dovetail.scheduling.catalog import InstanceType
+from dovetail.providers.aws.catalog import NodeClassTerms, build_instance_type
+from dovetail.providers.aws.instance_type_info import (
+    FAMILIES,
+    InstanceTypeInfo,
+    InstanceTypeTables,
+    bundled_facts,
+    bundled_tables,
+)
+from dovetail.scheduling.model.instance_types import InstanceType
 from support.vectors import cases
 
 # Karpenter groups subnets by zone ID, so that without IDs all zones collapse into one. Here they stay apart.
@@ -22,11 +27,11 @@ APART = "subnets without zone ids"
 PARTS = ("capacity", "kubeReserved", "systemReserved", "evictionThreshold", "allocatable")
 
 
-def terms_of(setting: Mapping[str, Any], region: str) -> Terms:
+def terms_of(setting: Mapping[str, Any], region: str) -> NodeClassTerms:
     reservations = [
         {**each, "reservationType": each["type"]} for each in setting.get("capacityReservations", ())
     ]
-    return Terms(
+    return NodeClassTerms(
         region=region,
         family=FAMILIES[setting["amiFamily"]],
         subnets=tuple(codec.convert(Subnet, each) for each in setting["subnetZones"]),
@@ -77,7 +82,7 @@ def differences(head: Mapping[str, Any], types: list[dict[str, Any]], name: str)
     terms = terms_of(setting, head["region"])
     by_name, tables = {facts.name: facts for facts in bundled_facts()}, bundled_tables()
     for case in types:
-        made = instance_type(by_name[case["name"]], terms, setting["offeringZones"], tables)
+        made = build_instance_type(by_name[case["name"]], terms, setting["offeringZones"], tables)
         ours, theirs = answer_of(made), expected(case["base"], case["delta"].get(name, {}))
         for part in theirs:
             for key in {*ours[part], *theirs[part]}:
@@ -102,8 +107,8 @@ def test_every_type_under_this_setting_is_as_karpenter_has_it(
 def test_zones_without_ids_stay_apart(vectors: tuple[dict[str, Any], list[dict[str, Any]]]) -> None:
     head, types = vectors
     setting = next(each for each in head["others"] if each["name"] == APART)
-    made = instance_type(
-        bundled_facts()[0], terms_of(setting, head["region"]), setting["offeringZones"], Tables()
+    made = build_instance_type(
+        bundled_facts()[0], terms_of(setting, head["region"]), setting["offeringZones"], InstanceTypeTables()
     )
     assert made.requirements[labels.ZONE].names == {"us-west-2a", "us-west-2b"}
     assert labels.ZONE_ID not in made.requirements
@@ -136,7 +141,7 @@ def test_the_bundled_facts_are_the_ones_ec2_reports(
         assert _essence(by_name[case["name"]]) == _reported(case["info"]), case["name"]
 
 
-def _essence(facts: Facts) -> tuple[object, ...]:
+def _essence(facts: InstanceTypeInfo) -> tuple[object, ...]:
     return facts.vcpus, facts.memory_mib, facts.architectures, facts.interfaces, facts.ipv4_per_interface
 
 

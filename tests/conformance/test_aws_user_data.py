@@ -20,11 +20,11 @@ from dovetail.api.nodeclass import (
 from dovetail.api.quantity import Quantity
 from dovetail.errors import ClassNotReady, CreateFailed
 from dovetail.providers.aws import userdata
-from dovetail.providers.aws.discovery import ClusterFacts
-from dovetail.providers.aws.groups import boot_of, groups, node_taints
-from dovetail.providers.aws.launchdata import block_devices, metadata_options
-from dovetail.scheduling.catalog import InstanceType
-from dovetail.scheduling.requirements import Requirements, Values
+from dovetail.providers.aws.cluster_discovery import ClusterFacts
+from dovetail.providers.aws.template_data import block_devices, metadata_options
+from dovetail.providers.aws.template_groups import build_boot, build_groups, node_taints
+from dovetail.scheduling.model.instance_types import InstanceType
+from dovetail.scheduling.model.requirements import Requirements, Values
 from support.vectors import cases
 
 NOT_READY = "NodeClassRef not ready"
@@ -43,14 +43,14 @@ def boot_for(case: Mapping[str, Any]) -> userdata.Boot:
         taints=tuple(codec.convert(Taint, taint) for taint in case["taints"] or ()),
         custom=case["customUserData"] or "",
         raid0=case["instanceStorePolicy"] == "RAID0",
-        image_version=userdata.image_version(terms, ()),
+        image_version=userdata.find_image_version(terms, ()),
     )
 
 
 def difference(case: Mapping[str, Any]) -> str:
     """How our answer differs from the recorded one; empty when it does not."""
     try:
-        ours = userdata.render(boot_for(case["in"]))
+        ours = userdata.render_user_data(boot_for(case["in"]))
     except ClassNotReady as error:
         return "" if NOT_READY in case.get("error", "") else f"not ready: {error}"
     except CreateFailed as error:
@@ -103,8 +103,8 @@ def templates_of(case: Mapping[str, Any]) -> list[dict[str, Any]]:
         {
             "ami": group.image.id,
             "instanceTypes": sorted(each.name for each in group.types),
-            "userData": userdata.render(
-                boot_of(node_class, group, facts, case["labels"] or {}, node_taints(claim))
+            "userData": userdata.render_user_data(
+                build_boot(node_class, group, facts, case["labels"] or {}, node_taints(claim))
             ),
             "blockDeviceMappings": [codec.to_dict(each) for each in block_devices(node_class.spec)] or None,
             "metadataOptions": codec.to_dict(
@@ -112,7 +112,7 @@ def templates_of(case: Mapping[str, Any]) -> list[dict[str, Any]]:
             ),
             "detailedMonitoring": bool(node_class.spec.detailed_monitoring),
         }
-        for group in groups(node_class, claim, types, "on-demand")
+        for group in build_groups(node_class, claim, types, "on-demand")
     ]
 
 

@@ -17,9 +17,13 @@ from dovetail.api.nodeclaim import NodeClaimStatus
 from dovetail.api.nodepool import Budget
 from dovetail.api.pod import Pod, PodSpec
 from dovetail.disruption import budgets
-from dovetail.disruption.cost import eviction_cost, lifetime_remaining, node_cost
-from dovetail.scheduling.nodes import too_young
-from dovetail.scheduling.snapshot import StateNode
+from dovetail.disruption.disruption_cost import (
+    compute_eviction_cost,
+    compute_lifetime_remaining,
+    compute_node_cost,
+)
+from dovetail.scheduling.model.snapshot import StateNode
+from dovetail.scheduling.model.state_node import is_too_young
 from dovetail.settings.durations import parse_or_never
 from support.builders import nodeclaim, nodepool
 from support.vectors import cases
@@ -32,14 +36,14 @@ def moment(text: str) -> datetime:
 
 def _active(budget: Budget, now: datetime) -> tuple[bool, bool]:
     try:
-        return budgets.active(budget, now), False
+        return budgets.is_active(budget, now), False
     except budgets.BadBudget:
         return False, True
 
 
 def _allowed(budget: Budget, now: datetime, nodes: int) -> tuple[int, bool]:
     try:
-        return budgets.allowed(budget, now, nodes), False
+        return budgets.count_allowed(budget, now, nodes), False
     except budgets.BadBudget:
         return 0, True
 
@@ -58,7 +62,7 @@ def test_every_budget_is_active_and_allows_what_it_does_upstream() -> None:
             ):
                 wrong.append((budget, expected))
         for reason, expected in case["byReason"].items():
-            if budgets.readable(listed, reason, now, nodes) != expected["must"]:
+            if budgets.count_allowed_or_zero(listed, reason, now, nodes) != expected["must"]:
                 wrong.append((reason, case))
     assert not wrong, wrong[0]
 
@@ -85,7 +89,7 @@ def _held_back(case: dict[str, Any]) -> bool:
         node=Node(metadata=ObjectMeta(name="node", labels=labels)),
         claim=replace(nodeclaim("claim", true=()), status=status),
     )
-    return too_young(state, nodepool(consolidate_after=case["consolidateAfter"]), moment(case["now"]))
+    return is_too_young(state, nodepool(consolidate_after=case["consolidateAfter"]), moment(case["now"]))
 
 
 def test_costs_and_lifetimes_agree_with_upstream() -> None:
@@ -93,16 +97,16 @@ def test_costs_and_lifetimes_agree_with_upstream() -> None:
     for case in cases("eviction-cost"):
         if case["kind"] == "lifetime":
             lasts = parse_or_never(case["expireAfter"]) if case.get("expireAfter") else None
-            left = lifetime_remaining(lasts, moment(case["created"]), moment(case["now"]))
+            left = compute_lifetime_remaining(lasts, moment(case["created"]), moment(case["now"]))
             assert left == pytest.approx(case["lifetimeRemaining"], abs=1e-9), case
             assert _held_back(case) == case["underConsolidateAfter"], case
         elif case["cost"] == "NaN":
             # On purpose: upstream's NaN compares with nothing; ours counts the annotation as not given.
             continue
         elif case["kind"] == "pod":
-            assert eviction_cost(_pod(case)) == pytest.approx(case["cost"], abs=1e-12), case
+            assert compute_eviction_cost(_pod(case)) == pytest.approx(case["cost"], abs=1e-12), case
         else:
             pods = [_pod(each) for each in case.get("pods") or ()]
-            assert node_cost(pods, 1.0) == pytest.approx(case["cost"], abs=1e-9), case
+            assert compute_node_cost(pods, 1.0) == pytest.approx(case["cost"], abs=1e-9), case
         compared += 1
     assert compared > 600

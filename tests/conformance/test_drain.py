@@ -7,7 +7,7 @@ from typing import Any
 
 from dovetail.api import codec
 from dovetail.api.pod import Pod
-from dovetail.controllers.node.drain import drain_step
+from dovetail.controllers.node.drain import plan_drain_step
 from support.vectors import cases
 
 
@@ -18,7 +18,7 @@ def test_every_drain_step_is_the_one_upstream_takes() -> None:
         count += 1
         pods = [codec.convert(Pod, each) for each in case["pods"] or ()]
         deadline = datetime.fromisoformat(case["nodeDeadline"]) if case.get("nodeDeadline") else None
-        step = drain_step(pods, deadline, datetime.fromisoformat(case["now"]))
+        step = plan_drain_step(pods, deadline, datetime.fromisoformat(case["now"]))
         taken = {
             "deleted": {pod.name: grace for pod, grace in step.delete},
             "queued": sorted(pod.name for pod in step.evict),

@@ -12,9 +12,9 @@ from dovetail.api.hashes import (
     NODECLASS_HASH_VERSION,
     NODEPOOL_HASH_VERSION,
     ami_family,
+    hash_nodeclass,
+    hash_nodepool,
     legacy_instance_profile,
-    nodeclass_hash,
-    nodepool_hash,
 )
 from dovetail.api.nodeclass import EC2NodeClass
 from dovetail.api.nodepool import NodePool
@@ -32,7 +32,7 @@ def test_every_case_of_the_vector_files_is_here() -> None:
 @pytest.mark.parametrize("case", POOLS, ids=lambda case: f"{case['group']} {case['note']}")
 @pytest.mark.spec("api-10.7")
 def test_a_pool_hashes_as_upstream_hashes_it(case: dict[str, Any]) -> None:
-    assert nodepool_hash(convert(NodePool, case["nodepool"])) == case["hash"]
+    assert hash_nodepool(convert(NodePool, case["nodepool"])) == case["hash"]
     assert case["hashVersion"] == NODEPOOL_HASH_VERSION
 
 
@@ -41,7 +41,7 @@ def test_a_pool_hashes_as_upstream_hashes_it(case: dict[str, Any]) -> None:
 def test_a_class_hashes_as_upstream_hashes_it(case: dict[str, Any]) -> None:
     nodeclass = convert(EC2NodeClass, {"spec": case["spec"]})
     profile = case["legacyInstanceProfile"]
-    assert nodeclass_hash(nodeclass, case["caBundle"]) == case["hash"]
+    assert hash_nodeclass(nodeclass, case["caBundle"]) == case["hash"]
     assert ami_family(nodeclass.spec) == case["amiFamily"]
     assert legacy_instance_profile(profile["cluster"], profile["region"], profile["class"]) == profile["name"]
     assert case["hashVersion"] == NODECLASS_HASH_VERSION
@@ -77,13 +77,13 @@ def test_the_published_check_values_come_out(
     metadata: dict[str, Any], spec: dict[str, Any], expected: str
 ) -> None:
     template = {"metadata": metadata, "spec": {"nodeClassRef": REFERENCE, "requirements": []} | spec}
-    assert nodepool_hash(convert(NodePool, {"spec": {"template": template}})) == expected
+    assert hash_nodepool(convert(NodePool, {"spec": {"template": template}})) == expected
 
 
 def test_a_list_written_empty_is_not_an_absent_one_and_stays_so() -> None:
     absent: dict[str, Any] = {"spec": {"template": {"spec": {"requirements": []}}}}
     written: dict[str, Any] = {"spec": {"template": {"spec": {"requirements": [], "taints": []}}}}
     pool = convert(NodePool, written)
-    assert nodepool_hash(pool) != nodepool_hash(convert(NodePool, absent))
-    assert nodepool_hash(convert(NodePool, to_dict(pool))) == nodepool_hash(pool)
-    assert nodepool_hash(pickle.loads(pickle.dumps(pool))) == nodepool_hash(pool)
+    assert hash_nodepool(pool) != hash_nodepool(convert(NodePool, absent))
+    assert hash_nodepool(convert(NodePool, to_dict(pool))) == hash_nodepool(pool)
+    assert hash_nodepool(pickle.loads(pickle.dumps(pool))) == hash_nodepool(pool)

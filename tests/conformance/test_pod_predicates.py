@@ -9,34 +9,34 @@ from dovetail.api import codec, predicates
 from dovetail.api.core import PodDisruptionBudget
 from dovetail.api.pdb import PdbLimits
 from dovetail.api.pod import Pod
-from dovetail.scheduling.exact import Run
-from dovetail.scheduling.groups import Rule
-from dovetail.scheduling.selectors import matches
-from dovetail.scheduling.templates import uses_devices
+from dovetail.scheduling.model.label_selectors import matches_selector
+from dovetail.scheduling.model.nodeclaim_template import uses_devices
+from dovetail.scheduling.sequential.scheduler import SequentialScheduler
+from dovetail.scheduling.topology.group import TopologyType
 from support.vectors import cases
 from support.worlds import World
 
 
 def _said(pod: Pod, now: datetime, deadline: datetime | None) -> dict[str, bool]:
     return {
-        "active": predicates.active(pod),
+        "active": predicates.is_active(pod),
         "antiAffinity": _stays_apart(pod),
-        "disruptable": predicates.disruptable(pod, now),
+        "disruptable": predicates.is_disruptable(pod, now),
         "doNotDisrupt": predicates.do_not_disrupt(pod, now).active,
         "dra": uses_devices(pod),
-        "drainable": predicates.drainable(pod, now),
-        "evictable": predicates.evictable(pod, now),
+        "drainable": predicates.is_drainable(pod, now),
+        "evictable": predicates.is_evictable(pod, now),
         "failedToSchedule": predicates.failed_to_schedule(pod),
-        "forcedEviction": predicates.forced(pod, deadline, now),
+        "forcedEviction": predicates.must_delete_now(pod, deadline, now),
         "ownedByDaemonSet": predicates.owned_by_daemonset(pod),
         "ownedByNode": predicates.owned_by_node(pod),
         "ownedByStatefulSet": predicates.owned_by_statefulset(pod),
-        "provisionable": predicates.provisionable(pod),
+        "provisionable": predicates.is_provisionable(pod),
         "requiredAntiAffinity": predicates.required_anti_affinity(pod),
-        "reschedulable": predicates.reschedulable(pod),
-        "stuckTerminating": predicates.stuck_terminating(pod, now),
-        "terminal": predicates.terminal(pod),
-        "terminating": predicates.terminating(pod),
+        "reschedulable": predicates.is_reschedulable(pod),
+        "stuckTerminating": predicates.is_stuck_terminating(pod, now),
+        "terminal": predicates.is_terminal(pod),
+        "terminating": predicates.is_terminating(pod),
         "toleratesDisrupted": predicates.tolerates_disruption(pod),
         "waitingEviction": predicates.waiting_eviction(pod, now),
     }
@@ -44,9 +44,9 @@ def _said(pod: Pod, now: datetime, deadline: datetime | None) -> dict[str, bool]
 
 def _stays_apart(pod: Pod) -> bool:
     """Whether the scheduler's topology has a rule of the pod, hard or soft, about pods to stay away from."""
-    run = Run(World().snapshot(pod))
-    run.topology.constraints(shape := run.shapes.of(pod))
-    return any(group.rule is Rule.ANTI_AFFINITY for group in shape.owned or ())
+    run = SequentialScheduler(World().snapshot(pod))
+    run.topology.find_constraints(shape := run.shapes.find_shape(pod))
+    return any(group.rule is TopologyType.ANTI_AFFINITY for group in shape.owned or ())
 
 
 def _told(pod: Pod, now: datetime) -> list[dict[str, str]]:
@@ -73,9 +73,12 @@ def test_budgets_block_what_they_block_upstream() -> None:
     for case in cases("pdb-limits"):
         now = datetime.fromisoformat(case["now"])
         budgets = [codec.convert(PodDisruptionBudget, each) for each in case.get("pdbs") or ()]
-        limits, pods = PdbLimits(budgets, matches), [codec.convert(Pod, each) for each in case["pods"]]
+        limits, pods = (
+            PdbLimits(budgets, matches_selector),
+            [codec.convert(Pod, each) for each in case["pods"]],
+        )
         for pod, expected in zip(pods, case["perPod"], strict=True):
-            blocking = limits.blocking_now(pod, now)
+            blocking = limits.find_blocking_now(pod, now)
             reschedulable = limits.currently_reschedulable(pod, now)
             if (
                 sorted(blocking) != sorted(expected.get("blockedBy") or ())

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.api.quantity import BadQuantity, Quantity, printed
+from dovetail.api.quantity import BadQuantity, Quantity, print_as_go
 from support.vectors import cases
 
 ALL = list(cases("quantity"))
@@ -51,7 +51,7 @@ def test_every_case_of_the_vector_file_is_here() -> None:
 def test_an_amount_reads_as_upstream_reads_it(case: dict[str, Any]) -> None:
     amount = Quantity.parse(case["in"])
     assert str(amount) == case["text"]
-    assert printed(case["in"]) == case.get("kept", case["text"])
+    assert print_as_go(case["in"]) == case.get("kept", case["text"])
     assert amount.format == case["format"]
     assert (amount.nano > 0) - (amount.nano < 0) == case["sign"]
     assert Decimal(amount.nano).scaleb(-9, EXACT) == Decimal(case["dec"])

@@ -12,10 +12,10 @@ from dovetail.api.labels import ARCH, CAPACITY_TYPE, INSTANCE_TYPE, WELL_KNOWN, 
 from dovetail.api.nodepool import Requirement
 from dovetail.api.pod import PodSpec, Toleration
 from dovetail.api.taints import is_ephemeral
-from dovetail.scheduling import catalog, hostports, pods, resources, taints
-from dovetail.scheduling.catalog import InstanceType, Offering, Overhead
-from dovetail.scheduling.exact import place
-from dovetail.scheduling.requirements import Requirements, Values, entries, text
+from dovetail.scheduling.model import host_ports, instance_types, pod_requirements, resources, taints
+from dovetail.scheduling.model.instance_types import InstanceType, Offering, Overhead
+from dovetail.scheduling.model.requirements import Requirements, Values, build_entries, describe_values
+from dovetail.scheduling.sequential.scheduler import schedule_pods
 from dovetail.sim.clock import VirtualClock
 from dovetail.state import Cluster
 from support.builders import node
@@ -31,7 +31,7 @@ def requirement(case: dict[str, Any]) -> Requirement:
 
 
 def together(listed: list[dict[str, Any]] | None) -> Requirements:
-    return Requirements.of(requirement(each) for each in listed or ())
+    return Requirements.from_expressions(requirement(each) for each in listed or ())
 
 
 def seen_from_outside(key: str, values: Values) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def seen_from_outside(key: str, values: Values) -> dict[str, Any]:
         {"key": each.key, "operator": each.operator}
         | ({"values": list(each.values)} if each.values else {})
         | ({"minValues": each.min_values} if each.min_values is not None else {})
-        for each in entries(key, values)
+        for each in build_entries(key, values)
         # The original forgets exclusions beside a bound; ours keeps them.
         if not (bounded and each.operator == "NotIn")
     ]
@@ -50,7 +50,7 @@ def seen_from_outside(key: str, values: Values) -> dict[str, Any]:
         "len": len(values),
         "values": sorted(values.names),
         "minValues": values.min_values,
-        "text": text(key, values),
+        "text": describe_values(key, values),
         "api": listed,
     }
 
@@ -79,21 +79,21 @@ def test_two_requirements_intersect_as_in_the_original() -> None:
             ((key, a),) = together([case["a"]]).by_key.items()
             ((_, b),) = together([case["b"]]).by_key.items()
             assert_same(key, a & b, case["intersection"])
-            assert a.meets(b) == case["hasIntersection"]
-            assert b.meets(a) == case["hasIntersectionReverse"]
+            assert a.has_intersection(b) == case["hasIntersection"]
+            assert b.has_intersection(a) == case["hasIntersectionReverse"]
 
 
 def test_sets_of_requirements_agree_and_complain_as_in_the_original() -> None:
     for case in cases("requirements"):
         if case["kind"] not in ("sets", "labels"):
             continue
-        x = together(case["x"]) if "x" in case else Requirements.labels(case["labels"] or {})
+        x = together(case["x"]) if "x" in case else Requirements.from_labels(case["labels"] or {})
         y = together(case["y"])
-        assert_verdict(x.compatible(y), x.complaints(y), case["compatible"])
-        lenient = x.compatible(y, WELL_KNOWN), x.complaints(y, WELL_KNOWN)
+        assert_verdict(x.is_compatible(y), x.describe_incompatibility(y), case["compatible"])
+        lenient = x.is_compatible(y, WELL_KNOWN), x.describe_incompatibility(y, WELL_KNOWN)
         assert_verdict(*lenient, case["compatibleWellKnown"])
         if case["kind"] == "sets":
-            assert_verdict(x.intersects(y), x.disagreements(y), case["intersects"])
+            assert_verdict(x.intersects(y), x.describe_conflicts(y), case["intersects"])
             assert set((x & y).by_key) == set(case["add"] or {})
             for key, expected in (case["add"] or {}).items():
                 assert_same(key, (x & y)[key], expected)
@@ -104,69 +104,80 @@ def test_taints_are_tolerated_merged_and_printed_as_in_the_original() -> None:
     for case in cases("taints"):
         if case["kind"] == "ephemeral":
             one = read(Taint, case["taint"])
-            assert (is_ephemeral(one), taints.text(one)) == (case["ephemeral"], case["text"])
+            assert (is_ephemeral(one), taints.format_taint(one)) == (case["ephemeral"], case["text"])
             continue
         there = tuple(read(Taint, each) for each in case["taints"] or ())
         tolerations = tuple(read(Toleration, each) for each in case["tolerations"] or ())
-        assert sorted(taints.complaints(there, tolerations)) == sorted(case.get("errors") or ())
+        assert sorted(taints.describe_untolerated(there, tolerations)) == sorted(case.get("errors") or ())
         assert taints.tolerates_all(there, tolerations) == case["ok"]
         if "merged" in case:
             more = [read(Taint, each) for each in case["with"] or ()]
-            assert taints.merged(there, more) == tuple(read(Taint, each) for each in case["merged"] or ())
+            assert taints.merge_taints(there, more) == tuple(
+                read(Taint, each) for each in case["merged"] or ()
+            )
 
 
 def test_a_pod_requires_what_it_does_in_the_original() -> None:
     for case in cases("pod-requirements"):
         spec = read(PodSpec, case["pod"])
-        for found, expected in ((pods.requirements(spec), "all"), (pods.strict(spec), "strict")):
+        for found, expected in (
+            (pod_requirements.build_requirements(spec), "all"),
+            (pod_requirements.build_strict_requirements(spec), "strict"),
+        ):
             assert set(found) == set(case[expected])
             for key, values in found.by_key.items():
                 assert_same(key, values, case[expected][key])
-        assert str(pods.requirements(spec)) == case["text"]
-        assert bool(pods.preferred_terms(spec)) == case["hasPreferred"]
+        assert str(pod_requirements.build_requirements(spec)) == case["text"]
+        assert bool(pod_requirements.list_preferred_terms(spec)) == case["hasPreferred"]
 
 
 def test_effective_requests_and_limits_are_those_of_the_original() -> None:
     for case in cases("pod-resources"):
         if case["kind"] == "one":
             pod = read_pod(case["pod"])
-            assert resources.requests(pod) == amounts(case["requests"])
-            assert resources.limits(pod) == amounts(case["limits"])
-            assert resources.requests_with_pod(pod) == amounts(case["withPods"])
-            assert resources.requests(pod, status=False) == amounts(case["specOnly"])
+            assert resources.compute_requests(pod) == amounts(case["requests"])
+            assert resources.compute_limits(pod) == amounts(case["limits"])
+            assert resources.compute_requests_with_pod(pod) == amounts(case["withPods"])
+            assert resources.compute_requests(pod, status=False) == amounts(case["specOnly"])
         else:
             all_pods = [read_pod(each) for each in case["pods"] or ()]
-            assert resources.requests_of_all(all_pods) == amounts(case["requests"])
+            assert resources.sum_pod_requests(all_pods) == amounts(case["requests"])
 
 
 def test_lists_of_resources_add_up_as_in_the_original() -> None:
     for case in cases("resource-lists"):
         a, b, c = (amounts(case[each]) for each in "abc")
-        assert quantity.merge(a, b, c) == amounts(case["merge"])
-        assert quantity.subtract(a, b) == amounts(case["subtract"])
-        assert quantity.maximum(a, b, c) == amounts(case["max"])
-        assert quantity.minimum(a, b, c) == amounts(case["min"])
-        assert resources.fits(resources.nano(a), resources.nano(b)) == quantity.fits(a, b) == case["fits"]
+        assert quantity.add_amounts(a, b, c) == amounts(case["merge"])
+        assert quantity.subtract_amounts(a, b) == amounts(case["subtract"])
+        assert quantity.max_amounts(a, b, c) == amounts(case["max"])
+        assert quantity.min_amounts(a, b, c) == amounts(case["min"])
+        assert (
+            resources.fits_within(resources.convert_to_nano(a), resources.convert_to_nano(b))
+            == quantity.fits_within(a, b)
+            == case["fits"]
+        )
 
 
 def test_host_ports_conflict_as_in_the_original() -> None:
     for case in cases("host-ports"):
         used, wanted = (
-            hostports.host_ports(read_pod({"spec": {"containers": [{"ports": each or []} for each in side]}}))
+            host_ports.list_host_ports(
+                read_pod({"spec": {"containers": [{"ports": each or []} for each in side]}})
+            )
             for side in (case["a"], case["b"])
         )
         if case["sameName"]:
             assert (len(used), _refused_anew(case)) == (case["used"], case["conflict"])
             continue
-        clash = hostports.conflict(wanted, used)
+        clash = host_ports.find_conflict(wanted, used)
         assert (len(used), clash is not None) == (case["used"], case["conflict"])
-        assert clash is None or hostports.text(clash) == case["error"]
+        assert clash is None or host_ports.describe_conflict(clash) == case["error"]
 
 
 def _refused_anew(case: dict[str, Any]) -> bool:
     """Whether a pod that is made anew under its old name is kept off the node by the ports it had there."""
     cluster = Cluster(VirtualClock())
-    cluster.node_changed(None, node("node"))
+    cluster.update_node(None, node("node"))
     before, again = (
         read_pod(
             {
@@ -177,17 +188,17 @@ def _refused_anew(case: dict[str, Any]) -> bool:
         )
         for uid in "ab"
     )
-    cluster.pod_changed(None, replace(before, node_name="node"))
-    cluster.pod_changed(replace(before, node_name="node"), again)
+    cluster.update_pod(None, replace(before, node_name="node"))
+    cluster.update_pod(replace(before, node_name="node"), again)
     states = tuple(place.state for place in cluster)
-    plan = place(replace(World().snapshot(), nodes=states, pods=cluster.pending))
-    return plan.place_of("default/same") != "node"
+    plan = schedule_pods(replace(World().snapshot(), nodes=states, pods=cluster.pending))
+    return plan.find_place("default/same") != "node"
 
 
 def instance_type(case: dict[str, Any]) -> InstanceType:
     offerings = tuple(
         Offering(
-            requirements=Requirements.labels({ZONE: each["zone"], CAPACITY_TYPE: each["capacityType"]}),
+            requirements=Requirements.from_labels({ZONE: each["zone"], CAPACITY_TYPE: each["capacityType"]}),
             price=each["price"],
             available=each["available"],
         )
@@ -207,22 +218,22 @@ def test_min_values_price_order_and_truncation_are_those_of_the_original() -> No
             continue
         types = [instance_type(each) for each in case["types"] or ()]
         wanted = together(case["requirements"])
-        found = catalog.min_values(types, wanted)
+        found = instance_types.check_min_values(types, wanted)
         assert (found.needed, found.met) == (case["needed"], case["ok"])
         assert dict(found.unsatisfied) == (case["unsatisfied"] or {})
-        usable = [each for each in types if catalog.cheapest_offering(each, wanted) is not None]
+        usable = [each for each in types if instance_types.find_cheapest_offering(each, wanted) is not None]
         assert [each.name for each in usable] == (case["compatible"] or [])
-        ordered = catalog.price_order(usable, wanted)
+        ordered = instance_types.sort_by_price(usable, wanted)
         assert [each.name for each in ordered] == (case["order"] or [])
         worst = {name: price for name, price in (case["worstLaunchPrice"] or {}).items() if price is not None}
-        prices = {each.name: catalog.worst_launch_price(each, wanted) for each in types}
+        prices = {each.name: instance_types.worst_launch_price(each, wanted) for each in types}
         assert {name: price for name, price in prices.items() if price != float("inf")} == worst
         most = case["truncate"]["max"]
-        strict, short = catalog.truncated(ordered, wanted, strict=True, most=most)
+        strict, short = instance_types.truncate_types(ordered, wanted, strict=True, most=most)
         assert short.met == case["truncate"]["ok"]
         if short.met:
             assert [each.name for each in strict] == (case["truncate"]["types"] or [])
-        kept, _ = catalog.truncated(ordered, wanted, strict=False, most=most)
+        kept, _ = instance_types.truncate_types(ordered, wanted, strict=False, most=most)
         assert [each.name for each in kept] == (case["truncateBestEffort"]["types"] or [])
 
 

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from dovetail.api.labels import INSTANCE_TYPE
-from dovetail.scheduling.exact import place
-from dovetail.scheduling.plan import Plan
+from dovetail.scheduling.model.plan import Plan
+from dovetail.scheduling.sequential.scheduler import schedule_pods
 from dovetail.scheduling.solve import solve
 from support.manifests import amounts
 from support.runs import snapshot
@@ -71,7 +71,7 @@ def test_where_the_original_is_of_one_mind_so_are_we(part: int) -> None:
     for case in cases("scheduler"):
         if case["id"] % 10 != part or not case["agree"]:
             continue
-        ours, theirs = summary(place(snapshot(case))), recorded(case)
+        ours, theirs = summary(schedule_pods(snapshot(case))), recorded(case)
         if case["id"] not in BETTER:
             assert ours == theirs, f"case {case['id']}"
             continue
@@ -84,7 +84,7 @@ def test_where_the_original_wavers_we_leave_out_nobody_it_always_places() -> Non
     for case in cases("scheduler"):
         if case["agree"] or case["id"] in REFUSED:
             continue
-        ours = summary(place(snapshot(case)))
+        ours = summary(schedule_pods(snapshot(case)))
         left_out = {pod for each in case["alternatives"] for pod in each["unschedulable"] or ()}
         assert set(ours["unschedulable"]) <= left_out, f"case {case['id']}"
 
@@ -113,7 +113,7 @@ def test_an_order_that_the_api_refuses_is_not_made_though_the_original_makes_it(
     case = next(case for case in cases("scheduler") if case["id"] == number)
     theirs = [each for node in case["outcome"]["newNodes"] for each in node["requirements"]]
     assert any(re.search(r"zone In \[\S+\] minValues 2", each) for each in theirs)
-    for plan in (place(snapshot(case)), solve(snapshot(case))):
+    for plan in (schedule_pods(snapshot(case)), solve(snapshot(case))):
         assert not any(node.ordered.too_few for node in plan.new_nodes)
 
 
@@ -132,7 +132,7 @@ def test_what_a_node_may_become_and_what_is_asked_of_it_are_those_of_the_origina
     for case in cases("scheduler"):
         if not case["exact"] or case["id"] in BETTER or case["id"] in REFUSED:
             continue
-        plan = place(snapshot(case))
+        plan = schedule_pods(snapshot(case))
         # Go's sort keeps the order of equals only in short lists, so which of many equal nodes got
         # which of many equal pods is not to be had again.
         named = len(plan.new_nodes) <= 12
@@ -148,7 +148,7 @@ def _nodes(plan: Plan, named: bool) -> list[tuple[Any, ...]]:
             sorted(name.partition("/")[2] for name in node.pods) if named else len(node.pods),
             node.pool,
             sorted(node.instance_types),
-            str(node.requirements.without({INSTANCE_TYPE})),
+            str(node.requirements.drop_keys({INSTANCE_TYPE})),
             sorted((name, amount.nano) for name, amount in node.requests.items()) if named else (),
         )
         for node in plan.new_nodes
@@ -174,7 +174,7 @@ def test_pods_left_out_are_told_why_in_the_words_of_the_original() -> None:
     for case in cases("scheduler"):
         if not case["exact"] or case["id"] in BETTER:
             continue
-        plan = place(snapshot(case))
+        plan = schedule_pods(snapshot(case))
         for name, told in plan.unschedulable.items():
             theirs = case["outcome"]["errors"][name.partition("/")[2]]
             assert _words(told) == _words(theirs), f"case {case['id']}, {name}"

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from dovetail.bus.senders import others_denied
-from dovetail.sim.aws.policies import Need, Principal
+from dovetail.bus.senders import denies_others
+from dovetail.sim.aws.permissions import Need, Principal
 from support.stacks import Place, loaded, resolved
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,7 +63,7 @@ def may_send(policy: Json, sender: Sender, queue: str) -> bool:
 
 
 def _applies(statement: Json, need: Need) -> bool:
-    return Principal("", ({"Statement": [statement | {"Effect": "Allow"}]},)).judge(need).allowed
+    return Principal("", ({"Statement": [statement | {"Effect": "Allow"}]},)).evaluate_need(need).allowed
 
 
 def _meant(principal: Any, sender: Sender) -> bool:
@@ -147,7 +147,7 @@ def test_nobody_else_writes_to_any_queue_of_the_hub(kit: str, lane: str, forger:
 
 @pytest.mark.parametrize("kit", KITS)
 def test_the_router_sees_that_its_queues_are_closed(kit: str) -> None:
-    assert others_denied(json.dumps(KITS[kit]))
+    assert denies_others(json.dumps(KITS[kit]))
 
 
 def test_spokes_of_terraform_are_let_in_by_their_one_role_and_only_to_the_lanes() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dovetail.settings import read
+from dovetail.settings import read_settings
 from dovetail.settings.table import SETTINGS
 from support.helm import CHARTS, ChartError, by_name, helm, rendered
 
@@ -197,7 +197,7 @@ def test_every_setting_has_a_value_and_the_controller_reads_what_the_chart_gives
     given = variables(objects) | watched
 
     assert {name: given[name] for name in wanted} == wanted
-    assert read((), given, provider="aws").cluster_name == "some-text"
+    assert read_settings((), given, provider="aws").cluster_name == "some-text"
 
 
 def test_a_value_of_false_or_zero_is_a_value() -> None:
@@ -365,7 +365,7 @@ def test_the_kwok_provider_needs_no_cluster_name_and_other_permissions() -> None
     assert ("karpenter.kwok.sh", "kwoknodeclasses", READ) in rules(
         by_name(objects, "ClusterRole", "karpenter")
     )
-    assert read((), variables(objects), provider="kwok").batch_max_duration.total_seconds() == 10
+    assert read_settings((), variables(objects), provider="kwok").batch_max_duration.total_seconds() == 10
 
 
 def test_the_crd_chart_holds_the_five_definitions() -> None:

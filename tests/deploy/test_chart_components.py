@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from dovetail.bus.config import KEYS, read_config
-from dovetail.cli.zonalacts import KINDS
+from dovetail.cli.zonal_actions import KINDS
 from dovetail.runtime.sns import TLS_DIRECTORY
-from dovetail.settings import read
+from dovetail.settings import read_settings
 from dovetail.settings.table import BY_VARIABLE, SETTINGS
 from support.helm import ChartError, by_name, rendered
 
@@ -143,7 +143,7 @@ def test_every_variable_of_a_part_is_a_setting() -> None:
     for part in ("zonal-shift", "dashboard"):
         given = environment(objects, part)
         assert set(given) <= set(BY_VARIABLE), part
-        assert read((), given, provider="aws").cluster_name == "test-cluster"
+        assert read_settings((), given, provider="aws").cluster_name == "test-cluster"
 
 
 def test_every_setting_of_zonal_shift_is_a_value_and_reaches_the_process_alone_too() -> None:
@@ -319,7 +319,7 @@ def test_the_routers_configuration_is_a_file_the_router_reads() -> None:
     text = by_name(objects, "ConfigMap", "karpenter-router")["data"]["bus.yaml"]
 
     found = read_config(yaml.safe_load(text), {})
-    assert (found["queues.urgent"], found.batch("urgent").size) == ("u", 50)
+    assert (found["queues.urgent"], found.get_batch_limits("urgent").size) == ("u", 50)
     assert container(objects, "router")["args"][:3] == [
         "interruption-router",
         "run",

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dovetail.cli.installing import Installation, objects
+from dovetail.cli.install_objects import Installation, build_objects
 from dovetail.cli.main import COMMANDS
 from support.commands import Ended, dovetail
 from support.helm import rendered
@@ -46,7 +46,7 @@ def test_the_objects_are_the_charts(provider: str, release: str) -> None:
     annotations = {"eks.amazonaws.com/role-arn": "arn:aws:iam::111122223333:role/r"}
     chart = _comparable(rendered({**values, "serviceAccount": {"annotations": annotations}}, release=release))
     own = _comparable(
-        objects(
+        build_objects(
             Installation(
                 provider=provider,
                 release=release,
@@ -120,7 +120,7 @@ FIRM = {
 def test_the_parts_are_the_charts(case: str) -> None:
     values, asked = COMPONENTS[case]
     chart = _comparable(rendered({**values, "settings": {"clusterName": "c"}}))
-    own = _comparable(objects(replace(Installation(settings={"CLUSTER_NAME": "c"}), **asked)))
+    own = _comparable(build_objects(replace(Installation(settings={"CLUSTER_NAME": "c"}), **asked)))
 
     for (kind, _), each in [*chart.items(), *own.items()]:
         if kind == "Deployment":

@@ -11,12 +11,12 @@ import pytest
 
 from dovetail.api import codec, crds, hashes, labels
 from dovetail.api.nodepool import NodePool
-from dovetail.cli.migrating import Finding, Found, findings
+from dovetail.cli.migrate import MigrationFinding, MigrationInput, list_findings
 from support.commands import dovetail
 from support.up import up
 
 Json = dict[str, Any]
-DEFINITIONS = [each | {"status": {"storedVersions": ["v1"]}} for each in crds.manifests("aws")]
+DEFINITIONS = [each | {"status": {"storedVersions": ["v1"]}} for each in crds.build_manifests("aws")]
 for _each in DEFINITIONS:
     _each["status"] = {"storedVersions": [version["name"] for version in _each["spec"]["versions"]]}
 POOL: Json = {
@@ -54,7 +54,7 @@ def claim(value: str, version: str = hashes.NODEPOOL_HASH_VERSION) -> Json:
 
 
 def told(weight: str, **found: Any) -> list[str]:
-    listed: list[Finding] = findings(Found(**{"definitions": DEFINITIONS, **found}))
+    listed: list[MigrationFinding] = list_findings(MigrationInput(**{"definitions": DEFINITIONS, **found}))
     return [f"{each.about}: {each.text}" for each in listed if each.weight == weight]
 
 
@@ -78,7 +78,7 @@ def test_many_of_a_kind_are_spelled_as_people_spell_them(classes: int, text: str
 
 
 def test_nothing_is_in_the_way_of_a_karpenter_at_rest() -> None:
-    value = hashes.nodepool_hash(codec.convert(NodePool, POOL))
+    value = hashes.hash_nodepool(codec.convert(NodePool, POOL))
     resting = deployment(replicas=0, CLUSTER_NAME="c")
     world = {"pools": [POOL], "claims": [claim(value)], "deployments": [resting]}
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dovetail.bus.config import KEYS
-from dovetail.bus.doctor import QUEUES
+from dovetail.bus.operator_tools import QUEUES
 from support.agreement import CLUSTERS, Where, from_cloudformation, from_source
 from support.stacks import Place, loaded, resolved
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from aiohttp.test_utils import TestServer
 
-from dovetail.cli.seen import to_file
-from dovetail.web import Dashboard, Moment, Shown
+from dovetail.cli.cluster_source import encode_snapshot
+from dovetail.web import Dashboard, Moment, ShownCluster
 from dovetail.web.views import MENU
 from support.browser import browser
 from support.dashboards import POOL, dashboard, until
@@ -55,7 +55,7 @@ async def test_a_live_cluster_is_followed_in_a_browser_without_loading_a_page_ag
 
 async def test_every_page_is_shown_by_day_and_by_night_without_a_complaint(tmp_path: Path) -> None:
     file = tmp_path / "world.json"
-    file.write_bytes(to_file(disrupted()))
+    file.write_bytes(encode_snapshot(disrupted()))
     async with dashboard(tmp_path, "--snapshot", str(file)) as address, browser(tmp_path / "browser") as tab:
         for scheme in ("light", "dark"):
             await tab.media(scheme)
@@ -73,9 +73,12 @@ async def test_the_events_fit_the_page_at_every_width(tmp_path: Path) -> None:
         NOON, about, "FailedScheduling", "no instance type has all of it: " + "cpu, " * 40, True, 12
     )
     picture = replace(pictured(disrupted(), live=True), moments=(told,) * 20, decisions=(told,) * 20)
-    board = Dashboard(Shown("a-cluster"))
+    board = Dashboard(ShownCluster("a-cluster"))
     board.show(picture)
-    async with TestServer(board.app(), host="127.0.0.1") as server, browser(tmp_path / "browser") as tab:
+    async with (
+        TestServer(board.build_app(), host="127.0.0.1") as server,
+        browser(tmp_path / "browser") as tab,
+    ):
         for width in (1440, 1000, 390):
             await tab.open(str(server.make_url("/events")))
             await tab.picture(tmp_path / "events.png", width, 900)

@@ -95,7 +95,7 @@ def test_nodes_are_let_in_by_the_right_groups_or_by_an_access_entry(made: dict[s
 
 
 def test_the_default_pool_is_one_that_v1_admits(made: dict[str, Json]) -> None:
-    from dovetail.api.crds import manifests as definitions
+    from dovetail.api.crds import build_manifests as definitions
     from support.apiserver import local_api
 
     found = manifests(made["v1"])

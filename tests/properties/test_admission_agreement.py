@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from dovetail.api.crds import defaulted
-from dovetail.api.validation import admit, check
+from dovetail.api.crds import apply_defaults
+from dovetail.api.validation import admit_object, check_document
 from support.admission import (
     data,
     field_examples,
@@ -83,12 +83,12 @@ def _mutate(draw: st.DrawFn, kind: str, document: Any, container: Any, key: Any)
 
 def _storable(kind: str, document: dict[str, Any]) -> bool:
     """Whether some earlier and looser schema could have let the object in: its types are right."""
-    found = admit(kind, document, flavour=flavour_of(kind))
+    found = admit_object(kind, document, flavour=flavour_of(kind))
     return not any(complaint.rule in ("type", "required") for complaint in found)
 
 
 def _same_verdict(kind: str, new: dict[str, Any], old: dict[str, Any] | None) -> None:
-    plain = admit(kind, new, old, flavour_of(kind))
+    plain = admit_object(kind, new, old, flavour_of(kind))
     server = server_complaints(kind, new, old, flavour_of(kind))
     assert (plain == ()) == (server == []), (plain, server)
 
@@ -120,14 +120,14 @@ def test_defaults_are_filled_in_alike(kind: str, choices: st.DataObject) -> None
     document = choices.draw(mutated(kind))
     # A null kubelet: dropped by a real server and by us, kept by the embedded one because the block is open.
     assume(not (isinstance(document.get("spec"), dict) and document["spec"].get("kubelet", "") is None))
-    assert defaulted(kind, document) == server_schema(kind, flavour_of(kind)).default(document)
+    assert apply_defaults(kind, document) == server_schema(kind, flavour_of(kind)).apply_defaults(document)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(choices=st.data())
 def test_checking_never_falls_over(kind: str, choices: st.DataObject) -> None:
-    found = check(choices.draw(mutated(kind)), flavour_of(kind))
+    found = check_document(choices.draw(mutated(kind)), flavour_of(kind))
     assert all(complaint.message for complaint in found)
 
 

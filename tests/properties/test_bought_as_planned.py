@@ -12,8 +12,8 @@ from dovetail.api import labels
 from dovetail.api.crds.ec2_fields import AMI_FAMILIES
 from dovetail.api.nodeclass import AMISelectorTerm, KubeletConfiguration
 from dovetail.errors import InsufficientCapacity
-from dovetail.providers.aws.filters import MOST_TYPES
-from dovetail.scheduling.catalog import InstanceType
+from dovetail.providers.aws.type_filters import MOST_TYPES
+from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.sim.clock import run_virtual
 from support.builders import amounts
 from support.ec2 import Ec2, provided
@@ -59,7 +59,7 @@ async def sold_to(ec2: Ec2, case: Case) -> list[InstanceType]:
     asked = amounts(cpu=case.cpu, pods=case.pods)
     fit = [
         each
-        for each in await ec2.cloud.instance_types(ec2.pool)
+        for each in await ec2.cloud.list_instance_types(ec2.pool)
         if all(each.allocatable()[name].nano >= amount.nano for name, amount in asked.items())
     ]
     return sorted(fit, key=price_of)

@@ -11,12 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from dovetail.bus.cache import FOREIGN, OWNED, UNKNOWN, Known
-from dovetail.bus.counts import Tally
-from dovetail.bus.destinations import Cluster, Destination, Registry
-from dovetail.bus.events import Event, Received, Rules, read
-from dovetail.bus.generate import Fleet, Happening, fis, health_pages
-from dovetail.bus.route import route, sole
+from dovetail.bus.counts import BusTally
+from dovetail.bus.destinations import BusCluster, Destination, DestinationRegistry
+from dovetail.bus.events import BusEvent, EventRules, ReceivedMessage, read_event
+from dovetail.bus.generate import (
+    GeneratedEvent,
+    GeneratedFleet,
+    generate_fis_experiment,
+    generate_health_pages,
+)
+from dovetail.bus.owners import FOREIGN, OWNED, UNKNOWN, KnownInstance
+from dovetail.bus.route import find_sole_destination, route_event
 from dovetail.sim.clock import VirtualClock, VirtualLoop
 from support.queues import BULK, CENTRAL, DLQ, PARK, URGENT, FleetAws
 
@@ -45,13 +50,13 @@ class Routers(RuleBasedStateMachine):
         self.odd: Counter[str] = Counter()
 
     async def _founded(self) -> None:
-        self.clock, self.counts = VirtualClock(), Tally()
-        self.fleet = Fleet.made(CLUSTERS, 24, self.seed)
+        self.clock, self.counts = VirtualClock(), BusTally()
+        self.fleet = GeneratedFleet.generate_fleet(CLUSTERS, 24, self.seed)
         self.aws = FleetAws(self.fleet, self.clock, visibility=(30, 60))
         self.aws.tags["i-0bastion"] = {"Name": "bastion"}
 
-    def owe(self, happening: Happening) -> None:
-        owner = self.fleet.owner()
+    def owe(self, happening: GeneratedEvent) -> None:
+        owner = self.fleet.map_owners()
         for instance in happening.instances:
             if instance in owner:
                 self.owed[owner[instance]][f"{json.loads(happening.body)['id']} {instance}"] += 1
@@ -60,7 +65,9 @@ class Routers(RuleBasedStateMachine):
     def instances_are_reclaimed(self, which: list[int], copies: int) -> None:
         self.number += 1
         chosen = [self.fleet.instances[index] for index in which]
-        for happening in fis(self.fleet, chosen, seed=1000 + self.number, start=self.clock_now()):
+        for happening in generate_fis_experiment(
+            self.fleet, chosen, seed=1000 + self.number, start=self.clock_now()
+        ):
             self.owe(happening)
             for _ in range(copies):
                 self.aws.put(happening)
@@ -68,7 +75,9 @@ class Routers(RuleBasedStateMachine):
     @rule()
     def a_health_event_comes_in_pages(self) -> None:
         self.number += 1
-        for happening in health_pages(self.fleet, 5000 + self.number, pages=2, start=self.clock_now()):
+        for happening in generate_health_pages(
+            self.fleet, 5000 + self.number, pages=2, start=self.clock_now()
+        ):
             if "false" in happening.body.partition("backupEvent")[2][:12]:
                 self.owe(happening)
             self.aws.put(happening)
@@ -83,7 +92,9 @@ class Routers(RuleBasedStateMachine):
     @rule()
     def a_stranger_is_spoken_of(self) -> None:
         self.number += 1
-        for happening in fis(self.fleet, ["i-0bastion"], seed=9000 + self.number, start=self.clock_now()):
+        for happening in generate_fis_experiment(
+            self.fleet, ["i-0bastion"], seed=9000 + self.number, start=self.clock_now()
+        ):
             self.aws.put(happening)
 
     @precondition(lambda self: len(self.routers) < 2)
@@ -191,11 +202,11 @@ TestRouters = Routers.TestCase
 
 
 NAMES = ("one", "two", "three")
-RULES = Rules(frozenset({"123456789012"}), frozenset({"us-east-2"}))
+RULES = EventRules(frozenset({"123456789012"}), frozenset({"us-east-2"}))
 
 
-def _cluster(name: str) -> Cluster:
-    return Cluster("123456789012", "us-east-2", name)
+def _cluster(name: str) -> BusCluster:
+    return BusCluster("123456789012", "us-east-2", name)
 
 
 destinations = st.builds(
@@ -209,24 +220,24 @@ destinations = st.builds(
 )
 knowledge = st.one_of(
     st.lists(st.sampled_from(NAMES), min_size=1, max_size=2, unique=True).map(
-        lambda names: Known(OWNED, tuple(map(_cluster, names)), 1e12, 0.0)
+        lambda names: KnownInstance(OWNED, tuple(map(_cluster, names)), 1e12, 0.0)
     ),
-    st.sampled_from([Known(FOREIGN, (), 1e12, 0.0), Known(UNKNOWN, (), 1e12, 0.0)]),
+    st.sampled_from([KnownInstance(FOREIGN, (), 1e12, 0.0), KnownInstance(UNKNOWN, (), 1e12, 0.0)]),
 )
 
 
 @given(st.integers(0, 3), knowledge, st.lists(destinations, max_size=4), st.floats(1.7e9, 1.8e9))
 def test_the_short_road_and_the_long_one_agree(
-    which: int, known: Known, given_to: list[Destination], now: float
+    which: int, known: KnownInstance, given_to: list[Destination], now: float
 ) -> None:
-    fleet = Fleet.made(1, 1)
-    happening = list(fis(fleet, fleet.instances))[which]
-    body, event = read(Received("m", happening.body), RULES)
-    assert isinstance(event, Event)
-    registry = Registry(given_to)
+    fleet = GeneratedFleet.generate_fleet(1, 1)
+    happening = list(generate_fis_experiment(fleet, fleet.instances))[which]
+    body, event = read_event(ReceivedMessage("m", happening.body), RULES)
+    assert isinstance(event, BusEvent)
+    registry = DestinationRegistry(given_to)
 
-    short = sole(event, known, registry, now)
-    long = route(event, body, {fleet.instances[0]: known}, registry, now)
+    short = find_sole_destination(event, known, registry, now)
+    long = route_event(event, body, {fleet.instances[0]: known}, registry, now)
 
     if short is not None:
         assert (long.copies, long.parked, long.dropped) == ([(short, body)], [], [])
@@ -236,17 +247,19 @@ def test_the_short_road_and_the_long_one_agree(
 
 @given(st.lists(st.tuples(st.sampled_from(NAMES), st.booleans()), min_size=1, max_size=12), st.booleans())
 def test_division_keeps_every_entity_and_invents_none(owners: list[tuple[str, bool]], annotate: bool) -> None:
-    fleet = Fleet.made(1, len(owners))
-    (page,) = list(health_pages(fleet, pages=1, backup=False))
-    body, event = read(Received("m", page.body), RULES)
-    assert isinstance(event, Event)
+    fleet = GeneratedFleet.generate_fleet(1, len(owners))
+    (page,) = list(generate_health_pages(fleet, pages=1, backup=False))
+    body, event = read_event(ReceivedMessage("m", page.body), RULES)
+    assert isinstance(event, BusEvent)
     known = {
-        id: Known(OWNED, (_cluster(name),), 1e12, 0.0) if owned else Known(FOREIGN, (), 1e12, 0.0)
+        id: KnownInstance(OWNED, (_cluster(name),), 1e12, 0.0)
+        if owned
+        else KnownInstance(FOREIGN, (), 1e12, 0.0)
         for id, (name, owned) in zip(event.instances, owners, strict=True)
     }
-    registry = Registry(Destination(_cluster(name), f"https://sqs/1/{name}") for name in NAMES)
+    registry = DestinationRegistry(Destination(_cluster(name), f"https://sqs/1/{name}") for name in NAMES)
 
-    routed = route(event, body, known, registry, 0.0, annotate=annotate)
+    routed = route_event(event, body, known, registry, 0.0, annotate=annotate)
 
     told = Counter(
         (each.cluster.name, entity["entityValue"])
@@ -267,6 +280,6 @@ def test_division_keeps_every_entity_and_invents_none(owners: list[tuple[str, bo
     ).map(json.dumps)
 )
 def test_no_body_makes_the_reader_stumble(body: str) -> None:
-    kept, found = read(Received("m", body), RULES)
+    kept, found = read_event(ReceivedMessage("m", body), RULES)
     assert isinstance(kept, str)
     assert found is not None

@@ -21,7 +21,7 @@ from dovetail.runtime.informer import Informer
 from dovetail.runtime.kube import KubeClient
 from dovetail.runtime.watch import Follower
 from dovetail.sim.clock import VirtualClock, run_virtual
-from dovetail.sim.faults import Rule, Storm
+from dovetail.sim.faults import FaultRule, FaultStorm
 from dovetail.sim.kube.apiserver import ApiServer
 from dovetail.sim.kube.status import ApiError
 from dovetail.sim.transport import LocalTransport
@@ -53,11 +53,11 @@ steps = st.lists(
 class Story:
     """A server in a storm, someone who changes things there, and informers that follow."""
 
-    def __init__(self, rules: Sequence[Rule], server: str, seed: int) -> None:
+    def __init__(self, rules: Sequence[FaultRule], server: str, seed: int) -> None:
         self.clock = VirtualClock()
-        self.storm = Storm(self.clock, rules, seed)
+        self.storm = FaultStorm(self.clock, rules, seed)
         self.server = ApiServer(self.clock, Random(seed), faults=self.storm, history=40)
-        self.api = self.server.local("someone")
+        self.api = self.server.build_local_client("someone")
         self.kube = KubeClient(SERVERS[server](self.server), self.clock, page=2)
         self.chance = Random(seed)
         self.followers: list[asyncio.Task[None]] = []
@@ -110,7 +110,7 @@ class Story:
                 self.api.delete("nodes", name)
 
     async def end(self) -> None:
-        self.storm.calm()
+        self.storm.end_faults()
         await self.clock.sleep(400)
         for task in self.followers:
             assert not task.done(), "a follower gave up"
@@ -120,7 +120,8 @@ class Story:
     def expect(self, informer: Informer[storms.T], mirror: storms.Mirror[storms.T], **selector: str) -> None:
         resource = informer.kind.KIND.resource
         there = [
-            codec.convert(informer.kind, obj) for obj in self.server.local("judge").list(resource, **selector)
+            codec.convert(informer.kind, obj)
+            for obj in self.server.build_local_client("judge").list(resource, **selector)
         ]
         assert informer.synced
         assert _by_name(informer) == _by_name(there)
@@ -135,7 +136,7 @@ def _by_name(objects: object) -> dict[str, Object]:
     return {obj.full_name: obj for obj in objects}
 
 
-def tell(rules: Sequence[Rule], story_steps: Sequence[Step], server: str, seed: int) -> Counter[str]:
+def tell(rules: Sequence[FaultRule], story_steps: Sequence[Step], server: str, seed: int) -> Counter[str]:
     async def main() -> Counter[str]:
         story = Story(rules, server, seed)
         house = asyncio.create_task(story.server.run())
@@ -156,7 +157,7 @@ def tell(rules: Sequence[Rule], story_steps: Sequence[Step], server: str, seed: 
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(rules=st.lists(storms.rules(), max_size=6), story_steps=steps, seed=st.integers(0, 2**16))
 def test_the_cache_equals_the_server_after_any_storm(
-    server: str, rules: list[Rule], story_steps: list[Step], seed: int
+    server: str, rules: list[FaultRule], story_steps: list[Step], seed: int
 ) -> None:
     tell(rules, story_steps, server, seed)
 
@@ -164,7 +165,7 @@ def test_the_cache_equals_the_server_after_any_storm(
 @pytest.mark.parametrize("server", SERVERS)
 def test_the_cache_survives_a_long_storm_of_every_trouble_at_once(server: str) -> None:
     chance = Random(5)
-    rules = [Rule(trouble=t, clients=("karpenter",), probability=0.12) for t in storms.ALL_TROUBLES]
+    rules = [FaultRule(trouble=t, clients=("karpenter",), probability=0.12) for t in storms.ALL_TROUBLES]
     verbs = ("create", "delete", "bind", "replace", "label", "node")
     mixed: list[Step] = []
     for n in range(900):
@@ -179,7 +180,7 @@ def test_the_cache_survives_a_long_storm_of_every_trouble_at_once(server: str) -
 
 
 def test_the_same_seed_tells_the_same_story() -> None:
-    rules = [Rule(trouble=t, clients=("karpenter",), probability=0.3) for t in storms.ALL_TROUBLES]
+    rules = [FaultRule(trouble=t, clients=("karpenter",), probability=0.3) for t in storms.ALL_TROUBLES]
     script = [("create", n, "") for n in NAMES] + [
         ("wait", "", "40"),
         ("delete", "a", ""),

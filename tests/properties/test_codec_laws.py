@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 
 from dovetail.api import core
 from dovetail.api.buffers import CapacityBuffer
-from dovetail.api.codec import Interner, convert, decode, decode_list, encode, merge_patch, overlay, to_dict
+from dovetail.api.codec import (
+    Interner,
+    convert,
+    decode,
+    decode_list,
+    encode,
+    merge_patch,
+    overlay_document,
+    to_dict,
+)
 from dovetail.api.meta import Object
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodeclass import EC2NodeClass, KWOKNodeClass
@@ -91,8 +100,8 @@ def test_laying_a_change_over_a_document_gives_the_change_and_keeps_the_rest(
     kept = copy.deepcopy(raw)
     before = convert(kind, raw)
     after = data.draw(objects(kind))
-    assert overlay(raw, before, before) == raw
-    changed = overlay(raw, before, after)
+    assert overlay_document(raw, before, before) == raw
+    changed = overlay_document(raw, before, after)
     assert convert(kind, changed) == after
     assert changed["fromTheFuture"] == UNKNOWN["fromTheFuture"]
     assert raw == kept
@@ -129,7 +138,7 @@ def test_changing_a_pod_keeps_what_pods_drop(before: Pod, after: Pod) -> None:
     raw.setdefault("spec", {}).setdefault("volumes", []).append(dropped)
     raw.setdefault("metadata", {}).setdefault("annotations", {})["example.com/note"] = "kept"
     assert decode(Pod, msgspec.json.encode(raw)) == before
-    changed = overlay(raw, before, after)
+    changed = overlay_document(raw, before, after)
     assert decode(Pod, msgspec.json.encode(changed)) == after
     assert dropped in changed["spec"]["volumes"]
     assert changed["metadata"]["annotations"]["example.com/note"] == "kept"

@@ -17,17 +17,18 @@ from msgspec.structs import replace
 from dovetail.api import conditions, labels, predicates
 from dovetail.api.nodepool import Budget, NodePool
 from dovetail.api.pod import Pod
-from dovetail.disruption import choose, churn, waves
-from dovetail.disruption.allowance import allowances
-from dovetail.disruption.candidates import Scene
-from dovetail.disruption.choose import Choice
+from dovetail.disruption import choose, policy
+from dovetail.disruption.allowance import compute_allowances
+from dovetail.disruption.candidates import DisruptionInput
+from dovetail.disruption.choose import DisruptionChoice
 from dovetail.disruption.command import Command
-from dovetail.disruption.survey import survey
-from dovetail.disruption.validate import Invalid, still_right
-from dovetail.scheduling import nodes as views
-from dovetail.scheduling.fulfilled import fulfilled
-from dovetail.scheduling.resources import minus, needs
-from dovetail.scheduling.snapshot import StateNode
+from dovetail.disruption.methods import drift_waves
+from dovetail.disruption.report import build_report
+from dovetail.disruption.validate import InvalidCommand, validate_command
+from dovetail.scheduling.model import state_node as views
+from dovetail.scheduling.model.resources import compute_nano_requests, subtract_resources
+from dovetail.scheduling.model.snapshot import StateNode
+from dovetail.scheduling.postprocess import apply_plan
 from support.builders import NOW, owner, pod
 from support.disruption import machine, pdb, pool, scene, state
 from support.knobs import asking
@@ -45,16 +46,16 @@ TYPES = (
 )
 # `make soak` looks at more of them.
 TIMES = int(os.environ.get("DOVETAIL_EXAMPLES", "1"))
-METHODS: tuple[Callable[[Scene], Choice], ...] = (
-    choose.empty,
-    choose.static_drifted,
-    choose.drifted,
-    partial(choose.drifted, at_once=None),
-    choose.multi,
-    choose.single,
-    choose.several,
+METHODS: tuple[Callable[[DisruptionInput], DisruptionChoice], ...] = (
+    choose.choose_empty_nodes,
+    choose.choose_static_drift,
+    choose.choose_drift,
+    partial(choose.choose_drift, at_once=None),
+    choose.choose_multi_node,
+    choose.choose_single_node,
+    choose.choose_split,
 )
-SAVING = (choose.empty, choose.multi, choose.single, choose.several)
+SAVING = (choose.choose_empty_nodes, choose.choose_multi_node, choose.choose_single_node, choose.choose_split)
 
 
 @st.composite
@@ -120,12 +121,12 @@ def asked(draw: st.DrawFn, given: NodePool) -> NodePool:
     return asking(given, **{name: draw(st.sampled_from(KNOBS[name])) for name in sorted(turned)})
 
 
-def scenes() -> st.SearchStrategy[Scene]:
+def scenes() -> st.SearchStrategy[DisruptionInput]:
     return st.one_of(mixed(), mixed(), wasteful())
 
 
 @st.composite
-def wasteful(draw: st.DrawFn) -> Scene:
+def wasteful(draw: st.DrawFn) -> DisruptionInput:
     """Dear nodes that could be exchanged for several cheaper ones, and a pool that asks for that."""
     states = []
     for i in range(draw(st.integers(1, 6))):
@@ -144,7 +145,7 @@ def wasteful(draw: st.DrawFn) -> Scene:
 
 
 @st.composite
-def mixed(draw: st.DrawFn) -> Scene:
+def mixed(draw: st.DrawFn) -> DisruptionInput:
     plain = [
         pool(
             name,
@@ -172,7 +173,7 @@ def mixed(draw: st.DrawFn) -> Scene:
     )
 
 
-def commands(world: Scene) -> list[tuple[Command, Choice]]:
+def commands(world: DisruptionInput) -> list[tuple[Command, DisruptionChoice]]:
     return [
         (command, choice) for method in METHODS for choice in (method(world),) for command in choice.commands
     ]
@@ -180,18 +181,18 @@ def commands(world: Scene) -> list[tuple[Command, Choice]]:
 
 @settings(max_examples=250 * TIMES, deadline=None)
 @given(scenes())
-def test_no_method_overspends_a_budget(world: Scene) -> None:
+def test_no_method_overspends_a_budget(world: DisruptionInput) -> None:
     for method in METHODS:
         choice = method(world)
         if choice.commands:
-            left = allowances(world, choice.commands[0].method.reason)
+            left = compute_allowances(world, choice.commands[0].method.reason)
             taken = Counter(c.pool.name for command in choice.commands for c in command.candidates)
-            assert all(count <= left.left(name) for name, count in taken.items()), taken
+            assert all(count <= left.count_left(name) for name, count in taken.items()), taken
 
 
 @settings(max_examples=250 * TIMES, deadline=None)
 @given(scenes())
-def test_nothing_held_is_taken(world: Scene) -> None:
+def test_nothing_held_is_taken(world: DisruptionInput) -> None:
     now = world.snapshot.options.now
     for command, _ in commands(world):
         for candidate in command.candidates:
@@ -201,16 +202,16 @@ def test_nothing_held_is_taken(world: Scene) -> None:
             assert mine.node.annotations.get(labels.DO_NOT_DISRUPT) != "true"
             assert not mine.marked
             assert not mine.nominated
-            assert views.initialized(mine)
+            assert views.is_initialized(mine)
             for each in mine.pods:
-                held = predicates.active(each) and predicates.do_not_disrupt(each, now).active
+                held = predicates.is_active(each) and predicates.do_not_disrupt(each, now).active
                 assert not held
-                assert not world.limits.blocking_now(each, now)
+                assert not world.limits.find_blocking_now(each, now)
 
 
 @settings(max_examples=250 * TIMES, deadline=None)
 @given(scenes())
-def test_saving_money_never_costs_any(world: Scene) -> None:
+def test_saving_money_never_costs_any(world: DisruptionInput) -> None:
     for command, _ in commands(world):
         if command.method.kind:
             assert command.savings >= 0
@@ -220,7 +221,7 @@ def test_saving_money_never_costs_any(world: Scene) -> None:
 
 @settings(max_examples=250 * TIMES, deadline=None)
 @given(scenes())
-def test_every_pod_that_moves_has_a_place_before_its_node_goes(world: Scene) -> None:
+def test_every_pod_that_moves_has_a_place_before_its_node_goes(world: DisruptionInput) -> None:
     now = world.snapshot.options.now
     for command, _ in commands(world):
         if command.plan is None:
@@ -237,8 +238,8 @@ def test_every_pod_that_moves_has_a_place_before_its_node_goes(world: Scene) -> 
 
 @settings(max_examples=250 * TIMES, deadline=None)
 @given(scenes())
-def test_commands_side_by_side_do_not_share_room(world: Scene) -> None:
-    chosen = choose.drifted(world, at_once=None).commands
+def test_commands_side_by_side_do_not_share_room(world: DisruptionInput) -> None:
+    chosen = choose.choose_drift(world, at_once=None).commands
     used = {name for c in chosen if c.plan for name, pods in c.plan.existing.items() if pods}
     assert not _overfull(world, chosen)
     going = [candidate.name for c in chosen for candidate in c.candidates]
@@ -246,11 +247,11 @@ def test_commands_side_by_side_do_not_share_room(world: Scene) -> None:
     assert not set(going) & used
 
 
-def _overfull(world: Scene, chosen: list[Command]) -> list[str]:
+def _overfull(world: DisruptionInput, chosen: list[Command]) -> list[str]:
     """Nodes that all commands together would put more on than they have room for."""
     pods = {p.full_name: p for s in world.snapshot.nodes for p in s.pods}
     waiting = {p.full_name: p for p in world.snapshot.pods}
-    free = {views.name(s): views.available(s) for s in world.snapshot.nodes}
+    free = {views.read_name(s): views.compute_available(s) for s in world.snapshot.nodes}
     landed = {
         (name, pod)
         for c in chosen
@@ -261,52 +262,66 @@ def _overfull(world: Scene, chosen: list[Command]) -> list[str]:
     }
     for name, each in landed:
         if name in free:
-            free[name] = minus(free[name], needs(pods.get(each) or waiting[each]))
+            free[name] = subtract_resources(
+                free[name], compute_nano_requests(pods.get(each) or waiting[each])
+            )
     return [name for name, left in free.items() if any(amount < 0 for amount in left.values())]
 
 
 @settings(max_examples=150 * TIMES, deadline=None)
 @given(scenes())
-def test_what_was_right_is_still_right_in_the_same_world(world: Scene) -> None:
-    for method in (choose.multi, choose.single, choose.several):
+def test_what_was_right_is_still_right_in_the_same_world(world: DisruptionInput) -> None:
+    for method in (choose.choose_multi_node, choose.choose_single_node, choose.choose_split):
         for command in method(world).commands:
-            assert not isinstance(still_right(world, command), Invalid)
+            assert not isinstance(validate_command(world, command), InvalidCommand)
 
 
 @settings(max_examples=150 * TIMES, deadline=None)
 @given(scenes())
-def test_the_same_world_gives_the_same_choice(world: Scene) -> None:
-    again = Scene(
+def test_the_same_world_gives_the_same_choice(world: DisruptionInput) -> None:
+    again = DisruptionInput(
         replace(world.snapshot, nodes=tuple(reversed(world.snapshot.nodes))),
         world.queued,
         world.buffered,
         world.spot_to_spot,
     )
-    for method in (choose.empty, choose.drifted, choose.single, choose.several):
+    for method in (
+        choose.choose_empty_nodes,
+        choose.choose_drift,
+        choose.choose_single_node,
+        choose.choose_split,
+    ):
         assert list(map(str, method(world).commands)) == list(map(str, method(again).commands))
 
 
 @settings(max_examples=300 * TIMES, deadline=None)
 @given(scenes())
-def test_shortcuts_find_what_the_long_way_finds(world: Scene) -> None:
-    slow = Scene(world.snapshot, world.queued, world.buffered, world.spot_to_spot)
-    slow.__dict__["room"] = dataclasses.replace(slow.room, plain=False, limited=True)
-    for method in (choose.empty, choose.drifted, choose.multi, choose.single):
+def test_shortcuts_find_what_the_long_way_finds(world: DisruptionInput) -> None:
+    slow = DisruptionInput(world.snapshot, world.queued, world.buffered, world.spot_to_spot)
+    slow.__dict__["room"] = dataclasses.replace(slow.free_capacity, plain=False, limited=True)
+    for method in (
+        choose.choose_empty_nodes,
+        choose.choose_drift,
+        choose.choose_multi_node,
+        choose.choose_single_node,
+    ):
         here, there = method(world).commands, method(slow).commands
         assert [(str(c), c.savings, c.plan) for c in here] == [(str(c), c.savings, c.plan) for c in there]
 
 
-def carried_out(world: Scene, command: Command) -> Scene:
+def carried_out(world: DisruptionInput, command: Command) -> DisruptionInput:
     """The world once the command is done: its nodes are gone, and its pods where the plan had them."""
     keys = {candidate.key for candidate in command.candidates}
-    left = tuple(each for each in world.snapshot.nodes if views.provider_id(each) not in keys)
+    left = tuple(each for each in world.snapshot.nodes if views.read_provider_id(each) not in keys)
     moved = tuple(pod for c in command.candidates for pod in c.pods)
     snapshot = replace(world.snapshot, nodes=left, moving=moved)
     if command.plan is not None:
-        snapshot = fulfilled(snapshot, replace(command.plan, new_nodes=command.replacements))
-    known = {views.name(each) for each in left}
-    nodes = tuple(each if views.name(each) in known else _up(each) for each in snapshot.nodes)
-    return Scene(replace(snapshot, nodes=nodes, moving=()), world.queued, world.buffered, world.spot_to_spot)
+        snapshot = apply_plan(snapshot, replace(command.plan, new_nodes=command.replacements))
+    known = {views.read_name(each) for each in left}
+    nodes = tuple(each if views.read_name(each) in known else _up(each) for each in snapshot.nodes)
+    return DisruptionInput(
+        replace(snapshot, nodes=nodes, moving=()), world.queued, world.buffered, world.spot_to_spot
+    )
 
 
 def _up(new: StateNode) -> StateNode:
@@ -320,7 +335,7 @@ def _up(new: StateNode) -> StateNode:
 
 @settings(max_examples=100 * TIMES, deadline=None)
 @given(scenes())
-def test_a_quiet_cluster_comes_to_rest(world: Scene) -> None:
+def test_a_quiet_cluster_comes_to_rest(world: DisruptionInput) -> None:
     """Step by step the price falls or nodes go; there is no way round in a circle."""
     for _ in range(40):
         choice = next(
@@ -337,23 +352,23 @@ def test_a_quiet_cluster_comes_to_rest(world: Scene) -> None:
 
 @settings(max_examples=150 * TIMES, deadline=None)
 @given(scenes())
-def test_every_node_goes_or_has_a_reason_to_stay(world: Scene) -> None:
-    found = survey(world, most=3)
+def test_every_node_goes_or_has_a_reason_to_stay(world: DisruptionInput) -> None:
+    found = build_report(world, most=3)
     going = [candidate.name for command in found.commands for candidate in command.candidates]
-    staying = [standing.name for standing in found.standing]
-    assert sorted(going + staying) == sorted(views.name(state) for state in world.snapshot.nodes)
-    assert all(standing.main.why for standing in found.standing)
+    staying = [standing.name for standing in found.blocked_nodes]
+    assert sorted(going + staying) == sorted(views.read_name(state) for state in world.snapshot.nodes)
+    assert all(standing.main.why for standing in found.blocked_nodes)
 
 
 @settings(max_examples=150 * TIMES, deadline=None)
 @given(scenes())
-def test_what_is_left_for_its_knobs_saves_too_little_or_comes_too_soon(world: Scene) -> None:
+def test_what_is_left_for_its_knobs_saves_too_little_or_comes_too_soon(world: DisruptionInput) -> None:
     now = world.snapshot.options.now
     for command, _ in commands(world):
         if command.method.reason != "Underutilized":
             continue
         for candidate in command.candidates:
-            knobs = churn.knobs(candidate.pool)
+            knobs = policy.read_policy(candidate.pool)
             assert command.savings >= knobs.min_saving - 1e-9
             assert command.savings >= command.cost * knobs.min_percent / 100 - 1e-9
             assert all(now - _born(each) >= knobs.rest for each in candidate.pods)
@@ -368,24 +383,24 @@ def _born(of: Pod) -> datetime:
 
 @settings(max_examples=150 * TIMES, deadline=None)
 @given(scenes())
-def test_every_drifted_node_is_in_one_wave_or_held(world: Scene) -> None:
-    found = waves.plan(world)
+def test_every_drifted_node_is_in_one_wave_or_held(world: DisruptionInput) -> None:
+    found = drift_waves.plan_waves(world)
     listed = [name for wave in found.waves for name in wave.nodes] + [each.name for each in found.held]
     drifted = [
-        views.name(state)
+        views.read_name(state)
         for state in world.snapshot.nodes
         if state.claim is not None and conditions.is_true(state.claim, conditions.DRIFTED)
     ]
     assert sorted(listed) == sorted(drifted)
-    of = {views.name(state): views.pool(state) for state in world.snapshot.nodes}
-    allowed = allowances(world, "Drifted").allowed
+    of = {views.read_name(state): views.read_pool_name(state) for state in world.snapshot.nodes}
+    allowed = compute_allowances(world, "Drifted").allowed
     for wave in found.waves:
         assert all(count <= allowed[name] for name, count in Counter(of[n] for n in wave.nodes).items())
 
 
-def _measure(world: Scene) -> tuple[float, int]:
+def _measure(world: DisruptionInput) -> tuple[float, int]:
     price = 0.0
     for each in world.snapshot.nodes:
-        known = views.labels(each)
+        known = views.read_labels(each)
         price += next(t.offerings[0].price for t in TYPES if t.name == known[labels.INSTANCE_TYPE])
     return round(price, 6), len(world.snapshot.nodes)

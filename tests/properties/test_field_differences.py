@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.sim.kube.fieldsets import difference, places
-from dovetail.sim.kube.nodes import Node, parse
-from dovetail.sim.kube.validation import same
+from dovetail.sim.kube.patch.field_sets import find_changes, list_paths
+from dovetail.sim.kube.schema.nodes import SchemaNode, parse_schema
+from dovetail.sim.kube.schema.validation import is_same_json
 
 SCALARS = st.one_of(st.none(), st.booleans(), st.integers(0, 2), st.sampled_from(["a", "b"]), st.just(1.0))
 NAMES = st.sampled_from(["keyed", "set", "plain", "atomic", "deep", "other"])
@@ -23,7 +23,7 @@ VALUES = st.recursive(
 STATES = st.dictionaries(NAMES, VALUES, max_size=4)
 
 
-def _schema() -> Node:
+def _schema() -> SchemaNode:
     item = {"type": "object", "properties": {"name": {"type": "string"}, "value": {"type": "string"}}}
     keyed = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
     inner: dict[str, Any] = {
@@ -33,7 +33,7 @@ def _schema() -> Node:
         "atomic": {"type": "object", "x-kubernetes-map-type": "atomic", "additionalProperties": True},
     }
     deep = {"type": "object", "properties": inner}
-    return parse({"type": "object", "properties": {**inner, "deep": deep}})
+    return parse_schema({"type": "object", "properties": {**inner, "deep": deep}})
 
 
 SCHEMA = _schema()
@@ -41,17 +41,17 @@ SCHEMA = _schema()
 
 def _listed(old: Any, new: Any) -> tuple[set[Any], set[Any]]:
     """The definition: every path of both states."""
-    was, now = places(SCHEMA, old), places(SCHEMA, new)
-    changed = {path for path, value in now.items() if path not in was or not same(was[path], value)}
+    was, now = list_paths(SCHEMA, old), list_paths(SCHEMA, new)
+    changed = {path for path, value in now.items() if path not in was or not is_same_json(was[path], value)}
     return changed, was.keys() - now.keys()
 
 
 @given(STATES, STATES)
 def test_the_difference_is_what_listing_both_states_tells(old: dict[str, Any], new: dict[str, Any]) -> None:
-    assert difference(SCHEMA, old, new) == _listed(old, new)
+    assert find_changes(SCHEMA, old, new) == _listed(old, new)
 
 
 @given(STATES, NAMES, VALUES)
 def test_parts_that_are_shared_differ_in_nothing(state: dict[str, Any], name: str, value: Any) -> None:
     shared, apart = {**state, name: value}, {**copy.deepcopy(state), name: value}
-    assert difference(SCHEMA, state, shared) == difference(SCHEMA, state, apart) == _listed(state, apart)
+    assert find_changes(SCHEMA, state, shared) == find_changes(SCHEMA, state, apart) == _listed(state, apart)

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
+from dovetail.api.bad_items import reason_of
 from dovetail.api.manifests import Document
 from dovetail.api.meta import Object
-from dovetail.api.setaside import reason_of
 from dovetail.cli.validate import find_unreadable
 from dovetail.errors import BadInput
-from dovetail.state.offline import KINDS, Offline
+from dovetail.state.offline import KINDS, OfflineCluster
 from dovetail.state.unreadable import KINDS_READ
 from support.hostile import bad_documents
 from support.hostile_world import victim_of
@@ -24,12 +24,12 @@ READ: list[type[Object]] = list(KINDS_READ.values())
 def test_a_document_is_taken_as_it_is_or_refused_and_validate_says_so_first(kind: type[Object]) -> None:
     named = kind.KIND.api_version, kind.KIND.kind
     for path, _, document in bad_documents(kind, victim_of(kind)):
-        world, refused = Offline(), ""
+        world, refused = OfflineCluster(), ""
         try:
             world.add(*named, document)
         except BadInput as error:
             refused = str(error)
-        taken = world.all(kind)
+        taken = world.list_objects(kind)
         assert not any(map(reason_of, taken)), f"{path}: planned with what would be set aside"
         told = list(find_unreadable(Document("file", 0, *named, document)))
         # An API server lets no negative request in, so that there is nothing to set aside.

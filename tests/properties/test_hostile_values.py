@@ -16,8 +16,8 @@ import pytest
 
 import dovetail
 from dovetail.api import codec
+from dovetail.api.bad_items import reason_of
 from dovetail.api.meta import Object
-from dovetail.api.setaside import reason_of
 from dovetail.errors import BadInput
 from dovetail.sim.clock import run_virtual
 from support.hostile import bad_documents, numbered, read_all

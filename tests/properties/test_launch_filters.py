@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from dovetail.api import labels
 from dovetail.api.nodeclass import Subnet
 from dovetail.errors import InsufficientCapacity
-from dovetail.providers.aws.filters import MOST_TYPES, chosen_types
-from dovetail.providers.aws.fleet import capacity_type_for, configurations, with_capacity_type
-from dovetail.providers.aws.network import Choice
-from dovetail.providers.aws.templates import Template
-from dovetail.scheduling.catalog import InstanceType, Offering
-from dovetail.scheduling.requirements import Requirements, values_of
+from dovetail.providers.aws.fleet import build_configurations, choose_capacity_type, with_capacity_type
+from dovetail.providers.aws.launch_templates import LaunchTemplate
+from dovetail.providers.aws.network import SubnetChoice
+from dovetail.providers.aws.type_filters import MOST_TYPES, filter_types
+from dovetail.scheduling.model.instance_types import InstanceType, Offering
+from dovetail.scheduling.model.requirements import Requirements, parse_values
 from support.builders import amounts
 
 ZONES = ("a", "b", "c")
@@ -26,15 +26,15 @@ KINDS = (("default", "false"), ("capacity-block", "false"), ("default", "true"))
 @st.composite
 def offerings(draw: st.DrawFn) -> Offering:
     way, zone = draw(st.sampled_from(WAYS)), draw(st.sampled_from(ZONES))
-    known = {labels.CAPACITY_TYPE: values_of("In", (way,)), labels.ZONE: values_of("In", (zone,))}
+    known = {labels.CAPACITY_TYPE: parse_values("In", (way,)), labels.ZONE: parse_values("In", (zone,))}
     reservation = ""
     if way == labels.RESERVED:
         reservation = f"cr-{draw(st.integers(1, 5))}"
         kind, interruptible = draw(st.sampled_from(KINDS))
         known |= {
-            labels.CAPACITY_RESERVATION_ID: values_of("In", (reservation,)),
-            labels.CAPACITY_RESERVATION_TYPE: values_of("In", (kind,)),
-            labels.CAPACITY_RESERVATION_INTERRUPTIBLE: values_of("In", (interruptible,)),
+            labels.CAPACITY_RESERVATION_ID: parse_values("In", (reservation,)),
+            labels.CAPACITY_RESERVATION_TYPE: parse_values("In", (kind,)),
+            labels.CAPACITY_RESERVATION_INTERRUPTIBLE: parse_values("In", (interruptible,)),
         }
     return Offering(
         requirements=Requirements(known),
@@ -51,7 +51,7 @@ def catalogues(draw: st.DrawFn) -> list[InstanceType]:
     return [
         InstanceType(
             name=f"m{at}.{size}",
-            requirements=Requirements({labels.INSTANCE_TYPE: values_of("In", (f"m{at}.{size}",))}),
+            requirements=Requirements({labels.INSTANCE_TYPE: parse_values("In", (f"m{at}.{size}",))}),
             offerings=tuple(draw(st.lists(offerings(), max_size=6))),
             capacity=amounts(cpu=draw(st.integers(1, 4))),
         )
@@ -66,9 +66,9 @@ def wishes(draw: st.DrawFn) -> Requirements:
     least = draw(st.none() | st.integers(1, 3))
     return Requirements(
         {
-            labels.CAPACITY_TYPE: values_of("In", ways),
-            labels.ZONE: values_of("In", zones),
-            labels.INSTANCE_TYPE: values_of("Exists", (), least),
+            labels.CAPACITY_TYPE: parse_values("In", ways),
+            labels.ZONE: parse_values("In", zones),
+            labels.INSTANCE_TYPE: parse_values("Exists", (), least),
         }
     )
 
@@ -78,7 +78,7 @@ def bought(types: Sequence[InstanceType], wanted: Requirements) -> list[tuple[st
         (each.name, offering.zone, offering)
         for each in types
         for offering in each.offerings
-        if offering.capacity_type == capacity_type_for(types, wanted)
+        if offering.capacity_type == choose_capacity_type(types, wanted)
     ]
 
 
@@ -87,7 +87,7 @@ def test_what_is_chosen_was_for_sale_allowed_and_large_enough(
     types: list[InstanceType], wanted: Requirements
 ) -> None:
     try:
-        left = chosen_types(types, wanted, amounts(cpu="2"), strict=False)
+        left = filter_types(types, wanted, amounts(cpu="2"), strict=False)
     except InsufficientCapacity:
         return
     before = {each.name: each for each in types}
@@ -117,7 +117,7 @@ def test_a_claim_finds_nothing_only_where_nothing_is_for_sale(
         for offering in each.offerings
     )
     try:
-        found = bool(chosen_types(types, wanted, amounts(cpu="2"), strict=False))
+        found = bool(filter_types(types, wanted, amounts(cpu="2"), strict=False))
     except InsufficientCapacity:
         found = False
     assert found == sold
@@ -128,12 +128,14 @@ def test_a_fleet_is_offered_each_place_once_and_one_kind_of_reservation(
     types: list[InstanceType], wanted: Requirements
 ) -> None:
     try:
-        left = chosen_types(types, wanted, amounts(cpu="2"), strict=False)
+        left = filter_types(types, wanted, amounts(cpu="2"), strict=False)
     except InsufficientCapacity:
         return
-    way = capacity_type_for(left, wanted)
-    choice = Choice({zone: Subnet(id=f"subnet-{zone}", zone=zone) for zone in ZONES})
-    made = configurations([Template("t", "ami", tuple(left))], with_capacity_type(wanted, way), choice)
+    way = choose_capacity_type(left, wanted)
+    choice = SubnetChoice({zone: Subnet(id=f"subnet-{zone}", zone=zone) for zone in ZONES})
+    made = build_configurations(
+        [LaunchTemplate("t", "ami", tuple(left))], with_capacity_type(wanted, way), choice
+    )
     places = [(each["InstanceType"], each["SubnetId"]) for config in made for each in config["Overrides"]]
     assert places
     assert len(places) == len(set(places))

@@ -7,20 +7,23 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.disruption.candidates import Class, Scene, candidates
-from dovetail.disruption.command import Verdict
-from dovetail.disruption.memory import Memory
+from dovetail.disruption.candidates import DisruptionClass, DisruptionInput, find_candidates
+from dovetail.disruption.command import ConsolidationVerdict
+from dovetail.disruption.verdict_cache import VerdictCache
 from support.sweeps import changed, random_world
 
 STEPS = 6
 
 
-def swept(memory: Memory, world: Scene) -> dict[str, str]:
+def swept(memory: VerdictCache, world: DisruptionInput) -> dict[str, str]:
     """Every verdict, in words that tell all of it."""
-    return {c.name: told(memory.verdict(world, c)) for c in candidates(world, Class.GRACEFUL)[0]}
+    return {
+        c.name: told(memory.find_verdict(world, c))
+        for c in find_candidates(world, DisruptionClass.GRACEFUL)[0]
+    }
 
 
-def told(verdict: Verdict) -> str:
+def told(verdict: ConsolidationVerdict) -> str:
     command = verdict.command
     if command is None:
         return verdict.why
@@ -31,20 +34,22 @@ def told(verdict: Verdict) -> str:
 @settings(max_examples=250, deadline=None)
 @given(st.integers(0, 2**32))
 def test_a_memory_says_what_a_fresh_look_would(seed: int) -> None:
-    world, chance, memory = random_world(seed, most=30), Random(seed), Memory()
+    world, chance, memory = random_world(seed, most=30), Random(seed), VerdictCache()
     for _ in range(STEPS):
-        assert swept(memory, world) == swept(Memory(), world)
+        assert swept(memory, world) == swept(VerdictCache(), world)
         world = changed(world, chance)
 
 
 def test_what_did_not_change_is_not_looked_at_again() -> None:
     """In these small worlds nearly everything has to do with everything, and still some of it is kept."""
-    chance, memory, kept = Random(1), Memory(), 0
+    chance, memory, kept = Random(1), VerdictCache(), 0
     for seed in range(40):
         world = random_world(seed, most=30)
         swept(memory, world)
         asked = memory.asked
-        assert swept(memory, Scene(world.snapshot, world.queued, world.buffered, world.spot_to_spot))
+        assert swept(
+            memory, DisruptionInput(world.snapshot, world.queued, world.buffered, world.spot_to_spot)
+        )
         assert memory.asked == asked
         world = changed(world, chance)
         kept += len(swept(memory, world)) - (memory.asked - asked)

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from dovetail.api.core import Lease
 from dovetail.ports import Clock
 from dovetail.runtime.kube import KubeClient
-from dovetail.runtime.leader import Elector, Terms
-from dovetail.runtime.transport import Lines, Reply, Request
+from dovetail.runtime.leader import ElectionTerms, Elector
+from dovetail.runtime.transport import ApiReply, ApiRequest, Lines
 from dovetail.sim.clock import VirtualClock, run_virtual
-from dovetail.sim.faults import ClockFault, Rule, Storm, WrongClock
+from dovetail.sim.faults import ClockFault, FaultRule, FaultStorm, WrongClock
 from dovetail.sim.kube.apiserver import ApiServer
 from dovetail.sim.transport import LocalTransport
 
-TERMS = Terms()
+TERMS = ElectionTerms()
 LOOK = 0.05
 NAMES = ("one", "two", "three")
 TAKEOVER = TERMS.lease + TERMS.retry * 1.2 + 0.1
@@ -39,7 +39,7 @@ class Machine:
         self._clock = clock
         self._wire = LocalTransport(server, f"{name}/1")
         self._paused_until = 0.0
-        self._sending: set[asyncio.Task[Reply]] = set()
+        self._sending: set[asyncio.Task[ApiReply]] = set()
         self.elector = Elector(KubeClient(self, clock), TERMS, name, clock=self, chance=chance)
         self.task = asyncio.create_task(self.elector.run())
         self.running = True
@@ -76,25 +76,25 @@ class Machine:
 
     # Its wire: nothing leaves or arrives during a pause.
 
-    async def send(self, request: Request) -> Reply:
+    async def send(self, request: ApiRequest) -> ApiReply:
         # A request that was about to leave when the pause came leaves when it ends, whoever gave up on it.
         task = asyncio.create_task(self._sent(request))
         self._sending.add(task)
         task.add_done_callback(self._arrived)
         return await asyncio.shield(task)
 
-    def _arrived(self, task: asyncio.Task[Reply]) -> None:
+    def _arrived(self, task: asyncio.Task[ApiReply]) -> None:
         self._sending.discard(task)
         if not task.cancelled():
             task.exception()
 
-    async def _sent(self, request: Request) -> Reply:
+    async def _sent(self, request: ApiRequest) -> ApiReply:
         await self._awake()
         reply = await self._wire.send(request)
         await self._awake()
         return reply
 
-    def stream(self, request: Request) -> AbstractAsyncContextManager[Lines]:
+    def stream(self, request: ApiRequest) -> AbstractAsyncContextManager[Lines]:
         return self._wire.stream(request)
 
     async def close(self) -> None:
@@ -107,13 +107,13 @@ class Election:
     def __init__(
         self,
         machines: int,
-        rules: Sequence[Rule] = (),
+        rules: Sequence[FaultRule] = (),
         seed: int = 0,
         drift: float = 0.0,
         jumps: bool = False,
     ) -> None:
         self.clock = VirtualClock()
-        self.storm = Storm(self.clock, rules, seed)
+        self.storm = FaultStorm(self.clock, rules, seed)
         self.server = ApiServer(self.clock, Random(seed), faults=self.storm)
         self.chance = Random(seed)
         self.drift, self.jumps = drift, jumps
@@ -175,7 +175,7 @@ troubles = st.sampled_from(
     )
 )
 rules = st.builds(
-    Rule,
+    FaultRule,
     trouble=troubles,
     clients=st.lists(st.sampled_from(NAMES), min_size=1, max_size=2).map(tuple),
     probability=st.sampled_from((0.2, 0.6, 1.0)),
@@ -221,7 +221,7 @@ async def act(election: Election, what: str, name: str, seconds: float) -> None:
 )
 def test_there_are_never_two_leaders(
     machines: int,
-    rules: list[Rule],
+    rules: list[FaultRule],
     script: list[tuple[str, str, float, float]],
     seed: int,
     drift: float,
@@ -232,7 +232,7 @@ def test_there_are_never_two_leaders(
         for what, name, seconds, wait in script:
             await act(election, what, name, seconds)
             await asyncio.sleep(wait)
-        election.storm.calm()
+        election.storm.end_faults()
         if any(machine.running for machine in election.machines.values()):
             # The longest pause, an answer that is still awaited, the lease, and a try.
             await election.until_led(within=40 + TERMS.deadline + TAKEOVER * 1.12 + 5)
@@ -287,8 +287,8 @@ def test_a_calm_leader_stays() -> None:
 def test_one_lost_answer_does_not_cost_the_leadership() -> None:
     async def main() -> list[tuple[float, str]]:
         rules = [
-            Rule(trouble="unreachable", start=30, count=1),
-            Rule(trouble="lost-reply", start=60, count=1),
+            FaultRule(trouble="unreachable", start=30, count=1),
+            FaultRule(trouble="lost-reply", start=60, count=1),
         ]
         election = Election(1, rules)
         await asyncio.sleep(120)
@@ -304,10 +304,10 @@ def test_a_leader_cut_off_falls_before_another_stands_up() -> None:
         election = Election(2)
         await election.until_led(within=TERMS.retry * 2)
         (leader,) = election.leaders
-        election.storm.rules = (Rule(trouble="unreachable", clients=(leader,)),)
+        election.storm.rules = (FaultRule(trouble="unreachable", clients=(leader,)),)
         took = await election.until_led(within=TAKEOVER + TERMS.retry, other_than=leader)
         assert took > TERMS.deadline
-        election.storm.calm()
+        election.storm.end_faults()
         await asyncio.sleep(60)
         await election.end()
         return election.reigns
@@ -323,8 +323,8 @@ def test_a_slow_answer_does_not_lengthen_a_reign(seed: int) -> None:
         election = Election(2, seed=seed)
         await election.until_led(within=TERMS.retry * 2)
         (leader,) = election.leaders
-        slow = Rule(trouble="late-reply", clients=(leader,), amount=4.5, count=1)
-        election.storm.rules = (slow, Rule(trouble="unreachable", clients=(leader,)))
+        slow = FaultRule(trouble="late-reply", clients=(leader,), amount=4.5, count=1)
+        election.storm.rules = (slow, FaultRule(trouble="unreachable", clients=(leader,)))
         await election.until_led(within=TAKEOVER + 5, other_than=leader)
         await asyncio.sleep(20)
         assert election.storm.record[0].rule is slow
@@ -340,7 +340,7 @@ def test_a_slow_clock_here_and_a_fast_one_there_are_within_the_margin(seed: int)
         await election.until_led(within=TERMS.retry * 3)
         (leader,) = election.leaders
         await asyncio.sleep(seed / 10)
-        election.storm.rules = (Rule(trouble="unreachable", clients=(leader,)),)
+        election.storm.rules = (FaultRule(trouble="unreachable", clients=(leader,)),)
         await election.until_led(within=TAKEOVER * 1.3, other_than=leader)
         await asyncio.sleep(20)
         await election.end()
@@ -355,10 +355,10 @@ def test_a_renewal_that_arrives_long_after_takes_nothing_back(seed: int) -> None
         await election.until_led(within=TERMS.retry * 2)
         (leader,) = election.leaders
         # Its next renewal is on its way for 20 to 60 seconds; until another leads, nothing else gets through.
-        slow = Rule(trouble="latency", clients=(leader,), amount=40, count=1)
-        election.storm.rules = (slow, Rule(trouble="unreachable", clients=(leader,)))
+        slow = FaultRule(trouble="latency", clients=(leader,), amount=40, count=1)
+        election.storm.rules = (slow, FaultRule(trouble="unreachable", clients=(leader,)))
         await election.until_led(within=TAKEOVER + 5, other_than=leader)
-        election.storm.calm()
+        election.storm.end_faults()
         await asyncio.sleep(80)
         now = election.leaders
         await election.end()

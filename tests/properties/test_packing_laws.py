@@ -12,15 +12,15 @@ from msgspec.structs import replace
 
 from dovetail.api import labels as names
 from dovetail.api.pod import Pod
-from dovetail.scheduling import exact
-from dovetail.scheduling.packing.bound import certified_bound
-from dovetail.scheduling.packing.improve import QUICK, Effort, pack
-from dovetail.scheduling.packing.problem import Problem
-from dovetail.scheduling.packing.zones import level
-from dovetail.scheduling.plan import Plan
-from dovetail.scheduling.referee import verify
-from dovetail.scheduling.snapshot import Snapshot
-from dovetail.scheduling.solve import first_plan, solve
+from dovetail.scheduling.model.plan import Plan
+from dovetail.scheduling.model.snapshot import Snapshot
+from dovetail.scheduling.packing.bound import compute_certified_bound
+from dovetail.scheduling.packing.improve import QUICK, Effort, pack_problem
+from dovetail.scheduling.packing.problem import PackingProblem
+from dovetail.scheduling.packing.zone_assignment import level_zones
+from dovetail.scheduling.sequential import scheduler
+from dovetail.scheduling.solve import build_first_plan, solve
+from dovetail.scheduling.verify import verify_plan
 from support.builders import nodepool, pod, taint
 from support.slow_packing import cheapest, problem, row_objections
 from support.worlds import Z1, Z2, World, apart, near, node_affinity, running, series, spread
@@ -30,7 +30,7 @@ AMOUNT = st.integers(1, 5)
 
 
 @st.composite
-def problems(draw: st.DrawFn) -> Problem:
+def problems(draw: st.DrawFn) -> PackingProblem:
     """Up to four classes, three options and eight pods; one option takes everything."""
     classes = draw(st.integers(1, 4))
     requests = draw(st.lists(st.tuples(AMOUNT, AMOUNT), min_size=classes, max_size=classes))
@@ -45,27 +45,27 @@ def problems(draw: st.DrawFn) -> Problem:
 
 @settings(max_examples=80, deadline=None)
 @given(problems())
-def test_every_pod_is_packed_once_within_room_and_rules(given: Problem) -> None:
-    assert row_objections(given, pack(given, QUICK).rows) == []
-    assert row_objections(given, pack(given, SHORT).rows) == []
+def test_every_pod_is_packed_once_within_room_and_rules(given: PackingProblem) -> None:
+    assert row_objections(given, pack_problem(given, QUICK).rows) == []
+    assert row_objections(given, pack_problem(given, SHORT).rows) == []
 
 
 @settings(max_examples=60, deadline=None)
 @given(problems())
-def test_bound_optimum_improved_and_first_plan_come_in_this_order(given: Problem) -> None:
+def test_bound_optimum_improved_and_first_plan_come_in_this_order(given: PackingProblem) -> None:
     best = cheapest(given)
 
-    assert certified_bound(given) <= best + 1e-6
-    assert best <= pack(given, SHORT).cost + 1e-6
+    assert compute_certified_bound(given) <= best + 1e-6
+    assert best <= pack_problem(given, SHORT).cost + 1e-6
     # A charge of a hundred-thousandth a node may favour fewer nodes over the last fraction of a cent.
-    assert pack(given, SHORT).cost <= pack(given, QUICK).cost * 1.0001
+    assert pack_problem(given, SHORT).cost <= pack_problem(given, QUICK).cost * 1.0001
 
 
 @settings(max_examples=40, deadline=None)
 @given(problems(), st.integers(1, 1_000_000))
-def test_the_same_seed_repeats_the_plan(given: Problem, seed: int) -> None:
+def test_the_same_seed_repeats_the_plan(given: PackingProblem, seed: int) -> None:
     effort = Effort(rounds=3, dives=1, repacks=1, seed=seed)
-    first, second = pack(given, effort).rows, pack(given, effort).rows
+    first, second = pack_problem(given, effort).rows, pack_problem(given, effort).rows
 
     assert [(r.option, r.counts.tolist(), r.copies) for r in first] == [
         (r.option, r.counts.tolist(), r.copies) for r in second
@@ -77,7 +77,7 @@ def test_pouring_pods_over_zones_never_raises_a_zone_above_a_lower_open_one(
     pods: int, have: list[int], data: st.DataObject
 ) -> None:
     open_ = np.array([True, *(data.draw(st.booleans()) for _ in have[1:])])
-    poured = level(pods, np.array(have), open_, np.zeros(len(have)))
+    poured = level_zones(pods, np.array(have), open_, np.zeros(len(have)))
     after = np.array(have) + poured
 
     assert poured.sum() == pods
@@ -139,7 +139,7 @@ def placed(plan: Plan) -> int:
 def test_a_plan_keeps_every_rule_and_forgets_nobody(world: Snapshot) -> None:
     plan = solve(world, SHORT)
 
-    assert verify(world, plan) == []
+    assert verify_plan(world, plan) == []
     decided = placed(plan) + len(plan.unschedulable) + len(plan.deferred)
     assert decided == len(world.pods)
 
@@ -147,7 +147,7 @@ def test_a_plan_keeps_every_rule_and_forgets_nobody(world: Snapshot) -> None:
 @settings(max_examples=60, deadline=None)
 @given(snapshots())
 def test_a_plan_is_never_worse_than_placing_pods_one_by_one(world: Snapshot) -> None:
-    packed, plain = solve(world, SHORT), exact.place(world)
+    packed, plain = solve(world, SHORT), scheduler.schedule_pods(world)
 
     assert placed(packed) >= placed(plain)
     if placed(packed) == placed(plain):
@@ -162,4 +162,4 @@ def test_arrival_order_does_not_matter_to_the_packing(world: Snapshot, rng: rand
         return tuple(rng.sample(things, len(things)))
 
     other = replace(world, pods=mixed(world.pods), nodes=mixed(world.nodes), pools=mixed(world.pools))
-    assert first_plan(other, SHORT) == first_plan(world, SHORT)
+    assert build_first_plan(other, SHORT) == build_first_plan(world, SHORT)

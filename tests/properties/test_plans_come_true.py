@@ -10,10 +10,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.scheduling.plan import Plan
-from dovetail.scheduling.snapshot import Snapshot
+from dovetail.scheduling.model.plan import Plan
+from dovetail.scheduling.model.snapshot import Snapshot
 from dovetail.scheduling.solve import solve
-from dovetail.sim.cluster.scheduler.judge import judge
+from dovetail.sim.cluster.scheduler.plan_check import find_refused_placements
 from support.furnished import furnished, launched, name_of, objections
 from support.fuzzed import cluster
 from support.peer_workloads import snapshot_of
@@ -33,13 +33,13 @@ def _objections(document: Json, snapshot: Snapshot, plan: Plan) -> list[str]:
     storage = [item for item in items if item["kind"].startswith("PersistentVolume")]
     bound = [pod for pod in pods.values() if pod["spec"].get("nodeName")]
     for _ in range(TRIES):
-        found = judge(nodes, bound, placements, namespaces=spaces, storage=storage)
+        found = find_refused_placements(nodes, bound, placements, namespaces=spaces, storage=storage)
         if not found:
             break
         # A rule about other pods may hold only if its owners come before them: let their kind go first.
         refused = {pods[text.split(" on ")[0]]["metadata"]["labels"]["app"] for text in found}
         first = [each for each in placements if each[0]["metadata"]["labels"]["app"] in refused]
-        if judge(nodes, bound, first, namespaces=spaces, storage=storage):
+        if find_refused_placements(nodes, bound, first, namespaces=spaces, storage=storage):
             break
         bound += [{**pod, "spec": {**pod["spec"], "nodeName": node}} for pod, node in first]
         placements = [each for each in placements if each not in first]

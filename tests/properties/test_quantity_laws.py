@@ -17,11 +17,11 @@ from dovetail.api.quantity import (
     EXPONENT,
     BadQuantity,
     Quantity,
-    fits,
-    maximum,
-    merge,
-    minimum,
-    subtract,
+    add_amounts,
+    fits_within,
+    max_amounts,
+    min_amounts,
+    subtract_amounts,
 )
 
 formats = st.sampled_from([DECIMAL, BINARY, EXPONENT])
@@ -105,14 +105,14 @@ def test_an_amount_without_end_is_read_printed_and_counted_with(text: str, sign:
     amount = Quantity.parse(sign + text)
     assert Quantity.parse(str(amount)) == amount
     assert (amount.nano < 0) == bool(sign)
-    assert float(Quantity.read(sign + text).nano)
+    assert float(Quantity.parse_clamped(sign + text).nano)
 
 
 @pytest.mark.parametrize("text", ["1" * 5_000 + "Ki", "1e400", "1" * 400, "9223372036854775807"])
 def test_what_a_document_holds_is_bounded_by_64_bits_of_whole_units(text: str) -> None:
-    assert Quantity.read(text).value == 2**63 - 1
-    assert Quantity.read(text).boundless
-    assert not Quantity.read("9223372036854775806").boundless
+    assert Quantity.parse_clamped(text).value == 2**63 - 1
+    assert Quantity.parse_clamped(text).boundless
+    assert not Quantity.parse_clamped("9223372036854775806").boundless
 
 
 def test_an_exponent_of_more_than_64_bits_is_refused_as_in_go() -> None:
@@ -134,17 +134,17 @@ def test_what_is_too_small_to_matter_is_rounded_up() -> None:
 
 @given(lists, lists)
 def test_lists_add_up_and_come_apart(a: dict[str, Quantity], b: dict[str, Quantity]) -> None:
-    total = merge(a, b)
+    total = add_amounts(a, b)
     assert total.keys() == a.keys() | b.keys()
-    assert subtract(total, b) == a | {name: Quantity() for name in b.keys() - a.keys()}
-    assert merge(a, b) == merge(b, a)
+    assert subtract_amounts(total, b) == a | {name: Quantity() for name in b.keys() - a.keys()}
+    assert add_amounts(a, b) == add_amounts(b, a)
 
 
 @given(lists, lists)
 def test_the_larger_holds_the_smaller(a: dict[str, Quantity], b: dict[str, Quantity]) -> None:
-    top, bottom = maximum(a, b), minimum(a, b)
+    top, bottom = max_amounts(a, b), min_amounts(a, b)
     assert all(bottom[name] <= top[name] for name in bottom)
     nothing_overdrawn = all(amount.nano >= 0 for amount in top.values())
-    assert fits(a, top) is nothing_overdrawn
-    assert fits(bottom, top) is nothing_overdrawn
-    assert merge() == maximum() == minimum() == {}
+    assert fits_within(a, top) is nothing_overdrawn
+    assert fits_within(bottom, top) is nothing_overdrawn
+    assert add_amounts() == max_amounts() == min_amounts() == {}

@@ -52,7 +52,7 @@ class Worker:
                 self.queue.forget(key)
                 if self.wanted.get(key, 0) <= begun:
                     self.wanted.pop(key, None)
-            self.queue.done(key)
+            self.queue.mark_done(key)
 
 
 @settings(max_examples=200, deadline=None)

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from dovetail.api import labels as names
 from dovetail.api.pod import Pod
-from dovetail.scheduling.exact import place
-from dovetail.scheduling.referee import verify
-from dovetail.scheduling.requirements import Values, values_of
-from dovetail.scheduling.snapshot import Snapshot
+from dovetail.scheduling.model.requirements import Values, parse_values
+from dovetail.scheduling.model.snapshot import Snapshot
+from dovetail.scheduling.sequential.scheduler import schedule_pods
+from dovetail.scheduling.verify import verify_plan
 from support.builders import nodepool, pod, taint
 from support.runs import snapshot as recorded
 from support.vectors import cases
@@ -29,8 +29,8 @@ def values(draw: st.DrawFn) -> Values:
     operator = draw(OPERATORS)
     least = draw(st.none() | st.integers(1, 3))
     if operator in ("Gt", "Lt", "Gte", "Lte"):
-        return values_of(operator, [str(draw(st.integers(-5, 9)))], least)
-    return values_of(operator, draw(st.lists(LABELS, max_size=4)), least)
+        return parse_values(operator, [str(draw(st.integers(-5, 9)))], least)
+    return parse_values(operator, draw(st.lists(LABELS, max_size=4)), least)
 
 
 @given(values(), values(), LABELS)
@@ -47,9 +47,9 @@ def test_the_order_of_intersecting_does_not_matter(a: Values, b: Values, c: Valu
 
 @given(values(), values())
 def test_what_has_a_common_value_is_said_to_meet(a: Values, b: Values) -> None:
-    assert a.meets(b) == b.meets(a)
+    assert a.has_intersection(b) == b.has_intersection(a)
     if not (a.open and b.open):
-        assert a.meets(b) == bool(a & b)
+        assert a.has_intersection(b) == bool(a & b)
 
 
 KINDS: list[dict[str, Any]] = [
@@ -100,14 +100,14 @@ def shuffled(world: Snapshot, rng: random.Random) -> Snapshot:
 @settings(max_examples=60, deadline=None)
 @given(snapshots(), st.randoms(use_true_random=False))
 def test_the_plan_does_not_depend_on_arrival_order(world: Snapshot, rng: random.Random) -> None:
-    assert place(shuffled(world, rng)) == place(world)
+    assert schedule_pods(shuffled(world, rng)) == schedule_pods(world)
 
 
 @settings(max_examples=60, deadline=None)
 @given(snapshots())
 def test_every_pod_is_decided_once_and_no_rule_is_broken(world: Snapshot) -> None:
-    plan = place(world)
-    assert verify(world, plan) == []
+    plan = schedule_pods(world)
+    assert verify_plan(world, plan) == []
     assert sorted(each.pod for each in plan.decisions) == sorted(each.full_name for each in world.pods)
 
 
@@ -117,7 +117,7 @@ def test_a_replayed_snapshot_repeats_its_plan(world: Snapshot) -> None:
     stored = world.to_bytes()
     again = Snapshot.from_bytes(stored)
     assert again.to_bytes() == stored
-    assert place(again) == place(world)
+    assert schedule_pods(again) == schedule_pods(world)
 
 
 def test_recorded_clusters_keep_every_rule_in_any_order_of_arrival() -> None:
@@ -126,7 +126,7 @@ def test_recorded_clusters_keep_every_rule_in_any_order_of_arrival() -> None:
         if case["id"] % 5:
             continue
         world = recorded(case)
-        plan = place(world)
-        assert verify(world, plan) == [], f"case {case['id']}"
-        assert place(shuffled(world, rng)) == plan, f"case {case['id']}"
-        assert place(Snapshot.from_bytes(world.to_bytes())) == plan, f"case {case['id']}"
+        plan = schedule_pods(world)
+        assert verify_plan(world, plan) == [], f"case {case['id']}"
+        assert schedule_pods(shuffled(world, rng)) == plan, f"case {case['id']}"
+        assert schedule_pods(Snapshot.from_bytes(world.to_bytes())) == plan, f"case {case['id']}"

@@ -8,10 +8,10 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.disruption.candidates import Candidate, Class, Scene, candidates
-from dovetail.disruption.simulate import largest_first, placed, without
-from dovetail.scheduling import exact
-from dovetail.scheduling.plan import Plan
+from dovetail.disruption.candidates import Candidate, DisruptionClass, DisruptionInput, find_candidates
+from dovetail.disruption.simulation.simulate import build_snapshot_without, run_what_if, sort_largest_first
+from dovetail.scheduling.model.plan import Plan
+from dovetail.scheduling.sequential import scheduler
 from support.sweeps import random_world
 
 SEEDS = st.integers(0, 2**32)
@@ -23,18 +23,18 @@ def told(plan: Plan) -> tuple[object, ...]:
     return plan.new_nodes, plan.existing, plan.unschedulable, plan.deferred, plan.ignored, placed
 
 
-def long_way(world: Scene, going: Sequence[Candidate], consolidating: bool) -> Plan:
-    picture = without(world, going, consolidating=consolidating)
-    return exact.place(picture, largest_first(world.snapshot.moving))
+def long_way(world: DisruptionInput, going: Sequence[Candidate], consolidating: bool) -> Plan:
+    picture = build_snapshot_without(world, going, consolidating=consolidating)
+    return scheduler.schedule_pods(picture, sort_largest_first(world.snapshot.moving))
 
 
 @settings(max_examples=400, deadline=None)
 @given(SEEDS, st.booleans())
 def test_a_trial_plans_what_a_fresh_run_would(seed: int, consolidating: bool) -> None:
     world, chance = random_world(seed), Random(seed)
-    every = candidates(world, Class.EVENTUAL)[0]
+    every = find_candidates(world, DisruptionClass.EVENTUAL)[0]
     asked = [[each] for each in every] + [chance.sample(every, len(every) // 2)]
     chance.shuffle(asked)
     for going in asked:
-        short = placed(world, going, consolidating=consolidating).plan
+        short = run_what_if(world, going, consolidating=consolidating).plan
         assert told(short) == told(long_way(world, going, consolidating)), [each.name for each in going]

@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.sim.cluster.scheduler.judge import judge
+from dovetail.sim.cluster.scheduler.plan_check import find_refused_placements
 from support.kubernetes_rules import Cluster
 from support.probes import Json, node, probe
 
@@ -31,7 +31,7 @@ def test_the_embedded_scheduler_and_the_documentation_agree(seed: int) -> None:
         free = []
         for each in nodes:
             name = each["metadata"]["name"]
-            theirs = judge(nodes, bound, [(pod, name)], namespaces=SPACES)
+            theirs = find_refused_placements(nodes, bound, [(pod, name)], namespaces=SPACES)
             ours = cluster.objections(pod, name)
             assert bool(theirs) == bool(ours), f"{pod} on {each}: judge {theirs}, documentation {ours}"
             free += [name] if not ours else []

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail.errors import CreateFailed
-from dovetail.providers.aws.userdata import Boot, render, toml
-from dovetail.providers.aws.userdata.mime import Part, archive, parts_of
+from dovetail.providers.aws.userdata import Boot, render_user_data, toml
+from dovetail.providers.aws.userdata.mime import MimePart, read_archive, write_archive
 
 WORDS = (
     "MIME-Version: 1.0",
@@ -56,14 +56,16 @@ SENTENCE = "the node class's user data cannot be used: "
 def written(family: str, custom: str) -> str:
     """The user data, or the sentence a launch ends with."""
     try:
-        return render(Boot(family, "demo", "https://demo", service_cidr="10.0.0.0/16", custom=custom))
+        return render_user_data(
+            Boot(family, "demo", "https://demo", service_cidr="10.0.0.0/16", custom=custom)
+        )
     except CreateFailed as error:
         return error.message
 
 
 @given(tables)
 def test_settings_that_are_written_are_read_as_they_were(table: dict[str, Any]) -> None:
-    assert tomllib.loads(toml.write(table)) == table
+    assert tomllib.loads(toml.write_toml(table)) == table
 
 
 @given(texts)
@@ -93,5 +95,5 @@ def test_any_text_of_an_author_makes_an_archive_or_a_sentence(
     st.lists(st.tuples(st.sampled_from(["text/plain", "text/x-shellscript"]), bodies), min_size=1, max_size=4)
 )
 def test_parts_that_are_archived_are_found_again(given_parts: list[tuple[str, str]]) -> None:
-    parts = [Part.of(kind, body) for kind, body in given_parts if "--//" not in body]
-    assert parts_of(archive(parts)) == tuple(parts)
+    parts = [MimePart.from_text(kind, body) for kind, body in given_parts if "--//" not in body]
+    assert read_archive(write_archive(parts)) == tuple(parts)

@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail.sim.kube.apiserver import ApiServer
-from dovetail.sim.kube.lists import ListOptions
 from dovetail.sim.kube.local import LocalApi
 from dovetail.sim.kube.status import ApiError
-from dovetail.sim.kube.watch import Watch
+from dovetail.sim.kube.verbs.list_watch import ApiWatch, ListOptions
 from support.apiserver import local_server, pod
 
 NAMES = ("a", "b", "c", "d")
@@ -41,9 +40,9 @@ class Follower:
         self.state: State = {}
         self.version = ""
         self.last_seen = 0
-        self.watch: Watch = self._open()
+        self.watch: ApiWatch = self._open()
 
-    def _open(self) -> Watch:
+    def _open(self) -> ApiWatch:
         options: dict[str, Any] = {**self.selector, "allow_bookmarks": self.bookmarks}
         return self.api.watch("pods", self.namespace, resource_version=self.version, **options)
 
@@ -128,10 +127,10 @@ HAPPENINGS = st.one_of(
 
 
 def happen(server: ApiServer, followers: list[Follower], event: tuple[Any, ...]) -> None:
-    api = server.local()
+    api = server.build_local_client()
     others: dict[str, Callable[[], object]] = {
         "compact": lambda: server.store.compact(),
-        "bookmark": server.bookmark,
+        "bookmark": server.send_bookmarks,
         "join": lambda: followers.append(Follower(api, event[1], SELECTORS[event[2]], event[3])),
         "read": lambda: followers[event[1] % len(followers)].read(),
         "reconnect": lambda: followers[event[1] % len(followers)].reconnect(),
@@ -148,7 +147,7 @@ def test_every_followers_replayed_state_is_the_stores(
     happenings: list[tuple[Any, ...]], history: int
 ) -> None:
     server = local_server(history=history)
-    api = server.local()
+    api = server.build_local_client()
     followers = [Follower(api, "", selector, True) for selector in SELECTORS]
     for event in happenings:
         happen(server, followers, event)
@@ -163,11 +162,11 @@ def test_pages_of_any_size_make_up_the_list_they_were_cut_from(
     writes: list[tuple[str, str, str, str]], size: int
 ) -> None:
     server = local_server()
-    api = server.local()
+    api = server.build_local_client()
     half = len(writes) // 2
     for each in writes[:half]:
         write(api, *each)
-    handler, info = server.handler, server.core.type_of("pods")
+    handler, info = server.handler, server.core.find_type("pods")
     whole = [record.obj for record in handler.list(info, page_options()).records]
     page = handler.list(info, page_options(size))
     found = [record.obj for record in page.records]

@@ -9,11 +9,11 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.zonal.guard import Guard, guarded
-from dovetail.zonal.nodes import NodeLedger, Standing, protected, released, swept
-from dovetail.zonal.orphans import mended
-from dovetail.zonal.pools import ZONE, ZONE_ID, Ledger, Strategy, Zones, edited
-from dovetail.zonal.room import kept
+from dovetail.zonal.drift_guard import BudgetGuard, add_drift_guard
+from dovetail.zonal.ledgers import restore_zones
+from dovetail.zonal.nodes import NodeLedger, NodeMarks, protect_node, release_node, sweep_node
+from dovetail.zonal.pools import ZONE, ZONE_ID, ImpairedZones, PoolLedger, Strategy, edit_requirements
+from dovetail.zonal.rehearsal import limit_room
 
 NAMES = ("us-east-1a", "us-east-1b", "us-east-1c", "us-east-1d")
 IDS = ("use1-az1", "use1-az2", "use1-az4", "use1-az6")
@@ -59,9 +59,9 @@ def moments(draw: st.DrawFn) -> tuple[str, Any]:
     )
 
 
-def _zones(which: set[int]) -> Zones:
+def _zones(which: set[int]) -> ImpairedZones:
     chosen = sorted(which)
-    return Zones(tuple(NAMES[i] for i in chosen), tuple(IDS[i] for i in chosen), NAMES, IDS)
+    return ImpairedZones(tuple(NAMES[i] for i in chosen), tuple(IDS[i] for i in chosen), NAMES, IDS)
 
 
 @settings(max_examples=CASES)
@@ -85,10 +85,10 @@ def test_a_pool_ends_as_its_user_last_wanted_it(
                 desired.remove(gone)
         elif what == "restart" and ledger is not None:
             # All that survives is what stands on the object.
-            ledger = msgspec.json.decode(msgspec.json.encode(ledger), type=Ledger)
+            ledger = msgspec.json.decode(msgspec.json.encode(ledger), type=PoolLedger)
         else:
             away = value if what == "shift" else away
-            edit = edited(
+            edit = edit_requirements(
                 now,
                 ledger,
                 _zones(away),
@@ -99,7 +99,7 @@ def test_a_pool_ends_as_its_user_last_wanted_it(
             )
             now, ledger = [dict(each) for each in edit.entries], edit.ledger
             assert (
-                edited(
+                edit_requirements(
                     now,
                     ledger,
                     _zones(away),
@@ -110,7 +110,7 @@ def test_a_pool_ends_as_its_user_last_wanted_it(
                 )
                 == edit
             )
-    end = edited(now, ledger, _zones(set()), [], uid="u", strategy=strategy, only_zone=only_zone)
+    end = edit_requirements(now, ledger, _zones(set()), [], uid="u", strategy=strategy, only_zone=only_zone)
 
     assert end.ledger is None
     assert sorted(map(msgspec.json.encode, end.entries)) == sorted(map(msgspec.json.encode, desired))
@@ -139,7 +139,7 @@ def test_what_a_user_does_to_zones_themselves_is_kept_too(
     for what, value in story:
         mine = [each for each in desired if (each["key"], each["operator"]) == (ZONE, "In")]
         if what == "shift":
-            edit = edited(now, ledger, _zones(value), sorted(map(str, value)), uid="u")
+            edit = edit_requirements(now, ledger, _zones(value), sorted(map(str, value)), uid="u")
             now, ledger = [dict(each) for each in edit.entries], edit.ledger
         elif what == "add":
             made = {"key": ZONE, "operator": "In", "values": value[1]}
@@ -148,7 +148,7 @@ def test_what_a_user_does_to_zones_themselves_is_kept_too(
             old = mine[value[0] % len(mine)]
             fresh = [] if what == "drop" else [{"key": ZONE, "operator": "In", "values": value[1]}]
             now, desired = _instead(now, old, fresh), _instead(desired, old, fresh)
-    end = edited(now, ledger, _zones(set()), [], uid="u")
+    end = edit_requirements(now, ledger, _zones(set()), [], uid="u")
 
     assert end.ledger is None
     assert list(end.entries) == desired
@@ -178,12 +178,12 @@ def test_a_pools_budgets_end_as_its_user_last_wanted_them(base: Any, story: list
             # A user adds a budget of their own, before ours or after it.
             now, desired = [each, *(now or ())], [each, *(desired or ())]
         else:
-            held = guarded(now, ledger, sorted(each), uid="u")
+            held = add_drift_guard(now, ledger, sorted(each), uid="u")
             now, ledger = None if held.budgets is None else list(held.budgets), held.ledger
             if ledger is not None:
-                ledger = msgspec.json.decode(msgspec.json.encode(ledger), type=Guard)
-            assert guarded(now, ledger, sorted(each), uid="u") == held
-    end = guarded(now, ledger, [], uid="u")
+                ledger = msgspec.json.decode(msgspec.json.encode(ledger), type=BudgetGuard)
+            assert add_drift_guard(now, ledger, sorted(each), uid="u") == held
+    end = add_drift_guard(now, ledger, [], uid="u")
 
     assert end.ledger is None
     left = None if end.budgets is None else [dict(each) for each in end.budgets]
@@ -191,7 +191,7 @@ def test_a_pools_budgets_end_as_its_user_last_wanted_them(base: Any, story: list
 
 
 standings = st.builds(
-    Standing,
+    NodeMarks,
     uid=st.just("n"),
     label=st.sampled_from((None, "true", "false")),
     annotation=st.sampled_from((None, "true", "4h")),
@@ -206,23 +206,23 @@ turns = st.tuples(st.sampled_from(("begins", "begins", "ends", "sweeps")), st.sa
 @settings(max_examples=CASES)
 @given(standings, st.lists(turns, max_size=9))
 def test_a_node_ends_as_it_was_but_for_marks_that_were_swept_on_purpose(
-    before: Standing, story: list[tuple[str, str]]
+    before: NodeMarks, story: list[tuple[str, str]]
 ) -> None:
     now, ledger, wanted = before, None, before
     for what, shift in story:
         if what == "sweeps":
             # Only a node without a ledger is swept: marks of ours are undone by their own record.
-            found = swept(now) if ledger is None else None
+            found = sweep_node(now) if ledger is None else None
             assert found is None or found.ledger is None
             wanted = found.standing if found is not None else wanted
             now = found.standing if found is not None else now
             continue
-        marked = protected(now, ledger, shift) if what == "begins" else released(now, ledger, [shift])
+        marked = protect_node(now, ledger, shift) if what == "begins" else release_node(now, ledger, [shift])
         now, ledger = marked.standing, marked.ledger
         if ledger is not None:
             ledger = msgspec.json.decode(msgspec.json.encode(ledger), type=NodeLedger)
 
-    end = released(now, ledger, SHIFTS).standing
+    end = release_node(now, ledger, SHIFTS).standing
     assert end == wanted
     assert end.annotation == before.annotation
     if before.label != "true":
@@ -238,7 +238,7 @@ def test_room_bought_for_a_zone_never_grows_and_never_exceeds_who_is_left(
     needed: dict[str, int], left: dict[str, int], story: list[Any]
 ) -> None:
     known: dict[str, int] | None = needed
-    have: dict[str, int] = kept(known, {}, left)
+    have: dict[str, int] = limit_room(known, {}, left)
     assert all(0 < size <= min(needed[each], left.get(each, 0)) for each, size in have.items())
     bought = dict(have)
     for each in story:
@@ -246,13 +246,13 @@ def test_room_bought_for_a_zone_never_grows_and_never_exceeds_who_is_left(
             # What was worked out is forgotten; the buffers stand.
             known = None
             continue
-        after = kept(known, have, each)
+        after = limit_room(known, have, each)
         if have:
             assert after.keys() == have.keys(), "a buffer goes only with its shift"
             assert all(size <= have[name] for name, size in after.items())
         assert all(size <= each.get(name, 0) for name, size in after.items())
         have = after
-        assert kept(known, have, each) == have, "a second look changes nothing"
+        assert limit_room(known, have, each) == have, "a second look changes nothing"
     assert sum(have.values()) <= max(sum(bought.values()), sum(needed.values()))
 
 
@@ -261,15 +261,15 @@ def test_room_bought_for_a_zone_never_grows_and_never_exceeds_who_is_left(
 def test_a_pool_that_lost_its_ledger_lets_its_nodes_be_there_again(
     base: list[Entry], away: set[int], strategy: Strategy
 ) -> None:
-    edit = edited(base, None, _zones(away), sorted(map(str, away)), uid="u", strategy=strategy)
-    found = mended(edit.entries, _zones(away))
+    edit = edit_requirements(base, None, _zones(away), sorted(map(str, away)), uid="u", strategy=strategy)
+    found = restore_zones(edit.entries, _zones(away))
     left = edit.entries if found is None else found
     for each in left:
-        zones = _zones(away).of(str(each["key"])) if each["key"] in (ZONE, ZONE_ID) else ()
+        zones = _zones(away).list_by_key(str(each["key"])) if each["key"] in (ZONE, ZONE_ID) else ()
         if each["operator"] == "In":
             assert all(zone in each["values"] for zone in zones)
         if each["operator"] == "NotIn":
             assert not any(zone in each["values"] for zone in zones)
-    assert mended(left, _zones(away)) is None, "once is enough"
+    assert restore_zones(left, _zones(away)) is None, "once is enough"
     others = [each for each in base if each["key"] not in (ZONE, ZONE_ID)]
     assert [each for each in left if each["key"] not in (ZONE, ZONE_ID)] == others

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from dovetail.api.crds import DEFINITIONS, Definition, Flavour, schema_of
-from dovetail.sim.kube.schema import Schema
+from dovetail.api.crds import DEFINITIONS, CrdDefinition, Flavour, build_schema
+from dovetail.sim.kube.schema.object_schema import Schema
 
 FOLDER = Path(__file__).parents[1] / "conformance" / "admission"
 
@@ -85,14 +85,14 @@ def flavour_of(kind: str) -> Flavour:
     return "kwok" if kind == "KWOKNodeClass" else "aws"
 
 
-def definition(kind: str, flavour: Flavour | None = None) -> Definition:
+def definition(kind: str, flavour: Flavour | None = None) -> CrdDefinition:
     (found,) = (d for d in DEFINITIONS[flavour or flavour_of(kind)] if d.record.KIND.kind == kind)
     return found
 
 
 @cache
 def server_schema(kind: str, flavour: Flavour) -> Schema:
-    return Schema.from_openapi(schema_of(kind, flavour))
+    return Schema.from_openapi(build_schema(kind, flavour))
 
 
 def server_complaints(
@@ -100,6 +100,6 @@ def server_complaints(
 ) -> list[str]:
     """What the embedded API server says of a write, with unknown fields dropped and defaults filled in."""
     schema = server_schema(kind, flavour)
-    stored = None if old is None else schema.default(schema.prune(old)[0])
-    causes = schema.validate(schema.default(schema.prune(new)[0]), stored)
+    stored = None if old is None else schema.apply_defaults(schema.prune(old)[0])
+    causes = schema.validate(schema.apply_defaults(schema.prune(new)[0]), stored)
     return [f"{cause.field}: {cause.message}" for cause in causes]

@@ -14,7 +14,7 @@ import aiohttp
 
 from dovetail.runtime.clock import SystemClock
 from dovetail.sim.kube.apiserver import ApiServer
-from dovetail.sim.kube.faults_hook import Faults
+from dovetail.sim.kube.faults import ApiFaults
 from dovetail.sim.kube.local import LocalApi
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
@@ -50,7 +50,7 @@ class HandClock:
                 waiter.set_result(None)
 
 
-def local_server(seed: int = 1, faults: Faults | None = None, history: int = 20_000) -> ApiServer:
+def local_server(seed: int = 1, faults: ApiFaults | None = None, history: int = 20_000) -> ApiServer:
     """A server whose time the test moves."""
     return ApiServer(HandClock(), random.Random(seed), faults=faults, history=history)
 
@@ -63,7 +63,7 @@ def hand_clock(server: ApiServer) -> HandClock:
 
 def local_api(seed: int = 1) -> LocalApi:
     """A client of a fresh local server."""
-    return local_server(seed).local()
+    return local_server(seed).build_local_client()
 
 
 def pod(name: str = "", namespace: str = "default", **spec: Any) -> dict[str, Any]:

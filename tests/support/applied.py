@@ -10,17 +10,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dovetail.aws.boto import Boto
+from dovetail.aws.boto import BotoAws
 from dovetail.runtime.clock import SystemClock
 from dovetail.sim.aws import SimulatedAws
-from dovetail.sim.aws.bus import Buses
-from dovetail.sim.aws.cloudwatch import Watch
+from dovetail.sim.aws.cloudwatch import CloudWatch
 from dovetail.sim.aws.eks import Eks
-from dovetail.sim.aws.eksaccess import Access
-from dovetail.sim.aws.fis import Experiments
+from dovetail.sim.aws.eksaccess import EksAccess
+from dovetail.sim.aws.eventbridge import EventBuses
+from dovetail.sim.aws.fis import FisExperiments
 from dovetail.sim.aws.iam import Iam
-from dovetail.sim.aws.queues import Queues
-from dovetail.sim.aws.serve import AwsServer, served
+from dovetail.sim.aws.queues import SimQueues
+from dovetail.sim.aws.server import AwsServer, serve_aws
 from support.aws import CLUSTER
 from support.deployed import role_documents
 from support.terraform import REGION, Root, TerraformError
@@ -64,7 +64,7 @@ def all_applied(binary: str, providers: Path, at: Path, cases: Mapping[str, Case
 async def _all(binary: str, providers: Path, at: Path, cases: Mapping[str, Case]) -> dict[str, Applied]:
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(len(cases) + 4))
     aws = SimulatedAws(SystemClock())
-    async with up(at, "--no-controller", "--nodes", "4") as cluster, served(aws) as server:
+    async with up(at, "--no-controller", "--nodes", "4") as cluster, serve_aws(aws) as server:
         roots = {
             name: _root(binary, providers, at / name, server, case.account or str(ACCOUNTS + number))
             for number, (name, case) in enumerate(cases.items())
@@ -82,8 +82,8 @@ def _root(binary: str, providers: Path, at: Path, server: AwsServer, account: st
 
 async def _one(aws: SimulatedAws, server: AwsServer, root: Root, case: Case) -> Applied:
     found = Applied(root.account)
-    aws.ground.subject(Eks, root.account, REGION).add(CLUSTER)
-    aws.ground.subject(Iam, root.account, "").add_role(WORKERS)
+    aws.world.get_state(Eks, root.account, REGION).add(CLUSTER)
+    aws.world.get_state(Iam, root.account, "").add_role(WORKERS)
     root.of_module(case.module, json.loads(json.dumps(case.variables).replace("{account}", root.account)))
     try:
         await asyncio.to_thread(root.init)
@@ -102,25 +102,28 @@ async def _one(aws: SimulatedAws, server: AwsServer, root: Root, case: Case) -> 
 
 def _there(aws: SimulatedAws, account: str) -> Json:
     """What an account holds of the things modules make, by kind."""
-    ground = aws.ground
-    watch, access = ground.subject(Watch, account, REGION), ground.subject(Access, account, REGION)
+    ground = aws.world
+    watch, access = (
+        ground.get_state(CloudWatch, account, REGION),
+        ground.get_state(EksAccess, account, REGION),
+    )
     there = {
-        "queues": ground.subject(Queues, account, REGION).by_name,
-        "roles": {*ground.subject(Iam, account, "").roles} - {WORKERS},
-        "profiles": ground.subject(Iam, account, "").profiles,
-        "rules": ground.subject(Buses, account, REGION).by_name["default"].rules,
+        "queues": ground.get_state(SimQueues, account, REGION).by_name,
+        "roles": {*ground.get_state(Iam, account, "").roles} - {WORKERS},
+        "profiles": ground.get_state(Iam, account, "").profiles,
+        "rules": ground.get_state(EventBuses, account, REGION).by_name["default"].rules,
         "alarms": watch.alarms,
         "dashboards": watch.dashboards,
         "entries": access.entries,
         "associations": access.associations,
-        "experiments": ground.subject(Experiments, account, REGION).templates,
+        "experiments": ground.get_state(FisExperiments, account, REGION).templates,
     }
     return {kind: sorted(map(str, held)) for kind, held in there.items() if held}
 
 
 async def _roles(server: AwsServer, account: str) -> dict[str, list[Json]]:
     """The documents of every role, attached and inline, as AWS tells them."""
-    boto = Boto(_session(account), endpoint=server.url, threads=2)
+    boto = BotoAws(_session(account), endpoint=server.url, threads=2)
     try:
         listed = (await boto.call("iam", "ListRoles", {}))["Roles"]
         return {each["RoleName"]: await role_documents(boto, each["RoleName"]) for each in listed}

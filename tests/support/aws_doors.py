@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 import boto3
 
 from dovetail.aws import Aws
-from dovetail.aws.boto import Boto
+from dovetail.aws.boto import BotoAws
 from dovetail.runtime.clock import SystemClock
 from dovetail.sim.aws import SimulatedAws
-from dovetail.sim.aws.serve import served
+from dovetail.sim.aws.server import serve_aws
 from support.aws import simulated
 
 DOORS = ("memory", "http")
@@ -45,7 +45,7 @@ class Door:
     def wait(self, seconds: float) -> None:
         """That much time passes, and what is due happens."""
         self.clock.ahead += seconds
-        self.world.ground.catch_up()
+        self.world.world.catch_up()
 
 
 @asynccontextmanager
@@ -55,8 +55,8 @@ async def opened(kind: str, *, moto: bool = False) -> AsyncIterator[Door]:
     if kind == "memory":
         yield Door(world, world, clock)
         return
-    async with served(world, moto=moto) as server:
-        boto = Boto(SESSION, endpoint=server.url, threads=4)
+    async with serve_aws(world, moto=moto) as server:
+        boto = BotoAws(SESSION, endpoint=server.url, threads=4)
         try:
             yield Door(boto, world, clock)
         finally:

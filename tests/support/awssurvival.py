@@ -17,20 +17,20 @@ from random import Random
 from typing import Any
 
 from dovetail.api import labels
-from dovetail.api.crds import manifests
+from dovetail.api.crds import build_manifests
 from dovetail.app import Dovetail
 from dovetail.aws import Answer, Aws
 from dovetail.errors import DovetailError
 from dovetail.providers.aws import AwsProvider
-from dovetail.providers.aws.attribution import NODECLAIMS_TAG
+from dovetail.providers.aws.tags import NODECLAIMS_TAG
 from dovetail.runtime.metrics import PANICS
-from dovetail.settings import read
-from dovetail.sim.aws.faults import Faults
-from dovetail.sim.aws.instances import Changed
-from dovetail.sim.aws.joining import Joining
-from dovetail.sim.aws.machine import Machine
+from dovetail.settings import read_settings
+from dovetail.sim.aws.faults import AwsFaults
+from dovetail.sim.aws.instance_record import SimInstance
+from dovetail.sim.aws.instances import InstanceChange
+from dovetail.sim.aws.node_join import NodeJoiner
 from dovetail.sim.clock import VirtualClock, run_virtual
-from dovetail.sim.faults import Rule, Storm
+from dovetail.sim.faults import FaultRule, FaultStorm
 from dovetail.sim.kube.status import ApiError
 from dovetail.sim.transport import LocalTransport
 from dovetail.sim.world import World
@@ -174,8 +174,8 @@ class MortalAws:
     def region(self) -> str:
         return self._aws.region
 
-    def at(self, *, region: str = "", role: str = "", external_id: str = "") -> MortalAws:
-        other = self._aws.at(region=region, role=role, external_id=external_id)
+    def scope_to(self, *, region: str = "", role: str = "", external_id: str = "") -> MortalAws:
+        other = self._aws.scope_to(region=region, role=role, external_id=external_id)
         return MortalAws(other, self._fate, self._ending)
 
     async def call(
@@ -200,19 +200,19 @@ class Scene(AwsObjects):
 
     def __init__(self, seed: int, ending: Callable[[str], str]) -> None:
         self.clock = VirtualClock()
-        self.storm = Storm(self.clock, seed=seed)
+        self.storm = FaultStorm(self.clock, seed=seed)
         self.world = World(self.clock, seed, faults=self.storm)
-        super().__init__(self.world.server.local("someone"))
-        for each in manifests("aws"):
+        super().__init__(self.world.server.build_local_client("someone"))
+        for each in build_manifests("aws"):
             self.api.create("customresourcedefinitions.apiextensions.k8s.io", each)
         self.aws = Stall(self.clock, seed, cluster=CLUSTER)
         self.aws.sells = TYPES
-        self.aws.interruption_queue(QUEUE)
-        self.joining = Joining(self.aws, self.world, CLUSTER)
+        self.aws.add_interruption_queue(QUEUE)
+        self.joining = NodeJoiner(self.aws, self.world, CLUSTER)
         self.fate = Fate()
         self._ending_sin, self._seed, self._lives = ending, seed, 0
         flags = (f"--interruption-queue={QUEUE}", "--batch-idle-duration=1s", "--eks-control-plane=true")
-        self._settings = read((f"--cluster-name={CLUSTER}", *flags), {}, provider="aws")
+        self._settings = read_settings((f"--cluster-name={CLUSTER}", *flags), {}, provider="aws")
         self._running: asyncio.Task[None] | None = None
 
     def _made(self) -> Dovetail:
@@ -262,7 +262,7 @@ class Telling:
         self.chance = Random(f"aws telling {story.seed}")
         self.scene = Scene(story.seed, self._loses)
         self.aws = self.scene.aws
-        self.aws.ground.listen("instance", self._launched)
+        self.aws.world.listen("instance", self._launched)
         self._launches: Counter[tuple[str, ...]] = Counter()
         self._deaths: list[tuple[int, bool]] = []
         self._later: list[tuple[float, Callable[[], None]]] = []
@@ -278,7 +278,7 @@ class Telling:
         return self.scene.clock.monotonic()
 
     @property
-    def faults(self) -> Faults:
+    def faults(self) -> AwsFaults:
         return self.aws.faults
 
     def at(self, second: float, act: Callable[[], None]) -> None:
@@ -349,7 +349,7 @@ class Telling:
 
     # What must hold
 
-    def _launched(self, change: Changed) -> None:
+    def _launched(self, change: InstanceChange) -> None:
         """A machine starts; its tags say whom it is for."""
         if change.state == "pending":
             tags = change.machine.tags
@@ -395,7 +395,7 @@ class Telling:
                 raise Lost(f"claim {ending[uid]} has been ending for {self.now - since:.0f} s")
 
     def _check_costs(self, claims: Sequence[Json]) -> None:
-        running = {_provider_id(each): _names(each) for each in self.aws.running()}
+        running = {_provider_id(each): _names(each) for each in self.aws.list_running()}
         now = self.scene.clock.now()
         known = (
             each
@@ -427,7 +427,7 @@ class Telling:
                 self.story.costs.unheard += 1
                 self.note(f"nothing was done about the warning of {instance}")
 
-    def _reclaim(self, machine: Machine) -> None:
+    def _reclaim(self, machine: SimInstance) -> None:
         """Spot takes a machine back in two minutes, and we must have heard of it by then."""
         self.aws.reclaim(machine.id)
         if machine.state == "running":
@@ -443,12 +443,12 @@ class Telling:
     def _matched(self) -> bool:
         claims = self.scene.claims
         ids = Counter(claim.get("status", {}).get("providerID", "") for claim in claims)
-        machines = Counter(f"aws:///{each.zone}/{each.id}" for each in self.aws.running())
+        machines = Counter(f"aws:///{each.zone}/{each.id}" for each in self.aws.list_running())
         nodes = Counter(node["spec"].get("providerID", "") for node in self.scene.nodes)
         return ids == machines == nodes and not any(map(_deleting, claims))
 
     def _empty(self) -> bool:
-        left = (self.scene.claims, self.aws.running(), self.scene.nodes, self.aws.templates.by_id)
+        left = (self.scene.claims, self.aws.list_running(), self.scene.nodes, self.aws.templates.by_id)
         return not any(left) and not self.aws.queues.by_name[QUEUE].messages
 
     # Troubles
@@ -471,7 +471,7 @@ class Telling:
 
     def _server_faults(self) -> None:
         codes = ("InternalError", "ServiceUnavailable", "RequestLimitExceeded")
-        self.faults.flaky(self.chance.choice((0.1, 0.3, 0.6)), codes)
+        self.faults.refuse_sometimes(self.chance.choice((0.1, 0.3, 0.6)), codes)
         self._mended(300)
 
     def _seen_late(self) -> None:
@@ -499,17 +499,17 @@ class Telling:
     def _endpoint_hangs(self) -> None:
         operation = self.chance.choice(("*", "ec2:*", "CreateFleet", "DescribeInstances", "ReceiveMessage"))
         start = self.chance.uniform(0, 60)
-        self.at(start, lambda: self.faults.hang(operation, self.chance.randint(1, 6)))
+        self.at(start, lambda: self.faults.hang_requests(operation, self.chance.randint(1, 6)))
         self._mended(start + 300)
 
     def _lost_answers(self) -> None:
         for operation in ("CreateFleet", "TerminateInstances", "CreateLaunchTemplate", "CreateTags"):
-            self.faults.lose(operation, self.chance.randint(1, 2))
+            self.faults.lose_answers(operation, self.chance.randint(1, 2))
         self._mended(400)
 
-    def _one(self, act: Callable[[Machine], None]) -> Callable[[], None]:
+    def _one(self, act: Callable[[SimInstance], None]) -> Callable[[], None]:
         def strike() -> None:
-            machines = sorted(self.aws.running(), key=lambda each: each.id)
+            machines = sorted(self.aws.list_running(), key=lambda each: each.id)
             if machines:
                 chosen = self.chance.choice(machines)
                 self.note(f"{chosen.id} is struck")
@@ -524,7 +524,7 @@ class Telling:
     def _killed_when_warned(self) -> None:
         """Spot takes a machine back, and we are killed at one of the writes that follow."""
 
-        def strike(machine: Machine) -> None:
+        def strike(machine: SimInstance) -> None:
             self._reclaim(machine)
             self.scene.fate.strike_at(self.chance.randint(1, 3), before=self.chance.random() < 0.5)
 
@@ -535,7 +535,7 @@ class Telling:
         """A person deletes a claim whose machine has just been launched; and perhaps we are killed then."""
         left = [self.chance.randint(1, 2)]
 
-        def delete(change: Changed) -> None:
+        def delete(change: InstanceChange) -> None:
             names = [name for name in _names(change.machine) if self._there(name)]
             if change.state == "pending" and left[0] and names:
                 left[0] -= 1
@@ -544,7 +544,7 @@ class Telling:
                 if self.chance.random() < 0.5:
                     self.scene.fate.strike_at(0, before=False)
 
-        self.aws.ground.listen("instance", delete)
+        self.aws.world.listen("instance", delete)
 
     def _there(self, claim: str) -> bool:
         return any(each["metadata"]["name"] == claim and not _deleting(each) for each in self.scene.claims)
@@ -554,7 +554,7 @@ class Telling:
         bodies = [json.dumps({"version": "0", "source": "aws.ec2", "detail-type": "x"})] * 50
         queue = self.aws.queues.by_name[QUEUE]
 
-        def strike(machine: Machine) -> None:
+        def strike(machine: SimInstance) -> None:
             for body in (*bodies, "{", *bodies):
                 queue.send(body)
             self._reclaim(machine)
@@ -570,20 +570,20 @@ class Telling:
         self._quiet_after = max(self._quiet_after, 480)
 
     def _ended_by_hand(self) -> None:
-        def end(machine: Machine) -> None:
-            self.aws.instances.end(machine)
+        def end(machine: SimInstance) -> None:
+            self.aws.instances.terminate(machine)
 
         self.at(self.chance.uniform(20, 200), self._one(end))
 
     def _never_joins(self) -> None:
         left = [self.chance.randint(1, 2)]
 
-        def stillborn(change: Changed) -> None:
+        def stillborn(change: InstanceChange) -> None:
             if change.state == "pending" and left[0]:
                 left[0] -= 1
                 self.scene.joining.lost.add(change.machine.id)
 
-        self.aws.ground.listen("instance", stillborn)
+        self.aws.world.listen("instance", stillborn)
 
     def _templates_vanish(self) -> None:
         for _ in range(3):
@@ -602,14 +602,14 @@ class Telling:
         self.aws.refuse(code, "sqs:*", None)
         self._mended(200)
 
-    def _rules(self, *rules: Rule) -> None:
+    def _rules(self, *rules: FaultRule) -> None:
         self.scene.storm.rules = (*self.scene.storm.rules, *rules)
         self._quiet_after = max(self._quiet_after, *(rule.end + 30 for rule in rules))
 
     def _api_away(self) -> None:
         start = self.chance.uniform(0, 60)
         self._rules(
-            Rule(trouble="unreachable", start=start, end=start + 300, amount=30, clients=("karpenter",))
+            FaultRule(trouble="unreachable", start=start, end=start + 300, amount=30, clients=("karpenter",))
         )
 
     def _flaky_api(self) -> None:
@@ -617,19 +617,19 @@ class Telling:
         self._rules(
             self.chance.choice(
                 (
-                    Rule(trouble="throttled", end=end, probability=few, clients=us),
-                    Rule(trouble="server-error", end=end, probability=few, clients=us),
-                    Rule(trouble="unavailable", end=end, probability=few, clients=us),
-                    Rule(trouble="reset", end=end, probability=few, clients=us),
-                    Rule(trouble="stale", end=end, probability=few, clients=us),
-                    Rule(trouble="lost-reply", end=end, probability=few, clients=us),
+                    FaultRule(trouble="throttled", end=end, probability=few, clients=us),
+                    FaultRule(trouble="server-error", end=end, probability=few, clients=us),
+                    FaultRule(trouble="unavailable", end=end, probability=few, clients=us),
+                    FaultRule(trouble="reset", end=end, probability=few, clients=us),
+                    FaultRule(trouble="stale", end=end, probability=few, clients=us),
+                    FaultRule(trouble="lost-reply", end=end, probability=few, clients=us),
                 )
             )
         )
 
     def _conflicts(self) -> None:
         start = self.chance.uniform(0, 30)
-        self._rules(Rule(trouble="conflict", start=start, end=start + 120, clients=("karpenter",)))
+        self._rules(FaultRule(trouble="conflict", start=start, end=start + 120, clients=("karpenter",)))
 
     def _class_deleted(self) -> None:
         start = self.chance.uniform(0, 60)
@@ -657,11 +657,11 @@ class Telling:
         self.at(start + 120, again)
 
 
-def _provider_id(machine: Machine) -> str:
+def _provider_id(machine: SimInstance) -> str:
     return f"aws:///{machine.zone}/{machine.id}"
 
 
-def _names(machine: Machine) -> list[str]:
+def _names(machine: SimInstance) -> list[str]:
     """The claims a machine was launched for, as its tags tell."""
     return (machine.tags.get(NODECLAIMS_TAG) or machine.tags.get(labels.NODECLAIM_TAG, "")).split()
 

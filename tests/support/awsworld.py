@@ -15,11 +15,11 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from dovetail.api.crds import manifests
+from dovetail.api.crds import build_manifests
 from dovetail.app import Dovetail
 from dovetail.providers.aws import AwsProvider
-from dovetail.settings import read
-from dovetail.sim.aws.joining import Joining
+from dovetail.settings import read_settings
+from dovetail.sim.aws.node_join import NodeJoiner
 from dovetail.sim.clock import VirtualClock
 from dovetail.sim.kube.local import LocalApi
 from dovetail.sim.transport import LocalTransport
@@ -129,16 +129,16 @@ class AwsWorld(AwsObjects):
     def __init__(self, seed: int = 0, *flags: str, types: Sequence[str] = FEW) -> None:
         self.clock = VirtualClock()
         self.world = World(self.clock, seed)
-        super().__init__(self.world.server.local("someone"))
-        for each in manifests("aws"):
+        super().__init__(self.world.server.build_local_client("someone"))
+        for each in build_manifests("aws"):
             self.api.create("customresourcedefinitions.apiextensions.k8s.io", each)
         aws = Shop(self.clock, seed, cluster=CLUSTER)
         aws.sells = types
         self.aws = aws
-        self.joining = Joining(aws, self.world, CLUSTER)
+        self.joining = NodeJoiner(aws, self.world, CLUSTER)
         self._seed, self._lives = seed, 0
         wanted = (f"--cluster-name={CLUSTER}", "--eks-control-plane=true", *flags)
-        self.settings = read(wanted, {}, provider="aws")
+        self.settings = read_settings(wanted, {}, provider="aws")
         self.dovetail = self._made()
         self._running: asyncio.Task[None] | None = None
 

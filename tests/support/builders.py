@@ -21,8 +21,8 @@ from dovetail.api.nodepool import (
     NodePool,
     NodePoolSpec,
     NodePoolStatus,
+    NodePoolTemplate,
     Requirement,
-    Template,
     TemplateMeta,
     TemplateSpec,
 )
@@ -232,7 +232,7 @@ def nodepool(
     return NodePool(
         metadata=meta("nodepool", name),
         spec=NodePoolSpec(
-            template=Template(
+            template=NodePoolTemplate(
                 metadata=TemplateMeta(labels=labels or ABSENT_MAP, annotations=annotations or ABSENT_MAP),
                 spec=template,
             ),

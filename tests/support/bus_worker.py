@@ -14,10 +14,10 @@ import time
 from pathlib import Path
 from random import Random
 
-from dovetail.bus.clocks import JsonLog, WallClock
 from dovetail.bus.config import read_config
-from dovetail.bus.counts import Tally
-from dovetail.bus.daemon import Daemon
+from dovetail.bus.counts import BusTally
+from dovetail.bus.daemon import RouterDaemon
+from dovetail.bus.ports import JsonLog, WallClock
 from support.queue_socket import SocketAws
 from support.queues import quiet
 
@@ -31,7 +31,7 @@ def _quantiles(values: list[float]) -> dict[str, float]:
     }
 
 
-class Own(Tally):
+class Own(BusTally):
     """Counts latency without the call to AWS that ended it."""
 
     def __init__(self, aws: SocketAws) -> None:
@@ -44,7 +44,7 @@ class Own(Tally):
         )
 
 
-def numbers(counts: Tally, began: float) -> dict[str, object]:
+def numbers(counts: BusTally, began: float) -> dict[str, object]:
     """What the parent wants to know."""
     latencies = {
         key[1]: _quantiles(values)
@@ -66,7 +66,7 @@ async def main(path: str, document: object) -> None:
     config = read_config(document, {})
     aws = await SocketAws.connected(config["region"], path)
     counts = Own(aws)
-    daemon = Daemon(
+    daemon = RouterDaemon(
         config, aws, clock=WallClock(), counts=counts, log=JsonLog(quiet), chance=Random(os.getpid())
     )
     await daemon.prepare()

@@ -16,8 +16,8 @@ from dovetail.api.conditions import DISRUPTION_REASON, INITIALIZED, INSTANCE_TER
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import Budget, NodePool
 from dovetail.api.pod import Pod
-from dovetail.api.taints import DISRUPTED, matches
-from dovetail.disruption.budgets import readable
+from dovetail.api.taints import DISRUPTED, is_same_taint
+from dovetail.disruption.budgets import count_allowed_or_zero
 from dovetail.errors import InsufficientCapacity
 from dovetail.runtime.metrics import PANICS
 from dovetail.sim.clock import run_virtual
@@ -131,7 +131,7 @@ class Watching:
             await scene.sleep(10)  # workloads have ended those of their pods that are too many
             held = (p for p in scene.pods() if labels.DO_NOT_DISRUPT in p.annotations and not p.deleting)
             self._held = frozenset(p.uid for p in held)
-            scene.dovetail.informer(NodeClaim).on_change(lambda before, after: self._budgets())
+            scene.dovetail.get_informer(NodeClaim).on_change(lambda before, after: self._budgets())
             begun, price = self.now, self._price()
             self._still_since = self.now
             while self.now - self._still_since < STILL:
@@ -180,7 +180,7 @@ class Watching:
             self._seen, self._still_since = seen, self.now
 
     def _claims(self) -> list[NodeClaim]:
-        return list(self.scene.dovetail.informer(NodeClaim))
+        return list(self.scene.dovetail.get_informer(NodeClaim))
 
     def _budgets(self) -> None:
         """Asked at every change of any claim."""
@@ -190,14 +190,16 @@ class Watching:
             counted = [c for c in mine if conditions.is_true(c, INITIALIZED)]
             counted = [c for c in counted if not conditions.is_true(c, INSTANCE_TERMINATING)]
             going = [
-                c.name for c in counted if c.deleting or conditions.find(c, DISRUPTION_REASON) is not None
+                c.name
+                for c in counted
+                if c.deleting or conditions.find_condition(c, DISRUPTION_REASON) is not None
             ]
-            allowed = readable(pool.spec.disruption.budgets or (), "Drifted", now, len(counted))
+            allowed = count_allowed_or_zero(pool.spec.disruption.budgets or (), "Drifted", now, len(counted))
             if len(going) > allowed:
                 self._broken = f"pool {pool.name} may lose {allowed} at once, and {going} are going"
 
     def _pods(self) -> None:
-        pods = list(self.scene.dovetail.informer(Pod))
+        pods = list(self.scene.dovetail.get_informer(Pod))
         lost = self._held - {pod.uid for pod in pods if not pod.deleting}
         if lost:
             raise Restless(f"pods that must not be disrupted are gone: {sorted(lost)}")
@@ -212,7 +214,9 @@ class Watching:
 
     def _guarded(self, name: str, replicas: int, pods: list[Pod]) -> None:
         mine = [p for p in pods if p.labels.get("app") == name and not p.deleting]
-        ready = [p for p in mine if (c := p.status.condition("Ready")) is not None and c.status == "True"]
+        ready = [
+            p for p in mine if (c := p.status.find_condition("Ready")) is not None and c.status == "True"
+        ]
         if len(ready) < replicas - 1:
             raise Restless(f"{name} may miss one of {replicas} pods, and {len(ready)} are ready")
 
@@ -220,10 +224,10 @@ class Watching:
 
     def _at_rest(self, price: float) -> None:
         for node in self.scene.nodes():
-            if any(matches(taint, DISRUPTED) for taint in node.spec.taints):
+            if any(is_same_taint(taint, DISRUPTED) for taint in node.spec.taints):
                 raise Restless(f"{node.name} is still marked")
         for claim in self.scene.claims():
-            if conditions.find(claim, DISRUPTION_REASON) is not None:
+            if conditions.find_condition(claim, DISRUPTION_REASON) is not None:
                 raise Restless(f"{claim.name} still has a reason to be disrupted")
             if (
                 self.cluster.drifts

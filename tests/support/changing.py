@@ -35,7 +35,7 @@ class Changing(AwsWorld):
         return (
             {each["metadata"]["uid"] for each in self.claims},
             {each["metadata"]["uid"] for each in self.nodes},
-            {each.id for each in self.aws.running()},
+            {each.id for each in self.aws.list_running()},
         )
 
 

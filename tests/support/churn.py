@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from dovetail.sim.kube.store import Event
+from dovetail.sim.kube.store import StoreEvent
 from dovetail.sim.world import World
 from support.cluster import ZONE, container, template, workload
 
@@ -36,7 +36,7 @@ class Watchfulness:
     seen: int = 0
     _written: dict[int, float] = field(default_factory=dict)
 
-    def committed(self, event: Event) -> None:
+    def committed(self, event: StoreEvent) -> None:
         # A sample will do: reading the processor's clock can cost more than the write it times.
         if event.new.info.storage == "pods" and event.rv % 25 == 0:
             self._written[event.rv] = self.clock()
@@ -103,8 +103,8 @@ class Churn:
             await self.world.clock.sleep(1)
 
     def _delete_some(self) -> None:
-        keys = self.world.server.store.bucket("pods").keys
-        records = self.world.server.store.bucket("pods").records
+        keys = self.world.server.store.get_bucket("pods").keys
+        records = self.world.server.store.get_bucket("pods").records
         for namespace, name in [keys[self._chance.randrange(len(keys))] for _ in range(self.size.per_second)]:
             record = records.get((namespace, name))
             if record is not None and not record.obj["metadata"].get("deletionTimestamp"):
@@ -122,9 +122,11 @@ def leftovers(world: World) -> dict[str, int]:
     """Things that must not pile up: what waits to go, and what belongs to nobody."""
     counts: dict[str, int] = {}
     uids = {
-        r.obj["metadata"]["uid"] for b in world.server.store.buckets().values() for r in b.records.values()
+        r.obj["metadata"]["uid"]
+        for b in world.server.store.get_buckets().values()
+        for r in b.records.values()
     }
-    for name, bucket in world.server.store.buckets().items():
+    for name, bucket in world.server.store.get_buckets().items():
         for record in bucket.records.values():
             meta = record.obj["metadata"]
             owners = meta.get("ownerReferences") or ()

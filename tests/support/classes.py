@@ -17,14 +17,14 @@ from random import Random
 from typing import Any, Self
 
 from dovetail.api import codec, conditions
-from dovetail.api.crds import manifests
+from dovetail.api.crds import build_manifests
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodeclass import EC2NodeClass
 from dovetail.app import Dovetail
 from dovetail.controllers.base import Controller, Result
 from dovetail.errors import DovetailError
 from dovetail.providers.aws import AwsProvider
-from dovetail.settings import read
+from dovetail.settings import read_settings
 from dovetail.sim.clock import VirtualClock
 from dovetail.sim.kube.status import ApiError
 from dovetail.sim.transport import LocalTransport
@@ -105,13 +105,13 @@ class ClassScene:
     ) -> None:
         self.clock = VirtualClock()
         self.world = World(self.clock, seed)
-        self.api = self.world.server.local("someone")
-        for each in manifests("aws"):
+        self.api = self.world.server.build_local_client("someone")
+        for each in build_manifests("aws"):
             opened = _opened(each) if open_kubelet else each
             self.api.create(CRDS, _unchecked(opened) if unchecked else opened)
         self.aws = simulated(self.clock, seed, cluster=cluster)
         basic = (f"--cluster-name={cluster}", "--eks-control-plane=true")
-        self.settings = read((*basic, *flags), {}, provider="aws")
+        self.settings = read_settings((*basic, *flags), {}, provider="aws")
         self._lives = 0
         self.dovetail = self._made()
 
@@ -234,12 +234,12 @@ class ClassScene:
 
     def says(self, kind: str = "Ready", name: str = "default") -> tuple[str, str]:
         """A condition's status and reason."""
-        found = conditions.find(self.now(name), kind)
+        found = conditions.find_condition(self.now(name), kind)
         return (found.status, found.reason) if found is not None else ("", "")
 
     def why(self, kind: str, name: str = "default") -> str:
         """A condition's message."""
-        found = conditions.find(self.now(name), kind)
+        found = conditions.find_condition(self.now(name), kind)
         return found.message if found is not None else ""
 
     def events(self, reason: str) -> list[Json]:

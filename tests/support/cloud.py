@@ -21,14 +21,14 @@ from dovetail.api.labels import Flavour
 from dovetail.api.meta import Kind
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
-from dovetail.api.quantity import fits
+from dovetail.api.quantity import fits_within
 from dovetail.controllers.base import Controller
-from dovetail.controllers.provided import MakeProvider
-from dovetail.controllers.registry import Parts
+from dovetail.controllers.provider_port import MakeProvider
+from dovetail.controllers.registry import ControllerContext
 from dovetail.errors import Gone, InsufficientCapacity, Retry
 from dovetail.ports import Clock, Cloud, Instance, RegistrationHook, RepairPolicy
-from dovetail.scheduling.catalog import InstanceType, Offering
-from dovetail.scheduling.requirements import Requirements
+from dovetail.scheduling.model.instance_types import InstanceType, Offering
+from dovetail.scheduling.model.requirements import Requirements
 from support.worlds import FLAVOUR, default_types
 
 __all__ = ["FakeCloud", "bare"]
@@ -160,11 +160,11 @@ class FakeCloud:
         self._expire()
         return tuple(each for id, each in self.instances.items() if id not in self._forgotten)
 
-    async def instance_types(self, nodepool: NodePool) -> tuple[InstanceType, ...]:
+    async def list_instance_types(self, nodepool: NodePool) -> tuple[InstanceType, ...]:
         await self._meet("instance_types")
         return tuple(self._stocked(each) for each in self.types)
 
-    async def drifted(self, claim: NodeClaim) -> str:
+    async def find_drift_reason(self, claim: NodeClaim) -> str:
         await self._meet("drifted")
         return self.drift.get(claim.name, "")
 
@@ -198,18 +198,18 @@ class FakeCloud:
         return self.instances[provider_id]
 
     def _choose(self, claim: NodeClaim) -> tuple[InstanceType, Offering]:
-        wanted = Requirements.of(claim.spec.requirements)
+        wanted = Requirements.from_expressions(claim.spec.requirements)
         options: list[tuple[float, str, InstanceType, Offering]] = []
         for each in self.types:
-            if not wanted.compatible(each.requirements, FLAVOUR.well_known):
+            if not wanted.is_compatible(each.requirements, FLAVOUR.well_known):
                 continue
-            if not fits(claim.spec.resources.requests, each.allocatable()):
+            if not fits_within(claim.spec.resources.requests, each.allocatable()):
                 continue
             options += [
                 (deal.price, each.name, each, deal)
                 for deal in each.offerings
                 if deal.available
-                and wanted.compatible(deal.requirements, FLAVOUR.well_known)
+                and wanted.is_compatible(deal.requirements, FLAVOUR.well_known)
                 and self._in_stock(each, deal)
             ]
         if not options:
@@ -253,7 +253,7 @@ class _Bare:
     async def prepare(self) -> None:
         """Everything is known."""
 
-    def controllers(self, parts: Parts) -> tuple[Controller, ...]:
+    def build_controllers(self, parts: ControllerContext) -> tuple[Controller, ...]:
         return ()
 
     def close(self) -> None:

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Any, ParamSpec
 
 from dovetail.sim.clock import VirtualClock, run_virtual
-from dovetail.sim.cluster.neighbours import ClusterOptions
-from dovetail.sim.kube.faults_hook import Faults
+from dovetail.sim.cluster.controllers import SimClusterOptions
+from dovetail.sim.kube.faults import ApiFaults
 from dovetail.sim.world import World
 
 Json = dict[str, Any]
@@ -33,8 +33,8 @@ async def cluster(
     nodes: int = 0,
     *,
     seed: int = 0,
-    faults: Faults | None = None,
-    options: ClusterOptions | None = None,
+    faults: ApiFaults | None = None,
+    options: SimClusterOptions | None = None,
     bad_items: bool = False,
     **size: str,
 ) -> AsyncIterator[World]:

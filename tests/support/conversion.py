@@ -7,9 +7,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dovetail.api.legacy import Conversion, ConvertOptions, Note, Severity, convert
-from dovetail.api.manifests import read
-from dovetail.sim.kube.schema import Schema
+from dovetail.api.legacy import Conversion, ConvertOptions, Note, NoteSeverity, convert_documents
+from dovetail.api.manifests import parse_manifests
+from dovetail.sim.kube.schema.object_schema import Schema
 
 Manifest = dict[str, Any]
 
@@ -69,9 +69,9 @@ def beta_class(name: str = "default", /, **spec: Any) -> Manifest:
 
 def converted(*manifests: Manifest, **options: Any) -> Conversion:
     """The conversion of some manifests, which must be well-formed; every v1 result must be admissible."""
-    found = read(json.dumps(list(manifests)), "old.json")
+    found = parse_manifests(json.dumps(list(manifests)), "old.json")
     assert not found.complaints
-    conversion = convert(found.documents, ConvertOptions(**options))
+    conversion = convert_documents(found.documents, ConvertOptions(**options))
     for manifest in conversion.manifests:
         assert complaints_about(manifest) == []
     return conversion
@@ -95,7 +95,7 @@ def node_class(*manifests: Manifest, **options: Any) -> Manifest:
     return spec
 
 
-def notes_at(conversion: Conversion, path: str, severity: Severity | None = None) -> list[Note]:
+def notes_at(conversion: Conversion, path: str, severity: NoteSeverity | None = None) -> list[Note]:
     """What was said about one field."""
     return [n for n in conversion.notes if n.path == path and severity in (None, n.severity)]
 
@@ -107,13 +107,17 @@ def complaints_about(manifest: Manifest) -> list[str]:
     schema = _schema(manifest["kind"])
     pruned, unknown = schema.prune(manifest)
     return [f"unknown field {path}" for path in unknown] + [
-        str(c) for c in schema.validate(schema.default(pruned))
+        str(c) for c in schema.validate(schema.apply_defaults(pruned))
     ]
 
 
 @cache
 def _schema(kind: str) -> Schema:
     files = sorted((Path(__file__).parents[2] / "deploy" / "crds" / "aws").glob("*.yaml"))
-    crds = [document.value for file in files for document in read(file.read_bytes(), file.name).documents]
+    crds = [
+        document.value
+        for file in files
+        for document in parse_manifests(file.read_bytes(), file.name).documents
+    ]
     (versions,) = (crd["spec"]["versions"] for crd in crds if crd["spec"]["names"]["kind"] == kind)
     return Schema.from_openapi(versions[0]["schema"]["openAPIV3Schema"])

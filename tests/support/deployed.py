@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from dovetail.aws import Aws
-from dovetail.sim.aws.policies import Need, Principal, Verdict
+from dovetail.sim.aws.permissions import Need, PolicyDecision, Principal
 from support.aws_doors import opened
 
 __all__ = ["Stack", "Watched", "deployed", "deployed_stack", "role_documents"]
@@ -37,11 +37,11 @@ class Watched:
         }
         self.used: set[tuple[str, str]] = set()
 
-    def judge(self, need: Need) -> Verdict:
+    def judge(self, need: Need) -> PolicyDecision:
         for name, single in self._single.items():
-            if name not in self.used and single.judge(need).allowed:
+            if name not in self.used and single.evaluate_need(need).allowed:
                 self.used.add(name)
-        return self._whole.judge(need)
+        return self._whole.evaluate_need(need)
 
     @property
     def unused(self) -> set[tuple[str, str]]:

@@ -16,9 +16,14 @@ from dovetail.api.core import PodDisruptionBudget, PodDisruptionBudgetSpec, PodD
 from dovetail.api.meta import Condition, LabelSelector
 from dovetail.api.nodepool import Budget, NodePool
 from dovetail.api.pod import Pod
-from dovetail.disruption.candidates import Candidate, Class, Scene, candidates
-from dovetail.scheduling.catalog import InstanceType
-from dovetail.scheduling.snapshot import Options, Snapshot, StateNode, pools_and_catalogs
+from dovetail.disruption.candidates import Candidate, DisruptionClass, DisruptionInput, find_candidates
+from dovetail.scheduling.model.instance_types import InstanceType
+from dovetail.scheduling.model.snapshot import (
+    SchedulingOptions,
+    Snapshot,
+    StateNode,
+    build_pools_and_catalogs,
+)
 from support.builders import NOW, condition, meta, node, nodeclaim, nodepool
 from support.worlds import FLAVOUR, Z1, instance_type, offering
 
@@ -102,11 +107,11 @@ def scene(
     spot_to_spot: bool = False,
     snapshot: Mapping[str, Any] | None = None,
     **options: Any,
-) -> Scene:
+) -> DisruptionInput:
     """The world as disruption sees it."""
     known = pools or (pool(),)
     offers = [(each, types[each.name] if isinstance(types, Mapping) else types) for each in known]
-    made, catalogs = pools_and_catalogs(offers)
+    made, catalogs = build_pools_and_catalogs(offers)
     settings: dict[str, Any] = {
         "now": now,
         "flavour": FLAVOUR,
@@ -119,10 +124,10 @@ def scene(
         pods=tuple(pending),
         budgets=tuple(pdbs),
         namespaces={"default": {}},
-        options=Options(**(settings | options)),
+        options=SchedulingOptions(**(settings | options)),
         **(snapshot or {}),
     )
-    return Scene(picture, frozenset(queued), frozenset(buffered), spot_to_spot)
+    return DisruptionInput(picture, frozenset(queued), frozenset(buffered), spot_to_spot)
 
 
 def pdb(
@@ -136,17 +141,17 @@ def pdb(
     )
 
 
-def going(of: Scene, kind: Class = Class.GRACEFUL) -> list[Candidate]:
-    return candidates(of, kind)[0]
+def going(of: DisruptionInput, kind: DisruptionClass = DisruptionClass.GRACEFUL) -> list[Candidate]:
+    return find_candidates(of, kind)[0]
 
 
 def names_of(found: Sequence[Candidate]) -> list[str]:
     return [candidate.name for candidate in found]
 
 
-def reason_for(of: Scene, name: str = "a", kind: Class = Class.GRACEFUL) -> str:
+def reason_for(of: DisruptionInput, name: str = "a", kind: DisruptionClass = DisruptionClass.GRACEFUL) -> str:
     """Why a node stays; empty when it is a candidate."""
-    return next((each.why for each in candidates(of, kind)[1] if each.name == name), "")
+    return next((each.why for each in find_candidates(of, kind)[1] if each.name == name), "")
 
 
 _SEEN: list[object] = []

@@ -29,13 +29,13 @@ from dovetail.api.nodeclass import (
 from dovetail.api.nodepool import NodeClassReference, NodePool
 from dovetail.api.overlay import NodeOverlay
 from dovetail.aws import Answer
-from dovetail.controllers.provided import Surroundings
+from dovetail.controllers.provider_port import ProviderContext
 from dovetail.ports import Instance
 from dovetail.providers.aws import AwsProvider
 from dovetail.providers.aws.cloud import AwsCloud
 from dovetail.runtime.kube import KubeClient
-from dovetail.scheduling.catalog import InstanceType, Offering
-from dovetail.settings import read
+from dovetail.scheduling.model.instance_types import InstanceType, Offering
+from dovetail.settings import read_settings
 from dovetail.sim.aws import SimulatedAws
 from dovetail.sim.clock import VirtualClock
 from dovetail.sim.kube.apiserver import ApiServer
@@ -107,7 +107,7 @@ class Noted:
 
     events: list[tuple[str, str, str]] = field(default_factory=list)
 
-    def event(
+    def publish_event(
         self,
         obj: Object,
         reason: str,
@@ -165,14 +165,14 @@ class Ec2:
                 metadata=replace(made.metadata, generation=generation),
             )
         provider = self.provider
-        await provider.placement.find(made)
+        await provider.placement.find_group(made)
         status = replace(
             made.status,
-            subnets=await provider.subnets.find(made),
-            security_groups=await provider.security_groups.find(made),
-            amis=await provider.images.find(made),
-            capacity_reservations=await provider.reservations.find(made),
-            instance_profile=await provider.profiles.resolve(made),
+            subnets=await provider.subnets.list_subnets(made),
+            security_groups=await provider.security_groups.list_groups(made),
+            amis=await provider.images.list_images(made),
+            capacity_reservations=await provider.reservations.list_reservations(made),
+            instance_profile=await provider.profiles.resolve_profile(made),
         )
         made = ready(replace(made, status=status), self.clock)
         self.classes.put(made)
@@ -213,7 +213,7 @@ class Ec2:
         return [offering for offering in (await self.type(name)).offerings if offering.available]
 
     async def type(self, name: str) -> InstanceType:
-        types = await self.cloud.instance_types(self.pool)
+        types = await self.cloud.list_instance_types(self.pool)
         return next(each for each in types if each.name == name)
 
     def asked(self, operation: str) -> list[Mapping[str, Any]]:
@@ -287,8 +287,8 @@ async def provided(
         NodeClaim: claims,
     }
     noted, server = Noted(), ApiServer(clock, Random(seed))
-    given = Surroundings(
-        settings=read((*BASIC, *flags), {}, provider="aws"),
+    given = ProviderContext(
+        settings=read_settings((*BASIC, *flags), {}, provider="aws"),
         kube=KubeClient(LocalTransport(server), clock),
         clock=clock,
         chance=Random(seed),

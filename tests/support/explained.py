@@ -7,8 +7,13 @@ from collections.abc import Sequence
 from dovetail.api.labels import KWOK
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
-from dovetail.providers.kwok.catalog import instance_types
-from dovetail.scheduling.snapshot import Options, Snapshot, StateNode, pools_and_catalogs
+from dovetail.providers.kwok.catalog import read_instance_types
+from dovetail.scheduling.model.snapshot import (
+    SchedulingOptions,
+    Snapshot,
+    StateNode,
+    build_pools_and_catalogs,
+)
 from support.builders import NOW, node, nodeclaim, nodepool, pod
 
 PODS_EACH = 3
@@ -31,13 +36,13 @@ def world(
     **more: object,
 ) -> Snapshot:
     """Some full nodes, the pods that wait, and pools that buy simulated nodes."""
-    types = instance_types()
-    listed, catalogs = pools_and_catalogs((each, types) for each in (pools or [nodepool()]))
+    types = read_instance_types()
+    listed, catalogs = build_pools_and_catalogs((each, types) for each in (pools or [nodepool()]))
     return Snapshot(
         pools=listed,
         catalogs=catalogs,
         nodes=tuple(full_node(number) for number in range(nodes)) if isinstance(nodes, int) else tuple(nodes),
         pods=tuple(pods),
-        options=Options(now=NOW, flavour=KWOK),
+        options=SchedulingOptions(now=NOW, flavour=KWOK),
         **more,  # type: ignore[arg-type]
     )

@@ -19,11 +19,11 @@ from dovetail.api import labels
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
-from dovetail.api.taints import DISRUPTED, matches
+from dovetail.api.taints import DISRUPTED, is_same_taint
 from dovetail.controllers.base import Result
-from dovetail.controllers.disruption import Disruption
-from dovetail.controllers.orchestration import Orchestration
-from dovetail.scheduling.catalog import InstanceType
+from dovetail.controllers.disruption import DisruptionController
+from dovetail.controllers.orchestration import DisruptionQueue
+from dovetail.scheduling.model.instance_types import InstanceType
 from support.builders import pod
 from support.disruption import SIZES, pool, state
 from support.world import CLAIMS, Scene
@@ -70,15 +70,15 @@ class Fleet:
             self.scene.set_status("pods", given.name, {"conditions": [waiting]}, given.namespace)
 
     @property
-    def loop(self) -> Disruption:
+    def loop(self) -> DisruptionController:
         found = self.scene.controller("disruption")
-        assert isinstance(found, Disruption)
+        assert isinstance(found, DisruptionController)
         return found
 
     @property
-    def queue(self) -> Orchestration:
+    def queue(self) -> DisruptionQueue:
         found = self.scene.controller(QUEUE)
-        assert isinstance(found, Orchestration)
+        assert isinstance(found, DisruptionQueue)
         return found
 
     async def turn(self) -> Result:
@@ -112,7 +112,7 @@ class Fleet:
         return sorted(claim.name for claim in self.scene.claims() if claim.deleting)
 
     def tainted(self, name: str) -> bool:
-        return any(matches(taint, DISRUPTED) for taint in self.scene.node_now(name).spec.taints)
+        return any(is_same_taint(taint, DISRUPTED) for taint in self.scene.node_now(name).spec.taints)
 
     def marked(self) -> list[str]:
         """The nodes that carry the taint."""

@@ -7,8 +7,8 @@ from typing import Any
 
 from dovetail.api import codec
 from dovetail.api.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_CPU, INSTANCE_TYPE, ZONE
-from dovetail.scheduling.plan import Plan, PlannedNode, pool_labels
-from dovetail.scheduling.snapshot import Snapshot
+from dovetail.scheduling.model.plan import Plan, PlannedNode, build_pool_labels
+from dovetail.scheduling.model.snapshot import Snapshot
 from support.fuzzed import REQUIRED, cluster
 from support.kubernetes_rules import Cluster, daemons_of, refused
 
@@ -147,10 +147,10 @@ def name_of(thing: Json) -> str:
 def launched(node: PlannedNode, snapshot: Snapshot) -> Json:
     """The planned node as its cheapest offering would make it."""
     pool = next(each for each in snapshot.pools if each.name == node.pool)
-    chosen = next(each for each in snapshot.types(pool) if each.name == node.instance_type)
+    chosen = next(each for each in snapshot.list_types(pool) if each.name == node.instance_type)
     known = {key: only for key in chosen.requirements if (only := chosen.requirements[key].only) is not None}
     known |= {key: only for key in node.requirements if (only := node.requirements[key].only) is not None}
-    known |= pool_labels(pool.nodepool)
+    known |= build_pool_labels(pool.nodepool)
     known |= {ZONE: node.zone, CAPACITY_TYPE: node.capacity_type, INSTANCE_TYPE: node.instance_type}
     taints = [codec.to_dict(taint) for taint in pool.nodepool.spec.template.spec.taints]
     return {

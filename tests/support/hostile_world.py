@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 from dovetail.api import codec, core
+from dovetail.api.bad_items import reason_of
 from dovetail.api.buffers import CapacityBuffer
 from dovetail.api.meta import Object
 from dovetail.api.nodeclaim import NodeClaim
@@ -15,13 +16,12 @@ from dovetail.api.nodeclass import EC2NodeClass, KWOKNodeClass
 from dovetail.api.nodepool import NodeClassReference, NodePool
 from dovetail.api.overlay import NodeOverlay
 from dovetail.api.pod import Pod
-from dovetail.api.setaside import reason_of
 from dovetail.app import Dovetail
 from dovetail.controllers.base import Controller
-from dovetail.providers.making import CLASSES
-from dovetail.scheduling.catalog import InstanceType
-from dovetail.scheduling.device_records import DeviceClass, ResourceClaim, ResourceSlice
-from dovetail.settings import GATES, read
+from dovetail.providers.factory import NODE_CLASSES
+from dovetail.scheduling.model.device_objects import DeviceClass, ResourceClaim, ResourceSlice
+from dovetail.scheduling.model.instance_types import InstanceType
+from dovetail.settings import GATES, read_settings
 from dovetail.sim.clock import VirtualClock
 from dovetail.sim.kube.apiserver import ApiServer
 from dovetail.sim.transport import LocalTransport
@@ -47,7 +47,7 @@ EVERYTHING = (
 class _TwoShops(FakeCloud):
     """Sells tiny machines to the pools of bad items, and useful ones to the others."""
 
-    async def instance_types(self, nodepool: NodePool) -> tuple[InstanceType, ...]:
+    async def list_instance_types(self, nodepool: NodePool) -> tuple[InstanceType, ...]:
         return (TINY,) if nodepool.name.startswith(POOL) else SIZES
 
 
@@ -55,7 +55,7 @@ def make_dovetail(provider: str = "kwok") -> Dovetail:
     """A Dovetail that follows every kind any Dovetail follows; its API server is empty."""
     clock = VirtualClock(NOW)
     server = ApiServer(clock, Random(0))
-    settings = read(EVERYTHING, {}, provider="kwok")
+    settings = read_settings(EVERYTHING, {}, provider="kwok")
     make = bare(_TwoShops(clock))
     return Dovetail(
         settings, LocalTransport(server), clock=clock, chance=Random(0), provider=provider, make=make
@@ -65,16 +65,16 @@ def make_dovetail(provider: str = "kwok") -> Dovetail:
 @cache
 def kinds_read() -> Mapping[type[Object], str]:
     """Every kind that a Dovetail follows, with a provider that makes it do so."""
-    return {kind: provider for provider in CLASSES for kind in make_dovetail(provider).informers}
+    return {kind: provider for provider in NODE_CLASSES for kind in make_dovetail(provider).informers}
 
 
 def feed(dovetail: Dovetail, documents: Mapping[type[Object], Iterable[Json]]) -> None:
     """Let every informer hear a list, as its follower reads it from the API server."""
     found = read_all(documents)
     for kind, informer in dovetail.informers.items():
-        informer.begin()
-        informer.listed(found.get(kind, ()))
-        informer.end()
+        informer.begin_list()
+        informer.add_listed(found.get(kind, ()))
+        informer.end_list()
 
 
 # What is decided
@@ -88,7 +88,7 @@ async def decide(
     feed(dovetail, documents)
     assert dovetail.buffers is not None
     await _controller(dovetail, "nodeoverlay.controller").reconcile("")
-    dovetail.buffers.resolve()
+    dovetail.buffers.resolve_all()
     assert not [claim.name for claim in _held_up_by(dovetail)], "a claim nobody can read is waited for"
     provisioner: Any = _controller(dovetail, "provisioner")
     plan = await provisioner.plan()
@@ -123,7 +123,7 @@ async def _disrupted(dovetail: Dovetail, names: set[str]) -> Any:
 
 def _held_up_by(dovetail: Dovetail) -> Iterator[NodeClaim]:
     """Claims that nothing is decided before they are launched, and that nobody can launch."""
-    for claim in dovetail.informer(NodeClaim):
+    for claim in dovetail.get_informer(NodeClaim):
         if reason_of(claim) and claim.name in dovetail.cluster._unlaunched:
             yield claim
 

@@ -18,10 +18,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from dovetail.aws import Answer
-from dovetail.bus.generate import Fleet, Happening
+from dovetail.bus.generate import GeneratedEvent, GeneratedFleet
 from dovetail.runtime.clock import SystemClock
 from dovetail.sim.aws import SimulatedAws
-from dovetail.sim.aws.serve import served
+from dovetail.sim.aws.server import serve_aws
 from support.queues import CENTRAL, FleetAws, document, expected
 
 __all__ = ["Killed", "killed", "router_environment", "serving"]
@@ -42,7 +42,9 @@ class FleetWorld(SimulatedAws):
 
 
 @asynccontextmanager
-async def serving(fleet: Fleet, visibility: tuple[int, int] = (5, 5)) -> AsyncIterator[tuple[FleetAws, str]]:
+async def serving(
+    fleet: GeneratedFleet, visibility: tuple[int, int] = (5, 5)
+) -> AsyncIterator[tuple[FleetAws, str]]:
     """The fleet's AWS over HTTP; gives it and its address."""
     clock = SystemClock()
     aws = FleetAws(
@@ -54,13 +56,13 @@ async def serving(fleet: Fleet, visibility: tuple[int, int] = (5, 5)) -> AsyncIt
     before = log.level
     log.setLevel(logging.CRITICAL)
     try:
-        async with served(aws.sim, moto=False) as server:
+        async with serve_aws(aws.sim, moto=False) as server:
             yield aws, server.url
     finally:
         log.setLevel(before)
 
 
-def router_environment(fleet: Fleet, url: str) -> dict[str, str]:
+def router_environment(fleet: GeneratedFleet, url: str) -> dict[str, str]:
     return {
         **os.environ,
         "AWS_ENDPOINT_URL": url,
@@ -70,7 +72,7 @@ def router_environment(fleet: Fleet, url: str) -> dict[str, str]:
     }
 
 
-def written(folder: str, fleet: Fleet, url: str, **keys: Any) -> Path:
+def written(folder: str, fleet: GeneratedFleet, url: str, **keys: Any) -> Path:
     """A configuration file whose queues are at the address."""
     made = document(fleet, **keys)
     for each in made["bus"]["destinations"]:
@@ -92,7 +94,7 @@ class Killed:
     """Bodies in a queue of a cluster that they are not meant for."""
 
 
-async def _start(config: Path, fleet: Fleet, url: str) -> asyncio.subprocess.Process:
+async def _start(config: Path, fleet: GeneratedFleet, url: str) -> asyncio.subprocess.Process:
     command = ["-m", "dovetail", "interruption-router", "--config", str(config)]
     command += ["--metrics-port", "0", "--health-port", "0", "--log-level", "error"]
     return await asyncio.create_subprocess_exec(
@@ -107,8 +109,8 @@ async def _reap(process: asyncio.subprocess.Process, how: signal.Signals) -> Non
 
 
 async def killed(
-    fleet: Fleet,
-    happenings: Sequence[Happening],
+    fleet: GeneratedFleet,
+    happenings: Sequence[GeneratedEvent],
     *,
     seed: int,
     kills: int,
@@ -158,10 +160,10 @@ def _show_again(aws: FleetAws) -> None:
         queue = aws.queue(name)
         for message in list(queue.messages.values()):
             if message.hidden is not None:
-                queue.offer(message)
+                queue.make_visible(message)
 
 
-def _counted(aws: FleetAws, happenings: Sequence[Happening], kills: int) -> Killed:
+def _counted(aws: FleetAws, happenings: Sequence[GeneratedEvent], kills: int) -> Killed:
     wanted, got = expected(aws.fleet, happenings), aws.received()
     lost = duplicates = strays = 0
     for cluster, bodies in wanted.items():

@@ -12,13 +12,13 @@ from dovetail.api.core import Taint
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodeclass import EC2NodeClass
 from dovetail.providers.aws import userdata
-from dovetail.providers.aws.catalog import Terms, instance_type
-from dovetail.providers.aws.discovery import ClusterFacts
-from dovetail.providers.aws.facts import bundled_facts, bundled_tables
-from dovetail.providers.aws.groups import boot_of, groups, node_labels, node_taints
-from dovetail.providers.aws.launchdata import Order, launch_data
-from dovetail.scheduling.catalog import InstanceType, Offering
-from dovetail.scheduling.requirements import Requirements, Values
+from dovetail.providers.aws.catalog import NodeClassTerms, build_instance_type
+from dovetail.providers.aws.cluster_discovery import ClusterFacts
+from dovetail.providers.aws.instance_type_info import bundled_facts, bundled_tables
+from dovetail.providers.aws.template_data import LaunchOrder, build_launch_data
+from dovetail.providers.aws.template_groups import build_boot, build_groups, node_labels, node_taints
+from dovetail.scheduling.model.instance_types import InstanceType, Offering
+from dovetail.scheduling.model.requirements import Requirements, Values
 from support.builders import amounts
 
 REGION = "us-west-2"
@@ -94,10 +94,10 @@ def instance_types(node_class: EC2NodeClass, *names: str) -> tuple[InstanceType,
     """Real instance types under the terms of a class."""
     known, terms, tables = (
         {each.name: each for each in bundled_facts()},
-        Terms.of(node_class, REGION),
+        NodeClassTerms.from_node_class(node_class, REGION),
         bundled_tables(),
     )
-    return tuple(instance_type(known[name], terms, ("us-west-2a",), tables) for name in names)
+    return tuple(build_instance_type(known[name], terms, ("us-west-2a",), tables) for name in names)
 
 
 def reserved(
@@ -138,9 +138,9 @@ def user_data(
 ) -> str:
     """What an instance of a type is told at its start."""
     claim = claim or claim_for()
-    (group,) = groups(node_class, claim, instance_types(node_class, of), capacity_type)
+    (group,) = build_groups(node_class, claim, instance_types(node_class, of), capacity_type)
     told = node_labels(node_class, claim, capacity_type)
-    return userdata.render(boot_of(node_class, group, facts, told, node_taints(claim)))
+    return userdata.render_user_data(build_boot(node_class, group, facts, told, node_taints(claim)))
 
 
 def data(
@@ -155,5 +155,5 @@ def data(
         **order,
     }
     types = given.pop("types", None) or instance_types(node_class, of)
-    (group,) = groups(node_class, asked, types, given["capacity_type"])
-    return launch_data(Order(node_class, asked, **given), group, "hello")
+    (group,) = build_groups(node_class, asked, types, given["capacity_type"])
+    return build_launch_data(LaunchOrder(node_class, asked, **given), group, "hello")

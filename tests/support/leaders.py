@@ -19,17 +19,17 @@ from dovetail.api import labels
 from dovetail.app import Dovetail
 from dovetail.aws import Answer
 from dovetail.providers.aws import AwsProvider
-from dovetail.providers.aws.attribution import NODECLAIMS_TAG
+from dovetail.providers.aws.tags import NODECLAIMS_TAG
 from dovetail.runtime.kube import KubeClient
-from dovetail.runtime.leader import Elector, Terms
-from dovetail.runtime.transport import Lines, Reply, Request
+from dovetail.runtime.leader import ElectionTerms, Elector
+from dovetail.runtime.transport import ApiReply, ApiRequest, Lines
 from dovetail.sim.transport import LocalTransport
 from support.awsworld import AwsWorld
 
 __all__ = ["Process", "TwoLeaders"]
 
 R = TypeVar("R")
-TERMS = Terms()
+TERMS = ElectionTerms()
 LAG = 3.0
 
 
@@ -121,11 +121,11 @@ class Process:
 
     # Its wire to the cluster.
 
-    async def send(self, request: Request) -> Reply:
-        reply: Reply = await self._carried(self._sent(request))
+    async def send(self, request: ApiRequest) -> ApiReply:
+        reply: ApiReply = await self._carried(self._sent(request))
         return reply
 
-    async def _sent(self, request: Request) -> Reply:
+    async def _sent(self, request: ApiRequest) -> ApiReply:
         quiet = request.method == "GET" or "/leases" in request.path or "/events" in request.path
         async with self._delivery("" if quiet else f"{request.method} {request.path}"):
             return await self._wire.send(request)
@@ -147,7 +147,7 @@ class Process:
             await self._awake()
 
     @asynccontextmanager
-    async def stream(self, request: Request) -> AsyncIterator[Lines]:
+    async def stream(self, request: ApiRequest) -> AsyncIterator[Lines]:
         async with self._wire.stream(request) as lines:
             yield lines
 
@@ -167,7 +167,7 @@ class Process:
         async with self._delivery("" if quiet else operation):
             return await self._world.aws.call(service, operation, parameters)
 
-    def at(self, *, region: str = "", role: str = "", external_id: str = "") -> Process:
+    def scope_to(self, *, region: str = "", role: str = "", external_id: str = "") -> Process:
         return self
 
 

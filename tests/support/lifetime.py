@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from dovetail.controllers.zonal.arc import Arc
+from dovetail.controllers.zonal.arc import ArcPoller
 from support.aws import CLUSTER
 from support.awsworld import CLASSES, POOLS, AwsWorld
 from support.deployed import Watched
@@ -39,7 +39,7 @@ async def a_whole_life(world: AwsWorld) -> None:
         world.pods(3, cpu="1", memory="1Gi")
         await world.until(lambda: world.placed() == 3, within=240)
         await world.until(lambda: world.claims and world.ready() == len(world.claims), within=120)
-        world.aws.reclaim(world.aws.running()[0].id)
+        world.aws.reclaim(world.aws.list_running()[0].id)
         await asyncio.sleep(300)
         await world.until(lambda: world.placed() >= 3, within=240)
         world.scale(0)
@@ -54,10 +54,10 @@ async def a_whole_life(world: AwsWorld) -> None:
 async def lived_with(documents: Sequence[Json]) -> tuple[set[str], set[tuple[str, str]]]:
     """What was denied to a controller with these policies, and what they grant that it never needed."""
     world = AwsWorld(0, f"--interruption-queue={CLUSTER}")
-    world.aws.interruption_queue(CLUSTER)
+    world.aws.add_interruption_queue(CLUSTER)
     watched = Watched(documents)
     world.aws.principal = watched  # type: ignore[assignment]  # judges as a Principal does
     await a_whole_life(world)
     # Zonal shifts are followed by a service of their own.
-    assert await Arc(world.aws, CLUSTER, world.clock, Random(1)).look(active=False)
+    assert await ArcPoller(world.aws, CLUSTER, world.clock, Random(1)).poll_if_due(active=False)
     return {call.action for call in world.aws.calls if call.code in DENIED}, watched.unused

@@ -23,7 +23,7 @@ from uuid import uuid4
 import boto3
 import yaml
 
-from dovetail.aws.messages import READINGS
+from dovetail.aws.eventbridge import READINGS
 from support.kubectl import kubectl_binary
 from support.prometheus import open_ports
 

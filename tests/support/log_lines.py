@@ -22,8 +22,8 @@ def log_lines(level: str = "info") -> Iterator[Lines]:
     """What is said inside, so far. Who listened before listens again afterwards, whoever asked for this."""
     with kept_logs(), TemporaryDirectory() as folder:
         path = Path(folder, "log")
-        logs.configure(level, (str(path),))
+        logs.configure_logging(level, (str(path),))
         try:
             yield lambda: [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         finally:
-            logs.configure("error", ("stderr",))
+            logs.configure_logging("error", ("stderr",))

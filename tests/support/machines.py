@@ -17,7 +17,7 @@ from typing import Any
 
 from dovetail.api import labels
 from dovetail.ports import Clock
-from dovetail.sim.aws.queues import Queue
+from dovetail.sim.aws.queues import SimQueue
 from support.aws import CLUSTER, fleet, launched, template
 from support.classes import CLAIMS, NODES, ClassScene, claim_of
 from support.ec2 import Shop
@@ -69,7 +69,7 @@ class MachineScene(ClassScene):
         shop = Shop(self.clock, seed, cluster=CLUSTER)
         shop.sells = TYPES
         self.aws = shop
-        self.queue: Queue = shop.queues.add(QUEUE)
+        self.queue: SimQueue = shop.queues.add(QUEUE)
         self.dovetail = self._made()
         self._count = 0
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from dovetail.api.nodeclaim import NodeClaim
-from dovetail.controllers.forwarding import ForwardingCloud
+from dovetail.controllers.cloud_wrappers import ForwardingCloud
 from dovetail.ports import Instance
-from dovetail.runtime.transport import Lines, Reply, Request, Transport
+from dovetail.runtime.transport import ApiReply, ApiRequest, Lines, Transport
 
 __all__ = ["Fate", "MortalCloud", "MortalTransport"]
 
@@ -53,7 +53,7 @@ class MortalTransport:
         self._transport = transport
         self._fate = fate
 
-    async def send(self, request: Request) -> Reply:
+    async def send(self, request: ApiRequest) -> ApiReply:
         if request.method == "GET" or request.path.endswith("/events"):
             if self._fate.dead.is_set():
                 await asyncio.Event().wait()
@@ -66,7 +66,7 @@ class MortalTransport:
         return reply
 
     @asynccontextmanager
-    async def stream(self, request: Request) -> AsyncIterator[Lines]:
+    async def stream(self, request: ApiRequest) -> AsyncIterator[Lines]:
         async with self._transport.stream(request) as lines:
             yield lines
 

@@ -21,8 +21,8 @@ from dovetail.errors import Retry
 from dovetail.ports import RepairPolicy
 from dovetail.runtime import logs
 from dovetail.runtime.kube import KubeClient
-from dovetail.runtime.leader import Elector, Terms
-from dovetail.runtime.metrics import exposition
+from dovetail.runtime.leader import ElectionTerms, Elector
+from dovetail.runtime.metrics import render_exposition
 from dovetail.sim.transport import LocalTransport
 from support.builders import NOW, nodepool, pod
 from support.disruption import LARGE, pool
@@ -42,7 +42,7 @@ class Notes:
         self.families: dict[str, Json] = {}
 
     def look(self) -> None:
-        for family in text_string_to_metric_families(exposition().decode()):
+        for family in text_string_to_metric_families(render_exposition().decode()):
             name = family.name + ("_total" if family.type == "counter" else "")
             seen = self.families.setdefault(
                 name, {"type": family.type, "labels": [], "bounds": [], "quantiles": []}
@@ -84,7 +84,9 @@ async def story() -> None:
 
 async def _lead(scene: Scene) -> None:
     kube = KubeClient(LocalTransport(scene.world.server), scene.clock)
-    elector = Elector(kube, Terms(namespace="kube-system"), "one", clock=scene.clock, chance=Random(1))
+    elector = Elector(
+        kube, ElectionTerms(namespace="kube-system"), "one", clock=scene.clock, chance=Random(1)
+    )
     standing = asyncio.create_task(elector.run())
     await scene.sleep(5)
     standing.cancel()
@@ -230,13 +232,13 @@ async def nodes(count: int) -> None:
             about = {labels.NODEPOOL: ("one", "two")[number % 2], labels.ZONE: zones[number % len(zones)]}
             scene.create(pod(f"web-{number}", cpu="3" if number % 9 else "1500m", node_selector=about))
         await scene.settle(20)
-        text = scene.dovetail.exposition().decode()
+        text = scene.dovetail.render_metrics().decode()
         series = {family.name: len(family.samples) for family in text_string_to_metric_families(text)}
         json.dump({"nodes": len(scene.nodes()), "series": series}, sys.stdout)
 
 
 if __name__ == "__main__":
-    logs.configure("error", ("stderr",))
+    logs.configure_logging("error", ("stderr",))
     if sys.argv[1] == "story":
         story()
     else:

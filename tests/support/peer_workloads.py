@@ -35,10 +35,10 @@ from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool, NodePoolStatus
 from dovetail.api.pod import Pod
 from dovetail.api.quantity import Quantity
-from dovetail.scheduling.catalog import InstanceType, Offering, Overhead
-from dovetail.scheduling.daemons import representative
-from dovetail.scheduling.requirements import Requirements, Values
-from dovetail.scheduling.snapshot import Options, Pool, Snapshot, StateNode, Storage
+from dovetail.scheduling.model.daemonsets import build_daemon_pod
+from dovetail.scheduling.model.instance_types import InstanceType, Offering, Overhead
+from dovetail.scheduling.model.requirements import Requirements, Values
+from dovetail.scheduling.model.snapshot import SchedulingOptions, Snapshot, SnapshotPool, StateNode, Storage
 
 __all__ = ["PEER", "catalogue", "generated", "snapshot_of"]
 
@@ -68,12 +68,12 @@ def snapshot_of(document: Mapping[str, Any]) -> Snapshot:
     pools = [convert(NodePool, each) for each in by_kind.get("NodePool", [])]
     ready = NodePoolStatus(conditions=(Condition(type="Ready", status="True"),))
     return Snapshot(
-        pools=tuple(Pool(nodepool=replace(pool, status=ready), catalog=0) for pool in pools),
+        pools=tuple(SnapshotPool(nodepool=replace(pool, status=ready), catalog=0) for pool in pools),
         catalogs=(catalog,),
         nodes=_nodes(by_kind, pods),
         pods=waiting,
         daemons=tuple(
-            representative(convert(DaemonSet, each), None) for each in by_kind.get("DaemonSet", [])
+            build_daemon_pod(convert(DaemonSet, each), None) for each in by_kind.get("DaemonSet", [])
         ),
         namespaces={"default": {}, "kube-system": {}}
         | {each["metadata"]["name"]: each["metadata"]["labels"] for each in by_kind.get("Namespace", [])},
@@ -81,7 +81,7 @@ def snapshot_of(document: Mapping[str, Any]) -> Snapshot:
             claims={each.full_name: each for each in _read(PersistentVolumeClaim, by_kind)},
             volumes={each.name: each for each in _read(PersistentVolume, by_kind)},
         ),
-        options=Options(now=NOW, flavour=AWS),
+        options=SchedulingOptions(now=NOW, flavour=AWS),
     )
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from dovetail.api.pod import Pod
-from dovetail.cli.dashboardworld import picture_of
-from dovetail.cli.plan import _world
-from dovetail.cli.seen import Where, own_settings
-from dovetail.scheduling.snapshot import Snapshot
+from dovetail.cli.cluster_source import ClusterSource, read_own_settings
+from dovetail.cli.dashboard_watch import build_picture
+from dovetail.cli.plan import _read_world
+from dovetail.scheduling.model.snapshot import Snapshot
 from dovetail.web import Picture
 
 __all__ = ["busy", "disrupted", "pictured"]
@@ -20,7 +20,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "disruption.yaml"
 
 def disrupted() -> Snapshot:
     """The cluster of the guide to disruption: three nodes would go and three stay."""
-    return _world([str(EXAMPLE)], False, "", ("", "", ""), Where()).snapshot
+    return _read_world([str(EXAMPLE)], False, "", ("", "", ""), ClusterSource()).snapshot
 
 
 def busy(*pods: Pod) -> Snapshot:
@@ -29,4 +29,4 @@ def busy(*pods: Pod) -> Snapshot:
 
 
 def pictured(snapshot: Snapshot, *, live: bool = False) -> Picture:
-    return picture_of(snapshot, "test.example", own_settings(), live=live)
+    return build_picture(snapshot, "test.example", read_own_settings(), live=live)

@@ -75,7 +75,7 @@ class SocketAws:
     async def connected(region: str, path: str) -> SocketAws:
         return SocketAws(region, *await asyncio.open_unix_connection(path))
 
-    def at(self, *, region: str = "", role: str = "", external_id: str = "") -> Aws:
+    def scope_to(self, *, region: str = "", role: str = "", external_id: str = "") -> Aws:
         return self
 
     async def call(

@@ -12,16 +12,16 @@ from random import Random
 from typing import Any
 
 from dovetail.aws import Answer, aws_error
-from dovetail.bus.clocks import Clock, JsonLog, Log
-from dovetail.bus.config import Config, read_config
-from dovetail.bus.counts import Tally
-from dovetail.bus.daemon import Daemon
-from dovetail.bus.generate import Fleet, Happening
-from dovetail.bus.handler import Function
+from dovetail.bus.config import BusConfig, read_config
+from dovetail.bus.counts import BusTally
+from dovetail.bus.daemon import RouterDaemon
+from dovetail.bus.generate import GeneratedEvent, GeneratedFleet
+from dovetail.bus.handler import RouterFunction
 from dovetail.bus.pipeline import Pipeline
+from dovetail.bus.ports import BusClock, BusLog, JsonLog
 from dovetail.ports import Clock as FullClock
 from dovetail.sim.aws import SimulatedAws
-from dovetail.sim.aws.queues import Queue
+from dovetail.sim.aws.queues import SimQueue
 
 __all__ = ["BULK", "CENTRAL", "DLQ", "PARK", "URGENT", "FleetAws", "document", "expected", "quiet"]
 
@@ -39,7 +39,7 @@ class FleetAws:
 
     def __init__(
         self,
-        fleet: Fleet,
+        fleet: GeneratedFleet,
         clock: FullClock,
         *,
         rtt: float = 0.02,
@@ -57,7 +57,7 @@ class FleetAws:
         self.denied: set[str] = set()
         self.ec2_down = self.silenced = False
         self.ec2_denied = False
-        self.tags = {id: fleet.tags(cluster) for cluster, ids in fleet.clusters.items() for id in ids}
+        self.tags = {id: fleet.build_tags(cluster) for cluster, ids in fleet.clusters.items() for id in ids}
         self.ids = list(self.tags)
         self.tables: dict[str, dict[str, Mapping[str, Any]]] = {}
         self._found_queues(visibility)
@@ -75,7 +75,7 @@ class FleetAws:
     def region(self) -> str:
         return self.fleet.region
 
-    def at(self, *, region: str = "", role: str = "", external_id: str = "") -> FleetAws:
+    def scope_to(self, *, region: str = "", role: str = "", external_id: str = "") -> FleetAws:
         return self
 
     async def call(
@@ -144,10 +144,10 @@ class FleetAws:
                 table.pop(request["DeleteRequest"]["Key"]["id"]["S"], None)
         return {}
 
-    def queue(self, name: str) -> Queue:
+    def queue(self, name: str) -> SimQueue:
         return self.sim.queues.by_name[name]
 
-    def put(self, happening: Happening) -> None:
+    def put(self, happening: GeneratedEvent) -> None:
         """An event reaches the central queue its rule names."""
         self.queue(CENTRAL[0] if happening.lane == "urgent" else CENTRAL[1]).send(happening.body)
 
@@ -163,23 +163,23 @@ class FleetAws:
         """Messages that lie in the central queues, seen or not."""
         return sum(len(self.queue(name).messages) for name in CENTRAL)
 
-    def config(self, **keys: Any) -> Config:
+    def config(self, **keys: Any) -> BusConfig:
         return read_config(document(self.fleet, **keys), {})
 
     def daemon(
         self,
-        config: Config | None = None,
-        counts: Tally | None = None,
-        clock: Clock | None = None,
+        config: BusConfig | None = None,
+        counts: BusTally | None = None,
+        clock: BusClock | None = None,
         *,
-        log: Log | None = None,
-        reread: Callable[[], Config] | None = None,
-    ) -> Daemon:
-        return Daemon(
+        log: BusLog | None = None,
+        reread: Callable[[], BusConfig] | None = None,
+    ) -> RouterDaemon:
+        return RouterDaemon(
             config or self.config(),
             self,
             clock=clock or self.clock,
-            counts=counts or Tally(),
+            counts=counts or BusTally(),
             log=log or JsonLog(quiet),
             chance=Random(1),
             reread=reread,
@@ -187,14 +187,14 @@ class FleetAws:
 
     @asynccontextmanager
     async def routing(
-        self, config: Config | None = None, counts: Tally | None = None
-    ) -> AsyncIterator[Daemon]:
+        self, config: BusConfig | None = None, counts: BusTally | None = None
+    ) -> AsyncIterator[RouterDaemon]:
         """A daemon at work, until the block ends."""
         async with self.running(self.daemon(config, counts)) as daemon:
             yield daemon
 
     @asynccontextmanager
-    async def running(self, daemon: Daemon) -> AsyncIterator[Daemon]:
+    async def running(self, daemon: RouterDaemon) -> AsyncIterator[RouterDaemon]:
         """This daemon at work, until the block ends."""
         stop = asyncio.Event()
         await daemon.prepare()
@@ -205,7 +205,7 @@ class FleetAws:
             stop.set()
             await task
 
-    async def play(self, happenings: Iterable[Happening]) -> int:
+    async def play(self, happenings: Iterable[GeneratedEvent]) -> int:
         """Put events into the central queues at their times, from now on; returns how many."""
         began, count = self.clock.monotonic(), 0
         for happening in happenings:
@@ -224,30 +224,32 @@ class FleetAws:
             await self.clock.sleep(0.05)
         return self.clock.monotonic() - began
 
-    def function(self, config: Config | None = None, counts: Tally | None = None) -> Function:
-        return Function(
+    def function(self, config: BusConfig | None = None, counts: BusTally | None = None) -> RouterFunction:
+        return RouterFunction(
             config or self.config(),
             self,
             clock=self.clock,
-            counts=counts or Tally(),
+            counts=counts or BusTally(),
             log=JsonLog(quiet),
             chance=Random(1),
         )
 
-    def pipeline(self, config: Config | None = None, counts: Tally | None = None, **more: Any) -> Pipeline:
+    def pipeline(
+        self, config: BusConfig | None = None, counts: BusTally | None = None, **more: Any
+    ) -> Pipeline:
         return Pipeline(
             config or self.config(),
             self,
             self.queue(PARK).url,
             clock=self.clock,
-            counts=counts or Tally(),
+            counts=counts or BusTally(),
             log=JsonLog(quiet),
             chance=Random(1),
             **more,
         )
 
 
-def document(fleet: Fleet, **keys: Any) -> dict[str, Any]:
+def document(fleet: GeneratedFleet, **keys: Any) -> dict[str, Any]:
     """A configuration for the fleet's clusters; keys are given with their dots as `__`."""
     made: dict[str, Any] = {
         "region": fleet.region,
@@ -266,9 +268,9 @@ def document(fleet: Fleet, **keys: Any) -> dict[str, Any]:
     return {"bus": made}
 
 
-def expected(fleet: Fleet, happenings: Iterable[Happening]) -> dict[str, Counter[str]]:
+def expected(fleet: GeneratedFleet, happenings: Iterable[GeneratedEvent]) -> dict[str, Counter[str]]:
     """What each cluster's queue should hold in the end, for events about one instance."""
-    owner = fleet.owner()
+    owner = fleet.map_owners()
     wanted: dict[str, Counter[str]] = {cluster: Counter() for cluster in fleet.clusters}
     for each in happenings:
         wanted[owner[each.instances[0]]][each.body] += 1

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dovetail.sim.kube.faults_hook import Call, Fault, Faults, NoFaults
+from dovetail.sim.kube.faults import ApiCall, ApiFaults, Fault, NoFaults
 from dovetail.sim.kube.status import ApiError
 
 __all__ = ["Granted", "Rbac", "grants"]
@@ -29,7 +29,7 @@ class Granted:
         which = f" named {', '.join(sorted(self.names))}" if self.names else ""
         return f"{self.verb} {self.resource}{'.' if self.group else ''}{self.group}{where}{which}"
 
-    def allows(self, call: Call) -> bool:
+    def allows(self, call: ApiCall) -> bool:
         plural, _, group = call.resource.partition(".")
         wanted = f"{plural}/{call.subresource}" if call.subresource else plural
         return (
@@ -66,22 +66,22 @@ def _of_rule(rule: Mapping[str, Any], where: str) -> list[Granted]:
 
 
 @dataclass
-class Rbac(Faults):
+class Rbac(ApiFaults):
     """Answers 403 to what a client was not granted, and remembers what was used and what was refused."""
 
     granted: Sequence[Granted]
     client: str = "karpenter"
-    inner: Faults = field(default_factory=NoFaults)
+    inner: ApiFaults = field(default_factory=NoFaults)
     used: set[Granted] = field(default_factory=set)
     refused: set[str] = field(default_factory=set)
 
-    def consult(self, call: Call) -> Fault | None:
+    def find_fault(self, call: ApiCall) -> Fault | None:
         if call.client != self.client:
-            return self.inner.consult(call)
+            return self.inner.find_fault(call)
         matching = [each for each in self.granted if each.allows(call)]
         if matching:
             self.used |= set(matching)
-            return self.inner.consult(call)
+            return self.inner.find_fault(call)
         wanted = f"{call.verb} {call.resource}{'/' + call.subresource if call.subresource else ''}"
         self.refused.add(wanted)
         said = f'{call.resource} is forbidden: User "{self.client}" cannot {wanted} at the cluster scope'

@@ -13,10 +13,15 @@ from dovetail.api.meta import Condition
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
-from dovetail.scheduling.catalog import InstanceType, Offering, Overhead
-from dovetail.scheduling.daemons import representative
-from dovetail.scheduling.requirements import NOTHING, Requirements, Values
-from dovetail.scheduling.snapshot import Options, Snapshot, StateNode, pools_and_catalogs
+from dovetail.scheduling.model.daemonsets import build_daemon_pod
+from dovetail.scheduling.model.instance_types import InstanceType, Offering, Overhead
+from dovetail.scheduling.model.requirements import NOTHING, Requirements, Values
+from dovetail.scheduling.model.snapshot import (
+    SchedulingOptions,
+    Snapshot,
+    StateNode,
+    build_pools_and_catalogs,
+)
 from support.manifests import amounts, read, read_pod
 
 FLAVOUR = Flavour(names.WELL_KNOWN | {"example.com/family", "example.com/cpu"}, (names.KARPENTER,))
@@ -25,7 +30,7 @@ FLAVOUR = Flavour(names.WELL_KNOWN | {"example.com/family", "example.com/cpu"}, 
 def instance_type(case: dict[str, Any]) -> InstanceType:
     offerings = [
         Offering(
-            requirements=Requirements.labels({names.ZONE: zone, names.CAPACITY_TYPE: kind}),
+            requirements=Requirements.from_labels({names.ZONE: zone, names.CAPACITY_TYPE: kind}),
             price=price,
             available=available,
         )
@@ -46,7 +51,7 @@ def instance_type(case: dict[str, Any]) -> InstanceType:
     }
     return InstanceType(
         name=case["name"],
-        requirements=Requirements.labels(single) & Requirements(several),
+        requirements=Requirements.from_labels(single) & Requirements(several),
         offerings=tuple(offerings),
         capacity=amounts(case["capacity"]),
         overhead=Overhead(kube_reserved=amounts(case["overhead"])),
@@ -55,16 +60,16 @@ def instance_type(case: dict[str, Any]) -> InstanceType:
 
 def snapshot(case: dict[str, Any]) -> Snapshot:
     types = tuple(instance_type(each) for each in case["instanceTypes"])
-    pools, catalogs = pools_and_catalogs((_ready(each), types) for each in case["nodepools"] or ())
+    pools, catalogs = build_pools_and_catalogs((_ready(each), types) for each in case["nodepools"] or ())
     options = case["options"]
     return Snapshot(
         pools=pools,
         catalogs=catalogs,
         nodes=tuple(_states(case)),
         pods=tuple(read_pod(each) for each in case["pods"] or ()),
-        daemons=tuple(representative(read(DaemonSet, each), None) for each in case["daemonsets"] or ()),
+        daemons=tuple(build_daemon_pod(read(DaemonSet, each), None) for each in case["daemonsets"] or ()),
         namespaces={"default": {names.NAMESPACE_NAME: "default"}},
-        options=Options(
+        options=SchedulingOptions(
             preferences=options["preferencePolicy"], min_values=options["minValuesPolicy"], flavour=FLAVOUR
         ),
     )

@@ -21,9 +21,9 @@ import pytest
 
 from dovetail.api import crds
 from dovetail.runtime.clock import SystemClock
-from dovetail.sim.certificates import Certificates
+from dovetail.sim.certificates import ClusterCertificates
 from dovetail.sim.kube.apiserver import ApiServer
-from dovetail.sim.kube.watch import Watch
+from dovetail.sim.kube.verbs.list_watch import ApiWatch
 
 T = TypeVar("T")
 TOKEN = "a-token-of-many-letters"
@@ -82,15 +82,15 @@ class Secured:
 
     def create(self, resource: str, obj: dict[str, Any]) -> None:
         """Create something behind the client's back."""
-        self.call(lambda: self.server.local("test").create(resource, obj))
+        self.call(lambda: self.server.build_local_client("test").create(resource, obj))
 
-    def _watches(self) -> list[Watch]:
+    def _watches(self) -> list[ApiWatch]:
         homes = [
             home
-            for bucket in self.server.store.buckets().values()
+            for bucket in self.server.store.get_buckets().values()
             for home in (bucket.listeners, *bucket.routed.values())
         ]
-        return [each for home in homes for each in home.values() if isinstance(each, Watch)]
+        return [each for home in homes for each in home.values() if isinstance(each, ApiWatch)]
 
 
 async def until(condition: Callable[[], bool], seconds: float = 30) -> None:
@@ -113,12 +113,12 @@ def secured(folder: Path, provider: Literal["aws", "kwok"] = "kwok") -> Iterator
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
-    certificates = Certificates()
+    certificates = ClusterCertificates()
 
     async def start() -> tuple[ApiServer, Any, str]:
         server = ApiServer(SystemClock(), random.Random(1))
-        for definition in crds.manifests(provider):
-            server.local("test").create(DEFINITIONS, definition)
+        for definition in crds.build_manifests(provider):
+            server.build_local_client("test").create(DEFINITIONS, definition)
         context = server.serve(token=TOKEN, tls=certificates.context)
         return server, context, (await context.__aenter__()).url
 

@@ -8,8 +8,8 @@ from itertools import product
 
 import numpy as np
 
-from dovetail.scheduling.packing.batch import ANY_ZONE, Batch, BulkPlan
-from dovetail.scheduling.packing.problem import Problem, Rows
+from dovetail.scheduling.packing.batch import ANY_ZONE, PackedPlan, PackingBatch
+from dovetail.scheduling.packing.problem import PackingProblem, Rows
 
 __all__ = ["cheapest", "objections", "problem", "row_objections"]
 
@@ -24,12 +24,12 @@ def problem(
     limit: Sequence[int] = (),
     twins: Sequence[Sequence[int]] = (),
     per_twin: Sequence[int] = (),
-) -> Problem:
+) -> PackingProblem:
     """A problem from plain lists; one pod slot a pod is added as the last resource."""
     slots = 1000.0
     request = np.array([[*each, 1.0] for each in requests], float)
     room = np.array([[*each, slots] for each in rooms], float)
-    return Problem(
+    return PackingProblem(
         request=request,
         count=np.array(counts, np.int64),
         room=room,
@@ -42,7 +42,7 @@ def problem(
     )
 
 
-def cheapest(given: Problem) -> float:
+def cheapest(given: PackingProblem) -> float:
     """The least any plan costs. Every way to fill one node, for every state of what is left."""
     nodes = [(counts, price) for counts, price in _nodes(given)]
 
@@ -61,9 +61,9 @@ def cheapest(given: Problem) -> float:
     return best(tuple(int(n) for n in given.count))
 
 
-def _nodes(given: Problem) -> Iterator[tuple[tuple[int, ...], float]]:
+def _nodes(given: PackingProblem) -> Iterator[tuple[tuple[int, ...], float]]:
     """Every content some option holds, at the price of the cheapest such option. Host rules included."""
-    cap = given.cap()
+    cap = given.compute_cap()
     for counts in product(*(range(int(most) + 1) for most in cap)):
         if not any(counts) or not _families_hold(given, counts):
             continue
@@ -77,18 +77,18 @@ def _nodes(given: Problem) -> Iterator[tuple[tuple[int, ...], float]]:
             yield counts, min(prices)
 
 
-def _families_hold(given: Problem, counts: Sequence[int]) -> bool:
+def _families_hold(given: PackingProblem, counts: Sequence[int]) -> bool:
     return all(
         sum(n for c, n in enumerate(counts) if given.family[c] == f) <= limit
         for f, limit in enumerate(given.limit.tolist())
     )
 
 
-def row_objections(given: Problem, rows: Rows) -> list[str]:
+def row_objections(given: PackingProblem, rows: Rows) -> list[str]:
     """What is wrong with a plan for a problem; nothing if it is right."""
     found = []
     total = np.zeros(given.classes, np.int64)
-    cap = given.cap()
+    cap = given.compute_cap()
     for row in rows:
         total += row.counts * row.copies
         if (row.counts @ given.request > given.room[row.option]).any():
@@ -102,12 +102,12 @@ def row_objections(given: Problem, rows: Rows) -> list[str]:
     return found
 
 
-def objections(batch: Batch, plan: BulkPlan) -> list[str]:
+def objections(batch: PackingBatch, plan: PackedPlan) -> list[str]:
     """What is wrong with a bulk plan; every pod, node, host and zone looked at on its own."""
     return [*_counts(batch, plan), *_rooms(batch, plan), *_hosts(batch, plan), *_zones(batch, plan)]
 
 
-def _counts(batch: Batch, plan: BulkPlan) -> Iterator[str]:
+def _counts(batch: PackingBatch, plan: PackedPlan) -> Iterator[str]:
     total = plan.left.copy()
     for pods in [*(node.pods for node in plan.new), *plan.running.values()]:
         for group, n in pods.items():
@@ -116,7 +116,7 @@ def _counts(batch: Batch, plan: BulkPlan) -> Iterator[str]:
         yield f"placed {total.tolist()} of {batch.count.tolist()}"
 
 
-def _rooms(batch: Batch, plan: BulkPlan) -> Iterator[str]:
+def _rooms(batch: PackingBatch, plan: PackedPlan) -> Iterator[str]:
     for node in plan.new:
         need = sum(batch.request[g] * n for g, n in node.pods.items())
         if (need > batch.room[node.option]).any():
@@ -132,7 +132,7 @@ def _rooms(batch: Batch, plan: BulkPlan) -> Iterator[str]:
             yield f"running node {at} holds a group it refuses"
 
 
-def _hosts(batch: Batch, plan: BulkPlan) -> Iterator[str]:
+def _hosts(batch: PackingBatch, plan: PackedPlan) -> Iterator[str]:
     for at, pods in [*((-1, node.pods) for node in plan.new), *plan.running.items()]:
         for r, rule in enumerate(batch.hosts):
             before = 0
@@ -149,7 +149,7 @@ def _hosts(batch: Batch, plan: BulkPlan) -> Iterator[str]:
                 yield f"rule {r}: {members} pods on a host that takes {rule.limit}"
 
 
-def _zones(batch: Batch, plan: BulkPlan) -> Iterator[str]:
+def _zones(batch: PackingBatch, plan: PackedPlan) -> Iterator[str]:
     where = np.zeros((len(batch.count), batch.zones), np.int64)
     for node in plan.new:
         for g, n in node.pods.items():

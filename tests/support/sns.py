@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from dovetail.zonal.sns import Delivery, string_to_sign
+from dovetail.zonal.sns import SnsDelivery, build_signed_text
 
 __all__ = ["NOW", "TOPIC", "URL", "Fetched", "Signer", "authority", "headers_of", "notification"]
 
@@ -101,7 +101,7 @@ class Signer:
 
     def signed(self, fields: Fields) -> Fields:
         digest = hashes.SHA1() if fields.get("SignatureVersion") == "1" else hashes.SHA256()
-        told = string_to_sign(Delivery(fields["Type"], fields["TopicArn"], fields))
+        told = build_signed_text(SnsDelivery(fields["Type"], fields["TopicArn"], fields))
         signature = _key(self.key).sign(told, padding.PKCS1v15(), digest)
         return {**fields, "Signature": base64.b64encode(signature).decode()}
 

@@ -19,20 +19,25 @@ from msgspec.structs import replace
 
 from dovetail.api import codec, conditions, labels
 from dovetail.api.core import Node, PersistentVolumeClaim, VolumeAttachment
-from dovetail.api.crds import manifests
+from dovetail.api.crds import build_manifests
 from dovetail.api.meta import Condition, Object
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.pod import Pod, Toleration
-from dovetail.api.taints import DISRUPTED, matches
+from dovetail.api.taints import DISRUPTED, is_same_taint
 from dovetail.controllers.base import Controller, Result
+from dovetail.controllers.node.drain import BY_NODE, index_attachment_by_node
 from dovetail.controllers.node.eviction import EvictionQueue
-from dovetail.controllers.node.health import Health
-from dovetail.controllers.node.hydration import NodeHydration
-from dovetail.controllers.node.termination import Termination, Volumes
-from dovetail.controllers.node.volumes import BY_NODE, node_of_attachment
+from dovetail.controllers.node.health import NodeHealth
+from dovetail.controllers.node.termination import NodeTermination, TerminationVolumes
 from dovetail.controllers.nodeclaim.finalization import Finalization
+from dovetail.controllers.nodeclaim.hydration import NodeHydration
 from dovetail.controllers.nodeclaim.lifecycle import Lifecycle
-from dovetail.controllers.owning import BY_PROVIDER_ID, Ownership, provider_id_of_claim, provider_id_of_node
+from dovetail.controllers.ownership import (
+    BY_PROVIDER_ID,
+    Ownership,
+    index_claim_by_provider_id,
+    index_node_by_provider_id,
+)
 from dovetail.metrics import REGISTRY
 from dovetail.ports import Clock, RepairPolicy
 from dovetail.runtime.events import EventRecorder
@@ -42,7 +47,7 @@ from dovetail.runtime.manager import Manager
 from dovetail.runtime.watch import Follower
 from dovetail.sim.clock import VirtualClock, run_virtual
 from dovetail.sim.kube.apiserver import ApiServer
-from dovetail.sim.kube.faults_hook import Faults
+from dovetail.sim.kube.faults import ApiFaults
 from dovetail.sim.kube.status import ApiError
 from dovetail.sim.transport import LocalTransport
 from dovetail.state import Cluster
@@ -89,15 +94,15 @@ class Stage:
         self,
         *,
         world: World | None = None,
-        faults: Faults | None = None,
+        faults: ApiFaults | None = None,
         policies: tuple[RepairPolicy, ...] = (),
         repair: bool = True,
     ) -> None:
         self.clock: Clock = world.clock if world else VirtualClock()
         self.world = world
         self.server = world.server if world else ApiServer(self.clock, Random(0), faults=faults)
-        self.api = self.server.local("someone")
-        for each in manifests("kwok"):
+        self.api = self.server.build_local_client("someone")
+        for each in build_manifests("kwok"):
             self.api.create("customresourcedefinitions.apiextensions.k8s.io", each)
         self.kube = KubeClient(LocalTransport(self.server), self.clock)
         self.cloud = FakeCloud(self.clock, policies=policies)
@@ -107,25 +112,25 @@ class Stage:
         self._employ(repair)
 
     def _inform(self) -> None:
-        self.nodes = self._follow(Node, {BY_PROVIDER_ID: provider_id_of_node})
-        self.claims = self._follow(NodeClaim, {BY_PROVIDER_ID: provider_id_of_claim})
+        self.nodes = self._follow(Node, {BY_PROVIDER_ID: index_node_by_provider_id})
+        self.claims = self._follow(NodeClaim, {BY_PROVIDER_ID: index_claim_by_provider_id})
         self.pods = self._follow(Pod)
-        self.attachments = self._follow(VolumeAttachment, {BY_NODE: node_of_attachment})
+        self.attachments = self._follow(VolumeAttachment, {BY_NODE: index_attachment_by_node})
         self.volume_claims = self._follow(PersistentVolumeClaim)
 
     def _employ(self, repair: bool) -> None:
         own = self.ownership = Ownership(self.cloud)
-        self.cluster = Cluster(self.clock, manages=own.of_claim)
-        self.nodes.on_change(self.cluster.node_changed)
-        self.claims.on_change(self.cluster.claim_changed)
-        self.pods.on_change(self.cluster.pod_changed)
+        self.cluster = Cluster(self.clock, manages=own.owns_claim)
+        self.nodes.on_change(self.cluster.update_node)
+        self.claims.on_change(self.cluster.update_node_claim)
+        self.pods.on_change(self.cluster.update_pod)
         kube, nodes, claims, clock, recorder = self.kube, self.nodes, self.claims, self.clock, self.recorder
         self.evictions = EvictionQueue(kube, self.pods, nodes, claims, clock, recorder)
-        self.termination = Termination(
+        self.termination = NodeTermination(
             kube,
             nodes,
             claims,
-            Volumes(self.attachments, self.volume_claims),
+            TerminationVolumes(self.attachments, self.volume_claims),
             self.cluster,
             self.evictions,
             own,
@@ -133,7 +138,7 @@ class Stage:
             clock,
             recorder,
         )
-        self.health = Health(
+        self.health = NodeHealth(
             kube, nodes, claims, self.cluster, own, self.cloud, clock, recorder, enabled=repair
         )
         self.hydration = NodeHydration(kube, nodes, claims, own)
@@ -339,10 +344,10 @@ class Stage:
 
     def tainted(self, name: str = "node") -> bool:
         """Whether the node is marked as going away."""
-        return any(matches(taint, DISRUPTED) for taint in self.node_now(name).spec.taints)
+        return any(is_same_taint(taint, DISRUPTED) for taint in self.node_now(name).spec.taints)
 
     def condition(self, kind: str, claim: str = "node") -> Condition | None:
-        return self.claim_now(claim).status.condition(kind)
+        return self.claim_now(claim).status.find_condition(kind)
 
     def says(self, kind: str, claim: str = "node") -> tuple[str, str] | None:
         """Status and reason of a claim's condition."""

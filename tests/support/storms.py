@@ -9,9 +9,9 @@ from typing import Generic, TypeVar, get_args
 from hypothesis import strategies as st
 
 from dovetail.api.meta import Object
-from dovetail.runtime.transport import Lines, Request
+from dovetail.runtime.transport import ApiRequest, Lines
 from dovetail.sim import faults
-from dovetail.sim.faults import Rule
+from dovetail.sim.faults import FaultRule
 from dovetail.sim.kube import status
 from dovetail.sim.kube.store import encode
 from dovetail.sim.transport import LocalTransport
@@ -20,10 +20,10 @@ T = TypeVar("T", bound=Object)
 ALL_TROUBLES = get_args(faults.Trouble)
 
 
-def rules(client: str = "karpenter", longest: float = 60.0) -> st.SearchStrategy[Rule]:
+def rules(client: str = "karpenter", longest: float = 60.0) -> st.SearchStrategy[FaultRule]:
     """Any trouble for one client, in some window of the story."""
     return st.builds(
-        Rule,
+        FaultRule,
         trouble=st.sampled_from(ALL_TROUBLES),
         clients=st.just((client,)),
         probability=st.sampled_from((0.1, 0.3, 0.7, 1.0)),
@@ -42,14 +42,14 @@ class _Refused:
             yield [line]
 
     async def read(self) -> bytes:
-        return encode(status.unprocessable("sendInitialEvents is forbidden for watch").status())
+        return encode(status.unprocessable_request("sendInitialEvents is forbidden for watch").to_status())
 
 
 class WithoutStreamedLists(LocalTransport):
     """A server before streamed lists: it says so."""
 
     @asynccontextmanager
-    async def stream(self, request: Request) -> AsyncIterator[Lines]:
+    async def stream(self, request: ApiRequest) -> AsyncIterator[Lines]:
         if "sendInitialEvents" in request.query:
             yield _Refused()
             return
@@ -61,10 +61,10 @@ class IgnoringStreamedLists(LocalTransport):
     """Something in between that drops what it does not know, so that the list's end is never marked."""
 
     @asynccontextmanager
-    async def stream(self, request: Request) -> AsyncIterator[Lines]:
+    async def stream(self, request: ApiRequest) -> AsyncIterator[Lines]:
         unknown = ("sendInitialEvents", "resourceVersionMatch")
         query = {key: value for key, value in request.query.items() if key not in unknown}
-        plain = Request(request.method, request.path, query)
+        plain = ApiRequest(request.method, request.path, query)
         async with super().stream(plain) as lines:
             yield lines
 

@@ -18,7 +18,7 @@ from dovetail.errors import InsufficientCapacity, Retry
 from dovetail.ports import Instance
 from dovetail.runtime.metrics import PANICS
 from dovetail.sim.clock import run_virtual
-from dovetail.sim.faults import ClockFault, Rule, WrongClock
+from dovetail.sim.faults import ClockFault, FaultRule, WrongClock
 from dovetail.sim.kube.status import ApiError
 from dovetail.sim.transport import LocalTransport
 from support.builders import nodepool
@@ -212,7 +212,7 @@ class Telling:
     def _loses(self, claim: NodeClaim) -> str:
         """Pods that would lose their machine while they run; a machine's end comes after its drain."""
         node = next((n for n in self.scene.nodes() if n.spec.provider_id == claim.status.provider_id), None)
-        ready = node.status.condition("Ready") if node is not None else None
+        ready = node.status.find_condition("Ready") if node is not None else None
         if node is None or ready is None or ready.status != "True":
             return ""
         running = [p.name for p in self.scene.pods() if p.node_name == node.name and not p.deleting]
@@ -312,28 +312,28 @@ class Telling:
         for _ in range(4):
             self._deaths.append((self.chance.randint(1, 15), self.chance.random() < 0.5))
 
-    def _rules(self, *rules: Rule) -> None:
+    def _rules(self, *rules: FaultRule) -> None:
         self.scene.trouble(*self.scene.storm.rules, *rules)
         self._quiet_after = max(self._quiet_after, *(rule.end + 30 for rule in rules))
 
     def _api_away(self) -> None:
         start = self.chance.uniform(0, 60)
-        self._rules(Rule(trouble="unreachable", start=start, end=start + 300, amount=30))
+        self._rules(FaultRule(trouble="unreachable", start=start, end=start + 300, amount=30))
 
     def _conflicts(self) -> None:
         start = self.chance.uniform(0, 30)
-        self._rules(Rule(trouble="conflict", start=start, end=start + 120))
+        self._rules(FaultRule(trouble="conflict", start=start, end=start + 120))
 
     def _flaky_api(self) -> None:
         self._rules(
             self.chance.choice(
                 (
-                    Rule(trouble="throttled", end=240, probability=0.2),
-                    Rule(trouble="server-error", end=240, probability=0.2),
-                    Rule(trouble="unavailable", end=240, probability=0.2),
-                    Rule(trouble="reset", end=240, probability=0.2),
-                    Rule(trouble="stale", end=240, probability=0.2),
-                    Rule(trouble="watch-reset", end=240, probability=0.2),
+                    FaultRule(trouble="throttled", end=240, probability=0.2),
+                    FaultRule(trouble="server-error", end=240, probability=0.2),
+                    FaultRule(trouble="unavailable", end=240, probability=0.2),
+                    FaultRule(trouble="reset", end=240, probability=0.2),
+                    FaultRule(trouble="stale", end=240, probability=0.2),
+                    FaultRule(trouble="watch-reset", end=240, probability=0.2),
                 )
             )
         )
@@ -341,12 +341,12 @@ class Telling:
     def _late_events(self) -> None:
         """What we watch is told late: longer than it takes to plan again."""
         seconds = self.chance.choice((15.0, 30.0, 60.0))
-        self._rules(Rule(trouble="watch-delay", end=240, amount=seconds))
+        self._rules(FaultRule(trouble="watch-delay", end=240, amount=seconds))
 
     def _lost_replies(self) -> None:
         self._rules(
-            Rule(trouble="lost-reply", end=180, probability=0.3),
-            Rule(trouble="late-reply", end=180, probability=0.3, amount=2),
+            FaultRule(trouble="lost-reply", end=180, probability=0.3),
+            FaultRule(trouble="late-reply", end=180, probability=0.3, amount=2),
         )
 
     def _slow_cloud(self) -> None:

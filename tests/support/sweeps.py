@@ -18,9 +18,9 @@ from dovetail.api import labels
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod, Toleration
-from dovetail.disruption.candidates import Scene
-from dovetail.scheduling import nodes as views
-from dovetail.scheduling.snapshot import StateNode
+from dovetail.disruption.candidates import DisruptionInput
+from dovetail.scheduling.model import state_node as views
+from dovetail.scheduling.model.snapshot import StateNode
 from support.builders import owner, pod, requirement, taint
 from support.disruption import pool, scene, state
 from support.worlds import FIVE, Z1, Z2, Z3, apart, instance_type, near, node_affinity, offering, spread
@@ -103,7 +103,7 @@ def random_state(chance: Random, name: str, pools: Sequence[str]) -> StateNode:
     return made
 
 
-def random_world(seed: int, most: int = 9) -> Scene:
+def random_world(seed: int, most: int = 9) -> DisruptionInput:
     chance = Random(seed)
     pools = [_pool(chance, name) for name in chance.choice((("default",), ("x", "y")))]
     names = [each.name for each in pools]
@@ -122,7 +122,7 @@ def _pool(chance: Random, name: str) -> NodePool:
     return pool(name, **about)
 
 
-def changed(world: Scene, chance: Random) -> Scene:
+def changed(world: DisruptionInput, chance: Random) -> DisruptionInput:
     """The same world after one thing happened; some of its nodes may be told of anew as well."""
     told = _happened(world, chance)
     states = tuple(_again(each, chance) for each in told.snapshot.nodes)
@@ -146,7 +146,7 @@ def _again(each: StateNode, chance: Random) -> StateNode:
             return each
 
 
-def _happened(world: Scene, chance: Random) -> Scene:
+def _happened(world: DisruptionInput, chance: Random) -> DisruptionInput:
     snapshot = world.snapshot
     states, names = list(snapshot.nodes), [each.name for each in snapshot.pools]
     i = chance.randrange(len(states))
@@ -155,7 +155,7 @@ def _happened(world: Scene, chance: Random) -> Scene:
             states[i] = replace(states[i], pods=states[i].pods[1:])
         case 1:
             here = states[i]
-            more = random_pod(chance, f"more-{chance.randrange(10**6)}", views.name(here))
+            more = random_pod(chance, f"more-{chance.randrange(10**6)}", views.read_name(here))
             states[i] = replace(here, pods=(*here.pods, more))
         case 2 if len(states) > 1:
             del states[i]
@@ -183,8 +183,8 @@ def _labelled(of: Pod, own: dict[str, str]) -> ObjectMeta:
     return replace(of.metadata, labels=own)
 
 
-def _with(world: Scene, snapshot: Any) -> Scene:
-    return Scene(snapshot, world.queued, world.buffered, world.spot_to_spot)
+def _with(world: DisruptionInput, snapshot: Any) -> DisruptionInput:
+    return DisruptionInput(snapshot, world.queued, world.buffered, world.spot_to_spot)
 
 
 def where(shared: str, items: Sequence[int]) -> list[tuple[str, int, int]]:

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from dovetail.api import codec, labels
 from dovetail.api.core import Node, NodeSpec, NodeStatus, Taint
-from dovetail.api.crds import manifests
+from dovetail.api.crds import build_manifests
 from dovetail.api.meta import Object, ObjectMeta
 from dovetail.api.nodeclaim import NodeClaim, NodeClaimStatus
 from dovetail.api.nodeclass import KWOKNodeClass
@@ -36,9 +36,9 @@ from dovetail.app import Dovetail
 from dovetail.controllers.base import Controller, Result
 from dovetail.ports import Clock, Cloud, Instance, RegistrationHook
 from dovetail.runtime.transport import Transport
-from dovetail.settings import read
+from dovetail.settings import read_settings
 from dovetail.sim.clock import VirtualClock
-from dovetail.sim.faults import Rule, Storm
+from dovetail.sim.faults import FaultRule, FaultStorm
 from dovetail.sim.kube.status import ApiError
 from dovetail.sim.transport import LocalTransport
 from dovetail.sim.world import World
@@ -70,15 +70,15 @@ class Scene:
     ) -> None:
         self.true_clock = VirtualClock()
         self.clock: Clock = clock or self.true_clock
-        self.storm = Storm(self.true_clock, seed=seed)
+        self.storm = FaultStorm(self.true_clock, seed=seed)
         self.world = World(self.true_clock, seed, faults=self.storm)
-        self.api = self.world.server.local("someone")
-        for each in manifests("kwok"):
+        self.api = self.world.server.build_local_client("someone")
+        for each in build_manifests("kwok"):
             self.api.create("customresourcedefinitions.apiextensions.k8s.io", each)
         self.cloud = FakeCloud(self.true_clock, hooks=hooks)
         self._kwok = kwok
         self._seed = seed
-        self._settings = read(tuple(flags), {}, provider="kwok")
+        self._settings = read_settings(tuple(flags), {}, provider="kwok")
         self._lives = 0
         self.dovetail = self._made(LocalTransport(self.world.server))
         self._running: asyncio.Task[None] | None = None
@@ -168,10 +168,10 @@ class Scene:
             assert self.true_clock.monotonic() < end, f"still not so after {within} s: {self.told()}"
             await self.sleep(step)
 
-    def trouble(self, *rules: Rule) -> None:
+    def trouble(self, *rules: FaultRule) -> None:
         """From now on requests of Dovetail meet this; others never do."""
         self.storm.rules = tuple(
-            Rule(
+            FaultRule(
                 **{
                     **{f: getattr(rule, f) for f in rule.__struct_fields__},
                     "clients": rule.clients or ("karpenter",),
@@ -349,7 +349,7 @@ class Scene:
 
     def says(self, kind: str, claim: str = "claim") -> tuple[str, str] | None:
         """Status and reason of a claim's condition."""
-        found = self.claim_now(claim).status.condition(kind)
+        found = self.claim_now(claim).status.find_condition(kind)
         return (found.status, found.reason) if found is not None else None
 
     def pool_says(self, kind: str, pool: str = "default") -> tuple[str, str] | None:

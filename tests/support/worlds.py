@@ -31,11 +31,17 @@ from dovetail.api.pod import (
     TopologySpreadConstraint,
     WeightedPodAffinityTerm,
 )
-from dovetail.scheduling.catalog import InstanceType, Offering, Overhead
-from dovetail.scheduling.exact import place
-from dovetail.scheduling.plan import ClaimOptions, Plan, PlannedNode
-from dovetail.scheduling.requirements import NOTHING, Requirements, Values
-from dovetail.scheduling.snapshot import Options, Snapshot, StateNode, Storage, pools_and_catalogs
+from dovetail.scheduling.model.instance_types import InstanceType, Offering, Overhead
+from dovetail.scheduling.model.plan import NodeClaimOptions, Plan, PlannedNode
+from dovetail.scheduling.model.requirements import NOTHING, Requirements, Values
+from dovetail.scheduling.model.snapshot import (
+    SchedulingOptions,
+    Snapshot,
+    StateNode,
+    Storage,
+    build_pools_and_catalogs,
+)
+from dovetail.scheduling.sequential.scheduler import schedule_pods
 from support.builders import NOW, amounts, nodepool
 from support.builders import node as node_of
 
@@ -58,7 +64,7 @@ def offering(
     if reservation:
         labels[RESERVATION] = reservation
     return Offering(
-        requirements=Requirements.labels(labels),
+        requirements=Requirements.from_labels(labels),
         price=price,
         available=available,
         reservation_id=reservation,
@@ -170,7 +176,7 @@ class World:
         self.namespaces = namespaces or {"default": {}}
         self.more: dict[str, Any] = {}
         settings: dict[str, Any] = {"now": NOW, "flavour": FLAVOUR, "reservation_label": RESERVATION}
-        self.options = Options(**(settings | options))
+        self.options = SchedulingOptions(**(settings | options))
         self.plan = Plan()
         self._made = 0
 
@@ -178,7 +184,7 @@ class World:
         return self.types.get(pool.name, ()) if isinstance(self.types, Mapping) else self.types
 
     def snapshot(self, *pods: Pod) -> Snapshot:
-        pools, catalogs = pools_and_catalogs((pool, self.types_of(pool)) for pool in self.pools)
+        pools, catalogs = build_pools_and_catalogs((pool, self.types_of(pool)) for pool in self.pools)
         return Snapshot(
             pools=pools,
             catalogs=catalogs,
@@ -193,7 +199,7 @@ class World:
 
     def solve(self, *pods: Pod) -> Plan:
         """Plan without doing anything about it."""
-        self.plan = place(self.snapshot(*pods))
+        self.plan = schedule_pods(self.snapshot(*pods))
         return self.plan
 
     def provision(self, *pods: Pod, bind: bool = True) -> Plan:
@@ -221,7 +227,7 @@ class World:
 
     def _launched(self, planned: PlannedNode) -> StateNode:
         pool = next(pool for pool in self.pools if pool.name == planned.pool)
-        claim = planned.claim(pool, ClaimOptions(flavour=FLAVOUR))
+        claim = planned.build_claim(pool, NodeClaimOptions(flavour=FLAVOUR))
         found = next(each for each in self.types_of(pool) if each.name == planned.instance_type)
         self._made += 1
         name = f"{planned.pool}-{self._made:03d}"

@@ -19,28 +19,28 @@ from random import Random
 from typing import Any
 
 from dovetail.api.core import Node
-from dovetail.api.crds import manifests, zonal_manifest
+from dovetail.api.crds import build_manifests, build_zonal_manifest
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.aws import Answer
-from dovetail.controllers.zonal.gates import Gates
+from dovetail.controllers.zonal.gates import ZoneGates
 from dovetail.controllers.zonal.options import ZonalOptions
 from dovetail.runtime.events import EventRecorder
 from dovetail.runtime.informer import Informer
 from dovetail.runtime.kube import KubeClient
 from dovetail.runtime.manager import Manager
 from dovetail.runtime.throttle import Throttle
-from dovetail.runtime.transport import Reply, Request
+from dovetail.runtime.transport import ApiReply, ApiRequest
 from dovetail.runtime.watch import Follower
-from dovetail.runtime.zonal import Zonal
-from dovetail.settings import read
+from dovetail.runtime.zonal import ZonalService
+from dovetail.settings import read_settings
 from dovetail.sim.aws import SimulatedAws
-from dovetail.sim.aws.bus import Rule
+from dovetail.sim.aws.eventbridge import EventRule
 from dovetail.sim.clock import VirtualClock
 from dovetail.sim.kube.status import ApiError
 from dovetail.sim.transport import LocalTransport
 from dovetail.sim.world import World
-from dovetail.zonal.machine import Pace
+from dovetail.zonal.state_machine import ShiftTiming
 from support.aws import CLUSTER
 
 __all__ = [
@@ -79,16 +79,16 @@ class Writes(LocalTransport):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self.written: list[tuple[str, str]] = []
-        self.refuse: Callable[[Request], bool] = lambda request: False
-        self.cut: Callable[[Request], bool] = lambda request: False
+        self.refuse: Callable[[ApiRequest], bool] = lambda request: False
+        self.cut: Callable[[ApiRequest], bool] = lambda request: False
 
-    async def send(self, request: Request) -> Reply:
+    async def send(self, request: ApiRequest) -> ApiReply:
         if request.method == "GET":
             return await super().send(request)
         if self.refuse(request):
             body = {"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403}
             body["message"] = "admission webhook denied the request: frozen by policy"
-            return Reply(403, json.dumps(body).encode(), {})
+            return ApiReply(403, json.dumps(body).encode(), {})
         reply = await super().send(request)
         if reply.status < 400 and "/events" not in request.path and "/leases" not in request.path:
             self.written.append((request.method, request.path))
@@ -131,9 +131,9 @@ class Shifted:
     ) -> None:
         self.clock = VirtualClock()
         self.world = World(self.clock, seed)
-        self.api = self.world.server.local("someone")
-        self.gitops = self.world.server.local("argocd")
-        for each in (*manifests("aws"), zonal_manifest()):
+        self.api = self.world.server.build_local_client("someone")
+        self.gitops = self.world.server.build_local_client("argocd")
+        for each in (*build_manifests("aws"), build_zonal_manifest()):
             self.api.create("customresourcedefinitions.apiextensions.k8s.io", each)
         self.aws = (AutoMode if auto else SimulatedAws)(self.clock, seed, cluster=CLUSTER)
         self._neighbours = neighbours
@@ -141,8 +141,8 @@ class Shifted:
         if queue:
             self._queue()
             given = (*given, f"--zonal-shift-queue={RULE}")
-        self.settings = read((f"--zonal-shift-mode={mode}", *given), {}, provider="aws")
-        given_options: dict[str, Any] = {"mode": mode, "protect": protect, "pace": Pace(), **options}
+        self.settings = read_settings((f"--zonal-shift-mode={mode}", *given), {}, provider="aws")
+        given_options: dict[str, Any] = {"mode": mode, "protect": protect, "pace": ShiftTiming(), **options}
         self.options = ZonalOptions(cluster=CLUSTER, **given_options)
         self._seed, self._lives, self._qps = seed, 0, qps
         self._running: asyncio.Task[None] | None = None
@@ -163,7 +163,7 @@ class Shifted:
 
     @property
     def managed(self) -> Any:
-        found = self.aws.shifts.managed(self.arn)
+        found = self.aws.shifts.find_resource(self.arn)
         assert found is not None
         return found
 
@@ -206,18 +206,18 @@ class Shifted:
         return asyncio.ensure_future(self.aws.call("arc-zonal-shift", "StartZonalShift", asked))
 
     async def cancel(self) -> None:
-        for each in self.aws.shifts.active(self.managed):
+        for each in self.aws.shifts.list_active(self.managed):
             await self.aws.call("arc-zonal-shift", "CancelZonalShift", {"zonalShiftId": each.id})
 
     async def extend(self, lasts: str) -> None:
-        for each in self.aws.shifts.active(self.managed):
+        for each in self.aws.shifts.list_active(self.managed):
             asked = {"zonalShiftId": each.id, "expiresIn": lasts}
             await self.aws.call("arc-zonal-shift", "UpdateZonalShift", asked)
 
     def autoshift(self, zone: str) -> None:
         """AWS shifts a zone away, for a cluster that takes part."""
         self.managed.practice, self.managed.autoshift = {"outcomeAlarms": []}, True
-        self.aws.shifts.autoshift(self.ids(zone))
+        self.aws.shifts.start_autoshift(self.ids(zone))
 
     def local(self, zone: str, name: str = "", **spec: Any) -> None:
         meta = {"name": name or f"local-{self.ids(zone)}"}
@@ -228,7 +228,7 @@ class Shifted:
     def _queue(self) -> None:
         queue = self.aws.queues.add(RULE, {})
         arn = f"arn:aws:events:{self.aws.region}:{self.aws.account}:rule/{RULE}"
-        made = Rule(RULE, arn, {"source": ["aws.arc-zonal-shift"]})
+        made = EventRule(RULE, arn, {"source": ["aws.arc-zonal-shift"]})
         made.targets["queue"] = {"Id": "queue", "Arn": queue.arn}
         self.aws.buses.by_name["default"].rules[RULE] = made
 
@@ -307,13 +307,13 @@ class Shifted:
         self.transport = self.reached(self.world.server)
         throttle = Throttle(self.clock, self._qps, int(self._qps * 2)) if self._qps else None
         self.kube = KubeClient(self.transport, self.clock, throttle=throttle)
-        self.gates = Gates(self.clock)
+        self.gates = ZoneGates(self.clock)
         recorder = EventRecorder(self.kube, self.clock, chance)
         self.manager = Manager(self.clock, chance)
         informers: dict[type[Any], Informer[Any]] = {
             kind: Informer(kind) for kind in (Node, NodeClaim, NodePool)
         }
-        self.zonal = Zonal(
+        self.zonal = ZonalService(
             self.settings,
             self.aws,
             kube=self.kube,
@@ -336,10 +336,10 @@ class Shifted:
 
             informers[trigger.kind].on_change(heard)
         for kind, informer in informers.items():
-            self.manager.serve(Follower(self.kube, kind, informer, clock=self.clock, chance=chance).run)
-        self.manager.serve(recorder.run)
+            self.manager.add_service(Follower(self.kube, kind, informer, clock=self.clock, chance=chance).run)
+        self.manager.add_service(recorder.run)
         for service in self.zonal.services:
-            self.manager.serve(service)
+            self.manager.add_service(service)
         queue.add("")
         self._informers = informers
 

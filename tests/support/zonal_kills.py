@@ -23,12 +23,12 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
-from dovetail.api.crds import manifests, zonal_manifest
+from dovetail.api.crds import build_manifests, build_zonal_manifest
 from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.kubeconfig import Connection, connect
-from dovetail.runtime.transport import Reply, Request, Transport
+from dovetail.runtime.transport import ApiReply, ApiRequest, Transport
 from dovetail.sim.aws import SimulatedAws
-from dovetail.sim.aws.serve import served
+from dovetail.sim.aws.server import serve_aws
 
 __all__ = [
     "CLASSES",
@@ -62,9 +62,9 @@ class Asker:
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
 
-    async def ask(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Reply:
+    async def ask(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> ApiReply:
         data = None if body is None else msgspec.json.encode(body)
-        return await self.transport.send(Request(method, path, {}, data, kind))
+        return await self.transport.send(ApiRequest(method, path, {}, data, kind))
 
     async def made(self, path: str, body: Json) -> Json:
         reply = await self.ask("POST", path, body)
@@ -93,9 +93,9 @@ class Asker:
 
 async def furnish(server: Asker, aws: SimulatedAws, node_class: str = "zonal") -> None:
     """The kinds, a class with a subnet in each of three zones, and a node in one of them."""
-    for each in (*manifests("aws"), zonal_manifest()):
+    for each in (*build_manifests("aws"), build_zonal_manifest()):
         await server.made(CRDS, each)
-    for each in (*manifests("aws"), zonal_manifest()):
+    for each in (*build_manifests("aws"), build_zonal_manifest()):
         await server.until(
             f"{CRDS}/{each['metadata']['name']}", lambda crd: "Established" in str(crd.get("status"))
         )
@@ -152,7 +152,7 @@ class Gate:
         if request.method == "PATCH" and request.path.startswith(f"{POOLS}/") and not self._spend():
             raise web.HTTPServiceUnavailable
         headers = {name: request.headers[name] for name in PASSED_ON if name in request.headers}
-        headers |= await self._connection.sign_in().headers()
+        headers |= await self._connection.sign_in().build_headers()
         url = self._connection.server.rstrip("/") + str(request.rel_url)
         body = await request.read()
         timeout = aiohttp.ClientTimeout(total=None)
@@ -237,13 +237,13 @@ async def killed_at_every_pool(kubeconfig: Path, folder: Path, pools: int = 3) -
     clock = SystemClock()
     aws = SimulatedAws(clock, 0, cluster="test")
     connection = connect(clock, str(kubeconfig))
-    server = Asker(connection.transport("judge"))
+    server = Asker(connection.open_transport("judge"))
     await furnish(server, aws)
     names = [f"killed-{number}" for number in range(pools)]
     for name in names:
         await server.made(POOLS, pool(name, [{"key": ZONE, "operator": "In", "values": [A, B, C]}]))
     before = {name: await server.wanted(name) for name in names}
-    async with served(aws, moto=False) as door, Gate(connection).open() as gate:
+    async with serve_aws(aws, moto=False) as door, Gate(connection).open() as gate:
         environment = {
             "HOME": str(folder),
             "AWS_ENDPOINT_URL": door.url,

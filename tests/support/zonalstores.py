@@ -16,8 +16,8 @@ from typing import Any
 
 from dovetail.aws import Answer
 from dovetail.errors import Retry
-from dovetail.runtime.transport import Reply, Request
-from dovetail.sim.aws.dynamodb import Tables
+from dovetail.runtime.transport import ApiReply, ApiRequest
+from dovetail.sim.aws.dynamodb import DynamoTables
 from support.zonal import SHIFTS, Shifted, Writes
 
 __all__ = ["TABLE", "Frozen", "Kept", "mortal"]
@@ -32,7 +32,7 @@ class Frozen(Writes):
 
     world: Kept
 
-    async def send(self, request: Request) -> Reply:
+    async def send(self, request: ApiRequest) -> ApiReply:
         await self.world.alive()
         if self.world.away_from_api:
             raise Retry("the API server does not answer")
@@ -61,8 +61,8 @@ class Kept(Shifted):
         self.aws.call = self._called  # type: ignore[method-assign]  # the world's own door, watched
 
     @property
-    def tables(self) -> Tables:
-        return self.aws.ground.subject(Tables, self.aws.account, self.aws.region)
+    def tables(self) -> DynamoTables:
+        return self.aws.world.get_state(DynamoTables, self.aws.account, self.aws.region)
 
     def _make(self) -> None:
         self.dead, self.lives = False, self.lives + 1
@@ -102,7 +102,7 @@ class Kept(Shifted):
                 await self.killed(0.5)
 
     def items(self, kind: str = "") -> list[Json]:
-        return [each for each in self.tables.items(TABLE) if each["sk"]["S"].startswith(kind)]
+        return [each for each in self.tables.list_items(TABLE) if each["sk"]["S"].startswith(kind)]
 
     def kept(self) -> list[Json]:
         """Shifts in the table, as documents."""

@@ -19,10 +19,10 @@ from dovetail.settings import (
     Provider,
     SchedulerConfig,
     Settings,
-    examine,
-    read,
+    examine_settings,
+    read_settings,
 )
-from dovetail.settings.rates import Rate
+from dovetail.settings.value_kinds import Rate
 from dovetail.settings.zonal import ZonalPolicy
 
 NAMED = {"CLUSTER_NAME": "prod"}
@@ -230,22 +230,22 @@ def test_the_table_holds_exactly_the_settings_we_promise() -> None:
 @pytest.mark.spec("operations-1", "operations-18.1")
 @pytest.mark.parametrize("variable", ALL)
 def test_a_setting_has_its_promised_default(variable: str) -> None:
-    settings = examine([], {}, provider_of(variable)).settings
+    settings = examine_settings([], {}, provider_of(variable)).settings
     assert value(settings, variable) == ALL[variable][1]
-    assert settings.origin(variable) == "default"
+    assert settings.find_origin(variable) == "default"
 
 
 @pytest.mark.parametrize("variable", OTHER)
 def test_the_environment_wins_over_the_default_and_the_flag_over_both(variable: str) -> None:
     text, expected = OTHER[variable]
     provider = provider_of(variable)
-    settings = examine([], {variable: text}, provider).settings
-    assert (value(settings, variable), settings.origin(variable)) == (expected, "environment")
+    settings = examine_settings([], {variable: text}, provider).settings
+    assert (value(settings, variable), settings.find_origin(variable)) == (expected, "environment")
 
     default = next(setting.default for setting in SETTINGS if setting.variable == variable) or "other"
     flag = f"{ALL[variable][0]}={text}"
-    settings = examine([flag], {variable: default}, provider).settings
-    assert (value(settings, variable), settings.origin(variable)) == (expected, "flag")
+    settings = examine_settings([flag], {variable: default}, provider).settings
+    assert (value(settings, variable), settings.find_origin(variable)) == (expected, "flag")
 
 
 @pytest.mark.spec("operations-18.1")
@@ -284,43 +284,43 @@ def test_a_wrong_value_is_refused_with_its_name_itself_and_what_is_allowed(
     variable: str, text: str, allowed: str
 ) -> None:
     with pytest.raises(Misconfigured) as caught:
-        read([], NAMED | {variable: text})
+        read_settings([], NAMED | {variable: text})
     assert str(caught.value).startswith(f'{variable} is "{text}", but must be ')
     assert allowed in str(caught.value)
     assert "\n" not in str(caught.value)
 
     with pytest.raises(Misconfigured, match=f'^{ALL[variable][0]} is "'):
-        read([f"{ALL[variable][0]}={text}"], NAMED)
+        read_settings([f"{ALL[variable][0]}={text}"], NAMED)
 
 
 def test_a_very_long_wrong_value_is_cut_in_the_message() -> None:
     with pytest.raises(Misconfigured) as caught:
-        read([], NAMED | {"METRICS_PORT": "9" * 100_000})
+        read_settings([], NAMED | {"METRICS_PORT": "9" * 100_000})
     assert len(str(caught.value)) < 300
 
 
 @pytest.mark.parametrize("text", ["1", "t", "T", "TRUE", "true", "True"])
 def test_go_spellings_of_true_are_taken_from_the_environment(text: str) -> None:
-    assert read([], NAMED | {"ISOLATED_VPC": text}).isolated_vpc is True
+    assert read_settings([], NAMED | {"ISOLATED_VPC": text}).isolated_vpc is True
 
 
 @pytest.mark.parametrize("text", ["0", "f", "F", "FALSE", "false", "False"])
 def test_go_spellings_of_false_are_taken_from_the_environment(text: str) -> None:
-    assert read([], NAMED | {"IGNORE_DRA_REQUESTS": text}).ignore_dra_requests is False
+    assert read_settings([], NAMED | {"IGNORE_DRA_REQUESTS": text}).ignore_dra_requests is False
 
 
 def test_a_switch_given_as_a_flag_takes_exactly_true_or_false() -> None:
     with pytest.raises(Misconfigured, match='--isolated-vpc is "1", but must be true or false'):
-        read(["--isolated-vpc=1"], NAMED)
+        read_settings(["--isolated-vpc=1"], NAMED)
 
 
 def test_a_switch_without_a_value_is_on_and_leaves_the_next_flag_alone() -> None:
-    settings = read(["--isolated-vpc", "--metrics-port", "9000", "-reserved-enis=2"], NAMED)
+    settings = read_settings(["--isolated-vpc", "--metrics-port", "9000", "-reserved-enis=2"], NAMED)
     assert (settings.isolated_vpc, settings.metrics_port, settings.reserved_enis) == (True, 9000, 2)
 
 
 def test_the_last_of_two_equal_flags_wins() -> None:
-    assert read(["--metrics-port=1", "--metrics-port=2"], NAMED).metrics_port == 2
+    assert read_settings(["--metrics-port=1", "--metrics-port=2"], NAMED).metrics_port == 2
 
 
 @pytest.mark.parametrize(
@@ -338,41 +338,43 @@ def test_the_last_of_two_equal_flags_wins() -> None:
 )
 def test_a_flag_that_cannot_be_used_is_explained(arguments: list[str], sentence: str) -> None:
     with pytest.raises(Misconfigured) as caught:
-        read(arguments, NAMED)
+        read_settings(arguments, NAMED)
     assert str(caught.value).startswith(sentence)
 
 
 def test_an_empty_variable_counts_as_none_where_empty_is_no_value() -> None:
-    settings = read([], NAMED | {"METRICS_PORT": "", "ISOLATED_VPC": "", "BATCH_MAX_DURATION": ""})
-    assert (settings.metrics_port, settings.origin("METRICS_PORT")) == (8080, "default")
+    settings = read_settings([], NAMED | {"METRICS_PORT": "", "ISOLATED_VPC": "", "BATCH_MAX_DURATION": ""})
+    assert (settings.metrics_port, settings.find_origin("METRICS_PORT")) == (8080, "default")
     assert settings.batch_max_duration == timedelta(seconds=10)
 
 
 def test_an_empty_log_level_is_accepted() -> None:
-    assert read([], NAMED | {"LOG_LEVEL": ""}).log_level == ""
+    assert read_settings([], NAMED | {"LOG_LEVEL": ""}).log_level == ""
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "-9000"])
 def test_cpu_requests_that_are_not_positive_become_1000_and_are_remarked_on(text: str) -> None:
-    settings = read([], NAMED | {"CPU_REQUESTS": text})
+    settings = read_settings([], NAMED | {"CPU_REQUESTS": text})
     assert settings.cpu_requests == 1000
     assert settings.warnings == (f"CPU_REQUESTS: {text} is not positive, so 1000 is used",)
 
 
 def test_aws_needs_a_cluster_name_and_kwok_does_not() -> None:
     with pytest.raises(Misconfigured, match="CLUSTER_NAME is empty, but the aws provider needs it"):
-        read([], {})
+        read_settings([], {})
     with pytest.raises(Misconfigured, match="CLUSTER_NAME is empty"):
-        read(["--cluster-name="], {})
-    assert read([], {}, "kwok").provider == "kwok"
+        read_settings(["--cluster-name="], {})
+    assert read_settings([], {}, "kwok").provider == "kwok"
 
 
 def test_settings_of_another_provider_are_left_alone_in_the_environment() -> None:
-    assert read([], {"RESERVED_ENIS": "nonsense"}, "kwok").reserved_enis == 0
+    assert read_settings([], {"RESERVED_ENIS": "nonsense"}, "kwok").reserved_enis == 0
 
 
 def test_gates_left_out_keep_defaults_and_unknown_ones_are_remarked_on() -> None:
-    settings = read([], NAMED | {"FEATURE_GATES": " NodeRepair = true ,,NodeOverlai=true,Drift=false,Zap=1"})
+    settings = read_settings(
+        [], NAMED | {"FEATURE_GATES": " NodeRepair = true ,,NodeOverlai=true,Drift=false,Zap=1"}
+    )
     assert settings.feature_gates == FeatureGates(node_repair=True, reserved_capacity=True)
     assert settings.warnings == (
         "FEATURE_GATES: there is no gate NodeOverlai, so it is ignored; did you mean NodeOverlay?",
@@ -385,10 +387,10 @@ def test_gates_left_out_keep_defaults_and_unknown_ones_are_remarked_on() -> None
 
 def test_the_scheduler_document_is_read_from_yaml_and_from_json() -> None:
     yaml = f"podTopologySpread:\n  defaultConstraints:\n  - {SPREAD}\n"
-    config = read([], NAMED | {"SCHEDULER_CONFIG": yaml}).scheduler_config
+    config = read_settings([], NAMED | {"SCHEDULER_CONFIG": yaml}).scheduler_config
     assert config.pod_topology_spread.default_constraints[0].max_skew == 1
-    shown = read([], NAMED | {"SCHEDULER_CONFIG": yaml}).text("SCHEDULER_CONFIG")
-    assert read([], NAMED | {"SCHEDULER_CONFIG": shown}).scheduler_config == config
+    shown = read_settings([], NAMED | {"SCHEDULER_CONFIG": yaml}).show_value("SCHEDULER_CONFIG")
+    assert read_settings([], NAMED | {"SCHEDULER_CONFIG": shown}).scheduler_config == config
 
 
 @pytest.mark.spec("T-279")
@@ -413,7 +415,7 @@ def test_the_scheduler_document_is_read_from_yaml_and_from_json() -> None:
 def test_a_scheduler_document_with_a_mistake_is_refused(constraints: str, detail: str) -> None:
     text = f"podTopologySpread: {{defaultConstraints: {constraints}}}"
     with pytest.raises(Misconfigured) as caught:
-        read([], NAMED | {"SCHEDULER_CONFIG": text})
+        read_settings([], NAMED | {"SCHEDULER_CONFIG": text})
     assert str(caught.value).startswith('SCHEDULER_CONFIG is "')
     assert detail in str(caught.value)
 
@@ -423,18 +425,18 @@ def test_a_scheduler_document_with_a_mistake_is_refused(constraints: str, detail
 )
 def test_text_that_is_no_scheduler_document_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(Misconfigured) as caught:
-        read([f"--scheduler-config={text}"], NAMED)
+        read_settings([f"--scheduler-config={text}"], NAMED)
     assert str(caught.value).startswith('--scheduler-config is "')
     assert "\n" not in str(caught.value)
 
 
 def test_every_removed_name_is_reported_and_none_is_obeyed() -> None:
     past = {removed.name: "false" for removed in REMOVED}
-    settings = read([], NAMED | past)
+    settings = read_settings([], NAMED | past)
     assert len(settings.warnings) == len(REMOVED) == len(past)
     for removed, warning in zip(REMOVED, settings.warnings, strict=True):
         assert warning.startswith(f"{removed.name} is no longer read: ")
-    assert dataclasses.replace(settings, origins={}, warnings=()) == read([], NAMED)
+    assert dataclasses.replace(settings, origins={}, warnings=()) == read_settings([], NAMED)
 
 
 @pytest.mark.parametrize(
@@ -449,7 +451,7 @@ def test_every_removed_name_is_reported_and_none_is_obeyed() -> None:
     ],
 )
 def test_a_removed_name_leads_to_its_replacement(name: str, given: str, advice: str) -> None:
-    assert read([], NAMED | {name: given}).warnings == (f"{name} is no longer read: {advice}",)
+    assert read_settings([], NAMED | {name: given}).warnings == (f"{name} is no longer read: {advice}",)
 
 
 def test_every_replacement_is_a_setting_of_today() -> None:
@@ -459,31 +461,31 @@ def test_every_replacement_is_a_setting_of_today() -> None:
 
 def test_all_mistakes_are_found_at_once_and_the_error_counts_the_others() -> None:
     environment = {"METRICS_PORT": "x", "LOG_LEVEL": "loud"}
-    assert len(examine(["--bogus"], environment).problems) == 4
+    assert len(examine_settings(["--bogus"], environment).problems) == 4
     with pytest.raises(Misconfigured, match=r"no flag --bogus.*3 more"):
-        read(["--bogus"], environment)
+        read_settings(["--bogus"], environment)
 
 
 def test_settings_cannot_be_changed() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
-        read([], NAMED).metrics_port = 1  # type: ignore[misc]
+        read_settings([], NAMED).metrics_port = 1  # type: ignore[misc]
 
 
 def test_asking_for_the_origin_of_something_unknown_is_an_error() -> None:
     with pytest.raises(KeyError):
-        read([], NAMED).origin("METRIC_PORT")
+        read_settings([], NAMED).find_origin("METRIC_PORT")
 
 
 @pytest.mark.parametrize("variable", OTHER)
 def test_a_value_is_shown_as_it_could_be_written(variable: str) -> None:
     provider = provider_of(variable)
-    settings = examine([], NAMED | {variable: OTHER[variable][0]}, provider).settings
-    again = examine([], NAMED | {variable: settings.text(variable)}, provider).settings
+    settings = examine_settings([], NAMED | {variable: OTHER[variable][0]}, provider).settings
+    again = examine_settings([], NAMED | {variable: settings.show_value(variable)}, provider).settings
     assert again == settings
 
 
 @given(st.sampled_from(sorted(ALL)), st.text(max_size=40))
 def test_any_text_is_either_read_or_refused_in_one_sentence(variable: str, text: str) -> None:
-    reading = examine([], NAMED | {variable: text}, provider_of(variable))
-    assert reading.settings.origin(variable) in ("environment", "default")
+    reading = examine_settings([], NAMED | {variable: text}, provider_of(variable))
+    assert reading.settings.find_origin(variable) in ("environment", "default")
     assert all(problem.startswith(variable) and "\n" not in problem for problem in reading.problems)

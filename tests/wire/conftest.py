@@ -9,7 +9,7 @@ import pytest
 
 from dovetail.runtime.clock import SystemClock
 from dovetail.sim.kube.apiserver import ApiServer
-from dovetail.sim.kube.faults_hook import Call, Fault
+from dovetail.sim.kube.faults import ApiCall, Fault
 from dovetail.sim.kube.status import too_many_requests
 from support.apiserver import Http, serving
 
@@ -25,7 +25,7 @@ _BY_CLIENT = {
 class ByClient:
     """Each client gets the fault it is named for."""
 
-    def consult(self, call: Call) -> Fault | None:
+    def find_fault(self, call: ApiCall) -> Fault | None:
         return _BY_CLIENT.get(call.client)
 
 

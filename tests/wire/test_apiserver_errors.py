@@ -239,7 +239,7 @@ async def test_dry_runs_store_nothing_and_take_no_other_value() -> None:
 
 async def test_delete_reads_options_from_body_and_query_and_the_body_wins() -> None:
     async with serving() as http:
-        local = http.server.local()
+        local = http.server.build_local_client()
         for name in ("a", "b"):
             local.create("pods", pod(name))
             local.bind(name, "default", "n1")

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from yarl import URL
 
-from dovetail.sim.kube import crd
-from dovetail.sim.kube.builtin_types import builtin_registry
-from dovetail.sim.kube.routes import find_route, split_path
+from dovetail.sim.kube.builtin.kinds import build_registry
+from dovetail.sim.kube.http.routes import find_route, split_path
+from dovetail.sim.kube.schema import crd
 from support.apiserver import Http, budget, config_map, definition, deployment, node, pod, serving, widget
 
 SCALARS = st.one_of(
@@ -266,7 +266,7 @@ async def settle(calls: list[Call], furnished: bool = False) -> list[tuple[Call,
     """Send the calls one after the other; watches are read for a moment only."""
     answers = []
     async with serving() as http:
-        local = http.server.local()
+        local = http.server.build_local_client()
         local.create("customresourcedefinitions.apiextensions.k8s.io", definition())
         for resource, obj in (("pods", pod("a")), ("configmaps", config_map("a")), ("nodes", node("a"))):
             local.create(resource, obj)
@@ -298,8 +298,8 @@ def test_no_request_brings_the_server_down(calls: list[Call]) -> None:
         assert code < 500 or code == 501 or scale_without_replicas, (call, code, body)
 
 
-REGISTRY = builtin_registry()
-REGISTRY.add(crd.compile(definition()))
+REGISTRY = build_registry()
+REGISTRY.add(crd.compile_definition(definition()))
 WRITES = (
     ("POST", "application/json"),
     ("PUT", "application/json"),
@@ -391,7 +391,7 @@ async def _annoy(http: Http, rounds: int) -> None:
 
 async def test_bad_requests_leave_nothing_behind() -> None:
     async with serving() as http:
-        local = http.server.local()
+        local = http.server.build_local_client()
         local.create("customresourcedefinitions.apiextensions.k8s.io", definition())
         local.create("pods", pod("a"))
         local.create("widgets.example.com", widget("a", size=1))
@@ -404,6 +404,6 @@ async def test_bad_requests_leave_nothing_behind() -> None:
             gc.collect()
             sizes.append(len(gc.get_objects()))
         assert http.server.store.revision == revision
-        assert http.server.store.bucket("pods").listeners == {}
+        assert http.server.store.get_bucket("pods").listeners == {}
         assert sizes[2] - sizes[1] < 50, sizes
         assert len(asyncio.all_tasks()) < 20

@@ -249,7 +249,7 @@ async def test_every_answer_has_an_audit_id_and_forbids_caching() -> None:
 async def test_large_lists_are_compressed_for_those_who_accept_it() -> None:
     async with serving() as http:
         for index in range(700):
-            http.server.local().create("configmaps", config_map(f"m{index:04}", text="x" * 300))
+            http.server.build_local_client().create("configmaps", config_map(f"m{index:04}", text="x" * 300))
         async with aiohttp.ClientSession(http.url, auto_decompress=False) as session:
             async with session.get(MAPS, headers={"Accept-Encoding": "gzip"}) as response:
                 assert response.headers["Content-Encoding"] == "gzip"

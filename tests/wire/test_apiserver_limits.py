@@ -17,10 +17,11 @@ from typing import Any
 
 import pytest
 
-from dovetail.sim.kube import cel_cost, patch
-from dovetail.sim.kube.bodies import LIMIT, YAML_EVENTS_LIMIT
-from dovetail.sim.kube.cel import CelError, CostExceeded, compile_rule
-from dovetail.sim.kube.cel_cost import CALL_LIMIT, OBJECT_BUDGET, CostBudget
+from dovetail.sim.kube.http.bodies import LIMIT, YAML_EVENTS_LIMIT
+from dovetail.sim.kube.patch import patches
+from dovetail.sim.kube.schema import cel_cost
+from dovetail.sim.kube.schema.cel import CelError, CostExceeded, compile_rule
+from dovetail.sim.kube.schema.cel_cost import CALL_LIMIT, OBJECT_BUDGET, CostBudget
 from support.apiserver import APPLY, JSON_PATCH, MERGE, config_map, definition, serving, widget
 
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -51,10 +52,10 @@ async def test_a_patch_that_doubles_an_object_61_times_is_refused() -> None:
 
 
 def test_a_patch_copies_at_most_what_its_limit_allows() -> None:
-    with pytest.raises(patch.PatchError):
-        patch.json_patch({"data": {"a": "x" * 100}}, doubling(16))
-    made = patch.json_patch({"data": {"a": "x" * 100}}, doubling(14))
-    assert len(json.dumps(made)) < 2 * patch.COPY_LIMIT
+    with pytest.raises(patches.PatchError):
+        patches.apply_json_patch({"data": {"a": "x" * 100}}, doubling(16))
+    made = patches.apply_json_patch({"data": {"a": "x" * 100}}, doubling(14))
+    assert len(json.dumps(made)) < 2 * patches.COPY_LIMIT
 
 
 class Watched(dict[str, Any]):
@@ -75,7 +76,7 @@ def test_ten_thousand_operations_copy_a_large_map_once() -> None:
     Watched.copies = 0
     document = {"data": Watched((f"k{n}", n) for n in range(100))}
     ops = [{"op": "add", "path": f"/data/k{n % 100}", "value": n} for n in range(10_000)]
-    assert patch.json_patch(document, ops)["data"]["k99"] == 9_999
+    assert patches.apply_json_patch(document, ops)["data"]["k99"] == 9_999
     assert Watched.copies == 1
     assert document["data"]["k99"] == 99
 
@@ -86,8 +87,8 @@ _BACKTRACKS = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
 from dovetail.api.validation.schema import schema_complaints
-from dovetail.sim.kube.cel import compile_rule
-from dovetail.sim.kube.schema import Schema
+from dovetail.sim.kube.schema.cel import compile_rule
+from dovetail.sim.kube.schema.object_schema import Schema
 
 text, pattern = "a" * 5_000 + "!", "^(a+)+$"
 schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}}
@@ -108,7 +109,7 @@ def test_a_pattern_that_backtracks_takes_no_time() -> None:
 _UNCLOSED = """
 import resource
 resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
-from dovetail.sim.kube.cel import CelError, compile_rule
+from dovetail.sim.kube.schema.cel import CelError, compile_rule
 chains = "self" + ".a" * 20_000, "+".join(["1"] * 20_000), "self" + "[0]" * 15_000
 for text in ('\"\"\"' + chr(92) * 200, "'''" + chr(92) * 201, "self.all(" * 4_000, *chains):
     try:
@@ -319,6 +320,6 @@ async def test_a_field_name_of_control_characters_is_warned_about_in_one_line() 
 
 
 def test_the_prices_know_every_function_they_name() -> None:
-    from dovetail.sim.kube.cel_functions import FUNCTIONS
+    from dovetail.sim.kube.schema.cel_functions import FUNCTIONS
 
     assert set(cel_cost._DEAR) <= set(FUNCTIONS)

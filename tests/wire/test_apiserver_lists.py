@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from dovetail.sim.kube.apiserver import ApiServer
-from dovetail.sim.kube.streams import BACKLOG
+from dovetail.sim.kube.http.streams import BACKLOG
 from support.apiserver import TABLE, Http, config_map, definition, pod, serving, widget
 
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -19,7 +19,7 @@ PODS = "/api/v1/namespaces/default/pods"
 
 def fill(server: ApiServer, count: int) -> None:
     for index in range(count):
-        server.local().create("configmaps", config_map(f"m{index:02}"))
+        server.build_local_client().create("configmaps", config_map(f"m{index:02}"))
 
 
 def names(document: dict[str, Any]) -> list[str]:
@@ -29,7 +29,7 @@ def names(document: dict[str, Any]) -> list[str]:
 async def test_a_list_is_ordered_by_namespace_then_name_and_carries_the_global_revision() -> None:
     async with serving() as http:
         for namespace, name in (("kube-system", "a"), ("default", "b"), ("default", "a")):
-            http.server.local().create("configmaps", config_map(name, namespace))
+            http.server.build_local_client().create("configmaps", config_map(name, namespace))
         listed = await http.get("/api/v1/configmaps")
         places = [(item["metadata"]["namespace"], item["metadata"]["name"]) for item in listed["items"]]
         assert places == [("default", "a"), ("default", "b"), ("kube-system", "a")]
@@ -41,7 +41,7 @@ async def test_pages_come_from_one_snapshot_whatever_happens_between_them() -> N
         fill(http.server, 5)
         first = await http.get(f"{MAPS}?limit=2")
         assert first["metadata"]["remainingItemCount"] == 3
-        local = http.server.local()
+        local = http.server.build_local_client()
         local.delete("configmaps", "m02", "default")
         local.create("configmaps", config_map("m025"))
         local.patch("configmaps", "m03", {"data": {"new": "1"}}, "default")
@@ -65,7 +65,7 @@ async def test_a_page_after_compaction_is_gone() -> None:
     async with serving() as http:
         fill(http.server, 3)
         first = await http.get(f"{MAPS}?limit=1")
-        fill_more = http.server.local()
+        fill_more = http.server.build_local_client()
         fill_more.create("configmaps", config_map("z"))
         http.server.store.compact()
         answer = await http.get(f"{MAPS}?limit=1&continue={first['metadata']['continue']}", 410)
@@ -101,7 +101,7 @@ async def test_bad_list_options_are_refused(query: str, code: int) -> None:
 
 async def test_an_exact_revision_shows_the_past() -> None:
     async with serving() as http:
-        local = http.server.local()
+        local = http.server.build_local_client()
         made = local.create("configmaps", config_map("a", x="1"))
         local.patch("configmaps", "a", {"data": {"x": "2"}}, "default")
         local.create("configmaps", config_map("b"))
@@ -125,7 +125,7 @@ async def test_a_revision_from_the_future_is_waited_for_and_then_refused() -> No
         future = http.server.store.revision + 1
         waiting = asyncio.ensure_future(http.get(f"{MAPS}?resourceVersion={future}"))
         await asyncio.sleep(0.1)
-        http.server.local().create("configmaps", config_map("a"))
+        http.server.build_local_client().create("configmaps", config_map("a"))
         assert names(await waiting) == ["a"]
         answer = await http.get(f"{MAPS}?resourceVersion=99999", 504)
         assert answer["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
@@ -142,7 +142,7 @@ async def test_a_watch_without_a_version_starts_with_what_is_there() -> None:
 
 async def test_a_watch_from_a_list_sees_everything_after_it_in_order() -> None:
     async with serving() as http:
-        local = http.server.local()
+        local = http.server.build_local_client()
         version = (await http.get(MAPS))["metadata"]["resourceVersion"]
         local.create("configmaps", config_map("a"))
         async with http.watch(f"{MAPS}?watch=1&resourceVersion={version}") as lines:
@@ -174,7 +174,7 @@ async def test_a_watch_from_the_future_stays_quiet_until_it_comes() -> None:
 
 async def test_bound_pods_enter_and_leave_a_watch_by_node() -> None:
     async with serving() as http:
-        local = http.server.local()
+        local = http.server.build_local_client()
         local.create("pods", pod("a"))
         async with http.watch("/api/v1/pods?watch=1&fieldSelector=spec.nodeName=n1") as lines:
             local.bind("a", "default", "n1")
@@ -207,7 +207,7 @@ async def test_a_watch_list_ends_its_beginning_with_an_annotated_bookmark() -> N
                     },
                 },
             }
-            http.server.local().create("configmaps", config_map("z"))
+            http.server.build_local_client().create("configmaps", config_map("z"))
             assert await lines.take(1) == [("ADDED", "z")]
 
 
@@ -216,7 +216,7 @@ async def test_without_initial_events_a_watch_starts_now() -> None:
     async with serving() as http:
         fill(http.server, 2)
         async with http.watch(f"{MAPS}?{query}") as lines:
-            http.server.local().create("configmaps", config_map("z"))
+            http.server.build_local_client().create("configmaps", config_map("z"))
             assert await lines.take(1) == [("ADDED", "z")]
 
 
@@ -226,12 +226,12 @@ async def test_bookmarks_come_to_those_who_ask() -> None:
         path = f"{MAPS}?watch=1&resourceVersion={revision}"
         async with http.watch(f"{path}&allowWatchBookmarks=true") as asking, http.watch(path) as other:
             fill(http.server, 1)
-            http.server.bookmark()
+            http.server.send_bookmarks()
             assert await asking.take(1) == [("ADDED", "m00")]
             mark = await asking.next()
             assert (mark["type"], mark["object"]["kind"]) == ("BOOKMARK", "ConfigMap")
             assert mark["object"]["metadata"]["resourceVersion"] == str(http.server.store.revision)
-            http.server.local().create("configmaps", config_map("z"))
+            http.server.build_local_client().create("configmaps", config_map("z"))
             assert await other.take(2) == [("ADDED", "m00"), ("ADDED", "z")]
 
 
@@ -265,7 +265,7 @@ async def test_a_metadata_watch_carries_metadata_only() -> None:
 
 async def test_a_closed_client_frees_its_watch_promptly() -> None:
     async with serving() as http:
-        listeners = http.server.store.bucket("configmaps").listeners
+        listeners = http.server.store.get_bucket("configmaps").listeners
         async with http.watch(f"{MAPS}?watch=1"):
             assert len(listeners) == 1
         for _ in range(50):
@@ -277,15 +277,15 @@ async def test_a_closed_client_frees_its_watch_promptly() -> None:
 
 async def test_a_consumer_that_does_not_keep_up_is_cut_off() -> None:
     async with serving() as http:
-        info = http.server.core.type_of("configmaps")
+        info = http.server.core.find_type("configmaps")
         watch = http.server.handler.watch(
-            info, "", http.server.handler.selector(info, "", ""), backlog=BACKLOG
+            info, "", http.server.handler.parse_selector(info, "", ""), backlog=BACKLOG
         )
-        local = http.server.local()
+        local = http.server.build_local_client()
         for index in range(BACKLOG + 1):
             local.create("configmaps", config_map(f"c{index}"))
         assert watch.closed
-        assert watch.take() == []
+        assert watch.take_notices() == []
 
 
 async def test_deleting_a_definition_ends_its_watches() -> None:
@@ -304,7 +304,9 @@ async def test_deleting_a_definition_ends_its_watches() -> None:
 async def test_deletecollection_deletes_what_matches_and_lists_it() -> None:
     async with serving() as http:
         fill(http.server, 3)
-        http.server.local().patch("configmaps", "m01", {"metadata": {"labels": {"keep": "1"}}}, "default")
+        http.server.build_local_client().patch(
+            "configmaps", "m01", {"metadata": {"labels": {"keep": "1"}}}, "default"
+        )
         deleted = await http.delete(f"{MAPS}?labelSelector=!keep")
         assert deleted["kind"] == "ConfigMapList"
         assert names(deleted) == ["m00", "m02"]
@@ -313,7 +315,7 @@ async def test_deletecollection_deletes_what_matches_and_lists_it() -> None:
 
 async def test_a_watcher_resumes_after_a_cut_without_loss_or_repetition() -> None:
     async with serving() as http:
-        local = http.server.local()
+        local = http.server.build_local_client()
         seen: list[str] = []
         version = "1"
         for part in range(5):
@@ -331,8 +333,8 @@ async def test_a_watcher_resumes_after_a_cut_without_loss_or_repetition() -> Non
 
 async def test_faults_delay_refuse_reset_and_age_answers(http_with_faults: Http) -> None:
     http = http_with_faults
-    http.server.local().create("configmaps", config_map("a", x="1"))
-    http.server.local().patch("configmaps", "a", {"data": {"x": "2"}}, "default")
+    http.server.build_local_client().create("configmaps", config_map("a", x="1"))
+    http.server.build_local_client().patch("configmaps", "a", {"data": {"x": "2"}}, "default")
     assert (await http.get(f"{MAPS}/a", headers={"User-Agent": "stale/1"}))["data"] == {"x": "1"}
     old = await http.get(MAPS, headers={"User-Agent": "stale/1"})
     assert [item["data"] for item in old["items"]] == [{"x": "1"}]

@@ -14,7 +14,7 @@ import boto3
 import pytest
 
 from dovetail.aws import AwsAbsent, AwsError
-from dovetail.sim.aws.wirecbor import decoded, encoded
+from dovetail.sim.aws.wire import decode_cbor, encode_cbor
 from support.aws import CLUSTER
 from support.aws_doors import DOORS, SESSION, Door, opened
 from support.stacks import loaded
@@ -107,18 +107,18 @@ async def test_alarms_and_dashboards_are_kept(door: Door) -> None:
     ids=["empty", "numbers", "moments"],
 )
 def test_a_binary_document_is_read_as_it_was_written(value: Json) -> None:
-    assert decoded(encoded(value)) == value
+    assert decode_cbor(encode_cbor(value)) == value
 
 
 def test_pieces_without_a_size_are_read_and_cut_documents_refused() -> None:
     # {_ "a": [_ 1, null], "b": (_ "x", "y")}, and half and single precision.
-    assert decoded(bytes.fromhex("bf6161 9f01f6ff 6162 7f61786179ff ff".replace(" ", ""))) == {
+    assert decode_cbor(bytes.fromhex("bf6161 9f01f6ff 6162 7f61786179ff ff".replace(" ", ""))) == {
         "a": [1, None],
         "b": "xy",
     }
-    assert decoded(bytes.fromhex("82f93c00fa40200000")) == [1.0, 2.5]
+    assert decode_cbor(bytes.fromhex("82f93c00fa40200000")) == [1.0, 2.5]
     with pytest.raises(ValueError, match="too early"):
-        decoded(b"\x64abc")
+        decode_cbor(b"\x64abc")
 
 
 class _Answers(ModuleType):

@@ -13,10 +13,10 @@ from typing import Any
 
 import yaml
 
-from dovetail.api.crds import manifests
+from dovetail.api.crds import build_manifests
 from dovetail.runtime.clock import SystemClock
-from dovetail.sim.aws.joining import Joining
-from dovetail.sim.aws.serve import served
+from dovetail.sim.aws.node_join import NodeJoiner
+from dovetail.sim.aws.server import serve_aws
 from dovetail.sim.world import World
 from support.aws import CLUSTER
 from support.awsworld import CLAIMS, CLASSES, AwsObjects
@@ -34,14 +34,14 @@ class Site:
     def __init__(self) -> None:
         clock = SystemClock()
         self.world = World(clock, 1)
-        self.api = self.world.server.local("someone")
-        for each in manifests("aws"):
+        self.api = self.world.server.build_local_client("someone")
+        for each in build_manifests("aws"):
             self.api.create("customresourcedefinitions.apiextensions.k8s.io", each)
         self.objects = AwsObjects(self.api)
         self.aws = Shop(clock, 1, cluster=CLUSTER)
         self.aws.sells = ("m5.large", "m5.xlarge")
         self.aws.instances.starts = self.aws.instances.ends = (0.2, 0.5)
-        self.joining = Joining(self.aws, self.world, CLUSTER, boots=(0.6, 1.0))
+        self.joining = NodeJoiner(self.aws, self.world, CLUSTER, boots=(0.6, 1.0))
         self.env: dict[str, str] = {}
 
     @asynccontextmanager
@@ -49,7 +49,7 @@ class Site:
         async with (
             self.world.running(),
             self.world.server.serve() as kube,
-            served(self.aws, moto=False) as aws,
+            serve_aws(self.aws, moto=False) as aws,
         ):
             self.env = {
                 "PATH": os.environ["PATH"],
@@ -114,13 +114,13 @@ async def test_a_pod_gets_a_machine_through_boto3_and_the_process_stops_when_tol
         await site.until(site.class_ready, process)
         site.objects.pods(1, cpu="1")
         await site.until(lambda: site.objects.ready() == 1 and site.objects.placed() == 1, process)
-        (machine,) = site.aws.running()
+        (machine,) = site.aws.list_running()
         (claim,) = site.api.list(CLAIMS)
         assert claim["status"]["providerID"] == f"aws:///{machine.zone}/{machine.id}"
         assert "fits none of" in await explained_giant(site, process)
         site.objects.scale(0)
         site.api.delete(CLAIMS, claim["metadata"]["name"])
-        await site.until(lambda: not site.aws.running(), process)
+        await site.until(lambda: not site.aws.list_running(), process)
         process.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(process.wait(), PATIENCE) == 0
 

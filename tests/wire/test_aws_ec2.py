@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from dovetail.aws import AwsAbsent, AwsError, AwsInvalid, AwsTrouble, DryRunPassed, pages
+from dovetail.aws import AwsAbsent, AwsError, AwsInvalid, AwsTrouble, DryRunPassed, list_pages
 from support.aws import (
     CLUSTER,
     described,
@@ -37,7 +37,9 @@ async def test_subnets_are_found_by_tag_wildcard_and_id_and_come_in_pages(door: 
     assert len((await door.aws.call("ec2", "DescribeSubnets", {"Filters": wild}))["Subnets"]) == len(subnets)
     for at in range(3):
         door.world.network.add_subnet(subnets[0]["VpcId"], ZONE, f"10.0.{200 + at}.0/24")
-    found = [page["Subnets"] async for page in pages(door.aws, "ec2", "DescribeSubnets", {"MaxResults": 5})]
+    found = [
+        page["Subnets"] async for page in list_pages(door.aws, "ec2", "DescribeSubnets", {"MaxResults": 5})
+    ]
     assert [len(page) for page in found] == [5, 2]
     with pytest.raises(AwsAbsent) as refused:
         await door.aws.call("ec2", "DescribeSubnets", {"SubnetIds": ["subnet-00000000000000000"]})
@@ -168,7 +170,7 @@ async def test_an_instance_is_what_its_template_says(door: Door) -> None:
     tags = {each["Key"]: each["Value"] for each in machine["Tags"]}
     assert tags["karpenter.sh/nodepool"] == "web"
     assert tags["aws:ec2:fleet-id"] == answer["FleetId"]
-    assert door.world.machine(machine["InstanceId"]).interfaces[0].tags == {"eni": "yes"}
+    assert door.world.get_instance(machine["InstanceId"]).interfaces[0].tags == {"eni": "yes"}
 
 
 async def test_on_demand_comes_from_the_cheapest_type(door: Door) -> None:
@@ -211,7 +213,7 @@ async def test_what_ends_goes_back_to_its_pool_and_its_subnet(door: Door) -> Non
     await door.aws.call("ec2", "TerminateInstances", {"InstanceIds": launched(first)})
     door.wait(60)
     assert launched(await fleet(door.aws, zones=[ZONE]))
-    door.world.instances.end(door.world.running()[0])
+    door.world.instances.terminate(door.world.list_running()[0])
     door.wait(60)
     after = {each["SubnetId"]: each["AvailableIpAddressCount"] for each in await discovered_subnets(door.aws)}
     assert after == before
@@ -254,9 +256,9 @@ async def test_spot_prefers_deep_pools_unless_they_cost_far_more(door: Door) -> 
     shallow = await fleet(door.aws, ["m5.large"], way="spot", zones=[ZONE])
     assert shallow["Instances"][0]["Lifecycle"] == "spot"
     prices = door.world.prices
-    dear = prices.spot("m5.large", ZONE)
+    dear = prices.spot_price("m5.large", ZONE)
     assert dear is not None
-    prices.factors["m5a.large", "", "spot"] = dear / (prices.spot("m5a.large", ZONE) or 1) * 1.2
+    prices.factors["m5a.large", "", "spot"] = dear / (prices.spot_price("m5a.large", ZONE) or 1) * 1.2
     answer = await fleet(door.aws, ["m5.large", "m5a.large"], way="spot", zones=[ZONE])
     assert answer["Instances"][0]["InstanceType"] == "m5a.large"
     prices.factors["m5a.large", "", "spot"] *= 3
@@ -308,7 +310,7 @@ async def test_a_dry_run_says_that_it_would_have_worked(door: Door) -> None:
     wrong = {"InstanceType": "m5.large", "IamInstanceProfile": {"Name": "nobody"}}
     with pytest.raises(AwsInvalid, match="Invalid IAM Instance Profile name"):
         await door.aws.call("ec2", "RunInstances", {**asked, **wrong}, retried=False)
-    assert not door.world.running()
+    assert not door.world.list_running()
 
 
 async def test_instances_are_found_by_tag_and_state_and_all_or_none_by_id(door: Door) -> None:
@@ -323,7 +325,9 @@ async def test_instances_are_found_by_tag_and_state_and_all_or_none_by_id(door: 
     ]
     found = [
         each["InstanceId"]
-        async for page in pages(door.aws, "ec2", "DescribeInstances", {"Filters": filters, "MaxResults": 5})
+        async for page in list_pages(
+            door.aws, "ec2", "DescribeInstances", {"Filters": filters, "MaxResults": 5}
+        )
         for entry in page["Reservations"]
         for each in entry["Instances"]
     ]
@@ -387,7 +391,7 @@ async def test_failed_checks_and_scheduled_events_are_in_the_status(door: Door) 
     (found,) = (await door.aws.call("ec2", "DescribeInstanceStatus", scheduled))["InstanceStatuses"]
     assert (found["InstanceId"], found["Events"][0]["Code"]) == (retired, "instance-retirement")
     door.wait(3 * 86400 + 60)
-    assert door.world.machine(well).state == "running"
+    assert door.world.get_instance(well).state == "running"
     assert not door.world.instances.by_id[retired].alive
 
 
@@ -427,7 +431,7 @@ async def test_a_reservation_gives_what_it_holds_and_no_more(door: Door) -> None
     assert (found["TotalInstanceCount"], found["AvailableInstanceCount"]) == (2, 0)
     one = (await described(door.aws, launched(answer)[0]))[0]
     assert one["CapacityReservationId"] == held.id
-    door.world.instances.end(door.world.machine(one["InstanceId"]))
+    door.world.instances.terminate(door.world.get_instance(one["InstanceId"]))
     door.wait(60)
     (found,) = (await door.aws.call("ec2", "DescribeCapacityReservations", asked))["CapacityReservations"]
     assert found["AvailableInstanceCount"] == 1
@@ -445,9 +449,9 @@ async def test_a_block_ends_with_its_instances_and_a_cancelled_reservation_witho
     await door.aws.call("ec2", "CancelCapacityReservation", {"CapacityReservationId": plain.id})
     assert "CapacityReservationId" not in (await described(door.aws, ids[1]))[0]
     door.wait(85 * 60)
-    assert door.world.machine(ids[0]).alive
+    assert door.world.get_instance(ids[0]).alive
     door.wait(6 * 60)
-    assert [door.world.machine(each).alive for each in ids] == [False, True]
+    assert [door.world.get_instance(each).alive for each in ids] == [False, True]
 
 
 async def test_a_new_profile_is_not_known_to_ec2_at_once_when_iam_lags(door: Door) -> None:
@@ -498,12 +502,12 @@ async def test_a_request_budget_fills_with_time(door: Door) -> None:
 
 async def test_an_answer_can_be_lost_though_the_work_is_done(door: Door) -> None:
     await template(door.aws)
-    door.world.faults.lose("CreateTags")
+    door.world.faults.lose_answers("CreateTags")
     (one,) = launched(await fleet(door.aws))
     tags = [{"Key": "a", "Value": "b"}]
     with pytest.raises(AwsTrouble):
         await door.aws.call("ec2", "CreateTags", {"Resources": [one], "Tags": tags}, retried=False)
-    assert door.world.machine(one).tags["a"] == "b"
+    assert door.world.get_instance(one).tags["a"] == "b"
 
 
 async def test_expired_credentials_are_told_by_each_service(door: Door) -> None:

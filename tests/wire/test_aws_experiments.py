@@ -11,7 +11,7 @@ import pytest
 
 from dovetail.aws import AwsAbsent, AwsInvalid
 from dovetail.sim.aws import SimulatedAws
-from dovetail.sim.aws.bus import Rule
+from dovetail.sim.aws.eventbridge import EventRule
 from dovetail.sim.clock import VirtualClock
 from support.aws import CLUSTER, fleet, launched, simulated, template
 from support.aws_doors import DOORS, Door, opened
@@ -84,7 +84,7 @@ async def test_a_template_that_cannot_work_is_refused(door: Door, more: Json, sa
 async def started(clock: VirtualClock, count: int = 3) -> tuple[SimulatedAws, str]:
     """Spot machines of a cluster, its queue with the five rules, another's queue, and a template."""
     aws = simulated(clock)
-    aws.interruption_queue(CLUSTER)
+    aws.add_interruption_queue(CLUSTER)
     aws.queues.add("other")
     await template(aws)
     if count:
@@ -115,7 +115,7 @@ async def test_an_experiment_recommends_warns_and_ends_machines() -> None:
 async def test_a_warning_in_a_strangers_queue_is_complained_of() -> None:
     clock = VirtualClock()
     aws, id_ = await started(clock)
-    stray = Rule("stray", "arn:aws:events:us-west-2:111122223333:rule/stray")
+    stray = EventRule("stray", "arn:aws:events:us-west-2:111122223333:rule/stray")
     stray.pattern = {"detail-type": [check_fis.WARNING]}
     stray.targets = {"other": {"Id": "other", "Arn": aws.queues.by_name["other"].arn}}
     aws.buses.by_name["default"].rules["stray"] = stray

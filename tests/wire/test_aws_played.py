@@ -9,10 +9,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from dovetail.api.crds import manifests
+from dovetail.api.crds import build_manifests
 from dovetail.aws import AwsInvalid
-from dovetail.sim.aws.automode import follow_auto_mode
-from dovetail.sim.aws.serve import served
+from dovetail.sim.aws.eks import follow_auto_mode
+from dovetail.sim.aws.server import serve_aws
 from dovetail.sim.clock import VirtualClock
 from dovetail.sim.world import World
 from support.aws import CLUSTER, fleet, launched, simulated, template
@@ -34,7 +34,7 @@ async def cluster_arn(door: Door) -> str:
 
 
 async def test_the_rules_of_the_interruption_queue_are_removed_as_they_are_listed(door: Door) -> None:
-    door.world.interruption_queue("interruptions")
+    door.world.add_interruption_queue("interruptions")
     rules = (await door.aws.call("events", "ListRules", {}))["Rules"]
     assert len(rules) == 5
     for rule in rules:
@@ -53,7 +53,7 @@ async def test_an_attribute_of_an_instance_is_told_by_itself(door: Door) -> None
     told = await door.aws.call("ec2", "DescribeInstanceAttribute", asked)
     assert told["UserData"]["Value"] == b64encode(b"#!/bin/sh").decode()
     told = await door.aws.call("ec2", "DescribeInstanceAttribute", {**asked, "Attribute": "instanceType"})
-    assert told["InstanceType"]["Value"] == door.world.machine(instance).type
+    assert told["InstanceType"]["Value"] == door.world.get_instance(instance).type
     told = await door.aws.call("ec2", "DescribeInstanceAttribute", {**asked, "Attribute": "groupSet"})
     assert told["Groups"]
     with pytest.raises(AwsInvalid, match="attribute is invalid"):
@@ -70,7 +70,7 @@ async def test_an_autoshift_of_aws_is_begun_and_ended_at_the_endpoint() -> None:
         "UpdateZonalAutoshiftConfiguration",
         {"resourceIdentifier": arn, "zonalAutoshiftStatus": "ENABLED"},
     )
-    async with served(aws, moto=False) as server, aiohttp.ClientSession(server.url) as person:
+    async with serve_aws(aws, moto=False) as server, aiohttp.ClientSession(server.url) as person:
         zone = aws.network.zone_ids["us-west-2a"]
         for path, status in (
             ("autoshift/us-west-2a", 200),
@@ -86,7 +86,7 @@ async def test_an_autoshift_of_aws_is_begun_and_ended_at_the_endpoint() -> None:
                 (shift,) = managed["autoshifts"]
                 assert (shift["awayFrom"], shift["appliedStatus"]) == (zone, "APPLIED")
                 assert managed["appliedWeights"][zone] == 0.0
-    assert not shifts.running_autoshifts()
+    assert not shifts.list_running_autoshifts()
 
 
 def experiment(arn: str, **parameters: str) -> dict[str, Any]:
@@ -172,10 +172,10 @@ async def test_an_experiment_for_clusters_in_autoshift_finds_none_where_none_tak
 
 async def test_auto_mode_brings_its_pools_into_the_cluster_and_takes_them_along(door: Door) -> None:
     world = World(VirtualClock(), 0)
-    api = world.server.local("someone")
-    for each in manifests("aws"):
+    api = world.server.build_local_client("someone")
+    for each in build_manifests("aws"):
         api.create("customresourcedefinitions.apiextensions.k8s.io", each)
-    follow_auto_mode(door.world.ground, world.server.local("eks"), CLUSTER)
+    follow_auto_mode(door.world.world, world.server.build_local_client("eks"), CLUSTER)
 
     def switched(on: bool, *pools: str) -> dict[str, Any]:
         return {

@@ -194,7 +194,7 @@ async def test_a_queue_that_is_not_there_is_absent(door: Door) -> None:
 
 async def test_a_reclaimed_instance_is_warned_of_and_ends_two_minutes_later(door: Door) -> None:
     await template(door.aws)
-    door.world.interruption_queue("cluster")
+    door.world.add_interruption_queue("cluster")
     url = str((await door.aws.call("sqs", "GetQueueUrl", {"QueueName": "cluster"}))["QueueUrl"])
     (one,) = launched(await fleet(door.aws, way="spot"))
     door.wait(20)
@@ -206,7 +206,7 @@ async def test_a_reclaimed_instance_is_warned_of_and_ends_two_minutes_later(door
     assert warning["detail"] == {"instance-id": one, "instance-action": "terminate"}
     assert warning["resources"][0].endswith(f":instance/{one}")
     door.wait(115)
-    assert door.world.machine(one).state == "running"
+    assert door.world.get_instance(one).state == "running"
     door.wait(60)
     states = [each["detail"]["state"] for each in await _drained(door, url)]
     assert states == ["shutting-down", "terminated"]
@@ -223,7 +223,7 @@ async def _drained(door: Door, url: str) -> list[Json]:
 
 async def test_a_scheduled_change_is_a_health_event_with_every_instance(door: Door) -> None:
     await template(door.aws)
-    door.world.interruption_queue("cluster")
+    door.world.add_interruption_queue("cluster")
     url = str((await door.aws.call("sqs", "GetQueueUrl", {"QueueName": "cluster"}))["QueueUrl"])
     ids = launched(await fleet(door.aws, count=2))
     door.wait(20)

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 
-from dovetail.aws import AwsAbsent, AwsDenied, AwsError, AwsInvalid, pages
-from dovetail.sim.aws.serve import served
+from dovetail.aws import AwsAbsent, AwsDenied, AwsError, AwsInvalid, list_pages
+from dovetail.sim.aws.server import serve_aws
 from support.aws import CLUSTER, fleet, launched, simulated, template
 from support.aws_doors import DOORS, Door, opened
 
@@ -57,22 +57,22 @@ async def test_many_profiles_come_in_pages(door: Door) -> None:
         door.world.iam.add_profile(f"p{at}", "/many/")
     found = [
         each["InstanceProfileName"]
-        async for page in pages(door.aws, "iam", "ListInstanceProfiles", {"PathPrefix": "/many/"})
+        async for page in list_pages(door.aws, "iam", "ListInstanceProfiles", {"PathPrefix": "/many/"})
         for each in page["InstanceProfiles"]
     ]
     assert len(set(found)) == 130
 
 
 async def test_another_account_is_entered_by_a_role_that_takes_us(door: Door) -> None:
-    there = door.world.inside(account="999999999999")
+    there = door.world.in_account(account="999999999999")
     there.iam.add_role(
         "reader", trust=json.dumps({"Condition": {"StringEquals": {"sts:ExternalId": "secret"}}})
     )
     role = "arn:aws:iam::999999999999:role/reader"
     for wrong in ("", "guess"):
         with pytest.raises(AwsDenied):
-            await door.aws.at(role=role, external_id=wrong).call("ec2", "DescribeSubnets", {})
-    inside = door.aws.at(role=role, external_id="secret")
+            await door.aws.scope_to(role=role, external_id=wrong).call("ec2", "DescribeSubnets", {})
+    inside = door.aws.scope_to(role=role, external_id="secret")
     assert not (await inside.call("ec2", "DescribeSubnets", {}))["Subnets"]
     answer = await inside.call("ec2", "DescribeAvailabilityZones", {})
     zones = {each["ZoneName"]: each["ZoneId"] for each in answer["AvailabilityZones"]}
@@ -81,7 +81,7 @@ async def test_another_account_is_entered_by_a_role_that_takes_us(door: Door) ->
 
 
 async def test_regions_are_worlds_of_their_own(door: Door) -> None:
-    far = door.aws.at(region="eu-west-1")
+    far = door.aws.scope_to(region="eu-west-1")
     assert far.region == "eu-west-1"
     assert not (await far.call("ec2", "DescribeSubnets", {}))["Subnets"]
     name = "/aws/service/bottlerocket/aws-k8s-1.35/arm64/latest/image_id"
@@ -112,7 +112,7 @@ async def test_prices_of_linux_machines_are_listed_shared_and_bare(door: Door) -
     filters = [{"Type": "TERM_MATCH", "Field": key, "Value": value} for key, value in asked.items()]
     bare = [
         json.loads(each)
-        async for page in pages(
+        async for page in list_pages(
             door.aws, "pricing", "GetProducts", {"ServiceCode": "AmazonEC2", "Filters": filters}
         )
         for each in page["PriceList"]
@@ -167,7 +167,7 @@ async def test_a_persons_shift_stands_before_an_autoshift_and_expires(door: Door
         )
     await door.aws.call(ARC, "CreatePracticeRunConfiguration", {**arn, "outcomeAlarms": alarms})
     await door.aws.call(ARC, "UpdateZonalAutoshiftConfiguration", {**arn, "zonalAutoshiftStatus": "ENABLED"})
-    door.world.shifts.autoshift("usw2-az2")
+    door.world.shifts.start_autoshift("usw2-az2")
     found = await door.aws.call(ARC, "GetManagedResource", arn)
     assert [each["appliedStatus"] for each in found["autoshifts"]] == ["APPLIED"]
     shift = {**arn, "awayFrom": "usw2-az1", "expiresIn": "30m", "comment": "mine"}
@@ -229,7 +229,7 @@ async def test_a_cluster_that_is_not_registered_is_absent(door: Door) -> None:
 )
 async def test_a_request_that_cannot_be_read_is_refused_in_one_sentence(target: str, body: bytes) -> None:
     scope = "AWS4-HMAC-SHA256 Credential=AKIA1111222233330000/20260101/us-west-2/sqs/aws4_request"
-    async with served(simulated(), moto=False) as server, aiohttp.ClientSession() as client:
+    async with serve_aws(simulated(), moto=False) as server, aiohttp.ClientSession() as client:
         headers = {"Authorization": scope, "X-Amz-Target": target}
         async with client.post(server.url, data=body, headers=headers) as answer:
             assert answer.status == 400
@@ -294,17 +294,17 @@ async def test_a_web_page_can_do_nothing_to_the_simulated_aws(
     headers: dict[str, str], status: int, path: str
 ) -> None:
     aws = simulated()
-    aws.interruption_queue("interruptions")
+    aws.add_interruption_queue("interruptions")
     await template(aws)
     (instance,) = launched(await fleet(aws, way="spot"))
     form = {"Action": "TerminateInstances", "InstanceId.1": instance, "Version": "2016-11-15"}
     scope = "AWS4-HMAC-SHA256 Credential=AKIA1111222233330000/20260101/us-west-2/ec2/aws4_request"
-    async with served(aws, moto=False) as server, aiohttp.ClientSession() as page:
+    async with serve_aws(aws, moto=False) as server, aiohttp.ClientSession() as page:
         url = server.url + path.format(instance=instance)
         async with page.post(url, data=form, headers={"Authorization": scope, **headers}) as answer:
             assert answer.status == status
             assert (await answer.json())["message"]
-        assert aws.machine(instance).alive
+        assert aws.get_instance(instance).alive
         assert not aws.queues.by_name["interruptions"].messages
         # Programs of this machine are served under any of its names.
         for host in ("localhost", "127.0.0.1", "[::1]", "bucket.localhost"):

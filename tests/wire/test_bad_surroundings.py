@@ -15,10 +15,10 @@ import aiohttp
 import pytest
 import yaml
 
-from dovetail.api.crds import manifests
+from dovetail.api.crds import build_manifests
 from dovetail.runtime.clock import SystemClock
 from dovetail.sim.aws import SimulatedAws
-from dovetail.sim.aws.serve import served
+from dovetail.sim.aws.server import serve_aws
 from dovetail.sim.kube.apiserver import ApiServer
 from support.helm import rendered
 from support.rbac import Rbac, grants
@@ -53,8 +53,10 @@ class Around:
     def __init__(self, *, definitions: bool = True) -> None:
         self.server = ApiServer(SystemClock(), random.Random(1))
         self.aws = SimulatedAws(SystemClock(), cluster="shop")
-        for each in manifests("aws") if definitions else ():
-            self.server.local("someone").create("customresourcedefinitions.apiextensions.k8s.io", each)
+        for each in build_manifests("aws") if definitions else ():
+            self.server.build_local_client("someone").create(
+                "customresourcedefinitions.apiextensions.k8s.io", each
+            )
         self.probe = a_port()
         self.log = Path()
 
@@ -62,7 +64,7 @@ class Around:
     async def controller(self, folder: Path, cluster: str) -> AsyncIterator[asyncio.subprocess.Process]:
         self.log = folder / "log"
         flags = ("--disable-leader-election=true", f"--health-probe-port={self.probe}", "--metrics-port=0")
-        async with self.server.serve() as kube, served(self.aws, moto=False) as there:
+        async with self.server.serve() as kube, serve_aws(self.aws, moto=False) as there:
             environment = {
                 "PATH": os.environ["PATH"],
                 "HOME": str(folder),

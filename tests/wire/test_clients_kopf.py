@@ -155,18 +155,18 @@ def _blackout(served: Secured) -> None:
     for watch in served._watches():
         watch.broken = True
         watch.close()
-    served.server.local("test").create("pods", pod("unheard"))
+    served.server.build_local_client("test").create("pods", pod("unheard"))
     served.server.store.compact()
 
 
 def _patch(served: Secured, resource: str, name: str, body: dict[str, Any]) -> None:
-    served.call(lambda: served.server.local("test").patch(resource, name, body))
+    served.call(lambda: served.server.build_local_client("test").patch(resource, name, body))
 
 
 def _delete(served: Secured, resource: str, name: str) -> None:
-    served.call(lambda: served.server.local("test").delete(resource, name))
+    served.call(lambda: served.server.build_local_client("test").delete(resource, name))
 
 
 def _reasons(served: Secured) -> set[str]:
-    bucket = served.call(lambda: list(served.server.store.bucket("events").records.values()))
+    bucket = served.call(lambda: list(served.server.store.get_bucket("events").records.values()))
     return {record.obj.get("reason", "") for record in bucket}

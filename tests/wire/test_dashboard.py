@@ -10,7 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from dovetail.cli.seen import to_file
+from dovetail.cli.cluster_source import encode_snapshot
 from dovetail.web.views import MENU
 from support.commands import dovetail, process
 from support.dashboards import PATIENCE, POOL, dashboard, probed, twin, until
@@ -20,7 +20,7 @@ from support.up import up
 
 async def test_a_snapshot_is_shown_without_a_cluster(tmp_path: Path) -> None:
     file = tmp_path / "world.json"
-    file.write_bytes(to_file(disrupted()))
+    file.write_bytes(encode_snapshot(disrupted()))
 
     async with dashboard(tmp_path, "--snapshot", str(file)) as address:
         nodes = (await twin(address, "nodes"))["nodes"]

@@ -85,7 +85,7 @@ async def kubectl(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
     async with server.serve() as running:
         client = Kubectl(running.url, tmp_path)
         await client.ok(
-            "apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(crds.manifests(flavour))
+            "apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(crds.build_manifests(flavour))
         )
         yield client
 

@@ -13,7 +13,7 @@ import pytest
 
 from dovetail.runtime.clock import SystemClock
 from dovetail.sim.aws import SimulatedAws
-from dovetail.sim.aws.serve import served
+from dovetail.sim.aws.server import serve_aws
 from support.commands import Ended, process
 from support.dashboards import dashboard, until
 from support.secured import Secured, secured
@@ -70,7 +70,7 @@ async def test_after_up_every_command_that_looks_works(tmp_path: Path, environme
 async def account(cluster: str) -> AsyncIterator[dict[str, str]]:
     """A simulated AWS, and the environment in which an SDK finds it."""
     aws = SimulatedAws(SystemClock(), cluster=cluster)
-    async with served(aws, moto=False) as there:
+    async with serve_aws(aws, moto=False) as there:
         yield {
             "AWS_ENDPOINT_URL": there.url,
             "AWS_ACCESS_KEY_ID": f"AKIA{aws.account}",

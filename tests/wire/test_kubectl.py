@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from dovetail.runtime.clock import SystemClock
-from dovetail.sim.certificates import Certificates
+from dovetail.sim.certificates import ClusterCertificates
 from dovetail.sim.kube.apiserver import ApiServer
 from dovetail.sim.kube.local import LocalApi
 from support.apiserver import budget, config_map, definition, deployment, node, pod, widget
@@ -28,7 +28,7 @@ class Bench:
 
     def __init__(self, server: ApiServer, kubectl: Kubectl) -> None:
         self.server = server
-        self.api: LocalApi = server.local()
+        self.api: LocalApi = server.build_local_client()
         self.kubectl = kubectl
 
     def running(self, name: str, **more: Any) -> None:
@@ -412,7 +412,7 @@ async def test_what_is_out_of_scope_fails_plainly(bench: Bench) -> None:
 
 async def test_a_token_and_a_trusted_certificate_are_needed_when_they_are_set(tmp_path: Path) -> None:
     server = ApiServer(SystemClock(), random.Random(1))
-    certificates = Certificates()
+    certificates = ClusterCertificates()
     trusted = tmp_path / "ca.pem"
     trusted.write_bytes(certificates.authority)
     async with server.serve(token="secret", tls=certificates.context) as running:

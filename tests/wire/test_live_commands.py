@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.sim.kube.faults_hook import Call, Fault
+from dovetail.sim.kube.faults import ApiCall, Fault
 from dovetail.sim.kube.status import ApiError
 from support.commands import Ended, dovetail
 from support.secured import DEFINITIONS, Secured, node_pool, secured
@@ -32,10 +32,10 @@ class Heard:
     """Every call a client made, and what it was answered."""
 
     def __init__(self) -> None:
-        self.calls: list[Call] = []
+        self.calls: list[ApiCall] = []
         self.answer: Fault | None = None
 
-    def consult(self, call: Call) -> Fault | None:
+    def find_fault(self, call: ApiCall) -> Fault | None:
         self.calls.append(call)
         return self.answer
 
@@ -140,7 +140,7 @@ def _create(served: Secured, resource: str, obj: Json) -> None:
 
 
 def _status(served: Secured, resource: str, name: str, status: Json, namespace: str = "") -> None:
-    api = served.server.local("test")
+    api = served.server.build_local_client("test")
 
     def write() -> None:
         api.update(resource, api.get(resource, name, namespace) | {"status": status}, "status")
@@ -201,7 +201,7 @@ def test_a_live_cluster_and_its_snapshot_are_planned_alike(server: Secured, tmp_
 
 
 def test_a_snapshot_holds_no_secrets_arguments_or_environment(server: Secured) -> None:
-    everything = server.call(lambda: json.dumps(server.server.local("test").list("pods")))
+    everything = server.call(lambda: json.dumps(server.server.build_local_client("test").list("pods")))
     assert everything.count(SECRET) > 20
     ended = ask(server, "snapshot", "-o", "-")
     saved = json.loads(ended.out)
@@ -259,7 +259,9 @@ def test_a_context_that_is_not_there_and_a_file_that_cannot_be_written_are_one_s
 
 def test_a_cluster_without_our_kinds_is_told_how_to_get_them(tmp_path: Path) -> None:
     with secured(tmp_path) as bare:
-        bare.call(lambda: bare.server.local("test").delete(DEFINITIONS, "nodepools.karpenter.sh"))
+        bare.call(
+            lambda: bare.server.build_local_client("test").delete(DEFINITIONS, "nodepools.karpenter.sh")
+        )
         ended = ask(bare, "explain", "web")
     assert (ended.code, ended.err) == (
         2,

@@ -27,11 +27,11 @@ from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.credentials import Anonymous, MintedToken, StaticToken
 from dovetail.runtime.kube import KubeClient
 from dovetail.runtime.kubeconfig import connect, in_cluster
-from dovetail.runtime.transport import REQUESTS_AT_ONCE, HttpTransport, Request
-from dovetail.sim.certificates import Certificates
-from dovetail.sim.faults import Rule, Storm
+from dovetail.runtime.transport import REQUESTS_AT_ONCE, ApiRequest, HttpTransport
+from dovetail.sim.certificates import ClusterCertificates
+from dovetail.sim.faults import FaultRule, FaultStorm
 from dovetail.sim.kube.apiserver import ApiServer
-from dovetail.sim.kube.server import Running
+from dovetail.sim.kube.http.server import ListeningServer
 from support.apiserver import node, pod
 from support.certificates import client_pair, demanding
 
@@ -41,7 +41,7 @@ TOKEN = "s3cret-token"
 class Served:
     """A server over TLS, and kubeconfigs for it."""
 
-    def __init__(self, server: ApiServer, running: Running, authority: bytes, folder: Path) -> None:
+    def __init__(self, server: ApiServer, running: ListeningServer, authority: bytes, folder: Path) -> None:
         self.server = server
         self.url = running.url
         self.authority = authority
@@ -61,7 +61,7 @@ class Served:
 
     @asynccontextmanager
     async def client(self, user: Mapping[str, Any], **cluster: Any) -> AsyncIterator[KubeClient]:
-        transport = connect(SystemClock(), self.kubeconfig(user, **cluster)).transport()
+        transport = connect(SystemClock(), self.kubeconfig(user, **cluster)).open_transport()
         try:
             yield KubeClient(transport, SystemClock())
         finally:
@@ -74,11 +74,14 @@ def encoded(data: bytes) -> str:
 
 @asynccontextmanager
 async def served(
-    folder: Path, token: str = "", storm: Storm | None = None, certificates: Certificates | None = None
+    folder: Path,
+    token: str = "",
+    storm: FaultStorm | None = None,
+    certificates: ClusterCertificates | None = None,
 ) -> AsyncIterator[Served]:
-    certificates = certificates or Certificates()
+    certificates = certificates or ClusterCertificates()
     server = ApiServer(SystemClock(), Random(1), faults=storm)
-    server.local("someone").create("nodes", node("n1"))
+    server.build_local_client("someone").create("nodes", node("n1"))
     async with server.serve(token=token, tls=certificates.context) as running:
         yield Served(server, running, certificates.authority, folder)
 
@@ -140,7 +143,7 @@ async def test_a_plugins_refused_token_makes_it_run_again_for_calls_and_watches(
 
 @pytest.mark.parametrize("inline", [True, False])
 async def test_a_client_certificate_opens_the_door(tmp_path: Path, inline: bool) -> None:
-    certificates = Certificates()
+    certificates = ClusterCertificates()
     demanding(certificates.context)
     certificate, key = client_pair()
     user = {"client-certificate-data": encoded(certificate), "client-key-data": encoded(key)}
@@ -157,7 +160,7 @@ async def test_a_client_certificate_opens_the_door(tmp_path: Path, inline: bool)
 
 
 async def test_a_server_is_trusted_by_its_authority_alone(guarded: Served) -> None:
-    stranger = encoded(Certificates().authority)
+    stranger = encoded(ClusterCertificates().authority)
     async with guarded.client({"token": TOKEN}, **{"certificate-authority-data": stranger}) as kube:
         with pytest.raises(Retry, match="certificate verify failed"):
             await kube.get(Node, "n1")
@@ -181,7 +184,7 @@ async def test_a_pod_signs_in_with_its_own_token(guarded: Served, tmp_path: Path
     (tmp_path / "ca.crt").write_bytes(guarded.authority)
     host, port = guarded.url.removeprefix("https://").split(":")
     env = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
-    kube = KubeClient(in_cluster(SystemClock(), tmp_path, env).transport(), SystemClock())
+    kube = KubeClient(in_cluster(SystemClock(), tmp_path, env).open_transport(), SystemClock())
     assert (await kube.get(Node, "n1")).name == "n1"
     await kube.transport.close()
 
@@ -250,7 +253,7 @@ async def test_every_verb_goes_over_the_wire(guarded: Served) -> None:
         final = await kube.apply(applied, manager="tester", force=True)
         assert final.labels == {"zone": "b", "json": "1", "strategic": "2", "applied": "3"}
         assert [n.name for n in await kube.list(Node)] == ["n1", "n2"]
-        assert await kube.serves(Node.KIND)
+        assert await kube.serves_kind(Node.KIND)
         await kube.delete(final, guarded=True)
         with pytest.raises(Gone):
             await kube.get(Node, "n2")
@@ -258,25 +261,25 @@ async def test_every_verb_goes_over_the_wire(guarded: Served) -> None:
 
 async def test_a_large_list_comes_in_pages_over_the_wire(tmp_path: Path) -> None:
     async with served(tmp_path) as found:
-        api = found.server.local("someone")
+        api = found.server.build_local_client("someone")
         for number in range(1100):
             api.create("pods", pod(f"web-{number:04d}"))
         async with found.client({}) as kube:
-            sizes = [len(page.items) async for page in kube.pages(Pod)]
+            sizes = [len(page.items) async for page in kube.list_pages(Pod)]
             assert sizes == [500, 500, 100]
             assert len(await kube.list(Pod)) == 1100
 
 
 async def test_faults_on_the_wire_are_errors_by_their_meaning(tmp_path: Path) -> None:
-    storm = Storm(SystemClock(), [Rule(trouble="reset", clients=("karpenter",), verbs=("create",))])
+    storm = FaultStorm(SystemClock(), [FaultRule(trouble="reset", clients=("karpenter",), verbs=("create",))])
     async with served(tmp_path, storm=storm) as found, found.client({}) as kube:
         with pytest.raises(Retry, match="POST /api/v1/nodes"):
             await kube.create(Node(metadata=ObjectMeta(name="n2")))
-        storm.rules = (Rule(trouble="lost-reply", verbs=("create",)),)
+        storm.rules = (FaultRule(trouble="lost-reply", verbs=("create",)),)
         with pytest.raises(Retry):
             await kube.create(Node(metadata=ObjectMeta(name="n3")))
         assert [n.name for n in await kube.list(Node)] == ["n1", "n3"], "the second one was done"
-        storm.rules = (Rule(trouble="throttled", amount=1, count=1),)
+        storm.rules = (FaultRule(trouble="throttled", amount=1, count=1),)
         assert (await kube.get(Node, "n1")).name == "n1", "and it waited as it was asked to"
         assert storm.record[-1].rule.trouble == "throttled"
 
@@ -290,13 +293,13 @@ async def test_a_server_that_takes_a_request_and_says_nothing_is_given_up() -> N
     port = server.sockets[0].getsockname()[1]
     transport = HttpTransport(f"http://127.0.0.1:{port}", Anonymous())
     with pytest.raises(Retry, match="no answer in time"):
-        await transport.send(Request("GET", "/api/v1/nodes/n1", timeout=0.2))
+        await transport.send(ApiRequest("GET", "/api/v1/nodes/n1", timeout=0.2))
     with pytest.raises(Retry, match="no answer in time"):
-        async with transport.stream(Request("GET", "/api/v1/nodes", timeout=0.2)):
+        async with transport.stream(ApiRequest("GET", "/api/v1/nodes", timeout=0.2)):
             pytest.fail("there was an answer")
     server.close()
     with pytest.raises(Retry, match="GET /api/v1/nodes: Cannot connect"):
-        await transport.send(Request("GET", "/api/v1/nodes"))
+        await transport.send(ApiRequest("GET", "/api/v1/nodes"))
     await transport.close()
 
 
@@ -319,7 +322,7 @@ async def test_many_requests_at_once_share_a_few_connections() -> None:
     transport = HttpTransport(f"http://127.0.0.1:{runner.addresses[0][1]}", Anonymous())
     try:
         count = 5 * REQUESTS_AT_ONCE
-        await asyncio.gather(*(transport.send(Request("GET", "/")) for _ in range(count)))
+        await asyncio.gather(*(transport.send(ApiRequest("GET", "/")) for _ in range(count)))
     finally:
         await transport.close()
         await runner.cleanup()

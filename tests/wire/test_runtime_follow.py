@@ -18,22 +18,22 @@ from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.credentials import Anonymous
 from dovetail.runtime.informer import Informer
 from dovetail.runtime.kube import KubeClient
-from dovetail.runtime.transport import HttpTransport, Lines, Request
-from dovetail.runtime.watch import Follower, Pace
-from dovetail.sim.faults import Rule, Storm
+from dovetail.runtime.transport import ApiRequest, HttpTransport, Lines
+from dovetail.runtime.watch import Follower, WatchPace
+from dovetail.sim.faults import FaultRule, FaultStorm
 from dovetail.sim.kube.apiserver import ApiServer
 from support.apiserver import node, pod
 
-HASTE = Pace(first_delay=0.02, last_delay=0.1)
+HASTE = WatchPace(first_delay=0.02, last_delay=0.1)
 
 
 class Following:
     """A server over HTTP and an informer that follows it."""
 
-    def __init__(self, server: ApiServer, storm: Storm, url: str, streamed: bool) -> None:
+    def __init__(self, server: ApiServer, storm: FaultStorm, url: str, streamed: bool) -> None:
         self.server = server
         self.storm = storm
-        self.api = server.local("someone")
+        self.api = server.build_local_client("someone")
         self.transport = HttpTransport(url, Anonymous()) if streamed else Paged(url, Anonymous())
         self.kube = KubeClient(self.transport, SystemClock(), page=100)
         self.troubles: list[DovetailError] = []
@@ -53,22 +53,22 @@ class Following:
         return informer, asyncio.create_task(follower.run())
 
     def names(self, resource: str) -> list[str]:
-        return sorted(name for _, name in self.server.store.bucket(resource).records)
+        return sorted(name for _, name in self.server.store.get_bucket(resource).records)
 
 
 class Paged(HttpTransport):
     """A server that never learnt to stream lists: the wish is refused on the way."""
 
     @asynccontextmanager
-    async def stream(self, request: Request) -> AsyncIterator[Lines]:
+    async def stream(self, request: ApiRequest) -> AsyncIterator[Lines]:
         query = {k: v for k, v in request.query.items() if k != "resourceVersionMatch"}
-        async with super().stream(Request(request.method, request.path, query)) as lines:
+        async with super().stream(ApiRequest(request.method, request.path, query)) as lines:
             yield lines
 
 
 @pytest.fixture(params=[True, False], ids=["streamed", "paged"])
 async def following(request: pytest.FixtureRequest) -> AsyncIterator[Following]:
-    storm = Storm(SystemClock())
+    storm = FaultStorm(SystemClock())
     server = ApiServer(SystemClock(), Random(1), faults=storm, bookmark_every=0.2)
     async with server.serve() as running:
         found = Following(server, storm, running.url, request.param)
@@ -116,7 +116,7 @@ async def test_a_cache_survives_resets_and_forgotten_history(following: Followin
     likely = {"server-error": 0.2, "reset": 0.2, "watch-reset": 0.5, "watch-expired": 1.0}
     following.storm.rules = tuple(
         msgspec.convert(
-            {"trouble": trouble, "clients": ["karpenter"], "probability": chance, "amount": 5}, Rule
+            {"trouble": trouble, "clients": ["karpenter"], "probability": chance, "amount": 5}, FaultRule
         )
         for trouble, chance in likely.items()
     )
@@ -131,7 +131,7 @@ async def test_a_cache_survives_resets_and_forgotten_history(following: Followin
         if step % 50 == 0:
             following.server.store.compact()
         await asyncio.sleep(0.002)
-    following.storm.calm()
+    following.storm.end_faults()
     await until(lambda: named(nodes) == following.names("nodes"))
     assert len(following.storm.record) > 5
     await ended(task)

@@ -17,11 +17,11 @@ from urllib.request import urlopen
 
 import pytest
 
-from dovetail.api.crds import manifests, zonal_manifest
-from dovetail.cli.seen import to_file
+from dovetail.api.crds import build_manifests, build_zonal_manifest
+from dovetail.cli.cluster_source import encode_snapshot
 from dovetail.runtime.clock import SystemClock
 from dovetail.sim.aws import SimulatedAws
-from dovetail.sim.aws.serve import served
+from dovetail.sim.aws.server import serve_aws
 from support.aws import CLUSTER
 from support.builders import owner, pod
 from support.commands import Ended, dovetail, process
@@ -41,9 +41,9 @@ class Site:
 
     def __init__(self, server: Secured, folder: Path) -> None:
         self.server = server
-        self.api = server.server.local("someone")
+        self.api = server.server.build_local_client("someone")
         self.aws = SimulatedAws(SystemClock(), 1, cluster=CLUSTER)
-        self._door = served(self.aws, moto=False)
+        self._door = serve_aws(self.aws, moto=False)
         url = asyncio.run_coroutine_threadsafe(self._door.__aenter__(), server.loop).result(20).url
         self.env = {
             "HOME": str(folder),
@@ -57,8 +57,8 @@ class Site:
         server.call(self._furnish)
 
     def _furnish(self) -> None:
-        (ec2,) = (each for each in manifests("aws") if "ec2nodeclasses" in each["metadata"]["name"])
-        for each in (zonal_manifest(), ec2):
+        (ec2,) = (each for each in build_manifests("aws") if "ec2nodeclasses" in each["metadata"]["name"])
+        for each in (build_zonal_manifest(), ec2):
             self.api.create(DEFINITIONS, each)
         for zone in (A, B, C):
             self.node(zone)
@@ -88,14 +88,14 @@ class Site:
                 self.api.patch(SHIFTS, name, {"metadata": {"finalizers": None}})
                 if not each["metadata"].get("deletionTimestamp"):
                     self.api.delete(SHIFTS, name)
-            for active in self.aws.shifts.active(self.managed):
+            for active in self.aws.shifts.list_active(self.managed):
                 self.aws.shifts.stop(self.managed, active, "CANCELED")
 
         self.server.call(gone)
 
     @property
     def managed(self) -> Any:
-        found = self.aws.shifts.managed(self.aws.eks.clusters[CLUSTER].arn)
+        found = self.aws.shifts.find_resource(self.aws.eks.clusters[CLUSTER].arn)
         assert found is not None
         return found
 
@@ -231,7 +231,7 @@ def test_a_shift_of_arc_is_started_extended_and_cancelled(site: Site) -> None:
     zone = site.id(A)
     started = site.ask("start", "--zone", zone, "--for", "3h", "--comment", "smoke in the hall")
     assert started.code == 0, started.err
-    (active,) = site.aws.shifts.active(site.managed)
+    (active,) = site.aws.shifts.list_active(site.managed)
     assert (active.away, active.comment) == (zone, "smoke in the hall")
     assert round((active.expires - active.started).total_seconds()) == 3 * 3600
     assert started.out.startswith(f"{active.id}: away from {zone} until ")
@@ -243,13 +243,13 @@ def test_a_shift_of_arc_is_started_extended_and_cancelled(site: Site) -> None:
     assert active.expires > before
     cancelled = site.ask("cancel", "--zone", zone)
     assert (cancelled.code, cancelled.out) == (0, f"cancelled {active.id}\n")
-    assert site.aws.shifts.active(site.managed) == []
+    assert site.aws.shifts.list_active(site.managed) == []
 
 
 def test_a_cancel_ends_well_beside_a_shift_that_is_ending_already(site: Site) -> None:
     zone = site.id(A)
     assert site.ask("start", "--zone", zone, "--for", "3h").code == 0
-    (active,) = site.aws.shifts.active(site.managed)
+    (active,) = site.aws.shifts.list_active(site.managed)
     site.kept(A, "ZONAL_SHIFT", active.id)
     # The one before is over in ARC, and its nodes are still being released.
     site.kept(A, "ZONAL_SHIFT", "11111111-2222-3333-4444-555555555555", "Restoring", name="before")
@@ -284,7 +284,7 @@ def test_what_arc_refuses_is_told_with_what_to_do(site: Site) -> None:
     assert site.ask("start", "--zone", zone).code == 0
     again = in_one_sentence(site.ask("start", "--zone", site.id(B)))
     assert "the cluster is shifted away already; cancel or extend that shift" in again
-    (active,) = site.aws.shifts.active(site.managed)
+    (active,) = site.aws.shifts.list_active(site.managed)
     site.kept(A, "ZONAL_SHIFT", active.id)
     site.server.call(lambda: site.aws.shifts.stop(site.managed, active, "CANCELED"))
     over = in_one_sentence(site.ask("extend", "--zone", zone, "--for", "1h"))
@@ -311,7 +311,7 @@ def test_what_arc_would_refuse_is_not_asked(site: Site) -> None:
         )
     finally:
         site.server.call(lambda: setattr(site.aws.eks.clusters[CLUSTER], "zonal_shift", True))
-    assert site.aws.shifts.active(site.managed) == []
+    assert site.aws.shifts.list_active(site.managed) == []
 
 
 def test_arc_needs_no_cluster_to_be_reached(site: Site) -> None:
@@ -418,7 +418,7 @@ def snapshot(folder: Path, *, picky: bool) -> str:
     states = [state(f"node-{each.name}", each, of=SOLD, zone="za") for each in lost]
     states.append(state("node-b", pod("q", cpu="3", node="node-b"), of=SOLD, zone="zb"))
     file = folder / "world.json"
-    file.write_bytes(to_file(scene(*states, types=(SOLD,), pdbs=[pdb(allowed=1)]).snapshot))
+    file.write_bytes(encode_snapshot(scene(*states, types=(SOLD,), pdbs=[pdb(allowed=1)]).snapshot))
     return str(file)
 
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from dovetail.api.crds import manifests
+from dovetail.api.crds import build_manifests
 from dovetail.runtime.clock import SystemClock
-from dovetail.sim.aws.serve import served
-from dovetail.sim.certificates import Certificates
+from dovetail.sim.aws.server import serve_aws
+from dovetail.sim.certificates import ClusterCertificates
 from dovetail.sim.kube.apiserver import ApiServer
 from support.aws import CLUSTER, simulated
 from support.zonal import CLASSES, LEDGER, POOLS, A, B, entry, pool
@@ -73,8 +73,8 @@ def unpacked(builder: Json, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def furnish(api: ApiServer, aws: Any) -> None:
-    someone = api.local("someone")
-    for each in manifests("aws"):
+    someone = api.build_local_client("someone")
+    for each in build_manifests("aws"):
         someone.create("customresourcedefinitions.apiextensions.k8s.io", each)
     discovered = [{"tags": {"karpenter.sh/discovery": CLUSTER}}]
     spec = {
@@ -94,11 +94,11 @@ def furnish(api: ApiServer, aws: Any) -> None:
 
 
 async def test_the_package_steps_out_of_a_zone_by_itself(unpacked: Path) -> None:
-    clock, certificates = SystemClock(), Certificates()
+    clock, certificates = SystemClock(), ClusterCertificates()
     aws = simulated(clock)
     api = ApiServer(clock, random.Random(1))
     furnish(api, aws)
-    async with api.serve(tls=certificates.context) as cluster, served(aws) as amazon:
+    async with api.serve(tls=certificates.context) as cluster, serve_aws(aws) as amazon:
         known = aws.eks.clusters[CLUSTER]
         known.endpoint = cluster.url
         known.certificate = base64.b64encode(certificates.authority).decode()
@@ -121,9 +121,11 @@ async def test_the_package_steps_out_of_a_zone_by_itself(unpacked: Path) -> None
 
         first, second = answers
         assert (first["batchItemFailures"], first["passes"] > 1, second["passes"]) == ([], True, 1)
-        node = api.local("someone").get("nodes", "a0")
+        node = api.build_local_client("someone").get("nodes", "a0")
         assert (node["spec"]["unschedulable"], LEDGER in node["metadata"]["annotations"]) == (True, True)
-        entries = api.local("someone").get(POOLS, "default")["spec"]["template"]["spec"]["requirements"]
+        entries = api.build_local_client("someone").get(POOLS, "default")["spec"]["template"]["spec"][
+            "requirements"
+        ]
         assert entry("NotIn", A) in entries
         assert not {"cryptography", "boto3", "moto", "rich", "pytest"} & set(modules)
 

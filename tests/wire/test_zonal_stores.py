@@ -10,23 +10,22 @@ from itertools import count
 import pytest
 from msgspec.structs import replace
 
-from dovetail.api.crds import zonal_manifest
+from dovetail.api.crds import build_zonal_manifest
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.zoneshift import RESTORE_FINALIZER, ZoneShift, ZoneShiftSpec, ZoneShiftStatus
 from dovetail.aws import AwsAbsent, AwsDenied, AwsInvalid
-from dovetail.controllers.zonal.items import KEPT
-from dovetail.controllers.zonal.mirror import BesideStore, MirrorStore
+from dovetail.controllers.zonal.mirror_store import MirrorStore, TableAndClusterStore
 from dovetail.controllers.zonal.records import SIGNAL
-from dovetail.controllers.zonal.store import ClusterStore, Store
-from dovetail.controllers.zonal.table import Lock, TableStore
+from dovetail.controllers.zonal.store import ClusterStore, ShiftStore
+from dovetail.controllers.zonal.table_store import KEPT, TableLock, TableStore
 from dovetail.errors import AlreadyExists, Conflict, Refused, Retry
 from dovetail.runtime.kube import KubeClient
-from dovetail.runtime.transport import Reply, Request
-from dovetail.sim.aws.dynamodb import Tables
+from dovetail.runtime.transport import ApiReply, ApiRequest
+from dovetail.sim.aws.dynamodb import DynamoTables
 from dovetail.sim.clock import VirtualClock
 from dovetail.sim.transport import LocalTransport
 from dovetail.sim.world import World
-from dovetail.zonal.pools import Delta, Ledger
+from dovetail.zonal.pools import PoolLedger, RequirementDelta
 from support.aws_doors import Door, opened
 
 ARN, ZONE = "arn:aws:eks:us-west-2:111122223333:cluster/test", "usw2-az1"
@@ -41,7 +40,9 @@ KEYS = {
 }
 ENTRY = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["us-west-2a", "us-west-2b"]}
 LESS = {**ENTRY, "values": ["us-west-2b"]}
-LEDGER = Ledger(uid="u-1", base=(ENTRY,), ours=(LESS,), deltas=(Delta(LESS, ENTRY),), shifts=(f"{ZONE}/aa",))
+LEDGER = PoolLedger(
+    uid="u-1", base=(ENTRY,), ours=(LESS,), deltas=(RequirementDelta(LESS, ENTRY),), shifts=(f"{ZONE}/aa",)
+)
 
 
 async def named() -> str:
@@ -53,7 +54,7 @@ class Cuttable(LocalTransport):
 
     cut = False
 
-    async def send(self, request: Request) -> Reply:
+    async def send(self, request: ApiRequest) -> ApiReply:
         if self.cut:
             raise Retry("the API server does not answer")
         return await super().send(request)
@@ -67,17 +68,17 @@ class Place:
         # Moto's tables outlive a test.
         self.name = f"shifts-{next(NUMBERS)}"
         world = World(self.clock, 0)
-        self.api = world.server.local("someone")
-        self.api.create("customresourcedefinitions.apiextensions.k8s.io", zonal_manifest())
+        self.api = world.server.build_local_client("someone")
+        self.api.create("customresourcedefinitions.apiextensions.k8s.io", build_zonal_manifest())
         self.transport = Cuttable(world.server)
         self.cluster = ClusterStore(KubeClient(self.transport, self.clock))
         self.table = self.another_table()
-        self.store: Store = self.made()
+        self.store: ShiftStore = self.made()
 
     def another_table(self) -> TableStore:
         return TableStore(self.door.aws, self.name, named, self.clock)
 
-    def made(self) -> Store:
+    def made(self) -> ShiftStore:
         """As another process would see it."""
         table = self.another_table()
         match self.kind.partition(" ")[0]:
@@ -86,7 +87,7 @@ class Place:
             case "table":
                 return table
             case "beside":
-                return BesideStore(self.cluster, table)
+                return TableAndClusterStore(self.cluster, table)
             case _:
                 return MirrorStore(self.cluster, table)
 
@@ -226,22 +227,22 @@ async def test_what_the_table_ought_to_have_forgotten_is_not_listed(tabled: Plac
 
 async def test_copies_of_ledgers_are_versioned_too(tabled: Place) -> None:
     table, other = tabled.table, tabled.another_table()
-    await table.remember("u-1", "default", LEDGER)
+    await table.save_ledger("u-1", "default", LEDGER)
     with pytest.raises(Conflict):
-        await other.remember("u-1", "default", LEDGER)  # has not looked, and would overwrite
+        await other.save_ledger("u-1", "default", LEDGER)  # has not looked, and would overwrite
     await other.list()
     assert other.ledgers == {"u-1": LEDGER}
-    await other.remember("u-1", "default", replace(LEDGER, shifts=(f"{ZONE}/bb",)))
+    await other.save_ledger("u-1", "default", replace(LEDGER, shifts=(f"{ZONE}/bb",)))
     with pytest.raises(Conflict):
-        await table.remember("u-1", "default", None)
+        await table.save_ledger("u-1", "default", None)
     await table.list()
-    await table.remember("u-1", "default", None)
+    await table.save_ledger("u-1", "default", None)
     await other.list()
     assert other.ledgers == {}
 
 
 async def test_an_item_says_to_people_what_was_done(tabled: Place) -> None:
-    await tabled.table.remember("u-1", "default", LEDGER)
+    await tabled.table.save_ledger("u-1", "default", LEDGER)
     await tabled.table.create(shift())
     asked = {
         "TableName": tabled.name,
@@ -274,17 +275,21 @@ async def test_an_item_nobody_can_read_is_let_be_and_hides_no_other(
 
 async def test_one_at_a_time_holds_the_lock_and_a_dead_one_loses_it(tabled: Place) -> None:
     aws, clock, minute = tabled.door.aws, tabled.clock, timedelta(minutes=1)
-    one, two = (Lock(aws, tabled.name, named, clock, owner) for owner in ("one", "two"))
-    assert (await one.take(minute), await two.take(minute), await one.take(minute)) == (True, False, True)
-    assert await two.owner() == "one"
-    await two.release()  # not its own
-    assert not await two.take(minute)
-    later = Lock(aws, tabled.name, named, VirtualClock(clock.now() + 2 * minute), "three")
-    assert await later.take(minute)
-    await one.release()
-    assert await one.owner() == "three"
-    await later.release()
-    assert await two.take(minute)
+    one, two = (TableLock(aws, tabled.name, named, clock, owner) for owner in ("one", "two"))
+    assert (await one.take_lock(minute), await two.take_lock(minute), await one.take_lock(minute)) == (
+        True,
+        False,
+        True,
+    )
+    assert await two.find_owner() == "one"
+    await two.release_lock()  # not its own
+    assert not await two.take_lock(minute)
+    later = TableLock(aws, tabled.name, named, VirtualClock(clock.now() + 2 * minute), "three")
+    assert await later.take_lock(minute)
+    await one.release_lock()
+    assert await one.find_owner() == "three"
+    await later.release_lock()
+    assert await two.take_lock(minute)
 
 
 async def test_many_items_come_in_pages() -> None:
@@ -302,7 +307,7 @@ async def test_many_items_come_in_pages() -> None:
 
 async def test_a_condition_that_makes_no_sense_is_refused() -> None:
     async with opened("memory") as door:
-        door.world.ground.subject(Tables, door.world.account, door.world.region).add("shifts")
+        door.world.world.get_state(DynamoTables, door.world.account, door.world.region).add("shifts")
         key = {"pk": {"S": "a"}, "sk": {"S": "b"}}
         with pytest.raises(AwsInvalid) as found:
             await door.aws.call(
@@ -369,7 +374,7 @@ async def test_who_does_not_lead_sees_everything_and_writes_nothing(mirror: Plac
     with pytest.raises(Refused, match="no longer leads"):
         await waiting.create(shift("cc"))
     with pytest.raises(Refused, match="no longer leads"):
-        await waiting.remember("u-1", "default", LEDGER)
+        await waiting.save_ledger("u-1", "default", LEDGER)
     assert (await waiting.create(signal())).spec.kind == SIGNAL
 
 

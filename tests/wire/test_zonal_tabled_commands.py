@@ -6,10 +6,10 @@ import asyncio
 import json
 from pathlib import Path
 
-from dovetail.api.crds import zonal_manifest
+from dovetail.api.crds import build_zonal_manifest
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.zoneshift import ZoneShift, ZoneShiftSpec, ZoneShiftStatus
-from dovetail.controllers.zonal.table import TableStore
+from dovetail.controllers.zonal.table_store import TableStore
 from support.aws import CLUSTER
 from support.aws_doors import opened
 from support.commands import Ended, dovetail
@@ -58,7 +58,11 @@ async def test_status_and_history_tell_of_both(tmp_path: Path) -> None:
             named_flag = f"--cluster-name={CLUSTER}"
             alone = await ask("status", named_flag, "-o", "json")
             assert [each["name"] for each in json.loads(alone.out)["shifts"]] == ["usw2-az1-aa"]
-            server.call(lambda: server.server.local("someone").create(DEFINITIONS, zonal_manifest()))
+            server.call(
+                lambda: server.server.build_local_client("someone").create(
+                    DEFINITIONS, build_zonal_manifest()
+                )
+            )
             started = await ask("start", "--local", "--zone", "usw2-az2", named_flag)
             assert started.code == 0, started.err
             both = await ask("status", named_flag, "-o", "json")

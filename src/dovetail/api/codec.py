@@ -13,12 +13,21 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from dovetail.api.bad_items import mark_set_aside
 from dovetail.api.meta import ListMeta, Object, Record
 from dovetail.api.pod import Pod
 from dovetail.api.pod_codec import Interner, WirePod, pod_from_wire
-from dovetail.api.salvage import salvage
-from dovetail.api.setaside import mark
-from dovetail.api.wire import NoFields, NoItems, apart, filled, parse, plain, read, read_plain
+from dovetail.api.salvage import salvage_object
+from dovetail.api.wire import (
+    NoFields,
+    NoItems,
+    drop_empty_places,
+    outline_changes,
+    parse_json,
+    read_json,
+    read_plain,
+    to_plain,
+)
 from dovetail.errors import BadInput
 
 __all__ = [
@@ -32,7 +41,7 @@ __all__ = [
     "decode_or_salvage",
     "encode",
     "merge_patch",
-    "overlay",
+    "overlay_document",
     "to_dict",
 ]
 
@@ -59,20 +68,20 @@ def decode(kind: type[R], data: bytes | msgspec.Raw, table: Interner | None = No
     """A record from JSON. Pods share parts with the others of the same table."""
     if kind is Pod:
         shared = Interner() if table is None else table
-        return pod_from_wire(read(WirePod, data), shared)  # type: ignore[return-value]
+        return pod_from_wire(read_json(WirePod, data), shared)  # type: ignore[return-value]
     try:
-        return _believed(read(kind, data))
+        return _check_doubt(read_json(kind, data))
     except BadInput:
         mend = getattr(kind, "MENDED", None)
         if mend is None:
             raise
-        return read(kind, msgspec.json.encode(mend(msgspec.json.decode(data))))
+        return read_json(kind, msgspec.json.encode(mend(msgspec.json.decode(data))))
 
 
-def _believed(record: R) -> R:
+def _check_doubt(record: R) -> R:
     """The record; set aside if it says what cannot be."""
     doubt = record.find_doubt() if isinstance(record, Object) else ""
-    return mark(record, doubt) if doubt else record  # type: ignore[type-var]
+    return mark_set_aside(record, doubt) if doubt else record  # type: ignore[type-var]
 
 
 def decode_list(kind: type[O], data: bytes, table: Interner | None = None) -> Listing[O]:
@@ -83,17 +92,17 @@ def decode_list(kind: type[O], data: bytes, table: Interner | None = None) -> Li
     """
     shared = Interner() if table is None else table
     try:
-        page = read(_page(WirePod if kind is Pod else kind), data)
-        items = [_finished(kind, each, shared) for each in page.items or ()]
+        page = read_json(_build_page_type(WirePod if kind is Pod else kind), data)
+        items = [_finish_item(kind, each, shared) for each in page.items or ()]
     except BadInput:
-        page = read(_page(msgspec.Raw), data)
+        page = read_json(_build_page_type(msgspec.Raw), data)
         found = (decode_or_salvage(kind, each, shared) for each in page.items or ())
         items = [each for each in found if each is not None]
     return Listing(items, page.metadata)
 
 
-def _finished(kind: type[O], item: Any, table: Interner) -> O:
-    return pod_from_wire(item, table) if kind is Pod else _believed(item)  # type: ignore[return-value]
+def _finish_item(kind: type[O], item: Any, table: Interner) -> O:
+    return pod_from_wire(item, table) if kind is Pod else _check_doubt(item)  # type: ignore[return-value]
 
 
 def decode_or_salvage(kind: type[O], data: bytes | msgspec.Raw, table: Interner | None = None) -> O | None:
@@ -102,14 +111,14 @@ def decode_or_salvage(kind: type[O], data: bytes | msgspec.Raw, table: Interner 
         return decode(kind, data, table)
     except Exception:  # noqa: BLE001 - whatever is wrong with it, the objects beside it are read
         try:
-            return salvage(kind, parse(data))
+            return salvage_object(kind, parse_json(data))
         except (msgspec.DecodeError, RecursionError):
             return None
 
 
 def decode_event(kind: type[O], line: bytes, table: Interner | None = None) -> WatchEvent[O]:
     """One line of a watch."""
-    event = read(_WireEvent, line)
+    event = read_json(_WireEvent, line)
     if event.type == "ERROR":
         return WatchEvent(event.type, None, msgspec.json.decode(event.object))
     return WatchEvent(event.type, decode(kind, event.object, table))
@@ -123,12 +132,12 @@ def convert(kind: type[R], document: Mapping[str, Any], table: Interner | None =
         except (UnicodeEncodeError, RecursionError) as error:
             raise BadInput(f"reading a Pod: {error}") from error
         return decode(kind, written, table)
-    return _believed(read_plain(kind, document))
+    return _check_doubt(read_plain(kind, document))
 
 
 def to_dict(record: Record) -> dict[str, Any]:
     """The document that stands for a record; a top-level kind says which it is."""
-    return _document(record, outline=False)
+    return _build_document(record, outline=False)
 
 
 def encode(record: Record) -> bytes:
@@ -142,17 +151,17 @@ def merge_patch(before: Record, after: Record) -> dict[str, Any]:
         # Most writes turn out to change nothing, and to see that is far cheaper than two documents.
         return {}
     if type(before) is type(after) and not isinstance(after, Pod):
-        return _difference(*apart(before, after))
-    return _difference(_document(before, outline=True), _document(after, outline=True))
+        return _diff_documents(*outline_changes(before, after))
+    return _diff_documents(_build_document(before, outline=True), _build_document(after, outline=True))
 
 
-def overlay(raw: Mapping[str, Any], before: Record, after: Record) -> dict[str, Any]:
+def overlay_document(raw: Mapping[str, Any], before: Record, after: Record) -> dict[str, Any]:
     """The document `raw`, which was read as `before`, changed so that it reads as `after`.
 
     Only what differs between the two is touched. Items of lists are matched by what names them, or
     by being equal, so that what we do not know about an item stays with it.
     """
-    return _laid_over(raw, _document(before, outline=True), _document(after, outline=True))
+    return _overlay_mapping(raw, _build_document(before, outline=True), _build_document(after, outline=True))
 
 
 class _WireEvent(msgspec.Struct):
@@ -161,15 +170,15 @@ class _WireEvent(msgspec.Struct):
 
 
 @cache
-def _page(item: type[Any]) -> type[Any]:
+def _build_page_type(item: type[Any]) -> type[Any]:
     return msgspec.defstruct(
         f"{item.__name__}List",
         [("items", list[item] | None, None), ("metadata", ListMeta, ListMeta())],  # type: ignore[valid-type]
     )
 
 
-def _document(record: Record, outline: bool) -> dict[str, Any]:
-    document: dict[str, Any] = plain(record, outline)
+def _build_document(record: Record, outline: bool) -> dict[str, Any]:
+    document: dict[str, Any] = to_plain(record, outline)
     if isinstance(record, Pod) and (node := document.pop("nodeName", None)):
         document["spec"] = document.get("spec", {}) | {"nodeName": node}
     if isinstance(record, Object):
@@ -177,7 +186,7 @@ def _document(record: Record, outline: bool) -> dict[str, Any]:
     return document
 
 
-def _difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+def _diff_documents(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     patch: dict[str, Any] = {
         key: None for key, old in before.items() if key not in after and not _is_blank(old)
     }
@@ -186,20 +195,22 @@ def _difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]
         if key in before and old == value:
             continue
         if isinstance(old, dict) and isinstance(value, dict):
-            patch[key] = _difference(old, value)
+            patch[key] = _diff_documents(old, value)
         else:
-            patch[key] = None if _is_blank(value) else filled(value)
+            patch[key] = None if _is_blank(value) else drop_empty_places(value)
     return patch
 
 
-def _laid_over(raw: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+def _overlay_mapping(
+    raw: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any]
+) -> dict[str, Any]:
     result = dict(raw)
     for key in before.keys() - after.keys():
         result.pop(key, None)
     for key, value in after.items():
         if key in before and before[key] == value:
             continue
-        new = _changed(raw.get(key), before.get(key), value)
+        new = _overlay_value(raw.get(key), before.get(key), value)
         if new or not _is_blank(value):
             result[key] = new
         else:
@@ -207,33 +218,35 @@ def _laid_over(raw: Mapping[str, Any], before: Mapping[str, Any], after: Mapping
     return result
 
 
-def _changed(raw: Any, before: Any, after: Any) -> Any:
+def _overlay_value(raw: Any, before: Any, after: Any) -> Any:
     if isinstance(raw, dict) and isinstance(after, dict):
-        return _laid_over(raw, before or {}, after)
+        return _overlay_mapping(raw, before or {}, after)
     if isinstance(raw, list) and isinstance(after, list):
-        return _merged(raw, before or [], after)
-    return filled(after)
+        return _merge_lists(raw, before or [], after)
+    return drop_empty_places(after)
 
 
 def _is_blank(value: Any) -> bool:
     return isinstance(value, (NoFields, NoItems))
 
 
-def _merged(raw: list[Any], before: list[Any], after: list[Any]) -> list[Any]:
+def _merge_lists(raw: list[Any], before: list[Any], after: list[Any]) -> list[Any]:
     """The items of `after`, each with the unknown parts of the item it came from."""
     if not all(isinstance(item, dict) for item in (*raw, *before, *after)):
-        return list(filled(after))
+        return list(drop_empty_places(after))
     naming = next((keys for keys in _NAMING if any(keys[0] in item for item in (*before, *after))), ())
-    known = dict(zip(_names(before, naming), before, strict=True))
+    known = dict(zip(_name_items(before, naming), before, strict=True))
     if naming:
-        origin = dict(zip(_names(raw, naming), raw, strict=True))
+        origin = dict(zip(_name_items(raw, naming), raw, strict=True))
     elif len(raw) == len(before):
         origin = dict(zip(known, raw, strict=True))
     else:
-        return list(filled(after))
+        return list(drop_empty_places(after))
     merged = [
-        _laid_over(origin[name], known[name], item) if name in origin and name in known else filled(item)
-        for name, item in zip(_names(after, naming), after, strict=True)
+        _overlay_mapping(origin[name], known[name], item)
+        if name in origin and name in known
+        else drop_empty_places(item)
+        for name, item in zip(_name_items(after, naming), after, strict=True)
     ]
     # What was never read, such as a pod's other volumes, was not taken away either.
     return merged + [item for name, item in origin.items() if name not in known]
@@ -243,7 +256,7 @@ _NAMING = (("uid",), ("type",), ("key", "effect", "operator"), ("name",), ("id",
 """What tells the items of a list apart, by the first of these that an item has."""
 
 
-def _names(items: list[dict[str, Any]], naming: tuple[str, ...]) -> list[tuple[Any, ...]]:
+def _name_items(items: list[dict[str, Any]], naming: tuple[str, ...]) -> list[tuple[Any, ...]]:
     """A name for each item, or its whole content if nothing names it, and which of its namesakes it is."""
     seen: dict[tuple[Any, ...], int] = {}
     names = []

@@ -82,7 +82,7 @@ class NodeStatus(Record, frozen=True):
     addresses: tuple[NodeAddress, ...] = ()
     volumes_attached: tuple[AttachedVolume, ...] = ()
 
-    def condition(self, kind: str) -> Condition | None:
+    def find_condition(self, kind: str) -> Condition | None:
         return next((c for c in self.conditions if c.type == kind), None)
 
 

@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 
 from dovetail.api.numbers import parse_integer
 from dovetail.errors import shorten_text
-from dovetail.settings.durations import parse as parse_duration
+from dovetail.settings.durations import parse_duration as parse_duration
 
-__all__ = ["Schedule", "parse"]
+__all__ = ["Schedule", "parse_schedule"]
 
 MACROS = {
     "@yearly": "0 0 1 1 *",
@@ -51,7 +51,7 @@ class Schedule:
     any_weekday: bool = True
     every: timedelta | None = None
 
-    def next(self, after: datetime) -> datetime | None:
+    def find_next(self, after: datetime) -> datetime | None:
         """The first time strictly after the given one; None if there is none."""
         after = after.astimezone(UTC)
         if self.every is not None:
@@ -79,7 +79,7 @@ class Schedule:
         return by_date or by_weekday
 
 
-def parse(text: str) -> Schedule:
+def parse_schedule(text: str) -> Schedule:
     """Read a schedule; ValueError says what is wrong with it."""
     text = text.strip()
     if text.startswith("@every "):
@@ -93,7 +93,7 @@ def parse(text: str) -> Schedule:
     parts = text.split()
     if len(parts) != 5:
         raise ValueError(f"expected exactly 5 fields, found {len(parts)}: {text!r}")
-    sets = [_field(part, *FIELDS[i]) for i, part in enumerate(parts)]
+    sets = [_parse_field(part, *FIELDS[i]) for i, part in enumerate(parts)]
     return Schedule(
         minutes=sets[0],
         hours=sets[1],
@@ -110,18 +110,18 @@ def _is_any(part: str) -> bool:
     return any(one in ("*", "?", "*/1", "?/1") for one in part.split(","))
 
 
-def _field(part: str, what: str, low: int, high: int, names: dict[str, int]) -> frozenset[int]:
+def _parse_field(part: str, what: str, low: int, high: int, names: dict[str, int]) -> frozenset[int]:
     values: set[int] = set()
     for one in filter(None, part.split(",")):  # robfig/cron does not mind "1,,2"
-        values |= _range(one, what, low, high, names)
+        values |= _parse_range(one, what, low, high, names)
     return frozenset(values)
 
 
-def _range(text: str, what: str, low: int, high: int, names: dict[str, int]) -> set[int]:
+def _parse_range(text: str, what: str, low: int, high: int, names: dict[str, int]) -> set[int]:
     span, _, step_text = text.partition("/")
     if "/" in text and "/" in step_text:
         raise ValueError(f"too many slashes: {text}")
-    step = _number(step_text, {}) if step_text or "/" in text else 1
+    step = _parse_number(step_text, {}) if step_text or "/" in text else 1
     if step <= 0:
         raise ValueError(f"step of range should be a positive number: {text}")
     if span in ("*", "?"):
@@ -130,15 +130,15 @@ def _range(text: str, what: str, low: int, high: int, names: dict[str, int]) -> 
         start, dash, end = span.partition("-")
         if "-" in end:
             raise ValueError(f"too many hyphens: {text}")
-        first = _number(start, names)
+        first = _parse_number(start, names)
         # "5/15" means from 5 to the end, "5" means 5 alone.
-        last = _number(end, names) if dash else (high if "/" in text else first)
+        last = _parse_number(end, names) if dash else (high if "/" in text else first)
     if first < low or last > high or first > last:
         raise ValueError(f"{what} {text!r} is outside {low}-{high} or runs backwards")
     return set(range(first, last + 1, step))
 
 
-def _number(text: str, names: dict[str, int]) -> int:
+def _parse_number(text: str, names: dict[str, int]) -> int:
     if text.lower() in names:
         return names[text.lower()]
     number = parse_integer(text)

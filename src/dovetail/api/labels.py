@@ -247,12 +247,12 @@ AWS: Final = Flavour(WELL_KNOWN_AWS, (KARPENTER_AWS, KARPENTER))
 KWOK: Final = Flavour(WELL_KNOWN_KWOK, (KARPENTER_KWOK, KARPENTER))
 
 
-def normalized(key: str) -> str:
+def normalize_label(key: str) -> str:
     """The current name of a label."""
     return ALIASES.get(key, key)
 
 
-def domain(key: str) -> str:
+def find_domain(key: str) -> str:
     """What stands before the first slash; empty without one."""
     return key.partition("/")[0] if "/" in key else ""
 
@@ -263,11 +263,11 @@ def is_restricted(key: str, flavour: Flavour = CORE) -> bool:
         return False
     if key == HOSTNAME:
         return True
-    place = domain(key)
+    place = find_domain(key)
     return any(place == kept or place.endswith(f".{kept}") for kept in flavour.domains)
 
 
-def restriction(key: str, flavour: Flavour = CORE) -> str | None:
+def describe_restriction(key: str, flavour: Flavour = CORE) -> str | None:
     """Why people may not set this label, in Karpenter's words; None if they may."""
     if not is_restricted(key, flavour):
         return None

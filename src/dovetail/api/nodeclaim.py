@@ -52,7 +52,7 @@ class NodeClaimStatus(
     last_pod_event_time: datetime | None = None
     conditions: tuple[Condition, ...] = ()
 
-    def condition(self, kind: str) -> Condition | None:
+    def find_condition(self, kind: str) -> Condition | None:
         return next((c for c in self.conditions if c.type == kind), None)
 
 

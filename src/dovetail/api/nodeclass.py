@@ -294,11 +294,11 @@ def without_unreadable_kubelet(document: Any) -> Any:
     kubelet = spec.get("kubelet") if isinstance(spec, dict) else None
     if not isinstance(spec, dict) or not isinstance(kubelet, dict):
         return document
-    kept = {name: value for name, value in kubelet.items() if _readable(name, value)}
+    kept = {name: value for name, value in kubelet.items() if _is_readable(name, value)}
     return {**document, "spec": {**spec, "kubelet": kept}}
 
 
-def _readable(name: str, value: Any) -> bool:
+def _is_readable(name: str, value: Any) -> bool:
     try:
         msgspec.convert({name: value}, KubeletConfiguration)
     except msgspec.ValidationError:

@@ -57,7 +57,7 @@ class TemplateSpec(Record, frozen=True):
     termination_grace_period: str | None = None
 
 
-class Template(Record, frozen=True):
+class NodePoolTemplate(Record, frozen=True):
     """The blueprint of the pool's NodeClaims."""
 
     metadata: TemplateMeta = TemplateMeta()
@@ -84,7 +84,7 @@ class Disruption(Record, frozen=True):
 class NodePoolSpec(Record, frozen=True):
     """What a person wants of a pool."""
 
-    template: Template = Template()
+    template: NodePoolTemplate = NodePoolTemplate()
     disruption: Disruption = Disruption()
     limits: Amounts = {}
     weight: int | None = None

@@ -33,21 +33,21 @@ class Pattern:
         self.text = text
         self._compiled = compiled
 
-    def matches(self, text: str) -> bool:
+    def has_match(self, text: str) -> bool:
         """Whether the text holds a match."""
-        return self._compiled.search(_encoded(text)) is not None
+        return self._compiled.search(_encode_text(text)) is not None
 
-    def find(self, text: str) -> str:
+    def find_first(self, text: str) -> str:
         """The first match, or the empty string."""
-        found = self._compiled.search(_encoded(text))
-        return "" if found is None else _decoded(found.group())
+        found = self._compiled.search(_encode_text(text))
+        return "" if found is None else _decode_text(found.group())
 
     def find_all(self, text: str) -> Iterator[str]:
         """Every match in turn; an empty one right after another is none."""
         end = -1
-        for match in self._compiled.finditer(_encoded(text)):
+        for match in self._compiled.finditer(_encode_text(text)):
             if match.group() or match.start() != end:
-                yield _decoded(match.group())
+                yield _decode_text(match.group())
             end = match.end()
 
 
@@ -57,14 +57,14 @@ def compile_pattern(text: str) -> Pattern:
     if _ANY_BYTE.search(text):
         raise PatternError(f"error parsing regexp {text!r}: invalid escape sequence: \\C")
     try:
-        return Pattern(text, re2.compile(_encoded(text), _options()))
+        return Pattern(text, re2.compile(_encode_text(text), _build_options()))
     except re2.error as error:
         detail = error.args[0]
-        said = _decoded(detail) if isinstance(detail, bytes) else str(detail)
+        said = _decode_text(detail) if isinstance(detail, bytes) else str(detail)
         raise PatternError(f"error parsing regexp {text!r}: {said}") from error
 
 
-def _options() -> Any:
+def _build_options() -> Any:
     options = re2.Options()
     options.log_errors = False
     options.never_capture = True
@@ -72,10 +72,10 @@ def _options() -> Any:
     return options
 
 
-def _encoded(text: str) -> bytes:
+def _encode_text(text: str) -> bytes:
     # Half a surrogate pair is no character: no pattern matches its bytes.
     return text.encode("utf-8", "surrogatepass")
 
 
-def _decoded(text: bytes) -> str:
+def _decode_text(text: bytes) -> str:
     return text.decode("utf-8", "replace")

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
 from dovetail.api import predicates
+from dovetail.api.bad_items import reason_of
 from dovetail.api.core import PodDisruptionBudget
 from dovetail.api.meta import LabelSelector
 from dovetail.api.pod import Pod
-from dovetail.api.setaside import reason_of
 
 __all__ = ["PdbLimits"]
 
@@ -25,18 +25,18 @@ class PdbLimits:
         for budget in budgets:
             self._by_namespace.setdefault(budget.namespace, []).append(budget)
 
-    def blocking_now(self, pod: Pod, now: datetime) -> tuple[str, ...]:
+    def find_blocking_now(self, pod: Pod, now: datetime) -> tuple[str, ...]:
         """The budgets that would turn down an eviction of this pod at this moment."""
-        return self._blocking(pod, now, lambda budget: budget.status.disruptions_allowed == 0)
+        return self._find_blocking(pod, now, lambda budget: budget.status.disruptions_allowed == 0)
 
-    def blocking_always(self, pod: Pod, now: datetime) -> tuple[str, ...]:
+    def find_blocking_always(self, pod: Pod, now: datetime) -> tuple[str, ...]:
         """The budgets that turn down every eviction of this pod, whatever its company does."""
-        return self._blocking(pod, now, _fully_blocking)
+        return self._find_blocking(pod, now, _fully_blocking)
 
     def can_evict(self, pods: Iterable[Pod], now: datetime) -> tuple[str, ...]:
         """The budgets in the way of the first pod that cannot be evicted; none when all can."""
         for pod in pods:
-            blocking = self.blocking_now(pod, now)
+            blocking = self.find_blocking_now(pod, now)
             if blocking:
                 return blocking
         return ()
@@ -44,15 +44,15 @@ class PdbLimits:
     def currently_reschedulable(self, pod: Pod, now: datetime) -> bool:
         """It will need another place, and nothing holds it where it is for good."""
         return (
-            predicates.reschedulable(pod)
-            and predicates.disruptable(pod, now)
-            and not self.blocking_always(pod, now)
+            predicates.is_reschedulable(pod)
+            and predicates.is_disruptable(pod, now)
+            and not self.find_blocking_always(pod, now)
         )
 
-    def _blocking(
+    def _find_blocking(
         self, pod: Pod, now: datetime, blocks: Callable[[PodDisruptionBudget], bool]
     ) -> tuple[str, ...]:
-        if not predicates.evictable(pod, now):
+        if not predicates.is_evictable(pod, now):
             return ()
         mine = [
             budget
@@ -71,7 +71,7 @@ def _means_all(budget: PodDisruptionBudget) -> bool:
 
 
 def _spares_unready(budget: PodDisruptionBudget, pod: Pod) -> bool:
-    ready = pod.status.condition("Ready")
+    ready = pod.status.find_condition("Ready")
     lenient = budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow"
     return lenient and ready is not None and ready.status == "False"
 

@@ -272,7 +272,7 @@ class PodStatus(Record, frozen=True):
     init_container_statuses: tuple[ContainerStatus, ...] = ()
     resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
 
-    def condition(self, kind: str) -> Condition | None:
+    def find_condition(self, kind: str) -> Condition | None:
         return next((c for c in self.conditions if c.type == kind), None)
 
 

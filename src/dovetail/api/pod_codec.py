@@ -23,7 +23,7 @@ from msgspec.structs import force_setattr, replace
 from dovetail.api import labels
 from dovetail.api.meta import Condition, ObjectMeta, OwnerReference, Record
 from dovetail.api.pod import Affinity, Pod, PodSpec, PodStatus
-from dovetail.api.wire import read
+from dovetail.api.wire import read_json
 
 __all__ = ["Interner", "WirePod", "pod_from_wire"]
 
@@ -58,11 +58,11 @@ class WireAnnotations(
 NO_ANNOTATIONS: Final = WireAnnotations()
 
 
-class Wire(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel", gc=False):
+class WirePart(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel", gc=False):
     """Part of a pod's document, cut up. Unlike a Record it may be edited: nobody else sees it."""
 
 
-class WireMeta(Wire):
+class WireMeta(WirePart):
     """Metadata, without what pods do not need of it."""
 
     name: str = ""
@@ -79,7 +79,7 @@ class WireMeta(Wire):
     owner_references: Raw = NOTHING
 
 
-class WireContainer(Wire):
+class WireContainer(WirePart):
     """The parts of a container that count; its mounts name the pod's own token volume, so not all of it."""
 
     name: str = ""
@@ -88,7 +88,7 @@ class WireContainer(Wire):
     restart_policy: str | None = None
 
 
-class WireVolume(Wire):
+class WireVolume(WirePart):
     """A volume; only claims are kept."""
 
     name: str = ""
@@ -96,7 +96,7 @@ class WireVolume(Wire):
     ephemeral: Raw = NOTHING
 
 
-class WireSpec(Wire):
+class WireSpec(WirePart):
     """The fields of PodSpec, and the node."""
 
     node_name: str | None = None
@@ -120,7 +120,7 @@ class WireSpec(Wire):
     termination_grace_period_seconds: int | None = None
 
 
-class WireContainerStatus(Wire):
+class WireContainerStatus(WirePart):
     """What a container was given."""
 
     name: str = ""
@@ -128,7 +128,7 @@ class WireContainerStatus(Wire):
     allocated_resources: Raw = NOTHING
 
 
-class WireStatus(Wire):
+class WireStatus(WirePart):
     """The fields of PodStatus."""
 
     phase: str = ""
@@ -142,7 +142,7 @@ class WireStatus(Wire):
     resource_claim_statuses: Raw = NOTHING
 
 
-class WirePod(Wire):
+class WirePod(WirePart):
     """A pod, cut up."""
 
     metadata: WireMeta = msgspec.field(default_factory=WireMeta)
@@ -150,7 +150,7 @@ class WirePod(Wire):
     status: WireStatus | None = None
 
 
-class Shape:
+class InternedShape:
     """What the pods of one owner have in common: as bytes, to compare, and as records, to share."""
 
     __slots__ = ("given", "meta", "spec", "status", "wire_affinity", "wire_labels", "wire_spec")
@@ -158,19 +158,19 @@ class Shape:
     def __init__(self, meta: WireMeta, spec: WireSpec, affinity: Raw, status: WireStatus) -> None:
         # Read from bytes of our own: parts of the document as it arrived would keep all of it in memory.
         document = msgspec.json.encode(spec)
-        self.wire_spec = read(WireSpec, document)
+        self.wire_spec = read_json(WireSpec, document)
         self.wire_labels = meta.labels.copy()
         self.wire_affinity = affinity.copy() if affinity else NOTHING
-        self.spec = replace(read(PodSpec, document), affinity=_affinity(affinity))
+        self.spec = replace(read_json(PodSpec, document), affinity=_read_affinity(affinity))
         self.meta = ObjectMeta(
             namespace=meta.namespace,
-            labels=_labels(meta.labels),
+            labels=_read_labels(meta.labels),
             annotations=NO_LABELS,
-            owner_references=_owners(meta.owner_references),
+            owner_references=_read_owners(meta.owner_references),
         )
-        given = msgspec.json.encode(_given(status))
-        self.given = _parts(read(WireStatus, given))
-        self.status = read(PodStatus, given)
+        given = msgspec.json.encode(_keep_shared_parts(status))
+        self.given = _list_shared_parts(read_json(WireStatus, given))
+        self.status = read_json(PodStatus, given)
 
 
 class Texts(dict[str, str]):
@@ -197,14 +197,14 @@ class Interner:
     def __init__(self, most_owners: int = 20_000, most_shapes: int = 4, most_texts: int = 100_000) -> None:
         self.most_owners = most_owners
         self.most_shapes = most_shapes
-        self._shapes: dict[bytes, list[Shape]] = {}
+        self._shapes: dict[bytes, list[InternedShape]] = {}
         self.text = Texts(most_texts).__getitem__
         """The one copy of a text that many pods have, such as a node's name."""
 
     def __len__(self) -> int:
         return sum(map(len, self._shapes.values()))
 
-    def shape(self, meta: WireMeta, spec: WireSpec, affinity: Raw, status: WireStatus) -> Shape:
+    def find_shape(self, meta: WireMeta, spec: WireSpec, affinity: Raw, status: WireStatus) -> InternedShape:
         """The shape with this spec; labels, affinity and status are the first such pod's."""
         # Pods without an owner share what they can within their namespace.
         key = bytes(meta.owner_references) or meta.namespace.encode()
@@ -213,9 +213,9 @@ class Interner:
             for shape in known:
                 if shape.wire_spec == spec:
                     return shape
-        return self._keep(key, Shape(meta, spec, affinity, status))
+        return self._keep_shape(key, InternedShape(meta, spec, affinity, status))
 
-    def _keep(self, key: bytes, shape: Shape) -> Shape:
+    def _keep_shape(self, key: bytes, shape: InternedShape) -> InternedShape:
         known = self._shapes.setdefault(key, [])
         if len(known) >= self.most_shapes:
             del known[0]
@@ -235,17 +235,17 @@ def pod_from_wire(wire: WirePod, table: Interner) -> Pod:
     spec.affinity = NOTHING
     if spec.volumes:
         spec.volumes = [v for v in spec.volumes if v.persistent_volume_claim or v.ephemeral] or None
-    shape = table.shape(meta, spec, affinity, status)
+    shape = table.find_shape(meta, spec, affinity, status)
     same = affinity is shape.wire_affinity or affinity == shape.wire_affinity
     return Pod(
-        metadata=_metadata(meta, shape, table),
-        spec=shape.spec if same else replace(shape.spec, affinity=_affinity(affinity)),
-        status=_status(status, shape, table),
+        metadata=_build_metadata(meta, shape, table),
+        spec=shape.spec if same else replace(shape.spec, affinity=_read_affinity(affinity)),
+        status=_build_status(status, shape, table),
         node_name=table.text(node) if node else "",
     )
 
 
-def _metadata(meta: WireMeta, shape: Shape, table: Interner) -> ObjectMeta:
+def _build_metadata(meta: WireMeta, shape: InternedShape, table: Interner) -> ObjectMeta:
     metadata = replace(
         shape.meta,
         name=meta.name,
@@ -265,19 +265,19 @@ def _metadata(meta: WireMeta, shape: Shape, table: Interner) -> ObjectMeta:
     return replace(
         metadata,
         labels=_shared_texts(meta.labels, table) if meta.labels != shape.wire_labels else metadata.labels,
-        annotations=_annotations(meta.annotations),
+        annotations=_read_annotations(meta.annotations),
         deletion_timestamp=meta.deletion_timestamp,
         deletion_grace_period_seconds=meta.deletion_grace_period_seconds,
         finalizers=meta.finalizers or (),
     )
 
 
-def _status(status: WireStatus, shape: Shape, table: Interner) -> PodStatus:
-    same = _parts(status) == shape.given
+def _build_status(status: WireStatus, shape: InternedShape, table: Interner) -> PodStatus:
+    same = _list_shared_parts(status) == shape.given
     own = replace(
-        shape.status if same else read(PodStatus, msgspec.json.encode(_given(status))),
+        shape.status if same else read_json(PodStatus, msgspec.json.encode(_keep_shared_parts(status))),
         phase=table.text(status.phase),
-        conditions=_conditions(status.conditions, table) if status.conditions else (),
+        conditions=_intern_conditions(status.conditions, table) if status.conditions else (),
         start_time=status.start_time,
     )
     if status.nominated_node_name or status.resize:
@@ -285,7 +285,7 @@ def _status(status: WireStatus, shape: Shape, table: Interner) -> PodStatus:
     return own
 
 
-def _parts(status: WireStatus) -> tuple[object, ...]:
+def _list_shared_parts(status: WireStatus) -> tuple[object, ...]:
     """What pods of one shape share of their status, while no resize is under way."""
     return (
         status.container_statuses,
@@ -295,7 +295,7 @@ def _parts(status: WireStatus) -> tuple[object, ...]:
     )
 
 
-def _given(status: WireStatus) -> WireStatus:
+def _keep_shared_parts(status: WireStatus) -> WireStatus:
     """Those parts alone."""
     return WireStatus(
         resources=status.resources,
@@ -305,7 +305,7 @@ def _given(status: WireStatus) -> WireStatus:
     )
 
 
-def _conditions(conditions: list[Condition], table: Interner) -> tuple[Condition, ...]:
+def _intern_conditions(conditions: list[Condition], table: Interner) -> tuple[Condition, ...]:
     kept = []
     for condition in conditions:
         kind = condition.type
@@ -322,23 +322,23 @@ def _conditions(conditions: list[Condition], table: Interner) -> tuple[Condition
     return tuple(kept)
 
 
-def _owners(document: Raw) -> tuple[OwnerReference, ...]:
-    return read(tuple[OwnerReference, ...], document) if document and document != NULL else ()
+def _read_owners(document: Raw) -> tuple[OwnerReference, ...]:
+    return read_json(tuple[OwnerReference, ...], document) if document and document != NULL else ()
 
 
-def _affinity(document: Raw) -> Affinity | None:
-    return read(Affinity, document) if document and document != NULL else None
+def _read_affinity(document: Raw) -> Affinity | None:
+    return read_json(Affinity, document) if document and document != NULL else None
 
 
-def _labels(document: Raw) -> Mapping[str, str]:
-    return read(dict[str, str], document) if document and document != NULL else NO_LABELS
+def _read_labels(document: Raw) -> Mapping[str, str]:
+    return read_json(dict[str, str], document) if document and document != NULL else NO_LABELS
 
 
 def _shared_texts(document: Raw, table: Interner) -> Mapping[str, str]:
-    return {table.text(key): table.text(value) for key, value in _labels(document).items()}
+    return {table.text(key): table.text(value) for key, value in _read_labels(document).items()}
 
 
-def _annotations(own: WireAnnotations | None) -> Mapping[str, str]:
+def _read_annotations(own: WireAnnotations | None) -> Mapping[str, str]:
     if own is None or own == NO_ANNOTATIONS:
         return NO_LABELS
     annotations: dict[str, str] = msgspec.to_builtins(own)

@@ -10,26 +10,26 @@ from datetime import datetime, timedelta
 from dovetail.api import labels
 from dovetail.api.pod import Pod, Toleration
 from dovetail.api.taints import NO_SCHEDULE
-from dovetail.settings.durations import parse as parse_duration
+from dovetail.settings.durations import parse_duration as parse_duration
 
 __all__ = [
     "DoNotDisrupt",
-    "active",
-    "disruptable",
     "do_not_disrupt",
-    "drainable",
-    "evictable",
     "failed_to_schedule",
-    "forced",
+    "is_active",
+    "is_disruptable",
+    "is_drainable",
+    "is_evictable",
+    "is_provisionable",
+    "is_reschedulable",
+    "is_stuck_terminating",
+    "is_terminal",
+    "is_terminating",
+    "must_delete_now",
     "owned_by_daemonset",
     "owned_by_node",
     "owned_by_statefulset",
-    "provisionable",
     "required_anti_affinity",
-    "reschedulable",
-    "stuck_terminating",
-    "terminal",
-    "terminating",
     "tolerates_disruption",
     "waiting_eviction",
 ]
@@ -37,55 +37,55 @@ __all__ = [
 STUCK_AFTER = timedelta(minutes=1)
 
 
-def terminal(pod: Pod) -> bool:
+def is_terminal(pod: Pod) -> bool:
     """It has run to its end."""
     return pod.status.phase in ("Succeeded", "Failed")
 
 
-def terminating(pod: Pod) -> bool:
+def is_terminating(pod: Pod) -> bool:
     return pod.metadata.deletion_timestamp is not None
 
 
-def active(pod: Pod) -> bool:
-    return not terminal(pod) and not terminating(pod)
+def is_active(pod: Pod) -> bool:
+    return not is_terminal(pod) and not is_terminating(pod)
 
 
-def stuck_terminating(pod: Pod, now: datetime) -> bool:
+def is_stuck_terminating(pod: Pod, now: datetime) -> bool:
     """Its time to stop was over a minute ago, and it is still here."""
     deadline = pod.metadata.deletion_timestamp
     return deadline is not None and now - deadline > STUCK_AFTER
 
 
 def owned_by_daemonset(pod: Pod) -> bool:
-    return _owned(pod, "apps/v1", "DaemonSet")
+    return _is_owned_by(pod, "apps/v1", "DaemonSet")
 
 
 def owned_by_node(pod: Pod) -> bool:
     """A mirror of a static pod: its kubelet runs it, whatever the API says."""
-    return _owned(pod, "v1", "Node")
+    return _is_owned_by(pod, "v1", "Node")
 
 
 def owned_by_statefulset(pod: Pod) -> bool:
-    return _owned(pod, "apps/v1", "StatefulSet")
+    return _is_owned_by(pod, "apps/v1", "StatefulSet")
 
 
-def _owned(pod: Pod, api_version: str, kind: str) -> bool:
+def _is_owned_by(pod: Pod, api_version: str, kind: str) -> bool:
     return any(o.api_version == api_version and o.kind == kind for o in pod.metadata.owner_references)
 
 
-def reschedulable(pod: Pod) -> bool:
+def is_reschedulable(pod: Pod) -> bool:
     """It will need another place if its node goes. A StatefulSet's pod comes back under its name."""
-    alive = active(pod) or (owned_by_statefulset(pod) and terminating(pod))
+    alive = is_active(pod) or (owned_by_statefulset(pod) and is_terminating(pod))
     return alive and not owned_by_daemonset(pod) and not owned_by_node(pod)
 
 
 def failed_to_schedule(pod: Pod) -> bool:
     """kube-scheduler has looked at it and found no place."""
-    scheduled = pod.status.condition("PodScheduled")
+    scheduled = pod.status.find_condition("PodScheduled")
     return scheduled is not None and scheduled.reason == "Unschedulable"
 
 
-def provisionable(pod: Pod) -> bool:
+def is_provisionable(pod: Pod) -> bool:
     """It waits for a node that we may have to make."""
     return (
         failed_to_schedule(pod)
@@ -98,10 +98,10 @@ def provisionable(pod: Pod) -> bool:
 
 def tolerates_disruption(pod: Pod) -> bool:
     """It does not mind being on a node that is going away, so it is not drained."""
-    return any(_covers(t) for t in pod.spec.tolerations)
+    return any(_covers_disruption(t) for t in pod.spec.tolerations)
 
 
-def _covers(toleration: Toleration) -> bool:
+def _covers_disruption(toleration: Toleration) -> bool:
     if toleration.effect not in ("", NO_SCHEDULE) or toleration.key not in ("", labels.DISRUPTED_TAINT):
         return False
     if toleration.operator == "Exists":
@@ -109,13 +109,13 @@ def _covers(toleration: Toleration) -> bool:
     return bool(toleration.key) and toleration.operator in ("", "Equal") and not toleration.value
 
 
-def drainable(pod: Pod, now: datetime) -> bool:
-    return not tolerates_disruption(pod) and not stuck_terminating(pod, now) and not owned_by_node(pod)
+def is_drainable(pod: Pod, now: datetime) -> bool:
+    return not tolerates_disruption(pod) and not is_stuck_terminating(pod, now) and not owned_by_node(pod)
 
 
 def waiting_eviction(pod: Pod, now: datetime) -> bool:
     """A drain is not over while it is here."""
-    return not terminal(pod) and drainable(pod, now)
+    return not is_terminal(pod) and is_drainable(pod, now)
 
 
 class DoNotDisrupt:
@@ -144,9 +144,9 @@ def do_not_disrupt(pod: Pod, now: datetime) -> DoNotDisrupt:
     try:
         lasts = parse_duration(value)
     except ValueError as error:
-        return _invalid(f'failed to parse "{value}" as a duration: {error}')
+        return _build_invalid(f'failed to parse "{value}" as a duration: {error}')
     if lasts <= timedelta():
-        return _invalid(f'duration "{value}" must be positive')
+        return _build_invalid(f'duration "{value}" must be positive')
     start = pod.status.start_time
     if start is None:
         return FOR_EVER
@@ -158,24 +158,24 @@ def do_not_disrupt(pod: Pod, now: datetime) -> DoNotDisrupt:
     return DoNotDisrupt(False, "DoNotDisruptGracePeriodElapsed", elapsed)
 
 
-def _invalid(why: str) -> DoNotDisrupt:
+def _build_invalid(why: str) -> DoNotDisrupt:
     note = f"Invalid {labels.DO_NOT_DISRUPT} annotation: {why}, ignoring annotation"
     return DoNotDisrupt(False, "InvalidDoNotDisruptAnnotation", note, warning=True)
 
 
-def evictable(pod: Pod, now: datetime) -> bool:
+def is_evictable(pod: Pod, now: datetime) -> bool:
     """It may be asked to leave."""
     return (
-        active(pod)
+        is_active(pod)
         and not tolerates_disruption(pod)
         and not owned_by_node(pod)
         and not do_not_disrupt(pod, now).active
     )
 
 
-def disruptable(pod: Pod, now: datetime) -> bool:
+def is_disruptable(pod: Pod, now: datetime) -> bool:
     """It does not forbid that its node be taken away by choice."""
-    return not active(pod) or not do_not_disrupt(pod, now).active
+    return not is_active(pod) or not do_not_disrupt(pod, now).active
 
 
 def required_anti_affinity(pod: Pod) -> bool:
@@ -183,7 +183,7 @@ def required_anti_affinity(pod: Pod) -> bool:
     return bool(affinity and affinity.pod_anti_affinity and affinity.pod_anti_affinity.required)
 
 
-def forced(pod: Pod, deadline: datetime | None, now: datetime) -> bool:
+def must_delete_now(pod: Pod, deadline: datetime | None, now: datetime) -> bool:
     """Its node's deadline leaves no more time for asking: it must be deleted now."""
     if deadline is None:
         return False

@@ -27,12 +27,12 @@ __all__ = [
     "ZERO",
     "BadQuantity",
     "Quantity",
-    "fits",
-    "maximum",
-    "merge",
-    "minimum",
-    "printed",
-    "subtract",
+    "add_amounts",
+    "fits_within",
+    "max_amounts",
+    "min_amounts",
+    "print_as_go",
+    "subtract_amounts",
 ]
 
 DECIMAL: Final = "DecimalSI"
@@ -84,7 +84,7 @@ class Quantity:
         """The amount a text or a JSON number stands for; BadQuantity says what is wrong with it."""
         if type(source) is str:
             known = _PARSED.get(source)
-            return known if known is not None else _remember(source)
+            return known if known is not None else _parse_and_remember(source)
         if isinstance(source, Quantity):
             return source
         if type(source) is int:
@@ -92,7 +92,7 @@ class Quantity:
         return Quantity.parse(str(source))
 
     @staticmethod
-    def read(source: str | int | float) -> Quantity:
+    def parse_clamped(source: str | int | float) -> Quantity:
         """The amount a document holds; beyond 64 bits of whole units, as much as those hold."""
         amount = Quantity.parse(source)
         if -LARGEST <= amount.nano <= LARGEST:
@@ -153,7 +153,7 @@ class Quantity:
         return hash(self.nano)
 
     def __str__(self) -> str:
-        return _canonical(self.nano, self.format)
+        return _write_canonical(self.nano, self.format)
 
     def __repr__(self) -> str:
         return f"Quantity({str(self)!r})"
@@ -184,9 +184,9 @@ _LONGEST_REMEMBERED = 64
 ZERO: Final = Quantity()
 
 
-def _remember(text: str) -> Quantity:
+def _parse_and_remember(text: str) -> Quantity:
     """Clusters use few distinct amounts, and ask for them over and over."""
-    amount = _read(text)
+    amount = _parse_text(text)
     if len(text) > _LONGEST_REMEMBERED:
         return amount
     if len(_PARSED) >= _MOST_REMEMBERED:
@@ -195,10 +195,10 @@ def _remember(text: str) -> Quantity:
     return amount
 
 
-def printed(text: str) -> str:
+def print_as_go(text: str) -> str:
     """What Go prints for an amount it has just read: short forms keep the text they came in."""
-    _, whole, fraction, suffix = _split(text)
-    base, power, _ = _suffix(suffix, text)
+    _, whole, fraction, suffix = _split_text(text)
+    base, power, _ = _parse_suffix(suffix, text)
     kept = (
         _kept_decimal(whole + fraction, power - len(fraction))
         if base == 10
@@ -217,21 +217,21 @@ def _kept_binary(digits: str, power: int) -> bool:
     return short and int(digits) % 8 != 0
 
 
-def _read(text: str) -> Quantity:
-    sign, whole, fraction, suffix = _split(text)
-    base, power, format = _suffix(suffix, text)
+def _parse_text(text: str) -> Quantity:
+    sign, whole, fraction, suffix = _split_text(text)
+    base, power, format = _parse_suffix(suffix, text)
     if whole != "0" and len(whole) + (power if base == 10 else 0) > _MOST_DIGITS:
         nano = _ENDLESS if base == 10 else LARGEST
     elif base == 10:
-        nano = _scaled(int(whole + fraction), power - len(fraction) + 9)
+        nano = _scale_digits(int(whole + fraction), power - len(fraction) + 9)
     else:
-        nano = min(_scaled(int(whole + fraction) << power, 9 - len(fraction)), LARGEST)
+        nano = min(_scale_digits(int(whole + fraction) << power, 9 - len(fraction)), LARGEST)
         if 0 < nano < NANO:
             format = DECIMAL
     return Quantity(-nano if sign == "-" else nano, format)
 
 
-def _split(text: str) -> tuple[str, str, str, str]:
+def _split_text(text: str) -> tuple[str, str, str, str]:
     """Sign, digits before and after the point, and suffix."""
     shape = _SHAPE.fullmatch(text)
     if shape is None or not text:
@@ -249,7 +249,7 @@ def _shorten_fraction(digits: str) -> str:
     return digits[:_MOST_DECIMALS] + ("1" if digits[_MOST_DECIMALS:].strip("0") else "")
 
 
-def _suffix(suffix: str, text: str) -> tuple[int, int, str]:
+def _parse_suffix(suffix: str, text: str) -> tuple[int, int, str]:
     """Base, power and format of a suffix."""
     if (power := _POWERS_OF_TEN.get(suffix)) is not None:
         return 10, power, DECIMAL
@@ -265,7 +265,7 @@ def _suffix(suffix: str, text: str) -> tuple[int, int, str]:
     )
 
 
-def _scaled(digits: int, power: int) -> int:
+def _scale_digits(digits: int, power: int) -> int:
     """digits x 10^power, rounded up."""
     if power >= 0:
         return digits * int(10**power)
@@ -276,7 +276,7 @@ def _away_from_zero(count: int, size: int) -> int:
     return -(-count // size) if count >= 0 else count // size
 
 
-def _canonical(nano: int, format: str) -> str:
+def _write_canonical(nano: int, format: str) -> str:
     """No fraction, and the largest suffix that allows that."""
     if not nano:
         return "0"
@@ -303,7 +303,7 @@ def _binary_text(units: int) -> str:
     return f"{units}{_BINARY_SUFFIX[power]}"
 
 
-def merge(*lists: Mapping[str, Quantity]) -> dict[str, Quantity]:
+def add_amounts(*lists: Mapping[str, Quantity]) -> dict[str, Quantity]:
     """The sum, resource by resource."""
     total: dict[str, Quantity] = dict(lists[0]) if lists else {}
     for amounts in lists[1:]:
@@ -313,7 +313,7 @@ def merge(*lists: Mapping[str, Quantity]) -> dict[str, Quantity]:
     return total
 
 
-def subtract(left: Mapping[str, Quantity], right: Mapping[str, Quantity]) -> dict[str, Quantity]:
+def subtract_amounts(left: Mapping[str, Quantity], right: Mapping[str, Quantity]) -> dict[str, Quantity]:
     """What is left of each resource of the first list; resources only the second has do not matter."""
     return {
         name: amount if (taken := right.get(name)) is None else amount - taken
@@ -321,7 +321,7 @@ def subtract(left: Mapping[str, Quantity], right: Mapping[str, Quantity]) -> dic
     }
 
 
-def maximum(*lists: Mapping[str, Quantity]) -> dict[str, Quantity]:
+def max_amounts(*lists: Mapping[str, Quantity]) -> dict[str, Quantity]:
     """The largest amount of each resource that any list has."""
     largest: dict[str, Quantity] = {}
     for amounts in lists:
@@ -332,13 +332,13 @@ def maximum(*lists: Mapping[str, Quantity]) -> dict[str, Quantity]:
     return largest
 
 
-def minimum(*lists: Mapping[str, Quantity]) -> dict[str, Quantity]:
+def min_amounts(*lists: Mapping[str, Quantity]) -> dict[str, Quantity]:
     """The smallest amount of each resource that all lists have."""
     shared = set(lists[0]).intersection(*lists[1:]) if lists else set()
     return {name: min(amounts[name] for amounts in lists) for name in sorted(shared)}
 
 
-def fits(wanted: Mapping[str, Quantity], available: Mapping[str, Quantity]) -> bool:
+def fits_within(wanted: Mapping[str, Quantity], available: Mapping[str, Quantity]) -> bool:
     """Whether there is enough of everything. Where anything is overdrawn, nothing fits."""
     for amount in available.values():
         if amount.nano < 0:

@@ -14,14 +14,14 @@ from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin
 import msgspec
 from msgspec.structs import replace
 
+from dovetail.api.bad_items import mark_set_aside
 from dovetail.api.labels import POD_ANNOTATIONS_READ
 from dovetail.api.meta import Object, ObjectMeta, Record
 from dovetail.api.pod import Pod
-from dovetail.api.setaside import mark
 from dovetail.api.wire import read_plain
 from dovetail.errors import BadInput, shorten_text
 
-__all__ = ["Loss", "find_losses", "salvage"]
+__all__ = ["Loss", "find_losses", "salvage_object"]
 
 O = TypeVar("O", bound=Object)  # noqa: E741 - O for object
 
@@ -41,17 +41,17 @@ def find_losses(kind: type[Object], document: Any) -> tuple[Loss, ...]:
     """The fields of a document of this kind that cannot be read."""
     lost: list[Loss] = []
     try:
-        _kept(kind, document, "", lost)
+        _keep_value(kind, document, "", lost)
     except RecursionError:
         lost.append(Loss("", "it is nested too deep"))
     return tuple(lost)
 
 
-def salvage(kind: type[O], document: Any) -> O | None:
+def salvage_object(kind: type[O], document: Any) -> O | None:
     """What can be read of a document of this kind, set aside; None if not even its name can be."""
     lost: list[Loss] = []
     try:
-        found = _kept(kind, document, "", lost)
+        found = _keep_value(kind, document, "", lost)
     except RecursionError:
         found = None
     if not isinstance(found, kind) or not found.name:
@@ -63,52 +63,54 @@ def salvage(kind: type[O], document: Any) -> O | None:
     first = lost[0]
     more = f", and {len(lost) - 1} more" if len(lost) > 1 else ""
     kept: O = found
-    return mark(kept, f"{first.path or kind.KIND.kind} cannot be read{more}: {shorten_text(first.why)}")
+    return mark_set_aside(
+        kept, f"{first.path or kind.KIND.kind} cannot be read{more}: {shorten_text(first.why)}"
+    )
 
 
-def _kept(kind: Any, value: Any, path: str, lost: list[Loss]) -> Any:
+def _keep_value(kind: Any, value: Any, path: str, lost: list[Loss]) -> Any:
     """The value as this type, without those parts of it that are none."""
     try:
         return read_plain(kind, value)
     except BadInput as error:
         why = str(error)
     if path.count(".") < _DEEPEST:
-        for each in _choices(kind):
-            found = _parts(each, value, path, lost)
+        for each in _list_choices(kind):
+            found = _keep_parts(each, value, path, lost)
             if found is not _NOTHING:
                 return found
     lost.append(Loss(path, why))
     return _NOTHING
 
 
-def _choices(kind: Any) -> tuple[Any, ...]:
+def _list_choices(kind: Any) -> tuple[Any, ...]:
     """The types a value may be of; `X | None` may be an X."""
     return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
 
 
-def _parts(kind: Any, value: Any, path: str, lost: list[Loss]) -> Any:
+def _keep_parts(kind: Any, value: Any, path: str, lost: list[Loss]) -> Any:
     """A record, list or mapping of which each part is kept that can be."""
     if isinstance(kind, type) and issubclass(kind, Record) and isinstance(value, Mapping):
-        return _record(kind, value, path, lost)
+        return _keep_record(kind, value, path, lost)
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (tuple, list) and isinstance(value, list):
-        found = [_kept(inner[0], each, f"{path}[{i}]", lost) for i, each in enumerate(value)]
+        found = [_keep_value(inner[0], each, f"{path}[{i}]", lost) for i, each in enumerate(value)]
         return tuple(each for each in found if each is not _NOTHING)
     if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
         if not isinstance(value, Mapping):
             return _NOTHING
-        entries = {key: _kept(inner[1], each, f"{path}[{key}]", lost) for key, each in value.items()}
+        entries = {key: _keep_value(inner[1], each, f"{path}[{key}]", lost) for key, each in value.items()}
         return {key: each for key, each in entries.items() if each is not _NOTHING}
     return _NOTHING
 
 
-def _record(kind: type[Record], value: Mapping[str, Any], path: str, lost: list[Loss]) -> Any:
+def _keep_record(kind: type[Record], value: Mapping[str, Any], path: str, lost: list[Loss]) -> Any:
     found: dict[str, Any] = {}
     for field in msgspec.structs.fields(kind):
         if value.get(field.encode_name) is None:
             continue
         at = f"{path}.{field.encode_name}" if path else field.encode_name
-        kept = _kept(field.type, value[field.encode_name], at, lost)
+        kept = _keep_value(field.type, value[field.encode_name], at, lost)
         if kept is not _NOTHING:
             found[field.name] = kept
     try:

@@ -15,7 +15,7 @@ __all__ = [
     "PREFER_NO_SCHEDULE",
     "UNREGISTERED",
     "is_ephemeral",
-    "matches",
+    "is_same_taint",
 ]
 
 NO_SCHEDULE: Final = "NoSchedule"
@@ -37,7 +37,7 @@ KNOWN_EPHEMERAL: Final = (
 _EPHEMERAL = frozenset((taint.key, taint.effect) for taint in KNOWN_EPHEMERAL)
 
 
-def matches(one: Taint, other: Taint) -> bool:
+def is_same_taint(one: Taint, other: Taint) -> bool:
     """The same taint, whatever its value."""
     return one.key == other.key and one.effect == other.effect
 

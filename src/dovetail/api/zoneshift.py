@@ -10,10 +10,10 @@ from dovetail.api.meta import Condition, Kind, Object, Record
 
 __all__ = [
     "RESTORE_FINALIZER",
-    "Count",
-    "NodeSum",
-    "Steps",
-    "Sum",
+    "ShiftCount",
+    "ShiftNodeCount",
+    "ShiftSteps",
+    "ShiftSummary",
     "ZoneShift",
     "ZoneShiftSpec",
     "ZoneShiftStatus",
@@ -37,33 +37,33 @@ class ZoneShiftSpec(Record, frozen=True):
     comment: str = ""
 
 
-class Count(Record, frozen=True):
+class ShiftCount(Record, frozen=True):
     """How many there are to do, and how many are done."""
 
     desired: int = 0
     done: int = 0
 
 
-class Steps(Record, frozen=True):
+class ShiftSteps(Record, frozen=True):
     """How far each step has come."""
 
     gate: str = ""
     disruption: str = ""
-    nodes: Count = Count()
-    node_pools: Count = Count()
+    nodes: ShiftCount = ShiftCount()
+    node_pools: ShiftCount = ShiftCount()
 
 
-class NodeSum(Record, frozen=True):
+class ShiftNodeCount(Record, frozen=True):
     """How many nodes carry a note of the shift."""
 
     count: int = 0
 
 
-class Sum(Record, frozen=True):
+class ShiftSummary(Record, frozen=True):
     """What the shift changed, in sum: pools and stand-ins by name, nodes by number."""
 
     node_pools: tuple[str, ...] = ()
-    nodes: NodeSum = NodeSum()
+    nodes: ShiftNodeCount = ShiftNodeCount()
     clones: tuple[str, ...] = ()
 
 
@@ -80,8 +80,8 @@ class ZoneShiftStatus(Record, frozen=True):
     end_reason: str = ""
     step: str = ""
     stepped_at: datetime | None = None
-    steps: Steps = Steps()
-    ledger: Sum = Sum()
+    steps: ShiftSteps = ShiftSteps()
+    ledger: ShiftSummary = ShiftSummary()
     impact: Mapping[str, str] = {}
     plan: tuple[str, ...] = ()
     conditions: tuple[Condition, ...] = ()

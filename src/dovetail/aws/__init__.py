@@ -1,7 +1,7 @@
 """How AWS is asked: one door for every request, and one table for what its refusals mean.
 
-Nothing is decided here and nothing is remembered but clients. Production knocks through `Boto`; the simulator
-stands behind the same door.
+Nothing is decided here and nothing is remembered but clients. Production calls through `BotoAws`; the
+simulator stands behind the same door.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from dovetail.aws.errors import (
     DryRunPassed,
     aws_error,
 )
-from dovetail.aws.fence import NOT_LEADING, FencedAws
-from dovetail.aws.port import Answer, Aws, pages
+from dovetail.aws.port import NOT_LEADING, Answer, Aws, FencedAws, list_pages
 
 __all__ = [
     "NOT_LEADING",
@@ -30,5 +29,5 @@ __all__ = [
     "DryRunPassed",
     "FencedAws",
     "aws_error",
-    "pages",
+    "list_pages",
 ]

@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future
 from contextvars import copy_context
 from functools import partial
+from queue import Empty, SimpleQueue
 from time import perf_counter
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import boto3
 import botocore.exceptions
@@ -22,14 +24,71 @@ from botocore.config import Config
 from botocore.utils import IMDSRegionProvider
 
 from dovetail import __version__
-from dovetail.aws.fence import check_fence
-from dovetail.aws.foreign import translated
-from dovetail.aws.port import Answer
-from dovetail.aws.threads import Threads
+from dovetail.aws.port import Answer, check_fence
+from dovetail.aws.slim import translate_error
 from dovetail.errors import Misconfigured
 from dovetail.metrics import counter, histogram
 
-__all__ = ["Boto"]
+__all__ = ["BotoAws", "DaemonThreads"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class DaemonThreads(Executor):
+    """At most so many at once, started as they are needed."""
+
+    def __init__(self, most: int, name: str) -> None:
+        self._most = most
+        self._name = name
+        self._work: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._idle = threading.Semaphore(0)
+        self._started = 0
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def submit(self, work: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        future: Future[R] = Future()
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("these threads have been let go of")
+            self._work.put((future, lambda: work(*args, **kwargs)))
+            if not self._idle.acquire(blocking=False) and self._started < self._most:
+                self._started += 1
+                threading.Thread(target=self._run, name=f"{self._name}-{self._started}", daemon=True).start()
+        return future
+
+    def shutdown(self, wait: bool = False, *, cancel_futures: bool = True) -> None:
+        """Take nothing more, and give up what has not begun. What has begun ends by itself or with us."""
+        with self._lock:
+            self._closed = True
+        while cancel_futures:
+            try:
+                left = self._work.get_nowait()
+            except Empty:
+                break
+            if left is not None:
+                left[0].cancel()
+        for _ in range(self._started):
+            self._work.put(None)
+
+    def _run(self) -> None:
+        while (asked := self._work.get()) is not None:
+            _run_work(*asked)
+            # Not held while waiting: an answer would keep its memory until the next request.
+            del asked
+            self._idle.release()
+
+
+def _run_work(future: Future[Any], work: Callable[[], Any]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(work())
+    except BaseException as error:  # noqa: BLE001
+        # Whatever it is, it belongs to the one who asked.
+        future.set_exception(error)
+
 
 REQUEST_BUCKETS = tuple(0.01 * 1.5**k for k in range(20))
 LABELS = ("service", "action", "code")
@@ -52,7 +111,7 @@ SESSION_NAME = "dovetail"
 SIMULATED = "simulated"
 
 
-class Boto:
+class BotoAws:
     """The Aws port over boto3. One instance for a process; `at` gives its siblings."""
 
     def __init__(
@@ -68,12 +127,12 @@ class Boto:
         if not self._region:
             raise Misconfigured("no AWS region is known: set AWS_REGION, or a region in the AWS profile")
         self._endpoint = endpoint or None
-        self._pool = Threads(threads, "aws")
+        self._pool = DaemonThreads(threads, "aws")
         self._clients: dict[tuple[str, bool], Any] = {}
         self._lock = threading.Lock()
 
     @classmethod
-    def simulated(cls, endpoint: str, region: str) -> Boto:
+    def for_simulator(cls, endpoint: str, region: str) -> BotoAws:
         """A simulated AWS, asked with a key that opens nothing else: whose keys this shell has stays here."""
         own = dict.fromkeys(("profile", "config_file", "credentials_file"), (None, None, None, None))
         session = botocore.session.Session(session_vars=own)
@@ -84,9 +143,9 @@ class Boto:
     def region(self) -> str:
         return self._region
 
-    def at(self, *, region: str = "", role: str = "", external_id: str = "") -> Boto:
-        session = self._assumed(role, external_id) if role else self._session
-        other = Boto.__new__(Boto)
+    def scope_to(self, *, region: str = "", role: str = "", external_id: str = "") -> BotoAws:
+        session = self._assume_role(role, external_id) if role else self._session
+        other = BotoAws.__new__(BotoAws)
         other._session, other._region = session, region or self._region
         other._endpoint, other._pool = self._endpoint, self._pool
         other._clients, other._lock = {}, threading.Lock()
@@ -99,7 +158,7 @@ class Boto:
         # The context goes along: it holds the fence that the thread asks before every attempt.
         here = copy_context().run
         return await loop.run_in_executor(
-            self._pool, here, self._ask, service, operation, dict(parameters), retried
+            self._pool, here, self._call_client, service, operation, dict(parameters), retried
         )
 
     def close(self) -> None:
@@ -108,17 +167,17 @@ class Boto:
         for client in self._clients.values():
             client.close()
 
-    def _ask(self, service: str, operation: str, parameters: dict[str, Any], retried: bool) -> Answer:
+    def _call_client(self, service: str, operation: str, parameters: dict[str, Any], retried: bool) -> Answer:
         started = perf_counter()
         try:
-            client = self._client(service, retried)
+            client = self._find_client(service, retried)
             answer: dict[str, Any] = getattr(client, xform_name(operation))(**parameters)
         except (botocore.exceptions.ClientError, botocore.exceptions.BotoCoreError) as error:
-            meant, repeats = translated(f"{service}:{operation}", error)
-            _count(service, operation, meant.code, perf_counter() - started, repeats)
+            meant, repeats = translate_error(f"{service}:{operation}", error)
+            _count_request(service, operation, meant.code, perf_counter() - started, repeats)
             raise meant from error
         facts = answer.pop("ResponseMetadata", {})
-        _count(
+        _count_request(
             service,
             operation,
             str(facts.get("HTTPStatusCode", "")),
@@ -127,18 +186,21 @@ class Boto:
         )
         return answer
 
-    def _client(self, service: str, retried: bool) -> Any:
+    def _find_client(self, service: str, retried: bool) -> Any:
         # Making a client reads its model from disk and is not safe in two threads at once.
         with self._lock:
             client = self._clients.get((service, retried))
             if client is None:
                 client = self._clients[service, retried] = self._session.client(
-                    service, region_name=self._region, endpoint_url=self._endpoint, config=_config(retried)
+                    service,
+                    region_name=self._region,
+                    endpoint_url=self._endpoint,
+                    config=_build_config(retried),
                 )
                 client.meta.events.register("before-send", partial(_before_send, service))
             return client
 
-    def _assumed(self, role: str, external_id: str) -> boto3.Session:
+    def _assume_role(self, role: str, external_id: str) -> boto3.Session:
         from botocore.credentials import (
             AssumeRoleCredentialFetcher,
             DeferredRefreshableCredentials,
@@ -183,7 +245,7 @@ def _before_send(service: str, event_name: str, **given: Any) -> None:
     check_fence(f"{service}:{event_name.rpartition('.')[2]}")
 
 
-def _config(retried: bool) -> Config:
+def _build_config(retried: bool) -> Config:
     return Config(
         user_agent_extra=f"karpenter.sh-{__version__}",
         connect_timeout=10,
@@ -193,7 +255,7 @@ def _config(retried: bool) -> Config:
     )
 
 
-def _count(service: str, operation: str, code: str, seconds: float, repeats: int) -> None:
+def _count_request(service: str, operation: str, code: str, seconds: float, repeats: int) -> None:
     named = (service, operation, code)
     REQUESTS.labels(*named).inc()
     ATTEMPTS.labels(*named).inc(1 + repeats)

@@ -112,12 +112,12 @@ TROUBLE = frozenset(
 
 def aws_error(operation: str, code: str, message: str, status: int = 0) -> AwsError:
     """The error an AWS code means; a 5xx is trouble whatever its code, an unknown 4xx is invalid."""
-    error = _kind(code, status)(f"{operation}: {code}: {message}")
+    error = _find_kind(code, status)(f"{operation}: {code}: {message}")
     error.code, error.message, error.status, error.operation = code, message, status, operation
     return error
 
 
-def _kind(code: str, status: int) -> type[AwsError]:
+def _find_kind(code: str, status: int) -> type[AwsError]:
     if code == "DryRunOperation":
         return DryRunPassed
     if code in TROUBLE or status >= 500:

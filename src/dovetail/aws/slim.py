@@ -1,6 +1,6 @@
 """AWS over HTTP for a function that starts cold: botocore alone, no metrics library, few threads.
 
-The same port as `Boto`, without its counting; a function's own metrics are log lines.
+The same port as `BotoAws`, without its counting; a function's own metrics are log lines.
 """
 
 from __future__ import annotations
@@ -17,16 +17,32 @@ from botocore import xform_name
 from botocore.config import Config
 
 from dovetail import __version__
-from dovetail.aws.foreign import translated
+from dovetail.aws.errors import AwsError, aws_error
 from dovetail.aws.port import Answer
 
-__all__ = ["Slim"]
+__all__ = ["SlimAws", "translate_error"]
+
+
+def translate_error(doing: str, error: Exception) -> tuple[AwsError, int]:
+    """The error's meaning, and how often the client had tried again before."""
+    if isinstance(error, botocore.exceptions.ClientError):
+        told, facts = error.response.get("Error", {}), error.response.get("ResponseMetadata", {})
+        code, message = told.get("Code") or "Unknown", told.get("Message") or "no reason was given"
+        return aws_error(doing, code, message, facts.get("HTTPStatusCode", 0)), facts.get("RetryAttempts", 0)
+    if isinstance(
+        error, botocore.exceptions.NoCredentialsError | botocore.exceptions.PartialCredentialsError
+    ):
+        return aws_error(doing, "NoCredentials", "no AWS credentials were found; give the process a role"), 0
+    if isinstance(error, botocore.exceptions.ParamValidationError):
+        return aws_error(doing, "InvalidParameterValue", str(error).replace("\n", " "), 400), 0
+    return aws_error(doing, "NoAnswer", str(error)), 0
+
 
 THREADS = 16
 ATTEMPTS_MOST = 3
 
 
-class Slim:
+class SlimAws:
     """The Aws port over botocore. Clients are made when they are first needed."""
 
     def __init__(
@@ -47,12 +63,12 @@ class Slim:
     ) -> Answer:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(
-            self._pool, self._ask, service, operation, dict(parameters), retried
+            self._pool, self._call_client, service, operation, dict(parameters), retried
         )
 
-    def at(self, *, region: str = "", role: str = "", external_id: str = "") -> Slim:
-        session = self._assumed(role, external_id) if role else self._session
-        other = Slim.__new__(Slim)
+    def scope_to(self, *, region: str = "", role: str = "", external_id: str = "") -> SlimAws:
+        session = self._assume_role(role, external_id) if role else self._session
+        other = SlimAws.__new__(SlimAws)
         other._session, other._region, other._pool = session, region or self._region, self._pool
         other._name = self._name
         other._clients, other._lock = {}, threading.Lock()
@@ -61,16 +77,16 @@ class Slim:
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _ask(self, service: str, operation: str, parameters: dict[str, Any], retried: bool) -> Answer:
+    def _call_client(self, service: str, operation: str, parameters: dict[str, Any], retried: bool) -> Answer:
         try:
-            client = self._client(service, retried)
+            client = self._find_client(service, retried)
             answer: dict[str, Any] = getattr(client, xform_name(operation))(**parameters)
         except (botocore.exceptions.ClientError, botocore.exceptions.BotoCoreError) as error:
-            raise translated(f"{service}:{operation}", error)[0] from error
+            raise translate_error(f"{service}:{operation}", error)[0] from error
         answer.pop("ResponseMetadata", None)
         return answer
 
-    def _client(self, service: str, retried: bool) -> Any:
+    def _find_client(self, service: str, retried: bool) -> Any:
         with self._lock:
             client = self._clients.get((service, retried))
             if client is None:
@@ -86,7 +102,7 @@ class Slim:
                 )
             return client
 
-    def _assumed(self, role: str, external_id: str) -> botocore.session.Session:
+    def _assume_role(self, role: str, external_id: str) -> botocore.session.Session:
         from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
 
         source = self._session

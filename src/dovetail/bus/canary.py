@@ -6,12 +6,12 @@ import json
 from datetime import datetime
 
 from dovetail.aws import Aws
-from dovetail.bus.events import CANARY_SOURCE, Place
+from dovetail.bus.events import CANARY_SOURCE, BusPlace
 
 __all__ = ["send_canary"]
 
 
-async def send_canary(aws: Aws, place: Place, now: datetime) -> None:
+async def send_canary(aws: Aws, place: BusPlace, now: datetime) -> None:
     """Put one event on the default bus; the router recognises it and notes how long it took."""
     entry = {
         "Source": CANARY_SOURCE,

@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dovetail.bus.destinations import Destination, Registry, destination, shown
-from dovetail.bus.events import OPTIONAL_KINDS, Rules
-from dovetail.bus.ownership import TAGS
-from dovetail.bus.senders import Senders
+from dovetail.bus.destinations import Destination, DestinationRegistry, parse_destination, render_value
+from dovetail.bus.events import OPTIONAL_KINDS, EventRules
+from dovetail.bus.owners import TAGS
+from dovetail.bus.senders import TrustedSenders
 from dovetail.errors import Misconfigured
 
-__all__ = ["KEYS", "Account", "Batch", "Config", "Key", "read_config"]
+__all__ = ["KEYS", "BatchLimits", "BusAccount", "BusConfig", "ConfigKey", "read_config"]
 
 PREFIX = "DOVETAIL_BUS_"
 DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)").fullmatch
@@ -32,7 +32,7 @@ SENDER = re.compile(r"[A-Za-z0-9]{4,128}(:[\w+=,.@-]{1,64})?").fullmatch
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class BusAccount:
     """An account the router serves, the role it reads instances with there, and the role that writes."""
 
     id: str
@@ -42,7 +42,7 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class BatchLimits:
     """How many messages are worked on together, and how long the first may wait for the others."""
 
     size: int
@@ -50,7 +50,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class ConfigKey:
     """One key: its path in the document, its default, what reads it, and what it means."""
 
     path: str
@@ -64,38 +64,38 @@ class Key:
         return PREFIX + snake.replace(".", "_").upper()
 
 
-def _text(value: Any, where: str) -> str:
+def _parse_text(value: Any, where: str) -> str:
     if not isinstance(value, str):
-        raise Misconfigured(f"{where} is {shown(value)}; it must be a text, so put it in quotes")
+        raise Misconfigured(f"{where} is {render_value(value)}; it must be a text, so put it in quotes")
     return value
 
 
-def _flag(value: Any, where: str) -> bool:
+def _parse_flag(value: Any, where: str) -> bool:
     if value in (True, "true"):
         return True
     if value in (False, "false"):
         return False
-    raise Misconfigured(f"{where} is {shown(value)}; it is true or false")
+    raise Misconfigured(f"{where} is {render_value(value)}; it is true or false")
 
 
-def _number(least: float, most: float) -> Callable[[Any, str], Any]:
+def _build_number_parser(least: float, most: float) -> Callable[[Any, str], Any]:
     def reads(value: Any, where: str) -> Any:
         if isinstance(value, str) and NUMBER(value):
             value = float(value) if "." in value else int(value)
         if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-            raise Misconfigured(f"{where} is {shown(value)}; give a number from {least:g} to {most:g}")
+            raise Misconfigured(f"{where} is {render_value(value)}; give a number from {least:g} to {most:g}")
         return value
 
     return reads
 
 
-def _duration(least: float, most: float) -> Callable[[Any, str], float]:
+def _build_duration_parser(least: float, most: float) -> Callable[[Any, str], float]:
     def reads(value: Any, where: str) -> float:
         parts = DURATION(value) if isinstance(value, str) else None
         seconds = float(parts[1]) * SECONDS[parts[2]] if parts else -1.0
         if not least <= seconds <= most:
             raise Misconfigured(
-                f"{where} is {shown(value)}; "
+                f"{where} is {render_value(value)}; "
                 f"give a duration such as 500ms or 15m, from {least:g}s to {most:g}s"
             )
         return seconds
@@ -103,48 +103,54 @@ def _duration(least: float, most: float) -> Callable[[Any, str], float]:
     return reads
 
 
-def _choice(*choices: str) -> Callable[[Any, str], str]:
+def _build_choice_parser(*choices: str) -> Callable[[Any, str], str]:
     def reads(value: Any, where: str) -> str:
         if value not in choices:
-            raise Misconfigured(f"{where} is {shown(value)}; it is one of {', '.join(choices)}")
+            raise Misconfigured(f"{where} is {render_value(value)}; it is one of {', '.join(choices)}")
         return str(value)
 
     return reads
 
 
-def _list(value: Any, where: str) -> list[Any]:
+def _parse_list(value: Any, where: str) -> list[Any]:
     if isinstance(value, str):
         try:
             value = json.loads(value)
         except ValueError as error:
             raise Misconfigured(f'{where} is not JSON: {error}; write a list such as ["a", "b"]') from error
     if not isinstance(value, list):
-        raise Misconfigured(f"{where} is {shown(value)}; it is a list")
+        raise Misconfigured(f"{where} is {render_value(value)}; it is a list")
     return value
 
 
-def _texts(value: Any, where: str) -> tuple[str, ...]:
-    return tuple(_text(each, f"{where}[{index}]") for index, each in enumerate(_list(value, where)))
+def _parse_texts(value: Any, where: str) -> tuple[str, ...]:
+    return tuple(
+        _parse_text(each, f"{where}[{index}]") for index, each in enumerate(_parse_list(value, where))
+    )
 
 
-def _region(value: Any, where: str) -> str:
+def _parse_region(value: Any, where: str) -> str:
     if not isinstance(value, str) or not REGION(value):
-        raise Misconfigured(f"{where} is {shown(value)}, which is no AWS region; write it as us-east-2")
+        raise Misconfigured(
+            f"{where} is {render_value(value)}, which is no AWS region; write it as us-east-2"
+        )
     return value
 
 
-def _regions(value: Any, where: str) -> tuple[str, ...]:
-    return tuple(_region(each, f"{where}[{index}]") for index, each in enumerate(_list(value, where)))
+def _parse_regions(value: Any, where: str) -> tuple[str, ...]:
+    return tuple(
+        _parse_region(each, f"{where}[{index}]") for index, each in enumerate(_parse_list(value, where))
+    )
 
 
-def _queue(value: Any, where: str) -> str:
+def _parse_queue(value: Any, where: str) -> str:
     if not isinstance(value, str) or not QUEUE(value):
-        raise Misconfigured(f"{where} is {shown(value)}; give the name of a queue, not its URL or ARN")
+        raise Misconfigured(f"{where} is {render_value(value)}; give the name of a queue, not its URL or ARN")
     return value
 
 
-def _kinds(value: Any, where: str) -> frozenset[str]:
-    named = _texts(value, where)
+def _parse_kinds(value: Any, where: str) -> frozenset[str]:
+    named = _parse_texts(value, where)
     unknown = sorted(set(named) - OPTIONAL_KINDS)
     if unknown:
         raise Misconfigured(
@@ -153,31 +159,35 @@ def _kinds(value: Any, where: str) -> frozenset[str]:
     return frozenset(named)
 
 
-def _senders(value: Any, where: str) -> tuple[str, ...]:
-    named = _texts(value, where)
+def _parse_senders(value: Any, where: str) -> tuple[str, ...]:
+    named = _parse_texts(value, where)
     for index, each in enumerate(named):
         sender, equals, account = each.partition("=")
         if not SENDER(sender) or (equals and not ACCOUNT(account)):
             raise Misconfigured(
-                f"{where}[{index}] is {shown(each)}; "
+                f"{where}[{index}] is {render_value(each)}; "
                 "give a SenderId, or one and its account as AROA…=123456789012"
             )
     return named
 
 
-def _accounts(value: Any, where: str) -> tuple[Account, ...]:
-    return tuple(_account(each, f"{where}[{index}]") for index, each in enumerate(_list(value, where)))
+def _parse_accounts(value: Any, where: str) -> tuple[BusAccount, ...]:
+    return tuple(
+        _parse_account(each, f"{where}[{index}]") for index, each in enumerate(_parse_list(value, where))
+    )
 
 
-def _account(raw: Any, where: str) -> Account:
+def _parse_account(raw: Any, where: str) -> BusAccount:
     if not isinstance(raw, Mapping) or not set(raw) <= {"id", "roleArn", "externalId", "senderId"}:
-        raise Misconfigured(f"{where} is {shown(raw)}; an account has id, roleArn, externalId and senderId")
+        raise Misconfigured(
+            f"{where} is {render_value(raw)}; an account has id, roleArn, externalId and senderId"
+        )
     named, role, external = raw.get("id"), raw.get("roleArn") or "", raw.get("externalId") or ""
     if not isinstance(named, str) or not ACCOUNT(named):
-        raise Misconfigured(f"{where}.id is {shown(named)}; an account id is twelve digits in quotes")
+        raise Misconfigured(f"{where}.id is {render_value(named)}; an account id is twelve digits in quotes")
     if role and (not isinstance(role, str) or not ROLE(role)):
         raise Misconfigured(
-            f"{where}.roleArn is {shown(role)}; write it as arn:aws:iam::<account>:role/<name>"
+            f"{where}.roleArn is {render_value(role)}; write it as arn:aws:iam::<account>:role/<name>"
         )
     if role and not external:
         raise Misconfigured(
@@ -186,106 +196,155 @@ def _account(raw: Any, where: str) -> Account:
     sender = raw.get("senderId") or ""
     if sender and (not isinstance(sender, str) or not SENDER(sender)):
         raise Misconfigured(
-            f"{where}.senderId is {shown(sender)}; give the unique id of the role that writes, such as AROA…"
+            f"{where}.senderId is {render_value(sender)}; "
+            "give the unique id of the role that writes, such as AROA…"
         )
-    return Account(named, role, _text(external, f"{where}.externalId"), sender)
+    return BusAccount(named, role, _parse_text(external, f"{where}.externalId"), sender)
 
 
-def _destinations(value: Any, where: str) -> tuple[Any, ...]:
-    for index, each in enumerate(_list(value, where)):
+def _parse_destinations(value: Any, where: str) -> tuple[Any, ...]:
+    for index, each in enumerate(_parse_list(value, where)):
         if not isinstance(each, Mapping):
             raise Misconfigured(
-                f"{where}[{index}] is {shown(each)}; a destination has account, cluster and queueUrl"
+                f"{where}[{index}] is {render_value(each)}; a destination has account, cluster and queueUrl"
             )
-    return tuple(_list(value, where))
+    return tuple(_parse_list(value, where))
 
 
 KEYS = (
-    Key("mode", "daemon", _choice("daemon", "lambda"), "Which of the two shells reads this."),
-    Key("region", None, _region, "The region of the queues, and the one served."),
-    Key("regions", (), _regions, "Regions served; empty means the one above."),
-    Key("queues.urgent", "dovetail-bus-urgent", _queue, "Where rules send warnings."),
-    Key("queues.bulk", "dovetail-bus-bulk", _queue, "Where rules send everything else."),
-    Key("queues.park", "dovetail-bus-park", _queue, "Where events go that have no destination."),
-    Key("queues.dlq", "dovetail-bus-dlq", _queue, "Where the redrive policies send; read by replay."),
-    Key("batch.urgent.size", 100, _number(1, 10_000), "Warnings worked on together, at most."),
-    Key("batch.urgent.window", 1.0, _duration(0, 300), "How long a warning waits for others."),
-    Key("batch.bulk.size", 1000, _number(1, 10_000), "Other events worked on together, at most."),
-    Key("batch.bulk.window", 5.0, _duration(0, 300), "How long they wait; the daemon shortens it as it can."),
-    Key("receivers.urgent", 2, _number(1, 64), "Long polls of the urgent queue (daemon)."),
-    Key("receivers.bulk", 4, _number(1, 64), "Long polls of the bulk queue (daemon)."),
-    Key("receivers.wait", 20.0, _duration(0, 20), "How long a poll waits for a first message."),
-    Key("parallel", 32, _number(1, 1000), "Sends under way at once."),
-    Key(
+    ConfigKey(
+        "mode", "daemon", _build_choice_parser("daemon", "lambda"), "Which of the two shells reads this."
+    ),
+    ConfigKey("region", None, _parse_region, "The region of the queues, and the one served."),
+    ConfigKey("regions", (), _parse_regions, "Regions served; empty means the one above."),
+    ConfigKey("queues.urgent", "dovetail-bus-urgent", _parse_queue, "Where rules send warnings."),
+    ConfigKey("queues.bulk", "dovetail-bus-bulk", _parse_queue, "Where rules send everything else."),
+    ConfigKey("queues.park", "dovetail-bus-park", _parse_queue, "Where events go that have no destination."),
+    ConfigKey(
+        "queues.dlq", "dovetail-bus-dlq", _parse_queue, "Where the redrive policies send; read by replay."
+    ),
+    ConfigKey(
+        "batch.urgent.size", 100, _build_number_parser(1, 10_000), "Warnings worked on together, at most."
+    ),
+    ConfigKey(
+        "batch.urgent.window", 1.0, _build_duration_parser(0, 300), "How long a warning waits for others."
+    ),
+    ConfigKey(
+        "batch.bulk.size", 1000, _build_number_parser(1, 10_000), "Other events worked on together, at most."
+    ),
+    ConfigKey(
+        "batch.bulk.window",
+        5.0,
+        _build_duration_parser(0, 300),
+        "How long they wait; the daemon shortens it as it can.",
+    ),
+    ConfigKey("receivers.urgent", 2, _build_number_parser(1, 64), "Long polls of the urgent queue (daemon)."),
+    ConfigKey("receivers.bulk", 4, _build_number_parser(1, 64), "Long polls of the bulk queue (daemon)."),
+    ConfigKey(
+        "receivers.wait", 20.0, _build_duration_parser(0, 20), "How long a poll waits for a first message."
+    ),
+    ConfigKey("parallel", 32, _build_number_parser(1, 1000), "Sends under way at once."),
+    ConfigKey(
         "maxUndeleted",
         500,
-        _number(10, 20_000),
+        _build_number_parser(10, 20_000),
         "Events of a lane sent and not yet deleted: what a killed daemon sends twice.",
     ),
-    Key(
+    ConfigKey(
         "ec2.callsPerSecond",
         5,
-        _number(0.1, 100),
+        _build_number_parser(0.1, 100),
         "DescribeInstances calls a second, per account and region.",
     ),
-    Key("ec2.burst", 25, _number(1, 100), "Calls that may come at once after a quiet time."),
-    Key("ec2.chunk", 200, _number(1, 200), "Instance ids in one call."),
-    Key(
-        "ec2.prefetch", 900.0, _duration(0, 86_400), "How often every cluster's instances are read; 0s never."
+    ConfigKey(
+        "ec2.burst", 25, _build_number_parser(1, 100), "Calls that may come at once after a quiet time."
     ),
-    Key("tags", TAGS, _texts, "Tags that name an instance's cluster, the most trusted first."),
-    Key(
-        "unresolvedUrgent", "broadcast", _choice("broadcast", "park"), "What a warning does without an owner."
+    ConfigKey("ec2.chunk", 200, _build_number_parser(1, 200), "Instance ids in one call."),
+    ConfigKey(
+        "ec2.prefetch",
+        900.0,
+        _build_duration_parser(0, 86_400),
+        "How often every cluster's instances are read; 0s never.",
     ),
-    Key("urgentRebalance", False, _flag, "Rebalance recommendations are urgent."),
-    Key("optionalKinds", frozenset(), _kinds, "Also route asg_terminate or zonal_shift."),
-    Key("accounts", (), _accounts, "Accounts served, with the role to read their instances by."),
-    Key("destinations", (), _destinations, "Clusters and their queues."),
-    Key("registry.dynamodb", "", _text, "A table with more destinations."),
-    Key("registry.ssm", "", _text, "A parameter path with more destinations, one JSON document each."),
-    Key(
-        "registry.discover", False, _flag, "Also queues tagged dovetail.sh/bus=true and dovetail.sh/cluster."
+    ConfigKey("tags", TAGS, _parse_texts, "Tags that name an instance's cluster, the most trusted first."),
+    ConfigKey(
+        "unresolvedUrgent",
+        "broadcast",
+        _build_choice_parser("broadcast", "park"),
+        "What a warning does without an owner.",
     ),
-    Key("registry.byName", False, _flag, "Also queues that bear their cluster's name."),
-    Key("registry.reload", 60.0, _duration(1, 86_400), "How often destinations are read again."),
-    Key("pushed.dynamodb", "", _text, "A table where clusters publish their instances."),
-    Key("dedupe.window", 600.0, _duration(0, 86_400), "How long a delivered event is remembered."),
-    Key("dedupe.size", 200_000, _number(0, 10_000_000), "How many are remembered (a function: 20000)."),
-    Key("cache.size", 500_000, _number(1, 10_000_000), "How many instances are remembered."),
-    Key("maxBodyBytes", 262_144, _number(1_024, 1_048_576), "Larger messages are parked."),
-    Key(
+    ConfigKey("urgentRebalance", False, _parse_flag, "Rebalance recommendations are urgent."),
+    ConfigKey("optionalKinds", frozenset(), _parse_kinds, "Also route asg_terminate or zonal_shift."),
+    ConfigKey("accounts", (), _parse_accounts, "Accounts served, with the role to read their instances by."),
+    ConfigKey("destinations", (), _parse_destinations, "Clusters and their queues."),
+    ConfigKey("registry.dynamodb", "", _parse_text, "A table with more destinations."),
+    ConfigKey(
+        "registry.ssm", "", _parse_text, "A parameter path with more destinations, one JSON document each."
+    ),
+    ConfigKey(
+        "registry.discover",
+        False,
+        _parse_flag,
+        "Also queues tagged dovetail.sh/bus=true and dovetail.sh/cluster.",
+    ),
+    ConfigKey("registry.byName", False, _parse_flag, "Also queues that bear their cluster's name."),
+    ConfigKey(
+        "registry.reload", 60.0, _build_duration_parser(1, 86_400), "How often destinations are read again."
+    ),
+    ConfigKey("pushed.dynamodb", "", _parse_text, "A table where clusters publish their instances."),
+    ConfigKey(
+        "dedupe.window", 600.0, _build_duration_parser(0, 86_400), "How long a delivered event is remembered."
+    ),
+    ConfigKey(
+        "dedupe.size",
+        200_000,
+        _build_number_parser(0, 10_000_000),
+        "How many are remembered (a function: 20000).",
+    ),
+    ConfigKey(
+        "cache.size", 500_000, _build_number_parser(1, 10_000_000), "How many instances are remembered."
+    ),
+    ConfigKey("maxBodyBytes", 262_144, _build_number_parser(1_024, 1_048_576), "Larger messages are parked."),
+    ConfigKey(
         "verifySender",
         True,
-        _flag,
+        _parse_flag,
         "Believe EventBridge, the accounts' own writers and senders listed below.",
     ),
-    Key("senders", (), _senders, "More SQS SenderIds that are believed, as AROA… or AROA…=<account>."),
-    Key("annotateSplits", False, _flag, "Mark the parts of a divided Health event."),
-    Key("canary.every", 0.0, _duration(0, 86_400), "How often a canary is sent through it all; 0s never."),
-    Key(
+    ConfigKey(
+        "senders", (), _parse_senders, "More SQS SenderIds that are believed, as AROA… or AROA…=<account>."
+    ),
+    ConfigKey("annotateSplits", False, _parse_flag, "Mark the parts of a divided Health event."),
+    ConfigKey(
+        "canary.every",
+        0.0,
+        _build_duration_parser(0, 86_400),
+        "How often a canary is sent through it all; 0s never.",
+    ),
+    ConfigKey(
         "maxClusterLabels",
         200,
-        _number(1, 100_000),
+        _build_number_parser(1, 100_000),
         "Clusters with metrics of their own; the rest are `other`.",
     ),
-    Key("dryRun", False, _flag, "Resolve and log; send nothing, acknowledge nothing."),
+    ConfigKey("dryRun", False, _parse_flag, "Resolve and log; send nothing, acknowledge nothing."),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
+class BusConfig:
     """Everything the router can be told, by the paths of KEYS."""
 
     values: Mapping[str, Any]
-    registry: Registry
-    rules: Rules
+    registry: DestinationRegistry
+    rules: EventRules
 
     def __getitem__(self, path: str) -> Any:
         return self.values[path]
 
     @property
-    def accounts(self) -> tuple[Account, ...]:
-        found: tuple[Account, ...] = self.values["accounts"]
+    def accounts(self) -> tuple[BusAccount, ...]:
+        found: tuple[BusAccount, ...] = self.values["accounts"]
         return found
 
     @property
@@ -293,14 +352,16 @@ class Config:
         """Other accounts whose writer is not named, so that nobody may speak for them but EventBridge."""
         return tuple(each.id for each in self.accounts if each.role_arn and not each.sender_id)
 
-    def batch(self, lane: str) -> Batch:
-        return Batch(self.values[f"batch.{lane}.size"], self.values[f"batch.{lane}.window"])
+    def get_batch_limits(self, lane: str) -> BatchLimits:
+        return BatchLimits(self.values[f"batch.{lane}.size"], self.values[f"batch.{lane}.window"])
 
 
-def read_config(document: Any, environment: Mapping[str, str], *, where: str = "the configuration") -> Config:
+def read_config(
+    document: Any, environment: Mapping[str, str], *, where: str = "the configuration"
+) -> BusConfig:
     """The configuration in a document, under `bus:` or bare, with the environment laid over it."""
     values = {key.path: key.default for key in KEYS}
-    for path, raw in _flattened(_bare(document, where), where).items():
+    for path, raw in _flatten_document(_unwrap_document(document, where), where).items():
         values[path] = BY_PATH[path].reads(raw, f"{where}: {path}")
     for key in KEYS:
         if key.variable in environment:
@@ -309,17 +370,17 @@ def read_config(document: Any, environment: Mapping[str, str], *, where: str = "
         told = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
         if not told:
             raise Misconfigured(f"{where}: region is missing; say which region's events are routed")
-        values["region"] = _region(told, "AWS_REGION")
-    _check_whole(values, where)
-    registry = Registry(_registered(values, where))
-    return Config(values, registry, _rules(values, registry))
+        values["region"] = _parse_region(told, "AWS_REGION")
+    _check_accounts(values, where)
+    registry = DestinationRegistry(_build_destinations(values, where))
+    return BusConfig(values, registry, _build_rules(values, registry))
 
 
 BY_PATH = {key.path: key for key in KEYS}
 GROUPS = {path.rpartition(".")[0] for path in BY_PATH if "." in path} | {"batch"}
 
 
-def _bare(document: Any, where: str) -> Mapping[str, Any]:
+def _unwrap_document(document: Any, where: str) -> Mapping[str, Any]:
     if document is None:
         return {}
     if not isinstance(document, Mapping):
@@ -332,14 +393,14 @@ def _bare(document: Any, where: str) -> Mapping[str, Any]:
     return inner
 
 
-def _flattened(document: Mapping[str, Any], where: str, above: str = "") -> dict[str, Any]:
+def _flatten_document(document: Mapping[str, Any], where: str, above: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in document.items():
         path = f"{above}{name}"
         if path in BY_PATH:
             found[path] = value
         elif path in GROUPS and isinstance(value, Mapping):
-            found |= _flattened(value, where, f"{path}.")
+            found |= _flatten_document(value, where, f"{path}.")
         else:
             raise Misconfigured(
                 f"{where}: there is no key {path}; `dovetail interruption-router keys` lists them"
@@ -347,26 +408,28 @@ def _flattened(document: Mapping[str, Any], where: str, above: str = "") -> dict
     return found
 
 
-def _check_whole(values: Mapping[str, Any], where: str) -> None:
+def _check_accounts(values: Mapping[str, Any], where: str) -> None:
     ids = [account.id for account in values["accounts"]]
     twice = next((each for each in ids if ids.count(each) > 1), None)
     if twice:
         raise Misconfigured(f"{where}: account {twice} is listed twice; keep one")
 
 
-def _registered(values: Mapping[str, Any], where: str) -> list[Destination]:
+def _build_destinations(values: Mapping[str, Any], where: str) -> list[Destination]:
     accounts = values["accounts"]
     account = accounts[0].id if len(accounts) == 1 else ""
     found: dict[object, Destination] = {}
     for index, raw in enumerate(values["destinations"]):
-        each = destination(raw, f"{where}: destinations[{index}]", account=account, region=values["region"])
+        each = parse_destination(
+            raw, f"{where}: destinations[{index}]", account=account, region=values["region"]
+        )
         if each.cluster in found:
             raise Misconfigured(f"{where}: destinations[{index}] is {each.cluster} once more; keep one")
         found[each.cluster] = each
     return list(found.values())
 
 
-def _believed(values: Mapping[str, Any]) -> Senders:
+def _build_senders(values: Mapping[str, Any]) -> TrustedSenders:
     """Roles and the accounts they speak for. A listed sender without an account speaks for all."""
     listed: dict[str, frozenset[str] | None] = {}
     for account in values["accounts"]:
@@ -375,16 +438,16 @@ def _believed(values: Mapping[str, Any]) -> Senders:
     for each in values["senders"]:
         sender, equals, account = each.partition("=")
         listed[sender] = (listed.get(sender) or frozenset()) | {account} if equals else None
-    return Senders(listed)
+    return TrustedSenders(listed)
 
 
-def _rules(values: Mapping[str, Any], registry: Registry) -> Rules:
+def _build_rules(values: Mapping[str, Any], registry: DestinationRegistry) -> EventRules:
     accounts = {account.id for account in values["accounts"]} | {each.cluster.account for each in registry}
-    return Rules(
+    return EventRules(
         frozenset(accounts),
         frozenset(values["regions"] or (values["region"],)),
         values["maxBodyBytes"],
-        _believed(values) if values["verifySender"] else None,
+        _build_senders(values) if values["verifySender"] else None,
         values["optionalKinds"],
         values["urgentRebalance"],
         bool(values["canary.every"]),

@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-__all__ = ["METRICS", "Counts", "Emf", "Metric", "Tally"]
+__all__ = ["METRICS", "BusCounts", "BusMetric", "BusTally", "EmfMetrics"]
 
 
-class Metric:
+class BusMetric:
     """A metric's kind, its labels and its sentence."""
 
     __slots__ = ("about", "kind", "labels", "unit")
@@ -19,43 +19,45 @@ class Metric:
 
 
 # By name, without the prefix `dovetail_bus_`.
-METRICS: Mapping[str, Metric] = {
-    "received_total": Metric("counter", ("lane", "kind"), "Events received."),
-    "routed_total": Metric("counter", ("cluster", "kind"), "Copies confirmed by a cluster's queue."),
-    "dropped_total": Metric("counter", ("reason",), "Events, or parts of one, dropped by policy."),
-    "parked_total": Metric("counter", ("reason",), "Events, or parts of one, put in a park queue."),
-    "kept_total": Metric("counter", ("reason",), "Receives of messages that are left for the dead letters."),
-    "duplicates_total": Metric("counter", (), "Events recognised as already delivered."),
-    "unresolved_total": Metric("counter", ("kind",), "Events whose instances could not be looked up."),
-    "broadcast_total": Metric("counter", (), "Warnings sent to every cluster of their place."),
-    "send_failures_total": Metric("counter", ("code",), "Entries that a queue did not take."),
-    "source_failures_total": Metric("counter", (), "Messages left for another attempt."),
-    "lookup_calls_total": Metric("counter", ("result",), "DescribeInstances calls."),
-    "lookup_ids_total": Metric("counter", (), "Instance ids looked up."),
-    "cache_hit_ratio": Metric("gauge", (), "Part of the questions about instances answered from memory."),
-    "cache_entries": Metric("gauge", (), "Instances remembered."),
-    "ec2_tokens": Metric("gauge", (), "DescribeInstances calls that could be made at once."),
-    "batch_size": Metric("histogram", ("lane",), "Messages worked on together."),
-    "fill_ratio": Metric("histogram", (), "How full SendMessageBatch calls are, of ten."),
-    "latency_seconds": Metric(
+METRICS: Mapping[str, BusMetric] = {
+    "received_total": BusMetric("counter", ("lane", "kind"), "Events received."),
+    "routed_total": BusMetric("counter", ("cluster", "kind"), "Copies confirmed by a cluster's queue."),
+    "dropped_total": BusMetric("counter", ("reason",), "Events, or parts of one, dropped by policy."),
+    "parked_total": BusMetric("counter", ("reason",), "Events, or parts of one, put in a park queue."),
+    "kept_total": BusMetric(
+        "counter", ("reason",), "Receives of messages that are left for the dead letters."
+    ),
+    "duplicates_total": BusMetric("counter", (), "Events recognised as already delivered."),
+    "unresolved_total": BusMetric("counter", ("kind",), "Events whose instances could not be looked up."),
+    "broadcast_total": BusMetric("counter", (), "Warnings sent to every cluster of their place."),
+    "send_failures_total": BusMetric("counter", ("code",), "Entries that a queue did not take."),
+    "source_failures_total": BusMetric("counter", (), "Messages left for another attempt."),
+    "lookup_calls_total": BusMetric("counter", ("result",), "DescribeInstances calls."),
+    "lookup_ids_total": BusMetric("counter", (), "Instance ids looked up."),
+    "cache_hit_ratio": BusMetric("gauge", (), "Part of the questions about instances answered from memory."),
+    "cache_entries": BusMetric("gauge", (), "Instances remembered."),
+    "ec2_tokens": BusMetric("gauge", (), "DescribeInstances calls that could be made at once."),
+    "batch_size": BusMetric("histogram", ("lane",), "Messages worked on together."),
+    "fill_ratio": BusMetric("histogram", (), "How full SendMessageBatch calls are, of ten."),
+    "latency_seconds": BusMetric(
         "histogram", ("lane", "stage"), "From event to receive, and from receive to sent.", "Seconds"
     ),
-    "deadline_remaining_seconds": Metric(
+    "deadline_remaining_seconds": BusMetric(
         "histogram", ("kind",), "What is left of the notice when a warning is sent.", "Seconds"
     ),
-    "oldest_message_age_seconds": Metric(
+    "oldest_message_age_seconds": BusMetric(
         "gauge", ("queue",), "Age of the oldest message of the last batch.", "Seconds"
     ),
-    "circuit_open": Metric("gauge", ("cluster",), "1 while nothing is sent to a cluster."),
-    "workers_busy": Metric("gauge", (), "Batches under way."),
-    "canary_seconds": Metric("gauge", (), "How long the latest canary took.", "Seconds"),
-    "registry_problems_total": Metric("counter", ("source",), "Destinations that could not be read."),
+    "circuit_open": BusMetric("gauge", ("cluster",), "1 while nothing is sent to a cluster."),
+    "workers_busy": BusMetric("gauge", (), "Batches under way."),
+    "canary_seconds": BusMetric("gauge", (), "How long the latest canary took.", "Seconds"),
+    "registry_problems_total": BusMetric("counter", ("source",), "Destinations that could not be read."),
 }
 PREFIX = "dovetail_bus_"
 OTHER = "other"
 
 
-class Counts(Protocol):
+class BusCounts(Protocol):
     """Where numbers go. Label values come in the order METRICS gives."""
 
     def add(self, name: str, amount: float, *labels: str) -> None:
@@ -68,7 +70,7 @@ class Counts(Protocol):
         """Something was so much this time."""
 
 
-class Tally:
+class BusTally:
     """Numbers kept in memory, with the number of clusters that have their own bounded."""
 
     def __init__(self, most_clusters: int = 200) -> None:
@@ -79,16 +81,16 @@ class Tally:
         self._most = most_clusters
 
     def add(self, name: str, amount: float, *labels: str) -> None:
-        key = (name, *self.bounded(name, labels))
+        key = (name, *self.limit_labels(name, labels))
         self.totals[key] = self.totals.get(key, 0.0) + amount
 
     def set(self, name: str, value: float, *labels: str) -> None:
-        self.values[name, *self.bounded(name, labels)] = value
+        self.values[name, *self.limit_labels(name, labels)] = value
 
     def observe(self, name: str, value: float, *labels: str) -> None:
-        self.observed.setdefault((name, *self.bounded(name, labels)), []).append(value)
+        self.observed.setdefault((name, *self.limit_labels(name, labels)), []).append(value)
 
-    def bounded(self, name: str, labels: tuple[str, ...]) -> tuple[str, ...]:
+    def limit_labels(self, name: str, labels: tuple[str, ...]) -> tuple[str, ...]:
         """Labels with a cluster beyond the bound folded into `other`."""
         if not labels or METRICS[name].labels[0] != "cluster" or labels[0] in self._clusters:
             return labels
@@ -98,7 +100,7 @@ class Tally:
         return (OTHER, *labels[1:])
 
 
-class Emf(Tally):
+class EmfMetrics(BusTally):
     """CloudWatch's embedded metric format: log lines that become metrics, written when a batch ends."""
 
     NAMESPACE = "Dovetail/Bus"
@@ -117,10 +119,12 @@ class Emf(Tally):
             lines.setdefault(key[1:], {})[key[0]] = values[: self.MOST_VALUES]
         self.totals, self.values, self.observed = {}, {}, {}
         for labels, numbers in lines.items():
-            for names in _alike(numbers):
-                self._write(self._line(names, labels, numbers, now))
+            for names in _group_by_labels(numbers):
+                self._write(self._build_line(names, labels, numbers, now))
 
-    def _line(self, names: list[str], labels: tuple[str, ...], numbers: dict[str, Any], now: float) -> str:
+    def _build_line(
+        self, names: list[str], labels: tuple[str, ...], numbers: dict[str, Any], now: float
+    ) -> str:
         dimensions = METRICS[names[0]].labels
         metrics = [{"Name": PREFIX + name, "Unit": METRICS[name].unit} for name in names]
         directive = {"Namespace": self.NAMESPACE, "Dimensions": [list(dimensions)], "Metrics": metrics}
@@ -129,7 +133,7 @@ class Emf(Tally):
         return json.dumps(line | {PREFIX + name: numbers[name] for name in names}, separators=(",", ":"))
 
 
-def _alike(numbers: Mapping[str, Any]) -> list[list[str]]:
+def _group_by_labels(numbers: Mapping[str, Any]) -> list[list[str]]:
     """Names that share their labels, since a line has one set of them."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for name in numbers:

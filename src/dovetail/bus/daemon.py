@@ -13,41 +13,41 @@ from typing import Any
 
 from dovetail.aws import Aws, AwsError
 from dovetail.bus.canary import send_canary
-from dovetail.bus.clocks import Clock, Log
-from dovetail.bus.config import Config
-from dovetail.bus.counts import Counts
-from dovetail.bus.events import Lane, Place
-from dovetail.bus.line import Line
+from dovetail.bus.config import BusConfig
+from dovetail.bus.counts import BusCounts
+from dovetail.bus.events import BusPlace, Lane
+from dovetail.bus.lane_worker import LaneWorker
 from dovetail.bus.pipeline import Pipeline
-from dovetail.bus.queues import Queue, queue_url
-from dovetail.bus.sources import Sources
+from dovetail.bus.ports import BusClock, BusLog
+from dovetail.bus.queues import SourceQueue, find_queue_url
+from dovetail.bus.sources import DestinationSources
 
-__all__ = ["Daemon"]
+__all__ = ["RouterDaemon"]
 
 SHUTDOWN = 25.0
 AGAIN = 1.0
 REFRESH, REFRESHED = 600.0, 5_000
 
 
-class Daemon:
+class RouterDaemon:
     """A long-running router."""
 
     def __init__(
         self,
-        config: Config,
+        config: BusConfig,
         aws: Aws,
         *,
-        clock: Clock,
-        counts: Counts,
-        log: Log,
+        clock: BusClock,
+        counts: BusCounts,
+        log: BusLog,
         chance: Random,
-        reread: Callable[[], Config] | None = None,
+        reread: Callable[[], BusConfig] | None = None,
     ) -> None:
         self._config, self._aws = config, aws
         self._clock, self._counts, self._log, self._chance = clock, counts, log, chance
-        self._sources = Sources(config, aws, counts=counts, log=log, reread=reread)
+        self._sources = DestinationSources(config, aws, counts=counts, log=log, reread=reread)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._lines: list[Line] = []
+        self._lines: list[LaneWorker] = []
         self._stopping = False
         self.ready = False
         self.pipeline: Pipeline | None = None
@@ -55,7 +55,7 @@ class Daemon:
     async def prepare(self) -> None:
         """Find queues and destinations; Misconfigured says what is missing."""
         urls = {
-            name: await queue_url(self._aws, self._config[f"queues.{name}"])
+            name: await find_queue_url(self._aws, self._config[f"queues.{name}"])
             for name in ("urgent", "bulk", "park")
         }
         self.pipeline = Pipeline(
@@ -66,15 +66,17 @@ class Daemon:
             counts=self._counts,
             log=self._log,
             chance=self._chance,
-            named=self._sources.by_name if self._config["registry.byName"] else None,
+            named=self._sources.find_by_name if self._config["registry.byName"] else None,
         )
         await self._sources.check_writers()
-        self.pipeline.reload(await self._sources.read(), self._sources.rules)
+        self.pipeline.reload_destinations(await self._sources.read_destinations(), self._sources.rules)
         for lane in Lane:
-            queue = Queue(self._aws, urls[lane], clock=self._clock, log=self._log)
-            visibility = await queue.visibility()
+            queue = SourceQueue(self._aws, urls[lane], clock=self._clock, log=self._log)
+            visibility = await queue.read_visibility()
             self._lines.append(
-                Line(lane, queue, self.pipeline, self._config, visibility, clock=self._clock, log=self._log)
+                LaneWorker(
+                    lane, queue, self.pipeline, self._config, visibility, clock=self._clock, log=self._log
+                )
             )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -84,30 +86,35 @@ class Daemon:
         assert self.pipeline is not None
         for line in self._lines:
             for _ in range(self._config[f"receivers.{line.lane}"]):
-                self._start(line.receive)
-            for work in (line.collect, line.acknowledge, line.keep, line.adapt):
-                self._start(work)
-        for loop in (self._reload, self._prefetch, self._refresh, self._canary):
-            self._start(loop)
+                self._start_task(line.receive_messages)
+            for work in (line.collect_batches, line.delete_acknowledged, line.keep_hidden, line.adapt_window):
+                self._start_task(work)
+        for loop in (
+            self._reload_destinations,
+            self._prefetch_instances,
+            self._refresh_stale,
+            self._send_canaries,
+        ):
+            self._start_task(loop)
         self.ready = True
         self._log.info("the router is ready", destinations=len(self.pipeline.registry))
         await stop.wait()
         self.ready = False
-        await self._end()
+        await self._stop_work()
 
-    async def _end(self) -> None:
+    async def _stop_work(self) -> None:
         """Stop receiving, finish what is under way, hand the rest back at once."""
         assert self.pipeline is not None
         until = self._clock.monotonic() + SHUTDOWN
         self._stopping = True
-        await asyncio.gather(*(line.end(until) for line in self._lines))
+        await asyncio.gather(*(line.drain_until(until) for line in self._lines))
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.pipeline.close()
         self._log.info("the router has stopped")
 
-    def _start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def _start_task(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run a part for as long as the router runs; one that meets a bug says so and starts again."""
         task = asyncio.get_running_loop().create_task(work())
         self._tasks.add(task)
@@ -120,60 +127,62 @@ class Daemon:
                 self._log.error(
                     "a part of the router met a bug", part=work.__name__, error=repr(task.exception())
                 )
-                self._start(lambda: self._later(work))
+                self._start_task(lambda: self._restart_later(work))
 
         task.add_done_callback(ended)
 
-    async def _later(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def _restart_later(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         await self._clock.sleep(AGAIN)
         await work()
 
-    async def _reload(self) -> None:
+    async def _reload_destinations(self) -> None:
         assert self.pipeline is not None
         while True:
             await self._clock.sleep(self._config["registry.reload"])
-            registry = await self._sources.read()
+            registry = await self._sources.read_destinations()
             if registry != self.pipeline.registry:
                 self._log.info("destinations changed", destinations=len(registry))
             # Also where nothing has changed: who had no queue of its name may have one now.
-            self.pipeline.reload(registry, self._sources.rules)
+            self.pipeline.reload_destinations(registry, self._sources.rules)
 
-    async def _prefetch(self) -> None:
+    async def _prefetch_instances(self) -> None:
         """Know every cluster's instances before they are spoken of."""
         assert self.pipeline is not None
         while self._config["ec2.prefetch"]:
-            for place in self._places():
+            for place in self._list_places():
                 try:
-                    count = await self.pipeline.resolver.prefetch(place)
+                    count = await self.pipeline.resolver.prefetch_place(place)
                 except AwsError as error:
                     self._log.warning("reading all instances failed", region=place.region, error=error)
                 else:
                     self._log.info("instances read", account=place.account, region=place.region, count=count)
             await self._clock.sleep(self._config["ec2.prefetch"])
 
-    async def _refresh(self) -> None:
+    async def _refresh_stale(self) -> None:
         """Without prefetching, look again at what was learnt long ago."""
         assert self.pipeline is not None
         while not self._config["ec2.prefetch"]:
             await self._clock.sleep(REFRESH)
             now = self._clock.now().timestamp()
-            stale: dict[Place, list[str]] = {}
-            for instance, place in self.pipeline.owners.stale(now, REFRESHED):
+            stale: dict[BusPlace, list[str]] = {}
+            for instance, place in self.pipeline.owners.list_stale(now, REFRESHED):
                 stale.setdefault(place, []).append(instance)
             for place, instances in stale.items():
-                self.pipeline.resolver.refresh(place, instances)
+                self.pipeline.resolver.refresh_instances(place, instances)
 
-    async def _canary(self) -> None:
+    async def _send_canaries(self) -> None:
         while self._config["canary.every"]:
-            for place in self._places():
+            for place in self._list_places():
                 try:
                     await send_canary(self._aws, place, self._clock.now())
                 except AwsError as error:
                     self._log.warning("sending a canary failed", region=place.region, error=error)
             await self._clock.sleep(self._config["canary.every"])
 
-    def _places(self) -> list[Place]:
+    def _list_places(self) -> list[BusPlace]:
         rules = self._sources.rules
         return [
-            Place(account, region) for account in sorted(rules.accounts) for region in sorted(rules.regions)
+            BusPlace(account, region)
+            for account in sorted(rules.accounts)
+            for region in sorted(rules.regions)
         ]

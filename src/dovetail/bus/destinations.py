@@ -11,17 +11,24 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from dovetail.bus.events import KINDS, Place
+from dovetail.bus.events import KINDS, BusPlace
 from dovetail.errors import Misconfigured
 
-__all__ = ["Cluster", "Destination", "Registry", "checked_url", "destination", "shown"]
+__all__ = [
+    "BusCluster",
+    "Destination",
+    "DestinationRegistry",
+    "check_url",
+    "parse_destination",
+    "render_value",
+]
 
 YEARS = 315_360_000  # ten of them, in seconds
 MOST_SHOWN = 100
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-class Cluster(NamedTuple):
+class BusCluster(NamedTuple):
     """The one name of a cluster."""
 
     account: str
@@ -29,8 +36,8 @@ class Cluster(NamedTuple):
     name: str
 
     @property
-    def place(self) -> Place:
-        return Place(self.account, self.region)
+    def place(self) -> BusPlace:
+        return BusPlace(self.account, self.region)
 
     def __str__(self) -> str:
         return f"{self.account}/{self.region}/{self.name}"
@@ -40,7 +47,7 @@ class Cluster(NamedTuple):
 class Destination:
     """A cluster's queue, and its wishes."""
 
-    cluster: Cluster
+    cluster: BusCluster
     queue_url: str
     role_arn: str = ""
     external_id: str = ""
@@ -53,30 +60,30 @@ class Destination:
     paused: bool = False
     park_url: str = ""
 
-    def wants(self, kind: str) -> bool:
+    def wants_kind(self, kind: str) -> bool:
         if kind == "rebalance_recommendation" and self.rebalance == "skip":
             return False
         return self.kinds is None or kind in self.kinds
 
 
-class Registry:
+class DestinationRegistry:
     """Every destination, by cluster and by place. A change makes a new one."""
 
     def __init__(self, destinations: Iterable[Destination] = ()) -> None:
         self._by_cluster = {each.cluster: each for each in destinations}
-        self._by_place: dict[Place, list[Destination]] = {}
+        self._by_place: dict[BusPlace, list[Destination]] = {}
         for each in self._by_cluster.values():
             self._by_place.setdefault(each.cluster.place, []).append(each)
 
-    def of(self, cluster: Cluster) -> Destination | None:
+    def find_by_cluster(self, cluster: BusCluster) -> Destination | None:
         return self._by_cluster.get(cluster)
 
-    def at(self, place: Place) -> list[Destination]:
+    def list_at_place(self, place: BusPlace) -> list[Destination]:
         return self._by_place.get(place, [])
 
-    def merged(self, others: Iterable[Destination]) -> Registry:
+    def merge_with(self, others: Iterable[Destination]) -> DestinationRegistry:
         """With more destinations; those already here win."""
-        return Registry([*others, *self._by_cluster.values()])
+        return DestinationRegistry([*others, *self._by_cluster.values()])
 
     def __iter__(self) -> Iterator[Destination]:
         return iter(self._by_cluster.values())
@@ -85,7 +92,7 @@ class Registry:
         return len(self._by_cluster)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Registry) and other._by_cluster == self._by_cluster
+        return isinstance(other, DestinationRegistry) and other._by_cluster == self._by_cluster
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -108,16 +115,18 @@ KEYS = {
 }
 
 
-def destination(raw: Mapping[str, object], where: str, *, account: str = "", region: str = "") -> Destination:
+def parse_destination(
+    raw: Mapping[str, object], where: str, *, account: str = "", region: str = ""
+) -> Destination:
     """A destination as it is written down; `where` names the place in complaints."""
     unknown = sorted(set(raw) - KEYS)
     if unknown:
         known = ", ".join(sorted(KEYS))
         raise Misconfigured(f"{where}: unknown key {unknown[0]}; a destination has {known}")
-    cluster = Cluster(
-        _text(raw, "account", where, account),
-        _text(raw, "region", where, region),
-        _text(raw, "cluster", where),
+    cluster = BusCluster(
+        _read_text(raw, "account", where, account),
+        _read_text(raw, "region", where, region),
+        _read_text(raw, "cluster", where),
     )
     for part, value in zip(("account", "region", "cluster"), cluster, strict=True):
         if not value:
@@ -129,26 +138,27 @@ def destination(raw: Mapping[str, object], where: str, *, account: str = "", reg
         not isinstance(age, int | float) or isinstance(age, bool) or not 0 < age <= YEARS
     ):
         raise Misconfigured(
-            f"{where}: maxAgeSeconds is {shown(age)}; give a number of seconds above 0 and up to {YEARS}"
+            f"{where}: maxAgeSeconds is {render_value(age)}; "
+            f"give a number of seconds above 0 and up to {YEARS}"
         )
-    park = _text(raw, "parkQueueUrl", where, "")
+    park = _read_text(raw, "parkQueueUrl", where, "")
     return Destination(
         cluster,
-        checked_url(_text(raw, "queueUrl", where), f"{where}: queueUrl"),
-        _text(raw, "roleArn", where, ""),
-        _text(raw, "externalId", where, ""),
-        _kinds(raw.get("kinds"), where),
-        _flag(raw, "includeClosed", where),
-        _choice(raw, "rebalance", where, ("forward", "skip")),
+        check_url(_read_text(raw, "queueUrl", where), f"{where}: queueUrl"),
+        _read_text(raw, "roleArn", where, ""),
+        _read_text(raw, "externalId", where, ""),
+        _read_kinds(raw.get("kinds"), where),
+        _read_flag(raw, "includeClosed", where),
+        _read_choice(raw, "rebalance", where, ("forward", "skip")),
         float(age) if age is not None else None,
-        _flag(raw, "fairQueue", where),
-        _choice(raw, "format", where, ("raw", "annotated")),
-        _flag(raw, "paused", where),
-        checked_url(park, f"{where}: parkQueueUrl") if park else "",
+        _read_flag(raw, "fairQueue", where),
+        _read_choice(raw, "format", where, ("raw", "annotated")),
+        _read_flag(raw, "paused", where),
+        check_url(park, f"{where}: parkQueueUrl") if park else "",
     )
 
 
-def shown(value: object) -> str:
+def render_value(value: object) -> str:
     """A value as people wrote it, if it is short; numbers of many digits and deep nests have no text."""
     try:
         text = repr(value)
@@ -157,7 +167,7 @@ def shown(value: object) -> str:
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
 
 
-def checked_url(url: str, where: str) -> str:
+def check_url(url: str, where: str) -> str:
     """A queue URL that can be one: https, a host, an account and a name."""
     try:
         parts = urlsplit(url)
@@ -174,36 +184,38 @@ def checked_url(url: str, where: str) -> str:
     return url
 
 
-def _text(raw: Mapping[str, object], key: str, where: str, default: str | None = None) -> str:
+def _read_text(raw: Mapping[str, object], key: str, where: str, default: str | None = None) -> str:
     value = raw.get(key)
     if value is None:
         if default is None:
             raise Misconfigured(f"{where}: {key} is missing; say which {key} it is")
         return default
     if not isinstance(value, str):
-        raise Misconfigured(f"{where}: {key} is {shown(value)}; it must be a text, so put it in quotes")
+        raise Misconfigured(
+            f"{where}: {key} is {render_value(value)}; it must be a text, so put it in quotes"
+        )
     return value
 
 
-def _flag(raw: Mapping[str, object], key: str, where: str) -> bool:
+def _read_flag(raw: Mapping[str, object], key: str, where: str) -> bool:
     value = raw.get(key, False)
     if not isinstance(value, bool):
-        raise Misconfigured(f"{where}: {key} is {shown(value)}; it is true or false")
+        raise Misconfigured(f"{where}: {key} is {render_value(value)}; it is true or false")
     return value
 
 
-def _choice(raw: Mapping[str, object], key: str, where: str, choices: tuple[str, ...]) -> str:
+def _read_choice(raw: Mapping[str, object], key: str, where: str, choices: tuple[str, ...]) -> str:
     value = raw.get(key, choices[0])
     if value not in choices:
-        raise Misconfigured(f"{where}: {key} is {shown(value)}; it is one of {', '.join(choices)}")
+        raise Misconfigured(f"{where}: {key} is {render_value(value)}; it is one of {', '.join(choices)}")
     return str(value)
 
 
-def _kinds(value: object, where: str) -> frozenset[str] | None:
+def _read_kinds(value: object, where: str) -> frozenset[str] | None:
     if value is None:
         return None
     if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
-        raise Misconfigured(f"{where}: kinds is {shown(value)}; it is a list of kinds")
+        raise Misconfigured(f"{where}: kinds is {render_value(value)}; it is a list of kinds")
     unknown = sorted(set(value) - KINDS)
     if unknown:
         raise Misconfigured(f"{where}: there is no kind {unknown[0]}; there are {', '.join(sorted(KINDS))}")

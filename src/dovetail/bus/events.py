@@ -14,8 +14,15 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from dovetail.aws.messages import NOTHING, READINGS, Kind, Malformed, Message, parse
-from dovetail.bus.senders import Senders
+from dovetail.aws.eventbridge import (
+    NOTHING,
+    READINGS,
+    EventMessage,
+    MalformedMessage,
+    MessageKind,
+    parse_message,
+)
+from dovetail.bus.senders import TrustedSenders
 
 __all__ = [
     "ASG_TERMINATE",
@@ -24,23 +31,23 @@ __all__ = [
     "OPTIONAL_KINDS",
     "URGENT_KINDS",
     "ZONAL_SHIFT",
-    "Event",
-    "Fate",
+    "BusEvent",
+    "BusPlace",
+    "EventRules",
     "Lane",
-    "Place",
-    "Received",
-    "Refusal",
-    "Rules",
-    "read",
-    "unwrapped",
+    "MessageFate",
+    "MessageRefusal",
+    "ReceivedMessage",
+    "read_event",
+    "unwrap_body",
 ]
 
 NOTICE = 120.0
 CANARY, CANARY_SOURCE = "canary", "dovetail.bus.canary"
 ASG_TERMINATE, ZONAL_SHIFT = "asg_terminate", "zonal_shift"
 OPTIONAL_KINDS = frozenset((ASG_TERMINATE, ZONAL_SHIFT))
-KINDS = frozenset(str(kind) for kind in Kind if kind is not Kind.NO_OP) | OPTIONAL_KINDS
-VALUES = {kind: str(kind) for kind in Kind}  # an enum's value is slow to read
+KINDS = frozenset(str(kind) for kind in MessageKind if kind is not MessageKind.NO_OP) | OPTIONAL_KINDS
+VALUES = {kind: str(kind) for kind in MessageKind}  # an enum's value is slow to read
 URGENT_KINDS = frozenset(
     ("spot_interrupted", "capacity_reservation_interrupted", ASG_TERMINATE, ZONAL_SHIFT, CANARY)
 )
@@ -56,14 +63,14 @@ class Lane(StrEnum):
     BULK = "bulk"
 
 
-class Place(NamedTuple):
+class BusPlace(NamedTuple):
     """Where instances live: their ids mean something in one account and region."""
 
     account: str
     region: str
 
 
-class Fate(StrEnum):
+class MessageFate(StrEnum):
     """What becomes of a message that is not routed."""
 
     PARKED = "parked"  # acknowledged once it is safe in the park queue
@@ -71,15 +78,15 @@ class Fate(StrEnum):
     KEPT = "kept"  # never acknowledged: the redrive policy moves it to the dead letters
 
 
-class Refusal(NamedTuple):
+class MessageRefusal(NamedTuple):
     """Why a message is not routed, and what becomes of it."""
 
-    fate: Fate
+    fate: MessageFate
     reason: str
 
 
 @dataclass(slots=True)
-class Received:
+class ReceivedMessage:
     """One message of a source queue. Times are seconds; `at` is the local monotonic clock."""
 
     id: str
@@ -93,19 +100,19 @@ class Received:
     queue: str = ""
 
 
-class Event(NamedTuple):
+class BusEvent(NamedTuple):
     """What the router needs to know of an event. Times are seconds since 1970."""
 
     kind: str
     instances: tuple[str, ...]
-    place: Place
+    place: BusPlace
     urgent: bool
     key: tuple[str, ...]
     time: float | None
     deadline: float | None
     id: str
     # Only where routing reads more of it: a storm of small events should not keep their documents alive.
-    message: Message = NOTHING
+    message: EventMessage = NOTHING
 
     @property
     def contents(self) -> Hashable:
@@ -114,49 +121,49 @@ class Event(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class EventRules:
     """Which events the router answers for."""
 
     accounts: frozenset[str]
     regions: frozenset[str]
     most_bytes: int = 262_144
-    senders: Senders | None = None
+    senders: TrustedSenders | None = None
     optional_kinds: frozenset[str] = frozenset()
     urgent_rebalance: bool = False
     canary: bool = False
 
 
-def read(received: Received, rules: Rules) -> tuple[str, Event | Refusal]:
+def read_event(received: ReceivedMessage, rules: EventRules) -> tuple[str, BusEvent | MessageRefusal]:
     """The body to forward, and the event in it or why there is none."""
     body = received.body
     if len(body) > rules.most_bytes or (
         len(body) * 4 > rules.most_bytes and len(body.encode("utf-8", "surrogatepass")) > rules.most_bytes
     ):
-        return body, Refusal(Fate.PARKED, "oversize")
+        return body, MessageRefusal(MessageFate.PARKED, "oversize")
     if received.hops > 1:
-        return body, Refusal(Fate.PARKED, "loop")
+        return body, MessageRefusal(MessageFate.PARKED, "loop")
     senders = rules.senders
-    if senders is not None and not senders.believes(received.sender):
-        return body, Refusal(Fate.PARKED, "unknown_sender")
+    if senders is not None and not senders.trusts_sender(received.sender):
+        return body, MessageRefusal(MessageFate.PARKED, "unknown_sender")
     try:
-        body = unwrapped(body)
-        message = parse(body)
-    except Malformed:
-        return body, Refusal(Fate.KEPT, "malformed")
-    event = _classified(message, rules)
+        body = unwrap_body(body)
+        message = parse_message(body)
+    except MalformedMessage:
+        return body, MessageRefusal(MessageFate.KEPT, "malformed")
+    event = _classify_message(message, rules)
     if (
         senders is not None
-        and isinstance(event, Event)
+        and isinstance(event, BusEvent)
         and not senders.speaks_for(received.sender, event.place.account)
     ):
-        return body, Refusal(Fate.PARKED, "forged_account")
+        return body, MessageRefusal(MessageFate.PARKED, "forged_account")
     return body, event
 
 
-def unwrapped(body: str) -> str:
+def unwrap_body(body: str) -> str:
     """The event inside an SNS notification or an input transformer's wrapper, to the byte; or the body."""
     if '"Notification"' in body:
-        outer = _object(body)
+        outer = _parse_object(body)
         if outer.get("Type") == "Notification" and isinstance(outer.get("Message"), str):
             return str(outer["Message"])
     opening = WRAPPER(body) if '"event"' in body[:32] else None
@@ -171,7 +178,7 @@ def unwrapped(body: str) -> str:
     return body[opening.end() : end] if body[end:].strip() == "}" else body
 
 
-def _object(body: str) -> Mapping[str, Any]:
+def _parse_object(body: str) -> Mapping[str, Any]:
     try:
         outer = json.loads(body)
     except (ValueError, RecursionError):
@@ -179,34 +186,34 @@ def _object(body: str) -> Mapping[str, Any]:
     return outer if isinstance(outer, dict) else {}
 
 
-def _classified(message: Message, rules: Rules) -> Event | Refusal:
+def _classify_message(message: EventMessage, rules: EventRules) -> BusEvent | MessageRefusal:
     kind = message.kind
-    if kind is Kind.NO_OP:
-        return _other(message, rules)
-    if kind is Kind.SCHEDULED_CHANGE:
-        return _health(message, rules)
+    if kind is MessageKind.NO_OP:
+        return _read_other_event(message, rules)
+    if kind is MessageKind.SCHEDULED_CHANGE:
+        return _read_health_event(message, rules)
     if message.account not in rules.accounts:
-        return Refusal(Fate.PARKED, "wrong_account")
+        return MessageRefusal(MessageFate.PARKED, "wrong_account")
     if message.region not in rules.regions:
-        return Refusal(Fate.PARKED, "wrong_region")
+        return MessageRefusal(MessageFate.PARKED, "wrong_region")
     if not INSTANCE(message.instances[0]):
-        return Refusal(Fate.KEPT, "malformed")
+        return MessageRefusal(MessageFate.KEPT, "malformed")
     time = message.time.timestamp() if message.time is not None else None
-    urgent = kind in URGENT_KINDS or (rules.urgent_rebalance and kind is Kind.REBALANCE_RECOMMENDATION)
-    return Event(
+    urgent = kind in URGENT_KINDS or (rules.urgent_rebalance and kind is MessageKind.REBALANCE_RECOMMENDATION)
+    return BusEvent(
         VALUES[kind],
         message.instances,
-        Place(message.account, message.region),
+        BusPlace(message.account, message.region),
         urgent,
         # With the instance, so that a forged id cannot silence a warning about another one.
         (message.account, message.id, message.instances[0]),
         time,
-        _deadline(message, time) if urgent else None,
+        _find_deadline(message, time) if urgent else None,
         message.id,
     )
 
 
-def _deadline(message: Message, time: float | None) -> float | None:
+def _find_deadline(message: EventMessage, time: float | None) -> float | None:
     told = message.detail.get("instance-termination-time")
     if isinstance(told, str):
         try:
@@ -216,28 +223,32 @@ def _deadline(message: Message, time: float | None) -> float | None:
     return time + NOTICE if time is not None else None
 
 
-def _health(message: Message, rules: Rules) -> Event | Refusal:
+def _read_health_event(message: EventMessage, rules: EventRules) -> BusEvent | MessageRefusal:
     """Health tells where it was delivered; what is affected may be elsewhere."""
     detail = message.detail
-    account = _text(detail.get("affectedaccount")) or message.account
-    region = _text(detail.get("eventregion")) or message.region
+    account = _text_or_empty(detail.get("affectedaccount")) or message.account
+    region = _text_or_empty(detail.get("eventregion")) or message.region
     if account not in rules.accounts:
-        return Refusal(Fate.PARKED, "wrong_account")
+        return MessageRefusal(MessageFate.PARKED, "wrong_account")
     if region not in rules.regions:
-        return Refusal(Fate.PARKED, "wrong_region")
+        return MessageRefusal(MessageFate.PARKED, "wrong_region")
     if not message.instances:
-        return Refusal(Fate.DROPPED, "no_instances")
+        return MessageRefusal(MessageFate.DROPPED, "no_instances")
     if not all(map(INSTANCE, message.instances)):
-        return Refusal(Fate.KEPT, "malformed")
-    communication = _text(detail.get("communicationid"))
+        return MessageRefusal(MessageFate.KEPT, "malformed")
+    communication = _text_or_empty(detail.get("communicationid"))
     # Pages of one communication share its id, so the page is a part of the key; backup copies share both.
-    key = (account, communication, _text(detail.get("page"))) if communication else (account, message.id)
+    key = (
+        (account, communication, _text_or_empty(detail.get("page")))
+        if communication
+        else (account, message.id)
+    )
     time = message.time.timestamp() if message.time is not None else None
-    starts = _start(_text(detail.get("starttime")))
-    return Event(
+    starts = _parse_start(_text_or_empty(detail.get("starttime")))
+    return BusEvent(
         message.kind.value,
         tuple(dict.fromkeys(message.instances)),
-        Place(account, region),
+        BusPlace(account, region),
         False,
         key,
         time,
@@ -247,7 +258,7 @@ def _health(message: Message, rules: Rules) -> Event | Refusal:
     )
 
 
-def _start(text: str) -> float | None:
+def _parse_start(text: str) -> float | None:
     if not text:
         return None
     from email.utils import parsedate_to_datetime  # slow to import, and Health events are rare
@@ -258,23 +269,23 @@ def _start(text: str) -> float | None:
         return None
 
 
-def _other(message: Message, rules: Rules) -> Event | Refusal:
+def _read_other_event(message: EventMessage, rules: EventRules) -> BusEvent | MessageRefusal:
     """Events that Karpenter's parser does not read: ours, the optional ones, and everything else."""
     source = message.source
     if (source, message.detail_type) in READINGS and message.document.get("version", "0") == "0":
-        return Refusal(Fate.DROPPED, "not_wanted")
+        return MessageRefusal(MessageFate.DROPPED, "not_wanted")
     optional = OPTIONAL.get((source, message.detail_type)) or OPTIONAL.get((source, "*"))
     if source == CANARY_SOURCE and rules.canary:
         optional = CANARY
     elif source and not source.startswith("aws."):
-        return Refusal(Fate.PARKED, "forged_source")
+        return MessageRefusal(MessageFate.PARKED, "forged_source")
     if optional is None or (optional not in rules.optional_kinds and optional != CANARY):
-        return Refusal(Fate.PARKED, "unknown_kind")
+        return MessageRefusal(MessageFate.PARKED, "unknown_kind")
     if message.account not in rules.accounts:
-        return Refusal(Fate.PARKED, "wrong_account")
+        return MessageRefusal(MessageFate.PARKED, "wrong_account")
     if message.region not in rules.regions:
-        return Refusal(Fate.PARKED, "wrong_region")
-    return _optional(optional, message)
+        return MessageRefusal(MessageFate.PARKED, "wrong_region")
+    return _read_optional_event(optional, message)
 
 
 OPTIONAL = {
@@ -283,18 +294,18 @@ OPTIONAL = {
 }
 
 
-def _optional(kind: str, message: Message) -> Event | Refusal:
+def _read_optional_event(kind: str, message: EventMessage) -> BusEvent | MessageRefusal:
     instances: tuple[str, ...] = ()
     if kind == ASG_TERMINATE:
         detail = message.document.get("detail")
         named = detail.get("EC2InstanceId") if isinstance(detail, dict) else None
         if not isinstance(named, str) or not INSTANCE(named):
-            return Refusal(Fate.KEPT, "malformed")
+            return MessageRefusal(MessageFate.KEPT, "malformed")
         instances = (named,)
     time = message.time.timestamp() if message.time is not None else None
-    place, key = Place(message.account, message.region), (message.account, message.id, *instances)
-    return Event(kind, instances, place, True, key, time, None, message.id, message)
+    place, key = BusPlace(message.account, message.region), (message.account, message.id, *instances)
+    return BusEvent(kind, instances, place, True, key, time, None, message.id, message)
 
 
-def _text(value: object) -> str:
+def _text_or_empty(value: object) -> str:
     return value if isinstance(value, str) else ""

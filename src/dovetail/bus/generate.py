@@ -12,17 +12,24 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any, NamedTuple
 
-from dovetail.aws.messages import Kind
+from dovetail.aws.eventbridge import MessageKind
 from dovetail.bus.events import Lane
 
-__all__ = ["Fleet", "Happening", "fis", "health_pages", "reclaim_storm", "steady"]
+__all__ = [
+    "GeneratedEvent",
+    "GeneratedFleet",
+    "generate_fis_experiment",
+    "generate_health_pages",
+    "generate_reclaim_storm",
+    "generate_steady_stream",
+]
 
 START = datetime(2026, 2, 3, 10, tzinfo=UTC)
 HOST_ACCOUNT = "123456789012"
 BACKUP = {"us-west-2": "us-east-1"}
 
 
-class Happening(NamedTuple):
+class GeneratedEvent(NamedTuple):
     """An event, when it reaches its queue (in seconds from the start), which one, and whose it is."""
 
     at: float
@@ -33,7 +40,7 @@ class Happening(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class GeneratedFleet:
     """Clusters and their instances in one account and region."""
 
     clusters: Mapping[str, tuple[str, ...]]
@@ -41,7 +48,7 @@ class Fleet:
     region: str = "us-east-2"
 
     @staticmethod
-    def made(clusters: int, instances: int, seed: int = 0) -> Fleet:
+    def generate_fleet(clusters: int, instances: int, seed: int = 0) -> GeneratedFleet:
         """So many clusters that share so many instances, evenly."""
         chance = Random(seed)
         ids: list[str] = []
@@ -52,40 +59,44 @@ class Fleet:
                 seen.add(id)
                 ids.append(id)
         named = {f"cluster-{number:03d}": tuple(ids[number::clusters]) for number in range(clusters)}
-        return Fleet(named)
+        return GeneratedFleet(named)
 
     @property
     def instances(self) -> list[str]:
         return [id for ids in self.clusters.values() for id in ids]
 
-    def owner(self) -> dict[str, str]:
+    def map_owners(self) -> dict[str, str]:
         return {id: cluster for cluster, ids in self.clusters.items() for id in ids}
 
-    def tags(self, cluster: str) -> dict[str, str]:
+    def build_tags(self, cluster: str) -> dict[str, str]:
         """What Karpenter puts on an instance."""
         return {"eks:eks-cluster-name": cluster, f"kubernetes.io/cluster/{cluster}": "owned"}
 
 
-class _Writer:
+class _EventWriter:
     """Makes events, each with an id of its own."""
 
-    def __init__(self, fleet: Fleet, seed: int, start: datetime) -> None:
+    def __init__(self, fleet: GeneratedFleet, seed: int, start: datetime) -> None:
         self._fleet, self._chance, self._start = fleet, Random(seed), start
 
-    def one(self, at: float, kind: Kind, instance: str, **detail: str) -> Happening:
+    def write_event(self, at: float, kind: MessageKind, instance: str, **detail: str) -> GeneratedEvent:
         named = NAMES[kind]
-        body = self._body(at, "aws.ec2", named, [self._arn(instance)], {"instance-id": instance, **detail})
-        urgent = kind in (Kind.SPOT_INTERRUPTED, Kind.CAPACITY_RESERVATION_INTERRUPTED)
-        return Happening(at, Lane.URGENT if urgent else Lane.BULK, body, (instance,), kind.value)
+        body = self._build_body(
+            at, "aws.ec2", named, [self._build_arn(instance)], {"instance-id": instance, **detail}
+        )
+        urgent = kind in (MessageKind.SPOT_INTERRUPTED, MessageKind.CAPACITY_RESERVATION_INTERRUPTED)
+        return GeneratedEvent(at, Lane.URGENT if urgent else Lane.BULK, body, (instance,), kind.value)
 
-    def page(
+    def write_health_page(
         self, at: float, instances: Sequence[str], about: Mapping[str, Any], *, delivered: str = ""
-    ) -> Happening:
+    ) -> GeneratedEvent:
         detail = {**about, "affectedEntities": [{"entityValue": id, "status": "PENDING"} for id in instances]}
-        body = self._body(at, "aws.health", "AWS Health Event", list(instances), detail, region=delivered)
-        return Happening(at, Lane.BULK, body, tuple(instances), Kind.SCHEDULED_CHANGE.value)
+        body = self._build_body(
+            at, "aws.health", "AWS Health Event", list(instances), detail, region=delivered
+        )
+        return GeneratedEvent(at, Lane.BULK, body, tuple(instances), MessageKind.SCHEDULED_CHANGE.value)
 
-    def _body(
+    def _build_body(
         self,
         at: float,
         source: str,
@@ -97,7 +108,7 @@ class _Writer:
         time = self._start + timedelta(seconds=at)
         event = {
             "version": "0",
-            "id": self._id(),
+            "id": self._build_id(),
             "detail-type": named,
             "source": source,
             "account": self._fleet.account,
@@ -108,62 +119,64 @@ class _Writer:
         }
         return json.dumps(event, separators=(",", ":"))
 
-    def _id(self) -> str:
+    def _build_id(self) -> str:
         text = f"{self._chance.getrandbits(128):032x}"
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
-    def _arn(self, instance: str) -> str:
+    def _build_arn(self, instance: str) -> str:
         return f"arn:aws:ec2:{self._fleet.region}:{self._fleet.account}:instance/{instance}"
 
 
 NAMES = {
-    Kind.SPOT_INTERRUPTED: "EC2 Spot Instance Interruption Warning",
-    Kind.CAPACITY_RESERVATION_INTERRUPTED: "EC2 Capacity Reservation Instance Interruption Warning",
-    Kind.REBALANCE_RECOMMENDATION: "EC2 Instance Rebalance Recommendation",
-    Kind.INSTANCE_STOPPED: "EC2 Instance State-change Notification",
-    Kind.INSTANCE_TERMINATED: "EC2 Instance State-change Notification",
+    MessageKind.SPOT_INTERRUPTED: "EC2 Spot Instance Interruption Warning",
+    MessageKind.CAPACITY_RESERVATION_INTERRUPTED: "EC2 Capacity Reservation Instance Interruption Warning",
+    MessageKind.REBALANCE_RECOMMENDATION: "EC2 Instance Rebalance Recommendation",
+    MessageKind.INSTANCE_STOPPED: "EC2 Instance State-change Notification",
+    MessageKind.INSTANCE_TERMINATED: "EC2 Instance State-change Notification",
 }
 
 
-def reclaim_storm(
-    fleet: Fleet, seed: int = 0, *, within: float = 60.0, start: datetime = START
-) -> Iterator[Happening]:
+def generate_reclaim_storm(
+    fleet: GeneratedFleet, seed: int = 0, *, within: float = 60.0, start: datetime = START
+) -> Iterator[GeneratedEvent]:
     """Every instance of the fleet is taken back: four events each, all within some seconds, in no order."""
-    writer, chance = _Writer(fleet, seed, start), Random(seed + 1)
+    writer, chance = _EventWriter(fleet, seed, start), Random(seed + 1)
     happenings = []
     for instance in fleet.instances:
         times = sorted(chance.uniform(0, within) for _ in range(4))
         happenings += [
-            writer.one(times[0], Kind.REBALANCE_RECOMMENDATION, instance),
-            writer.one(times[1], Kind.SPOT_INTERRUPTED, instance, **{"instance-action": "terminate"}),
-            writer.one(times[2], Kind.INSTANCE_TERMINATED, instance, state="shutting-down"),
-            writer.one(times[3], Kind.INSTANCE_TERMINATED, instance, state="terminated"),
+            writer.write_event(times[0], MessageKind.REBALANCE_RECOMMENDATION, instance),
+            writer.write_event(
+                times[1], MessageKind.SPOT_INTERRUPTED, instance, **{"instance-action": "terminate"}
+            ),
+            writer.write_event(times[2], MessageKind.INSTANCE_TERMINATED, instance, state="shutting-down"),
+            writer.write_event(times[3], MessageKind.INSTANCE_TERMINATED, instance, state="terminated"),
         ]
     yield from sorted(happenings)
 
 
-def steady(
-    fleet: Fleet, seed: int = 0, *, rate: float = 1000.0, start: datetime = START
-) -> Iterator[Happening]:
+def generate_steady_stream(
+    fleet: GeneratedFleet, seed: int = 0, *, rate: float = 1000.0, start: datetime = START
+) -> Iterator[GeneratedEvent]:
     """Events without end, so many a second: a quarter are warnings."""
-    writer, chance, instances, at = _Writer(fleet, seed, start), Random(seed + 1), fleet.instances, 0.0
-    kinds: tuple[tuple[Kind, dict[str, str]], ...] = (
-        (Kind.REBALANCE_RECOMMENDATION, {}),
-        (Kind.SPOT_INTERRUPTED, {"instance-action": "terminate"}),
-        (Kind.INSTANCE_STOPPED, {"state": "stopping"}),
-        (Kind.INSTANCE_TERMINATED, {"state": "shutting-down"}),
+    writer, chance, instances, at = _EventWriter(fleet, seed, start), Random(seed + 1), fleet.instances, 0.0
+    kinds: tuple[tuple[MessageKind, dict[str, str]], ...] = (
+        (MessageKind.REBALANCE_RECOMMENDATION, {}),
+        (MessageKind.SPOT_INTERRUPTED, {"instance-action": "terminate"}),
+        (MessageKind.INSTANCE_STOPPED, {"state": "stopping"}),
+        (MessageKind.INSTANCE_TERMINATED, {"state": "shutting-down"}),
     )
     while True:
         kind, detail = chance.choice(kinds)
-        yield writer.one(at, kind, chance.choice(instances), **detail)
+        yield writer.write_event(at, kind, chance.choice(instances), **detail)
         at += 1 / rate
 
 
-def health_pages(
-    fleet: Fleet, seed: int = 0, *, pages: int = 5, backup: bool = True, start: datetime = START
-) -> Iterator[Happening]:
+def generate_health_pages(
+    fleet: GeneratedFleet, seed: int = 0, *, pages: int = 5, backup: bool = True, start: datetime = START
+) -> Iterator[GeneratedEvent]:
     """One retirement notice for the whole fleet, in pages, each also delivered in the backup region."""
-    writer, chance = _Writer(fleet, seed, start), Random(seed + 1)
+    writer, chance = _EventWriter(fleet, seed, start), Random(seed + 1)
     instances = fleet.instances
     chance.shuffle(instances)
     per_page = -(-len(instances) // pages)
@@ -187,24 +200,33 @@ def health_pages(
             "backupEvent": "false",
         }
         some = instances[page * per_page : (page + 1) * per_page]
-        yield writer.page(float(page), some, about)
+        yield writer.write_health_page(float(page), some, about)
         if backup:
             there = BACKUP.get(fleet.region, "us-west-2")
-            yield writer.page(page + 0.5, some, {**about, "backupEvent": "true"}, delivered=there)
+            yield writer.write_health_page(
+                page + 0.5, some, {**about, "backupEvent": "true"}, delivered=there
+            )
 
 
-def fis(
-    fleet: Fleet, instances: Sequence[str], *, seed: int = 0, notice: float = 120.0, start: datetime = START
-) -> Iterator[Happening]:
+def generate_fis_experiment(
+    fleet: GeneratedFleet,
+    instances: Sequence[str],
+    *,
+    seed: int = 0,
+    notice: float = 120.0,
+    start: datetime = START,
+) -> Iterator[GeneratedEvent]:
     """What `aws:ec2:send-spot-instance-interruptions` causes: a recommendation, the warning, the end."""
-    writer = _Writer(fleet, seed, start)
+    writer = _EventWriter(fleet, seed, start)
     ends = max(notice, 120.0)
     happenings = []
     for instance in instances:
         happenings += [
-            writer.one(0.0, Kind.REBALANCE_RECOMMENDATION, instance),
-            writer.one(ends - 120.0, Kind.SPOT_INTERRUPTED, instance, **{"instance-action": "terminate"}),
-            writer.one(ends, Kind.INSTANCE_TERMINATED, instance, state="shutting-down"),
-            writer.one(ends + 20.0, Kind.INSTANCE_TERMINATED, instance, state="terminated"),
+            writer.write_event(0.0, MessageKind.REBALANCE_RECOMMENDATION, instance),
+            writer.write_event(
+                ends - 120.0, MessageKind.SPOT_INTERRUPTED, instance, **{"instance-action": "terminate"}
+            ),
+            writer.write_event(ends, MessageKind.INSTANCE_TERMINATED, instance, state="shutting-down"),
+            writer.write_event(ends + 20.0, MessageKind.INSTANCE_TERMINATED, instance, state="terminated"),
         ]
     yield from sorted(happenings, key=lambda each: each.at)

@@ -15,15 +15,15 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from random import Random
 
 from dovetail.aws import Aws, AwsError
-from dovetail.bus.clocks import Clock, Log
-from dovetail.bus.config import Config
-from dovetail.bus.counts import Counts
-from dovetail.bus.destinations import Cluster, Destination, Registry
-from dovetail.bus.events import Place, Received, Rules
-from dovetail.bus.lookup import Resolver
-from dovetail.bus.planning import Flight, Plan, Planner, Settle, by_deadline, event_id
-from dovetail.bus.send import Copy, Outcome, Sender
-from dovetail.bus.undeleted import Undeleted
+from dovetail.bus.config import BusConfig
+from dovetail.bus.counts import BusCounts
+from dovetail.bus.destinations import BusCluster, Destination, DestinationRegistry
+from dovetail.bus.events import BusPlace, EventRules, ReceivedMessage
+from dovetail.bus.lookup import InstanceResolver
+from dovetail.bus.planning import BusPlan, Flight, MessageSettler, Planner, by_deadline, find_event_id
+from dovetail.bus.ports import BusClock, BusLog
+from dovetail.bus.queues import UndeletedMessages
+from dovetail.bus.send import BusCopy, CopySender, SendOutcome
 
 __all__ = ["Pipeline"]
 
@@ -39,57 +39,59 @@ class Pipeline(Planner):
 
     def __init__(
         self,
-        config: Config,
+        config: BusConfig,
         aws: Aws,
         park_url: str,
         *,
-        clock: Clock,
-        counts: Counts,
-        log: Log,
+        clock: BusClock,
+        counts: BusCounts,
+        log: BusLog,
         chance: Random,
         patience: float | None = None,
-        named: Callable[[Cluster], Awaitable[Destination | None]] | None = None,
+        named: Callable[[BusCluster], Awaitable[Destination | None]] | None = None,
     ) -> None:
         super().__init__(config, park_url, clock=clock, counts=counts, log=log)
-        self.resolver = Resolver(config, aws, self.owners, clock=clock, counts=counts, log=log)
-        self.sender: Sender[Flight] = Sender(
+        self.resolver = InstanceResolver(config, aws, self.owners, clock=clock, counts=counts, log=log)
+        self.sender: CopySender[Flight] = CopySender(
             aws, clock=clock, counts=counts, log=log, chance=chance, parallel=config["parallel"]
         )
-        self._patience, self._named = patience, named
+        self._patience, self._find_by_name = patience, named
         self.busy = 0
 
-    async def process(self, lane: str, batch: Sequence[Received], settle: Settle) -> None:
+    async def process_batch(
+        self, lane: str, batch: Sequence[ReceivedMessage], settle: MessageSettler
+    ) -> None:
         """Work on a batch until each message of it is done or failed."""
         self.busy += 1
-        plan = Plan()
+        plan = BusPlan()
         try:
-            plan = self.plan(lane, batch, settle)
+            plan = self.plan_batch(lane, batch, settle)
             if self.config["dryRun"]:
-                await self._pretend(plan)
+                await self._run_dry(plan)
                 return
             for flight in plan.settled:
-                self._end(flight)
-            await asyncio.gather(self._send(plan.copies), self._resolve(plan.unresolved))
+                self._end_flight(flight)
+            await asyncio.gather(self._send_copies(plan.copies), self._resolve_flights(plan.unresolved))
         finally:
             self.busy -= 1
             # Whatever ends this early, no message may seem to be on its way when it is not.
             for flight in plan.flights:
                 flight.failed = flight.failed or not flight.over
-                self._end(flight)
-        self._report(lane, batch, plan)
+                self._end_flight(flight)
+        self._report_batch(lane, batch, plan)
 
     async def _ask_names(self, flights: list[Flight]) -> None:
-        if self._named is None:
+        if self._find_by_name is None:
             return
         now = self._now()
         for flight in flights:
             assert flight.event is not None
-            known = self._known(flight.event.instances, now)
-            for cluster in self._nameless(known.values()) if known else ():
-                await self._ask_name(cluster, self._named)
+            known = self._find_known(flight.event.instances, now)
+            for cluster in self._list_without_destination(known.values()) if known else ():
+                await self._ask_name(cluster, self._find_by_name)
 
     async def _ask_name(
-        self, cluster: Cluster, named: Callable[[Cluster], Awaitable[Destination | None]]
+        self, cluster: BusCluster, named: Callable[[BusCluster], Awaitable[Destination | None]]
     ) -> None:
         """Look for the queue of a cluster's name; one that cannot be asked for now is asked for again."""
         try:
@@ -100,56 +102,60 @@ class Pipeline(Planner):
             return
         self._asked_for.add(cluster)
         if found is not None:
-            self.registry = self.registry.merged([found])
+            self.registry = self.registry.merge_with([found])
 
-    async def _send(self, copies: list[Copy[Flight]]) -> None:
-        refused: list[Copy[Flight]] = []
+    async def _send_copies(self, copies: list[BusCopy[Flight]]) -> None:
+        refused: list[BusCopy[Flight]] = []
 
-        def settled(copy: Copy[Flight], outcome: Outcome) -> None:
-            if outcome is Outcome.REFUSED and copy.url != self._park_url:
+        def settled(copy: BusCopy[Flight], outcome: SendOutcome) -> None:
+            if outcome is SendOutcome.REFUSED and copy.url != self._park_url:
                 refused.append(copy)  # settled once it is parked
                 return
-            self._settled(copy, outcome is Outcome.SENT)
+            self._settle_copy(copy, outcome is SendOutcome.SENT)
 
-        await self.sender.send(copies, settled, _gate(copies))
+        await self.sender.send_copies(copies, settled, _build_gate(copies))
         if refused:
             await self._park_refused(refused)
 
-    async def _park_refused(self, refused: list[Copy[Flight]]) -> None:
+    async def _park_refused(self, refused: list[BusCopy[Flight]]) -> None:
         url, parked = self._park_url, []
         for each in refused:
             why, whose = "refused", each.cluster
-            parked.append(Copy(url, each.body, each.tag, each.kind, each.instance, reason=why, cluster=whose))
-        gate = _gate(parked)
-        await self.sender.send(parked, lambda copy, how: self._settled(copy, how is Outcome.SENT), gate)
+            parked.append(
+                BusCopy(url, each.body, each.tag, each.kind, each.instance, reason=why, cluster=whose)
+            )
+        gate = _build_gate(parked)
+        await self.sender.send_copies(
+            parked, lambda copy, how: self._settle_copy(copy, how is SendOutcome.SENT), gate
+        )
 
-    def _settled(self, copy: Copy[Flight], sent: bool) -> None:
+    def _settle_copy(self, copy: BusCopy[Flight], sent: bool) -> None:
         flight = copy.tag
         flight.waiting -= 1
         if not sent:
             flight.failed = True
         elif copy.reason:
             self._counts.add("parked_total", 1, copy.reason)
-            self._audit("parked", flight, reason=copy.reason, cluster=copy.cluster)
+            self._log_event("parked", flight, reason=copy.reason, cluster=copy.cluster)
         else:
-            self._sent(copy, flight)
+            self._record_sent(copy, flight)
         if flight.waiting == 0:
-            self._end(flight)
+            self._end_flight(flight)
 
-    def _sent(self, copy: Copy[Flight], flight: Flight) -> None:
+    def _record_sent(self, copy: BusCopy[Flight], flight: Flight) -> None:
         """Only here is anything remembered as delivered: a cluster's queue has confirmed it."""
         self.delivered.add(copy.key, self._now())
         self._counts.add("routed_total", 1, copy.cluster, copy.kind)
         took = self._clock.monotonic() - flight.message.at
         self._counts.observe("latency_seconds", took, flight.lane, "receive_to_sent")
         if copy.deadline is not None and flight.urgent:
-            left = copy.deadline - self._aged(self._now(), flight)
+            left = copy.deadline - self._latest_time(self._now(), flight)
             self._counts.observe("deadline_remaining_seconds", left, copy.kind)
         self._log.debug(
-            "routed", id=event_id(flight), instance=copy.instance, kind=copy.kind, cluster=copy.cluster
+            "routed", id=find_event_id(flight), instance=copy.instance, kind=copy.kind, cluster=copy.cluster
         )
 
-    def _end(self, flight: Flight) -> None:
+    def _end_flight(self, flight: Flight) -> None:
         """Everything of a message is settled: tell its shell, and those of its duplicates."""
         if flight.over:
             return
@@ -160,101 +166,109 @@ class Pipeline(Planner):
         followers = flight.followers or ()
         if flight.failed:
             self._counts.add("source_failures_total", 1 + len(followers))
-            flight.settle.failed(flight.message, flight.urgent)
+            flight.settle.settle_failed(flight.message, flight.urgent)
             for message, settle in followers:
-                settle.failed(message, flight.urgent)
+                settle.settle_failed(message, flight.urgent)
             return
-        flight.settle.done(flight.message)
+        flight.settle.settle_done(flight.message)
         for message, settle in followers:
-            settle.done(message)
+            settle.settle_done(message)
 
-    async def _resolve(self, flights: Iterable[Flight]) -> None:
-        groups: dict[tuple[Place, bool], list[Flight]] = {}
+    async def _resolve_flights(self, flights: Iterable[Flight]) -> None:
+        groups: dict[tuple[BusPlace, bool], list[Flight]] = {}
         for flight in flights:
             assert flight.event is not None
             groups.setdefault((flight.event.place, flight.event.urgent), []).append(flight)
         work = [
-            (self._hold if urgent else self._look_up)(place, group)
+            (self._resolve_warnings if urgent else self._resolve_bulk)(place, group)
             for (place, urgent), group in groups.items()
         ]
         await asyncio.gather(*work)
 
-    async def _look_up(self, place: Place, flights: list[Flight]) -> None:
+    async def _resolve_bulk(self, place: BusPlace, flights: list[Flight]) -> None:
         """Bulk events: asked for once; what cannot be had comes again with its message."""
-        await self.resolver.settle(place, self._missing(flights), urgent=False, patience=BULK_PATIENCE)
+        await self.resolver.resolve_instances(
+            place, self._list_missing(flights), urgent=False, patience=BULK_PATIENCE
+        )
         await self._ask_names(flights)
-        for flight in await self._resolved(flights):
+        for flight in await self._send_resolved(flights):
             self._counts.add("unresolved_total", 1, flight.kind)
             flight.failed = True
-            self._end(flight)
+            self._end_flight(flight)
 
-    async def _hold(self, place: Place, flights: list[Flight]) -> None:
+    async def _resolve_warnings(self, place: BusPlace, flights: list[Flight]) -> None:
         """Warnings: asked for until the notice gets short, then told to everyone who may be meant."""
         started = self._clock.monotonic()
         while flights:
             begun = self._clock.monotonic()
-            await self.resolver.settle(place, self._missing(flights), urgent=True, patience=ROUND)
+            await self.resolver.resolve_instances(
+                place, self._list_missing(flights), urgent=True, patience=ROUND
+            )
             await self._ask_names(flights)
-            flights = await self._resolved(flights)
-            due = [each for each in flights if self._overdue(each, started)]
+            flights = await self._send_resolved(flights)
+            due = [each for each in flights if self._is_overdue(each, started)]
             if due:
                 held = set(flights) - set(due)
                 flights = [each for each in flights if each in held]
-                plan = Plan()
+                plan = BusPlan()
                 for flight in due:
                     assert flight.event is not None
-                    self._broadcast(flight, flight.event, plan)
-                await self._send(sorted(plan.copies, key=by_deadline))
+                    self._plan_broadcast(flight, flight.event, plan)
+                await self._send_copies(sorted(plan.copies, key=by_deadline))
             if flights:
                 await self._clock.sleep(max(0.0, ROUND - (self._clock.monotonic() - begun)))
 
-    async def _resolved(self, flights: list[Flight]) -> list[Flight]:
+    async def _send_resolved(self, flights: list[Flight]) -> list[Flight]:
         """Send those that are known by now; returns the others."""
-        plan, now = Plan(), self._now()
+        plan, now = BusPlan(), self._now()
         for flight in flights:
             event = flight.event
             assert event is not None
             self._pending.pop(event.contents, None)
             self._plan_safely(flight, event, plan, now)
         for flight in plan.settled:
-            self._end(flight)
-        await self._send(sorted(plan.copies, key=by_deadline))
+            self._end_flight(flight)
+        await self._send_copies(sorted(plan.copies, key=by_deadline))
         return plan.unresolved
 
-    def _missing(self, flights: list[Flight]) -> list[str]:
+    def _list_missing(self, flights: list[Flight]) -> list[str]:
         now = self._now()
         ids = dict.fromkeys(
             instance for flight in flights for instance in (flight.event.instances if flight.event else ())
         )
         return [id for id in ids if self.owners.get(id, now) is None]
 
-    def _overdue(self, flight: Flight, started: float) -> bool:
+    def _is_overdue(self, flight: Flight, started: float) -> bool:
         if self._patience is not None:
             return self._clock.monotonic() - started >= self._patience
         event = flight.event
         assert event is not None
-        now = self._aged(self._now(), flight)
+        now = self._latest_time(self._now(), flight)
         deadline = event.deadline or (event.time or flight.message.sent or now) + NOTICE
         return deadline - now < MARGIN and self._clock.monotonic() - started >= LATE
 
-    async def _pretend(self, plan: Plan) -> None:
+    async def _run_dry(self, plan: BusPlan) -> None:
         """A dry run: look up, say what would be sent, and leave every message where it is."""
-        for (place, urgent), ids in _wanted(plan.unresolved).items():
-            await self.resolver.settle(place, ids, urgent=urgent, patience=ROUND)
-        again, now = Plan(), self._now()
+        for (place, urgent), ids in _group_instances(plan.unresolved).items():
+            await self.resolver.resolve_instances(place, ids, urgent=urgent, patience=ROUND)
+        again, now = BusPlan(), self._now()
         for flight in plan.unresolved:
             assert flight.event is not None
             self._pending.pop(flight.event.contents, None)
             self._plan_safely(flight, flight.event, again, now)
         for copy in (*plan.copies, *again.copies):
             self._log.info(
-                "would send", id=event_id(copy.tag), kind=copy.kind, cluster=copy.cluster, reason=copy.reason
+                "would send",
+                id=find_event_id(copy.tag),
+                kind=copy.kind,
+                cluster=copy.cluster,
+                reason=copy.reason,
             )
         for flight in plan.flights:
             flight.over = True
         self._pending.clear()
 
-    def _report(self, lane: str, batch: Sequence[Received], plan: Plan) -> None:
+    def _report_batch(self, lane: str, batch: Sequence[ReceivedMessage], plan: BusPlan) -> None:
         now = self._now()
         for flight in plan.flights:
             if flight.event is not None and flight.event.time is not None:
@@ -268,15 +282,15 @@ class Pipeline(Planner):
         self._counts.set("cache_hit_ratio", self.owners.hit_ratio)
         self._counts.set("ec2_tokens", self.resolver.tokens)
         self._counts.set("workers_busy", self.busy)
-        self.delivered.forget(now)
+        self.delivered.forget_expired(now)
         self._log.info("batch routed", lane=lane, messages=len(batch))
 
-    def reload(self, registry: Registry, rules: Rules) -> None:
+    def reload_destinations(self, registry: DestinationRegistry, rules: EventRules) -> None:
         """Use other destinations from now on; what is on its way keeps its address."""
         self.registry, self.rules = registry, rules
         self._asked_for.clear()
         urls = {each.queue_url for each in registry} | {each.park_url for each in registry} | {self._park_url}
-        self.sender.forget(urls)
+        self.sender.forget_queues(urls)
 
     async def close(self) -> None:
         await self.resolver.close()
@@ -285,7 +299,7 @@ class Pipeline(Planner):
 class _FlightGate:
     """Admits flights of a lane as long as its shell has few enough messages to delete."""
 
-    def __init__(self, undeleted: Undeleted) -> None:
+    def __init__(self, undeleted: UndeletedMessages) -> None:
         self._undeleted = undeleted
 
     async def admit(self, flights: Sequence[Flight], /) -> None:
@@ -295,14 +309,14 @@ class _FlightGate:
         self._undeleted.withdraw([each.message.receipt for each in flights])
 
 
-def _gate(copies: Sequence[Copy[Flight]]) -> _FlightGate | None:
+def _build_gate(copies: Sequence[BusCopy[Flight]]) -> _FlightGate | None:
     """The gate of the shell that these came from; a batch comes from one."""
     undeleted = copies[0].tag.settle.undeleted if copies else None
     return _FlightGate(undeleted) if undeleted is not None else None
 
 
-def _wanted(flights: Iterable[Flight]) -> dict[tuple[Place, bool], list[str]]:
-    found: dict[tuple[Place, bool], list[str]] = {}
+def _group_instances(flights: Iterable[Flight]) -> dict[tuple[BusPlace, bool], list[str]]:
+    found: dict[tuple[BusPlace, bool], list[str]] = {}
     for flight in flights:
         if flight.event is not None:
             found.setdefault((flight.event.place, flight.event.urgent), []).extend(flight.event.instances)

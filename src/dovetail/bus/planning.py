@@ -9,34 +9,93 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from dovetail.bus.cache import UNKNOWN, Known, Owners
-from dovetail.bus.clocks import Clock, Log
-from dovetail.bus.config import Config
-from dovetail.bus.counts import Counts
-from dovetail.bus.dedupe import Delivered
-from dovetail.bus.destinations import Cluster, Destination
-from dovetail.bus.events import CANARY, ZONAL_SHIFT, Event, Fate, Lane, Received, Refusal, read
-from dovetail.bus.route import Routed, broadcast, everywhere, route, sole
-from dovetail.bus.send import Copy
-from dovetail.bus.undeleted import Undeleted
+from dovetail.bus.config import BusConfig
+from dovetail.bus.counts import BusCounts
+from dovetail.bus.destinations import BusCluster, Destination
+from dovetail.bus.events import (
+    CANARY,
+    ZONAL_SHIFT,
+    BusEvent,
+    Lane,
+    MessageFate,
+    MessageRefusal,
+    ReceivedMessage,
+    read_event,
+)
+from dovetail.bus.owners import UNKNOWN, InstanceOwners, KnownInstance
+from dovetail.bus.ports import BusClock, BusLog
+from dovetail.bus.queues import UndeletedMessages
+from dovetail.bus.route import (
+    RoutedEvent,
+    build_broadcast,
+    find_sole_destination,
+    route_event,
+    route_zonal_shift,
+)
+from dovetail.bus.send import BusCopy
 
-__all__ = ["Flight", "Plan", "Planner", "Settle", "by_deadline", "event_id"]
+__all__ = [
+    "BusPlan",
+    "DeliveredCopies",
+    "Flight",
+    "MessageSettler",
+    "Planner",
+    "by_deadline",
+    "find_event_id",
+]
+
+WINDOW = 600.0
+
+
+class DeliveredCopies:
+    """Keys of delivered copies, the oldest forgotten first."""
+
+    def __init__(self, size: int = 200_000, window: float = WINDOW) -> None:
+        self._size = size
+        self._window = window
+        self._keys: dict[Hashable, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def has_copy(self, key: Hashable, now: float) -> bool:
+        """Was it delivered within the window?"""
+        at = self._keys.get(key)
+        return at is not None and now - at < self._window
+
+    def add(self, key: Hashable, now: float) -> None:
+        """Remember a copy that its queue has confirmed."""
+        keys = self._keys
+        keys.pop(key, None)
+        keys[key] = now
+        if len(keys) > self._size:
+            del keys[next(iter(keys))]
+
+    def forget_expired(self, now: float) -> None:
+        """Let go of what is past the window; the oldest stand first."""
+        keys = self._keys
+        while keys:
+            oldest = next(iter(keys))
+            if now - keys[oldest] < self._window:
+                return
+            del keys[oldest]
+
 
 NONE = "none"
-BUG = Refusal(Fate.KEPT, "bug")
+BUG = MessageRefusal(MessageFate.KEPT, "bug")
 MOST_TOLD = 500  # characters of an error
 
 
-class Settle(Protocol):
+class MessageSettler(Protocol):
     """How a shell is told what became of its messages; `undeleted` bounds what it has still to delete."""
 
     @property
-    def undeleted(self) -> Undeleted | None: ...
+    def undeleted(self) -> UndeletedMessages | None: ...
 
-    def done(self, message: Received) -> None:
+    def settle_done(self, message: ReceivedMessage) -> None:
         """Nothing of it is left to do: it may be deleted."""
 
-    def failed(self, message: Received, urgent: bool) -> None:
+    def settle_failed(self, message: ReceivedMessage, urgent: bool) -> None:
         """It must come again."""
 
 
@@ -44,16 +103,16 @@ class Settle(Protocol):
 class Flight:
     """A message on its way. Duplicates that come meanwhile share its fate."""
 
-    message: Received
+    message: ReceivedMessage
     body: str
-    event: Event | None
+    event: BusEvent | None
     lane: str
-    settle: Settle
+    settle: MessageSettler
     waiting: int = 0
     failed: bool = False
     over: bool = False
     repeated: bool = False
-    followers: list[tuple[Received, Settle]] | None = None
+    followers: list[tuple[ReceivedMessage, MessageSettler]] | None = None
 
     @property
     def kind(self) -> str:
@@ -65,11 +124,11 @@ class Flight:
 
 
 @dataclass(slots=True)
-class Plan:
+class BusPlan:
     """What to do with a batch: copies to send, flights with nothing to send, flights to look up."""
 
     flights: list[Flight] = field(default_factory=list)
-    copies: list[Copy[Flight]] = field(default_factory=list)
+    copies: list[BusCopy[Flight]] = field(default_factory=list)
     settled: list[Flight] = field(default_factory=list)
     unresolved: list[Flight] = field(default_factory=list)
 
@@ -77,29 +136,31 @@ class Plan:
 class Planner:
     """Memory, rules and destinations, and what they say about messages."""
 
-    def __init__(self, config: Config, park_url: str, *, clock: Clock, counts: Counts, log: Log) -> None:
+    def __init__(
+        self, config: BusConfig, park_url: str, *, clock: BusClock, counts: BusCounts, log: BusLog
+    ) -> None:
         self.config, self.registry = config, config.registry
         self.rules = config.rules
-        self.owners = Owners(config["cache.size"])
-        self.delivered = Delivered(config["dedupe.size"], config["dedupe.window"])
+        self.owners = InstanceOwners(config["cache.size"])
+        self.delivered = DeliveredCopies(config["dedupe.size"], config["dedupe.window"])
         self._park_url, self._clock, self._counts, self._log = park_url, clock, counts, log
         self._annotate: bool = config["annotateSplits"]
         self._pending: dict[Hashable, Flight] = {}
         # With `registry.byName`, owners without a destination are asked for once by their names.
         self._by_name: bool = config["registry.byName"]
-        self._asked_for: set[Cluster] = set()
+        self._asked_for: set[BusCluster] = set()
 
-    def plan(self, lane: str, batch: Sequence[Received], settle: Settle) -> Plan:
+    def plan_batch(self, lane: str, batch: Sequence[ReceivedMessage], settle: MessageSettler) -> BusPlan:
         """Everything that needs no asking. Warnings come out with the nearest deadline first."""
-        plan, now = Plan(), self._now()
+        plan, now = BusPlan(), self._now()
         kinds: dict[str, int] = {}
         for message in batch:
-            body, event = self._read(message)
-            if isinstance(event, Refusal):
+            body, event = self._read_message(message)
+            if isinstance(event, MessageRefusal):
                 kinds[NONE] = kinds.get(NONE, 0) + 1
                 flight = Flight(message, body, None, lane, settle)
                 plan.flights.append(flight)
-                self._refuse(flight, event, plan)
+                self._apply_refusal(flight, event, plan)
                 continue
             kinds[event.kind] = kinds.get(event.kind, 0) + 1
             flight = Flight(message, body, event, lane, settle)
@@ -111,30 +172,30 @@ class Planner:
             plan.copies.sort(key=by_deadline)
         return plan
 
-    def _read(self, message: Received) -> tuple[str, Event | Refusal]:
+    def _read_message(self, message: ReceivedMessage) -> tuple[str, BusEvent | MessageRefusal]:
         try:
-            return read(message, self.rules)
+            return read_event(message, self.rules)
         except Exception as error:  # noqa: BLE001 (a body that meets a bug must not hold up its neighbours)
-            self._name_bug("reading", message, error)
+            self._log_bug("reading", message, error)
             return message.body, BUG
 
-    def _plan_safely(self, flight: Flight, event: Event, plan: Plan, now: float) -> None:
+    def _plan_safely(self, flight: Flight, event: BusEvent, plan: BusPlan, now: float) -> None:
         """Plan one event. One that meets a bug is kept for the dead letters; the others go on."""
         planned = len(plan.copies)
         try:
             self._plan_one(flight, event, plan, now)
         except Exception as error:  # noqa: BLE001 (an event that meets a bug must not hold up its neighbours)
-            self._name_bug("planning", flight.message, error)
+            self._log_bug("planning", flight.message, error)
             del plan.copies[planned:]
             flight.waiting = 0
-            self._refuse(flight, BUG, plan)
+            self._apply_refusal(flight, BUG, plan)
 
-    def _name_bug(self, doing: str, message: Received, error: Exception) -> None:
+    def _log_bug(self, doing: str, message: ReceivedMessage, error: Exception) -> None:
         """Name a message that meets a bug, at its first receive; it comes again until the dead letters."""
         tell = self._log.error if message.receives <= 1 else self._log.debug
         tell(f"{doing} a message met a bug", source=message.id, error=repr(error)[:MOST_TOLD])
 
-    def _plan_one(self, flight: Flight, event: Event, plan: Plan, now: float) -> None:
+    def _plan_one(self, flight: Flight, event: BusEvent, plan: BusPlan, now: float) -> None:
         contents = event.contents
         first = self._pending.get(contents)
         if first is not None:
@@ -146,27 +207,31 @@ class Planner:
             return
         self._pending[contents] = flight
         if not event.instances:
-            self._spread(flight, event, plan)
+            self._plan_without_instances(flight, event, plan)
             return
-        known = self._known(event.instances, now)
-        if known is None or (self._by_name and self._nameless(known.values())):
+        known = self._find_known(event.instances, now)
+        if known is None or (self._by_name and self._list_without_destination(known.values())):
             plan.unresolved.append(flight)
             return
-        only = sole(event, known[event.instances[0]], self.registry, now) if len(known) == 1 else None
+        only = (
+            find_sole_destination(event, known[event.instances[0]], self.registry, now)
+            if len(known) == 1
+            else None
+        )
         if only is not None:
-            self._copy(flight, event, only, flight.body, plan, now)
-            self._planned(flight, plan)
+            self._plan_copy(flight, event, only, flight.body, plan, now)
+            self._finish_flight(flight, plan)
         elif event.urgent and any(each.state is UNKNOWN for each in known.values()):
-            self._broadcast(flight, event, plan)
+            self._plan_broadcast(flight, event, plan)
         else:
-            aged, annotate = self._aged(now, flight), self._annotate
-            self._routed(
-                flight, route(event, flight.body, known, self.registry, aged, annotate=annotate), plan
+            aged, annotate = self._latest_time(now, flight), self._annotate
+            self._apply_route(
+                flight, route_event(event, flight.body, known, self.registry, aged, annotate=annotate), plan
             )
         if event.kind == "instance_terminated":
-            self.owners.ended(event.instances[0], now)
+            self.owners.mark_ended(event.instances[0], now)
 
-    def _known(self, instances: tuple[str, ...], now: float) -> dict[str, Known] | None:
+    def _find_known(self, instances: tuple[str, ...], now: float) -> dict[str, KnownInstance] | None:
         """What memory says of all of them, or None when it says nothing of some."""
         known = {}
         for instance in instances:
@@ -176,44 +241,48 @@ class Planner:
             known[instance] = what
         return known
 
-    def _nameless(self, known: Iterable[Known]) -> list[Cluster]:
+    def _list_without_destination(self, known: Iterable[KnownInstance]) -> list[BusCluster]:
         """Owners without a destination that may still have a queue of their name."""
         owners = [cluster for each in known for cluster in each.owners]
-        return [each for each in owners if self.registry.of(each) is None and each not in self._asked_for]
+        return [
+            each
+            for each in owners
+            if self.registry.find_by_cluster(each) is None and each not in self._asked_for
+        ]
 
-    def _routed(self, flight: Flight, routed: Routed, plan: Plan) -> None:
+    def _apply_route(self, flight: Flight, routed: RoutedEvent, plan: BusPlan) -> None:
         assert flight.event is not None
         now = self._now()
         for destination, body in routed.copies:
             part = routed.parts.get(destination.cluster)
-            self._copy(flight, flight.event, destination, body, plan, now, part)
+            self._plan_copy(flight, flight.event, destination, body, plan, now, part)
         for reason, body, cluster in routed.parked:
-            self._park(flight, body, reason, plan, cluster)
+            self._plan_park(flight, body, reason, plan, cluster)
         for reason in routed.dropped:
-            self._drop(flight, reason)
-        self._planned(flight, plan)
+            self._count_drop(flight, reason)
+        self._finish_flight(flight, plan)
 
-    def _planned(self, flight: Flight, plan: Plan) -> None:
+    def _finish_flight(self, flight: Flight, plan: BusPlan) -> None:
         if flight.waiting:
             return
         if flight.repeated:
             self._counts.add("duplicates_total", 1)
         plan.settled.append(flight)
 
-    def _copy(
+    def _plan_copy(
         self,
         flight: Flight,
-        event: Event,
+        event: BusEvent,
         to: Destination,
         body: str,
-        plan: Plan,
+        plan: BusPlan,
         now: float,
         part: frozenset[str] | None = None,
     ) -> None:
         """Plan a copy for a cluster, unless its queue has confirmed the same one already."""
         url, reason = to.queue_url, ""
         key: Hashable = (event.key, to.cluster) if part is None else (event.key, to.cluster, part)
-        if self.delivered.has(key, now):
+        if self.delivered.has_copy(key, now):
             flight.repeated = True
             return
         if to.paused:
@@ -222,70 +291,74 @@ class Planner:
         hops = flight.message.hops + 1
         flight.waiting += 1
         plan.copies.append(
-            Copy(url, body, flight, event.kind, instance, event.deadline, hops, to, reason, key=key)
+            BusCopy(url, body, flight, event.kind, instance, event.deadline, hops, to, reason, key=key)
         )
 
-    def _spread(self, flight: Flight, event: Event, plan: Plan) -> None:
+    def _plan_without_instances(self, flight: Flight, event: BusEvent, plan: BusPlan) -> None:
         """Events that name no instance: a zonal shift, or the canary, whose way ends here."""
         if event.kind == ZONAL_SHIFT:
-            self._routed(flight, everywhere(event, flight.body, self.registry), plan)
+            self._apply_route(flight, route_zonal_shift(event, flight.body, self.registry), plan)
             return
         assert event.kind == CANARY
         if event.time is not None:
             self._counts.set("canary_seconds", max(self._now() - event.time, 0.0))
         plan.settled.append(flight)
 
-    def _broadcast(self, flight: Flight, event: Event, plan: Plan) -> None:
-        copies = broadcast(event, flight.body, self.registry)
+    def _plan_broadcast(self, flight: Flight, event: BusEvent, plan: BusPlan) -> None:
+        copies = build_broadcast(event, flight.body, self.registry)
         self._counts.add("unresolved_total", 1, event.kind)
         if self.config["unresolvedUrgent"] == "park" or not copies:
             reason = "unresolved" if copies else "no_destination"
-            self._routed(flight, Routed(parked=[(reason, flight.body, "")]), plan)
+            self._apply_route(flight, RoutedEvent(parked=[(reason, flight.body, "")]), plan)
             return
         self._counts.add("broadcast_total", 1)
-        self._audit("broadcast", flight, clusters=len(copies))
-        self._routed(flight, Routed(copies=copies), plan)
+        self._log_event("broadcast", flight, clusters=len(copies))
+        self._apply_route(flight, RoutedEvent(copies=copies), plan)
 
-    def _refuse(self, flight: Flight, refusal: Refusal, plan: Plan) -> None:
-        if refusal.fate is Fate.KEPT:
+    def _apply_refusal(self, flight: Flight, refusal: MessageRefusal, plan: BusPlan) -> None:
+        if refusal.fate is MessageFate.KEPT:
             flight.failed = True
             self._counts.add("kept_total", 1, refusal.reason)
-            self._audit("kept", flight, reason=refusal.reason)
-        elif refusal.fate is Fate.DROPPED:
-            self._drop(flight, refusal.reason)
+            self._log_event("kept", flight, reason=refusal.reason)
+        elif refusal.fate is MessageFate.DROPPED:
+            self._count_drop(flight, refusal.reason)
         else:
-            self._park(flight, flight.body, refusal.reason, plan)
+            self._plan_park(flight, flight.body, refusal.reason, plan)
             return
         plan.settled.append(flight)
 
-    def _park(self, flight: Flight, body: str, reason: str, plan: Plan, cluster: str = "") -> None:
+    def _plan_park(self, flight: Flight, body: str, reason: str, plan: BusPlan, cluster: str = "") -> None:
         flight.waiting += 1
         hops = flight.message.hops
-        copy = Copy(self._park_url, body, flight, flight.kind, hops=hops, reason=reason, cluster=cluster)
+        copy = BusCopy(self._park_url, body, flight, flight.kind, hops=hops, reason=reason, cluster=cluster)
         plan.copies.append(copy)
 
-    def _drop(self, flight: Flight, reason: str) -> None:
+    def _count_drop(self, flight: Flight, reason: str) -> None:
         self._counts.add("dropped_total", 1, reason)
-        self._audit("dropped", flight, reason=reason)
+        self._log_event("dropped", flight, reason=reason)
 
-    def _aged(self, now: float, flight: Flight) -> float:
+    def _latest_time(self, now: float, flight: Flight) -> float:
         """The time, by a clock that is at least as late as the queue's was when the message came."""
         sent = flight.message.sent
         return now if sent is None or sent <= now else sent
 
-    def _audit(self, what: str, flight: Flight, **fields: object) -> None:
+    def _log_event(self, what: str, flight: Flight, **fields: object) -> None:
         event = flight.event
         instances = event.instances[:10] if event is not None else ()
-        told: dict[str, object] = {"id": event_id(flight), "source": flight.message.id, "kind": flight.kind}
+        told: dict[str, object] = {
+            "id": find_event_id(flight),
+            "source": flight.message.id,
+            "kind": flight.kind,
+        }
         self._log.info("event " + what, **told, instances=instances, **fields)
 
     def _now(self) -> float:
         return self._clock.now().timestamp()
 
 
-def by_deadline(copy: Copy[Flight]) -> float:
+def by_deadline(copy: BusCopy[Flight]) -> float:
     return copy.deadline if copy.deadline is not None else float("inf")
 
 
-def event_id(flight: Flight) -> str:
+def find_event_id(flight: Flight) -> str:
     return flight.event.id if flight.event is not None else ""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from dovetail.bus.counts import METRICS, PREFIX, Tally
+from dovetail.bus.counts import METRICS, PREFIX, BusTally
 from dovetail.metrics import counter, gauge, histogram
 
-__all__ = ["Prometheus"]
+__all__ = ["PrometheusCounts"]
 
 BUCKETS = {
     "batch_size": (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000),
@@ -17,7 +17,7 @@ BUCKETS = {
 }
 
 
-def _made(name: str) -> Any:
+def _declare_metric(name: str) -> Any:
     metric = METRICS[name]
     if metric.kind == "counter":
         return counter(PREFIX + name, metric.about, metric.labels)
@@ -26,21 +26,21 @@ def _made(name: str) -> Any:
     return histogram(PREFIX + name, metric.about, metric.labels, BUCKETS[name])
 
 
-MADE = {name: _made(name) for name in METRICS}
+DECLARED = {name: _declare_metric(name) for name in METRICS}
 
 
-class Prometheus(Tally):
+class PrometheusCounts(BusTally):
     """Counts into the process's registry."""
 
     def add(self, name: str, amount: float, *labels: str) -> None:
-        self._child(name, labels).inc(amount)
+        self._find_child(name, labels).inc(amount)
 
     def set(self, name: str, value: float, *labels: str) -> None:
-        self._child(name, labels).set(value)
+        self._find_child(name, labels).set(value)
 
     def observe(self, name: str, value: float, *labels: str) -> None:
-        self._child(name, labels).observe(value)
+        self._find_child(name, labels).observe(value)
 
-    def _child(self, name: str, labels: tuple[str, ...]) -> Any:
-        made = MADE[name]
-        return made.labels(*self.bounded(name, labels)) if labels else made
+    def _find_child(self, name: str, labels: tuple[str, ...]) -> Any:
+        made = DECLARED[name]
+        return made.labels(*self.limit_labels(name, labels)) if labels else made

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dovetail.aws import Aws, AwsAbsent, AwsDenied, AwsError
-from dovetail.bus.clocks import Clock, Log
-from dovetail.bus.events import Received
+from dovetail.bus.events import ReceivedMessage
+from dovetail.bus.ports import BusClock, BusLog
 from dovetail.errors import Misconfigured
 
-__all__ = ["Queue", "batched", "queue_url", "received", "received_record"]
+__all__ = [
+    "SourceQueue",
+    "UndeletedMessages",
+    "find_queue_url",
+    "parse_message",
+    "parse_record",
+    "split_batches",
+]
 
 TEN = 10
 LONG_POLL = 20
@@ -19,7 +27,7 @@ PARALLEL = 16
 TOO_OFTEN = 2
 
 
-async def queue_url(aws: Aws, name: str) -> str:
+async def find_queue_url(aws: Aws, name: str) -> str:
     """A queue's address; one clear sentence when there is none."""
     try:
         answer = await aws.call("sqs", "GetQueueUrl", {"QueueName": name})
@@ -35,62 +43,62 @@ async def queue_url(aws: Aws, name: str) -> str:
     return str(answer["QueueUrl"])
 
 
-def received(raw: Mapping[str, Any], at: float, queue: str = "") -> Received:
+def parse_message(raw: Mapping[str, Any], at: float, queue: str = "") -> ReceivedMessage:
     """A message as ReceiveMessage gives it."""
     facts, told = raw.get("Attributes", {}), raw.get("MessageAttributes", {})
-    return Received(
+    return ReceivedMessage(
         raw["MessageId"],
         raw.get("Body", ""),
         raw.get("ReceiptHandle", ""),
-        _seconds(facts.get("SentTimestamp")),
+        _parse_seconds(facts.get("SentTimestamp")),
         at,
-        _whole(facts.get("ApproximateReceiveCount"), 1),
-        _hops(told.get("dt.hops", {}).get("StringValue")),
+        _parse_whole(facts.get("ApproximateReceiveCount"), 1),
+        _parse_hops(told.get("dt.hops", {}).get("StringValue")),
         str(facts.get("SenderId", "")),
         queue,
     )
 
 
-def received_record(record: Mapping[str, Any], at: float) -> Received:
+def parse_record(record: Mapping[str, Any], at: float) -> ReceivedMessage:
     """A message as Lambda hands it over."""
     facts, told = record.get("attributes") or {}, record.get("messageAttributes") or {}
-    return Received(
+    return ReceivedMessage(
         str(record["messageId"]),
         str(record.get("body", "")),
         str(record.get("receiptHandle", "")),
-        _seconds(facts.get("SentTimestamp")),
+        _parse_seconds(facts.get("SentTimestamp")),
         at,
-        _whole(facts.get("ApproximateReceiveCount"), 1),
-        _hops((told.get("dt.hops") or {}).get("stringValue")),
+        _parse_whole(facts.get("ApproximateReceiveCount"), 1),
+        _parse_hops((told.get("dt.hops") or {}).get("stringValue")),
         str(facts.get("SenderId", "")),
         str(record.get("eventSourceARN", "")).rpartition(":")[2],
     )
 
 
-def _hops(value: object) -> int:
+def _parse_hops(value: object) -> int:
     """How often a message has passed a router. A number that no router has written counts as too often."""
-    return 0 if value is None else _whole(value, TOO_OFTEN)
+    return 0 if value is None else _parse_whole(value, TOO_OFTEN)
 
 
-def _seconds(milliseconds: object) -> float | None:
+def _parse_seconds(milliseconds: object) -> float | None:
     text = str(milliseconds)
     return int(text) / 1000 if text.isdecimal() and len(text) < 16 else None
 
 
-def _whole(value: object, default: int) -> int:
+def _parse_whole(value: object, default: int) -> int:
     text = str(value)
     return int(text) if text.isdecimal() and len(text) < 10 else default
 
 
-class Queue:
+class SourceQueue:
     """One source queue behind its URL."""
 
-    def __init__(self, aws: Aws, url: str, *, clock: Clock, log: Log) -> None:
+    def __init__(self, aws: Aws, url: str, *, clock: BusClock, log: BusLog) -> None:
         self.url = url
         self._aws, self._clock, self._log = aws, clock, log
         self._parallel = asyncio.Semaphore(PARALLEL)
 
-    async def receive(self, wait: int = LONG_POLL) -> list[Received]:
+    async def receive(self, wait: int = LONG_POLL) -> list[ReceivedMessage]:
         """Up to ten messages, or none after a long poll."""
         asked = {
             "QueueUrl": self.url,
@@ -101,26 +109,30 @@ class Queue:
         }
         answer = await self._aws.call("sqs", "ReceiveMessage", asked, retried=False)
         at = self._clock.monotonic()
-        return [received(each, at, self.url) for each in answer.get("Messages", ())]
+        return [parse_message(each, at, self.url) for each in answer.get("Messages", ())]
 
-    async def visibility(self) -> int:
+    async def read_visibility(self) -> int:
         """How long the queue hides a message that was received."""
         asked = {"QueueUrl": self.url, "AttributeNames": ["VisibilityTimeout"]}
         answer = await self._aws.call("sqs", "GetQueueAttributes", asked)
         return max(int(answer.get("Attributes", {}).get("VisibilityTimeout", 30)), 1)
 
-    async def delete(self, messages: Sequence[Received]) -> None:
+    async def delete(self, messages: Sequence[ReceivedMessage]) -> None:
         """Let them go for good. One that stays comes again and is recognised as delivered."""
-        await self._each("DeleteMessageBatch", messages, {})
+        await self._call_in_batches("DeleteMessageBatch", messages, {})
 
-    async def hide(self, messages: Sequence[Received], seconds: int) -> None:
+    async def hide(self, messages: Sequence[ReceivedMessage], seconds: int) -> None:
         """Let them be seen again after so many seconds."""
-        await self._each("ChangeMessageVisibilityBatch", messages, {"VisibilityTimeout": seconds})
+        await self._call_in_batches("ChangeMessageVisibilityBatch", messages, {"VisibilityTimeout": seconds})
 
-    async def _each(self, operation: str, messages: Sequence[Received], extra: Mapping[str, Any]) -> None:
-        await asyncio.gather(*(self._tell(operation, some, extra) for some in batched(messages)))
+    async def _call_in_batches(
+        self, operation: str, messages: Sequence[ReceivedMessage], extra: Mapping[str, Any]
+    ) -> None:
+        await asyncio.gather(*(self._call_batch(operation, some, extra) for some in split_batches(messages)))
 
-    async def _tell(self, operation: str, messages: Sequence[Received], extra: Mapping[str, Any]) -> None:
+    async def _call_batch(
+        self, operation: str, messages: Sequence[ReceivedMessage], extra: Mapping[str, Any]
+    ) -> None:
         entries = [
             {"Id": str(index), "ReceiptHandle": each.receipt, **extra} for index, each in enumerate(messages)
         ]
@@ -135,5 +147,81 @@ class Queue:
             self._log.warning("telling a queue failed", operation=operation, queue=self.url, codes=codes)
 
 
-def batched(messages: Sequence[Received]) -> list[Sequence[Received]]:
+def split_batches(messages: Sequence[ReceivedMessage]) -> list[Sequence[ReceivedMessage]]:
     return [messages[start : start + TEN] for start in range(0, len(messages), TEN)]
+
+
+class UndeletedMessages:
+    """Receipts of messages that may lie in a cluster's queue and still lie in their own.
+
+    A message with several copies is counted once. Its second copy never waits for room: room comes from
+    messages that are deleted, and they are deleted when all their copies are sent.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._copies: dict[str, int] = {}
+        self._line: deque[tuple[Sequence[str], asyncio.Future[None]]] = deque()
+        self._waiting: dict[str, list[tuple[Sequence[str], asyncio.Future[None]]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._copies)
+
+    async def admit(self, receipts: Sequence[str]) -> None:
+        """Return once copies of these messages may be sent; first come, first served."""
+        if any(each in self._copies for each in receipts) or (not self._line and self._has_room(receipts)):
+            self._count_receipts(receipts)
+            return
+        entry = (receipts, asyncio.get_running_loop().create_future())
+        self._line.append(entry)
+        for each in receipts:
+            self._waiting.setdefault(each, []).append(entry)
+        try:
+            await entry[1]
+        except asyncio.CancelledError:
+            self._leave_line(entry)
+            raise
+
+    def withdraw(self, receipts: Iterable[str]) -> None:
+        """Take off copies that were not delivered."""
+        for each in receipts:
+            left = self._copies.get(each, 0) - 1
+            if left > 0:
+                self._copies[each] = left
+            else:
+                self._copies.pop(each, None)
+        self._admit_next()
+
+    def remove(self, receipts: Iterable[str]) -> None:
+        """Take off messages that are deleted, or come again."""
+        for each in receipts:
+            self._copies.pop(each, None)
+        self._admit_next()
+
+    def _has_room(self, receipts: Sequence[str]) -> bool:
+        return not self._copies or len(self._copies) + len(receipts) <= self._most
+
+    def _admit_next(self) -> None:
+        while self._line and (self._line[0][1].done() or self._has_room(self._line[0][0])):
+            receipts, admitted = self._line.popleft()
+            if not admitted.done():
+                admitted.set_result(None)
+                self._count_receipts(receipts)
+
+    def _count_receipts(self, receipts: Sequence[str]) -> None:
+        """Count copies, and with them those of the same messages that stand in line."""
+        entering = [receipts]
+        while entering:
+            for each in entering.pop():
+                self._copies[each] = self._copies.get(each, 0) + 1
+                for others, admitted in self._waiting.pop(each, ()):
+                    if not admitted.done():
+                        admitted.set_result(None)
+                        entering.append(others)
+
+    def _leave_line(self, entry: tuple[Sequence[str], asyncio.Future[None]]) -> None:
+        """Whoever is stopped while it waits gives its place back."""
+        receipts, admitted = entry
+        if admitted.done() and not admitted.cancelled():
+            self.withdraw(receipts)
+        self._admit_next()

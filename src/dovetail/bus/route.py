@@ -11,19 +11,26 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dovetail.aws.messages import Kind
-from dovetail.bus.cache import FOREIGN, OWNED, Known
-from dovetail.bus.destinations import Cluster, Destination, Registry
-from dovetail.bus.events import ZONAL_SHIFT, Event
+from dovetail.aws.eventbridge import MessageKind
+from dovetail.bus.destinations import BusCluster, Destination, DestinationRegistry
+from dovetail.bus.events import ZONAL_SHIFT, BusEvent
+from dovetail.bus.owners import FOREIGN, OWNED, KnownInstance
 
-__all__ = ["Routed", "broadcast", "everywhere", "route", "sole", "split"]
+__all__ = [
+    "RoutedEvent",
+    "build_broadcast",
+    "find_sole_destination",
+    "route_event",
+    "route_zonal_shift",
+    "split_event",
+]
 
-HEALTH = Kind.SCHEDULED_CHANGE.value
+HEALTH = MessageKind.SCHEDULED_CHANGE.value
 NO_DESTINATION = "no_destination"
 
 
 @dataclass(slots=True)
-class Routed:
+class RoutedEvent:
     """What comes of an event: copies to send, parts to park (reason, body, cluster), drops by reason.
 
     `parts` are the instances each cluster hears of, where an event is divided.
@@ -32,60 +39,64 @@ class Routed:
     copies: list[tuple[Destination, str]] = field(default_factory=list)
     parked: list[tuple[str, str, str]] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
-    parts: dict[Cluster, frozenset[str]] = field(default_factory=dict)
+    parts: dict[BusCluster, frozenset[str]] = field(default_factory=dict)
 
 
-def route(
-    event: Event,
+def route_event(
+    event: BusEvent,
     body: str,
-    known: Mapping[str, Known],
-    registry: Registry,
+    known: Mapping[str, KnownInstance],
+    registry: DestinationRegistry,
     now: float,
     *,
     annotate: bool = False,
-) -> Routed:
+) -> RoutedEvent:
     """Route an event whose instances are all known, as owned, foreign or absent."""
-    routed = Routed()
-    clusters = _owned(event, known, routed)
+    routed = RoutedEvent()
+    clusters = _group_by_owner(event, known, routed)
     whole = event.kind != HEALTH
     for cluster, instances in clusters.items():
-        destination = registry.of(cluster)
+        destination = registry.find_by_cluster(cluster)
         told = body if whole else ""
         if destination is None:
-            told = told or split(event, instances, len(clusters), False)
+            told = told or split_event(event, instances, len(clusters), False)
             routed.parked.append((NO_DESTINATION, told, cluster.name))
             continue
-        refusal = _refusal(event, destination, now)
+        refusal = _find_refusal(event, destination, now)
         if refusal:
             routed.dropped.append(refusal)
             continue
         if not whole:
             marked = annotate or destination.format == "annotated"
-            told = _part(event, body, instances, len(clusters), marked)
+            told = _build_part(event, body, instances, len(clusters), marked)
             routed.parts[cluster] = frozenset(instances)
         routed.copies.append((destination, told))
     return routed
 
 
-def sole(event: Event, known: Known, registry: Registry, now: float) -> Destination | None:
+def find_sole_destination(
+    event: BusEvent, known: KnownInstance, registry: DestinationRegistry, now: float
+) -> Destination | None:
     """The common case of `route`: one instance, one owner, and a queue that wants to hear of it; or None."""
     if known.state is not OWNED or len(known.owners) != 1 or event.kind == HEALTH:
         return None
-    destination = registry.of(known.owners[0])
-    return destination if destination is not None and not _refusal(event, destination, now) else None
+    destination = registry.find_by_cluster(known.owners[0])
+    return destination if destination is not None and not _find_refusal(event, destination, now) else None
 
 
-def broadcast(event: Event, body: str, registry: Registry) -> list[tuple[Destination, str]]:
+def build_broadcast(
+    event: BusEvent, body: str, registry: DestinationRegistry
+) -> list[tuple[Destination, str]]:
     """Copies for every cluster of the event's place: consumers ignore what is not theirs."""
-    return [(each, body) for each in registry.at(event.place) if each.wants(event.kind)]
+    return [(each, body) for each in registry.list_at_place(event.place) if each.wants_kind(event.kind)]
 
 
-def everywhere(event: Event, body: str, registry: Registry) -> Routed:
+def route_zonal_shift(event: BusEvent, body: str, registry: DestinationRegistry) -> RoutedEvent:
     """Route a zonal shift: by the cluster ARNs it names, or to every cluster of the place."""
-    routed = Routed()
-    named, here = _arns(event), registry.at(event.place)
+    routed = RoutedEvent()
+    named, here = _list_cluster_names(event), registry.list_at_place(event.place)
     for each in here:
-        if (not named or each.cluster.name in named) and each.wants(event.kind):
+        if (not named or each.cluster.name in named) and each.wants_kind(event.kind):
             routed.copies.append((each, body))
     for missing in sorted(named - {each.cluster.name for each in here}):
         routed.parked.append((NO_DESTINATION, body, missing))
@@ -94,7 +105,7 @@ def everywhere(event: Event, body: str, registry: Registry) -> Routed:
     return routed
 
 
-def _arns(event: Event) -> set[str]:
+def _list_cluster_names(event: BusEvent) -> set[str]:
     """Names of the clusters whose ARNs the event bears: arn:aws:eks:<region>:<account>:cluster/<name>."""
     assert event.kind == ZONAL_SHIFT
     resources = event.message.document.get("resources")
@@ -106,8 +117,10 @@ def _arns(event: Event) -> set[str]:
     return found
 
 
-def _owned(event: Event, known: Mapping[str, Known], routed: Routed) -> dict[Cluster, list[str]]:
-    clusters: dict[Cluster, list[str]] = {}
+def _group_by_owner(
+    event: BusEvent, known: Mapping[str, KnownInstance], routed: RoutedEvent
+) -> dict[BusCluster, list[str]]:
+    clusters: dict[BusCluster, list[str]] = {}
     for instance in event.instances:
         what = known[instance]
         if what.state is OWNED:
@@ -118,45 +131,45 @@ def _owned(event: Event, known: Mapping[str, Known], routed: Routed) -> dict[Clu
     return clusters
 
 
-def _refusal(event: Event, destination: Destination, now: float) -> str:
+def _find_refusal(event: BusEvent, destination: Destination, now: float) -> str:
     """Why the cluster does not want to hear it; empty when it does."""
-    if not destination.wants(event.kind):
+    if not destination.wants_kind(event.kind):
         return "unsubscribed"
-    if event.kind == HEALTH and not destination.include_closed and _closed(event):
+    if event.kind == HEALTH and not destination.include_closed and _is_closed(event):
         return "closed"
     if destination.max_age is not None and not event.urgent and event.time is not None:
         return "too_old" if now - event.time > destination.max_age else ""
     return ""
 
 
-def _closed(event: Event) -> bool:
+def _is_closed(event: BusEvent) -> bool:
     return event.message.detail.get("statuscode") == "closed"
 
 
-def _part(event: Event, body: str, instances: list[str], of: int, annotate: bool) -> str:
+def _build_part(event: BusEvent, body: str, instances: list[str], of: int, annotate: bool) -> str:
     if len(instances) == len(event.instances) and not annotate:
         return body  # all of it is one cluster's: nothing to divide
-    return split(event, instances, of, annotate)
+    return split_event(event, instances, of, annotate)
 
 
-def split(event: Event, instances: Iterable[str], of: int, annotate: bool) -> str:
+def split_event(event: BusEvent, instances: Iterable[str], of: int, annotate: bool) -> str:
     """The event with these instances alone; every other member as it was."""
     wanted = set(instances)
     document = dict(event.message.document)
     for name, value in document.items():
         folded = name.casefold()
         if folded == "resources" and isinstance(value, list):
-            document[name] = [each for each in value if _id(each) in wanted]
+            document[name] = [each for each in value if _read_id(each) in wanted]
         elif folded == "detail" and isinstance(value, dict):
-            document[name] = _divided(value, wanted) | (
+            document[name] = _filter_entities(value, wanted) | (
                 {"dovetail": {"split": True, "of": of}} if annotate else {}
             )
     text = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
     # Half a surrogate pair can be escaped in JSON but not written in UTF-8.
-    return text if _utf8(text) else json.dumps(document, separators=(",", ":"))
+    return text if _is_utf8(text) else json.dumps(document, separators=(",", ":"))
 
 
-def _utf8(text: str) -> bool:
+def _is_utf8(text: str) -> bool:
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -164,23 +177,23 @@ def _utf8(text: str) -> bool:
     return True
 
 
-def _divided(detail: Mapping[str, Any], wanted: set[str]) -> dict[str, Any]:
+def _filter_entities(detail: Mapping[str, Any], wanted: set[str]) -> dict[str, Any]:
     return {
-        name: [each for each in value if _entity(each) in wanted]
+        name: [each for each in value if _read_entity_id(each) in wanted]
         if name.casefold() == "affectedentities" and isinstance(value, list)
         else value
         for name, value in detail.items()
     }
 
 
-def _entity(entity: Any) -> str:
+def _read_entity_id(entity: Any) -> str:
     """The id an entity names. Of names that differ only in case the last one counts, as in parsing."""
     found = ""
     for name, value in entity.items() if isinstance(entity, dict) else ():
         if name.casefold() == "entityvalue":
-            found = _id(value)
+            found = _read_id(value)
     return found
 
 
-def _id(value: Any) -> str:
+def _read_id(value: Any) -> str:
     return value.rpartition("/")[2] if isinstance(value, str) else ""

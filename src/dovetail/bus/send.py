@@ -10,11 +10,11 @@ from random import Random
 from typing import Any, Generic, Protocol, TypeVar
 
 from dovetail.aws import Aws, AwsAbsent, AwsDenied, AwsError, AwsInvalid
-from dovetail.bus.clocks import Clock, Log
-from dovetail.bus.counts import Counts
+from dovetail.bus.counts import BusCounts
 from dovetail.bus.destinations import Destination
+from dovetail.bus.ports import BusClock, BusLog
 
-__all__ = ["Copy", "Gate", "Outcome", "Sender", "chunks"]
+__all__ = ["BusCopy", "CopySender", "SendGate", "SendOutcome", "split_chunks"]
 
 T = TypeVar("T")
 Tag = TypeVar("Tag", contravariant=True)
@@ -26,7 +26,7 @@ TRIPS_AFTER, OPEN_FOR = 5, 5.0
 PER_QUEUE = 4
 
 
-class Outcome(StrEnum):
+class SendOutcome(StrEnum):
     """How a copy fared."""
 
     SENT = "sent"
@@ -34,7 +34,7 @@ class Outcome(StrEnum):
     REFUSED = "refused"  # will not work: a person must look
 
 
-class Copy(Generic[T]):
+class BusCopy(Generic[T]):
     """A body on its way to a queue. `tag` is the sender's customer's own, and so is `key`, its name."""
 
     __slots__ = (
@@ -73,16 +73,16 @@ class Copy(Generic[T]):
     def cluster(self) -> str:
         return self.destination.cluster.name if self.destination is not None else self._cluster
 
-    def entry(self, index: int) -> dict[str, Any]:
-        attributes = {"dt.kind": _string(self.kind), "dt.hops": _number(self.hops)}
+    def build_entry(self, index: int) -> dict[str, Any]:
+        attributes = {"dt.kind": _string_attribute(self.kind), "dt.hops": _number_attribute(self.hops)}
         if self.instance:
-            attributes["dt.instance"] = _string(self.instance)
+            attributes["dt.instance"] = _string_attribute(self.instance)
         if self.deadline is not None:
-            attributes["dt.deadline"] = _number(int(self.deadline))
+            attributes["dt.deadline"] = _number_attribute(int(self.deadline))
         if self.cluster:
-            attributes["dt.cluster"] = _string(self.cluster)
+            attributes["dt.cluster"] = _string_attribute(self.cluster)
         if self.reason:
-            attributes["dt.reason"] = _string(self.reason)
+            attributes["dt.reason"] = _string_attribute(self.reason)
         entry: dict[str, Any] = {
             "Id": str(index),
             "MessageBody": self.body,
@@ -93,15 +93,15 @@ class Copy(Generic[T]):
         return entry
 
 
-def _string(value: str) -> dict[str, str]:
+def _string_attribute(value: str) -> dict[str, str]:
     return {"DataType": "String", "StringValue": value}
 
 
-def _number(value: int) -> dict[str, str]:
+def _number_attribute(value: int) -> dict[str, str]:
     return {"DataType": "Number", "StringValue": str(value)}
 
 
-class Gate(Protocol[Tag]):
+class SendGate(Protocol[Tag]):
     """Says when copies with these tags may be sent, and is told of those that were not delivered."""
 
     async def admit(self, tags: Sequence[Tag], /) -> None: ...
@@ -110,13 +110,13 @@ class Gate(Protocol[Tag]):
 
 
 @dataclass(slots=True)
-class Circuit:
+class CircuitBreaker:
     """Whether a queue is worth trying: open for a while after a row of failures, then one attempt."""
 
     failures: int = 0
     open_until: float = 0.0
 
-    def allows(self, now: float) -> bool:
+    def allows_attempt(self, now: float) -> bool:
         if self.failures < TRIPS_AFTER:
             return True
         if now < self.open_until:
@@ -124,122 +124,131 @@ class Circuit:
         self.open_until = now + OPEN_FOR  # the one that may try
         return True
 
-    def failed(self, now: float) -> bool:
+    def record_failure(self, now: float) -> bool:
         """Note a failure; True when it opens the circuit."""
         self.failures += 1
         self.open_until = now + OPEN_FOR
         return self.failures == TRIPS_AFTER
 
 
-class Sender(Generic[T]):
+class CopySender(Generic[T]):
     """Sends copies to any number of queues at once."""
 
     def __init__(
-        self, aws: Aws, *, clock: Clock, counts: Counts, log: Log, chance: Random, parallel: int = 32
+        self, aws: Aws, *, clock: BusClock, counts: BusCounts, log: BusLog, chance: Random, parallel: int = 32
     ) -> None:
         self._aws, self._clock, self._counts, self._log = aws, clock, counts, log
         self._chance = chance
         self._parallel = asyncio.Semaphore(parallel)
         self._queues: dict[str, asyncio.Semaphore] = {}
-        self._circuits: dict[str, Circuit] = {}
+        self._circuits: dict[str, CircuitBreaker] = {}
         self._doors: dict[tuple[str, str], Aws] = {}
 
-    async def send(
+    async def send_copies(
         self,
-        copies: Sequence[Copy[T]],
-        settled: Callable[[Copy[T], Outcome], None],
-        gate: Gate[T] | None = None,
+        copies: Sequence[BusCopy[T]],
+        settled: Callable[[BusCopy[T], SendOutcome], None],
+        gate: SendGate[T] | None = None,
     ) -> None:
         """Send them all as the gate admits them; each is settled as soon as its fate is known."""
-        by_queue: dict[str, list[Copy[T]]] = {}
+        by_queue: dict[str, list[BusCopy[T]]] = {}
         for copy in copies:
             by_queue.setdefault(copy.url, []).append(copy)
-        groups = [chunk for queued in by_queue.values() for chunk in chunks(queued)]
+        groups = [chunk for queued in by_queue.values() for chunk in split_chunks(queued)]
         if len(groups) == 1:
-            await self._chunk(groups[0], settled, gate)
+            await self._send_chunk(groups[0], settled, gate)
         else:
-            await asyncio.gather(*(self._chunk(group, settled, gate) for group in groups))
+            await asyncio.gather(*(self._send_chunk(group, settled, gate) for group in groups))
 
-    def forget(self, urls: set[str]) -> None:
+    def forget_queues(self, urls: set[str]) -> None:
         """Let go of queues that no one sends to any more."""
         for url in set(self._queues) - urls:
             self._queues.pop(url, None)
             self._circuits.pop(url, None)
 
-    async def _chunk(
-        self, left: list[Copy[T]], settled: Callable[[Copy[T], Outcome], None], gate: Gate[T] | None
+    async def _send_chunk(
+        self,
+        left: list[BusCopy[T]],
+        settled: Callable[[BusCopy[T], SendOutcome], None],
+        gate: SendGate[T] | None,
     ) -> None:
         url = left[0].url
-        circuit = self._circuits.setdefault(url, Circuit())
+        circuit = self._circuits.setdefault(url, CircuitBreaker())
         for delay in (*DELAYS, None):
-            if not circuit.allows(self._clock.monotonic()):
+            if not circuit.allows_attempt(self._clock.monotonic()):
                 break
             if gate is not None:
                 await gate.admit([copy.tag for copy in left])
-            left = await self._attempt(url, left, circuit, settled)
+            left = await self._send_once(url, left, circuit, settled)
             if gate is not None and left:
                 gate.withdraw([copy.tag for copy in left])
             if not left or delay is None:
                 break
             await self._clock.sleep(delay * self._chance.uniform(1.0, 1.25))
         for copy in left:
-            settled(copy, Outcome.FAILED)
+            settled(copy, SendOutcome.FAILED)
 
-    async def _attempt(
-        self, url: str, copies: list[Copy[T]], circuit: Circuit, settled: Callable[[Copy[T], Outcome], None]
-    ) -> list[Copy[T]]:
+    async def _send_once(
+        self,
+        url: str,
+        copies: list[BusCopy[T]],
+        circuit: CircuitBreaker,
+        settled: Callable[[BusCopy[T], SendOutcome], None],
+    ) -> list[BusCopy[T]]:
         """One call; returns the copies worth another."""
         queue = self._queues.get(url)
         if queue is None:
             queue = self._queues[url] = asyncio.Semaphore(PER_QUEUE)
-        entries = [copy.entry(index) for index, copy in enumerate(copies)]
+        entries = [copy.build_entry(index) for index, copy in enumerate(copies)]
         try:
             async with queue, self._parallel:
-                answer = await self._door(copies[0]).call(
+                answer = await self._get_aws(copies[0]).call(
                     "sqs", "SendMessageBatch", {"QueueUrl": url, "Entries": entries}, retried=False
                 )
         except (AwsAbsent, AwsDenied) as error:
-            self._refused(copies, error.code, settled)
+            self._settle_refused(copies, error.code, settled)
             return []
         except AwsInvalid as error:
             return await self._one_by_one(url, copies, circuit, settled, error.code)
         except AwsError as error:
-            self._trouble(circuit, copies, error.code)
+            self._record_trouble(circuit, copies, error.code)
             return copies
         except Exception as error:  # noqa: BLE001 (a body that cannot be written must not stop its neighbours)
             return await self._one_by_one(url, copies, circuit, settled, type(error).__name__)
         self._counts.observe("fill_ratio", len(copies) / ENTRIES)
-        return self._settle(answer, copies, circuit, settled)
+        return self._settle_answer(answer, copies, circuit, settled)
 
     async def _one_by_one(
         self,
         url: str,
-        copies: list[Copy[T]],
-        circuit: Circuit,
-        settled: Callable[[Copy[T], Outcome], None],
+        copies: list[BusCopy[T]],
+        circuit: CircuitBreaker,
+        settled: Callable[[BusCopy[T], SendOutcome], None],
         code: str,
-    ) -> list[Copy[T]]:
+    ) -> list[BusCopy[T]]:
         """A call that cannot be right: only the copies that are wrong by themselves are refused."""
         if len(copies) == 1:
-            self._refused(copies, code, settled)
+            self._settle_refused(copies, code, settled)
             return []
-        left: list[Copy[T]] = []
+        left: list[BusCopy[T]] = []
         for copy in copies:
-            left += await self._attempt(url, [copy], circuit, settled)
+            left += await self._send_once(url, [copy], circuit, settled)
         return left
 
-    def _refused(self, copies: list[Copy[T]], code: str, settled: Callable[[Copy[T], Outcome], None]) -> None:
-        self._complain(copies, code)
+    def _settle_refused(
+        self, copies: list[BusCopy[T]], code: str, settled: Callable[[BusCopy[T], SendOutcome], None]
+    ) -> None:
+        self._report_refusal(copies, code)
         for copy in copies:
-            settled(copy, Outcome.REFUSED)
+            settled(copy, SendOutcome.REFUSED)
 
-    def _settle(
+    def _settle_answer(
         self,
         answer: Mapping[str, Any],
-        copies: list[Copy[T]],
-        circuit: Circuit,
-        settled: Callable[[Copy[T], Outcome], None],
-    ) -> list[Copy[T]]:
+        copies: list[BusCopy[T]],
+        circuit: CircuitBreaker,
+        settled: Callable[[BusCopy[T], SendOutcome], None],
+    ) -> list[BusCopy[T]]:
         """What the answer says of each entry. One it says nothing of was not confirmed, so it goes again."""
         confirmed = {each["Id"] for each in answer.get("Successful", ())}
         failures = {each["Id"]: each for each in answer.get("Failed", ())}
@@ -247,51 +256,51 @@ class Sender(Generic[T]):
         for index, copy in enumerate(copies):
             failure = failures.get(str(index))
             if str(index) in confirmed:
-                settled(copy, Outcome.SENT)
+                settled(copy, SendOutcome.SENT)
             elif failure is not None and failure.get("SenderFault"):
-                self._complain([copy], str(failure.get("Code", "Unknown")))
-                settled(copy, Outcome.REFUSED)
+                self._report_refusal([copy], str(failure.get("Code", "Unknown")))
+                settled(copy, SendOutcome.REFUSED)
             else:
                 left.append(copy)
                 self._counts.add("send_failures_total", 1, str((failure or {}).get("Code", "Unconfirmed")))
         if confirmed:
-            self._recovered(circuit, copies[0])
+            self._close_circuit(circuit, copies[0])
         elif left:
-            self._open(circuit, copies[0])
+            self._open_circuit(circuit, copies[0])
         return left
 
-    def _trouble(self, circuit: Circuit, copies: list[Copy[T]], code: str) -> None:
+    def _record_trouble(self, circuit: CircuitBreaker, copies: list[BusCopy[T]], code: str) -> None:
         self._counts.add("send_failures_total", len(copies), code)
-        self._open(circuit, copies[0])
+        self._open_circuit(circuit, copies[0])
 
-    def _open(self, circuit: Circuit, copy: Copy[T]) -> None:
-        if circuit.failed(self._clock.monotonic()):
+    def _open_circuit(self, circuit: CircuitBreaker, copy: BusCopy[T]) -> None:
+        if circuit.record_failure(self._clock.monotonic()):
             self._counts.set("circuit_open", 1, copy.cluster)
             self._log.warning("nothing is sent for a while", cluster=copy.cluster, queue=copy.url)
 
-    def _recovered(self, circuit: Circuit, copy: Copy[T]) -> None:
+    def _close_circuit(self, circuit: CircuitBreaker, copy: BusCopy[T]) -> None:
         if circuit.failures >= TRIPS_AFTER:
             self._counts.set("circuit_open", 0, copy.cluster)
         circuit.failures = 0
 
-    def _complain(self, copies: list[Copy[T]], code: str) -> None:
+    def _report_refusal(self, copies: list[BusCopy[T]], code: str) -> None:
         self._counts.add("send_failures_total", len(copies), code)
         self._log.error("a queue refuses messages", cluster=copies[0].cluster, queue=copies[0].url, code=code)
 
-    def _door(self, copy: Copy[T]) -> Aws:
+    def _get_aws(self, copy: BusCopy[T]) -> Aws:
         """The door to a queue: its own region's, by the destination's role if it has one."""
         to = copy.destination
         if to is None or (not to.role_arn and to.cluster.region == self._aws.region):
             return self._aws
         key = (to.cluster.region, to.role_arn)
         if key not in self._doors:
-            self._doors[key] = self._aws.at(region=key[0], role=key[1], external_id=to.external_id)
+            self._doors[key] = self._aws.scope_to(region=key[0], role=key[1], external_id=to.external_id)
         return self._doors[key]
 
 
-def chunks(copies: Sequence[Copy[T]]) -> Iterator[list[Copy[T]]]:
+def split_chunks(copies: Sequence[BusCopy[T]]) -> Iterator[list[BusCopy[T]]]:
     """Batches that SQS takes: ten entries, and no more bytes than it allows."""
-    batch: list[Copy[T]] = []
+    batch: list[BusCopy[T]] = []
     room = BYTES
     for copy in copies:
         size = ATTRIBUTES + 4 * len(copy.body)

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dovetail.aws import Aws, AwsError
-from dovetail.bus.clocks import Log
+from dovetail.bus.ports import BusLog
 
-__all__ = ["INVOKED", "Senders", "others_denied", "read_sealed"]
+__all__ = ["INVOKED", "TrustedSenders", "denies_others", "read_sealed"]
 
 # The sender of an event that came by a call of the function, which IAM has let in.
 INVOKED = "lambda:invoke"
@@ -27,7 +27,7 @@ SOURCES = {"aws:sourcearn", "aws:sourceaccount"}
 
 
 @dataclass(frozen=True, slots=True)
-class Senders:
+class TrustedSenders:
     """Senders that are believed: by the id of a role or user, the accounts it speaks for, or all for None.
 
     `sealed` says that the queues' own policies deny everybody but their rules and the roles they name, so
@@ -37,29 +37,29 @@ class Senders:
     listed: Mapping[str, frozenset[str] | None] = field(default_factory=dict)
     sealed: bool = False
 
-    def believes(self, sender: str) -> bool:
+    def trusts_sender(self, sender: str) -> bool:
         """Whether anything this sender writes is taken."""
-        if sender == INVOKED or self._listed(sender):
+        if sender == INVOKED or self._is_listed(sender):
             return True
         return bool(sender) and (self.sealed or (sender.startswith(SERVICE) and ":" not in sender))
 
     def speaks_for(self, sender: str, account: str) -> bool:
         """Whether a sender that is believed may name this account."""
-        if not self._listed(sender):
+        if not self._is_listed(sender):
             return True
-        accounts = self.listed[sender if sender in self.listed else _identity(sender)]
+        accounts = self.listed[sender if sender in self.listed else _find_role_id(sender)]
         return accounts is None or account in accounts
 
-    def _listed(self, sender: str) -> bool:
-        return sender in self.listed or _identity(sender) in self.listed
+    def _is_listed(self, sender: str) -> bool:
+        return sender in self.listed or _find_role_id(sender) in self.listed
 
 
-def _identity(sender: str) -> str:
+def _find_role_id(sender: str) -> str:
     """A role's id, whatever its session is called."""
     return sender.partition(":")[0]
 
 
-def others_denied(policy: Any) -> bool:
+def denies_others(policy: Any) -> bool:
     """Whether a queue's policy lets nobody send but rules and topics it names, and roles it names."""
     try:
         read = json.loads(policy) if isinstance(policy, str) and policy else {}
@@ -67,26 +67,28 @@ def others_denied(policy: Any) -> bool:
         return False
     found = read.get("Statement", ()) if isinstance(read, dict) else ()
     statements = [each for each in (found if isinstance(found, list) else [found]) if isinstance(each, dict)]
-    sending = [each for each in statements if SENDING & {one.lower() for one in _texts(each.get("Action"))}]
-    return any(map(_denies_others, sending)) and not any(map(_lets_any_service, sending))
+    sending = [
+        each for each in statements if SENDING & {one.lower() for one in _list_texts(each.get("Action"))}
+    ]
+    return any(map(_is_deny_statement, sending)) and not any(map(_allows_any_service, sending))
 
 
-def _denies_others(statement: Mapping[str, Any]) -> bool:
+def _is_deny_statement(statement: Mapping[str, Any]) -> bool:
     """Whether all principals are denied but some roles."""
     everybody = statement.get("Principal") in ("*", {"AWS": "*"}, {"AWS": ["*"]})
-    operators, keys = _conditions(statement)
+    operators, keys = _read_conditions(statement)
     closed = operators <= EXCEPT and "aws:principalarn" in keys and keys <= OTHERS
     return statement.get("Effect") == "Deny" and everybody and closed
 
 
-def _lets_any_service(statement: Mapping[str, Any]) -> bool:
+def _allows_any_service(statement: Mapping[str, Any]) -> bool:
     """Whether a service may send on behalf of anybody."""
     principal = statement.get("Principal")
     service = isinstance(principal, dict) and "Service" in principal
-    return statement.get("Effect") == "Allow" and service and not SOURCES & _conditions(statement)[1]
+    return statement.get("Effect") == "Allow" and service and not SOURCES & _read_conditions(statement)[1]
 
 
-def _conditions(statement: Mapping[str, Any]) -> tuple[set[str], set[str]]:
+def _read_conditions(statement: Mapping[str, Any]) -> tuple[set[str], set[str]]:
     """The operators of a statement's conditions, and their keys."""
     conditions = statement.get("Condition")
     given = conditions if isinstance(conditions, dict) else {}
@@ -94,11 +96,11 @@ def _conditions(statement: Mapping[str, Any]) -> tuple[set[str], set[str]]:
     return {each.lower() for each in given}, keys
 
 
-def _texts(value: Any) -> list[str]:
+def _list_texts(value: Any) -> list[str]:
     return [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, str)]
 
 
-async def read_sealed(aws: Aws, names: Iterable[str], log: Log) -> bool:
+async def read_sealed(aws: Aws, names: Iterable[str], log: BusLog) -> bool:
     """Ask whether the queues' own policies keep everybody out but their rules and the roles they name."""
     for name in names:
         try:
@@ -108,6 +110,6 @@ async def read_sealed(aws: Aws, names: Iterable[str], log: Log) -> bool:
         except AwsError as error:
             log.warning("the policy of a queue cannot be read", queue=name, error=error)
             return False
-        if not others_denied(answer.get("Attributes", {}).get("Policy")):
+        if not denies_others(answer.get("Attributes", {}).get("Policy")):
             return False
     return True

@@ -14,16 +14,16 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from dovetail.aws import Aws, AwsAbsent, AwsError, pages
-from dovetail.bus.clocks import Log
-from dovetail.bus.config import Config
-from dovetail.bus.counts import Counts
-from dovetail.bus.destinations import Cluster, Destination, Registry, destination
-from dovetail.bus.events import Lane, Rules
+from dovetail.aws import Aws, AwsAbsent, AwsError, list_pages
+from dovetail.bus.config import BusConfig
+from dovetail.bus.counts import BusCounts
+from dovetail.bus.destinations import BusCluster, Destination, DestinationRegistry, parse_destination
+from dovetail.bus.events import EventRules, Lane
+from dovetail.bus.ports import BusLog
 from dovetail.bus.senders import read_sealed
 from dovetail.errors import DovetailError, Misconfigured
 
-__all__ = ["Sources"]
+__all__ = ["DestinationSources"]
 
 BUS_TAG, CLUSTER_TAG, ACCOUNT_TAG = "dovetail.sh/bus", "dovetail.sh/cluster", "dovetail.sh/account"
 # A number as DynamoDB writes it, short enough to be one that somebody meant.
@@ -31,7 +31,7 @@ NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,15})?([eE][+-]?[0-9]{1,2})?").full
 MOST_SAID = 1_000  # characters of a complaint
 
 
-class Sources:
+class DestinationSources:
     """Every declared source, merged in their order: what is written in the configuration wins.
 
     `reread` gives the configuration as its file has it now; of it, destinations are taken.
@@ -39,23 +39,23 @@ class Sources:
 
     def __init__(
         self,
-        config: Config,
+        config: BusConfig,
         aws: Aws,
         *,
-        counts: Counts,
-        log: Log,
-        reread: Callable[[], Config] | None = None,
+        counts: BusCounts,
+        log: BusLog,
+        reread: Callable[[], BusConfig] | None = None,
     ) -> None:
         self._config, self._aws, self._counts, self._log = config, aws, counts, log
         self._reread, self._written = reread, config.registry
         self._last: dict[str, list[Destination]] = {}
-        self._named: dict[Cluster, Destination] = {}
+        self._named: dict[BusCluster, Destination] = {}
         self._sealed = False
         self._problems: set[tuple[str, str]] = set()
         self._said: set[tuple[str, str]] = set()
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> EventRules:
         """Which events are answered for, with the accounts of the destinations that are written now."""
         written = {each.cluster.account for each in self._written}
         accounts = frozenset({each.id for each in self._config.accounts} | written)
@@ -81,27 +81,27 @@ class Sources:
         # A role that is not listed might be the writer of such an account, and could then speak for any.
         self._sealed = closed and not self._config.unbound
 
-    async def read(self) -> Registry:
+    async def read_destinations(self) -> DestinationRegistry:
         """All destinations there are now."""
         self._problems = set()
         self._read_file()
         registry = self._written
         for name, source in (
-            ("dynamodb", self._table),
-            ("ssm", self._parameters),
-            ("discover", self._tagged),
+            ("dynamodb", self._list_table_items),
+            ("ssm", self._list_parameters),
+            ("discover", self._list_tagged_queues),
         ):
             if self._config[f"registry.{name}"]:
                 try:
                     self._last[name] = [each async for each in source()]
                 except AwsError as error:
-                    self._problem(name, str(error))
+                    self._report_problem(name, str(error))
                 except Exception as error:  # noqa: BLE001 (a source that meets a bug must not silence the others)
-                    self._problem(name, f"it met a bug: {error!r}")
-                registry = registry.merged(self._last.get(name, ()))
+                    self._report_problem(name, f"it met a bug: {error!r}")
+                registry = registry.merge_with(self._last.get(name, ()))
         await self._check_names()
         self._said &= self._problems  # what comes again is said again
-        return registry.merged(self._named.values())
+        return registry.merge_with(self._named.values())
 
     def _read_file(self) -> None:
         if self._reread is None:
@@ -109,9 +109,9 @@ class Sources:
         try:
             self._written = self._reread().registry
         except DovetailError as error:
-            self._problem("file", f"{error}; the destinations it had stay in force")
+            self._report_problem("file", f"{error}; the destinations it had stay in force")
 
-    async def by_name(self, cluster: Cluster) -> Destination | None:
+    async def find_by_name(self, cluster: BusCluster) -> Destination | None:
         """The queue that bears a cluster's name, if that convention is agreed on.
 
         Only a queue that is there is remembered: one that is missing today may be made tomorrow.
@@ -132,12 +132,12 @@ class Sources:
         for cluster, known in list(self._named.items()):
             del self._named[cluster]
             try:
-                await self.by_name(cluster)
+                await self.find_by_name(cluster)
             except AwsError as error:
                 self._named[cluster] = known
-                self._problem("byName", f"{cluster}: {error}")
+                self._report_problem("byName", f"{cluster}: {error}")
 
-    async def _table(self) -> AsyncIterator[Destination]:
+    async def _list_table_items(self) -> AsyncIterator[Destination]:
         """Items with `pk` = account#region#cluster and the members of a destination, as a DynamoDB map."""
         table = self._config["registry.dynamodb"]
         start: Mapping[str, Any] | None = None
@@ -145,37 +145,41 @@ class Sources:
             asked = {"TableName": table} | ({"ExclusiveStartKey": start} if start else {})
             answer = await self._aws.call("dynamodb", "Scan", asked)
             for item in answer.get("Items", ()):
-                where = f"{table}: {_key(item)}"
+                where = f"{table}: {_read_key(item)}"
                 if (
-                    found := self._read("dynamodb", partial(_registered_item, item, where), where)
+                    found := self._read_entry("dynamodb", partial(_parse_item, item, where), where)
                 ) is not None:
                     yield found
             start = answer.get("LastEvaluatedKey")
             if not start:
                 return
 
-    async def _parameters(self) -> AsyncIterator[Destination]:
+    async def _list_parameters(self) -> AsyncIterator[Destination]:
         path = self._config["registry.ssm"]
         asked = {"Path": path, "Recursive": True}
-        async for page in pages(self._aws, "ssm", "GetParametersByPath", asked):
+        async for page in list_pages(self._aws, "ssm", "GetParametersByPath", asked):
             for each in page.get("Parameters", ()):
                 where = str(each["Name"])
-                if (found := self._read("ssm", partial(_object, each["Value"], where), where)) is not None:
+                if (
+                    found := self._read_entry("ssm", partial(_parse_object, each["Value"], where), where)
+                ) is not None:
                     yield found
 
-    async def _tagged(self) -> AsyncIterator[Destination]:
-        async for page in pages(self._aws, "sqs", "ListQueues", {"MaxResults": 1000}):
+    async def _list_tagged_queues(self) -> AsyncIterator[Destination]:
+        async for page in list_pages(self._aws, "sqs", "ListQueues", {"MaxResults": 1000}):
             for url in page.get("QueueUrls", ()):
                 try:
                     answer = await self._aws.call("sqs", "ListQueueTags", {"QueueUrl": url})
                 except AwsError as error:
-                    self._problem("discover", f"{url}: {error}")
+                    self._report_problem("discover", f"{url}: {error}")
                     continue
                 tags = answer.get("Tags", {})
-                if (found := self._read("discover", partial(_tagged_queue, tags, url), url)) is not None:
+                if (
+                    found := self._read_entry("discover", partial(_parse_tagged_queue, tags, url), url)
+                ) is not None:
                     yield found
 
-    def _read(
+    def _read_entry(
         self, source: str, entry: Callable[[], Mapping[str, Any] | None], where: str
     ) -> Destination | None:
         """One entry; one that makes no sense, in whatever way, is set aside and named."""
@@ -185,20 +189,22 @@ class Sources:
             raw = entry()
             if raw is None:
                 return None
-            found = destination(raw, where, account=only, region=self._config["region"])
+            found = parse_destination(raw, where, account=only, region=self._config["region"])
         except Misconfigured as error:
-            self._problem(source, str(error))
+            self._report_problem(source, str(error))
             return None
         except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
-            self._problem(source, f"{where} cannot be read ({type(error).__name__}); write it anew")
+            self._report_problem(source, f"{where} cannot be read ({type(error).__name__}); write it anew")
             return None
         served = self.rules.accounts
         if served and found.cluster.account not in served:
-            self._problem(source, f"{where}: account {found.cluster.account} is not one the router serves")
+            self._report_problem(
+                source, f"{where}: account {found.cluster.account} is not one the router serves"
+            )
             return None
         return found
 
-    def _problem(self, source: str, why: str) -> None:
+    def _report_problem(self, source: str, why: str) -> None:
         self._counts.add("registry_problems_total", 1, source)
         self._problems.add((source, why))
         if (source, why) not in self._said:
@@ -206,15 +212,15 @@ class Sources:
             self._log.error("a destination could not be read", source=source, why=why[:MOST_SAID])
 
 
-def _key(item: Mapping[str, Any]) -> str:
+def _read_key(item: Mapping[str, Any]) -> str:
     """The name of an item, for people."""
     told = item.get("pk")
     return str(told.get("S", "")) if isinstance(told, Mapping) else ""
 
 
-def _registered_item(item: Mapping[str, Any], where: str) -> Mapping[str, Any] | None:
+def _parse_item(item: Mapping[str, Any], where: str) -> Mapping[str, Any] | None:
     """A destination as an item of the table; None for one that is not in force."""
-    plain = {name: _plain(value, where) for name, value in item.items()}
+    plain = {name: _parse_value(value, where) for name, value in item.items()}
     parts = str(plain.pop("pk", "")).split("#")
     if len(parts) != 3:
         raise Misconfigured(f"{where} is not account#region#cluster; name the item so")
@@ -223,7 +229,7 @@ def _registered_item(item: Mapping[str, Any], where: str) -> Mapping[str, Any] |
     return {**plain, **dict(zip(("account", "region", "cluster"), parts, strict=True))}
 
 
-def _object(text: str, where: str) -> Mapping[str, Any]:
+def _parse_object(text: str, where: str) -> Mapping[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -233,14 +239,14 @@ def _object(text: str, where: str) -> Mapping[str, Any]:
     return found
 
 
-def _tagged_queue(tags: Mapping[str, str], url: str) -> Mapping[str, Any] | None:
+def _parse_tagged_queue(tags: Mapping[str, str], url: str) -> Mapping[str, Any] | None:
     if tags.get(BUS_TAG) != "true" or not tags.get(CLUSTER_TAG):
         return None
     account = tags.get(ACCOUNT_TAG) or url.rstrip("/").split("/")[-2]
     return {"account": account, "cluster": tags[CLUSTER_TAG], "queueUrl": url}
 
 
-def _plain(value: Mapping[str, Any], where: str) -> Any:
+def _parse_value(value: Mapping[str, Any], where: str) -> Any:
     """A DynamoDB value as JSON has it."""
     (kind, inner), *_ = value.items()
     if kind == "N":
@@ -249,7 +255,7 @@ def _plain(value: Mapping[str, Any], where: str) -> Any:
         number = float(inner)
         return int(number) if number.is_integer() else number
     if kind == "L":
-        return [_plain(each, where) for each in inner]
+        return [_parse_value(each, where) for each in inner]
     if kind == "SS":
         return sorted(inner)
     return inner

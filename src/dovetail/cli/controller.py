@@ -14,15 +14,15 @@ import typer
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.app import Dovetail
-from dovetail.cli.output import note
+from dovetail.cli.output import print_note
 from dovetail.runtime import health, logs
 from dovetail.runtime.clock import SystemClock
-from dovetail.runtime.compute import Workers
+from dovetail.runtime.compute import WorkerPool
 from dovetail.runtime.kube import KubeClient
 from dovetail.runtime.kubeconfig import Connection, connect
-from dovetail.runtime.leader import Elector, ElectorThread, Terms, new_identity
+from dovetail.runtime.leader import ElectionTerms, Elector, ElectorThread, new_identity
 from dovetail.runtime.transport import USER_AGENT
-from dovetail.settings import Settings, read
+from dovetail.settings import Settings, read_settings
 
 OPTIONS = {"context_settings": {"ignore_unknown_options": True, "allow_extra_args": True}}
 
@@ -42,18 +42,18 @@ def controller(
     Every setting is a flag (`--batch-idle-duration 2s`) or an environment variable of the same name
     (`BATCH_IDLE_DURATION`); `dovetail settings` lists them all.
     """
-    settings = read(tuple(context.args), dict(os.environ), provider=provider)
-    logs.configure(settings.log_level, settings.log_output_paths)
+    settings = read_settings(tuple(context.args), dict(os.environ), provider=provider)
+    logs.configure_logging(settings.log_level, settings.log_output_paths)
     for warning in settings.warnings:
-        note(f"dovetail: {warning}")
-    sys.exit(asyncio.run(_run(settings, provider, kubeconfig)))
+        print_note(f"dovetail: {warning}")
+    sys.exit(asyncio.run(_run_controller(settings, provider, kubeconfig)))
 
 
-async def _run(settings: Settings, provider: str, kubeconfig: str) -> int:
+async def _run_controller(settings: Settings, provider: str, kubeconfig: str) -> int:
     clock, chance = SystemClock(), Random(SystemRandom().getrandbits(64))
     connection = connect(clock, kubeconfig)
-    transport, workers = connection.transport(USER_AGENT), Workers(min(2, os.cpu_count() or 1))
-    elector = None if settings.disable_leader_election else _elector(settings, connection)
+    transport, workers = connection.open_transport(USER_AGENT), WorkerPool(min(2, os.cpu_count() or 1))
+    elector = None if settings.disable_leader_election else _build_elector(settings, connection)
     leading: Callable[[], bool] = (lambda: True) if elector is None else (lambda: elector.leading)
     dovetail = Dovetail(
         settings,
@@ -66,14 +66,14 @@ async def _run(settings: Settings, provider: str, kubeconfig: str) -> int:
         may_write=leading,
     )
     servers = [
-        await health.serve(
-            health.metrics_app(profiling=settings.enable_profiling, exposition=dovetail.exposition),
+        await health.serve_app(
+            health.build_metrics_app(profiling=settings.enable_profiling, exposition=dovetail.render_metrics),
             settings.metrics_port,
         ),
-        await health.serve(health.probes_app(_checks(dovetail)), settings.health_probe_port),
+        await health.serve_app(health.build_probes_app(_list_checks(dovetail)), settings.health_probe_port),
     ]
     try:
-        return await _lead(dovetail, elector)
+        return await _work_while_leading(dovetail, elector)
     finally:
         if elector is not None:
             await elector.stop()
@@ -84,7 +84,7 @@ async def _run(settings: Settings, provider: str, kubeconfig: str) -> int:
         await transport.close()
 
 
-async def _lead(dovetail: Dovetail, elector: ElectorThread | None) -> int:
+async def _work_while_leading(dovetail: Dovetail, elector: ElectorThread | None) -> int:
     """Work while leading. One that loses its lease ends; its successor starts with a clear head."""
     dovetail.manager.stop_on_signals()
     if elector is None:
@@ -97,15 +97,15 @@ async def _lead(dovetail: Dovetail, elector: ElectorThread | None) -> int:
     if lost.done() and not running.done():
         dovetail.stop()
         await running
-        note("dovetail: another process leads now; stopping")
+        print_note("dovetail: another process leads now; stopping")
         return 1
     lost.cancel()
     await running
     return 0
 
 
-def _elector(settings: Settings, connection: Connection) -> ElectorThread:
-    terms = Terms(
+def _build_elector(settings: Settings, connection: Connection) -> ElectorThread:
+    terms = ElectionTerms(
         name=settings.leader_election_name,
         namespace=settings.leader_election_namespace or connection.namespace,
     )
@@ -114,16 +114,16 @@ def _elector(settings: Settings, connection: Connection) -> ElectorThread:
     def make(tell: Callable[[bool], None]) -> Elector:
         clock = SystemClock()
         # A client of its own: heavy traffic of the controllers must not hold up a renewal.
-        kube = KubeClient(connection.transport(USER_AGENT), clock)
+        kube = KubeClient(connection.open_transport(USER_AGENT), clock)
         return Elector(kube, terms, identity, clock=clock, chance=Random(identity), on_change=tell)
 
     return ElectorThread(make)
 
 
-def _checks(dovetail: Dovetail) -> list[health.Check]:
+def _list_checks(dovetail: Dovetail) -> list[health.Check]:
     """Ready once the caches are filled and the cluster knows our kinds; leading is not needed for it."""
 
     async def filled() -> str | None:
         return None if dovetail.synced else "caches are still being filled"
 
-    return [filled, health.served(dovetail.kube, (NodePool.KIND, NodeClaim.KIND))]
+    return [filled, health.require_served(dovetail.kube, (NodePool.KIND, NodeClaim.KIND))]

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from dovetail.api.legacy import Conversion, ConvertOptions, render
-from dovetail.api.legacy import convert as converted
-from dovetail.cli.files import FilesOption, MoreFiles, manifests_in, write_all
-from dovetail.cli.output import COMPLAINTS, Format, FormatOption, counted, note, put
+from dovetail.api.legacy import Conversion, ConvertOptions, render_conversion
+from dovetail.api.legacy import convert_documents as converted
+from dovetail.cli.files import FilesOption, MoreFiles, read_manifests, write_all
+from dovetail.cli.output import COMPLAINTS, Format, FormatOption, format_count, print_note, print_text
 from dovetail.errors import Misconfigured
 
 ClusterName = Annotated[
@@ -72,21 +72,21 @@ def convert(
         default_instance_profile=default_instance_profile,
         role=role,
         kubernetes_version=kubernetes_version,
-        tags=_tags(tag or []),
+        tags=_parse_tags(tag or []),
         eni_limited_pod_density=not no_eni_limit,
         legacy_budgets=legacy_budgets,
         rewrite_workloads=rewrite_workloads,
     )
-    found = manifests_in([*files, *(more or ())])
+    found = read_manifests([*files, *(more or ())])
     conversion = converted(found.documents, options)
     for remark in (*found.complaints, *conversion.notes):
-        note(str(remark))
-    _deliver(conversion, output_dir, output)
+        print_note(str(remark))
+    _write_manifests(conversion, output_dir, output)
     if found.broken or not conversion.complete:
         raise typer.Exit(COMPLAINTS)
 
 
-def _tags(pairs: list[str]) -> dict[str, str]:
+def _parse_tags(pairs: list[str]) -> dict[str, str]:
     tags = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
@@ -96,17 +96,19 @@ def _tags(pairs: list[str]) -> dict[str, str]:
     return tags
 
 
-def _deliver(conversion: Conversion, directory: str | None, output: Format) -> None:
+def _write_manifests(conversion: Conversion, directory: str | None, output: Format) -> None:
     if directory is None:
-        put(render(conversion, output.value) if conversion.manifests else "")
+        print_text(render_conversion(conversion, output.value) if conversion.manifests else "")
         return
     texts: dict[str, str] = {}
     for index, manifest in enumerate(conversion.manifests):
         # Remarks follow their object into its file; those about no object have been said already.
         notes = tuple(replace(each, target=0) for each in conversion.notes if each.target == index)
-        texts[_file_name(manifest, output, texts)] = render(Conversion((manifest,), notes), output.value)
+        texts[_file_name(manifest, output, texts)] = render_conversion(
+            Conversion((manifest,), notes), output.value
+        )
     write_all(directory, texts)
-    note(f"{counted(len(texts), 'file')} written to {directory}")
+    print_note(f"{format_count(len(texts), 'file')} written to {directory}")
 
 
 def _file_name(manifest: dict[str, object], output: Format, taken: dict[str, str]) -> str:

@@ -8,7 +8,15 @@ import typer
 
 from dovetail.api import crds as definitions
 from dovetail.cli.files import write_all
-from dovetail.cli.output import Format, FormatOption, as_documents, as_json, counted, note, objects
+from dovetail.cli.output import (
+    Format,
+    FormatOption,
+    format_count,
+    print_manifests,
+    print_note,
+    render_json,
+    render_yaml,
+)
 
 
 def crds(
@@ -25,14 +33,14 @@ def crds(
     They are the ones Karpenter installs: same groups, versions and names, so that objects already
     in a cluster stay valid. Use it as `dovetail crds | kubectl apply --server-side -f -`.
     """
-    manifests = definitions.manifests(flavour)
+    manifests = definitions.build_manifests(flavour)
     if output_dir is None:
-        objects(manifests, output)
+        print_manifests(manifests, output)
         return
-    render = as_json if output is Format.json else as_documents
+    render = render_json if output is Format.json else render_yaml
     texts = {f"{_file_name(manifest)}.{output.value}": render([manifest]) for manifest in manifests}
     write_all(output_dir, texts)
-    note(f"{counted(len(texts), 'file')} written to {output_dir}")
+    print_note(f"{format_count(len(texts), 'file')} written to {output_dir}")
 
 
 def _file_name(manifest: dict[str, object]) -> str:

@@ -11,22 +11,22 @@ from typing import Annotated, Any
 
 import typer
 
-from dovetail.cli.dashboardworld import Watching, decided, picture_of
-from dovetail.cli.live import looking
-from dovetail.cli.output import note, put
-from dovetail.cli.seen import (
+from dovetail.cli.cluster_source import (
     ClusterNameOption,
+    ClusterSource,
     ContextOption,
     KubeconfigOption,
     ProviderOption,
     RegionOption,
     SnapshotOption,
-    Where,
-    find,
+    find_cluster,
 )
+from dovetail.cli.dashboard_watch import ClusterWatcher, build_picture, list_new_decisions
+from dovetail.cli.live_cluster import open_cluster
+from dovetail.cli.output import print_note, print_text
 from dovetail.errors import Misconfigured
 from dovetail.runtime import health, logs
-from dovetail.web import Dashboard, Shown
+from dovetail.web import Dashboard, ShownCluster
 
 BindOption = Annotated[
     str,
@@ -54,18 +54,18 @@ def dashboard(
     page has a twin for programs: /nodes and /nodes.json. It asks nobody who they are: keep it on loopback,
     or put something that does in front of it. Stop it with Ctrl-C.
     """
-    address, port = _bound(bind)
-    logs.configure("error", ("stderr",))
-    where = Where(kubeconfig, context, provider, cluster_name, region)
+    address, port = _parse_bind(bind)
+    logs.configure_logging("error", ("stderr",))
+    where = ClusterSource(kubeconfig, context, provider, cluster_name, region)
     if snapshot:
         where.exclude_snapshot()
-        work = _still(address, port, host or [], snapshot)
+        work = _serve_snapshot(address, port, host or [], snapshot)
     else:
-        work = _live(address, port, host or [], where)
+        work = _serve_live(address, port, host or [], where)
     asyncio.run(work)
 
 
-def _bound(bind: str) -> tuple[str, int]:
+def _parse_bind(bind: str) -> tuple[str, int]:
     address, colon, port = bind.rpartition(":")
     address = address.removeprefix("[").removesuffix("]")
     try:
@@ -77,29 +77,29 @@ def _bound(bind: str) -> tuple[str, int]:
     return address, int(port)
 
 
-async def _still(address: str, port: int, hosts: list[str], path: str) -> None:
-    seen = find(path, Where())
-    board = Dashboard(Shown(Path(path).name, live=False), hosts)
-    picture = picture_of(seen.snapshot, Path(path).name, seen.settings, live=False)
-    board.show(replace(picture, decisions=tuple(decided(None, picture))))
-    await _served(board, address, port, None)
+async def _serve_snapshot(address: str, port: int, hosts: list[str], path: str) -> None:
+    seen = find_cluster(path, ClusterSource())
+    board = Dashboard(ShownCluster(Path(path).name, live=False), hosts)
+    picture = build_picture(seen.snapshot, Path(path).name, seen.settings, live=False)
+    board.show(replace(picture, decisions=tuple(list_new_decisions(None, picture))))
+    await _serve_page(board, address, port, None)
 
 
-async def _live(address: str, port: int, hosts: list[str], where: Where) -> None:
-    async with looking(where) as cluster:
-        board = Dashboard(Shown(cluster.name or cluster.connection.server.partition("://")[2]), hosts)
-        await _served(board, address, port, Watching(cluster, board))
+async def _serve_live(address: str, port: int, hosts: list[str], where: ClusterSource) -> None:
+    async with open_cluster(where) as cluster:
+        board = Dashboard(ShownCluster(cluster.name or cluster.connection.server.partition("://")[2]), hosts)
+        await _serve_page(board, address, port, ClusterWatcher(cluster, board))
 
 
-async def _served(board: Dashboard, address: str, port: int, watching: Watching | None) -> None:
+async def _serve_page(board: Dashboard, address: str, port: int, watching: ClusterWatcher | None) -> None:
     """Serve until told to stop, or until the cluster cannot be looked at any more."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for one in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(one, stop.set)
-    runner, taken = await health.serve(board.app(), port, address)
+    runner, taken = await health.serve_app(board.build_app(), port, address)
     shown = f"[{address}]" if ":" in address else address
-    put(f"http://{shown}:{taken}/\n")
-    note("Ctrl-C stops it.")
+    print_text(f"http://{shown}:{taken}/\n")
+    print_note("Ctrl-C stops it.")
     work: list[asyncio.Task[Any]] = [asyncio.create_task(stop.wait())]
     if watching is not None:
         work.append(asyncio.create_task(watching.run()))

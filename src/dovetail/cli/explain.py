@@ -10,21 +10,21 @@ from typing import Annotated
 
 import typer
 
-from dovetail.cli.output import LEFT_OUT, Output, OutputOption
-from dovetail.cli.podview import about_pod, show_pod
-from dovetail.cli.seen import (
+from dovetail.cli.cluster_source import (
     ClusterNameOption,
+    ClusterSource,
     ContextOption,
     KubeconfigOption,
     ProviderOption,
     RegionOption,
-    Seen,
+    SeenCluster,
     SnapshotOption,
-    Where,
-    find,
+    find_cluster,
 )
+from dovetail.cli.output import LEFT_OUT, Output, OutputOption
+from dovetail.cli.views.pods import explain_pod, show_pod
 from dovetail.errors import BadInput
-from dovetail.scheduling.snapshot import StateNode
+from dovetail.scheduling.model.snapshot import StateNode
 
 # A pod by its full name, or a node with its claim.
 Thing = str | StateNode
@@ -56,15 +56,15 @@ def explain(
     Exit codes: 0 there is an answer, 3 the pod waits and fits nowhere, 1 there is no such thing.
     """
     with _no_collector():
-        seen = find(snapshot, Where(kubeconfig, context, provider, cluster_name, region))
-        thing = _the_one(seen, name)
+        seen = find_cluster(snapshot, ClusterSource(kubeconfig, context, provider, cluster_name, region))
+        thing = _find_thing(seen, name)
         if isinstance(thing, StateNode):
             # Why nodes stay is for disruption to say, and that takes time to load; pods do without.
-            from dovetail.cli.nodeview import about_node, show_node
+            from dovetail.cli.views.nodes import explain_node, show_node
 
-            show_node(about_node(seen.snapshot, thing), output)
+            show_node(explain_node(seen.snapshot, thing), output)
             return
-        answer = about_pod(seen, thing)
+        answer = explain_pod(seen, thing)
     show_pod(answer, output, everything)
     if answer.stuck:
         raise typer.Exit(LEFT_OUT)
@@ -82,26 +82,26 @@ def _no_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _the_one(seen: Seen, name: str) -> Thing:
+def _find_thing(seen: SeenCluster, name: str) -> Thing:
     """The only thing of that name."""
     found: dict[str, Thing] = {}
     spellings: list[str] = []
-    for full, names, thing in _things(seen):
+    for full, names, thing in _list_things(seen):
         spellings.append(full)
         if name in names and thing not in found.values():
             found[full] = thing
     if len(found) == 1:
         return next(iter(found.values()))
     if found:
-        raise BadInput(f"{name} could be {_either(sorted(found))}; say which")
+        raise BadInput(f"{name} could be {_join_choices(sorted(found))}; say which")
     near = get_close_matches(name, [each.partition("/")[2] for each in spellings], 1)
     hint = f"did you mean {near[0]}?" if near else "is it spelled right?"
     raise BadInput(f"there is no pod, node or nodeclaim {name} here; {hint}")
 
 
-def _things(seen: Seen) -> Iterator[tuple[str, tuple[str, ...], Thing]]:
+def _list_things(seen: SeenCluster) -> Iterator[tuple[str, tuple[str, ...], Thing]]:
     """Everything that can be asked about: how to name it for certain, the names it goes by, and itself."""
-    for namespace, pod in sorted(_pods(seen)):
+    for namespace, pod in sorted(_list_pods(seen)):
         full = f"{namespace}/{pod}"
         yield f"pod/{full}", (pod, full, f"pod/{pod}", f"pod/{full}"), full
     for state in seen.snapshot.nodes:
@@ -111,13 +111,13 @@ def _things(seen: Seen) -> Iterator[tuple[str, tuple[str, ...], Thing]]:
             yield f"nodeclaim/{state.claim.name}", (state.claim.name, f"nodeclaim/{state.claim.name}"), state
 
 
-def _pods(seen: Seen) -> set[tuple[str, str]]:
+def _list_pods(seen: SeenCluster) -> set[tuple[str, str]]:
     snapshot = seen.snapshot
     everyone = (*snapshot.pods, *seen.pods.values(), *(pod for state in snapshot.nodes for pod in state.pods))
     return {(pod.namespace, pod.name) for pod in everyone}
 
 
-def _either(names: list[str]) -> str:
+def _join_choices(names: list[str]) -> str:
     shown = names[:4]
     more = f" or one of {len(names) - len(shown):,} others" if len(names) > len(shown) else ""
     return ", ".join(shown[:-1]) + (f" or {shown[-1]}" if not more else f", {shown[-1]}{more}")

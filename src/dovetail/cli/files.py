@@ -19,7 +19,7 @@ from typing import Annotated
 
 import typer
 
-from dovetail.api.manifests import DEFAULT, Complaint, Manifests, read
+from dovetail.api.manifests import DEFAULT, ManifestComplaint, Manifests, parse_manifests
 from dovetail.errors import BadInput
 
 # What a page of a run or a small snapshot takes, in bytes.
@@ -42,34 +42,36 @@ OptionalFiles = Annotated[list[str] | None, _FILES]
 MoreFiles = Annotated[list[str] | None, typer.Argument(metavar="PATH", hidden=True)]
 
 
-def manifests_in(paths: Sequence[str]) -> Manifests:
+def read_manifests(paths: Sequence[str]) -> Manifests:
     """Everything in the named files; a file named twice is read once."""
-    return Manifests.joined(list(_each(paths)))
+    return Manifests.join_manifests(list(_read_each(paths)))
 
 
-def _each(paths: Sequence[str]) -> Iterator[Manifests]:
+def _read_each(paths: Sequence[str]) -> Iterator[Manifests]:
     seen: set[str] = set()
     for path in paths:
-        found = [STDIN] if path == STDIN else _expanded(path)
+        found = [STDIN] if path == STDIN else _expand_path(path)
         if not found:
-            yield _unusable(path, _why_nothing(path))
+            yield _build_complaint(path, _why_nothing(path))
         for name in found:
             if name not in seen:
                 seen.add(name)
-                yield _read(name)
+                yield _read_file(name)
 
 
-def _expanded(path: str) -> list[str]:
+def _expand_path(path: str) -> list[str]:
     """The files a path stands for. A name that exists is never taken for a pattern."""
     if os.path.isdir(path):
-        return _below(path)
+        return _list_manifests(path)
     if os.path.lexists(path) or not glob.has_magic(path):
         return [path]
     matches = sorted(glob.glob(path, recursive=True))
-    return [name for match in matches for name in (_below(match) if os.path.isdir(match) else [match])]
+    return [
+        name for match in matches for name in (_list_manifests(match) if os.path.isdir(match) else [match])
+    ]
 
 
-def _below(directory: str) -> list[str]:
+def _list_manifests(directory: str) -> list[str]:
     """The manifests in a directory and below it; hidden directories are somebody else's business."""
     found = []
     for folder, folders, names in os.walk(directory):
@@ -85,16 +87,16 @@ def _why_nothing(path: str) -> str:
     return "nothing matches this pattern"
 
 
-def _read(name: str) -> Manifests:
+def _read_file(name: str) -> Manifests:
     source = "stdin" if name == STDIN else name
     try:
         # One byte more than allowed is enough to know that there is too much.
         if name == STDIN:
-            return read(sys.stdin.buffer.read(DEFAULT.size + 1), source)
+            return parse_manifests(sys.stdin.buffer.read(DEFAULT.size + 1), source)
         with open(name, "rb", opener=_without_waiting) as file:
-            return read(file.read(DEFAULT.size + 1), source)
+            return parse_manifests(file.read(DEFAULT.size + 1), source)
     except (OSError, ValueError) as error:
-        return _unusable(source, _why_unreadable(error))
+        return _build_complaint(source, _why_unreadable(error))
 
 
 def _without_waiting(path: str, flags: int) -> int:
@@ -122,11 +124,11 @@ def _why_unreadable(error: OSError | ValueError) -> str:
             return f"this is not the name of a file: {error}"
 
 
-def _unusable(source: str, message: str) -> Manifests:
-    return Manifests(complaints=(Complaint(source, None, None, "", message),))
+def _build_complaint(source: str, message: str) -> Manifests:
+    return Manifests(complaints=(ManifestComplaint(source, None, None, "", message),))
 
 
-def text_of(name: str, what: str) -> str:
+def read_text(name: str, what: str) -> str:
     """The text of one small file, without blanks around it; BadInput says why there is none."""
     try:
         return Path(name).read_text(encoding="utf-8").strip()
@@ -153,7 +155,7 @@ def expect_writable(path: Path, room: int = ROOM) -> None:
             probe.flush()
             os.fsync(probe.fileno())
     except OSError as error:
-        raise _unwritten(path, error) from error
+        raise _describe_write_error(path, error) from error
 
 
 def write_file(path: Path, data: bytes, *, private: bool = False) -> None:
@@ -166,10 +168,10 @@ def write_file(path: Path, data: bytes, *, private: bool = False) -> None:
                 os.fchmod(file.fileno(), 0o600)
             file.write(data)
     except OSError as error:
-        raise _unwritten(path, error) from error
+        raise _describe_write_error(path, error) from error
 
 
-def _unwritten(path: Path, error: OSError) -> BadInput:
+def _describe_write_error(path: Path, error: OSError) -> BadInput:
     if isinstance(error, FileNotFoundError):
         return BadInput(f"writing {path}: there is no folder {path.parent}; make it or choose another file")
     if error.errno == errno.ENXIO:
@@ -184,5 +186,5 @@ def write_all(directory: str, texts: dict[str, str]) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise _unwritten(path, error) from error
+            raise _describe_write_error(path, error) from error
         write_file(path, text.encode())

@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 
 from dovetail.api import codec, crds, hashes
-from dovetail.api.manifests import Complaint, Document
+from dovetail.api.manifests import Document, ManifestComplaint
 from dovetail.api.nodeclass import EC2NodeClass
 from dovetail.api.nodepool import NodePool
-from dovetail.cli.files import FilesOption, MoreFiles, manifests_in, text_of
-from dovetail.cli.output import COMPLAINTS, Output, OutputOption, note, structured, table
+from dovetail.cli.files import FilesOption, MoreFiles, read_manifests, read_text
+from dovetail.cli.output import COMPLAINTS, Output, OutputOption, print_note, print_structured, print_table
 from dovetail.errors import BadInput
 
 COLUMNS = ("kind", "name", "hash", "version", "source")
@@ -35,40 +35,42 @@ def hash(  # commands bear the names of their functions
     karpenter.k8s.aws/ec2nodeclass-hash. When a change to a manifest changes its hash, the nodes made
     from it drift and are replaced. The API server's defaults are filled in first, as in a cluster.
     """
-    bundle = "" if ca_bundle is None else text_of(ca_bundle, "CA bundle")
-    found = manifests_in([*files, *(more or ())])
+    bundle = "" if ca_bundle is None else read_text(ca_bundle, "CA bundle")
+    found = read_manifests([*files, *(more or ())])
     complaints = [*found.complaints]
     rows = []
     for document in found.documents:
         try:
-            rows += _rows(document, bundle)
+            rows += _build_rows(document, bundle)
         except BadInput as error:
-            complaints.append(Complaint(document.source, document.line, None, "", str(error)))
+            complaints.append(ManifestComplaint(document.source, document.line, None, "", str(error)))
     if not rows and not complaints:
         complaints.append(
-            Complaint("input", None, None, "", "there is no NodePool and no EC2NodeClass in it")
+            ManifestComplaint("input", None, None, "", "there is no NodePool and no EC2NodeClass in it")
         )
     for complaint in complaints:
-        note(str(complaint))
+        print_note(str(complaint))
     if output is Output.table:
-        table([column.upper() for column in COLUMNS], ([row[column] for column in COLUMNS] for row in rows))
+        print_table(
+            [column.upper() for column in COLUMNS], ([row[column] for column in COLUMNS] for row in rows)
+        )
     else:
-        structured({"hashes": rows}, output)
+        print_structured({"hashes": rows}, output)
     if complaints:
         raise typer.Exit(COMPLAINTS)
 
 
-def _rows(document: Document, ca_bundle: str) -> list[dict[str, str]]:
+def _build_rows(document: Document, ca_bundle: str) -> list[dict[str, str]]:
     """The hash of an object that has one; other kinds have none."""
     match document.api_version, document.kind:
         case "karpenter.sh/v1", "NodePool":
-            pool = codec.convert(NodePool, crds.defaulted(document.kind, document.value))
+            pool = codec.convert(NodePool, crds.apply_defaults(document.kind, document.value))
             version = hashes.NODEPOOL_HASH_VERSION
-            value = _hashed(lambda: hashes.nodepool_hash(pool))
+            value = _compute_hash(lambda: hashes.hash_nodepool(pool))
         case "karpenter.k8s.aws/v1", "EC2NodeClass":
-            made = codec.convert(EC2NodeClass, crds.defaulted(document.kind, document.value))
+            made = codec.convert(EC2NodeClass, crds.apply_defaults(document.kind, document.value))
             version = hashes.NODECLASS_HASH_VERSION
-            value = _hashed(lambda: hashes.nodeclass_hash(made, ca_bundle))
+            value = _compute_hash(lambda: hashes.hash_nodeclass(made, ca_bundle))
         case _:
             return []
     place = document.source if document.line is None else f"{document.source}:{document.line}"
@@ -77,7 +79,7 @@ def _rows(document: Document, ca_bundle: str) -> list[dict[str, str]]:
     ]
 
 
-def _hashed(compute: Callable[[], str]) -> str:
+def _compute_hash(compute: Callable[[], str]) -> str:
     """A hash; a text in the object that spells no duration or amount makes it bad input."""
     try:
         return compute()

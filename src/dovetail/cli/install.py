@@ -15,16 +15,16 @@ import typer
 
 from dovetail.api import crds, manifests
 from dovetail.bus.config import read_config
-from dovetail.cli.installation import PARTS, ROLE_ARN
-from dovetail.cli.installing import Installation, objects
-from dovetail.cli.output import Output, OutputOption, counted, note, put, structured
-from dovetail.cli.seen import ContextOption, KubeconfigOption
+from dovetail.cli.cluster_source import ContextOption, KubeconfigOption
+from dovetail.cli.install_objects import Installation, build_objects
+from dovetail.cli.install_shapes import PARTS, ROLE_ARN
+from dovetail.cli.output import Output, OutputOption, format_count, print_note, print_structured, print_text
 from dovetail.errors import DovetailError, Gone, Misconfigured
 from dovetail.runtime.clock import SystemClock
-from dovetail.runtime.failures import failure
+from dovetail.runtime.kube import build_failure
 from dovetail.runtime.kubeconfig import connect
-from dovetail.runtime.transport import USER_AGENT, Request, Transport
-from dovetail.settings import read
+from dovetail.runtime.transport import USER_AGENT, ApiRequest, Transport
+from dovetail.settings import read_settings
 from dovetail.settings.table import BY_VARIABLE
 
 Json = dict[str, Any]
@@ -34,7 +34,7 @@ SERVERS_OWN = ("managedFields", "resourceVersion", "generation", "uid", "creatio
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class InstallChange:
     """What applying one object does."""
 
     kind: str
@@ -84,7 +84,7 @@ def install(
     """
     parts = frozenset(also or ())
     _check_parts(parts, without_controller, router_config)
-    settings = _settings(
+    settings = _read_settings(
         setting or [], cluster_name, provider, needed=parts != {"router"} or not without_controller
     )
     wanted = Installation(
@@ -98,15 +98,15 @@ def install(
         parts=parts,
         definition=not without_crds,
         part_roles=_part_roles(part_role or []),
-        bus=_bus(router_config),
+        bus=_read_router_config(router_config),
         tls_secret=tls_secret,
         **({"image": image} if image else {}),  # type: ignore[arg-type]
     )
     if wanted.sns and not tls_secret:
         raise Misconfigured("messages over HTTPS need a certificate; name its Secret with --tls-secret")
-    definitions = [] if without_crds else crds.manifests(provider)
-    changes = asyncio.run(_install([*definitions, *objects(wanted)], yes, kubeconfig, context))
-    _show(changes, yes, output)
+    definitions = [] if without_crds else crds.build_manifests(provider)
+    changes = asyncio.run(_apply_all([*definitions, *build_objects(wanted)], yes, kubeconfig, context))
+    _show_changes(changes, yes, output)
 
 
 def _check_parts(parts: frozenset[str], without_controller: bool, router_config: str) -> None:
@@ -133,7 +133,7 @@ def _part_roles(given: list[str]) -> dict[str, str]:
     return found
 
 
-def _bus(path: str) -> Json:
+def _read_router_config(path: str) -> Json:
     """The router's configuration, without the word `bus` around it; the router would refuse what is wrong."""
     if not path:
         return {}
@@ -146,7 +146,7 @@ def _bus(path: str) -> Json:
     return inner
 
 
-def _settings(
+def _read_settings(
     given: list[str], cluster_name: str, provider: Literal["aws", "kwok"], *, needed: bool
 ) -> dict[str, str]:
     found = {"CLUSTER_NAME": cluster_name} if cluster_name else {}
@@ -159,47 +159,47 @@ def _settings(
         found[name] = value
     # The controller would refuse them too, but later and out of sight.
     if needed:
-        read((), found, provider=provider)
+        read_settings((), found, provider=provider)
     return found
 
 
-async def _install(wanted: list[Json], yes: bool, kubeconfig: str, context: str) -> list[Change]:
+async def _apply_all(wanted: list[Json], yes: bool, kubeconfig: str, context: str) -> list[InstallChange]:
     connection = connect(SystemClock(), kubeconfig, context)
-    transport = connection.transport(USER_AGENT)
+    transport = connection.open_transport(USER_AGENT)
     try:
-        return [await _applied(transport, each, yes) for each in wanted]
+        return [await _apply_object(transport, each, yes) for each in wanted]
     except DovetailError as error:
         raise type(error)(f"installing into {connection.server}: {error}") from error
     finally:
         await transport.close()
 
 
-async def _applied(transport: Transport, wanted: Json, yes: bool) -> Change:
-    before = await _live(transport, wanted)
+async def _apply_object(transport: Transport, wanted: Json, yes: bool) -> InstallChange:
+    before = await _read_live(transport, wanted)
     query = {"fieldManager": MANAGER, "force": "true"} | ({} if yes else {"dryRun": "All"})
-    request = Request(
-        "PATCH", _path(wanted), query, msgspec.json.encode(wanted), "application/apply-patch+yaml"
+    request = ApiRequest(
+        "PATCH", _build_path(wanted), query, msgspec.json.encode(wanted), "application/apply-patch+yaml"
     )
     reply = await transport.send(request)
     meta = wanted["metadata"]
     if reply.status >= 400:
         doing = f"applying {wanted['kind']} {meta['name']}"
-        raise failure(doing, reply.status, reply.body, reply.headers)
-    after = _plain(msgspec.json.decode(reply.body))
+        raise build_failure(doing, reply.status, reply.body, reply.headers)
+    after = _strip_server_fields(msgspec.json.decode(reply.body))
     told = (wanted["kind"], meta["name"], meta.get("namespace", ""))
     if before is None:
-        return Change(*told, "create", _diff({}, after))
-    diff = _diff(_plain(before), after)
-    return Change(*told, "change" if diff else "same", diff)
+        return InstallChange(*told, "create", _build_diff({}, after))
+    diff = _build_diff(_strip_server_fields(before), after)
+    return InstallChange(*told, "change" if diff else "same", diff)
 
 
-async def _live(transport: Transport, wanted: Json) -> Json | None:
-    reply = await transport.send(Request("GET", _path(wanted)))
+async def _read_live(transport: Transport, wanted: Json) -> Json | None:
+    reply = await transport.send(ApiRequest("GET", _build_path(wanted)))
     if reply.status == 404:
         return None
     if reply.status != 200:
         doing = f"reading {wanted['kind']} {wanted['metadata']['name']}"
-        error = failure(doing, reply.status, reply.body, reply.headers)
+        error = build_failure(doing, reply.status, reply.body, reply.headers)
         if isinstance(error, Gone):
             return None
         raise error
@@ -207,7 +207,7 @@ async def _live(transport: Transport, wanted: Json) -> Json | None:
     return found
 
 
-def _path(wanted: Json) -> str:
+def _build_path(wanted: Json) -> str:
     group, _, version = wanted["apiVersion"].rpartition("/")
     # Every kind that is installed has a regular plural, in English.
     meta, plural = wanted["metadata"], re.sub(r"ys$", "ies", wanted["kind"].lower() + "s")
@@ -216,34 +216,36 @@ def _path(wanted: Json) -> str:
     return f"{root}{inside}/{plural}/{meta['name']}"
 
 
-def _plain(live: Json) -> Json:
+def _strip_server_fields(live: Json) -> Json:
     meta = {key: value for key, value in live.get("metadata", {}).items() if key not in SERVERS_OWN}
     return {key: value for key, value in live.items() if key != "status"} | {"metadata": meta}
 
 
-def _diff(before: Json, after: Json) -> str:
-    now, then = (manifests.write(each).splitlines() if each else [] for each in (before, after))
+def _build_diff(before: Json, after: Json) -> str:
+    now, then = (manifests.write_manifest(each).splitlines() if each else [] for each in (before, after))
     return "\n".join(difflib.unified_diff(now, then, "now", "then", lineterm=""))
 
 
-def _show(changes: list[Change], yes: bool, output: Output) -> None:
+def _show_changes(changes: list[InstallChange], yes: bool, output: Output) -> None:
     if output is not Output.table:
-        structured({"applied": yes, "changes": [msgspec.to_builtins(_row(each)) for each in changes]}, output)
+        print_structured(
+            {"applied": yes, "changes": [msgspec.to_builtins(_build_row(each)) for each in changes]}, output
+        )
         return
     for each in changes:
-        put(f"{each}\n")
+        print_text(f"{each}\n")
         if each.action == "change" or (each.action == "create" and os.environ.get("DOVETAIL_FULL_DIFF")):
-            put("".join(f"    {line}\n" for line in each.diff.splitlines()))
+            print_text("".join(f"    {line}\n" for line in each.diff.splitlines()))
     busy = [each for each in changes if each.action != "same"]
     if not busy:
-        note("nothing to change: it is installed as asked")
+        print_note("nothing to change: it is installed as asked")
     elif yes:
-        note(f"{counted(len(busy), 'object')} written")
+        print_note(f"{format_count(len(busy), 'object')} written")
     else:
-        note(f"{counted(len(busy), 'object')} would be written; run it again with --yes to do it")
+        print_note(f"{format_count(len(busy), 'object')} would be written; run it again with --yes to do it")
 
 
-def _row(change: Change) -> Json:
+def _build_row(change: InstallChange) -> Json:
     return {
         "kind": change.kind,
         "name": change.name,

@@ -16,11 +16,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 import typer
 
-from dovetail.bus.config import Config, read_config
-from dovetail.bus.daemon import Daemon
-from dovetail.bus.replay import Wanted
+from dovetail.bus.config import BusConfig, read_config
+from dovetail.bus.daemon import RouterDaemon
+from dovetail.bus.operator_tools import ReplayFilter
 from dovetail.cli import router_tools as tools
-from dovetail.cli.output import FINE, Output, OutputOption, counted, note, put
+from dovetail.cli.output import FINE, Output, OutputOption, format_count, print_note, print_text
 from dovetail.errors import BadInput, Misconfigured
 from dovetail.runtime import health, logs
 from dovetail.runtime.clock import SystemClock
@@ -68,30 +68,30 @@ def interruption_router(
     The configuration comes from --config and from DOVETAIL_BUS_* variables, which win; `keys` lists both.
     """
     if action == "keys":
-        return tools.keys(output)
+        return tools.print_keys(output)
     if action == "trace":
-        return tools.traced(what or [], file, output)
-    settings = _configured(config)
+        return tools.print_trace(what or [], file, output)
+    settings = _read_config(config)
     if check:
-        return _checked(settings, config)
+        return _report_config(settings, config)
     if action == "run" and workers > 1:
-        sys.exit(_supervised(config, log_level, workers, (metrics_port, health_port)))
-    logs.configure(log_level, ("stdout",) if action == "run" else ("stderr",))
+        sys.exit(_supervise_workers(config, log_level, workers, (metrics_port, health_port)))
+    logs.configure_logging(log_level, ("stdout",) if action == "run" else ("stderr",))
     if action == "run":
-        reread = partial(_configured, config) if config is not None else None
-        sys.exit(asyncio.run(_run(settings, metrics_port, health_port, reread)))
+        reread = partial(_read_config, config) if config is not None else None
+        sys.exit(asyncio.run(_run_router(settings, metrics_port, health_port, reread)))
     if action == "replay":
-        wanted = Wanted(tools.time_named(since), tools.kind_named(kind), cluster)
-        return asyncio.run(tools.replayed(settings, source, wanted, rate))
+        wanted = ReplayFilter(tools.parse_time(since), tools.check_kind(kind), cluster)
+        return asyncio.run(tools.replay_events(settings, source, wanted, rate))
     work: dict[str, Callable[[], Coroutine[Any, Any, int]]] = {
-        "route": lambda: tools.route(settings, file, output),
-        "resolve": lambda: tools.resolve(settings, what or [], output),
-        "doctor": lambda: tools.doctor(settings, output),
+        "route": lambda: tools.route_events(settings, file, output),
+        "resolve": lambda: tools.resolve_owners(settings, what or [], output),
+        "doctor": lambda: tools.run_doctor(settings, output),
     }
     sys.exit(asyncio.run(work[action]()))
 
 
-def _configured(path: Path | None) -> Config:
+def _read_config(path: Path | None) -> BusConfig:
     if path is None:
         return read_config(None, os.environ, where="the environment")
     try:
@@ -104,29 +104,29 @@ def _configured(path: Path | None) -> Config:
     return read_config(document, os.environ, where=str(path))
 
 
-def _checked(config: Config, path: Path | None) -> None:
+def _report_config(config: BusConfig, path: Path | None) -> None:
     rules = config.rules
     if not rules.accounts:
         raise Misconfigured("no account is served; list one under `accounts`, or register a destination")
     where = path or "the environment"
-    put(
-        f"{where} is fine: {counted(len(config.registry), 'destination')}, "
-        f"{counted(len(rules.accounts), 'account')}, {counted(len(rules.regions), 'region')}.\n"
+    print_text(
+        f"{where} is fine: {format_count(len(config.registry), 'destination')}, "
+        f"{format_count(len(rules.accounts), 'account')}, {format_count(len(rules.regions), 'region')}.\n"
     )
 
 
-async def _run(
-    config: Config, metrics_port: int, health_port: int, reread: Callable[[], Config] | None
+async def _run_router(
+    config: BusConfig, metrics_port: int, health_port: int, reread: Callable[[], BusConfig] | None
 ) -> int:
-    from dovetail.bus.prometheus import Prometheus
+    from dovetail.bus.prometheus import PrometheusCounts
 
-    aws, stop = tools.door(config), asyncio.Event()
-    daemon = Daemon(
+    aws, stop = tools.open_aws(config), asyncio.Event()
+    daemon = RouterDaemon(
         config,
         aws,
         clock=SystemClock(),
-        counts=Prometheus(config["maxClusterLabels"]),
-        log=logs.get("bus"),
+        counts=PrometheusCounts(config["maxClusterLabels"]),
+        log=logs.get_logger("bus"),
         chance=Random(SystemRandom().getrandbits(64)),
         reread=reread,
     )
@@ -136,9 +136,11 @@ async def _run(
     try:
         await daemon.prepare()
         if metrics_port:
-            servers.append(await health.serve(health.metrics_app(), metrics_port))
+            servers.append(await health.serve_app(health.build_metrics_app(), metrics_port))
         if health_port:
-            servers.append(await health.serve(health.probes_app([_ready(daemon)]), health_port))
+            servers.append(
+                await health.serve_app(health.build_probes_app([_build_ready_check(daemon)]), health_port)
+            )
         await daemon.run(stop)
     finally:
         for runner, _ in servers:
@@ -147,7 +149,7 @@ async def _run(
     return FINE
 
 
-def _ready(daemon: Daemon) -> health.Check:
+def _build_ready_check(daemon: RouterDaemon) -> health.Check:
     async def check() -> str | None:
         return None if daemon.ready else "the router is not receiving"
 
@@ -159,11 +161,11 @@ class _Workers:
 
     def __init__(self, command: list[str], count: int, ports: tuple[int, int]) -> None:
         self._command, self._ports = command, ports
-        self._running = {index: self._started(index) for index in range(count)}
+        self._running = {index: self._start_worker(index) for index in range(count)}
         self._ended: dict[int, int] = {}
         self._stopping = False
 
-    def _started(self, index: int) -> subprocess.Popen[bytes]:
+    def _start_worker(self, index: int) -> subprocess.Popen[bytes]:
         metrics, probes = (str(port and port + 2 * index) for port in self._ports)
         return subprocess.Popen([*self._command, "--metrics-port", metrics, "--health-port", probes])
 
@@ -173,7 +175,7 @@ class _Workers:
             if index not in self._ended:
                 process.send_signal(signal.SIGTERM)
 
-    def wait(self) -> int:
+    def wait_all(self) -> int:
         """Until all have ended. One that was killed is started again; one that said why it ended is not."""
         while len(self._ended) < len(self._running):
             pid, status = os.wait()
@@ -186,14 +188,14 @@ class _Workers:
                 if not self._stopping:
                     self.stop()
             else:
-                note(f"dovetail: a router was ended by signal {-code}; starting another")
-                self._running[index] = self._started(index)
+                print_note(f"dovetail: a router was ended by signal {-code}; starting another")
+                self._running[index] = self._start_worker(index)
         return max(self._ended.values(), key=abs)
 
 
-def _supervised(config: Path | None, log_level: str, count: int, ports: tuple[int, int]) -> int:
+def _supervise_workers(config: Path | None, log_level: str, count: int, ports: tuple[int, int]) -> int:
     command = [sys.executable, "-m", "dovetail", "interruption-router", "--log-level", log_level]
     workers = _Workers(command + (["--config", str(config)] if config else []), count, ports)
     for one in (signal.SIGINT, signal.SIGTERM):
         signal.signal(one, workers.stop)
-    return workers.wait()
+    return workers.wait_all()

@@ -16,7 +16,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from dovetail.cli.output import COMPLAINTS, INTERNAL, MISUSE, note, put
+from dovetail.cli.output import COMPLAINTS, INTERNAL, MISUSE, print_note, print_text
 from dovetail.errors import BadInput, DovetailError, Misconfigured
 
 COMMANDS = {
@@ -42,7 +42,7 @@ COMMANDS = {
 DEBUG = "DOVETAIL_DEBUG"
 
 
-class Deferred(TyperCommand):
+class DeferredCommand(TyperCommand):
     """A command known by its name and sentence; the rest is imported when it is called."""
 
     def load(self) -> TyperCommand:
@@ -64,7 +64,7 @@ def _print_version(wanted: bool) -> None:
     if wanted:
         from dovetail import __version__
 
-        put(f"dovetail {__version__}\n")
+        print_text(f"dovetail {__version__}\n")
         raise typer.Exit
 
 
@@ -79,7 +79,7 @@ def _dovetail(
     """
 
 
-def build() -> TyperGroup:
+def build_cli() -> TyperGroup:
     """The whole command line, with nothing behind its doors imported yet."""
     app = typer.Typer(
         name="dovetail",
@@ -90,7 +90,7 @@ def build() -> TyperGroup:
     app.callback()(_dovetail)
     group = typer.main.get_group(app)
     for name, sentence in COMMANDS.items():
-        group.add_command(Deferred(name, help=sentence, rich_markup_mode=None))
+        group.add_command(DeferredCommand(name, help=sentence, rich_markup_mode=None))
     group.params += typer.main.get_install_completion_arguments()
     return group
 
@@ -109,14 +109,14 @@ def run(arguments: Sequence[str] | None = None) -> NoReturn:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        build()(arguments, prog_name="dovetail")
+        build_cli()(arguments, prog_name="dovetail")
     except DovetailError as error:
-        note(f"dovetail: {error}")
+        print_note(f"dovetail: {error}")
         sys.exit(_exit_code(error))
     except Exception as error:  # the last stop: a person gets a sentence, not a traceback
         if os.environ.get(DEBUG):
             raise
         what = " ".join(f"{type(error).__name__}: {error}".split())
-        note(f"dovetail: this is a bug ({what}); run it again with {DEBUG}=1 to see the traceback")
+        print_note(f"dovetail: this is a bug ({what}); run it again with {DEBUG}=1 to see the traceback")
         sys.exit(INTERNAL)
     sys.exit(0)

@@ -42,22 +42,22 @@ FormatOption = Annotated[Format, typer.Option("--output", "-o", help="Shape of t
 _OBEYED = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
-def printable(text: str) -> str:
+def escape_text(text: str) -> str:
     """The text with such characters spelled out, as JSON spells them."""
     return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def put(text: str) -> None:
+def print_text(text: str) -> None:
     """Write a part of the result to stdout."""
-    _write(sys.stdout, printable(text))
+    _write_stream(sys.stdout, escape_text(text))
 
 
-def note(text: str) -> None:
+def print_note(text: str) -> None:
     """Say something to the person, on stderr, so that it never ends up in a pipe."""
-    _write(sys.stderr, printable(text) + "\n")
+    _write_stream(sys.stderr, escape_text(text) + "\n")
 
 
-def _write(stream: TextIO, text: str) -> None:
+def _write_stream(stream: TextIO, text: str) -> None:
     try:
         stream.write(text)
         stream.flush()
@@ -68,12 +68,12 @@ def _write(stream: TextIO, text: str) -> None:
         raise typer.Exit(BROKEN_PIPE) from None
 
 
-def counted(count: int, noun: str) -> str:
+def format_count(count: int, noun: str) -> str:
     """A count with its noun: 1 error, 2,000 errors, 2 classes."""
-    return f"{count:,} {noun if count == 1 else plural(noun)}"
+    return f"{count:,} {noun if count == 1 else make_plural(noun)}"
 
 
-def plural(noun: str) -> str:
+def make_plural(noun: str) -> str:
     return f"{noun}es" if noun.endswith("s") else f"{noun}s"
 
 
@@ -83,7 +83,7 @@ def some_of(names: Sequence[str], most: int = 3) -> str:
     return ", ".join(names[:most]) + more
 
 
-def alike(rows: Iterable[Sequence[str]]) -> list[tuple[str, ...]]:
+def merge_alike(rows: Iterable[Sequence[str]]) -> list[tuple[str, ...]]:
     """Rows that differ in nothing but their first cell become one, which names a few and counts the rest."""
     names: dict[tuple[str, ...], list[str]] = {}
     for name, *rest in rows:
@@ -91,46 +91,46 @@ def alike(rows: Iterable[Sequence[str]]) -> list[tuple[str, ...]]:
     return [(some_of(found), *rest) for rest, found in names.items()]
 
 
-def structured(value: Mapping[str, object], output: Output | Format) -> None:
+def print_structured(value: Mapping[str, object], output: Output | Format) -> None:
     """Write a result for programs to read."""
-    put(_json(value) if output.value == "json" else as_documents([value]))
+    print_text(_encode_json(value) if output.value == "json" else render_yaml([value]))
 
 
-def objects(values: Sequence[Mapping[str, object]], output: Format) -> None:
+def print_manifests(values: Sequence[Mapping[str, object]], output: Format) -> None:
     """Write manifests in a form that kubectl takes, too."""
-    put(as_json(values) if output is Format.json else as_documents(values))
+    print_text(render_json(values) if output is Format.json else render_yaml(values))
 
 
-def as_documents(values: Iterable[Mapping[str, object]]) -> str:
+def render_yaml(values: Iterable[Mapping[str, object]]) -> str:
     """Objects as one YAML text."""
     from dovetail.api import manifests
 
-    return "---\n".join(manifests.write(value) for value in values)
+    return "---\n".join(manifests.write_manifest(value) for value in values)
 
 
-def as_json(values: Sequence[Mapping[str, object]]) -> str:
+def render_json(values: Sequence[Mapping[str, object]]) -> str:
     """Objects as one JSON text: a single one as it is, several as a List."""
     if len(values) == 1:
-        return _json(values[0])
-    return _json({"apiVersion": "v1", "kind": "List", "items": list(values)})
+        return _encode_json(values[0])
+    return _encode_json({"apiVersion": "v1", "kind": "List", "items": list(values)})
 
 
-def _json(value: Mapping[str, object]) -> str:
+def _encode_json(value: Mapping[str, object]) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Write rows for people: wrapped between words to a terminal, one line each in a pipe.
 
     Where a terminal is too narrow for its longest words side by side, each row becomes a paragraph.
     """
-    cells = [[printable(cell) for cell in row] for row in rows]
+    cells = [[escape_text(cell) for cell in row] for row in rows]
     on_terminal = sys.stdout.isatty()
     width = get_terminal_size().columns if on_terminal else 0
     if on_terminal and _least_width(columns, cells) > width:
-        _write(sys.stdout, _paragraphs(columns, cells, width))
+        _write_stream(sys.stdout, _build_paragraphs(columns, cells, width))
         return
-    _write(sys.stdout, _grid(columns, cells, width))
+    _write_stream(sys.stdout, _build_grid(columns, cells, width))
 
 
 def _least_width(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
@@ -143,7 +143,7 @@ def _longest_words(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> lis
     return [max(len(word) for cell in column for word in (*cell.split(), "")) for column in listed]
 
 
-def _grid(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> str:
+def _build_grid(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> str:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -160,18 +160,20 @@ def _grid(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> 
     return "".join(line.rstrip() + "\n" for line in captured.get().splitlines())
 
 
-def _paragraphs(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> str:
+def _build_paragraphs(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> str:
     """Each row as lines of `COLUMN  cell`, with a blank line between rows."""
     heading = max(map(len, columns)) + len(BETWEEN)
     return "\n".join(
         "".join(
-            _lines(column, cell, heading, width) for column, cell in zip(columns, row, strict=True) if cell
+            _build_lines(column, cell, heading, width)
+            for column, cell in zip(columns, row, strict=True)
+            if cell
         )
         for row in rows
     )
 
 
-def _lines(column: str, cell: str, heading: int, width: int) -> str:
+def _build_lines(column: str, cell: str, heading: int, width: int) -> str:
     # A word that is longer than the line is left whole: cut in two, it could not be copied.
     parts = wrap(cell, max(width - heading, 1), break_long_words=False, break_on_hyphens=False)
     indent = "\n" + " " * heading

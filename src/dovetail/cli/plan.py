@@ -13,37 +13,37 @@ import msgspec
 import typer
 
 from dovetail.api import labels
-from dovetail.api.manifests import DEFAULT, Complaint, Document, Manifests, Severity, read
+from dovetail.api.manifests import DEFAULT, Document, ManifestComplaint, Manifests, Severity, parse_manifests
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodeclass import EC2NodeClass, KWOKNodeClass
 from dovetail.api.nodepool import NodePool, Requirement
-from dovetail.cli import plandocument
-from dovetail.cli.files import STDIN, MoreFiles, OptionalFiles, manifests_in
-from dovetail.cli.output import LEFT_OUT, Output, OutputOption, counted, note
-from dovetail.cli.planchange import Change, show_change
-from dovetail.cli.plandisruption import plan_disruption
-from dovetail.cli.planview import show_explanation, show_plan
-from dovetail.cli.progress import Progress
-from dovetail.cli.seen import (
+from dovetail.cli.cluster_source import (
     ClusterNameOption,
+    ClusterSource,
     ContextOption,
     KubeconfigOption,
     ProviderOption,
     RegionOption,
-    Seen,
+    SeenCluster,
     SnapshotOption,
-    Where,
-    find,
+    find_cluster,
 )
-from dovetail.cli.solved import Solved, solved
-from dovetail.cli.validate import complaints_about, is_checked
+from dovetail.cli.files import STDIN, MoreFiles, OptionalFiles, read_manifests
+from dovetail.cli.output import LEFT_OUT, Output, OutputOption, format_count, print_note
+from dovetail.cli.progress import ProgressBar
+from dovetail.cli.solved_plan import SolvedPlan, solve_snapshot
+from dovetail.cli.validate import is_checked, list_complaints
+from dovetail.cli.views import plans
+from dovetail.cli.views.disruptions import plan_disruption
+from dovetail.cli.views.plan_changes import PlanChange, show_change
+from dovetail.cli.views.plans import show_explanation, show_plan
 from dovetail.errors import BadInput, Misconfigured
-from dovetail.providers.catalogs import Catalogue, catalogue, fitting
-from dovetail.scheduling.requirements import Requirements
-from dovetail.scheduling.snapshot import Options, Snapshot
-from dovetail.state.defaultpool import pool_for
-from dovetail.state.offline import Offline
-from dovetail.state.poolchange import fates
+from dovetail.providers.catalogs import Catalogue, choose_catalogue, load_catalogue
+from dovetail.scheduling.model.requirements import Requirements
+from dovetail.scheduling.model.snapshot import SchedulingOptions, Snapshot
+from dovetail.state.default_nodepool import build_nodepool_for
+from dovetail.state.nodepool_change import forecast_drift
+from dovetail.state.offline import OfflineCluster
 
 SUBSET = "catalog-subset"
 
@@ -121,86 +121,90 @@ def plan(
     drifted node cannot go until someone does something about it.
     """
     files = [*(filename or ()), *(more or ())]
-    where = Where(kubeconfig, context, provider, cluster_name, region)
+    where = ClusterSource(kubeconfig, context, provider, cluster_name, region)
     if disruption:
-        seen = _world(files, live, snapshot, (catalog, catalog_subset, change), where)
+        seen = _read_world(files, live, snapshot, (catalog, catalog_subset, change), where)
         if plan_disruption(seen.snapshot, seen.settings, explain, turns, output):
             raise typer.Exit(LEFT_OUT)
         return
     if live or snapshot:
         others = {"catalog": catalog, SUBSET: catalog_subset, "explain": explain, "change": change}
         _only_one_world(files, live, snapshot, others)
-        if _plan_cluster(find(snapshot, where).snapshot, quick, output):
+        if _plan_cluster(find_cluster(snapshot, where).snapshot, quick, output):
             raise typer.Exit(LEFT_OUT)
         return
     if not files:
         raise Misconfigured("nothing to plan: give files with --filename, a --snapshot, or --live")
     reader = _Reader()
-    reader.read(files)
+    reader.read_files(files)
     _need_pool(reader, catalog, default_pool)
-    asked = _Asked(reader, catalog, catalog_subset, quick)
-    left_out = asked.change(change, output) if change else asked.plan(explain, output)
+    asked = _PlanRequest(reader, catalog, catalog_subset, quick)
+    left_out = asked.run_change(change, output) if change else asked.run_plan(explain, output)
     if left_out:
         raise typer.Exit(LEFT_OUT)
 
 
-def _world(files: Sequence[str], live: bool, snapshot: str, others: tuple[str, ...], where: Where) -> Seen:
+def _read_world(
+    files: Sequence[str], live: bool, snapshot: str, others: tuple[str, ...], where: ClusterSource
+) -> SeenCluster:
     """The world whose nodes are asked about: the files', the snapshot's, or else the live cluster's."""
     catalog, subset, change = others
     if change:
         raise BadInput("--disruption and --change exclude each other; leave one out")
     if files and not live and not snapshot:
         reader = _Reader()
-        reader.read(files)
-        return Seen(_Asked(reader, catalog, subset, quick=True).snapshot())
+        reader.read_files(files)
+        return SeenCluster(_PlanRequest(reader, catalog, subset, quick=True).build_snapshot())
     _only_one_world(files, live or not snapshot, snapshot, {"catalog": catalog, SUBSET: subset})
-    return find(snapshot, where)
+    return find_cluster(snapshot, where)
 
 
-class _Asked:
+class _PlanRequest:
     """A world that was read, and how to plan for it."""
 
     def __init__(self, reader: _Reader, catalog: str, subset: str, quick: bool) -> None:
         self.world, self.quick = reader.world, quick
-        self.shop = _shop(reader, catalog, subset)
-        self.options = Options(now=datetime.now(UTC), flavour=self.shop.flavour)
-        for remark in (*self.shop.remarks, *self.world.remarks(self.shop.types_for, self.options)):
-            note(f"note: {remark}")
+        self.shop = _choose_catalogue(reader, catalog, subset)
+        self.options = SchedulingOptions(now=datetime.now(UTC), flavour=self.shop.flavour)
+        for remark in (*self.shop.remarks, *self.world.list_remarks(self.shop.types_for, self.options)):
+            print_note(f"note: {remark}")
 
-    def snapshot(self) -> Snapshot:
-        return self.world.snapshot(self.shop.types_for, self.options)
+    def build_snapshot(self) -> Snapshot:
+        return self.world.build_snapshot(self.shop.types_for, self.options)
 
-    def plan(self, explain: str, output: Output) -> bool:
+    def run_plan(self, explain: str, output: Output) -> bool:
         """Plan and show it; true when pods are left out."""
-        with Progress(3) as progress:
-            snapshot = self.snapshot()
+        with ProgressBar(3) as progress:
+            snapshot = self.build_snapshot()
             if not snapshot.pods and not snapshot.virtual:
-                note("note: there are no waiting pods in these files, so there is nothing to plan")
-            found = _found(snapshot, self.quick, progress)
+                print_note("note: there are no waiting pods in these files, so there is nothing to plan")
+            found = _find_plan(snapshot, self.quick, progress)
         _refuse_set_aside(found)
         if explain:
             show_explanation(found, explain, output)
         else:
-            _show(found, output)
+            _show_result(found, output)
         return bool(found.left_out)
 
-    def change(self, path: str, output: Output) -> bool:
+    def run_change(self, path: str, output: Output) -> bool:
         """Plan before and after a change and show the difference; true when it leaves pods out."""
-        changed = self.world.with_pools(_pools_in(path))
-        with Progress(4) as progress:
-            old = self.world.snapshot(self.shop.types_for, self.options)
-            before = solved(old, self.quick, progress.step)
-            turned = fates(old.nodes, _pools(self.world), _pools(changed), self.options.now)
+        changed = self.world.with_pools(_read_pools(path))
+        with ProgressBar(4) as progress:
+            old = self.world.build_snapshot(self.shop.types_for, self.options)
+            before = solve_snapshot(old, self.quick, progress.start_step)
+            turned = forecast_drift(
+                old.nodes, _index_pools(self.world), _index_pools(changed), self.options.now
+            )
             leaving = frozenset(fate.node for fate in turned if not fate.held_by)
-            new = changed.snapshot(self.shop.types_for, self.options, leaving)
-            after = solved(new, self.quick, progress.step)
+            new = changed.build_snapshot(self.shop.types_for, self.options, leaving)
+            after = solve_snapshot(new, self.quick, progress.start_step)
         _refuse_set_aside(before)
         _refuse_set_aside(after)
-        show_change(Change(before, after, turned), output)
+        show_change(PlanChange(before, after, turned), output)
         return bool(after.left_out)
 
 
-def _refuse_set_aside(found: Solved) -> None:
+def _refuse_set_aside(found: SolvedPlan) -> None:
     """A file can be mended: an object that nothing can be decided with ends the plan, and is not left out."""
     for bad in found.plan.set_aside:
         raise BadInput(f"{bad}; nothing was planned")
@@ -208,19 +212,23 @@ def _refuse_set_aside(found: Solved) -> None:
 
 def _need_pool(reader: _Reader, catalog: str, wanted: bool) -> None:
     """Say which NodePool the files would need where they have none; with --default-pool, plan with it."""
-    if reader.world.all(NodePool):
+    if reader.world.list_objects(NodePool):
         return
     # Without a pool there is no node class to go by, and who asks for prices means EC2's mostly.
-    cloud: Literal["aws", "kwok"] = "kwok" if catalog == "kwok" or reader.world.all(KWOKNodeClass) else "aws"
+    cloud: Literal["aws", "kwok"] = (
+        "kwok" if catalog == "kwok" or reader.world.list_objects(KWOKNodeClass) else "aws"
+    )
     flavour = labels.KWOK if cloud == "kwok" else labels.AWS
-    bare = reader.world.snapshot(lambda pool: (), Options(now=datetime.now(UTC), flavour=flavour))
-    pool = pool_for((*bare.pods, *bare.virtual), cloud, flavour.well_known)
+    bare = reader.world.build_snapshot(
+        lambda pool: (), SchedulingOptions(now=datetime.now(UTC), flavour=flavour)
+    )
+    pool = build_nodepool_for((*bare.pods, *bare.virtual), cloud, flavour.well_known)
     if wanted:
         reader.world.add(pool["apiVersion"], pool["kind"], pool)
-        note(f"note: there is no NodePool in these files, so {_pool_words(pool)} is planned with")
+        print_note(f"note: there is no NodePool in these files, so {_pool_words(pool)} is planned with")
     elif bare.pods or bare.virtual:
         needed = _pool_words(pool)
-        note(
+        print_note(
             f"note: there is no NodePool in these files; the pods need {needed}: --default-pool plans with it"
         )
 
@@ -229,7 +237,9 @@ def _pool_words(pool: Mapping[str, Any]) -> str:
     template = pool["spec"]["template"]
     known = template.get("metadata", {}).get("labels", {})
     named = f", labels {', '.join(f'{key}={value}' for key, value in sorted(known.items()))}" if known else ""
-    asked = Requirements.of(msgspec.convert(template["spec"]["requirements"], list[Requirement]))
+    asked = Requirements.from_expressions(
+        msgspec.convert(template["spec"]["requirements"], list[Requirement])
+    )
     return f"a pool {pool['metadata']['name']} ({asked}{named})"
 
 
@@ -248,38 +258,40 @@ def _only_one_world(files: Sequence[str], live: bool, snapshot: str, others: Map
 
 def _plan_cluster(snapshot: Snapshot, quick: bool, output: Output) -> bool:
     """Plan for a cluster and show it; true when pods are left out."""
-    with Progress(3) as progress:
+    with ProgressBar(3) as progress:
         if not snapshot.pods and not snapshot.moving and not snapshot.virtual:
-            note("note: no pod waits in this cluster, so there is nothing to plan")
-        found = _found(snapshot, quick, progress)
+            print_note("note: no pod waits in this cluster, so there is nothing to plan")
+        found = _find_plan(snapshot, quick, progress)
     for bad in found.plan.set_aside:
-        note(f"note: {bad}")
-    _show(found, output)
+        print_note(f"note: {bad}")
+    _show_result(found, output)
     return bool(found.left_out)
 
 
-def _found(snapshot: Snapshot, quick: bool, progress: Progress) -> Solved:
-    found = solved(snapshot, quick, progress.step)
-    progress.step("how near the others came")
+def _find_plan(snapshot: Snapshot, quick: bool, progress: ProgressBar) -> SolvedPlan:
+    found = solve_snapshot(snapshot, quick, progress.start_step)
+    progress.start_step("how near the others came")
     _ = found.near_misses
     return found
 
 
-def _show(found: Solved, output: Output) -> None:
+def _show_result(found: SolvedPlan, output: Output) -> None:
     if output is Output.table:
         show_plan(found)
     else:
-        plandocument.write(found, output)
+        plans.write_plan(found, output)
 
 
-def _pools(world: Offline) -> dict[str, NodePool]:
-    return {pool.name: pool for pool in world.all(NodePool)}
+def _index_pools(world: OfflineCluster) -> dict[str, NodePool]:
+    return {pool.name: pool for pool in world.list_objects(NodePool)}
 
 
-def _shop(reader: _Reader, catalog: str, subset: str) -> Catalogue:
+def _choose_catalogue(reader: _Reader, catalog: str, subset: str) -> Catalogue:
     world = reader.world
-    classes = {each.name: each for each in world.all(EC2NodeClass)}
-    return catalogue(catalog or fitting(world.all(NodePool)), classes, subset, reader.subset)
+    classes = {each.name: each for each in world.list_objects(EC2NodeClass)}
+    return load_catalogue(
+        catalog or choose_catalogue(world.list_objects(NodePool)), classes, subset, reader.subset
+    )
 
 
 class _Head(msgspec.Struct, rename="camel"):
@@ -301,36 +313,36 @@ class _Reader:
     """The files a person named, read into a world."""
 
     def __init__(self) -> None:
-        self.world = Offline()
+        self.world = OfflineCluster()
         self.subset = ""
-        self._errors: list[Complaint] = []
+        self._errors: list[ManifestComplaint] = []
 
-    def read(self, paths: Sequence[str]) -> None:
+    def read_files(self, paths: Sequence[str]) -> None:
         """Read every file; any that cannot be read ends it, after all have been looked at."""
-        found = [self._read(path) for path in dict.fromkeys(paths)]
-        everything = Manifests.joined([each for each in found if each is not None])
+        found = [self._read_path(path) for path in dict.fromkeys(paths)]
+        everything = Manifests.join_manifests([each for each in found if each is not None])
         complaints = [*everything.complaints, *self._errors]
         complaints += [error for document in everything.documents for error in _errors_in(document)]
         for complaint in complaints:
-            note(str(complaint))
+            print_note(str(complaint))
         if any(complaint.severity is Severity.ERROR for complaint in complaints):
-            raise BadInput(f"{counted(len(complaints), 'complaint')}; nothing was planned")
+            raise BadInput(f"{format_count(len(complaints), 'complaint')}; nothing was planned")
         for document in everything.documents:
             where = f"{document.source}:{document.line}"
-            self._take(document.api_version, document.kind, document.value, where)
+            self._add_object(document.api_version, document.kind, document.value, where)
 
-    def _read(self, path: str) -> Manifests | None:
+    def _read_path(self, path: str) -> Manifests | None:
         """What is still to be taken in; None when the file was a List, which is taken in at once."""
         if path == STDIN:
             piped = sys.stdin.buffer.read(DEFAULT.size + 1)
-            return None if self._listed(piped, "stdin") else read(piped, "stdin")
+            return None if self._read_list(piped, "stdin") else parse_manifests(piped, "stdin")
         if path.endswith(".json"):
             with suppress(OSError):  # whatever is wrong with the file is said below
-                if self._listed(Path(path).read_bytes(), path):
+                if self._read_list(Path(path).read_bytes(), path):
                     return None
-        return manifests_in([path])
+        return read_manifests([path])
 
-    def _listed(self, text: bytes, source: str) -> bool:
+    def _read_list(self, text: bytes, source: str) -> bool:
         """A List in JSON goes straight from bytes to records: tens of thousands of pods in a moment."""
         try:
             listed = msgspec.json.decode(text, type=_List)
@@ -346,27 +358,27 @@ class _Reader:
                 self._errors += wrong
                 if wrong:
                     continue
-            self._take(head.api_version, head.kind, bytes(item), where)
+            self._add_object(head.api_version, head.kind, bytes(item), where)
         return True
 
-    def _take(self, api_version: str, kind: str, document: Any, where: str) -> None:
+    def _add_object(self, api_version: str, kind: str, document: Any, where: str) -> None:
         try:
             self.world.add(api_version, kind, document)
         except (BadInput, ValueError) as error:
             raise BadInput(f"{where}: {error}") from error
 
 
-def _errors_in(document: Document) -> list[Complaint]:
+def _errors_in(document: Document) -> list[ManifestComplaint]:
     """What the API server or the controller would refuse of one of our objects; claims were accepted once."""
     if document.kind == NodeClaim.KIND.kind or not is_checked(document.api_version, document.kind):
         return []
-    return [each for each in complaints_about(document) if each.severity is Severity.ERROR]
+    return [each for each in list_complaints(document) if each.severity is Severity.ERROR]
 
 
-def _pools_in(path: str) -> list[NodePool]:
+def _read_pools(path: str) -> list[NodePool]:
     reader = _Reader()
-    reader.read([path])
-    pools = reader.world.all(NodePool)
+    reader.read_files([path])
+    pools = reader.world.list_objects(NodePool)
     if not pools:
         raise BadInput(f"{path}: there is no NodePool in it, so there is no change to show")
     return pools

@@ -6,12 +6,12 @@ import sys
 import threading
 from types import TracebackType
 
-__all__ = ["Progress"]
+__all__ = ["ProgressBar"]
 
 PATIENCE = 1.0
 
 
-class Progress:
+class ProgressBar:
     """Steps of something that may take a while. Nothing is drawn, or even imported, before it does."""
 
     def __init__(self, steps: int, patience: float = PATIENCE) -> None:
@@ -21,15 +21,15 @@ class Progress:
         self._lock = threading.Lock()
         self._bar: _Bar | None = None
         self._ended = False
-        self._timer = threading.Timer(patience, self._appear)
+        self._timer = threading.Timer(patience, self._show_bar)
         self._timer.daemon = True
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressBar:
         if sys.stderr.isatty():
             self._timer.start()
         return self
 
-    def step(self, text: str) -> None:
+    def start_step(self, text: str) -> None:
         """The step before this one is done, and this one begins."""
         with self._lock:
             self._done += 1
@@ -37,7 +37,7 @@ class Progress:
             if self._bar is not None:
                 self._bar.show(text, self._done)
 
-    def _appear(self) -> None:
+    def _show_bar(self) -> None:
         with self._lock:
             if not self._ended:
                 self._bar = _Bar(self._steps)

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from dovetail.cli.output import MISUSE, Output, OutputOption, note, structured, table
-from dovetail.settings import SETTINGS, Provider, Reading, Setting, Settings, examine
+from dovetail.cli.output import MISUSE, Output, OutputOption, print_note, print_structured, print_table
+from dovetail.settings import SETTINGS, Provider, Reading, Setting, Settings, examine_settings
 
 # \b keeps the help formatter from filling these lines into a paragraph.
 _FLAGS = "\n".join(f"  {each.flag}: {each.meaning}" for each in SETTINGS)
@@ -31,48 +31,51 @@ def settings(
     controller itself would. Names that are no longer read are reported with what replaced them.
     Ends with 2 when the controller would refuse to start.
     """
-    reading = examine(context.args, os.environ, provider)
+    reading = examine_settings(context.args, os.environ, provider)
     shown = [
         setting
         for setting in SETTINGS
         if setting.applies_to(provider)
-        and not (changed and reading.settings.origin(setting.variable) == "default")
+        and not (changed and reading.settings.find_origin(setting.variable) == "default")
     ]
     if output is Output.table:
         _print_table(shown, reading)
     else:
-        structured(_document(shown, reading), output)
+        print_structured(_build_document(shown, reading), output)
     if reading.problems:
         raise typer.Exit(MISUSE)
 
 
 def _print_table(shown: list[Setting], reading: Reading) -> None:
     values = reading.settings
-    table(
+    print_table(
         ("SETTING", "FROM", "VALUE"),
-        ((each.variable, values.origin(each.variable), values.text(each.variable) or "-") for each in shown),
+        (
+            (each.variable, values.find_origin(each.variable), values.show_value(each.variable) or "-")
+            for each in shown
+        ),
     )
     for warning in values.warnings:
-        note(f"warning: {warning}")
+        print_note(f"warning: {warning}")
     for problem in reading.problems:
-        note(f"error: {problem}")
+        print_note(f"error: {problem}")
 
 
-def _document(shown: list[Setting], reading: Reading) -> dict[str, object]:
+def _build_document(shown: list[Setting], reading: Reading) -> dict[str, object]:
     return {
         "provider": reading.settings.provider,
-        "settings": [_entry(setting, reading.settings) for setting in shown],
+        "settings": [_build_entry(setting, reading.settings) for setting in shown],
         "warnings": list(reading.settings.warnings),
         "errors": list(reading.problems),
     }
 
 
-def _entry(setting: Setting, values: Settings) -> dict[str, str]:
+def _build_entry(setting: Setting, values: Settings) -> dict[str, str]:
     return {
         "variable": setting.variable,
         "flag": setting.flag,
-        "value": values.text(setting.variable),
-        "from": values.origin(setting.variable),
+        "value": values.show_value(setting.variable),
+        "from": values.find_origin(setting.variable),
         "default": setting.default,
         "allowed": setting.kind.allowed,
         "meaning": setting.meaning,

@@ -14,14 +14,14 @@ import msgspec
 import typer
 
 from dovetail.cli.files import expect_writable, write_file
-from dovetail.cli.output import Output, OutputOption, note, put, structured
-from dovetail.cli.playing import play
+from dovetail.cli.output import Output, OutputOption, print_note, print_structured, print_text
+from dovetail.cli.scenario_run import play_scenario
 from dovetail.errors import BadInput, Misconfigured
 from dovetail.runtime import logs
-from dovetail.sim.page import as_html
-from dovetail.sim.report import Report, as_document, as_text, side_by_side
+from dovetail.sim.report import RunReport, build_document, render_side_by_side, render_text
+from dovetail.sim.report_page import render_page
 from dovetail.sim.scenario import Scenario
-from dovetail.sim.scenariofile import as_scenario, read_scenario
+from dovetail.sim.scenario_file import parse_scenario, read_scenario
 
 
 def simulate(
@@ -51,26 +51,26 @@ def simulate(
     Hours pass in moments: the API server, kubelets, scheduler and Dovetail itself run in virtual time,
     and the same seed tells the same story to the byte. Ctrl-C ends a run early, with the report so far.
     """
-    logs.configure("error", ("/dev/null",))
+    logs.configure_logging("error", ("/dev/null",))
     if len(scenario) > 1 and not compare:
         raise BadInput("several scenarios are given: say --compare to set them side by side")
     stories = [_with_seed(read_scenario(path), seed) for path in scenario]
     for text in sweep or ():
-        stories = [varied for story in stories for varied in _varied(story, text)]
+        stories = [varied for story in stories for varied in _vary_scenario(story, text)]
     if html is not None:
         expect_writable(html)
-    reports = _on_dask(stories, dask) if dask else _played(stories, workers)
-    _show(reports, output)
+    reports = _on_dask(stories, dask) if dask else _play_all(stories, workers)
+    _show_reports(reports, output)
     if html is not None:
-        write_file(html, as_html(reports).encode())
-        note(f"charts are in {html}")
+        write_file(html, render_page(reports).encode())
+        print_note(f"charts are in {html}")
 
 
 def _with_seed(story: Scenario, seed: int | None) -> Scenario:
     return story if seed is None else msgspec.structs.replace(story, seed=seed)
 
 
-def _varied(story: Scenario, text: str) -> list[Scenario]:
+def _vary_scenario(story: Scenario, text: str) -> list[Scenario]:
     """The scenario once for each value of a field."""
     path, _, values = text.partition("=")
     if not path or not values:
@@ -82,13 +82,13 @@ def _varied(story: Scenario, text: str) -> list[Scenario]:
     found = []
     for value in values.split(","):
         document = msgspec.to_builtins(story)
-        _set(document, path.split("."), value, text)
+        _set_field(document, path.split("."), value, text)
         document["name"] = f"{story.name} {path.split('.')[-1]}={value}"
-        found.append(as_scenario(document, Path(story.folder) / "sweep", told))
+        found.append(parse_scenario(document, Path(story.folder) / "sweep", told))
     return found
 
 
-def _set(document: Any, steps: list[str], value: str, text: str) -> None:
+def _set_field(document: Any, steps: list[str], value: str, text: str) -> None:
     try:
         for step in steps[:-1]:
             document = document[int(step)] if isinstance(document, list) else document[step]
@@ -97,12 +97,12 @@ def _set(document: Any, steps: list[str], value: str, text: str) -> None:
         raise BadInput(f"--sweep {text}: the scenario has no such field") from error
 
 
-def _played(stories: list[Scenario], workers: int | None) -> list[Report]:
+def _play_all(stories: list[Scenario], workers: int | None) -> list[RunReport]:
     if len(stories) == 1:
-        return [_alone(stories[0])]
-    done: dict[int, Report] = {}
+        return [_play_one(stories[0])]
+    done: dict[int, RunReport] = {}
     with ProcessPoolExecutor(workers) as pool:
-        coming = {pool.submit(play, story): number for number, story in enumerate(stories)}
+        coming = {pool.submit(play_scenario, story): number for number, story in enumerate(stories)}
         try:
             for finished in as_completed(coming):
                 done[coming[finished]] = finished.result()
@@ -111,11 +111,11 @@ def _played(stories: list[Scenario], workers: int | None) -> list[Report]:
             pool.shutdown(wait=False, cancel_futures=True)
             if not done:
                 raise
-            note(f"stopped early; {len(done)} of {len(stories)} runs were over")
+            print_note(f"stopped early; {len(done)} of {len(stories)} runs were over")
     return [done[number] for number in sorted(done)]
 
 
-def _on_dask(stories: list[Scenario], address: str) -> list[Report]:
+def _on_dask(stories: list[Scenario], address: str) -> list[RunReport]:
     """The same runs on the workers of a Dask cluster, which must have Dovetail installed."""
     try:
         from distributed import Client
@@ -129,8 +129,8 @@ def _on_dask(stories: list[Scenario], address: str) -> list[Report]:
     except (OSError, ValueError, TimeoutError) as error:
         raise Misconfigured(f"playing on Dask: no scheduler answers at {address}; is it running?") from error
     with client:
-        coming = {client.submit(play, story, pure=False): n for n, story in enumerate(stories)}
-        done: dict[int, Report] = {}
+        coming = {client.submit(play_scenario, story, pure=False): n for n, story in enumerate(stories)}
+        done: dict[int, RunReport] = {}
         for finished in as_finished(list(coming), loop=client.loop):
             done[coming[finished]] = finished.result()
             _say_runs(len(done), len(stories))
@@ -139,31 +139,31 @@ def _on_dask(stories: list[Scenario], address: str) -> list[Report]:
 
 def _say_runs(done: int, of: int) -> None:
     if sys.stderr.isatty():
-        _bar(done / of, f"{done} of {of} runs")
+        _draw_bar(done / of, f"{done} of {of} runs")
         if done == of:
-            _wipe()
+            _wipe_bar()
 
 
-def _alone(story: Scenario) -> Report:
+def _play_one(story: Scenario) -> RunReport:
     """One run under the eyes of a person: a bar with the simulated date, and Ctrl-C for the report so far."""
     show = sys.stderr.isatty()
-    with _interrupts() as interrupted:
+    with _count_interrupts() as interrupted:
 
         def told(share: float, moment: str) -> bool:
             if show:
-                _bar(share, moment)
+                _draw_bar(share, moment)
             return interrupted[0] > 0
 
-        report = play(story, told)
+        report = play_scenario(story, told)
     if show:
-        _wipe()
+        _wipe_bar()
     if interrupted[0]:
-        note("stopped early; this is the report so far")
+        print_note("stopped early; this is the report so far")
     return report
 
 
 @contextmanager
-def _interrupts() -> Iterator[list[int]]:
+def _count_interrupts() -> Iterator[list[int]]:
     """Counts Ctrl-C instead of dying of the first; the second is obeyed at once."""
     count, before = [0], getsignal(SIGINT)
 
@@ -179,22 +179,22 @@ def _interrupts() -> Iterator[list[int]]:
         signal(SIGINT, before)
 
 
-def _show(reports: Sequence[Report], output: Output) -> None:
+def _show_reports(reports: Sequence[RunReport], output: Output) -> None:
     if output is not Output.table:
-        documents = [as_document(report) for report in reports]
-        structured(documents[0] if len(documents) == 1 else {"runs": documents}, output)
+        documents = [build_document(report) for report in reports]
+        print_structured(documents[0] if len(documents) == 1 else {"runs": documents}, output)
     elif len(reports) == 1:
-        put(as_text(reports[0]))
+        print_text(render_text(reports[0]))
     else:
-        put(side_by_side(reports))
+        print_text(render_side_by_side(reports))
 
 
-def _bar(share: float, text: str) -> None:
+def _draw_bar(share: float, text: str) -> None:
     filled = int(share * 30)
     sys.stderr.write(f"\r{text:<18} [{'#' * filled}{'.' * (30 - filled)}] {share:4.0%}")
     sys.stderr.flush()
 
 
-def _wipe() -> None:
+def _wipe_bar() -> None:
     sys.stderr.write("\r" + " " * 64 + "\r")
     sys.stderr.flush()

@@ -7,18 +7,18 @@ from typing import Annotated
 
 import typer
 
-from dovetail.cli.files import STDIN, expect_writable, write_file
-from dovetail.cli.live import look
-from dovetail.cli.output import counted, note, put
-from dovetail.cli.seen import (
+from dovetail.cli.cluster_source import (
     ClusterNameOption,
+    ClusterSource,
     ContextOption,
     KubeconfigOption,
     ProviderOption,
     RegionOption,
-    Where,
-    to_file,
+    encode_snapshot,
 )
+from dovetail.cli.files import STDIN, expect_writable, write_file
+from dovetail.cli.live_cluster import read_cluster
+from dovetail.cli.output import format_count, print_note, print_text
 
 
 def snapshot(
@@ -38,11 +38,11 @@ def snapshot(
     """
     if output != STDIN:
         expect_writable(Path(output))
-    seen = look(Where(kubeconfig, context, provider, cluster_name, region)).snapshot
-    data = to_file(seen)
+    seen = read_cluster(ClusterSource(kubeconfig, context, provider, cluster_name, region)).snapshot
+    data = encode_snapshot(seen)
     if output == STDIN:
-        put(data.decode())
+        print_text(data.decode())
         return
     write_file(Path(output), data, private=True)
-    waiting, pools = counted(len(seen.pods), "pending pod"), counted(len(seen.pools), "pool")
-    note(f"{output}: {counted(len(seen.nodes), 'node')}, {waiting}, {pools}, {len(data):,} bytes")
+    waiting, pools = format_count(len(seen.pods), "pending pod"), format_count(len(seen.pools), "pool")
+    print_note(f"{output}: {format_count(len(seen.nodes), 'node')}, {waiting}, {pools}, {len(data):,} bytes")

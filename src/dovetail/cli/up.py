@@ -7,19 +7,24 @@ import re
 import shlex
 import signal
 import sys
-from contextlib import AbstractAsyncContextManager, nullcontext
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from dovetail.cli.output import note, put
+from dovetail.cli.output import print_note, print_text
 from dovetail.errors import Misconfigured
 from dovetail.settings.table import BY_FLAG
 
 if TYPE_CHECKING:
-    from dovetail.cli.embedded import Embedded, EmbeddedOptions
+    from dovetail.cli.embedded_cluster import EmbeddedCluster, EmbeddedOptions
+
+
+__all__ = ["run_dashboard"]
 
 OPTIONS = {"context_settings": {"ignore_unknown_options": True, "allow_extra_args": True}}
 FEW = 5_000
@@ -87,15 +92,15 @@ def up(
     containers. It listens on loopback only, with a random token and a certificate of its own. Settings of
     `dovetail controller`, such as --batch-idle-duration 2s, are taken as flags. Stop it with Ctrl-C.
     """
-    name = _checked_name(cluster_name)
-    _status("starting a cluster…")
+    name = _check_name(cluster_name)
+    _show_status("starting a cluster…")
     # Imported here, so that there is something to read meanwhile.
-    from dovetail.cli.embedded import EmbeddedOptions
-    from dovetail.cli.uplog import begin_log
-    from dovetail.settings import read
+    from dovetail.cli.embedded_cluster import EmbeddedOptions
+    from dovetail.cli.embedded_files import begin_log
+    from dovetail.settings import read_settings
 
     named = (f"--cluster-name={name}", f"--interruption-queue={name}") if cloud == "aws" else ()
-    settings = read((*named, *_settings_given(context)), {}, provider=cloud)
+    settings = read_settings((*named, *_settings_given(context)), {}, provider=cloud)
     log = begin_log(log_file, settings.log_level, verbose=verbose)
     options = EmbeddedOptions(
         settings,
@@ -105,19 +110,19 @@ def up(
         kubeconfig,
         controller,
         nodes,
-        _complain,
+        _show_complaint,
         cloud,
         env,
         None if boot is None else (boot, 1.2 * boot),
         name=name,
     )
     try:
-        asyncio.run(_serve(options, dashboard, log))
+        asyncio.run(_serve_cluster(options, dashboard, log))
     finally:
-        _status("")
+        _show_status("")
 
 
-def _checked_name(name: str) -> str:
+def _check_name(name: str) -> str:
     if not CLUSTER_NAMES.fullmatch(name):
         raise Misconfigured(
             f"--cluster-name is {name!r}, but must be, as in EKS, up to 100 letters, digits, dashes and "
@@ -137,51 +142,53 @@ def _settings_given(context: typer.Context) -> tuple[str, ...]:
     return tuple(context.args)
 
 
-async def _serve(options: EmbeddedOptions, dashboard: str, log: Path) -> None:
-    from dovetail.cli.embedded import embedded
+async def _serve_cluster(options: EmbeddedOptions, dashboard: str, log: Path) -> None:
+    from dovetail.cli.embedded_cluster import run_embedded_cluster
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for one in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(one, stop.set)
-    async with embedded(options) as cluster, _shown(cluster, dashboard) as page:
-        _status("")
-        put(_welcome(cluster, page, log))
+    async with run_embedded_cluster(options) as cluster, _open_dashboard(cluster, dashboard) as page:
+        _show_status("")
+        print_text(_describe_cluster(cluster, page, log))
         stopped = asyncio.create_task(stop.wait())
         done, _ = await asyncio.wait({stopped, *cluster.parts}, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
         for part in done - {stopped}:
             part.result()
             raise RuntimeError("a part of the cluster ended by itself")
-        note("stopping…")
+        print_note("stopping…")
 
 
-def _shown(cluster: Embedded, bind: str) -> AbstractAsyncContextManager[str]:
+def _open_dashboard(cluster: EmbeddedCluster, bind: str) -> AbstractAsyncContextManager[str]:
     """The address of a dashboard, where one is wanted."""
     if not bind:
         return nullcontext("")
-    from dovetail.cli.dashboardbeside import shown
 
     if cluster.beside is not None and not cluster.beside.url:
         raise Misconfigured("--dashboard asks the simulated AWS, which needs boto3; install dovetail[aws]")
-    return shown(bind, cluster.kubeconfig.absolute())
+    return run_dashboard(bind, cluster.kubeconfig.absolute())
 
 
-def _status(text: str) -> None:
+def _show_status(text: str) -> None:
     """A line that is written over by what comes next; for people at a terminal only."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\033[K{text}")
         sys.stderr.flush()
 
 
-def _complain(text: str) -> None:
-    _status("")
-    note(f"dovetail: {text}")
+def _show_complaint(text: str) -> None:
+    _show_status("")
+    print_note(f"dovetail: {text}")
 
 
-def _welcome(cluster: Embedded, page: str, log: Path) -> str:
+def _describe_cluster(cluster: EmbeddedCluster, page: str, log: Path) -> str:
     inside = "Dovetail is autoscaling it" if cluster.dovetail else "no controller is running in it"
-    lines = [f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig.absolute()))}", *_next(cluster)]
+    lines = [
+        f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig.absolute()))}",
+        *_list_next_steps(cluster),
+    ]
     beside = cluster.beside
     bought = f"Its nodes are bought from a simulated AWS at {beside.url}.\n" if beside and beside.url else ""
     seen = f"See it on {page}\n" if page else ""
@@ -193,7 +200,7 @@ def _welcome(cluster: Embedded, page: str, log: Path) -> str:
     )
 
 
-def _next(cluster: Embedded) -> list[str]:
+def _list_next_steps(cluster: EmbeddedCluster) -> list[str]:
     # The examples come with the source; elsewhere there is kubectl alone.
     if Path("examples/inflate.yaml").exists():
         return [
@@ -207,3 +214,36 @@ def _next(cluster: Embedded) -> list[str]:
         "kubectl get nodes -w",
         *(pools if cluster.dovetail else ()),
     ]
+
+
+@asynccontextmanager
+async def run_dashboard(bind: str, kubeconfig: Path) -> AsyncIterator[str]:
+    """Its address, while the block lasts; Misconfigured says why there is none."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "dovetail", "dashboard", "--bind", bind, "--kubeconfig", str(kubeconfig)),
+        stdout=PIPE,
+        stderr=PIPE,
+        # Ctrl-C is for the cluster, which ends this one in its turn.
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    address = (await process.stdout.readline()).decode().strip()
+    if not address:
+        told = (await process.stderr.read()).decode().strip().removeprefix("dovetail: ")
+        await process.wait()
+        raise Misconfigured(told.replace("--bind", "--dashboard"))
+    listening = asyncio.create_task(_pass_on_remarks(process.stderr))
+    try:
+        yield address
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
+        await listening
+
+
+async def _pass_on_remarks(remarks: asyncio.StreamReader) -> None:
+    async for line in remarks:
+        if line.startswith(b"dovetail: "):
+            print_note(f"dashboard: {line.decode().strip().removeprefix('dovetail: ')}")

@@ -8,15 +8,23 @@ from typing import Annotated, Literal
 import typer
 
 from dovetail.api import crds, validation
-from dovetail.api.manifests import Complaint, Document, Severity
-from dovetail.cli.files import FilesOption, MoreFiles, manifests_in
-from dovetail.cli.output import COMPLAINTS, Output, OutputOption, counted, note, put, structured
+from dovetail.api.manifests import Document, ManifestComplaint, Severity
+from dovetail.cli.files import FilesOption, MoreFiles, read_manifests
+from dovetail.cli.output import (
+    COMPLAINTS,
+    Output,
+    OutputOption,
+    format_count,
+    print_note,
+    print_structured,
+    print_text,
+)
 from dovetail.state.unreadable import KINDS_READ, find_doubts
 
 Flavour = Literal["aws", "kwok"]
 KINDS = {definition.record.KIND for definitions in crds.DEFINITIONS.values() for definition in definitions}
 KWOK_GROUP = "karpenter.kwok.sh"
-__all__ = ["complaints_about", "find_unreadable", "is_checked", "validate"]
+__all__ = ["find_unreadable", "is_checked", "list_complaints", "validate"]
 
 StrictOption = Annotated[bool, typer.Option("--strict", help="Let warnings fail, too.")]
 FlavourOption = Annotated[
@@ -40,19 +48,19 @@ def validate(
     read: the controller would set the object aside. Every complaint names its file and line. Kinds that
     the controller does not read are skipped. Nothing is sent anywhere.
     """
-    found = manifests_in([*files, *(more or ())])
+    found = read_manifests([*files, *(more or ())])
     ours = [document for document in found.documents if _is_read(document)]
     skipped = [document for document in found.documents if not _is_read(document)]
     complaints = [*found.complaints]
     for document in ours:
         complaints += _all_complaints(document, flavour)
     if not found.documents and not complaints:
-        complaints.append(Complaint("input", None, None, "", "there is no object in it"))
+        complaints.append(ManifestComplaint("input", None, None, "", "there is no object in it"))
     complaints.sort(key=lambda complaint: (complaint.source, complaint.line or 0))
     if output is Output.table:
-        _print(ours, skipped, complaints)
+        _print_complaints(ours, skipped, complaints)
     else:
-        structured(_document(ours, skipped, complaints), output)
+        print_structured(_build_document(ours, skipped, complaints), output)
     if any(strict or complaint.severity is Severity.ERROR for complaint in complaints):
         raise typer.Exit(COMPLAINTS)
 
@@ -68,23 +76,23 @@ def _is_read(document: Document) -> bool:
     return is_checked(*named) or named in KINDS_READ
 
 
-def _all_complaints(document: Document, flavour: Flavour | None) -> list[Complaint]:
+def _all_complaints(document: Document, flavour: Flavour | None) -> list[ManifestComplaint]:
     """What is wrong with an object; where nothing else is, what the controller could not read of it."""
     ours = is_checked(document.api_version, document.kind)
-    found = complaints_about(document, flavour) if ours else []
+    found = list_complaints(document, flavour) if ours else []
     if any(complaint.severity is Severity.ERROR for complaint in found):
         return found
     return [*found, *find_unreadable(document)]
 
 
-def find_unreadable(document: Document) -> Iterator[Complaint]:
+def find_unreadable(document: Document) -> Iterator[ManifestComplaint]:
     """Why the controller would set an object aside, field by field."""
     for path, why in find_doubts(document.api_version, document.kind, document.value):
         told = f"{document.kind} {document.name or 'without a name'} would be set aside: {why}"
-        yield Complaint(document.source, document.line_of(path), None, path, told)
+        yield ManifestComplaint(document.source, document.line_of(path), None, path, told)
 
 
-def _flavour(document: Document) -> Flavour:
+def _detect_flavour(document: Document) -> Flavour:
     """The cloud a manifest is for, by its own group or by the class it names."""
     spec = document.value.get("spec")
     template = spec.get("template") if isinstance(spec, dict) else None
@@ -94,44 +102,48 @@ def _flavour(document: Document) -> Flavour:
     return "kwok" if KWOK_GROUP in (named, document.api_version.partition("/")[0]) else "aws"
 
 
-def complaints_about(document: Document, flavour: Flavour | None = None) -> list[Complaint]:
+def list_complaints(document: Document, flavour: Flavour | None = None) -> list[ManifestComplaint]:
     """Everything wrong with one of our objects, each with its line."""
     return [
-        Complaint(document.source, document.line_of(each.path), None, each.path, each.message, each.severity)
-        for each in validation.check(document.value, flavour or _flavour(document))
+        ManifestComplaint(
+            document.source, document.line_of(each.path), None, each.path, each.message, each.severity
+        )
+        for each in validation.check_document(document.value, flavour or _detect_flavour(document))
     ]
 
 
-def _print(ours: list[Document], skipped: list[Document], complaints: list[Complaint]) -> None:
-    put("".join(f"{complaint}\n" for complaint in complaints))
+def _print_complaints(
+    ours: list[Document], skipped: list[Document], complaints: list[ManifestComplaint]
+) -> None:
+    print_text("".join(f"{complaint}\n" for complaint in complaints))
     for document in skipped:
         kind = f"{document.api_version} {document.kind}"
-        note(f"{_place(document)}: skipped: {kind} is not a kind that Dovetail reads")
+        print_note(f"{_describe_place(document)}: skipped: {kind} is not a kind that Dovetail reads")
     errors = sum(complaint.severity is Severity.ERROR for complaint in complaints)
-    tally = f"{counted(errors, 'error')}, {counted(len(complaints) - errors, 'warning')}"
-    note(f"{counted(len(ours), 'object')} checked: {tally}")
+    tally = f"{format_count(errors, 'error')}, {format_count(len(complaints) - errors, 'warning')}"
+    print_note(f"{format_count(len(ours), 'object')} checked: {tally}")
 
 
-def _place(document: Document) -> str:
+def _describe_place(document: Document) -> str:
     return document.source if document.line is None else f"{document.source}:{document.line}"
 
 
-def _document(
-    ours: list[Document], skipped: list[Document], complaints: list[Complaint]
+def _build_document(
+    ours: list[Document], skipped: list[Document], complaints: list[ManifestComplaint]
 ) -> dict[str, object]:
     return {
-        "checked": [_described(document) for document in ours],
-        "skipped": [_described(document) for document in skipped],
-        "complaints": [_complained(complaint) for complaint in complaints],
+        "checked": [_build_object(document) for document in ours],
+        "skipped": [_build_object(document) for document in skipped],
+        "complaints": [_build_complaint(complaint) for complaint in complaints],
     }
 
 
-def _described(document: Document) -> dict[str, object]:
+def _build_object(document: Document) -> dict[str, object]:
     named = {"apiVersion": document.api_version, "kind": document.kind, "name": document.name}
     return {"source": document.source, "line": document.line, **named}
 
 
-def _complained(complaint: Complaint) -> dict[str, object]:
+def _build_complaint(complaint: ManifestComplaint) -> dict[str, object]:
     return {
         "source": complaint.source,
         "line": complaint.line,

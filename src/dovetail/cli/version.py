@@ -5,12 +5,12 @@ from __future__ import annotations
 import platform
 
 from dovetail import __version__
-from dovetail.cli.output import Output, OutputOption, put, structured
+from dovetail.cli.output import Output, OutputOption, print_structured, print_text
 
 
 def version(output: OutputOption = Output.table) -> None:
     """Print the version."""
     if output is Output.table:
-        put(f"dovetail {__version__}\n")
+        print_text(f"dovetail {__version__}\n")
         return
-    structured({"dovetail": __version__, "python": platform.python_version()}, output)
+    print_structured({"dovetail": __version__, "python": platform.python_version()}, output)

@@ -5,19 +5,108 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections import Counter
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal
 
 import typer
 
-from dovetail.cli import zonalacts as acts
-from dovetail.cli import zonalstart as starting
-from dovetail.cli.output import Output, OutputOption, put
-from dovetail.cli.seen import KubeconfigOption, SnapshotOption
-from dovetail.cli.zonalrehearsal import RATES, rehearsed
-from dovetail.errors import BadInput, Misconfigured
-from dovetail.settings import read
-from dovetail.settings.durations import parse as parse_duration
+from dovetail.api.nodeclass import EC2NodeClass
+from dovetail.aws import list_pages
+from dovetail.cli import zonal_actions as acts
+from dovetail.cli import zonal_start as starting
+from dovetail.cli.cluster_source import ClusterSource, KubeconfigOption, SnapshotOption, find_cluster
+from dovetail.cli.output import COMPLAINTS, Output, OutputOption, print_note, print_structured, print_text
+from dovetail.cli.zonal_actions import ShiftCluster, open_aws
+from dovetail.errors import BadInput, DovetailError, Gone, Misconfigured, NotAuthorized
+from dovetail.settings import read_settings
+from dovetail.settings.durations import parse_duration as parse_duration
+from dovetail.zonal.rehearsal import LAUNCHES, Rehearsal, find_zone_name, rehearse
+
+__all__ = ["RATES", "rehearse_shift"]
+
+RATES = LAUNCHES
+
+
+def rehearse_shift(place: ShiftCluster, snapshot: str, zone: str, rate: float, output: Output) -> int:
+    """Rehearse and tell; the exit code."""
+    world = find_cluster(
+        snapshot, ClusterSource(place.kubeconfig, place.context, cluster_name=place.cluster)
+    ).snapshot
+    free = {} if snapshot else asyncio.run(_count_free_addresses(place))
+    found = rehearse(world, find_zone_name(world, zone), launches=rate, addresses=free)
+    if output is Output.table:
+        print_text(_describe_rehearsal(found))
+    else:
+        print_structured(_build_document(found), output)
+    return 0 if found.passed else COMPLAINTS
+
+
+async def _count_free_addresses(place: ShiftCluster) -> Mapping[str, int]:
+    """Free addresses by zone, of the subnets that node classes have found; none where there are no such."""
+    async with place.open_kube() as kube:
+        try:
+            classes = await kube.list(EC2NodeClass)
+        except (Gone, NotAuthorized):
+            return {}
+    ids = sorted({each.id for one in classes for each in one.status.subnets if each.id})
+    free: dict[str, int] = {}
+    if not ids:
+        return free
+    try:
+        async with open_aws() as aws:
+            async for page in list_pages(aws, "ec2", "DescribeSubnets", {"SubnetIds": ids}):
+                for each in page.get("Subnets") or ():
+                    zone = str(each["AvailabilityZone"])
+                    free[zone] = free.get(zone, 0) + int(each.get("AvailableIpAddressCount", 0))
+    except DovetailError as error:
+        print_note(f"free addresses are not taken into account: {error}")
+        return {}
+    return free
+
+
+def _describe_rehearsal(found: Rehearsal) -> str:
+    lines = [
+        f"without {found.zone}: {found.nodes} nodes and {found.pods} pods would be lost",
+        f"needed elsewhere: {found.new_nodes} nodes, ${found.price:.2f} an hour, "
+        f"in about {found.minutes:.0f} minutes",
+    ]
+    lines += [
+        f"no home ({found.kinds.get(pod, 'other')}): {pod}: {why}"
+        for pod, why in sorted(found.homeless.items())
+    ]
+    if found.kinds:
+        tally = Counter(found.kinds.values()).most_common()
+        lines.append("reasons: " + ", ".join(f"{kind} {count}" for kind, count in tally))
+    lines += [f"pool at its limits: {name}" for name in found.limited]
+    lines += [f"too few addresses: {zone}" for zone in found.crowded]
+    lines += [f"budget in violation: {name}" for name in found.budgets]
+    lines += [f"all replicas in the zone: {name}" for name in found.concentrated]
+    verdict = "ready" if found.passed else "not ready"
+    return "\n".join([*lines, f"readiness {found.readiness:.0%}: {verdict}"]) + "\n"
+
+
+def _build_document(found: Rehearsal) -> dict[str, object]:
+    return {
+        "zone": found.zone,
+        "nodes": found.nodes,
+        "pods": found.pods,
+        "homeless": [
+            {"pod": pod, "reason": found.kinds.get(pod, "other"), "message": why}
+            for pod, why in sorted(found.homeless.items())
+        ],
+        "newNodes": found.new_nodes,
+        "pricePerHour": found.price,
+        "minutes": found.minutes,
+        "poolsAtLimit": list(found.limited),
+        "zonesWithoutAddresses": list(found.crowded),
+        "budgets": list(found.budgets),
+        "concentrated": list(found.concentrated),
+        "readiness": found.readiness,
+        "passed": found.passed,
+    }
+
 
 OPTIONS = {"context_settings": {"ignore_unknown_options": True, "allow_extra_args": True}}
 Action = Literal["start", "cancel", "extend", "status", "history", "plan", "rehearse", "run"]
@@ -75,44 +164,48 @@ def zonal_shift(
     Settings of `dovetail controller`, such as --cluster-name, may be given too. Exit codes: 0 fine, 1 the
     rehearsal found pods without a home, or something was refused.
     """
-    tabled = _given(context, "zonal-shift-store") == "DynamoDB"
-    table = _given(context, "zonal-shift-table") if tabled else ""
-    place = acts.Place(kubeconfig, context_name or kube_context, table, _given(context, "cluster-name"))
-    flags = _flags(context.args)
+    tabled = _read_setting(context, "zonal-shift-store") == "DynamoDB"
+    table = _read_setting(context, "zonal-shift-table") if tabled else ""
+    place = acts.ShiftCluster(
+        kubeconfig, context_name or kube_context, table, _read_setting(context, "cluster-name")
+    )
+    flags = _list_flags(context.args)
     if action == "rehearse":
-        sys.exit(rehearsed(place, snapshot, _needed(zone), launch_rate or RATES, output))
+        sys.exit(rehearse_shift(place, snapshot, _require_zone(zone), launch_rate or RATES, output))
     if action == "run":
-        settings = read(("--enable-zonal-shift=true", *flags), dict(os.environ), provider="aws")
-        sys.exit(asyncio.run(acts.run(settings, place)))
+        settings = read_settings(("--enable-zonal-shift=true", *flags), dict(os.environ), provider="aws")
+        sys.exit(asyncio.run(acts.run_stand_alone(settings, place)))
     if action in ("status", "history"):
-        return acts.shown(asyncio.run(acts.listed(place, over=action == "history")), output)
+        return acts.print_shifts(asyncio.run(acts.list_shifts(place, over=action == "history")), output)
     if action == "plan":
-        lines = asyncio.run(acts.planned(place, _needed(zone), place.cluster, flags))
-        return put("".join(f"{line}\n" for line in lines) or "nothing would be written\n")
-    return put(asyncio.run(_changed(action, place, _needed(zone), lasts, comment, local, dry_run)) + "\n")
+        lines = asyncio.run(acts.plan_shift(place, _require_zone(zone), place.cluster, flags))
+        return print_text("".join(f"{line}\n" for line in lines) or "nothing would be written\n")
+    return print_text(
+        asyncio.run(_change_shift(action, place, _require_zone(zone), lasts, comment, local, dry_run)) + "\n"
+    )
 
 
-async def _changed(
-    action: Action, place: acts.Place, zone: str, lasts: str, comment: str, local: bool, dry_run: bool
+async def _change_shift(
+    action: Action, place: acts.ShiftCluster, zone: str, lasts: str, comment: str, local: bool, dry_run: bool
 ) -> str:
     """Begin, extend or end a shift, and say so."""
-    until = datetime.now(UTC) + _duration(lasts)
+    until = datetime.now(UTC) + _read_duration(lasts)
     if action == "start" and local:
         return await starting.start_local(place, zone, until, comment, dry_run=dry_run)
     if action == "start":
-        return await starting.start(place, place.cluster, zone, lasts, comment)
+        return await starting.start_shift(place, place.cluster, zone, lasts, comment)
     if action == "extend":
-        return await acts.extend(place, zone, lasts, until)
-    return await acts.cancel(place, zone)
+        return await acts.extend_shift(place, zone, lasts, until)
+    return await acts.cancel_shift(place, zone)
 
 
-def _needed(zone: str) -> str:
+def _require_zone(zone: str) -> str:
     if not zone:
         raise Misconfigured("no zone is named; give one with --zone, such as --zone use1-az1")
     return zone
 
 
-def _duration(text: str) -> timedelta:
+def _read_duration(text: str) -> timedelta:
     try:
         found = parse_duration(text)
     except ValueError as error:
@@ -122,11 +215,11 @@ def _duration(text: str) -> timedelta:
     return found
 
 
-def _flags(arguments: list[str]) -> tuple[str, ...]:
+def _list_flags(arguments: list[str]) -> tuple[str, ...]:
     return tuple(arguments)
 
 
-def _given(context: typer.Context, name: str) -> str:
+def _read_setting(context: typer.Context, name: str) -> str:
     """A setting's text, from a flag or the environment; empty where nobody gave it."""
     for word in context.args:
         if word.startswith(f"--{name}="):

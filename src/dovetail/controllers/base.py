@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
 
 from dovetail.api.meta import Object
-from dovetail.errors import Refused, Retry, leaves, sentence
+from dovetail.errors import Refused, Retry, describe_error, flatten_errors
 
 __all__ = [
     "DONE",
@@ -24,16 +24,16 @@ __all__ = [
     "Backoff",
     "Cache",
     "Controller",
+    "PeriodicController",
     "Result",
-    "Rounds",
     "Trigger",
-    "after",
-    "idle",
-    "insisting",
+    "choose_soonest",
     "is_idle",
-    "on",
+    "mark_idle",
+    "requeue_after",
+    "retry_refusals",
     "run_all",
-    "soonest",
+    "wake_on",
 ]
 
 R = TypeVar("R")
@@ -69,12 +69,12 @@ DONE = Result()
 SOON = Result(again=True)
 
 
-def after(delay: float | timedelta) -> Result:
+def requeue_after(delay: float | timedelta) -> Result:
     """Come back then (seconds, or a duration), if nothing wakes the controller before."""
     return Result(after=delay if isinstance(delay, timedelta) else timedelta(seconds=delay))
 
 
-def soonest(results: Iterable[Result]) -> Result:
+def choose_soonest(results: Iterable[Result]) -> Result:
     """The most pressing of several results."""
     again, first = False, None
     for result in results:
@@ -102,7 +102,7 @@ class Trigger:
     keys: Callable[[Any, Any], Iterable[str]]
 
 
-def on(kind: type[T], keys: Callable[[T], Iterable[str]] | None = None) -> Trigger:
+def wake_on(kind: type[T], keys: Callable[[T], Iterable[str]] | None = None) -> Trigger:
     """Woken by every change of a kind: for the object itself, or for the keys it leads to."""
 
     def found(before: T | None, after: T | None) -> Iterable[str]:
@@ -137,7 +137,7 @@ class Controller(Protocol):
         """Look at the world and make it so."""
 
 
-class Rounds:
+class PeriodicController:
     """One that goes its rounds through the whole cluster: the clock alone wakes it, for its one key."""
 
     concurrency = 1
@@ -146,13 +146,13 @@ class Rounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class ConcurrencyRange:
     """A controller's concurrency, scaled by the processor it was given."""
 
     least: int
     most: int
 
-    def at(self, millicores: int) -> int:
+    def scale_to(self, millicores: int) -> int:
         cores = -(-max(millicores, 1) // 1000)
         scaled = self.least + int((self.most - self.least) / 59 * (cores - 1))
         return max(self.least, min(scaled, self.most))
@@ -186,7 +186,7 @@ _IDLE: WeakSet[asyncio.Task[Any]] = WeakSet()
 
 
 @contextmanager
-def idle() -> Iterator[None]:
+def mark_idle() -> Iterator[None]:
     """A visit that only waits here for something to happen: at the end of a process nobody waits for it."""
     task = asyncio.current_task()
     if task is not None:
@@ -203,25 +203,25 @@ def is_idle(task: asyncio.Task[Any]) -> bool:
 
 
 @contextmanager
-def insisting() -> Iterator[None]:
+def retry_refusals() -> Iterator[None]:
     """A refusal ends an attempt. Where nothing else would wake us, the attempt must be made again."""
     try:
         yield
     except Exception as error:
-        causes = tuple(leaves(error))
+        causes = tuple(flatten_errors(error))
         if not any(isinstance(cause, Refused) for cause in causes):
             raise
-        raise Retry(sentence(error)) from error
+        raise Retry(describe_error(error)) from error
 
 
 @dataclass
-class Remembered:
+class RecentKeys:
     """Keys seen lately, each until its time is over: for what must not happen twice within a while."""
 
     lasts: float
     _until: dict[str, float] = field(default_factory=dict)
 
-    def left(self, key: str, now: float) -> float:
+    def seconds_left(self, key: str, now: float) -> float:
         """Seconds until the key is forgotten; 0 when it is not remembered."""
         until = self._until.get(key, 0.0)
         if until <= now:

@@ -6,10 +6,10 @@ import asyncio
 
 from dovetail.ports import Clock
 
-__all__ = ["Batcher"]
+__all__ = ["TriggerBatcher"]
 
 
-class Batcher:
+class TriggerBatcher:
     """Opens a window at the first trigger; closes it when no new one came for `idle`, or after `longest`.
 
     The same trigger again does not keep the window open: a pod that stays pending is not a burst.

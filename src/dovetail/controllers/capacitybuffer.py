@@ -8,19 +8,34 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from dovetail.api import conditions, reasons
+from dovetail.api.bad_items import describe_failure, reason_of
 from dovetail.api.buffers import CapacityBuffer, LocalReference
 from dovetail.api.conditions import PROVISIONING, READY_FOR_PROVISIONING
 from dovetail.api.core import Deployment, PodTemplateObject, ReplicaSet, StatefulSet
 from dovetail.api.meta import Object
 from dovetail.api.pod import Pod, PodTemplate
-from dovetail.api.setaside import describe_failure, reason_of
-from dovetail.controllers.base import DONE, SOON, Backoff, Cache, Result, Trigger, after, on, run_all
+from dovetail.controllers.base import (
+    DONE,
+    SOON,
+    Backoff,
+    Cache,
+    Result,
+    Trigger,
+    requeue_after,
+    run_all,
+    wake_on,
+)
 from dovetail.errors import Conflict, Gone
 from dovetail.ports import Clock, Kube
-from dovetail.scheduling.buffers import provisioning, replicas, virtual_by_node, virtual_pods
-from dovetail.scheduling.plan import Plan
+from dovetail.scheduling.model.capacity_buffers import (
+    build_virtual_pods,
+    count_buffer_replicas,
+    count_virtual_pods_by_node,
+    find_provisioning_condition,
+)
+from dovetail.scheduling.model.plan import Plan
 
-__all__ = ["Buffers", "Workload", "Workloads"]
+__all__ = ["BufferWorkloads", "CapacityBuffers", "Workload"]
 
 EVERY = 30.0
 # Pods that one buffer may keep free: a number of nine digits would take all memory before any limit counts.
@@ -29,7 +44,7 @@ STRATEGY = "buffer.x-k8s.io/active-capacity"
 Workload = Deployment | StatefulSet | ReplicaSet
 
 
-class Unresolved(Exception):
+class BufferUnresolved(Exception):
     """What a buffer refers to cannot be used; `reason` is a word for its condition."""
 
     def __init__(self, reason: str, message: str) -> None:
@@ -38,7 +53,7 @@ class Unresolved(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Workloads:
+class BufferWorkloads:
     """Where a buffer's references lead."""
 
     templates: Cache[PodTemplateObject]
@@ -46,7 +61,7 @@ class Workloads:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
+class _BufferShape:
     """The pods a buffer stands for."""
 
     template: PodTemplate
@@ -54,7 +69,7 @@ class _Shape:
     source: PodTemplateObject | None = None
 
 
-class Buffers:
+class CapacityBuffers:
     """Keeps the virtual pods of every buffer; `wake` asks for a pass of provisioning."""
 
     name = "capacitybuffer"
@@ -62,7 +77,7 @@ class Buffers:
     backoff = Backoff()
 
     def __init__(
-        self, kube: Kube, buffers: Cache[CapacityBuffer], workloads: Workloads, clock: Clock
+        self, kube: Kube, buffers: Cache[CapacityBuffer], workloads: BufferWorkloads, clock: Clock
     ) -> None:
         self._kube = kube
         self._buffers = buffers
@@ -74,9 +89,9 @@ class Buffers:
 
     @property
     def triggers(self) -> tuple[Trigger, ...]:
-        return (on(CapacityBuffer), on(PodTemplateObject, self._using))
+        return (wake_on(CapacityBuffer), wake_on(PodTemplateObject, self._find_buffers_of_template))
 
-    def _using(self, template: PodTemplateObject) -> list[str]:
+    def _find_buffers_of_template(self, template: PodTemplateObject) -> list[str]:
         return [
             buffer.full_name
             for buffer in self._buffers
@@ -91,30 +106,30 @@ class Buffers:
     def objects(self) -> Cache[CapacityBuffer]:
         return self._buffers
 
-    def resolve(self) -> tuple[Pod, ...]:
+    def resolve_all(self) -> tuple[Pod, ...]:
         """All pods that room is wanted for, by what is known now; nothing is written and nobody woken."""
         for buffer in self._buffers:
-            if self._wanted(buffer):
-                self._resolved(buffer)
-        return self.virtual()
+            if self._is_wanted(buffer):
+                self._resolve_buffer(buffer)
+        return self.list_virtual_pods()
 
-    def virtual(self) -> tuple[Pod, ...]:
+    def list_virtual_pods(self) -> tuple[Pod, ...]:
         """All pods that room is kept for."""
         return tuple(pod for key in sorted(self._pods) for pod in self._pods[key])
 
-    def nodes(self) -> frozenset[str]:
+    def list_nodes(self) -> frozenset[str]:
         """Nodes that hold such room, by the last plan."""
         return self._on_nodes
 
     async def reconcile(self, key: str) -> Result:
         namespace, _, name = key.rpartition("/")
         buffer = self._buffers.get(name, namespace)
-        if buffer is None or not self._wanted(buffer):
+        if buffer is None or not self._is_wanted(buffer):
             if self._pods.pop(key, None):
                 # Room that nobody wants any more may be taken for empty: a pass finds that out.
                 self._wake(key)
             return DONE
-        resolved = self._resolved(buffer)
+        resolved = self._resolve_buffer(buffer)
         try:
             if resolved != buffer:
                 await self._kube.patch(buffer, resolved, status=True, guarded=True)
@@ -124,23 +139,23 @@ class Buffers:
             return DONE
         if key in self._pods:
             self._wake(buffer.uid)
-        return after(EVERY)
+        return requeue_after(EVERY)
 
     @staticmethod
-    def _wanted(buffer: CapacityBuffer) -> bool:
+    def _is_wanted(buffer: CapacityBuffer) -> bool:
         return not buffer.deleting and buffer.spec.provisioning_strategy in (None, "", STRATEGY)
 
-    def _resolved(self, buffer: CapacityBuffer) -> CapacityBuffer:
+    def _resolve_buffer(self, buffer: CapacityBuffer) -> CapacityBuffer:
         now = self._clock.now()
         try:
             _expect_readable(buffer)
-            shape = self._shape(buffer)
+            shape = self._resolve_shape(buffer)
             count = _count_pods(buffer, shape)
-            self._pods[buffer.full_name] = virtual_pods(buffer, shape.template, count)
+            self._pods[buffer.full_name] = build_virtual_pods(buffer, shape.template, count)
         except Exception as error:  # noqa: BLE001 - whatever is wrong with it, it is this buffer's affair
             self._pods.pop(buffer.full_name, None)
-            failed = Unresolved("ResolutionFailed", describe_failure(error))
-            told = error if isinstance(error, Unresolved) else failed
+            failed = BufferUnresolved("ResolutionFailed", describe_failure(error))
+            told = error if isinstance(error, BufferUnresolved) else failed
             return conditions.set_false(buffer, READY_FOR_PROVISIONING, now, told.reason, str(told))
         source = shape.source
         status = replace(
@@ -154,36 +169,36 @@ class Buffers:
             replace(buffer, status=status), READY_FOR_PROVISIONING, now, reasons.RESOLVED, "resolved"
         )
 
-    def _shape(self, buffer: CapacityBuffer) -> _Shape:
+    def _resolve_shape(self, buffer: CapacityBuffer) -> _BufferShape:
         spec = buffer.spec
         if spec.pod_template_ref is not None:
             template = self._workloads.templates.get(spec.pod_template_ref.name, buffer.namespace)
             if template is None:
                 missing = f"PodTemplate {spec.pod_template_ref.name} not found"
-                raise Unresolved("PodTemplateNotFound", missing)
+                raise BufferUnresolved("PodTemplateNotFound", missing)
             _expect_readable(template)
-            return _Shape(template.template, source=template)
+            return _BufferShape(template.template, source=template)
         reference = spec.scalable_ref
         if reference is None:
-            raise Unresolved("ResolutionFailed", "the buffer refers to no pod template and no workload")
+            raise BufferUnresolved("ResolutionFailed", "the buffer refers to no pod template and no workload")
         if reference.api_group not in ("", "apps") or reference.kind not in self._workloads.scalable:
             what = f"{reference.kind} of group {reference.api_group or 'apps'}"
-            raise Unresolved("ResolutionFailed", f"a {what} is not a workload a buffer can follow")
+            raise BufferUnresolved("ResolutionFailed", f"a {what} is not a workload a buffer can follow")
         workload = self._workloads.scalable[reference.kind].get(reference.name, buffer.namespace)
         if workload is None:
-            raise Unresolved("ScalableRefNotFound", f"{reference.kind} {reference.name} not found")
+            raise BufferUnresolved("ScalableRefNotFound", f"{reference.kind} {reference.name} not found")
         _expect_readable(workload)
-        return _Shape(workload.spec.template, workload.spec.replicas)
+        return _BufferShape(workload.spec.template, workload.spec.replicas)
 
-    async def planned(self, plan: Plan) -> None:
+    async def record_plan(self, plan: Plan) -> None:
         """After a pass: say on each buffer whether there is room, and remember where it is."""
-        nodes = virtual_by_node(plan, self.virtual())
+        nodes = count_virtual_pods_by_node(plan, self.list_virtual_pods())
         self._on_nodes = frozenset(nodes)
-        await run_all(self._say(buffer, plan) for buffer in tuple(self._buffers))
+        await run_all(self._write_provisioning_condition(buffer, plan) for buffer in tuple(self._buffers))
 
-    async def _say(self, buffer: CapacityBuffer, plan: Plan) -> None:
+    async def _write_provisioning_condition(self, buffer: CapacityBuffer, plan: Plan) -> None:
         pods = self._pods.get(buffer.full_name)
-        outcome = provisioning(pods is not None, pods or (), plan)
+        outcome = find_provisioning_condition(pods is not None, pods or (), plan)
         if outcome is None:
             return
         status, reason = outcome
@@ -205,13 +220,13 @@ class Buffers:
 def _expect_readable(obj: Object) -> None:
     """Of an object that is set aside a limit or a selector may be missing: no room is kept by it."""
     if why := reason_of(obj):
-        raise Unresolved("ResolutionFailed", f"{obj.KIND.kind} {obj.name} is set aside: {why}")
+        raise BufferUnresolved("ResolutionFailed", f"{obj.KIND.kind} {obj.name} is set aside: {why}")
 
 
-def _count_pods(buffer: CapacityBuffer, shape: _Shape) -> int:
+def _count_pods(buffer: CapacityBuffer, shape: _BufferShape) -> int:
     """How many pods the buffer stands for; Unresolved says when they are more than one buffer may have."""
-    count = replicas(buffer, shape.template, shape.workload_replicas)
+    count = count_buffer_replicas(buffer, shape.template, shape.workload_replicas)
     if count > MOST_PODS:
         advice = "lower spec.replicas, spec.percentage or spec.limits, or write several buffers"
-        raise Unresolved("ResolutionFailed", f"{count:,} pods are more than {MOST_PODS:,}; {advice}")
+        raise BufferUnresolved("ResolutionFailed", f"{count:,} pods are more than {MOST_PODS:,}; {advice}")
     return count

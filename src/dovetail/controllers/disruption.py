@@ -13,41 +13,53 @@ from functools import partial
 from msgspec.structs import replace
 
 from dovetail.api import conditions, labels
+from dovetail.api.bad_items import reason_of
 from dovetail.api.conditions import DISRUPTION_REASON
 from dovetail.api.core import Taint
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
-from dovetail.api.setaside import reason_of
 from dovetail.api.taints import DISRUPTED as TAINT
-from dovetail.api.taints import matches
-from dovetail.controllers.baditems import BadItems
-from dovetail.controllers.base import SOON, Backoff, Cache, Result, Trigger, after
-from dovetail.controllers.driftgate import DriftGate
-from dovetail.controllers.moves import Moves
-from dovetail.controllers.orchestration import Orchestration
-from dovetail.controllers.owning import Ownership
-from dovetail.controllers.setbacks import LostReplacements
-from dovetail.controllers.signals import FAILED, Signals
-from dovetail.controllers.until import Until
+from dovetail.api.taints import is_same_taint
+from dovetail.controllers.base import SOON, Backoff, Cache, Result, Trigger, requeue_after
+from dovetail.controllers.deadline import Deadline
+from dovetail.controllers.disruption_events import FAILED, DisruptionEvents
+from dovetail.controllers.disruption_history import DisruptionHistory, DriftPausedConditions, LostReplacements
+from dovetail.controllers.orchestration import DisruptionQueue
+from dovetail.controllers.ownership import Ownership
+from dovetail.controllers.set_aside import SetAsideReporter
 from dovetail.disruption import choose as methods
-from dovetail.disruption import churn
-from dovetail.disruption.candidates import Scene
-from dovetail.disruption.choose import Choice
-from dovetail.disruption.command import DRIFTED, EMPTY, MANY, MULTI, SINGLE, Command, Method, Verdict
-from dovetail.disruption.drift import static_wanted
-from dovetail.disruption.rebalance import REBALANCE, rebalance
-from dovetail.disruption.rest import Rest
-from dovetail.disruption.validate import Invalid, still_candidates, still_empty, still_right
+from dovetail.disruption import policy
+from dovetail.disruption.candidates import DisruptionInput
+from dovetail.disruption.choose import DisruptionChoice
+from dovetail.disruption.command import (
+    DRIFTED,
+    EMPTY,
+    MANY,
+    MULTI,
+    SINGLE,
+    Command,
+    ConsolidationVerdict,
+    Method,
+)
+from dovetail.disruption.methods.drift import count_static_replacements
+from dovetail.disruption.methods.rebalance import REBALANCE, choose_rebalance
+from dovetail.disruption.unchanged_check import UnchangedCheck
+from dovetail.disruption.validate import (
+    InvalidCommand,
+    validate_candidates,
+    validate_command,
+    validate_empty_nodes,
+)
 from dovetail.errors import DovetailError
 from dovetail.ports import Clock, Cloud, Compute, Recorder
-from dovetail.scheduling import nodes as views
-from dovetail.scheduling.catalog import InstanceType
-from dovetail.scheduling.snapshot import Options, Snapshot
+from dovetail.scheduling.model import state_node as views
+from dovetail.scheduling.model.instance_types import InstanceType
+from dovetail.scheduling.model.snapshot import SchedulingOptions, Snapshot
 from dovetail.state import Capture, Cluster
 
-__all__ = ["Disruption"]
+__all__ = ["DisruptionController"]
 
-Ask = Callable[[Scene], Awaitable[Choice]]
+RunMethod = Callable[[DisruptionInput], Awaitable[DisruptionChoice]]
 
 IDLE, UNSYNCED = 10.0, 1.0
 VALIDATE_AFTER = 15.0
@@ -56,10 +68,10 @@ FIRST_PART, LARGEST_PART = 64, 4096
 DRIFT_SECONDS, MULTI_SECONDS, SINGLE_SECONDS, MANY_SECONDS = 60.0, 60.0, 180.0, 60.0
 # A search that found nothing is repeated after this long even if nothing seems to have changed.
 MEMORY = 300.0
-AWAY = Taint(key="dovetail.sh/zonal-shift", effect="NoSchedule")
+EXCLUDED_ZONE_TAINT = Taint(key="dovetail.sh/zonal-shift", effect="NoSchedule")
 
 
-class Disruption:
+class DisruptionController:
     """Emptiness, drift and consolidation; the first method that starts a command ends the turn."""
 
     name = "disruption"
@@ -74,14 +86,14 @@ class Disruption:
         capture: Capture,
         pools: Cache[NodePool],
         ownership: Ownership,
-        orchestration: Orchestration,
+        orchestration: DisruptionQueue,
         cloud: Cloud,
         clock: Clock,
         recorder: Recorder,
         compute: Compute,
-        options: Callable[[datetime], Options],
-        moves: Moves,
-        gate: DriftGate,
+        options: Callable[[datetime], SchedulingOptions],
+        moves: DisruptionHistory,
+        gate: DriftPausedConditions,
         losses: LostReplacements,
         *,
         spot_to_spot: bool = False,
@@ -98,40 +110,40 @@ class Disruption:
         self._orchestration = orchestration
         self._cloud = cloud
         self._clock = clock
-        self._signals = Signals(recorder, pools.get)
-        self._bad = BadItems(recorder, clock, self.name)
+        self._events = DisruptionEvents(recorder, pools.get)
+        self._bad = SetAsideReporter(recorder, clock, self.name)
         self._compute = compute
         self._options = options
-        self._moves = moves
+        self._history = moves
         self._gate = gate
         self._losses = losses
         self._spot_to_spot = spot_to_spot
         # Budgets say how fast drift may go; Karpenter starts one command a turn, which 1 gives here.
         self.drift_at_once = drift_at_once
-        self._virtual = virtual
-        self._buffered = buffered
-        self._shifted, self._returned = shifted, returned
+        self._virtual_pods = virtual
+        self._buffer_nodes = buffered
+        self._excluded_zones, self._returned_zones = shifted, returned
         # For each method, the world in which it last found nothing, and when that was.
         self._quiet: dict[str, tuple[int, float]] = {}
         self._unseen: frozenset[str] = frozenset()
-        self._rest = Rest(MEMORY)
+        self._rest = UnchangedCheck(MEMORY)
 
     async def reconcile(self, key: str) -> Result:
         if not self._cluster.synced:
-            return after(UNSYNCED)
-        if self._rest.holds(await self.scene(), self._clock.monotonic()):
-            return after(self._until_next())
-        await self._clean_up()
-        seen = self._fingerprint()
-        scene = first = await self.scene()
-        self._signals.budgets(scene)
-        await self._gate.settle(scene)
-        await self._losses.settle()
+            return requeue_after(UNSYNCED)
+        if self._rest.is_unchanged(await self.build_input(), self._clock.monotonic()):
+            return requeue_after(self._seconds_until_next())
+        await self._remove_stale_marks()
+        seen = self._hash_cluster()
+        scene = first = await self.build_input()
+        self._events.report_budgets(scene)
+        await self._gate.settle_pools(scene)
+        await self._losses.settle_pools()
         restless = False
-        for method, ask in self._methods():
-            if self._known_quiet(method, seen):
+        for method, ask in self._list_methods():
+            if self._is_known_quiet(method, seen):
                 continue
-            choice = await self._ask(method, ask, scene)
+            choice = await self._run_method(method, ask, scene)
             if method is SINGLE:
                 self._unseen = choice.unseen
             restless = restless or choice.timed_out or (method is DRIFTED and choice.eligible > 0)
@@ -140,74 +152,83 @@ class Disruption:
             if not choice.commands:
                 continue
             restless = True
-            valid = await self._validated(choice.commands)
+            valid = await self._validate_commands(choice.commands)
             if valid:
                 # What could not be started left marks behind; the next turn takes them off.
-                return after(0) if await self._started(valid) else SOON
-            scene = await self.scene()
+                return requeue_after(0) if await self._start_commands(valid) else SOON
+            scene = await self.build_input()
         if not restless:
-            self._rest.begin(first, self._clock.monotonic())
-        return after(self._until_next())
+            self._rest.remember_input(first, self._clock.monotonic())
+        return requeue_after(self._seconds_until_next())
 
-    def _methods(self) -> tuple[tuple[Method, Ask], ...]:
+    def _list_methods(self) -> tuple[tuple[Method, RunMethod], ...]:
         """In order, each with its time limit; what is heavy is done by another process."""
         now = self._clock.monotonic()
         drifted = partial(
-            methods.drifted,
+            methods.choose_drift,
             at_once=self.drift_at_once,
-            should_stop=Until(self._clock, now + DRIFT_SECONDS),
+            should_stop=Deadline(self._clock, now + DRIFT_SECONDS),
         )
-        multi = partial(methods.multi, should_stop=Until(self._clock, now + MULTI_SECONDS))
-        several = partial(methods.several, should_stop=Until(self._clock, now + MANY_SECONDS))
-        single = partial(self._swept, should_stop=Until(self._clock, now + SINGLE_SECONDS))
+        multi = partial(methods.choose_multi_node, should_stop=Deadline(self._clock, now + MULTI_SECONDS))
+        several = partial(methods.choose_split, should_stop=Deadline(self._clock, now + MANY_SECONDS))
+        single = partial(self._sweep_candidates, should_stop=Deadline(self._clock, now + SINGLE_SECONDS))
         return (
-            (EMPTY, self._elsewhere(methods.empty)),
+            (EMPTY, self._run_in_worker(methods.choose_empty_nodes)),
             # Reserving room for static replacements is done here, where the ledger is; it is no heavy work.
-            (DRIFTED, self._static_drifted),
-            (DRIFTED, self._elsewhere(drifted)),
-            (MULTI, self._elsewhere(multi)),
+            (DRIFTED, self._choose_static_drift),
+            (DRIFTED, self._run_in_worker(drifted)),
+            (MULTI, self._run_in_worker(multi)),
             (SINGLE, single),
-            *(((MANY, self._elsewhere(several)),) if self._any_many() else ()),
-            *self._rebalancing(now),
+            *(((MANY, self._run_in_worker(several)),) if self._is_split_enabled() else ()),
+            *self._list_rebalance_methods(now),
         )
 
-    def _rebalancing(self, now: float) -> tuple[tuple[Method, Ask], ...]:
+    def _list_rebalance_methods(self, now: float) -> tuple[tuple[Method, RunMethod], ...]:
         """Last of all, and only where a zone is back that was away."""
-        returned = self._returned()
+        returned = self._returned_zones()
         if not returned:
             return ()
-        stop = Until(self._clock, now + SINGLE_SECONDS)
-        return ((REBALANCE, self._elsewhere(partial(rebalance, returned=returned, should_stop=stop))),)
+        stop = Deadline(self._clock, now + SINGLE_SECONDS)
+        return (
+            (REBALANCE, self._run_in_worker(partial(choose_rebalance, returned=returned, should_stop=stop))),
+        )
 
-    def _elsewhere(self, choose: Callable[[Scene], Choice]) -> Ask:
+    def _run_in_worker(self, choose: Callable[[DisruptionInput], DisruptionChoice]) -> RunMethod:
         return lambda scene: self._compute(choose, scene)
 
-    def _any_many(self) -> bool:
-        return any(churn.knobs(self._moves.seen(pool)).many for pool in self._pools)
+    def _is_split_enabled(self) -> bool:
+        return any(policy.read_policy(self._history.add_history(pool)).many for pool in self._pools)
 
-    async def _ask(self, method: Method, ask: Ask, scene: Scene) -> Choice:
+    async def _run_method(self, method: Method, ask: RunMethod, scene: DisruptionInput) -> DisruptionChoice:
         started = self._clock.monotonic()
         choice = await ask(scene)
-        self._signals.looked(method, choice, self._clock.monotonic() - started)
-        self._bad.tell(choice.set_aside)
+        self._events.report_choice(method, choice, self._clock.monotonic() - started)
+        self._bad.report_all(choice.set_aside)
         return choice
 
-    async def _swept(self, scene: Scene, should_stop: Callable[[], bool]) -> Choice:
+    async def _sweep_candidates(
+        self, scene: DisruptionInput, should_stop: Callable[[], bool]
+    ) -> DisruptionChoice:
         """Every candidate looked at, a part at a time over all workers, until one may go."""
-        keys, looked = methods.queue_of(scene, self._unseen), dict[str, Verdict]()
-        choice, size = methods.single(scene, self._unseen, looked=looked), FIRST_PART
+        keys, looked = methods.list_single_node_queue(scene, self._unseen), dict[str, ConsolidationVerdict]()
+        choice, size = methods.choose_single_node(scene, self._unseen, looked=looked), FIRST_PART
         while len(looked) < len(keys) and not choice.commands:
             if should_stop():
                 choice.timed_out = True
                 return choice
             part = keys[len(looked) : len(looked) + size]
-            looked |= zip(part, await self._compute.spread(methods.look, scene, part), strict=True)
-            choice, size = methods.single(scene, self._unseen, looked=looked), min(size * 4, LARGEST_PART)
+            looked |= zip(
+                part, await self._compute.map_items(methods.evaluate_nodes, scene, part), strict=True
+            )
+            choice, size = (
+                methods.choose_single_node(scene, self._unseen, looked=looked),
+                min(size * 4, LARGEST_PART),
+            )
         return choice
 
-    async def _static_drifted(self, scene: Scene) -> Choice:
+    async def _choose_static_drift(self, scene: DisruptionInput) -> DisruptionChoice:
         """Drift of static pools, as far as their limits leave room for a replacement beside each node."""
-        choice = methods.static_drifted(scene)
+        choice = methods.choose_static_drift(scene)
         by_pool: dict[str, list[Command]] = {}
         for command in choice.commands:
             by_pool.setdefault(command.candidates[0].pool.name, []).append(command)
@@ -215,18 +236,18 @@ class Disruption:
         for name, wanted in by_pool.items():
             pool = wanted[0].candidates[0].pool
             limit = pool.spec.limits.get(labels.NODES)
-            active, pending, _ = self._cluster.ledger.count(name)
-            count = static_wanted(pool, len(wanted), active, pending)
+            active, pending, _ = self._cluster.nodepool_state.count_claims(name)
+            count = count_static_replacements(pool, len(wanted), active, pending)
             most = limit.value if limit is not None else None
-            choice.commands += wanted[: self._cluster.ledger.reserve(name, most, count)]
+            choice.commands += wanted[: self._cluster.nodepool_state.reserve_nodes(name, most, count)]
         return choice
 
-    def _known_quiet(self, method: Method, seen: int) -> bool:
+    def _is_known_quiet(self, method: Method, seen: int) -> bool:
         """Nothing was found there last time, and nothing that matters has changed since."""
         before, at = self._quiet.get(method.kind, (0, float("-inf")))
         return bool(method.kind) and before == seen and self._clock.monotonic() - at < MEMORY
 
-    def _fingerprint(self) -> int:
+    def _hash_cluster(self) -> int:
         """Changes when a pod, a node, a nomination, a pool or a buffer does, as far as it matters here."""
         now = self._clock.now()
         places = frozenset(
@@ -234,20 +255,20 @@ class Disruption:
                 place.key,
                 place.marked,
                 # A node passed over because a pod was to land there is to be looked at when none did.
-                place.nominated(now),
-                views.initialized(place.state),
+                place.is_nominated(now),
+                views.is_initialized(place.state),
                 place.claim is not None and conditions.is_true(place.claim, conditions.CONSOLIDATABLE),
                 place.company,
             )
             for place in self._cluster
         )
         pools = frozenset(
-            (pool.uid, pool.metadata.generation, *map(pool.annotations.get, churn.KNOBS))
+            (pool.uid, pool.metadata.generation, *map(pool.annotations.get, policy.POLICY_ANNOTATIONS))
             for pool in self._pools
         )
-        return hash((places, pools, self._buffered(), len(self._virtual())))
+        return hash((places, pools, self._buffer_nodes(), len(self._virtual_pods())))
 
-    def _until_next(self) -> float:
+    def _seconds_until_next(self) -> float:
         """Seconds to rest: a node whose nomination ends sooner than the next look may be the one to go."""
         now = self._clock.now()
         ends = [
@@ -255,43 +276,46 @@ class Disruption:
         ]
         return min([IDLE, *(left for left in ends if left > 0)])
 
-    async def scene(self) -> Scene:
+    async def build_input(self) -> DisruptionInput:
         """The world as disruption sees it now."""
-        owned = [pool for pool in self._pools if self._ownership.of_pool(pool) or reason_of(pool)]
-        offers = [(self._losses.seen(self._moves.seen(pool)), await self._types(pool)) for pool in owned]
+        owned = [pool for pool in self._pools if self._ownership.owns_pool(pool) or reason_of(pool)]
+        offers = [
+            (self._losses.add_losses(self._history.add_history(pool)), await self._list_instance_types(pool))
+            for pool in owned
+        ]
         now = self._clock.now()
-        snapshot = self._capture.snapshot(offers, self._options(now), self._virtual())
-        shifted = self._shifted()
-        return Scene(
-            _without_places(self._with_nominations(snapshot, now), shifted),
+        snapshot = self._capture.take_snapshot(offers, self._options(now), self._virtual_pods())
+        shifted = self._excluded_zones()
+        return DisruptionInput(
+            _taint_excluded_zones(self._with_nominations(snapshot, now), shifted),
             self._orchestration.queued,
-            self._buffered(),
+            self._buffer_nodes(),
             self._spot_to_spot,
             shifted,
         )
 
-    async def _types(self, pool: NodePool) -> tuple[InstanceType, ...]:
+    async def _list_instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
         try:
-            return await self._cloud.instance_types(pool)
+            return await self._cloud.list_instance_types(pool)
         except Exception:  # noqa: BLE001 - whatever is wrong with it, it is this pool's affair
             # Only this pool's nodes stay for it; the others need not wait.
             return ()
 
     def _with_nominations(self, snapshot: Snapshot, now: datetime) -> Snapshot:
-        nominated = {place.key for place in self._cluster if place.nominated(now)}
+        nominated = {place.key for place in self._cluster if place.is_nominated(now)}
         if not nominated:
             return snapshot
         nodes = tuple(
-            replace(state, nominated=True) if views.provider_id(state) in nominated else state
+            replace(state, nominated=True) if views.read_provider_id(state) in nominated else state
             for state in snapshot.nodes
         )
         return replace(snapshot, nodes=nodes)
 
-    async def _started(self, commands: list[Command]) -> bool:
+    async def _start_commands(self, commands: list[Command]) -> bool:
         """Begin them side by side; False when one could not be begun."""
         grace = self._options(self._clock.now()).default_termination_grace_period
         outcomes = await asyncio.gather(
-            *(self._start(command, grace) for command in commands), return_exceptions=True
+            *(self._start_command(command, grace) for command in commands), return_exceptions=True
         )
         failures = [each for each in outcomes if each is not None]
         for failure in failures:
@@ -299,38 +323,38 @@ class Disruption:
                 raise failure
         return not failures
 
-    async def _start(self, command: Command, grace: str | None) -> None:
-        self._moves.expect(command)
-        await self._orchestration.start(command, grace)
-        await self._moves.note(command)
+    async def _start_command(self, command: Command, grace: str | None) -> None:
+        self._history.expect_command(command)
+        await self._orchestration.start_command(command, grace)
+        await self._history.record_command(command)
 
-    async def _validated(self, commands: list[Command]) -> list[Command]:
+    async def _validate_commands(self, commands: list[Command]) -> list[Command]:
         """Savings can wait a moment: what looks spare now may be wanted in a few seconds."""
         if not commands[0].method.kind:
             return commands
         await self._clock.sleep(VALIDATE_AFTER)
-        valid = [await self._still_right(command) for command in commands]
+        valid = [await self._validate_command(command) for command in commands]
         return [command for command in valid if command is not None]
 
-    async def _still_right(self, command: Command) -> Command | None:
+    async def _validate_command(self, command: Command) -> Command | None:
         kind = command.method.kind
         if command.method == EMPTY:
-            found, dropped = still_empty(await self.scene(), command)
+            found, dropped = validate_empty_nodes(await self.build_input(), command)
             if dropped is not None:
                 FAILED.labels(kind).inc(dropped.count)
             return found
-        verdict = await self._compute(still_right, await self.scene(), command)
+        verdict = await self._compute(validate_command, await self.build_input(), command)
         if isinstance(verdict, Command):
             # Simulating took a while too: were they chosen for a pod in the meantime?
-            again = still_candidates(await self.scene(), verdict)
-            if not isinstance(again, Invalid):
+            again = validate_candidates(await self.build_input(), verdict)
+            if not isinstance(again, InvalidCommand):
                 return verdict
             verdict = again
         FAILED.labels(kind).inc(verdict.count)
-        self._signals.rejected(command, verdict.told)
+        self._events.report_rejected(command, verdict.told)
         return None
 
-    async def _clean_up(self) -> None:
+    async def _remove_stale_marks(self) -> None:
         """Marks left over from a command that ended otherwise, or from before a restart."""
         queued = self._orchestration.queued
         stale = [
@@ -338,20 +362,23 @@ class Disruption:
             for place in self._cluster
             if place.node is not None and place.claim is not None and not place.deleting
             if place.key not in queued
-            if any(matches(taint, TAINT) for taint in place.node.spec.taints)
-            or conditions.find(place.claim, DISRUPTION_REASON) is not None
+            if any(is_same_taint(taint, TAINT) for taint in place.node.spec.taints)
+            or conditions.find_condition(place.claim, DISRUPTION_REASON) is not None
         ]
-        await self._orchestration.release(stale)
+        await self._orchestration.release_nodes(stale)
 
 
-def _without_places(snapshot: Snapshot, shifted: frozenset[str]) -> Snapshot:
+def _taint_excluded_zones(snapshot: Snapshot, shifted: frozenset[str]) -> Snapshot:
     """The world in which no pod that only moves to save money goes into a zone that is shifted away."""
     if not shifted:
         return snapshot
     nodes = tuple(
         replace(
             state,
-            node=replace(state.node, spec=replace(state.node.spec, taints=(*state.node.spec.taints, AWAY))),
+            node=replace(
+                state.node,
+                spec=replace(state.node.spec, taints=(*state.node.spec.taints, EXCLUDED_ZONE_TAINT)),
+            ),
         )
         if state.node is not None and state.node.labels.get(labels.ZONE) in shifted
         else state

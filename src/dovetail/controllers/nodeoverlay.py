@@ -17,19 +17,19 @@ from dovetail.controllers.base import (
     Cache,
     Result,
     Trigger,
-    after,
-    insisting,
-    on,
+    requeue_after,
+    retry_refusals,
     run_all,
+    wake_on,
 )
-from dovetail.controllers.forwarding import ForwardingCloud
-from dovetail.controllers.owning import Ownership
+from dovetail.controllers.cloud_wrappers import ForwardingCloud
+from dovetail.controllers.ownership import Ownership
 from dovetail.errors import Conflict, DovetailError, Gone, Retry
 from dovetail.ports import Clock, Cloud, Kube
-from dovetail.scheduling.catalog import InstanceType
-from dovetail.scheduling.overlays import Judgement, overlaid
+from dovetail.scheduling.model.instance_types import InstanceType
+from dovetail.scheduling.model.node_overlays import OverlayStatus, apply_overlays
 
-__all__ = ["NodeOverlays", "OverlaidCloud"]
+__all__ = ["NodeOverlayController", "OverlaidCloud"]
 
 EVERY = 6 * 3600.0
 
@@ -44,7 +44,7 @@ class OverlaidCloud(ForwardingCloud):
         default_factory=dict, init=False
     )
 
-    def believe(self, valid: Iterable[NodeOverlay], pools: Iterable[str]) -> None:
+    def use_overlays(self, valid: Iterable[NodeOverlay], pools: Iterable[str]) -> None:
         """From now on these overlays hold; they were judged with the types of these pools."""
         self._valid = tuple(valid)
         self._evaluated = frozenset(pools)
@@ -54,20 +54,20 @@ class OverlaidCloud(ForwardingCloud):
     def uncorrected(self) -> Cloud:
         return self._cloud
 
-    async def instance_types(self, nodepool: NodePool) -> tuple[InstanceType, ...]:
+    async def list_instance_types(self, nodepool: NodePool) -> tuple[InstanceType, ...]:
         if nodepool.name not in self._evaluated:
             raise Retry(f"listing the instance types of {nodepool.name}: its overlays are not evaluated yet")
-        raw = await self._cloud.instance_types(nodepool)
+        raw = await self._cloud.list_instance_types(nodepool)
         if not self._valid:
             return raw
         known = self._made.get(nodepool.name)
         if known is None or known[0] is not raw or known[1] is not nodepool:
-            corrected = overlaid([(nodepool, raw)], self._valid, self.flavour).types[nodepool.name]
+            corrected = apply_overlays([(nodepool, raw)], self._valid, self.flavour).types[nodepool.name]
             known = self._made[nodepool.name] = (raw, nodepool, corrected)
         return known[2]
 
 
-class NodeOverlays:
+class NodeOverlayController:
     """Judges all overlays together whenever one of them, a pool or a node class changes."""
 
     name = "nodeoverlay.controller"
@@ -96,36 +96,39 @@ class NodeOverlays:
     @property
     def triggers(self) -> tuple[Trigger, ...]:
         kinds: tuple[type[Object], ...] = (NodeOverlay, self._class_kind)
-        return (*(on(kind, lambda _: (SINGLETON,)) for kind in kinds), Trigger(NodePool, _respecified))
+        return (
+            *(wake_on(kind, lambda _: (SINGLETON,)) for kind in kinds),
+            Trigger(NodePool, _wake_on_spec_change),
+        )
 
     async def reconcile(self, key: str) -> Result:
-        catalogs, failed = await self._catalogs()
+        catalogs, failed = await self._list_catalogs()
         overlays = {overlay.name: overlay for overlay in self._overlays}
-        judged = overlaid(catalogs, overlays.values(), self._cloud.flavour).judgements
+        judged = apply_overlays(catalogs, overlays.values(), self._cloud.flavour).statuses
         valid = [overlays[each.overlay] for each in judged if each.valid]
-        self._cloud.believe(valid, (pool.name for pool, _ in catalogs))
-        with insisting():
-            told = await run_all(self._tell(overlays[each.overlay], each) for each in judged)
+        self._cloud.use_overlays(valid, (pool.name for pool, _ in catalogs))
+        with retry_refusals():
+            told = await run_all(self._write_condition(overlays[each.overlay], each) for each in judged)
         if failed is not None:
             raise Retry(f"evaluating overlays: {failed}") from failed
-        return after(EVERY) if all(told) else SOON
+        return requeue_after(EVERY) if all(told) else SOON
 
-    async def _catalogs(
+    async def _list_catalogs(
         self,
     ) -> tuple[list[tuple[NodePool, tuple[InstanceType, ...]]], DovetailError | None]:
         """What each pool could buy. One whose types cannot be listed now is left out, and tried again."""
         found: list[tuple[NodePool, tuple[InstanceType, ...]]] = []
         failed: DovetailError | None = None
         for pool in self._pools:
-            if not self._ownership.of_pool(pool):
+            if not self._ownership.owns_pool(pool):
                 continue
             try:
-                found.append((pool, await self._cloud.uncorrected.instance_types(pool)))
+                found.append((pool, await self._cloud.uncorrected.list_instance_types(pool)))
             except DovetailError as error:
                 failed = error
         return found, failed
 
-    async def _tell(self, overlay: NodeOverlay, judgement: Judgement) -> bool:
+    async def _write_condition(self, overlay: NodeOverlay, judgement: OverlayStatus) -> bool:
         now = self._clock.now()
         if judgement.valid:
             judged = conditions.set_true(overlay, VALIDATION_SUCCEEDED, now)
@@ -144,7 +147,7 @@ class NodeOverlays:
         return True
 
 
-def _respecified(before: NodePool | None, pool: NodePool | None) -> Iterable[str]:
+def _wake_on_spec_change(before: NodePool | None, pool: NodePool | None) -> Iterable[str]:
     """A pool that came, went or is written anew; its counters alone change nothing here."""
     same = before is not None and pool is not None and before.spec == pool.spec
     return () if same else (SINGLETON,)

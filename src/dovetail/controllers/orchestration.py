@@ -21,25 +21,33 @@ from dovetail.api.meta import Amounts
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
-from dovetail.api.taints import DISRUPTED, matches
-from dovetail.controllers.base import DONE, Backoff, Cache, Pace, Result, Trigger, after, run_all
-from dovetail.controllers.counts import CLAIMS_CREATED, claim_disrupted
-from dovetail.controllers.driftgate import DriftGate
-from dovetail.controllers.messages import log_created_claim
-from dovetail.controllers.planmessages import log_command, log_command_done, log_failed_command
+from dovetail.api.taints import DISRUPTED, is_same_taint
+from dovetail.controllers.base import (
+    DONE,
+    Backoff,
+    Cache,
+    ConcurrencyRange,
+    Result,
+    Trigger,
+    requeue_after,
+    run_all,
+)
+from dovetail.controllers.claim_messages import log_created_claim
+from dovetail.controllers.claim_metrics import CLAIMS_CREATED, count_disrupted_claim
+from dovetail.controllers.disruption_history import DriftPausedConditions, LostReplacements
+from dovetail.controllers.plan_messages import log_command, log_command_done, log_failed_command
 from dovetail.controllers.provisioning import hash_annotations
-from dovetail.controllers.setbacks import LostReplacements
 from dovetail.disruption.candidates import Candidate
 from dovetail.disruption.command import DRIFTED, Command
 from dovetail.errors import Conflict, DovetailError, Gone, Refused
 from dovetail.ports import Clock, Cloud, Kube, Recorder
-from dovetail.scheduling import nodes as views
-from dovetail.scheduling.plan import ClaimOptions, PlannedNode
+from dovetail.scheduling.model import state_node as views
+from dovetail.scheduling.model.plan import NodeClaimOptions, PlannedNode
 from dovetail.state import Cluster
 
-__all__ = ["Orchestration"]
+__all__ = ["DisruptionQueue"]
 
-PACE = Pace(100, 1000)
+PACE = ConcurrencyRange(100, 1000)
 RETRY = 1.0
 SHORTEST, LONGEST = timedelta(minutes=10), timedelta(hours=1)
 PER_CANDIDATE = timedelta(milliseconds=80)
@@ -59,7 +67,7 @@ FAILURES = metrics.counter(
 
 
 @dataclass
-class Running:
+class RunningCommand:
     """A command under way."""
 
     command: Command
@@ -76,7 +84,7 @@ class ReplacementLost(Refused):
     """A replacement will not come: its launch failed, or someone deleted it."""
 
 
-class Orchestration:
+class DisruptionQueue:
     """Starts commands and sees them through."""
 
     name = "disruption.queue"
@@ -91,7 +99,7 @@ class Orchestration:
         cloud: Cloud,
         clock: Clock,
         recorder: Recorder,
-        gate: DriftGate,
+        gate: DriftPausedConditions,
         losses: LostReplacements,
         *,
         millicores: int = 1000,
@@ -106,9 +114,9 @@ class Orchestration:
         self._cloud = cloud
         self._clock = clock
         self._recorder = recorder
-        self._running: dict[str, Running] = {}
+        self._running: dict[str, RunningCommand] = {}
         self._wake: Callable[[str], None] = lambda key: None
-        self.concurrency = PACE.at(millicores)
+        self.concurrency = PACE.scale_to(millicores)
         self.backoff = Backoff(1.0, 10.0, per_second=100.0, burst=1000)
 
     @property
@@ -125,7 +133,7 @@ class Orchestration:
             return
         for running in tuple(self._running.values()):
             if before.name in running.replacements and before.name not in running.ready:
-                self._cluster.unmark(c.key for c in running.command.candidates)
+                self._cluster.unmark_for_deletion(c.key for c in running.command.candidates)
                 yield running.key
 
     def on_item(self, wake: Callable[[str], None]) -> None:
@@ -137,55 +145,58 @@ class Orchestration:
         """The keys of all nodes that are part of a command."""
         return frozenset(c.key for running in self._running.values() for c in running.command.candidates)
 
-    async def start(self, command: Command, grace: str | None = None) -> None:
+    async def start_command(self, command: Command, grace: str | None = None) -> None:
         """Begin a command; an error when it could not be begun, with its nodes still marked at worst.
 
         `grace` is the terminationGracePeriod of replacements whose pool does not name one.
         """
         static = [c for c in command.candidates if c.pool.static]
         try:
-            kept = await self._marked(command)
+            kept = await self._mark_candidates(command)
             log_command(replace_candidates(command, kept))
-            orders = [self._order(node, command.method.reason, grace) for node in command.replacements]
+            orders = [
+                self._order_replacement(node, command.method.reason, grace) for node in command.replacements
+            ]
             ordered = await run_all(orders)
         except BaseException:
-            self._cluster.unmark(candidate.key for candidate in static)
+            self._cluster.unmark_for_deletion(candidate.key for candidate in static)
             raise
         finally:
             for candidate in static:
                 # Room was reserved for its replacement, which counts by itself now, or will not come.
-                self._cluster.ledger.release(candidate.pool.name)
+                self._cluster.nodepool_state.release_nodes(candidate.pool.name)
         # Marked only now: earlier, the provisioner would buy room for the same pods a second time.
-        self._cluster.mark(c.key for c in kept)
-        running = Running(replace_candidates(command, kept), self._clock.now(), ordered)
-        self._nominate(running)
+        self._cluster.mark_for_deletion(c.key for c in kept)
+        running = RunningCommand(replace_candidates(command, kept), self._clock.now(), ordered)
+        self._nominate_nodes(running)
         self._running[running.key] = running
-        self._count(running.command)
+        self._count_decision(running.command)
         self._wake(running.key)
 
-    async def _marked(self, command: Command) -> tuple[Candidate, ...]:
+    async def _mark_candidates(self, command: Command) -> tuple[Candidate, ...]:
         """The candidates that could be marked: all of them, or some of a plain deletion."""
         if self.queued & {candidate.key for candidate in command.candidates}:
             raise Refused(f"starting {command}: a node of it is already being disrupted")
         failures = await asyncio.gather(
-            *(self._mark(c, command.method.reason) for c in command.candidates), return_exceptions=True
+            *(self._mark_candidate(c, command.method.reason) for c in command.candidates),
+            return_exceptions=True,
         )
         kept = tuple(c for c, failed in zip(command.candidates, failures, strict=True) if failed is None)
         if len(kept) < len(command.candidates) and (command.replacements or not kept):
             raise Refused(f"starting {command}: its nodes could not be marked")
         return kept
 
-    def _nominate(self, running: Running) -> None:
+    def _nominate_nodes(self, running: RunningCommand) -> None:
         """The nodes that will take the pods are left alone meanwhile, and the pods hear where to go."""
         command = running.command
         if command.plan is None:
             return
         pods = {pod.full_name: pod for c in command.candidates for pod in c.pods}
         for name, taken in command.plan.existing.items():
-            place = self._cluster.of_node(name) or self._cluster.of_claim(name)
+            place = self._cluster.find_by_node(name) or self._cluster.find_by_claim(name)
             if place is None or not taken:
                 continue
-            self._cluster.nominate(place.key)
+            self._cluster.nominate_node(place.key)
             parts = [f"nodeclaim/{place.claim.name}"] if place.claim else []
             parts += [f"node/{place.node.name}"] if place.node else []
             self._tell_pods([pods[pod] for pod in taken if pod in pods], ", ".join(parts))
@@ -194,23 +205,25 @@ class Orchestration:
 
     def _tell_pods(self, pods: Iterable[Pod], where: str) -> None:
         for pod in pods:
-            self._recorder.event(pod, "Nominated", f"Pod should schedule on: {where}", dedupe=(pod.uid,))
+            self._recorder.publish_event(
+                pod, "Nominated", f"Pod should schedule on: {where}", dedupe=(pod.uid,)
+            )
 
-    def _count(self, command: Command) -> None:
+    def _count_decision(self, command: Command) -> None:
         about = (command.decision, command.method.reason.lower(), command.method.kind)
         DECISIONS.labels(*about).inc()
         for pool in {candidate.pool.name for candidate in command.candidates}:
             DECISIONS_BY_POOL.labels(pool, *about).inc()
 
-    async def _mark(self, candidate: Candidate, reason: str) -> None:
+    async def _mark_candidate(self, candidate: Candidate, reason: str) -> None:
         claim = candidate.state.claim
         assert claim is not None, "a candidate has a claim"
-        await self._insist(lambda: self._taint(candidate.name))
-        await self._insist(lambda: self._give_reason(claim.name, reason))
+        await self._retry_conflicts(lambda: self._taint_node(candidate.name))
+        await self._retry_conflicts(lambda: self._give_reason(claim.name, reason))
         if candidate.pool.static:
-            self._cluster.ledger.pending(candidate.pool.name, claim.name)
+            self._cluster.nodepool_state.mark_pending_disruption(candidate.pool.name, claim.name)
 
-    async def _insist(self, act: Callable[[], Awaitable[None]]) -> None:
+    async def _retry_conflicts(self, act: Callable[[], Awaitable[None]]) -> None:
         """A few tries in quick succession: someone else may be writing at this moment."""
         wait = FIRST_WAIT
         for last in (False,) * (ATTEMPTS - 1) + (True,):
@@ -223,9 +236,9 @@ class Orchestration:
             await self._clock.sleep(wait)
             wait *= GROWTH
 
-    async def _taint(self, name: str) -> None:
+    async def _taint_node(self, name: str) -> None:
         node = await self._kube.get(Node, name)
-        if any(matches(taint, DISRUPTED) for taint in node.spec.taints):
+        if any(is_same_taint(taint, DISRUPTED) for taint in node.spec.taints):
             return
         taints = (*(t for t in node.spec.taints if t.key != DISRUPTED.key), DISRUPTED)
         await self._kube.patch(node, replace(node, spec=replace(node.spec, taints=taints)), guarded=True)
@@ -238,21 +251,21 @@ class Orchestration:
         marked = conditions.set_true(claim, DISRUPTION_REASON, self._clock.now(), reason, reason)
         await self._kube.patch(claim, marked, status=True, guarded=True)
 
-    async def _order(self, node: PlannedNode, reason: str, grace: str | None) -> str:
+    async def _order_replacement(self, node: PlannedNode, reason: str, grace: str | None) -> str:
         pool = self._pools.get(node.pool)
         if pool is None:
             raise Refused(f"ordering a replacement of {node.pool}: the pool is gone")
         self._check_limits(pool)
-        options = ClaimOptions(
+        options = NodeClaimOptions(
             annotations=hash_annotations(pool), flavour=self._cloud.flavour, termination_grace_period=grace
         )
-        wanted = node.claim(pool, options)
+        wanted = node.build_claim(pool, options)
         if pool.static:
             # As its template has it: the provider picks the type.
-            wanted = replace(wanted, spec=replace(wanted.spec, requirements=node.requirements.entries()))
+            wanted = replace(wanted, spec=replace(wanted.spec, requirements=node.requirements.list_entries()))
         claim = await self._kube.create(wanted)
         log_created_claim(claim)
-        self._cluster.expect(claim, await self._capacity(pool, node), node.pods)
+        self._cluster.expect_claim(claim, await self._find_capacity(pool, node), node.pods)
         relaxed = claim.annotations.get(labels.MIN_VALUES_RELAXED, "false")
         CLAIMS_CREATED.labels(reason.lower(), pool.name, relaxed).inc()
         return claim.name
@@ -261,16 +274,16 @@ class Orchestration:
         """The node that goes still counts, so a pool may be one node above its size for a while."""
         if pool.static:
             return
-        usage = self._cluster.usage(pool.name)
+        usage = self._cluster.compute_usage(pool.name)
         for name, limit in pool.spec.limits.items():
             if name in usage and usage[name] > limit:
                 raise Refused(f"ordering a replacement of {pool.name}: its {name} limit is exceeded")
 
-    async def _capacity(self, pool: NodePool, node: PlannedNode) -> Amounts:
+    async def _find_capacity(self, pool: NodePool, node: PlannedNode) -> Amounts:
         """What the machine will have, if it is the one expected: it counts against limits from now on."""
         if not node.instance_type:
             return {}
-        types = await self._cloud.instance_types(pool)
+        types = await self._cloud.list_instance_types(pool)
         return next((each.capacity for each in types if each.name == node.instance_type), {})
 
     async def reconcile(self, key: str) -> Result:
@@ -279,51 +292,51 @@ class Orchestration:
             return DONE
         done = lost = False
         try:
-            done = self._replaced(running) and await self._deleted(running)
+            done = self._are_replacements_ready(running) and await self._delete_candidates(running)
         except ReplacementLost:
             lost = True
-        if lost or (not done and self._clock.now() - running.started > patience(len(self.queued))):
+        if lost or (not done and self._clock.now() - running.started > compute_timeout(len(self.queued))):
             await self._take_back(running)
             return DONE
         if not done:
-            return after(RETRY)
+            return requeue_after(RETRY)
         self._running.pop(key, None)
         log_command_done(running.command)
         if running.replacements:
-            await self._losses.came(running.command)
+            await self._losses.forget_losses(running.command)
         return DONE
 
-    def _replaced(self, running: Running) -> bool:
+    def _are_replacements_ready(self, running: RunningCommand) -> bool:
         """Every replacement is up, or was once."""
         for name in running.replacements:
-            if name not in running.ready and self._up(name, running.command.method.reason):
+            if name not in running.ready and self._is_replacement_ready(name, running.command.method.reason):
                 running.ready.add(name)
         return len(running.ready) == len(running.replacements)
 
-    def _up(self, name: str, reason: str) -> bool:
+    def _is_replacement_ready(self, name: str, reason: str) -> bool:
         claim = self._claims.get(name)
-        if claim is None and self._cluster.of_claim(name) is not None:
+        if claim is None and self._cluster.find_by_claim(name) is not None:
             return False
         if claim is None or claim.deleting:
             raise ReplacementLost(f"waiting for {name}: the replacement was deleted")
         launching = f"Launching NodeClaim: {reason}"
-        self._recorder.event(claim, "DisruptionLaunching", launching, dedupe=(claim.uid, reason))
+        self._recorder.publish_event(claim, "DisruptionLaunching", launching, dedupe=(claim.uid, reason))
         if conditions.is_true(claim, INITIALIZED):
             return True
         waiting = "Waiting on readiness to continue disruption"
-        self._recorder.event(claim, "DisruptionWaitingReadiness", waiting, dedupe=(claim.uid,))
+        self._recorder.publish_event(claim, "DisruptionWaitingReadiness", waiting, dedupe=(claim.uid,))
         return False
 
-    async def _deleted(self, running: Running) -> bool:
+    async def _delete_candidates(self, running: RunningCommand) -> bool:
         """Every candidate's end was asked for; those where that failed are asked again soon."""
-        work = [self._delete(c, running.command) for c in running.command.candidates]
+        work = [self._delete_candidate(c, running.command) for c in running.command.candidates]
         outcomes = await asyncio.gather(*work, return_exceptions=True)
         for outcome in outcomes:
             if outcome is not None and not isinstance(outcome, DovetailError):
                 raise outcome
         return not any(outcomes)
 
-    async def _delete(self, candidate: Candidate, command: Command) -> None:
+    async def _delete_candidate(self, candidate: Candidate, command: Command) -> None:
         claim = candidate.state.claim
         assert claim is not None
         try:
@@ -331,59 +344,69 @@ class Orchestration:
         except Gone:
             return
         reason = command.method.reason
-        self._recorder.event(
+        self._recorder.publish_event(
             claim, "DisruptionTerminating", f"Disrupting NodeClaim: {reason}", dedupe=(claim.uid, reason)
         )
         node = candidate.state.node
         if node is not None:
-            self._recorder.event(
+            self._recorder.publish_event(
                 node, "DisruptionTerminating", f"Disrupting Node: {reason}", dedupe=(node.uid, reason)
             )
-        policy = _snake(candidate.pool.spec.disruption.consolidation_policy or "WhenEmptyOrUnderutilized")
-        claim_disrupted(claim, _snake(reason), len(candidate.pods), policy if command.method.kind else "")
+        policy = _to_snake_case(
+            candidate.pool.spec.disruption.consolidation_policy or "WhenEmptyOrUnderutilized"
+        )
+        count_disrupted_claim(
+            claim, _to_snake_case(reason), len(candidate.pods), policy if command.method.kind else ""
+        )
 
-    async def _take_back(self, running: Running) -> None:
+    async def _take_back(self, running: RunningCommand) -> None:
         """Nothing was deleted: the nodes are free again, and what came up stays as an ordinary node."""
         command = running.command
         lost = len(running.replacements) - len(running.ready)
         log_failed_command(command, lost)
-        FAILURES.labels(command.decision, _snake(command.method.reason), command.method.kind).inc(lost)
+        FAILURES.labels(command.decision, _to_snake_case(command.method.reason), command.method.kind).inc(
+            lost
+        )
         if lost:
             # Noted before the nodes are free: nothing may start the same again in between.
-            await self._losses.lost(command)
+            await self._losses.record_loss(command)
         self._running.pop(running.key, None)
-        self._cluster.unmark(c.key for c in command.candidates)
-        await self.release(c.name for c in command.candidates)
+        self._cluster.unmark_for_deletion(c.key for c in command.candidates)
+        await self.release_nodes(c.name for c in command.candidates)
         if lost and command.method == DRIFTED:
-            await self._gate.lost(sorted({c.pool.name for c in command.candidates}))
+            await self._gate.pause_pools(sorted({c.pool.name for c in command.candidates}))
 
-    async def release(self, names: Iterable[str]) -> None:
+    async def release_nodes(self, names: Iterable[str]) -> None:
         """Take the marks off nodes that are not going after all."""
         for name in names:
             try:
-                await self._unmark(name)
+                await self._unmark_node(name)
             except (Gone, Conflict):
                 # The disruption loop cleans up whatever is left over.
                 continue
 
-    async def _unmark(self, name: str) -> None:
+    async def _unmark_node(self, name: str) -> None:
         node = self._nodes.get(name)
-        place = self._cluster.of_node(name)
+        place = self._cluster.find_by_node(name)
         if node is not None and not node.deleting:
-            taints = tuple(taint for taint in node.spec.taints if not matches(taint, DISRUPTED))
+            taints = tuple(taint for taint in node.spec.taints if not is_same_taint(taint, DISRUPTED))
             if taints != node.spec.taints:
                 freed = replace(node, spec=replace(node.spec, taints=taints))
                 await self._kube.patch(node, freed, guarded=True)
-        if place is None or place.claim is None or not views.initialized(place.state):
+        if place is None or place.claim is None or not views.is_initialized(place.state):
             return
         claim = self._claims.get(place.claim.name)
-        if claim is not None and not claim.deleting and conditions.find(claim, DISRUPTION_REASON) is not None:
+        if (
+            claim is not None
+            and not claim.deleting
+            and conditions.find_condition(claim, DISRUPTION_REASON) is not None
+        ):
             await self._kube.patch(
-                claim, conditions.clear(claim, DISRUPTION_REASON), status=True, guarded=True
+                claim, conditions.clear_condition(claim, DISRUPTION_REASON), status=True, guarded=True
             )
 
 
-def patience(queued: int) -> timedelta:
+def compute_timeout(queued: int) -> timedelta:
     """How long a command may take, while so many nodes are in the queue."""
     return min(max(PER_CANDIDATE * queued, SHORTEST), LONGEST)
 
@@ -393,5 +416,5 @@ def replace_candidates(command: Command, kept: tuple[Candidate, ...]) -> Command
     return Command(command.method, kept, command.replacements, command.plan, command.savings)
 
 
-def _snake(text: str) -> str:
+def _to_snake_case(text: str) -> str:
     return "".join(f"_{c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(text))

@@ -13,15 +13,14 @@ from msgspec.structs import replace
 
 from dovetail import metrics
 from dovetail.api import conditions, labels, predicates
+from dovetail.api.bad_items import SetAside
 from dovetail.api.conditions import NODE_REGISTRATION_HEALTHY
 from dovetail.api.core import Node
-from dovetail.api.hashes import NODEPOOL_HASH_VERSION, nodepool_hash
+from dovetail.api.hashes import NODEPOOL_HASH_VERSION, hash_nodepool
 from dovetail.api.meta import Amounts
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
-from dovetail.api.setaside import SetAside
-from dovetail.api.taints import DISRUPTED, matches
-from dovetail.controllers.baditems import BadItems
+from dovetail.api.taints import DISRUPTED, is_same_taint
 from dovetail.controllers.base import (
     DONE,
     SINGLETON,
@@ -29,35 +28,36 @@ from dovetail.controllers.base import (
     Cache,
     Result,
     Trigger,
-    after,
-    insisting,
+    requeue_after,
+    retry_refusals,
     run_all,
 )
-from dovetail.controllers.batching import Batcher
-from dovetail.controllers.capacitybuffer import Buffers
-from dovetail.controllers.counts import CLAIMS_CREATED
-from dovetail.controllers.messages import log_created_claim
-from dovetail.controllers.owning import Ownership
-from dovetail.controllers.planmessages import (
+from dovetail.controllers.batching import TriggerBatcher
+from dovetail.controllers.capacitybuffer import CapacityBuffers
+from dovetail.controllers.claim_messages import log_created_claim
+from dovetail.controllers.claim_metrics import CLAIMS_CREATED
+from dovetail.controllers.ownership import Ownership
+from dovetail.controllers.plan_messages import (
     log_plan,
     log_pools_not_ready,
     log_preferences,
     log_refused_claim,
     log_types_missing,
 )
-from dovetail.errors import Refused, sentence
-from dovetail.explain import Decision
+from dovetail.controllers.set_aside import SetAsideReporter
+from dovetail.errors import Refused, describe_error
 from dovetail.logs import Changes
 from dovetail.ports import Clock, Cloud, Compute, Kube, Recorder
-from dovetail.scheduling.catalog import InstanceType
-from dovetail.scheduling.plan import ClaimOptions, Plan, PlannedNode
-from dovetail.scheduling.snapshot import Options, Snapshot
+from dovetail.scheduling.model.instance_types import InstanceType
+from dovetail.scheduling.model.plan import NodeClaimOptions, Plan, PlannedNode
+from dovetail.scheduling.model.reasons import Decision
+from dovetail.scheduling.model.snapshot import SchedulingOptions, Snapshot
 from dovetail.scheduling.solve import solve
 from dovetail.state import Capture, Cluster
-from dovetail.state.podtimes import PodTimes
-from dovetail.zonal.confined import Confined, set_aside
+from dovetail.state.pod_times import PodTimes
+from dovetail.zonal.zone_bound import ZoneBoundPod, defer_zone_bound_pods
 
-__all__ = ["Provisioning"]
+__all__ = ["Provisioner"]
 
 SCHEDULING_SECONDS = metrics.histogram(
     "karpenter_scheduler_scheduling_duration_seconds", "How long deciding for a batch took.", ("controller",)
@@ -87,7 +87,7 @@ UNSYNCED_SECONDS = 0.25
 RETRIGGER_SECONDS = 10.0
 
 
-class Provisioning:
+class Provisioner:
     """One pass per burst: read the world, ask the engine, order what it says."""
 
     name = "provisioner"
@@ -105,9 +105,9 @@ class Provisioning:
         clock: Clock,
         recorder: Recorder,
         compute: Compute,
-        batcher: Batcher,
-        options: Callable[[datetime], Options],
-        buffers: Buffers | None = None,
+        batcher: TriggerBatcher,
+        options: Callable[[datetime], SchedulingOptions],
+        buffers: CapacityBuffers | None = None,
         away: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self._kube = kube
@@ -123,12 +123,12 @@ class Provisioning:
         self._options = options
         self._buffers = buffers
         # Zones in which nothing can be bought because they are shifted away, names by id.
-        self._away = away
+        self._excluded_zones = away
         self.times = PodTimes()
         self._changes = Changes(clock.monotonic)
-        self._bad = BadItems(recorder, clock, self.name)
+        self._bad = SetAsideReporter(recorder, clock, self.name)
         self._deciding_since: float | None = None
-        UNFINISHED.labels(self.name, "").set_function(self._unfinished)
+        UNFINISHED.labels(self.name, "").set_function(self._measure_unfinished)
         self.decisions: dict[str, Decision] = {}
 
     @property
@@ -136,17 +136,17 @@ class Provisioning:
         return (Trigger(Pod, self._pod_wakes), Trigger(Node, self._node_wakes))
 
     def _pod_wakes(self, before: Pod | None, pod: Pod | None) -> Iterable[str]:
-        if pod is None or not predicates.provisionable(pod):
+        if pod is None or not predicates.is_provisionable(pod):
             if pod is None and before is not None:
-                self.times.forget(before.full_name)
+                self.times.forget_pod(before.full_name)
                 self.decisions.pop(before.full_name, None)
             return ()
-        self.times.saw(pod, self._clock.monotonic())
+        self.times.record_seen(pod, self._clock.monotonic())
         self._batcher.trigger(pod.uid)
         return (SINGLETON,)
 
     def _node_wakes(self, before: Node | None, node: Node | None) -> Iterable[str]:
-        if node is None or not any(matches(taint, DISRUPTED) for taint in node.spec.taints):
+        if node is None or not any(is_same_taint(taint, DISRUPTED) for taint in node.spec.taints):
             return ()
         self._batcher.trigger(node.uid)
         return (SINGLETON,)
@@ -164,49 +164,51 @@ class Provisioning:
         await self._batcher.wait()
         if not self._cluster.synced:
             # Half a cluster, or an order still open, looks like a shortage of nodes.
-            self._retrigger()
-            return after(UNSYNCED_SECONDS)
-        with insisting():
+            self._retrigger_pods()
+            return requeue_after(UNSYNCED_SECONDS)
+        with retry_refusals():
             started = self._clock.monotonic()
-            plan = await self.plan()
+            plan = await self.make_plan()
             self._show_zones(plan.zones if plan is not None else {})
             if plan is not None:
                 log_preferences(self._cluster.pending, self._changes)
                 log_plan(plan, self._clock.monotonic() - started, self._changes)
-                self._tell(plan)
-                self._bad.tell(_not_told(plan))
+                self._report_plan(plan)
+                self._bad.report_all(_list_unreported(plan))
                 await run_all(self._try_order(node) for node in plan.new_nodes)
             if self._buffers is not None:
-                await self._buffers.planned(plan or Plan())
-        return self._again()
+                await self._buffers.record_plan(plan or Plan())
+        return self._requeue_pending()
 
-    def _unfinished(self) -> float:
+    def _measure_unfinished(self) -> float:
         since = self._deciding_since
         return self._clock.monotonic() - since if since is not None else 0.0
 
-    def _retrigger(self) -> None:
+    def _retrigger_pods(self) -> None:
         for pod in self._cluster.pending:
             self._batcher.trigger(pod.uid)
 
-    def _again(self) -> Result:
+    def _requeue_pending(self) -> Result:
         """Pods that still wait are looked at again, in case what was in their way is gone."""
         if not self._cluster.pending:
             return DONE
-        self._retrigger()
-        return after(RETRIGGER_SECONDS)
+        self._retrigger_pods()
+        return requeue_after(RETRIGGER_SECONDS)
 
-    async def plan(self) -> Plan | None:
+    async def make_plan(self) -> Plan | None:
         """What should be done now; None when no pod waits."""
-        offers = await self._offers()
+        offers = await self._list_offers()
         options = self._options(self._clock.now())
-        virtual = self._buffers.virtual() if self._buffers is not None else ()
-        snapshot, waiting = set_aside(self._capture.snapshot(offers, options, virtual), self._away())
+        virtual = self._buffers.list_virtual_pods() if self._buffers is not None else ()
+        snapshot, waiting = defer_zone_bound_pods(
+            self._capture.take_snapshot(offers, options, virtual), self._excluded_zones()
+        )
         plan = None
         if snapshot.pods or snapshot.moving or snapshot.virtual:
-            plan = await self._solved(snapshot)
-        return _with_waiting(plan or Plan(), waiting) if waiting else plan
+            plan = await self._solve_snapshot(snapshot)
+        return _add_deferred_pods(plan or Plan(), waiting) if waiting else plan
 
-    async def _solved(self, snapshot: Snapshot) -> Plan:
+    async def _solve_snapshot(self, snapshot: Snapshot) -> Plan:
         started = self._deciding_since = self._clock.monotonic()
         depth = QUEUE_DEPTH.labels(self.name, "")
         depth.set(len(snapshot.pods) + len(snapshot.moving) + len(snapshot.virtual))
@@ -218,17 +220,17 @@ class Provisioning:
         SCHEDULING_SECONDS.labels(self.name).observe(self._clock.monotonic() - started)
         return plan
 
-    async def _offers(self) -> list[tuple[NodePool, tuple[InstanceType, ...]]]:
+    async def _list_offers(self) -> list[tuple[NodePool, tuple[InstanceType, ...]]]:
         """Pools that may grow, the heaviest first, with what each could buy."""
-        usable = [pool for pool in self._pools if self._usable(pool)]
-        log_pools_not_ready(filter(self._ownership.of_pool, self._pools), len(usable), self._changes)
+        usable = [pool for pool in self._pools if self._is_usable(pool)]
+        log_pools_not_ready(filter(self._ownership.owns_pool, self._pools), len(usable), self._changes)
         usable.sort(key=lambda pool: pool.name, reverse=True)
         usable.sort(key=lambda pool: pool.spec.weight or 0, reverse=True)
-        return [(pool, await self._types(pool)) for pool in usable]
+        return [(pool, await self._list_instance_types(pool)) for pool in usable]
 
-    async def _types(self, pool: NodePool) -> tuple[InstanceType, ...]:
+    async def _list_instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
         try:
-            types = await self._cloud.instance_types(pool)
+            types = await self._cloud.list_instance_types(pool)
         except Exception as error:  # noqa: BLE001 - one pool must not keep the others from growing
             # A pool whose types cannot be listed now still stands in line; it just has nothing to offer.
             log_types_missing(pool, error, self._changes)
@@ -237,22 +239,22 @@ class Provisioning:
             log_types_missing(pool, None, self._changes)
         return types
 
-    def _usable(self, pool: NodePool) -> bool:
+    def _is_usable(self, pool: NodePool) -> bool:
         return (
-            self._ownership.of_pool(pool)
+            self._ownership.owns_pool(pool)
             and not pool.static
             and not pool.deleting
             and conditions.is_true(pool, conditions.READY)
         )
 
-    def _tell(self, plan: Plan) -> None:
-        self._note(plan)
+    def _report_plan(self, plan: Plan) -> None:
+        self._record_decisions(plan)
         IGNORED.set(len(plan.ignored))
         UNSCHEDULABLE.labels(self.name).set(len(plan.unschedulable))
         for name, why in plan.pool_problems.items():
             pool = self._pools.get(name)
             if pool is not None:
-                self._recorder.event(
+                self._recorder.publish_event(
                     pool, "NoCompatibleInstanceTypes", why, warning=True, dedupe=(pool.uid,), window=60
                 )
         pods = {pod.full_name: pod for pod in self._cluster.pending}
@@ -260,38 +262,42 @@ class Provisioning:
             if name in pods and why:
                 self._tell_unschedulable(pods[name], why)
         for node_name, names in plan.existing.items():
-            if self._real(names):
-                self._nominate(node_name, [pods[name] for name in names if name in pods])
+            if self._list_real_pods(names):
+                self._nominate_node(node_name, [pods[name] for name in names if name in pods])
 
     def _tell_unschedulable(self, pod: Pod, why: str) -> None:
         note = f"Failed to schedule pod, {why}"
-        self._recorder.event(pod, "FailedScheduling", note, warning=True, dedupe=(pod.uid,), window=300)
+        self._recorder.publish_event(
+            pod, "FailedScheduling", note, warning=True, dedupe=(pod.uid,), window=300
+        )
 
     def _show_zones(self, zones: Mapping[str, int]) -> None:
         BY_ZONE.clear()
         for zone, number in zones.items():
             BY_ZONE.labels(self.name, zone).set(number)
 
-    def _note(self, plan: Plan) -> None:
+    def _record_decisions(self, plan: Plan) -> None:
         """Keep what was decided and when, for those who ask why and for how long."""
         now = self._clock.monotonic()
         healthy = {pool.name for pool in self._pools if conditions.is_true(pool, NODE_REGISTRATION_HEALTHY)}
         proven = {pod for node in plan.new_nodes if node.pool in healthy for pod in node.pods}
-        real = set(self._real(decision.pod for decision in plan.decisions))
+        real = set(self._list_real_pods(decision.pod for decision in plan.decisions))
         for decision in plan.decisions:
             if decision.pod not in real:
                 continue
             self.decisions[decision.pod] = decision
             placed = decision.place is not None
-            waited = self.times.decided(decision.pod, now, placed=placed, healthy=decision.pod in proven)
+            waited = self.times.record_decision(
+                decision.pod, now, placed=placed, healthy=decision.pod in proven
+            )
             if waited is not None:
                 DECISION_SECONDS.observe(waited)
 
-    def _nominate(self, name: str, pods: list[Pod]) -> None:
-        place = self._cluster.of_node(name) or self._cluster.of_claim(name)
+    def _nominate_node(self, name: str, pods: list[Pod]) -> None:
+        place = self._cluster.find_by_node(name) or self._cluster.find_by_claim(name)
         if place is None:
             return
-        self._cluster.nominate(place.key)
+        self._cluster.nominate_node(place.key)
         parts = [f"nodeclaim/{place.claim.name}"] if place.claim else []
         parts += [f"node/{place.node.name}"] if place.node else []
         self._tell_nominated(pods, ", ".join(parts))
@@ -299,69 +305,73 @@ class Provisioning:
     def _tell_nominated(self, pods: Iterable[Pod], where: str) -> None:
         for pod in pods:
             note = f"Pod should schedule on: {where}"
-            self._recorder.event(pod, "Nominated", note, dedupe=(pod.uid,))
+            self._recorder.publish_event(pod, "Nominated", note, dedupe=(pod.uid,))
 
     async def _try_order(self, node: PlannedNode) -> None:
         """Order a node. One that is refused is told to its pods, and no other waits for it."""
         try:
-            await self._order(node)
+            await self._order_node(node)
         except Refused as error:
             log_refused_claim(node, error, self._changes)
             pods = {pod.full_name: pod for pod in self._cluster.pending}
             for name in node.pods:
-                self.decisions[name] = Decision(name, None, error=sentence(error))
+                self.decisions[name] = Decision(name, None, error=describe_error(error))
                 if name in pods:
-                    self._tell_unschedulable(pods[name], sentence(error))
+                    self._tell_unschedulable(pods[name], describe_error(error))
 
-    async def _order(self, node: PlannedNode) -> None:
+    async def _order_node(self, node: PlannedNode) -> None:
         pool = self._pools.get(node.pool)
         if pool is None:
             raise Refused(f"ordering a node of {node.pool}: the pool is gone")
         self._check_limits(pool)
-        claim = await self._kube.create(node.claim(pool, self._claim_options(pool)))
+        claim = await self._kube.create(node.build_claim(pool, self._claim_options(pool)))
         log_created_claim(claim)
         # The next plan must see this node before the watch does, or it would order another.
-        self._cluster.expect(claim, await self._capacity(pool, node), self._real(node.pods))
+        self._cluster.expect_claim(
+            claim, await self._find_capacity(pool, node), self._list_real_pods(node.pods)
+        )
         relaxed = claim.annotations.get(labels.MIN_VALUES_RELAXED, "false")
         CLAIMS_CREATED.labels("provisioned", pool.name, relaxed).inc()
         pods = {pod.full_name: pod for pod in self._cluster.pending}
         self._tell_nominated((pods[n] for n in node.pods if n in pods), f"nodeclaim/{claim.name}")
 
-    def _real(self, names: Iterable[str]) -> list[str]:
+    def _list_real_pods(self, names: Iterable[str]) -> list[str]:
         """The pods among these that exist; room kept for a buffer is nobody's."""
-        virtual = {pod.full_name for pod in self._buffers.virtual()} if self._buffers is not None else ()
+        virtual = (
+            {pod.full_name for pod in self._buffers.list_virtual_pods()} if self._buffers is not None else ()
+        )
         return [name for name in names if name not in virtual]
 
     def _check_limits(self, pool: NodePool) -> None:
-        usage = self._cluster.usage(pool.name)
+        usage = self._cluster.compute_usage(pool.name)
         for name, limit in pool.spec.limits.items():
             if name in usage and usage[name] > limit:
                 raise Refused(f"ordering a node of {pool.name}: its {name} limit of {limit} is exceeded")
 
-    def _claim_options(self, pool: NodePool) -> ClaimOptions:
-        return ClaimOptions(
+    def _claim_options(self, pool: NodePool) -> NodeClaimOptions:
+        return NodeClaimOptions(
             annotations=hash_annotations(pool),
             flavour=self._cloud.flavour,
             termination_grace_period=self._options(self._clock.now()).default_termination_grace_period,
         )
 
-    async def _capacity(self, pool: NodePool, node: PlannedNode) -> Amounts:
+    async def _find_capacity(self, pool: NodePool, node: PlannedNode) -> Amounts:
         """What the machine will have, if it is the one expected: it counts against limits from now on."""
-        types = await self._types(pool)
+        types = await self._list_instance_types(pool)
         return next((each.capacity for each in types if each.name == node.instance_type), {})
 
 
 def hash_annotations(pool: NodePool) -> Mapping[str, str]:
     """What a claim remembers of the pool it was ordered from."""
-    return {labels.NODEPOOL_HASH: nodepool_hash(pool), labels.NODEPOOL_HASH_VERSION: NODEPOOL_HASH_VERSION}
+    return {labels.NODEPOOL_HASH: hash_nodepool(pool), labels.NODEPOOL_HASH_VERSION: NODEPOOL_HASH_VERSION}
 
 
-def _not_told(plan: Plan) -> Iterator[SetAside]:
+def _list_unreported(plan: Plan) -> Iterator[SetAside]:
     """The bad items; a pod that waits is told so with the others that do."""
     return (each for each in plan.set_aside if f"{each.namespace}/{each.name}" not in plan.unschedulable)
 
 
-def _with_waiting(plan: Plan, waiting: Iterable[Confined]) -> Plan:
+def _add_deferred_pods(plan: Plan, waiting: Iterable[ZoneBoundPod]) -> Plan:
     """The plan, and beside it the pods that wait for their zone."""
     deferred, decisions, zones = dict(plan.deferred), list(plan.decisions), dict(plan.zones)
     for each in waiting:

@@ -15,60 +15,55 @@ from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
 from dovetail.api.pod import Pod
 from dovetail.controllers.base import Cache, Controller
-from dovetail.controllers.batching import Batcher
-from dovetail.controllers.capacitybuffer import Buffers
-from dovetail.controllers.disruption import Disruption
-from dovetail.controllers.driftgate import DriftGate
-from dovetail.controllers.moves import Moves
-from dovetail.controllers.node.deletioncost import DeletionCosts
+from dovetail.controllers.batching import TriggerBatcher
+from dovetail.controllers.capacitybuffer import CapacityBuffers
+from dovetail.controllers.disruption import DisruptionController
+from dovetail.controllers.disruption_history import DisruptionHistory, DriftPausedConditions, LostReplacements
 from dovetail.controllers.node.eviction import EvictionQueue
-from dovetail.controllers.node.health import Health
-from dovetail.controllers.node.hydration import NodeHydration
-from dovetail.controllers.node.termination import Termination, Volumes
+from dovetail.controllers.node.health import NodeHealth
+from dovetail.controllers.node.termination import NodeTermination, TerminationVolumes
+from dovetail.controllers.node.termination_events import DeletionCostEvents
 from dovetail.controllers.nodeclaim.consistency import Consistency
-from dovetail.controllers.nodeclaim.devices import slices_wake
 from dovetail.controllers.nodeclaim.disruption import DisruptionConditions
 from dovetail.controllers.nodeclaim.expiration import Expiration
 from dovetail.controllers.nodeclaim.finalization import Finalization
-from dovetail.controllers.nodeclaim.garbage import Garbage
-from dovetail.controllers.nodeclaim.ghosts import Ghosts
-from dovetail.controllers.nodeclaim.hydration import Hydration
-from dovetail.controllers.nodeclaim.initialization import Initialization
+from dovetail.controllers.nodeclaim.garbage_collection import (
+    InstanceGarbageCollection,
+    NodeClaimGarbageCollection,
+    StateGarbageCollection,
+)
+from dovetail.controllers.nodeclaim.hydration import NodeClaimHydration, NodeHydration
+from dovetail.controllers.nodeclaim.initialization import Initialization, wake_on_slices
 from dovetail.controllers.nodeclaim.launch import Launch
 from dovetail.controllers.nodeclaim.lifecycle import Lifecycle
-from dovetail.controllers.nodeclaim.liveness import Liveness
-from dovetail.controllers.nodeclaim.orphans import Orphans
 from dovetail.controllers.nodeclaim.podevents import PodEvents
-from dovetail.controllers.nodeclaim.registration import Registration
-from dovetail.controllers.nodeoverlay import NodeOverlays, OverlaidCloud
-from dovetail.controllers.nodepool.counter import Counter
-from dovetail.controllers.nodepool.hash import Hash
-from dovetail.controllers.nodepool.health import RegistrationHealth
-from dovetail.controllers.nodepool.readiness import Readiness
-from dovetail.controllers.nodepool.registrationhealth import HealthReset
-from dovetail.controllers.nodepool.validation import Validation
-from dovetail.controllers.observing.costs import Pricing
+from dovetail.controllers.nodeclaim.registration import Liveness, Registration
+from dovetail.controllers.nodeoverlay import NodeOverlayController, OverlaidCloud
+from dovetail.controllers.nodepool.counter import NodePoolCounter
+from dovetail.controllers.nodepool.hash import NodePoolHash
+from dovetail.controllers.nodepool.readiness import NodePoolReadiness, NodePoolValidation
+from dovetail.controllers.nodepool.registrationhealth import RegistrationHealth, RegistrationHealthReset
+from dovetail.controllers.observing.costs import NodePoolPricing
 from dovetail.controllers.observing.pods import PodMetrics
 from dovetail.controllers.observing.status import StatusMetrics
-from dovetail.controllers.orchestration import Orchestration
-from dovetail.controllers.owning import Ownership
-from dovetail.controllers.provisioning import Provisioning
-from dovetail.controllers.setbacks import LostReplacements
+from dovetail.controllers.orchestration import DisruptionQueue
+from dovetail.controllers.ownership import Ownership
+from dovetail.controllers.provisioning import Provisioner
 from dovetail.controllers.static import StaticDeprovisioning, StaticProvisioning
-from dovetail.controllers.zonal.gates import Gates
-from dovetail.disruption.churn import from_settings
+from dovetail.controllers.zonal.gates import ZoneGates
+from dovetail.disruption.policy import read_default_annotations
 from dovetail.metrics import CONDITION_BUCKETS, PROMETHEUS_BUCKETS
 from dovetail.ports import Clock, Cloud, Compute, Kube, Recorder
-from dovetail.scheduling.device_records import ResourceSlice
-from dovetail.scheduling.snapshot import Options
+from dovetail.scheduling.model.device_objects import ResourceSlice
+from dovetail.scheduling.model.snapshot import SchedulingOptions
 from dovetail.settings import Settings
 from dovetail.state import Capture, Cluster
 
-__all__ = ["Parts", "controllers"]
+__all__ = ["ControllerContext", "build_controllers"]
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class ControllerContext:
     """Everything controllers are made of, already built."""
 
     settings: Settings
@@ -82,7 +77,7 @@ class Parts:
     pods: Cache[Pod]
     nodes: Cache[Node]
     claims: Cache[NodeClaim]
-    volumes: Volumes
+    volumes: TerminationVolumes
     # None while devices are not asked for.
     slices: Cache[ResourceSlice] | None
     pools: Cache[NodePool]
@@ -90,68 +85,68 @@ class Parts:
     class_kind: type[Object]
     # None while their feature gates are off.
     overlays: Cache[NodeOverlay] | None
-    buffers: Buffers | None
+    buffers: CapacityBuffers | None
     ownership: Ownership
-    options: Callable[[datetime], Options]
+    options: Callable[[datetime], SchedulingOptions]
     # Zones that are shifted away; by default none ever is.
-    gates: Gates | None = None
+    gates: ZoneGates | None = None
 
 
-def controllers(parts: Parts) -> tuple[Controller, ...]:
+def build_controllers(parts: ControllerContext) -> tuple[Controller, ...]:
     """Every controller of the process, the order of the list being the order of a reader's interest."""
     p, millicores = parts, parts.settings.cpu_requests
     health = RegistrationHealth(p.kube, p.pools, p.clock)
-    provisioning = _provisioning(p)
+    provisioning = _build_provisioner(p)
     return (
         provisioning,
-        _lifecycle(p, health),
-        _expiration(p, millicores),
+        _build_lifecycle(p, health),
+        _build_expiration(p, millicores),
         Consistency(p.kube, p.claims, p.nodes, p.ownership, p.clock, p.recorder, millicores=millicores),
         PodEvents(p.kube, p.nodes, p.claims, p.ownership, p.clock),
-        Garbage(p.kube, p.claims, p.nodes, p.cluster, p.cloud, p.ownership),
-        Orphans(p.kube, p.cloud, p.claims, p.nodes, p.clock),
-        Hydration(p.kube, p.claims, p.ownership, millicores=millicores),
-        Ghosts(p.kube, p.cluster, p.clock),
-        Hash(p.kube, p.pools, p.claims, p.ownership),
-        Counter(p.kube, p.pools, p.cluster, p.ownership),
-        Readiness(p.kube, p.pools, p.classes, p.class_kind, p.ownership, p.clock),
-        HealthReset(p.kube, p.pools, p.classes, p.class_kind, p.ownership, health, p.clock),
-        Validation(p.kube, p.pools, p.ownership, p.cloud.flavour, p.clock),
-        *_endings(p, millicores),
-        *_disruption(p, millicores),
-        *_gated(p),
-        *_observers(p, provisioning),
+        NodeClaimGarbageCollection(p.kube, p.claims, p.nodes, p.cluster, p.cloud, p.ownership),
+        InstanceGarbageCollection(p.kube, p.cloud, p.claims, p.nodes, p.clock),
+        NodeClaimHydration(p.kube, p.claims, p.ownership, millicores=millicores),
+        StateGarbageCollection(p.kube, p.cluster, p.clock),
+        NodePoolHash(p.kube, p.pools, p.claims, p.ownership),
+        NodePoolCounter(p.kube, p.pools, p.cluster, p.ownership),
+        NodePoolReadiness(p.kube, p.pools, p.classes, p.class_kind, p.ownership, p.clock),
+        RegistrationHealthReset(p.kube, p.pools, p.classes, p.class_kind, p.ownership, health, p.clock),
+        NodePoolValidation(p.kube, p.pools, p.ownership, p.cloud.flavour, p.clock),
+        *_build_termination_controllers(p, millicores),
+        *_build_disruption_controllers(p, millicores),
+        *_build_feature_controllers(p),
+        *_build_observers(p, provisioning),
     )
 
 
-def _gates(p: Parts) -> Gates:
-    return p.gates if p.gates is not None else Gates(p.clock)
+def _get_zone_gates(p: ControllerContext) -> ZoneGates:
+    return p.gates if p.gates is not None else ZoneGates(p.clock)
 
 
-def _returned(p: Parts) -> Callable[[], frozenset[str]]:
+def _build_returned_zones(p: ControllerContext) -> Callable[[], frozenset[str]]:
     """Zones that are back and to be filled again, where that is wanted."""
     wanted = p.settings.zonal_shift_rebalance == "Gradual"
-    return (lambda: _gates(p).returned) if wanted else frozenset
+    return (lambda: _get_zone_gates(p).returned) if wanted else frozenset
 
 
-def _expiration(p: Parts, millicores: int) -> Expiration:
-    put_off = _gates(p).put_off
+def _build_expiration(p: ControllerContext, millicores: int) -> Expiration:
+    put_off = _get_zone_gates(p).delay_for_shift
     return Expiration(
         p.kube, p.claims, p.cluster, p.ownership, p.clock, put_off=put_off, millicores=millicores
     )
 
 
-def _observers(p: Parts, provisioning: Provisioning) -> tuple[Controller, ...]:
+def _build_observers(p: ControllerContext, provisioning: Provisioner) -> tuple[Controller, ...]:
     """Those who only count and tell."""
-    prices, costs = Pricing(p.pools, p.cluster, p.ownership, p.cloud), DeletionCosts(p.recorder)
+    prices, costs = NodePoolPricing(p.pools, p.cluster, p.ownership, p.cloud), DeletionCostEvents(p.recorder)
     if p.settings.disable_cluster_state_observability:
         return prices, costs
     each = p.settings.metrics_detail == "full"
     pods = PodMetrics(p.pods, p.cluster, provisioning.times, p.clock, each=each)
-    return pods, prices, costs, *_statuses(p, each)
+    return pods, prices, costs, *_build_status_metrics(p, each)
 
 
-def _statuses(p: Parts, each: bool) -> Iterator[Controller]:
+def _build_status_metrics(p: ControllerContext, each: bool) -> Iterator[Controller]:
     """One for each kind that has conditions."""
     node_class = labels.nodeclass_label(p.class_kind.KIND.group, p.class_kind.KIND.kind)
     extras = (node_class, labels.NODEPOOL)
@@ -171,10 +166,10 @@ def _statuses(p: Parts, each: bool) -> Iterator[Controller]:
         )
 
 
-def _endings(p: Parts, millicores: int) -> tuple[Controller, ...]:
+def _build_termination_controllers(p: ControllerContext, millicores: int) -> tuple[Controller, ...]:
     """The end of a Node, and what leads to it."""
     evictions = EvictionQueue(p.kube, p.pods, p.nodes, p.claims, p.clock, p.recorder, millicores=millicores)
-    termination = Termination(
+    termination = NodeTermination(
         p.kube,
         p.nodes,
         p.claims,
@@ -187,7 +182,7 @@ def _endings(p: Parts, millicores: int) -> tuple[Controller, ...]:
         p.recorder,
         millicores=millicores,
     )
-    health = Health(
+    health = NodeHealth(
         p.kube,
         p.nodes,
         p.claims,
@@ -197,18 +192,18 @@ def _endings(p: Parts, millicores: int) -> tuple[Controller, ...]:
         p.clock,
         p.recorder,
         enabled=p.settings.feature_gates.node_repair,
-        shifted=_gates(p).disruption,
+        shifted=_get_zone_gates(p).is_disruption_closed,
         millicores=millicores,
     )
     return termination, evictions, health, NodeHydration(p.kube, p.nodes, p.claims, p.ownership)
 
 
-def _disruption(p: Parts, millicores: int) -> tuple[Controller, ...]:
+def _build_disruption_controllers(p: ControllerContext, millicores: int) -> tuple[Controller, ...]:
     """Everything that takes a node away by choice."""
-    knobs = from_settings(p.settings)
-    gate = DriftGate(p.kube, p.pools, p.clock, p.recorder, knobs)
+    knobs = read_default_annotations(p.settings)
+    gate = DriftPausedConditions(p.kube, p.pools, p.clock, p.recorder, knobs)
     losses = LostReplacements(p.kube, p.pools, p.clock, p.recorder)
-    orchestration = Orchestration(
+    orchestration = DisruptionQueue(
         p.kube,
         p.cluster,
         p.nodes,
@@ -221,7 +216,7 @@ def _disruption(p: Parts, millicores: int) -> tuple[Controller, ...]:
         losses,
         millicores=millicores,
     )
-    loop = Disruption(
+    loop = DisruptionController(
         p.cluster,
         p.capture,
         p.pools,
@@ -232,14 +227,14 @@ def _disruption(p: Parts, millicores: int) -> tuple[Controller, ...]:
         p.recorder,
         p.compute,
         p.options,
-        Moves(p.kube, p.pools, p.clock, knobs),
+        DisruptionHistory(p.kube, p.pools, p.clock, knobs),
         gate,
         losses,
         spot_to_spot=p.settings.feature_gates.spot_to_spot_consolidation,
-        virtual=p.buffers.virtual if p.buffers is not None else tuple,
-        buffered=p.buffers.nodes if p.buffers is not None else frozenset,
-        shifted=lambda: _gates(p).disrupted,
-        returned=_returned(p),
+        virtual=p.buffers.list_virtual_pods if p.buffers is not None else tuple,
+        buffered=p.buffers.list_nodes if p.buffers is not None else frozenset,
+        shifted=lambda: _get_zone_gates(p).disrupted,
+        returned=_build_returned_zones(p),
     )
     marks = DisruptionConditions(
         p.kube,
@@ -255,7 +250,7 @@ def _disruption(p: Parts, millicores: int) -> tuple[Controller, ...]:
     return loop, orchestration, marks
 
 
-def _gated(p: Parts) -> tuple[Controller, ...]:
+def _build_feature_controllers(p: ControllerContext) -> tuple[Controller, ...]:
     """Controllers that run only where their feature gate is on."""
     found: list[Controller] = []
     if p.settings.feature_gates.static_capacity:
@@ -264,16 +259,18 @@ def _gated(p: Parts) -> tuple[Controller, ...]:
             StaticDeprovisioning(p.kube, p.pools, p.cluster, p.ownership, p.clock),
         )
     if p.overlays is not None and isinstance(p.cloud, OverlaidCloud):
-        found.append(NodeOverlays(p.kube, p.overlays, p.pools, p.class_kind, p.ownership, p.cloud, p.clock))
+        found.append(
+            NodeOverlayController(p.kube, p.overlays, p.pools, p.class_kind, p.ownership, p.cloud, p.clock)
+        )
     if p.buffers is not None:
         found.append(p.buffers)
     return tuple(found)
 
 
-def _provisioning(parts: Parts) -> Provisioning:
+def _build_provisioner(parts: ControllerContext) -> Provisioner:
     settings = parts.settings
     idle, longest = settings.batch_idle_duration, settings.batch_max_duration
-    return Provisioning(
+    return Provisioner(
         parts.kube,
         parts.cluster,
         parts.capture,
@@ -283,14 +280,14 @@ def _provisioning(parts: Parts) -> Provisioning:
         parts.clock,
         parts.recorder,
         parts.compute,
-        Batcher(parts.clock, idle.total_seconds(), longest.total_seconds()),
+        TriggerBatcher(parts.clock, idle.total_seconds(), longest.total_seconds()),
         parts.options,
         buffers=parts.buffers,
-        away=lambda: _gates(parts).away,
+        away=lambda: _get_zone_gates(parts).excluded_zones,
     )
 
 
-def _lifecycle(parts: Parts, health: RegistrationHealth) -> Lifecycle:
+def _build_lifecycle(parts: ControllerContext, health: RegistrationHealth) -> Lifecycle:
     kube, clock, recorder = parts.kube, parts.clock, parts.recorder
     launch = Launch(kube, parts.cloud, clock, recorder)
     stages = (
@@ -308,7 +305,7 @@ def _lifecycle(parts: Parts, health: RegistrationHealth) -> Lifecycle:
         stages,
         finalization,
         clock,
-        on_new=launch.expect,
-        also_woken_by=(slices_wake(parts.nodes, parts.claims),) if parts.slices is not None else (),
+        on_new=launch.expect_first_try,
+        also_woken_by=(wake_on_slices(parts.nodes, parts.claims),) if parts.slices is not None else (),
         millicores=millicores,
     )

@@ -10,19 +10,19 @@ from dovetail.api import conditions, labels, predicates
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
-from dovetail.controllers.base import DONE, Backoff, Cache, Result, Trigger, after, run_all
-from dovetail.controllers.counts import CLAIMS_CREATED
-from dovetail.controllers.messages import log_created_claim
-from dovetail.controllers.owning import Ownership
-from dovetail.controllers.planmessages import log_limit_reached, log_replicas_missing
+from dovetail.controllers.base import DONE, Backoff, Cache, Result, Trigger, requeue_after, run_all
+from dovetail.controllers.claim_messages import log_created_claim
+from dovetail.controllers.claim_metrics import CLAIMS_CREATED
+from dovetail.controllers.ownership import Ownership
+from dovetail.controllers.plan_messages import log_limit_reached, log_replicas_missing
 from dovetail.controllers.provisioning import hash_annotations
-from dovetail.disruption.cost import lifetime_remaining, node_cost
-from dovetail.errors import DovetailError, Gone, Retry, sentence
+from dovetail.disruption.disruption_cost import compute_lifetime_remaining, compute_node_cost
+from dovetail.errors import DovetailError, Gone, Retry, describe_error
 from dovetail.ports import Clock, Cloud, Kube
-from dovetail.scheduling.plan import ClaimOptions, PlannedNode
-from dovetail.scheduling.requirements import Requirements
+from dovetail.scheduling.model.plan import NodeClaimOptions, PlannedNode
+from dovetail.scheduling.model.requirements import Requirements
 from dovetail.settings.durations import parse_or_never
-from dovetail.state import Cluster, Place
+from dovetail.state import Cluster, TrackedNode
 
 __all__ = ["StaticDeprovisioning", "StaticProvisioning"]
 
@@ -49,52 +49,52 @@ class StaticProvisioning:
 
     @property
     def triggers(self) -> tuple[Trigger, ...]:
-        return (Trigger(NodePool, _grown), Trigger(NodeClaim, _leaving))
+        return (Trigger(NodePool, _wake_on_growth), Trigger(NodeClaim, _wake_on_terminating))
 
     async def reconcile(self, key: str) -> Result:
         pool = self._pools.get(key)
-        if pool is None or pool.deleting or pool.spec.replicas is None or not self._ownership.of_pool(pool):
+        if pool is None or pool.deleting or pool.spec.replicas is None or not self._ownership.owns_pool(pool):
             return DONE
         if not conditions.is_true(pool, conditions.READY):
             return DONE
         if not self._cluster.ever_synced and not self._cluster.synced:
-            return after(UNSYNCED)
-        active, pending, _ = self._cluster.ledger.count(pool.name)
+            return requeue_after(UNSYNCED)
+        active, pending, _ = self._cluster.nodepool_state.count_claims(pool.name)
         if active + pending >= pool.spec.replicas:
-            return after(STEADY)
+            return requeue_after(STEADY)
         limit = pool.spec.limits.get(labels.NODES)
         most = limit.value if limit is not None else None
-        granted = self._cluster.ledger.reserve(pool.name, most, pool.spec.replicas - active)
+        granted = self._cluster.nodepool_state.reserve_nodes(pool.name, most, pool.spec.replicas - active)
         if granted <= 0:
             log_limit_reached(pool.name)
-            return after(AT_LIMIT)
+            return requeue_after(AT_LIMIT)
         log_replicas_missing(pool.name, active, pool.spec.replicas, granted)
         try:
-            await run_all(self._order(pool) for _ in range(granted))
+            await run_all(self._order_node(pool) for _ in range(granted))
         except (DovetailError, ExceptionGroup) as error:
-            raise Retry(f"creating nodeclaims of {pool.name}: {sentence(error)}") from error
-        return after(STEADY)
+            raise Retry(f"creating nodeclaims of {pool.name}: {describe_error(error)}") from error
+        return requeue_after(STEADY)
 
-    async def _order(self, pool: NodePool) -> None:
-        options = ClaimOptions(annotations=hash_annotations(pool), flavour=self._cloud.flavour)
+    async def _order_node(self, pool: NodePool) -> None:
+        options = NodeClaimOptions(annotations=hash_annotations(pool), flavour=self._cloud.flavour)
         try:
-            claim = await self._kube.create(_ordered(pool, options))
+            claim = await self._kube.create(_build_claim(pool, options))
         finally:
-            self._cluster.ledger.release(pool.name)
+            self._cluster.nodepool_state.release_nodes(pool.name)
         log_created_claim(claim)
-        self._cluster.expect(claim)
+        self._cluster.expect_claim(claim)
         CLAIMS_CREATED.labels("provisioned", pool.name, "false").inc()
 
 
-def _ordered(pool: NodePool, options: ClaimOptions) -> NodeClaim:
+def _build_claim(pool: NodePool, options: NodeClaimOptions) -> NodeClaim:
     """A claim with the pool's own requirements and nothing more: the provider picks the type."""
-    wanted = Requirements.of(pool.spec.template.spec.requirements or ())
+    wanted = Requirements.from_expressions(pool.spec.template.spec.requirements or ())
     node = PlannedNode(name="", pool=pool.name, requirements=wanted, instance_types=(), pods=(), requests={})
-    claim = node.claim(pool, options)
-    return replace(claim, spec=replace(claim.spec, requirements=wanted.entries()))
+    claim = node.build_claim(pool, options)
+    return replace(claim, spec=replace(claim.spec, requirements=wanted.list_entries()))
 
 
-def _grown(before: NodePool | None, pool: NodePool | None) -> Iterable[str]:
+def _wake_on_growth(before: NodePool | None, pool: NodePool | None) -> Iterable[str]:
     if pool is None or not pool.static:
         return ()
     if before is None or before.spec.replicas != pool.spec.replicas:
@@ -105,7 +105,7 @@ def _grown(before: NodePool | None, pool: NodePool | None) -> Iterable[str]:
     return (pool.name,) if became_ready else ()
 
 
-def _leaving(before: NodeClaim | None, claim: NodeClaim | None) -> Iterable[str]:
+def _wake_on_terminating(before: NodeClaim | None, claim: NodeClaim | None) -> Iterable[str]:
     gone = claim is None or (claim.deleting and before is not None and not before.deleting)
     known = claim or before
     return (known.labels.get(labels.NODEPOOL, ""),) if gone and known is not None else ()
@@ -129,20 +129,22 @@ class StaticDeprovisioning:
 
     @property
     def triggers(self) -> tuple[Trigger, ...]:
-        return (Trigger(NodePool, _shrunk), Trigger(NodeClaim, _arrived))
+        return (Trigger(NodePool, _wake_on_resize), Trigger(NodeClaim, _wake_on_arrival))
 
     async def reconcile(self, key: str) -> Result:
         pool = self._pools.get(key)
-        if pool is None or pool.deleting or pool.spec.replicas is None or not self._ownership.of_pool(pool):
+        if pool is None or pool.deleting or pool.spec.replicas is None or not self._ownership.owns_pool(pool):
             return DONE
-        active, _, _ = self._cluster.ledger.count(pool.name)
+        active, _, _ = self._cluster.nodepool_state.count_claims(pool.name)
         excess = active - pool.spec.replicas
         if excess <= 0:
-            return after(STEADY)
-        await run_all(self._end(pool.name, place) for place in self._victims(pool.name)[:excess])
-        return after(STEADY)
+            return requeue_after(STEADY)
+        await run_all(
+            self._delete_claim(pool.name, place) for place in self._list_candidates(pool.name)[:excess]
+        )
+        return requeue_after(STEADY)
 
-    def _victims(self, pool: str) -> list[Place]:
+    def _list_candidates(self, pool: str) -> list[TrackedNode]:
         mine = [
             place
             for place in self._cluster
@@ -150,9 +152,9 @@ class StaticDeprovisioning:
             and place.claim.labels.get(labels.NODEPOOL) == pool
             and not place.deleting
         ]
-        return sorted(mine, key=self._rank)
+        return sorted(mine, key=self._rank_candidate)
 
-    def _rank(self, place: Place) -> tuple[int, bool, float, str]:
+    def _rank_candidate(self, place: TrackedNode) -> tuple[int, bool, float, str]:
         assert place.claim is not None
         if not place.claim.status.provider_id:
             return 0, False, 0.0, place.claim.name
@@ -160,14 +162,16 @@ class StaticDeprovisioning:
         held = any(predicates.do_not_disrupt(pod, now).active for pod in pods)
         if not held and all(predicates.owned_by_daemonset(pod) for pod in pods):
             return 1, False, 0.0, place.claim.name
-        return 2, held, self._cost(place.claim, pods), place.claim.name
+        return 2, held, self._compute_cost(place.claim, pods), place.claim.name
 
-    def _cost(self, claim: NodeClaim, pods: list[Pod]) -> float:
+    def _compute_cost(self, claim: NodeClaim, pods: list[Pod]) -> float:
         now = self._clock.now()
         lasts = parse_or_never(claim.spec.expire_after) if claim.spec.expire_after else None
-        return node_cost(pods, lifetime_remaining(lasts, claim.metadata.creation_timestamp or now, now))
+        return compute_node_cost(
+            pods, compute_lifetime_remaining(lasts, claim.metadata.creation_timestamp or now, now)
+        )
 
-    async def _end(self, pool: str, place: Place) -> None:
+    async def _delete_claim(self, pool: str, place: TrackedNode) -> None:
         assert place.claim is not None
         for pause in (*PAUSES, None):
             try:
@@ -179,14 +183,14 @@ class StaticDeprovisioning:
                 if pause is None:
                     raise
                 await self._clock.sleep(pause)
-        self._cluster.ledger.deleting(pool, place.claim.name)
+        self._cluster.nodepool_state.mark_deleting(pool, place.claim.name)
 
 
-def _shrunk(before: NodePool | None, pool: NodePool | None) -> Iterable[str]:
+def _wake_on_resize(before: NodePool | None, pool: NodePool | None) -> Iterable[str]:
     if pool is None or not pool.static:
         return ()
     return (pool.name,) if before is None or before.spec.replicas != pool.spec.replicas else ()
 
 
-def _arrived(before: NodeClaim | None, claim: NodeClaim | None) -> Iterable[str]:
+def _wake_on_arrival(before: NodeClaim | None, claim: NodeClaim | None) -> Iterable[str]:
     return (claim.labels.get(labels.NODEPOOL, ""),) if before is None and claim is not None else ()

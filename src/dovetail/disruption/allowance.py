@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from dovetail.api.nodepool import Budget, NodePool
-from dovetail.disruption.budgets import readable
-from dovetail.disruption.candidates import Scene
-from dovetail.disruption.churn import rate_left
-from dovetail.disruption.held import Held
-from dovetail.disruption.setbacks import why_waiting
+from dovetail.disruption.blocked_reason import BlockedReason
+from dovetail.disruption.budgets import count_allowed_or_zero
+from dovetail.disruption.candidates import DisruptionInput
+from dovetail.disruption.policy import count_rate_left
+from dovetail.disruption.replacement_backoff import explain_backoff
 
-__all__ = ["OVER_BUDGET", "Allowance", "allowances", "budgets_of"]
+__all__ = ["OVER_BUDGET", "Allowance", "compute_allowances", "list_budgets"]
 
 DEFAULT = (Budget(),)
 OVER_BUDGET = "its pool's disruption budget is used up"
@@ -35,9 +35,9 @@ class Allowance:
         self.consumed = consumed
         self.constrained = False
         # Pools that something tighter than their budgets holds back, and what that is.
-        self._held: dict[str, tuple[Held, str]] = {}
+        self._held: dict[str, tuple[BlockedReason, str]] = {}
 
-    def left(self, pool: str) -> int:
+    def count_left(self, pool: str) -> int:
         return self._left.get(pool, 0)
 
     def take(self, pool: str) -> bool:
@@ -48,39 +48,39 @@ class Allowance:
         self._left[pool] -= 1
         return True
 
-    def cap(self, pool: str, most: int, held: Held, why: str) -> None:
+    def limit_pool(self, pool: str, most: int, held: BlockedReason, why: str) -> None:
         """No more than this many, whatever budgets say."""
         if self._left.get(pool, 0) > most:
             self._left[pool] = most
             self._held[pool] = held, why
 
-    def held(self, pool: str) -> tuple[Held, str]:
+    def explain_block(self, pool: str) -> tuple[BlockedReason, str]:
         """What keeps the next node of the pool."""
-        return self._held.get(pool, (Held.BUDGET, OVER_BUDGET))
+        return self._held.get(pool, (BlockedReason.BUDGET, OVER_BUDGET))
 
 
-def allowances(scene: Scene, reason: str) -> Allowance:
+def compute_allowances(scene: DisruptionInput, reason: str) -> Allowance:
     """The budgets of all pools for a reason, less what is already under way."""
-    totals, consumed = scene.standing
+    totals, consumed = scene.pool_counts
     now = scene.snapshot.options.now
     allowed = {
-        name: readable(budgets_of(pool), reason, now, totals.get(name, 0))
+        name: count_allowed_or_zero(list_budgets(pool), reason, now, totals.get(name, 0))
         for name, pool in scene.pools.items()
     }
     left = {name: max(0, amount - consumed.get(name, 0)) for name, amount in allowed.items()}
     shut = [name for name, amount in allowed.items() if amount <= 0 and totals.get(name)]
     found = Allowance(left, allowed, consumed, shut)
     for name, nodepool in scene.pools.items():
-        rate = rate_left(nodepool, now)
+        rate = count_rate_left(nodepool, now)
         if rate is not None:
-            found.cap(name, rate, Held.RATE, OVER_RATE)
-        waiting = why_waiting(nodepool, reason, now)
+            found.limit_pool(name, rate, BlockedReason.RATE, OVER_RATE)
+        waiting = explain_backoff(nodepool, reason, now)
         if waiting:
-            found.cap(name, 0, Held.BACKED_OFF, waiting)
+            found.limit_pool(name, 0, BlockedReason.BACKED_OFF, waiting)
     return found
 
 
-def budgets_of(pool: NodePool) -> tuple[Budget, ...]:
+def list_budgets(pool: NodePool) -> tuple[Budget, ...]:
     """The pool's budgets; one of ten per cent when it names none."""
     listed = pool.spec.disruption.budgets
     return DEFAULT if listed is None else listed

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from dovetail.disruption.candidates import Candidate
-from dovetail.scheduling.plan import Plan, PlannedNode
+from dovetail.scheduling.model.plan import Plan, PlannedNode
 
-__all__ = ["Command", "Method", "Verdict"]
+__all__ = ["Command", "ConsolidationVerdict", "Method"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,10 @@ class Command:
         return new * OVERLAP_HOURS / self.savings if self.savings > 0 and self.replacements else None
 
     def __str__(self) -> str:
-        return self._text(", ".join(candidate.name for candidate in self.candidates)) + self._arrow()
+        return (
+            self._format_nodes(", ".join(candidate.name for candidate in self.candidates))
+            + self._format_replacements()
+        )
 
     @property
     def worth(self) -> str:
@@ -68,17 +71,17 @@ class Command:
         back = f", paid back in {self.payback * 60:.0f} min" if self.payback is not None else ""
         return f"{saved}, evictions: {self.evictions}{back}"
 
-    def told_of(self, candidate: Candidate) -> str:
+    def describe_for(self, candidate: Candidate) -> str:
         """The command as one of its nodes hears of it."""
         count = len(self.candidates)
         if count == 1:
             return str(self)
-        return f"{self._text(candidate.name)} (part of {count}-node consolidation)"
+        return f"{self._format_nodes(candidate.name)} (part of {count}-node consolidation)"
 
-    def _text(self, names: str) -> str:
+    def _format_nodes(self, names: str) -> str:
         return f"{self.decision}: [{names}]"
 
-    def _arrow(self) -> str:
+    def _format_replacements(self) -> str:
         count = len(self.replacements)
         return f" -> [{count} replacement{'s' if count != 1 else ''}]" if count else ""
 
@@ -88,17 +91,25 @@ OVERLAP_HOURS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ConsolidationVerdict:
     """What came of looking at some candidates: a command, or why there is none."""
 
     command: Command | None = None
     why: str = ""
 
-    def about(self, candidate: Candidate) -> Verdict:
+    def with_candidate(self, candidate: Candidate) -> ConsolidationVerdict:
         """The verdict, which left out what it is about."""
-        return self if self.command is None else Verdict(replace(self.command, candidates=(candidate,)))
+        return (
+            self
+            if self.command is None
+            else ConsolidationVerdict(replace(self.command, candidates=(candidate,)))
+        )
 
     @property
-    def brief(self) -> Verdict:
+    def brief(self) -> ConsolidationVerdict:
         """Without what whoever asked knows, or will ask for once more if it comes to that."""
-        return self if self.command is None else Verdict(replace(self.command, candidates=(), plan=None))
+        return (
+            self
+            if self.command is None
+            else ConsolidationVerdict(replace(self.command, candidates=(), plan=None))
+        )

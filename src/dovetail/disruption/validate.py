@@ -8,25 +8,34 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from dovetail.disruption import churn, manyfold
-from dovetail.disruption.allowance import allowances
-from dovetail.disruption.candidates import Candidate, Class, Scene, candidates
+from dovetail.disruption import policy
+from dovetail.disruption.allowance import compute_allowances
+from dovetail.disruption.bad_objects import skip_bad_objects
+from dovetail.disruption.candidates import Candidate, DisruptionClass, DisruptionInput, find_candidates
 from dovetail.disruption.command import MANY, Command
-from dovetail.disruption.consolidation import why_unconsolidatable
-from dovetail.disruption.containment import contained
-from dovetail.disruption.emptiness import deleting, unawaited, why_not_empty
-from dovetail.disruption.rebalance import REBALANCE, toward
-from dovetail.disruption.simulate import simulate
-from dovetail.scheduling.nodes import provider_id
-from dovetail.scheduling.plan import PlannedNode
+from dovetail.disruption.methods import split
+from dovetail.disruption.methods.consolidation import explain_unconsolidatable
+from dovetail.disruption.methods.emptiness import build_delete_command, explain_not_empty, split_awaited
+from dovetail.disruption.methods.rebalance import REBALANCE, find_move_to_zone
+from dovetail.disruption.simulation.simulate import simulate_scheduling
+from dovetail.scheduling.model.plan import PlannedNode
+from dovetail.scheduling.model.state_node import read_provider_id
 
-__all__ = ["BUDGET", "CHURN", "SCHEDULING", "Invalid", "still_candidates", "still_empty", "still_right"]
+__all__ = [
+    "BUDGET",
+    "CHURN",
+    "SCHEDULING",
+    "InvalidCommand",
+    "validate_candidates",
+    "validate_command",
+    "validate_empty_nodes",
+]
 
 BUDGET, SCHEDULING, CHURN, UNKNOWN = "budget", "scheduling", "churn", "unknown"
 
 
 @dataclass(frozen=True, slots=True)
-class Invalid:
+class InvalidCommand:
     """A command that no longer holds: in which respect, and for how many candidates."""
 
     kind: str
@@ -38,57 +47,65 @@ class Invalid:
         return self.kind if self.kind in (BUDGET, SCHEDULING, CHURN) else UNKNOWN
 
 
-@contained
-def still_right(scene: Scene, command: Command) -> Command | Invalid:
+@skip_bad_objects
+def validate_command(scene: DisruptionInput, command: Command) -> Command | InvalidCommand:
     """A consolidation as a whole: every node still a candidate, within budget, its pods still placeable."""
-    now = still_candidates(scene, command)
-    if isinstance(now, Invalid):
+    now = validate_candidates(scene, command)
+    if isinstance(now, InvalidCommand):
         return now
     if command.method == MANY:
-        return _still_several(scene, command, now)
+        return _validate_split(scene, command, now)
     if command.method == REBALANCE:
-        return _still_uneven(scene, command, now)
-    outcome = simulate(scene, now, consolidating=True)
-    if outcome.problem or not _fits(command, outcome.plan.new_nodes):
-        return Invalid(SCHEDULING, len(now))
+        return _validate_rebalance(scene, command, now)
+    outcome = simulate_scheduling(scene, now, consolidating=True)
+    if outcome.problem or not _matches_replacements(command, outcome.plan.new_nodes):
+        return InvalidCommand(SCHEDULING, len(now))
     return Command(command.method, now, command.replacements, outcome.plan, command.savings)
 
 
-def _still_several(scene: Scene, command: Command, now: tuple[Candidate, ...]) -> Command | Invalid:
+def _validate_split(
+    scene: DisruptionInput, command: Command, now: tuple[Candidate, ...]
+) -> Command | InvalidCommand:
     """Several nodes are bought only as they would be bought now, and only while they save as much."""
-    found = manyfold.consider(scene, now, MANY).command
-    if found is None or found.savings < command.savings - manyfold.DUST:
-        return Invalid(SCHEDULING, len(now))
-    return found if _fits(command, found.replacements) else Invalid(SCHEDULING, len(now))
-
-
-def _still_uneven(scene: Scene, command: Command, now: tuple[Candidate, ...]) -> Command | Invalid:
-    """A move towards balance is made only while zones are uneven, and for the same machines."""
-    found = toward(scene, now, command.replacements[0].zone)
+    found = split.compute_split(scene, now, MANY).command
+    if found is None or found.savings < command.savings - split.DUST:
+        return InvalidCommand(SCHEDULING, len(now))
     return (
-        found if found is not None and _fits(command, found.replacements) else Invalid(SCHEDULING, len(now))
+        found if _matches_replacements(command, found.replacements) else InvalidCommand(SCHEDULING, len(now))
     )
 
 
-@contained
-def still_candidates(scene: Scene, command: Command) -> tuple[Candidate, ...] | Invalid:
+def _validate_rebalance(
+    scene: DisruptionInput, command: Command, now: tuple[Candidate, ...]
+) -> Command | InvalidCommand:
+    """A move towards balance is made only while zones are uneven, and for the same machines."""
+    found = find_move_to_zone(scene, now, command.replacements[0].zone)
+    return (
+        found
+        if found is not None and _matches_replacements(command, found.replacements)
+        else InvalidCommand(SCHEDULING, len(now))
+    )
+
+
+@skip_bad_objects
+def validate_candidates(scene: DisruptionInput, command: Command) -> tuple[Candidate, ...] | InvalidCommand:
     """Every node of the command as it is now, all still to be had and within budget; or what is wrong."""
     count = len(command.candidates)
-    now = _again(scene, command, lambda candidate: _why_not(scene, candidate))
+    now = _refresh_candidates(scene, command, lambda candidate: _explain_exclusion(scene, candidate))
     if len(now) != count:
-        return Invalid(CHURN, count)
-    allowance = allowances(scene, command.method.reason)
+        return InvalidCommand(CHURN, count)
+    allowance = compute_allowances(scene, command.method.reason)
     if any(c.state.nominated or not allowance.take(c.pool.name) for c in now):
-        return Invalid(BUDGET, count)
+        return InvalidCommand(BUDGET, count)
     return tuple(now)
 
 
-def _why_not(scene: Scene, candidate: Candidate) -> str | None:
-    rested = churn.resting(candidate, scene.snapshot.options.now)
-    return why_unconsolidatable(candidate) if rested is None else rested.why
+def _explain_exclusion(scene: DisruptionInput, candidate: Candidate) -> str | None:
+    rested = policy.find_rest_block(candidate, scene.snapshot.options.now)
+    return explain_unconsolidatable(candidate) if rested is None else rested.why
 
 
-def _fits(command: Command, planned: Sequence[PlannedNode]) -> bool:
+def _matches_replacements(command: Command, planned: Sequence[PlannedNode]) -> bool:
     """What would be bought now is what was going to be bought."""
     if len(planned) != len(command.replacements):
         return False
@@ -96,28 +113,34 @@ def _fits(command: Command, planned: Sequence[PlannedNode]) -> bool:
     return all(set(node.instance_types) <= now for node in command.replacements)
 
 
-@contained
-def still_empty(scene: Scene, command: Command) -> tuple[Command | None, Invalid | None]:
+@skip_bad_objects
+def validate_empty_nodes(
+    scene: DisruptionInput, command: Command
+) -> tuple[Command | None, InvalidCommand | None]:
     """Empty nodes one by one: those that are no longer empty, or over budget, are left out."""
-    now, _ = unawaited(scene, _again(scene, command, lambda candidate: why_not_empty(scene, candidate)))
+    now, _ = split_awaited(
+        scene, _refresh_candidates(scene, command, lambda candidate: explain_not_empty(scene, candidate))
+    )
     if not now:
-        return None, Invalid(CHURN, len(command.candidates))
-    allowance = allowances(scene, command.method.reason)
+        return None, InvalidCommand(CHURN, len(command.candidates))
+    allowance = compute_allowances(scene, command.method.reason)
     kept = [c for c in now if not c.state.nominated and allowance.take(c.pool.name)]
-    dropped = Invalid(BUDGET, len(now) - len(kept)) if len(kept) < len(now) else None
-    return (deleting(kept) if kept else None), dropped
+    dropped = InvalidCommand(BUDGET, len(now) - len(kept)) if len(kept) < len(now) else None
+    return (build_delete_command(kept) if kept else None), dropped
 
 
-def _again(scene: Scene, command: Command, why_not: Callable[[Candidate], str | None]) -> list[Candidate]:
+def _refresh_candidates(
+    scene: DisruptionInput, command: Command, why_not: Callable[[Candidate], str | None]
+) -> list[Candidate]:
     """The command's nodes that its method could choose still; being nominated is asked separately."""
-    nominated = {provider_id(state) for state in scene.snapshot.nodes if state.nominated}
+    nominated = {read_provider_id(state) for state in scene.snapshot.nodes if state.nominated}
     calm = tuple(replace(state, nominated=False) for state in scene.snapshot.nodes)
     seen = replace(scene.snapshot, nodes=calm)
     # A zone may have been shifted away since: its nodes are not for the taking any more.
-    now = Scene(seen, scene.queued, scene.buffered, scene.spot_to_spot, scene.shifted)
+    now = DisruptionInput(seen, scene.queued, scene.buffered, scene.spot_to_spot, scene.excluded_zones)
     wanted = {candidate.name for candidate in command.candidates}
     return [
         dataclasses.replace(c, state=replace(c.state, nominated=c.key in nominated))
-        for c in candidates(now, Class.GRACEFUL)[0]
+        for c in find_candidates(now, DisruptionClass.GRACEFUL)[0]
         if c.name in wanted and why_not(c) is None
     ]

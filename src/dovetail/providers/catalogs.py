@@ -19,12 +19,12 @@ from dovetail.api.nodeclass import EC2NodeClass
 from dovetail.api.nodepool import NodePool
 from dovetail.api.quantity import Quantity
 from dovetail.errors import BadInput, Misconfigured
-from dovetail.providers.aws.estimate import DEFAULT_REGION, offline_types
-from dovetail.providers.kwok.catalog import instance_types
-from dovetail.scheduling.catalog import InstanceType, Offering, Overhead
-from dovetail.scheduling.requirements import Requirements, values_of
+from dovetail.providers.aws.offline_catalog import DEFAULT_REGION, list_offline_types
+from dovetail.providers.kwok.catalog import read_instance_types
+from dovetail.scheduling.model.instance_types import InstanceType, Offering, Overhead
+from dovetail.scheduling.model.requirements import Requirements, parse_values
 
-__all__ = ["Catalogue", "catalogue", "fitting"]
+__all__ = ["Catalogue", "choose_catalogue", "load_catalogue"]
 
 AWS = "aws"
 KWOK = "kwok"
@@ -43,13 +43,13 @@ class Catalogue:
     remarks: tuple[str, ...] = ()
 
 
-def fitting(pools: Sequence[NodePool]) -> str:
+def choose_catalogue(pools: Sequence[NodePool]) -> str:
     """The built-in catalogue for these pools, by the node classes they name."""
     ours = any(pool.spec.template.spec.node_class_ref.group == labels.KARPENTER_AWS for pool in pools)
     return AWS if ours else KWOK
 
 
-def catalogue(
+def load_catalogue(
     name: str, classes: Mapping[str, EC2NodeClass], subset: str = "", usual_subset: str = ""
 ) -> Catalogue:
     """A built-in catalogue or one from a file. The usual subset is taken if there is one of that name."""
@@ -57,18 +57,18 @@ def catalogue(
     if kind == AWS and not Path(name).exists():
         if subset:
             raise BadInput(f"the catalogue {AWS} has no subsets; leave {subset!r} out")
-        return _aws(region or DEFAULT_REGION, classes)
+        return _load_aws(region or DEFAULT_REGION, classes)
     if name == KWOK and not Path(name).exists():
-        return _the_same_for_all(labels.KWOK, instance_types(), name)
-    return _from_file(name, subset, usual_subset)
+        return _build_shared(labels.KWOK, read_instance_types(), name)
+    return _load_file(name, subset, usual_subset)
 
 
-def _the_same_for_all(flavour: Flavour, types: tuple[InstanceType, ...], name: str) -> Catalogue:
-    _check(types, name)
+def _build_shared(flavour: Flavour, types: tuple[InstanceType, ...], name: str) -> Catalogue:
+    _check_types(types, name)
     return Catalogue(flavour, lambda pool: types)
 
 
-def _check(types: tuple[InstanceType, ...], name: str) -> None:
+def _check_types(types: tuple[InstanceType, ...], name: str) -> None:
     """Say it once here, rather than once for every pod."""
     twice = [each for each, count in Counter(each.name for each in types).items() if count > 1]
     if twice:
@@ -84,8 +84,8 @@ def _check(types: tuple[InstanceType, ...], name: str) -> None:
         raise BadInput(f"reading the catalogue {name}: a price of {below} is below zero")
 
 
-def _aws(region: str, classes: Mapping[str, EC2NodeClass]) -> Catalogue:
-    plain = offline_types(region)
+def _load_aws(region: str, classes: Mapping[str, EC2NodeClass]) -> Catalogue:
+    plain = list_offline_types(region)
     made: dict[str, tuple[InstanceType, ...]] = {}
 
     def types_for(pool: NodePool) -> tuple[InstanceType, ...]:
@@ -93,13 +93,13 @@ def _aws(region: str, classes: Mapping[str, EC2NodeClass]) -> Catalogue:
         if wanted not in classes:
             return plain
         if wanted not in made:
-            made[wanted] = offline_types(region, classes[wanted])
+            made[wanted] = list_offline_types(region, classes[wanted])
         return made[wanted]
 
     return Catalogue(labels.AWS, types_for, (ESTIMATED,))
 
 
-def _from_file(name: str, subset: str, usual_subset: str) -> Catalogue:
+def _load_file(name: str, subset: str, usual_subset: str) -> Catalogue:
     try:
         text = Path(name).read_bytes()
     except OSError as error:
@@ -107,7 +107,7 @@ def _from_file(name: str, subset: str, usual_subset: str) -> Catalogue:
         raise BadInput(f"reading the catalogue {name}: {why}; give aws, kwok or a file") from error
     if text.lstrip()[:1] == b"[":
         try:
-            return _the_same_for_all(labels.KWOK, instance_types(name), name)
+            return _build_shared(labels.KWOK, read_instance_types(name), name)
         except Misconfigured as error:
             raise BadInput(str(error)) from error
     try:
@@ -119,8 +119,8 @@ def _from_file(name: str, subset: str, usual_subset: str) -> Catalogue:
         known = ", ".join(sorted(facts.subsets)) or "none"
         raise BadInput(f"reading the catalogue {name}: it has no subset {chosen!r}; it has {known}")
     wanted = set(facts.subsets[chosen]) if chosen else {fact.name for fact in facts.types}
-    found = tuple(_instance_type(fact, facts.zones) for fact in facts.types if fact.name in wanted)
-    return _the_same_for_all(labels.AWS, found, name)
+    found = tuple(_build_instance_type(fact, facts.zones) for fact in facts.types if fact.name in wanted)
+    return _build_shared(labels.AWS, found, name)
 
 
 class _Size(msgspec.Struct, rename={"cpu_milli": "cpuMilli", "memory_mib": "memoryMiB"}):
@@ -150,13 +150,13 @@ class _Facts(msgspec.Struct):
     subsets: dict[str, list[str]] = {}
 
 
-def _instance_type(fact: _Fact, zones: list[str]) -> InstanceType:
+def _build_instance_type(fact: _Fact, zones: list[str]) -> InstanceType:
     known = {
         labels.INSTANCE_TYPE: (fact.name,),
         labels.ARCH: (fact.arch,),
         labels.OS: ("linux",),
         labels.ZONE: tuple(zones),
-        labels.CAPACITY_TYPE: _ways(fact),
+        labels.CAPACITY_TYPE: _list_capacity_types(fact),
         labels.INSTANCE_CATEGORY: (fact.category,),
         labels.INSTANCE_FAMILY: (fact.family,),
         labels.INSTANCE_GENERATION: (str(fact.generation),),
@@ -170,8 +170,10 @@ def _instance_type(fact: _Fact, zones: list[str]) -> InstanceType:
     }
     return InstanceType(
         name=fact.name,
-        requirements=Requirements({k: values_of("In", v) for k, v in known.items() if all(v) and v}),
-        offerings=tuple(_offering(fact, zone, way) for zone in zones for way in _ways(fact)),
+        requirements=Requirements({k: parse_values("In", v) for k, v in known.items() if all(v) and v}),
+        offerings=tuple(
+            _build_offering(fact, zone, way) for zone in zones for way in _list_capacity_types(fact)
+        ),
         capacity={
             "cpu": Quantity.parse(f"{fact.capacity.cpu_milli}m"),
             "memory": Quantity.parse(f"{fact.capacity.memory_mib}Mi"),
@@ -181,12 +183,15 @@ def _instance_type(fact: _Fact, zones: list[str]) -> InstanceType:
     )
 
 
-def _ways(fact: _Fact) -> tuple[str, ...]:
+def _list_capacity_types(fact: _Fact) -> tuple[str, ...]:
     ways = ((labels.ON_DEMAND, fact.on_demand), (labels.SPOT, fact.spot))
     return tuple(way for way, priced in ways if priced)
 
 
-def _offering(fact: _Fact, zone: str, way: str) -> Offering:
+def _build_offering(fact: _Fact, zone: str, way: str) -> Offering:
     price = fact.on_demand if way == labels.ON_DEMAND else fact.spot.get(zone)
-    requirements = {labels.ZONE: values_of("In", (zone,)), labels.CAPACITY_TYPE: values_of("In", (way,))}
+    requirements = {
+        labels.ZONE: parse_values("In", (zone,)),
+        labels.CAPACITY_TYPE: parse_values("In", (way,)),
+    }
     return Offering(requirements=Requirements(requirements), price=price or 0.0, available=price is not None)

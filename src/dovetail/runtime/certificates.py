@@ -20,7 +20,7 @@ from cryptography import x509
 from dovetail.errors import Misconfigured
 from dovetail.runtime.throttle import Throttle
 from dovetail.zonal import sns
-from dovetail.zonal.sns import Delivery, TurnedAway
+from dovetail.zonal.sns import SnsDelivery, TurnedAway
 
 __all__ = ["Certificates", "fetch", "public_roots"]
 
@@ -89,15 +89,15 @@ class Certificates:
         self._fetch, self._anchors, self._fetches = fetching, anchors, fetches
         self._known: OrderedDict[str, x509.Certificate] = OrderedDict()
 
-    async def of(self, delivery: Delivery, now: datetime) -> x509.Certificate:
-        url = sns.certificate_url(delivery)
+    async def of(self, delivery: SnsDelivery, now: datetime) -> x509.Certificate:
+        url = sns.check_certificate_url(delivery)
         known = self._known.get(url)
         if known is not None and now <= known.not_valid_after_utc:
             return known
-        if self._fetches is not None and not self._fetches.allows():
+        if self._fetches is not None and not self._fetches.try_take():
             raise TurnedAway(429, "certificate-rate")
-        chain = sns.chain_of(await self._fetch(url))
-        found = sns.certificate_of(await self._completed(chain), delivery, now, self._anchors)
+        chain = sns.parse_chain(await self._fetch(url))
+        found = sns.check_certificate(await self._completed(chain), delivery, now, self._anchors)
         self._known[url] = found
         while len(self._known) > CERTIFICATES:
             self._known.popitem(last=False)
@@ -106,9 +106,9 @@ class Certificates:
     async def _completed(self, chain: Sequence[x509.Certificate]) -> Sequence[x509.Certificate]:
         """The chain with the issuers that its file left out."""
         found = [*chain]
-        while len(found) <= HOPS and self._anchors and not sns.vouched_for(found[-1], self._anchors):
-            address = sns.issuer_address(found[-1])
+        while len(found) <= HOPS and self._anchors and not sns.is_issued_by(found[-1], self._anchors):
+            address = sns.find_issuer_address(found[-1])
             if not address:
                 break
-            found.append(sns.issuer_of(await self._fetch(address)))
+            found.append(sns.parse_issuer(await self._fetch(address)))
         return found

@@ -13,10 +13,9 @@ from typing import Any, ParamSpec, TypeVar
 from zlib import crc32
 
 from dovetail.errors import Retry
-from dovetail.runtime.parcels import Parcel, Sender
-from dovetail.runtime.worker import HEAD, as_frame
+from dovetail.runtime.worker_transfer import HEAD, Parcel, ParcelSender, as_frame
 
-__all__ = ["Workers", "inline"]
+__all__ = ["WorkerPool", "inline"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -26,23 +25,23 @@ FEW = 256
 """So few items are not worth a second worker, which has to be told of the whole world first."""
 
 
-class Inline:
+class InlineCompute:
     """Do the work here and now: for tests and simulation, where one thread makes one story."""
 
     async def __call__(self, work: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         return work(*args, **kwargs)
 
-    async def spread(
+    async def map_items(
         self, work: Callable[[S, Sequence[T]], Sequence[R]], shared: S, items: Sequence[T]
     ) -> list[R]:
         """The work done for all the items."""
         return list(work(shared, items))
 
 
-inline = Inline()
+inline = InlineCompute()
 
 
-class Workers:
+class WorkerPool:
     """Worker processes. One that dies takes its work with it once; the work is then tried on a new one.
 
     Single questions go to the first; the others start when there is enough to spread.
@@ -52,20 +51,20 @@ class Workers:
         self._lanes = [_Lane() for _ in range(count)]
 
     async def __call__(self, work: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        result: R = await self._lanes[0].ask(work, args, kwargs)
+        result: R = await self._lanes[0].run_work(work, args, kwargs)
         return result
 
-    async def spread(
+    async def map_items(
         self, work: Callable[[S, Sequence[T]], Sequence[R]], shared: S, items: Sequence[T]
     ) -> list[R]:
         """The work done for all the items, some by each worker; the results in the order of the items."""
         lanes = self._lanes[: max(1, len(items) // FEW)]
         shares: list[list[T]] = [[] for _ in lanes]
-        dealt = [_dealt(item, len(lanes)) for item in items]
+        dealt = [_choose_worker(item, len(lanes)) for item in items]
         for item, to in zip(items, dealt, strict=True):
             shares[to].append(item)
         done = await asyncio.gather(
-            *(lane.ask(work, (shared, share), {}) for lane, share in zip(lanes, shares, strict=True))
+            *(lane.run_work(work, (shared, share), {}) for lane, share in zip(lanes, shares, strict=True))
         )
         results = [iter(each) for each in done]
         return [next(results[to]) for to in dealt]
@@ -76,7 +75,7 @@ class Workers:
             lane.close()
 
 
-def _dealt(item: object, lanes: int) -> int:
+def _choose_worker(item: object, lanes: int) -> int:
     """Which worker an item goes to: the same as last time, who knows most about it.
 
     Where it stands among the others has no say in it, for that changes with every little thing.
@@ -96,7 +95,8 @@ class _Worker:
         self._line.setblocking(False)
         # Not forked: that would copy the event loop's threads in an unknown state.
         program = (
-            f"import sys; sys.path[:] = {sys.path!r}; from dovetail.runtime.worker import answer_questions; "
+            f"import sys; sys.path[:] = {sys.path!r}; "
+            "from dovetail.runtime.worker_transfer import answer_questions; "
             f"answer_questions({theirs.fileno()})"
         )
         with theirs:
@@ -106,13 +106,13 @@ class _Worker:
                 stdin=subprocess.DEVNULL,
             )
 
-    async def ask(self, parcel: Parcel) -> bytes:
+    async def send_parcel(self, parcel: Parcel) -> bytes:
         """The packed answer; WorkerDied when there will be none."""
         loop = asyncio.get_running_loop()
         try:
             await loop.sock_sendall(self._line, as_frame(pickle.dumps(parcel)))
-            size = int.from_bytes(await self._read(HEAD), "big")
-            answered, answer = pickle.loads(await self._read(size))
+            size = int.from_bytes(await self._read_bytes(HEAD), "big")
+            answered, answer = pickle.loads(await self._read_bytes(size))
         except OSError as error:
             raise WorkerDied(str(error)) from error
         if not answered:
@@ -120,7 +120,7 @@ class _Worker:
         packed: bytes = answer
         return packed
 
-    async def _read(self, size: int) -> bytearray:
+    async def _read_bytes(self, size: int) -> bytearray:
         loop, found = asyncio.get_running_loop(), bytearray(size)
         rest = memoryview(found)
         while rest:
@@ -144,15 +144,15 @@ class _Lane:
 
     def __init__(self) -> None:
         self._worker: _Worker | None = None
-        self._sender = Sender()
+        self._sender = ParcelSender()
         self._turn = asyncio.Lock()
         self._ended = False
 
-    async def ask(self, work: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    async def run_work(self, work: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         async with self._turn:
             for last in (False, True):
                 try:
-                    return await self._asked(self._started(), (work, args, kwargs))
+                    return await self._send_question(self._ensure_worker(), (work, args, kwargs))
                 except WorkerDied as error:
                     if last:
                         raise Retry(
@@ -160,25 +160,25 @@ class _Lane:
                         ) from error
         raise AssertionError("the second try returns or raises")
 
-    async def _asked(self, worker: _Worker, question: object) -> Any:
+    async def _send_question(self, worker: _Worker, question: object) -> Any:
         answer = b""
         try:
             for parcel in self._sender.pack(question):
-                answer = await worker.ask(parcel)
+                answer = await worker.send_parcel(parcel)
         except (WorkerDied, asyncio.CancelledError):
             # It is not known what the worker has been told: another one is told everything.
-            self._let_go()
+            self._drop_worker()
             raise
         return self._sender.unpack(answer)
 
-    def _started(self) -> _Worker:
+    def _ensure_worker(self) -> _Worker:
         if self._ended:
             raise Retry("computing: the workers were told to end")
         if self._worker is None:
-            self._worker, self._sender = _Worker(), Sender()
+            self._worker, self._sender = _Worker(), ParcelSender()
         return self._worker
 
-    def _let_go(self) -> None:
+    def _drop_worker(self) -> None:
         worker, self._worker = self._worker, None
         if worker is not None:
             worker.close()
@@ -186,4 +186,4 @@ class _Lane:
     def close(self) -> None:
         """End the worker for good."""
         self._ended = True
-        self._let_go()
+        self._drop_worker()

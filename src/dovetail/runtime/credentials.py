@@ -23,7 +23,7 @@ __all__ = ["Anonymous", "Credentials", "ExecPlugin", "ExecSpec", "MintedToken", 
 class Credentials(Protocol):
     """Gives each request its headers."""
 
-    async def headers(self) -> dict[str, str]:
+    async def build_headers(self) -> dict[str, str]:
         """Headers that say who we are."""
 
     async def refresh(self, refused: Mapping[str, str]) -> bool:
@@ -36,7 +36,7 @@ class Credentials(Protocol):
 class Anonymous:
     """No headers: a client certificate says who we are, or nobody asks."""
 
-    async def headers(self) -> dict[str, str]:
+    async def build_headers(self) -> dict[str, str]:
         return {}
 
     async def refresh(self, refused: Mapping[str, str]) -> bool:
@@ -49,8 +49,8 @@ class StaticToken:
     def __init__(self, token: str) -> None:
         self._token = token
 
-    async def headers(self) -> dict[str, str]:
-        return _bearer(self._token)
+    async def build_headers(self) -> dict[str, str]:
+        return _build_bearer(self._token)
 
     async def refresh(self, refused: Mapping[str, str]) -> bool:
         return False
@@ -69,7 +69,7 @@ class TokenFile:
         self._token = ""
         self._read_at = float("-inf")
 
-    async def headers(self) -> dict[str, str]:
+    async def build_headers(self) -> dict[str, str]:
         if self._clock.monotonic() - self._read_at >= self._keep:
             try:
                 self._token = self._path.read_text().strip()
@@ -77,11 +77,11 @@ class TokenFile:
                 if not self._token:
                     raise Misconfigured(f"reading the token file {self._path}: {error.strerror}") from error
             self._read_at = self._clock.monotonic()
-        return _bearer(self._token)
+        return _build_bearer(self._token)
 
     async def refresh(self, refused: Mapping[str, str]) -> bool:
         self._read_at = float("-inf")
-        return await self.headers() != refused
+        return await self.build_headers() != refused
 
 
 class MintedToken:
@@ -94,16 +94,16 @@ class MintedToken:
         self._good_until = float("-inf")
         self._minting = asyncio.Lock()
 
-    async def headers(self) -> dict[str, str]:
+    async def build_headers(self) -> dict[str, str]:
         async with self._minting:
             if self._clock.monotonic() >= self._good_until:
                 self._token, lifetime = await self._mint()
                 # A token that dies on the way is a failed call: stop using it a little early.
                 self._good_until = self._clock.monotonic() + max(lifetime.total_seconds() - 60, 0)
-            return _bearer(self._token)
+            return _build_bearer(self._token)
 
     async def refresh(self, refused: Mapping[str, str]) -> bool:
-        if refused == _bearer(self._token):
+        if refused == _build_bearer(self._token):
             self._good_until = float("-inf")
         return True
 
@@ -159,28 +159,28 @@ class ExecPlugin:
         self._status: _ExecStatus | None = None
         self._running = asyncio.Lock()
 
-    async def headers(self) -> dict[str, str]:
+    async def build_headers(self) -> dict[str, str]:
         async with self._running:
-            if self._status is None or self._expired(self._status):
-                self._status = await self._run()
+            if self._status is None or self._is_expired(self._status):
+                self._status = await self._run_plugin()
                 if self._on_certificate and self._status.client_certificate_data:
                     self._on_certificate(self._status.client_certificate_data, self._status.client_key_data)
-            return _signed(self._status)
+            return _build_status_headers(self._status)
 
     async def refresh(self, refused: Mapping[str, str]) -> bool:
-        if self._status is not None and refused == _signed(self._status):
+        if self._status is not None and refused == _build_status_headers(self._status):
             self._status = None
         return True
 
-    def _expired(self, status: _ExecStatus) -> bool:
+    def _is_expired(self, status: _ExecStatus) -> bool:
         end = status.expiration_timestamp
         # Some plugins forget the offset; the specification says UTC.
         if end is not None and end.tzinfo is None:
             end = end.replace(tzinfo=UTC)
         return end is not None and self._clock.now() >= end - timedelta(seconds=10)
 
-    async def _run(self) -> _ExecStatus:
-        output = await self._output()
+    async def _run_plugin(self) -> _ExecStatus:
+        output = await self._read_output()
         try:
             credential = msgspec.json.decode(output, type=_ExecCredential)
         except msgspec.MsgspecError as error:
@@ -199,8 +199,8 @@ class ExecPlugin:
             )
         return status
 
-    async def _output(self) -> bytes:
-        process = await self._started()
+    async def _read_output(self) -> bytes:
+        process = await self._start_process()
         try:
             out, err = await asyncio.wait_for(process.communicate(), self._timeout)
         except TimeoutError:
@@ -220,7 +220,7 @@ class ExecPlugin:
             )
         return out
 
-    async def _started(self) -> asyncio.subprocess.Process:
+    async def _start_process(self) -> asyncio.subprocess.Process:
         spec = self._spec
         about = {"interactive": False} | ({"cluster": spec.cluster_info} if spec.cluster_info else {})
         info = {"apiVersion": spec.api_version, "kind": "ExecCredential", "spec": about}
@@ -241,9 +241,9 @@ class ExecPlugin:
             ) from error
 
 
-def _signed(status: _ExecStatus) -> dict[str, str]:
-    return _bearer(status.token) if status.token else {}
+def _build_status_headers(status: _ExecStatus) -> dict[str, str]:
+    return _build_bearer(status.token) if status.token else {}
 
 
-def _bearer(token: str) -> dict[str, str]:
+def _build_bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}

@@ -18,9 +18,9 @@ import msgspec
 from dovetail.errors import Misconfigured
 from dovetail.ports import Clock
 from dovetail.runtime.credentials import MintedToken
-from dovetail.runtime.kubeconfig import Connection, trusting
+from dovetail.runtime.kubeconfig import Connection, trust_authority
 
-__all__ = ["AwsKeys", "eks_connection", "eks_token", "keys_from_environment", "presigned_token"]
+__all__ = ["AwsKeys", "build_eks_token", "connect_eks", "presign_token", "read_environment_keys"]
 
 # The address is good for 60 s by its own word, but EKS accepts the token for 15 minutes.
 URL_SECONDS = 60
@@ -38,7 +38,7 @@ class AwsKeys(msgspec.Struct, frozen=True):
         return "AwsKeys(…)"
 
 
-async def keys_from_environment() -> AwsKeys:
+async def read_environment_keys() -> AwsKeys:
     """The keys in the standard variables; a provider hands in its own chain where there is one."""
     access, secret = os.environ.get("AWS_ACCESS_KEY_ID", ""), os.environ.get("AWS_SECRET_ACCESS_KEY", "")
     if not access or not secret:
@@ -46,34 +46,34 @@ async def keys_from_environment() -> AwsKeys:
     return AwsKeys(access, secret, os.environ.get("AWS_SESSION_TOKEN", ""))
 
 
-def eks_connection(
+def connect_eks(
     endpoint: str,
     authority: bytes,
     cluster: str,
     region: str,
     clock: Clock,
-    keys: Callable[[], Awaitable[AwsKeys]] = keys_from_environment,
+    keys: Callable[[], Awaitable[AwsKeys]] = read_environment_keys,
 ) -> Connection:
     """An EKS cluster as DescribeCluster names it: its endpoint and its authority in PEM."""
     return Connection(
         server=endpoint,
-        sign_in=lambda: eks_token(cluster, region, clock, keys),
-        tls=trusting(authority),
+        sign_in=lambda: build_eks_token(cluster, region, clock, keys),
+        tls=trust_authority(authority),
     )
 
 
-def eks_token(
-    cluster: str, region: str, clock: Clock, keys: Callable[[], Awaitable[AwsKeys]] = keys_from_environment
+def build_eks_token(
+    cluster: str, region: str, clock: Clock, keys: Callable[[], Awaitable[AwsKeys]] = read_environment_keys
 ) -> MintedToken:
     """Credentials for an EKS cluster, made afresh a minute before they run out."""
 
     async def mint() -> tuple[str, timedelta]:
-        return presigned_token(cluster, region, await keys(), clock.now()), TOKEN_LIFETIME
+        return presign_token(cluster, region, await keys(), clock.now()), TOKEN_LIFETIME
 
     return MintedToken(mint, clock)
 
 
-def presigned_token(cluster: str, region: str, keys: AwsKeys, now: datetime) -> str:
+def presign_token(cluster: str, region: str, keys: AwsKeys, now: datetime) -> str:
     """The bearer token for one cluster at one moment."""
     host = f"sts.{region}.amazonaws.com" + (".cn" if region.startswith("cn-") else "")
     stamp, day = now.strftime("%Y%m%dT%H%M%SZ"), now.strftime("%Y%m%d")

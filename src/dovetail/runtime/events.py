@@ -55,7 +55,7 @@ class EventSource(Record, frozen=True):
     host: str = ""
 
 
-class Event(Object, frozen=True):
+class CoreV1Event(Object, frozen=True):
     """Something that happened to an object, told to people."""
 
     KIND: ClassVar[Kind] = Kind("", "v1", "Event", "events")
@@ -76,7 +76,7 @@ class _Told(msgspec.Struct):
     """One event as we last told it; without one, it was held back."""
 
     at: float
-    event: Event | None = None
+    event: CoreV1Event | None = None
     published: bool = False
 
 
@@ -112,9 +112,9 @@ class EventRecorder:
         self._failed: Counter[str] = Counter()
         self._last_failure: DovetailError | None = None
         self._lost_told = float("-inf")
-        self._log = logs.get("controller")
+        self._log = logs.get_logger("controller")
 
-    def event(
+    def publish_event(
         self,
         obj: Object,
         reason: str,
@@ -129,25 +129,25 @@ class EventRecorder:
         told = self._told.get(key)
         if told is not None and now - told.at < window:
             return
-        if reason in self._rates and not self._rates[reason].allows():
+        if reason in self._rates and not self._rates[reason].try_take():
             if reason not in TURNS:
-                _remember(self._told, key, _Told(now))
+                _remember_latest(self._told, key, _Told(now))
             return
-        told = self._folded(key, now, self._made(obj, reason, note, warning))
+        told = self._fold_repeat(key, now, self._build_event(obj, reason, note, warning))
         try:
             self._waiting.put_nowait(told)
         except asyncio.QueueFull:
             DROPPED.labels(reason).inc()
             self._lost[reason] += 1
 
-    def _folded(self, key: Key, now: float, event: Event) -> _Told:
+    def _fold_repeat(self, key: Key, now: float, event: CoreV1Event) -> _Told:
         """The event counted on the one it repeats, if there is one."""
         about = event.involved_object
         topic = (event.reason, about.kind, about.namespace, about.name, about.uid)
-        if self._many_notes(topic, event.message, now):
-            _remember(self._told, key, _Told(now))
+        if self._has_many_notes(topic, event.message, now):
+            _remember_latest(self._told, key, _Told(now))
             combined = f"(combined from similar events): {event.message}"
-            key, event = topic, msgspec.structs.replace(event, message=_short(combined))
+            key, event = topic, msgspec.structs.replace(event, message=_shorten_note(combined))
         told = self._told.get(key)
         if told is None or told.event is None or now - told.at >= SERIES_SECONDS:
             told = _Told(now, event)
@@ -159,24 +159,24 @@ class EventRecorder:
                 last_timestamp=event.last_timestamp,
             )
             told.at, told.event = now, more
-        _remember(self._told, key, told)
+        _remember_latest(self._told, key, told)
         return told
 
-    def _many_notes(self, topic: Key, note: str, now: float) -> bool:
+    def _has_many_notes(self, topic: Key, note: str, now: float) -> bool:
         notes = self._notes.get(topic)
         if notes is None or now - notes.since >= SERIES_SECONDS:
             notes = _Notes(now, set())
-        _remember(self._notes, topic, notes)
+        _remember_latest(self._notes, topic, notes)
         if len(notes.seen) <= DIFFERENT_NOTES:
             notes.seen.add(note)
         return len(notes.seen) > DIFFERENT_NOTES
 
-    def _made(self, obj: Object, reason: str, note: str, warning: bool) -> Event:
+    def _build_event(self, obj: Object, reason: str, note: str, warning: bool) -> CoreV1Event:
         kind, now = obj.KIND, self._clock.now()
         # Named here rather than by the server, so that a lost answer does not publish twice. Objects
         # without a namespace have their events in `default`.
         suffix = f"{self._chance.getrandbits(64):016x}"
-        return Event(
+        return CoreV1Event(
             metadata=ObjectMeta(name=f"{obj.name}.{suffix}", namespace=obj.namespace or "default"),
             involved_object=ObjectReference(
                 api_version=kind.api_version,
@@ -186,7 +186,7 @@ class EventRecorder:
                 uid=obj.uid,
             ),
             reason=reason,
-            message=_short(note),
+            message=_shorten_note(note),
             source=EventSource(component=self._component, host=self._instance),
             first_timestamp=now,
             last_timestamp=now,
@@ -207,7 +207,7 @@ class EventRecorder:
                     while not self._waiting.empty():
                         await self._publish(self._waiting.get_nowait())
 
-    def _own_up(self) -> None:
+    def _log_lost(self) -> None:
         """Where one event is lost there are many: a word for all of them, once in a while.
 
         A warning at most: what was to be told has happened, and only the telling failed.
@@ -228,20 +228,20 @@ class EventRecorder:
         event = told.event
         if event is not None:
             try:
-                await (self._count(event) if told.published else self._create(event))
+                await (self._update_count(event) if told.published else self._create_event(event))
                 told.published = True
             except DovetailError as error:
                 self._failed[event.reason] += 1
                 self._last_failure = error
-        self._own_up()
+        self._log_lost()
 
-    async def _create(self, event: Event) -> None:
+    async def _create_event(self, event: CoreV1Event) -> None:
         # One that exists is our own, whose answer was lost.
         with suppress(AlreadyExists):
             await self._kube.create(event)
 
-    async def _count(self, event: Event) -> None:
-        blank = Event(metadata=event.metadata)
+    async def _update_count(self, event: CoreV1Event) -> None:
+        blank = CoreV1Event(metadata=event.metadata)
         try:
             await self._kube.patch(
                 blank,
@@ -251,14 +251,14 @@ class EventRecorder:
             )
         except Gone:
             # Servers forget events after an hour.
-            await self._create(event)
+            await self._create_event(event)
 
 
-def _short(note: str) -> str:
+def _shorten_note(note: str) -> str:
     return note if len(note) <= NOTE_LIMIT else note[: NOTE_LIMIT - 3] + "..."
 
 
-def _remember(memory: OrderedDict[Key, V], key: Key, value: V) -> None:
+def _remember_latest(memory: OrderedDict[Key, V], key: Key, value: V) -> None:
     """Keep the latest of them only."""
     memory[key] = value
     memory.move_to_end(key)

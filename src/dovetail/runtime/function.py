@@ -22,23 +22,23 @@ from dovetail.api.meta import Object
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.aws import Aws
 from dovetail.controllers.base import SINGLETON
-from dovetail.controllers.zonal.gates import Gates
+from dovetail.controllers.zonal.gates import ZoneGates
 from dovetail.controllers.zonal.options import ZonalOptions, from_settings
-from dovetail.controllers.zonal.table import Lock
+from dovetail.controllers.zonal.table_store import TableLock
 from dovetail.errors import BadInput, DovetailError, Gone, Misconfigured
 from dovetail.ports import Clock
 from dovetail.runtime import logs
 from dovetail.runtime.clock import SystemClock
-from dovetail.runtime.eks import eks_connection
+from dovetail.runtime.eks import connect_eks
 from dovetail.runtime.events import EventRecorder
 from dovetail.runtime.informer import Informer
 from dovetail.runtime.kube import KubeClient
 from dovetail.runtime.throttle import Throttle
 from dovetail.runtime.transport import Transport
-from dovetail.runtime.zonal import Zonal
-from dovetail.settings import Settings, read
-from dovetail.zonal.events import SOURCE, signal_of
-from dovetail.zonal.owners import STAND_ALONE
+from dovetail.runtime.zonal import ZonalService
+from dovetail.settings import Settings, read_settings
+from dovetail.zonal.events import SOURCE, parse_signal
+from dovetail.zonal.shifts import STAND_ALONE
 
 __all__ = ["Function", "function_options", "lambda_handler"]
 
@@ -58,7 +58,7 @@ def function_options(settings: Settings) -> ZonalOptions:
             f'ZONAL_SHIFT_STORE is "{settings.zonal_shift_store}", but a function keeps its shifts in a '
             "table: set it to DynamoDB"
         )
-    default = settings.origin("ZONAL_SHIFT_MODE") == "default"
+    default = settings.find_origin("ZONAL_SHIFT_MODE") == "default"
     if settings.zonal_shift_mode == "Offerings" and not default:
         raise Misconfigured(
             'ZONAL_SHIFT_MODE is "Offerings", but a function has no offerings to withhold: '
@@ -75,12 +75,12 @@ class Function:
         self, settings: Settings, aws: Aws, transport: Transport, *, clock: Clock, chance: Random, owner: str
     ) -> None:
         options = function_options(settings)
-        self._clock, self._leads, self._log = clock, False, logs.get("zonalshift")
+        self._clock, self._leads, self._log = clock, False, logs.get_logger("zonalshift")
         throttle = Throttle(clock, settings.kube_client_qps, settings.kube_client_burst)
         self._kube = KubeClient(transport, clock, throttle=throttle, may_write=lambda: self._leads)
         self._recorder = EventRecorder(self._kube, clock, chance)
         self._nodes, self._claims = Informer(Node), Informer(NodeClaim)
-        self.zonal = Zonal(
+        self.zonal = ZonalService(
             settings,
             aws,
             kube=self._kube,
@@ -88,12 +88,12 @@ class Function:
             clock=clock,
             chance=chance,
             recorder=self._recorder,
-            gates=Gates(clock),
+            gates=ZoneGates(clock),
             nodes=self._nodes,
             claims=self._claims,
             options=options,
         )
-        self._lock = Lock(aws, options.table, self.zonal.arc.named, clock, owner)
+        self._lock = TableLock(aws, options.table, self.zonal.arc.resolve_arn, clock, owner)
 
     async def handle(self, event: Any, seconds: float) -> dict[str, Any]:
         """Keep what came, then act for as long as there is something to do and time for it."""
@@ -110,7 +110,7 @@ class Function:
     async def _kept(self, body: str) -> bool:
         """Whether a message may be crossed off; one that makes no sense is put aside by its queue."""
         try:
-            await self.zonal.signals.put(signal_of(body, "sqs"))
+            await self.zonal.signals.put_signal(parse_signal(body, "sqs"))
         except BadInput as error:
             self._log.warning("a message makes no sense", error=error)
             return False
@@ -123,7 +123,9 @@ class Function:
     async def _leading(self, end: float) -> AsyncIterator[bool]:
         """Whoever else is at it is waited for: it may have looked before our message came."""
         try:
-            while not (held := await self._lock.take(LEASE)) and self._clock.monotonic() + ASK_AGAIN < end:
+            while (
+                not (held := await self._lock.take_lock(LEASE)) and self._clock.monotonic() + ASK_AGAIN < end
+            ):
                 await self._clock.sleep(ASK_AGAIN)
         except DovetailError as error:
             self._log.error("the table's lock cannot be had", error=error)
@@ -142,13 +144,13 @@ class Function:
 
     async def _given_back(self) -> None:
         try:
-            await self._lock.release()
+            await self._lock.release_lock()
         except DovetailError as error:
             self._log.warning("the lock could not be given back, and runs out by itself", error=error)
 
     async def _act(self, end: float) -> int:
         """Passes, one after the other; how many were made."""
-        self.zonal.arc.hint()
+        self.zonal.arc.poll_now()
         passes, pause = 0, 1.0
         while True:
             try:
@@ -162,7 +164,7 @@ class Function:
             if wait > STAY or self._clock.monotonic() + wait >= end:
                 return passes
             await self._clock.sleep(wait)
-            if not await self._lock.take(LEASE):
+            if not await self._lock.take_lock(LEASE):
                 return passes
 
     async def _look(self) -> None:
@@ -175,9 +177,9 @@ class Function:
             found = await self._kube.list(informer.kind)
         except Gone:
             found = ()  # the kind is not installed here
-        informer.begin()
-        informer.listed(found)
-        informer.end()
+        informer.begin_list()
+        informer.add_listed(found)
+        informer.end_list()
 
 
 def _messages(event: Any) -> list[tuple[str, str]]:
@@ -206,22 +208,22 @@ async def _begun(settings: Settings, aws: Aws, owner: str) -> Function:
     clock = SystemClock()
     found = (await aws.call("eks", "DescribeCluster", {"name": settings.cluster_name}))["cluster"]
     authority = b64decode(found["certificateAuthority"]["data"])
-    connection = eks_connection(found["endpoint"], authority, settings.cluster_name, aws.region, clock)
+    connection = connect_eks(found["endpoint"], authority, settings.cluster_name, aws.region, clock)
     chance = Random(SystemRandom().getrandbits(64))
-    return Function(settings, aws, connection.transport(), clock=clock, chance=chance, owner=owner)
+    return Function(settings, aws, connection.open_transport(), clock=clock, chance=chance, owner=owner)
 
 
 def lambda_handler(event: Any, context: Any) -> dict[str, Any]:
     """What Lambda calls. Settings are the controller's variables; the feature and its table are on."""
     kept = _Container
     if kept.function is None or kept.loop is None:
-        from dovetail.aws.slim import Slim
+        from dovetail.aws.slim import SlimAws
 
         defaults = {"ENABLE_ZONAL_SHIFT": "true", "ZONAL_SHIFT_STORE": "DynamoDB"}
-        settings = read((), {**defaults, **os.environ}, provider="aws")
-        logs.configure(settings.log_level, settings.log_output_paths)
+        settings = read_settings((), {**defaults, **os.environ}, provider="aws")
+        logs.configure_logging(settings.log_level, settings.log_output_paths)
         kept.loop = asyncio.new_event_loop()
-        aws = Slim(os.environ["AWS_REGION"], name="dovetail-zonal-shift")
+        aws = SlimAws(os.environ["AWS_REGION"], name="dovetail-zonal-shift")
         kept.function = kept.loop.run_until_complete(_begun(settings, aws, context.aws_request_id))
     return kept.loop.run_until_complete(
         kept.function.handle(event, context.get_remaining_time_in_millis() / 1000)

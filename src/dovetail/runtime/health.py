@@ -19,10 +19,18 @@ from aiohttp import web
 from dovetail.api.meta import Kind
 from dovetail.errors import DovetailError
 from dovetail.runtime import metrics
+from dovetail.runtime.http_listener import HttpListener, start_listener
 from dovetail.runtime.kube import KubeClient
-from dovetail.runtime.listening import Listener, listen
 
-__all__ = ["Check", "metrics_app", "probes_app", "serve", "served", "sparing", "synced"]
+__all__ = [
+    "Check",
+    "build_metrics_app",
+    "build_probes_app",
+    "cache_page",
+    "require_served",
+    "require_synced",
+    "serve_app",
+]
 
 # However long a page takes, it is not shown for longer than scrapes are apart by default.
 LONGEST_KEPT = 15.0
@@ -31,7 +39,7 @@ Check = Callable[[], Awaitable[str | None]]
 """Says what is not ready, or nothing."""
 
 
-def probes_app(ready: Sequence[Check]) -> web.Application:
+def build_probes_app(ready: Sequence[Check]) -> web.Application:
     """`/healthz` answers while the process does; `/readyz` once nothing stands in the way."""
 
     async def healthz(_: web.Request) -> web.Response:
@@ -64,7 +72,7 @@ def shared_check(ready: Sequence[Check]) -> Callable[[], Awaitable[list[str]]]:
     return answer
 
 
-def synced(caches: Mapping[str, Callable[[], bool]]) -> Check:
+def require_synced(caches: Mapping[str, Callable[[], bool]]) -> Check:
     """Ready once every cache, by name, has taken in a whole list."""
 
     async def check() -> str | None:
@@ -74,12 +82,12 @@ def synced(caches: Mapping[str, Callable[[], bool]]) -> Check:
     return check
 
 
-def served(kube: KubeClient, kinds: Sequence[Kind]) -> Check:
+def require_served(kube: KubeClient, kinds: Sequence[Kind]) -> Check:
     """Ready while the API server answers and knows these kinds."""
 
     async def check() -> str | None:
         try:
-            missing = [kind.resource for kind in kinds if not await kube.serves(kind)]
+            missing = [kind.resource for kind in kinds if not await kube.serves_kind(kind)]
         except DovetailError as error:
             return str(error)
         return f"the API server does not serve {', '.join(missing)}; install the CRDs" if missing else None
@@ -87,7 +95,7 @@ def served(kube: KubeClient, kinds: Sequence[Kind]) -> Check:
     return check
 
 
-def sparing(made: Callable[[], bytes], now: Callable[[], float] = perf_counter) -> Callable[[], bytes]:
+def cache_page(made: Callable[[], bytes], now: Callable[[], float] = perf_counter) -> Callable[[], bytes]:
     """The same page again for ten times as long as it took to make.
 
     A page of many series holds the loop while it is made. Scrapers that ask more often than it can be made
@@ -106,12 +114,12 @@ def sparing(made: Callable[[], bytes], now: Callable[[], float] = perf_counter) 
     return page
 
 
-def metrics_app(
-    *, profiling: bool = False, exposition: Callable[[], bytes] = metrics.exposition
+def build_metrics_app(
+    *, profiling: bool = False, exposition: Callable[[], bytes] = metrics.render_exposition
 ) -> web.Application:
     """`/metrics`, and with profiling what a developer asks of a running process."""
 
-    page = sparing(exposition)
+    page = cache_page(exposition)
 
     async def show(_: web.Request) -> web.Response:
         return web.Response(body=page(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
@@ -123,21 +131,21 @@ def metrics_app(
     return app
 
 
-async def serve(app: web.Application, port: int, host: str | None = None) -> tuple[Listener, int]:
+async def serve_app(app: web.Application, port: int, host: str | None = None) -> tuple[HttpListener, int]:
     """Listen within limits; returns the listener to clean up and the port that was given."""
-    listener = await listen(app, port, host)
+    listener = await start_listener(app, port, host)
     return listener, int(listener.addresses[0][1])
 
 
-async def _index(_: web.Request) -> web.Response:
+async def _show_index(_: web.Request) -> web.Response:
     return web.Response(text="".join(f"{name}\n" for name in PROFILES if name))
 
 
-async def _cmdline(_: web.Request) -> web.Response:
+async def _show_cmdline(_: web.Request) -> web.Response:
     return web.Response(text="\0".join(sys.argv))
 
 
-async def _profile(request: web.Request) -> web.Response:
+async def _show_profile(request: web.Request) -> web.Response:
     text = request.query.get("seconds", "30")
     if not text.isdigit() or not 1 <= int(text) <= 300:
         return web.Response(status=400, text="seconds must be a number from 1 to 300")
@@ -152,18 +160,18 @@ async def _profile(request: web.Request) -> web.Response:
     return web.Response(text=out.getvalue())
 
 
-async def _tasks(_: web.Request) -> web.Response:
+async def _show_tasks(_: web.Request) -> web.Response:
     out = io.StringIO()
     for task in asyncio.all_tasks():
         task.print_stack(file=out)
-    return web.Response(text=out.getvalue() + _stacks())
+    return web.Response(text=out.getvalue() + _format_stacks())
 
 
-async def _threads(_: web.Request) -> web.Response:
-    return web.Response(text=_stacks())
+async def _show_threads(_: web.Request) -> web.Response:
+    return web.Response(text=_format_stacks())
 
 
-def _stacks() -> str:
+def _format_stacks() -> str:
     out = io.StringIO()
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     for ident, frame in sys._current_frames().items():
@@ -171,7 +179,7 @@ def _stacks() -> str:
     return out.getvalue()
 
 
-async def _heap(_: web.Request) -> web.Response:
+async def _show_heap(_: web.Request) -> web.Response:
     kinds = Counter(type(one).__qualname__ for one in gc.get_objects())
     lines = [f"{count:10d}  {name}" for name, count in kinds.most_common(100)]
     return web.Response(text="objects the collector knows, by type\n" + "\n".join(lines) + "\n")
@@ -179,11 +187,11 @@ async def _heap(_: web.Request) -> web.Response:
 
 # Karpenter's names for what has a counterpart here; `symbol`, `trace` and `block` have none.
 PROFILES: Mapping[str, Callable[[web.Request], Awaitable[web.Response]]] = {
-    "": _index,
-    "cmdline": _cmdline,
-    "profile": _profile,
-    "goroutine": _tasks,
-    "threadcreate": _threads,
-    "heap": _heap,
-    "allocs": _heap,
+    "": _show_index,
+    "cmdline": _show_cmdline,
+    "profile": _show_profile,
+    "goroutine": _show_tasks,
+    "threadcreate": _show_threads,
+    "heap": _show_heap,
+    "allocs": _show_heap,
 }

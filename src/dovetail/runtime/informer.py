@@ -63,51 +63,51 @@ class Informer(Generic[T]):
 
     # What a Follower tells.
 
-    def begin(self) -> None:
+    def begin_list(self) -> None:
         self._listed = set()
 
-    def listed(self, objects: Iterable[T]) -> None:
+    def add_listed(self, objects: Iterable[T]) -> None:
         for obj in objects:
             if self._listed is not None:
-                self._listed.add(_key(obj))
-            self._store(obj)
+                self._listed.add(_object_key(obj))
+            self._store_object(obj)
 
-    def end(self) -> None:
+    def end_list(self) -> None:
         listed, self._listed = self._listed or set(), None
         for key in [key for key in self._objects if key not in listed]:
-            self._drop(key)
+            self._drop_object(key)
         self._synced.set()
 
-    def changed(self, obj: T) -> None:
-        self._store(obj)
+    def apply_change(self, obj: T) -> None:
+        self._store_object(obj)
 
-    def removed(self, namespace: str, name: str) -> None:
-        self._drop((namespace, name))
+    def apply_removal(self, namespace: str, name: str) -> None:
+        self._drop_object((namespace, name))
 
-    def _store(self, obj: T) -> None:
-        key = _key(obj)
+    def _store_object(self, obj: T) -> None:
+        key = _object_key(obj)
         before = self._objects.get(key)
         if before is not None:
             if before.metadata.resource_version == obj.metadata.resource_version and before.uid == obj.uid:
                 return
             if before.uid != obj.uid:
                 # A namesake took its place while we were not looking: one left, another came.
-                self._drop(key)
+                self._drop_object(key)
                 before = None
             else:
-                self._unfile(key, before)
+                self._remove_from_indexes(key, before)
         self._objects[key] = obj
-        self._file(key, obj)
-        self._tell(before, obj)
+        self._add_to_indexes(key, obj)
+        self._notify_handlers(before, obj)
 
-    def _drop(self, key: Key) -> None:
+    def _drop_object(self, key: Key) -> None:
         before = self._objects.pop(key, None)
         if before is None:
             return
-        self._unfile(key, before)
-        self._tell(before, None)
+        self._remove_from_indexes(key, before)
+        self._notify_handlers(before, None)
 
-    def _tell(self, before: T | None, after: T | None) -> None:
+    def _notify_handlers(self, before: T | None, after: T | None) -> None:
         for handler in self._handlers:
             try:
                 handler(before, after)
@@ -118,12 +118,12 @@ class Informer(Generic[T]):
                 # One object that a handler cannot cope with must not keep it from hearing of the others.
                 self.on_failure(about, error)
 
-    def _file(self, key: Key, obj: T) -> None:
+    def _add_to_indexes(self, key: Key, obj: T) -> None:
         for name, values in self._indexes.items():
             for value in values(obj):
                 self._indexed[name].setdefault(value, {})[key] = obj
 
-    def _unfile(self, key: Key, obj: T) -> None:
+    def _remove_from_indexes(self, key: Key, obj: T) -> None:
         for name, values in self._indexes.items():
             files = self._indexed[name]
             for value in values(obj):
@@ -134,5 +134,5 @@ class Informer(Generic[T]):
                         del files[value]
 
 
-def _key(obj: Object) -> Key:
+def _object_key(obj: Object) -> Key:
     return (obj.metadata.namespace, obj.metadata.name)

@@ -13,14 +13,88 @@ import msgspec
 
 from dovetail.api import codec
 from dovetail.api.meta import Kind, Object
-from dovetail.errors import Refused
+from dovetail.errors import (
+    AlreadyExists,
+    Conflict,
+    DovetailError,
+    Expired,
+    Gone,
+    Invalid,
+    NotAuthorized,
+    Refused,
+    Retry,
+    Throttled,
+)
 from dovetail.ports import Clock
 from dovetail.runtime import metrics
-from dovetail.runtime.failures import failure, retry_after
 from dovetail.runtime.throttle import Throttle
-from dovetail.runtime.transport import Lines, Reply, Request, Transport
+from dovetail.runtime.transport import ApiReply, ApiRequest, Lines, Transport
 
-__all__ = ["Call", "KubeClient", "path_of"]
+__all__ = ["KubeCall", "KubeClient", "KubeStatus", "build_failure", "build_path", "read_retry_after"]
+
+
+class KubeStatus(Exception):
+    """The server's own words about a failure: the cause behind the error a caller sees."""
+
+    def __init__(self, code: int, reason: str, message: str, details: Mapping[str, Any]) -> None:
+        super().__init__(f"{code} {reason}: {message}")
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.details = details
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        """The reasons the server gave in detail, such as DisruptionBudget."""
+        return tuple(str(cause.get("reason", "")) for cause in self.details.get("causes") or ())
+
+
+class _Status(msgspec.Struct):
+    reason: str = ""
+    message: str = ""
+    details: dict[str, Any] | None = None
+
+
+_MEANING: Mapping[int, type[DovetailError]] = {
+    400: Invalid,
+    401: NotAuthorized,
+    403: NotAuthorized,
+    404: Gone,
+    408: Retry,
+    409: Conflict,
+    410: Expired,
+    422: Invalid,
+}
+
+
+def build_failure(
+    doing: str, code: int, body: bytes, headers: Mapping[str, str] | None = None
+) -> DovetailError:
+    """The error that tells a caller what to do next; the server's words stay attached as its cause."""
+    try:
+        status = msgspec.json.decode(body, type=_Status)
+    except msgspec.MsgspecError:
+        # A proxy in between answers in its own words; keep the start of them.
+        status = _Status(message=body[:200].decode(errors="replace").strip())
+    text = f"{doing}: {status.message or status.reason or f'the server answered {code}'}"
+    error: DovetailError
+    if code == 429:
+        error = Throttled(text, read_retry_after(code, headers or {}))
+    elif code == 409 and status.reason == "AlreadyExists":
+        error = AlreadyExists(text)
+    else:
+        error = _MEANING.get(code, Retry if code >= 500 else Refused)(text)
+    error.__cause__ = KubeStatus(code, status.reason, status.message, status.details or {})
+    return error
+
+
+def read_retry_after(code: int, headers: Mapping[str, str]) -> float | None:
+    """How long the server asked us to wait before the same request, in seconds."""
+    if code != 429 and code < 500:
+        return None
+    text = next((value for name, value in headers.items() if name.lower() == "retry-after"), "")
+    return float(text) if text.isascii() and text.isdigit() else None
+
 
 T = TypeVar("T", bound=Object)
 Json = dict[str, Any]
@@ -34,7 +108,7 @@ APPLY = "application/apply-patch+yaml"
 POLITE_TRIES = 5
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True):
+class KubeCall(msgspec.Struct, frozen=True, kw_only=True):
     """One request as people would say it: a verb, a kind, a name."""
 
     method: str = "GET"
@@ -55,9 +129,9 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
         names = (self.namespace, self.name or self.new_name, self.subresource)
         return f"{self.verb} {self.kind} {'/'.join(name for name in names if name)}".rstrip()
 
-    def request(self) -> Request:
-        path = path_of(self.kind, self.namespace, self.name, self.subresource)
-        return Request(self.method, path, self.query, self.body, self.content_type)
+    def build_request(self) -> ApiRequest:
+        path = build_path(self.kind, self.namespace, self.name, self.subresource)
+        return ApiRequest(self.method, path, self.query, self.body, self.content_type)
 
 
 class KubeClient:
@@ -88,7 +162,9 @@ class KubeClient:
         return self._may_write()
 
     async def get(self, kind: type[T], name: str, namespace: str = "") -> T:
-        reply = await self._call(Call(verb="reading", kind=kind.KIND, namespace=namespace, name=name))
+        reply = await self._send_call(
+            KubeCall(verb="reading", kind=kind.KIND, namespace=namespace, name=name)
+        )
         return codec.decode(kind, reply.body)
 
     async def list(
@@ -97,11 +173,11 @@ class KubeClient:
         table = codec.Interner()
         read = partial(codec.decode_list, table=table)
         found: builtins.list[T] = []
-        async for page in self.pages(kind, namespace, labels=labels, fields=fields, decode=read):
+        async for page in self.list_pages(kind, namespace, labels=labels, fields=fields, decode=read):
             found += page.items
         return tuple(found)
 
-    async def pages(
+    async def list_pages(
         self,
         kind: type[T],
         namespace: str = "",
@@ -114,10 +190,10 @@ class KubeClient:
 
         A list that expired under us is heard as Expired: the caller forgets what it had and starts over.
         """
-        query = selecting(labels, fields) | {"limit": str(self._page)}
+        query = build_selectors(labels, fields) | {"limit": str(self._page)}
         while True:
-            call = Call(verb="listing", kind=kind.KIND, namespace=namespace, query=query)
-            page = decode(kind, (await self._call(call)).body)
+            call = KubeCall(verb="listing", kind=kind.KIND, namespace=namespace, query=query)
+            page = decode(kind, (await self._send_call(call)).body)
             yield page
             if not page.meta.continue_token:
                 return
@@ -128,19 +204,21 @@ class KubeClient:
     @asynccontextmanager
     async def watch(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> AsyncIterator[Lines]:
         """The lines of one watch; refusals are raised before there are any."""
-        call = Call(verb="watching", kind=kind, namespace=namespace, query={"watch": "true"} | dict(query))
+        call = KubeCall(
+            verb="watching", kind=kind, namespace=namespace, query={"watch": "true"} | dict(query)
+        )
         if self._throttle is not None:
             await self._throttle.wait()
         async with AsyncExitStack() as stack:
             with metrics.client_request(self._clock, "GET", kind, "") as seen:
-                lines = await stack.enter_async_context(self.transport.stream(call.request()))
+                lines = await stack.enter_async_context(self.transport.stream(call.build_request()))
                 seen.code = lines.status
             if lines.status != 200:
-                raise failure(str(call), lines.status, await lines.read(), lines.headers)
+                raise build_failure(str(call), lines.status, await lines.read(), lines.headers)
             yield lines
 
     async def create(self, obj: T) -> T:
-        call = Call(
+        call = KubeCall(
             method="POST",
             verb="creating",
             kind=obj.KIND,
@@ -148,13 +226,13 @@ class KubeClient:
             new_name=obj.name,
             body=codec.encode(obj),
         )
-        return codec.decode(type(obj), (await self._call(call)).body)
+        return codec.decode(type(obj), (await self._send_call(call)).body)
 
     async def update(self, obj: T, raw: Mapping[str, Any] | None = None, *, subresource: str = "") -> T:
         """Replace the whole object. `raw` is the full document where unknown fields must survive."""
         body = codec.encode(obj) if raw is None else msgspec.json.encode(raw)
-        call = _about(obj, "PUT", "updating", subresource, body=body)
-        return codec.decode(type(obj), (await self._call(call)).body)
+        call = _build_call(obj, "PUT", "updating", subresource, body=body)
+        return codec.decode(type(obj), (await self._send_call(call)).body)
 
     async def patch(self, before: T, after: T, *, status: bool = False, guarded: bool = False) -> T:
         diff = codec.merge_patch(before, after)
@@ -166,58 +244,60 @@ class KubeClient:
         if guarded:
             version = {"resourceVersion": before.metadata.resource_version}
             diff = diff | {"metadata": diff.get("metadata", {}) | version}
-        return await self.merge(before, diff, subresource="status" if status else "")
+        return await self.merge_patch(before, diff, subresource="status" if status else "")
 
-    async def merge(self, obj: T, patch: Json, *, subresource: str = "") -> T:
+    async def merge_patch(self, obj: T, patch: Json, *, subresource: str = "") -> T:
         """A JSON merge patch, sent as it is."""
-        return await self._patched(obj, msgspec.json.encode(patch), MERGE, subresource)
+        return await self._send_patch(obj, msgspec.json.encode(patch), MERGE, subresource)
 
     async def json_patch(self, obj: T, operations: Sequence[Json], *, subresource: str = "") -> T:
-        return await self._patched(obj, msgspec.json.encode(operations), JSON, subresource)
+        return await self._send_patch(obj, msgspec.json.encode(operations), JSON, subresource)
 
     async def strategic_patch(self, obj: T, patch: Json, *, subresource: str = "") -> T:
-        return await self._patched(obj, msgspec.json.encode(patch), STRATEGIC, subresource)
+        return await self._send_patch(obj, msgspec.json.encode(patch), STRATEGIC, subresource)
 
     async def apply(self, obj: T, *, manager: str, force: bool = False, subresource: str = "") -> T:
         """Server-side apply: these fields are ours; Conflict when someone else holds one, unless forced."""
         query = {"fieldManager": manager, "force": "true" if force else "false"}
-        return await self._patched(obj, codec.encode(obj), APPLY, subresource, query)
+        return await self._send_patch(obj, codec.encode(obj), APPLY, subresource, query)
 
     async def delete(self, obj: Object, *, grace: int | None = None, guarded: bool = False) -> None:
-        options: Json = {"apiVersion": "v1", "kind": "DeleteOptions"} | _deletion(obj, grace, guarded)
-        await self._call(_about(obj, "DELETE", "deleting", body=msgspec.json.encode(options)))
+        options: Json = {"apiVersion": "v1", "kind": "DeleteOptions"} | _build_delete_options(
+            obj, grace, guarded
+        )
+        await self._send_call(_build_call(obj, "DELETE", "deleting", body=msgspec.json.encode(options)))
 
     async def evict(self, obj: Object, *, grace: int | None = None) -> None:
         eviction = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": obj.name, "namespace": obj.namespace},
-            "deleteOptions": _deletion(obj, grace, guarded=bool(obj.uid)),
+            "deleteOptions": _build_delete_options(obj, grace, guarded=bool(obj.uid)),
         }
         body = msgspec.json.encode(eviction)
         # A budget that says no says so with 429: that is the answer, not a reason to ask again here.
-        await self._call(_about(obj, "POST", "evicting", "eviction", body=body, polite=False))
+        await self._send_call(_build_call(obj, "POST", "evicting", "eviction", body=body, polite=False))
 
-    async def serves(self, kind: Kind) -> bool:
+    async def serves_kind(self, kind: Kind) -> bool:
         """Whether the server knows the kind at all."""
         prefix = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
-        reply = await self.transport.send(Request("GET", prefix))
+        reply = await self.transport.send(ApiRequest("GET", prefix))
         if reply.status == 404:
             return False
         if reply.status != 200:
-            raise failure(f"asking for {kind}", reply.status, reply.body, reply.headers)
+            raise build_failure(f"asking for {kind}", reply.status, reply.body, reply.headers)
         resources = msgspec.json.decode(reply.body, type=_ResourceList).resources
         return any(r.name == kind.plural for r in resources)
 
-    async def version(self) -> str:
-        reply = await self.transport.send(Request("GET", "/version"))
+    async def read_version(self) -> str:
+        reply = await self.transport.send(ApiRequest("GET", "/version"))
         if reply.status != 200:
-            raise failure("asking for the version", reply.status, reply.body, reply.headers)
+            raise build_failure("asking for the version", reply.status, reply.body, reply.headers)
         told = msgspec.json.decode(reply.body, type=_Version)
         # A provider's own builds call their minor version `33+`.
         return f"{told.major}.{told.minor.rstrip('+')}"
 
-    async def _patched(
+    async def _send_patch(
         self,
         obj: T,
         body: bytes,
@@ -225,13 +305,13 @@ class KubeClient:
         subresource: str = "",
         query: Mapping[str, str] | None = None,
     ) -> T:
-        call = _about(
+        call = _build_call(
             obj, "PATCH", "patching", subresource, body=body, content_type=content_type, query=query or {}
         )
-        return codec.decode(type(obj), (await self._call(call)).body)
+        return codec.decode(type(obj), (await self._send_call(call)).body)
 
-    async def _call(self, call: Call) -> Reply:
-        request = call.request()
+    async def _send_call(self, call: KubeCall) -> ApiReply:
+        request = call.build_request()
         for attempt in range(POLITE_TRIES):
             if self._throttle is not None:
                 await self._throttle.wait()
@@ -242,14 +322,14 @@ class KubeClient:
                 seen.code = reply.status
             if reply.status < 400:
                 return reply
-            wait = retry_after(reply.status, reply.headers)
+            wait = read_retry_after(reply.status, reply.headers)
             if wait is None or not call.polite or attempt == POLITE_TRIES - 1:
                 break
             await self._clock.sleep(wait)
-        raise failure(str(call), reply.status, reply.body, reply.headers)
+        raise build_failure(str(call), reply.status, reply.body, reply.headers)
 
 
-def path_of(kind: Kind, namespace: str = "", name: str = "", subresource: str = "") -> str:
+def build_path(kind: Kind, namespace: str = "", name: str = "", subresource: str = "") -> str:
     """Where a kind, or one object of it, is found."""
     parts = ["apis", kind.group, kind.version] if kind.group else ["api", kind.version]
     if namespace and kind.namespaced:
@@ -258,13 +338,13 @@ def path_of(kind: Kind, namespace: str = "", name: str = "", subresource: str = 
     return "/" + "/".join(parts)
 
 
-def selecting(labels: str, fields: str) -> dict[str, str]:
+def build_selectors(labels: str, fields: str) -> dict[str, str]:
     """The query for these selectors."""
     return {k: v for k, v in (("labelSelector", labels), ("fieldSelector", fields)) if v}
 
 
-def _about(obj: Object, method: str, verb: str, subresource: str = "", **more: Any) -> Call:
-    return Call(
+def _build_call(obj: Object, method: str, verb: str, subresource: str = "", **more: Any) -> KubeCall:
+    return KubeCall(
         method=method,
         verb=verb,
         kind=obj.KIND,
@@ -275,7 +355,7 @@ def _about(obj: Object, method: str, verb: str, subresource: str = "", **more: A
     )
 
 
-def _deletion(obj: Object, grace: int | None, guarded: bool) -> Json:
+def _build_delete_options(obj: Object, grace: int | None, guarded: bool) -> Json:
     options: Json = {} if grace is None else {"gracePeriodSeconds": grace}
     return options | ({"preconditions": {"uid": obj.uid}} if guarded else {})
 

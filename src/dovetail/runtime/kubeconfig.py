@@ -30,7 +30,7 @@ from dovetail.runtime.credentials import (
 )
 from dovetail.runtime.transport import USER_AGENT, HttpTransport
 
-__all__ = ["Connection", "connect", "from_kubeconfig", "in_cluster", "trusting"]
+__all__ = ["Connection", "connect", "from_kubeconfig", "in_cluster", "trust_authority"]
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -51,7 +51,7 @@ class Connection(msgspec.Struct, frozen=True):
         # Neither credentials nor a proxy's password.
         return f"Connection({self.server})"
 
-    def transport(self, user_agent: str = USER_AGENT) -> HttpTransport:
+    def open_transport(self, user_agent: str = USER_AGENT) -> HttpTransport:
         """A way there, for one event loop; each has credentials of its own, which refresh on that loop."""
         return HttpTransport(
             self.server,
@@ -89,39 +89,39 @@ def in_cluster(clock: Clock, root: Path = SERVICE_ACCOUNT, env: Mapping[str, str
     return Connection(
         server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
         sign_in=lambda: TokenFile(token, clock),
-        tls=_tls({"certificate-authority": str(authority)}, root),
+        tls=_build_tls({"certificate-authority": str(authority)}, root),
         namespace=namespace.read_text().strip() if namespace.exists() else "default",
-        authority=_authority({"certificate-authority": str(authority)}, root),
+        authority=_read_authority({"certificate-authority": str(authority)}, root),
     )
 
 
 def from_kubeconfig(paths: list[Path], clock: Clock, context: str = "") -> Connection:
     """One context of a kubeconfig; of several files, the first to say a thing wins, as with kubectl."""
-    merged = _merged(paths)
+    merged = _merge_files(paths)
     name = context or merged["current-context"]
     if not name:
         raise Misconfigured(f"reading {paths[0]}: no current-context; choose one with --context")
-    ctx = _named(merged, "contexts", name, paths)
-    cluster = _named(merged, "clusters", str(ctx.get("cluster", "")), paths)
-    user = _named(merged, "users", str(ctx["user"]), paths) if ctx.get("user") else {}
+    ctx = _find_entry(merged, "contexts", name, paths)
+    cluster = _find_entry(merged, "clusters", str(ctx.get("cluster", "")), paths)
+    user = _find_entry(merged, "users", str(ctx["user"]), paths) if ctx.get("user") else {}
     base = Path(str(cluster.get(_ORIGIN, paths[0].parent)))
     if not cluster.get("server"):
         raise Misconfigured(f"reading {paths[0]}: the cluster of context {name} has no server")
-    tls, server = _tls(cluster, base, user), str(cluster["server"])
-    sign_in = partial(_credentials, user, cluster, tls, clock)
+    tls, server = _build_tls(cluster, base, user), str(cluster["server"])
+    sign_in = partial(_build_credentials, user, cluster, tls, clock)
     sign_in()  # what is wrong with the user is said now, not at the first call
     return Connection(
         server=server,
         sign_in=sign_in,
         tls=tls,
         server_name=cluster.get("tls-server-name") or None,
-        proxy=_proxy(str(cluster.get("proxy-url") or ""), server),
+        proxy=_find_proxy(str(cluster.get("proxy-url") or ""), server),
         namespace=str(ctx.get("namespace") or "default"),
-        authority=_authority(cluster, base),
+        authority=_read_authority(cluster, base),
     )
 
 
-def _proxy(named: str, server: str) -> str | None:
+def _find_proxy(named: str, server: str) -> str | None:
     """The proxy the kubeconfig names, else the environment's, unless NO_PROXY spares this server."""
     address = urlsplit(server)
     if not named and not proxy_bypass(address.hostname or ""):
@@ -139,10 +139,10 @@ def _proxy(named: str, server: str) -> str | None:
 _ORIGIN = "\0from"
 
 
-def _merged(paths: list[Path]) -> dict[str, Any]:
+def _merge_files(paths: list[Path]) -> dict[str, Any]:
     merged: dict[str, Any] = {"current-context": "", "contexts": {}, "clusters": {}, "users": {}}
     for path in paths:
-        document = _read(path)
+        document = _read_file(path)
         merged["current-context"] = merged["current-context"] or str(document.get("current-context") or "")
         for part, inner in (("contexts", "context"), ("clusters", "cluster"), ("users", "user")):
             for entry in document.get(part) or []:
@@ -152,12 +152,12 @@ def _merged(paths: list[Path]) -> dict[str, Any]:
     return merged
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_file(path: Path) -> dict[str, Any]:
     try:
         text = path.read_bytes()
     except OSError as error:
         raise Misconfigured(f"reading the kubeconfig {path}: {error.strerror}") from error
-    found = manifests.read(_headed(text), str(path))
+    found = manifests.parse_manifests(_add_header(text), str(path))
     wrong = [c for c in found.complaints if c.severity is manifests.Severity.ERROR]
     if wrong or len(found.documents) != 1:
         why = wrong[0].message if wrong else "it is not one YAML document"
@@ -165,7 +165,7 @@ def _read(path: Path) -> dict[str, Any]:
     return found.documents[0].value
 
 
-def _headed(text: bytes) -> bytes:
+def _add_header(text: bytes) -> bytes:
     """A kubeconfig may leave out what kind of document it is; kubectl takes it for granted."""
     if text.lstrip().startswith(b"{"):
         return text
@@ -175,7 +175,7 @@ def _headed(text: bytes) -> bytes:
     return b"\n".join((*missing, text))
 
 
-def _named(merged: Mapping[str, Any], part: str, name: str, paths: list[Path]) -> dict[str, Any]:
+def _find_entry(merged: Mapping[str, Any], part: str, name: str, paths: list[Path]) -> dict[str, Any]:
     known: dict[str, dict[str, Any]] = merged[part]
     if name not in known:
         have = ", ".join(sorted(known)) or "none"
@@ -183,7 +183,7 @@ def _named(merged: Mapping[str, Any], part: str, name: str, paths: list[Path]) -
     return known[name]
 
 
-def _credentials(
+def _build_credentials(
     user: Mapping[str, Any], cluster: Mapping[str, Any], tls: ssl.SSLContext | None, clock: Clock
 ) -> Credentials:
     if user.get("tokenFile"):
@@ -223,7 +223,7 @@ def _exec_spec(block: Mapping[str, Any], cluster: Mapping[str, Any], home: Path)
     )
 
 
-def _tls(
+def _build_tls(
     cluster: Mapping[str, Any], base: Path, user: Mapping[str, Any] | None = None
 ) -> ssl.SSLContext | None:
     if str(cluster.get("server", "https:")).startswith("http:"):
@@ -232,11 +232,11 @@ def _tls(
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     else:
-        context = trusting(_bytes(cluster, "certificate-authority", base))
+        context = trust_authority(_read_bytes(cluster, "certificate-authority", base))
     if user:
         home = Path(str(user.get(_ORIGIN, base)))
-        cert = _bytes(user, "client-certificate", home)
-        key = _bytes(user, "client-key", home)
+        cert = _read_bytes(user, "client-certificate", home)
+        key = _read_bytes(user, "client-key", home)
         if cert and key:
             _load_chain(context, cert, key)
         elif cert or key:
@@ -244,11 +244,11 @@ def _tls(
     return context
 
 
-def _authority(cluster: Mapping[str, Any], base: Path) -> str:
-    return (_bytes(cluster, "certificate-authority", base) or b"").decode("ascii", "replace")
+def _read_authority(cluster: Mapping[str, Any], base: Path) -> str:
+    return (_read_bytes(cluster, "certificate-authority", base) or b"").decode("ascii", "replace")
 
 
-def trusting(authority: bytes | None) -> ssl.SSLContext:
+def trust_authority(authority: bytes | None) -> ssl.SSLContext:
     """A client's TLS that trusts this authority and no other; without one, those of the system."""
     try:
         context = ssl.create_default_context(cadata=authority.decode("ascii") if authority else None)
@@ -261,7 +261,7 @@ def trusting(authority: bytes | None) -> ssl.SSLContext:
     return context
 
 
-def _bytes(block: Mapping[str, Any], key: str, base: Path) -> bytes | None:
+def _read_bytes(block: Mapping[str, Any], key: str, base: Path) -> bytes | None:
     """`<key>-data` inline in base64, or the file `<key>` names, relative to its kubeconfig."""
     if block.get(f"{key}-data"):
         try:

@@ -33,10 +33,10 @@ from dovetail.ports import Clock
 from dovetail.runtime import metrics
 from dovetail.runtime.kube import KubeClient
 
-__all__ = ["Elector", "ElectorThread", "Terms", "new_identity"]
+__all__ = ["ElectionTerms", "Elector", "ElectorThread", "new_identity"]
 
 
-class Terms(msgspec.Struct, frozen=True):
+class ElectionTerms(msgspec.Struct, frozen=True):
     """The rules of one election, in seconds. The deadline must be well below the lease: the gap between
     them is what two clocks that run at different speeds may use up."""
 
@@ -65,7 +65,7 @@ class Elector:
     def __init__(
         self,
         kube: KubeClient,
-        terms: Terms,
+        terms: ElectionTerms,
         identity: str,
         *,
         clock: Clock,
@@ -98,16 +98,16 @@ class Elector:
         """Stand until cancelled; then give the lease back so that another need not wait for it."""
         try:
             while True:
-                await self._step()
-                self._tell()
+                await self._try_once()
+                self._report_change()
                 pause = self._terms.retry * (1 + 0.2 * self._chance.random())
                 await self._clock.sleep(min(pause, self._time_left) if self.leading else pause)
-                self._tell()
+                self._report_change()
         finally:
-            await self._release()
-            self._tell()
+            await self._release_lease()
+            self._report_change()
 
-    async def _step(self) -> None:
+    async def _try_once(self) -> None:
         started = self._clock.monotonic()
         # One lost answer must leave time for another try before the deadline.
         patience = self._terms.deadline / 2
@@ -124,52 +124,52 @@ class Elector:
     async def _take_or_renew(self) -> bool:
         if self.leading and self._seen is not None:
             try:
-                return await self._write(self._seen, taking=False)
+                return await self._write_lease(self._seen, taking=False)
             except (Conflict, Gone):
                 self._slow.inc()
         try:
             lease = await self._kube.get(Lease, self._terms.name, self._terms.namespace)
         except Gone:
-            return await self._create()
-        self._observe(lease)
+            return await self._create_lease()
+        self._observe_lease(lease)
         holder = lease.spec.holder_identity or ""
         if holder == self.identity:
-            return await self._write(lease, taking=False)
+            return await self._write_lease(lease, taking=False)
         if holder and self._clock.monotonic() < self._seen_at + self._term_of(lease):
             self._renewed_at = float("-inf")
             return False
-        return await self._write(lease, taking=True)
+        return await self._write_lease(lease, taking=True)
 
     def _term_of(self, lease: Lease) -> float:
         # Its holder counts on what it wrote there, which may be longer than what we would write.
         return max(lease.spec.lease_duration_seconds or 0, self._terms.lease)
 
-    async def _create(self) -> bool:
+    async def _create_lease(self) -> bool:
         now = self._clock.now()
-        spec = self._claimed(LeaseSpec(acquire_time=now, lease_transitions=0), now)
+        spec = self._claim_spec(LeaseSpec(acquire_time=now, lease_transitions=0), now)
         meta = ObjectMeta(name=self._terms.name, namespace=self._terms.namespace)
         try:
-            self._observe(await self._kube.create(Lease(metadata=meta, spec=spec)))
+            self._observe_lease(await self._kube.create(Lease(metadata=meta, spec=spec)))
         except AlreadyExists:
             return False
         return True
 
-    async def _write(self, lease: Lease, *, taking: bool) -> bool:
+    async def _write_lease(self, lease: Lease, *, taking: bool) -> bool:
         """Claim the lease as it was when last read; true when the server has it in our name, anew."""
         now = self._clock.now()
         if now == lease.spec.renew_time:
             # A clock that was set back may show the same time twice, and others must see a change.
             now += timedelta(microseconds=1)
-        spec = self._claimed(lease.spec, now)
+        spec = self._claim_spec(lease.spec, now)
         if taking:
             transitions = (lease.spec.lease_transitions or 0) + 1
             spec = msgspec.structs.replace(spec, acquire_time=now, lease_transitions=transitions)
-        written = await self._put(lease, spec)
-        self._observe(written)
+        written = await self._put_lease(lease, spec)
+        self._observe_lease(written)
         renewed = written.metadata.resource_version != lease.metadata.resource_version
         return renewed and written.spec.holder_identity == self.identity
 
-    def _claimed(self, spec: LeaseSpec, now: datetime) -> LeaseSpec:
+    def _claim_spec(self, spec: LeaseSpec, now: datetime) -> LeaseSpec:
         return msgspec.structs.replace(
             spec,
             holder_identity=self.identity,
@@ -177,18 +177,18 @@ class Elector:
             renew_time=now,
         )
 
-    async def _put(self, lease: Lease, spec: LeaseSpec) -> Lease:
+    async def _put_lease(self, lease: Lease, spec: LeaseSpec) -> Lease:
         # Always sent, even if nothing seems to differ: the answer, and not our belief, is what counts.
         document: dict[str, Any] = codec.to_dict(msgspec.structs.replace(lease, spec=spec))
         guard = {"resourceVersion": lease.metadata.resource_version, "uid": lease.uid}
-        return await self._kube.merge(lease, {"metadata": guard, "spec": document["spec"]})
+        return await self._kube.merge_patch(lease, {"metadata": guard, "spec": document["spec"]})
 
-    def _observe(self, lease: Lease) -> None:
+    def _observe_lease(self, lease: Lease) -> None:
         if self._seen is None or self._seen.metadata.resource_version != lease.metadata.resource_version:
             self._seen_at = self._clock.monotonic()
         self._seen = lease
 
-    async def _release(self) -> None:
+    async def _release_lease(self) -> None:
         if not self.leading or self._seen is None:
             return
         self._renewed_at = float("-inf")
@@ -208,13 +208,13 @@ class Elector:
             empty = msgspec.structs.replace(
                 lease.spec, holder_identity="", lease_duration_seconds=1, renew_time=self._clock.now()
             )
-            await self._put(lease, empty)
+            await self._put_lease(lease, empty)
 
     async def close(self) -> None:
         """Let go of the elector's connections."""
         await self._kube.transport.close()
 
-    def _tell(self) -> None:
+    def _report_change(self) -> None:
         leading = self.leading
         self._gauge.set(1 if leading else 0)
         if leading != self._told:
@@ -252,11 +252,11 @@ class ElectorThread:
                 home.call_soon_threadsafe(event.set)
 
         self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._stand(tell)), name="leader-election", daemon=True
+            target=lambda: asyncio.run(self._run_elector(tell)), name="leader-election", daemon=True
         )
         self._thread.start()
 
-    async def _stand(self, tell: Callable[[asyncio.Event], None]) -> None:
+    async def _run_elector(self, tell: Callable[[asyncio.Event], None]) -> None:
         try:
             self._elector = self._make(lambda leading: tell(self._leading if leading else self._lost))
             self._task = asyncio.create_task(self._elector.run())

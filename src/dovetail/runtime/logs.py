@@ -22,10 +22,10 @@ from typing import Any, TextIO
 import msgspec
 import structlog
 
-from dovetail.errors import Misconfigured, leaves, sentence
+from dovetail.errors import Misconfigured, describe_error, flatten_errors
 from dovetail.logs import ROOT
 
-__all__ = ["configure", "context", "get"]
+__all__ = ["bind_context", "configure_logging", "get_logger"]
 
 LEVELS = {"debug": 10, "info": 20, "error": 40, "": 20}
 SHOWN = {"warning": "WARN", "exception": "ERROR", "critical": "ERROR"}
@@ -40,14 +40,14 @@ Line = MutableMapping[str, Any]
 _fields: ContextVar[Mapping[str, object]] = ContextVar("fields of every line")
 
 
-def get(name: str = "controller") -> structlog.typing.FilteringBoundLogger:
+def get_logger(name: str = "controller") -> structlog.typing.FilteringBoundLogger:
     """A logger; sub-loggers append to its name with a dot."""
     logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(logger_name=name)
     return logger
 
 
 @contextmanager
-def context(**fields: object) -> Iterator[None]:
+def bind_context(**fields: object) -> Iterator[None]:
     """Fields that every line inside carries: the controller, the object, the reconcile's id."""
     token = _fields.set({**_fields.get({}), **fields})
     try:
@@ -60,17 +60,17 @@ _files: list[TextIO] = []
 """Log files that are open; a new configuration closes the old one's."""
 
 
-def configure(level: str = "info", paths: Sequence[str] = ("stdout",), commit: str = "") -> None:
+def configure_logging(level: str = "info", paths: Sequence[str] = ("stdout",), commit: str = "") -> None:
     """Send lines of this level and above to these places: `stdout`, `stderr` or file names."""
     commit = commit or os.environ.get(COMMIT, "") or UNKNOWN
-    sinks = [_sink(path) for path in paths]
+    sinks = [_open_sink(path) for path in paths]
     while _files:
         _files.pop().close()
     _files.extend(sink for sink in sinks if isinstance(sink, io.TextIOBase))
     structlog.configure(
         processors=[
-            _with_context,
-            *([_caller] if level == "debug" else []),
+            _add_context,
+            *([_add_caller] if level == "debug" else []),
             Sampler(),
             _Layout(commit),
         ],
@@ -89,11 +89,11 @@ class _FromLibraries(logging.Handler):
         fields = dict(getattr(record, "fields", {}))
         if record.exc_info and record.exc_info[1] is not None:
             fields["error"] = record.exc_info[1]
-        tell = get(_shown_name(record.name)).bind(**fields)
-        tell.log(_level(record.levelno), record.getMessage())
+        tell = get_logger(_shown_name(record.name)).bind(**fields)
+        tell.log(_find_level(record.levelno), record.getMessage())
 
 
-def _level(number: int) -> int:
+def _find_level(number: int) -> int:
     """The nearest of the levels that have a name."""
     return next((level for level in (40, 30, 20) if number >= level), 10)
 
@@ -105,7 +105,7 @@ def _shown_name(name: str) -> str:
     return "controller" if name == ROOT or name.startswith(f"{ROOT}.") else f"controller.{name}"
 
 
-def _with_context(_: object, method: str, line: Line) -> Line:
+def _add_context(_: object, method: str, line: Line) -> Line:
     return {**_fields.get({}), **line}
 
 
@@ -122,7 +122,7 @@ class _Standard:
         getattr(sys, self._name).flush()
 
 
-def _sink(path: str) -> TextIO | _Standard:
+def _open_sink(path: str) -> TextIO | _Standard:
     if path in ("stdout", "stderr"):
         return _Standard(path)
     try:
@@ -187,13 +187,13 @@ class _Layout:
         error = line.pop("error", None)
         shown |= line
         if isinstance(error, Exception):
-            shown |= {_kebab(k): v for k, v in _facts(error).items()}
+            shown |= {_to_kebab(k): v for k, v in _collect_facts(error).items()}
         if error is not None:
-            shown["error"] = sentence(error) if isinstance(error, Exception) else str(error)
-        return _encoded(shown)
+            shown["error"] = describe_error(error) if isinstance(error, Exception) else str(error)
+        return _encode_line(shown)
 
 
-def _encoded(shown: Mapping[str, Any]) -> str:
+def _encode_line(shown: Mapping[str, Any]) -> str:
     try:
         return msgspec.json.encode(shown, enc_hook=str).decode()
     except UnicodeEncodeError:
@@ -201,26 +201,26 @@ def _encoded(shown: Mapping[str, Any]) -> str:
         return json.dumps(shown, default=str)
 
 
-def _facts(error: Exception) -> Mapping[str, object]:
+def _collect_facts(error: Exception) -> Mapping[str, object]:
     facts: dict[str, object] = {}
-    for each in leaves(error):
+    for each in flatten_errors(error):
         own = getattr(each, "facts", {})
         facts |= own if isinstance(own, Mapping) else {}
     return facts
 
 
-def _kebab(name: str) -> str:
+def _to_kebab(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|_", "-", name).lower()
 
 
-def _caller(_: object, method: str, line: Line) -> Line:
+def _add_caller(_: object, method: str, line: Line) -> Line:
     frame = sys._getframe(1)
-    while frame.f_back is not None and _passed(frame.f_globals.get("__name__", "")):
+    while frame.f_back is not None and _is_skipped(frame.f_globals.get("__name__", "")):
         frame = frame.f_back
     parts = frame.f_code.co_filename.split("/")[-2:]
     line["caller"] = f"{'/'.join(parts)}:{frame.f_lineno}"
     return line
 
 
-def _passed(module: str) -> bool:
+def _is_skipped(module: str) -> bool:
     return module.endswith("messages") or any(module == p or module.startswith(f"{p}.") for p in PASSED)

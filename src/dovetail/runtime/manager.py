@@ -15,8 +15,8 @@ from random import Random
 from uuid import UUID
 
 from dovetail.controllers.base import Controller, is_idle
-from dovetail.errors import DovetailError, Refused, Retry, Throttled, leaves
-from dovetail.logs import reference
+from dovetail.errors import DovetailError, Refused, Retry, Throttled, flatten_errors
+from dovetail.logs import build_reference
 from dovetail.ports import Clock
 from dovetail.runtime import logs, metrics
 from dovetail.runtime.queue import Closed, WorkQueue
@@ -42,20 +42,20 @@ class Manager:
         self._grace = grace
         self._queues: dict[str, WorkQueue] = {}
         self._controllers: dict[str, Controller] = {}
-        self._numbers: dict[str, metrics.Reconciling] = {}
+        self._numbers: dict[str, metrics.ReconcileMetrics] = {}
         self._services: list[Callable[[], Awaitable[None]]] = []
         self._working: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
-        self._log = logs.get("controller")
+        self._log = logs.get_logger("controller")
 
     def add(self, controller: Controller) -> WorkQueue:
         """Take a controller on; whoever watches for it adds keys to the queue that comes back."""
         queue = self._queues[controller.name] = WorkQueue(controller.name, self._clock, controller.backoff)
         self._controllers[controller.name] = controller
-        self._numbers[controller.name] = metrics.prepare(controller.name, controller.concurrency)
+        self._numbers[controller.name] = metrics.prepare_controller(controller.name, controller.concurrency)
         return queue
 
-    def serve(self, service: Callable[[], Awaitable[None]]) -> None:
+    def add_service(self, service: Callable[[], Awaitable[None]]) -> None:
         """Run this beside the controllers until the end: a follower, a recorder, an elector."""
         self._services.append(service)
 
@@ -63,7 +63,7 @@ class Manager:
         """Begin the end: no new work; what is under way may finish within the grace."""
         self._stopping.set()
 
-    async def stopped(self) -> None:
+    async def wait_stopped(self) -> None:
         """Return once the end has begun."""
         await self._stopping.wait()
 
@@ -79,15 +79,15 @@ class Manager:
 
     async def run(self, elected: Callable[[], Awaitable[None]] = at_once) -> None:
         """Work until stopped: services from now on, controllers once elected."""
-        with metrics.reporting(self._report):
+        with metrics.register_reporter(self._report_queues):
             try:
-                await self._run(elected)
+                await self._run_tasks(elected)
             finally:
                 await self._finish_work(0)
 
-    async def _run(self, elected: Callable[[], Awaitable[None]]) -> None:
+    async def _run_tasks(self, elected: Callable[[], Awaitable[None]]) -> None:
         async with asyncio.TaskGroup() as tasks:
-            services = [tasks.create_task(self._kept_alive(service)) for service in self._services]
+            services = [tasks.create_task(self._keep_alive(service)) for service in self._services]
             pumps = tasks.create_task(self._pump_all(elected))
             await self._stopping.wait()
             for queue in self._queues.values():
@@ -97,7 +97,7 @@ class Manager:
             for task in services:
                 task.cancel()
 
-    def _report(self) -> None:
+    def _report_queues(self) -> None:
         for queue in self._queues.values():
             queue.report()
 
@@ -105,9 +105,9 @@ class Manager:
         await elected()
         async with asyncio.TaskGroup() as tasks:
             for controller in self._controllers.values():
-                tasks.create_task(self._pump(controller))
+                tasks.create_task(self._pump_controller(controller))
 
-    async def _kept_alive(self, service: Callable[[], Awaitable[None]]) -> None:
+    async def _keep_alive(self, service: Callable[[], Awaitable[None]]) -> None:
         delay = FIRST_WAIT
         while True:
             started = self._clock.monotonic()
@@ -115,14 +115,16 @@ class Manager:
                 await service()
                 return
             except Exception as error:  # noqa: BLE001 (a bug in one service must not end the others)
-                self._log.error("a service failed and is started again", service=_name(service), error=error)
-                metrics.PANICS.labels(_name(service)).inc()
+                self._log.error(
+                    "a service failed and is started again", service=_service_name(service), error=error
+                )
+                metrics.PANICS.labels(_service_name(service)).inc()
             if self._clock.monotonic() - started > LAST_WAIT:
                 delay = FIRST_WAIT
             await self._clock.sleep(delay)
             delay = min(delay * 2, LAST_WAIT)
 
-    async def _pump(self, controller: Controller) -> None:
+    async def _pump_controller(self, controller: Controller) -> None:
         queue, room = self._queues[controller.name], asyncio.Semaphore(controller.concurrency)
         active = metrics.ACTIVE_WORKERS.labels(controller.name)
         while True:
@@ -132,7 +134,7 @@ class Manager:
             except Closed:
                 return
             active.inc()
-            task = asyncio.create_task(self._work(controller, queue, key))
+            task = asyncio.create_task(self._work_on_key(controller, queue, key))
             self._working.add(task)
 
             def over(task: asyncio.Task[None]) -> None:
@@ -142,32 +144,32 @@ class Manager:
 
             task.add_done_callback(over)
 
-    async def _work(self, controller: Controller, queue: WorkQueue, key: str) -> None:
+    async def _work_on_key(self, controller: Controller, queue: WorkQueue, key: str) -> None:
         started = self._clock.monotonic()
         namespace, _, name = key.rpartition("/")
         visit = UUID(int=self._chance.getrandbits(128), version=4)
         fields = {
             "controller": controller.name,
-            **_of_kind(controller, name, namespace),
+            **_describe_kind(controller, name, namespace),
             "namespace": namespace,
             "name": name,
             "reconcileID": str(visit),
         }
-        with logs.context(**fields):
+        with logs.bind_context(**fields):
             try:
-                await self._reconcile(controller, queue, key)
+                await self._reconcile_key(controller, queue, key)
             finally:
                 self._numbers[controller.name].seconds.observe(self._clock.monotonic() - started)
-                queue.done(key)
+                queue.mark_done(key)
 
-    async def _reconcile(self, controller: Controller, queue: WorkQueue, key: str) -> None:
+    async def _reconcile_key(self, controller: Controller, queue: WorkQueue, key: str) -> None:
         ended = self._numbers[controller.name].ended
         try:
             result = await controller.reconcile(key)
         except Exception as error:  # noqa: BLE001 (sorted by kind below; a bug in one controller is survived)
             ended["error"].inc()
             metrics.RECONCILE_ERRORS.labels(controller.name).inc()
-            self._failed(controller, queue, key, error)
+            self._handle_failure(controller, queue, key, error)
             return
         later = result.after.total_seconds() if result.after is not None else 0.0
         if later > 0:
@@ -182,15 +184,15 @@ class Manager:
             queue.forget(key)
             ended["success"].inc()
 
-    def _failed(self, controller: Controller, queue: WorkQueue, key: str, error: Exception) -> None:
-        causes = tuple(leaves(error))
+    def _handle_failure(self, controller: Controller, queue: WorkQueue, key: str, error: Exception) -> None:
+        causes = tuple(flatten_errors(error))
         if all(isinstance(cause, Refused) for cause in causes):
             metrics.TERMINAL_ERRORS.labels(controller.name).inc()
             queue.forget(key)
             self._log.error(FAILED, error=error)
             return
         asked = max((c.after or 0.0 for c in causes if isinstance(c, Throttled)), default=0.0)
-        queue.retry(key, asked, _within(causes))
+        queue.retry(key, asked, _find_retry_limit(causes))
         bug = next((cause for cause in causes if not isinstance(cause, DovetailError)), None)
         if bug is None:
             self._log.error(FAILED, error=error)
@@ -214,21 +216,21 @@ class Manager:
             await asyncio.gather(*late, return_exceptions=True)
 
 
-def _of_kind(controller: Controller, name: str, namespace: str) -> dict[str, object]:
+def _describe_kind(controller: Controller, name: str, namespace: str) -> dict[str, object]:
     """The kind a controller is about, the first that wakes it, and the object. A singleton is about none."""
     if not name or not controller.triggers:
         return {}
     kind = controller.triggers[0].kind.KIND
     about = {"controllerGroup": kind.group, "controllerKind": kind.kind}
-    return {**about, kind.kind: reference(name, namespace)}
+    return {**about, kind.kind: build_reference(name, namespace)}
 
 
-def _within(causes: Iterable[Exception]) -> float | None:
+def _find_retry_limit(causes: Iterable[Exception]) -> float | None:
     """The longest a key may be left alone; nothing if any of its failures may take its time."""
     limits = [cause.within if isinstance(cause, Retry) else None for cause in causes]
     given = [limit for limit in limits if limit is not None]
     return min(given) if given and len(given) == len(limits) else None
 
 
-def _name(service: Callable[[], Awaitable[None]]) -> str:
+def _service_name(service: Callable[[], Awaitable[None]]) -> str:
     return getattr(service, "__qualname__", type(service).__name__)

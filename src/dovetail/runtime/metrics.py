@@ -10,10 +10,17 @@ from prometheus_client import Counter, Histogram, ProcessCollector, disable_crea
 from prometheus_client.exposition import generate_latest
 
 from dovetail.api.meta import Kind
-from dovetail.metrics import BUCKETS, REGISTRY, Brief, counter, gauge, histogram
+from dovetail.metrics import BUCKETS, REGISTRY, BriefRegistry, counter, gauge, histogram
 from dovetail.ports import Clock
 
-__all__ = ["REGISTRY", "Reconciling", "client_request", "exposition", "prepare", "reporting"]
+__all__ = [
+    "REGISTRY",
+    "ReconcileMetrics",
+    "client_request",
+    "prepare_controller",
+    "register_reporter",
+    "render_exposition",
+]
 
 # The library would add a `_created` series to every one of ours, which nobody asked for.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -99,33 +106,33 @@ SLOW_RENEWALS = counter(
 )
 
 
-class Reconciling(NamedTuple):
+class ReconcileMetrics(NamedTuple):
     """What every visit of a controller moves, looked up once: how many ended how, and how long they took."""
 
     ended: Mapping[str, Counter]
     seconds: Histogram
 
 
-def prepare(controller: str, concurrency: int) -> Reconciling:
+def prepare_controller(controller: str, concurrency: int) -> ReconcileMetrics:
     """Show a controller's numbers from its first moment, at zero: a rate needs a start."""
     results = ("success", "error", "requeue", "requeue_after")
     for one in (RECONCILE_ERRORS, TERMINAL_ERRORS, PANICS, TIMEOUTS, ACTIVE_WORKERS):
         one.labels(controller)
     MAX_WORKERS.labels(controller).set(concurrency)
     ended = {result: RECONCILES.labels(controller, result) for result in results}
-    return Reconciling(ended, RECONCILE_SECONDS.labels(controller))
+    return ReconcileMetrics(ended, RECONCILE_SECONDS.labels(controller))
 
 
-class Seen:
+class RequestOutcome:
     """What came of a request; zero when nothing did."""
 
     code = 0
 
 
 @contextmanager
-def client_request(clock: Clock, method: str, kind: Kind, subresource: str) -> Iterator[Seen]:
+def client_request(clock: Clock, method: str, kind: Kind, subresource: str) -> Iterator[RequestOutcome]:
     """Time one request and count how it ended."""
-    seen, started = Seen(), clock.monotonic()
+    seen, started = RequestOutcome(), clock.monotonic()
     try:
         yield seen
     finally:
@@ -139,7 +146,7 @@ _reporters: list[Callable[[], None]] = []
 
 
 @contextmanager
-def reporting(report: Callable[[], None]) -> Iterator[None]:
+def register_reporter(report: Callable[[], None]) -> Iterator[None]:
     """While the block lasts, whoever asks for the numbers has this called first."""
     _reporters.append(report)
     try:
@@ -148,8 +155,8 @@ def reporting(report: Callable[[], None]) -> Iterator[None]:
         _reporters.remove(report)
 
 
-def exposition(*, brief: bool = False) -> bytes:
+def render_exposition(*, brief: bool = False) -> bytes:
     """All of it, or all that is shown in brief, as Prometheus reads it."""
     for report in _reporters:
         report()
-    return generate_latest(Brief() if brief else REGISTRY)
+    return generate_latest(BriefRegistry() if brief else REGISTRY)

@@ -13,12 +13,12 @@ from typing import Protocol
 
 from aiohttp import web
 
-from dovetail.controllers.zonal import counts
+from dovetail.controllers.zonal import shift_metrics
 from dovetail.errors import BadInput, DovetailError, Misconfigured
 from dovetail.ports import Clock
 from dovetail.runtime.credentials import TokenFile
 from dovetail.settings import Settings
-from dovetail.zonal.events import Signal, signal_of
+from dovetail.zonal.events import ShiftSignal, parse_signal
 
 __all__ = ["PostedEvents", "Signals"]
 
@@ -29,7 +29,7 @@ SHORTEST = 16
 class Signals(Protocol):
     """Where signals are kept."""
 
-    async def put(self, signal: Signal) -> str:
+    async def put_signal(self, signal: ShiftSignal) -> str:
         """Keep one; what became of it."""
 
 
@@ -51,7 +51,7 @@ class PostedEvents:
         """Misconfigured when the token is no token."""
         if self._token is None:
             return
-        token = (await self._token.headers())["Authorization"].removeprefix("Bearer ")
+        token = (await self._token.build_headers())["Authorization"].removeprefix("Bearer ")
         if len(token) < SHORTEST:
             raise Misconfigured(
                 f"opening /events: the token in {self._path} is shorter than {SHORTEST} characters; "
@@ -61,19 +61,19 @@ class PostedEvents:
     async def take(self, request: web.Request, allows: Callable[[], bool] = lambda: True) -> int:
         """One post; the status it is answered with. `allows` is asked once the sender is known."""
         if not await self._known(request):
-            counts.SIGNATURES.labels("events-sender").inc()
+            shift_metrics.SIGNATURES.labels("events-sender").inc()
             return 403
         if not allows():
             return 429
         if request.method != "POST":
             return 405
         try:
-            await self._signals.put(signal_of(await request.read(), "webhook"))
+            await self._signals.put_signal(parse_signal(await request.read(), "webhook"))
         except web.HTTPRequestEntityTooLarge:
             return 413
         except BadInput as error:
             log.warning("a posted event makes no sense: %s", error)
-            counts.SIGNALS.labels("webhook", "unknown", "unparsable").inc()
+            shift_metrics.SIGNALS.labels("webhook", "unknown", "unparsable").inc()
             return 400
         except DovetailError as error:
             log.warning("a posted event could not be kept, its sender must repeat it: %s", error)
@@ -88,7 +88,7 @@ class PostedEvents:
         if self._token is None:
             return False
         given = request.headers.get("Authorization", "")
-        wanted = (await self._token.headers())["Authorization"]
+        wanted = (await self._token.build_headers())["Authorization"]
         long_enough = len(wanted) >= SHORTEST + len("Bearer ")
         # A header may hold bytes that are no text.
         return hmac.compare_digest(given.encode(errors="surrogateescape"), wanted.encode()) and long_enough

@@ -88,13 +88,13 @@ class WorkQueue:
         self._retries.inc()
         last = self._backoff.last if at_most is None else min(self._backoff.last, at_most)
         own = min(self._backoff.first * 2 ** min(failures, 60), last)
-        self.add_after(key, max(own, self._bucket.delay(), at_least))
+        self.add_after(key, max(own, self._bucket.take_token(), at_least))
 
     def forget(self, key: str) -> None:
         """The key did well: its next failure is its first."""
         self._failures.pop(key, None)
 
-    def failures(self, key: str) -> int:
+    def count_failures(self, key: str) -> int:
         return self._failures.get(key, 0)
 
     async def get(self) -> str:
@@ -111,7 +111,7 @@ class WorkQueue:
             self._wake.clear()
             await self._wake.wait()
 
-    def done(self, key: str) -> None:
+    def mark_done(self, key: str) -> None:
         """Work on the key is over."""
         started = self._working.pop(key)
         self._worked.observe(self._clock.monotonic() - started)
@@ -144,9 +144,9 @@ class WorkQueue:
             self._timer = None
         if self._later:
             delay = max(self._later[0][0] - self._clock.monotonic(), 0)
-            self._timer = asyncio.get_running_loop().call_later(delay, self._ripen)
+            self._timer = asyncio.get_running_loop().call_later(delay, self._add_due_keys)
 
-    def _ripen(self) -> None:
+    def _add_due_keys(self) -> None:
         now = self._clock.monotonic()
         while self._later and self._later[0][0] <= now:
             due, _, key = heapq.heappop(self._later)

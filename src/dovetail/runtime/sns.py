@@ -17,18 +17,18 @@ from typing import Any
 from aiohttp import web
 
 from dovetail.aws import Aws
-from dovetail.controllers.base import Remembered
-from dovetail.controllers.zonal import counts
+from dovetail.controllers.base import RecentKeys
+from dovetail.controllers.zonal import shift_metrics
 from dovetail.errors import BadInput, DovetailError, Misconfigured, Throttled
 from dovetail.ports import Clock
 from dovetail.runtime.certificates import Certificates, fetch, public_roots
-from dovetail.runtime.listening import Limits, listen
+from dovetail.runtime.http_listener import ServerLimits, start_listener
 from dovetail.runtime.posted import PostedEvents, Signals
 from dovetail.runtime.throttle import Throttle
 from dovetail.settings import Settings
 from dovetail.zonal import sns
-from dovetail.zonal.events import signal_of
-from dovetail.zonal.sns import Delivery, TurnedAway
+from dovetail.zonal.events import parse_signal
+from dovetail.zonal.sns import SnsDelivery, TurnedAway
 
 __all__ = ["Certificates", "SnsEndpoint", "endpoint_wanted", "fetch"]
 
@@ -38,7 +38,7 @@ TLS_DIRECTORY = Path("/var/run/dovetail/tls")
 # For each topic and for those who post events, counted once they are known: strangers cannot use it up.
 PER_SECOND, BURST = 20.0, 20
 # Load balancers show SNS and everybody else by a few addresses of their own.
-LIMITS = Limits(connections=256, per_source=128)
+LIMITS = ServerLimits(connections=256, per_source=128)
 BODY_SECONDS = 10.0
 RELOAD_SECONDS = 60.0
 CONFIRM_PAUSES = (1.0, 3.0)
@@ -87,7 +87,7 @@ class SnsEndpoint:
         self._directory, self._allow_v1 = directory, settings.zonal_shift_allow_signature_v1
         named = (*self._topics, EVENTS)
         self._throttles = {each: Throttle(clock, PER_SECOND, BURST) for each in named}
-        self._seen, self._confirmed = Remembered(REPLAY_SECONDS), Remembered(CONFIRM_SECONDS)
+        self._seen, self._confirmed = RecentKeys(REPLAY_SECONDS), RecentKeys(CONFIRM_SECONDS)
         self.draining = False
         self._shown: tuple[int, ...] = ()
         self.listening = asyncio.Event()
@@ -106,7 +106,9 @@ class SnsEndpoint:
         """Serve until cancelled; the topics are subscribed to once somebody is there to confirm it."""
         await self._posted.check()
         tls = self._tls()
-        listener = await listen(self.app(), self._settings.zonal_shift_https_port, tls=tls, limits=LIMITS)
+        listener = await start_listener(
+            self.app(), self._settings.zonal_shift_https_port, tls=tls, limits=LIMITS
+        )
         try:
             self.addresses = listener.addresses
             self.listening.set()
@@ -166,7 +168,9 @@ class SnsEndpoint:
         try:
             async with asyncio.timeout(BODY_SECONDS):
                 status = (
-                    503 if self.draining else await self._posted.take(request, self._throttles[EVENTS].allows)
+                    503
+                    if self.draining
+                    else await self._posted.take(request, self._throttles[EVENTS].try_take)
                 )
         except TimeoutError:
             status = 408
@@ -190,13 +194,13 @@ class SnsEndpoint:
     async def take(self, body: bytes, headers: dict[str, str], method: str = "POST") -> int:
         """One delivery; the status it is answered with."""
         try:
-            delivery = sns.delivery_of(body, headers, self._topics, method)
+            delivery = sns.parse_delivery(body, headers, self._topics, method)
             now = self._clock.now()
             certificate = await self._certificates.of(delivery, now)
             sns.check_signature(delivery, certificate, allow_v1=self._allow_v1)
             sns.check_time(delivery, now)
         except TurnedAway as refusal:
-            counts.SIGNATURES.labels(refusal.reason).inc()
+            shift_metrics.SIGNATURES.labels(refusal.reason).inc()
             return refusal.status
         if self.draining:
             return 503
@@ -206,38 +210,38 @@ class SnsEndpoint:
             log.warning("a delivery could not be kept, SNS will repeat it: %s", error)
             return 503
 
-    async def _believed(self, delivery: Delivery) -> int:
+    async def _believed(self, delivery: SnsDelivery) -> int:
         message, now = delivery.get("MessageId"), self._clock.monotonic()
-        if self._seen.left(message, now):
+        if self._seen.seconds_left(message, now):
             return 200
-        if not self._throttles[delivery.topic].allows():
+        if not self._throttles[delivery.topic].try_take():
             return 429
         if delivery.type == sns.NOTIFICATION:
             try:
-                await self._store.put(signal_of(delivery.get("Message"), "sns"))
+                await self._store.put_signal(parse_signal(delivery.get("Message"), "sns"))
             except BadInput as error:
                 log.warning("a notification makes no sense: %s", error)
-                counts.SIGNALS.labels("sns", "unknown", "unparsable").inc()
+                shift_metrics.SIGNALS.labels("sns", "unknown", "unparsable").inc()
         elif delivery.type == sns.CONFIRMATION:
             await self._confirm(delivery, now)
         else:
             log.error("the endpoint was unsubscribed from %s", delivery.topic)
             # Whoever could do that is looked into like a forged signature.
-            counts.SIGNATURES.labels("unsubscribed").inc()
+            shift_metrics.SIGNATURES.labels("unsubscribed").inc()
             await self._subscribe(delivery.topic)
         self._seen.add(message, now)
         return 200
 
-    async def _confirm(self, delivery: Delivery, now: float) -> None:
+    async def _confirm(self, delivery: SnsDelivery, now: float) -> None:
         """By the API and with our own credentials; the address in the message is never visited."""
-        if self._confirmed.left(delivery.topic, now):
+        if self._confirmed.seconds_left(delivery.topic, now):
             return
         asked = {
             "TopicArn": delivery.topic,
             "Token": delivery.get("Token"),
             "AuthenticateOnUnsubscribe": "true",
         }
-        there = self._aws.at(region=delivery.region)
+        there = self._aws.scope_to(region=delivery.region)
         for pause in (*CONFIRM_PAUSES, None):
             try:
                 await there.call("sns", "ConfirmSubscription", asked)
@@ -270,4 +274,4 @@ class SnsEndpoint:
             "Endpoint": self._settings.zonal_shift_endpoint_url,
             "Attributes": {"DeliveryPolicy": json.dumps({"healthyRetryPolicy": RETRIES})},
         }
-        await self._aws.at(region=sns.region_of(topic)).call("sns", "Subscribe", asked)
+        await self._aws.scope_to(region=sns.find_region(topic)).call("sns", "Subscribe", asked)

@@ -24,15 +24,15 @@ from typing import Any, Literal
 import msgspec
 
 from dovetail.aws import Aws
-from dovetail.controllers.zonal import counts
+from dovetail.controllers.zonal import shift_metrics
 from dovetail.errors import DovetailError, Misconfigured, Retry
 from dovetail.ports import Clock
 from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.posted import Signals
 from dovetail.runtime.sns import TLS_DIRECTORY, SnsEndpoint
-from dovetail.settings import Settings, read
-from dovetail.zonal.events import Signal
-from dovetail.zonal.sns import region_of
+from dovetail.settings import Settings, read_settings
+from dovetail.zonal.events import ShiftSignal
+from dovetail.zonal.sns import find_region
 
 __all__ = ["EndpointProcess"]
 
@@ -80,7 +80,7 @@ class Ask(msgspec.Struct, forbid_unknown_fields=True):
 
     kind: Literal["signal", "call", "counted", "listening", "misconfigured"]
     id: int = 0
-    signal: Signal | None = None
+    signal: ShiftSignal | None = None
     operation: str = ""
     parameters: dict[str, Any] = {}
     counted: dict[str, int] = {}
@@ -187,7 +187,7 @@ class EndpointProcess:
 
     async def _do(self, ask: Ask) -> str:
         if ask.signal is not None:
-            return await self._signals.put(ask.signal)
+            return await self._signals.put_signal(ask.signal)
         topic = str(ask.parameters.get("TopicArn", ""))
         endpoint = ask.parameters.get("Endpoint", self._settings.zonal_shift_endpoint_url)
         known = topic in self._settings.zonal_shift_topic_arn
@@ -197,7 +197,7 @@ class EndpointProcess:
             or endpoint != self._settings.zonal_shift_endpoint_url
         ):
             raise Misconfigured(f"the HTTPS endpoint may not call {ask.operation} about {topic}")
-        await self._aws.at(region=region_of(topic)).call("sns", ask.operation, ask.parameters)
+        await self._aws.scope_to(region=find_region(topic)).call("sns", ask.operation, ask.parameters)
         return ""
 
     def _count(self, counted: Mapping[str, int]) -> None:
@@ -206,7 +206,7 @@ class EndpointProcess:
             if reason not in self._reasons and len(self._reasons) >= MOST_REASONS:
                 reason = "other"
             self._reasons.add(reason)
-            counts.SIGNATURES.labels(reason[:MOST_REASONS]).inc(max(0, min(times, 1_000_000)))
+            shift_metrics.SIGNATURES.labels(reason[:MOST_REASONS]).inc(max(0, min(times, 1_000_000)))
 
 
 # The child
@@ -246,7 +246,7 @@ class Line:
             if waiting is not None and not waiting.done():
                 waiting.set_result(reply)
 
-    async def put(self, signal: Signal) -> str:
+    async def put_signal(self, signal: ShiftSignal) -> str:
         """Keep a signal, as the store of the autoscaler does."""
         return await self.ask(Ask("signal", signal=signal))
 
@@ -257,7 +257,7 @@ class Line:
             await asyncio.sleep(COUNT_SECONDS)
             now = {
                 sample.labels["reason"]: sample.value
-                for metric in counts.SIGNATURES.collect()
+                for metric in shift_metrics.SIGNATURES.collect()
                 for sample in metric.samples
                 if "reason" in sample.labels
             }
@@ -279,7 +279,7 @@ class DistantAws:
         await self._line.ask(Ask("call", operation=operation, parameters=dict(parameters)))
         return {}
 
-    def at(self, *, region: str = "", role: str = "", external_id: str = "") -> Aws:
+    def scope_to(self, *, region: str = "", role: str = "", external_id: str = "") -> Aws:
         return DistantAws(self._line, region or self.region)
 
 
@@ -303,7 +303,7 @@ async def _main() -> int:
     transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, sys.stdout)
     line = Line(reader, asyncio.StreamWriter(transport, protocol, None, loop))
     told = msgspec.json.decode(await reader.readline(), type=Told)
-    settings = read(told.flags, {}, provider="aws")
+    settings = read_settings(told.flags, {}, provider="aws")
     endpoint = SnsEndpoint(settings, DistantAws(line), line, SystemClock(), directory=Path(told.directory))
     serving = [loop.create_task(work) for work in (endpoint.run(), line.count(), line.hear())]
     listening = loop.create_task(endpoint.listening.wait())

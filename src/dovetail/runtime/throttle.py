@@ -21,7 +21,7 @@ class Throttle:
         self._tokens = float(burst)
         self._filled = clock.monotonic()
 
-    def delay(self) -> float:
+    def take_token(self) -> float:
         """Take a token; return how long to wait before using it."""
         now = self._clock.monotonic()
         self._tokens = min(self._burst, self._tokens + (now - self._filled) * self._per_second)
@@ -29,14 +29,14 @@ class Throttle:
         self._tokens -= 1.0
         return 0.0 if self._tokens >= 0 else -self._tokens / self._per_second
 
-    def allows(self) -> bool:
+    def try_take(self) -> bool:
         """Take a token if one is there now."""
-        taken = self.delay() == 0.0
+        taken = self.take_token() == 0.0
         if not taken:
             self._tokens += 1.0
         return taken
 
     async def wait(self) -> None:
-        seconds = self.delay()
+        seconds = self.take_token()
         if seconds > 0:
             await self._clock.sleep(seconds)

@@ -18,7 +18,7 @@ from dovetail import __version__
 from dovetail.errors import Retry
 from dovetail.runtime.credentials import Credentials
 
-__all__ = ["USER_AGENT", "HttpTransport", "Lines", "Reply", "Request", "Transport"]
+__all__ = ["USER_AGENT", "ApiReply", "ApiRequest", "HttpTransport", "Lines", "Transport"]
 
 USER_AGENT = f"karpenter/{__version__}"
 LINE_LIMIT = 64 * 2**20
@@ -27,7 +27,7 @@ CONNECT_SECONDS = 30.0
 REQUESTS_AT_ONCE = 32
 
 
-class Request(msgspec.Struct, frozen=True):
+class ApiRequest(msgspec.Struct, frozen=True):
     """One call to the API server."""
 
     method: str
@@ -43,7 +43,7 @@ class Request(msgspec.Struct, frozen=True):
         return f"Request({self.method} {self.path})"
 
 
-class Reply(msgspec.Struct, frozen=True):
+class ApiReply(msgspec.Struct, frozen=True):
     """What came back."""
 
     status: int
@@ -70,10 +70,10 @@ class Lines(Protocol):
 class Transport(Protocol):
     """Carries requests. Raises Retry when the other side cannot be reached or breaks off."""
 
-    async def send(self, request: Request) -> Reply:
+    async def send(self, request: ApiRequest) -> ApiReply:
         """One request, one reply."""
 
-    def stream(self, request: Request) -> AbstractAsyncContextManager[Lines]:
+    def stream(self, request: ApiRequest) -> AbstractAsyncContextManager[Lines]:
         """One request, an open-ended reply."""
 
     async def close(self) -> None:
@@ -130,39 +130,39 @@ class HttpTransport:
         self._session: aiohttp.ClientSession | None = None
         self._slots = asyncio.Semaphore(REQUESTS_AT_ONCE)
 
-    async def send(self, request: Request) -> Reply:
-        signed = await self._credentials.headers()
+    async def send(self, request: ApiRequest) -> ApiReply:
+        signed = await self._credentials.build_headers()
         reply = await self._send_once(request, signed)
         if reply.status == 401 and await self._credentials.refresh(signed):
-            return await self._send_once(request, await self._credentials.headers())
+            return await self._send_once(request, await self._credentials.build_headers())
         return reply
 
-    async def _send_once(self, request: Request, signed: Mapping[str, str]) -> Reply:
-        async with self._slots, self._open(request, signed, request.timeout) as response:
+    async def _send_once(self, request: ApiRequest, signed: Mapping[str, str]) -> ApiReply:
+        async with self._slots, self._open_response(request, signed, request.timeout) as response:
             try:
-                return Reply(response.status, await response.read(), response.headers)
+                return ApiReply(response.status, await response.read(), response.headers)
             except (TimeoutError, aiohttp.ClientError, OSError) as error:
-                raise _broken(request, error) from error
+                raise _connection_error(request, error) from error
 
     @asynccontextmanager
-    async def stream(self, request: Request) -> AsyncIterator[Lines]:
-        signed = await self._credentials.headers()
-        async with self._open(request, signed, None) as response:
+    async def stream(self, request: ApiRequest) -> AsyncIterator[Lines]:
+        signed = await self._credentials.build_headers()
+        async with self._open_response(request, signed, None) as response:
             if response.status != 401 or not await self._credentials.refresh(signed):
                 yield _HttpLines(response)
                 return
-        async with self._open(request, await self._credentials.headers(), None) as response:
+        async with self._open_response(request, await self._credentials.build_headers(), None) as response:
             yield _HttpLines(response)
 
     @asynccontextmanager
-    async def _open(
-        self, request: Request, signed: Mapping[str, str], seconds: float | None
+    async def _open_response(
+        self, request: ApiRequest, signed: Mapping[str, str], seconds: float | None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        headers = self._headers(request) | dict(signed)
+        headers = self._build_headers(request) | dict(signed)
         try:
             # Even an open-ended answer must begin: a server that takes the request and says nothing is gone.
             async with asyncio.timeout(request.timeout):
-                response = await self._opened_session().request(
+                response = await self._ensure_session().request(
                     request.method,
                     self._server + request.path,
                     params=dict(request.query),
@@ -173,14 +173,14 @@ class HttpTransport:
                     timeout=aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS),
                 )
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise _broken(request, error) from error
+            raise _connection_error(request, error) from error
         try:
             yield response
         finally:
             # A reply that was read to its end has already given its connection back to the pool.
             response.close()
 
-    def _opened_session(self) -> aiohttp.ClientSession:
+    def _ensure_session(self) -> aiohttp.ClientSession:
         if self._session is None:
             # Every watch holds a connection of its own, so their number must not be bounded here.
             tls = self._tls if self._tls is not None else True
@@ -188,7 +188,7 @@ class HttpTransport:
             self._session = aiohttp.ClientSession(connector=connector)
         return self._session
 
-    def _headers(self, request: Request) -> dict[str, str]:
+    def _build_headers(self, request: ApiRequest) -> dict[str, str]:
         headers = {"User-Agent": self._user_agent, "Accept": "application/json"}
         if request.body is not None:
             headers["Content-Type"] = request.content_type
@@ -200,7 +200,7 @@ class HttpTransport:
             self._session = None
 
 
-def _broken(request: Request, error: BaseException) -> Retry:
+def _connection_error(request: ApiRequest, error: BaseException) -> Retry:
     # A timeout has no text of its own, and a person needs one.
     why = "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
     return Retry(f"calling {request.method} {request.path}: {why}")

@@ -18,15 +18,14 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from dovetail.api import codec
+from dovetail.api.bad_items import reason_of
 from dovetail.api.meta import Object
-from dovetail.api.setaside import reason_of
 from dovetail.errors import BadInput, DovetailError, Expired, Invalid, Retry, Throttled
 from dovetail.ports import Clock
-from dovetail.runtime.failures import KubeStatus, failure
-from dovetail.runtime.kube import KubeClient, selecting
+from dovetail.runtime.kube import KubeClient, KubeStatus, build_failure, build_selectors
 from dovetail.runtime.transport import Lines
 
-__all__ = ["Follower", "Pace", "Sink"]
+__all__ = ["Follower", "Sink", "WatchPace"]
 
 R = TypeVar("R")
 T = TypeVar("T", bound=Object)
@@ -38,23 +37,23 @@ Trouble = Callable[[DovetailError], None]
 class Sink(Protocol[S]):
     """Where a follower puts what it learns."""
 
-    def begin(self) -> None:
+    def begin_list(self) -> None:
         """A new list starts."""
 
-    def listed(self, objects: Iterable[S]) -> None:
+    def add_listed(self, objects: Iterable[S]) -> None:
         """Part of the list."""
 
-    def end(self) -> None:
+    def end_list(self) -> None:
         """The list is complete: whatever was not in it is gone."""
 
-    def changed(self, obj: S) -> None:
+    def apply_change(self, obj: S) -> None:
         """An object appeared or changed."""
 
-    def removed(self, namespace: str, name: str) -> None:
+    def apply_removal(self, namespace: str, name: str) -> None:
         """An object vanished."""
 
 
-class Pace(msgspec.Struct, frozen=True):
+class WatchPace(msgspec.Struct, frozen=True):
     """How patient a follower is, in seconds. Delays double from first to last, with jitter."""
 
     first_delay: float = 0.8
@@ -81,7 +80,7 @@ class Follower(Generic[T]):
         namespace: str = "",
         labels: str = "",
         fields: str = "",
-        pace: Pace = Pace(),  # noqa: B008 (frozen)
+        pace: WatchPace = WatchPace(),  # noqa: B008 (frozen)
         table: codec.Interner | None = None,
         on_trouble: Trouble = lambda error: None,
         on_contact: Callable[[], None] = lambda: None,
@@ -105,7 +104,7 @@ class Follower(Generic[T]):
         while True:
             started = self._clock.monotonic()
             try:
-                await self._once()
+                await self._follow_once()
                 continue
             except DovetailError as error:
                 # A person may grant the permission or install the kind later: whatever it is, keep asking.
@@ -119,57 +118,57 @@ class Follower(Generic[T]):
             delay = min(max(delay * 2, self._pace.first_delay), self._pace.last_delay)
             await self._clock.sleep(max(asked or 0.0, delay) * (1 + self._chance.random()))
 
-    async def _once(self) -> None:
+    async def _follow_once(self) -> None:
         """One stream, from its start or its last place to its end."""
         if self._version:
-            await self._live({"resourceVersion": self._version})
+            await self._follow_stream({"resourceVersion": self._version})
         elif self._streams_lists:
             await self._stream_list()
         else:
             await self._page_list()
-            await self._live({"resourceVersion": self._version})
+            await self._follow_stream({"resourceVersion": self._version})
 
     async def _stream_list(self) -> None:
         query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         try:
-            await self._live(query, listing=True)
+            await self._follow_stream(query, listing=True)
         except (Invalid, _NeverEnded):
             # Servers without the feature say so at once; older ones ignore what they do not know
             # and never tell where the list ends.
             self._streams_lists = False
 
     async def _page_list(self) -> None:
-        self._sink.begin()
+        self._sink.begin_list()
         version = ""
-        async for page in self._kube.pages(
+        async for page in self._kube.list_pages(
             self._kind,
             self._namespace,
             labels=self._labels,
             fields=self._fields,
-            decode=lambda _, body: self._reader.page(body),
+            decode=lambda _, body: self._reader.read_page(body),
         ):
-            self._sink.listed(page.items)
+            self._sink.add_listed(page.items)
             version = page.meta.resource_version
-        self._sink.end()
+        self._sink.end_list()
         self._version = version
 
-    async def _live(self, query: dict[str, str], *, listing: bool = False) -> None:
+    async def _follow_stream(self, query: dict[str, str], *, listing: bool = False) -> None:
         seconds = self._chance.randint(*self._pace.stream_seconds)
         asked = {"allowWatchBookmarks": "true", "timeoutSeconds": str(seconds)}
-        asked |= selecting(self._labels, self._fields) | query
+        asked |= build_selectors(self._labels, self._fields) | query
         started = self._clock.monotonic()
         async with self._kube.watch(self._kind.KIND, self._namespace, asked) as lines:
             if listing:
-                self._sink.begin()
+                self._sink.begin_list()
             else:
                 self._on_contact()
-            listing, said = await self._read(lines, listing)
+            listing, said = await self._read_stream(lines, listing)
         if listing:
             raise Retry(f"watching {self._kind.KIND}: the stream ended inside the list")
         if not said and self._clock.monotonic() - started < self._pace.too_short:
             raise Retry(f"watching {self._kind.KIND}: the stream ended as soon as it began")
 
-    async def _read(self, lines: Lines, listing: bool) -> tuple[bool, bool]:
+    async def _read_stream(self, lines: Lines, listing: bool) -> tuple[bool, bool]:
         """Fold a stream in; returns whether it ended inside the list, and whether it said anything."""
         loop, said = asyncio.get_running_loop(), False
         try:
@@ -177,7 +176,7 @@ class Follower(Generic[T]):
                 async for batch in lines:
                     patience.reschedule(loop.time() + self._pace.silence)
                     for line in batch:
-                        listing = self._take(line, listing)
+                        listing = self._take_line(line, listing)
                     said = True
                     if not listing:
                         self._on_contact()
@@ -189,33 +188,33 @@ class Follower(Generic[T]):
             raise Retry(f"watching {self._kind.KIND}: silent for {self._pace.silence:.0f} s") from None
         return listing, said
 
-    def _take(self, line: bytes, listing: bool) -> bool:
+    def _take_line(self, line: bytes, listing: bool) -> bool:
         """Fold one line in; returns whether the list is still coming."""
-        event = self._reader.line(line)
+        event = self._reader.read_line(line)
         if event.type == "BOOKMARK":
             return self._take_mark(event.object, listing)
         if event.type == "ERROR":
             code = msgspec.json.decode(event.object, type=_Failure).code
-            raise failure(f"watching {self._kind.KIND}", code, bytes(event.object))
-        obj = self._reader.object(event.object)
+            raise build_failure(f"watching {self._kind.KIND}", code, bytes(event.object))
+        obj = self._reader.read_object(event.object)
         if listing:
-            self._sink.listed((obj,) if isinstance(obj, self._kind) else ())
+            self._sink.add_listed((obj,) if isinstance(obj, self._kind) else ())
             return True
         if event.type == "DELETED" or not isinstance(obj, self._kind):
-            self._sink.removed(obj.metadata.namespace, obj.metadata.name)
+            self._sink.apply_removal(obj.metadata.namespace, obj.metadata.name)
         else:
-            self._sink.changed(obj)
+            self._sink.apply_change(obj)
         self._version = obj.metadata.resource_version
         return False
 
     def _take_mark(self, document: msgspec.Raw, listing: bool) -> bool:
-        mark = self._reader.bare(document).metadata
+        mark = self._reader.read_bare(document).metadata
         if listing and mark.annotations.get(INITIAL_EVENTS_END) != "true":
             # A server that knows how to stream a list sends no other mark before the list's end.
             raise _NeverEnded
         self._version = mark.resource_version
         if listing:
-            self._sink.end()
+            self._sink.end_list()
         return False
 
 
@@ -253,28 +252,28 @@ class _Reader(Generic[T]):
         self._on_trouble = on_trouble
         self._lines = msgspec.json.Decoder(_Line)
 
-    def page(self, body: bytes) -> codec.Listing[T]:
+    def read_page(self, body: bytes) -> codec.Listing[T]:
         page = self._or_expired(lambda: codec.decode_list(self._kind, body, self._table))
         for obj in page.items:
-            self._tell(obj)
+            self._report_trouble(obj)
         return page
 
-    def line(self, line: bytes) -> _Line:
+    def read_line(self, line: bytes) -> _Line:
         return self._or_expired(lambda: self._lines.decode(line))
 
-    def object(self, document: msgspec.Raw) -> T | _Bare:
+    def read_object(self, document: msgspec.Raw) -> T | _Bare:
         """The object or, when it makes no sense here, what can be read of it; at the least its metadata."""
-        found = codec.decode_or_salvage(self._kind, document, self._table) or self.bare(document)
-        self._tell(found)
+        found = codec.decode_or_salvage(self._kind, document, self._table) or self.read_bare(document)
+        self._report_trouble(found)
         return found
 
-    def _tell(self, obj: T | _Bare) -> None:
+    def _report_trouble(self, obj: T | _Bare) -> None:
         if not isinstance(obj, self._kind):
             self._on_trouble(Retry(f"following {self._kind.KIND}: an object has no name that can be read"))
         elif why := reason_of(obj):
             self._on_trouble(BadInput(f"following {self._kind.KIND} {obj.full_name}: {why}"))
 
-    def bare(self, document: msgspec.Raw) -> _Bare:
+    def read_bare(self, document: msgspec.Raw) -> _Bare:
         return self._or_expired(lambda: codec.decode(_Bare, document))
 
     def _or_expired(self, read: Callable[[], R]) -> R:

@@ -13,17 +13,15 @@ from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.zoneshift import ZoneShift
 from dovetail.aws import Aws
 from dovetail.controllers.base import Cache
-from dovetail.controllers.zonal.arc import Arc
-from dovetail.controllers.zonal.configured import ConfigMap, Configured
-from dovetail.controllers.zonal.controller import ZonalShift
-from dovetail.controllers.zonal.gates import Gates
-from dovetail.controllers.zonal.ingest import QueueReader
-from dovetail.controllers.zonal.mirror import store_for
-from dovetail.controllers.zonal.options import ZonalOptions, from_settings
-from dovetail.controllers.zonal.seeing import Seeing
-from dovetail.controllers.zonal.signals import SignalStore
-from dovetail.controllers.zonal.store import Store
-from dovetail.controllers.zonal.table import TableListener, TableStore
+from dovetail.controllers.zonal.arc import ArcPoller
+from dovetail.controllers.zonal.controller import ZonalShiftController
+from dovetail.controllers.zonal.gates import ZoneGates
+from dovetail.controllers.zonal.ingest import ShiftQueueReader, SignalStore
+from dovetail.controllers.zonal.mirror_store import build_store
+from dovetail.controllers.zonal.options import ConfigMap, ShiftConfigMap, ZonalOptions, from_settings
+from dovetail.controllers.zonal.rehearsal import ClusterView
+from dovetail.controllers.zonal.store import ShiftStore
+from dovetail.controllers.zonal.table_store import TableListener, TableStore
 from dovetail.ports import Clock, Recorder
 from dovetail.runtime.informer import Informer
 from dovetail.runtime.kube import KubeClient
@@ -31,13 +29,13 @@ from dovetail.runtime.kubeconfig import SERVICE_ACCOUNT
 from dovetail.runtime.watch import Follower
 from dovetail.settings import Settings
 
-__all__ = ["Zonal"]
+__all__ = ["ZonalService"]
 
 log = logging.getLogger(__name__)
 Service = Callable[[], Awaitable[None]]
 
 
-class Zonal:
+class ZonalService:
     """Everything about zonal shifts in one process.
 
     `kube` writes only while this process leads; `receiving` is for messages, which every replica keeps.
@@ -53,15 +51,15 @@ class Zonal:
         clock: Clock,
         chance: Random,
         recorder: Recorder,
-        gates: Gates,
+        gates: ZoneGates,
         nodes: Cache[Node],
         claims: Cache[NodeClaim],
         options: ZonalOptions | None = None,
-        seeing: Seeing | None = None,
+        seeing: ClusterView | None = None,
     ) -> None:
         self.options = options or from_settings(settings)
         self._settings, self._aws, self._receiving, self._clock = settings, aws, receiving, clock
-        self.arc = Arc(
+        self.arc = ArcPoller(
             aws,
             self.options.cluster,
             clock,
@@ -70,7 +68,7 @@ class Zonal:
             active=self.options.poll_active,
             observer=self.options.observer,
         )
-        self.controller = ZonalShift(
+        self.controller = ZonalShiftController(
             kube,
             aws,
             clock,
@@ -81,30 +79,30 @@ class Zonal:
             nodes=nodes,
             claims=claims,
             seeing=seeing,
-            store=self._store(kube),
+            store=self._build_store(kube),
         )
         self.signals = SignalStore(
-            self._kept_by(self.options),
+            self._build_signal_store(self.options),
             arn=lambda: self.arc.arn,
             observer=self.options.observer,
-            woken=self.controller.hint,
+            woken=self.controller.poll_now,
         )
         self._kube, self._chance, self._recorder = kube, chance, recorder
 
-    def _kept_by(self, options: ZonalOptions) -> Store | None:
+    def _build_signal_store(self, options: ZonalOptions) -> ShiftStore | None:
         """Where messages go; nowhere in a dry run that writes nothing at all."""
-        return None if options.dry_run == "client" else self._store(self._receiving)
+        return None if options.dry_run == "client" else self._build_store(self._receiving)
 
-    def change(self, options: ZonalOptions) -> None:
+    def change_options(self, options: ZonalOptions) -> None:
         """Go on by other options."""
         self.options = options
-        self.signals.store = self._kept_by(options)
-        self.controller.change(options)
+        self.signals.store = self._build_signal_store(options)
+        self.controller.change_options(options)
 
-    def _store(self, kube: KubeClient) -> Store:
+    def _build_store(self, kube: KubeClient) -> ShiftStore:
         """Where shifts are kept, by the hands of this client."""
-        return store_for(
-            self.options, kube, self._aws, self.arc.named, self._clock, may_write=lambda: kube.may_write
+        return build_store(
+            self.options, kube, self._aws, self.arc.resolve_arn, self._clock, may_write=lambda: kube.may_write
         )
 
     @property
@@ -112,15 +110,15 @@ class Zonal:
         """What is kept going beside the controller; while the feature is off, nothing."""
         if not self.options.enabled:
             return ()
-        found: list[Service] = [self._followed()]
+        found: list[Service] = [self._follow_zone_shifts()]
         if self._settings.zonal_shift_config_map:
-            found.append(self._configured())
+            found.append(self._follow_config_map())
         if self.options.store == "DynamoDB":
-            table = TableStore(self._aws, self.options.table, self.arc.named, self._clock)
-            found.append(TableListener(table, self._clock, self.controller.hint).run)
+            table = TableStore(self._aws, self.options.table, self.arc.resolve_arn, self._clock)
+            found.append(TableListener(table, self._clock, self.controller.poll_now).run)
         if self._settings.zonal_shift_queue:
             found.append(
-                QueueReader(self._aws, self._settings.zonal_shift_queue, self.signals, self._clock).run
+                ShiftQueueReader(self._aws, self._settings.zonal_shift_queue, self.signals, self._clock).run
             )
         # Here, for the function has no endpoint, and its package none of what checks certificates.
         from dovetail.runtime.sns import endpoint_wanted
@@ -130,26 +128,26 @@ class Zonal:
             found.append(EndpointProcess(self._settings, self._aws, self.signals, self._clock).run)
         return tuple(found)
 
-    def _followed(self) -> Service:
+    def _follow_zone_shifts(self) -> Service:
         """ZoneShifts that somebody writes wake the controller. Nobody waits for this one to be filled."""
         informer = Informer(ZoneShift)
         informer.on_change(self.controller.shift_changed)
         follower = Follower(self._kube, ZoneShift, informer, clock=self._clock, chance=self._chance)
         return follower.run
 
-    def _configured(self) -> Service:
+    def _follow_config_map(self) -> Service:
         """Policy and dry run as they are written in a ConfigMap, from now on."""
         named = self._settings.zonal_shift_config_map
         namespace, _, name = named.rpartition("/")
         informer = Informer(ConfigMap)
-        informer.on_change(Configured(self.options, self._recorder, self.change).changed)
+        informer.on_change(ShiftConfigMap(self.options, self._recorder, self.change_options).apply_change)
         follower = Follower(
             self._kube,
             ConfigMap,
             informer,
             clock=self._clock,
             chance=self._chance,
-            namespace=namespace or self._settings.leader_election_namespace or pod_namespace(),
+            namespace=namespace or self._settings.leader_election_namespace or read_pod_namespace(),
             # Enough where a role grants this one alone.
             fields=f"metadata.name={name}",
             on_trouble=lambda error: log.warning("cannot follow the ConfigMap %s: %s", named, error),
@@ -167,7 +165,7 @@ class Zonal:
             return
 
 
-def pod_namespace(root: Path = SERVICE_ACCOUNT) -> str:
+def read_pod_namespace(root: Path = SERVICE_ACCOUNT) -> str:
     """The namespace this process runs in, as its pod tells it."""
     told = root / "namespace"
     return told.read_text().strip() if told.exists() else "default"

@@ -15,29 +15,102 @@ and `should_stop` is only an outer limit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
+from dovetail.api.bad_items import SetAside
 from dovetail.api.pod import Pod
-from dovetail.api.setaside import SetAside
-from dovetail.explain import Decision
-from dovetail.scheduling import exact, referee
-from dovetail.scheduling.containment import contain
-from dovetail.scheduling.counting import Counted, count, for_bounds, waited
-from dovetail.scheduling.domain_search import search_domains
-from dovetail.scheduling.exact import Run
-from dovetail.scheduling.finer import Below, finer
-from dovetail.scheduling.foresight import ahead
-from dovetail.scheduling.outcome import plan_of
-from dovetail.scheduling.packing import QUICK, THOROUGH, Effort, batch_bound, place
-from dovetail.scheduling.plan import Plan
-from dovetail.scheduling.seating import Misfit, seat
-from dovetail.scheduling.shapes import Shape
-from dovetail.scheduling.snapshot import Snapshot
-from dovetail.scheduling.zones import waiting_by_zone
+from dovetail.scheduling import verify
+from dovetail.scheduling.bad_objects import decide_without_bad_objects
+from dovetail.scheduling.model.plan import Plan
+from dovetail.scheduling.model.pod_shapes import SchedulingShape
+from dovetail.scheduling.model.reasons import Decision
+from dovetail.scheduling.model.snapshot import Snapshot
+from dovetail.scheduling.packing import QUICK, THOROUGH, Effort, compute_batch_bound, pack_batch
+from dovetail.scheduling.packing.adapter.from_groups import PackedPlanInvalid, apply_packed_plan
+from dovetail.scheduling.packing.adapter.to_groups import (
+    PodGroups,
+    build_age_key,
+    build_bound_batches,
+    group_pods,
+)
+from dovetail.scheduling.postprocess import NodeSizeLimit, add_headroom, split_large_nodes
+from dovetail.scheduling.sequential import scheduler
+from dovetail.scheduling.sequential.nodes import Fit
+from dovetail.scheduling.sequential.pending_zones import count_pending_by_zone
+from dovetail.scheduling.sequential.results import build_plan
+from dovetail.scheduling.sequential.scheduler import SequentialScheduler, run_scheduler
 
-__all__ = ["QUICK", "THOROUGH", "Effort", "cheapest", "first_plan", "price_floor", "solve"]
+__all__ = [
+    "QUICK",
+    "THOROUGH",
+    "Effort",
+    "build_first_plan",
+    "compute_price_floor",
+    "find_cheapest_plan",
+    "search_domains",
+    "solve",
+]
+
+MOST_RUNS = 24
+_WORK = 1_500  # pods placed, over all runs
+
+Choice = tuple[int, int]
+"""Which domain was taken, of how many."""
+
+
+class GuidedScheduler(SequentialScheduler):
+    """A run that takes the given domains at its first choices, and the cheapest ones after that."""
+
+    def __init__(self, snapshot: Snapshot, guide: Sequence[int] = ()) -> None:
+        super().__init__(snapshot)
+        self.guide = guide
+        self.choices: list[Choice] = []
+
+    def choose_fit(self, fits: Sequence[Fit], price: Callable[[Fit], float]) -> Fit:
+        """The domain the guide names, or else the cheapest."""
+        at = len(self.choices)
+        taken = self.guide[at] if at < len(self.guide) else fits.index(super().choose_fit(fits, price))
+        taken = min(taken, len(fits) - 1)
+        self.choices.append((taken, len(fits)))
+        return fits[taken]
+
+
+def search_domains(snapshot: Snapshot, should_stop: Callable[[], bool] | None = None) -> Plan:
+    """The exact placer's plan, or a better one found by choosing other domains than it chose."""
+    first = GuidedScheduler(snapshot)
+    plan = run_scheduler(first, None, should_stop)
+    runs = 0 if first.timed_out else min(MOST_RUNS, _WORK // max(1, len(snapshot.pods)))
+    best, tried = plan, set[tuple[int, ...]]()
+    untried = _list_neighbours(first.choices, tried)
+    for _ in range(runs):
+        run = GuidedScheduler(snapshot, next(untried, ()))
+        if not run.guide:
+            break
+        run.schedule_all(None, should_stop)
+        found = build_plan(run)
+        if not run.timed_out and _rank_plan(found, plan) < _rank_plan(best, plan):
+            best, untried = found, _list_neighbours(run.choices, tried)
+    return best if best is plan else replace(best, zones=plan.zones)
+
+
+def _rank_plan(plan: Plan, usual: Plan) -> tuple[int, bool, float]:
+    """More pods placed; then those that are placed usually; then the cheaper."""
+    left_out = plan.left_out
+    return len(left_out), left_out != usual.left_out, round(plan.price, 9)
+
+
+def _list_neighbours(choices: Sequence[Choice], tried: set[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
+    """The same choices up to one that is made otherwise: each such start once."""
+    made = tuple(taken for taken, _ in choices)
+    for at, (taken, many) in enumerate(choices):
+        for other in range(many):
+            start = (*made[:at], other)
+            if other != taken and start not in tried:
+                tried.add(start)
+                yield start
+
 
 ShouldStop = Callable[[], bool]
 _FEW = 300  # pods up to which the exact placer's plan is made as well, for it may be the better one
@@ -47,11 +120,13 @@ _MANY = 2_000  # pods left for the exact placer before a time limit could matter
 
 def solve(snapshot: Snapshot, effort: Effort = THOROUGH, should_stop: ShouldStop | None = None) -> Plan:
     """Decide where every waiting pod goes. An object that makes this fail is set aside for all others."""
-    plan, found = contain(snapshot, lambda seen: _solve(seen, effort, should_stop))
-    return _naming(plan, snapshot, (*snapshot.set_aside, *found))
+    plan, found = decide_without_bad_objects(
+        snapshot, lambda seen: _solve_snapshot(seen, effort, should_stop)
+    )
+    return _add_set_aside(plan, snapshot, (*snapshot.set_aside, *found))
 
 
-def _naming(plan: Plan, snapshot: Snapshot, bad: tuple[SetAside, ...]) -> Plan:
+def _add_set_aside(plan: Plan, snapshot: Snapshot, bad: tuple[SetAside, ...]) -> Plan:
     """The plan with the bad items named; a pod among them is told why it waits."""
     if not bad:
         return plan
@@ -67,39 +142,41 @@ def _naming(plan: Plan, snapshot: Snapshot, bad: tuple[SetAside, ...]) -> Plan:
     )
 
 
-def _solve(snapshot: Snapshot, effort: Effort, should_stop: ShouldStop | None) -> Plan:
+def _solve_snapshot(snapshot: Snapshot, effort: Effort, should_stop: ShouldStop | None) -> Plan:
     if snapshot.options.consolidating or snapshot.options.one_by_one:
-        return exact.place(snapshot, should_stop=should_stop)
-    plan = cheapest(snapshot, effort, should_stop)
+        return scheduler.schedule_pods(snapshot, should_stop=should_stop)
+    plan = find_cheapest_plan(snapshot, effort, should_stop)
 
-    def again(below: Below) -> Plan | None:
-        made = first_plan(snapshot, effort, should_stop, below)
-        return None if made is None or referee.verify(snapshot, made) else made
+    def again(below: NodeSizeLimit) -> Plan | None:
+        made = build_first_plan(snapshot, effort, should_stop, below)
+        return None if made is None or verify.verify_plan(snapshot, made) else made
 
-    return ahead(snapshot, finer(snapshot, plan, again))
+    return add_headroom(snapshot, split_large_nodes(snapshot, plan, again))
 
 
-def cheapest(snapshot: Snapshot, effort: Effort = THOROUGH, should_stop: ShouldStop | None = None) -> Plan:
+def find_cheapest_plan(
+    snapshot: Snapshot, effort: Effort = THOROUGH, should_stop: ShouldStop | None = None
+) -> Plan:
     """The plan that costs least now, whatever comes later."""
-    plan = first_plan(snapshot, effort, should_stop)
-    if plan is None or referee.verify(snapshot, plan):
-        return _placed_one_by_one(snapshot, should_stop)
+    plan = build_first_plan(snapshot, effort, should_stop)
+    if plan is None or verify.verify_plan(snapshot, plan):
+        return _schedule_one_by_one(snapshot, should_stop)
     if plan.left_out:
-        return _better(plan, _placed_one_by_one(snapshot, should_stop))
+        return _choose_better_plan(plan, _schedule_one_by_one(snapshot, should_stop))
     if len(snapshot.pods) <= _FEW:
         cheapest_known = plan.price <= plan.bound_as_asked * _PROVEN
-        one_by_one = exact.place if cheapest_known else search_domains
-        return _better(plan, one_by_one(snapshot, should_stop=should_stop))
+        one_by_one = scheduler.schedule_pods if cheapest_known else search_domains
+        return _choose_better_plan(plan, one_by_one(snapshot, should_stop=should_stop))
     return plan
 
 
-def _placed_one_by_one(snapshot: Snapshot, should_stop: ShouldStop | None) -> Plan:
+def _schedule_one_by_one(snapshot: Snapshot, should_stop: ShouldStop | None) -> Plan:
     if len(snapshot.pods) <= _FEW:
         return search_domains(snapshot, should_stop)
-    return exact.place(snapshot, should_stop=should_stop)
+    return scheduler.schedule_pods(snapshot, should_stop=should_stop)
 
 
-def _better(packed: Plan, plain: Plan) -> Plan:
+def _choose_better_plan(packed: Plan, plain: Plan) -> Plan:
     """The plan with more pods placed; then the one for the pods the exact placer places; then the cheaper.
 
     Where a limit leaves room for some pods only, those that get it are the ones Karpenter would choose.
@@ -116,11 +193,11 @@ def _better(packed: Plan, plain: Plan) -> Plan:
     return packed
 
 
-def first_plan(
+def build_first_plan(
     snapshot: Snapshot,
     effort: Effort = QUICK,
     should_stop: ShouldStop | None = None,
-    below: Below | None = None,
+    below: NodeSizeLimit | None = None,
 ) -> Plan | None:
     """The plan the packing leads to, not judged yet; None when it has nothing to say.
 
@@ -129,84 +206,84 @@ def first_plan(
     # A consolidation asks about a few pods and many nodes, with rules of its own about which nodes.
     if snapshot.options.consolidating or snapshot.options.one_by_one:
         return None
-    run = Run(snapshot)
-    shapes = _by_shape(run)
-    zones = waiting_by_zone(run, shapes.items())
-    counted = count(run, shapes, effort.most_pods or snapshot.options.most_pods)
+    run = SequentialScheduler(snapshot)
+    shapes = _group_by_shape(run)
+    zones = count_pending_by_zone(run, shapes.items())
+    counted = group_pods(run, shapes, effort.most_pods or snapshot.options.most_pods)
     if counted is None:
         return None
     proving = effort.rounds > 0 and below is None
-    bounds = _bounds(run, counted) if proving else (0.0, 0.0)
+    bounds = _compute_bounds(run, counted) if proving else (0.0, 0.0)
     if below is not None:
-        counted = below.narrowed(counted)
+        counted = below.exclude_large_options(counted)
     try:
-        seat(run, counted, place(counted.batch, effort, should_stop or _never))
-    except Misfit:
+        apply_packed_plan(run, counted, pack_batch(counted.batch, effort, should_stop or _never_stop))
+    except PackedPlanInvalid:
         return None
-    _finish(run, should_stop)
-    plan = replace(plan_of(run), zones=zones)
-    if not proving or not _all_placed(run, counted):
+    _schedule_leftovers(run, should_stop)
+    plan = replace(build_plan(run), zones=zones)
+    if not proving or not _are_all_placed(run, counted):
         return plan  # what is left out costs nothing, so a bound over everybody would be none
     return replace(plan, bound=bounds[0], bound_as_asked=bounds[1], proven_pods=counted.proven_pods)
 
 
-def price_floor(snapshot: Snapshot) -> float:
+def compute_price_floor(snapshot: Snapshot) -> float:
     """Dollars an hour that no fleet for these pods can undercut, by the hard rules alone.
 
     Pods the packing cannot count are left out of it, so the floor still holds with them, if less tightly.
     """
-    run = Run(snapshot)
-    counted = count(run, _by_shape(run), snapshot.options.most_pods)
-    return _bounds(run, counted)[0] if counted is not None else 0.0
+    run = SequentialScheduler(snapshot)
+    counted = group_pods(run, _group_by_shape(run), snapshot.options.most_pods)
+    return _compute_bounds(run, counted)[0] if counted is not None else 0.0
 
 
-def _never() -> bool:
+def _never_stop() -> bool:
     return False
 
 
-def _by_shape(run: Run) -> dict[Shape, list[Pod]]:
+def _group_by_shape(run: SequentialScheduler) -> dict[SchedulingShape, list[Pod]]:
     """The pods of each shape. Most pods share spec and labels with the last one of their kind."""
-    found: dict[Shape, list[Pod]] = {}
+    found: dict[SchedulingShape, list[Pod]] = {}
     alike: dict[tuple[int, int, str], list[Pod]] = {}
     for pod in run.batch:
         key = (id(pod.spec), id(pod.metadata.labels), pod.metadata.namespace)
         pods = alike.get(key)
         if pods is None or pod.status.container_statuses or pod.status.init_container_statuses:
-            pods = found.setdefault(run.shapes.of(pod), [])
-            if _like_its_spec(pod):
+            pods = found.setdefault(run.shapes.find_shape(pod), [])
+            if _is_defined_by_spec(pod):
                 alike[key] = pods
         pods.append(pod)
     return found
 
 
-def _like_its_spec(pod: Pod) -> bool:
+def _is_defined_by_spec(pod: Pod) -> bool:
     """Nothing but spec and labels matters: no resize under way, no claims made for this pod by its name."""
     resized = pod.status.container_statuses or pod.status.init_container_statuses
     own = pod.spec.resource_claims or any(each.ephemeral for each in pod.spec.volumes)
     return not resized and not own
 
 
-def _bounds(run: Run, counted: Counted) -> tuple[float, float]:
+def _compute_bounds(run: SequentialScheduler, counted: PodGroups) -> tuple[float, float]:
     """What no plan can undercut: by the hard rules alone, and with wishes kept."""
-    hard, asked = for_bounds(run, counted)
-    bound = batch_bound(asked)
-    return (bound if hard is asked else min(bound, batch_bound(hard))), bound
+    hard, asked = build_bound_batches(run, counted)
+    bound = compute_batch_bound(asked)
+    return (bound if hard is asked else min(bound, compute_batch_bound(hard))), bound
 
 
-def _all_placed(run: Run, counted: Counted) -> bool:
+def _are_all_placed(run: SequentialScheduler, counted: PodGroups) -> bool:
     groups = zip(counted.names, counted.batch.count.tolist(), strict=True)
-    return all(name in run.homes for names, number in groups if number for name in names)
+    return all(name in run.placements for names, number in groups if number for name in names)
 
 
-def _finish(run: Run, should_stop: ShouldStop | None) -> None:
+def _schedule_leftovers(run: SequentialScheduler, should_stop: ShouldStop | None) -> None:
     """The exact placer's turn: pods without a home yet, those that waited longest first if time is short."""
     everyone = run.batch
-    if len(run.homes) == len(everyone):
+    if len(run.placements) == len(everyone):
         return
-    homeless = [pod for pod in everyone if pod.full_name not in run.homes]
+    homeless = [pod for pod in everyone if pod.full_name not in run.placements]
     order = None
     if should_stop is not None and len(homeless) > _MANY:
-        order = [pod.full_name for pod in sorted(homeless, key=waited)]
+        order = [pod.full_name for pod in sorted(homeless, key=build_age_key)]
     run.batch = homeless
-    run.place_all(order, should_stop)
+    run.schedule_all(order, should_stop)
     run.batch = everyone

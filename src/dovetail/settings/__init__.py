@@ -7,7 +7,7 @@ clock, no environment of its own.
 from __future__ import annotations
 
 from dovetail.settings.gates import AWS_GATES, GATES, AWSFeatureGates, FeatureGates
-from dovetail.settings.reading import Reading, examine, read
+from dovetail.settings.loader import Reading, examine_settings, read_settings
 from dovetail.settings.removed import REMOVED
 from dovetail.settings.scheduler import PodTopologySpread, SchedulerConfig, SpreadConstraint
 from dovetail.settings.table import PROVIDERS, SETTINGS, Origin, Provider, Setting, Settings
@@ -28,6 +28,6 @@ __all__ = [
     "Setting",
     "Settings",
     "SpreadConstraint",
-    "examine",
-    "read",
+    "examine_settings",
+    "read_settings",
 ]

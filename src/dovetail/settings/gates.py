@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Generic, TypeVar
 
-from dovetail.settings.kinds import BOOLEANS, Kind
+from dovetail.settings.value_kinds import BOOLEANS, SettingKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class AWSFeatureGates:
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class FeatureGate:
     """One gate as it is written by people, and what it switches on."""
 
     name: str
@@ -45,21 +45,29 @@ class Gate:
 
 
 GATES = (
-    Gate("NodeRepair", "node_repair", "alpha", "1.1", "delete nodes that have been unhealthy for long"),
-    Gate("ReservedCapacity", "reserved_capacity", "beta", "1.6", "use capacity reservations"),
-    Gate(
+    FeatureGate(
+        "NodeRepair", "node_repair", "alpha", "1.1", "delete nodes that have been unhealthy for long"
+    ),
+    FeatureGate("ReservedCapacity", "reserved_capacity", "beta", "1.6", "use capacity reservations"),
+    FeatureGate(
         "SpotToSpotConsolidation",
         "spot_to_spot_consolidation",
         "alpha",
         "0.34",
         "replace spot nodes with cheaper spot nodes",
     ),
-    Gate("NodeOverlay", "node_overlay", "alpha", "1.7", "apply NodeOverlays to prices and capacity"),
-    Gate("StaticCapacity", "static_capacity", "alpha", "1.8", "keep pools with replicas at their size"),
-    Gate("CapacityBuffer", "capacity_buffer", "alpha", "1.13", "keep room for the pods of CapacityBuffers"),
+    FeatureGate("NodeOverlay", "node_overlay", "alpha", "1.7", "apply NodeOverlays to prices and capacity"),
+    FeatureGate(
+        "StaticCapacity", "static_capacity", "alpha", "1.8", "keep pools with replicas at their size"
+    ),
+    FeatureGate(
+        "CapacityBuffer", "capacity_buffer", "alpha", "1.13", "keep room for the pods of CapacityBuffers"
+    ),
 )
 AWS_GATES = (
-    Gate("NodeClassCEL", "node_class_cel", "alpha", "1.15", "expressions in the kubelet section of a class"),
+    FeatureGate(
+        "NodeClassCEL", "node_class_cel", "alpha", "1.15", "expressions in the kubelet section of a class"
+    ),
 )
 # Gates that once existed: what became of them.
 REMOVED_GATES = {"Drift": "drift is always on; limit it with disruption budgets for the reason Drifted"}
@@ -68,24 +76,24 @@ G = TypeVar("G", FeatureGates, AWSFeatureGates)
 
 
 @dataclass(frozen=True, slots=True)
-class _Family(Generic[G]):
+class _GateFamily(Generic[G]):
     record: Callable[..., G]
-    gates: tuple[Gate, ...]
+    gates: tuple[FeatureGate, ...]
 
-    def read(self, text: str) -> G:
+    def read_gates(self, text: str) -> G:
         known = {gate.name: gate.field for gate in self.gates}
-        return self.record(**{known[name]: on for name, on in _pairs(text) if name in known})
+        return self.record(**{known[name]: on for name, on in _parse_pairs(text) if name in known})
 
-    def show(self, value: G) -> str:
+    def show_gates(self, value: G) -> str:
         on = {field.name: getattr(value, field.name) for field in fields(value)}
         return ", ".join(f"{gate.name}={str(on[gate.field]).lower()}" for gate in self.gates)
 
-    def remarks(self, text: str) -> tuple[str, ...]:
+    def list_remarks(self, text: str) -> tuple[str, ...]:
         known = [gate.name for gate in self.gates]
-        return tuple(_about(name, known) for name, _ in _pairs(text) if name not in known)
+        return tuple(_describe_unknown(name, known) for name, _ in _parse_pairs(text) if name not in known)
 
 
-def _pairs(text: str) -> list[tuple[str, bool]]:
+def _parse_pairs(text: str) -> list[tuple[str, bool]]:
     pairs = []
     for item in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = (piece.strip() for piece in item.partition("="))
@@ -97,7 +105,7 @@ def _pairs(text: str) -> list[tuple[str, bool]]:
     return pairs
 
 
-def _about(name: str, known: list[str]) -> str:
+def _describe_unknown(name: str, known: list[str]) -> str:
     if name in REMOVED_GATES:
         return f"the gate {name} was removed: {REMOVED_GATES[name]}"
     near = get_close_matches(name, known, 1)
@@ -105,9 +113,13 @@ def _about(name: str, known: list[str]) -> str:
     return f"there is no gate {name}, so it is ignored; {hint}"
 
 
-_CORE = _Family(FeatureGates, GATES)
-_AWS = _Family(AWSFeatureGates, AWS_GATES)
+_CORE = _GateFamily(FeatureGates, GATES)
+_AWS = _GateFamily(AWSFeatureGates, AWS_GATES)
 _ALLOWED = "a list of name=true or name=false with commas between them"
 
-FEATURE_GATES = Kind(_ALLOWED, _CORE.read, _CORE.show, blank=True, remarks=_CORE.remarks)
-AWS_FEATURE_GATES = Kind(_ALLOWED, _AWS.read, _AWS.show, blank=True, remarks=_AWS.remarks)
+FEATURE_GATES = SettingKind(
+    _ALLOWED, _CORE.read_gates, _CORE.show_gates, blank=True, remarks=_CORE.list_remarks
+)
+AWS_FEATURE_GATES = SettingKind(
+    _ALLOWED, _AWS.read_gates, _AWS.show_gates, blank=True, remarks=_AWS.list_remarks
+)

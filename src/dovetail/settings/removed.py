@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dovetail.settings.kinds import BOOLEANS
+from dovetail.settings.value_kinds import BOOLEANS
 
 _PROFILE = "name a role or an instance profile in each EC2NodeClass"
 _DENSITY = "set kubelet.maxPods in each EC2NodeClass where the default does not suit"
@@ -20,7 +20,7 @@ _NODE_NAMES = "nodes are always named as the cloud names them"
 
 
 @dataclass(frozen=True, slots=True)
-class Removed:
+class RemovedSetting:
     """A name from the past: when it was read, and what takes its place.
 
     ``replacement`` is a setting of today, or empty where there is none; ``instead`` says what to
@@ -33,11 +33,11 @@ class Removed:
     instead: str = ""
     inverted: bool = False
 
-    def report(self, value: str) -> str:
+    def describe_removal(self, value: str) -> str:
         """What to tell a person who still sets this."""
-        return f"{self.name} is no longer read: {self.advice(value)}"
+        return f"{self.name} is no longer read: {self.describe_replacement(value)}"
 
-    def advice(self, value: str) -> str:
+    def describe_replacement(self, value: str) -> str:
         """What to do instead, with the value carried over."""
         if not self.replacement:
             return self.instead
@@ -48,47 +48,47 @@ class Removed:
 
 
 REMOVED = (
-    Removed("LEADER_ELECT", "up to 0.37", "DISABLE_LEADER_ELECTION", inverted=True),
-    Removed("DISABLE_WEBHOOK", "0.32 to 1.0", instead=_NO_WEBHOOKS),
-    Removed("WEBHOOK_PORT", "0.32 to 1.0", instead=_NO_WEBHOOKS),
-    Removed("WEBHOOK_METRICS_PORT", "0.32 to 1.0", instead=_NO_WEBHOOKS),
-    Removed(
+    RemovedSetting("LEADER_ELECT", "up to 0.37", "DISABLE_LEADER_ELECTION", inverted=True),
+    RemovedSetting("DISABLE_WEBHOOK", "0.32 to 1.0", instead=_NO_WEBHOOKS),
+    RemovedSetting("WEBHOOK_PORT", "0.32 to 1.0", instead=_NO_WEBHOOKS),
+    RemovedSetting("WEBHOOK_METRICS_PORT", "0.32 to 1.0", instead=_NO_WEBHOOKS),
+    RemovedSetting(
         "LOGGING_CONFIG", "up to 0.37", instead="set LOG_LEVEL, LOG_OUTPUT_PATHS and LOG_ERROR_OUTPUT_PATHS"
     ),
-    Removed("ASSUME_ROLE_ARN", "up to 0.37", instead=_CHAINING),
-    Removed("ASSUME_ROLE_DURATION", "up to 0.37", instead=_CHAINING),
-    Removed("AWS_DEFAULT_INSTANCE_PROFILE", "up to 0.18", instead=_PROFILE),
-    Removed("AWS_ENABLE_POD_ENI", "up to 0.18", instead=_POD_ENI),
-    Removed("AWS_ENI_LIMITED_POD_DENSITY", "up to 0.18", instead=_DENSITY),
-    Removed("AWS_ISOLATED_VPC", "up to 0.18", "ISOLATED_VPC"),
-    Removed("AWS_NODE_NAME_CONVENTION", "up to 0.18", instead=_NODE_NAMES),
-    Removed("VM_MEMORY_OVERHEAD", "up to 0.18", "VM_MEMORY_OVERHEAD_PERCENT"),
+    RemovedSetting("ASSUME_ROLE_ARN", "up to 0.37", instead=_CHAINING),
+    RemovedSetting("ASSUME_ROLE_DURATION", "up to 0.37", instead=_CHAINING),
+    RemovedSetting("AWS_DEFAULT_INSTANCE_PROFILE", "up to 0.18", instead=_PROFILE),
+    RemovedSetting("AWS_ENABLE_POD_ENI", "up to 0.18", instead=_POD_ENI),
+    RemovedSetting("AWS_ENI_LIMITED_POD_DENSITY", "up to 0.18", instead=_DENSITY),
+    RemovedSetting("AWS_ISOLATED_VPC", "up to 0.18", "ISOLATED_VPC"),
+    RemovedSetting("AWS_NODE_NAME_CONVENTION", "up to 0.18", instead=_NODE_NAMES),
+    RemovedSetting("VM_MEMORY_OVERHEAD", "up to 0.18", "VM_MEMORY_OVERHEAD_PERCENT"),
     # Keys of the ConfigMap karpenter-global-settings; envFrom turns them into variables as they are.
-    Removed("batchMaxDuration", "0.19 to 0.32", "BATCH_MAX_DURATION"),
-    Removed("batchIdleDuration", "0.19 to 0.32", "BATCH_IDLE_DURATION"),
-    Removed(
+    RemovedSetting("batchMaxDuration", "0.19 to 0.32", "BATCH_MAX_DURATION"),
+    RemovedSetting("batchIdleDuration", "0.19 to 0.32", "BATCH_IDLE_DURATION"),
+    RemovedSetting(
         "featureGates.driftEnabled",
         "0.19 to 0.32",
         instead="drift is always on; limit it with disruption budgets for the reason Drifted",
     ),
-    Removed("aws.clusterName", "0.19 to 0.32", "CLUSTER_NAME"),
-    Removed("aws.clusterEndpoint", "0.19 to 0.32", "CLUSTER_ENDPOINT"),
-    Removed("aws.clusterCABundle", "0.19 to 0.32", "CLUSTER_CA_BUNDLE"),
-    Removed("aws.isolatedVPC", "0.19 to 0.32", "ISOLATED_VPC"),
-    Removed("aws.vmMemoryOverheadPercent", "0.19 to 0.32", "VM_MEMORY_OVERHEAD_PERCENT"),
-    Removed("aws.reservedENIs", "0.19 to 0.32", "RESERVED_ENIS"),
-    Removed("aws.interruptionQueueName", "0.19 to 0.32", "INTERRUPTION_QUEUE"),
-    Removed("aws.defaultInstanceProfile", "0.19 to 0.32", instead=_PROFILE),
-    Removed("aws.enablePodENI", "0.19 to 0.32", instead=_POD_ENI),
-    Removed("aws.enableENILimitedPodDensity", "0.19 to 0.32", instead=_DENSITY),
-    Removed("aws.nodeNameConvention", "0.19 to 0.32", instead=_NODE_NAMES),
-    Removed("aws.tags", "0.19 to 0.32", instead="write the tags in each EC2NodeClass"),
-    Removed("aws.assumeRoleARN", "0.19 to 0.37", instead=_CHAINING),
-    Removed("aws.assumeRoleDuration", "0.19 to 0.37", instead=_CHAINING),
+    RemovedSetting("aws.clusterName", "0.19 to 0.32", "CLUSTER_NAME"),
+    RemovedSetting("aws.clusterEndpoint", "0.19 to 0.32", "CLUSTER_ENDPOINT"),
+    RemovedSetting("aws.clusterCABundle", "0.19 to 0.32", "CLUSTER_CA_BUNDLE"),
+    RemovedSetting("aws.isolatedVPC", "0.19 to 0.32", "ISOLATED_VPC"),
+    RemovedSetting("aws.vmMemoryOverheadPercent", "0.19 to 0.32", "VM_MEMORY_OVERHEAD_PERCENT"),
+    RemovedSetting("aws.reservedENIs", "0.19 to 0.32", "RESERVED_ENIS"),
+    RemovedSetting("aws.interruptionQueueName", "0.19 to 0.32", "INTERRUPTION_QUEUE"),
+    RemovedSetting("aws.defaultInstanceProfile", "0.19 to 0.32", instead=_PROFILE),
+    RemovedSetting("aws.enablePodENI", "0.19 to 0.32", instead=_POD_ENI),
+    RemovedSetting("aws.enableENILimitedPodDensity", "0.19 to 0.32", instead=_DENSITY),
+    RemovedSetting("aws.nodeNameConvention", "0.19 to 0.32", instead=_NODE_NAMES),
+    RemovedSetting("aws.tags", "0.19 to 0.32", instead="write the tags in each EC2NodeClass"),
+    RemovedSetting("aws.assumeRoleARN", "0.19 to 0.37", instead=_CHAINING),
+    RemovedSetting("aws.assumeRoleDuration", "0.19 to 0.37", instead=_CHAINING),
 )
 BY_FLAG = {removed.name.lower().replace("_", "-"): removed for removed in REMOVED if removed.name.isupper()}
 
 
-def found(environment: Mapping[str, str]) -> tuple[Removed, ...]:
+def find_removed(environment: Mapping[str, str]) -> tuple[RemovedSetting, ...]:
     """The names of the past that somebody still sets, in the order of the table."""
     return tuple(removed for removed in REMOVED if removed.name in environment)

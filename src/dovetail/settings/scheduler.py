@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from dovetail.settings.kinds import Kind
+from dovetail.settings.value_kinds import SettingKind
 
 # A label name: an optional DNS prefix and a slash, then up to 63 characters.
 _PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -50,19 +50,19 @@ class SchedulerConfig(
     pod_topology_spread: PodTopologySpread = PodTopologySpread()
 
 
-def parse(text: str) -> SchedulerConfig:
+def parse_scheduler_config(text: str) -> SchedulerConfig:
     """Read the document from YAML or JSON text; empty text is an empty document."""
     if not text.strip():
         return SchedulerConfig()
     try:
-        return validate(msgspec.yaml.decode(text))
+        return validate_scheduler_config(msgspec.yaml.decode(text))
     except msgspec.DecodeError as error:
         raise ValueError(" ".join(str(error).split())) from error
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
 
 
-def validate(document: object) -> SchedulerConfig:
+def validate_scheduler_config(document: object) -> SchedulerConfig:
     """Check a document that has been parsed already."""
     try:
         config = msgspec.convert(document, SchedulerConfig)
@@ -72,17 +72,17 @@ def validate(document: object) -> SchedulerConfig:
     for index, constraint in enumerate(config.pod_topology_spread.default_constraints):
         pair = (constraint.topology_key, constraint.when_unsatisfiable)
         complaint = "repeats an earlier topologyKey and whenUnsatisfiable" if pair in seen else None
-        complaint = complaint or _complaint(constraint)
+        complaint = complaint or _find_complaint(constraint)
         if complaint:
             raise ValueError(f"podTopologySpread.defaultConstraints[{index}] {complaint}")
         seen.add(pair)
     return config
 
 
-def _complaint(constraint: SpreadConstraint) -> str | None:
+def _find_complaint(constraint: SpreadConstraint) -> str | None:
     if constraint.max_skew <= 0:
         return f"has maxSkew {constraint.max_skew}, which must be above 0"
-    if not _label_name(constraint.topology_key):
+    if not _is_label_name(constraint.topology_key):
         return f'has topologyKey "{constraint.topology_key}", which is not a label name'
     if constraint.label_selector is not None:
         return "has a labelSelector; defaults take theirs from each pod's Service or owner"
@@ -93,14 +93,16 @@ def _complaint(constraint: SpreadConstraint) -> str | None:
     return None
 
 
-def _label_name(text: str) -> bool:
+def _is_label_name(text: str) -> bool:
     prefix, slash, name = text.rpartition("/")
     prefix_fits = len(prefix) <= 253 and _PREFIX.fullmatch(prefix) if slash else True
     return bool(prefix_fits and len(name) <= 63 and _NAME.fullmatch(name))
 
 
-def _show(config: SchedulerConfig) -> str:
+def _show_config(config: SchedulerConfig) -> str:
     return "" if config == SchedulerConfig() else msgspec.json.encode(config).decode()
 
 
-SCHEDULER_CONFIG = Kind("a YAML or JSON document of scheduler defaults", parse, _show, blank=True)
+SCHEDULER_CONFIG = SettingKind(
+    "a YAML or JSON document of scheduler defaults", parse_scheduler_config, _show_config, blank=True
+)

@@ -13,11 +13,10 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
-from dovetail.settings import kinds
+from dovetail.settings import value_kinds
 from dovetail.settings.gates import AWS_FEATURE_GATES, FEATURE_GATES, AWSFeatureGates, FeatureGates
-from dovetail.settings.kinds import Kind
-from dovetail.settings.rates import RATE, Rate
 from dovetail.settings.scheduler import SCHEDULER_CONFIG, SchedulerConfig
+from dovetail.settings.value_kinds import RATE, Rate, SettingKind
 from dovetail.settings.zonal import OBJECT_NAME, SHARE, ZONAL_POLICY, ZonalPolicy
 
 T = TypeVar("T")
@@ -31,7 +30,7 @@ class Setting:
     """One setting: its names, its kind, and what it is for."""
 
     attribute: str
-    kind: Kind[Any]
+    kind: SettingKind[Any]
     default: str
     meaning: str
     provider: Provider | None
@@ -50,7 +49,7 @@ class Setting:
 
 
 def _set(
-    kind: Kind[T], default: str, meaning: str, provider: Provider | None = None, required: bool = False
+    kind: SettingKind[T], default: str, meaning: str, provider: Provider | None = None, required: bool = False
 ) -> T:
     metadata = {"kind": kind, "default": default, "meaning": meaning}
     metadata |= {"provider": provider, "required": required}
@@ -62,48 +61,50 @@ class Settings:
     """Every setting of one process, read once and never changed."""
 
     batch_idle_duration: timedelta = _set(
-        kinds.WINDOW, "1s", "close a batch of pending pods after this long without a new one"
+        value_kinds.WINDOW, "1s", "close a batch of pending pods after this long without a new one"
     )
     batch_max_duration: timedelta = _set(
-        kinds.WINDOW, "10s", "close a batch of pending pods after this long at the latest"
+        value_kinds.WINDOW, "10s", "close a batch of pending pods after this long at the latest"
     )
     consolidate_many: bool = _set(
-        kinds.BOOLEAN,
+        value_kinds.BOOLEAN,
         "false",
         "replace nodes by several cheaper ones where that saves money; a pool's own annotation wins",
     )
     consolidation_max_payback: timedelta = _set(
-        kinds.WINDOW,
+        value_kinds.WINDOW,
         "0s",
         "consolidate only what pays for itself within this time; 0s for any time. Pools may say otherwise",
     )
     consolidation_min_saving: float = _set(
-        kinds.FRACTION,
+        value_kinds.FRACTION,
         "0",
         "dollars an hour that a consolidation must save at least. Pools may say otherwise",
     )
     consolidation_min_saving_percent: float = _set(
-        kinds.FRACTION,
+        value_kinds.FRACTION,
         "0",
         "part of its nodes' price, in percent, that a consolidation must save. Pools may say otherwise",
     )
     consolidation_rest: timedelta = _set(
-        kinds.WINDOW,
+        value_kinds.WINDOW,
         "0s",
         "leave nodes and pods younger than this where they are when consolidating. Pools may say otherwise",
     )
     cpu_requests: int = _set(
-        kinds.MILLICORES,
+        value_kinds.MILLICORES,
         "1000",
         "millicores the container requests; more let more work run at once (0 or less counts as 1000)",
     )
     disable_cluster_state_observability: bool = _set(
-        kinds.BOOLEAN, "false", "leave out the metrics of pods, nodes and pools, and those of conditions"
+        value_kinds.BOOLEAN,
+        "false",
+        "leave out the metrics of pods, nodes and pools, and those of conditions",
     )
     disable_controller_warmup: bool = _set(
-        kinds.BOOLEAN, "true", "wait for leadership before watching; false fills the caches beforehand"
+        value_kinds.BOOLEAN, "true", "wait for leadership before watching; false fills the caches beforehand"
     )
-    disable_leader_election: bool = _set(kinds.BOOLEAN, "false", "run without a lease")
+    disable_leader_election: bool = _set(value_kinds.BOOLEAN, "false", "run without a lease")
     disruption_rate: Rate | None = _set(
         RATE,
         "",
@@ -111,60 +112,60 @@ class Settings:
         "number. Pools may say otherwise",
     )
     drift_pause_after: timedelta = _set(
-        kinds.WINDOW,
+        value_kinds.WINDOW,
         "10m",
         "pause a pool's drift while a new node of it is not ready after this long; 0s never pauses. "
         "Pools may say otherwise",
     )
-    enable_profiling: bool = _set(kinds.BOOLEAN, "false", "serve profiles on the metrics port")
+    enable_profiling: bool = _set(value_kinds.BOOLEAN, "false", "serve profiles on the metrics port")
     feature_gates: FeatureGates = _set(
         FEATURE_GATES,
         FEATURE_GATES.show(FeatureGates()),
         "features switched on or off; names left out keep their defaults, unknown names are ignored",
     )
-    health_probe_port: int = _set(kinds.PORT, "8081", "port of the probes /healthz and /readyz")
+    health_probe_port: int = _set(value_kinds.PORT, "8081", "port of the probes /healthz and /readyz")
     ignore_dra_requests: bool = _set(
-        kinds.BOOLEAN, "true", "treat pods with resource claims as if they had none"
+        value_kinds.BOOLEAN, "true", "treat pods with resource claims as if they had none"
     )
-    karpenter_service: str = _set(kinds.TEXT, "", "accepted so that old installations start; not used")
-    kube_client_burst: int = _set(kinds.INTEGER, "300", "requests to the Kubernetes API in one burst")
-    kube_client_qps: int = _set(kinds.INTEGER, "200", "requests to the Kubernetes API each second")
-    leader_election_name: str = _set(kinds.TEXT, "karpenter-leader-election", "name of the lease")
+    karpenter_service: str = _set(value_kinds.TEXT, "", "accepted so that old installations start; not used")
+    kube_client_burst: int = _set(value_kinds.INTEGER, "300", "requests to the Kubernetes API in one burst")
+    kube_client_qps: int = _set(value_kinds.INTEGER, "200", "requests to the Kubernetes API each second")
+    leader_election_name: str = _set(value_kinds.TEXT, "karpenter-leader-election", "name of the lease")
     leader_election_namespace: str = _set(
-        kinds.TEXT, "", "namespace of the lease; empty is the namespace of the pod"
+        value_kinds.TEXT, "", "namespace of the lease; empty is the namespace of the pod"
     )
     log_error_output_paths: tuple[str, ...] = _set(
-        kinds.LIST, "stderr", "where the logger writes its own errors"
+        value_kinds.LIST, "stderr", "where the logger writes its own errors"
     )
     log_level: str = _set(
-        kinds.choice("debug", "info", "error", blank=True), "info", "how much to log; empty means info"
+        value_kinds.one_of("debug", "info", "error", blank=True), "info", "how much to log; empty means info"
     )
-    log_output_paths: tuple[str, ...] = _set(kinds.LIST, "stdout", "where log lines go")
+    log_output_paths: tuple[str, ...] = _set(value_kinds.LIST, "stdout", "where log lines go")
     memory_limit: int = _set(
-        kinds.INTEGER, "-1", "memory limit of the container in bytes; 0 or less means none is known"
+        value_kinds.INTEGER, "-1", "memory limit of the container in bytes; 0 or less means none is known"
     )
     metrics_detail: str = _set(
-        kinds.choice("brief", "full"),
+        value_kinds.one_of("brief", "full"),
         "brief",
         "add up nodes, pods and conditions that are alike and show few histogram bounds, so that 500 nodes "
         "make under 2,000 series; or show every one, as Karpenter does",
     )
-    metrics_port: int = _set(kinds.PORT, "8080", "port of /metrics")
+    metrics_port: int = _set(value_kinds.PORT, "8080", "port of /metrics")
     min_values_policy: str = _set(
-        kinds.choice("Strict", "BestEffort"), "Strict", "keep minValues of requirements, or relax them"
+        value_kinds.one_of("Strict", "BestEffort"), "Strict", "keep minValues of requirements, or relax them"
     )
     planned_node_max_pods: int = _set(
-        kinds.COUNT,
+        value_kinds.COUNT,
         "0",
         "plan no more pods than this onto one new node, so that losing it hurts less; 0 for as many as fit",
     )
     planner: str = _set(
-        kinds.choice("packed", "one-by-one"),
+        value_kinds.one_of("packed", "one-by-one"),
         "packed",
         "plan a batch as a whole, or pod by pod in Karpenter's order, with Karpenter's choices",
     )
     preference_policy: str = _set(
-        kinds.choice("Respect", "Ignore"),
+        value_kinds.one_of("Respect", "Ignore"),
         "Respect",
         "weigh soft affinities and soft spreading, or ignore them",
     )
@@ -172,7 +173,9 @@ class Settings:
         SCHEDULER_CONFIG, "", "the cluster's own scheduler defaults, as a YAML or JSON document"
     )
 
-    ami_refresh_interval: timedelta = _set(kinds.INTERVAL, "1m", "how long found images are kept", "aws")
+    ami_refresh_interval: timedelta = _set(
+        value_kinds.INTERVAL, "1m", "how long found images are kept", "aws"
+    )
     aws_feature_gates: AWSFeatureGates = _set(
         AWS_FEATURE_GATES,
         AWS_FEATURE_GATES.show(AWSFeatureGates()),
@@ -180,71 +183,79 @@ class Settings:
         "aws",
     )
     cluster_ca_bundle: str = _set(
-        kinds.TEXT,
+        value_kinds.TEXT,
         "",
         "certificate authority handed to nodes, in base64; empty takes the API client's own. "
         "Part of the node class hash",
         "aws",
     )
     cluster_endpoint: str = _set(
-        kinds.URL, "", "Kubernetes API address handed to nodes; empty asks EKS for it", "aws"
+        value_kinds.URL, "", "Kubernetes API address handed to nodes; empty asks EKS for it", "aws"
     )
     cluster_name: str = _set(
-        kinds.TEXT, "", "name of the cluster, for discovery, tags and permissions", "aws", required=True
+        value_kinds.TEXT, "", "name of the cluster, for discovery, tags and permissions", "aws", required=True
     )
     disable_dry_run: bool = _set(
-        kinds.BOOLEAN, "false", "do not check permissions with EC2 dry runs when a node class changes", "aws"
+        value_kinds.BOOLEAN,
+        "false",
+        "do not check permissions with EC2 dry runs when a node class changes",
+        "aws",
     )
     eks_control_plane: bool = _set(
-        kinds.BOOLEAN, "false", "ask EKS for the cluster's version and details", "aws"
+        value_kinds.BOOLEAN, "false", "ask EKS for the cluster's version and details", "aws"
     )
     enable_do_not_disrupt: bool = _set(
-        kinds.BOOLEAN,
+        value_kinds.BOOLEAN,
         "false",
         "while a zone is shifted away, mark its nodes do-not-disrupt and cordon them; also -d",
     )
     enable_zonal_shift: bool = _set(
-        kinds.BOOLEAN,
+        value_kinds.BOOLEAN,
         "false",
         "follow zonal shifts of the cluster; it must be registered for them",
     )
     interruption_queue: str = _set(
-        kinds.TEXT, "", "name of the SQS queue with interruption messages; empty means none", "aws"
+        value_kinds.TEXT, "", "name of the SQS queue with interruption messages; empty means none", "aws"
     )
     isolated_vpc: bool = _set(
-        kinds.BOOLEAN, "false", "reach neither the price list nor IAM; built-in prices are used", "aws"
+        value_kinds.BOOLEAN, "false", "reach neither the price list nor IAM; built-in prices are used", "aws"
     )
     reserved_enis: int = _set(
-        kinds.COUNT, "0", "network interfaces left out when pods per node are counted", "aws"
+        value_kinds.COUNT, "0", "network interfaces left out when pods per node are counted", "aws"
     )
     sns_auto_subscribe: bool = _set(
-        kinds.BOOLEAN, "false", "subscribe ZONAL_SHIFT_ENDPOINT_URL to the topics at the start", "aws"
+        value_kinds.BOOLEAN, "false", "subscribe ZONAL_SHIFT_ENDPOINT_URL to the topics at the start", "aws"
     )
-    subnet_refresh_interval: timedelta = _set(kinds.INTERVAL, "1m", "how long found subnets are kept", "aws")
+    subnet_refresh_interval: timedelta = _set(
+        value_kinds.INTERVAL, "1m", "how long found subnets are kept", "aws"
+    )
     vm_memory_overhead_percent: float = _set(
-        kinds.FRACTION,
+        value_kinds.FRACTION,
         "0.075",
         "part of the advertised memory taken to be missing until a node of that type was seen",
         "aws",
     )
 
     zonal_shift_adopt_orphans: bool = _set(
-        kinds.BOOLEAN,
+        value_kinds.BOOLEAN,
         "false",
         "also put a zone back into pools whose note of the edit was removed by someone; else only say so",
         "aws",
     )
     zonal_shift_allow_signature_v1: bool = _set(
-        kinds.BOOLEAN, "false", "also take messages that a topic signs with SHA-1 (SignatureVersion 1)", "aws"
+        value_kinds.BOOLEAN,
+        "false",
+        "also take messages that a topic signs with SHA-1 (SignatureVersion 1)",
+        "aws",
     )
     zonal_shift_auto_mode: str = _set(
-        kinds.choice("auto", "Native", "Clone", "Off"),
+        value_kinds.one_of("auto", "Native", "Clone", "Off"),
         "auto",
         "where EKS Auto Mode's own pools are all there is: leave it to EKS, stand in for them, or neither",
         "aws",
     )
     zonal_shift_clone_retention: timedelta = _set(
-        kinds.WINDOW,
+        value_kinds.WINDOW,
         "336h",
         "replace the nodes of a stand-in that are still there so long after its shift, within its budgets",
         "aws",
@@ -256,70 +267,79 @@ class Settings:
         "aws",
     )
     zonal_shift_debounce: timedelta = _set(
-        kinds.WINDOW, "2s", "wait this long for further news before nodes and pools are touched"
+        value_kinds.WINDOW, "2s", "wait this long for further news before nodes and pools are touched"
     )
     zonal_shift_drift_guard: str = _set(
-        kinds.choice("Auto", "Budget", "None"),
+        value_kinds.one_of("Auto", "Budget", "None"),
         "Auto",
         "keep an edited pool's nodes from counting as drifted: by a budget, only where needed, or not",
         "aws",
     )
     zonal_shift_dry_run: str = _set(
-        kinds.choice("false", "true", "client"),
+        value_kinds.one_of("false", "true", "client"),
         "false",
         "only say what would be done: on ZoneShift objects, or (client) in the log alone",
     )
     zonal_shift_edit_strategy: str = _set(
-        kinds.choice("AppendNotIn", "RemoveFromIn"),
+        value_kinds.one_of("AppendNotIn", "RemoveFromIn"),
         "AppendNotIn",
         "how pools are kept out of a zone: by a requirement of its own, or by editing the list of zones",
     )
     zonal_shift_endpoint_url: str = _set(
-        kinds.URL, "", "where SNS reaches this process, for SNS_AUTO_SUBSCRIBE", "aws"
+        value_kinds.URL, "", "where SNS reaches this process, for SNS_AUTO_SUBSCRIBE", "aws"
     )
     zonal_shift_events_ca_file: str = _set(
-        kinds.TEXT,
+        value_kinds.TEXT,
         "",
         "PEM file of the authorities whose clients may post to /events; empty for none",
         "aws",
     )
     zonal_shift_events_token_file: str = _set(
-        kinds.TEXT, "", "file with the bearer token that lets a sender post to /events; empty for none", "aws"
+        value_kinds.TEXT,
+        "",
+        "file with the bearer token that lets a sender post to /events; empty for none",
+        "aws",
     )
     zonal_shift_honour_unapplied: bool = _set(
-        kinds.BOOLEAN, "false", "also follow shifts that ARC has started and not applied", "aws"
+        value_kinds.BOOLEAN, "false", "also follow shifts that ARC has started and not applied", "aws"
     )
     zonal_shift_https_port: int = _set(
-        kinds.PORT, "8443", "port of the HTTPS endpoint for SNS; it opens only if there are topics", "aws"
+        value_kinds.PORT,
+        "8443",
+        "port of the HTTPS endpoint for SNS; it opens only if there are topics",
+        "aws",
     )
     zonal_shift_min_healthy_zones: int = _set(
-        kinds.COUNT, "1", "never step out of so many zones that fewer than this are left", "aws"
+        value_kinds.COUNT, "1", "never step out of so many zones that fewer than this are left", "aws"
     )
     zonal_shift_min_hold: timedelta = _set(
-        kinds.WINDOW, "5m", "step back into a zone no sooner than this after stepping out"
+        value_kinds.WINDOW, "5m", "step back into a zone no sooner than this after stepping out"
     )
     zonal_shift_mode: str = _set(
-        kinds.choice("Offerings", "NodePoolEdit", "Both"),
+        value_kinds.one_of("Offerings", "NodePoolEdit", "Both"),
         "Offerings",
         "withhold the zone inside Dovetail, by editing NodePools that another autoscaler serves, or both",
     )
     zonal_shift_node_enforce: bool = _set(
-        kinds.BOOLEAN, "false", "mark and cordon a node again when a person took that back", "aws"
+        value_kinds.BOOLEAN, "false", "mark and cordon a node again when a person took that back", "aws"
     )
     zonal_shift_node_scope: str = _set(
-        kinds.choice("All", "Managed"), "All", "mark every node of the zone, or only those of pools", "aws"
+        value_kinds.one_of("All", "Managed"),
+        "All",
+        "mark every node of the zone, or only those of pools",
+        "aws",
     )
     zonal_shift_observer: bool = _set(
-        kinds.BOOLEAN, "false", "also follow autoshifts of the region that are not the cluster's", "aws"
+        value_kinds.BOOLEAN, "false", "also follow autoshifts of the region that are not the cluster's", "aws"
     )
     zonal_shift_on_disable: str = _set(
-        kinds.choice("restore", "leave"),
+        value_kinds.one_of("restore", "leave"),
         "restore",
         "when the feature is switched off during a shift: undo everything, or leave it; also --on-disable",
         "aws",
     )
     zonal_shift_only_zone_policy: str = _set(
-        kinds.choice("Freeze", "Leave", "Fallback"),
+        value_kinds.one_of("Freeze", "Leave", "Fallback"),
         "Freeze",
         "a pool whose only zone is shifted away launches nothing, stays as it is, or uses its fallback zones",
     )
@@ -327,26 +347,26 @@ class Settings:
         ZONAL_POLICY, ZONAL_POLICY.show(ZonalPolicy()), "what to do about each kind of shift", "aws"
     )
     zonal_shift_poll_interval: timedelta = _set(
-        kinds.WINDOW, "30s", "time between two looks at ARC while nothing is shifted", "aws"
+        value_kinds.WINDOW, "30s", "time between two looks at ARC while nothing is shifted", "aws"
     )
     zonal_shift_poll_interval_active: timedelta = _set(
-        kinds.WINDOW, "10s", "time between two looks at ARC while something is shifted", "aws"
+        value_kinds.WINDOW, "10s", "time between two looks at ARC while something is shifted", "aws"
     )
     zonal_shift_prescale: bool = _set(
-        kinds.BOOLEAN,
+        value_kinds.BOOLEAN,
         "false",
         "while a zone is shifted away, buy what losing it would take elsewhere; needs CapacityBuffer=true",
     )
     zonal_shift_queue: str = _set(
-        kinds.TEXT, "", "name of the SQS queue with messages about shifts; empty means none", "aws"
+        value_kinds.TEXT, "", "name of the SQS queue with messages about shifts; empty means none", "aws"
     )
     zonal_shift_rebalance: str = _set(
-        kinds.choice("Off", "Report", "Gradual"),
+        value_kinds.one_of("Off", "Report", "Gradual"),
         "Off",
         "when a zone is back: nothing, say how uneven zones are, or also move nodes towards balance, slowly",
     )
     zonal_shift_rehearsal: str = _set(
-        kinds.TEXT,
+        value_kinds.TEXT,
         "",
         "when to rehearse the loss of each zone, as cron says it, such as @weekly; empty: never",
     )
@@ -354,38 +374,49 @@ class Settings:
         SHARE, "25%", "part of a zone's nodes that is released at once when its shift is over"
     )
     zonal_shift_restore_fast: bool = _set(
-        kinds.BOOLEAN, "false", "buy in a zone that is back before all of its nodes are released"
+        value_kinds.BOOLEAN, "false", "buy in a zone that is back before all of its nodes are released"
     )
-    zonal_shift_restore_interval: timedelta = _set(kinds.WINDOW, "30s", "time between two such releases")
+    zonal_shift_restore_interval: timedelta = _set(
+        value_kinds.WINDOW, "30s", "time between two such releases"
+    )
     zonal_shift_sweep_legacy: bool = _set(
-        kinds.BOOLEAN,
+        value_kinds.BOOLEAN,
         "false",
         "when a shift ends, also free nodes of the zone that carry the label but no note of ours",
     )
     zonal_shift_sns_ca_file: str = _set(
-        kinds.TEXT,
+        value_kinds.TEXT,
         "",
         "PEM file of the authorities that vouch for SNS's signing certificates; empty for the system's",
         "aws",
     )
     zonal_shift_store: str = _set(
-        kinds.choice("Cluster", "DynamoDB", "Mirror"),
+        value_kinds.one_of("Cluster", "DynamoDB", "Mirror"),
         "Cluster",
         "where shifts are kept: as objects, in ZONAL_SHIFT_TABLE, or as objects that the table follows",
         "aws",
     )
     zonal_shift_table: str = _set(
-        kinds.TEXT, "", "name of the DynamoDB table with keys pk and sk; empty means none", "aws"
+        value_kinds.TEXT, "", "name of the DynamoDB table with keys pk and sk; empty means none", "aws"
     )
     zonal_shift_topic_arn: tuple[str, ...] = _set(
-        kinds.LIST, "", "SNS topics whose messages about shifts are taken; others are turned away", "aws"
+        value_kinds.LIST,
+        "",
+        "SNS topics whose messages about shifts are taken; others are turned away",
+        "aws",
     )
     zonal_shift_trust_events: bool = _set(
-        kinds.BOOLEAN, "true", "while ARC does not answer, believe a message that a shift has started", "aws"
+        value_kinds.BOOLEAN,
+        "true",
+        "while ARC does not answer, believe a message that a shift has started",
+        "aws",
     )
 
     instance_types_file_path: str = _set(
-        kinds.TEXT, "", "JSON file with instance types and offerings; empty takes the built-in ones", "kwok"
+        value_kinds.TEXT,
+        "",
+        "JSON file with instance types and offerings; empty takes the built-in ones",
+        "kwok",
     )
 
     provider: Provider = "aws"
@@ -394,11 +425,11 @@ class Settings:
     )
     warnings: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
-    def origin(self, variable: str) -> Origin:
+    def find_origin(self, variable: str) -> Origin:
         """Where a setting's value came from; a name that is no setting is a KeyError."""
         return self.origins.get(BY_VARIABLE[variable].variable, "default")
 
-    def text(self, variable: str) -> str:
+    def show_value(self, variable: str) -> str:
         """A setting's value as it would be written in the environment."""
         setting = BY_VARIABLE[variable]
         return setting.kind.show(getattr(self, setting.attribute))

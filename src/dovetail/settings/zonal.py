@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, fields, replace
 
-from dovetail.settings.kinds import Kind
+from dovetail.settings.value_kinds import SettingKind
 
 __all__ = ["OBJECT_NAME", "SHARE", "ZONAL_POLICY", "ZonalPolicy"]
 
@@ -29,7 +29,7 @@ class ZonalPolicy:
 NAMES = tuple(each.name for each in fields(ZonalPolicy))
 
 
-def _read(text: str) -> ZonalPolicy:
+def _parse_policy(text: str) -> ZonalPolicy:
     policy = ZonalPolicy()
     for part in filter(None, (each.strip() for each in text.split(","))):
         name, _, word = part.partition("=")
@@ -41,7 +41,7 @@ def _read(text: str) -> ZonalPolicy:
     return policy
 
 
-def _share(text: str) -> float:
+def _parse_share(text: str) -> float:
     found = re.fullmatch(r"([0-9]{1,3})%", text)
     if found is None or not 1 <= int(found[1]) <= 100:
         raise ValueError
@@ -52,17 +52,17 @@ def _show_share(value: float) -> str:
     return f"{round(value * 100)}%"
 
 
-def _object_name(text: str) -> str:
+def _parse_object_name(text: str) -> str:
     if text and not re.fullmatch(r"([a-z0-9][a-z0-9.-]*/)?[a-z0-9][a-z0-9.-]*", text):
         raise ValueError
     return text
 
 
-OBJECT_NAME = Kind("a name, or namespace/name", _object_name, blank=True)
-ZONAL_POLICY = Kind(
+OBJECT_NAME = SettingKind("a name, or namespace/name", _parse_object_name, blank=True)
+ZONAL_POLICY = SettingKind(
     "a list such as manual=Enforce,practice=Protect; words are Enforce, Protect, Observe and Ignore",
-    _read,
+    _parse_policy,
     str,
     blank=True,
 )
-SHARE = Kind("a percentage from 1% to 100%", _share, _show_share)
+SHARE = SettingKind("a percentage from 1% to 100%", _parse_share, _show_share)

@@ -16,25 +16,25 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-__all__ = ["Certificates"]
+__all__ = ["ClusterCertificates"]
 
 LIFETIME = timedelta(days=365)
 NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 
 
-class Certificates:
+class ClusterCertificates:
     """`authority` is what clients trust, in PEM; `context` is what the server listens with."""
 
     def __init__(self) -> None:
         authority_key = ec.generate_private_key(ec.SECP256R1())
-        authority = _signed("dovetail embedded cluster", authority_key, None)
+        authority = _sign_certificate("dovetail embedded cluster", authority_key, None)
         key = ec.generate_private_key(ec.SECP256R1())
-        certificate = _signed("kube-apiserver", key, (authority, authority_key))
+        certificate = _sign_certificate("kube-apiserver", key, (authority, authority_key))
         self.authority: bytes = authority.public_bytes(serialization.Encoding.PEM)
-        self.context = _context(certificate, key)
+        self.context = _build_tls_context(certificate, key)
 
 
-def _signed(
+def _sign_certificate(
     name: str,
     key: ec.EllipticCurvePrivateKey,
     issuer: tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None,
@@ -77,7 +77,7 @@ def _signed(
     )
 
 
-def _context(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> ssl.SSLContext:
+def _build_tls_context(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     pem = certificate.public_bytes(serialization.Encoding.PEM) + key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()

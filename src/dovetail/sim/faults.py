@@ -7,7 +7,7 @@
     ])
 
 Rules are plain data, so that a scenario file can hold them. The first rule that strikes decides; every
-strike is kept in `Storm.record`. The server, its in-process clients and LocalTransport all ask here.
+strike is kept in `FaultStorm.record`. The server, its in-process clients and LocalTransport all ask here.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ import msgspec
 
 from dovetail.ports import Clock
 from dovetail.sim.kube import status
-from dovetail.sim.kube.faults_hook import Call, Fault
+from dovetail.sim.kube.faults import ApiCall, Fault
 
-__all__ = ["TROUBLES", "ClockFault", "LateReply", "Rule", "Storm", "Strike", "WrongClock"]
+__all__ = ["TROUBLES", "ClockFault", "FaultRule", "FaultStorm", "InjectedFault", "LateReply", "WrongClock"]
 
 Trouble = Literal[
     "latency",
@@ -49,7 +49,7 @@ READS = frozenset(("get", "list"))
 NEVER = 3600.0
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+class FaultRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
     """One kind of trouble, and whom it strikes. Empty selections mean everyone; times are the storm's own."""
 
     trouble: Trouble
@@ -66,7 +66,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     amount: float | None = None
     """Seconds of delay, of Retry-After; revisions a read lags; events before a stream ends."""
 
-    def meets(self, call: Call, now: float) -> bool:
+    def applies_to(self, call: ApiCall, now: float) -> bool:
         """Whether the rule has anything to say about a request at a time."""
         about = (
             (self.verbs, call.verb),
@@ -91,33 +91,33 @@ class LateReply(Fault):
 
 
 @dataclass(frozen=True, slots=True)
-class Strike:
+class InjectedFault:
     """Something that went wrong, and when."""
 
     at: float
-    rule: Rule
-    call: Call
+    rule: FaultRule
+    call: ApiCall
     fault: Fault
 
 
-class Storm:
+class FaultStorm:
     """Decides by its rules and its seed what goes wrong. The same requests meet the same trouble."""
 
-    def __init__(self, clock: Clock, rules: Sequence[Rule] = (), seed: int = 0) -> None:
+    def __init__(self, clock: Clock, rules: Sequence[FaultRule] = (), seed: int = 0) -> None:
         self._clock = clock
         self._began = clock.monotonic()
         self._chance = Random(seed)
         self._rules = tuple(rules)
         self._struck: Counter[int] = Counter()
-        self.record: list[Strike] = []
+        self.record: list[InjectedFault] = []
 
     @property
-    def rules(self) -> tuple[Rule, ...]:
+    def rules(self) -> tuple[FaultRule, ...]:
         """The trouble of the moment. New rules start with none of it used up."""
         return self._rules
 
     @rules.setter
-    def rules(self, rules: Sequence[Rule]) -> None:
+    def rules(self, rules: Sequence[FaultRule]) -> None:
         self._rules = tuple(rules)
         self._struck.clear()
 
@@ -126,29 +126,29 @@ class Storm:
         """Seconds since the storm began."""
         return self._clock.monotonic() - self._began
 
-    def calm(self) -> None:
+    def end_faults(self) -> None:
         """End all trouble."""
         self.rules = ()
 
-    def consult(self, call: Call) -> Fault | None:
+    def find_fault(self, call: ApiCall) -> Fault | None:
         """The fault for this request, or None to let it be."""
         now = self.age
         for number, rule in enumerate(self._rules):
-            if not rule.meets(call, now) or self._spent(number, rule):
+            if not rule.applies_to(call, now) or self._is_spent(number, rule):
                 continue
             if rule.probability < 1 and self._chance.random() >= rule.probability:
                 continue
             fault = TROUBLES[rule.trouble](call, rule.amount, self._chance)
             self._struck[number] += 1
-            self.record.append(Strike(now, rule, call, fault))
+            self.record.append(InjectedFault(now, rule, call, fault))
             return fault
         return None
 
-    def _spent(self, number: int, rule: Rule) -> bool:
+    def _is_spent(self, number: int, rule: FaultRule) -> bool:
         return rule.count is not None and self._struck[number] >= rule.count
 
 
-Maker = Callable[[Call, float | None, Random], Fault]
+Maker = Callable[[ApiCall, float | None, Random], Fault]
 _SUITS: Mapping[str, frozenset[str]] = {
     "conflict": WRITES,
     "expired": frozenset(("list",)),
@@ -160,71 +160,75 @@ _SUITS: Mapping[str, frozenset[str]] = {
 }
 
 
-def _latency(call: Call, amount: float | None, chance: Random) -> Fault:
-    return Fault(delay=_or(amount, 0.5) * (0.5 + chance.random()))
+def _add_latency(call: ApiCall, amount: float | None, chance: Random) -> Fault:
+    return Fault(delay=_use_default(amount, 0.5) * (0.5 + chance.random()))
 
 
-def _late_reply(call: Call, amount: float | None, chance: Random) -> Fault:
-    return LateReply(reply_delay=_or(amount, 0.5) * (0.5 + chance.random()))
+def _delay_reply(call: ApiCall, amount: float | None, chance: Random) -> Fault:
+    return LateReply(reply_delay=_use_default(amount, 0.5) * (0.5 + chance.random()))
 
 
-def _throttled(call: Call, amount: float | None, chance: Random) -> Fault:
-    return Fault(error=status.too_many_requests("the storm says slow down", int(_or(amount, 1))))
+def _throttle_request(call: ApiCall, amount: float | None, chance: Random) -> Fault:
+    return Fault(error=status.too_many_requests("the storm says slow down", int(_use_default(amount, 1))))
 
 
-def _server_error(call: Call, amount: float | None, chance: Random) -> Fault:
-    return Fault(error=status.internal("the storm"))
+def _server_error(call: ApiCall, amount: float | None, chance: Random) -> Fault:
+    return Fault(error=status.internal_error("the storm"))
 
 
-def _unavailable(call: Call, amount: float | None, chance: Random) -> Fault:
+def _make_unavailable(call: ApiCall, amount: float | None, chance: Random) -> Fault:
     text = "the server is currently unable to handle the request"
-    return Fault(error=status.ApiError(503, "ServiceUnavailable", text, retry_after=int(_or(amount, 0))))
+    return Fault(
+        error=status.ApiError(503, "ServiceUnavailable", text, retry_after=int(_use_default(amount, 0)))
+    )
 
 
-def _conflict(call: Call, amount: float | None, chance: Random) -> Fault:
+def _make_conflict(call: ApiCall, amount: float | None, chance: Random) -> Fault:
     text = f'Operation cannot be fulfilled on {call.resource} "{call.name}": the storm wrote first'
     return Fault(error=status.ApiError(409, "Conflict", text, {"name": call.name, "kind": call.resource}))
 
 
-def _expired(call: Call, amount: float | None, chance: Random) -> Fault:
-    return Fault(error=status.expired("The provided continue parameter is too old: the storm took it."))
+def _expire_list(call: ApiCall, amount: float | None, chance: Random) -> Fault:
+    return Fault(
+        error=status.expired_version("The provided continue parameter is too old: the storm took it.")
+    )
 
 
-def _stale(call: Call, amount: float | None, chance: Random) -> Fault:
-    return Fault(behind=chance.randint(1, max(int(_or(amount, 5)), 1)))
+def _serve_stale(call: ApiCall, amount: float | None, chance: Random) -> Fault:
+    return Fault(behind=chance.randint(1, max(int(_use_default(amount, 5)), 1)))
 
 
-def _watch_end(end: Literal["reset", "expired"]) -> Maker:
-    def make(call: Call, amount: float | None, chance: Random) -> Fault:
-        return Fault(watch_events=chance.randint(0, max(int(_or(amount, 3)), 0)), watch_end=end)
+def _end_watch(end: Literal["reset", "expired"]) -> Maker:
+    def make(call: ApiCall, amount: float | None, chance: Random) -> Fault:
+        return Fault(watch_events=chance.randint(0, max(int(_use_default(amount, 3)), 0)), watch_end=end)
 
     return make
 
 
-def _watch_delay(call: Call, amount: float | None, chance: Random) -> Fault:
-    return Fault(watch_delay=_or(amount, 2.0) * (0.5 + chance.random()))
+def _delay_watch(call: ApiCall, amount: float | None, chance: Random) -> Fault:
+    return Fault(watch_delay=_use_default(amount, 2.0) * (0.5 + chance.random()))
 
 
 TROUBLES: Mapping[str, Maker] = {
-    "latency": _latency,
-    "late-reply": _late_reply,
-    "throttled": _throttled,
+    "latency": _add_latency,
+    "late-reply": _delay_reply,
+    "throttled": _throttle_request,
     "server-error": _server_error,
-    "unavailable": _unavailable,
+    "unavailable": _make_unavailable,
     "reset": lambda call, amount, chance: Fault(reset=True),
     "lost-reply": lambda call, amount, chance: Fault(reset=True, after_commit=True),
-    "unreachable": lambda call, amount, chance: Fault(delay=_or(amount, NEVER), reset=True),
-    "conflict": _conflict,
-    "expired": _expired,
-    "stale": _stale,
-    "watch-reset": _watch_end("reset"),
-    "watch-expired": _watch_end("expired"),
-    "watch-delay": _watch_delay,
+    "unreachable": lambda call, amount, chance: Fault(delay=_use_default(amount, NEVER), reset=True),
+    "conflict": _make_conflict,
+    "expired": _expire_list,
+    "stale": _serve_stale,
+    "watch-reset": _end_watch("reset"),
+    "watch-expired": _end_watch("expired"),
+    "watch-delay": _delay_watch,
 }
-"""Each trouble as the fault it makes of a request; names are those of `Rule.trouble`."""
+"""Each trouble as the fault it makes of a request; names are those of `CelRule.trouble`."""
 
 
-def _or(amount: float | None, default: float) -> float:
+def _use_default(amount: float | None, default: float) -> float:
     return default if amount is None else amount
 
 

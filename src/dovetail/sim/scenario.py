@@ -25,9 +25,17 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from dovetail.errors import BadInput
-from dovetail.settings.durations import parse as parse_duration
+from dovetail.settings.durations import parse_duration as parse_duration
 
-__all__ = ["Curve", "Happening", "Objective", "Pool", "Scenario", "Workload", "ZonalShift"]
+__all__ = [
+    "ReplicaCurve",
+    "Scenario",
+    "ScenarioEvent",
+    "ScenarioObjective",
+    "ScenarioPool",
+    "ScenarioShift",
+    "ScenarioWorkload",
+]
 
 DAY = 86_400.0
 # More would not be played in a lifetime, nor held in memory.
@@ -40,7 +48,7 @@ class _Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     pass
 
 
-class Curve(_Strict, frozen=True):
+class ReplicaCurve(_Strict, frozen=True):
     """How many replicas a workload wants over time."""
 
     curve: Literal["constant", "diurnal", "bursty", "trace"] = "constant"
@@ -55,7 +63,7 @@ class Curve(_Strict, frozen=True):
     file: str = ""
     column: str = "replicas"
 
-    def at(self, folder: Path) -> Callable[[float], int]:
+    def build_curve(self, folder: Path) -> Callable[[float], int]:
         """The curve as a function of seconds since the start."""
         if self.curve == "diurnal":
             peak = parse_duration(self.peak).total_seconds()
@@ -65,13 +73,13 @@ class Curve(_Strict, frozen=True):
             every, lasts = (parse_duration(text).total_seconds() for text in (self.every, self.lasts))
             return lambda t: self.burst if t % every < lasts else self.base
         if self.curve == "trace":
-            return _trace(folder / self.file, self.column)
+            return _read_trace(folder / self.file, self.column)
         return lambda t: self.value
 
 
-def _trace(path: Path, column: str) -> Callable[[float], int]:
+def _read_trace(path: Path, column: str) -> Callable[[float], int]:
     """A recorded curve: `seconds` and a column of numbers, as CSV or Parquet."""
-    rows = _parquet_rows(path, column) if path.suffix == ".parquet" else _csv_rows(path, column)
+    rows = _read_parquet(path, column) if path.suffix == ".parquet" else _read_csv(path, column)
     if not rows:
         raise BadInput(f"reading the trace {path}: it has no rows")
 
@@ -85,15 +93,15 @@ def _trace(path: Path, column: str) -> Callable[[float], int]:
     return at
 
 
-def _csv_rows(path: Path, column: str) -> list[tuple[float, int]]:
+def _read_csv(path: Path, column: str) -> list[tuple[float, int]]:
     try:
         table = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")))
-        return _in_order((row["seconds"], row[column]) for row in table)
+        return _sort_rows((row["seconds"], row[column]) for row in table)
     except (OSError, LookupError, ValueError, TypeError, csv.Error) as error:
-        raise _no_trace(path, column, error) from error
+        raise _describe_bad_trace(path, column, error) from error
 
 
-def _in_order(rows: Iterable[tuple[Any, Any]]) -> list[tuple[float, int]]:
+def _sort_rows(rows: Iterable[tuple[Any, Any]]) -> list[tuple[float, int]]:
     """Rows by time, with numbers that stand for some moment and some pods."""
     found = sorted((float(second), float(value)) for second, value in rows)
     odd = next((value for row in found for value in row if not abs(value) < MOST_PODS * DAY), None)
@@ -102,24 +110,24 @@ def _in_order(rows: Iterable[tuple[Any, Any]]) -> list[tuple[float, int]]:
     return [(second, min(round(value), MOST_PODS)) for second, value in found]
 
 
-def _no_trace(path: Path, column: str, error: Exception) -> BadInput:
+def _describe_bad_trace(path: Path, column: str, error: Exception) -> BadInput:
     why = error.strerror if isinstance(error, OSError) else error
     return BadInput(f"reading the trace {path}: it needs the columns seconds and {column} ({why})")
 
 
-def _parquet_rows(path: Path, column: str) -> list[tuple[float, int]]:
+def _read_parquet(path: Path, column: str) -> list[tuple[float, int]]:
     try:
         from pyarrow import parquet
     except ImportError as error:
         raise BadInput(f"reading the trace {path}: Parquet needs pyarrow; install it, or give CSV") from error
     try:
         table = parquet.read_table(path, columns=["seconds", column]).to_pydict()
-        return _in_order(zip(table["seconds"], table[column], strict=True))
+        return _sort_rows(zip(table["seconds"], table[column], strict=True))
     except (OSError, LookupError, ValueError, TypeError) as error:
-        raise _no_trace(path, column, error) from error
+        raise _describe_bad_trace(path, column, error) from error
 
 
-class Pool(_Strict, frozen=True):
+class ScenarioPool(_Strict, frozen=True):
     """A NodePool, in short: whatever is not said here can be said in `spec`."""
 
     name: str = "default"
@@ -133,27 +141,27 @@ class Pool(_Strict, frozen=True):
     spec: dict[str, Any] = {}
 
 
-class Workload(_Strict, frozen=True):
+class ScenarioWorkload(_Strict, frozen=True):
     """A Deployment that grows and shrinks along a curve."""
 
     name: str
     cpu: str | int | float = "500m"
     memory: str | int | float = "512Mi"
-    replicas: Curve = Curve()
+    replicas: ReplicaCurve = ReplicaCurve()
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     spec: dict[str, Any] = {}
     max_unavailable: int | str | None = None
 
 
-class ZonalShift(_Strict, frozen=True):
+class ScenarioShift(_Strict, frozen=True):
     """A zone that an operator steps out of, for so long."""
 
     zone: str
     lasts: str = msgspec.field(default="1h", name="for")
 
 
-class Reclaim(_Strict, frozen=True):
+class SpotReclaim(_Strict, frozen=True):
     """So many of the spot instances are taken back."""
 
     share: Share = 1.0
@@ -166,13 +174,13 @@ class ZoneLoss(_Strict, frozen=True):
     lasts: str = ""
 
 
-class Failure(_Strict, frozen=True):
+class NodeFailure(_Strict, frozen=True):
     """The kubelets of so many nodes fall silent."""
 
     count: Annotated[int, msgspec.Meta(ge=0)] = 1
 
 
-class Rollout(_Strict, frozen=True):
+class ScenarioRollout(_Strict, frozen=True):
     """The pods of a workload, or of all of them, are replaced."""
 
     workload: str | None = None
@@ -185,27 +193,27 @@ class PriceChange(_Strict, frozen=True):
     capacity_type: Literal["spot", "on-demand"] = "spot"
 
 
-class Drifting(_Strict, frozen=True):
+class PoolDrift(_Strict, frozen=True):
     """The template of a pool, or of all of them, changes."""
 
     pool: str | None = None
 
 
-class Happening(_Strict, frozen=True):
+class ScenarioEvent(_Strict, frozen=True):
     """Something that happens: one of the fields besides `at` says what."""
 
     at: str
-    reclaim: Reclaim | None = None
+    reclaim: SpotReclaim | None = None
     zone_loss: ZoneLoss | None = None
-    zonal_shift: ZonalShift | None = None
-    failure: Failure | None = None
-    rollout: Rollout | None = None
+    zonal_shift: ScenarioShift | None = None
+    failure: NodeFailure | None = None
+    rollout: ScenarioRollout | None = None
     price: PriceChange | None = None
-    drift: Drifting | None = None
+    drift: PoolDrift | None = None
     apply: list[dict[str, Any]] | None = None
 
 
-class Objective(_Strict, frozen=True):
+class ScenarioObjective(_Strict, frozen=True):
     """A promise the run is held to; without a workload it is about all of them."""
 
     workload: str = ""
@@ -228,11 +236,11 @@ class Scenario(_Strict, frozen=True):
     step: str = "1m"
     settings: dict[str, str] = {}
     instance_types: str = ""
-    pools: list[Pool] = msgspec.field(default_factory=lambda: [Pool()])
-    workloads: list[Workload] = []
+    pools: list[ScenarioPool] = msgspec.field(default_factory=lambda: [ScenarioPool()])
+    workloads: list[ScenarioWorkload] = []
     manifests: list[dict[str, Any]] = []
-    events: list[Happening] = []
-    objectives: list[Objective] = []
+    events: list[ScenarioEvent] = []
+    objectives: list[ScenarioObjective] = []
     # How often to ask what the cheapest thinkable fleet would cost; empty for never.
     floor_every: str = ""
     folder: str = "."

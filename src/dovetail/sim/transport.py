@@ -11,13 +11,14 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from dovetail.errors import Retry
-from dovetail.runtime.transport import USER_AGENT, Lines, Reply, Request
+from dovetail.runtime.transport import USER_AGENT, ApiReply, ApiRequest, Lines
 from dovetail.sim.faults import LateReply
-from dovetail.sim.kube import replies, requests, status
+from dovetail.sim.kube import status
 from dovetail.sim.kube.apiserver import ApiServer
-from dovetail.sim.kube.faults_hook import Fault
-from dovetail.sim.kube.routes import NotServed, split_path
-from dovetail.sim.kube.streams import Stream, send_lines
+from dovetail.sim.kube.faults import Fault
+from dovetail.sim.kube.http import replies, requests
+from dovetail.sim.kube.http.routes import NotServed, split_path
+from dovetail.sim.kube.http.streams import WatchStream, send_lines
 
 __all__ = ["LocalTransport"]
 
@@ -36,18 +37,18 @@ class LocalTransport:
         self._server = server
         self._user_agent = user_agent
         # Owned here, or a request whose sender gave up could be collected on its way.
-        self._on_the_way: set[asyncio.Task[replies.Reply | Stream]] = set()
+        self._on_the_way: set[asyncio.Task[replies.ServerReply | WatchStream]] = set()
 
-    async def send(self, request: Request) -> Reply:
-        answer = await self._in_time(request)
-        assert isinstance(answer, replies.Reply), "a watch is opened with stream()"
-        return _reply(answer)
+    async def send(self, request: ApiRequest) -> ApiReply:
+        answer = await self._answer_in_time(request)
+        assert isinstance(answer, replies.ServerReply), "a watch is opened with stream()"
+        return _build_reply(answer)
 
     @asynccontextmanager
-    async def stream(self, request: Request) -> AsyncIterator[Lines]:
-        answer = await self._in_time(request)
-        if isinstance(answer, replies.Reply):
-            yield _Refusal(_reply(answer))
+    async def stream(self, request: ApiRequest) -> AsyncIterator[Lines]:
+        answer = await self._answer_in_time(request)
+        if isinstance(answer, replies.ServerReply):
+            yield _Refusal(_build_reply(answer))
             return
         lines = _LocalLines(self._server, request.path, answer)
         try:
@@ -60,22 +61,22 @@ class LocalTransport:
             task.cancel()
         await asyncio.gather(*self._on_the_way, return_exceptions=True)
 
-    async def _in_time(self, request: Request) -> replies.Reply | Stream:
+    async def _answer_in_time(self, request: ApiRequest) -> replies.ServerReply | WatchStream:
         try:
             async with asyncio.timeout(request.timeout):
-                return await self._answered(request)
+                return await self._answer_request(request)
         except TimeoutError:
             raise Retry(f"calling {request.method} {request.path}: no answer in time") from None
         except _Reset:
             raise Retry(f"calling {request.method} {request.path}: the connection was reset") from None
 
-    async def _answered(self, request: Request) -> replies.Reply | Stream:
-        asked = self._asked(request)
-        call = asked.call(self._server.registry)
-        fault = self._server.faults.consult(call) if call is not None else None
+    async def _answer_request(self, request: ApiRequest) -> replies.ServerReply | WatchStream:
+        asked = self._translate_request(request)
+        call = asked.describe_call(self._server.registry)
+        fault = self._server.faults.find_fault(call) if call is not None else None
         if fault is None:
             return await self._respond(asked, None)
-        task = asyncio.create_task(self._suffered(asked, fault))
+        task = asyncio.create_task(self._apply_fault(asked, fault))
         self._on_the_way.add(task)
         task.add_done_callback(self._on_the_way.discard)
         try:
@@ -83,29 +84,33 @@ class LocalTransport:
             if isinstance(fault, LateReply):
                 await self._server.clock.sleep(fault.reply_delay)
         except asyncio.CancelledError:
-            task.add_done_callback(_unheard)
+            task.add_done_callback(_drop_answer)
             raise
         return answer
 
-    async def _suffered(self, asked: requests.Request, fault: Fault) -> replies.Reply | Stream:
+    async def _apply_fault(
+        self, asked: requests.ServerRequest, fault: Fault
+    ) -> replies.ServerReply | WatchStream:
         if fault.delay:
             await self._server.clock.sleep(fault.delay)
         if not fault.after_commit:
-            broken = _broken(fault)
+            broken = _break_answer(fault)
             return broken if broken is not None else await self._respond(asked, fault)
         answer = await self._respond(asked, fault)
-        return _broken(fault) or answer
+        return _break_answer(fault) or answer
 
-    async def _respond(self, asked: requests.Request, fault: Fault | None) -> replies.Reply | Stream:
+    async def _respond(
+        self, asked: requests.ServerRequest, fault: Fault | None
+    ) -> replies.ServerReply | WatchStream:
         try:
-            return await requests.respond(self._server, asked, fault)
+            return await requests.answer_request(self._server, asked, fault)
         except NotServed:
-            return replies.text("404 page not found\n", 404)
+            return replies.build_text_reply("404 page not found\n", 404)
         except status.ApiError as error:
-            return replies.error(error)
+            return replies.build_error_reply(error)
 
-    def _asked(self, request: Request) -> requests.Request:
-        return requests.Request(
+    def _translate_request(self, request: ApiRequest) -> requests.ServerRequest:
+        return requests.ServerRequest(
             method=request.method,
             parts=split_path(request.path),
             query=request.query,
@@ -117,27 +122,27 @@ class LocalTransport:
         )
 
 
-def _unheard(task: asyncio.Task[replies.Reply | Stream]) -> None:
+def _drop_answer(task: asyncio.Task[replies.ServerReply | WatchStream]) -> None:
     """Nobody waits for the answer any more: let go of what it holds."""
-    if not task.cancelled() and task.exception() is None and isinstance(stream := task.result(), Stream):
+    if not task.cancelled() and task.exception() is None and isinstance(stream := task.result(), WatchStream):
         stream.watch.close()
 
 
-def _broken(fault: Fault) -> replies.Reply | None:
+def _break_answer(fault: Fault) -> replies.ServerReply | None:
     if fault.reset:
         raise _Reset
-    return replies.error(fault.error) if fault.error is not None else None
+    return replies.build_error_reply(fault.error) if fault.error is not None else None
 
 
-def _reply(answer: replies.Reply) -> Reply:
+def _build_reply(answer: replies.ServerReply) -> ApiReply:
     body = answer.body if answer.chunks is None else b"".join(answer.chunks)
-    return Reply(answer.status, body, dict(answer.headers))
+    return ApiReply(answer.status, body, dict(answer.headers))
 
 
 class _Refusal:
     """A watch that was answered like any other request."""
 
-    def __init__(self, reply: Reply) -> None:
+    def __init__(self, reply: ApiReply) -> None:
         self.status = reply.status
         self.headers: Mapping[str, str] = reply.headers
         self._body = reply.body
@@ -153,7 +158,7 @@ class _Refusal:
 class _LocalLines:
     """An open watch."""
 
-    def __init__(self, server: ApiServer, path: str, stream: Stream) -> None:
+    def __init__(self, server: ApiServer, path: str, stream: WatchStream) -> None:
         self.status = 200
         self.headers: Mapping[str, str] = {}
         self._server = server
@@ -163,7 +168,7 @@ class _LocalLines:
 
     async def _end_in_time(self, server: ApiServer) -> None:
         await server.clock.sleep(self._stream.seconds)
-        self._stream.watch.bookmark(server.store.revision)
+        self._stream.watch.send_bookmark(server.store.revision)
         self._stream.watch.close()
 
     async def __aiter__(self) -> AsyncIterator[list[bytes]]:

@@ -7,20 +7,21 @@ and the same seed tells the same story.
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
 
 from dovetail.ports import Clock
-from dovetail.sim.cluster.base import Desk, Neighbour
-from dovetail.sim.cluster.neighbours import ClusterOptions, move_in
+from dovetail.sim.cluster.base import SimController, SimControllerManager
+from dovetail.sim.cluster.controllers import SimClusterOptions, start_controllers
 from dovetail.sim.kube.apiserver import ApiServer
-from dovetail.sim.kube.faults_hook import Faults
+from dovetail.sim.kube.faults import ApiFaults
 from dovetail.sim.kube.local import LocalApi
 from dovetail.sim.kube.store import HISTORY
 
-__all__ = ["World"]
+__all__ = ["World", "relax_garbage_collector"]
 
 Json = dict[str, Any]
 
@@ -33,8 +34,8 @@ class World:
         clock: Clock,
         seed: int = 0,
         *,
-        faults: Faults | None = None,
-        options: ClusterOptions | None = None,
+        faults: ApiFaults | None = None,
+        options: SimClusterOptions | None = None,
         snapshot: bytes | None = None,
         history: int = HISTORY,
         authority: str | None = None,
@@ -47,10 +48,10 @@ class World:
             # Chance begins anew, but not from the same place: uids that are given must not be given again.
             self.rng.seed(f"{seed} from {self.server.store.revision}")
         if authority is not None:
-            self.server.furnish(authority)
-        self.desk = Desk(self.server, clock, self.rng)
-        self.neighbours: Mapping[str, Neighbour] = move_in(self.desk, options)
-        self.api: LocalApi = self.server.local("test")
+            self.server.start_namespace_defaults(authority)
+        self.desk = SimControllerManager(self.server, clock, self.rng)
+        self.neighbours: Mapping[str, SimController] = start_controllers(self.desk, options)
+        self.api: LocalApi = self.server.build_local_client("test")
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[World]:
@@ -80,3 +81,14 @@ class World:
         return self.api.create(
             "nodes", {"metadata": meta, "spec": {"providerID": f"kwok://{name}"}, "status": status}
         )
+
+
+# Young objects are still looked at, for exceptions and tasks do make cycles; the old ones hardly ever.
+THRESHOLDS = (10_000, 5, 1_000_000)
+
+
+def relax_garbage_collector() -> None:
+    """Leave what is there now alone for good, and walk the whole heap almost never. Once per process."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*THRESHOLDS)

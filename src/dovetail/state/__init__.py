@@ -6,8 +6,8 @@ one breath. It decides nothing and writes nothing; it is touched on the loop onl
 
 from __future__ import annotations
 
-from dovetail.state.capture import Capture, DeviceShelves, Shelves
+from dovetail.state.capture import Capture, ClusterStores, DeviceStores
 from dovetail.state.cluster import Cluster
-from dovetail.state.place import Place
+from dovetail.state.tracked_node import TrackedNode
 
-__all__ = ["Capture", "Cluster", "DeviceShelves", "Place", "Shelves"]
+__all__ = ["Capture", "Cluster", "ClusterStores", "DeviceStores", "TrackedNode"]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+from dovetail.api.bad_items import SetAside, reason_of
 from dovetail.api.core import (
     DaemonSet,
     LimitRange,
@@ -22,23 +23,28 @@ from dovetail.api.meta import LabelSelector, Object
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pdb import PdbLimits
 from dovetail.api.pod import Pod
-from dovetail.api.setaside import SetAside, reason_of
-from dovetail.scheduling.catalog import InstanceType
-from dovetail.scheduling.daemons import representatives
-from dovetail.scheduling.device_records import DeviceClass, DeviceState, ResourceClaim, ResourceSlice
-from dovetail.scheduling.selectors import matches
-from dovetail.scheduling.snapshot import Options, Pool, Snapshot, Storage, pools_and_catalogs
+from dovetail.scheduling.model.daemonsets import build_daemon_pods
+from dovetail.scheduling.model.device_objects import DeviceClass, DeviceState, ResourceClaim, ResourceSlice
+from dovetail.scheduling.model.instance_types import InstanceType
+from dovetail.scheduling.model.label_selectors import matches_selector
+from dovetail.scheduling.model.snapshot import (
+    SchedulingOptions,
+    Snapshot,
+    SnapshotPool,
+    Storage,
+    build_pools_and_catalogs,
+)
 from dovetail.state.cluster import Cluster
 
-__all__ = ["Capture", "DeviceShelves", "Shelf", "Shelves"]
+__all__ = ["Capture", "ClusterStores", "DeviceStores", "InformerStore"]
 
 T = TypeVar("T", bound=Object, covariant=True)
 K = TypeVar("K", bound=Object)
 V = TypeVar("V")
-Offered = tuple[tuple[Pool, ...], tuple[tuple[InstanceType, ...], ...]]
+Offered = tuple[tuple[SnapshotPool, ...], tuple[tuple[InstanceType, ...], ...]]
 
 
-class Shelf(Protocol[T]):
+class InformerStore(Protocol[T]):
     """The objects of one kind, as an informer keeps them. `revision` grows with every change."""
 
     @property
@@ -50,14 +56,14 @@ class Shelf(Protocol[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceShelves:
+class DeviceStores:
     """Devices, for clusters whose pods may claim them."""
 
-    slices: Shelf[ResourceSlice]
-    classes: Shelf[DeviceClass]
-    claims: Shelf[ResourceClaim]
+    slices: InformerStore[ResourceSlice]
+    classes: InformerStore[DeviceClass]
+    claims: InformerStore[ResourceClaim]
 
-    def state(self) -> DeviceState:
+    def build_state(self) -> DeviceState:
         return DeviceState(
             slices=tuple(_readable(self.slices)),
             classes={each.name: each for each in _readable(self.classes)},
@@ -66,27 +72,27 @@ class DeviceShelves:
 
 
 @dataclass(frozen=True, slots=True)
-class Shelves:
+class ClusterStores:
     """The kinds a snapshot needs besides nodes, claims and pods."""
 
-    daemonsets: Shelf[DaemonSet]
-    limit_ranges: Shelf[LimitRange]
-    namespaces: Shelf[Namespace]
-    claims: Shelf[PersistentVolumeClaim]
-    volumes: Shelf[PersistentVolume]
-    classes: Shelf[StorageClass]
-    budgets: Shelf[PodDisruptionBudget]
-    services: Shelf[Service]
-    replicasets: Shelf[ReplicaSet]
-    statefulsets: Shelf[StatefulSet]
+    daemonsets: InformerStore[DaemonSet]
+    limit_ranges: InformerStore[LimitRange]
+    namespaces: InformerStore[Namespace]
+    claims: InformerStore[PersistentVolumeClaim]
+    volumes: InformerStore[PersistentVolume]
+    classes: InformerStore[StorageClass]
+    budgets: InformerStore[PodDisruptionBudget]
+    services: InformerStore[Service]
+    replicasets: InformerStore[ReplicaSet]
+    statefulsets: InformerStore[StatefulSet]
     # None while device claims are ignored.
-    devices: DeviceShelves | None = None
+    devices: DeviceStores | None = None
 
 
-class _Kept(Generic[V]):
+class _CachedValue(Generic[V]):
     """Something made from shelves, made anew only when one of them changed."""
 
-    def __init__(self, make: Callable[[], V], *shelves: Shelf[Object]) -> None:
+    def __init__(self, make: Callable[[], V], *shelves: InformerStore[Object]) -> None:
         self._make = make
         self._shelves = shelves
         self._made_at: tuple[int, ...] | None = None
@@ -102,42 +108,42 @@ class _Kept(Generic[V]):
 class Capture:
     """Takes snapshots. What seldom changes is kept between them."""
 
-    def __init__(self, cluster: Cluster, shelves: Shelves) -> None:
+    def __init__(self, cluster: Cluster, shelves: ClusterStores) -> None:
         self._cluster = cluster
         self._shelves = shelves
         s = shelves
-        self._storage = _Kept(self._make_storage, s.claims, s.volumes, s.classes)
-        self._namespaces = _Kept(self._make_namespaces, s.namespaces)
-        self._workloads = _Kept(self._make_workloads, s.replicasets, s.statefulsets)
+        self._storage = _CachedValue(self._make_storage, s.claims, s.volumes, s.classes)
+        self._namespaces = _CachedValue(self._make_namespaces, s.namespaces)
+        self._workloads = _CachedValue(self._make_workloads, s.replicasets, s.statefulsets)
         d = shelves.devices
-        self._devices = _Kept(d.state, d.slices, d.classes, d.claims) if d is not None else None
-        self._budgets = _Kept(lambda: tuple(s.budgets), s.budgets)
-        self._services = _Kept(lambda: tuple(_readable(s.services)), s.services)
+        self._devices = _CachedValue(d.build_state, d.slices, d.classes, d.claims) if d is not None else None
+        self._budgets = _CachedValue(lambda: tuple(s.budgets), s.budgets)
+        self._services = _CachedValue(lambda: tuple(_readable(s.services)), s.services)
         # Parts that are equal from one snapshot to the next are the same: what was worked out for them holds.
         self._offers: tuple[tuple[NodePool, Sequence[InstanceType]], ...] = ()
-        self._offered_then = pools_and_catalogs(())
+        self._offered_then = build_pools_and_catalogs(())
         self._daemons_of: tuple[tuple[DaemonSet, Pod | None], ...] = ()
         self._daemons_then: tuple[Pod, ...] = ()
         self._daemons_aside: tuple[SetAside, ...] = ()
         self._ranges_then = -1
-        self._limits = _Kept(lambda: PdbLimits(s.budgets, matches), s.budgets)
+        self._limits = _CachedValue(lambda: PdbLimits(s.budgets, matches_selector), s.budgets)
 
-    def snapshot(
+    def take_snapshot(
         self,
         offers: Iterable[tuple[NodePool, Sequence[InstanceType]]],
-        options: Options,
+        options: SchedulingOptions,
         virtual: tuple[Pod, ...] = (),
     ) -> Snapshot:
         """The world now, with what each pool could buy."""
-        pools, catalogs = self._offered(tuple(offers))
+        pools, catalogs = self._build_offers(tuple(offers))
         return Snapshot(
             pools=pools,
             catalogs=catalogs,
             nodes=tuple(place.state for place in self._cluster),
             pods=self._cluster.pending,
-            moving=self._moving(options),
+            moving=self._list_moving_pods(options),
             virtual=virtual,
-            daemons=self._daemons(),
+            daemons=self._build_daemon_pods(),
             namespaces=self._namespaces(),
             storage=self._storage(),
             budgets=self._budgets(),
@@ -152,7 +158,7 @@ class Capture:
     def pdb_limits(self) -> PdbLimits:
         return self._limits()
 
-    def _moving(self, options: Options) -> tuple[Pod, ...]:
+    def _list_moving_pods(self, options: SchedulingOptions) -> tuple[Pod, ...]:
         """Pods on places that will go, unless something holds them there for good."""
         limits = self._limits()
         return tuple(
@@ -163,19 +169,19 @@ class Capture:
             if limits.currently_reschedulable(pod, options.now)
         )
 
-    def _offered(self, offers: tuple[tuple[NodePool, Sequence[InstanceType]], ...]) -> Offered:
-        if not _same(offers, self._offers):
-            self._offers, self._offered_then = offers, pools_and_catalogs(offers)
+    def _build_offers(self, offers: tuple[tuple[NodePool, Sequence[InstanceType]], ...]) -> Offered:
+        if not _is_same(offers, self._offers):
+            self._offers, self._offered_then = offers, build_pools_and_catalogs(offers)
         return self._offered_then
 
-    def _daemons(self) -> tuple[Pod, ...]:
+    def _build_daemon_pods(self) -> tuple[Pod, ...]:
         listed = sorted(self._shelves.daemonsets, key=lambda d: d.full_name)
-        of = tuple((daemonset, self._cluster.newest_daemon_pod(daemonset.uid)) for daemonset in listed)
+        of = tuple((daemonset, self._cluster.find_newest_daemon_pod(daemonset.uid)) for daemonset in listed)
         ranges = self._shelves.limit_ranges
-        if not _same(of, self._daemons_of) or ranges.revision != self._ranges_then:
+        if not _is_same(of, self._daemons_of) or ranges.revision != self._ranges_then:
             limits = tuple(ranges)
             self._daemons_of, self._ranges_then = of, ranges.revision
-            self._daemons_then, self._daemons_aside = representatives(of, limits)
+            self._daemons_then, self._daemons_aside = build_daemon_pods(of, limits)
         return self._daemons_then
 
     def _make_storage(self) -> Storage:
@@ -203,7 +209,7 @@ def _readable(objects: Iterable[K]) -> Iterator[K]:
     return (each for each in objects if not reason_of(each))
 
 
-def _same(these: Sequence[tuple[object, object]], those: Sequence[tuple[object, object]]) -> bool:
+def _is_same(these: Sequence[tuple[object, object]], those: Sequence[tuple[object, object]]) -> bool:
     """Whether the very same things are paired in the same order, with the same or with equal ones."""
     pairs = zip(these, those, strict=False)
     return len(these) == len(those) and all(a is c and (b is d or b == d) for (a, b), (c, d) in pairs)

@@ -12,17 +12,17 @@ from datetime import datetime, timedelta
 
 from dovetail import metrics
 from dovetail.api import conditions, labels, predicates
+from dovetail.api.bad_items import reason_of
 from dovetail.api.core import CSINode, Node
 from dovetail.api.meta import Amounts
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.pod import Pod
 from dovetail.api.quantity import Quantity
-from dovetail.api.setaside import reason_of
 from dovetail.ports import Clock
-from dovetail.scheduling import nodes as views
-from dovetail.scheduling.resources import Nano, amounts
-from dovetail.state.ledger import Ledger
-from dovetail.state.place import Place
+from dovetail.scheduling.model import state_node as views
+from dovetail.scheduling.model.resources import Nano, convert_to_quantities
+from dovetail.state.nodepool_state import NodePoolState
+from dovetail.state.tracked_node import TrackedNode
 
 __all__ = ["Cluster"]
 
@@ -51,9 +51,9 @@ class Cluster:
         self._manages = manages
         self._nomination = nomination
         self._sources_synced = sources_synced
-        self._places: dict[str, Place] = {}
-        self._by_node: dict[str, Place] = {}
-        self._by_claim: dict[str, Place] = {}
+        self._places: dict[str, TrackedNode] = {}
+        self._by_node: dict[str, TrackedNode] = {}
+        self._by_claim: dict[str, TrackedNode] = {}
         self._pods_on: dict[str, dict[PodKey, Pod]] = {}
         self._pending: dict[PodKey, Pod] = {}
         self._daemon_pods: dict[str, dict[PodKey, Pod]] = {}
@@ -68,19 +68,19 @@ class Cluster:
         self._ordered: list[Callable[[NodeClaim], None]] = []
         # Which claim was ordered for a pod that has not landed yet.
         self._ordered_for: dict[str, str] = {}
-        self.ledger = Ledger()
+        self.nodepool_state = NodePoolState()
         # When a node or pod last changed in a way that could make a consolidation possible.
         self.consolidated_from: datetime | None = None
 
     # Nodes
 
-    def node_changed(self, before: Node | None, after: Node | None) -> None:
+    def update_node(self, before: Node | None, after: Node | None) -> None:
         """A Node appeared, changed or (after is None) is gone."""
         if after is None:
             if before is not None:
                 self._drop_node(before.name)
             return
-        if _not_yet_whole(after):
+        if _is_incomplete(after):
             if not reason_of(after):
                 # One that cannot be read may never be whole: everybody else would wait for ever.
                 self._unplaced.add(after.name)
@@ -91,20 +91,20 @@ class Cluster:
         if held is not None and held.key != key:
             self._move_node(held, after, key)
             return
-        place = held or self._place(key)
+        place = held or self._find_or_add(key)
         if place.node is not None and place.node.name != after.name:
             self._by_node.pop(place.node.name, None)
         place.node = after
         self._by_node[after.name] = place
         place.pods = self._pods_on.setdefault(after.name, {})
         place.volume_limits = self._limits_on.get(after.name, {})
-        self._settle(place)
+        self._settle_node(place)
 
-    def _move_node(self, held: Place, node: Node, key: str) -> None:
+    def _move_node(self, held: TrackedNode, node: Node, key: str) -> None:
         """A provider ID came late, or changed: the Node goes to its right place."""
         self._drop_node(node.name)
-        self._place(key).inherit(held)
-        self.node_changed(None, node)
+        self._find_or_add(key).inherit_from(held)
+        self.update_node(None, node)
 
     def _drop_node(self, name: str) -> None:
         self._unplaced.discard(name)
@@ -113,9 +113,9 @@ class Cluster:
             return
         place.node = None
         place.pods = {}
-        self._settle(place)
+        self._settle_node(place)
 
-    def csi_node_changed(self, before: CSINode | None, after: CSINode | None) -> None:
+    def update_csi_node(self, before: CSINode | None, after: CSINode | None) -> None:
         """A node's volume limits became known or changed."""
         known = after or before
         if known is None:
@@ -132,11 +132,11 @@ class Cluster:
         place = self._by_node.get(name)
         if place is not None:
             place.volume_limits = found
-            place.changed()
+            place.clear_cache()
 
     # Claims
 
-    def claim_changed(self, before: NodeClaim | None, after: NodeClaim | None) -> None:
+    def update_node_claim(self, before: NodeClaim | None, after: NodeClaim | None) -> None:
         """A NodeClaim appeared, changed or is gone."""
         if after is None:
             if before is not None:
@@ -147,9 +147,9 @@ class Cluster:
             return
         key = after.status.provider_id or f"claim/{after.name}"
         held = self._by_claim.get(after.name)
-        place = held if held is not None and held.key == key else self._place(key)
+        place = held if held is not None and held.key == key else self._find_or_add(key)
         if held is not None and held is not place:
-            place.inherit(held)
+            place.inherit_from(held)
             self._drop_claim(after.name)
         place.claim = after
         self._by_claim[after.name] = place
@@ -158,11 +158,11 @@ class Cluster:
             self._unlaunched.discard(after.name)
         else:
             self._unlaunched.add(after.name)
-        if _unlabelled(after):
+        if _lacks_labels(after):
             self._unlabelled.setdefault(after.name, self._clock.monotonic())
         else:
             self._unlabelled.pop(after.name, None)
-        self._settle(place)
+        self._settle_node(place)
 
     def _drop_claim(self, name: str) -> None:
         self._unlaunched.discard(name)
@@ -170,19 +170,21 @@ class Cluster:
         place = self._by_claim.pop(name, None)
         if place is None or place.claim is None:
             return
-        self.ledger.gone(place.claim.labels.get(labels.NODEPOOL, ""), name)
+        self.nodepool_state.remove_claim(place.claim.labels.get(labels.NODEPOOL, ""), name)
         place.claim = None
         place.marked = False
-        self._settle(place)
+        self._settle_node(place)
 
-    def expect(self, claim: NodeClaim, capacity: Amounts | None = None, pods: Iterable[str] = ()) -> None:
+    def expect_claim(
+        self, claim: NodeClaim, capacity: Amounts | None = None, pods: Iterable[str] = ()
+    ) -> None:
         """We ordered this claim: believe in it before the watch tells of it, at the size that was ordered.
 
         `pods` are the names of those it was ordered for: it is theirs until they land on it.
         """
         if claim.name not in self._by_claim:
             # The watch may have been quicker, and what it told is newer than the answer we got.
-            self.claim_changed(None, claim)
+            self.update_node_claim(None, claim)
         for tell in self._ordered:
             tell(claim)
         place = self._by_claim.get(claim.name)
@@ -190,9 +192,9 @@ class Cluster:
             place.ordered_capacity = capacity or place.ordered_capacity
             place.awaited.update(pods)
             self._ordered_for |= dict.fromkeys(place.awaited, claim.name)
-            self._settle(place)
+            self._settle_node(place)
 
-    def on_order(self, tell: Callable[[NodeClaim], None]) -> None:
+    def add_order_listener(self, tell: Callable[[NodeClaim], None]) -> None:
         """Have this told of every claim we order."""
         self._ordered.append(tell)
 
@@ -204,34 +206,34 @@ class Cluster:
 
     # Pods
 
-    def pod_changed(self, before: Pod | None, after: Pod | None) -> None:
+    def update_pod(self, before: Pod | None, after: Pod | None) -> None:
         """A pod appeared, changed or is gone. What was filed before is found by its key alone."""
         pod = after or before
         if pod is None:
             return
         key = (pod.namespace, pod.name)
-        if _no_longer_waits(before, after):
-            self._landed(pod.full_name)
+        if _has_stopped_waiting(before, after):
+            self._record_landed(pod.full_name)
         if predicates.owned_by_daemonset(pod):
-            self._daemon_pod_changed(key, pod, gone=after is None)
+            self._update_daemon_pod(key, pod, gone=after is None)
         if before is not None and before.node_name and (after is None or after.node_name != before.node_name):
-            self._unfile(before.node_name, key)
+            self._unfile_pod(before.node_name, key)
         if after is None:
             self._pending.pop(key, None)
             if pod.node_name:
-                self._unfile(pod.node_name, key)
+                self._unfile_pod(pod.node_name, key)
             return
         if after.node_name:
-            if predicates.terminal(after):
-                self._unfile(after.node_name, key)
+            if predicates.is_terminal(after):
+                self._unfile_pod(after.node_name, key)
             else:
-                self._file(after.node_name, key, after)
-        if predicates.provisionable(after):
+                self._file_pod(after.node_name, key, after)
+        if predicates.is_provisionable(after):
             self._pending[key] = after
         else:
             self._pending.pop(key, None)
 
-    def _daemon_pod_changed(self, key: PodKey, pod: Pod, *, gone: bool) -> None:
+    def _update_daemon_pod(self, key: PodKey, pod: Pod, *, gone: bool) -> None:
         for owner in pod.metadata.owner_references:
             if owner.kind != "DaemonSet":
                 continue
@@ -243,31 +245,31 @@ class Cluster:
             if not file:
                 del self._daemon_pods[owner.uid]
 
-    def _file(self, node: str, key: PodKey, pod: Pod) -> None:
+    def _file_pod(self, node: str, key: PodKey, pod: Pod) -> None:
         self._pods_on.setdefault(node, {})[key] = pod
-        self._pods_moved(node)
+        self._mark_pods_changed(node)
 
-    def _unfile(self, node: str, key: PodKey) -> None:
+    def _unfile_pod(self, node: str, key: PodKey) -> None:
         file = self._pods_on.get(node)
         if file is None or file.pop(key, None) is None:
             return
         if not file and node not in self._by_node:
             del self._pods_on[node]
-        self._pods_moved(node)
+        self._mark_pods_changed(node)
 
-    def _pods_moved(self, node: str) -> None:
+    def _mark_pods_changed(self, node: str) -> None:
         place = self._by_node.get(node)
         if place is not None:
-            place.changed()
+            place.clear_cache()
         self.consolidated_from = None
 
     # Marks
 
-    def mark(self, keys: Iterable[str]) -> None:
+    def mark_for_deletion(self, keys: Iterable[str]) -> None:
         """These places will go: their pods need others, and nothing new is put there."""
         self._set_marks(keys, True)
 
-    def unmark(self, keys: Iterable[str]) -> None:
+    def unmark_for_deletion(self, keys: Iterable[str]) -> None:
         self._set_marks(keys, False)
 
     def _set_marks(self, keys: Iterable[str], marked: bool) -> None:
@@ -276,72 +278,74 @@ class Cluster:
             if place is not None:
                 place.marked = marked
                 if not marked and place.claim is not None and not place.deleting:
-                    self.ledger.active(place.claim.labels.get(labels.NODEPOOL, ""), place.claim.name)
-                self._settle(place)
+                    self.nodepool_state.mark_active(
+                        place.claim.labels.get(labels.NODEPOOL, ""), place.claim.name
+                    )
+                self._settle_node(place)
 
-    def nominate(self, key: str) -> None:
+    def nominate_node(self, key: str) -> None:
         """A pending pod is expected here soon: leave the place alone for a while."""
         place = self._places.get(key)
         if place is not None:
             place.nominated_until = self._clock.now() + self._nomination
 
-    def _landed(self, pod: str) -> None:
+    def _record_landed(self, pod: str) -> None:
         """The pod has a node, here or elsewhere, or needs none any more."""
         place = self._by_claim.get(self._ordered_for.pop(pod, ""))
         if place is not None:
             place.awaited.discard(pod)
 
-    def _stop_waiting_at(self, place: Place | None) -> None:
+    def _stop_waiting_at(self, place: TrackedNode | None) -> None:
         if place is None:
             return
         for pod in place.awaited:
             self._ordered_for.pop(pod, None)
         place.awaited.clear()
 
-    def _wait_at(self, place: Place) -> None:
+    def _wait_at(self, place: TrackedNode) -> None:
         """Pods have a while to land on the node they were promised, from when it can take them."""
         now = self._clock.now()
         if place.awaited_until is None:
-            if views.initialized(place.state):
+            if views.is_initialized(place.state):
                 place.awaited_until = now + self._nomination
         elif now >= place.awaited_until:
             self._stop_waiting_at(place)
 
     # Questions
 
-    def __iter__(self) -> Iterator[Place]:
+    def __iter__(self) -> Iterator[TrackedNode]:
         return iter(self._places.values())
 
     def __len__(self) -> int:
         return len(self._places)
 
-    def place(self, key: str) -> Place | None:
+    def find_node(self, key: str) -> TrackedNode | None:
         """The place of a provider ID."""
         return self._places.get(key)
 
-    def of_claim(self, name: str) -> Place | None:
+    def find_by_claim(self, name: str) -> TrackedNode | None:
         return self._by_claim.get(name)
 
-    def of_node(self, name: str) -> Place | None:
+    def find_by_node(self, name: str) -> TrackedNode | None:
         return self._by_node.get(name)
 
-    def pods_on(self, node: str) -> tuple[Pod, ...]:
+    def list_pods_on(self, node: str) -> tuple[Pod, ...]:
         """The pods bound to a node that have not run to their end."""
         return tuple(self._pods_on.get(node, {}).values())
 
-    def newest_daemon_pod(self, uid: str) -> Pod | None:
+    def find_newest_daemon_pod(self, uid: str) -> Pod | None:
         """The youngest pod of a DaemonSet: it shows what admission makes of the template today."""
         pods = self._daemon_pods.get(uid, {}).values()
-        return max(pods, key=lambda pod: (_created(pod), pod.name), default=None)
+        return max(pods, key=lambda pod: (_read_created(pod), pod.name), default=None)
 
     @property
     def pending(self) -> tuple[Pod, ...]:
         """The pods that wait for a node, oldest name first so that the order of events does not matter."""
         return tuple(self._pending[key] for key in sorted(self._pending))
 
-    def usage(self, pool: str) -> dict[str, Quantity]:
+    def compute_usage(self, pool: str) -> dict[str, Quantity]:
         """What a pool's places add up to, those on their way out left aside; `nodes` counts them."""
-        return amounts({name: n for name, n in self._usage.get(pool, {}).items() if n})
+        return convert_to_quantities({name: n for name, n in self._usage.get(pool, {}).items() if n})
 
     @property
     def synced(self) -> bool:
@@ -378,34 +382,36 @@ class Cluster:
 
     # Keeping house
 
-    def _place(self, key: str) -> Place:
+    def _find_or_add(self, key: str) -> TrackedNode:
         place = self._places.get(key)
         if place is None:
-            place = self._places[key] = Place(key)
+            place = self._places[key] = TrackedNode(key)
         return place
 
-    def _settle(self, place: Place) -> None:
+    def _settle_node(self, place: TrackedNode) -> None:
         """After a change: forget the old face, charge the pool anew, drop the place if nothing is left."""
-        place.changed()
+        place.clear_cache()
         if place.awaited:
             self._wait_at(place)
-        self._discharge(place)
+        self._discharge_pool(place)
         if place.empty:
             self._places.pop(place.key, None)
         else:
-            self._charge(place)
-            self._enter(place)
+            self._charge_pool(place)
+            self._update_nodepool_state(place)
         self.consolidated_from = None
 
-    def _enter(self, place: Place) -> None:
+    def _update_nodepool_state(self, place: TrackedNode) -> None:
         if place.claim is None:
             return
         pool = place.claim.labels.get(labels.NODEPOOL, "")
         if pool:
-            (self.ledger.deleting if place.deleting else self.ledger.seen)(pool, place.claim.name)
+            (self.nodepool_state.mark_deleting if place.deleting else self.nodepool_state.update_claim)(
+                pool, place.claim.name
+            )
 
-    def _charge(self, place: Place) -> None:
-        pool = views.pool(place.state)
+    def _charge_pool(self, place: TrackedNode) -> None:
+        pool = views.read_pool_name(place.state)
         if not pool or place.deleting:
             return
         used = place.capacity
@@ -414,7 +420,7 @@ class Cluster:
             total[name] = total.get(name, 0) + amount
         place.charged = (pool, used)
 
-    def _discharge(self, place: Place) -> None:
+    def _discharge_pool(self, place: TrackedNode) -> None:
         if place.charged is None:
             return
         pool, used = place.charged
@@ -426,17 +432,17 @@ class Cluster:
         place.charged = None
 
 
-def _created(pod: Pod) -> float:
+def _read_created(pod: Pod) -> float:
     created = pod.metadata.creation_timestamp
     return created.timestamp() if created is not None else 0.0
 
 
-def _no_longer_waits(before: Pod | None, after: Pod | None) -> bool:
+def _has_stopped_waiting(before: Pod | None, after: Pod | None) -> bool:
     """Whether a pod that waited for a node has got one, or is gone."""
     return not (before and before.node_name) and (after is None or bool(after.node_name))
 
 
-def _not_yet_whole(node: Node) -> bool:
+def _is_incomplete(node: Node) -> bool:
     """A Node of ours that has not said yet which machine it is."""
     if labels.NODEPOOL not in node.labels:
         return False
@@ -445,7 +451,7 @@ def _not_yet_whole(node: Node) -> bool:
     return labels.INSTANCE_TYPE not in node.labels and node.labels.get(labels.INITIALIZED) != labels.TRUE
 
 
-def _unlabelled(claim: NodeClaim) -> bool:
+def _lacks_labels(claim: NodeClaim) -> bool:
     """Launched, and not yet told of what: status and labels are written one after the other."""
     return (
         bool(claim.status.provider_id)

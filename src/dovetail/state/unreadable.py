@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dovetail.api import codec, core
+from dovetail.api.bad_items import reason_of
 from dovetail.api.meta import Object
 from dovetail.api.salvage import Loss, find_losses
-from dovetail.api.setaside import reason_of
 from dovetail.api.zoneshift import ZoneShift
 from dovetail.errors import BadInput
-from dovetail.scheduling.daemons import representatives
-from dovetail.scheduling.device_records import DeviceClass, ResourceClaim, ResourceSlice
+from dovetail.scheduling.model.daemonsets import build_daemon_pods
+from dovetail.scheduling.model.device_objects import DeviceClass, ResourceClaim, ResourceSlice
 from dovetail.state.offline import KINDS
 
 __all__ = ["KINDS_READ", "find_doubts"]
@@ -40,5 +40,5 @@ def find_doubts(api_version: str, kind: str, document: Mapping[str, Any]) -> Ite
     if why := reason_of(made):
         yield Loss("", why)
     if isinstance(made, core.DaemonSet):
-        for bad in representatives([(made, None)])[1]:
+        for bad in build_daemon_pods([(made, None)])[1]:
             yield Loss("spec.template.spec", bad.why)

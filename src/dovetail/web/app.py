@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.resources import files
@@ -12,13 +14,76 @@ import msgspec
 from aiohttp import web
 
 from dovetail import __version__
-from dovetail.web.page import Page, document
+from dovetail.web.page import WebPage, build_document
 from dovetail.web.picture import Picture
-from dovetail.web.render import Frame, html, page_inside, problem
-from dovetail.web.stream import Stream
-from dovetail.web.views import page_at
+from dovetail.web.render import PageFrame, render_inside, render_page, render_problem
+from dovetail.web.views import find_page
 
-__all__ = ["Dashboard", "Shown"]
+__all__ = ["Dashboard", "PictureStream", "ShownCluster"]
+
+# Proxies close connections on which nothing is said; a comment is something.
+QUIET = 20.0
+MOST = 200
+
+
+class PictureStream:
+    """Who listens, and the number of the latest picture. `headers` go with every answer."""
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        self._headers = {**headers, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
+        self._number = 0
+        self._news = asyncio.Event()
+        self._over = False
+        self.listeners = 0
+
+    def announce_picture(self) -> None:
+        """There is a new picture."""
+        self._number += 1
+        self._wake_listeners()
+
+    def close(self) -> None:
+        """Nothing more will come; whoever listens may go."""
+        self._over = True
+        self._wake_listeners()
+
+    def _wake_listeners(self) -> None:
+        # Whoever waits holds the old one; the next to wait gets another.
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def serve(self, request: web.Request) -> web.StreamResponse:
+        """One listener, until it goes or the dashboard does."""
+        if self.listeners >= MOST:
+            raise web.HTTPServiceUnavailable(text=f"{MOST} pages listen already; close some of them\n")
+        response = web.StreamResponse(headers=self._headers)
+        await response.prepare(request)
+        self.listeners += 1
+        try:
+            with suppress(ConnectionResetError):
+                async for number in self._list_numbers():
+                    told = f"event: picture\ndata: {number}\n\n" if number is not None else ": still here\n\n"
+                    await response.write(told.encode())
+        finally:
+            self.listeners -= 1
+        return response
+
+    async def _list_numbers(self) -> AsyncIterator[int | None]:
+        """The number now, then each that follows; None after a while without."""
+        seen = -1
+        while not self._over:
+            if seen != self._number:
+                seen = self._number
+                yield seen
+            elif not await self._wait_for_news():
+                yield None
+
+    async def _wait_for_news(self) -> bool:
+        try:
+            async with asyncio.timeout(QUIET):
+                return await self._news.wait()
+        except TimeoutError:
+            return False
+
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 STATIC = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
@@ -42,7 +107,7 @@ NOTHING_YET = "The cluster is being looked at for the first time; this page come
 
 
 @dataclass(frozen=True, slots=True)
-class Stale:
+class StaleNotice:
     """Since when the cluster cannot be read, and why."""
 
     since: datetime
@@ -56,7 +121,7 @@ class Stale:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownCluster:
     """What there is to show, and how it is called while there is nothing."""
 
     cluster: str
@@ -66,50 +131,50 @@ class Shown:
 class Dashboard:
     """The latest picture, and everybody who looks at it."""
 
-    def __init__(self, shown: Shown, hosts: Iterable[str] = ()) -> None:
+    def __init__(self, shown: ShownCluster, hosts: Iterable[str] = ()) -> None:
         self._shown, self._hosts = shown, LOOPBACK | {host.lower() for host in hosts}
         self._picture: Picture | None = None
         self._trouble = ""
-        self._stale: Stale | None = None
-        self.stream = Stream(HEADERS)
+        self._stale: StaleNotice | None = None
+        self.stream = PictureStream(HEADERS)
 
     def show(self, picture: Picture) -> None:
         """From now on, this is the cluster."""
         self._picture, self._trouble, self._stale = picture, "", None
-        self.stream.tell()
+        self.stream.announce_picture()
 
     def mark_stale(self, since: datetime, why: str) -> None:
         """The cluster cannot be read since then; every page says so until there is a new picture."""
-        self._stale = Stale(since, why)
-        self.stream.tell()
+        self._stale = StaleNotice(since, why)
+        self.stream.announce_picture()
 
-    def trouble(self, sentence: str) -> None:
+    def report_trouble(self, sentence: str) -> None:
         """The cluster cannot be looked at; the last picture stays, with a word about it."""
         self._trouble = sentence
-        self.stream.tell()
+        self.stream.announce_picture()
 
-    def app(self) -> web.Application:
-        app = web.Application(middlewares=[self._guarded])
+    def build_app(self) -> web.Application:
+        app = web.Application(middlewares=[self._guard_request])
         app.add_routes(
             [
-                web.get("/healthz", _alive),
-                web.get("/readyz", self._ready),
+                web.get("/healthz", _answer_alive),
+                web.get("/readyz", self._answer_ready),
                 web.get("/stream", self.stream.serve),
-                web.get("/static/{name}", _static),
-                web.get("/{path:.*}", self._page),
+                web.get("/static/{name}", _answer_static),
+                web.get("/{path:.*}", self._answer_page),
             ]
         )
-        app.on_shutdown.append(self._close)
+        app.on_shutdown.append(self._close_stream)
         return app
 
-    async def _close(self, _: web.Application) -> None:
+    async def _close_stream(self, _: web.Application) -> None:
         self.stream.close()
 
     @web.middleware
-    async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _guard_request(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Only under a name of ours: a page elsewhere whose name leads here must not read this one."""
         probed = request.path in ("/healthz", "/readyz")
-        if not probed and _name(request.host) not in self._hosts:
+        if not probed and _strip_port(request.host) not in self._hosts:
             told = f"{request.host} is not a name of this dashboard; add it with --host\n"
             return web.Response(status=421, text=told, headers=HEADERS)
         try:
@@ -122,56 +187,58 @@ class Dashboard:
             raise response
         return response
 
-    async def _ready(self, _: web.Request) -> web.Response:
+    async def _answer_ready(self, _: web.Request) -> web.Response:
         if self._picture is None:
             return web.Response(text="no picture yet", status=503)
         if self._stale is not None:
             return web.Response(text=self._stale.sentence, status=503)
         return web.Response(text="ok")
 
-    async def _page(self, request: web.Request) -> web.Response:
+    async def _answer_page(self, request: web.Request) -> web.Response:
         path = request.match_info["path"].strip("/")
         twin = path.endswith(".json")
         path = path.removesuffix(".json") or "overview"
-        page = self._found(path)
+        page = self._find_page(path)
         if twin:
-            return self._twin(page, path)
-        frame = self._frame(path)
+            return self._answer_json(page, path)
+        frame = self._build_frame(path)
         if page is None:
             return web.Response(
-                text=problem("Not here", _absent(path), frame), status=404, content_type="text/html"
+                text=render_problem("Not here", _describe_absent(path), frame),
+                status=404,
+                content_type="text/html",
             )
         if request.headers.get("X-Dovetail-Part") == "main":
-            told = web.Response(text=page_inside(page, frame), content_type="text/html")
+            told = web.Response(text=render_inside(page, frame), content_type="text/html")
             told.headers["X-Dovetail-As-Of"] = frame.as_of
             told.headers["X-Dovetail-State"] = frame.state
             return told
-        return web.Response(text=html(page, frame), content_type="text/html")
+        return web.Response(text=render_page(page, frame), content_type="text/html")
 
-    def _twin(self, page: Page | None, path: str) -> web.Response:
-        found: dict[str, object] = {"error": _absent(path)} if page is None else document(page)
+    def _answer_json(self, page: WebPage | None, path: str) -> web.Response:
+        found: dict[str, object] = {"error": _describe_absent(path)} if page is None else build_document(page)
         if self._stale is not None:
             found["stale"] = {"since": self._stale.since.isoformat(), "why": self._stale.why}
-        return _json(found, 404 if page is None else 200)
+        return _encode_json(found, 404 if page is None else 200)
 
-    def _found(self, path: str) -> Page | None:
+    def _find_page(self, path: str) -> WebPage | None:
         if self._picture is None:
-            return Page("Dovetail", self._trouble or NOTHING_YET)
-        page = page_at(self._picture, path)
+            return WebPage("Dovetail", self._trouble or NOTHING_YET)
+        page = find_page(self._picture, path)
         if page is None or not self._trouble:
             return page
-        return Page(page.title, self._trouble, page.facts, page.tables, page.tiles, page.remarks)
+        return WebPage(page.title, self._trouble, page.facts, page.tables, page.tiles, page.remarks)
 
-    def _frame(self, path: str) -> Frame:
+    def _build_frame(self, path: str) -> PageFrame:
         picture = self._picture
         as_of = f"as of {picture.now:%H:%M:%S} UTC" if picture else ""
         if picture is not None and not picture.live:
             as_of = f"of {picture.now:%Y-%m-%d %H:%M} UTC"
         stale = self._stale.sentence if self._stale else ""
-        return Frame(path, self._shown.cluster, as_of, self._shown.live, __version__, stale)
+        return PageFrame(path, self._shown.cluster, as_of, self._shown.live, __version__, stale)
 
 
-def _name(host: str) -> str:
+def _strip_port(host: str) -> str:
     """The name in a Host header, without its port."""
     try:
         return (urlsplit(f"//{host}").hostname or "").rstrip(".")
@@ -179,20 +246,20 @@ def _name(host: str) -> str:
         return ""
 
 
-def _absent(path: str) -> str:
+def _describe_absent(path: str) -> str:
     return f"There is no page {path}; the node or pod may be gone, or have found its place."
 
 
-def _json(value: Mapping[str, object], status: int = 200) -> web.Response:
+def _encode_json(value: Mapping[str, object], status: int = 200) -> web.Response:
     body = msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
     return web.Response(body=body, status=status, content_type="application/json")
 
 
-async def _alive(_: web.Request) -> web.Response:
+async def _answer_alive(_: web.Request) -> web.Response:
     return web.Response(text="ok")
 
 
-async def _static(request: web.Request) -> web.Response:
+async def _answer_static(request: web.Request) -> web.Response:
     name = request.match_info["name"]
     if name not in STATIC:
         raise web.HTTPNotFound

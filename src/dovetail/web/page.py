@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from dovetail.scheduling.resources import amounts
+from dovetail.scheduling.model.resources import convert_to_quantities
 
-__all__ = ["Cell", "Fact", "Page", "Table", "Tile", "document"]
+__all__ = ["Cell", "Fact", "Tile", "WebPage", "WebTable", "build_document"]
 
 Tone = Literal["", "good", "warn", "bad", "quiet"]
 HOURS_A_MONTH = 730
@@ -38,7 +38,7 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class WebTable:
     """Rows under named columns; `empty` is said where there are none."""
 
     key: str
@@ -61,18 +61,18 @@ class Tile:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class WebPage:
     """All of a page, in the order in which it is read."""
 
     title: str
     sentence: str
     facts: tuple[Fact, ...] = ()
-    tables: tuple[Table, ...] = ()
+    tables: tuple[WebTable, ...] = ()
     tiles: tuple[Tile, ...] = ()
     remarks: tuple[str, ...] = ()
 
 
-def document(page: Page) -> dict[str, Any]:
+def build_document(page: WebPage) -> dict[str, Any]:
     """The page for programs: the same facts and rows, as values."""
     found: dict[str, Any] = {"title": page.title, "sentence": page.sentence, "remarks": list(page.remarks)}
     if page.facts:
@@ -83,29 +83,29 @@ def document(page: Page) -> dict[str, Any]:
     return found
 
 
-def text(
+def text_cell(
     value: str | None, *, tone: Tone = "", link: str = "", kind: Literal["text", "code"] = "text"
 ) -> Cell:
     return Cell(value, value or "–", kind, tone, link)
 
 
-def word(value: str, tone: Tone = "") -> Cell:
+def word_cell(value: str, tone: Tone = "") -> Cell:
     """One word that matters, such as the state of something."""
     return Cell(value or None, value or "–", "word", tone)
 
 
-def number(value: int, *, tone: Tone = "", link: str = "") -> Cell:
+def number_cell(value: int, *, tone: Tone = "", link: str = "") -> Cell:
     return Cell(value, f"{value:,}", "number", tone, link)
 
 
-def dollars(value: float | None, digits: int = 4) -> Cell:
+def price_cell(value: float | None, digits: int = 4) -> Cell:
     """A price; None where nobody knows it."""
     if value is None:
         return Cell(None, "?", "number", "quiet")
     return Cell(value, f"${value:,.{digits}f}", "number")
 
 
-def share(value: float | None, *, full: float | None = None) -> Cell:
+def share_cell(value: float | None, *, full: float | None = None) -> Cell:
     """A part of something. From `full` on it deserves a look; 1.0 where nothing is said about that."""
     if value is None:
         return Cell(None, "–", "share", "quiet")
@@ -113,15 +113,15 @@ def share(value: float | None, *, full: float | None = None) -> Cell:
     return Cell(round(value, 4), f"{value:.0%}", "share", tone)
 
 
-def prose(value: str | None, *, tone: Tone = "") -> Cell:
+def prose_cell(value: str | None, *, tone: Tone = "") -> Cell:
     """A sentence, which may take several lines. All that was required of a node is for programs alone."""
     short, cut, _ = (value or "–").partition(", requirements=")
     return Cell(value or None, short + (" …" if cut else ""), "prose", tone)
 
 
-def amount(resource: str, nano: int) -> Cell:
+def amount_cell(resource: str, nano: int) -> Cell:
     """How much of a resource, as people say it; the value is as Kubernetes writes it."""
-    exact = str(amounts({resource: nano}).get(resource, 0))
+    exact = str(convert_to_quantities({resource: nano}).get(resource, 0))
     if resource == "cpu":
         return Cell(exact, f"{round(nano / 10**9, 2):,}".removesuffix(".0"), "number")
     if resource not in BYTES:
@@ -132,11 +132,11 @@ def amount(resource: str, nano: int) -> Cell:
     return Cell(exact, f"{size:,.0f} {unit}" if size >= 999.5 else f"{size:.3g} {unit}", "number")
 
 
-def counted(count: int, noun: str) -> str:
+def format_count(count: int, noun: str) -> str:
     several = f"{noun}es" if noun.endswith("s") else f"{noun}s"
     return f"{count:,} {noun if count == 1 else several}"
 
 
-def names(values: Sequence[str], most: int = 3) -> Cell:
+def names_cell(values: Sequence[str], most: int = 3) -> Cell:
     more = f" and {len(values) - most} more" if len(values) > most else ""
     return Cell(list(values), (", ".join(values[:most]) or "–") + more, "prose")

@@ -10,16 +10,16 @@ from functools import cached_property
 
 from dovetail.api import labels
 from dovetail.api.zoneshift import ZoneShift
-from dovetail.disruption.candidates import price_of
+from dovetail.disruption.candidates import find_running_price
 from dovetail.disruption.command import Command
-from dovetail.disruption.survey import Standing, Survey
-from dovetail.scheduling import nodes as states
-from dovetail.scheduling.nearest import NearMiss
-from dovetail.scheduling.plan import Plan
-from dovetail.scheduling.resources import Nano, needs, plus
-from dovetail.scheduling.snapshot import Snapshot, StateNode
+from dovetail.disruption.report import BlockedNodeReport, DisruptionReport
+from dovetail.scheduling.explain import NearMiss
+from dovetail.scheduling.model import state_node as states
+from dovetail.scheduling.model.plan import Plan
+from dovetail.scheduling.model.resources import Nano, add_resources, compute_nano_requests
+from dovetail.scheduling.model.snapshot import Snapshot, StateNode
 
-__all__ = ["Load", "Moment", "Picture"]
+__all__ = ["Moment", "Picture", "ResourceLoad"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +35,15 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class ResourceLoad:
     """What pods ask for, of what there is."""
 
-    asked: int
-    room: int
+    requested: int
+    available: int
 
     @property
     def share(self) -> float | None:
-        return self.asked / self.room if self.room else None
+        return self.requested / self.available if self.available else None
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Picture:
     live: bool
     snapshot: Snapshot
     plan: Plan
-    survey: Survey
+    survey: DisruptionReport
     # Where each waiting pod goes or why it cannot, as `dovetail explain` says it.
     sentences: Mapping[str, str] = field(default_factory=dict)
     misses: Mapping[str, NearMiss] = field(default_factory=dict)
@@ -73,15 +73,18 @@ class Picture:
     def nodes(self) -> tuple[StateNode, ...]:
         """By pool and name, nodes of no pool last."""
         return tuple(
-            sorted(self.snapshot.nodes, key=lambda s: (not states.pool(s), states.pool(s), states.name(s)))
+            sorted(
+                self.snapshot.nodes,
+                key=lambda s: (not states.read_pool_name(s), states.read_pool_name(s), states.read_name(s)),
+            )
         )
 
     @cached_property
-    def standing(self) -> Mapping[str, Standing]:
-        return {each.name: each for each in self.survey.standing}
+    def blocked(self) -> Mapping[str, BlockedNodeReport]:
+        return {each.name: each for each in self.survey.blocked_nodes}
 
     @cached_property
-    def going(self) -> Mapping[str, Command]:
+    def candidates(self) -> Mapping[str, Command]:
         """The command each node would go by."""
         return {c.name: command for command in self.survey.commands for c in command.candidates}
 
@@ -89,41 +92,42 @@ class Picture:
     def prices(self) -> Mapping[str, float]:
         """Dollars an hour by node; those nobody knows are left out."""
         types = {
-            pool.name: {each.name: each for each in self.snapshot.types(pool)} for pool in self.snapshot.pools
+            pool.name: {each.name: each for each in self.snapshot.list_types(pool)}
+            for pool in self.snapshot.pools
         }
         found = {}
         for state in self.snapshot.nodes:
-            known = states.labels(state)
-            kind = types.get(states.pool(state), {}).get(known.get(labels.INSTANCE_TYPE, ""))
-            if price := price_of(known, kind):
-                found[states.name(state)] = price
+            known = states.read_labels(state)
+            kind = types.get(states.read_pool_name(state), {}).get(known.get(labels.INSTANCE_TYPE, ""))
+            if price := find_running_price(known, kind):
+                found[states.read_name(state)] = price
         return found
 
     @cached_property
-    def asked(self) -> Mapping[str, Nano]:
+    def requests(self) -> Mapping[str, Nano]:
         """What the pods of each node ask for."""
         found: dict[str, Nano] = {}
         for state in self.snapshot.nodes:
             total: Nano = {}
-            for pod in states.running(state.pods):
-                total = plus(total, needs(pod))
-            found[states.name(state)] = total
+            for pod in states.list_running_pods(state.pods):
+                total = add_resources(total, compute_nano_requests(pod))
+            found[states.read_name(state)] = total
         return found
 
-    def load(self, resource: str, *nodes: StateNode) -> Load:
+    def sum_load(self, resource: str, *nodes: StateNode) -> ResourceLoad:
         """Of these nodes together."""
-        asked = sum(self.asked[states.name(each)].get(resource, 0) for each in nodes)
-        return Load(asked, sum(states.allocatable(each).get(resource, 0) for each in nodes))
+        asked = sum(self.requests[states.read_name(each)].get(resource, 0) for each in nodes)
+        return ResourceLoad(asked, sum(states.read_allocatable(each).get(resource, 0) for each in nodes))
 
     @cached_property
     def _first_labels(self) -> Mapping[str, int]:
-        return Counter(states.name(each).partition(".")[0] for each in self.snapshot.nodes)
+        return Counter(states.read_name(each).partition(".")[0] for each in self.snapshot.nodes)
 
-    def short(self, node: str) -> str:
+    def shorten_name(self, node: str) -> str:
         """A node's name for people: without its domain, unless another would be called the same."""
         first = node.partition(".")[0]
         return first if self._first_labels.get(first, 0) <= 1 and not first.isdigit() else node
 
     @property
-    def waiting(self) -> int:
+    def pending(self) -> int:
         return len(self.snapshot.pods)

@@ -9,9 +9,9 @@ from html import escape
 from importlib.resources import files
 from string import Template
 
-from dovetail.web.page import Cell, Fact, Page, Table, Tile
+from dovetail.web.page import Cell, Fact, Tile, WebPage, WebTable
 
-__all__ = ["Frame", "html", "page_inside", "problem"]
+__all__ = ["PageFrame", "render_inside", "render_page", "render_problem"]
 
 MENU = (
     ("overview", "Overview"),
@@ -35,7 +35,7 @@ LAYOUT = Template((files("dovetail.web") / "templates" / "page.html").read_text(
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class PageFrame:
     """What surrounds a page: where it is, whose cluster it shows, and as of when."""
 
     path: str
@@ -58,13 +58,13 @@ class Frame:
         return "../" * self.path.count("/")
 
 
-def html(page: Page, frame: Frame) -> str:
+def render_page(page: WebPage, frame: PageFrame) -> str:
     """The whole document."""
     return LAYOUT.substitute(
         title=escape(page.title),
         cluster=escape(frame.cluster),
-        menu="".join(_menu(frame)),
-        main=page_inside(page, frame),
+        menu="".join(_render_menu(frame)),
+        main=render_inside(page, frame),
         as_of=escape(frame.as_of),
         state=STATE_CLASSES[frame.state],
         state_words=frame.state,
@@ -73,12 +73,12 @@ def html(page: Page, frame: Frame) -> str:
     )
 
 
-def problem(title: str, sentence: str, frame: Frame) -> str:
+def render_problem(title: str, sentence: str, frame: PageFrame) -> str:
     """A page that says in one sentence what is wrong."""
-    return html(Page(title, sentence), frame)
+    return render_page(WebPage(title, sentence), frame)
 
 
-def page_inside(page: Page, frame: Frame) -> str:
+def render_inside(page: WebPage, frame: PageFrame) -> str:
     """What changes when the cluster does."""
     twin = frame.root + (frame.path or "overview") + ".json"
     parts = [
@@ -86,38 +86,38 @@ def page_inside(page: Page, frame: Frame) -> str:
         f"<header><h1>{escape(page.title)}</h1>"
         f'<p class="sentence">{escape(page.sentence)}</p>'
         f'<a class="twin" href="{escape(twin)}">JSON</a></header>',
-        *_facts(page.facts),
-        *_tiles(page.tiles, frame),
+        *_render_facts(page.facts),
+        *_render_tiles(page.tiles, frame),
         *(f'<p class="remark">{escape(each)}</p>' for each in page.remarks),
-        *(part for table in page.tables for part in _table(table, frame)),
+        *(part for table in page.tables for part in _render_table(table, frame)),
     ]
     return "".join(parts)
 
 
-def _menu(frame: Frame) -> Iterable[str]:
+def _render_menu(frame: PageFrame) -> Iterable[str]:
     here = (frame.path or "overview").partition("/")[0]
     for path, title in MENU:
         current = ' aria-current="page"' if path == here else ""
         yield f'<a href="{frame.root}{path}"{current}>{escape(title)}</a>'
 
 
-def _facts(facts: tuple[Fact, ...]) -> Iterable[str]:
+def _render_facts(facts: tuple[Fact, ...]) -> Iterable[str]:
     if not facts:
         return
     yield '<dl class="facts">'
     for fact in facts:
         note = f'<dd class="note">{escape(fact.note)}</dd>' if fact.note else ""
-        yield f"<div><dt>{escape(fact.title)}</dt><dd>{_fact(fact.cell)}</dd>{note}</div>"
+        yield f"<div><dt>{escape(fact.title)}</dt><dd>{_render_fact(fact.cell)}</dd>{note}</div>"
     yield "</dl>"
 
 
-def _fact(cell: Cell) -> str:
+def _render_fact(cell: Cell) -> str:
     if cell.kind == "share" and cell.value is not None:
-        return f"{escape(cell.text)}{_bar(cell, 120)}"
-    return _inside(cell, "")
+        return f"{escape(cell.text)}{_render_bar(cell, 120)}"
+    return _render_cell(cell, "")
 
 
-def _tiles(tiles: tuple[Tile, ...], frame: Frame) -> Iterable[str]:
+def _render_tiles(tiles: tuple[Tile, ...], frame: PageFrame) -> Iterable[str]:
     """Every node as a small vessel, as full as pods ask of its CPU."""
     if not tiles:
         return
@@ -140,21 +140,21 @@ def _tiles(tiles: tuple[Tile, ...], frame: Frame) -> Iterable[str]:
     yield f"</svg></div>{LEGEND}</section>"
 
 
-def _table(table: Table, frame: Frame) -> Iterable[str]:
+def _render_table(table: WebTable, frame: PageFrame) -> Iterable[str]:
     yield f'<section id="{escape(table.key)}"><h2>{escape(table.title)}'
     yield f' <span class="count">{len(table.rows):,}</span></h2>' if table.rows else "</h2>"
     if not table.rows:
         yield f'<p class="empty">{escape(table.empty)}</p></section>'
         return
     heads = "".join(
-        f'<th scope="col"{_class(cell)}>{escape(title)}</th>'
+        f'<th scope="col"{_build_class(cell)}>{escape(title)}</th>'
         for (_, title), cell in zip(table.columns, table.rows[0], strict=True)
     )
     yield f'<div class="scroll"><table><caption class="hidden">{escape(table.title)}</caption><thead><tr>'
     yield f"{heads}</tr></thead><tbody>"
     for row in table.rows[:MOST_ROWS]:
-        first, *rest = (_inside(cell, frame.root) for cell in row)
-        kinds = [_class(cell) for cell in row]
+        first, *rest = (_render_cell(cell, frame.root) for cell in row)
+        kinds = [_build_class(cell) for cell in row]
         tail = "".join(f"<td{kind}>{each}</td>" for kind, each in zip(kinds[1:], rest, strict=True))
         yield f'<tr><th scope="row"{kinds[0]}>{first}</th>{tail}</tr>'
     yield "</tbody></table></div>"
@@ -163,18 +163,18 @@ def _table(table: Table, frame: Frame) -> Iterable[str]:
     yield "</section>"
 
 
-def _class(cell: Cell) -> str:
+def _build_class(cell: Cell) -> str:
     return f' class="{cell.kind}"' if cell.kind in ("number", "share", "prose") else ""
 
 
-def _inside(cell: Cell, root: str) -> str:
+def _render_cell(cell: Cell, root: str) -> str:
     words = escape(cell.text)
     if cell.link:
         whole = f' title="{escape(cell.value)}"' if cell.value != cell.text else ""
         return f'<a href="{root}{escape(cell.link)}"{whole}>{words}</a>'
     match cell.kind:
         case "share":
-            return f"{_bar(cell)} {words}" if cell.value is not None else words
+            return f"{_render_bar(cell)} {words}" if cell.value is not None else words
         case "word" if cell.value is not None:
             return f'<span class="word {cell.tone}">{words}</span>'
         case "code" if cell.value is not None:
@@ -183,7 +183,7 @@ def _inside(cell: Cell, root: str) -> str:
             return f'<span class="{cell.tone}">{words}</span>' if cell.tone else words
 
 
-def _bar(cell: Cell, wide: int = 60) -> str:
+def _render_bar(cell: Cell, wide: int = 60) -> str:
     """Words stand beside every bar, so that nothing is said by colour alone."""
     width = round(min(1.0, max(0.0, float(cell.value))) * wide, 1)
     return (

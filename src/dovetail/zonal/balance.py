@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from dovetail.api import labels, predicates
-from dovetail.disruption.candidates import price_of
-from dovetail.scheduling.snapshot import Snapshot
+from dovetail.disruption.candidates import find_running_price
+from dovetail.scheduling.model.snapshot import Snapshot
 
-__all__ = ["Balance", "balance"]
+__all__ = ["ZoneBalance", "measure_balance"]
 
 
-class Balance(Struct, frozen=True):
+class ZoneBalance(Struct, frozen=True):
     """What each zone has, by name."""
 
     nodes: Mapping[str, int]
@@ -35,9 +35,9 @@ class Balance(Struct, frozen=True):
         return "; ".join(told)
 
 
-def balance(snapshot: Snapshot) -> Balance:
+def measure_balance(snapshot: Snapshot) -> ZoneBalance:
     """The cluster as it lies now. Every zone that could be bought in counts, also one without a node."""
-    nodes = Counter[str](dict.fromkeys(_sold(snapshot), 0))
+    nodes = Counter[str](dict.fromkeys(_list_sold_zones(snapshot), 0))
     pods: Counter[str] = Counter()
     dollars: dict[str, float] = {}
     types = {each.name: each for catalog in snapshot.catalogs for each in catalog}
@@ -47,13 +47,13 @@ def balance(snapshot: Snapshot) -> Balance:
         if not zone:
             continue
         nodes[zone] += 1
-        pods[zone] += sum(map(predicates.reschedulable, state.pods))
-        price = price_of(known, types.get(known.get(labels.INSTANCE_TYPE, "")))
+        pods[zone] += sum(map(predicates.is_reschedulable, state.pods))
+        price = find_running_price(known, types.get(known.get(labels.INSTANCE_TYPE, "")))
         dollars[zone] = dollars.get(zone, 0.0) + price
-    return Balance(dict(nodes), dict(pods), dollars)
+    return ZoneBalance(dict(nodes), dict(pods), dollars)
 
 
-def _sold(snapshot: Snapshot) -> set[str]:
+def _list_sold_zones(snapshot: Snapshot) -> set[str]:
     return {
         offering.zone
         for catalog in snapshot.catalogs

@@ -10,11 +10,18 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from dovetail.zonal.owners import CONTROLLER, Owner, noted
+from dovetail.zonal.shifts import CONTROLLER, Owner, build_owner_note
 
 __all__ = [
     *("BUILT_IN", "CLONE_OF", "PREFIX", "RETIRED", "SHIFTS"),
-    *("applies", "clone_name", "clone_of", "outlived", "overdue", "retired"),
+    *(
+        "has_only_managed_pools",
+        "build_clone_name",
+        "build_clone",
+        "mark_outlived",
+        "is_overdue",
+        "retire_spec",
+    ),
 ]
 
 Document = Mapping[str, Any]
@@ -29,17 +36,17 @@ ZONE = "topology.kubernetes.io/zone"
 PREFERRED, LEAST = 100, 1
 
 
-def applies(pools: Sequence[str], managed: Sequence[str]) -> bool:
+def has_only_managed_pools(pools: Sequence[str], managed: Sequence[str]) -> bool:
     """Whether there is nothing but pools of Auto Mode's own: nothing we could edit."""
     others = [name for name in pools if not name.startswith(PREFIX)]
     return bool(managed) and bool(others) and all(name in managed for name in others)
 
 
-def clone_name(source: str) -> str:
+def build_clone_name(source: str) -> str:
     return PREFIX + source
 
 
-def clone_of(
+def build_clone(
     source: Document, zones: Sequence[str], shifts: Sequence[str], owner: Owner = CONTROLLER
 ) -> dict[str, Any]:
     """The stand-in for a pool, in these zones alone."""
@@ -55,20 +62,20 @@ def clone_of(
         "apiVersion": "karpenter.sh/v1",
         "kind": "NodePool",
         "metadata": {
-            "name": clone_name(name),
+            "name": build_clone_name(name),
             "labels": {CLONE_OF: name},
-            "annotations": {SHIFTS: ",".join(shifts), **noted(owner)},
+            "annotations": {SHIFTS: ",".join(shifts), **build_owner_note(owner)},
         },
         "spec": {**spec, "template": {**template, "spec": inner}, "weight": PREFERRED},
     }
 
 
-def retired(spec: Document) -> dict[str, Any]:
+def retire_spec(spec: Document) -> dict[str, Any]:
     """The stand-in when it is no longer needed: it keeps what it has and launches nothing."""
     return {**spec, "limits": {**(spec.get("limits") or {}), "cpu": "0"}, "weight": LEAST}
 
 
-def overdue(since: str, now: datetime, retention: timedelta) -> bool:
+def is_overdue(since: str, now: datetime, retention: timedelta) -> bool:
     """Whether nodes of a stand-in that retired then have been kept long enough."""
     try:
         return now - datetime.fromisoformat(since) >= retention
@@ -76,7 +83,7 @@ def overdue(since: str, now: datetime, retention: timedelta) -> bool:
         return False  # not a time of ours: nothing is forced by it
 
 
-def outlived(spec: Document, since: str) -> dict[str, Any]:
+def mark_outlived(spec: Document, since: str) -> dict[str, Any]:
     """The retired stand-in whose nodes count as drifted from now on, so that they go within its budgets."""
     template = dict(spec["template"])
     meta = dict(template.get("metadata") or {})

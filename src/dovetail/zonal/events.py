@@ -17,7 +17,7 @@ from msgspec import Struct
 from dovetail.errors import BadInput
 from dovetail.zonal.shifts import Kind
 
-__all__ = ["SOURCE", "Signal", "signal_of", "unwrapped"]
+__all__ = ["SOURCE", "ShiftSignal", "parse_signal", "unwrap_sns"]
 
 SOURCE = "aws.arc-zonal-shift"
 # Ids of zones, such as use1-az1; and the longest name there is in AWS, an ARN.
@@ -45,7 +45,7 @@ MOMENTS: Mapping[str, Moment] = {
 }
 
 
-class Signal(Struct, frozen=True):
+class ShiftSignal(Struct, frozen=True):
     """One message, as far as it matters. Without a cluster it is about the whole region."""
 
     key: str
@@ -63,45 +63,45 @@ class Signal(Struct, frozen=True):
         return self.moment == "start" and self.kind is not None and bool(self.zone_id)
 
 
-def signal_of(body: str | bytes, source: Source) -> Signal:
+def parse_signal(body: str | bytes, source: Source) -> ShiftSignal:
     """The message in a body; BadInput when there is none in it."""
     try:
         raw = body.encode() if isinstance(body, str) else body
     except UnicodeEncodeError as error:
         raise BadInput(HALF) from error
-    event = unwrapped(_object(body))
+    event = unwrap_sns(_parse_object(body))
     if event.get("source") != SOURCE:
         raise BadInput(f"reading a message: its source is {event.get('source')!r} and not {SOURCE}")
-    named, detail = _text(event.get("detail-type")), event.get("detail")
-    kind, moment = _meaning(named)
+    named, detail = _read_text(event.get("detail-type")), event.get("detail")
+    kind, moment = _parse_detail_type(named)
     resources = event.get("resources") or ()
     if not isinstance(resources, list | tuple) or not all(isinstance(each, str) for each in resources):
         raise BadInput("reading a message: its resources are not a list of names")
-    cluster = _text(resources[0]) if resources else None
-    zone, identity = _zone(detail), _text(event.get("id"))
+    cluster = _read_text(resources[0]) if resources else None
+    zone, identity = _read_zone(detail), _read_text(event.get("id"))
     if kind is not None and not ZONE_IDS.fullmatch(zone):
         raise BadInput("reading a message: it names no zone")
-    return Signal(
-        key=_digest("\n".join((str(kind), zone, cluster or "", identity)).encode()),
+    return ShiftSignal(
+        key=_hash_bytes("\n".join((str(kind), zone, cluster or "", identity)).encode()),
         kind=kind,
         moment=moment,
         zone_id=zone,
         cluster=cluster,
-        event_time=_time(event.get("time")),
+        event_time=_parse_time(event.get("time")),
         source=source,
         detail_type=named,
-        digest=_digest(raw),
+        digest=_hash_bytes(raw),
     )
 
 
-def unwrapped(document: Mapping[str, Any]) -> Mapping[str, Any]:
+def unwrap_sns(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """The event itself, out of the envelope SNS puts around it unless delivery is raw."""
     if "TopicArn" in document and "Type" in document:
-        return _object(document.get("Message") or "")
+        return _parse_object(document.get("Message") or "")
     return document
 
 
-def _object(body: str | bytes) -> Mapping[str, Any]:
+def _parse_object(body: str | bytes) -> Mapping[str, Any]:
     try:
         found = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -111,20 +111,20 @@ def _object(body: str | bytes) -> Mapping[str, Any]:
     return found
 
 
-def _meaning(named: str) -> tuple[Kind | None, Moment]:
+def _parse_detail_type(named: str) -> tuple[Kind | None, Moment]:
     for start, kind in GROUPS:
         if named.startswith(start):
             return kind, MOMENTS.get(named.removeprefix(start).strip(), "unknown")
     return None, "unknown"
 
 
-def _zone(detail: Any) -> str:
+def _read_zone(detail: Any) -> str:
     metadata = detail.get("metadata") if isinstance(detail, dict) else None
     zone = metadata.get("awayFrom") if isinstance(metadata, dict) else None
     return zone if isinstance(zone, str) else ""
 
 
-def _text(value: Any) -> str:
+def _read_text(value: Any) -> str:
     """A text of a message, as far as it is one; BadInput for one that could not be written down again."""
     text = value if isinstance(value, str) else ""
     if len(text) > LONGEST:
@@ -136,7 +136,7 @@ def _text(value: Any) -> str:
     return text
 
 
-def _time(value: Any) -> datetime | None:
+def _parse_time(value: Any) -> datetime | None:
     try:
         found = datetime.fromisoformat(value) if isinstance(value, str) else None
     except ValueError:
@@ -144,5 +144,5 @@ def _time(value: Any) -> datetime | None:
     return found if found is not None and found.tzinfo is not None else None
 
 
-def _digest(data: bytes) -> str:
+def _hash_bytes(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()

@@ -8,9 +8,9 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dovetail.zonal.owners import CONTROLLER
+from dovetail.zonal.shifts import CONTROLLER
 
-__all__ = ["Marked", "NodeLedger", "Standing", "protected", "released", "swept"]
+__all__ = ["MarkedNode", "NodeLedger", "NodeMarks", "protect_node", "release_node", "sweep_node"]
 
 DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
 YES = "true"
@@ -31,7 +31,7 @@ class NodeLedger(Struct, frozen=True, omit_defaults=True):
     v: int = VERSION
 
 
-class Standing(Struct, frozen=True):
+class NodeMarks(Struct, frozen=True):
     """The fields of a node we may touch, as they stand."""
 
     uid: str
@@ -39,14 +39,14 @@ class Standing(Struct, frozen=True):
     annotation: str | None = None
     cordoned: bool = False
 
-    def value(self, field: str) -> Any:
+    def read_field(self, field: str) -> Any:
         return {LABEL: self.label, ANNOTATION: self.annotation, CORDON: self.cordoned}[field]
 
 
-class Marked(Struct, frozen=True):
+class MarkedNode(Struct, frozen=True):
     """A node as it should stand, the ledger beside it (None: none), and fields left to someone else."""
 
-    standing: Standing
+    standing: NodeMarks
     ledger: NodeLedger | None
     external: tuple[str, ...] = ()
 
@@ -54,16 +54,16 @@ class Marked(Struct, frozen=True):
 OURS: Mapping[str, Any] = {LABEL: YES, ANNOTATION: YES, CORDON: True}
 
 
-def protected(
-    now: Standing,
+def protect_node(
+    now: NodeMarks,
     ledger: NodeLedger | None,
     shift: str,
     *,
     enforce: bool = False,
     owner: str = CONTROLLER,
-) -> Marked:
+) -> MarkedNode:
     """The node under this shift's protection. What somebody took back is left to them unless enforced."""
-    known = _of_this_node(now, ledger)
+    known = _match_ledger(now, ledger)
     changed = dict(known.set) if known else {}
     freed = list(known.freed) if known else []
     fields: dict[str, Any] = {}
@@ -71,13 +71,13 @@ def protected(
         if field in freed and not enforce:
             continue
         if field in changed:
-            if now.value(field) == wanted or enforce:
+            if now.read_field(field) == wanted or enforce:
                 fields[field] = wanted
             else:
                 freed.append(field)
                 del changed[field]
-        elif _free(now.value(field)):
-            changed[field] = now.value(field)
+        elif _is_unset(now.read_field(field)):
+            changed[field] = now.read_field(field)
             fields[field] = wanted
     shifts = (
         (*known.shifts, shift)
@@ -85,27 +85,27 @@ def protected(
         else (known.shifts if known else (shift,))
     )
     made = NodeLedger(shifts=shifts, set=changed, uid=now.uid, freed=tuple(freed), owner=owner)
-    return Marked(_with(now, fields), made, tuple(freed))
+    return MarkedNode(_set_fields(now, fields), made, tuple(freed))
 
 
-def released(now: Standing, ledger: NodeLedger | None, ended: Sequence[str]) -> Marked:
+def release_node(now: NodeMarks, ledger: NodeLedger | None, ended: Sequence[str]) -> MarkedNode:
     """The node after these shifts have ended: as it was, once none is left."""
-    known = _of_this_node(now, ledger)
+    known = _match_ledger(now, ledger)
     if known is None:
-        return Marked(now, None)
+        return MarkedNode(now, None)
     left = tuple(shift for shift in known.shifts if shift not in ended)
     if left:
-        return Marked(now, replace(known, shifts=left, v=VERSION), known.freed)
+        return MarkedNode(now, replace(known, shifts=left, v=VERSION), known.freed)
     fields, external = {}, list(known.freed)
     for field, before in known.set.items():
-        if now.value(field) == OURS[field]:
+        if now.read_field(field) == OURS[field]:
             fields[field] = before
         else:
             external.append(field)
-    return Marked(_with(now, fields), None, tuple(external))
+    return MarkedNode(_set_fields(now, fields), None, tuple(external))
 
 
-def swept(now: Standing) -> Marked | None:
+def sweep_node(now: NodeMarks) -> MarkedNode | None:
     """A node that carries the label and no ledger, freed of label and cordon; None for any other node.
 
     Such nodes were marked by a tool that kept no record. A person may have marked them just as well, so this
@@ -113,21 +113,21 @@ def swept(now: Standing) -> Marked | None:
     """
     if now.label != YES:
         return None
-    return Marked(Standing(uid=now.uid, annotation=now.annotation), None)
+    return MarkedNode(NodeMarks(uid=now.uid, annotation=now.annotation), None)
 
 
-def _of_this_node(now: Standing, ledger: NodeLedger | None) -> NodeLedger | None:
+def _match_ledger(now: NodeMarks, ledger: NodeLedger | None) -> NodeLedger | None:
     """A node that came back under the same name is another node."""
     return ledger if ledger is not None and ledger.uid in ("", now.uid) else None
 
 
-def _free(value: Any) -> bool:
+def _is_unset(value: Any) -> bool:
     """Nobody has said anything here: an own duration or an own cordon is left alone."""
     return value is None or value is False
 
 
-def _with(now: Standing, fields: Mapping[str, Any]) -> Standing:
-    return Standing(
+def _set_fields(now: NodeMarks, fields: Mapping[str, Any]) -> NodeMarks:
+    return NodeMarks(
         uid=now.uid,
         label=fields.get(LABEL, now.label),
         annotation=fields.get(ANNOTATION, now.annotation),

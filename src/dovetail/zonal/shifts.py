@@ -13,18 +13,26 @@ from typing import Any, Literal
 from msgspec import Struct
 
 __all__ = [
+    "CONTROLLER",
     "KINDS",
+    "OWNER",
     "PRECEDENCE",
+    "STAND_ALONE",
+    "ArcPoll",
     "Impairment",
     "Kind",
-    "Policies",
+    "Owner",
     "Policy",
-    "Poll",
     "Shift",
-    "by_zone",
-    "impairment",
-    "poll_of",
-    "silent_end",
+    "ShiftPolicies",
+    "build_owner_note",
+    "choose_by_zone",
+    "explain_foreign_owner",
+    "find_impairment",
+    "find_owner",
+    "find_shift_owner",
+    "has_ended_silently",
+    "parse_poll",
 ]
 
 Kind = Literal["ZONAL_SHIFT", "ZONAL_AUTOSHIFT", "PRACTICE_RUN", "FIS_EXPERIMENT", "OBSERVED", "LOCAL"]
@@ -62,7 +70,7 @@ class Shift(Struct, frozen=True):
         return f"{self.zone_id}/{self.shift_id or self.kind.lower()}"
 
 
-class Policies(Struct, frozen=True):
+class ShiftPolicies(Struct, frozen=True):
     """What to do about each kind."""
 
     manual: Policy = "Enforce"
@@ -71,7 +79,7 @@ class Policies(Struct, frozen=True):
     practice: Policy = "Enforce"
     observer: Policy = "Observe"
 
-    def of(self, kind: Kind) -> Policy:
+    def find_policy(self, kind: Kind) -> Policy:
         return {
             "ZONAL_SHIFT": self.manual,
             "LOCAL": self.manual,
@@ -82,7 +90,7 @@ class Policies(Struct, frozen=True):
         }[kind]
 
 
-class Poll(Struct, frozen=True):
+class ArcPoll(Struct, frozen=True):
     """One successful look at ARC: everything it says about the cluster at that moment."""
 
     at: datetime
@@ -95,17 +103,19 @@ class Impairment(Struct, frozen=True):
     shifts: Mapping[str, Shift]
     refused: Mapping[str, str]
 
-    def zones(self, policies: Policies, *acting: Policy) -> tuple[str, ...]:
+    def list_zones(self, policies: ShiftPolicies, *acting: Policy) -> tuple[str, ...]:
         """The zone ids whose policy is one of these."""
-        return tuple(sorted(zone for zone, each in self.shifts.items() if policies.of(each.kind) in acting))
+        return tuple(
+            sorted(zone for zone, each in self.shifts.items() if policies.find_policy(each.kind) in acting)
+        )
 
 
-def poll_of(answer: Mapping[str, Any], at: datetime) -> Poll:
+def parse_poll(answer: Mapping[str, Any], at: datetime) -> ArcPoll:
     """GetManagedResource as a Poll. Both lists are read: autoshifts stand in one of their own."""
     listed = [
         Shift(
             zone_id=str(each.get("awayFrom", "")),
-            kind=_kind(str(each.get("shiftType") or "ZONAL_SHIFT")),
+            kind=_parse_kind(str(each.get("shiftType") or "ZONAL_SHIFT")),
             shift_id=str(each.get("zonalShiftId", "")),
             applied=each.get("appliedStatus") == "APPLIED",
             started=each.get("startTime"),
@@ -123,14 +133,14 @@ def poll_of(answer: Mapping[str, Any], at: datetime) -> Poll:
         )
         for each in answer.get("autoshifts") or ()
     ]
-    return Poll(at, tuple(_once(listed)))
+    return ArcPoll(at, tuple(_deduplicate_shifts(listed)))
 
 
-def _kind(text: str) -> Kind:
+def _parse_kind(text: str) -> Kind:
     return next((kind for kind in KINDS if kind == text), "ZONAL_SHIFT")
 
 
-def _once(shifts: Iterable[Shift]) -> list[Shift]:
+def _deduplicate_shifts(shifts: Iterable[Shift]) -> list[Shift]:
     """An autoshift may stand in both lists; one of each zone and kind is enough."""
     found: dict[tuple[str, Kind], Shift] = {}
     for shift in shifts:
@@ -140,9 +150,9 @@ def _once(shifts: Iterable[Shift]) -> list[Shift]:
     return list(found.values())
 
 
-def impairment(
+def find_impairment(
     shifts: Sequence[Shift],
-    policies: Policies,
+    policies: ShiftPolicies,
     eligible: Sequence[str],
     *,
     honour_unapplied: bool = False,
@@ -156,19 +166,21 @@ def impairment(
     counted = [
         shift
         for shift in shifts
-        if (shift.applied or honour_unapplied) and policies.of(shift.kind) != "Ignore"
+        if (shift.applied or honour_unapplied) and policies.find_policy(shift.kind) != "Ignore"
     ]
-    heaviest = by_zone(counted)
+    heaviest = choose_by_zone(counted)
     refused = {
         zone: f"the zone {zone} is not known here" for zone in heaviest if zone and zone not in eligible
     }
     room = len(eligible) - min_healthy
     kept: dict[str, Shift] = {}
-    order = sorted(heaviest.items(), key=lambda item: (item[0] not in in_force, _began(item[1]), item[0]))
+    order = sorted(
+        heaviest.items(), key=lambda item: (item[0] not in in_force, _start_time(item[1]), item[0])
+    )
     for zone, shift in order:
         if zone in refused:
             continue
-        if policies.of(shift.kind) == "Observe":
+        if policies.find_policy(shift.kind) == "Observe":
             kept[zone] = shift
         elif room > 0:
             kept[zone], room = shift, room - 1
@@ -177,26 +189,60 @@ def impairment(
     return Impairment(kept, refused)
 
 
-def by_zone(shifts: Iterable[Shift]) -> dict[str, Shift]:
+def choose_by_zone(shifts: Iterable[Shift]) -> dict[str, Shift]:
     """For each zone the shift that weighs most there."""
     heaviest: dict[str, Shift] = {}
-    for shift in sorted(shifts, key=_weight):
+    for shift in sorted(shifts, key=_weigh_shift):
         heaviest.setdefault(shift.zone_id, shift)
     return heaviest
 
 
-def _weight(shift: Shift) -> tuple[bool, int, float]:
-    return not shift.applied, PRECEDENCE[shift.kind], _began(shift)
+def _weigh_shift(shift: Shift) -> tuple[bool, int, float]:
+    return not shift.applied, PRECEDENCE[shift.kind], _start_time(shift)
 
 
-def _began(shift: Shift) -> float:
+def _start_time(shift: Shift) -> float:
     return shift.started.timestamp() if shift.started is not None else 0.0
 
 
-def silent_end(shift: Shift, now: datetime) -> bool:
+def has_ended_silently(shift: Shift, now: datetime) -> bool:
     """While ARC does not answer: may this shift be taken to be over? Only time that is meant counts."""
     if shift.kind in ("ZONAL_SHIFT", "LOCAL"):
         return shift.expires is not None and now > shift.expires + HOLD_MANUAL
     if shift.kind in ("PRACTICE_RUN", "FIS_EXPERIMENT"):
         return shift.started is not None and now > shift.started + HOLD_REHEARSED
     return False
+
+
+Owner = Literal["controller", "zonal-shift"]
+CONTROLLER: Owner = "controller"
+STAND_ALONE: Owner = "zonal-shift"
+OWNER = "zonalshift.dovetail.sh/owner"
+OWNER_NAMES: Mapping[str, str] = {
+    CONTROLLER: "the controller (ENABLE_ZONAL_SHIFT)",
+    STAND_ALONE: "`dovetail zonal-shift run` or its function",
+}
+
+
+def find_shift_owner(annotations: Mapping[str, str], phase: str) -> str:
+    """Who keeps a ZoneShift: empty for one that nobody has begun. Before owners were noted, it was us."""
+    return annotations.get(OWNER, "") or (CONTROLLER if phase else "")
+
+
+def find_owner(annotations: Mapping[str, str]) -> str:
+    """Who made an object of ours that is no ZoneShift: a stand-in, or a buffer."""
+    return annotations.get(OWNER, CONTROLLER)
+
+
+def build_owner_note(owner: Owner) -> dict[str, str]:
+    """What such an object carries."""
+    return {} if owner == CONTROLLER else {OWNER: owner}
+
+
+def explain_foreign_owner(zone: str, theirs: str, ours: Owner) -> str:
+    """Why a shift is left alone, and what a person does about it."""
+    return (
+        f"stepping out of {zone} is left to {OWNER_NAMES.get(theirs, theirs)}, which has begun it: "
+        "two would undo "
+        f"each other's work; switch off one of them, that or {OWNER_NAMES[ours]}"
+    )

@@ -30,19 +30,19 @@ __all__ = [
     "MOST_BYTES",
     "NOTIFICATION",
     "UNSUBSCRIBED",
-    "Delivery",
+    "SnsDelivery",
     "TurnedAway",
-    "certificate_of",
-    "certificate_url",
-    "chain_of",
+    "build_signed_text",
+    "check_certificate",
+    "check_certificate_url",
     "check_signature",
     "check_time",
-    "delivery_of",
-    "issuer_address",
-    "issuer_of",
-    "region_of",
-    "string_to_sign",
-    "vouched_for",
+    "find_issuer_address",
+    "find_region",
+    "is_issued_by",
+    "parse_chain",
+    "parse_delivery",
+    "parse_issuer",
 ]
 
 NOTIFICATION, CONFIRMATION = "Notification", "SubscriptionConfirmation"
@@ -69,7 +69,7 @@ class TurnedAway(DovetailError):
         self.status, self.reason = status, reason
 
 
-class Delivery(Struct, frozen=True):
+class SnsDelivery(Struct, frozen=True):
     """What came, as far as it can be read without trusting any of it."""
 
     type: str
@@ -78,27 +78,27 @@ class Delivery(Struct, frozen=True):
 
     @property
     def region(self) -> str:
-        return region_of(self.topic)
+        return find_region(self.topic)
 
     def get(self, name: str) -> str:
         return self.fields.get(name, "")
 
 
-def region_of(topic: str) -> str:
+def find_region(topic: str) -> str:
     """The region of a topic; empty when that is no topic."""
     found = TOPIC.fullmatch(topic)
     return found["region"] if found else ""
 
 
-def delivery_of(
+def parse_delivery(
     body: bytes, headers: Mapping[str, str], topics: Sequence[str], method: str = "POST"
-) -> Delivery:
+) -> SnsDelivery:
     """Steps one to three: its form, its type, and a topic that is ours. `headers` are in lower case."""
     if method != "POST":
         raise TurnedAway(405, "method")
     if len(body) > MOST_BYTES:
         raise TurnedAway(413, "size")
-    document = _object(body)
+    document = _parse_object(body)
     kind = document.get("Type", "")
     if headers.get("x-amz-sns-message-type") != kind:
         raise TurnedAway(400, "type")
@@ -106,12 +106,16 @@ def delivery_of(
         raise TurnedAway(400, "type")
     topic = document.get("TopicArn", "")
     told = headers.get("x-amz-sns-topic-arn", topic)
-    if not _same(topic, told) or not any(_same(topic, each) for each in topics) or not TOPIC.fullmatch(topic):
+    if (
+        not _is_same_text(topic, told)
+        or not any(_is_same_text(topic, each) for each in topics)
+        or not TOPIC.fullmatch(topic)
+    ):
         raise TurnedAway(403, "topic")
-    return Delivery(kind, topic, document)
+    return SnsDelivery(kind, topic, document)
 
 
-def _object(body: bytes) -> dict[str, str]:
+def _parse_object(body: bytes) -> dict[str, str]:
     try:
         found: Any = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -126,11 +130,11 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and not any("\ud800" <= each <= "\udfff" for each in value)
 
 
-def _same(one: str, other: str) -> bool:
+def _is_same_text(one: str, other: str) -> bool:
     return hmac.compare_digest(one.encode(errors="replace"), other.encode(errors="replace"))
 
 
-def certificate_url(delivery: Delivery) -> str:
+def check_certificate_url(delivery: SnsDelivery) -> str:
     """Step four, before anything is fetched: the address, if it is one of SNS's own in the topic's region."""
     url = delivery.get("SigningCertURL") or delivery.get("SigningCertUrl")
     try:
@@ -154,7 +158,7 @@ def certificate_url(delivery: Delivery) -> str:
     return url
 
 
-def chain_of(pem: bytes) -> list[x509.Certificate]:
+def parse_chain(pem: bytes) -> list[x509.Certificate]:
     """The certificates in a file from such an address: SNS's own first, then issuers, if they are there."""
     try:
         return x509.load_pem_x509_certificates(pem)
@@ -162,12 +166,12 @@ def chain_of(pem: bytes) -> list[x509.Certificate]:
         raise TurnedAway(403, "certificate") from error
 
 
-def vouched_for(certificate: x509.Certificate, anchors: Sequence[x509.Certificate]) -> bool:
+def is_issued_by(certificate: x509.Certificate, anchors: Sequence[x509.Certificate]) -> bool:
     """Whether one of the anchors is said to have issued it; that they did is checked with the whole chain."""
     return any(certificate.issuer == each.subject for each in anchors)
 
 
-def issuer_address(certificate: x509.Certificate) -> str:
+def find_issuer_address(certificate: x509.Certificate) -> str:
     """Where a certificate says its issuer's is to be had, if that is Amazon's own authority; empty if not."""
     try:
         access = certificate.extensions.get_extension_for_class(x509.AuthorityInformationAccess).value
@@ -175,28 +179,28 @@ def issuer_address(certificate: x509.Certificate) -> str:
         return ""
     for each in access:
         told = each.access_location
-        if each.access_method == AuthorityInformationAccessOID.CA_ISSUERS and _trusted(told):
+        if each.access_method == AuthorityInformationAccessOID.CA_ISSUERS and _is_trusted_address(told):
             return str(told.value)
     return ""
 
 
-def _trusted(told: x509.GeneralName) -> bool:
+def _is_trusted_address(told: x509.GeneralName) -> bool:
     if not isinstance(told, x509.UniformResourceIdentifier) or not told.value.isascii():
         return False
     return ISSUER.fullmatch(told.value) is not None
 
 
-def issuer_of(data: bytes) -> x509.Certificate:
+def parse_issuer(data: bytes) -> x509.Certificate:
     """The certificate at such an address."""
     try:
         return x509.load_der_x509_certificate(data)
     except ValueError:
-        return chain_of(data)[0]
+        return parse_chain(data)[0]
 
 
-def certificate_of(
+def check_certificate(
     chain: Sequence[x509.Certificate],
-    delivery: Delivery,
+    delivery: SnsDelivery,
     now: datetime,
     anchors: Sequence[x509.Certificate] = (),
 ) -> x509.Certificate:
@@ -208,7 +212,7 @@ def certificate_of(
     leaf, others = chain[0], chain[1:]
     if not leaf.not_valid_before_utc <= now <= leaf.not_valid_after_utc:
         raise TurnedAway(403, "certificate-expired")
-    if not any(name in _names(leaf) for name in _sns_names(delivery.region)):
+    if not any(name in _list_names(leaf) for name in _list_sns_names(delivery.region)):
         raise TurnedAway(403, "certificate-name")
     _check_chain(leaf, others, now, anchors, delivery.region)
     return leaf
@@ -228,7 +232,7 @@ def _check_chain(
             except (ValueError, TypeError, InvalidSignature) as error:
                 raise TurnedAway(403, "certificate-chain") from error
         return
-    name = next(each for each in _sns_names(region) if each in _names(leaf))
+    name = next(each for each in _list_sns_names(region) if each in _list_names(leaf))
     builder = PolicyBuilder().store(Store(list(anchors))).time(now)
     try:
         builder.build_server_verifier(x509.DNSName(name)).verify(leaf, list(others))
@@ -236,14 +240,14 @@ def _check_chain(
         raise TurnedAway(403, "certificate-chain") from error
 
 
-def _sns_names(region: str) -> tuple[str, ...]:
+def _list_sns_names(region: str) -> tuple[str, ...]:
     return (
         *(f"sns.{domain}" for domain in DOMAINS),
         *(f"sns.{region}.{domain}" for domain in DOMAINS),
     )
 
 
-def _names(certificate: x509.Certificate) -> frozenset[str]:
+def _list_names(certificate: x509.Certificate) -> frozenset[str]:
     common = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     names = {str(each.value) for each in common}
     try:
@@ -253,7 +257,7 @@ def _names(certificate: x509.Certificate) -> frozenset[str]:
     return frozenset(names | {*extension.value.get_values_for_type(x509.DNSName)})
 
 
-def string_to_sign(delivery: Delivery) -> bytes:
+def build_signed_text(delivery: SnsDelivery) -> bytes:
     """What SNS signed: each name and value on a line of its own."""
     lines = [
         f"{name}\n{delivery.fields[name]}\n"
@@ -264,7 +268,7 @@ def string_to_sign(delivery: Delivery) -> bytes:
     return "".join(lines).encode()
 
 
-def check_signature(delivery: Delivery, certificate: x509.Certificate, *, allow_v1: bool = False) -> None:
+def check_signature(delivery: SnsDelivery, certificate: x509.Certificate, *, allow_v1: bool = False) -> None:
     """Step five. Version 1 uses SHA-1 and is taken only where someone allows it."""
     version = delivery.get("SignatureVersion")
     if version not in ("1", "2") or (version == "1" and not allow_v1):
@@ -276,12 +280,12 @@ def check_signature(delivery: Delivery, certificate: x509.Certificate, *, allow_
     digest = hashes.SHA256() if version == "2" else hashes.SHA1()
     try:
         signature = base64.b64decode(delivery.get("Signature"), validate=True)
-        key.verify(signature, string_to_sign(delivery), padding.PKCS1v15(), digest)
+        key.verify(signature, build_signed_text(delivery), padding.PKCS1v15(), digest)
     except (ValueError, InvalidSignature) as error:
         raise TurnedAway(403, "signature") from error
 
 
-def check_time(delivery: Delivery, now: datetime) -> None:
+def check_time(delivery: SnsDelivery, now: datetime) -> None:
     """Step six: what is old or from the future is nobody's news."""
     try:
         sent = datetime.fromisoformat(delivery.get("Timestamp"))

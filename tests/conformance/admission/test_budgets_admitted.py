@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.api.validation import admit
+from dovetail.api.validation import admit_object
 from support.admission import full_object
 
 GOOD: list[dict[str, Any]] = [
@@ -32,7 +32,7 @@ BAD: list[dict[str, Any]] = [
 def complaints(budget: dict[str, Any]) -> int:
     pool = full_object("NodePool")
     pool["spec"]["disruption"]["budgets"] = [budget]
-    return len(admit("NodePool", pool))
+    return len(admit_object("NodePool", pool))
 
 
 @pytest.mark.spec("disruption-45")

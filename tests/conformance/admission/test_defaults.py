@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.api.crds import defaulted
+from dovetail.api.crds import apply_defaults
 from support.admission import flavour_of, full_object, server_schema
 
 _REF = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
@@ -100,13 +100,13 @@ WRITTEN_AND_STORED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 def test_defaults_appear_in_stored_objects_as_listed(
     kind: str, written: dict[str, Any], stored: dict[str, Any]
 ) -> None:
-    assert defaulted(kind, written) == stored
-    assert server_schema(kind, flavour_of(kind)).default(written) == stored
+    assert apply_defaults(kind, written) == stored
+    assert server_schema(kind, flavour_of(kind)).apply_defaults(written) == stored
 
 
 def test_filling_in_defaults_leaves_the_given_document_alone() -> None:
     written = _pool()
-    defaulted("NodePool", written)
+    apply_defaults("NodePool", written)
     assert written == _pool()
 
 

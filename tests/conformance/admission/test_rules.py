@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from dovetail.api.crds import DEFINITIONS, Flavour, Rule, defaulted, schema_of
+from dovetail.api.crds import DEFINITIONS, AdmissionRule, Flavour, apply_defaults, build_schema
 from dovetail.api.crds.patterns import MEANING
-from dovetail.api.validation import admit
-from dovetail.api.validation.admission import _places
+from dovetail.api.validation import admit_object
+from dovetail.api.validation.checking import _find_places
 from dovetail.api.validation.schema import ABSENT
-from dovetail.sim.kube.cel import CelError, compile_rule
+from dovetail.sim.kube.schema.cel import CelError, compile_rule
 from support.admission import (
     Example,
     definition,
@@ -31,9 +31,9 @@ def _named(example: Example) -> str:
     return f"{example.kind}-{example.subject}-{'taken' if example.accepted else 'refused'}"
 
 
-def _cel_holds(rule: Rule, example: Example) -> bool:
-    old = ABSENT if example.old is None else defaulted(example.kind, example.old)
-    for _, value, before in _places(rule.at, defaulted(example.kind, example.new), old):
+def _cel_holds(rule: AdmissionRule, example: Example) -> bool:
+    old = ABSENT if example.old is None else apply_defaults(example.kind, example.old)
+    for _, value, before in _find_places(rule.at, apply_defaults(example.kind, example.new), old):
         if rule.transition and before is ABSENT:
             continue
         try:
@@ -49,7 +49,7 @@ def _cel_holds(rule: Rule, example: Example) -> bool:
 def test_a_rule_says_the_same_in_cel_as_in_python(example: Example) -> None:
     (rule,) = (r for r in definition(example.kind).rules if r.id == example.subject)
 
-    broken = {c.rule for c in admit(example.kind, example.new, example.old, flavour_of(example.kind))}
+    broken = {c.rule for c in admit_object(example.kind, example.new, example.old, flavour_of(example.kind))}
 
     assert _cel_holds(rule, example) is example.accepted
     assert (rule.id not in broken) is example.accepted
@@ -60,7 +60,7 @@ def test_a_rule_says_the_same_in_cel_as_in_python(example: Example) -> None:
 def test_the_server_and_plain_validation_give_the_example_the_same_verdict(example: Example) -> None:
     flavour = flavour_of(example.kind)
 
-    plain = admit(example.kind, example.new, example.old, flavour)
+    plain = admit_object(example.kind, example.new, example.old, flavour)
     server = server_complaints(example.kind, example.new, example.old, flavour)
 
     assert (plain == ()) is example.accepted, plain
@@ -82,7 +82,7 @@ def test_every_rule_has_an_example_it_takes_and_one_it_refuses() -> None:
 
 @pytest.mark.parametrize("kind", ["NodePool", "NodeClaim", "NodeOverlay", "CapacityBuffer", "EC2NodeClass"])
 def test_the_full_object_is_valid_in_its_own_flavour(kind: str) -> None:
-    assert admit(kind, full_object(kind)) == ()
+    assert admit_object(kind, full_object(kind)) == ()
 
 
 def test_rule_ids_are_unique_within_a_kind() -> None:
@@ -103,7 +103,7 @@ def test_the_aws_domain_is_closed_with_the_aws_provider_only(kind: str, at: str)
     requirements.append({"key": "karpenter.k8s.aws/unheard-of", "operator": "Exists"})
     verdicts: dict[Flavour, bool] = {}
     for flavour in DEFINITIONS:
-        verdicts[flavour] = admit(kind, document, flavour=flavour) == ()
+        verdicts[flavour] = admit_object(kind, document, flavour=flavour) == ()
         assert (server_complaints(kind, document, None, flavour) == []) is verdicts[flavour]
     assert verdicts == {"aws": False, "kwok": True}
 
@@ -116,16 +116,16 @@ def test_what_was_stored_before_a_rule_came_stays_writable() -> None:
     new["spec"]["tags"] = {"karpenter.sh/nodepool": "old"}
     new["spec"]["kubelet"]["maxPods"] = 20
 
-    assert admit("EC2NodeClass", new, old) == ()
+    assert admit_object("EC2NodeClass", new, old) == ()
     assert server_complaints("EC2NodeClass", new, old, "aws") == []
     new["spec"]["tags"]["other"] = "new"
-    assert [c.rule for c in admit("EC2NodeClass", new, old)] == ["EC-25"]
+    assert [c.rule for c in admit_object("EC2NodeClass", new, old)] == ["EC-25"]
 
 
 def test_a_stored_object_of_the_wrong_shape_does_not_stop_an_update() -> None:
     new = full_object("NodePool")
     for old in ({"spec": ""}, {"spec": {"template": {"spec": {"nodeClassRef": ""}}}}, {}):
-        assert admit("NodePool", new, {**new, **old} if old else old) == ()
+        assert admit_object("NodePool", new, {**new, **old} if old else old) == ()
 
 
 def test_every_pattern_in_the_crds_has_a_value_it_refuses() -> None:
@@ -133,13 +133,13 @@ def test_every_pattern_in_the_crds_has_a_value_it_refuses() -> None:
         MEANING.get(pattern, f"of the form {pattern}")
         for flavour, definitions in DEFINITIONS.items()
         for each in definitions
-        for pattern in _patterns(schema_of(each.record.KIND.kind, flavour))
+        for pattern in _patterns(build_schema(each.record.KIND.kind, flavour))
     }
     refused = {
         complaint.message.partition(" is not ")[2]
         for example in FIELDS
         if not example.accepted
-        for complaint in admit(example.kind, example.new, flavour=flavour_of(example.kind))
+        for complaint in admit_object(example.kind, example.new, flavour=flavour_of(example.kind))
         if complaint.rule == "pattern"
     }
     assert refused == patterns

@@ -16,7 +16,7 @@ from dovetail.api.codec import (
     decode_list,
     encode,
     merge_patch,
-    overlay,
+    overlay_document,
     to_dict,
 )
 from dovetail.api.core import Event, Lease, LeaseSpec, Node
@@ -47,7 +47,7 @@ LATER: dict[str, Any] = {
 def test_an_object_of_the_next_line_survives_a_change() -> None:
     before = convert(EC2NodeClass, LATER)
     after = replace(before, spec=replace(before.spec, role="other", detailed_monitoring=True))
-    changed = overlay(LATER, before, after)
+    changed = overlay_document(LATER, before, after)
     assert changed == LATER | {"spec": LATER["spec"] | {"role": "other", "detailedMonitoring": True}}
     assert before.spec.kubelet is not None
     assert before.spec.kubelet.max_pods == "max(110, ips_per_eni * 2)"
@@ -66,7 +66,7 @@ def test_a_label_of_the_next_line_survives_a_change_to_a_pool() -> None:
     after_spec = replace(
         before.spec, template=replace(template, spec=replace(template.spec, requirements=requirements))
     )
-    changed = overlay(raw, before, replace(before, spec=after_spec))
+    changed = overlay_document(raw, before, replace(before, spec=after_spec))
     assert changed["spec"]["template"]["spec"]["requirements"] == [
         {"key": "kubernetes.io/arch", "operator": "Exists"},
         {
@@ -215,7 +215,9 @@ def test_conditions_are_matched_by_type_when_a_document_changes() -> None:
     raw["status"]["conditions"][0]["lastHeartbeatTime"] = "2026-06-01T12:00:00Z"
     before = convert(Node, raw)
     conditions = (condition("MemoryPressure", "False"), replace(before.status.conditions[0], status="False"))
-    changed = overlay(raw, before, replace(before, status=replace(before.status, conditions=conditions)))
+    changed = overlay_document(
+        raw, before, replace(before, status=replace(before.status, conditions=conditions))
+    )
     pressure, ready = changed["status"]["conditions"]
     assert "lastHeartbeatTime" not in pressure
     assert ready == raw["status"]["conditions"][0] | {"status": "False"}

@@ -40,7 +40,7 @@ def ready_claim() -> NodeClaim:
 
 
 def condition(thing: conditions.Conditioned, kind: str) -> Condition:
-    found = conditions.find(thing, kind)
+    found = conditions.find_condition(thing, kind)
     assert found is not None
     return found
 
@@ -172,12 +172,12 @@ def test_setting_a_condition_opens_the_set_first() -> None:
 @pytest.mark.spec("lifecycle-2.8")
 def test_clearing_removes_an_independent_condition_and_refuses_the_others() -> None:
     drifted = conditions.set_true(ready_claim(), "Drifted", at(30), "AMIDrift")
-    cleared = conditions.clear(drifted, "Drifted")
-    assert conditions.find(cleared, "Drifted") is None
-    assert conditions.clear(cleared, "Drifted") is cleared
+    cleared = conditions.clear_condition(drifted, "Drifted")
+    assert conditions.find_condition(cleared, "Drifted") is None
+    assert conditions.clear_condition(cleared, "Drifted") is cleared
     for kind in ("Launched", "Ready"):
         with pytest.raises(ValueError, match=kind):
-            conditions.clear(cleared, kind)
+            conditions.clear_condition(cleared, kind)
 
 
 @pytest.mark.spec("lifecycle-2.9")
@@ -195,7 +195,7 @@ def test_conditions_are_kept_by_time_with_the_root_last_and_by_name_after_cleari
     one = conditions.set_true(one, "Drifted", at(4))
     kinds = [c.type for c in one.status.conditions]
     assert kinds == ["Launched", "Registered", "Consolidatable", "Drifted", "Initialized", "Ready"]
-    left = [c.type for c in conditions.clear(one, "Consolidatable").status.conditions]
+    left = [c.type for c in conditions.clear_condition(one, "Consolidatable").status.conditions]
     assert left == ["Drifted", "Initialized", "Launched", "Ready", "Registered"]
 
 

@@ -12,20 +12,20 @@ import msgspec
 import pytest
 import yaml
 
-from dovetail.api.crds import DEFINITIONS, Flavour, manifests, schema_of
-from dovetail.api.crds.definition import constrained
-from dovetail.api.crds.kwok import KWOKNODECLASS
-from dovetail.api.crds.structure import structural_schema
+from dovetail.api.crds import DEFINITIONS, Flavour, build_manifests, build_schema
+from dovetail.api.crds.definition import constrain_field
+from dovetail.api.crds.manifest import build_structural_schema
+from dovetail.api.crds.other_kinds import KWOKNODECLASS
 from dovetail.errors import Misconfigured
-from dovetail.sim.kube.cel import compile_rule
-from dovetail.sim.kube.crd import with_defaults
-from dovetail.sim.kube.crd_checks import validate_crd
+from dovetail.sim.kube.schema.cel import compile_rule
+from dovetail.sim.kube.schema.crd import with_defaults
+from dovetail.sim.kube.schema.crd_checks import validate_crd
 
 ROOT = Path(__file__).parents[3]
 
 
 def _crd(kind: str, flavour: Flavour = "aws") -> dict[str, Any]:
-    (found,) = (crd for crd in manifests(flavour) if crd["spec"]["names"]["kind"] == kind)
+    (found,) = (crd for crd in build_manifests(flavour) if crd["spec"]["names"]["kind"] == kind)
     return found
 
 
@@ -47,7 +47,7 @@ def test_the_crds_on_disk_are_those_the_records_give() -> None:
 
 def test_the_crds_on_disk_read_back_as_the_manifests() -> None:
     for flavour in DEFINITIONS:
-        for crd in manifests(flavour):
+        for crd in build_manifests(flavour):
             name = f"{crd['spec']['group']}_{crd['spec']['names']['plural']}.yaml"
             assert yaml.safe_load((ROOT / "deploy" / "crds" / flavour / name).read_text("utf-8")) == crd
 
@@ -55,13 +55,13 @@ def test_the_crds_on_disk_read_back_as_the_manifests() -> None:
 def test_a_record_field_without_a_row_is_an_error() -> None:
     fields = {path: row for path, row in KWOKNODECLASS.fields.items() if path != "spec.nodeRegistrationDelay"}
     with pytest.raises(Misconfigured, match="node_registration_delay"):
-        structural_schema(replace(KWOKNODECLASS, fields=fields), "kwok")
+        build_structural_schema(replace(KWOKNODECLASS, fields=fields), "kwok")
 
 
 def test_a_row_without_a_record_field_is_an_error() -> None:
-    fields = {**KWOKNODECLASS.fields, "spec.invented": constrained("Nothing.")}
+    fields = {**KWOKNODECLASS.fields, "spec.invented": constrain_field("Nothing.")}
     with pytest.raises(Misconfigured, match=r"spec\.invented"):
-        structural_schema(replace(KWOKNODECLASS, fields=fields), "kwok")
+        build_structural_schema(replace(KWOKNODECLASS, fields=fields), "kwok")
 
 
 def test_the_schema_has_exactly_the_fields_of_the_record() -> None:
@@ -84,7 +84,7 @@ def test_names_scopes_and_categories() -> None:
             crd["spec"]["names"]["categories"],
         )
         for flavour in DEFINITIONS
-        for crd in manifests(flavour)
+        for crd in build_manifests(flavour)
     }
     assert shown == {
         "nodepools.karpenter.sh": ("Cluster", "v1", "nodepool", [], ["karpenter"]),
@@ -182,7 +182,7 @@ def test_every_rule_stands_in_the_crd_and_compiles() -> None:
 @pytest.mark.spec("api-1")
 @pytest.mark.parametrize("flavour", [*DEFINITIONS])
 def test_the_embedded_server_installs_every_crd(flavour: Flavour) -> None:
-    for crd in manifests(flavour):
+    for crd in build_manifests(flavour):
         assert validate_crd(with_defaults(crd)) == []
 
 
@@ -194,7 +194,7 @@ def test_rules_loop_only_over_what_is_bounded() -> None:
     unbounded = set()
     for flavour, definitions in DEFINITIONS.items():
         for definition in definitions:
-            schema = schema_of(definition.record.KIND.kind, flavour)
+            schema = build_schema(definition.record.KIND.kind, flavour)
             for rule in definition.rules_of(flavour):
                 for looped in re.findall(r"self((?:\.\w+)*)\.(?:all|exists|exists_one|filter)\(", rule.cel):
                     node = _node(schema, rule.at + looped)
@@ -211,7 +211,7 @@ def _node(schema: dict[str, Any], path: str) -> dict[str, Any]:
 
 def test_every_field_is_described_in_one_sentence() -> None:
     for flavour in DEFINITIONS:
-        for crd in manifests(flavour):
+        for crd in build_manifests(flavour):
             schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
             for text in _descriptions(schema):
                 assert text.endswith(".")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.api.cron import parse
+from dovetail.api.cron import parse_schedule
 
 
 def at(text: str) -> datetime:
@@ -44,29 +44,29 @@ def at(text: str) -> datetime:
     ],
 )
 def test_the_next_time_is_the_first_strictly_after(schedule: str, after: str, expected: str) -> None:
-    assert parse(schedule).next(at(after)) == at(expected)
+    assert parse_schedule(schedule).find_next(at(after)) == at(expected)
 
 
 def test_two_restricted_day_fields_mean_either_and_one_means_both() -> None:
-    friday_or_13th = parse("0 0 13 * 5")
-    assert friday_or_13th.next(at("2026-01-09T00:00:00")) == at("2026-01-13T00:00:00")
-    assert friday_or_13th.next(at("2026-01-13T00:00:00")) == at("2026-01-16T00:00:00")
-    assert parse("0 0 13 * *").next(at("2026-01-09T00:00:00")) == at("2026-01-13T00:00:00")
+    friday_or_13th = parse_schedule("0 0 13 * 5")
+    assert friday_or_13th.find_next(at("2026-01-09T00:00:00")) == at("2026-01-13T00:00:00")
+    assert friday_or_13th.find_next(at("2026-01-13T00:00:00")) == at("2026-01-16T00:00:00")
+    assert parse_schedule("0 0 13 * *").find_next(at("2026-01-09T00:00:00")) == at("2026-01-13T00:00:00")
 
 
 def test_a_star_with_a_step_counts_as_a_restriction() -> None:
-    odd_days_or_mondays = parse("0 0 */2 * 1")
-    assert odd_days_or_mondays.next(at("2026-01-11T00:00:00")) == at("2026-01-12T00:00:00")
-    assert parse("0 0 */1 * 1").next(at("2026-01-12T00:00:00")) == at("2026-01-19T00:00:00")
+    odd_days_or_mondays = parse_schedule("0 0 */2 * 1")
+    assert odd_days_or_mondays.find_next(at("2026-01-11T00:00:00")) == at("2026-01-12T00:00:00")
+    assert parse_schedule("0 0 */1 * 1").find_next(at("2026-01-12T00:00:00")) == at("2026-01-19T00:00:00")
 
 
 def test_a_schedule_that_can_never_fire_has_no_next_time() -> None:
-    assert parse("0 0 30 2 *").next(at("2026-01-01T00:00:00")) is None
-    assert parse("0 0 * * ,").next(at("2026-01-01T00:00:00")) is None
+    assert parse_schedule("0 0 30 2 *").find_next(at("2026-01-01T00:00:00")) is None
+    assert parse_schedule("0 0 * * ,").find_next(at("2026-01-01T00:00:00")) is None
 
 
 def test_beyond_five_years_nothing_is_looked_for() -> None:
-    assert parse("0 0 29 2 *").next(at("2096-03-01T00:00:00")) is None
+    assert parse_schedule("0 0 29 2 *").find_next(at("2096-03-01T00:00:00")) is None
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_beyond_five_years_nothing_is_looked_for() -> None:
 )
 def test_what_is_no_schedule_is_refused_with_a_reason(text: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
-        parse(text)
+        parse_schedule(text)
 
 
 fields = st.sampled_from(["*", "*/7", "3", "1-5", "2,4", "0-6/3", "1"])
@@ -110,10 +110,10 @@ fields = st.sampled_from(["*", "*/7", "3", "1-5", "2,4", "0-6/3", "1"])
     st.datetimes(datetime(2024, 1, 1), datetime(2030, 1, 1)),  # noqa: DTZ001 - given a zone below
 )
 def test_no_earlier_minute_would_have_matched(parts: tuple[str, ...], when: datetime) -> None:
-    schedule, after = parse(" ".join(parts)), when.replace(tzinfo=UTC)
-    found = schedule.next(after)
+    schedule, after = parse_schedule(" ".join(parts)), when.replace(tzinfo=UTC)
+    found = schedule.find_next(after)
     assert found is not None
     assert found > after
-    assert schedule.next(found - timedelta(seconds=1)) == found
+    assert schedule.find_next(found - timedelta(seconds=1)) == found
     middle = after + (found - after) / 2
-    assert schedule.next(middle) == found
+    assert schedule.find_next(middle) == found

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.api.legacy import Severity
+from dovetail.api.legacy import NoteSeverity
 from support.conversion import (
     ANYTHING,
     beta_class,
@@ -113,7 +113,7 @@ def test_min_values_survive() -> None:
 def test_resources_are_no_part_of_a_v1_pool() -> None:
     conversion = converted(beta_pool(template_resources={"requests": {"cpu": "1"}}))
     assert "resources" not in only(conversion, "NodePool")["spec"]["template"]["spec"]
-    assert notes_at(conversion, "spec.template.spec.resources", Severity.WARNING)
+    assert notes_at(conversion, "spec.template.spec.resources", NoteSeverity.WARNING)
 
 
 def test_compatibility_annotations_are_dropped() -> None:
@@ -146,7 +146,7 @@ def test_ubuntu_is_marked() -> None:
 def test_a_family_that_needs_terms_is_refused_without_them(family: str) -> None:
     conversion = converted(beta_class(amiFamily=family))
     assert conversion.manifests == ()
-    assert notes_at(conversion, "spec.amiFamily", Severity.ERROR)
+    assert notes_at(conversion, "spec.amiFamily", NoteSeverity.ERROR)
 
 
 def test_exactly_one_identity_is_kept() -> None:
@@ -166,7 +166,7 @@ def test_the_hop_limit_stays_two() -> None:
 def test_public_addresses_are_left_as_configured_and_the_change_is_said() -> None:
     conversion = converted(beta_class())
     assert "associatePublicIPAddress" not in only(conversion, "EC2NodeClass")["spec"]
-    assert notes_at(conversion, "spec.associatePublicIPAddress", Severity.INFO)
+    assert notes_at(conversion, "spec.associatePublicIPAddress", NoteSeverity.INFO)
     assert node_class(beta_class(associatePublicIPAddress=False))["associatePublicIPAddress"] is False
 
 
@@ -215,7 +215,7 @@ def test_kubelet_settings_parked_on_a_v1_pool_are_pointed_out() -> None:
     v1["metadata"]["annotations"] = {bridge: '{"maxPods": 5}'}
     conversion = converted(v1)
     assert conversion.manifests == (v1,)
-    assert notes_at(conversion, f"metadata.annotations[{bridge}]", Severity.WARNING)
+    assert notes_at(conversion, f"metadata.annotations[{bridge}]", NoteSeverity.WARNING)
 
 
 def test_all_generations_convert_together_in_their_order() -> None:

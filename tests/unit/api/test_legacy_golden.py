@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.api.legacy import Conversion, ConvertOptions, Severity, convert, render
-from dovetail.api.manifests import read
+from dovetail.api.legacy import Conversion, ConvertOptions, NoteSeverity, convert_documents, render_conversion
+from dovetail.api.manifests import parse_manifests
 from support.conversion import (
     beta_class,
     beta_pool,
@@ -28,9 +28,9 @@ EXAMPLES = sorted((ROOT / "examples/legacy").glob("*.yaml"))
 
 def run(case: Path) -> tuple[Conversion, list[str]]:
     """A case's conversion, and everything said on the way, without the sources' names."""
-    found = read((case / "input.yaml").read_bytes(), "input.yaml")
+    found = parse_manifests((case / "input.yaml").read_bytes(), "input.yaml")
     options = ConvertOptions(**json.loads((case / "options.json").read_text()))
-    conversion = convert(found.documents, options)
+    conversion = convert_documents(found.documents, options)
     return conversion, [str(said) for said in (*found.complaints, *conversion.notes)]
 
 
@@ -38,7 +38,7 @@ def run(case: Path) -> tuple[Conversion, list[str]]:
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 def test_a_recorded_conversion_comes_out_as_written_down(case: Path) -> None:
     conversion, said = run(case)
-    expected = read((case / "expected.yaml").read_bytes(), "expected.yaml")
+    expected = parse_manifests((case / "expected.yaml").read_bytes(), "expected.yaml")
     assert expected.complaints == ()
     assert list(conversion.manifests) == [document.value for document in expected.documents]
     assert said == (case / "notes.txt").read_text().splitlines()
@@ -57,8 +57,10 @@ def test_the_damaged_manifest_is_reported_at_the_line_that_is_out_of_place() -> 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=[example.stem for example in EXAMPLES])
 def test_every_example_converts_completely(example: Path) -> None:
-    found = read(example.read_bytes(), example.name)
-    conversion = convert(found.documents, ConvertOptions(cluster_name="my-cluster", rewrite_workloads=True))
+    found = parse_manifests(example.read_bytes(), example.name)
+    conversion = convert_documents(
+        found.documents, ConvertOptions(cluster_name="my-cluster", rewrite_workloads=True)
+    )
     assert found.complaints == ()
     assert conversion.complete
     assert all(complaints_about(manifest) == [] for manifest in conversion.manifests)
@@ -73,7 +75,7 @@ def test_the_judge_of_v1_manifests_can_say_no() -> None:
 
 
 def test_yaml_shows_each_note_above_its_object() -> None:
-    text = render(converted(provisioner("web", ttlSecondsUntilExpired=60)))
+    text = render_conversion(converted(provisioner("web", ttlSecondsUntilExpired=60)))
     first, second = text.split("---\n")
     assert "# warning: Provisioner/web spec.ttlSecondsUntilExpired: expiry is forceful" in first
     assert "# info: Provisioner/web spec.provider.instanceProfile: " in second
@@ -82,9 +84,9 @@ def test_yaml_shows_each_note_above_its_object() -> None:
 
 
 def test_notes_about_nothing_that_came_out_stand_at_the_top() -> None:
-    text = render(converted(template("bad", launchTemplate="x"), template("good")))
+    text = render_conversion(converted(template("bad", launchTemplate="x"), template("good")))
     assert text.startswith("# error: AWSNodeTemplate/bad spec.launchTemplate: ")
-    assert [document.name for document in read(text, "x").documents] == ["good"]
+    assert [document.name for document in parse_manifests(text, "x").documents] == ["good"]
 
 
 @pytest.mark.parametrize("fmt", ["yaml", "json"])
@@ -95,20 +97,20 @@ def test_what_is_printed_is_read_back_the_same(fmt: Any) -> None:
         beta_pool(),
         beta_class(),
     )
-    found = read(render(conversion, fmt), "x")
+    found = parse_manifests(render_conversion(conversion, fmt), "x")
     assert found.complaints == ()
     assert [document.value for document in found.documents] == list(conversion.manifests)
 
 
 def test_metadata_is_printed_in_the_usual_order() -> None:
     odd = {"spec": {}, "metadata": {"labels": {}, "name": "x"}, "kind": "Foo", "apiVersion": "v1"}
-    text = render(converted(odd))
+    text = render_conversion(converted(odd))
     assert text == "apiVersion: v1\nkind: Foo\nmetadata:\n  name: x\n  labels: {}\nspec: {}\n"
 
 
 def test_a_name_with_a_line_break_cannot_leave_its_comment() -> None:
     nasty = template("a\nkind: Evil\u2028x", launchTemplate="x")
-    text = render(converted(nasty))
+    text = render_conversion(converted(nasty))
     assert all(line.startswith("#") for line in text.splitlines())
 
 
@@ -118,7 +120,7 @@ def test_what_v1_refuses_is_left_out_together_with_what_needs_it() -> None:
     assert any("spec.disruption.budgets[0].nodes" in note.message for note in conversion.notes)
     conversion = converted(beta_pool(), beta_class(subnetSelectorTerms=[{"id": "x"}]))
     assert conversion.manifests == ()
-    assert {note.kind for note in conversion.notes if note.severity is Severity.ERROR} == {
+    assert {note.kind for note in conversion.notes if note.severity is NoteSeverity.ERROR} == {
         "NodePool",
         "EC2NodeClass",
     }
@@ -131,21 +133,25 @@ def test_an_object_given_twice_is_converted_twice_and_that_is_said(old: dict[str
     conversion = converted(old, old)
     assert conversion.manifests == converted(old).manifests * 2
     assert [note.severity for note in conversion.notes if "more than once" in note.message] == [
-        Severity.WARNING
+        NoteSeverity.WARNING
     ]
 
 
 def test_a_pool_uses_the_class_beside_it_when_folders_repeat_names() -> None:
     pools = [beta_pool(template_kubelet={"maxPods": pods}) for pods in (10, 20)]
-    files = [read(json.dumps([old, beta_class()]), f"{i}.json").documents for i, old in enumerate(pools)]
-    made = convert([document for file in files for document in file]).manifests
+    files = [
+        parse_manifests(json.dumps([old, beta_class()]), f"{i}.json").documents for i, old in enumerate(pools)
+    ]
+    made = convert_documents([document for file in files for document in file]).manifests
     classes = [(m["metadata"]["name"], m["spec"]["kubelet"]) for m in made if m["kind"] == "EC2NodeClass"]
     assert classes == [("default", {"maxPods": 10}), ("default", {"maxPods": 20})]
 
 
 def test_notes_know_their_place_and_their_manifest() -> None:
     text = (ROOT / "tests/conformance/conversion/first-release/input.yaml").read_bytes()
-    conversion = convert(read(text, "f.yaml").documents, ConvertOptions(cluster_name="C"))
+    conversion = convert_documents(
+        parse_manifests(text, "f.yaml").documents, ConvertOptions(cluster_name="C")
+    )
     note = next(note for note in conversion.notes if note.path == "spec.provider.instanceProfile")
     assert (note.source, note.line, note.kind, note.name, note.target) == (
         "f.yaml",
@@ -161,7 +167,7 @@ def test_converting_a_conversion_changes_nothing() -> None:
     first = converted(provisioner("a"), template("t"), beta_pool("b"), beta_class("c"))
     again = converted(*first.manifests)
     assert again.manifests == first.manifests
-    assert all(note.severity is not Severity.ERROR for note in again.notes)
+    assert all(note.severity is not NoteSeverity.ERROR for note in again.notes)
 
 
 WORDS = st.sampled_from(
@@ -252,11 +258,11 @@ def manifests(draw: st.DrawFn) -> dict[str, Any]:
 def test_no_manifest_however_damaged_raises_anything_or_becomes_one_that_v1_refuses(
     objects: list[dict[str, Any]],
 ) -> None:
-    documents = read(json.dumps(objects), "f").documents
+    documents = parse_manifests(json.dumps(objects), "f").documents
     options = ConvertOptions(cluster_name="C", rewrite_workloads=True, eni_limited_pod_density=False)
-    conversion = convert(documents, options)
-    assert conversion == convert(documents, options)
-    assert read(render(conversion), "x").complaints == ()
+    conversion = convert_documents(documents, options)
+    assert conversion == convert_documents(documents, options)
+    assert parse_manifests(render_conversion(conversion), "x").complaints == ()
     assert [complaints_about(manifest) for manifest in conversion.manifests] == [
         [] for _ in conversion.manifests
     ]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.api.legacy import Conversion, Severity
+from dovetail.api.legacy import Conversion, NoteSeverity
 from support.conversion import (
     beta_class,
     beta_pool,
@@ -81,7 +81,7 @@ def test_the_runtime_is_dropped_and_docker_is_mourned() -> None:
     assert "kubelet" not in node_class(provisioner(kubeletConfiguration={"containerRuntime": "containerd"}))
     conversion = converted(provisioner(kubeletConfiguration={"containerRuntime": "dockerd", "maxPods": 5}))
     assert only(conversion, "EC2NodeClass")["spec"]["kubelet"] == {"maxPods": 5}
-    assert notes_at(conversion, "spec.kubeletConfiguration.containerRuntime", Severity.WARNING)
+    assert notes_at(conversion, "spec.kubeletConfiguration.containerRuntime", NoteSeverity.WARNING)
 
 
 def test_every_alpha_member_is_carried_over() -> None:
@@ -98,7 +98,7 @@ def test_every_alpha_member_is_carried_over() -> None:
 def test_amounts_given_as_numbers_become_text_and_unknown_members_are_named() -> None:
     conversion = converted(provisioner(kubeletConfiguration={"kubeReserved": {"cpu": 1}, "typo": 1}))
     assert only(conversion, "EC2NodeClass")["spec"]["kubelet"] == {"kubeReserved": {"cpu": "1"}}
-    assert notes_at(conversion, "spec.kubeletConfiguration.typo", Severity.WARNING)
+    assert notes_at(conversion, "spec.kubeletConfiguration.typo", NoteSeverity.WARNING)
 
 
 def test_beta_pools_hand_their_kubelet_to_the_class_too() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.api.legacy import Severity
+from dovetail.api.legacy import NoteSeverity
 from support.conversion import PROVIDER, converted, node_class, notes_at, only, provisioner, template
 
 pytestmark = pytest.mark.spec("api-9")
@@ -38,7 +38,7 @@ def global_settings(**data: str) -> dict[str, Any]:
 def refused(*manifests: dict[str, Any], at: str, **options: Any) -> None:
     conversion = converted(*manifests, **options)
     assert conversion.manifests == ()
-    assert notes_at(conversion, at, Severity.ERROR)
+    assert notes_at(conversion, at, NoteSeverity.ERROR)
     assert not conversion.complete
 
 
@@ -89,7 +89,7 @@ def test_a_family_without_images_of_its_own_becomes_an_alias(family: str) -> Non
 )
 def test_al2_has_no_images_from_1_33_on(version: str, warned: bool) -> None:
     conversion = converted(template(), kubernetes_version=version)
-    found = notes_at(conversion, "spec.amiFamily", Severity.WARNING)
+    found = notes_at(conversion, "spec.amiFamily", NoteSeverity.WARNING)
     assert any("al2023@latest" in note.message for note in found) is warned
 
 
@@ -148,7 +148,7 @@ def test_tags_are_copied_without_the_reserved_ones() -> None:
     conversion = converted(template(tags={"team": "a"} | dict.fromkeys(reserved, "x")))
     assert only(conversion, "EC2NodeClass")["spec"]["tags"] == {"team": "a"}
     for key in reserved:
-        assert notes_at(conversion, f"spec.tags[{key}]", Severity.WARNING)
+        assert notes_at(conversion, f"spec.tags[{key}]", NoteSeverity.WARNING)
 
 
 def test_the_old_name_tag_gives_way_to_the_node_name() -> None:
@@ -215,7 +215,7 @@ def test_a_launch_template_is_refused_together_with_its_users() -> None:
         template("t", launchTemplate="lt"), provisioner(providerRef={"name": "t"}), template("u")
     )
     assert [m["metadata"]["name"] for m in conversion.manifests] == ["u"]
-    assert notes_at(conversion, "spec.launchTemplate", Severity.ERROR)
+    assert notes_at(conversion, "spec.launchTemplate", NoteSeverity.ERROR)
     refused(provisioner(provider={"launchTemplate": "lt"}), at="spec.provider.launchTemplate")
 
 
@@ -240,7 +240,7 @@ def test_an_inline_provider_is_read_strictly_and_a_template_is_not() -> None:
     refused(provisioner(provider=PROVIDER | {"typo": "x"}), at="spec.provider.typo")
     conversion = converted(template(typo="x"))
     assert "typo" not in only(conversion, "EC2NodeClass")["spec"]
-    assert notes_at(conversion, "spec.typo", Severity.WARNING)
+    assert notes_at(conversion, "spec.typo", NoteSeverity.WARNING)
 
 
 def test_the_template_hash_annotation_is_renamed() -> None:
@@ -261,7 +261,7 @@ def test_global_tags_are_merged_into_every_class_below_its_own() -> None:
 
 def test_global_tags_that_cannot_be_read_are_an_error() -> None:
     conversion = converted(template(), global_settings(tags="team=all"))
-    assert notes_at(conversion, "data[aws.tags]", Severity.ERROR)
+    assert notes_at(conversion, "data[aws.tags]", NoteSeverity.ERROR)
 
 
 def test_without_the_eni_limit_every_class_takes_110_pods() -> None:
@@ -277,7 +277,7 @@ def test_without_the_eni_limit_every_class_takes_110_pods() -> None:
 @pytest.mark.parametrize("key", ["enablePodENI", "nodeNameConvention"])
 def test_settings_without_a_counterpart_are_named(key: str) -> None:
     conversion = converted(global_settings(**{key: "x"}))
-    assert notes_at(conversion, f"data[aws.{key}]", Severity.WARNING)
+    assert notes_at(conversion, f"data[aws.{key}]", NoteSeverity.WARNING)
     assert conversion.manifests == ()
 
 

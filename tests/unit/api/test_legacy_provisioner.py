@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.api.legacy import Severity
+from dovetail.api.legacy import NoteSeverity
 from support.conversion import PROVIDER, converted, notes_at, only, pool, provisioner, template
 
 pytestmark = pytest.mark.spec("api-9")
@@ -67,7 +67,7 @@ def test_blanks_around_a_key_are_taken_off_and_said() -> None:
     conversion = converted(provisioner(requirements=[one_of(" karpenter.sh/capacity-type", "spot")]))
     found = only(conversion, "NodePool")["spec"]["template"]["spec"]["requirements"]
     assert found[0] == one_of("karpenter.sh/capacity-type", "spot")
-    assert notes_at(conversion, "spec.requirements[0].key", Severity.WARNING)
+    assert notes_at(conversion, "spec.requirements[0].key", NoteSeverity.WARNING)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_blanks_around_a_key_are_taken_off_and_said() -> None:
 def test_requirements_v1_does_not_admit_are_dropped_with_a_warning(key: str) -> None:
     conversion = converted(provisioner(requirements=[one_of(key, "1")]), ignore_defaults=True)
     assert only(conversion, "NodePool")["spec"]["template"]["spec"]["requirements"] == []
-    assert notes_at(conversion, "spec.requirements[0].key", Severity.WARNING)
+    assert notes_at(conversion, "spec.requirements[0].key", NoteSeverity.WARNING)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_numbers_given_as_values_become_text_with_a_warning() -> None:
     conversion = converted(provisioner(requirements=[generation]), ignore_defaults=True)
     found = only(conversion, "NodePool")["spec"]["template"]["spec"]["requirements"]
     assert found == [generation | {"values": ["3"]}]
-    assert notes_at(conversion, "spec.requirements[0].values", Severity.WARNING)
+    assert notes_at(conversion, "spec.requirements[0].values", NoteSeverity.WARNING)
 
 
 def test_metadata_is_copied_without_what_the_server_added() -> None:
@@ -160,14 +160,14 @@ def test_taints_and_startup_taints_are_copied() -> None:
 def test_a_taint_without_an_effect_is_refused() -> None:
     conversion = converted(provisioner(taints=[{"key": "a"}]))
     assert conversion.manifests == ()
-    assert notes_at(conversion, "spec.taints[0].effect", Severity.ERROR)
+    assert notes_at(conversion, "spec.taints[0].effect", NoteSeverity.ERROR)
 
 
 def test_the_taint_that_retired_the_old_provisioner_is_left_out() -> None:
     legacy = {"key": "karpenter.sh/legacy", "value": "true", "effect": "NoSchedule"}
     conversion = converted(provisioner(taints=[legacy]))
     assert "taints" not in only(conversion, "NodePool")["spec"]["template"]["spec"]
-    assert notes_at(conversion, "spec.taints[0]", Severity.WARNING)
+    assert notes_at(conversion, "spec.taints[0]", NoteSeverity.WARNING)
 
 
 @pytest.mark.parametrize(
@@ -191,13 +191,13 @@ def test_disruption_says_what_the_provisioner_meant(spec: dict[str, Any], policy
 def test_consolidation_wins_over_the_timer_it_excludes() -> None:
     conversion = converted(provisioner(ttlSecondsAfterEmpty=30, consolidation={"enabled": True}))
     assert only(conversion, "NodePool")["spec"]["disruption"]["consolidateAfter"] == "0s"
-    assert notes_at(conversion, "spec.ttlSecondsAfterEmpty", Severity.WARNING)
+    assert notes_at(conversion, "spec.ttlSecondsAfterEmpty", NoteSeverity.WARNING)
 
 
 def test_expiry_keeps_its_seconds_and_warns_that_it_is_forceful_now() -> None:
     conversion = converted(provisioner(ttlSecondsUntilExpired=2592000))
     assert only(conversion, "NodePool")["spec"]["template"]["spec"]["expireAfter"] == "2592000s"
-    (note,) = notes_at(conversion, "spec.ttlSecondsUntilExpired", Severity.WARNING)
+    (note,) = notes_at(conversion, "spec.ttlSecondsUntilExpired", NoteSeverity.WARNING)
     assert "terminationGracePeriod" in note.message
 
 
@@ -234,13 +234,13 @@ def test_a_provider_ref_becomes_a_reference_to_the_converted_template() -> None:
 
 def test_a_template_outside_the_input_is_pointed_out() -> None:
     conversion = converted(provisioner(providerRef={"name": "t"}))
-    assert notes_at(conversion, "spec.providerRef", Severity.WARNING)
+    assert notes_at(conversion, "spec.providerRef", NoteSeverity.WARNING)
     assert only(conversion, "NodePool")["spec"]["template"]["spec"]["nodeClassRef"]["name"] == "t"
 
 
 def test_kubelet_settings_for_a_template_outside_the_input_are_an_error() -> None:
     conversion = converted(provisioner(providerRef={"name": "t"}, kubeletConfiguration={"maxPods": 5}))
-    assert notes_at(conversion, "spec.kubeletConfiguration", Severity.ERROR)
+    assert notes_at(conversion, "spec.kubeletConfiguration", NoteSeverity.ERROR)
     assert not conversion.complete
 
 
@@ -255,14 +255,14 @@ def test_a_provisioner_without_a_name_is_refused() -> None:
     nameless = provisioner() | {"metadata": {}}
     conversion = converted(nameless)
     assert conversion.manifests == ()
-    assert notes_at(conversion, "metadata", Severity.ERROR)
+    assert notes_at(conversion, "metadata", NoteSeverity.ERROR)
 
 
 def test_a_name_that_slipped_out_of_metadata_is_taken_and_said() -> None:
     slipped = provisioner() | {"metadata": None, "name": "default"}
     conversion = converted(slipped)
     assert only(conversion, "NodePool")["metadata"]["name"] == "default"
-    assert notes_at(conversion, "metadata", Severity.WARNING)
+    assert notes_at(conversion, "metadata", NoteSeverity.WARNING)
 
 
 def test_a_provisioner_gives_way_to_a_node_pool_of_the_same_name() -> None:
@@ -275,7 +275,7 @@ def test_a_provisioner_gives_way_to_a_node_pool_of_the_same_name() -> None:
 def test_older_alpha_versions_are_refused() -> None:
     conversion = converted(provisioner() | {"apiVersion": "karpenter.sh/v1alpha4"})
     assert conversion.manifests == ()
-    assert notes_at(conversion, "apiVersion", Severity.ERROR)
+    assert notes_at(conversion, "apiVersion", NoteSeverity.ERROR)
 
 
 def test_machines_are_never_converted_and_that_is_said() -> None:
@@ -287,4 +287,4 @@ def test_machines_are_never_converted_and_that_is_said() -> None:
     }
     conversion = converted(machine)
     assert conversion.manifests == ()
-    assert [(note.kind, note.severity) for note in conversion.notes] == [("Machine", Severity.WARNING)]
+    assert [(note.kind, note.severity) for note in conversion.notes] == [("Machine", NoteSeverity.WARNING)]

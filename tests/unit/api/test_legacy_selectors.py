@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.api.legacy import Severity
+from dovetail.api.legacy import NoteSeverity
 from support.conversion import converted, node_class, notes_at, template
 
 pytestmark = pytest.mark.spec("api-9")
@@ -79,7 +79,7 @@ def test_ids_drop_everything_beside_them_with_a_warning(field: str, selector: di
     conversion = converted(template(**{field: selector}))
     (found,) = conversion.manifests[0]["spec"][f"{field}Terms"]
     assert found.keys() == {"id"}
-    assert notes_at(conversion, f"spec.{field}", Severity.WARNING)
+    assert notes_at(conversion, f"spec.{field}", NoteSeverity.WARNING)
 
 
 @pytest.mark.parametrize(
@@ -97,4 +97,4 @@ def test_ids_drop_everything_beside_them_with_a_warning(field: str, selector: di
 def test_what_v1_would_not_admit_is_refused(field: str, selector: dict[str, str]) -> None:
     conversion = converted(template(**{field: selector}))
     assert conversion.manifests == ()
-    assert notes_at(conversion, f"spec.{field}", Severity.ERROR)
+    assert notes_at(conversion, f"spec.{field}", NoteSeverity.ERROR)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.api.legacy import Conversion, Severity
+from dovetail.api.legacy import Conversion, NoteSeverity
 from support.conversion import converted, notes_at
 
 pytestmark = pytest.mark.spec("api-9")
@@ -41,8 +41,8 @@ def test_node_selectors_are_renamed_and_labels_that_are_gone_are_dropped() -> No
     conversion = rewritten(pod(nodeSelector={OLD: "a", "karpenter.k8s.aws/instance-pods": "8", "x": "y"}))
     assert conversion.manifests[0]["spec"]["nodeSelector"] == {NEW: "a", "x": "y"}
     path = "spec.nodeSelector[karpenter.k8s.aws/instance-pods]"
-    assert notes_at(conversion, path, Severity.WARNING)
-    assert notes_at(conversion, f"spec.nodeSelector[{OLD}]", Severity.INFO)
+    assert notes_at(conversion, path, NoteSeverity.WARNING)
+    assert notes_at(conversion, f"spec.nodeSelector[{OLD}]", NoteSeverity.INFO)
 
 
 def test_where_both_spellings_stand_the_new_one_stays() -> None:

@@ -9,20 +9,28 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dovetail.api.manifests import Complaint, Document, Limits, Manifests, Severity, read, write
+from dovetail.api.manifests import (
+    Document,
+    ManifestComplaint,
+    Manifests,
+    ReadLimits,
+    Severity,
+    parse_manifests,
+    write_manifest,
+)
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\n"
 
 
 def only(text: bytes | str) -> Document:
-    found = read(text, "f.yaml")
+    found = parse_manifests(text, "f.yaml")
     assert found.complaints == ()
     (document,) = found.documents
     return document
 
 
-def complaint(text: bytes | str, limits: Limits | None = None) -> Complaint:
-    found = read(text, "f.yaml", limits or Limits())
+def complaint(text: bytes | str, limits: ReadLimits | None = None) -> ManifestComplaint:
+    found = parse_manifests(text, "f.yaml", limits or ReadLimits())
     (one,) = found.complaints
     return one
 
@@ -78,14 +86,14 @@ def test_words_kubectl_refuses_are_complained_about_at_their_place(word: str) ->
 
 
 def test_an_unknown_tag_is_read_through_with_a_warning() -> None:
-    found = read(f"{POD}spec: !Ref vpc\n", "f.yaml")
+    found = parse_manifests(f"{POD}spec: !Ref vpc\n", "f.yaml")
     assert found.documents[0].value["spec"] == "vpc"
     assert [(c.severity, c.path, c.line) for c in found.complaints] == [(Severity.WARNING, "spec", 5)]
     assert not found.broken
 
 
 def test_documents_are_counted_and_know_their_names_and_lines() -> None:
-    found = read(f"# first\n{POD}---\n{POD}  namespace: b\n", "f.yaml")
+    found = parse_manifests(f"# first\n{POD}---\n{POD}  namespace: b\n", "f.yaml")
     assert [(d.index, d.kind, d.api_version, d.name, d.namespace, d.line) for d in found.documents] == [
         (0, "Pod", "v1", "a", "", 2),
         (1, "Pod", "v1", "a", "b", 7),
@@ -125,7 +133,7 @@ def test_lists_are_flattened_and_typed_items_get_their_kind() -> None:
         "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: A}\n- apiVersion: karpenter.sh/v1\n"
         "  kind: NodePoolList\n  items:\n  - metadata: {name: p}\n    spec: {}\n"
     )
-    found = read(text, "f.yaml")
+    found = parse_manifests(text, "f.yaml")
     assert [(d.api_version, d.kind, d.name, d.line) for d in found.documents] == [
         ("v1", "A", "", 4),
         ("karpenter.sh/v1", "NodePool", "p", 8),
@@ -136,13 +144,13 @@ def test_lists_are_flattened_and_typed_items_get_their_kind() -> None:
 
 def test_json_arrays_and_objects_in_a_row_are_documents() -> None:
     a, b = ({"apiVersion": "v1", "kind": kind} for kind in "AB")
-    assert [d.kind for d in read(json.dumps([a, b]), "f").documents] == ["A", "B"]
-    found = read(f"{json.dumps(a)}\n{json.dumps(b)}\n", "f").documents
+    assert [d.kind for d in parse_manifests(json.dumps([a, b]), "f").documents] == ["A", "B"]
+    found = parse_manifests(f"{json.dumps(a)}\n{json.dumps(b)}\n", "f").documents
     assert [(d.kind, d.line) for d in found] == [("A", 1), ("B", 2)]
 
 
 def test_one_broken_document_hides_no_other() -> None:
-    found = read(f"{POD}---\na: [\n---\n{POD}---\nb: \xff\n---\n{POD}".encode("latin-1"), "f.yaml")
+    found = parse_manifests(f"{POD}---\na: [\n---\n{POD}---\nb: \xff\n---\n{POD}".encode("latin-1"), "f.yaml")
     assert len(found.documents) == 3
     assert [(c.line, c.column) for c in found.complaints] == [(7, 1), (13, 4)]
     assert found.broken
@@ -150,7 +158,7 @@ def test_one_broken_document_hides_no_other() -> None:
 
 @pytest.mark.parametrize("marker", ["---\n", "--- # next\n", "...\n---\n", "...\n"])
 def test_every_marker_separates_documents(marker: str) -> None:
-    assert len(read(f"{POD}{marker}{POD}", "f").documents) == 2
+    assert len(parse_manifests(f"{POD}{marker}{POD}", "f").documents) == 2
 
 
 def test_directives_stay_with_their_document() -> None:
@@ -165,7 +173,7 @@ def test_a_byte_order_mark_and_windows_line_ends_are_harmless() -> None:
     "text", ["", "\n\n", "---\n---\n", "# only a comment\n", "---\n...\n", "--- \n# x\n"]
 )
 def test_nothing_is_nothing(text: str) -> None:
-    assert read(text, "f") == Manifests()
+    assert parse_manifests(text, "f") == Manifests()
 
 
 @pytest.mark.parametrize(
@@ -199,7 +207,7 @@ def test_a_key_given_twice_is_reported_where_it_is_repeated() -> None:
         f"{POD}  name: b\n",
         '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a",\n"name": "b"}}',
     ):
-        found = read(text, "f.yaml")
+        found = parse_manifests(text, "f.yaml")
         (one,) = found.complaints
         assert (one.path, one.severity) == ("metadata.name", Severity.ERROR)
         assert one.line in (2, 5)
@@ -218,29 +226,29 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
 @pytest.mark.parametrize(
     ("text", "limits", "words"),
     [
-        (BOMB, Limits(), "aliases repeat more than"),
-        ("[" * 100_000, Limits(), "nested deeper"),
-        ('{"a":' * 100_000, Limits(), "nested deeper"),
-        ("- " * 5_000, Limits(), "nested deeper"),
-        ("? " * 5_000, Limits(), "nested deeper"),
-        ("[" + "1," * 1000 + "1]", Limits(nodes=100), "more than 100 values"),
-        ("- 1\n" * 1000, Limits(nodes=100), "more than 100 values"),
-        ("---\n" * 1000, Limits(documents=100), "more than 100 documents"),
-        ("a" * 1000, Limits(size=999), "larger than 999 bytes"),
+        (BOMB, ReadLimits(), "aliases repeat more than"),
+        ("[" * 100_000, ReadLimits(), "nested deeper"),
+        ('{"a":' * 100_000, ReadLimits(), "nested deeper"),
+        ("- " * 5_000, ReadLimits(), "nested deeper"),
+        ("? " * 5_000, ReadLimits(), "nested deeper"),
+        ("[" + "1," * 1000 + "1]", ReadLimits(nodes=100), "more than 100 values"),
+        ("- 1\n" * 1000, ReadLimits(nodes=100), "more than 100 values"),
+        ("---\n" * 1000, ReadLimits(documents=100), "more than 100 documents"),
+        ("a" * 1000, ReadLimits(size=999), "larger than 999 bytes"),
     ],
 )
-def test_limits_stop_what_has_no_end(text: str, limits: Limits, words: str) -> None:
+def test_limits_stop_what_has_no_end(text: str, limits: ReadLimits, words: str) -> None:
     assert words in complaint(text, limits).message
 
 
 def test_the_value_limit_covers_the_whole_file() -> None:
-    found = read(f"{POD}---\n" * 100, "f", Limits(nodes=300))
+    found = parse_manifests(f"{POD}---\n" * 100, "f", ReadLimits(nodes=300))
     assert 0 < len(found.documents) < 100
     assert found.broken
 
 
 def test_complaints_have_a_limit_too() -> None:
-    found = read("- 1\n" * 50, "f", Limits(complaints=10))
+    found = parse_manifests("- 1\n" * 50, "f", ReadLimits(complaints=10))
     assert len(found.complaints) == 11
     assert "the rest is not shown" in found.complaints[-1].message
 
@@ -266,7 +274,7 @@ JSON = st.recursive(
 @example({"a": "\ufeffx", "b": "a\r\nb", "c": "\x85", "d": " \n", "e": "\x7f\ud7ff"})
 def test_what_is_written_is_read_back_the_same(extra: dict[str, Any]) -> None:
     value = {"apiVersion": "v1", "kind": "Pod", "spec": extra}
-    assert only(write(value)).value == value
+    assert only(write_manifest(value)).value == value
 
 
 @given(st.dictionaries(st.text(max_size=8), JSON, max_size=4))
@@ -286,7 +294,7 @@ PIECES = st.sampled_from(
 @given(st.binary(max_size=200) | st.lists(PIECES, max_size=25).map(lambda parts: "".join(parts).encode()))
 @settings(max_examples=1500)
 def test_no_bytes_whatever_raise_anything(data: bytes) -> None:
-    found = read(data, "f", Limits(depth=8, nodes=50, expanded=20))
+    found = parse_manifests(data, "f", ReadLimits(depth=8, nodes=50, expanded=20))
     for document in found.documents:
         assert document.kind
         assert document.line is None or document.line >= 1
@@ -296,5 +304,5 @@ def test_no_bytes_whatever_raise_anything(data: bytes) -> None:
 
 @given(st.text(max_size=200))
 def test_no_text_whatever_raises_anything(text: str) -> None:
-    found = read(text, "f")
+    found = parse_manifests(text, "f")
     assert all(one.source == "f" for one in found.complaints)

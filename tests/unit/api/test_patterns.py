@@ -46,7 +46,7 @@ from dovetail.api.patterns import PatternError, compile_pattern
     ],
 )
 def test_a_pattern_finds_what_re2_finds(pattern: str, text: str, found: bool) -> None:
-    assert compile_pattern(pattern).matches(text) is found
+    assert compile_pattern(pattern).has_match(text) is found
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 import pytest
 
 from dovetail.api import codec
+from dovetail.api.bad_items import reason_of
 from dovetail.api.core import Node
 from dovetail.api.meta import Kind, Object
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodeclass import EC2NodeClass
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
-from dovetail.api.salvage import find_losses, salvage
-from dovetail.api.setaside import reason_of
+from dovetail.api.salvage import find_losses, salvage_object
 from support.builders import node, nodeclaim, nodepool, pod
 
 
@@ -69,7 +69,7 @@ def test_a_condition_from_before_our_calendar_costs_a_node_its_date_and_nothing_
     """Go reads the year 0, and Python has none."""
     whole = node("a")
     odd = spoiled(whole, "0000-01-01T00:00:00Z", "status", "conditions", 0, "lastTransitionTime")
-    kept = salvage(Node, odd)
+    kept = salvage_object(Node, odd)
     assert kept is not None
     assert "status.conditions[0].lastTransitionTime cannot be read" in reason_of(kept)
     assert kept.status.conditions[0].last_transition_time is None
@@ -80,7 +80,7 @@ def test_a_condition_from_before_our_calendar_costs_a_node_its_date_and_nothing_
 def test_a_bound_pod_that_cannot_be_read_is_still_on_its_node() -> None:
     odd = spoiled(pod("web", node="a"), "much", "spec", "containers", 0, "resources", "requests", "cpu")
     odd["metadata"]["annotations"] = {"example.com/note": "x", "karpenter.sh/do-not-disrupt": "true"}
-    kept = salvage(Pod, odd)
+    kept = salvage_object(Pod, odd)
     assert kept is not None
     assert (kept.full_name, kept.node_name) == ("default/web", "a")
     assert "spec.containers[0].resources.requests[cpu] cannot be read" in reason_of(kept)
@@ -90,20 +90,20 @@ def test_a_bound_pod_that_cannot_be_read_is_still_on_its_node() -> None:
 
 
 def test_a_claim_that_cannot_be_read_still_names_its_machine() -> None:
-    kept = salvage(NodeClaim, spoiled(nodeclaim("c", node="a"), 7, "spec", "expireAfter"))
+    kept = salvage_object(NodeClaim, spoiled(nodeclaim("c", node="a"), 7, "spec", "expireAfter"))
     assert kept is not None
     assert kept.status.provider_id == nodeclaim("c", node="a").status.provider_id
 
 
 def test_what_has_no_name_is_nothing() -> None:
-    assert salvage(NodePool, spoiled(nodepool(), 5, "metadata", "name")) is None
-    assert salvage(NodePool, "text") is None
+    assert salvage_object(NodePool, spoiled(nodepool(), 5, "metadata", "name")) is None
+    assert salvage_object(NodePool, "text") is None
 
 
 def test_several_losses_are_counted_and_long_ones_are_cut() -> None:
     odd = spoiled(nodepool(), "x" * 100_000, "spec", "weight")
     odd["spec"]["template"]["spec"]["taints"] = "none"
-    kept = salvage(NodePool, odd)
+    kept = salvage_object(NodePool, odd)
     assert kept is not None
     assert ", and 1 more" in reason_of(kept)
     assert len(reason_of(kept)) < 400

@@ -24,5 +24,5 @@ def test_readiness_taints_are_ephemeral_by_their_prefix(effect: str) -> None:
 
 def test_the_disrupted_taint_stays() -> None:
     assert not taints.is_ephemeral(taints.DISRUPTED)
-    assert taints.matches(taints.DISRUPTED, taint("karpenter.sh/disrupted", "NoSchedule", "x"))
-    assert not taints.matches(taints.DISRUPTED, taint("karpenter.sh/disrupted", "NoExecute"))
+    assert taints.is_same_taint(taints.DISRUPTED, taint("karpenter.sh/disrupted", "NoSchedule", "x"))
+    assert not taints.is_same_taint(taints.DISRUPTED, taint("karpenter.sh/disrupted", "NoExecute"))

@@ -6,7 +6,7 @@ import boto3
 import pytest
 
 from dovetail.aws import NOT_LEADING, AwsError, FencedAws
-from dovetail.aws.boto import Boto
+from dovetail.aws.boto import BotoAws
 from dovetail.errors import Refused
 from dovetail.sim.aws import SimulatedAws
 from dovetail.sim.clock import VirtualClock
@@ -50,7 +50,7 @@ async def test_it_may_read_and_try_what_would_be_allowed() -> None:
 async def test_a_request_is_not_repeated_after_the_lease_is_lost() -> None:
     answers = iter((True, True))  # when it is made, and when it is first sent
     session = boto3.Session("testing", "testing", region_name="us-west-2")
-    away = Boto(session, endpoint="http://127.0.0.1:9")
+    away = BotoAws(session, endpoint="http://127.0.0.1:9")
     try:
         with pytest.raises(AwsError) as told:
             await FencedAws(away, lambda: next(answers, False)).call(

@@ -10,12 +10,12 @@ import time
 
 import pytest
 
-from dovetail.aws.threads import Threads
+from dovetail.aws.boto import DaemonThreads
 
 ENDS = """
 import time
-from dovetail.aws.threads import Threads
-threads = Threads(2, "test")
+from dovetail.aws.boto import DaemonThreads
+threads = DaemonThreads(2, "test")
 threads.submit(time.sleep, 60)
 time.sleep(0.2)
 threads.shutdown()
@@ -23,7 +23,7 @@ threads.shutdown()
 
 
 async def test_work_is_done_at_once_by_no_more_threads_than_there_may_be() -> None:
-    threads, loop = Threads(3, "test"), asyncio.get_running_loop()
+    threads, loop = DaemonThreads(3, "test"), asyncio.get_running_loop()
     busy: list[int] = []
     lock, at_once = threading.Lock(), []
 
@@ -44,7 +44,7 @@ async def test_work_is_done_at_once_by_no_more_threads_than_there_may_be() -> No
 
 
 async def test_one_thread_does_for_work_that_comes_one_by_one() -> None:
-    threads, loop = Threads(8, "test"), asyncio.get_running_loop()
+    threads, loop = DaemonThreads(8, "test"), asyncio.get_running_loop()
     names = set()
     for _ in range(20):
         names.add(await loop.run_in_executor(threads, lambda: threading.current_thread().name))
@@ -54,7 +54,7 @@ async def test_one_thread_does_for_work_that_comes_one_by_one() -> None:
 
 
 async def test_an_error_is_the_askers() -> None:
-    threads = Threads(1, "test")
+    threads = DaemonThreads(1, "test")
     with pytest.raises(ZeroDivisionError):
         await asyncio.get_running_loop().run_in_executor(threads, lambda: 1 / 0)
     assert await asyncio.get_running_loop().run_in_executor(threads, lambda: 7) == 7
@@ -62,7 +62,7 @@ async def test_an_error_is_the_askers() -> None:
 
 
 async def test_what_has_not_begun_is_given_up_and_nothing_more_is_taken() -> None:
-    threads, go = Threads(1, "test"), threading.Event()
+    threads, go = DaemonThreads(1, "test"), threading.Event()
     first, second = threads.submit(go.wait, 10), threads.submit(lambda: 2)
     threads.shutdown()
     go.set()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dovetail.bus.config import KEYS, read_config
-from dovetail.bus.destinations import Cluster, Registry, destination
+from dovetail.bus.destinations import BusCluster, DestinationRegistry, parse_destination
 from dovetail.errors import Misconfigured
 
 URL = "https://sqs.us-east-2.amazonaws.com/123456789012/prod-a"
@@ -35,9 +35,9 @@ def test_the_documented_example_is_read() -> None:
     config = read_config({"bus": GOOD}, {})
 
     assert config["ec2.prefetch"] == 900.0
-    assert config.batch("bulk").size == 1000
+    assert config.get_batch_limits("bulk").size == 1000
     assert config.rules.accounts == {"123456789012", "210987654321"}
-    found = config.registry.of(Cluster("123456789012", "us-east-2", "prod-a"))
+    found = config.registry.find_by_cluster(BusCluster("123456789012", "us-east-2", "prod-a"))
     assert found is not None
     assert found.queue_url == URL
 
@@ -139,7 +139,7 @@ TO: dict[str, Any] = {"account": "123456789012", "region": "us-east-2", "cluster
 )
 def test_a_queue_url_that_can_be_none_is_refused(url: str) -> None:
     with pytest.raises(Misconfigured, match="is not the URL of a queue"):
-        destination({**TO, "queueUrl": url}, "here")
+        parse_destination({**TO, "queueUrl": url}, "here")
 
 
 @pytest.mark.parametrize(
@@ -157,14 +157,19 @@ def test_a_queue_url_that_can_be_none_is_refused(url: str) -> None:
 )
 def test_a_destination_is_read_strictly(raw: dict[str, Any], words: str) -> None:
     with pytest.raises(Misconfigured, match=words):
-        destination(raw, "here")
+        parse_destination(raw, "here")
 
 
 def test_names_alone_collide_so_clusters_are_told_apart_by_account_and_region() -> None:
-    here = destination(TO, "here")
-    there = destination({**TO, "account": "210987654321"}, "there")
-    registry = Registry([here, there])
+    here = parse_destination(TO, "here")
+    there = parse_destination({**TO, "account": "210987654321"}, "there")
+    registry = DestinationRegistry([here, there])
 
     assert len(registry) == 2
-    assert registry.at(here.cluster.place) == [here]
-    assert registry.merged([destination({**TO, "paused": True}, "later")]).of(here.cluster) == here
+    assert registry.list_at_place(here.cluster.place) == [here]
+    assert (
+        registry.merge_with([parse_destination({**TO, "paused": True}, "later")]).find_by_cluster(
+            here.cluster
+        )
+        == here
+    )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 
-from dovetail.bus.counts import METRICS, PREFIX, Emf, Tally
-from dovetail.bus.prometheus import MADE, Prometheus
+from dovetail.bus.counts import METRICS, PREFIX, BusTally, EmfMetrics
+from dovetail.bus.prometheus import DECLARED, PrometheusCounts
 from dovetail.metrics import REGISTRY
 
 
 def test_clusters_beyond_the_bound_share_a_label() -> None:
-    tally = Tally(most_clusters=2)
+    tally = BusTally(most_clusters=2)
     for cluster in ("a", "b", "c", "d", "a"):
         tally.add("routed_total", 1, cluster, "spot_interrupted")
 
@@ -20,7 +20,7 @@ def test_clusters_beyond_the_bound_share_a_label() -> None:
 
 def test_a_function_writes_its_numbers_as_lines_cloudwatch_reads() -> None:
     written: list[str] = []
-    emf = Emf(written.append)
+    emf = EmfMetrics(written.append)
     emf.add("received_total", 3, "urgent", "spot_interrupted")
     emf.add("duplicates_total", 1)
     emf.set("cache_entries", 7)
@@ -47,12 +47,12 @@ def test_a_function_writes_its_numbers_as_lines_cloudwatch_reads() -> None:
 
 
 def test_both_shells_use_the_same_names() -> None:
-    prometheus = Prometheus()
+    prometheus = PrometheusCounts()
     before = REGISTRY.get_sample_value("dovetail_bus_duplicates_total") or 0.0
     prometheus.add("duplicates_total", 2)
     prometheus.observe("batch_size", 5, "bulk")
     prometheus.set("circuit_open", 1, "somewhere")
 
-    assert set(MADE) == set(METRICS)
+    assert set(DECLARED) == set(METRICS)
     assert REGISTRY.get_sample_value("dovetail_bus_duplicates_total") == before + 2
     assert REGISTRY.get_sample_value("dovetail_bus_circuit_open", {"cluster": "somewhere"}) == 1

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from dovetail.aws import Answer, Aws, aws_error
-from dovetail.bus.clocks import JsonLog
-from dovetail.bus.counts import Tally
-from dovetail.bus.destinations import Cluster, Destination
-from dovetail.bus.send import Copy, Outcome, Sender, chunks
+from dovetail.bus.counts import BusTally
+from dovetail.bus.destinations import BusCluster, Destination
+from dovetail.bus.ports import JsonLog
+from dovetail.bus.send import BusCopy, CopySender, SendOutcome, split_chunks
 from dovetail.sim.clock import VirtualClock, run_virtual
 from support.queues import quiet
 
 URL = "https://sqs.us-east-2.amazonaws.com/123456789012/one"
-TO = Destination(Cluster("123456789012", "us-east-2", "one"), URL)
+TO = Destination(BusCluster("123456789012", "us-east-2", "one"), URL)
 
 
 class Scripted:
@@ -36,7 +36,7 @@ class Scripted:
         self.calls.append(parameters["Entries"])
         return self._answer(len(self.calls), parameters["Entries"])
 
-    def at(self, *, region: str = "", role: str = "", external_id: str = "") -> Aws:
+    def scope_to(self, *, region: str = "", role: str = "", external_id: str = "") -> Aws:
         return self
 
 
@@ -44,24 +44,26 @@ def everything(_: int, entries: list[dict[str, Any]]) -> dict[str, Any]:
     return {"Successful": [{"Id": each["Id"]} for each in entries]}
 
 
-def sent(queue: Scripted, copies: list[Copy[int]]) -> tuple[dict[int, Outcome], float, Tally]:
-    async def story() -> tuple[dict[int, Outcome], float, Tally]:
-        clock, counts, fates = VirtualClock(), Tally(), {}
-        sender: Sender[int] = Sender(queue, clock=clock, counts=counts, log=JsonLog(quiet), chance=Random(1))
+def sent(queue: Scripted, copies: list[BusCopy[int]]) -> tuple[dict[int, SendOutcome], float, BusTally]:
+    async def story() -> tuple[dict[int, SendOutcome], float, BusTally]:
+        clock, counts, fates = VirtualClock(), BusTally(), {}
+        sender: CopySender[int] = CopySender(
+            queue, clock=clock, counts=counts, log=JsonLog(quiet), chance=Random(1)
+        )
 
-        def settled(copy: Copy[int], outcome: Outcome) -> None:
+        def settled(copy: BusCopy[int], outcome: SendOutcome) -> None:
             assert copy.tag not in fates
             fates[copy.tag] = outcome
 
-        await sender.send(copies, settled)
+        await sender.send_copies(copies, settled)
         return fates, clock.monotonic(), counts
 
     return run_virtual(story())
 
 
-def copies(count: int, body: str = "{}") -> list[Copy[int]]:
+def copies(count: int, body: str = "{}") -> list[BusCopy[int]]:
     return [
-        Copy(URL, body, number, "spot_interrupted", f"i-{number}", 120.0, 1, TO) for number in range(count)
+        BusCopy(URL, body, number, "spot_interrupted", f"i-{number}", 120.0, 1, TO) for number in range(count)
     ]
 
 
@@ -71,7 +73,7 @@ def test_ten_go_in_a_call_with_what_consumers_may_want_to_know() -> None:
     fates, _, _ = sent(queue, copies(23))
 
     assert [len(each) for each in queue.calls] == [10, 10, 3]
-    assert Counter(fates.values()) == {Outcome.SENT: 23}
+    assert Counter(fates.values()) == {SendOutcome.SENT: 23}
     told = queue.calls[0][0]["MessageAttributes"]
     assert {name: value["StringValue"] for name, value in told.items()} == {
         "dt.kind": "spot_interrupted",
@@ -84,9 +86,9 @@ def test_ten_go_in_a_call_with_what_consumers_may_want_to_know() -> None:
 
 def test_no_call_is_larger_than_sqs_takes() -> None:
     large = copies(9, "é" * 120_000)
-    sizes = [sum(len(copy.body.encode()) for copy in each) for each in chunks(large)]
+    sizes = [sum(len(copy.body.encode()) for copy in each) for each in split_chunks(large)]
 
-    assert sum(map(len, chunks(large))) == 9
+    assert sum(map(len, split_chunks(large))) == 9
     assert max(sizes) <= 1_048_576
     assert len(sizes) == 3
 
@@ -105,7 +107,7 @@ def test_only_the_entries_that_failed_are_sent_again() -> None:
     fates, seconds, counts = sent(queue, copies(4))
 
     assert [len(each) for each in queue.calls] == [4, 2]
-    assert set(fates.values()) == {Outcome.SENT}
+    assert set(fates.values()) == {SendOutcome.SENT}
     assert 0.1 <= seconds <= 0.125
     assert counts.totals["send_failures_total", "InternalError"] == 2
 
@@ -116,7 +118,7 @@ def test_an_entry_the_answer_forgets_was_not_confirmed_and_goes_again() -> None:
     )
     fates, _, _ = sent(queue, copies(2))
     assert [len(each) for each in queue.calls] == [2, 1]
-    assert fates == {0: Outcome.SENT, 1: Outcome.SENT}
+    assert fates == {0: SendOutcome.SENT, 1: SendOutcome.SENT}
 
 
 def test_after_three_more_attempts_the_source_message_must_come_again() -> None:
@@ -127,7 +129,7 @@ def test_after_three_more_attempts_the_source_message_must_come_again() -> None:
     fates, seconds, _ = sent(queue, copies(3))
 
     assert len(queue.calls) == 4
-    assert set(fates.values()) == {Outcome.FAILED}
+    assert set(fates.values()) == {SendOutcome.FAILED}
     assert 1.3 <= seconds <= 1.7
 
 
@@ -142,7 +144,7 @@ def test_a_body_that_cannot_be_taken_is_refused_alone() -> None:
     three[1].body = "bad"
     fates, _, _ = sent(queue, three)
 
-    assert [fates[number] for number in range(3)] == [Outcome.SENT, Outcome.REFUSED, Outcome.SENT]
+    assert [fates[number] for number in range(3)] == [SendOutcome.SENT, SendOutcome.REFUSED, SendOutcome.SENT]
 
 
 @pytest.mark.parametrize("code", ["AccessDenied", "AWS.SimpleQueueService.NonExistentQueue"])
@@ -154,7 +156,7 @@ def test_a_queue_that_will_never_take_it_is_not_tried_again(code: str) -> None:
     fates, _, _ = sent(queue, copies(3))
 
     assert len(queue.calls) == 1
-    assert set(fates.values()) == {Outcome.REFUSED}
+    assert set(fates.values()) == {SendOutcome.REFUSED}
 
 
 def test_a_row_of_failures_opens_the_circuit_and_one_attempt_closes_it() -> None:
@@ -165,19 +167,21 @@ def test_a_row_of_failures_opens_the_circuit_and_one_attempt_closes_it() -> None
             return everything(call, entries)
         raise aws_error("sqs:SendMessageBatch", "ServiceUnavailable", "no", 503)
 
-    async def story() -> tuple[list[int], list[float], list[Outcome]]:
+    async def story() -> tuple[list[int], list[float], list[SendOutcome]]:
         nonlocal up
-        clock, counts, fates = VirtualClock(), Tally(), []
+        clock, counts, fates = VirtualClock(), BusTally(), []
         queue = Scripted(answer)
-        sender: Sender[int] = Sender(queue, clock=clock, counts=counts, log=JsonLog(quiet), chance=Random(1))
+        sender: CopySender[int] = CopySender(
+            queue, clock=clock, counts=counts, log=JsonLog(quiet), chance=Random(1)
+        )
         calls, opened = [], []
         for _ in range(4):
-            await sender.send(copies(1), lambda _, how: fates.append(how))
+            await sender.send_copies(copies(1), lambda _, how: fates.append(how))
             calls.append(len(queue.calls))
             opened.append(counts.values.get(("circuit_open", "one"), 0))
         up = True
         await clock.sleep(5.0)
-        await sender.send(copies(1), lambda _, how: fates.append(how))
+        await sender.send_copies(copies(1), lambda _, how: fates.append(how))
         calls.append(len(queue.calls))
         opened.append(counts.values["circuit_open", "one"])
         return calls, opened, fates
@@ -186,13 +190,13 @@ def test_a_row_of_failures_opens_the_circuit_and_one_attempt_closes_it() -> None
 
     assert calls == [4, 5, 5, 5, 6]
     assert opened == [0, 1, 1, 1, 0]
-    assert fates == [Outcome.FAILED] * 4 + [Outcome.SENT]
+    assert fates == [SendOutcome.FAILED] * 4 + [SendOutcome.SENT]
 
 
 def test_fair_queues_are_told_the_instance() -> None:
     from dataclasses import replace
 
     queue = Scripted(everything)
-    fair = Copy(URL, "{}", 0, "spot_interrupted", "i-7", destination=replace(TO, fair_queue=True))
+    fair = BusCopy(URL, "{}", 0, "spot_interrupted", "i-7", destination=replace(TO, fair_queue=True))
     sent(queue, [fair])
     assert queue.calls[0][0]["MessageGroupId"] == "i-7"

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from dovetail.bus.config import read_config
-from dovetail.bus.events import Event, Fate, Received, Refusal, read
-from dovetail.bus.generate import Fleet, fis, health_pages
-from dovetail.bus.senders import INVOKED, others_denied
+from dovetail.bus.events import BusEvent, MessageFate, MessageRefusal, ReceivedMessage, read_event
+from dovetail.bus.generate import GeneratedFleet, generate_fis_experiment, generate_health_pages
+from dovetail.bus.senders import INVOKED, denies_others
 
 HUB, SPOKE, OTHER = "123456789012", "210987654321", "333333333333"
 EVENTBRIDGE, WRITER, STRANGER = "AIDAEVENTBRIDGE00001", "AROASPOKEWRITER00001", "AROAANYBODY000000001"
 OPERATOR = "AROAOPERATOR00000001"
-FLEET = Fleet.made(1, 1)
+FLEET = GeneratedFleet.generate_fleet(1, 1)
 
 
 def config(**more: Any) -> Any:
@@ -27,13 +27,13 @@ def config(**more: Any) -> Any:
 
 
 def warning(account: str) -> str:
-    told = fis(FLEET, FLEET.instances)
+    told = generate_fis_experiment(FLEET, FLEET.instances)
     (body,) = [json.loads(each.body) for each in told if each.kind == "spot_interrupted"]
     return json.dumps(body | {"account": account})
 
 
-def verdict(body: str, sender: str, **more: Any) -> Event | Refusal:
-    return read(Received("m", body, sender=sender), config(**more).rules)[1]
+def verdict(body: str, sender: str, **more: Any) -> BusEvent | MessageRefusal:
+    return read_event(ReceivedMessage("m", body, sender=sender), config(**more).rules)[1]
 
 
 @pytest.mark.parametrize(
@@ -56,14 +56,14 @@ def verdict(body: str, sender: str, **more: Any) -> Event | Refusal:
 def test_a_forged_warning_is_parked_by_default(sender: str, account: str, reason: str) -> None:
     found = verdict(warning(account), sender)
 
-    assert found == Refusal(Fate.PARKED, reason) if reason else isinstance(found, Event)
+    assert found == MessageRefusal(MessageFate.PARKED, reason) if reason else isinstance(found, BusEvent)
 
 
 def test_a_health_event_cannot_be_forged_for_another_account_either() -> None:
-    (page,) = health_pages(FLEET, pages=1, backup=False)
+    (page,) = generate_health_pages(FLEET, pages=1, backup=False)
 
-    assert verdict(page.body, f"{WRITER}:s") == Refusal(Fate.PARKED, "forged_account")
-    assert isinstance(verdict(page.body, EVENTBRIDGE), Event)
+    assert verdict(page.body, f"{WRITER}:s") == MessageRefusal(MessageFate.PARKED, "forged_account")
+    assert isinstance(verdict(page.body, EVENTBRIDGE), BusEvent)
 
 
 def test_more_senders_can_be_listed_with_an_account_or_without() -> None:
@@ -74,11 +74,11 @@ def test_more_senders_can_be_listed_with_an_account_or_without() -> None:
         ([f"{OPERATOR}={SPOKE}", f"{OPERATOR}={HUB}"], HUB, True),
     ):
         found = verdict(warning(account), f"{OPERATOR}:me", senders=senders)
-        assert isinstance(found, Event) is believed
+        assert isinstance(found, BusEvent) is believed
 
 
 def test_verification_can_be_switched_off() -> None:
-    assert isinstance(verdict(warning(HUB), f"{STRANGER}:s", verifySender=False), Event)
+    assert isinstance(verdict(warning(HUB), f"{STRANGER}:s", verifySender=False), BusEvent)
 
 
 WRITERS = {"aws:PrincipalArn": "arn:aws:iam::210987654321:role/bus-writer"}
@@ -112,9 +112,9 @@ RULE = {"ArnLike": {"aws:SourceArn": "arn:aws:events:us-east-2:123456789012:rule
 def test_a_policy_is_tight_when_it_lets_only_named_rules_and_roles_write(
     statements: Any, sealed: bool
 ) -> None:
-    assert others_denied(json.dumps({"Statement": statements})) is sealed
+    assert denies_others(json.dumps({"Statement": statements})) is sealed
 
 
 @pytest.mark.parametrize("policy", [None, "", "{", "[]", "[" * 5_000, '{"Statement": 1}'])
 def test_a_policy_that_cannot_be_read_is_not_tight(policy: Any) -> None:
-    assert not others_denied(policy)
+    assert not denies_others(policy)

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from dovetail.bus.undeleted import Undeleted
+from dovetail.bus.queues import UndeletedMessages
 
 
-def begun(undeleted: Undeleted, *receipts: str) -> asyncio.Task[None]:
+def begun(undeleted: UndeletedMessages, *receipts: str) -> asyncio.Task[None]:
     return asyncio.ensure_future(undeleted.admit(receipts))
 
 
@@ -19,7 +19,7 @@ async def turn() -> None:
 
 
 async def test_no_more_are_admitted_than_may_be_undeleted() -> None:
-    undeleted = Undeleted(3)
+    undeleted = UndeletedMessages(3)
     await undeleted.admit(["a", "b"])
     late, later = begun(undeleted, "c", "d"), begun(undeleted, "e")
     await turn()
@@ -34,7 +34,7 @@ async def test_no_more_are_admitted_than_may_be_undeleted() -> None:
 
 
 async def test_what_was_not_delivered_makes_room() -> None:
-    undeleted = Undeleted(2)
+    undeleted = UndeletedMessages(2)
     await undeleted.admit(["a", "b"])
     waiting = begun(undeleted, "c")
     undeleted.withdraw(["a"])
@@ -43,7 +43,7 @@ async def test_what_was_not_delivered_makes_room() -> None:
 
 
 async def test_a_message_is_counted_once_and_until_its_last_copy_is_withdrawn() -> None:
-    undeleted = Undeleted(1)
+    undeleted = UndeletedMessages(1)
     await undeleted.admit(["a"])
     await undeleted.admit(["a"])
     undeleted.withdraw(["a"])
@@ -54,7 +54,7 @@ async def test_a_message_is_counted_once_and_until_its_last_copy_is_withdrawn() 
 
 async def test_the_second_copy_of_a_message_waits_for_no_room() -> None:
     """Two messages of two copies each: were both second copies to wait, neither would ever be deleted."""
-    undeleted = Undeleted(1)
+    undeleted = UndeletedMessages(1)
     await undeleted.admit(["x"])
     first = [begun(undeleted, "a"), begun(undeleted, "b")]
     await turn()
@@ -68,7 +68,7 @@ async def test_the_second_copy_of_a_message_waits_for_no_room() -> None:
 
 
 async def test_a_batch_that_is_larger_than_all_room_goes_alone() -> None:
-    undeleted = Undeleted(2)
+    undeleted = UndeletedMessages(2)
     await undeleted.admit(["a"])
     large = begun(undeleted, "b", "c", "d")
     await turn()
@@ -80,7 +80,7 @@ async def test_a_batch_that_is_larger_than_all_room_goes_alone() -> None:
 
 @pytest.mark.parametrize("admitted", [False, True])
 async def test_who_is_stopped_while_it_waits_takes_no_room(admitted: bool) -> None:
-    undeleted = Undeleted(1)
+    undeleted = UndeletedMessages(1)
     await undeleted.admit(["a"])
     stopped, next_one = begun(undeleted, "b"), begun(undeleted, "c")
     await turn()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.api.manifests import Document, read
+from dovetail.api.manifests import Document, parse_manifests
 from support.commands import Ended, dovetail
 
 OLD = """\
@@ -35,7 +35,7 @@ def convert(text: str, *arguments: str) -> Ended:
 
 
 def made(text: str, *arguments: str) -> dict[str, Document]:
-    found = read(convert(text, *arguments).out, "out")
+    found = parse_manifests(convert(text, *arguments).out, "out")
     assert not found.complaints
     return {document.kind: document for document in found.documents}
 
@@ -43,7 +43,10 @@ def made(text: str, *arguments: str) -> dict[str, Document]:
 def test_todays_manifests_go_to_stdout_and_remarks_to_stderr() -> None:
     ended = convert(OLD)
     assert ended.code == 0
-    assert [document.kind for document in read(ended.out, "out").documents] == ["NodePool", "EC2NodeClass"]
+    assert [document.kind for document in parse_manifests(ended.out, "out").documents] == [
+        "NodePool",
+        "EC2NodeClass",
+    ]
     assert ended.err.startswith("stdin:")
     assert "AL2 has no images for Kubernetes 1.33" in ended.err
 
@@ -107,7 +110,7 @@ def test_a_tag_without_a_value_is_misuse() -> None:
 
 def test_one_bad_document_hides_no_other() -> None:
     ended = convert(f"a: [\n---\n{OLD}---\n{OLD.replace('provider:', 'provider: [] #')}")
-    kinds = [document.kind for document in read(ended.out, "out").documents]
+    kinds = [document.kind for document in parse_manifests(ended.out, "out").documents]
     assert ended.code == 1
     assert kinds == ["NodePool", "EC2NodeClass"]
     assert "stdin:2:1: error: this is not YAML" in ended.err

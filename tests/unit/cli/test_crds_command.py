@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.api.manifests import read
+from dovetail.api.manifests import parse_manifests
 from support.commands import dovetail
 
 CORE = {
@@ -23,7 +23,7 @@ CLASS = {"aws": "ec2nodeclasses.karpenter.k8s.aws", "kwok": "kwoknodeclasses.kar
 @pytest.mark.parametrize("output", ["yaml", "json"])
 def test_the_definitions_of_a_flavour_are_printed(flavour: str, output: str) -> None:
     ended = dovetail("crds", "--flavour", flavour, "-o", output)
-    found = read(ended.out, "crds")
+    found = parse_manifests(ended.out, "crds")
     assert (ended.code, ended.err, found.complaints) == (0, "", ())
     assert {document.name for document in found.documents} == CORE | {CLASS[flavour]}
     assert {document.kind for document in found.documents} == {"CustomResourceDefinition"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from dovetail.cli.dashboardworld import PASSING, SERVER, Contact
+from dovetail.cli.dashboard_watch import PASSING, SERVER, ClusterContact
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -27,46 +27,46 @@ class Watch:
 
 def test_a_break_of_a_moment_makes_nothing_stale() -> None:
     clock = Watch()
-    contact = Contact(clock)
+    contact = ClusterContact(clock)
 
-    contact.lose("pods", "the pods cannot be read")
+    contact.mark_lost("pods", "the pods cannot be read")
     clock.seconds = PASSING
-    assert contact.stale() is None
+    assert contact.find_staleness() is None
 
-    contact.regain("pods")
+    contact.mark_regained("pods")
     clock.seconds = 100 * PASSING
-    assert contact.stale() is None
+    assert contact.find_staleness() is None
 
 
 def test_what_lasts_is_stale_since_it_began() -> None:
     clock = Watch()
-    contact = Contact(clock)
-    contact.lose("pods", "the first reason")
+    contact = ClusterContact(clock)
+    contact.mark_lost("pods", "the first reason")
     clock.seconds = PASSING + 1
-    contact.lose("pods", "the latest reason")
+    contact.mark_lost("pods", "the latest reason")
 
-    assert contact.stale() == (NOON, "the latest reason")
+    assert contact.find_staleness() == (NOON, "the latest reason")
 
 
 def test_a_server_that_is_gone_is_the_reason_for_every_other_loss() -> None:
     clock = Watch()
-    contact = Contact(clock)
-    contact.lose("pods", "the pods cannot be read")
+    contact = ClusterContact(clock)
+    contact.mark_lost("pods", "the pods cannot be read")
     clock.seconds = 1
-    contact.lose(SERVER, "the server does not answer")
+    contact.mark_lost(SERVER, "the server does not answer")
     clock.seconds = 1 + PASSING + 1
 
-    assert contact.stale() == (NOON, "the server does not answer")
+    assert contact.find_staleness() == (NOON, "the server does not answer")
 
 
 def test_a_server_that_is_back_leaves_stale_what_is_not_yet_read_again() -> None:
     clock = Watch()
-    contact = Contact(clock)
-    contact.lose(SERVER, "gone")
-    contact.lose("pods", "the pods cannot be read")
+    contact = ClusterContact(clock)
+    contact.mark_lost(SERVER, "gone")
+    contact.mark_lost("pods", "the pods cannot be read")
     clock.seconds = PASSING + 1
 
-    contact.regain(SERVER)
-    assert contact.stale() == (NOON, "the pods cannot be read")
-    contact.regain("pods")
-    assert contact.stale() is None
+    contact.mark_regained(SERVER)
+    assert contact.find_staleness() == (NOON, "the pods cannot be read")
+    contact.mark_regained("pods")
+    assert contact.find_staleness() is None

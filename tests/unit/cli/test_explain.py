@@ -16,9 +16,9 @@ from dovetail.api.codec import convert
 from dovetail.api.core import PodDisruptionBudget
 from dovetail.api.nodepool import Budget, NodePool
 from dovetail.api.pod import Pod, PodStatus, SchedulingGate
-from dovetail.cli.podview import about_pod
-from dovetail.cli.seen import FORMAT, Seen, read_snapshot, to_file
-from dovetail.scheduling.snapshot import Snapshot, StateNode
+from dovetail.cli.cluster_source import FORMAT, SeenCluster, encode_snapshot, read_snapshot
+from dovetail.cli.views.pods import explain_pod
+from dovetail.scheduling.model.snapshot import Snapshot, StateNode
 from support.builders import NOW, condition, node, nodeclaim, nodepool, owner, pod, taint
 from support.commands import Ended, dovetail
 from support.explained import full_node, world
@@ -32,7 +32,7 @@ def saved(tmp_path: Path) -> Path:
 
 
 def explain(saved: Path, snapshot: Snapshot, *arguments: str) -> Ended:
-    saved.write_bytes(to_file(snapshot))
+    saved.write_bytes(encode_snapshot(snapshot))
     return dovetail("explain", *arguments, "--snapshot", str(saved))
 
 
@@ -138,7 +138,7 @@ def test_gates_daemons_and_static_pods_are_told_apart() -> None:
 
 
 def _aside(odd: Pod) -> str:
-    answer = about_pod(Seen(world(1), {odd.full_name: odd}), odd.full_name)
+    answer = explain_pod(SeenCluster(world(1), {odd.full_name: odd}), odd.full_name)
     assert (answer.state, answer.stuck) == ("aside", False)
     return answer.sentence
 
@@ -298,19 +298,19 @@ def test_a_file_that_is_no_snapshot_is_one_sentence(tmp_path: Path) -> None:
     for content in (b"", b"\xff\xfe", b"kind: Pod\n", b"{}", b"[1]", b'{"format": 3}'):
         file.write_bytes(content)
         assert told(file) == f"it is not one{advice}"
-    file.write_bytes(to_file(world(1)).replace(FORMAT.encode(), b"dovetail-snapshot/9"))
+    file.write_bytes(encode_snapshot(world(1)).replace(FORMAT.encode(), b"dovetail-snapshot/9"))
     assert told(file) == (
         "its format is 'dovetail-snapshot/9' and this version reads 'dovetail-snapshot/1'; "
         "take it again with this version\n"
     )
-    file.write_bytes(to_file(world(1)).replace(b'"nodes":[', b'"nodes":[7,', 1))
+    file.write_bytes(encode_snapshot(world(1)).replace(b'"nodes":[', b'"nodes":[7,', 1))
     assert told(file).startswith("it is damaged (")
-    file.write_bytes(to_file(world(1))[:-400])
+    file.write_bytes(encode_snapshot(world(1))[:-400])
     assert told(file) == f"it is not one{advice}"
 
 
 def test_a_snapshot_may_be_piped_in_but_not_beside_a_kubeconfig(tmp_path: Path) -> None:
-    piped = dovetail("explain", "node-0000", "--snapshot", "-", stdin=to_file(world(1)))
+    piped = dovetail("explain", "node-0000", "--snapshot", "-", stdin=encode_snapshot(world(1)))
     assert (piped.code, piped.out.startswith("node node-0000 stays")) == (0, True)
     both = dovetail("explain", "web", "--snapshot", "a", "--kubeconfig", "b")
     assert (both.code, both.err) == (
@@ -327,13 +327,13 @@ def test_no_cluster_is_one_sentence(tmp_path: Path) -> None:
 
 def test_a_snapshot_survives_its_file(saved: Path) -> None:
     snapshot = world(3, [pod("big", cpu="10000")])
-    saved.write_bytes(to_file(snapshot))
+    saved.write_bytes(encode_snapshot(snapshot))
     assert read_snapshot(str(saved)) == snapshot
     assert Snapshot.from_bytes(saved.read_bytes()) == snapshot
 
 
 def test_a_pod_among_a_thousand_nodes_is_answered_within_a_second(saved: Path) -> None:
-    saved.write_bytes(to_file(world(1_000, [pod("big", cpu="10000")])))
+    saved.write_bytes(encode_snapshot(world(1_000, [pod("big", cpu="10000")])))
     begun = time.process_time()
     ended = dovetail("explain", "big", "--snapshot", str(saved))
     taken = time.process_time() - begun
@@ -345,7 +345,7 @@ def test_a_pod_among_a_thousand_nodes_is_answered_within_a_second(saved: Path) -
 
 
 def test_what_was_seen_is_short_in_words_however_much_it_is() -> None:
-    assert repr(Seen(world(3))) == "Seen(3 nodes)"
+    assert repr(SeenCluster(world(3))) == "Seen(3 nodes)"
 
 
 def test_a_resource_that_no_pool_has_is_told_first_and_pools_come_before_nodes(saved: Path) -> None:

@@ -12,18 +12,18 @@ from threading import Thread
 import pytest
 
 from dovetail.api.manifests import DEFAULT
-from dovetail.cli.files import expect_writable, manifests_in, text_of, write_all, write_file
+from dovetail.cli.files import expect_writable, read_manifests, read_text, write_all, write_file
 from dovetail.errors import BadInput
 
 POOL = "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {name: %s}\n"
 
 
 def names(*paths: object) -> list[str]:
-    return [document.name for document in manifests_in([str(path) for path in paths]).documents]
+    return [document.name for document in read_manifests([str(path) for path in paths]).documents]
 
 
 def complaints(*paths: object) -> list[str]:
-    return [complaint.message for complaint in manifests_in([str(path) for path in paths]).complaints]
+    return [complaint.message for complaint in read_manifests([str(path) for path in paths]).complaints]
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_a_pipe_inside_a_directory_is_not_waited_for(folder: Path) -> None:
 
 def test_what_cannot_be_read_is_said_and_hides_nothing(folder: Path) -> None:
     (folder / "nowhere.yaml").symlink_to(folder / "gone")
-    found = manifests_in([str(folder / "missing.yaml"), str(folder), str(folder / "*.nope"), "a\0b"])
+    found = read_manifests([str(folder / "missing.yaml"), str(folder), str(folder / "*.nope"), "a\0b"])
     assert [document.name for document in found.documents] == ["a", "b", "d", "c.json"]
     assert [(Path(complaint.source).name, complaint.message) for complaint in found.complaints] == [
         ("missing.yaml", "there is no such file"),
@@ -108,15 +108,15 @@ def test_of_an_endless_file_only_as_much_is_read_as_is_allowed() -> None:
 
 def test_a_small_file_is_read_without_the_blanks_around_it(tmp_path: Path) -> None:
     (tmp_path / "ca").write_text("\n Q0E= \n", encoding="utf-8")
-    assert text_of(str(tmp_path / "ca"), "CA bundle") == "Q0E="
+    assert read_text(str(tmp_path / "ca"), "CA bundle") == "Q0E="
 
 
 def test_a_small_file_that_is_missing_or_no_text_is_bad_input(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     with pytest.raises(BadInput, match=r"reading the CA bundle from .*binary: it is not UTF-8 text"):
-        text_of(str(tmp_path / "binary"), "CA bundle")
+        read_text(str(tmp_path / "binary"), "CA bundle")
     with pytest.raises(BadInput, match="there is no such file"):
-        text_of(str(tmp_path / "missing"), "CA bundle")
+        read_text(str(tmp_path / "missing"), "CA bundle")
 
 
 def test_files_are_written_into_a_directory_made_for_them(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_pipe_that_nobody_writes_to_is_not_waited_for(
     pipe = tmp_path / "pipe.yaml"
     os.mkfifo(pipe)
     monkeypatch.setattr("dovetail.cli.files.PATIENCE", 0.05)
-    (complaint,) = manifests_in([str(pipe)]).complaints
+    (complaint,) = read_manifests([str(pipe)]).complaints
     assert complaint.message == "this file cannot be read: nobody writes to this pipe"
 
 
@@ -141,7 +141,7 @@ def test_a_pipe_with_a_writer_is_read(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     writer = Thread(target=lambda: pipe.write_text("kind: Pod\napiVersion: v1\n"))
     writer.start()
-    (document,) = manifests_in([str(pipe)]).documents
+    (document,) = read_manifests([str(pipe)]).documents
     writer.join()
     assert document.kind == "Pod"
 

@@ -82,13 +82,13 @@ def test_what_causes_no_drift_leaves_the_hash_alone() -> None:
 def test_the_bundle_is_part_of_a_classs_hash(tmp_path: Path) -> None:
     (tmp_path / "ca").write_text("Q0E=\n", encoding="utf-8")
     [row] = hashed(CLASS, "--ca-bundle", str(tmp_path / "ca"))
-    document = crds.defaulted("EC2NodeClass", {"spec": {
+    document = crds.apply_defaults("EC2NodeClass", {"spec": {
         "role": "Nodes",
         "amiSelectorTerms": [{"alias": "al2023@latest"}],
         "subnetSelectorTerms": [{"id": "subnet-1"}],
         "securityGroupSelectorTerms": [{"id": "sg-1"}],
     }})  # fmt: skip
-    assert row["hash"] == hashes.nodeclass_hash(convert(EC2NodeClass, document), "Q0E=")
+    assert row["hash"] == hashes.hash_nodeclass(convert(EC2NodeClass, document), "Q0E=")
     assert row["hash"] != hashed(CLASS)[0]["hash"]
 
 

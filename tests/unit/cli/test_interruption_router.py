@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.bus.generate import Fleet, fis
+from dovetail.bus.generate import GeneratedFleet, generate_fis_experiment
 from support.commands import dovetail
 from support.killing import router_environment, serving, written
 from support.queues import URGENT
@@ -87,7 +87,7 @@ def test_trace_needs_one_name_and_finds_its_lines(tmp_path: Path) -> None:
 
 
 async def _asked(
-    config: Path, fleet: Fleet, url: str, *arguments: str, stdin: str = ""
+    config: Path, fleet: GeneratedFleet, url: str, *arguments: str, stdin: str = ""
 ) -> tuple[int, str, str]:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "dovetail", "interruption-router", *arguments, "--config", str(config)),
@@ -102,11 +102,13 @@ async def _asked(
 
 
 async def test_the_tools_answer_over_the_wire(tmp_path: Path) -> None:
-    fleet = Fleet.made(2, 4)
+    fleet = GeneratedFleet.generate_fleet(2, 4)
     mine = fleet.clusters["cluster-001"][0]
     async with serving(fleet, (30, 180)) as (aws, url):
         config = written(str(tmp_path), fleet, url)
-        events = "\n".join(each.body for each in fis(fleet, [mine], start=datetime.now(UTC)))
+        events = "\n".join(
+            each.body for each in generate_fis_experiment(fleet, [mine], start=datetime.now(UTC))
+        )
         resolved, routed, looked, replayed = await asyncio.gather(
             _asked(config, fleet, url, "resolve", mine, "i-0nobody", "-o", "json"),
             _asked(config, fleet, url, "route", stdin=events + "\nnonsense\n"),
@@ -129,7 +131,7 @@ async def test_the_tools_answer_over_the_wire(tmp_path: Path) -> None:
 
 
 async def test_a_router_with_two_workers_routes_and_ends_when_told(tmp_path: Path) -> None:
-    fleet = Fleet.made(2, 10)
+    fleet = GeneratedFleet.generate_fleet(2, 10)
     async with serving(fleet, (30, 180)) as (aws, url):
         config = written(str(tmp_path), fleet, url, receivers={"wait": "1s"})
         process = await asyncio.create_subprocess_exec(
@@ -146,7 +148,7 @@ async def test_a_router_with_two_workers_routes_and_ends_when_told(tmp_path: Pat
             *("--metrics-port", "0", "--health-port", "0", "--log-level", "error"),
             env=router_environment(fleet, url),
         )
-        for happening in fis(fleet, fleet.instances, start=datetime.now(UTC)):
+        for happening in generate_fis_experiment(fleet, fleet.instances, start=datetime.now(UTC)):
             aws.put(happening)
         try:
             await aws.drained(100.0)
@@ -166,7 +168,7 @@ def test_the_package_holds_the_router_and_nothing_else(tmp_path: Path) -> None:
 
     names = zipfile.ZipFile(first).namelist()
     modules = {name.removesuffix(".py") for name in names if name.endswith(".py")}
-    assert {"dovetail/bus/handler", "dovetail/aws/slim", "dovetail/aws/messages"} <= modules
+    assert {"dovetail/bus/handler", "dovetail/aws/slim", "dovetail/aws/eventbridge"} <= modules
     rooms = {name.split("/")[1] for name in modules if name.count("/") > 1}
     assert rooms == {"aws", "bus"}
     assert (

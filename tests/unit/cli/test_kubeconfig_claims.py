@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.cli.kubeconfig import claimed_kubeconfig
+from dovetail.cli.embedded_files import claim_kubeconfig
 from dovetail.errors import Misconfigured
 
 
@@ -19,11 +19,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_clusters_at_once_get_a_file_each_and_a_name_that_is_taken_is_refused() -> None:
-    with claimed_kubeconfig(None) as first, claimed_kubeconfig(None) as second:
+    with claim_kubeconfig(None) as first, claim_kubeconfig(None) as second:
         assert second == first.with_name("kubeconfig-2")
         with pytest.raises(Misconfigured, match="another `dovetail up` is using it"):
-            claimed_kubeconfig(first).__enter__()
-    with claimed_kubeconfig(None) as again:
+            claim_kubeconfig(first).__enter__()
+    with claim_kubeconfig(None) as again:
         assert again == first
 
 
@@ -37,5 +37,5 @@ def test_a_lock_that_its_owner_takes_away_in_between_is_not_believed(monkeypatch
         lock(descriptor, operation)
 
     monkeypatch.setattr(fcntl, "flock", late)
-    with claimed_kubeconfig(None) as first, claimed_kubeconfig(None) as second:
+    with claim_kubeconfig(None) as first, claim_kubeconfig(None) as second:
         assert first != second

@@ -14,7 +14,7 @@ import pytest
 
 from dovetail import __version__
 from dovetail.cli import main, version
-from dovetail.cli.main import COMMANDS, Deferred, build
+from dovetail.cli.main import COMMANDS, DeferredCommand, build_cli
 from dovetail.errors import BadInput, DovetailError, InsufficientCapacity, Misconfigured
 from support.commands import dovetail, process
 
@@ -31,8 +31,8 @@ def test_help_lists_every_command_with_its_sentence() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_opens_its_help_with_the_sentence_of_the_list(name: str) -> None:
-    command = build().commands[name]
-    assert isinstance(command, Deferred)
+    command = build_cli().commands[name]
+    assert isinstance(command, DeferredCommand)
     assert (command.load().help or "").split("\n")[0] == COMMANDS[name]
 
 
@@ -119,7 +119,7 @@ def test_an_error_of_ours_is_one_sentence(
     def fails(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(version, "put", fails)
+    monkeypatch.setattr(version, "print_text", fails)
     ended = dovetail("version")
     assert (ended.code, ended.err) == (code, f"dovetail: {error}\n")
 
@@ -128,7 +128,7 @@ def test_a_bug_is_one_sentence_and_shows_its_traceback_when_asked(monkeypatch: p
     def fails(*_: object) -> None:
         raise RuntimeError("two\nlines")
 
-    monkeypatch.setattr(version, "put", fails)
+    monkeypatch.setattr(version, "print_text", fails)
     ended = dovetail("version")
     assert ended.code == 70
     assert ended.err == (

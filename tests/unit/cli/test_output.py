@@ -10,14 +10,24 @@ import sys
 
 import pytest
 
-from dovetail.api.manifests import read
-from dovetail.cli.output import Format, Output, alike, counted, note, objects, put, structured, table
+from dovetail.api.manifests import parse_manifests
+from dovetail.cli.output import (
+    Format,
+    Output,
+    format_count,
+    merge_alike,
+    print_manifests,
+    print_note,
+    print_structured,
+    print_table,
+    print_text,
+)
 
 POOL = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "a"}}
 
 
 def test_a_table_in_a_pipe_has_one_line_for_each_row(capsys: pytest.CaptureFixture[str]) -> None:
-    table(("NAME", "VALUE"), [("a", "x" * 300), ("long name", "[bold]y[/]")])
+    print_table(("NAME", "VALUE"), [("a", "x" * 300), ("long name", "[bold]y[/]")])
     assert capsys.readouterr().out.splitlines() == [
         "NAME       VALUE",
         "a          " + "x" * 300,
@@ -29,7 +39,7 @@ def on_terminal(columns: int, script: str) -> list[str]:
     """What the script shows on a terminal of so many columns."""
     master, slave = pty.openpty()
     environment = {**os.environ, "COLUMNS": str(columns), "TERM": "dumb"}
-    code = f"from dovetail.cli.output import table\n{script}"
+    code = f"from dovetail.cli.output import print_table as table\n{script}"
     subprocess.run([sys.executable, "-c", code], stdout=slave, env=environment, check=True, timeout=60)
     os.close(slave)
     shown = os.read(master, 100_000).decode()
@@ -67,7 +77,7 @@ def test_a_table_too_wide_for_its_words_becomes_paragraphs_and_breaks_no_word() 
 
 def test_rows_that_differ_by_name_alone_become_one_with_a_count() -> None:
     rows = [(f"node-{number}", "default", "blocked") for number in range(1000)]
-    assert alike([*rows, ("other", "batch", "blocked")]) == [
+    assert merge_alike([*rows, ("other", "batch", "blocked")]) == [
         ("node-0, node-1, node-2 +997", "default", "blocked"),
         ("other", "batch", "blocked"),
     ]
@@ -75,10 +85,10 @@ def test_rows_that_differ_by_name_alone_become_one_with_a_count() -> None:
 
 @pytest.mark.parametrize("odd", ["\x1b[2J", "\x9b31m", "\r", "\x07", "\u202e", "\x7f"])
 def test_what_a_terminal_would_obey_is_spelled_out(odd: str, capsys: pytest.CaptureFixture[str]) -> None:
-    table(("NAME",), [(f"a{odd}b",)])
-    put(f"a{odd}b\n")
-    note(f"a{odd}b")
-    structured({"name": f"a{odd}b"}, Output.json)
+    print_table(("NAME",), [(f"a{odd}b",)])
+    print_text(f"a{odd}b\n")
+    print_note(f"a{odd}b")
+    print_structured({"name": f"a{odd}b"}, Output.json)
     shown = capsys.readouterr()
     assert odd not in shown.out + shown.err
     assert f"\\u{ord(odd[0]):04x}" in shown.err
@@ -87,8 +97,8 @@ def test_what_a_terminal_would_obey_is_spelled_out(odd: str, capsys: pytest.Capt
 
 @pytest.mark.parametrize("output", [Output.json, Output.yaml])
 def test_a_document_reads_back_as_it_was(output: Output, capsys: pytest.CaptureFixture[str]) -> None:
-    structured({**POOL, "text": "ä: - yes", "number": 1}, output)
-    [document] = read(capsys.readouterr().out, "out").documents
+    print_structured({**POOL, "text": "ä: - yes", "number": 1}, output)
+    [document] = parse_manifests(capsys.readouterr().out, "out").documents
     assert document.value == {**POOL, "text": "ä: - yes", "number": 1}
 
 
@@ -97,18 +107,18 @@ def test_a_document_reads_back_as_it_was(output: Output, capsys: pytest.CaptureF
 def test_manifests_read_back_as_they_were(
     output: Format, count: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    objects([POOL] * count, output)
-    found = read(capsys.readouterr().out, "out")
+    print_manifests([POOL] * count, output)
+    found = parse_manifests(capsys.readouterr().out, "out")
     assert [document.value for document in found.documents] == [POOL] * count
 
 
 def test_json_keeps_letters_that_are_not_ascii(capsys: pytest.CaptureFixture[str]) -> None:
-    structured({"name": "größe"}, Output.json)
+    print_structured({"name": "größe"}, Output.json)
     shown = capsys.readouterr().out
     assert "größe" in shown
     assert json.loads(shown) == {"name": "größe"}
 
 
 def test_a_count_agrees_with_its_noun() -> None:
-    assert [counted(number, "error") for number in (0, 1, 2)] == ["0 errors", "1 error", "2 errors"]
-    assert counted(2000, "node class") == "2,000 node classes"
+    assert [format_count(number, "error") for number in (0, 1, 2)] == ["0 errors", "1 error", "2 errors"]
+    assert format_count(2000, "node class") == "2,000 node classes"

@@ -111,7 +111,9 @@ def test_yaml_says_what_json_says() -> None:
     from dovetail.api import manifests
 
     ended = dovetail("plan", "-o", "yaml", "-f", SHOP)
-    (document,) = manifests.read(b"apiVersion: v1\nkind: Plan\n" + ended.out.encode(), "stdin").documents
+    (document,) = manifests.parse_manifests(
+        b"apiVersion: v1\nkind: Plan\n" + ended.out.encode(), "stdin"
+    ).documents
     as_json = planned("-f", SHOP)
     assert document.value["nodes"] == as_json["nodes"]
     assert document.value["totalHourly"] == pytest.approx(as_json["totalHourly"])
@@ -173,11 +175,11 @@ def test_no_bar_is_drawn_into_a_pipe() -> None:
 
 
 def test_a_list_from_a_file_and_the_same_as_yaml_give_the_same_plan(tmp_path: Path) -> None:
-    from dovetail.cli.output import as_documents
+    from dovetail.cli.output import render_yaml
 
     items = [pool(), *(pod(f"p-{i}") for i in range(20))]
     text = tmp_path / "world.yaml"
-    text.write_text(as_documents(items), encoding="utf-8")
+    text.write_text(render_yaml(items), encoding="utf-8")
     fast, slow = planned("-f", given(tmp_path, *items)), planned("-f", str(text))
     assert fast["nodes"] == slow["nodes"]
     assert sum(len(node["pods"]) for node in fast["nodes"]) == 20

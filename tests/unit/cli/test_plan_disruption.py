@@ -13,9 +13,9 @@ import yaml
 
 from dovetail.api import codec, labels, manifests
 from dovetail.api.pod import Pod
-from dovetail.cli.seen import to_file
-from dovetail.disruption.candidates import Scene
-from dovetail.disruption.held import Held
+from dovetail.cli.cluster_source import encode_snapshot
+from dovetail.disruption.blocked_reason import BlockedReason
+from dovetail.disruption.candidates import DisruptionInput
 from support.builders import NOW, nodepool, owner, pod
 from support.commands import dovetail
 from support.disruption import MEDIUM, machine, pdb, pool, scene, state
@@ -29,13 +29,13 @@ def light(name: str, node: str, cpu: str = "1", **about: Any) -> Pod:
     return pod(name, cpu=cpu, memory="10Mi", node=node, owned_by=RS, **about)
 
 
-def saved(path: Path, world: Scene) -> str:
+def saved(path: Path, world: DisruptionInput) -> str:
     file = path / "world.json"
-    file.write_bytes(to_file(world.snapshot))
+    file.write_bytes(encode_snapshot(world.snapshot))
     return str(file)
 
 
-def mixed() -> Scene:
+def mixed() -> DisruptionInput:
     guarded = light("db", "guarded", "15", labels={"app": "web"})
     return scene(
         state("empty"),
@@ -167,7 +167,7 @@ def test_manifests_will_do(tmp_path: Path) -> None:
     made = state("n", of=machine("s-4x-amd64-linux", 4, 1.0), zone="test-zone-a")
     file = tmp_path / "world.yaml"
     objects = (nodepool(budgets=pool().spec.disruption.budgets or ()), made.node, made.claim)
-    file.write_text("---\n".join(manifests.write(codec.to_dict(each)) for each in objects if each))
+    file.write_text("---\n".join(manifests.write_manifest(codec.to_dict(each)) for each in objects if each))
     ended = dovetail("plan", "--disruption", "-f", str(file), "-o", "json")
     assert ended.code == 0, ended.err
     (command,) = json.loads(ended.out)["commands"]
@@ -208,4 +208,6 @@ def test_the_guide_shows_what_the_command_says() -> None:
 
 def test_the_guide_names_every_reason() -> None:
     guide = (Path(__file__).parents[3] / "docs/guides/disruption.md").read_text(encoding="utf-8")
-    assert [held for held in Held if held is not Held.UNSAID and f"`{held}`" not in guide] == []
+    assert [
+        held for held in BlockedReason if held is not BlockedReason.UNSAID and f"`{held}`" not in guide
+    ] == []

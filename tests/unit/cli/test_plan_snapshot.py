@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.cli.seen import to_file
+from dovetail.cli.cluster_source import encode_snapshot
 from support.builders import pod
 from support.commands import dovetail
 from support.explained import full_node, world
@@ -18,7 +18,7 @@ def saved(tmp_path: Path) -> Path:
     file = tmp_path / "snapshot.json"
     nodes = [full_node(0), full_node(1, pods=0)]
     file.write_bytes(
-        to_file(world(nodes, [pod("near", cpu="1"), pod("far", cpu="8"), pod("big", cpu="10000")]))
+        encode_snapshot(world(nodes, [pod("near", cpu="1"), pod("far", cpu="8"), pod("big", cpu="10000")]))
     )
     return file
 
@@ -39,7 +39,7 @@ def test_the_same_snapshot_gives_the_same_plan(saved: Path) -> None:
 
 
 def test_a_cluster_where_no_pod_waits_has_nothing_to_plan(tmp_path: Path) -> None:
-    ended = dovetail("plan", "--snapshot", "-", stdin=to_file(world(1)))
+    ended = dovetail("plan", "--snapshot", "-", stdin=encode_snapshot(world(1)))
     assert (ended.code, ended.err) == (
         0,
         "note: no pod waits in this cluster, so there is nothing to plan\n",

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from dovetail.cli.progress import Progress
+from dovetail.cli.progress import ProgressBar
 
 
 class Terminal(io.StringIO):
@@ -20,12 +20,12 @@ def shown(stream: io.StringIO, seconds: float, monkeypatch: pytest.MonkeyPatch) 
     """What is drawn by work that takes so long, when a bar is due after a twentieth of a second."""
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setenv("TERM", "xterm")
-    with Progress(2, patience=0.05) as progress:
-        progress.step("first")
+    with ProgressBar(2, patience=0.05) as progress:
+        progress.start_step("first")
         started = time.monotonic()
         while time.monotonic() - started < seconds:
             time.sleep(0.01)
-        progress.step("second")
+        progress.start_step("second")
         if seconds:
             time.sleep(0.2)
     return stream.getvalue()
@@ -47,8 +47,8 @@ def test_a_pipe_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fail() -> None:
-    with Progress(1, patience=0.0) as progress:
-        progress.step("first")
+    with ProgressBar(1, patience=0.0) as progress:
+        progress.start_step("first")
         time.sleep(0.1)
         raise ValueError("no")
 

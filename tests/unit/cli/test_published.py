@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from dovetail.cli.published import Published, document_of, read_published
-from dovetail.settings import read
+from dovetail.cli.published_settings import PublishedSettings, build_config_map, read_published
+from dovetail.settings import read_settings
 from dovetail.sim.kube.apiserver import ApiServer
-from dovetail.sim.kube.faults_hook import Call, Fault
+from dovetail.sim.kube.faults import ApiCall, Fault
 from dovetail.sim.kube.status import ApiError
 from dovetail.sim.transport import LocalTransport
 from support.apiserver import local_server
@@ -33,15 +33,15 @@ def node(provider: str, **labels: str) -> Json:
     return {"metadata": {"name": "n", "labels": labels}, "spec": {"providerID": provider}}
 
 
-async def published(server: ApiServer) -> Published:
+async def published(server: ApiServer) -> PublishedSettings:
     return await read_published(LocalTransport(server))
 
 
 async def test_an_embedded_cluster_tells_its_name_its_cloud_and_the_settings_it_was_given() -> None:
     server = local_server()
-    settings = read(("--cluster-name=shop", "--batch-idle-duration=3s"), {}, provider="aws")
-    server.local("up").create(
-        "configmaps", document_of("shop", settings, "eu-west-1", "http://127.0.0.1:4566")
+    settings = read_settings(("--cluster-name=shop", "--batch-idle-duration=3s"), {}, provider="aws")
+    server.build_local_client("up").create(
+        "configmaps", build_config_map("shop", settings, "eu-west-1", "http://127.0.0.1:4566")
     )
 
     found = await published(server)
@@ -55,8 +55,8 @@ async def test_an_embedded_cluster_tells_its_name_its_cloud_and_the_settings_it_
 )
 async def test_a_cluster_sends_nobody_to_an_aws_that_is_not_on_this_machine(address: str) -> None:
     server = local_server()
-    server.local("up").create(
-        "configmaps", document_of("shop", read((), {}, provider="kwok"), "eu-west-1", address)
+    server.build_local_client("up").create(
+        "configmaps", build_config_map("shop", read_settings((), {}, provider="kwok"), "eu-west-1", address)
     )
 
     assert (await published(server)).endpoint == ""
@@ -67,7 +67,7 @@ async def test_the_deployment_of_karpenter_tells_by_its_variables() -> None:
     told = env(CLUSTER_NAME="shop", AWS_REGION="eu-west-1", FEATURE_GATES="NodeRepair=true", OTHER="$(X)")
     other = controller("dashboard", env=env(LOG_LEVEL="debug"))
     for each in (other, controller(env=[*told, {"name": "MEMORY_LIMIT", "valueFrom": {}}])):
-        server.local("helm").create("deployments.apps", each)
+        server.build_local_client("helm").create("deployments.apps", each)
 
     found = await published(server)
 
@@ -79,14 +79,14 @@ async def test_the_deployment_of_karpenter_tells_by_its_variables() -> None:
 async def test_flags_of_the_controller_tell_as_well_as_variables() -> None:
     server = local_server()
     words = ["controller", "--provider", "aws", "--cluster-name=shop", "--batch-idle-duration", "4s"]
-    server.local("helm").create("deployments.apps", controller(args=words))
+    server.build_local_client("helm").create("deployments.apps", controller(args=words))
 
     assert (await published(server)).environment == {"CLUSTER_NAME": "shop", "BATCH_IDLE_DURATION": "4s"}
 
 
 async def test_the_pod_that_holds_the_lease_tells_what_no_deployment_says() -> None:
     server = local_server()
-    api = server.local("helm")
+    api = server.build_local_client("helm")
     api.create("namespaces", {"metadata": {"name": "autoscaling"}})
     only = {"name": "c", "image": "c", "env": env(CLUSTER_NAME="shop", AWS_REGION="us-gov-east-1")}
     api.create(
@@ -111,8 +111,8 @@ async def test_the_pod_that_holds_the_lease_tells_what_no_deployment_says() -> N
 )
 async def test_a_region_that_nobody_names_is_that_of_the_nodes(made: Json, region: str) -> None:
     server = local_server()
-    server.local("helm").create("deployments.apps", controller(env=env(CLUSTER_NAME="shop")))
-    server.local("kubelet").create("nodes", made)
+    server.build_local_client("helm").create("deployments.apps", controller(env=env(CLUSTER_NAME="shop")))
+    server.build_local_client("kubelet").create("nodes", made)
 
     found = await published(server)
 
@@ -122,9 +122,9 @@ async def test_a_region_that_nobody_names_is_that_of_the_nodes(made: Json, regio
 class Refusing:
     """Nobody may read anything."""
 
-    def consult(self, call: Call) -> Fault | None:
+    def find_fault(self, call: ApiCall) -> Fault | None:
         return Fault(error=ApiError(403, "Forbidden", "not for you"))
 
 
 async def test_who_may_read_nothing_is_told_nothing() -> None:
-    assert await published(local_server(faults=Refusing())) == Published()
+    assert await published(local_server(faults=Refusing())) == PublishedSettings()

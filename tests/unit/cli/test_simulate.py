@@ -18,11 +18,11 @@ import pytest
 import yaml
 from pyarrow import parquet
 
-from dovetail.cli.playing import play
-from dovetail.sim.page import as_html
-from dovetail.sim.report import as_text
-from dovetail.sim.scenario import Objective
-from dovetail.sim.scenariofile import read_scenario
+from dovetail.cli.scenario_run import play_scenario
+from dovetail.sim.report import render_text
+from dovetail.sim.report_page import render_page
+from dovetail.sim.scenario import ScenarioObjective
+from dovetail.sim.scenario_file import read_scenario
 from support.commands import dovetail
 
 ROOT = Path(__file__).parents[3]
@@ -200,7 +200,7 @@ def test_a_trace_is_followed_row_by_row(tmp_path: Path, shape: str) -> None:
         f"workloads: [{{name: web, replicas: {{curve: trace, file: curve.{shape}}}}}]\n"
     )
 
-    samples = play(read_scenario(path)).samples
+    samples = play_scenario(read_scenario(path)).samples
 
     assert max(sample.running for sample in samples) == 6
     assert (samples[2].running, samples[-1].running) == (2, 1)
@@ -217,15 +217,17 @@ def test_promises_are_part_of_the_report(tmp_path: Path) -> None:
 
 
 def test_the_floor_is_below_what_was_paid() -> None:
-    story = msgspec.structs.replace(read_scenario(INFLATE), floor_every="1m", objectives=[Objective()])
+    story = msgspec.structs.replace(
+        read_scenario(INFLATE), floor_every="1m", objectives=[ScenarioObjective()]
+    )
 
-    report = play(story)
+    report = play_scenario(story)
 
     assert report.dollars_floor is not None
     assert 0 < report.dollars_floor <= report.dollars
     assert report.above_floor is not None
-    assert "cheapest thinkable" in as_text(report)
-    assert "the cheapest thinkable fleet" in as_html([report])
+    assert "cheapest thinkable" in render_text(report)
+    assert "the cheapest thinkable fleet" in render_page([report])
 
 
 def _worked(pid: int) -> float:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.api.manifests import read
+from dovetail.api.manifests import parse_manifests
 from dovetail.state.unreadable import KINDS_READ
 from support.commands import Ended, dovetail, process
 from support.hostile_world import kinds_read
@@ -197,7 +197,7 @@ def test_bad_input_is_a_complaint_and_hides_no_other_document(name: str, tmp_pat
 )
 def test_a_bad_document_hides_no_other_in_the_same_file(name: str) -> None:
     ended = validate(GOOD.encode() + b"---\n" + HOSTILE[name] + b"---\n" + WRONG.encode())
-    found = read(GOOD.encode() + b"---\n" + HOSTILE[name] + b"---\n" + WRONG.encode(), "stdin")
+    found = parse_manifests(GOOD.encode() + b"---\n" + HOSTILE[name] + b"---\n" + WRONG.encode(), "stdin")
     assert [document.name for document in found.documents] == ["good", "wrong"]
     assert ended.code == 1
     assert "requirements[0].operator" in ended.out

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from dovetail.controllers.batching import Batcher
+from dovetail.controllers.batching import TriggerBatcher
 from dovetail.sim.clock import VirtualClock, run_virtual
 
 
@@ -16,7 +16,7 @@ def closes(triggers: Sequence[tuple[float, str]], idle: float = 5.0, longest: fl
 
     async def told() -> float:
         clock = VirtualClock()
-        batcher = Batcher(clock, idle, longest)
+        batcher = TriggerBatcher(clock, idle, longest)
 
         async def pull() -> None:
             for at, uid in triggers:
@@ -56,7 +56,7 @@ def test_a_stream_of_triggers_closes_in_the_end() -> None:
 
 def test_without_a_trigger_there_is_nothing_to_wait_for() -> None:
     async def told() -> bool:
-        return await Batcher(VirtualClock(), 1.0, 10.0).wait()
+        return await TriggerBatcher(VirtualClock(), 1.0, 10.0).wait()
 
     assert run_virtual(told()) is False
 
@@ -64,7 +64,7 @@ def test_without_a_trigger_there_is_nothing_to_wait_for() -> None:
 def test_triggers_during_a_pass_open_the_next_window() -> None:
     async def told() -> float:
         clock = VirtualClock()
-        batcher = Batcher(clock, 1.0, 10.0)
+        batcher = TriggerBatcher(clock, 1.0, 10.0)
         batcher.trigger("a")
         await batcher.wait()
         batcher.trigger("a")

@@ -8,16 +8,16 @@ import pytest
 
 from dovetail.api.meta import Object
 from dovetail.api.nodepool import NodePool
-from dovetail.controllers.signals import Signals
+from dovetail.controllers.disruption_events import DisruptionEvents
 from dovetail.disruption.allowance import Allowance
-from dovetail.disruption.balanced import Judgement, Score
-from dovetail.disruption.choose import Choice
+from dovetail.disruption.choose import DisruptionChoice
 from dovetail.disruption.command import MULTI, Command
-from dovetail.disruption.validate import BUDGET, CHURN, SCHEDULING, Invalid
+from dovetail.disruption.policy import BalanceResult, BalanceScore
+from dovetail.disruption.validate import BUDGET, CHURN, SCHEDULING, InvalidCommand
 from support.builders import pod
 from support.disruption import going, pool, scene, state
 
-GOOD, BAD = Score(0.5, 0.5, 1.0), Score(0.1, 0.9, 0.11)
+GOOD, BAD = BalanceScore(0.5, 0.5, 1.0), BalanceScore(0.1, 0.9, 0.11)
 
 
 class Heard:
@@ -26,7 +26,7 @@ class Heard:
     def __init__(self) -> None:
         self.events: list[tuple[str, str, str]] = []
 
-    def event(
+    def publish_event(
         self,
         obj: Object,
         reason: str,
@@ -39,7 +39,7 @@ class Heard:
         self.events.append((f"{obj.KIND.kind}/{obj.name}", reason, note))
 
 
-def judged(scores: dict[str, Score], *pools: NodePool) -> list[str]:
+def judged(scores: dict[str, BalanceScore], *pools: NodePool) -> list[str]:
     """Who hears of a multi-node move with these scores."""
     states = [
         state(f"{each.name}-{i}", pod(f"p-{each.name}{i}", cpu="1", node="x"), pool=each.name)
@@ -50,8 +50,8 @@ def judged(scores: dict[str, Score], *pools: NodePool) -> list[str]:
     assert len(command.candidates) == 2 * len(pools)
     heard = Heard()
     approved = all(score.approved for score in scores.values())
-    choice = Choice(Allowance({}, {}, {}), judged=[Judgement(command, approved, scores)])
-    Signals(heard, {each.name: each for each in pools}.get).looked(MULTI, choice, 0.0)
+    choice = DisruptionChoice(Allowance({}, {}, {}), judged=[BalanceResult(command, approved, scores)])
+    DisruptionEvents(heard, {each.name: each for each in pools}.get).report_choice(MULTI, choice, 0.0)
     return [of for of, reason, _ in heard.events if reason == "ConsolidationApproved"]
 
 
@@ -90,7 +90,7 @@ def test_what_was_wrong_with_a_command_has_one_of_four_names(kind: str, word: st
     (candidate,) = going(scene(state("n", pod("p", cpu="1", node="n"))))
     heard = Heard()
     command = Command(MULTI, (candidate,), savings=2.5)
-    Signals(heard, lambda name: None).rejected(command, Invalid(kind, 1).told)
+    DisruptionEvents(heard, lambda name: None).report_rejected(command, InvalidCommand(kind, 1).told)
     note = f"Consolidation rejected: delete: [n], reason: {word} (savings: $2.50)"
     assert heard.events == [
         ("Node/n", "ConsolidationRejected", note),

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from dovetail.controllers.zonal.arc import Arc
+from dovetail.controllers.zonal.arc import ArcPoller
 from dovetail.sim.clock import VirtualClock
 from support.aws import CLUSTER, simulated
 from support.stage import virtual
@@ -23,21 +23,21 @@ async def test_a_region_that_does_not_notify_is_told_once_and_looked_at_hourly(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     aws = simulated(VirtualClock())
-    arc = Arc(aws, CLUSTER, aws.clock, Random(1), observer=True)
+    arc = ArcPoller(aws, CLUSTER, aws.clock, Random(1), observer=True)
     for _ in range(3):
-        await arc.look(active=False)
+        await arc.poll_if_due(active=False)
         await aws.clock.sleep(3700)
     assert (arc.notified, asked(aws)) == (False, 3)
     assert caplog.text.count("update-autoshift-observer-notification-status") == 1
 
     await aws.call(SERVICE, "UpdateAutoshiftObserverNotificationStatus", {"status": "ENABLED"})
-    await arc.look(active=False)
+    await arc.poll_if_due(active=False)
     assert arc.notified is True
 
 
 @virtual
 async def test_whoever_does_not_observe_does_not_ask() -> None:
     aws = simulated(VirtualClock())
-    arc = Arc(aws, CLUSTER, aws.clock, Random(1))
-    assert await arc.look(active=False)
+    arc = ArcPoller(aws, CLUSTER, aws.clock, Random(1))
+    assert await arc.poll_if_due(active=False)
     assert (arc.notified, asked(aws)) == (None, 0)

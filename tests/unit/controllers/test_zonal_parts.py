@@ -9,16 +9,15 @@ from typing import Any
 import pytest
 
 from dovetail.api import labels
-from dovetail.controllers.zonal.gates import Gates
-from dovetail.controllers.zonal.ingest import QueueReader
-from dovetail.controllers.zonal.protect import zones_protected
-from dovetail.controllers.zonal.signals import SignalStore
-from dovetail.controllers.zonal.zones import Ground
+from dovetail.controllers.zonal.gates import ZoneGates
+from dovetail.controllers.zonal.ingest import ShiftQueueReader, SignalStore
+from dovetail.controllers.zonal.node_protection import count_protected_by_zone
+from dovetail.controllers.zonal.zone_map import ZoneMap
 from dovetail.errors import BadInput
 from dovetail.sim.clock import VirtualClock
 from dovetail.zonal import clone
-from dovetail.zonal.events import signal_of
-from dovetail.zonal.ledgers import node_ledger_from, pool_ledger_from, written
+from dovetail.zonal.events import parse_signal
+from dovetail.zonal.ledgers import parse_node_ledger, parse_pool_ledger, render_ledger
 from dovetail.zonal.nodes import NodeLedger
 from support.aws import simulated
 from support.builders import node
@@ -53,7 +52,7 @@ EVENT: dict[str, Any] = {
     ],
 )
 def test_every_kind_of_message_is_known_and_a_new_one_is_no_error(named: str, kind: Any, moment: str) -> None:
-    found = signal_of(json.dumps({**EVENT, "detail-type": named}), "sqs")
+    found = parse_signal(json.dumps({**EVENT, "detail-type": named}), "sqs")
     assert (found.kind, found.moment, found.zone_id, found.cluster) == (
         kind,
         moment,
@@ -65,8 +64,8 @@ def test_every_kind_of_message_is_known_and_a_new_one_is_no_error(named: str, ki
 def test_a_message_is_the_same_however_it_came() -> None:
     bare = json.dumps(EVENT)
     wrapped = json.dumps({"Type": "Notification", "TopicArn": "arn:t", "Message": bare})
-    assert signal_of(bare, "sqs").key == signal_of(wrapped, "sns").key
-    assert signal_of(json.dumps({**EVENT, "id": "e-2"}), "sqs").key != signal_of(bare, "sqs").key
+    assert parse_signal(bare, "sqs").key == parse_signal(wrapped, "sns").key
+    assert parse_signal(json.dumps({**EVENT, "id": "e-2"}), "sqs").key != parse_signal(bare, "sqs").key
 
 
 @pytest.mark.parametrize(
@@ -74,7 +73,7 @@ def test_a_message_is_the_same_however_it_came() -> None:
 )
 def test_what_makes_no_sense_is_said(body: str) -> None:
     with pytest.raises(BadInput):
-        signal_of(body, "sqs")
+        parse_signal(body, "sqs")
 
 
 @virtual
@@ -87,9 +86,9 @@ async def test_a_queue_keeps_what_it_cannot_read_for_its_dead_letters() -> None:
         await aws.call("sqs", "SendMessage", {"QueueUrl": url, "MessageBody": body})
     woken: list[str] = []
     store = SignalStore(None, arn=lambda: "arn:cluster", woken=lambda: woken.append("woken"))
-    reader = QueueReader(aws, "zonal", store, clock)
+    reader = ShiftQueueReader(aws, "zonal", store, clock)
 
-    assert await reader.read() == 1
+    assert await reader.read_batch() == 1
     assert woken == ["woken"]
     assert [each.body for each in queue.messages.values()] == ["nonsense"]
 
@@ -97,39 +96,39 @@ async def test_a_queue_keeps_what_it_cannot_read_for_its_dead_letters() -> None:
 @virtual
 async def test_what_was_put_off_is_spread_over_half_an_hour_after_the_end() -> None:
     clock = VirtualClock()
-    gates = Gates(clock)
+    gates = ZoneGates(clock)
     now = clock.now()
     due = now - timedelta(hours=1)
-    assert gates.put_off("a", "uid", due) == 0
-    gates.set(frozenset(("use1-az1",)), frozenset("a"), {})
-    assert gates.put_off("a", "uid", due) > 0
-    assert gates.put_off("b", "uid", due) == 0
-    gates.set(frozenset(), frozenset(), {"a": now})
-    waits = [gates.put_off("a", f"uid-{n}", due) for n in range(200)]
+    assert gates.delay_for_shift("a", "uid", due) == 0
+    gates.set_closed(frozenset(("use1-az1",)), frozenset("a"), {})
+    assert gates.delay_for_shift("a", "uid", due) > 0
+    assert gates.delay_for_shift("b", "uid", due) == 0
+    gates.set_closed(frozenset(), frozenset(), {"a": now})
+    waits = [gates.delay_for_shift("a", f"uid-{n}", due) for n in range(200)]
     assert 0 <= min(waits) < 120
     assert 1680 < max(waits) <= 1800
-    assert gates.put_off("a", "uid", now + timedelta(seconds=1)) == 0, "due only after the shift"
+    assert gates.delay_for_shift("a", "uid", now + timedelta(seconds=1)) == 0, "due only after the shift"
 
 
 def test_a_ledger_says_its_version_and_a_damaged_one_is_told() -> None:
-    text = written(NodeLedger(("a/1",), {"cordon": False}, "u"))
+    text = render_ledger(NodeLedger(("a/1",), {"cordon": False}, "u"))
     assert json.loads(text)["v"] == 2
-    assert node_ledger_from(text) == NodeLedger(("a/1",), {"cordon": False}, "u")
+    assert parse_node_ledger(text) == NodeLedger(("a/1",), {"cordon": False}, "u")
     for bad in ("{", "[]", '{"v": 3}', '{"v": 2, "shifts": 7}'):
         with pytest.raises(BadInput):
-            node_ledger_from(bad)
+            parse_node_ledger(bad)
         with pytest.raises(BadInput):
-            pool_ledger_from(bad, "u")
+            parse_pool_ledger(bad, "u")
 
 
 def test_a_stand_in_is_only_for_clusters_with_nothing_but_built_in_pools() -> None:
-    assert clone.applies(["general-purpose", "system"], ["general-purpose", "system"])
-    assert not clone.applies(["general-purpose", "mine"], ["general-purpose", "system"])
-    assert not clone.applies(["general-purpose"], [])
+    assert clone.has_only_managed_pools(["general-purpose", "system"], ["general-purpose", "system"])
+    assert not clone.has_only_managed_pools(["general-purpose", "mine"], ["general-purpose", "system"])
+    assert not clone.has_only_managed_pools(["general-purpose"], [])
     spec: dict[str, Any] = {"template": {"spec": {"requirements": []}}, "limits": {"memory": "1Ti"}}
-    made = clone.clone_of({"metadata": {"name": "general-purpose"}, "spec": spec}, ["b"], ["k"])
+    made = clone.build_clone({"metadata": {"name": "general-purpose"}, "spec": spec}, ["b"], ["k"])
     assert (made["spec"]["weight"], made["spec"]["limits"]) == (100, {"memory": "1Ti"})
-    assert clone.retired(made["spec"])["limits"] == {"memory": "1Ti", "cpu": "0"}
+    assert clone.retire_spec(made["spec"])["limits"] == {"memory": "1Ti", "cpu": "0"}
     assert spec["template"]["spec"]["requirements"] == []
 
 
@@ -141,13 +140,13 @@ async def test_a_message_stays_hidden_for_as_long_as_the_store_takes() -> None:
     queue.send(json.dumps({**EVENT, "id": "e-2"}))
 
     class Slow(SignalStore):
-        async def put(self, signal: Any) -> str:
+        async def put_signal(self, signal: Any) -> str:
             await aws.clock.sleep(100)
-            return await super().put(signal)
+            return await super().put_signal(signal)
 
     woken: list[str] = []
     store = Slow(None, arn=lambda: "arn:cluster", woken=lambda: woken.append("woken"))
-    assert await QueueReader(aws, "zonal", store, aws.clock).read() == 2
+    assert await ShiftQueueReader(aws, "zonal", store, aws.clock).read_batch() == 2
     assert woken == ["woken", "woken"]
     extended = [each for each in aws.calls if each.operation == "ChangeMessageVisibility"]
     assert len(extended) >= 6
@@ -162,5 +161,5 @@ def test_only_nodes_with_a_ledger_are_counted_as_protected() -> None:
         node("c", zone="us-west-2b", annotations=ledger),
         node("d", zone="us-west-2b", annotations=ledger),
     ]
-    ground = Ground(ids={"us-west-2a": "usw2-az1", "us-west-2b": "usw2-az2"})
-    assert zones_protected(nodes, ground) == {"usw2-az1": 1, "usw2-az2": 2}
+    ground = ZoneMap(ids={"us-west-2a": "usw2-az1", "us-west-2b": "usw2-az2"})
+    assert count_protected_by_zone(nodes, ground) == {"usw2-az1": 1, "usw2-az2": 2}

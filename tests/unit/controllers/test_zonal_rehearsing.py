@@ -12,15 +12,14 @@ from dovetail.api.core import ReplicaSet
 from dovetail.api.meta import Object
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
-from dovetail.controllers.zonal import asked
-from dovetail.controllers.zonal.rehearsing import Rehearsing
-from dovetail.controllers.zonal.seeing import Seeing
+from dovetail.controllers.zonal import options
+from dovetail.controllers.zonal.rehearsal import ClusterView, RehearsalController
 from dovetail.errors import Misconfigured
 from dovetail.metrics import REGISTRY
 from dovetail.runtime.compute import inline
 from dovetail.runtime.informer import Informer
-from dovetail.scheduling.snapshot import Snapshot
-from dovetail.settings import read
+from dovetail.scheduling.model.snapshot import Snapshot
+from dovetail.settings import read_settings
 from dovetail.sim.clock import VirtualClock
 from support.builders import nodepool, pod
 from support.disruption import scene, state
@@ -43,7 +42,7 @@ class Told:
     def __init__(self) -> None:
         self.events: list[tuple[str, str, str]] = []
 
-    def event(self, obj: Object, reason: str, note: str, **about: Any) -> None:
+    def publish_event(self, obj: Object, reason: str, note: str, **about: Any) -> None:
         self.events.append((obj.name, reason, note))
 
 
@@ -54,11 +53,13 @@ class Rehearsed:
         self.clock, self.told, self.looks = VirtualClock(), Told(), 0
         self.pods: list[Pod] = []
         pools: Informer[NodePool] = Informer(NodePool)
-        pools.begin()
-        pools.listed([nodepool()])
-        pools.end()
-        seeing = Seeing(self._look, inline, Informer(ReplicaSet))
-        self.controller = Rehearsing(seeing, pools, cron.parse(schedule), self.clock, self.told)
+        pools.begin_list()
+        pools.add_listed([nodepool()])
+        pools.end_list()
+        seeing = ClusterView(self._look, inline, Informer(ReplicaSet))
+        self.controller = RehearsalController(
+            seeing, pools, cron.parse_schedule(schedule), self.clock, self.told
+        )
 
     async def _look(self) -> Snapshot:
         self.looks += 1
@@ -97,12 +98,12 @@ async def test_a_zone_that_became_less_ready_is_told_of_once() -> None:
 
 
 def test_a_schedule_that_makes_no_sense_is_told_at_the_start() -> None:
-    assert asked.schedule("") is None
+    assert options.parse_schedule("") is None
     with pytest.raises(Misconfigured, match="must be a cron schedule such as @weekly"):
-        asked.schedule("weekly")
+        options.parse_schedule("weekly")
 
 
 def test_room_cannot_be_bought_without_buffers() -> None:
-    settings = read(("--cluster-name=x", "--zonal-shift-prescale=true"), {}, provider="aws")
+    settings = read_settings(("--cluster-name=x", "--zonal-shift-prescale=true"), {}, provider="aws")
     with pytest.raises(Misconfigured, match="add CapacityBuffer=true to FEATURE_GATES"):
-        asked.prescale(settings)
+        options.check_prescale(settings)

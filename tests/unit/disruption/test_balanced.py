@@ -9,12 +9,12 @@ import pytest
 
 from dovetail.api import labels
 from dovetail.api.pod import Pod
-from dovetail.disruption import balanced
-from dovetail.disruption.balanced import Totals, could_approve, judge, score, totals
-from dovetail.disruption.candidates import by_ratio
-from dovetail.disruption.choose import multi, single
+from dovetail.disruption import policy
+from dovetail.disruption.candidates import sort_by_ratio
+from dovetail.disruption.choose import choose_multi_node, choose_single_node
 from dovetail.disruption.command import MULTI, SINGLE, Command
-from dovetail.scheduling.snapshot import StateNode
+from dovetail.disruption.policy import PoolTotals, can_approve, compute_score, compute_totals, score_command
+from dovetail.scheduling.model.snapshot import StateNode
 from support.builders import node, owner, pod
 from support.disruption import LARGE, SMALL, going, machine, names_of, pool, scene, state
 from support.worlds import Z1, instance_type, offering
@@ -34,34 +34,36 @@ def light(name: str, on: str, cpu: str = "100m") -> Pod:
 @pytest.mark.parametrize(
     ("total", "saved", "cost", "value", "approved"),
     [
-        (Totals(58.08, 90), 7.26, 4, 2.81, True),
-        (Totals(58.08, 90), 4.84, 5, 1.50, True),
-        (Totals(58.08, 90), 2.42, 9, 0.42, False),
-        (Totals(58.08, 90), 0, 11, 0, False),
-        (Totals(48.40, 90), 2.42, 9, 0.50, True),
-        (Totals(58.08, 117), 4.84, 5, 1.95, True),
-        (Totals(58.08, 117), 4.84, 32, 0.31, False),
-        (Totals(580.80, 900), 7.26, 4, 2.81, True),
-        (Totals(3.0, 5.0), 3.0, 5.0, 1.0, True),
+        (PoolTotals(58.08, 90), 7.26, 4, 2.81, True),
+        (PoolTotals(58.08, 90), 4.84, 5, 1.50, True),
+        (PoolTotals(58.08, 90), 2.42, 9, 0.42, False),
+        (PoolTotals(58.08, 90), 0, 11, 0, False),
+        (PoolTotals(48.40, 90), 2.42, 9, 0.50, True),
+        (PoolTotals(58.08, 117), 4.84, 5, 1.95, True),
+        (PoolTotals(58.08, 117), 4.84, 32, 0.31, False),
+        (PoolTotals(580.80, 900), 7.26, 4, 2.81, True),
+        (PoolTotals(3.0, 5.0), 3.0, 5.0, 1.0, True),
     ],
 )
-def test_the_worked_numbers(total: Totals, saved: float, cost: float, value: float, approved: bool) -> None:
-    found = score(saved, cost, total)
+def test_the_worked_numbers(
+    total: PoolTotals, saved: float, cost: float, value: float, approved: bool
+) -> None:
+    found = compute_score(saved, cost, total)
     assert found.value == pytest.approx(value, abs=0.006)
     assert found.approved is approved
 
 
 def test_the_edges_of_a_score() -> None:
-    assert score(1.0, 1.0, None).value == 0.0
-    assert score(1.0, 1.0, Totals(0.0, 1.0)).value == 0.0
-    assert score(1.0, 1.0, Totals(1.0, 0.0)).value == 0.0
-    assert score(1.0, 0.0, Totals(1.0, 1.0)).value == inf
-    assert score(-1.0, 1.0, Totals(1.0, 1.0)).value == 0.0
+    assert compute_score(1.0, 1.0, None).value == 0.0
+    assert compute_score(1.0, 1.0, PoolTotals(0.0, 1.0)).value == 0.0
+    assert compute_score(1.0, 1.0, PoolTotals(1.0, 0.0)).value == 0.0
+    assert compute_score(1.0, 0.0, PoolTotals(1.0, 1.0)).value == inf
+    assert compute_score(-1.0, 1.0, PoolTotals(1.0, 1.0)).value == 0.0
 
 
 @pytest.mark.spec("disruption-111")
 def test_a_node_too_large_for_its_pod_is_replaced_and_the_score_is_told() -> None:
-    choice = single(scene(crowd("a", 1), pools=[BALANCED]))
+    choice = choose_single_node(scene(crowd("a", 1), pools=[BALANCED]))
     assert choice.commands[0].decision == "replace"
     (judgement,) = choice.judged
     text = str(judgement.scores["default"])
@@ -71,14 +73,14 @@ def test_a_node_too_large_for_its_pod_is_replaced_and_the_score_is_told() -> Non
 
 @pytest.mark.spec("disruption-112")
 def test_a_cheap_full_node_stays_without_a_word() -> None:
-    choice = single(scene(crowd("a", 1, "1800m", of=SMALL), pools=[BALANCED]))
+    choice = choose_single_node(scene(crowd("a", 1, "1800m", of=SMALL), pools=[BALANCED]))
     assert (choice.commands, choice.judged) == ([], [])
 
 
 @pytest.mark.spec("disruption-113")
 def test_large_nodes_with_one_pod_each_go_together() -> None:
     states = [crowd(name, 1) for name in "abc"]
-    choice = multi(scene(*states, pools=[BALANCED]))
+    choice = choose_multi_node(scene(*states, pools=[BALANCED]))
     assert len(choice.commands[0].candidates) >= 2
     assert len(choice.judged) == 1
 
@@ -86,9 +88,9 @@ def test_large_nodes_with_one_pod_each_go_together() -> None:
 @pytest.mark.spec("disruption-115")
 def test_a_deletion_saves_everything_and_a_replacement_the_difference() -> None:
     both = scene(crowd("a", 1), crowd("b", 3), types=[LARGE], pools=[BALANCED])
-    (command,) = single(both).commands
+    (command,) = choose_single_node(both).commands
     assert (str(command), command.savings) == ("delete: [a]", 8.0)
-    (alone,) = single(scene(crowd("a", 1), pools=[BALANCED])).commands
+    (alone,) = choose_single_node(scene(crowd("a", 1), pools=[BALANCED])).commands
     assert (alone.decision, alone.savings) == ("replace", 7.0)
 
 
@@ -96,7 +98,7 @@ def test_a_deletion_saves_everything_and_a_replacement_the_difference() -> None:
 def test_the_best_bargain_goes_first() -> None:
     types = [machine("m16", 64, 16.0), machine("m8", 64, 8.0), machine("m1", 64, 1.2)]
     states = [crowd(t.name, n, of=t) for t, n in zip(types, (10, 1, 8), strict=True)]
-    found = by_ratio(going(scene(*states, types=types, pools=[BALANCED])))
+    found = sort_by_ratio(going(scene(*states, types=types, pools=[BALANCED])))
     assert names_of(found) == ["m8", "m16", "m1"]
 
 
@@ -106,28 +108,28 @@ def test_only_pools_that_ask_for_it_are_scored() -> None:
     states = [crowd("a", 1, pool="even", of=LARGE), crowd("b", 1, pool="plain", of=LARGE)]
     pools = [pool("even", consolidation_policy="Balanced"), pool("plain")]
     rule = {"even": [cheap, LARGE], "plain": [cheap, LARGE]}
-    alone = single(scene(states[0], pools=pools[:1], types=rule))
+    alone = choose_single_node(scene(states[0], pools=pools[:1], types=rule))
     assert alone.commands == []
     assert [j.approved for j in alone.judged] == [False]
-    free = single(scene(states[1], pools=pools[1:], types=rule))
+    free = choose_single_node(scene(states[1], pools=pools[1:], types=rule))
     assert free.commands[0].decision == "replace"
     assert free.judged[0].scores == {}
 
 
-def command_of(*states: StateNode, savings: float, **about: Any) -> tuple[Command, dict[str, Totals]]:
+def command_of(*states: StateNode, savings: float, **about: Any) -> tuple[Command, dict[str, PoolTotals]]:
     world = scene(*states, **about)
     found = going(world)
-    return Command(MULTI, tuple(found), savings=savings), totals(world, found)
+    return Command(MULTI, tuple(found), savings=savings), compute_totals(world, found)
 
 
 @pytest.mark.spec("disruption-118")
 def test_what_cannot_be_scored_is_rejected_and_what_need_not_be_is_approved() -> None:
     command, _ = command_of(crowd("a", 1), savings=8.0, pools=[BALANCED])
-    missing = judge(command, {})
+    missing = score_command(command, {})
     assert (missing.approved, missing.scores["default"].value) == (False, 0.0)
-    assert not judge(Command(SINGLE, ()), {}).approved
+    assert not score_command(Command(SINGLE, ()), {}).approved
     plain, known = command_of(crowd("a", 1), savings=8.0)
-    verdict = judge(plain, known)
+    verdict = score_command(plain, known)
     assert (verdict.approved, verdict.scores) == (True, {})
 
 
@@ -135,14 +137,14 @@ def test_what_cannot_be_scored_is_rejected_and_what_need_not_be_is_approved() ->
 def test_one_of_ten_equal_nodes_scores_one() -> None:
     world = scene(*(crowd(f"n{i}", 1) for i in range(10)), pools=[BALANCED])
     found = going(world)
-    verdict = judge(Command(SINGLE, (found[0],), savings=8.0), totals(world, found))
+    verdict = score_command(Command(SINGLE, (found[0],), savings=8.0), compute_totals(world, found))
     assert verdict.approved
     assert verdict.scores["default"].value == pytest.approx(1.0)
     pools = [pool("even", consolidation_policy="Balanced"), pool("plain")]
     command, known = command_of(
         crowd("a", 1, pool="even"), crowd("b", 1, pool="plain"), savings=16.0, pools=pools
     )
-    assert judge(command, known).scores["even"].value == pytest.approx(1.0)
+    assert score_command(command, known).scores["even"].value == pytest.approx(1.0)
 
 
 @pytest.mark.spec("disruption-120")
@@ -150,7 +152,7 @@ def test_every_balanced_pool_has_its_say_even_if_one_rejects() -> None:
     pools = [pool(name, consolidation_policy="Balanced") for name in ("x", "y")]
     states = [crowd("a", 1, pool="x"), crowd("b", 40, pool="y", of=machine("big", 64, 1.0))]
     command, _ = command_of(*states, savings=4.0, pools=pools, types=[LARGE, machine("big", 64, 1.0)])
-    verdict = judge(command, {"x": Totals(8.0, 2.0), "y": Totals(100.0, 41.0)})
+    verdict = score_command(command, {"x": PoolTotals(8.0, 2.0), "y": PoolTotals(100.0, 41.0)})
     assert set(verdict.scores) == {"x", "y"}
     assert not verdict.approved
     assert not verdict.scores["y"].approved
@@ -160,7 +162,7 @@ def test_every_balanced_pool_has_its_say_even_if_one_rejects() -> None:
 def test_a_node_without_a_price_adds_to_the_disruption_only() -> None:
     unknown = crowd("b", 1, labels={labels.INSTANCE_TYPE: "gone"})
     world = scene(crowd("a", 1), unknown, pools=[BALANCED])
-    assert totals(world, going(world)) == {"default": Totals(8.0, 4.0)}
+    assert compute_totals(world, going(world)) == {"default": PoolTotals(8.0, 4.0)}
 
 
 @pytest.mark.spec("disruption-122")
@@ -171,7 +173,7 @@ def test_savings_of_an_on_demand_pool_ignore_spot() -> None:
     od = pool(consolidation_policy="Balanced", requirements=[(labels.CAPACITY_TYPE, "In", "on-demand")])
     tiny = machine("tiny", 2, 0.3)
     states = [crowd("a", 1, "3", of=mine), crowd("b", 1, "1800m", of=tiny, consolidatable=False)]
-    found = single(scene(*states, types=[tiny, mine, other], pools=[od]))
+    found = choose_single_node(scene(*states, types=[tiny, mine, other], pools=[od]))
     (judgement,) = found.judged
     assert judgement.command.savings == pytest.approx(0.1)
     assert judgement.scores["default"].value == pytest.approx(0.25)
@@ -183,7 +185,7 @@ def test_nodes_that_are_no_candidates_count_in_the_disruption() -> None:
     held = crowd("b", 4, marked=True)
     nobodys = StateNode(node=node("c", nodepool=""))
     world = scene(crowd("a", 1), held, nobodys, pools=[BALANCED])
-    assert totals(world, going(world))["default"].disruption == 2.0 + 5.0
+    assert compute_totals(world, going(world))["default"].disruption == 2.0 + 5.0
 
 
 def test_a_node_whose_deletion_would_not_pass_is_not_simulated() -> None:
@@ -191,7 +193,7 @@ def test_a_node_whose_deletion_would_not_pass_is_not_simulated() -> None:
     states = [crowd("a", 30, of=cheap), crowd("b", 1)]
     world = scene(*states, types=[cheap, LARGE], pools=[BALANCED])
     found = {c.name: c for c in going(world)}
-    known = totals(world, list(found.values()))
-    assert (could_approve(found["a"], known), could_approve(found["b"], known)) == (False, True)
-    assert could_approve(found["a"], {})
-    assert balanced.THRESHOLD == 0.5
+    known = compute_totals(world, list(found.values()))
+    assert (can_approve(found["a"], known), can_approve(found["b"], known)) == (False, True)
+    assert can_approve(found["a"], {})
+    assert policy.THRESHOLD == 0.5

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from dovetail.api import labels
 from dovetail.api.pod import Pod, PodStatus
-from dovetail.disruption.candidates import BLOCKED, QUIET, Class, by_ratio, candidates
-from dovetail.scheduling.snapshot import StateNode
+from dovetail.disruption.candidates import BLOCKED, QUIET, DisruptionClass, find_candidates, sort_by_ratio
+from dovetail.scheduling.model.snapshot import StateNode
 from support.builders import NOW, condition, node, nodeclaim, owner, pod
 from support.disruption import going, machine, names_of, pdb, reason_for, scene, state
 from support.worlds import Z1, Z2, instance_type, offering
@@ -18,7 +18,7 @@ from support.worlds import Z1, Z2, instance_type, offering
 HOLD = {labels.DO_NOT_DISRUPT: "true"}
 WEB = {"app": "web"}
 GRACE = {"termination_grace_period": "5m"}
-BOTH = (Class.GRACEFUL, Class.EVENTUAL)
+BOTH = (DisruptionClass.GRACEFUL, DisruptionClass.EVENTUAL)
 
 
 def held(**about: object) -> Pod:
@@ -45,16 +45,16 @@ def test_mirror_and_daemon_pods_hold_it_too(of: object) -> None:
 @pytest.mark.spec("disruption-23")
 def test_a_deadline_lets_drift_take_a_held_node_and_nobody_else() -> None:
     world = scene(state("a", held(), claim=GRACE))
-    assert names_of(going(world, Class.EVENTUAL)) == ["a"]
-    assert going(world, Class.GRACEFUL) == []
+    assert names_of(going(world, DisruptionClass.EVENTUAL)) == ["a"]
+    assert going(world, DisruptionClass.GRACEFUL) == []
 
 
 @pytest.mark.spec("disruption-24")
 def test_a_deadline_lets_drift_take_a_node_behind_a_budget_of_pods() -> None:
     web = pod("web", node="a", labels=WEB)
     world = scene(state("a", web, claim=GRACE), pdbs=[pdb()])
-    assert names_of(going(world, Class.EVENTUAL)) == ["a"]
-    assert going(world, Class.GRACEFUL) == []
+    assert names_of(going(world, DisruptionClass.EVENTUAL)) == ["a"]
+    assert going(world, DisruptionClass.GRACEFUL) == []
     bare = scene(state("a", web), pdbs=[pdb()])
     for kind in BOTH:
         expected = "pdb prevents pod evictions (PodDisruptionBudget=[default/pdb])"
@@ -116,7 +116,7 @@ def test_lenient_and_foreign_budgets_hold_nothing() -> None:
     ],
 )
 def test_a_node_that_is_not_ready_to_go_stays_and_says_why(given: StateNode, why: str, event: str) -> None:
-    found, staying = candidates(scene(given), Class.GRACEFUL)
+    found, staying = find_candidates(scene(given), DisruptionClass.GRACEFUL)
     assert found == []
     assert [(each.why, each.event) for each in staying] == [(why, event)]
 
@@ -131,7 +131,7 @@ def test_a_node_of_no_pool_or_of_one_that_is_gone_stays() -> None:
     assert reason_for(scene(state("a", pool="other"))) == "NodePool not found (NodePool=other)"
     nothing_to_buy = scene(state("a"), types=())
     assert reason_for(nothing_to_buy) == "NodePool not found (NodePool=default)"
-    assert all(each.event == BLOCKED for each in candidates(nothing_to_buy, Class.GRACEFUL)[1])
+    assert all(each.event == BLOCKED for each in find_candidates(nothing_to_buy, DisruptionClass.GRACEFUL)[1])
 
 
 @pytest.mark.spec("disruption-30")
@@ -146,7 +146,7 @@ def test_a_node_whose_price_cannot_be_known_is_a_candidate_still(key: str) -> No
 @pytest.mark.spec("disruption-31")
 def test_a_node_in_the_queue_is_not_chosen_again() -> None:
     world = scene(state("a"), queued=["kwok://a"])
-    found, staying = candidates(world, Class.GRACEFUL)
+    found, staying = find_candidates(world, DisruptionClass.GRACEFUL)
     assert found == []
     assert [(each.why, each.event) for each in staying] == [("candidate is already being disrupted", QUIET)]
 
@@ -177,7 +177,7 @@ def test_of_equal_prices_the_least_disruption_goes_first() -> None:
 
     found = going(scene(crowd("c", 19), crowd("a", 4), crowd("b", 0)))
     assert sorted(candidate.cost for candidate in found) == [1.0, 5.0, 20.0]
-    assert names_of(by_ratio(found)) == ["b", "a", "c"]
+    assert names_of(sort_by_ratio(found)) == ["b", "a", "c"]
 
 
 @pytest.mark.spec("disruption-93")
@@ -194,7 +194,7 @@ def test_a_pod_may_ask_for_peace_for_a_while() -> None:
 def test_a_deadline_does_not_open_held_nodes_to_consolidation() -> None:
     web = pod("web", node="b", labels=WEB)
     world = scene(state("a", held(), claim=GRACE), state("b", web, claim=GRACE), pdbs=[pdb()])
-    assert going(world, Class.GRACEFUL) == []
+    assert going(world, DisruptionClass.GRACEFUL) == []
 
 
 def test_pods_that_weigh_nothing_leave_a_node_empty() -> None:

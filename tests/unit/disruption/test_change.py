@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from dovetail.api.pod import Pod
-from dovetail.disruption.candidates import Class, Scene, candidates
-from dovetail.disruption.memory import Memory
-from dovetail.runtime.parcels import Sender, serve
-from dovetail.scheduling.snapshot import StateNode
+from dovetail.disruption.candidates import DisruptionClass, DisruptionInput, find_candidates
+from dovetail.disruption.verdict_cache import VerdictCache
+from dovetail.runtime.worker_transfer import ParcelSender, serve_parcel
+from dovetail.scheduling.model.snapshot import StateNode
 from support.builders import owner, pod
 from support.disruption import machine, scene, seen_number, state
 
@@ -26,7 +26,7 @@ def resident(name: str, node: str, cpu: str) -> Pod:
     return pod(name, cpu=cpu, memory="10Mi", node=node, owned_by=RS)
 
 
-def world() -> Scene:
+def world() -> DisruptionInput:
     """Node `a` has the pod that could go to `b`, which has room for it and little more; `full` has none."""
     mine = state("a", resident("a-0", "a", "1"), of=FOUR)
     roomy = state("b", resident("b-0", "b", "2"), of=FOUR)
@@ -36,14 +36,14 @@ def world() -> Scene:
 
 def asked_again(at: str, happening: Happening) -> set[str]:
     """The nodes other than the one where it happened whose verdict is worked out once more."""
-    before, memory = world(), Memory()
-    for each in candidates(before, Class.GRACEFUL)[0]:
-        memory.verdict(before, each)
+    before, memory = world(), VerdictCache()
+    for each in find_candidates(before, DisruptionClass.GRACEFUL)[0]:
+        memory.find_verdict(before, each)
     nodes = tuple(happening(s) if s.node and s.node.name == at else s for s in before.snapshot.nodes)
-    after, again = Scene(replace(before.snapshot, nodes=nodes)), set()
-    for each in candidates(after, Class.GRACEFUL)[0]:
+    after, again = DisruptionInput(replace(before.snapshot, nodes=nodes)), set()
+    for each in find_candidates(after, DisruptionClass.GRACEFUL)[0]:
         asked = memory.asked
-        verdict = memory.verdict(after, each)
+        verdict = memory.find_verdict(after, each)
         assert verdict.command is None or verdict.command.candidates == (each,)
         if memory.asked > asked:
             again.add(each.name)
@@ -97,27 +97,30 @@ def test_what_room_alone_settled_is_reckoned_again_when_there_is_less() -> None:
 
 
 def test_the_same_node_by_another_record_is_the_same_candidate() -> None:
-    before, memory = world(), Memory()
-    for each in candidates(before, Class.GRACEFUL)[0]:
-        memory.verdict(before, each)
+    before, memory = world(), VerdictCache()
+    for each in find_candidates(before, DisruptionClass.GRACEFUL)[0]:
+        memory.find_verdict(before, each)
     asked, nodes = memory.asked, tuple(map(told_anew, before.snapshot.nodes))
-    after = Scene(replace(before.snapshot, nodes=nodes))
-    verdicts = [(each, memory.verdict(after, each)) for each in candidates(after, Class.GRACEFUL)[0]]
+    after = DisruptionInput(replace(before.snapshot, nodes=nodes))
+    verdicts = [
+        (each, memory.find_verdict(after, each))
+        for each in find_candidates(after, DisruptionClass.GRACEFUL)[0]
+    ]
     assert memory.asked == asked
     assert all(v.command is None or v.command.candidates[0].state is each.state for each, v in verdicts)
 
 
 def test_a_scene_that_is_told_again_is_the_one_that_is_known() -> None:
     """Workers hear of the same nodes by name, so that a second question is about the very same records."""
-    sender, before = Sender(), world()
+    sender, before = ParcelSender(), world()
 
-    def heard(scene: Scene) -> int:
+    def heard(scene: DisruptionInput) -> int:
         for parcel in sender.pack((seen_number, (scene,), {})):
-            answer = serve(parcel)
+            answer = serve_parcel(parcel)
         return int(sender.unpack(answer))
 
     known = heard(before)
-    assert heard(Scene(before.snapshot)) == known
-    assert heard(Scene(before.snapshot, queued=frozenset(("x",)))) != known
+    assert heard(DisruptionInput(before.snapshot)) == known
+    assert heard(DisruptionInput(before.snapshot, queued=frozenset(("x",)))) != known
     changed = replace(before.snapshot, nodes=tuple(map(told_anew, before.snapshot.nodes)))
-    assert heard(Scene(changed)) != known
+    assert heard(DisruptionInput(changed)) != known

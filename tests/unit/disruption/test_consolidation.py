@@ -11,12 +11,17 @@ from msgspec.structs import replace
 from dovetail.api import codec, labels
 from dovetail.api.core import PersistentVolume, PersistentVolumeClaim
 from dovetail.api.pod import Pod
-from dovetail.disruption.candidates import UNCONSOLIDATABLE, Scene
-from dovetail.disruption.choose import Choice, empty, multi, single
+from dovetail.disruption.candidates import UNCONSOLIDATABLE, DisruptionInput
+from dovetail.disruption.choose import (
+    DisruptionChoice,
+    choose_empty_nodes,
+    choose_multi_node,
+    choose_single_node,
+)
 from dovetail.disruption.command import Command
-from dovetail.scheduling.catalog import InstanceType
-from dovetail.scheduling.requirements import Values
-from dovetail.scheduling.snapshot import StateNode, Storage
+from dovetail.scheduling.model.instance_types import InstanceType
+from dovetail.scheduling.model.requirements import Values
+from dovetail.scheduling.model.snapshot import StateNode, Storage
 from support.builders import NOW, node, owner, pod, requirement
 from support.disruption import LARGE, SIZES, SMALL, machine, pool, scene, state
 from support.worlds import RESERVATION, Z1, Z2, Z3, apart, instance_type, near, offering, spread
@@ -29,15 +34,15 @@ def light(name: str = "p", on: str = "a", cpu: str = "500m", **about: Any) -> Po
     return pod(name, cpu=cpu, memory="100Mi", node=on, owned_by=RS, **about)
 
 
-def only(choice: Choice) -> Command:
-    assert len(choice.commands) == 1, [s.why for s in choice.staying]
+def only(choice: DisruptionChoice) -> Command:
+    assert len(choice.commands) == 1, [s.why for s in choice.blocked]
     return choice.commands[0]
 
 
-def why(of: Scene, name: str = "a") -> list[str]:
-    choice = single(of)
+def why(of: DisruptionInput, name: str = "a") -> list[str]:
+    choice = choose_single_node(of)
     assert choice.commands == []
-    return [each.why for each in choice.staying if each.name == name]
+    return [each.why for each in choice.blocked if each.name == name]
 
 
 def spots(count: int, first: float = 1.0) -> list[InstanceType]:
@@ -69,22 +74,30 @@ def test_each_method_says_why_it_passes_a_node_over(
     given: dict[str, Any], about: dict[str, Any], text: str
 ) -> None:
     world = scene(state("a", light(), **given), pools=[pool(**about)])
-    told = [s for method in (empty, multi, single) for s in method(world).staying]
+    told = [
+        s
+        for method in (choose_empty_nodes, choose_multi_node, choose_single_node)
+        for s in method(world).blocked
+    ]
     assert [(s.why, s.event) for s in told] == [(text, UNCONSOLIDATABLE)] * 2
 
 
 @pytest.mark.spec("disruption-60")
 def test_a_pool_without_consolidation_is_passed_over_by_all_three() -> None:
     world = scene(state("a", light()), pools=[pool(consolidate_after="Never")])
-    told = [s.why for method in (empty, multi, single) for s in method(world).staying]
+    told = [
+        s.why
+        for method in (choose_empty_nodes, choose_multi_node, choose_single_node)
+        for s in method(world).blocked
+    ]
     assert told == ['NodePool "default" has consolidation disabled'] * 3
 
 
 @pytest.mark.spec("disruption-59")
 def test_an_empty_node_is_left_to_emptiness_without_a_word() -> None:
-    for method in (multi, single):
+    for method in (choose_multi_node, choose_single_node):
         choice = method(scene(state("a")))
-        assert (choice.eligible, choice.staying, choice.commands) == (0, [], [])
+        assert (choice.eligible, choice.blocked, choice.commands) == (0, [], [])
 
 
 # Replace
@@ -92,7 +105,7 @@ def test_an_empty_node_is_left_to_emptiness_without_a_word() -> None:
 
 @pytest.mark.spec("disruption-62")
 def test_a_node_too_large_for_its_pod_is_replaced_by_a_cheaper_one() -> None:
-    command = only(single(scene(state("a", light()))))
+    command = only(choose_single_node(scene(state("a", light()))))
     assert (command.decision, str(command)) == ("replace", "replace: [a] -> [1 replacement]")
     assert command.replacements[0].instance_types == ("small", "medium")
     assert command.savings == 7.0
@@ -102,7 +115,7 @@ def test_a_node_too_large_for_its_pod_is_replaced_by_a_cheaper_one() -> None:
 def test_a_spot_node_is_replaced_when_many_cheaper_types_would_do() -> None:
     types = [*spots(16), machine("dear", 8, 9.0, ("spot",))]
     world = scene(state("a", light(), of=types[-1], kind="spot"), types=types, spot_to_spot=True)
-    command = only(single(world))
+    command = only(choose_single_node(world))
     assert len(command.replacements[0].instance_types) == 15
     assert command.replacements[0].capacity_types == ("spot",)
 
@@ -131,7 +144,7 @@ def test_the_fifteen_cheapest_are_sent_wherever_they_are_listed() -> None:
     types = spots(18)
     listed = [*types[1:17], types[0], types[17], machine("dear", 8, 9.0, ("spot",))]
     world = scene(state("a", light(), of=listed[-1], kind="spot"), types=listed, spot_to_spot=True)
-    sent = only(single(world)).replacements[0].instance_types
+    sent = only(choose_single_node(world)).replacements[0].instance_types
     assert sent == tuple(each.name for each in types[:15])
 
 
@@ -146,7 +159,7 @@ def test_min_values_may_ask_for_more_than_fifteen(least: int, sent: int) -> None
         pools=[pool(requirements=[wanted])],
         spot_to_spot=True,
     )
-    assert len(only(single(world)).replacements[0].instance_types) == sent
+    assert len(only(choose_single_node(world)).replacements[0].instance_types) == sent
 
 
 @pytest.mark.spec("disruption-69", "disruption-78")
@@ -192,7 +205,7 @@ def test_spot_prices_do_not_count_for_a_pool_of_on_demand() -> None:
 def test_a_replacement_that_may_be_spot_must_be() -> None:
     both = machine("both", 4, 0.5, ("spot", "on-demand"))
     world = scene(state("a", light()), types=[both, LARGE])
-    (new,) = only(single(world)).replacements
+    (new,) = only(choose_single_node(world)).replacements
     assert new.capacity_types == ("spot",)
     assert new.requirements[labels.CAPACITY_TYPE] == Values(frozenset(("spot",)))
 
@@ -200,14 +213,14 @@ def test_a_replacement_that_may_be_spot_must_be() -> None:
 @pytest.mark.spec("disruption-73", "disruption-83")
 def test_a_pool_with_nothing_to_buy_is_in_nobodys_way() -> None:
     world = scene(state("a", light()), pools=[pool(), pool("bare")], types={"default": SIZES, "bare": ()})
-    assert only(single(world)).decision == "replace"
+    assert only(choose_single_node(world)).decision == "replace"
     two = scene(
         state("a", light()),
         state("b", light("q", "b")),
         pools=[pool(), pool("bare"), pool("ill", ready=False)],
         types={"default": SIZES[2:], "bare": (), "ill": SIZES},
     )
-    assert only(single(two)).decision == "delete"
+    assert only(choose_single_node(two)).decision == "delete"
 
 
 @pytest.mark.spec("disruption-75")
@@ -218,7 +231,7 @@ def test_held_nodes_are_skipped_and_others_proceed() -> None:
         state("b", light("q", "b", annotations=hold)),
         state("d", light("s", "d", cpu="1900m")),
     )
-    found = single(world)
+    found = choose_single_node(world)
     assert [c.name for c in only(found).candidates] == ["d"]
 
 
@@ -234,11 +247,11 @@ def test_reserved_capacity_is_cheaper_than_any_other() -> None:
 
     mine, other = sold("mine", "r-1", 0.0003), sold("other", "r-2", 0.0001)
     held = state("a", light(), of=mine, kind="reserved", labels={RESERVATION: "r-1"})
-    (new,) = only(single(scene(held, types=[mine, other]))).replacements
+    (new,) = only(choose_single_node(scene(held, types=[mine, other]))).replacements
     assert (new.instance_types, new.capacity_types) == (("other",), ("reserved",))
     for kind in ("on-demand", "spot"):
         paid = state("a", light(), of=mine, kind=kind)
-        (new,) = only(single(scene(paid, types=[mine]))).replacements
+        (new,) = only(choose_single_node(scene(paid, types=[mine]))).replacements
         assert (new.instance_types, new.capacity_types) == (("mine",), ("reserved",))
 
 
@@ -250,11 +263,11 @@ def test_preferences_count_unless_they_are_ignored() -> None:
         state("a", light("p", "a", labels=web, affinity=wish), of=SMALL),
         state("b", light("q", "b", labels=web, affinity=wish), of=SMALL),
     ]
-    assert single(scene(*states, types=[SMALL])).commands == []
-    assert only(single(scene(*states, types=[SMALL], preferences="Ignore"))).decision == "delete"
+    assert choose_single_node(scene(*states, types=[SMALL])).commands == []
+    assert only(choose_single_node(scene(*states, types=[SMALL], preferences="Ignore"))).decision == "delete"
     close = near(labels.HOSTNAME, preferred=True, app="other")
     lonely = state("a", light("p", "a", labels=web, affinity=close))
-    assert only(single(scene(lonely, preferences="Ignore"))).decision == "replace"
+    assert only(choose_single_node(scene(lonely, preferences="Ignore"))).decision == "replace"
 
 
 @pytest.mark.spec("disruption-79")
@@ -269,12 +282,12 @@ def test_spread_and_anti_affinity_are_kept() -> None:
         state("a", light("p", "a", labels=web, topology_spread_constraints=(over,)), of=zoned[1], zone=Z1),
         state("b", light("q", "b", labels=web, topology_spread_constraints=(over,)), of=zoned[0], zone=Z2),
     ]
-    command = only(single(scene(*states, types=zoned)))
+    command = only(choose_single_node(scene(*states, types=zoned)))
     assert [c.name for c in command.candidates] == ["b"]
     assert command.replacements[0].zone == Z2
     rule = apart(labels.HOSTNAME, app="web")
     pair = [state(n, light(f"p{n}", n, labels=web, affinity=rule), of=SMALL) for n in ("a", "b")]
-    assert single(scene(*pair, types=[SMALL])).commands == []
+    assert choose_single_node(scene(*pair, types=[SMALL])).commands == []
 
 
 @pytest.mark.spec("disruption-80")
@@ -305,7 +318,7 @@ def test_a_volume_pinned_to_the_old_node_does_not_pin_the_pod() -> None:
     ).spec
     storage = Storage(claims={"default/data": claim}, volumes={"pv": volume})
     world = scene(state("a", light(volumes=spec.volumes)), snapshot={"storage": storage})
-    assert only(single(world)).decision == "replace"
+    assert only(choose_single_node(world)).decision == "replace"
 
 
 # Delete
@@ -319,11 +332,11 @@ def pair(**second: Any) -> list[StateNode]:
 
 @pytest.mark.spec("disruption-81", "disruption-84")
 def test_the_node_with_fewer_pods_goes_when_they_fit_on_the_other() -> None:
-    command = only(single(scene(*pair(), types=[LARGE])))
+    command = only(choose_single_node(scene(*pair(), types=[LARGE])))
     assert (str(command), command.savings) == ("delete: [b]", 8.0)
     orphan = pod("q", cpu="500m", node="b")
     bare = scene(pair()[0], state("b", orphan), types=[LARGE])
-    assert str(only(single(bare))) == "delete: [b]"
+    assert str(only(choose_single_node(bare))) == "delete: [b]"
 
 
 @pytest.mark.spec("disruption-82")
@@ -331,7 +344,7 @@ def test_room_on_a_node_nobody_manages_is_room() -> None:
     theirs = StateNode(
         node=node("theirs", nodepool="", allocatable={"cpu": "8", "memory": "32Gi", "pods": "9"})
     )
-    command = only(single(scene(state("a", light()), theirs, types=[LARGE])))
+    command = only(choose_single_node(scene(state("a", light()), theirs, types=[LARGE])))
     assert str(command) == "delete: [a]"
 
 
@@ -344,7 +357,7 @@ def test_pods_do_not_move_to_a_node_that_may_never_come_up() -> None:
     assert "would schedule against uninitialized nodeclaim/b, node/b" in text
     ready = state("c", *(light(f"r{i}", "c") for i in range(3)))
     both = scene(state("a", light()), coming, ready, types=[LARGE])
-    assert str(only(single(both))) == "delete: [a]"
+    assert str(only(choose_single_node(both))) == "delete: [a]"
 
 
 def window(minutes: int) -> list[StateNode]:
@@ -359,8 +372,8 @@ def window(minutes: int) -> list[StateNode]:
 def test_a_node_within_its_window_takes_no_pods_that_only_move_to_save() -> None:
     calm = pool(consolidate_after="1m")
     young = scene(*window(0), pools=[calm], types=[LARGE])
-    assert single(young).commands == []
-    assert str(only(single(scene(*window(2), pools=[calm], types=[LARGE])))) == "delete: [a]"
+    assert choose_single_node(young).commands == []
+    assert str(only(choose_single_node(scene(*window(2), pools=[calm], types=[LARGE])))) == "delete: [a]"
 
 
 @pytest.mark.spec("disruption-88")
@@ -376,20 +389,20 @@ def test_a_pool_that_never_consolidates_takes_pods() -> None:
         ),
     )
     world = scene(first, there, pools=[pool(), never], types=[LARGE])
-    assert str(only(single(world))) == "delete: [a]"
+    assert str(only(choose_single_node(world))) == "delete: [a]"
 
 
 @pytest.mark.spec("disruption-89")
 def test_windows_of_others_do_not_matter_to_a_replacement() -> None:
     world = scene(*window(0), pools=[pool(consolidate_after="1m")])
-    command = only(single(world))
+    command = only(choose_single_node(world))
     assert (command.decision, command.candidates[0].name) == ("replace", "a")
 
 
 @pytest.mark.spec("disruption-90")
 def test_a_pod_that_waits_for_ever_holds_nothing_up() -> None:
     odd = pod("odd", node_selector={"no": "such"})
-    assert str(only(single(scene(*pair(), types=[LARGE], pending=[odd])))) == "delete: [b]"
+    assert str(only(choose_single_node(scene(*pair(), types=[LARGE], pending=[odd])))) == "delete: [b]"
 
 
 @pytest.mark.spec("disruption-91")
@@ -418,4 +431,4 @@ def test_a_node_without_a_known_price_can_go_but_not_be_replaced() -> None:
         "Can't replace with a cheaper node"
     ]
     two = [state("a", light(), of=free), state("b", *(light(f"r{i}", "b") for i in range(2)))]
-    assert str(only(single(scene(*two, types=[free, LARGE])))) in ("delete: [a]", "delete: [b]")
+    assert str(only(choose_single_node(scene(*two, types=[free, LARGE])))) in ("delete: [a]", "delete: [b]")

@@ -11,12 +11,11 @@ from dovetail.api.core import ObjectReference
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.pod import Pod, PodResourceClaim
 from dovetail.api.quantity import Quantity
-from dovetail.disruption.candidates import Scene
-from dovetail.disruption.choose import drifted, multi, single
+from dovetail.disruption.candidates import DisruptionInput
+from dovetail.disruption.choose import choose_drift, choose_multi_node, choose_single_node
 from dovetail.disruption.command import Command
-from dovetail.disruption.simulate import simulate
-from dovetail.scheduling.catalog import InstanceType
-from dovetail.scheduling.device_records import (
+from dovetail.disruption.simulation.simulate import simulate_scheduling
+from dovetail.scheduling.model.device_objects import (
     AllocatedDevice,
     AllocatedDevices,
     Allocation,
@@ -35,7 +34,8 @@ from dovetail.scheduling.device_records import (
     ResourceSliceSpec,
     SlicePool,
 )
-from dovetail.scheduling.snapshot import StateNode
+from dovetail.scheduling.model.instance_types import InstanceType
+from dovetail.scheduling.model.snapshot import StateNode
 from support.builders import NOW, amounts, pod
 from support.disruption import LARGE, going, machine, scene, state
 
@@ -81,7 +81,9 @@ def with_gpus(name: str, count: int, price: float, cpu: float = 16) -> InstanceT
     return replace(machine(name, cpu, price), device_slices=(published("", *devices),))
 
 
-def world(*states: StateNode, claims: list[ResourceClaim], slices: list[ResourceSlice], types: Any) -> Scene:
+def world(
+    *states: StateNode, claims: list[ResourceClaim], slices: list[ResourceSlice], types: Any
+) -> DisruptionInput:
     devices = DeviceState(
         slices=tuple(slices),
         classes={"gpu": DeviceClass(metadata=ObjectMeta(name="gpu"))},
@@ -102,9 +104,9 @@ def names(commands: list[Command]) -> list[str]:
     return [candidate.name for command in commands for candidate in command.candidates]
 
 
-def why(of: Scene, node: str) -> str:
+def why(of: DisruptionInput, node: str) -> str:
     """What stands in the way of a node's going."""
-    return simulate(of, [c for c in going(of) if c.name == node], consolidating=True).problem
+    return simulate_scheduling(of, [c for c in going(of) if c.name == node], consolidating=True).problem
 
 
 @pytest.mark.spec("disruption-155")
@@ -116,13 +118,13 @@ def test_a_device_can_be_had_again_on_the_replacement() -> None:
     }
     of = world(mine, types=[BIG, SMALL], **held)
     assert why(of, "a") == ""
-    assert only(single(of).commands).replacements[0].instance_types == ("small",)
-    (new,) = only(drifted(of).commands).replacements
+    assert only(choose_single_node(of).commands).replacements[0].instance_types == ("small",)
+    (new,) = only(choose_drift(of).commands).replacements
     assert new.pods == ("default/p",)
     # It is the device that is found again, not merely room: the same machine without one will not do.
     bare = world(mine, types=[machine("big", 16, 9.0), machine("small", 4, 3.0)], **held)
     assert "default/p" in why(bare, "a")
-    assert (single(bare).commands, drifted(bare).commands) == ([], [])
+    assert (choose_single_node(bare).commands, choose_drift(bare).commands) == ([], [])
 
 
 @pytest.mark.spec("disruption-156")
@@ -146,11 +148,13 @@ def test_a_claim_that_nothing_else_can_meet_keeps_the_node() -> None:
     held, slices = [claim("p", "a", "gpu-0")], [published("a", Device(name="gpu-0"))]
     of = world(mine, free, claims=held, slices=slices, types=[LARGE])
     # The pod beside it needs no device, and moves; the one with the claim has nowhere to go.
-    assert names(single(of).commands) == ["b"]
-    assert "a" not in names(multi(of).commands)
-    alone = single(world(mine, claims=held, slices=slices, types=[LARGE, machine("cheap", 4, 1.0)]))
+    assert names(choose_single_node(of).commands) == ["b"]
+    assert "a" not in names(choose_multi_node(of).commands)
+    alone = choose_single_node(
+        world(mine, claims=held, slices=slices, types=[LARGE, machine("cheap", 4, 1.0)])
+    )
     assert alone.commands == []
-    (stays,) = [each for each in alone.staying if each.name == "a"]
+    (stays,) = [each for each in alone.blocked if each.name == "a"]
     assert stays.why.startswith("not all pods would schedule, default/p => ")
 
 
@@ -161,15 +165,15 @@ def test_a_device_that_a_pod_elsewhere_holds_is_not_free() -> None:
     taken = [claim("p", "a", "gpu-0"), claim("q", "b", "gpu-0")]
     of = world(mine, other, claims=taken, slices=slices, types=[LARGE])
     assert "default/p" in why(of, "a")
-    assert single(of).commands == []
+    assert choose_single_node(of).commands == []
     # Nobody holds it: then it is where the pod goes.
     idle = state("b", pod("r", cpu="500m", memory="10Mi", node="b"), of=LARGE)
     freed = world(mine, idle, claims=taken[:1], slices=slices, types=[LARGE])
     assert why(freed, "a") == ""
     assert (
-        simulate(freed, [c for c in going(freed) if c.name == "a"], consolidating=True).plan.place_of(
-            "default/p"
-        )
+        simulate_scheduling(
+            freed, [c for c in going(freed) if c.name == "a"], consolidating=True
+        ).plan.find_place("default/p")
         == "b"
     )
 
@@ -183,14 +187,14 @@ def test_devices_of_two_nodes_fit_one_replacement() -> None:
         "slices": [published(n, Device(name="gpu-0")) for n in ("a", "b")],
     }
     of = world(*states, types=[both, BIG], **held)
-    (new,) = simulate(of, going(of), consolidating=True).plan.new_nodes
+    (new,) = simulate_scheduling(of, going(of), consolidating=True).plan.new_nodes
     assert (new.instance_types, sorted(new.pods)) == (("both",), ["default/pa", "default/pb"])
-    merged = only(multi(of).commands)
+    merged = only(choose_multi_node(of).commands)
     assert (names([merged]), merged.replacements[0].instance_types) == (["a", "b"], ("both",))
     # With one device a machine, it takes two of them: there is nothing to merge into.
     apart = world(*states, types=[with_gpus("lone", 1, 4.0), BIG], **held)
-    assert len(simulate(apart, going(apart), consolidating=True).plan.new_nodes) == 2
-    assert multi(apart).commands == []
+    assert len(simulate_scheduling(apart, going(apart), consolidating=True).plan.new_nodes) == 2
+    assert choose_multi_node(apart).commands == []
 
 
 @pytest.mark.spec("disruption-159")
@@ -209,5 +213,5 @@ def test_of_a_shared_device_only_the_share_that_moves_is_free(share: str, fits: 
         slices=[shared(device)],
         types=[LARGE],
     )
-    outcome = simulate(of, [c for c in going(of) if c.name == "a"], consolidating=True)
+    outcome = simulate_scheduling(of, [c for c in going(of) if c.name == "a"], consolidating=True)
     assert (outcome.problem == "") is fits

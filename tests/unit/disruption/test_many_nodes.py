@@ -9,13 +9,20 @@ import pytest
 
 from dovetail.api import labels
 from dovetail.api.pod import Pod
-from dovetail.disruption.choose import interleaved, multi, single
+from dovetail.disruption.choose import choose_multi_node, choose_single_node, interleave_pools
 from dovetail.disruption.command import MULTI, Command
-from dovetail.disruption.consolidation import same_type_bound
-from dovetail.disruption.validate import BUDGET, CHURN, SCHEDULING, Invalid, still_candidates, still_right
-from dovetail.scheduling.plan import PlannedNode
-from dovetail.scheduling.requirements import Requirements
-from dovetail.scheduling.snapshot import StateNode
+from dovetail.disruption.methods.consolidation import find_same_type_price
+from dovetail.disruption.validate import (
+    BUDGET,
+    CHURN,
+    SCHEDULING,
+    InvalidCommand,
+    validate_candidates,
+    validate_command,
+)
+from dovetail.scheduling.model.plan import PlannedNode
+from dovetail.scheduling.model.requirements import Requirements
+from dovetail.scheduling.model.snapshot import StateNode
 from support.builders import owner, pod, requirement
 from support.disruption import LARGE, MEDIUM, SMALL, going, machine, names_of, pdb, pool, scene, state
 
@@ -41,7 +48,7 @@ def after(calls: int) -> Callable[[], bool]:
 def test_three_lightly_used_nodes_become_one(kinds: tuple[str, ...]) -> None:
     sold = [machine(f"m{i}", 4, 2.0 + i, ("on-demand", "spot")) for i in range(3)]
     states = [lonely(n, "1", of=sold[2], kind=k) for n, k in zip("abc", kinds, strict=True)]
-    (command,) = multi(scene(*states, types=sold, spot_to_spot=True)).commands
+    (command,) = choose_multi_node(scene(*states, types=sold, spot_to_spot=True)).commands
     assert (command.decision, len(command.candidates), len(command.replacements)) == ("replace", 3, 1)
     assert command.savings > 0
 
@@ -53,8 +60,8 @@ def test_two_nodes_that_would_become_one_of_the_same_are_left_to_a_deletion() ->
         state("b", light("r", "b"), of=SMALL),
     ]
     world = scene(*states, types=[SMALL])
-    assert multi(world).commands == []
-    (command,) = single(world).commands
+    assert choose_multi_node(world).commands == []
+    (command,) = choose_single_node(world).commands
     assert str(command) == "delete: [b]"
 
 
@@ -64,8 +71,8 @@ def test_the_same_type_filter_may_break_min_values() -> None:
     wanted = requirement(labels.INSTANCE_TYPE, "In", *(t.name for t in types), min_values=2)
     states = [lonely("a", "3", of=types[1]), lonely("b", "3", of=types[1])]
     world = scene(*states, types=types, pools=[pool(requirements=[wanted])])
-    assert multi(world).commands == []
-    (command,) = single(world).commands
+    assert choose_multi_node(world).commands == []
+    (command,) = choose_single_node(world).commands
     assert (command.decision, len(command.candidates)) == ("delete", 1)
 
 
@@ -81,14 +88,14 @@ def test_a_replacement_must_beat_the_cheapest_of_its_own_kind_that_goes() -> Non
         pods=(),
         requests={},
     )
-    assert same_type_bound(world, going(world), options) == 1.0
+    assert find_same_type_price(world, going(world), options) == 1.0
 
 
 @pytest.mark.spec("disruption-103")
 @pytest.mark.parametrize(("nodes", "count"), [("30%", 3), ("0%", 0)])
 def test_many_nodes_are_no_more_than_the_budget(nodes: str, count: int) -> None:
     states = [lonely(f"n{i}", "100m") for i in range(10)]
-    choice = multi(scene(*states, types=[LARGE], pools=[pool(nodes=nodes)]))
+    choice = choose_multi_node(scene(*states, types=[LARGE], pools=[pool(nodes=nodes)]))
     taken = [c.name for command in choice.commands for c in command.candidates]
     assert len(taken) == count
     assert choice.constrained
@@ -98,7 +105,7 @@ def test_many_nodes_are_no_more_than_the_budget(nodes: str, count: int) -> None:
 def test_each_pool_gives_no_more_than_its_own_budget() -> None:
     pools = [pool(f"p{i}", nodes="50%") for i in range(10)]
     states = [lonely(f"{p.name}-{i}", "100m", pool=p.name) for p in pools for i in range(3)]
-    (command,) = multi(scene(*states, types=[LARGE], pools=pools)).commands
+    (command,) = choose_multi_node(scene(*states, types=[LARGE], pools=pools)).commands
     taken = [c.pool.name for c in command.candidates]
     assert [taken.count(p.name) for p in pools] == [2] * 10
 
@@ -106,13 +113,13 @@ def test_each_pool_gives_no_more_than_its_own_budget() -> None:
 @pytest.mark.spec("disruption-104")
 def test_when_time_is_up_before_the_search_nothing_goes() -> None:
     states = [lonely(f"n{i}", "100m") for i in range(4)]
-    choice = multi(scene(*states, types=[LARGE]), should_stop=lambda: True)
+    choice = choose_multi_node(scene(*states, types=[LARGE]), should_stop=lambda: True)
     assert (choice.commands, choice.timed_out, choice.settled) == ([], True, False)
 
 
 def test_what_was_found_before_time_was_up_is_kept() -> None:
     states = [lonely(f"n{i}", "100m") for i in range(8)]
-    choice = multi(scene(*states, types=[LARGE]), should_stop=after(1))
+    choice = choose_multi_node(scene(*states, types=[LARGE]), should_stop=after(1))
     assert choice.timed_out
     assert len(choice.commands[0].candidates) == 5
 
@@ -120,15 +127,15 @@ def test_what_was_found_before_time_was_up_is_kept() -> None:
 @pytest.mark.spec("disruption-105")
 def test_a_search_that_a_budget_constrained_is_not_settled() -> None:
     full = [lonely(f"n{i}", "15") for i in range(4)]
-    held = multi(scene(*full, types=[LARGE], pools=[pool(nodes="2")]))
+    held = choose_multi_node(scene(*full, types=[LARGE], pools=[pool(nodes="2")]))
     assert (held.commands, held.settled) == ([], False)
-    assert multi(scene(*full, types=[LARGE])).settled
+    assert choose_multi_node(scene(*full, types=[LARGE])).settled
 
 
 @pytest.mark.spec("disruption-106")
 def test_a_search_does_not_end_at_a_hundred_nodes() -> None:
     states = [lonely(f"n{i:03d}", "10m") for i in range(130)]
-    (command,) = multi(scene(*states, types=[LARGE])).commands
+    (command,) = choose_multi_node(scene(*states, types=[LARGE])).commands
     assert len(command.candidates) > 100
 
 
@@ -144,7 +151,7 @@ POOLS = [pool(name) for name in ("x", "y", "z")]
 
 @pytest.mark.spec("disruption-107")
 def test_pools_take_turns() -> None:
-    found = interleaved(going(scene(*three_pools(), pools=POOLS)))
+    found = interleave_pools(going(scene(*three_pools(), pools=POOLS)))
     pools = [candidate.pool.name for candidate in found]
     assert [set(pools[i : i + 3]) for i in (0, 3, 6)] == [{"x", "y", "z"}] * 3
     ratios = [candidate.ratio for candidate in found]
@@ -153,33 +160,33 @@ def test_pools_take_turns() -> None:
 
 @pytest.mark.spec("disruption-108")
 def test_a_pool_that_was_not_reached_comes_first() -> None:
-    found = interleaved(going(scene(*three_pools(), pools=POOLS)), {"y"})
+    found = interleave_pools(going(scene(*three_pools(), pools=POOLS)), {"y"})
     assert [candidate.pool.name for candidate in found[::3]] == ["y"] * 3
 
 
 @pytest.mark.spec("disruption-109")
 def test_pools_not_reached_in_time_are_remembered_and_forgotten_when_reached() -> None:
     world = scene(*three_pools(), pools=POOLS, types=[LARGE])
-    assert single(world).unseen == frozenset()
-    at_once = single(world, should_stop=lambda: True)
+    assert choose_single_node(world).unseen == frozenset()
+    at_once = choose_single_node(world, should_stop=lambda: True)
     assert (at_once.unseen, at_once.timed_out) == (frozenset(("x", "y", "z")), True)
-    assert len(single(world, should_stop=after(2)).unseen) == 1
+    assert len(choose_single_node(world, should_stop=after(2)).unseen) == 1
 
 
 # Still right?
 
 
 def decided(*states: StateNode, **about: Any) -> Command:
-    (command,) = single(scene(*states, **about)).commands
+    (command,) = choose_single_node(scene(*states, **about)).commands
     return command
 
 
 @pytest.mark.spec("disruption-95")
 def test_a_pod_that_changes_what_would_be_bought_ends_the_command() -> None:
     command = decided(lonely("a"), types=[SMALL, MEDIUM, LARGE])
-    assert isinstance(still_right(scene(lonely("a")), command), Command)
+    assert isinstance(validate_command(scene(lonely("a")), command), Command)
     more = state("a", light("p-a", "a"), light("more", "a", "3"))
-    assert still_right(scene(more), command) == Invalid(SCHEDULING, 1)
+    assert validate_command(scene(more), command) == InvalidCommand(SCHEDULING, 1)
 
 
 @pytest.mark.spec("disruption-96", "disruption-99")
@@ -192,35 +199,36 @@ def test_a_node_that_is_no_candidate_any_more_ends_the_command() -> None:
         other = [lonely("b", "2")] if command.decision == "delete" else []
         assert name == "a"
         held = scene(state("a", light("p-a", "a", annotations=hold)), *other, types=types)
-        assert still_right(held, command) == Invalid(CHURN, 1)
-        assert still_right(scene(state("a", web), *other, types=types, pdbs=[pdb()]), command) == Invalid(
-            CHURN, 1
-        )
+        assert validate_command(held, command) == InvalidCommand(CHURN, 1)
+        assert validate_command(
+            scene(state("a", web), *other, types=types, pdbs=[pdb()]), command
+        ) == InvalidCommand(CHURN, 1)
 
 
 @pytest.mark.spec("disruption-97", "disruption-99")
 def test_budgets_nominations_and_lost_room_end_the_command() -> None:
     command = decided(lonely("a", "1"), lonely("b", "2"), types=[LARGE])
     shut = scene(lonely("a", "1"), lonely("b", "2"), types=[LARGE], pools=[pool(nodes="0")])
-    assert still_right(shut, command) == Invalid(BUDGET, 1)
+    assert validate_command(shut, command) == InvalidCommand(BUDGET, 1)
     wanted = scene(lonely("a", "1", nominated=True), lonely("b", "2"), types=[LARGE])
-    assert still_right(wanted, command) == Invalid(BUDGET, 1)
-    assert still_candidates(wanted, command) == Invalid(BUDGET, 1)
+    assert validate_command(wanted, command) == InvalidCommand(BUDGET, 1)
+    assert validate_candidates(wanted, command) == InvalidCommand(BUDGET, 1)
     full = scene(lonely("a", "1"), lonely("b", "15"), types=[LARGE])
-    assert still_right(full, command) == Invalid(SCHEDULING, 1)
+    assert validate_command(full, command) == InvalidCommand(SCHEDULING, 1)
     gone = scene(lonely("b", "2"), types=[LARGE])
-    assert still_right(gone, command) == Invalid(CHURN, 1)
+    assert validate_command(gone, command) == InvalidCommand(CHURN, 1)
     churned = scene(lonely("a", "1", consolidatable=False), lonely("b", "2"), types=[LARGE])
-    assert still_right(churned, command) == Invalid(CHURN, 1)
+    assert validate_command(churned, command) == InvalidCommand(CHURN, 1)
 
 
 def test_a_command_of_several_nodes_is_told_to_each_as_its_part() -> None:
     states = [lonely(n, "100m") for n in "abc"]
-    (command,) = multi(scene(*states, types=[LARGE])).commands
+    (command,) = choose_multi_node(scene(*states, types=[LARGE])).commands
     assert command.method == MULTI
     first = command.candidates[0]
     count = len(command.candidates)
     assert (
-        command.told_of(first) == f"{command.decision}: [{first.name}] (part of {count}-node consolidation)"
+        command.describe_for(first)
+        == f"{command.decision}: [{first.name}] (part of {count}-node consolidation)"
     )
     assert names_of(command.candidates) == sorted(names_of(command.candidates))

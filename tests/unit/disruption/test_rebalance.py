@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from dovetail.api import labels
-from dovetail.disruption.candidates import Scene
+from dovetail.disruption.candidates import DisruptionInput
 from dovetail.disruption.command import Command
-from dovetail.disruption.rebalance import REBALANCE, rebalance
-from dovetail.disruption.validate import Invalid, still_right
-from dovetail.scheduling.requirements import Values
+from dovetail.disruption.methods.rebalance import REBALANCE, choose_rebalance
+from dovetail.disruption.validate import InvalidCommand, validate_command
+from dovetail.scheduling.model.requirements import Values
 from support.builders import owner, pod
 from support.disruption import pool, scene, state
 from support.worlds import instance_type, offering
@@ -26,7 +26,7 @@ def machine(price_in_a: float = 2.0, kind: str = "on-demand") -> Any:
     return instance_type("medium", 4, "32Gi", 110, offerings=sold)
 
 
-def world(a: int, b: int, c: int, *, of: Any = None, **about: Any) -> Scene:
+def world(a: int, b: int, c: int, *, of: Any = None, **about: Any) -> DisruptionInput:
     """So many nodes in each zone, each with a pod that fills it."""
     sold = of or machine()
     kind = sold.offerings[0].capacity_type
@@ -48,8 +48,8 @@ def world(a: int, b: int, c: int, *, of: Any = None, **about: Any) -> Scene:
 BACK = frozenset((A,))
 
 
-def found(of: Scene, returned: frozenset[str] = BACK) -> Command | None:
-    commands = rebalance(of, returned).commands
+def found(of: DisruptionInput, returned: frozenset[str] = BACK) -> Command | None:
+    commands = choose_rebalance(of, returned).commands
     assert len(commands) <= 1
     return commands[0] if commands else None
 
@@ -70,7 +70,7 @@ def test_zones_that_differ_by_one_are_even_enough(counts: tuple[int, int, int]) 
 
 def test_without_a_zone_that_is_back_nothing_is_moved() -> None:
     assert found(world(0, 5, 2), frozenset()) is None
-    away = Scene(world(0, 5, 2).snapshot, shifted=frozenset((A,)))
+    away = DisruptionInput(world(0, 5, 2).snapshot, excluded_zones=frozenset((A,)))
     assert found(away) is None, "it is away again"
 
 
@@ -95,7 +95,7 @@ def test_balance_is_not_paid_for() -> None:
 
 def test_a_budget_that_allows_nothing_holds_balance_too() -> None:
     held = world(0, 4, 2, pools=[pool(nodes="0")])
-    choice = rebalance(held, BACK)
+    choice = choose_rebalance(held, BACK)
     assert (choice.commands, choice.constrained) == ([], True)
 
 
@@ -115,17 +115,20 @@ def test_a_while_later_the_move_is_asked_about_again() -> None:
     before = world(0, 4, 2)
     command = found(before)
     assert command is not None
-    again = still_right(before, command)
+    again = validate_command(before, command)
     assert isinstance(again, Command)
     assert again.replacements[0].zone == A
-    evened = still_right(world(3, 4, 2), command)
-    assert isinstance(evened, Invalid), "somebody filled the zone meanwhile"
-    gone = still_right(Scene(before.snapshot, shifted=frozenset((A,))), command)
-    assert isinstance(gone, Invalid), "the zone is away again"
+    evened = validate_command(world(3, 4, 2), command)
+    assert isinstance(evened, InvalidCommand), "somebody filled the zone meanwhile"
+    gone = validate_command(DisruptionInput(before.snapshot, excluded_zones=frozenset((A,))), command)
+    assert isinstance(gone, InvalidCommand), "the zone is away again"
 
 
 def test_a_node_whose_zone_was_shifted_away_meanwhile_is_no_candidate_any_more() -> None:
     before = world(0, 4, 2)
     command = found(before)
     assert command is not None
-    assert isinstance(still_right(Scene(before.snapshot, shifted=frozenset((B,))), command), Invalid)
+    assert isinstance(
+        validate_command(DisruptionInput(before.snapshot, excluded_zones=frozenset((B,))), command),
+        InvalidCommand,
+    )

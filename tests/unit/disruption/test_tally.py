@@ -6,17 +6,17 @@ from random import Random
 
 import pytest
 
-from dovetail.disruption.tally import Tally
+from dovetail.disruption.simulation.topology import SparseCounts
 
 DOMAINS = ("a", "b", "c", "d", "e")
 
 
-def both(chance: Random) -> tuple[Tally, dict[str, int]]:
+def both(chance: Random) -> tuple[SparseCounts, dict[str, int]]:
     known = {each: 3 for each in DOMAINS if chance.random() < 0.6}
     gone = {each for each in DOMAINS if chance.random() < 0.3}
     counted = {each: chance.randrange(3) for each in DOMAINS if each not in gone and chance.random() < 0.4}
     plain = {each: 0 for each in known if each not in gone} | counted
-    return Tally(known, counted, gone), plain
+    return SparseCounts(known, counted, gone), plain
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -45,4 +45,4 @@ def test_a_tally_is_read_and_written_like_a_dict(seed: int) -> None:
 
 def test_a_domain_nobody_knows_is_missed() -> None:
     with pytest.raises(KeyError):
-        Tally({"a": 1}, {}, {"a"})["a"]
+        SparseCounts({"a": 1}, {}, {"a"})["a"]

@@ -10,8 +10,8 @@ import pytest
 
 from dovetail.api import labels
 from dovetail.api.core import Node
-from dovetail.providers.kwok.catalog import family_and_size, instance_types
-from dovetail.scheduling.requirements import Requirements, values_of
+from dovetail.providers.kwok.catalog import family_and_size, read_instance_types
+from dovetail.scheduling.model.requirements import Requirements, parse_values
 from support.world import Scene, virtual
 
 
@@ -40,9 +40,9 @@ def test_the_size_is_the_cpu_count_unless_the_name_is_of_the_form_aws_uses(
 
 
 def test_a_pool_that_wants_machines_below_thirty_two_cpus_finds_them_by_size() -> None:
-    wanted = Requirements({labels.KWOK_INSTANCE_SIZE: values_of("Lt", ("32",))})
+    wanted = Requirements({labels.KWOK_INSTANCE_SIZE: parse_values("Lt", ("32",))})
 
-    found = [each for each in instance_types() if each.requirements.compatible(wanted)]
+    found = [each for each in read_instance_types() if each.requirements.is_compatible(wanted)]
 
     assert {each.capacity["cpu"].value for each in found} == {1, 2, 4, 8, 16}
 

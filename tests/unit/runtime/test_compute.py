@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from dovetail.errors import Refused, Retry
-from dovetail.runtime.compute import Workers, inline
+from dovetail.runtime.compute import WorkerPool, inline
 from support.work import be_stubborn, crash_once, refuse
 
 
 @pytest.fixture
-async def workers() -> AsyncIterator[Workers]:
-    pool = Workers()
+async def workers() -> AsyncIterator[WorkerPool]:
+    pool = WorkerPool()
     yield pool
     pool.close()
 
@@ -31,7 +31,7 @@ async def test_inline_work_is_done_here_and_now() -> None:
     assert await inline(sorted, [2, 1], reverse=True) == [2, 1]
 
 
-async def test_a_worker_is_another_process_and_the_loop_stays_free(workers: Workers) -> None:
+async def test_a_worker_is_another_process_and_the_loop_stays_free(workers: WorkerPool) -> None:
     assert await workers(os.getpid) != os.getpid()
     work = asyncio.ensure_future(workers(time.sleep, 0.3))
     ticks = 0
@@ -41,25 +41,25 @@ async def test_a_worker_is_another_process_and_the_loop_stays_free(workers: Work
     assert ticks > 5
 
 
-async def test_an_error_comes_back_as_itself(workers: Workers) -> None:
+async def test_an_error_comes_back_as_itself(workers: WorkerPool) -> None:
     with pytest.raises(ZeroDivisionError):
         await workers(operator.truediv, 1, 0)
     with pytest.raises(Refused, match="not today"):
         await workers(refuse)
 
 
-async def test_work_whose_worker_dies_is_done_by_another(workers: Workers, tmp_path: Path) -> None:
+async def test_work_whose_worker_dies_is_done_by_another(workers: WorkerPool, tmp_path: Path) -> None:
     assert await workers(crash_once, str(tmp_path / "flag")) == "done by another"
 
 
-async def test_work_that_kills_every_worker_is_given_up_and_the_next_is_served(workers: Workers) -> None:
+async def test_work_that_kills_every_worker_is_given_up_and_the_next_is_served(workers: WorkerPool) -> None:
     with pytest.raises(Retry, match="two workers died on it"):
         await workers(os._exit, 3)
     assert await workers(operator.add, 1, 2) == 3
 
 
 async def test_closing_does_not_wait_for_work_under_way() -> None:
-    pool = Workers()
+    pool = WorkerPool()
     assert await pool(operator.add, 1, 2) == 3
     work = asyncio.ensure_future(pool(time.sleep, 60))
     await asyncio.sleep(0.05)
@@ -73,9 +73,9 @@ async def test_closing_does_not_wait_for_work_under_way() -> None:
 def test_a_worker_does_not_outlive_the_process_that_asks() -> None:
     program = (
         "import asyncio, os\n"
-        "from dovetail.runtime.compute import Workers\n"
+        "from dovetail.runtime.compute import WorkerPool\n"
         "async def main():\n"
-        "    print(await Workers()(os.getpid), flush=True)\n"
+        "    print(await WorkerPool()(os.getpid), flush=True)\n"
         "    os._exit(0)\n"
         "asyncio.run(main())\n"
     )
@@ -95,7 +95,7 @@ def ended(pid: int, within: float) -> bool:
         os.close(process)
 
 
-async def test_a_worker_has_no_helpers_beside_it(workers: Workers) -> None:
+async def test_a_worker_has_no_helpers_beside_it(workers: WorkerPool) -> None:
     pid = await workers(os.getpid)
     assert children(os.getpid()) == {pid}
     assert children(pid) == set()
@@ -106,6 +106,6 @@ def children(pid: int) -> set[int]:
     return {int(child) for file in found for child in file.read_text().split()}
 
 
-async def test_an_error_that_cannot_be_sent_is_told_in_words(workers: Workers) -> None:
+async def test_an_error_that_cannot_be_sent_is_told_in_words(workers: WorkerPool) -> None:
     with pytest.raises(RuntimeError, match="Stubborn"):
         await workers(be_stubborn)

@@ -38,10 +38,10 @@ def plugin(folder: Path, status: dict[str, str], spoken: str = V1, **more: objec
 
 async def test_a_fixed_token_is_sent_and_never_shown() -> None:
     token = StaticToken("s3cret")
-    assert await token.headers() == {"Authorization": "Bearer s3cret"}
+    assert await token.build_headers() == {"Authorization": "Bearer s3cret"}
     assert not await token.refresh({}), "asking again would not help"
     assert "s3cret" not in repr(token)
-    assert await Anonymous().headers() == {}
+    assert await Anonymous().build_headers() == {}
     assert not await Anonymous().refresh({})
 
 
@@ -50,29 +50,31 @@ def test_a_rotated_token_is_read_again_within_a_minute(tmp_path: Path) -> None:
         clock, path = VirtualClock(), tmp_path / "token"
         path.write_text("first\n")
         token = TokenFile(path, clock)
-        assert await token.headers() == {"Authorization": "Bearer first"}
+        assert await token.build_headers() == {"Authorization": "Bearer first"}
         path.write_text("second")
         await clock.sleep(59)
-        assert await token.headers() == {"Authorization": "Bearer first"}
+        assert await token.build_headers() == {"Authorization": "Bearer first"}
         await clock.sleep(2)
-        assert await token.headers() == {"Authorization": "Bearer second"}
+        assert await token.build_headers() == {"Authorization": "Bearer second"}
         path.write_text("third")
         assert await token.refresh({"Authorization": "Bearer second"}), (
             "a refused token is read again at once"
         )
-        assert await token.headers() == {"Authorization": "Bearer third"}
+        assert await token.build_headers() == {"Authorization": "Bearer third"}
         refused = {"Authorization": "Bearer third"}
         assert not await token.refresh(refused), "the same token again would be refused again"
         path.unlink()
         await clock.sleep(120)
-        assert await token.headers() == {"Authorization": "Bearer third"}, "a gap in the rotation is bridged"
+        assert await token.build_headers() == {"Authorization": "Bearer third"}, (
+            "a gap in the rotation is bridged"
+        )
 
     run_virtual(main())
 
 
 async def test_a_token_file_that_was_never_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(Misconfigured, match=r"token: No such file"):
-        await TokenFile(tmp_path / "token", HandClock()).headers()
+        await TokenFile(tmp_path / "token", HandClock()).build_headers()
 
 
 def test_a_minted_token_is_kept_until_a_minute_before_its_end() -> None:
@@ -85,11 +87,13 @@ def test_a_minted_token_is_kept_until_a_minute_before_its_end() -> None:
 
         token = MintedToken(mint, clock)
         for _ in range(10):
-            await token.headers()
+            await token.build_headers()
             await clock.sleep(30)
         for _ in range(3):
             assert await token.refresh({"Authorization": "Bearer token2"})
-            assert await token.headers() == {"Authorization": "Bearer token3"}, "made once for all of them"
+            assert await token.build_headers() == {"Authorization": "Bearer token3"}, (
+                "made once for all of them"
+            )
         return minted
 
     assert run_virtual(main()) == [0, 240, 300]
@@ -108,10 +112,10 @@ async def test_a_plugin_is_asked_once_and_again_when_its_token_expires(tmp_path:
         cluster_info={"server": "https://example"},
     )
     token = ExecPlugin(spec, clock)
-    assert await token.headers() == {"Authorization": "Bearer token-1"}
-    assert await token.headers() == {"Authorization": "Bearer token-1"}
+    assert await token.build_headers() == {"Authorization": "Bearer token-1"}
+    assert await token.build_headers() == {"Authorization": "Bearer token-1"}
     clock.advance(595)
-    assert await token.headers() == {"Authorization": "Bearer token-2"}
+    assert await token.build_headers() == {"Authorization": "Bearer token-2"}
     info = msgspec.json.decode((tmp_path / "info").read_bytes())
     assert info["apiVersion"] == version
     assert info["spec"] == {"interactive": False, "cluster": {"server": "https://example"}}
@@ -121,17 +125,19 @@ async def test_a_plugin_is_asked_once_and_again_when_its_token_expires(tmp_path:
 
 async def test_a_refused_token_makes_the_plugin_run_again(tmp_path: Path) -> None:
     token = ExecPlugin(plugin(tmp_path, {"token": "token-COUNT"}), HandClock())
-    refused = await token.headers()
+    refused = await token.build_headers()
     for _ in range(5):
         assert await token.refresh(refused)
-        assert await token.headers() == {"Authorization": "Bearer token-2"}, "once for all who were refused"
+        assert await token.build_headers() == {"Authorization": "Bearer token-2"}, (
+            "once for all who were refused"
+        )
 
 
 async def test_a_plugin_may_hand_out_a_certificate(tmp_path: Path) -> None:
     given: list[tuple[str, str]] = []
     status = {"clientCertificateData": "CERT", "clientKeyData": "KEY"}
     token = ExecPlugin(plugin(tmp_path, status), HandClock(), lambda cert, key: given.append((cert, key)))
-    assert await token.headers() == {}
+    assert await token.build_headers() == {}
     assert given == [("CERT", "KEY")]
 
 
@@ -148,7 +154,7 @@ async def test_a_plugin_may_hand_out_a_certificate(tmp_path: Path) -> None:
 async def test_a_plugin_that_fails_is_told_in_one_sentence_without_its_secrets(code: str, said: str) -> None:
     spec = ExecSpec(sys.executable, ("-c", code))
     with pytest.raises(Misconfigured, match=said) as caught:
-        await ExecPlugin(spec, HandClock(), timeout=0.4 if "sleep" in code else 30).headers()
+        await ExecPlugin(spec, HandClock(), timeout=0.4 if "sleep" in code else 30).build_headers()
     assert "s3cret" not in str(caught.value)
 
 
@@ -157,7 +163,7 @@ async def test_a_plugin_that_is_not_installed_gets_its_hint_shown() -> None:
     with pytest.raises(
         Misconfigured, match="no-such-plugin: No such file or directory; install it with brew"
     ):
-        await ExecPlugin(spec, HandClock()).headers()
+        await ExecPlugin(spec, HandClock()).build_headers()
 
 
 async def test_an_expiry_without_an_offset_is_read_as_utc(tmp_path: Path) -> None:
@@ -166,7 +172,7 @@ async def test_an_expiry_without_an_offset_is_read_as_utc(tmp_path: Path) -> Non
     token = ExecPlugin(
         plugin(tmp_path, {"token": "token-COUNT", "expirationTimestamp": end.isoformat()}), clock
     )
-    assert await token.headers() == {"Authorization": "Bearer token-1"}
+    assert await token.build_headers() == {"Authorization": "Bearer token-1"}
     clock.advance(61)
-    assert await token.headers() == {"Authorization": "Bearer token-2"}
+    assert await token.build_headers() == {"Authorization": "Bearer token-2"}
     assert clock.now() > datetime(2030, 1, 1, tzinfo=UTC)

@@ -10,8 +10,8 @@ import pytest
 
 from dovetail.errors import Misconfigured
 from dovetail.runtime.clock import SystemClock
-from dovetail.runtime.eks import AwsKeys, eks_connection, eks_token, keys_from_environment, presigned_token
-from dovetail.sim.certificates import Certificates
+from dovetail.runtime.eks import AwsKeys, build_eks_token, connect_eks, presign_token, read_environment_keys
+from dovetail.sim.certificates import ClusterCertificates
 from dovetail.sim.clock import VirtualClock, run_virtual
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
@@ -37,9 +37,7 @@ def url_of(token: str) -> str:
 
 @pytest.mark.parametrize(("region", "session"), GOLDEN)
 def test_the_signature_is_the_one_aws_libraries_make(region: str, session: str) -> None:
-    url = urlsplit(
-        url_of(presigned_token("my-cluster", region, AwsKeys("AKIDEXAMPLE", SECRET, session), NOW))
-    )
+    url = urlsplit(url_of(presign_token("my-cluster", region, AwsKeys("AKIDEXAMPLE", SECRET, session), NOW)))
     query = {key: values[0] for key, values in parse_qs(url.query).items()}
     assert query["X-Amz-Signature"] == GOLDEN[region, session]
     assert url.netloc == f"sts.{region}.amazonaws.com" + (".cn" if region.startswith("cn") else "")
@@ -55,10 +53,10 @@ def test_the_token_is_made_afresh_before_it_runs_out() -> None:
             asked.append(clock.monotonic())
             return AwsKeys("AKIDEXAMPLE", SECRET)
 
-        credentials = eks_token("my-cluster", "us-west-2", clock, keys)
+        credentials = build_eks_token("my-cluster", "us-west-2", clock, keys)
         tokens = []
         for _ in range(16):
-            tokens.append((await credentials.headers())["Authorization"])
+            tokens.append((await credentials.build_headers())["Authorization"])
             await clock.sleep(60)
         assert asked == [0, 780], "good for 14 minutes, and given up a minute early"
         return tokens
@@ -71,11 +69,9 @@ async def test_a_described_cluster_can_be_reached() -> None:
     async def keys() -> AwsKeys:
         return AwsKeys("AKIDEXAMPLE", SECRET)
 
-    authority = Certificates().authority
-    found = eks_connection(
-        "https://abc.eks.example", authority, "my-cluster", "us-west-2", SystemClock(), keys
-    )
-    headers = await found.sign_in().headers()
+    authority = ClusterCertificates().authority
+    found = connect_eks("https://abc.eks.example", authority, "my-cluster", "us-west-2", SystemClock(), keys)
+    headers = await found.sign_in().build_headers()
     assert headers["Authorization"].startswith("Bearer k8s-aws-v1.")
     assert found.tls is not None
     assert len(found.tls.get_ca_certs()) == 1
@@ -86,6 +82,6 @@ async def test_missing_keys_are_said_in_one_sentence(monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     with pytest.raises(Misconfigured, match="AWS_ACCESS_KEY_ID") as caught:
-        await keys_from_environment()
+        await read_environment_keys()
     assert SECRET not in str(caught.value)
     assert SECRET not in repr(AwsKeys("a", SECRET, SESSION))

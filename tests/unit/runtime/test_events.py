@@ -15,9 +15,9 @@ from dovetail.api.meta import ObjectMeta
 from dovetail.api.pod import Pod
 from dovetail.runtime.events import DROPPED, NOTE_LIMIT, EventRecorder
 from dovetail.runtime.kube import KubeClient
-from dovetail.runtime.transport import Request
+from dovetail.runtime.transport import ApiRequest
 from dovetail.sim.clock import VirtualClock, run_virtual
-from dovetail.sim.faults import Rule, Storm
+from dovetail.sim.faults import FaultRule, FaultStorm
 from dovetail.sim.kube.apiserver import ApiServer
 from dovetail.sim.transport import LocalTransport
 from support.log_lines import log_lines
@@ -32,23 +32,23 @@ def pod(number: int) -> Pod:
 class Desk:
     """A recorder at work, and the events that arrive."""
 
-    def __init__(self, *rules: Rule) -> None:
+    def __init__(self, *rules: FaultRule) -> None:
         self.clock = VirtualClock()
-        self.server = ApiServer(self.clock, Random(1), faults=Storm(self.clock, rules))
+        self.server = ApiServer(self.clock, Random(1), faults=FaultStorm(self.clock, rules))
         self.recorder = EventRecorder(
             KubeClient(LocalTransport(self.server), self.clock), self.clock, Random(2), instance="pod-1"
         )
         self.running = asyncio.create_task(self.recorder.run())
 
     def tell(self, note: str = "it rains", reason: str = "Weather", **more: Any) -> None:
-        self.recorder.event(NODE, reason, note, **more)
+        self.recorder.publish_event(NODE, reason, note, **more)
 
     async def events(self) -> list[dict[str, Any]]:
         await self.clock.sleep(1)
-        return self.server.local("judge").list("events")
+        return self.server.build_local_client("judge").list("events")
 
 
-def told(story: Callable[[Desk], Awaitable[None]], *rules: Rule) -> None:
+def told(story: Callable[[Desk], Awaitable[None]], *rules: FaultRule) -> None:
     async def main() -> None:
         await story(Desk(*rules))
 
@@ -104,14 +104,14 @@ def test_what_counts_as_the_same_is_the_callers_to_say() -> None:
 def test_nominations_are_thinned_out() -> None:
     async def story(desk: Desk) -> None:
         for number in range(100):
-            desk.recorder.event(pod(number), "Nominated", "expected on n1")
+            desk.recorder.publish_event(pod(number), "Nominated", "expected on n1")
         assert len(await desk.events()) == 10
         await desk.clock.sleep(1)
         for number in range(100, 200):
-            desk.recorder.event(pod(number), "Nominated", "expected on n1")
+            desk.recorder.publish_event(pod(number), "Nominated", "expected on n1")
         assert len(await desk.events()) == 20
         for number in range(100):
-            desk.recorder.event(pod(number), "Evicted", "gone")
+            desk.recorder.publish_event(pod(number), "Evicted", "gone")
         assert len(await desk.events()) == 120, "other reasons are not"
 
     told(story)
@@ -122,7 +122,9 @@ def test_what_is_said_of_every_node_takes_turns() -> None:
         def say() -> None:
             for number in range(600):
                 about = pod(number)
-                desk.recorder.event(about, "Unconsolidatable", "it stays", dedupe=(about.uid,), window=900)
+                desk.recorder.publish_event(
+                    about, "Unconsolidatable", "it stays", dedupe=(about.uid,), window=900
+                )
 
         say()
         assert len(await desk.events()) == 500
@@ -144,7 +146,7 @@ def test_lost_events_are_one_line_a_minute_with_their_number(monkeypatch: pytest
         before = DROPPED.labels("Evicted")._value.get()
         for minute in range(2):
             for number in range(1500):
-                desk.recorder.event(pod(2000 * minute + number), "Evicted", "gone")
+                desk.recorder.publish_event(pod(2000 * minute + number), "Evicted", "gone")
             await desk.clock.sleep(61)
         assert [line["count"] for line in lines] == [500, 500]
         assert lines[1]["reasons"] == {"Evicted": 500}
@@ -156,11 +158,11 @@ def test_lost_events_are_one_line_a_minute_with_their_number(monkeypatch: pytest
 def test_a_storm_of_events_that_cannot_be_published_is_a_warning_a_minute_and_never_an_error() -> None:
     async def story(desk: Desk) -> None:
         for number in range(200):
-            desk.recorder.event(pod(number), "Evicted", "gone")
+            desk.recorder.publish_event(pod(number), "Evicted", "gone")
             await desk.clock.sleep(1)
 
     with log_lines() as lines:
-        told(story, Rule(trouble="server-error", resources=("events",)))
+        told(story, FaultRule(trouble="server-error", resources=("events",)))
         said = lines()
     assert {line["level"] for line in said} == {"WARN"}
     assert [line["message"] for line in said] == ["could not publish events"] * 4
@@ -203,14 +205,14 @@ def test_an_answer_that_was_lost_does_not_publish_twice() -> None:
         (event,) = await desk.events()
         assert event["count"] == 3
 
-    told(story, Rule(trouble="lost-reply", count=1))
+    told(story, FaultRule(trouble="lost-reply", count=1))
 
 
 def test_an_event_the_server_has_forgotten_is_told_again_with_its_count() -> None:
     async def story(desk: Desk) -> None:
         desk.tell()
         (event,) = await desk.events()
-        desk.server.local("someone").delete("events", event["metadata"]["name"], "default")
+        desk.server.build_local_client("someone").delete("events", event["metadata"]["name"], "default")
         await desk.clock.sleep(130)
         desk.tell()
         (again,) = await desk.events()
@@ -226,14 +228,14 @@ def test_trouble_loses_an_event_and_not_the_recorder() -> None:
         desk.tell("kept")
         assert [e["message"] for e in await desk.events()] == ["kept"]
 
-    told(story, Rule(trouble="server-error", count=1))
+    told(story, FaultRule(trouble="server-error", count=1))
 
 
 def test_the_last_words_are_still_published() -> None:
     async def story(desk: Desk) -> None:
         await desk.clock.sleep(1)
         for number in range(5):
-            desk.recorder.event(pod(number), "Evicted", "gone")
+            desk.recorder.publish_event(pod(number), "Evicted", "gone")
         desk.running.cancel()
         await asyncio.gather(desk.running, return_exceptions=True)
         assert len(await desk.events()) == 5
@@ -244,7 +246,7 @@ def test_the_last_words_are_still_published() -> None:
 def test_more_than_can_wait_is_dropped_and_not_piled_up() -> None:
     async def story(desk: Desk) -> None:
         for number in range(5000):
-            desk.recorder.event(pod(number), "Evicted", "gone")
+            desk.recorder.publish_event(pod(number), "Evicted", "gone")
         assert len(await desk.events()) == 1000
         assert len(desk.recorder._told) <= 4096
         assert len(desk.recorder._notes) <= 4096
@@ -256,7 +258,7 @@ def test_the_event_can_be_read_through_the_newer_group_too() -> None:
     async def story(desk: Desk) -> None:
         desk.tell()
         await desk.clock.sleep(1)
-        reply = await LocalTransport(desk.server).send(Request("GET", "/apis/events.k8s.io/v1/events"))
+        reply = await LocalTransport(desk.server).send(ApiRequest("GET", "/apis/events.k8s.io/v1/events"))
         (event,) = msgspec.json.decode(reply.body)["items"]
         assert event["note"] == "it rains"
 

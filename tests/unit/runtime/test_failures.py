@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from dovetail import errors
-from dovetail.runtime.failures import KubeStatus, failure, retry_after
+from dovetail.runtime.kube import KubeStatus, build_failure, read_retry_after
 
 
 def status(reason: str = "", message: str = "why", **details: object) -> bytes:
@@ -35,7 +35,7 @@ def status(reason: str = "", message: str = "why", **details: object) -> bytes:
 def test_a_code_and_a_reason_have_one_meaning(
     code: int, reason: str, meaning: type[errors.DovetailError]
 ) -> None:
-    error = failure("patching Node a", code, status(reason))
+    error = build_failure("patching Node a", code, status(reason))
     assert type(error) is meaning
     assert str(error) == "patching Node a: why"
     cause = error.__cause__
@@ -44,7 +44,7 @@ def test_a_code_and_a_reason_have_one_meaning(
 
 
 def test_the_servers_details_stay_attached() -> None:
-    error = failure(
+    error = build_failure(
         "evicting Pod a", 429, status(causes=[{"reason": "DisruptionBudget"}]), {"Retry-After": "7"}
     )
     assert isinstance(error, errors.Throttled)
@@ -54,16 +54,16 @@ def test_the_servers_details_stay_attached() -> None:
 
 
 def test_a_proxys_own_words_are_kept_in_part() -> None:
-    error = failure("reading Node a", 502, b"<html>" + b"x" * 5000)
+    error = build_failure("reading Node a", 502, b"<html>" + b"x" * 5000)
     assert isinstance(error, errors.Retry)
     assert str(error).startswith("reading Node a: <html>x")
     assert len(str(error)) < 300
-    assert str(failure("reading Node a", 418, b"")) == "reading Node a: the server answered 418"
+    assert str(build_failure("reading Node a", 418, b"")) == "reading Node a: the server answered 418"
 
 
 def test_only_throttling_and_server_trouble_are_waited_for() -> None:
-    assert retry_after(429, {"retry-after": "3"}) == 3
-    assert retry_after(503, {"Retry-After": "1"}) == 1
-    assert retry_after(409, {"Retry-After": "1"}) is None
-    assert retry_after(429, {}) is None
-    assert retry_after(429, {"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}) is None
+    assert read_retry_after(429, {"retry-after": "3"}) == 3
+    assert read_retry_after(503, {"Retry-After": "1"}) == 1
+    assert read_retry_after(409, {"Retry-After": "1"}) is None
+    assert read_retry_after(429, {}) is None
+    assert read_retry_after(429, {"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}) is None

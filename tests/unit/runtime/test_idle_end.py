@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
-from dovetail.controllers.base import DONE, SINGLETON, Backoff, Result, Trigger, idle
+from dovetail.controllers.base import DONE, SINGLETON, Backoff, Result, Trigger, mark_idle
 from dovetail.runtime.manager import Manager
 from dovetail.sim.clock import VirtualClock
 from support.stage import virtual
@@ -23,7 +23,7 @@ class Waiting:
         self.waits, self.works, self.done = waits, works, False
 
     async def reconcile(self, key: str) -> Result:
-        with idle():
+        with mark_idle():
             await asyncio.sleep(self.waits)
         await asyncio.sleep(self.works)
         self.done = True

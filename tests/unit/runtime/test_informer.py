@@ -32,65 +32,65 @@ def kept() -> tuple[Informer[Node], Told]:
 def test_it_is_synced_only_after_a_whole_list() -> None:
     informer, told = kept()
     assert not informer.synced
-    informer.begin()
-    informer.listed([node("a"), node("b")])
+    informer.begin_list()
+    informer.add_listed([node("a"), node("b")])
     assert not informer.synced
-    informer.end()
+    informer.end_list()
     assert informer.synced
     assert told == [(None, "a@1"), (None, "b@1")]
-    informer.begin()
+    informer.begin_list()
     assert informer.synced, "a later list does not take back what is known"
 
 
 def test_a_list_that_breaks_off_does_not_sync_and_removes_nothing() -> None:
     informer, told = kept()
-    informer.begin()
-    informer.listed([node("a")])
-    informer.begin()
-    informer.listed([node("b")])
-    informer.end()
+    informer.begin_list()
+    informer.add_listed([node("a")])
+    informer.begin_list()
+    informer.add_listed([node("b")])
+    informer.end_list()
     assert [n.name for n in informer] == ["b"]
     assert told == [(None, "a@1"), (None, "b@1"), ("a@1", None)]
 
 
 def test_a_new_list_tells_only_what_differs() -> None:
     informer, told = kept()
-    informer.begin()
-    informer.listed([node("a"), node("b"), node("c")])
-    informer.end()
+    informer.begin_list()
+    informer.add_listed([node("a"), node("b"), node("c")])
+    informer.end_list()
     told.clear()
-    informer.begin()
-    informer.listed([node("a"), node("b", 2), node("d", 3)])
-    informer.end()
+    informer.begin_list()
+    informer.add_listed([node("a"), node("b", 2), node("d", 3)])
+    informer.end_list()
     assert told == [("b@1", "b@2"), (None, "d@3"), ("c@1", None)]
 
 
 def test_a_namesake_is_told_as_a_departure_and_an_arrival() -> None:
     informer, told = kept()
-    informer.changed(node("a", 1, uid="old"))
-    informer.changed(node("a", 5, uid="new"))
+    informer.apply_change(node("a", 1, uid="old"))
+    informer.apply_change(node("a", 5, uid="new"))
     assert told == [(None, "a@1"), ("a@1", None), (None, "a@5")]
 
 
 def test_indexes_follow_every_change() -> None:
     informer, _ = kept()
-    informer.changed(node("a", 1, zone="x y"))
-    informer.changed(node("b", 2, zone="x"))
+    informer.apply_change(node("a", 1, zone="x y"))
+    informer.apply_change(node("b", 2, zone="x"))
     assert [n.name for n in informer.by("zone", "x")] == ["a", "b"]
-    informer.changed(node("a", 3, zone="y"))
+    informer.apply_change(node("a", 3, zone="y"))
     assert [n.name for n in informer.by("zone", "x")] == ["b"]
     assert [n.name for n in informer.by("zone", "y")] == ["a"]
-    informer.removed("", "a")
+    informer.apply_removal("", "a")
     assert informer.by("zone", "y") == ()
     assert informer._indexed["zone"].keys() == {"x"}, "an empty file is thrown away"
 
 
 def test_what_is_gone_twice_or_unknown_is_told_once_or_not_at_all() -> None:
     informer, told = kept()
-    informer.changed(node("a"))
-    informer.removed("", "a")
-    informer.removed("", "a")
-    informer.removed("", "never")
+    informer.apply_change(node("a"))
+    informer.apply_removal("", "a")
+    informer.apply_removal("", "a")
+    informer.apply_removal("", "never")
     assert told == [(None, "a@1"), ("a@1", None)]
     assert informer.get("a") is None
     assert len(informer) == 0
@@ -98,7 +98,7 @@ def test_what_is_gone_twice_or_unknown_is_told_once_or_not_at_all() -> None:
 
 def test_a_late_handler_hears_what_is_already_there() -> None:
     informer, _ = kept()
-    informer.changed(node("a"))
+    informer.apply_change(node("a"))
     heard: list[Node | None] = []
     informer.on_change(lambda before, after: heard.append(after))
     assert heard == [informer.get("a")]
@@ -116,13 +116,13 @@ def test_an_object_that_one_handler_fails_on_is_named_and_kept_from_no_other() -
     informer.on_change(fail)
     informer.on_change(lambda before, after: heard.append(shown(after)))
     informer.on_failure = lambda obj, error: failed.append((obj.name, str(error)))
-    informer.changed(node("bad"))
-    informer.changed(node("good"))
+    informer.apply_change(node("bad"))
+    informer.apply_change(node("good"))
     assert failed == [("bad", "absurd")]
     assert heard == ["bad@1", "good@1"]
     informer.on_failure = None
     with pytest.raises(ValueError, match="absurd"):
-        informer.changed(node("bad", 2))
+        informer.apply_change(node("bad", 2))
 
 
 async def test_whoever_waits_is_woken_by_the_first_list() -> None:
@@ -130,7 +130,7 @@ async def test_whoever_waits_is_woken_by_the_first_list() -> None:
     waiting = asyncio.create_task(informer.wait_synced())
     await asyncio.sleep(0)
     assert not waiting.done()
-    informer.begin()
-    informer.end()
+    informer.begin_list()
+    informer.end_list()
     await asyncio.wait_for(waiting, 1)
     assert informer.synced

@@ -16,10 +16,10 @@ from dovetail.api.pod import Pod
 from dovetail.api.quantity import Quantity
 from dovetail.errors import AlreadyExists, Conflict, Expired, Gone, Invalid, Refused, Retry, Throttled
 from dovetail.runtime import metrics
-from dovetail.runtime.kube import KubeClient, path_of
+from dovetail.runtime.kube import KubeClient, build_path
 from dovetail.runtime.throttle import Throttle
 from dovetail.sim.clock import VirtualClock, run_virtual
-from dovetail.sim.faults import Rule, Storm
+from dovetail.sim.faults import FaultRule, FaultStorm
 from dovetail.sim.kube.apiserver import ApiServer
 from dovetail.sim.transport import LocalTransport
 from support import apiserver
@@ -28,11 +28,11 @@ from support import apiserver
 class Desk:
     """A client, and the server behind it."""
 
-    def __init__(self, *rules: Rule) -> None:
+    def __init__(self, *rules: FaultRule) -> None:
         self.clock = VirtualClock()
-        self.storm = Storm(self.clock, rules)
+        self.storm = FaultStorm(self.clock, rules)
         self.server = ApiServer(self.clock, Random(1), faults=self.storm)
-        self.api = self.server.local("someone")
+        self.api = self.server.build_local_client("someone")
         self.leading = True
         self.kube = KubeClient(
             LocalTransport(self.server), self.clock, may_write=lambda: self.leading, page=2
@@ -47,7 +47,7 @@ class Desk:
         return await self.kube.get(Node, name)
 
 
-def told(story: Callable[[Desk], Awaitable[None]], *rules: Rule) -> None:
+def told(story: Callable[[Desk], Awaitable[None]], *rules: FaultRule) -> None:
     async def main() -> None:
         await story(Desk(*rules))
 
@@ -87,7 +87,7 @@ def test_lists_come_in_pages_and_are_whole() -> None:
             "web-2"
         ]
         assert await desk.kube.list(Pod, "elsewhere") == ()
-        sizes = [len(page.items) async for page in desk.kube.pages(Pod)]
+        sizes = [len(page.items) async for page in desk.kube.list_pages(Pod)]
         assert sizes == [2, 2, 1]
 
     told(story)
@@ -97,7 +97,7 @@ def test_a_list_that_expires_between_two_pages_says_so() -> None:
     async def story(desk: Desk) -> None:
         for number in range(5):
             await desk.pod(f"web-{number}")
-        desk.storm.rules = (Rule(trouble="expired"),)
+        desk.storm.rules = (FaultRule(trouble="expired"),)
         with pytest.raises(Expired, match="listing Pod"):
             await desk.kube.list(Pod)
 
@@ -158,7 +158,7 @@ def test_each_kind_of_patch_reaches_the_server() -> None:
         taint = {"key": "a", "effect": "NoSchedule"}
         await desk.kube.json_patch(node, [{"op": "add", "path": "/spec/taints", "value": [taint]}])
         await desk.kube.strategic_patch(node, {"metadata": {"labels": {"by": "strategic"}}})
-        patched = await desk.kube.merge(node, {"metadata": {"labels": {"also": "merge"}}})
+        patched = await desk.kube.merge_patch(node, {"metadata": {"labels": {"also": "merge"}}})
         assert patched.spec.taints[0] == Taint(key="a", effect="NoSchedule")
         assert {"by": "strategic", "also": "merge"}.items() <= patched.labels.items()
         with pytest.raises(Invalid):
@@ -228,15 +228,15 @@ def test_an_eviction_is_refused_by_a_budget_once_and_not_repeated() -> None:
 def test_a_server_that_asks_for_patience_gets_it() -> None:
     async def story(desk: Desk) -> None:
         await desk.node()
-        desk.storm.rules = (Rule(trouble="throttled", amount=7, count=2),)
+        desk.storm.rules = (FaultRule(trouble="throttled", amount=7, count=2),)
         started = desk.clock.monotonic()
         assert (await desk.kube.get(Node, "n1")).name == "n1"
         assert desk.clock.monotonic() - started == pytest.approx(14)
-        desk.storm.rules = (Rule(trouble="throttled", amount=7),)
+        desk.storm.rules = (FaultRule(trouble="throttled", amount=7),)
         with pytest.raises(Throttled) as caught:
             await desk.kube.get(Node, "n1")
         assert caught.value.after == 7
-        desk.storm.rules = (Rule(trouble="server-error"),)
+        desk.storm.rules = (FaultRule(trouble="server-error"),)
         with pytest.raises(Retry):
             await desk.kube.get(Node, "n1")
 
@@ -267,7 +267,7 @@ def test_a_leader_that_falls_while_it_waits_to_repeat_a_write_does_not_repeat_it
         node = await desk.node()
         changed = with_label(node, zone="a")
         assert isinstance(changed, Node)
-        desk.storm.rules = (Rule(trouble="throttled", amount=5, count=1),)
+        desk.storm.rules = (FaultRule(trouble="throttled", amount=5, count=1),)
         falls = desk.clock.monotonic() + 3
         desk.kube._may_write = lambda: desk.clock.monotonic() < falls
         with pytest.raises(Refused, match="no longer leads"):
@@ -290,9 +290,9 @@ def test_calls_are_spaced_by_the_throttle() -> None:
 
 def test_the_client_knows_which_kinds_are_served() -> None:
     async def story(desk: Desk) -> None:
-        assert await desk.kube.serves(Pod.KIND)
-        assert await desk.kube.serves(Deployment.KIND)
-        assert not await desk.kube.serves(NodePool.KIND)
+        assert await desk.kube.serves_kind(Pod.KIND)
+        assert await desk.kube.serves_kind(Deployment.KIND)
+        assert not await desk.kube.serves_kind(NodePool.KIND)
 
     told(story)
 
@@ -310,7 +310,7 @@ def test_requests_are_counted_by_code_and_method() -> None:
         await desk.kube.get(Node, "n1")
         with pytest.raises(Gone):
             await desk.kube.get(Node, "n2")
-        desk.storm.rules = (Rule(trouble="reset"),)
+        desk.storm.rules = (FaultRule(trouble="reset"),)
         with pytest.raises(Retry):
             await desk.kube.get(Node, "n1")
         assert (counted("200"), counted("404"), counted("<error>")) == (good + 1, missing + 1, failed + 1)
@@ -319,7 +319,7 @@ def test_requests_are_counted_by_code_and_method() -> None:
 
 
 def test_paths_follow_the_group_and_the_scope() -> None:
-    assert path_of(Pod.KIND, "ns", "a", "eviction") == "/api/v1/namespaces/ns/pods/a/eviction"
-    assert path_of(Pod.KIND) == "/api/v1/pods"
-    assert path_of(Node.KIND, "ignored", "n") == "/api/v1/nodes/n"
-    assert path_of(Deployment.KIND, "ns") == "/apis/apps/v1/namespaces/ns/deployments"
+    assert build_path(Pod.KIND, "ns", "a", "eviction") == "/api/v1/namespaces/ns/pods/a/eviction"
+    assert build_path(Pod.KIND) == "/api/v1/pods"
+    assert build_path(Node.KIND, "ignored", "n") == "/api/v1/nodes/n"
+    assert build_path(Deployment.KIND, "ns") == "/apis/apps/v1/namespaces/ns/deployments"

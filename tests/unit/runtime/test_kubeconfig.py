@@ -13,11 +13,11 @@ import yaml
 from dovetail.errors import Misconfigured
 from dovetail.runtime.credentials import Anonymous, ExecPlugin, StaticToken, TokenFile
 from dovetail.runtime.kubeconfig import Connection, connect, from_kubeconfig, in_cluster
-from dovetail.sim.certificates import Certificates
+from dovetail.sim.certificates import ClusterCertificates
 from support.apiserver import HandClock
 from support.certificates import client_pair
 
-AUTHORITY = Certificates().authority
+AUTHORITY = ClusterCertificates().authority
 
 
 def encoded(data: bytes) -> str:
@@ -71,7 +71,7 @@ async def test_each_way_to_sign_in_is_understood(tmp_path: Path) -> None:
     assert isinstance(found, StaticToken)
     by_file = read(config(tmp_path, {"tokenFile": "token", "token": "other"})).sign_in()
     assert isinstance(by_file, TokenFile), "a file wins over a token, and is found beside its kubeconfig"
-    assert await by_file.headers() == {"Authorization": "Bearer from-file"}
+    assert await by_file.build_headers() == {"Authorization": "Bearer from-file"}
     block = {
         "apiVersion": "client.authentication.k8s.io/v1beta1",
         "command": "aws",
@@ -94,7 +94,7 @@ def test_secrets_are_in_no_repr(tmp_path: Path) -> None:
     for secret in ("s3cret", "pa55"):
         assert secret not in repr(connection)
         assert secret not in repr(connection.sign_in())
-        assert secret not in repr(connection.transport())
+        assert secret not in repr(connection.open_transport())
 
 
 @pytest.mark.parametrize("inline", [True, False])
@@ -189,7 +189,7 @@ async def test_a_pod_finds_its_own_cluster(tmp_path: Path) -> None:
     found = in_cluster(HandClock(), tmp_path, env)
     assert found.server == "https://[fd00::1]:443"
     assert found.namespace == "karpenter"
-    assert await found.sign_in().headers() == {"Authorization": "Bearer pod-token"}
+    assert await found.sign_in().build_headers() == {"Authorization": "Bearer pod-token"}
     with pytest.raises(Misconfigured, match="KUBERNETES_SERVICE_HOST"):
         in_cluster(HandClock(), tmp_path, {})
     with pytest.raises(Misconfigured, match="no service account token"):

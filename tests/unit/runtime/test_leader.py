@@ -17,26 +17,26 @@ from dovetail.runtime import metrics
 from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.credentials import Anonymous
 from dovetail.runtime.kube import KubeClient
-from dovetail.runtime.leader import Elector, ElectorThread, Terms, new_identity
+from dovetail.runtime.leader import ElectionTerms, Elector, ElectorThread, new_identity
 from dovetail.runtime.transport import HttpTransport
 from dovetail.sim.clock import VirtualClock, run_virtual
-from dovetail.sim.faults import Rule, Storm
+from dovetail.sim.faults import FaultRule, FaultStorm
 from dovetail.sim.kube.apiserver import ApiServer
 from dovetail.sim.transport import LocalTransport
 from support.elsewhere import served_elsewhere
 
-TERMS = Terms()
+TERMS = ElectionTerms()
 LEASES = "leases.coordination.k8s.io"
 
 
 class Desk:
     """A server and as many electors as a story needs."""
 
-    def __init__(self, *rules: Rule) -> None:
+    def __init__(self, *rules: FaultRule) -> None:
         self.clock = VirtualClock()
-        self.storm = Storm(self.clock, rules)
+        self.storm = FaultStorm(self.clock, rules)
         self.server = ApiServer(self.clock, Random(1), faults=self.storm)
-        self.api = self.server.local("someone")
+        self.api = self.server.build_local_client("someone")
         self.kube = KubeClient(LocalTransport(self.server), self.clock)
         self.told: list[tuple[float, bool]] = []
 
@@ -139,7 +139,7 @@ def test_a_clock_that_was_set_back_still_shows_others_a_change() -> None:
             renewed = before.spec.renew_time
             assert renewed is not None
             desk.clock.skew += renewed - desk.clock.now()
-            await elector._step()
+            await elector._try_once()
             assert (await desk.lease()).metadata.resource_version != before.metadata.resource_version
         assert elector.leading
 
@@ -150,7 +150,7 @@ def test_a_stop_in_the_middle_of_a_renewal_still_gives_the_lease_back() -> None:
     async def story(desk: Desk) -> None:
         _, task = desk.elector()
         await desk.clock.sleep(20)
-        desk.storm.rules = (Rule(trouble="late-reply", verbs=("patch",), amount=3, count=1),)
+        desk.storm.rules = (FaultRule(trouble="late-reply", verbs=("patch",), amount=3, count=1),)
         while not desk.storm.record:
             await desk.clock.sleep(0.1)
         task.cancel()
@@ -162,16 +162,16 @@ def test_a_stop_in_the_middle_of_a_renewal_still_gives_the_lease_back() -> None:
 
 def test_terms_that_could_make_two_leaders_are_refused() -> None:
     with pytest.raises(Misconfigured, match=r"renew deadline \(15 s\)"):
-        Terms(lease=15, deadline=15)
+        ElectionTerms(lease=15, deadline=15)
     with pytest.raises(Misconfigured, match="retry period"):
-        msgspec.structs.replace(Terms(), retry=12)
+        msgspec.structs.replace(ElectionTerms(), retry=12)
 
 
 def test_no_two_processes_have_one_name() -> None:
     assert new_identity() != new_identity()
 
 
-QUICK = Terms(lease=2.0, deadline=1.2, retry=0.2)
+QUICK = ElectionTerms(lease=2.0, deadline=1.2, retry=0.2)
 
 
 def standing(url: str, name: str, reigns: list[tuple[str, bool]]) -> ElectorThread:
@@ -226,9 +226,9 @@ def test_a_renewal_counts_from_before_it_was_sent_not_from_its_answer(delay: flo
         await desk.clock.sleep(20)
         task.cancel()
         sent = desk.clock.monotonic()
-        desk.storm.rules = (Rule(trouble="late-reply", verbs=("patch",), amount=delay),)
+        desk.storm.rules = (FaultRule(trouble="late-reply", verbs=("patch",), amount=delay),)
         elector._renewed_at = sent
-        await elector._step()
+        await elector._try_once()
         answered = desk.clock.monotonic()
         assert answered - sent >= delay / 2, "the answer was late"
         await desk.clock.sleep(sent + TERMS.deadline - answered - 0.01)

@@ -12,7 +12,7 @@ from aiohttp import compression_utils, web
 
 from dovetail.errors import Misconfigured
 from dovetail.runtime import health
-from dovetail.runtime.listening import LimitedHandler, Limits, Listener, listen
+from dovetail.runtime.http_listener import HttpListener, LimitedHandler, ServerLimits, start_listener
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 GET = b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
@@ -20,9 +20,11 @@ GET = b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
 
 @asynccontextmanager
 async def serving(
-    limits: Limits | None = None, handler: type[LimitedHandler] = LimitedHandler
-) -> AsyncIterator[tuple[Listener, int]]:
-    listener = await listen(health.probes_app([]), 0, "127.0.0.1", limits=limits, handler=handler)
+    limits: ServerLimits | None = None, handler: type[LimitedHandler] = LimitedHandler
+) -> AsyncIterator[tuple[HttpListener, int]]:
+    listener = await start_listener(
+        health.build_probes_app([]), 0, "127.0.0.1", limits=limits, handler=handler
+    )
     try:
         yield listener, int(listener.addresses[0][1])
     finally:
@@ -55,7 +57,7 @@ def end(connections: list[Connection]) -> None:
 
 
 async def test_idle_connections_beyond_the_bound_make_room_for_who_asks() -> None:
-    async with serving(Limits(connections=20, per_source=10)) as (listener, port):
+    async with serving(ServerLimits(connections=20, per_source=10)) as (listener, port):
         idle = await opened(port, 100)
         assert b"200 OK" in await asked(port, GET)
         assert len(listener.gate) <= 10
@@ -64,7 +66,7 @@ async def test_idle_connections_beyond_the_bound_make_room_for_who_asks() -> Non
 
 
 async def test_all_sources_together_have_a_bound_too() -> None:
-    async with serving(Limits(connections=20, per_source=1_000)) as (listener, port):
+    async with serving(ServerLimits(connections=20, per_source=1_000)) as (listener, port):
         idle = await opened(port, 100)
         assert b"200 OK" in await asked(port, GET)
         assert len(listener.gate) <= 20
@@ -83,7 +85,7 @@ async def test_who_does_not_finish_a_request_is_cut_off(said: bytes) -> None:
             cut.append(self)
             super().abort()
 
-    async with serving(Limits(headers=0.05, idle=1.0), NotedHandler) as (_, port):
+    async with serving(ServerLimits(headers=0.05, idle=1.0), NotedHandler) as (_, port):
         ((reader, writer),) = await opened(port, 1, said)
         with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
             await reader.readexactly(1)
@@ -92,7 +94,7 @@ async def test_who_does_not_finish_a_request_is_cut_off(said: bytes) -> None:
 
 
 async def test_a_second_request_that_is_never_finished_is_cut_off_as_an_idle_connection_is() -> None:
-    async with serving(Limits(headers=0.05, idle=0.1)) as (_, port):
+    async with serving(ServerLimits(headers=0.05, idle=0.1)) as (_, port):
         ((reader, writer),) = await opened(port, 1, GET.replace(b"Connection: close\r\n", b"") + b"GET /he")
         with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
             await reader.readexactly(100_000)
@@ -111,7 +113,7 @@ async def test_a_packed_body_is_not_unpacked(path: str, monkeypatch: pytest.Monk
     monkeypatch.setattr(compression_utils.ZLibDecompressor, "__init__", noted)
     bomb = gzip.compress(bytes(64 * 2**20))[: 2**20]
     head = f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Encoding: gzip\r\nContent-Length: {len(bomb)}\r\n\r\n"
-    async with serving(Limits(idle=0.1)) as (_, port):
+    async with serving(ServerLimits(idle=0.1)) as (_, port):
         answer = await asked(port, head.encode() + bomb)
 
     assert answer == b"" or b" 40" in answer.partition(b"\r\n")[0]
@@ -130,7 +132,7 @@ async def test_headers_have_bounds() -> None:
 async def test_a_port_in_use_is_one_sentence() -> None:
     async with serving() as (_, port):
         with pytest.raises(Misconfigured, match=f"listening on port {port}"):
-            await listen(web.Application(), port, "127.0.0.1")
+            await start_listener(web.Application(), port, "127.0.0.1")
 
 
 async def test_probes_that_come_together_ask_once() -> None:
@@ -169,7 +171,7 @@ async def test_probes_are_answered_among_idle_and_half_open_connections_and_pack
         for _ in range(20):
             await asked(port, head.encode() + bomb)
             assert b"200 OK" in await asked(port, GET)
-        assert len(listener.gate) <= Limits().per_source
+        assert len(listener.gate) <= ServerLimits().per_source
         end(crowd)
     # Of twenty megabytes only what the kernel had ready was read: refused requests are not read to their end.
     assert fed < 20 * 2**20 / 2

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from dovetail.api.nodeclaim import NodeClaim
-from dovetail.controllers.base import SINGLETON, Backoff, Result, Trigger, on
+from dovetail.controllers.base import SINGLETON, Backoff, Result, Trigger, wake_on
 from dovetail.errors import Retry
 from dovetail.runtime.manager import Manager
 from dovetail.sim.clock import VirtualClock, run_virtual
@@ -20,7 +20,7 @@ class Failing:
     name = "nodeclaim.lifecycle"
     concurrency = 1
     backoff = Backoff(first=1000.0)
-    triggers: tuple[Trigger, ...] = (on(NodeClaim),)
+    triggers: tuple[Trigger, ...] = (wake_on(NodeClaim),)
 
     async def reconcile(self, key: str) -> Result:
         raise Retry("busy")
@@ -47,8 +47,8 @@ def test_a_line_says_whose_it_is(key: str, about: dict[str, object]) -> None:
         clock = VirtualClock()
         manager = Manager(clock, Random(0))
         manager.add(Failing()).add(key)
-        manager.serve(lambda: clock.sleep(1))
-        manager.serve(lambda: _stop(manager, clock))
+        manager.add_service(lambda: clock.sleep(1))
+        manager.add_service(lambda: _stop(manager, clock))
         await manager.run()
 
     with log_lines() as lines:

@@ -31,9 +31,9 @@ def lines(capsys: Capture) -> list[dict[str, Any]]:
 
 
 def test_a_line_has_zaps_keys_in_zaps_order(capsys: Capture) -> None:
-    logs.configure("info", commit="abc1234")
-    with logs.context(controller="provisioner", name="default", reconcileID="r-1"):
-        logs.get().info("found provisionable pods", Pods="a, b", NodePool={"name": "default"})
+    logs.configure_logging("info", commit="abc1234")
+    with logs.bind_context(controller="provisioner", name="default", reconcileID="r-1"):
+        logs.get_logger().info("found provisionable pods", Pods="a, b", NodePool={"name": "default"})
     (line,) = lines(capsys)
     assert list(line)[:5] == ["level", "time", "logger", "message", "commit"]
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line.pop("time"))
@@ -51,16 +51,16 @@ def test_a_line_has_zaps_keys_in_zaps_order(capsys: Capture) -> None:
 
 
 def test_the_context_ends_with_its_block(capsys: Capture) -> None:
-    logs.configure("info")
-    with logs.context(controller="a"), logs.context(controller="b"):
-        logs.get().info("inside")
-    logs.get().info("outside")
+    logs.configure_logging("info")
+    with logs.bind_context(controller="a"), logs.bind_context(controller="b"):
+        logs.get_logger().info("inside")
+    logs.get_logger().info("outside")
     assert [line.get("controller") for line in lines(capsys)] == ["b", None]
 
 
 def test_levels_are_those_of_zap_and_lower_ones_are_dropped(capsys: Capture) -> None:
-    logs.configure("info")
-    log = logs.get("controller.sub")
+    logs.configure_logging("info")
+    log = logs.get_logger("controller.sub")
     log.debug("no")
     log.info("one")
     log.warning("two")
@@ -72,8 +72,8 @@ def test_levels_are_those_of_zap_and_lower_ones_are_dropped(capsys: Capture) -> 
 
 
 def test_only_at_debug_level_is_the_caller_named(capsys: Capture) -> None:
-    logs.configure("debug")
-    logs.get().debug("here")
+    logs.configure_logging("debug")
+    logs.get_logger().debug("here")
     assert re.fullmatch(r"runtime/test_logs.py:\d+", lines(capsys)[0]["caller"])
 
 
@@ -81,11 +81,11 @@ def test_an_error_is_text_with_its_facts_lifted_and_no_stack(capsys: Capture) ->
     class Launching(Retry):
         facts = {"instanceType": "m5.large", "launch_template_name": "lt"}
 
-    logs.configure("info")
+    logs.configure_logging("info")
     try:
         raise Launching("creating instance: no capacity")
     except Launching as error:
-        logs.get().error("reconciler error", error=error)
+        logs.get_logger().error("reconciler error", error=error)
     text = capsys.readouterr().out
     line = msgspec.json.decode(text)
     assert line["error"] == "creating instance: no capacity"
@@ -109,7 +109,7 @@ def test_a_flood_of_one_message_is_sampled_and_others_are_not() -> None:
 
 
 def test_libraries_speak_in_the_same_lines(capsys: Capture) -> None:
-    logs.configure("info")
+    logs.configure_logging("info")
     logging.getLogger("asyncio").error("Task exception was never retrieved", exc_info=ValueError("oops"))
     logging.getLogger("aiohttp").info("chatter")
     logging.getLogger("aiohttp").warning("look")
@@ -119,17 +119,17 @@ def test_libraries_speak_in_the_same_lines(capsys: Capture) -> None:
 
 
 def test_lines_go_to_every_place_asked_for(capsys: Capture, tmp_path: Path) -> None:
-    logs.configure("info", ("stdout", str(tmp_path / "log")))
-    logs.get().info("hello")
+    logs.configure_logging("info", ("stdout", str(tmp_path / "log")))
+    logs.get_logger().info("hello")
     assert capsys.readouterr().out == (tmp_path / "log").read_text()
     with pytest.raises(Misconfigured, match="writing the log to /nowhere/log"):
-        logs.configure("info", ("/nowhere/log",))
-    logs.configure("info")
+        logs.configure_logging("info", ("/nowhere/log",))
+    logs.configure_logging("info")
 
 
 def test_a_declared_message_is_said_as_an_ordinary_line(capsys: Capture) -> None:
-    logs.configure("info")
-    with logs.context(controller="provisioner", reconcileID="r-1"):
+    logs.configure_logging("info")
+    with logs.bind_context(controller="provisioner", reconcileID="r-1"):
         HEARD({"Node": {"name": "n1"}})
     (line,) = lines(capsys)
     assert (line["level"], line["logger"], line["message"]) == ("INFO", "controller", HEARD.text)
@@ -137,26 +137,26 @@ def test_a_declared_message_is_said_as_an_ordinary_line(capsys: Capture) -> None
 
 
 def test_what_is_on_record_has_a_logger_of_its_own(capsys: Capture) -> None:
-    logs.configure("info")
+    logs.configure_logging("info")
     AUDITED({"field": "spec.weight"})
     (line,) = lines(capsys)
     assert (line["logger"], line["field"]) == ("controller.audit", "spec.weight")
 
 
 def test_our_modules_are_heard_at_the_level_that_was_asked_for(capsys: Capture) -> None:
-    logs.configure("info")
+    logs.configure_logging("info")
     logging.getLogger("dovetail.zonal.anything").info("goes on by policy %s", "Enforce")
     logging.getLogger("dovetail.zonal.anything").debug("too close")
     (line,) = lines(capsys)
     assert (line["level"], line["logger"]) == ("INFO", "controller")
     assert line["message"] == "goes on by policy Enforce"
-    logs.configure("error")
+    logs.configure_logging("error")
     HEARD({"Node": {"name": "n1"}})
     assert lines(capsys) == []
 
 
 def test_the_caller_of_a_declared_message_is_who_said_it(capsys: Capture) -> None:
-    logs.configure("debug")
+    logs.configure_logging("debug")
     HEARD({})
     assert re.fullmatch(r"runtime/test_logs.py:\d+", lines(capsys)[0]["caller"])
 
@@ -165,39 +165,39 @@ def test_a_group_of_errors_is_told_as_its_sentences(capsys: Capture) -> None:
     class Launching(Retry):
         facts = {"instanceType": "m5.large"}
 
-    logs.configure("info")
+    logs.configure_logging("info")
     inner = ExceptionGroup("hooks", [Launching("launching a: no capacity"), Retry("patching b: conflict")])
     group = ExceptionGroup("some of the work failed", [inner, Retry("patching b: conflict"), ValueError()])
-    logs.get().error("Reconciler error", error=group)
+    logs.get_logger().error("Reconciler error", error=group)
     (line,) = lines(capsys)
     assert line["error"] == "launching a: no capacity; patching b: conflict; ValueError"
     assert line["instance-type"] == "m5.large"
 
 
 def test_half_a_character_does_not_silence_a_line(capsys: Capture) -> None:
-    logs.configure("info")
-    logs.get().error("a message makes no sense", error=Retry("awayFrom is \ud800"))
+    logs.configure_logging("info")
+    logs.get_logger().error("a message makes no sense", error=Retry("awayFrom is \ud800"))
     (line,) = [json.loads(each) for each in capsys.readouterr().out.splitlines()]
     assert line["error"] == "awayFrom is \ud800"
 
 
 def test_without_a_known_revision_the_line_says_so(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    logs.configure("info")
-    logs.get().info("one")
+    logs.configure_logging("info")
+    logs.get_logger().info("one")
     monkeypatch.setenv("DOVETAIL_COMMIT", "abc1234")
-    logs.configure("info")
-    logs.get().info("two")
+    logs.configure_logging("info")
+    logs.get_logger().info("two")
     assert [line["commit"] for line in lines(capsys)] == ["unknown", "abc1234"]
 
 
 def test_the_same_is_said_again_only_when_it_changed_or_after_a_while() -> None:
     now = 0.0
     changes = messages.Changes(lambda: now, lasts=60.0)
-    assert [changes.changed("pool", "no subnet") for _ in range(3)] == [True, False, False]
-    assert changes.changed("other", "no subnet")
-    assert changes.changed("pool", "no image")
+    assert [changes.has_changed("pool", "no subnet") for _ in range(3)] == [True, False, False]
+    assert changes.has_changed("other", "no subnet")
+    assert changes.has_changed("pool", "no image")
     now = 61.0
-    assert changes.changed("pool", "no image")
+    assert changes.has_changed("pool", "no image")
 
 
 def test_of_many_names_the_first_are_told_and_the_rest_counted() -> None:
@@ -209,7 +209,7 @@ def test_a_test_that_configures_logs_silences_no_later_one(caplog: pytest.LogCap
     """What was below the level that one test asked for is heard again by the next in the same process."""
     log = logging.getLogger("dovetail.tests.later")
     with kept_logs():
-        logs.configure("error", ("/dev/null",))
+        logs.configure_logging("error", ("/dev/null",))
         log.warning("unheard")
     log.warning("heard")
     assert caplog.messages == ["heard"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from random import Random
 
-from dovetail.controllers.base import DONE, SOON, Backoff, Result, Trigger, after
+from dovetail.controllers.base import DONE, SOON, Backoff, Result, Trigger, requeue_after
 from dovetail.errors import Conflict, Gone, Refused, Throttled
 from dovetail.runtime import metrics
 from dovetail.runtime.manager import Manager
@@ -77,13 +77,13 @@ def test_a_refusal_is_not_tried_again() -> None:
 
 
 def test_results_say_when_to_come_back() -> None:
-    controller = Scripted("timed", [after(10), SOON, DONE], VirtualClock())
+    controller = Scripted("timed", [requeue_after(10), SOON, DONE], VirtualClock())
     run(controller)
     assert [at for at, _ in controller.seen] == [0, 10, 11]
 
 
 def test_a_visit_that_is_always_due_does_not_hold_up_time() -> None:
-    controller = Scripted("due", [after(0) for _ in range(100)], VirtualClock())
+    controller = Scripted("due", [requeue_after(0) for _ in range(100)], VirtualClock())
     run(controller)
     assert [at for at, _ in controller.seen][:6] == [0, 1, 3, 7, 11, 15]
     assert counted("controller_runtime_reconcile_total", "due", result="requeue") == len(controller.seen)
@@ -130,7 +130,7 @@ def test_a_service_that_fails_is_started_again() -> None:
 
     async def main() -> None:
         manager = Manager(clock, Random(0))
-        manager.serve(service)
+        manager.add_service(service)
         running = asyncio.create_task(manager.run())
         await asyncio.sleep(60)
         manager.stop()
@@ -151,7 +151,7 @@ def test_a_service_that_had_recovered_is_started_again_as_soon_as_at_first() -> 
 
     async def main() -> None:
         manager = Manager(clock, Random(0))
-        manager.serve(service)
+        manager.add_service(service)
         running = asyncio.create_task(manager.run())
         await asyncio.sleep(4000)
         manager.stop()
@@ -218,7 +218,7 @@ def test_controllers_wait_for_their_election_and_services_do_not() -> None:
 
     async def main() -> None:
         manager = Manager(clock, Random(0))
-        manager.serve(service)
+        manager.add_service(service)
         manager.add(controller).add("ns/a")
         running = asyncio.create_task(manager.run(elected=lambda: clock.sleep(30)))
         await asyncio.sleep(60)
@@ -280,5 +280,5 @@ async def test_a_signal_begins_the_end() -> None:
     await asyncio.sleep(0)
     os.kill(os.getpid(), signal.SIGUSR1)
     await asyncio.wait_for(running, 5)
-    await manager.stopped()
+    await manager.wait_stopped()
     assert asyncio.get_running_loop().remove_signal_handler(signal.SIGUSR1)

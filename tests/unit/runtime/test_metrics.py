@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from dovetail.api.core import Node
 from dovetail.controllers.base import DONE, Backoff, Result, Trigger
 from dovetail.runtime import metrics
-from dovetail.runtime.leader import Terms
+from dovetail.runtime.leader import ElectionTerms
 from dovetail.runtime.manager import Manager
 from dovetail.runtime.queue import WorkQueue
 from dovetail.sim.clock import VirtualClock, run_virtual
@@ -46,13 +46,13 @@ EXPECTED = {
 def shown() -> str:
     async def main() -> str:
         clock = VirtualClock()
-        metrics.prepare("shown", 1)
+        metrics.prepare_controller("shown", 1)
         WorkQueue("shown", clock)
-        metrics.LEADING.labels(Terms().name).set(0)
-        metrics.SLOW_RENEWALS.labels(Terms().name)
+        metrics.LEADING.labels(ElectionTerms().name).set(0)
+        metrics.SLOW_RENEWALS.labels(ElectionTerms().name)
         with metrics.client_request(clock, "GET", Node.KIND, "status") as seen:
             seen.code = 200
-        return metrics.exposition().decode()
+        return metrics.render_exposition().decode()
 
     return run_virtual(main())
 
@@ -99,10 +99,10 @@ def test_a_running_manager_is_asked_before_the_numbers_are_shown() -> None:
             queue.add(key)
         running = asyncio.create_task(manager.run())
         await asyncio.sleep(30)
-        during = metrics.exposition().decode()
+        during = metrics.render_exposition().decode()
         manager.stop()
         await running
-        return during, metrics.exposition().decode()
+        return during, metrics.render_exposition().decode()
 
     during, _ = run_virtual(main())
     assert 'workqueue_depth{controller="reporting",name="reporting",priority=""} 2.0' in during

@@ -14,11 +14,11 @@ from typing import Any
 import aiohttp
 import pytest
 
-from dovetail.controllers.zonal.signals import SignalStore
+from dovetail.controllers.zonal.ingest import SignalStore
 from dovetail.errors import Misconfigured, Retry
 from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.sns import SnsEndpoint, endpoint_wanted
-from dovetail.settings import read
+from dovetail.settings import read_settings
 from dovetail.sim.aws import SimulatedAws
 from support.authorities import Authority, Issued
 
@@ -37,7 +37,7 @@ SERVERS, CLIENTS, STRANGERS = (Authority(name, NOW) for name in ("servers", "cli
 class Failing(SignalStore):
     """A store that cannot keep anything."""
 
-    async def put(self, signal: Any) -> str:
+    async def put_signal(self, signal: Any) -> str:
         raise Retry("not now")
 
 
@@ -54,7 +54,7 @@ class House:
         kind = Failing if failing else SignalStore
         store = kind(None, arn=lambda: "", woken=lambda: self.woken.append("woken"))
         self.endpoint = SnsEndpoint(
-            read(given, {}, provider="aws"), SimulatedAws(clock), store, clock, directory=folder
+            read_settings(given, {}, provider="aws"), SimulatedAws(clock), store, clock, directory=folder
         )
 
     @asynccontextmanager
@@ -108,7 +108,7 @@ def by_certificate(folder: Path, *flags: str) -> House:
 
 def test_without_token_or_authorities_there_is_no_endpoint(tmp_path: Path) -> None:
     house = House(tmp_path)
-    assert not endpoint_wanted(read(("--cluster-name=test",), {}, provider="aws"))
+    assert not endpoint_wanted(read_settings(("--cluster-name=test",), {}, provider="aws"))
     assert [route.resource for route in house.endpoint.app().router.routes()] == []
 
 

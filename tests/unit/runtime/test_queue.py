@@ -30,7 +30,7 @@ def test_a_key_added_twice_is_worked_on_once() -> None:
         queue.add("a")
         assert await queue.get() == "a"
         assert len(queue) == 0
-        queue.done("a")
+        queue.mark_done("a")
         assert queue.idle
 
     queued(story)
@@ -43,7 +43,7 @@ def test_a_key_added_while_worked_on_waits_and_then_comes_again() -> None:
         queue.add("a")
         queue.add("a")
         assert len(queue) == 0, "the same key must never be worked on twice at once"
-        queue.done("a")
+        queue.mark_done("a")
         assert len(queue) == 1
 
     queued(story)
@@ -66,7 +66,7 @@ def test_failures_back_off_per_key_up_to_a_last_delay() -> None:
             asked = clock.monotonic()
             key = await queue.get()
             delays.append(clock.monotonic() - asked)
-            queue.done(key)
+            queue.mark_done(key)
         assert delays == pytest.approx([1, 2, 4, 8, 8, 8])
         queue.forget("a")
         queue.retry("a")
@@ -82,7 +82,7 @@ def test_many_failures_at_once_are_spread_by_the_bucket() -> None:
         for n in range(30):
             queue.retry(str(n))
         for _ in range(30):
-            queue.done(await queue.get())
+            queue.mark_done(await queue.get())
         assert clock.monotonic() == pytest.approx(2.0), "10 in the burst, the other 20 at 10 a second"
 
     queued(story, Backoff(first=0.001, last=1, per_second=10, burst=10))
@@ -93,7 +93,7 @@ def test_the_earlier_of_two_dates_wins_and_the_later_one_is_forgotten() -> None:
         queue.add_after("a", 30)
         queue.add_after("a", 10)
         queue.add_after("a", 20)
-        queue.done(await queue.get())
+        queue.mark_done(await queue.get())
         assert clock.monotonic() == pytest.approx(10)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(queue.get(), 100)
@@ -136,6 +136,6 @@ def test_a_retry_waits_at_least_as_long_as_the_other_side_asked() -> None:
         queue.retry("a", at_least=30)
         await queue.get()
         assert clock.monotonic() == pytest.approx(30)
-        assert queue.failures("a") == 1
+        assert queue.count_failures("a") == 1
 
     queued(story)

@@ -8,14 +8,14 @@ import pytest
 
 from dovetail.errors import Misconfigured
 from dovetail.runtime.certificates import Certificates, public_roots
-from dovetail.zonal.sns import Delivery, TurnedAway, issuer_address
+from dovetail.zonal.sns import SnsDelivery, TurnedAway, find_issuer_address
 from support.authorities import Authority, Issued
 from support.sns import NOW, TOPIC, URL, notification
 
 HOST = "sns.us-west-2.amazonaws.com"
 AT = "http://crt.r2m01.amazontrust.com/r2m01.cer"
 ROOT_AT = "http://crt.rootca1.amazontrust.com/rootca1.cer"
-DELIVERY = Delivery("Notification", TOPIC, notification())
+DELIVERY = SnsDelivery("Notification", TOPIC, notification())
 
 
 class Internet:
@@ -114,7 +114,7 @@ async def test_a_chain_that_goes_in_circles_ends() -> None:
 )
 async def test_no_other_address_is_ever_asked(address: str) -> None:
     leaf = leaf_told_at(address)
-    assert issuer_address(leaf.certificate) == ""
+    assert find_issuer_address(leaf.certificate) == ""
     net = Internet()
     net.files[URL] = leaf.pem
     assert not await verified(net)

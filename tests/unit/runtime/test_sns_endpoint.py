@@ -15,13 +15,13 @@ from aiohttp.test_utils import TestServer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.controllers.zonal.signals import SignalStore
+from dovetail.controllers.zonal.ingest import SignalStore
 from dovetail.runtime.sns import Certificates, SnsEndpoint, fetch
 from dovetail.runtime.throttle import Throttle
-from dovetail.settings import read
-from dovetail.sim.aws import Ask, SimulatedAws, operation
+from dovetail.settings import read_settings
+from dovetail.sim.aws import AwsRequest, SimulatedAws, operation
 from dovetail.sim.clock import VirtualClock
-from dovetail.zonal.sns import Delivery, TurnedAway, certificate_of, certificate_url, chain_of
+from dovetail.zonal.sns import SnsDelivery, TurnedAway, check_certificate, check_certificate_url, parse_chain
 from support.sns import NOW, TOPIC, URL, Fetched, Signer, authority, headers_of, notification
 
 Fields = dict[str, str]
@@ -38,7 +38,7 @@ confirmed: list[Any] = []
 
 
 @operation("sns", "ConfirmSubscription")
-def _confirm(ask: Ask) -> dict[str, Any]:
+def _confirm(ask: AwsRequest) -> dict[str, Any]:
     confirmed.append((ask.region, dict(ask.given)))
     return {"SubscriptionArn": "arn:sub"}
 
@@ -60,7 +60,7 @@ class Door:
         self.clock = Still()
         old = ("--zonal-shift-allow-signature-v1",) if allow_v1 else ()
         flags = ("--cluster-name=test", f"--zonal-shift-topic-arn={TOPIC}", *old)
-        settings = read(flags, {}, provider="aws")
+        settings = read_settings(flags, {}, provider="aws")
         self.aws = SimulatedAws(self.clock, region="us-west-2")
         anchors = (authority(),) if anchored else ()
         self.endpoint = SnsEndpoint(
@@ -151,9 +151,9 @@ async def test_a_certificate_from_elsewhere_is_never_asked_for(url: str) -> None
 
 @given(st.text(max_size=80) | st.from_regex(r"https://[a-z.@:/\\#?-]{0,40}\.pem", fullmatch=True))
 def test_no_address_passes_but_those_of_sns_in_the_topics_region(url: str) -> None:
-    delivery = Delivery("Notification", TOPIC, {"SigningCertURL": url})
+    delivery = SnsDelivery("Notification", TOPIC, {"SigningCertURL": url})
     try:
-        found = certificate_url(delivery)
+        found = check_certificate_url(delivery)
     except TurnedAway:
         return
     assert found.startswith(
@@ -179,10 +179,10 @@ async def test_a_certificate_that_is_not_snss_own_is_refused(signer: Signer) -> 
 
 async def test_a_file_whose_chain_does_not_hold_together_is_refused() -> None:
     signer = Signer()
-    delivery = Delivery("Notification", TOPIC, signer.signed(notification()))
-    assert certificate_of(chain_of(signer.pem(authority())), delivery, NOW).serial_number == 2
+    delivery = SnsDelivery("Notification", TOPIC, signer.signed(notification()))
+    assert check_certificate(parse_chain(signer.pem(authority())), delivery, NOW).serial_number == 2
     with pytest.raises(TurnedAway, match="certificate-chain"):
-        certificate_of(chain_of(signer.pem(authority("another"))), delivery, NOW)
+        check_certificate(parse_chain(signer.pem(authority("another"))), delivery, NOW)
 
 
 async def test_a_key_that_is_not_the_certificates_is_refused() -> None:

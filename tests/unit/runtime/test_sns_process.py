@@ -17,12 +17,12 @@ import aiohttp
 import msgspec
 import pytest
 
-from dovetail.controllers.zonal import counts
-from dovetail.controllers.zonal.signals import SignalStore
+from dovetail.controllers.zonal import shift_metrics
+from dovetail.controllers.zonal.ingest import SignalStore
 from dovetail.errors import Misconfigured
 from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.sns_process import INHERITED, Ask, EndpointProcess
-from dovetail.settings import read
+from dovetail.settings import read_settings
 from dovetail.sim.aws import SimulatedAws
 from support.authorities import Authority
 from support.sns import TOPIC
@@ -59,7 +59,7 @@ class Home:
             f"--zonal-shift-topic-arn={TOPIC}",
         )
         store = SignalStore(None, arn=lambda: "", woken=lambda: self.woken.append("woken"))
-        settings = read(flags, {}, provider="aws")
+        settings = read_settings(flags, {}, provider="aws")
         self.process = EndpointProcess(settings, SimulatedAws(clock), store, clock, directory=folder)
 
     @asynccontextmanager
@@ -89,12 +89,12 @@ async def test_what_the_process_takes_is_kept_by_the_autoscaler_and_what_it_refu
     tmp_path: Path,
 ) -> None:
     async with Home(tmp_path).open() as home:
-        before = counts.SIGNATURES.labels("events-sender")._value.get()
+        before = shift_metrics.SIGNATURES.labels("events-sender")._value.get()
         assert home.process.pid != os.getpid()
         assert await home.post(**BEARING) == 200
         assert home.woken == ["woken"]
         assert await home.post(Authorization="Bearer guessed") == 403
-        await until(lambda: counts.SIGNATURES.labels("events-sender")._value.get() > before)
+        await until(lambda: shift_metrics.SIGNATURES.labels("events-sender")._value.get() > before)
 
         # Killed, it is started again; the autoscaler has lost nothing but a listener for a moment.
         first = home.process.pid

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from dovetail.controllers.zonal.signals import SignalStore
+from dovetail.controllers.zonal.ingest import SignalStore
 from dovetail.errors import Misconfigured
 from dovetail.runtime.sns import Certificates, SnsEndpoint
-from dovetail.settings import examine, read
-from dovetail.sim.aws import Ask, SimulatedAws, operation
+from dovetail.settings import examine_settings, read_settings
+from dovetail.sim.aws import AwsRequest, SimulatedAws, operation
 from dovetail.sim.clock import VirtualClock
 from support.sns import NOW, TOPIC, Fetched, Signer, authority, headers_of, notification
 from support.stage import virtual
@@ -23,7 +23,7 @@ refusals: list[str] = []
 
 
 @operation("sns", "Subscribe")
-def _subscribe(ask: Ask) -> dict[str, Any]:
+def _subscribe(ask: AwsRequest) -> dict[str, Any]:
     if refusals:
         raise ask.refuse(refusals.pop(), "not now", 403)
     asked.append((ask.region, dict(ask.given)))
@@ -43,7 +43,7 @@ def endpoint(*flags: str, topics: str = TOPIC) -> SnsEndpoint:
     store = SignalStore(None, arn=lambda: "", woken=lambda: None)
     certificates = Certificates(Fetched(Signer().pem()), (authority(),))
     aws = SimulatedAws(clock, region="us-west-2")
-    return SnsEndpoint(read(given, {}, provider="aws"), aws, store, clock, certificates=certificates)
+    return SnsEndpoint(read_settings(given, {}, provider="aws"), aws, store, clock, certificates=certificates)
 
 
 AUTO = ("--sns-auto-subscribe", f"--zonal-shift-endpoint-url={URL}")
@@ -132,12 +132,15 @@ async def test_without_auto_subscribe_an_end_is_only_told(caplog: pytest.LogCapt
 )
 def test_settings_that_lack_another_are_told_in_one_sentence(flags: tuple[str, ...], said: str) -> None:
     with pytest.raises(Misconfigured) as found:
-        read(("--cluster-name=test", *flags), {}, provider="aws")
+        read_settings(("--cluster-name=test", *flags), {}, provider="aws")
     assert str(found.value).startswith(said)
-    assert len(examine(("--cluster-name=test", *flags), {}, "aws").problems) == 1
+    assert len(examine_settings(("--cluster-name=test", *flags), {}, "aws").problems) == 1
     assert "\n" not in str(found.value)
 
 
 def test_topics_may_be_given_one_by_one() -> None:
     flags = (f"--zonal-shift-topic-arn={TOPIC}", "--zonal-shift-topic-arn", FAR)
-    assert read(("--cluster-name=test", *flags), {}, provider="aws").zonal_shift_topic_arn == (TOPIC, FAR)
+    assert read_settings(("--cluster-name=test", *flags), {}, provider="aws").zonal_shift_topic_arn == (
+        TOPIC,
+        FAR,
+    )

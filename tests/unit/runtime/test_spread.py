@@ -8,52 +8,52 @@ import pytest
 from msgspec.structs import replace
 
 from dovetail.disruption import choose
-from dovetail.disruption.candidates import Scene
-from dovetail.disruption.command import Verdict
+from dovetail.disruption.candidates import DisruptionInput
+from dovetail.disruption.command import ConsolidationVerdict
 from dovetail.runtime import compute
-from dovetail.runtime.compute import Workers, inline
-from dovetail.runtime.parcels import Sender, serve
+from dovetail.runtime.compute import WorkerPool, inline
+from dovetail.runtime.worker_transfer import ParcelSender, serve_parcel
 from support.sweeps import random_world, where
 
 
-def told(found: Sequence[Verdict]) -> list[tuple[str, str, float]]:
+def told(found: Sequence[ConsolidationVerdict]) -> list[tuple[str, str, float]]:
     return [(v.why, str(v.command), v.command.savings if v.command else 0.0) for v in found]
 
 
-def again(scene: Scene) -> Scene:
+def again(scene: DisruptionInput) -> DisruptionInput:
     return scene
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 async def test_any_number_of_workers_sees_what_one_would(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compute, "FEW", 1)
-    workers = Workers(count)
+    workers = WorkerPool(count)
     try:
         for seed in (3, 4):
             world = random_world(seed, most=20)
-            keys = choose.queue_of(world)
-            alone = await inline.spread(choose.look, world, keys)
-            assert told(await workers.spread(choose.look, world, keys)) == told(alone)
-        results = await workers.spread(where, "w", range(60))
+            keys = choose.list_single_node_queue(world)
+            alone = await inline.map_items(choose.evaluate_nodes, world, keys)
+            assert told(await workers.map_items(choose.evaluate_nodes, world, keys)) == told(alone)
+        results = await workers.map_items(where, "w", range(60))
         assert [item for _, item, _ in results] == list(range(60))
         assert len({pid for _, _, pid in results}) == count
         # Another order, one item more: each goes to the worker that knows it.
-        again = await workers.spread(where, "w", [60, *reversed(range(60))])
+        again = await workers.map_items(where, "w", [60, *reversed(range(60))])
         assert set(results) < set(again)
     finally:
         workers.close()
 
 
 def test_what_was_sent_once_is_only_named_afterwards() -> None:
-    sender, world = Sender(), random_world(5, most=20)
+    sender, world = ParcelSender(), random_world(5, most=20)
     told_first = list(sender.pack((again, (world,), {})))
-    first = [serve(parcel) for parcel in told_first]
+    first = [serve_parcel(parcel) for parcel in told_first]
     back = sender.unpack(first[-1])
     assert all(a is b for a, b in zip(back.snapshot.nodes, world.snapshot.nodes, strict=True))
     assert len(first) > 1
     nodes = (replace(world.snapshot.nodes[0], marked=True), *world.snapshot.nodes[1:])
-    parcels = list(sender.pack((again, (Scene(replace(world.snapshot, nodes=nodes)),), {})))
+    parcels = list(sender.pack((again, (DisruptionInput(replace(world.snapshot, nodes=nodes)),), {})))
     assert b"n0" in b"".join(part for parcel in parcels for part in parcel.parts)
     assert b"kwok://n1" not in b"".join(part for parcel in parcels for part in parcel.parts)
-    changed = [serve(parcel) for parcel in parcels]
+    changed = [serve_parcel(parcel) for parcel in parcels]
     assert sender.unpack(changed[-1]).snapshot.nodes[0].marked

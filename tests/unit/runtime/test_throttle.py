@@ -31,14 +31,14 @@ def test_callers_are_let_through_in_order_and_in_time() -> None:
 def test_a_rest_fills_the_bucket_up_to_its_burst_and_no_further() -> None:
     clock = HandClock()
     throttle = Throttle(clock, per_second=1, burst=2)
-    assert [throttle.delay() for _ in range(3)] == [0, 0, 1]
+    assert [throttle.take_token() for _ in range(3)] == [0, 0, 1]
     clock.advance(100)
-    assert [throttle.delay() for _ in range(3)] == [0, 0, 1]
+    assert [throttle.take_token() for _ in range(3)] == [0, 0, 1]
 
 
 def test_whoever_does_not_want_to_wait_takes_nothing_in_vain() -> None:
     clock = HandClock()
     throttle = Throttle(clock, per_second=1, burst=2)
-    assert [throttle.allows() for _ in range(5)] == [True, True, False, False, False]
+    assert [throttle.try_take() for _ in range(5)] == [True, True, False, False, False]
     clock.advance(1)
-    assert [throttle.allows() for _ in range(2)] == [True, False]
+    assert [throttle.try_take() for _ in range(2)] == [True, False]

@@ -14,7 +14,7 @@ from dovetail.api.core import Node
 from dovetail.errors import DovetailError, Retry
 from dovetail.runtime.informer import Informer
 from dovetail.runtime.kube import KubeClient
-from dovetail.runtime.transport import Lines, Reply, Request
+from dovetail.runtime.transport import ApiReply, ApiRequest, Lines
 from dovetail.runtime.watch import Follower
 from dovetail.sim.clock import VirtualClock, run_virtual
 
@@ -61,19 +61,19 @@ class Script:
         self.pages = pages
         self.asked: list[tuple[float, str]] = []
 
-    async def send(self, request: Request) -> Reply:
+    async def send(self, request: ApiRequest) -> ApiReply:
         self._note(request)
         page = self.pages.pop(0)
         if isinstance(page, int):
-            return Reply(page, b"{}")
-        return Reply(200, msgspec.json.encode(page))
+            return ApiReply(page, b"{}")
+        return ApiReply(200, msgspec.json.encode(page))
 
     @asynccontextmanager
-    async def stream(self, request: Request) -> AsyncIterator[Lines]:
+    async def stream(self, request: ApiRequest) -> AsyncIterator[Lines]:
         self._note(request)
         yield self.streams.pop(0) if self.streams else Stream(then="silence")
 
-    def _note(self, request: Request) -> None:
+    def _note(self, request: ApiRequest) -> None:
         query = request.query
         if "sendInitialEvents" in query:
             what = "stream list"

@@ -13,11 +13,16 @@ from dovetail.api.nodepool import Budget, NodePool
 from dovetail.api.numbers import LARGEST, SMALLEST, clamp_integer, parse_integer
 from dovetail.api.pod import Pod, Toleration
 from dovetail.disruption import choose
-from dovetail.disruption.budgets import readable
-from dovetail.scheduling.requirements import values_of
-from dovetail.scheduling.snapshot import Options, Snapshot, StateNode, pools_and_catalogs
+from dovetail.disruption.budgets import count_allowed_or_zero
+from dovetail.scheduling.model.requirements import parse_values
+from dovetail.scheduling.model.snapshot import (
+    SchedulingOptions,
+    Snapshot,
+    StateNode,
+    build_pools_and_catalogs,
+)
+from dovetail.scheduling.model.taints import tolerates_taint
 from dovetail.scheduling.solve import solve
-from dovetail.scheduling.taints import tolerates
 from support.builders import NOW, node, nodepool, pod
 from support.disruption import SIZES, pool, scene, state
 from support.worlds import FLAVOUR
@@ -40,14 +45,14 @@ def read_node(name: str, memory: str) -> Node:
 
 
 def world(*pods: Pod, nodes: tuple[StateNode, ...] = ()) -> Snapshot:
-    pools, catalogs = pools_and_catalogs([(nodepool(), SIZES)])
+    pools, catalogs = build_pools_and_catalogs([(nodepool(), SIZES)])
     return Snapshot(
         pools=pools,
         catalogs=catalogs,
         pods=pods,
         nodes=nodes,
         namespaces={"default": {}},
-        options=Options(now=NOW, flavour=FLAVOUR),
+        options=SchedulingOptions(now=NOW, flavour=FLAVOUR),
     )
 
 
@@ -86,8 +91,8 @@ def test_a_budget_of_five_thousand_digits_closes_its_own_pool_only(nodes: str) -
     document["spec"]["disruption"]["budgets"] = [{"nodes": nodes}]
     absurd = replace(codec.convert(NodePool, document), status=pool("absurd").status)
     of = scene(state("a"), state("b", pool="absurd"), pools=[pool(), absurd])
-    assert [each.name for each in choose.empty(of).commands[0].candidates] == ["a"]
-    assert readable((Budget(nodes=nodes),), "Empty", NOW, 10) == 0
+    assert [each.name for each in choose.choose_empty_nodes(of).commands[0].candidates] == ["a"]
+    assert count_allowed_or_zero((Budget(nodes=nodes),), "Empty", NOW, 10) == 0
 
 
 @pytest.mark.parametrize(
@@ -117,12 +122,14 @@ def test_integers_are_those_of_64_bits(text: str, number: int | None, clamped: i
 
 
 def test_a_bound_without_end_is_the_last_of_64_bits() -> None:
-    assert values_of("Lt", [DIGITS]).at_most == LARGEST - 1
-    assert values_of("Gte", ["-" + DIGITS]).at_least == SMALLEST
-    assert not values_of("Gt", [DIGITS])
+    assert parse_values("Lt", [DIGITS]).at_most == LARGEST - 1
+    assert parse_values("Gte", ["-" + DIGITS]).at_least == SMALLEST
+    assert not parse_values("Gt", [DIGITS])
 
 
 def test_a_toleration_without_end_tolerates_nothing() -> None:
     taint = Taint(key="level", value="5", effect="NoSchedule")
-    assert not tolerates(Toleration(key="level", operator="Lt", value=DIGITS), taint)
-    assert not tolerates(Toleration(key="level", operator="Gt", value="1"), replace(taint, value=DIGITS))
+    assert not tolerates_taint(Toleration(key="level", operator="Lt", value=DIGITS), taint)
+    assert not tolerates_taint(
+        Toleration(key="level", operator="Gt", value="1"), replace(taint, value=DIGITS)
+    )

@@ -9,15 +9,15 @@ import pytest
 from dovetail.api import labels as names
 from dovetail.api.buffers import CapacityBuffer, CapacityBufferSpec
 from dovetail.api.pod import PodSpec, PodTemplate, Volume
-from dovetail.api.predicates import provisionable
-from dovetail.scheduling.buffers import (
-    is_virtual,
-    provisioning,
-    replicas,
-    virtual_by_node,
-    virtual_pods,
+from dovetail.api.predicates import is_provisionable
+from dovetail.scheduling.model.capacity_buffers import (
+    build_virtual_pods,
+    count_buffer_replicas,
+    count_virtual_pods_by_node,
+    find_provisioning_condition,
+    is_virtual_pod,
 )
-from dovetail.scheduling.plan import Plan
+from dovetail.scheduling.model.plan import Plan
 from support.builders import amounts, container, meta, nodepool, pod
 from support.worlds import World, running
 
@@ -52,16 +52,16 @@ def buffer(limits: dict[str, str] | None = None, **spec: Any) -> CapacityBuffer:
     ],
 )
 def test_a_buffer_stands_for_so_many_pods(made: CapacityBuffer, workload: int | None, count: int) -> None:
-    assert replicas(made, TEMPLATE, workload) == count
+    assert count_buffer_replicas(made, TEMPLATE, workload) == count
 
 
 @pytest.mark.spec("T-286")
 def test_virtual_pods_wait_like_any_other_but_have_no_volumes() -> None:
-    one, two = virtual_pods(buffer(), TEMPLATE, 2)
+    one, two = build_virtual_pods(buffer(), TEMPLATE, 2)
     assert (one.name, two.name) == ("capacity-buffer-spare-1", "capacity-buffer-spare-2")
-    assert provisionable(one)
-    assert is_virtual(one)
-    assert not is_virtual(pod())
+    assert is_provisionable(one)
+    assert is_virtual_pod(one)
+    assert not is_virtual_pod(pod())
     assert one.annotations[names.BUFFER_NAME] == "spare"
     assert (one.spec.volumes, one.spec.priority) == ((), -(2**31))
 
@@ -81,25 +81,25 @@ def test_virtual_pods_wait_like_any_other_but_have_no_volumes() -> None:
     ],
 )
 def test_a_buffer_says_whether_its_room_is_there(ready: bool, plan: Plan, told: Any) -> None:
-    assert provisioning(ready, virtual_pods(buffer(), TEMPLATE, 1), plan) == told
+    assert find_provisioning_condition(ready, build_virtual_pods(buffer(), TEMPLATE, 1), plan) == told
 
 
 @pytest.mark.spec("T-288")
 def test_an_empty_buffer_and_one_that_needs_a_node_say_so() -> None:
-    assert provisioning(True, (), Plan()) == ("False", "BufferEmpty")
+    assert find_provisioning_condition(True, (), Plan()) == ("False", "BufferEmpty")
     world = World()
-    spare = virtual_pods(buffer(), TEMPLATE, 1)
+    spare = build_virtual_pods(buffer(), TEMPLATE, 1)
     world.more["virtual"] = spare
     plan = world.solve()
     assert len(plan.new_nodes) == 1
-    assert provisioning(True, spare, plan) == ("False", "RequiresNewCapacity")
+    assert find_provisioning_condition(True, spare, plan) == ("False", "RequiresNewCapacity")
 
 
 @pytest.mark.spec("T-289")
 def test_virtual_pods_are_counted_on_running_nodes_only() -> None:
     world = World(nodepool(), nodes=[running("n", capacity={"cpu": "2", "memory": "4Gi", "pods": "9"})])
-    spare = virtual_pods(buffer(), TEMPLATE, 3)
+    spare = build_virtual_pods(buffer(), TEMPLATE, 3)
     world.more["virtual"] = spare
     plan = world.solve()
-    assert virtual_by_node(plan, spare) == {"n": 2}
+    assert count_virtual_pods_by_node(plan, spare) == {"n": 2}
     assert len(plan.new_nodes) == 1

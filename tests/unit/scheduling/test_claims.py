@@ -9,14 +9,14 @@ import pytest
 from dovetail.api import labels as names
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
-from dovetail.scheduling.plan import ClaimOptions
+from dovetail.scheduling.model.plan import NodeClaimOptions
 from support.builders import KWOK_CLASS, amounts, nodepool, pod
 from support.worlds import FLAVOUR, World
 
 
-def ordered(pool: NodePool, *pods: Any, options: ClaimOptions | None = None) -> NodeClaim:
+def ordered(pool: NodePool, *pods: Any, options: NodeClaimOptions | None = None) -> NodeClaim:
     (node,) = World(pool).solve(*(pods or (pod("web"),))).new_nodes
-    return node.claim(pool, options or ClaimOptions(flavour=FLAVOUR))
+    return node.build_claim(pool, options or NodeClaimOptions(flavour=FLAVOUR))
 
 
 @pytest.mark.spec("T-261")
@@ -71,14 +71,14 @@ def test_annotations_of_the_template_reach_the_claim() -> None:
 def test_the_grace_period_is_the_pools_or_the_providers(
     own: str | None, provider: str | None, given: str | None
 ) -> None:
-    options = ClaimOptions(flavour=FLAVOUR, termination_grace_period=provider)
+    options = NodeClaimOptions(flavour=FLAVOUR, termination_grace_period=provider)
     claim = ordered(nodepool(termination_grace_period=own), options=options)
     assert claim.spec.termination_grace_period == given
 
 
 @pytest.mark.spec("T-266")
 def test_the_hash_is_of_the_pool_that_was_planned_with() -> None:
-    planned = ClaimOptions(
+    planned = NodeClaimOptions(
         flavour=FLAVOUR, annotations={names.NODEPOOL_HASH: "1", names.NODEPOOL_HASH_VERSION: "v3"}
     )
     claim = ordered(nodepool(labels={"since": "edited"}), options=planned)

@@ -9,17 +9,22 @@ import pytest
 from msgspec.structs import replace
 
 from dovetail.api import codec, labels
+from dovetail.api.bad_items import SetAside, mark_set_aside, reason_of
 from dovetail.api.core import PodDisruptionBudget
 from dovetail.api.pod import Pod
 from dovetail.api.quantity import Quantity
-from dovetail.api.setaside import SetAside, mark, reason_of
 from dovetail.disruption import choose
-from dovetail.disruption.candidates import Class, judge
-from dovetail.disruption.held import Held
-from dovetail.scheduling import nodes as views
-from dovetail.scheduling.containment import contain
-from dovetail.scheduling.plan import Plan
-from dovetail.scheduling.snapshot import Options, Snapshot, StateNode, pools_and_catalogs
+from dovetail.disruption.blocked_reason import BlockedReason
+from dovetail.disruption.candidates import DisruptionClass, evaluate_node
+from dovetail.scheduling.bad_objects import decide_without_bad_objects
+from dovetail.scheduling.model import state_node as views
+from dovetail.scheduling.model.plan import Plan
+from dovetail.scheduling.model.snapshot import (
+    SchedulingOptions,
+    Snapshot,
+    StateNode,
+    build_pools_and_catalogs,
+)
 from dovetail.scheduling.solve import solve
 from support.builders import NOW, node, nodepool, owner, pod
 from support.disruption import LARGE, SIZES, pdb, pool, scene, state
@@ -32,8 +37,8 @@ RS = owner("ReplicaSet")
 
 
 def world(*pods: Pod, **parts: Any) -> Snapshot:
-    pools, catalogs = pools_and_catalogs([(each, SIZES) for each in parts.pop("pools", (nodepool(),))])
-    options = Options(now=NOW, flavour=FLAVOUR)
+    pools, catalogs = build_pools_and_catalogs([(each, SIZES) for each in parts.pop("pools", (nodepool(),))])
+    options = SchedulingOptions(now=NOW, flavour=FLAVOUR)
     base = Snapshot(pools=pools, catalogs=catalogs, pods=pods, namespaces={"default": {}}, options=options)
     changed: Snapshot = replace(base, **parts)
     return changed
@@ -91,7 +96,7 @@ def test_a_pool_that_makes_solving_fail_buys_nothing_and_the_others_do() -> None
 
 def test_an_instance_type_that_makes_solving_fail_is_not_bought() -> None:
     bad = replace(LARGE, name="bad", capacity=POISON)
-    pools, catalogs = pools_and_catalogs([(nodepool(), (*SIZES, bad))])
+    pools, catalogs = build_pools_and_catalogs([(nodepool(), (*SIZES, bad))])
     plan = solve(replace(world(*PENDING), pools=pools, catalogs=catalogs))
     assert served(plan) == served(solve(world(*PENDING)))
     assert named(plan.set_aside) == [("InstanceType", "bad")]
@@ -141,15 +146,26 @@ def test_a_node_with_a_pod_that_cannot_be_read_takes_no_more_pods_and_is_not_dis
     assert named(plan.set_aside) == [("Pod", "bad")]
     assert not plan.existing
     assert "default/bad" not in plan.unschedulable, "it runs; only what waits is told that it waits"
-    choice = choose.single(scene(mixed, state("empty")))
+    choice = choose.choose_single_node(scene(mixed, state("empty")))
     assert all(each.name != "mixed" for command in choice.commands for each in command.candidates)
-    assert [each.held for each in choice.staying if each.name == "mixed"] == [Held.SET_ASIDE]
+    assert [each.blocked_reason for each in choice.blocked if each.name == "mixed"] == [
+        BlockedReason.SET_ASIDE
+    ]
 
 
 @pytest.mark.parametrize(
-    "method", [choose.empty, choose.drifted, choose.multi, choose.single, choose.several]
+    "method",
+    [
+        choose.choose_empty_nodes,
+        choose.choose_drift,
+        choose.choose_multi_node,
+        choose.choose_single_node,
+        choose.choose_split,
+    ],
 )
-def test_disruption_goes_on_beside_a_node_that_makes_it_fail(method: Callable[..., choose.Choice]) -> None:
+def test_disruption_goes_on_beside_a_node_that_makes_it_fail(
+    method: Callable[..., choose.DisruptionChoice],
+) -> None:
     others = (state("a", drifted=NOW), state("b", pod("b-0", cpu="100m", owned_by=RS)), state("c"))
     bad = poisoned_node()
     found, without = method(scene(*others, bad)), method(scene(*others))
@@ -160,17 +176,17 @@ def test_disruption_goes_on_beside_a_node_that_makes_it_fail(method: Callable[..
 def test_a_node_that_is_set_aside_is_neither_empty_nor_removable() -> None:
     made = state("bad", drifted=NOW)
     assert made.node is not None
-    marked = replace(made, node=mark(made.node, "its memory cannot be counted"))
-    for method in (choose.empty, choose.drifted, choose.single):
+    marked = replace(made, node=mark_set_aside(made.node, "its memory cannot be counted"))
+    for method in (choose.choose_empty_nodes, choose.choose_drift, choose.choose_single_node):
         assert not method(scene(marked)).commands
-    found = judge(scene(marked), marked, Class.EVENTUAL)
+    found = evaluate_node(scene(marked), marked, DisruptionClass.EVENTUAL)
     assert "Node bad is set aside: its memory cannot be counted" in str(getattr(found, "why", ""))
 
 
 def test_a_pool_that_is_set_aside_neither_grows_nor_is_disrupted() -> None:
-    bad = mark(pool("bad"), "its budgets cannot be read")
+    bad = mark_set_aside(pool("bad"), "its budgets cannot be read")
     of = scene(state("a", pool="bad"), state("b"), pools=[bad, pool()])
-    assert [each.name for each in choose.empty(of).commands[0].candidates] == ["b"]
+    assert [each.name for each in choose.choose_empty_nodes(of).commands[0].candidates] == ["b"]
     assert {each.pool for each in solve(world(*PENDING, pools=(bad, nodepool("good")))).new_nodes} == {"good"}
 
 
@@ -178,10 +194,10 @@ def test_a_pool_that_is_set_aside_neither_grows_nor_is_disrupted() -> None:
 def test_a_disruption_budget_that_is_set_aside_lets_none_of_its_pods_go(selected: bool) -> None:
     budget = pdb("bad", allowed=5)
     spec = budget.spec if selected else replace(budget.spec, selector=None)
-    marked = mark(replace(budget, spec=spec), "it cannot be read")
+    marked = mark_set_aside(replace(budget, spec=spec), "it cannot be read")
     web = state("a", pod("web", labels={"app": "web"}, owned_by=RS), drifted=NOW)
     other = state("b", pod("other", namespace="elsewhere", labels={"app": "web"}, owned_by=RS), drifted=NOW)
-    choice = choose.drifted(scene(web, other, pdbs=[marked]), at_once=None)
+    choice = choose.choose_drift(scene(web, other, pdbs=[marked]), at_once=None)
     gone = [candidate.name for each in choice.commands for candidate in each.candidates]
     assert gone == ["b"]
 
@@ -190,7 +206,7 @@ def test_a_disruption_budget_that_makes_disruption_fail_lets_none_of_its_pods_go
     budget: PodDisruptionBudget = replace(pdb("bad", allowed=5), status=POISON)
     web = state("a", pod("web", labels={"app": "web"}, owned_by=RS), drifted=NOW)
     other = state("b", pod("other", labels={"app": "other"}, owned_by=RS), drifted=NOW)
-    choice = choose.drifted(scene(web, other, pdbs=[budget]), at_once=None)
+    choice = choose.choose_drift(scene(web, other, pdbs=[budget]), at_once=None)
     assert [c.name for each in choice.commands for c in each.candidates] == ["b"]
     assert named(choice.set_aside) == [("PodDisruptionBudget", "bad")]
 
@@ -205,9 +221,9 @@ def test_a_bad_item_is_searched_for_once_while_it_stays_the_same_object() -> Non
         return len(seen.pods)
 
     snapshot = world(*PENDING, poisoned_pod())
-    assert contain(snapshot, decide)[0] == len(PENDING)
+    assert decide_without_bad_objects(snapshot, decide)[0] == len(PENDING)
     first = len(asked)
-    count, found = contain(snapshot, decide)
+    count, found = decide_without_bad_objects(snapshot, decide)
     assert (count, named(found)) == (len(PENDING), [("Pod", "bad")])
     assert len(asked) == first + 1
 
@@ -222,7 +238,7 @@ def test_a_search_asks_a_number_of_times_that_grows_with_the_bad_and_not_with_al
             raise ValueError("no")
 
     many = [pod(f"p{i}", labels={"n": str(i)}) for i in range(1_000)]
-    contain(world(*many, poisoned_pod("bad-at-scale")), decide)
+    decide_without_bad_objects(world(*many, poisoned_pod("bad-at-scale")), decide)
     assert asked < 40
 
 
@@ -231,25 +247,25 @@ def test_a_decision_that_fails_with_nothing_in_the_world_is_a_fault_of_ours_and_
         raise ZeroDivisionError("a fault of ours")
 
     with pytest.raises(ZeroDivisionError):
-        contain(world(*PENDING), decide)
+        decide_without_bad_objects(world(*PENDING), decide)
 
 
 def test_whoever_fails_only_together_is_blamed_where_that_leaves_out_fewer() -> None:
     """A node that only fails beside pods: the node is left out and not every pod."""
 
     def decide(seen: Snapshot) -> None:
-        if seen.pods and any(views.name(each) == "lonely" for each in seen.nodes):
+        if seen.pods and any(views.read_name(each) == "lonely" for each in seen.nodes):
             raise ValueError("not together")
 
     nodes = (state("lonely"), state("other"))
     pods = [pod(f"q{i}", labels={"n": str(i)}) for i in range(6)]
     lonely = replace(nodes[0], claim=None)
-    _, found = contain(world(*pods, nodes=(lonely, nodes[1])), decide)
+    _, found = decide_without_bad_objects(world(*pods, nodes=(lonely, nodes[1])), decide)
     assert named(found) == [("Node", "lonely")]
 
 
 def test_marks_are_for_memory_and_not_for_the_cluster() -> None:
-    before = mark(nodepool(), "it cannot be read")
+    before = mark_set_aside(nodepool(), "it cannot be read")
     after = replace(before, metadata=replace(before.metadata, labels={labels.NODEPOOL: "x"}))
     assert reason_of(after)
     assert codec.merge_patch(before, after) == {"metadata": {"labels": {labels.NODEPOOL: "x"}}}

@@ -8,8 +8,8 @@ import pytest
 
 from dovetail.api import labels as names
 from dovetail.api.pod import NodeSelectorRequirement, NodeSelectorTerm, Pod, Toleration
-from dovetail.scheduling.daemons import representative
-from dovetail.scheduling.plan import ClaimOptions
+from dovetail.scheduling.model.daemonsets import build_daemon_pod
+from dovetail.scheduling.model.plan import NodeClaimOptions
 from support.builders import amounts, container, daemonset, nodepool, owner, pod, taint
 from support.worlds import FLAVOUR, SIZE, Z1, World, instance_type, node_affinity, running
 
@@ -17,7 +17,7 @@ FOUR, TWO = "default-instance-type", "small-instance-type"
 
 
 def daemon(newest: Pod | None = None, cpu: str = "2", memory: str = "2Gi", **spec: Any) -> Pod:
-    return representative(daemonset(cpu=cpu, memory=memory, **spec), newest)
+    return build_daemon_pod(daemonset(cpu=cpu, memory=memory, **spec), newest)
 
 
 def type_with(*daemons: Pod, pool: Any = None, **world: Any) -> str | None:
@@ -104,7 +104,7 @@ def test_a_soft_taint_does_not_keep_daemons_away() -> None:
 def test_pseudo_labels_are_not_ordered() -> None:
     pool = nodepool()
     (node,) = World(pool, daemons=[daemon()]).solve(pod("web")).new_nodes
-    claim = node.claim(pool, ClaimOptions(flavour=FLAVOUR))
+    claim = node.build_claim(pool, NodeClaimOptions(flavour=FLAVOUR))
     ordered = {each.key for each in claim.spec.requirements} | set(claim.labels)
     assert not ordered & {names.REGISTERED, names.INITIALIZED, names.HOSTNAME}
 
@@ -112,7 +112,7 @@ def test_pseudo_labels_are_not_ordered() -> None:
 @pytest.mark.spec("T-136")
 def test_the_newest_pod_of_a_daemonset_knows_best_what_it_asks_for() -> None:
     actual = pod("daemon-x", cpu="2", memory="2Gi")
-    made = representative(daemonset(cpu="4", memory="4Gi"), actual)
+    made = build_daemon_pod(daemonset(cpu="4", memory="4Gi"), actual)
     assert type_with(made) == FOUR
 
 
@@ -121,7 +121,7 @@ def test_the_node_a_daemon_pod_was_pinned_to_is_forgotten() -> None:
     template = daemonset(cpu="2", memory="2Gi", affinity=node_affinity([(names.ZONE, "Exists")]))
     pinned = node_affinity([("kubernetes.io/hostname", "In", "old")])
     actual = pod("daemon-x", cpu="2", memory="2Gi", affinity=pinned)
-    assert type_with(representative(template, actual)) == FOUR
+    assert type_with(build_daemon_pod(template, actual)) == FOUR
     by_field = NodeSelectorTerm(
         match_fields=(NodeSelectorRequirement(key="metadata.name", operator="In", values=("old",)),)
     )

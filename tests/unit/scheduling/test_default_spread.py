@@ -11,8 +11,8 @@ from dovetail.api import labels as names
 from dovetail.api.core import Service, ServiceSpec
 from dovetail.api.meta import LabelSelector, LabelSelectorTerm, ObjectMeta, OwnerReference
 from dovetail.api.pod import Pod, TopologySpreadConstraint
-from dovetail.scheduling.defaults import deduced_selector
-from dovetail.scheduling.snapshot import Snapshot
+from dovetail.scheduling.model.snapshot import Snapshot
+from dovetail.scheduling.sequential.pending_pods import deduce_selector
 from support.builders import nodepool, owner, pod
 from support.worlds import Z1, Z2, World, running, spread
 
@@ -165,4 +165,4 @@ def test_the_selector_is_deduced_as_the_clusters_scheduler_would(
 ) -> None:
     waiting = pod("web", labels=WEB | {"tier": "front"}, owned_by=by)
     snapshot = Snapshot(services=tuple(services), workloads=SELECTORS)
-    assert deduced_selector(waiting, snapshot) == found
+    assert deduce_selector(waiting, snapshot) == found

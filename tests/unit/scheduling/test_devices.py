@@ -13,9 +13,7 @@ from dovetail.api.core import ObjectReference
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.pod import NodeSelector, Pod, PodResourceClaim
 from dovetail.api.quantity import Quantity
-from dovetail.scheduling import verdicts
-from dovetail.scheduling.catalog import InstanceType
-from dovetail.scheduling.device_records import (
+from dovetail.scheduling.model.device_objects import (
     AllocatedDevice,
     AllocatedDevices,
     Allocation,
@@ -43,8 +41,10 @@ from dovetail.scheduling.device_records import (
     ResourceSliceSpec,
     SlicePool,
 )
-from dovetail.scheduling.plan import Plan
-from dovetail.scheduling.snapshot import Snapshot
+from dovetail.scheduling.model.instance_types import InstanceType
+from dovetail.scheduling.model.plan import Plan
+from dovetail.scheduling.model.snapshot import Snapshot
+from dovetail.scheduling.sequential import pod_errors
 from support.builders import amounts, nodeclaim, pod
 from support.worlds import Z1, Z2, World, instance_type, running, term
 
@@ -147,7 +147,7 @@ def test_devices_are_refused_while_they_are_ignored() -> None:
     made = world(kind("gpu", device("g0")), claims=[claim("c")], ignore_dra=True)
     made.daemons = (using("daemon", "c", requests={"cpu": "3"}),)
     plan = made.solve(using("web", "c"), pod("other", cpu="1"))
-    assert plan.unschedulable == {"default/web": verdicts.NO_DEVICES}
+    assert plan.unschedulable == {"default/web": pod_errors.NO_DEVICES}
     (node,) = plan.new_nodes
     assert node.requests == amounts(cpu="1", memory="1Gi", pods="1")
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from dovetail.api import labels as names
-from dovetail.scheduling import domain_search, exact
-from dovetail.scheduling.domain_search import search_domains
-from dovetail.scheduling.snapshot import Snapshot
+from dovetail.scheduling import solve
+from dovetail.scheduling.model.snapshot import Snapshot
+from dovetail.scheduling.sequential import scheduler
+from dovetail.scheduling.solve import search_domains
 from support.builders import pod
 from support.worlds import Z1, Z2, World, instance_type, offering, spread
 
@@ -31,7 +32,7 @@ def the_small_pod_comes_first() -> Snapshot:
 
 def test_a_dearer_zone_is_taken_first_where_that_is_cheaper_in_the_end() -> None:
     scene = the_small_pod_comes_first()
-    assert exact.place(scene).price == 1.0 + 9.0
+    assert scheduler.schedule_pods(scene).price == 1.0 + 9.0
     assert search_domains(scene).price == 1.5 + 4.0
 
 
@@ -44,10 +45,10 @@ def test_a_search_without_time_gives_the_exact_placers_plan() -> None:
         asked += 1
         return asked > len(scene.pods)  # one run, and no more
 
-    assert search_domains(scene, out_of_time) == exact.place(scene)
+    assert search_domains(scene, out_of_time) == scheduler.schedule_pods(scene)
 
 
 def test_the_number_of_runs_falls_with_the_number_of_pods(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = the_small_pod_comes_first()
-    monkeypatch.setattr(domain_search, "_WORK", len(scene.pods) - 1)
-    assert search_domains(scene) == exact.place(scene)
+    monkeypatch.setattr(solve, "_WORK", len(scene.pods) - 1)
+    assert search_domains(scene) == scheduler.schedule_pods(scene)

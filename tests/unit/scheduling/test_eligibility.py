@@ -28,9 +28,9 @@ from dovetail.api.pod import (
     PodStatus,
     Volume,
 )
-from dovetail.api.predicates import provisionable
-from dovetail.scheduling.eligibility import OPTED_OUT
-from dovetail.scheduling.snapshot import Storage
+from dovetail.api.predicates import is_provisionable
+from dovetail.scheduling.model.snapshot import Storage
+from dovetail.scheduling.sequential.pending_pods import OPTED_OUT
 from support.builders import NOW, nodepool, owner, pod
 from support.worlds import Z1, World, node_affinity
 
@@ -55,7 +55,7 @@ def with_reason(reason: str | None, **status: Any) -> Pod:
     ],
 )
 def test_a_pod_is_ours_when_it_waits_and_nobody_else_will_place_it(waiting: Pod, ours: bool) -> None:
-    assert provisionable(waiting) == ours
+    assert is_provisionable(waiting) == ours
     world = World()
     world.provision(waiting)
     assert (world.scheduled(waiting) == 1) == ours

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from dovetail.api import labels as names
 from dovetail.api.pod import Pod
-from dovetail.scheduling.exact import Run, place, queue_order
+from dovetail.scheduling.sequential.scheduler import SequentialScheduler, schedule_pods, sort_queue
 from support.builders import NOW, nodepool, pod
 from support.worlds import Z1, Z2, World, instance_type, offering, spread
 
@@ -28,23 +28,23 @@ def test_larger_pods_come_first_then_older_then_by_uid() -> None:
         pod("wide", cpu="1", memory="2Gi"),
         pod("big", cpu="2", memory="1Mi"),
     ]
-    run = Run(World().snapshot(*waiting))
-    assert names_of(queue_order(run.batch, run.shapes)) == ["big", "wide", "older", "a", "b", "small"]
-    assert names_of(queue_order(run.batch, run.shapes, ["default/small"]))[0] == "small"
+    run = SequentialScheduler(World().snapshot(*waiting))
+    assert names_of(sort_queue(run.batch, run.shapes)) == ["big", "wide", "older", "a", "b", "small"]
+    assert names_of(sort_queue(run.batch, run.shapes, ["default/small"]))[0] == "small"
 
 
 def test_a_given_order_decides_who_gets_the_last_room() -> None:
     world = World(nodepool(limits={"cpu": "2"}))
     pods = [pod("big", cpu="1800m"), pod("small", cpu="1")]
     snapshot = world.snapshot(*pods)
-    assert list(place(snapshot).unschedulable) == ["default/small"]
-    assert list(place(snapshot, order=["default/small"]).unschedulable) == ["default/big"]
+    assert list(schedule_pods(snapshot).unschedulable) == ["default/small"]
+    assert list(schedule_pods(snapshot, order=["default/small"]).unschedulable) == ["default/big"]
 
 
 def test_when_time_is_up_what_is_placed_is_kept_and_the_rest_is_not_judged() -> None:
     asked = iter([False, False, True])
     snapshot = World().snapshot(*(pod(f"w{i}", cpu="3") for i in range(4)))
-    plan = place(snapshot, should_stop=lambda: next(asked))
+    plan = schedule_pods(snapshot, should_stop=lambda: next(asked))
     assert plan.timed_out
     assert (sum(len(node.pods) for node in plan.new_nodes), plan.unschedulable) == (2, {})
     assert len(plan.decisions) == 2
@@ -82,9 +82,9 @@ def test_a_run_is_not_thrifty_against_its_will(thrifty: bool) -> None:
     types = [instance_type("t", offerings=[offering(Z1, "spot", 3.0), offering(Z2, "spot", 1.0)])]
     rule = spread(names.ZONE)
     waiting = pod("web", labels={"app": "web"}, topology_spread_constraints=(rule,))
-    run = Run(World(types=types).snapshot(waiting), thrifty=thrifty)
-    run.place_all(None, None)
-    assert run.claims[0].requirements[names.ZONE].only == (Z2 if thrifty else Z1)
+    run = SequentialScheduler(World(types=types).snapshot(waiting), thrifty=thrifty)
+    run.schedule_all(None, None)
+    assert run.new_nodes[0].requirements[names.ZONE].only == (Z2 if thrifty else Z1)
     assert run.chose == thrifty
 
 
@@ -97,5 +97,5 @@ def test_a_pool_whose_types_could_not_be_listed_stands_aside() -> None:
 
 def test_pods_of_one_shape_share_what_is_known_of_them() -> None:
     one = pod("one")
-    run = Run(World().snapshot(one, replace(one, metadata=replace(one.metadata, name="two"))))
-    assert run.shapes.of(run.batch[0]) is run.shapes.of(run.batch[1])
+    run = SequentialScheduler(World().snapshot(one, replace(one, metadata=replace(one.metadata, name="two"))))
+    assert run.shapes.find_shape(run.batch[0]) is run.shapes.find_shape(run.batch[1])

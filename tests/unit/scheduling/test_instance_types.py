@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from dovetail.api import labels as names
-from dovetail.scheduling.catalog import InstanceType, Overhead, price
-from dovetail.scheduling.requirements import Requirements
-from dovetail.scheduling.resources import nano
+from dovetail.scheduling.model.instance_types import InstanceType, Overhead, find_lowest_price
+from dovetail.scheduling.model.requirements import Requirements
+from dovetail.scheduling.model.resources import convert_to_nano
 from support.builders import amounts, container, nodepool, pod
 from support.worlds import (
     FLAVOUR,
@@ -169,9 +169,9 @@ def test_the_cheapest_compatible_offering_is_found(chosen: dict[str, str], by: s
     asked = [(key, "In", value) for key, value in chosen.items()] if by != "pod" else []
     world = World(nodepool(requirements=asked), types=ASSORTED)
     (node,) = world.solve(tiny("web", node_selector=chosen if by != "pool" else {})).new_nodes
-    wanted = Requirements.labels(chosen)
+    wanted = Requirements.from_labels(chosen)
     suiting = [each for each in ASSORTED if each.requirements.intersects(wanted)]
-    assert node.price == min(price(each, wanted, FLAVOUR.well_known) for each in suiting)
+    assert node.price == min(find_lowest_price(each, wanted, FLAVOUR.well_known) for each in suiting)
     by_name = {each.name: each for each in ASSORTED}
     assert all(by_name[name].requirements.intersects(wanted) for name in node.instance_types)
 
@@ -200,7 +200,7 @@ def test_every_listed_type_holds_the_pods_and_its_own_overhead(cpu: str, memory:
     (node,) = World(types=ASSORTED).solve(*(pod(f"w{i}", cpu=cpu, memory=memory) for i in range(3))).new_nodes
     by_name = {each.name: each for each in ASSORTED}
     for name in node.instance_types:
-        room = nano(by_name[name].allocatable())
+        room = convert_to_nano(by_name[name].allocatable())
         assert all(amount.nano <= room.get(key, 0) for key, amount in node.requests.items())
     assert before == [(each.capacity, each.overhead) for each in ASSORTED]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dovetail.api.core import LimitRange
-from dovetail.scheduling.limitranges import admitted
+from dovetail.scheduling.model.limit_ranges import apply_limit_ranges
 from support.builders import pod
 from support.manifests import read
 
@@ -26,7 +26,7 @@ def ranges(*items: dict[str, Any], kind: str = "Container") -> list[LimitRange]:
 
 
 def asked(own: dict[str, Any], given: list[LimitRange]) -> tuple[dict[str, str], dict[str, str]]:
-    (container,) = admitted(pod("p", memory=None, **own).spec, "default", given).containers
+    (container,) = apply_limit_ranges(pod("p", memory=None, **own).spec, "default", given).containers
     shown = container.resources.requests, container.resources.limits
     requests, limits = ({name: str(amount) for name, amount in part.items()} for part in shown)
     return requests, limits
@@ -57,5 +57,5 @@ def test_defaults_fill_what_is_missing(
 def test_ranges_for_other_things_and_other_namespaces_add_nothing() -> None:
     assert asked({"cpu": None}, ranges({"default": {"cpu": "1"}}, kind="Pod")) == ({}, {})
     spec = pod("p", cpu=None, memory=None).spec
-    (container,) = admitted(spec, "elsewhere", ranges({"default": {"cpu": "1"}})).containers
+    (container,) = apply_limit_ranges(spec, "elsewhere", ranges({"default": {"cpu": "1"}})).containers
     assert container.resources.requests == {}

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from dovetail.api import labels as names
-from dovetail.scheduling.limits import exceeded
+from dovetail.scheduling.model.nodepool_limits import describe_exceeded_limit
 from support.builders import amounts, nodeclaim, nodepool, pod
 from support.worlds import World, apart, running
 
@@ -75,5 +75,5 @@ def test_the_last_check_before_creation_names_the_limit_that_is_overrun() -> Non
     pool = nodepool(limits={"cpu": "10", "memory": "10Gi"})
     used = {name: amount.nano for name, amount in amounts(cpu="11", memory="1Gi").items()}
     told = "resource usage exceeds limit (resource-name=cpu, usage=11, limit=10)"
-    assert exceeded(pool, used) == told
-    assert exceeded(replace(pool, spec=replace(pool.spec, limits={})), used) is None
+    assert describe_exceeded_limit(pool, used) == told
+    assert describe_exceeded_limit(replace(pool, spec=replace(pool.spec, limits={})), used) is None

@@ -10,11 +10,11 @@ from dovetail.api import codec
 from dovetail.api import labels as names
 from dovetail.api.labels import INSTANCE_TYPE
 from dovetail.api.nodepool import NodePool
-from dovetail.api.validation import check
-from dovetail.scheduling.catalog import truncated
-from dovetail.scheduling.plan import ClaimOptions
-from dovetail.scheduling.requirements import Requirements
-from dovetail.scheduling.templates import FILTERED_OUT
+from dovetail.api.validation import check_document
+from dovetail.scheduling.model.instance_types import truncate_types
+from dovetail.scheduling.model.nodeclaim_template import FILTERED_OUT
+from dovetail.scheduling.model.plan import NodeClaimOptions
+from dovetail.scheduling.model.requirements import Requirements
 from support.builders import nodepool, pod, requirement
 from support.worlds import FLAVOUR, INTEGER, Z1, Z2, World, instance_type, offering, series, spread
 
@@ -62,7 +62,7 @@ def test_a_numeric_key_that_cannot_be_met_is_named() -> None:
     ],
 )
 def test_the_largest_of_several_applies(asked: list[Any]) -> None:
-    assert Requirements.of(asked)[INTEGER].min_values == 2
+    assert Requirements.from_expressions(asked)[INTEGER].min_values == 2
     plan = World(nodepool(requirements=asked), types=series(3)).solve(*pods())
     assert all(len(node.instance_types) >= 2 for node in plan.new_nodes)
 
@@ -79,8 +79,8 @@ def test_more_values_than_there_are_types_rule_out_the_pool() -> None:
 
 @pytest.mark.spec("T-234")
 def test_truncation_must_leave_enough() -> None:
-    wanted = Requirements.of([asking(INSTANCE_TYPE, "Exists", least=2)])
-    kept, short = truncated(ONE_AND_FOUR, wanted, strict=True, most=1)
+    wanted = Requirements.from_expressions([asking(INSTANCE_TYPE, "Exists", least=2)])
+    kept, short = truncate_types(ONE_AND_FOUR, wanted, strict=True, most=1)
     assert ([each.name for each in kept], dict(short.unsatisfied)) == (["one"], {INSTANCE_TYPE: 1})
     pool = nodepool(requirements=[asking(INSTANCE_TYPE, "Exists", least=2)])
     plan = World(pool, types=ONE_AND_FOUR, most_types=1).solve(*pods())
@@ -107,7 +107,7 @@ def test_best_effort_asks_for_what_there_is(policy: str) -> None:
     plan = World(pool, types=ONE_AND_FOUR, min_values=policy).solve(*pods(1))
     assert len(plan.new_nodes) == (1 if policy == "BestEffort" else 0)
     for node in plan.new_nodes:
-        claim = node.claim(pool, ClaimOptions(flavour=FLAVOUR))
+        claim = node.build_claim(pool, NodeClaimOptions(flavour=FLAVOUR))
         (kinds,) = [each for each in claim.spec.requirements if each.key == INSTANCE_TYPE]
         assert (kinds.min_values, set(kinds.values)) == (2, {"one", "four"})
         assert claim.annotations[names.MIN_VALUES_RELAXED] == "true"
@@ -137,8 +137,10 @@ def test_zones_and_types_are_relaxed_each_to_what_is_there(policy: str) -> None:
 def orders_admitted(world: World) -> bool:
     """Whether the API server takes every NodeClaim of the plan."""
     pools = {pool.name: pool for pool in world.pools}
-    claims = [node.claim(pools[node.pool], ClaimOptions(flavour=FLAVOUR)) for node in world.plan.new_nodes]
-    return not any(check(codec.to_dict(claim), "kwok") for claim in claims)
+    claims = [
+        node.build_claim(pools[node.pool], NodeClaimOptions(flavour=FLAVOUR)) for node in world.plan.new_nodes
+    ]
+    return not any(check_document(codec.to_dict(claim), "kwok") for claim in claims)
 
 
 TWO_ZONES = nodepool("picky", requirements=[asking(names.ZONE, "In", Z1, Z2, least=2)], weight=10)

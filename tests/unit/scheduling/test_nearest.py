@@ -11,10 +11,15 @@ from msgspec.structs import replace
 from dovetail.api.labels import ZONE
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
-from dovetail.scheduling import nodes
-from dovetail.scheduling.fulfilled import fulfilled
-from dovetail.scheduling.nearest import MOST_SHAPES, NearMiss, near_misses
-from dovetail.scheduling.snapshot import Options, Snapshot, StateNode, pools_and_catalogs
+from dovetail.scheduling.explain import MOST_SHAPES, NearMiss, find_near_misses
+from dovetail.scheduling.model import state_node
+from dovetail.scheduling.model.snapshot import (
+    SchedulingOptions,
+    Snapshot,
+    StateNode,
+    build_pools_and_catalogs,
+)
+from dovetail.scheduling.postprocess import apply_plan
 from dovetail.scheduling.solve import QUICK, solve
 from support.builders import NOW, nodepool, pod, taint
 from support.worlds import FLAVOUR, Z1, apart, near, running, series, spread
@@ -25,13 +30,13 @@ HOST = "kubernetes.io/hostname"
 def world(
     pods: Sequence[Pod], pools: Sequence[NodePool] | None = None, states: Sequence[StateNode] = ()
 ) -> Snapshot:
-    listed, catalogs = pools_and_catalogs((each, series(8)) for each in pools or (nodepool(),))
-    options = Options(now=NOW, flavour=FLAVOUR)
+    listed, catalogs = build_pools_and_catalogs((each, series(8)) for each in pools or (nodepool(),))
+    options = SchedulingOptions(now=NOW, flavour=FLAVOUR)
     return Snapshot(pools=listed, catalogs=catalogs, pods=tuple(pods), nodes=tuple(states), options=options)
 
 
 def misses(snapshot: Snapshot) -> dict[str, NearMiss]:
-    return near_misses(snapshot, solve(snapshot, QUICK))
+    return find_near_misses(snapshot, solve(snapshot, QUICK))
 
 
 def told(snapshot: Snapshot, name: str = "default/pod") -> str:
@@ -102,18 +107,18 @@ def test_a_plan_that_came_true_leaves_its_pods_running_and_nothing_to_do() -> No
     ]
     before = world([*waiting, pod("never", cpu="50")])
     plan = solve(before, QUICK)
-    after = fulfilled(before, plan)
+    after = apply_plan(before, plan)
     assert [each.full_name for each in after.pods] == ["default/never"]
     assert {each.full_name for state in after.nodes for each in state.pods} == {
         each.full_name for each in waiting
     }
-    assert all(each.node_name == nodes.name(state) for state in after.nodes for each in state.pods)
+    assert all(each.node_name == state_node.read_name(state) for state in after.nodes for each in state.pods)
     assert solve(replace(after, pods=()), QUICK).new_nodes == ()
 
 
 def test_limits_are_charged_for_nodes_that_came_true() -> None:
     pool = nodepool(limits={"nodes": 1})
     before = world([pod("a", affinity=apart(HOST, app="x"), labels={"app": "x"})], [pool])
-    after = fulfilled(before, solve(before, QUICK))
+    after = apply_plan(before, solve(before, QUICK))
     more = solve(replace(after, pods=(pod("b", cpu="7"),)), QUICK)
     assert list(more.unschedulable) == ["default/b"]

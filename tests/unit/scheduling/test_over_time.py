@@ -12,12 +12,13 @@ from dovetail.api.labels import GROWTH, HOSTNAME
 from dovetail.api.meta import OwnerReference
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
-from dovetail.scheduling import exact, finer
-from dovetail.scheduling.catalog import InstanceType
-from dovetail.scheduling.plan import Plan
-from dovetail.scheduling.referee import verify
-from dovetail.scheduling.snapshot import StateNode
+from dovetail.scheduling import postprocess
+from dovetail.scheduling.model.instance_types import InstanceType
+from dovetail.scheduling.model.plan import Plan
+from dovetail.scheduling.model.snapshot import StateNode
+from dovetail.scheduling.sequential import scheduler
 from dovetail.scheduling.solve import solve
+from dovetail.scheduling.verify import verify_plan
 from support.builders import NOW, nodepool, pod
 from support.peer_workloads import generated, snapshot_of
 from support.worlds import Z1, Z2, World, apart, instance_type, offering
@@ -51,7 +52,7 @@ def bought(plan: Plan) -> list[str]:
 def checked(world: World, *pods: Pod) -> Plan:
     snapshot = world.snapshot(*pods)
     plan = solve(snapshot)
-    assert verify(snapshot, plan) == []
+    assert verify_plan(snapshot, plan) == []
     assert not plan.unschedulable
     return plan
 
@@ -63,7 +64,7 @@ def jobs(count: int) -> list[Pod]:
 def test_two_halves_are_bought_where_one_node_would_be_a_large_part_of_the_fleet() -> None:
     world = fleet()
     plan = checked(world, *jobs(6))
-    plain = exact.place(world.snapshot(*jobs(6)))
+    plain = scheduler.schedule_pods(world.snapshot(*jobs(6)))
 
     assert bought(plain) == ["c-32"]
     assert bought(plan) == ["c-16", "c-16"]
@@ -94,7 +95,7 @@ def test_many_pods_are_packed_for_their_own_sake() -> None:
     many = [pod(f"web-{i}", cpu="490m", memory="256Mi") for i in range(60)]
     plan = checked(fleet(), *many)
 
-    assert len(plan.new_nodes) <= len(exact.place(fleet().snapshot(*many)).new_nodes)
+    assert len(plan.new_nodes) <= len(scheduler.schedule_pods(fleet().snapshot(*many)).new_nodes)
 
 
 def test_a_plan_that_holds_up_only_if_everybody_sits_as_planned_is_not_preferred() -> None:
@@ -103,17 +104,17 @@ def test_a_plan_that_holds_up_only_if_everybody_sits_as_planned_is_not_preferred
         *(pod(f"a-{i}", cpu="1", memory="1Gi", created=NOW - timedelta(minutes=1)) for i in range(6)),
         *(pod(f"b-{i}", cpu="6", memory="1Gi") for i in range(3)),
     )
-    types = {each.name: each for each in snapshot.types(snapshot.pools[0])}
-    large = next(n for n in exact.place(snapshot).new_nodes if len(n.pods) == 9)
+    types = {each.name: each for each in snapshot.list_types(snapshot.pools[0])}
+    large = next(n for n in scheduler.schedule_pods(snapshot).new_nodes if len(n.pods) == 9)
     names = sorted(large.pods)
     small, big = names[:6], names[6:]
     parts = [replace(large, instance_type="c-08", pods=(*small[2 * i : 2 * i + 1], big[i])) for i in range(3)]
     rest = replace(large, instance_type="c-04", pods=(*small[1::2],))
-    below = finer.Below(snapshot)
+    below = postprocess.NodeSizeLimit(snapshot)
 
     assert types[large.instance_type]
-    assert finer._holds_up(below, Plan(new_nodes=(large,)))
-    assert not finer._holds_up(below, Plan(new_nodes=(*parts, rest)))
+    assert postprocess._fits_default_placement(below, Plan(new_nodes=(large,)))
+    assert not postprocess._fits_default_placement(below, Plan(new_nodes=(*parts, rest)))
 
 
 # Room ahead
@@ -204,5 +205,5 @@ def test_a_few_pods_never_cost_more_than_one_by_one(family: str, size: int) -> N
     snapshot = snapshot_of(generated(family, size, seed=7, subset="144"))
     plan = solve(snapshot)
 
-    assert verify(snapshot, plan) == []
-    assert plan.price <= exact.place(snapshot).price + 1e-9
+    assert verify_plan(snapshot, plan) == []
+    assert plan.price <= scheduler.schedule_pods(snapshot).price + 1e-9

@@ -7,11 +7,17 @@ from typing import Any
 import pytest
 
 from dovetail.api import labels as names
+from dovetail.api.bad_items import mark_set_aside
 from dovetail.api.overlay import NodeOverlay, NodeOverlaySpec
 from dovetail.api.pod import NodeSelectorRequirement
-from dovetail.api.setaside import mark
-from dovetail.scheduling.catalog import InstanceType
-from dovetail.scheduling.overlays import CONFLICT, RUNTIME_VALIDATION, Overlaid, adjusted_price, overlaid
+from dovetail.scheduling.model.instance_types import InstanceType
+from dovetail.scheduling.model.node_overlays import (
+    CONFLICT,
+    RUNTIME_VALIDATION,
+    OverlaidTypes,
+    adjust_price,
+    apply_overlays,
+)
 from support.builders import amounts, meta, nodepool, pod
 from support.vectors import cases
 from support.worlds import FLAVOUR, Z1, Z2, World, instance_type, offering
@@ -46,16 +52,16 @@ TYPES = (
 EVERY = (names.ARCH, "Exists")
 
 
-def judged(*overlays: NodeOverlay, types: tuple[InstanceType, ...] = TYPES) -> Overlaid:
-    return overlaid([(nodepool(), types)], overlays, FLAVOUR)
+def judged(*overlays: NodeOverlay, types: tuple[InstanceType, ...] = TYPES) -> OverlaidTypes:
+    return apply_overlays([(nodepool(), types)], overlays, FLAVOUR)
 
 
-def prices(found: Overlaid, pool: str = "default") -> dict[str, list[float]]:
+def prices(found: OverlaidTypes, pool: str = "default") -> dict[str, list[float]]:
     return {each.name: [o.price for o in each.offerings] for each in found.types[pool]}
 
 
-def reasons(found: Overlaid) -> dict[str, str]:
-    return {each.overlay: each.reason for each in found.judgements}
+def reasons(found: OverlaidTypes) -> dict[str, str]:
+    return {each.overlay: each.reason for each in found.statuses}
 
 
 @pytest.mark.parametrize("price", ["many", "NaN", "1e400", "+x%", ""])
@@ -68,7 +74,7 @@ def test_an_overlay_whose_price_is_no_number_is_turned_down_and_no_other_is(pric
 
 def test_an_overlay_that_is_set_aside_corrects_nothing() -> None:
     """What is left of it may have lost a requirement: it would be about every instance type."""
-    found = judged(mark(overlay("bad", price="7"), "spec.requirements cannot be read"))
+    found = judged(mark_set_aside(overlay("bad", price="7"), "spec.requirements cannot be read"))
     assert reasons(found) == {"bad": RUNTIME_VALIDATION}
     assert prices(found) == prices(judged())
 
@@ -95,7 +101,7 @@ def test_an_overlay_that_cannot_be_judged_is_turned_down_and_no_other_is() -> No
 def test_prices_are_set_shifted_or_scaled_but_never_negative(
     price: float, change: str, result: float
 ) -> None:
-    assert adjusted_price(price, change) == pytest.approx(result)
+    assert adjust_price(price, change) == pytest.approx(result)
 
 
 def test_prices_change_as_in_the_original() -> None:
@@ -104,9 +110,9 @@ def test_prices_change_as_in_the_original() -> None:
             continue
         if "panic" in case:
             with pytest.raises(ValueError):
-                adjusted_price(case["price"], case["change"])
+                adjust_price(case["price"], case["change"])
         else:
-            assert adjusted_price(case["price"], case["change"]) == pytest.approx(case["result"])
+            assert adjust_price(case["price"], case["change"]) == pytest.approx(case["result"])
 
 
 @pytest.mark.spec("T-281")
@@ -144,7 +150,7 @@ def test_different_weights_or_selections_do_not_conflict_and_the_heavier_wins() 
 
 @pytest.mark.spec("T-283")
 def test_a_conflicting_overlay_changes_nothing_anywhere() -> None:
-    found = overlaid(
+    found = apply_overlays(
         [(nodepool("one"), TYPES), (nodepool("two"), TYPES)],
         [
             overlay("wide", EVERY, price="5"),

@@ -8,7 +8,7 @@ import pytest
 
 from dovetail.api import labels as names
 from dovetail.api.nodepool import NodePool
-from dovetail.scheduling.plan import ClaimOptions
+from dovetail.scheduling.model.plan import NodeClaimOptions
 from support.builders import nodepool, pod
 from support.worlds import INTEGER, SIZE, SPECIAL, Z1, Z2, Z3, World, node_affinity, series
 
@@ -144,7 +144,7 @@ def test_custom_labels_are_resolved_from_requirements() -> None:
     assert int(labels["lt"]) < 9
     assert "exists" in labels
     assert "absent" not in labels
-    claim = plan.new_nodes[0].claim(world.pools[0], ClaimOptions(flavour=world.options.flavour))
+    claim = plan.new_nodes[0].build_claim(world.pools[0], NodeClaimOptions(flavour=world.options.flavour))
     assert names.ARCH not in claim.labels
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from dovetail.api import labels as names
 from dovetail.api.pod import Affinity
-from dovetail.scheduling.relax import hard, relaxed
+from dovetail.scheduling.model.preferences import drop_preferences, relax_spec
 from support.builders import nodepool, pod, taint
 from support.worlds import Z1, Z2, Z3, World, apart, near, node_affinity, running, spread
 
@@ -177,26 +177,28 @@ def test_a_soft_spread_over_capacity_types_gives_way_to_what_can_be_bought() -> 
 
 def test_a_soft_spread_is_given_up_and_a_hard_one_never() -> None:
     rules = (spread(HOST), spread(ZONE, soft=True), spread(ZONE))
-    given = relaxed(pod(topology_spread_constraints=rules).spec, soft_taints=False)
+    given = relax_spec(pod(topology_spread_constraints=rules).spec, soft_taints=False)
     assert given is not None
     assert given.gave_up == "a soft topology spread"
     assert given.spec.topology_spread_constraints == (rules[0], rules[2])
-    assert relaxed(given.spec, soft_taints=False) is None
+    assert relax_spec(given.spec, soft_taints=False) is None
 
 
 def test_of_two_soft_spreads_the_first_goes_first_and_the_last_takes_its_place() -> None:
     rules = (spread(ZONE, soft=True), spread(HOST), spread(names.ARCH, soft=True))
-    first = relaxed(pod(topology_spread_constraints=rules).spec, soft_taints=False)
+    first = relax_spec(pod(topology_spread_constraints=rules).spec, soft_taints=False)
     assert first is not None
     assert first.spec.topology_spread_constraints == (rules[2], rules[1])
-    second = relaxed(first.spec, soft_taints=False)
+    second = relax_spec(first.spec, soft_taints=False)
     assert second is not None
     assert second.spec.topology_spread_constraints == (rules[1],)
 
 
 def test_what_must_hold_is_left_when_all_wishes_are_given_up_at_once() -> None:
     rules = (spread(HOST), spread(ZONE, soft=True))
-    assert hard(pod(topology_spread_constraints=rules).spec, False).topology_spread_constraints == (rules[0],)
+    assert drop_preferences(
+        pod(topology_spread_constraints=rules).spec, False
+    ).topology_spread_constraints == (rules[0],)
 
 
 def test_a_pod_whose_hard_spread_cannot_hold_waits_whatever_soft_ones_it_has() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from dovetail.scheduling import exact
-from dovetail.scheduling.solve import price_floor, solve
+from dovetail.scheduling.sequential import scheduler
+from dovetail.scheduling.solve import compute_price_floor, solve
 from support.peer_workloads import generated, snapshot_of
 
 
@@ -14,7 +14,7 @@ from support.peer_workloads import generated, snapshot_of
 def test_no_plan_is_cheaper_than_the_floor(family: str) -> None:
     snapshot = snapshot_of(generated(family, 60))
 
-    floor = price_floor(snapshot)
+    floor = compute_price_floor(snapshot)
 
     assert 0 < floor <= solve(snapshot).price + 1e-9
     assert floor == pytest.approx(solve(snapshot).bound)
@@ -24,5 +24,5 @@ def test_one_by_one_gives_the_plan_of_the_exact_placer() -> None:
     snapshot = snapshot_of(generated("mix", 60))
     plain = replace(snapshot, options=replace(snapshot.options, one_by_one=True))
 
-    assert solve(plain) == exact.place(plain)
+    assert solve(plain) == scheduler.schedule_pods(plain)
     assert solve(plain).price >= solve(snapshot).price

@@ -18,12 +18,12 @@ from dovetail.api.core import (
 )
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.pod import NodeSelector, PersistentVolumeClaimSource, Pod, Toleration, Volume
-from dovetail.explain import Reason
-from dovetail.scheduling.exact import place
-from dovetail.scheduling.plan import Plan, PlannedNode
-from dovetail.scheduling.referee import verify
-from dovetail.scheduling.requirements import Values
-from dovetail.scheduling.snapshot import Snapshot, Storage
+from dovetail.scheduling.model.plan import Plan, PlannedNode
+from dovetail.scheduling.model.reasons import Reason
+from dovetail.scheduling.model.requirements import Values
+from dovetail.scheduling.model.snapshot import Snapshot, Storage
+from dovetail.scheduling.sequential.scheduler import schedule_pods
+from dovetail.scheduling.verify import verify_plan
 from support.builders import nodepool, pod, taint
 from support.worlds import Z1, Z2, World, apart, near, running, series, spread, term
 
@@ -42,7 +42,7 @@ def together(plan: Plan) -> Plan:
 
 def elsewhere(plan: Plan, key: str, value: str) -> Plan:
     node = plan.new_nodes[0]
-    moved = node.requirements.replacing(key, Values(frozenset((value,))))
+    moved = node.requirements.replace_key(key, Values(frozenset((value,))))
     return first(plan, requirements=moved)
 
 
@@ -84,12 +84,12 @@ def stored(name: str) -> Pod:
 
 def without(plan: Plan, key: str) -> Plan:
     """The first node with a label left open."""
-    return first(plan, requirements=plan.new_nodes[0].requirements.without(frozenset((key,))))
+    return first(plan, requirements=plan.new_nodes[0].requirements.drop_keys(frozenset((key,))))
 
 
 def opened(plan: Plan, key: str) -> Plan:
     """The first node with any value for a label."""
-    return first(plan, requirements=plan.new_nodes[0].requirements.replacing(key, Values(open=True)))
+    return first(plan, requirements=plan.new_nodes[0].requirements.replace_key(key, Values(open=True)))
 
 
 def moved_here(plan: Plan) -> Plan:
@@ -102,7 +102,7 @@ def in_zone(plan: Plan, zone: str) -> Plan:
     """All new nodes in one zone."""
     only = Values(frozenset((zone,)))
     nodes = (
-        replace(node, zone=zone, requirements=node.requirements.replacing(names.ZONE, only))
+        replace(node, zone=zone, requirements=node.requirements.replace_key(names.ZONE, only))
         for node in plan.new_nodes
     )
     return replace(plan, new_nodes=tuple(nodes))
@@ -211,8 +211,8 @@ LIMITED = world(pod("a", cpu="10m"), pools=[nodepool(limits={"cpu": "2"})])
 def test_every_broken_rule_is_found(
     snapshot: Snapshot, tampered: Callable[[Plan], Plan], reason: Reason
 ) -> None:
-    plan = place(snapshot)
-    assert verify(snapshot, plan) == []
-    found = verify(snapshot, tampered(plan))
+    plan = schedule_pods(snapshot)
+    assert verify_plan(snapshot, plan) == []
+    found = verify_plan(snapshot, tampered(plan))
     assert reason in {each.reason for each in found}
     assert all(str(each) for each in found)

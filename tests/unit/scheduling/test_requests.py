@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from dovetail.api.meta import Condition
 from dovetail.api.pod import Container, ContainerStatus, Pod, PodSpec, ResourceRequirements
-from dovetail.scheduling.resources import requests
+from dovetail.scheduling.model.resources import compute_requests
 from support.builders import amounts, container, pod
 from support.worlds import World, instance_type
 
@@ -68,7 +68,7 @@ def sidecar(cpu: str, memory: str) -> Container:
     ],
 )
 def test_containers_add_up(spec: PodSpec, cpu: str, memory: str) -> None:
-    assert requests(Pod(spec=spec)) == amounts(cpu=cpu, memory=memory)
+    assert compute_requests(Pod(spec=spec)) == amounts(cpu=cpu, memory=memory)
 
 
 TYPES = [
@@ -137,4 +137,4 @@ def resizing(asked: str, given: str | None, infeasible: bool = False) -> Pod:
     ],
 )
 def test_a_container_that_is_resized_counts_by_the_larger(resized: Pod, counted: str) -> None:
-    assert requests(resized)["cpu"] == amounts(cpu=counted)["cpu"]
+    assert compute_requests(resized)["cpu"] == amounts(cpu=counted)["cpu"]

@@ -9,9 +9,16 @@ from dovetail.api.core import Taint
 from dovetail.api.labels import WELL_KNOWN
 from dovetail.api.pod import PodSpec
 from dovetail.api.taints import is_ephemeral
-from dovetail.scheduling import pods
-from dovetail.scheduling.hostports import HostPort
-from dovetail.scheduling.requirements import EXISTS, NOTHING, Requirements, Values, entries, values_of
+from dovetail.scheduling.model import pod_requirements
+from dovetail.scheduling.model.host_ports import HostPort
+from dovetail.scheduling.model.requirements import (
+    EXISTS,
+    NOTHING,
+    Requirements,
+    Values,
+    build_entries,
+    parse_values,
+)
 from support.builders import requirement
 from support.worlds import node_affinity
 
@@ -21,16 +28,18 @@ ZONE = names.ZONE
 def v(text: str) -> Values:
     """`In A B`, `Gt 1`, `Exists` and so on."""
     operator, *values = text.split()
-    return values_of(operator, values)
+    return parse_values(operator, values)
 
 
 @pytest.mark.spec("T-035")
 @pytest.mark.parametrize(("old", "new"), sorted(names.ALIASES.items()))
 def test_old_label_names_are_read_as_the_new_ones(old: str, new: str) -> None:
-    assert list(Requirements.labels({old: "x"})) == [new]
-    assert list(Requirements.of([requirement(old, "In", "x")])) == [new]
-    assert list(pods.strict(PodSpec(node_selector={old: "x"}))) == [new]
-    assert list(pods.strict(PodSpec(affinity=node_affinity([(old, "Exists")])))) == [new]
+    assert list(Requirements.from_labels({old: "x"})) == [new]
+    assert list(Requirements.from_expressions([requirement(old, "In", "x")])) == [new]
+    assert list(pod_requirements.build_strict_requirements(PodSpec(node_selector={old: "x"}))) == [new]
+    assert list(
+        pod_requirements.build_strict_requirements(PodSpec(affinity=node_affinity([(old, "Exists")])))
+    ) == [new]
 
 
 @pytest.mark.spec("T-036", "T-037", "T-038", "T-039", "T-040", "T-041", "T-042", "T-043")
@@ -61,22 +70,22 @@ def test_old_label_names_are_read_as_the_new_ones(old: str, new: str) -> None:
 def test_intersection_keeps_what_both_allow(a: str, b: str, both: Values) -> None:
     assert v(a) & v(b) == both
     assert v(b) & v(a) == both
-    assert v(a).meets(v(b)) == bool(both)
+    assert v(a).has_intersection(v(b)) == bool(both)
 
 
 @pytest.mark.spec("T-044")
 def test_two_bounds_may_leave_one_number_and_print_as_two_entries() -> None:
     eight = v("Gte 8") & v("Lte 8")
     assert [n for n in ("7", "8", "9", "a") if n in eight] == ["8"]
-    assert [each.operator for each in entries("k", eight)] == ["Gte", "Lte"]
+    assert [each.operator for each in build_entries("k", eight)] == ["Gte", "Lte"]
 
 
 @pytest.mark.spec("T-045")
 def test_the_larger_min_values_survives_whatever_the_values_become() -> None:
-    two = values_of("In", ("A", "B"), 2)
+    two = parse_values("In", ("A", "B"), 2)
     assert (two & v("In A")).min_values == 2
     assert (two & v("In C")).min_values == 2
-    assert (two & values_of("Exists", (), 3)).min_values == 3
+    assert (two & parse_values("Exists", (), 3)).min_values == 3
 
 
 @pytest.mark.spec("T-046")
@@ -90,7 +99,7 @@ def test_the_larger_min_values_survives_whatever_the_values_become() -> None:
     ],
 )
 def test_strict_bounds_print_as_inclusive_ones(given: str, entry: tuple[str, str]) -> None:
-    (printed,) = entries("k", v(given))
+    (printed,) = build_entries("k", v(given))
     assert (printed.operator, *printed.values) == entry
 
 
@@ -110,8 +119,8 @@ def test_an_undefined_label_is_excused_when_well_known_and_else_only_if_absence_
     incoming: str,
 ) -> None:
     wanted = Requirements({ZONE: v(incoming)})
-    assert Requirements().compatible(wanted, WELL_KNOWN)
-    assert Requirements().compatible(wanted) == (incoming in ("NotIn A", "DoesNotExist"))
+    assert Requirements().is_compatible(wanted, WELL_KNOWN)
+    assert Requirements().is_compatible(wanted) == (incoming in ("NotIn A", "DoesNotExist"))
 
 
 @pytest.mark.spec("T-050", "T-051", "T-052")
@@ -130,7 +139,7 @@ def test_an_undefined_label_is_excused_when_well_known_and_else_only_if_absence_
     ],
 )
 def test_defined_labels_must_share_a_value(existing: str, incoming: str, fine: bool) -> None:
-    assert Requirements({ZONE: v(existing)}).compatible(Requirements({ZONE: v(incoming)})) == fine
+    assert Requirements({ZONE: v(existing)}).is_compatible(Requirements({ZONE: v(incoming)})) == fine
 
 
 @pytest.mark.spec("T-053", "T-054", "T-055")
@@ -151,7 +160,7 @@ def test_defined_labels_must_share_a_value(existing: str, incoming: str, fine: b
     ],
 )
 def test_an_unknown_key_is_named_with_the_one_probably_meant(key: str, hint: str | None) -> None:
-    (told,) = Requirements().complaints(Requirements({key: EXISTS & v("In x")}), WELL_KNOWN)
+    (told,) = Requirements().describe_incompatibility(Requirements({key: EXISTS & v("In x")}), WELL_KNOWN)
     expected = f' (typo of "{hint}"?)' if hint else ""
     assert told == f'label "{key}" does not have known values{expected}'
 
@@ -171,8 +180,8 @@ def test_an_unknown_key_is_named_with_the_one_probably_meant(key: str, hint: str
 def test_host_ports_clash_on_one_address(
     one: tuple[str, int, str], other: tuple[str, int, str], clash: bool
 ) -> None:
-    assert HostPort(*one).clashes(HostPort(*other)) == clash
-    assert HostPort(*other).clashes(HostPort(*one)) == clash
+    assert HostPort(*one).conflicts_with(HostPort(*other)) == clash
+    assert HostPort(*other).conflicts_with(HostPort(*one)) == clash
 
 
 @pytest.mark.spec("T-057")

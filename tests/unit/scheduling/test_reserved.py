@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from dovetail.api import labels as names
-from dovetail.scheduling.catalog import InstanceType, Offering
-from dovetail.scheduling.plan import Plan
-from dovetail.scheduling.reserved import Reservations
-from dovetail.scheduling.typetable import TypeTable
+from dovetail.scheduling.model.instance_type_table import InstanceTypeTable
+from dovetail.scheduling.model.instance_types import InstanceType, Offering
+from dovetail.scheduling.model.plan import Plan
+from dovetail.scheduling.sequential.reservations import ReservationManager
 from support.builders import nodepool, pod
 from support.worlds import (
     FIVE,
@@ -140,8 +140,8 @@ def test_a_simulation_falls_back_to_other_capacity() -> None:
 
 @pytest.mark.spec("T-247")
 def test_the_count_of_a_reservation_is_kept_to_the_letter() -> None:
-    table = TypeTable([reserved("small", 2, r=1, s=2)], FLAVOUR.well_known)
-    kept = Reservations([table])
+    table = InstanceTypeTable([reserved("small", 2, r=1, s=2)], FLAVOUR.well_known)
+    kept = ReservationManager([table])
     assert kept.can_reserve("a", "r")
     kept.reserve("a", ["r"])
     kept.reserve("a", ["r"])

@@ -13,8 +13,8 @@ from dovetail.api import labels as names
 from dovetail.api.core import Taint
 from dovetail.api.meta import Condition
 from dovetail.api.pod import Toleration
-from dovetail.scheduling import nodes
-from dovetail.scheduling.snapshot import StateNode
+from dovetail.scheduling.model import state_node
+from dovetail.scheduling.model.snapshot import StateNode
 from support.builders import NOW, nodeclaim, nodepool, pod, taint
 from support.worlds import Z1, Z2, Z3, World, instance_type, node_affinity, running
 
@@ -223,11 +223,11 @@ def test_a_node_goes_when_its_claim_does_and_one_without_a_claim_by_itself() -> 
     gone, terminating = nodeclaim(deleted=NOW), nodeclaim()
     going = Condition(type="InstanceTerminating", status="True")
     terminating = replace(terminating, status=replace(terminating.status, conditions=(going,)))
-    assert nodes.deleting(running("n", claim=gone))
-    assert nodes.deleting(running("n", claim=terminating))
-    assert nodes.deleting(running("n", deleted=NOW))
-    assert nodes.deleting(running("n", marked=True))
-    assert not nodes.deleting(running("n", claim=nodeclaim(), deleted=NOW))
+    assert state_node.is_deleting(running("n", claim=gone))
+    assert state_node.is_deleting(running("n", claim=terminating))
+    assert state_node.is_deleting(running("n", deleted=NOW))
+    assert state_node.is_deleting(running("n", marked=True))
+    assert not state_node.is_deleting(running("n", claim=nodeclaim(), deleted=NOW))
 
 
 @pytest.mark.spec("T-260")
@@ -235,5 +235,5 @@ def test_a_node_goes_when_its_claim_does_and_one_without_a_claim_by_itself() -> 
 def test_every_node_counts_as_one_at_every_stage(stage: str) -> None:
     state = running("n", claim=nodeclaim(node="n"), initialized=stage == "running")
     state = replace(state, node=None) if stage == "claim alone" else state
-    assert nodes.capacity(state)[names.NODES] == 1_000_000_000
-    assert nodes.capacity(state)["cpu"] == 4_000_000_000
+    assert state_node.read_capacity(state)[names.NODES] == 1_000_000_000
+    assert state_node.read_capacity(state)["cpu"] == 4_000_000_000

@@ -15,11 +15,13 @@ from msgspec.structs import replace
 from dovetail.api.labels import HOSTNAME, INSTANCE_TYPE, ZONE
 from dovetail.api.nodepool import Requirement
 from dovetail.api.pod import Pod
-from dovetail.scheduling import exact, referee, seating, solve
-from dovetail.scheduling.plan import Plan
-from dovetail.scheduling.referee import verify
-from dovetail.scheduling.snapshot import Snapshot
-from dovetail.scheduling.solve import QUICK, Effort, first_plan
+from dovetail.scheduling import solve, verify
+from dovetail.scheduling.model.plan import Plan
+from dovetail.scheduling.model.snapshot import Snapshot
+from dovetail.scheduling.packing.adapter import from_groups
+from dovetail.scheduling.sequential import scheduler
+from dovetail.scheduling.solve import QUICK, Effort, build_first_plan
+from dovetail.scheduling.verify import verify_plan
 from support.builders import NOW, nodepool, pod, taint
 from support.peer_workloads import generated, snapshot_of
 from support.worlds import Z1, Z2, World, apart, near, node_affinity, running, series, spread
@@ -38,9 +40,9 @@ def pods(count: int, name: str = "web", **shape: Any) -> list[Pod]:
 
 def packed(world: World, *waiting: Pod) -> Plan:
     snapshot = world.snapshot(*waiting)
-    plan = first_plan(snapshot, SHORT)
+    plan = build_first_plan(snapshot, SHORT)
     assert plan is not None
-    assert verify(snapshot, plan) == []
+    assert verify_plan(snapshot, plan) == []
     return plan
 
 
@@ -55,9 +57,9 @@ def test_every_family_is_placed_in_full_and_keeps_every_rule(family: str) -> Non
     snapshot = peer(family)
     plan = solve.solve(snapshot, SHORT)
 
-    assert verify(snapshot, plan) == []
+    assert verify_plan(snapshot, plan) == []
     assert not plan.unschedulable
-    assert plan.price <= exact.place(snapshot).price + 1e-9
+    assert plan.price <= scheduler.schedule_pods(snapshot).price + 1e-9
     assert 0 < plan.bound <= plan.bound_as_asked + 1e-9
     assert plan.bound <= plan.price + 1e-9
 
@@ -65,10 +67,10 @@ def test_every_family_is_placed_in_full_and_keeps_every_rule(family: str) -> Non
 @pytest.mark.parametrize("family", ["diverse", "services", "prefer"])
 def test_the_first_plan_is_valid_before_anybody_looks_at_it(family: str) -> None:
     snapshot = peer(family)
-    plan = first_plan(snapshot, QUICK)
+    plan = build_first_plan(snapshot, QUICK)
 
     assert plan is not None
-    assert verify(snapshot, plan) == []
+    assert verify_plan(snapshot, plan) == []
     assert not plan.unschedulable
 
 
@@ -129,17 +131,19 @@ def _behind_a_limit(limit: str, large: tuple[int, str], small: tuple[int, str]) 
 
 def test_where_a_limit_leaves_pods_out_the_exact_placer_says_which() -> None:
     scene = _behind_a_limit("2", (1, "1500m"), (2, "300m"))
-    counted = first_plan(scene, solve.THOROUGH)
+    counted = build_first_plan(scene, solve.THOROUGH)
     assert counted is not None
     assert counted.left_out == {"default/large-0", "default/small-1"}
     assert (
-        solve.solve(scene).left_out == exact.place(scene).left_out == {"default/small-0", "default/small-1"}
+        solve.solve(scene).left_out
+        == scheduler.schedule_pods(scene).left_out
+        == {"default/small-0", "default/small-1"}
     )
 
 
 def test_where_a_limit_leaves_pods_out_more_pods_placed_come_first() -> None:
     scene = _behind_a_limit("4", (2, "1800m"), (2, "1"))
-    assert len(exact.place(scene).left_out) == 2
+    assert len(scheduler.schedule_pods(scene).left_out) == 2
     assert solve.solve(scene).left_out == {"default/large-1"}
 
 
@@ -177,7 +181,7 @@ def test_a_pool_with_min_values_is_left_to_the_exact_placer() -> None:
     pool = nodepool(requirements=[Requirement(key=INSTANCE_TYPE, operator="Exists", min_values=3)])
     snapshot = World(pool, types=series(6)).snapshot(*pods(4))
 
-    assert first_plan(snapshot, SHORT) is None
+    assert build_first_plan(snapshot, SHORT) is None
     assert not solve.solve(snapshot, SHORT).unschedulable
 
 
@@ -197,7 +201,7 @@ def test_nothing_to_place_and_nothing_to_buy_are_no_trouble() -> None:
 
 def test_with_no_time_left_the_pods_that_waited_longest_still_get_a_plan() -> None:
     snapshot = World(types=series(6)).snapshot(*pods(9), pod("port", host_ports=[80]))
-    plan = first_plan(snapshot, SHORT, should_stop=lambda: True)
+    plan = build_first_plan(snapshot, SHORT, should_stop=lambda: True)
 
     assert plan is not None
     assert plan.timed_out
@@ -206,7 +210,7 @@ def test_with_no_time_left_the_pods_that_waited_longest_still_get_a_plan() -> No
 
 def test_no_node_takes_more_pods_than_the_cap_for_one() -> None:
     snapshot = World(types=series(8)).snapshot(*pods(24, cpu="100m", memory="64Mi"))
-    plan = first_plan(snapshot, Effort(rounds=2, dives=1, most_pods=6))
+    plan = build_first_plan(snapshot, Effort(rounds=2, dives=1, most_pods=6))
 
     assert plan is not None
     assert max(len(node.pods) for node in plan.new_nodes) <= 6
@@ -214,19 +218,19 @@ def test_no_node_takes_more_pods_than_the_cap_for_one() -> None:
 
 def test_a_plan_the_referee_objects_to_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot = World(types=series(6)).snapshot(*pods(5))
-    monkeypatch.setattr(referee, "verify", lambda *_: ["no"])
+    monkeypatch.setattr(verify, "verify_plan", lambda *_: ["no"])
 
-    assert solve.solve(snapshot, SHORT) == exact.place(snapshot)
+    assert solve.solve(snapshot, SHORT) == scheduler.schedule_pods(snapshot)
 
 
 def test_a_plan_that_does_not_fit_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     def overfull(*_: object) -> None:
-        raise seating.Misfit("too small")
+        raise from_groups.PackedPlanInvalid("too small")
 
     snapshot = World(types=series(6)).snapshot(*pods(5))
-    monkeypatch.setattr(solve, "seat", overfull)
+    monkeypatch.setattr(solve, "apply_packed_plan", overfull)
 
-    assert solve.solve(snapshot, SHORT) == exact.place(snapshot)
+    assert solve.solve(snapshot, SHORT) == scheduler.schedule_pods(snapshot)
 
 
 def test_every_planned_node_lists_all_types_that_hold_it_cheapest_first() -> None:
@@ -241,7 +245,7 @@ def test_under_linear_prices_a_plan_is_as_dense_as_the_exact_placers() -> None:
     snapshot = World(types=series(16)).snapshot(*pods(40, cpu="900m", memory="1Gi"))
     plan = solve.solve(snapshot)
 
-    assert plan.price <= exact.place(snapshot).price + 1e-9
+    assert plan.price <= scheduler.schedule_pods(snapshot).price + 1e-9
 
 
 SCRIPT = """

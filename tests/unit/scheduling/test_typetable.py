@@ -6,11 +6,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail.api import labels as names
-from dovetail.api.quantity import fits
-from dovetail.scheduling.catalog import InstanceType, Offering, price, usable
-from dovetail.scheduling.requirements import NOTHING, Requirements, Values, values_of
-from dovetail.scheduling.resources import nano
-from dovetail.scheduling.typetable import TypeTable, bits
+from dovetail.api.quantity import fits_within
+from dovetail.scheduling.model.instance_type_table import InstanceTypeTable, iterate_bits
+from dovetail.scheduling.model.instance_types import (
+    InstanceType,
+    Offering,
+    find_lowest_price,
+    list_usable_offerings,
+)
+from dovetail.scheduling.model.requirements import NOTHING, Requirements, Values, parse_values
+from dovetail.scheduling.model.resources import convert_to_nano
 from support.builders import amounts
 from support.worlds import FLAVOUR, Z1, Z2, Z3, instance_type, offering
 
@@ -58,7 +63,7 @@ CHOICES: dict[str, list[str]] = {
 def wanted(draw: st.DrawFn) -> Requirements:
     keys = draw(st.sets(st.sampled_from(sorted(CHOICES))))
     picked = {key: draw(st.sampled_from(CHOICES[key])).split() for key in sorted(keys)}
-    return Requirements({key: values_of(operator, values) for key, (operator, *values) in picked.items()})
+    return Requirements({key: parse_values(operator, values) for key, (operator, *values) in picked.items()})
 
 
 totals = st.fixed_dictionaries(
@@ -72,19 +77,26 @@ totals = st.fixed_dictionaries(
 def test_the_table_answers_as_every_type_would(
     types: list[InstanceType], asked: Requirements, total: dict[str, str]
 ) -> None:
-    table = TypeTable(types, WELL_KNOWN)
+    table = InstanceTypeTable(types, WELL_KNOWN)
     needed = amounts(total)
     suited = {i for i, each in enumerate(types) if each.requirements.intersects(asked)}
-    assert set(bits(table.matching_all(asked))) == suited
-    offered = {i for i, each in enumerate(types) if any(usable(each, asked, WELL_KNOWN))}
-    assert set(bits(table.fold(table.offered(asked)))) == offered
-    assert table.prices(asked) == [price(each, asked, WELL_KNOWN) for each in types]
+    assert set(iterate_bits(table.match_requirements(asked))) == suited
+    offered = {i for i, each in enumerate(types) if any(list_usable_offerings(each, asked, WELL_KNOWN))}
+    assert set(iterate_bits(table.fold_variants(table.find_offered(asked)))) == offered
+    assert table.list_prices(asked) == [find_lowest_price(each, asked, WELL_KNOWN) for each in types]
     roomy = {
         i
         for i, each in enumerate(types)
         for group in each.allocatable_groups()
-        if fits(needed, group.allocatable)
-        and any(asked.compatible(deal.requirements, WELL_KNOWN) for deal in group.offerings)
+        if fits_within(needed, group.allocatable)
+        and any(asked.is_compatible(deal.requirements, WELL_KNOWN) for deal in group.offerings)
     }
-    assert set(bits(table.fold(table.roomy(nano(needed), table.offered(asked))))) == roomy
-    assert table.fold(table.unfold(table.everything)) == table.everything
+    assert (
+        set(
+            iterate_bits(
+                table.fold_variants(table.find_roomy(convert_to_nano(needed), table.find_offered(asked)))
+            )
+        )
+        == roomy
+    )
+    assert table.fold_variants(table.unfold_types(table.everything)) == table.everything

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dovetail.api import labels as names
-from dovetail.explain import Decision, Reason, Rejection
+from dovetail.scheduling.model.reasons import Decision, NodeReason, Reason
 from support.builders import nodepool, pod, taint
 from support.worlds import Z1, Z2, Z3, World, apart, instance_type, offering, running, spread
 
@@ -117,8 +117,8 @@ def test_a_placed_pod_is_told_in_one_sentence() -> None:
 
 
 def test_reasons_are_tallied_most_frequent_first() -> None:
-    short = (Rejection(name, Reason.RESOURCES) for name in "ab")
-    turned_down = (*short, Rejection("c", Reason.TAINT))
+    short = (NodeReason(name, Reason.RESOURCES) for name in "ab")
+    turned_down = (*short, NodeReason("c", Reason.TAINT))
     decision = Decision("default/web-1", None, turned_down)
     assert str(decision) == (
         "default/web-1 fits none of 3 places: 2 not enough resources, 1 a taint is not tolerated"

@@ -22,8 +22,8 @@ from dovetail.api.core import (
 )
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.pod import EphemeralSource, NodeSelector, PersistentVolumeClaimSource, Pod, Volume
-from dovetail.scheduling.snapshot import Storage
-from dovetail.scheduling.volumes import attachments
+from dovetail.scheduling.model.snapshot import Storage
+from dovetail.scheduling.model.volumes import list_attachments
 from support.builders import NOW, pod
 from support.worlds import Z1, Z2, Z3, World, apart, expression, node_affinity, running, spread, term
 
@@ -208,7 +208,7 @@ def test_an_ephemeral_volume_counts_against_its_class(kind: str) -> None:
         classes.append(storage_class("old", provisioner="old.csi", default=True, age=9))
     name = "fast" if kind == "named" else None
     there = storage(*classes, claim("web-scratch", name))
-    assert attachments(using("web", "scratch", ephemeral=True), there) == {
+    assert list_attachments(using("web", "scratch", ephemeral=True), there) == {
         "fast.csi": frozenset({"default/web-scratch"})
     }
 
@@ -229,7 +229,7 @@ def test_in_tree_ebs_volumes_count_against_the_csi_driver(by_class: bool) -> Non
         if by_class
         else storage(claim("data", volume="pv"), volume("pv", aws_elastic_block_store={"volumeID": "v"}))
     )
-    assert list(attachments(using("web", "data"), there)) == ["ebs.csi.aws.com"]
+    assert list(list_attachments(using("web", "data"), there)) == ["ebs.csi.aws.com"]
 
 
 @pytest.mark.parametrize("by_class", [False, True])
@@ -254,16 +254,16 @@ def test_a_claim_without_a_class_counts_against_the_newest_default_class() -> No
         storage_class("old", provisioner="old.csi", default=True, age=2),
         storage_class("new", provisioner="new.csi", default=True, age=1),
     )
-    assert attachments(using("web", "data"), there) == {"new.csi": {"default/data"}}
+    assert list_attachments(using("web", "data"), there) == {"new.csi": {"default/data"}}
 
 
 def test_a_claim_that_wants_no_class_counts_against_none() -> None:
     there = storage(claim("data", ""), storage_class("default", provisioner="csi", default=True))
-    assert attachments(using("web", "data"), there) == {}
+    assert list_attachments(using("web", "data"), there) == {}
 
 
 def test_a_class_marked_false_is_no_default() -> None:
     unmarked = storage_class("sc", provisioner="csi", default=True)
     notes = {names.DEFAULT_STORAGE_CLASS: "false"}
     unmarked = replace(unmarked, metadata=replace(unmarked.metadata, annotations=notes))
-    assert attachments(using("web", "data"), storage(claim("data"), unmarked)) == {}
+    assert list_attachments(using("web", "data"), storage(claim("data"), unmarked)) == {}

@@ -16,9 +16,9 @@ from dovetail.api.core import (
 )
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.pod import NodeSelector, PersistentVolumeClaimSource, Volume
-from dovetail.scheduling.exact import Run
-from dovetail.scheduling.snapshot import Storage
-from dovetail.scheduling.zones import effective_zone
+from dovetail.scheduling.model.snapshot import Storage
+from dovetail.scheduling.sequential.pending_zones import find_effective_zone
+from dovetail.scheduling.sequential.scheduler import SequentialScheduler
 from support.builders import nodepool, pod
 from support.worlds import Z1, Z2, Z3, World, apart, near, node_affinity, running, spread, term
 
@@ -79,13 +79,13 @@ def databases(*zones: str) -> list[Any]:
 )
 def test_the_zone_left_to_a_pod_is_told(wishes: dict[str, Any], world: dict[str, Any], zone: str) -> None:
     waiting = pod("web", labels={"app": "web"}, **wishes)
-    run = Run(World(**world).snapshot(waiting))
-    assert effective_zone(run, run.shapes.of(waiting)) == zone
+    run = SequentialScheduler(World(**world).snapshot(waiting))
+    assert find_effective_zone(run, run.shapes.find_shape(waiting)) == zone
 
 
 @pytest.mark.spec("T-272")
 def test_a_spread_that_cannot_be_met_leaves_no_zone() -> None:
     rule = spread(ZONE)
     waiting = pod("web", labels={"app": "web"}, topology_spread_constraints=(rule,))
-    run = Run(World(nodepool(ready=False)).snapshot(waiting))
-    assert effective_zone(run, run.shapes.of(waiting)) == "none"
+    run = SequentialScheduler(World(nodepool(ready=False)).snapshot(waiting))
+    assert find_effective_zone(run, run.shapes.find_shape(waiting)) == "none"

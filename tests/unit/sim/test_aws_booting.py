@@ -6,7 +6,7 @@ from base64 import b64encode
 
 import pytest
 
-from dovetail.sim.aws.booting import Booted, booted
+from dovetail.sim.aws.user_data import BootSettings, read_user_data
 
 UNREGISTERED = {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}
 NODE_CONFIG = """\
@@ -88,13 +88,13 @@ def encoded(text: str) -> str:
 )
 def test_every_family_tells_the_same(text: str, raid: bool) -> None:
     labels = {"karpenter.sh/capacity-type": "spot", "team": "shop"}
-    assert booted(encoded(text)) == Booted("demo", labels, (UNREGISTERED,), 58, raid)
+    assert read_user_data(encoded(text)) == BootSettings("demo", labels, (UNREGISTERED,), 58, raid)
 
 
 def test_a_taint_has_a_value_or_none() -> None:
     taints = '--register-with-taints="a=b:NoSchedule,c:NoExecute"'
     script = f"/etc/eks/bootstrap.sh demo --kubelet-extra-args '{taints}'"
-    assert booted(encoded(script)).taints == (
+    assert read_user_data(encoded(script)).taints == (
         {"key": "a", "value": "b", "effect": "NoSchedule"},
         {"key": "c", "effect": "NoExecute"},
     )
@@ -104,8 +104,8 @@ def test_a_taint_has_a_value_or_none() -> None:
     "text", ["", "#!/bin/bash\necho hello\n", "[settings", "kind: NodeConfig\n  a: [", "\0\0"]
 )
 def test_what_names_no_cluster_joins_none(text: str) -> None:
-    assert not booted(encoded(text)).cluster
+    assert not read_user_data(encoded(text)).cluster
 
 
 def test_what_is_not_base64_joins_no_cluster() -> None:
-    assert booted("%%%") == Booted()
+    assert read_user_data("%%%") == BootSettings()

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from dovetail.sim.aws.patterns import BadPattern, check, matches
-from dovetail.sim.aws.policies import Need, Principal
+from dovetail.sim.aws.eventbridge import BadPattern, check_pattern, matches_pattern
+from dovetail.sim.aws.permissions import Need, Principal
 
 Json = dict[str, Any]
 
 
 def judged(need: Need, *statements: Json, boundary: Json | None = None) -> bool:
     who = Principal("arn:aws:iam::1:role/me", ({"Statement": list(statements)},), boundary)
-    return who.judge(need).allowed
+    return who.evaluate_need(need).allowed
 
 
 def allow(action: str = "*", resource: str = "*", **condition: Json) -> Json:
@@ -104,8 +104,8 @@ EVENT: Json = {
     ],
 )
 def test_a_pattern_matches_or_not(pattern: Json, met: bool) -> None:
-    check(pattern)
-    assert matches(pattern, EVENT) is met
+    check_pattern(pattern)
+    assert matches_pattern(pattern, EVENT) is met
 
 
 @pytest.mark.parametrize(
@@ -113,4 +113,4 @@ def test_a_pattern_matches_or_not(pattern: Json, met: bool) -> None:
 )
 def test_a_pattern_that_makes_no_sense_is_refused(pattern: Any) -> None:
     with pytest.raises(BadPattern):
-        check(pattern)
+        check_pattern(pattern)

@@ -10,9 +10,8 @@ import pytest
 
 from dovetail.aws import AwsError, AwsTrouble
 from dovetail.sim.aws import SimulatedAws
-from dovetail.sim.aws.adopting import adopt
-from dovetail.sim.aws.joining import Joining
 from dovetail.sim.aws.network import zone_ids
+from dovetail.sim.aws.node_join import NodeJoiner, adopt_nodes
 from dovetail.sim.clock import VirtualClock
 from dovetail.sim.world import World
 from support.aws import CLUSTER, fleet, launched, simulated, template
@@ -36,10 +35,10 @@ USER_DATA = b64encode(CONFIG.encode()).decode()
 
 async def _story(seed: int) -> list[object]:
     aws = simulated(seed=seed)
-    queue = aws.interruption_queue("q")
+    queue = aws.add_interruption_queue("q")
     await template(aws)
     ids = launched(await fleet(aws, ["m5.large", "c5.large"], way="spot", count=3))
-    aws.faults.flaky(0.5, ("RequestLimitExceeded",), "DescribeSubnets")
+    aws.faults.refuse_sometimes(0.5, ("RequestLimitExceeded",), "DescribeSubnets")
     await asyncio.sleep(30)
     aws.reclaim(ids[0])
     codes = []
@@ -71,7 +70,7 @@ def test_the_same_seed_tells_the_same_story_and_another_another() -> None:
 async def test_an_instance_joins_as_its_user_data_says_and_leaves_when_it_ends() -> None:
     clock = VirtualClock()
     aws, world = simulated(clock), World(clock, 0)
-    Joining(aws, world, CLUSTER)
+    NodeJoiner(aws, world, CLUSTER)
     async with world.running():
         await template(aws, UserData=USER_DATA)
         (one,) = launched(await fleet(aws, way="spot", zones=["us-west-2b"]))
@@ -80,7 +79,7 @@ async def test_an_instance_joins_as_its_user_data_says_and_leaves_when_it_ends()
         await asyncio.sleep(30)
         (node,) = world.api.list("nodes")
         assert node["spec"]["providerID"] == f"aws:///us-west-2b/{one}"
-        assert node["metadata"]["name"] == aws.machine(one).dns_name
+        assert node["metadata"]["name"] == aws.get_instance(one).dns_name
         assert node["metadata"]["labels"]["team"] == "shop"
         assert node["metadata"]["labels"]["topology.k8s.aws/zone-id"] == "usw2-az2"
         assert {"key": "karpenter.sh/unregistered", "effect": "NoExecute"} in node["spec"]["taints"]
@@ -88,7 +87,7 @@ async def test_an_instance_joins_as_its_user_data_says_and_leaves_when_it_ends()
         assert node["status"]["capacity"]["cpu"] == "2"
         ready = [each for each in node["status"]["conditions"] if each["type"] == "Ready"]
         assert ready[0]["status"] == "True"
-        aws.instances.end(aws.machine(one))
+        aws.instances.terminate(aws.get_instance(one))
         await asyncio.sleep(60)
         assert not world.api.list("nodes")
 
@@ -97,7 +96,7 @@ async def test_an_instance_joins_as_its_user_data_says_and_leaves_when_it_ends()
 async def test_who_names_another_cluster_or_is_lost_never_joins() -> None:
     clock = VirtualClock()
     aws, world = simulated(clock), World(clock, 0)
-    joining = Joining(aws, world, CLUSTER)
+    joining = NodeJoiner(aws, world, CLUSTER)
     async with world.running():
         await template(aws, "other", UserData=b64encode(CONFIG.replace(CLUSTER, "else").encode()).decode())
         await template(aws, "ours", UserData=USER_DATA)
@@ -112,7 +111,7 @@ async def test_who_names_another_cluster_or_is_lost_never_joins() -> None:
 async def test_a_kept_cluster_gets_its_machines_back_under_their_names() -> None:
     clock = VirtualClock()
     aws, world = simulated(clock), World(clock, 0)
-    joining = Joining(aws, world, CLUSTER)
+    joining = NodeJoiner(aws, world, CLUSTER)
     for each in _definitions():
         world.api.create("customresourcedefinitions.apiextensions.k8s.io", each)
     async with world.running():
@@ -122,18 +121,18 @@ async def test_a_kept_cluster_gets_its_machines_back_under_their_names() -> None
         (node,) = world.api.list("nodes")
         _claim(world, node["spec"]["providerID"])
         again = SimulatedAws(clock, 0, cluster=CLUSTER)
-        assert adopt(again, world, CLUSTER) == {one: node["metadata"]["name"]}
-    machine = again.machine(one)
+        assert adopt_nodes(again, world, CLUSTER) == {one: node["metadata"]["name"]}
+    machine = again.get_instance(one)
     assert (machine.state, machine.dns_name) == ("running", node["metadata"]["name"])
     assert machine.tags["karpenter.sh/nodeclaim"] == "web"
-    assert machine.subnet == aws.machine(one).subnet
+    assert machine.subnet == aws.get_instance(one).subnet
     assert joining.boots
 
 
 def _definitions() -> list[Json]:
-    from dovetail.api.crds import manifests
+    from dovetail.api.crds import build_manifests
 
-    return list(manifests("aws"))
+    return list(build_manifests("aws"))
 
 
 def _claim(world: World, provider_id: str) -> None:
@@ -163,7 +162,7 @@ def test_zone_ids_are_spelled_as_aws_does(region: str, first: str) -> None:
 @virtual
 async def test_an_endpoint_that_hangs_lets_the_client_give_up() -> None:
     aws = simulated()
-    aws.faults.hang("DescribeSubnets", seconds=240)
+    aws.faults.hang_requests("DescribeSubnets", seconds=240)
     with pytest.raises(AwsTrouble):
         await aws.call("ec2", "DescribeSubnets", {})
     assert aws.clock.monotonic() == pytest.approx(240)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.cli.playing import play
+from dovetail.cli.scenario_run import play_scenario
 from dovetail.errors import BadInput, DovetailError
-from dovetail.sim.scenariofile import as_scenario, read_scenario
+from dovetail.sim.scenario_file import parse_scenario, read_scenario
 
 HEAD = "apiVersion: dovetail.sh/v1alpha1\nkind: Scenario\nduration: 2m\n"
 SHORT: dict[str, Any] = {"apiVersion": "dovetail.sh/v1alpha1", "kind": "Scenario", "duration": "2m"}
@@ -113,24 +113,24 @@ def test_what_could_not_happen_is_told_before_the_run(tmp_path: Path, text: str,
     ],
 )
 def test_what_the_api_server_does_not_take_is_told_in_its_words(more: dict[str, Any], refused: str) -> None:
-    story = as_scenario({**SHORT, **more}, Path("s.yaml"))
+    story = parse_scenario({**SHORT, **more}, Path("s.yaml"))
     with pytest.raises(BadInput, match=refused):
-        play(story)
+        play_scenario(story)
 
 
 @pytest.mark.parametrize("cell", ["", "inf", "nan", "1e300", "-", "many"])
 def test_a_trace_with_something_else_than_numbers_is_one_sentence(tmp_path: Path, cell: str) -> None:
     (tmp_path / "t.csv").write_text(f"seconds,replicas\n0,1\n60{',' if cell else ''}{cell}\n")
     curve = {"curve": "trace", "file": "t.csv"}
-    story = as_scenario({**SHORT, "workloads": [{"name": "w", "replicas": curve}]}, tmp_path / "s.yaml")
+    story = parse_scenario({**SHORT, "workloads": [{"name": "w", "replicas": curve}]}, tmp_path / "s.yaml")
     with pytest.raises(BadInput, match="needs the columns seconds and replicas"):
-        play(story)
+        play_scenario(story)
 
 
 def test_a_pod_that_asks_for_more_than_there_is_of_anything_waits_and_ends_nothing() -> None:
     monster = {"name": "monster", "cpu": "1e30", "memory": "1e30", "replicas": {"value": 1}}
     web = {"name": "web", "replicas": {"value": 2}}
-    report = play(as_scenario({**SHORT, "workloads": [monster, web]}, Path("s.yaml")))
+    report = play_scenario(parse_scenario({**SHORT, "workloads": [monster, web]}, Path("s.yaml")))
     assert (report.pods_started, report.pods_waiting) == (2, 1)
 
 
@@ -181,8 +181,8 @@ def test_whatever_stands_in_a_field_the_story_is_played_or_refused_in_words(
 ) -> None:
     document = _with(STORY, path, odd)
     try:
-        story = as_scenario(document, Path("s.yaml"))
-        play(story, lambda share, moment: share > 0.5)
+        story = parse_scenario(document, Path("s.yaml"))
+        play_scenario(story, lambda share, moment: share > 0.5)
     except DovetailError as refused:
         said = str(refused)
     else:

@@ -10,11 +10,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.cli.playing import play
+from dovetail.cli.scenario_run import play_scenario
 from dovetail.errors import BadInput
-from dovetail.sim.report import as_text
-from dovetail.sim.scenario import Curve, Drifting, Happening, Objective, Pool, Scenario, Workload
-from dovetail.sim.scenariofile import read_scenario
+from dovetail.sim.report import render_text
+from dovetail.sim.scenario import (
+    PoolDrift,
+    ReplicaCurve,
+    Scenario,
+    ScenarioEvent,
+    ScenarioObjective,
+    ScenarioPool,
+    ScenarioWorkload,
+)
+from dovetail.sim.scenario_file import read_scenario
 
 ROOT = Path(__file__).parents[3]
 SCENARIOS = sorted((ROOT / "examples" / "scenarios").glob("*.yaml"))
@@ -28,7 +36,7 @@ def cut_down(story: Scenario) -> Scenario:
         return story
     pools = [msgspec.structs.replace(pool, nodes=pool.nodes // 100) for pool in story.pools]
     workloads = [
-        msgspec.structs.replace(each, replicas=Curve(value=each.replicas.value // 100))
+        msgspec.structs.replace(each, replicas=ReplicaCurve(value=each.replicas.value // 100))
         for each in story.workloads
     ]
     return msgspec.structs.replace(story, pools=pools, workloads=workloads)
@@ -49,8 +57,8 @@ def test_a_scenario_is_read_with_pools_workloads_and_a_length(path: Path) -> Non
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
 def test_the_first_two_minutes_of_a_scenario_give_its_pods_nodes(path: Path) -> None:
     story = cut_down(read_scenario(path))
-    wanted = sum(workload.replicas.at(path.parent)(0.0) for workload in story.workloads)
-    report = play(msgspec.structs.replace(story, duration="2m", step="10s"))
+    wanted = sum(workload.replicas.build_curve(path.parent)(0.0) for workload in story.workloads)
+    report = play_scenario(msgspec.structs.replace(story, duration="2m", step="10s"))
     assert report.hours == pytest.approx(2 / 60, abs=0.001)
     # A consolidation may move pods, which then start once more.
     assert report.pods_started >= wanted > 0
@@ -62,32 +70,34 @@ def test_the_first_two_minutes_of_a_scenario_give_its_pods_nodes(path: Path) -> 
 def test_an_event_happens_at_its_moment() -> None:
     story = read_scenario(ROOT / "examples" / "scenarios" / "spot-reclaim.yaml")
     early = [msgspec.structs.replace(event, at="1m") for event in story.events[:1]]
-    calm = play(msgspec.structs.replace(story, duration="5m", step="10s", events=[]))
-    stormy = play(msgspec.structs.replace(story, duration="5m", step="10s", events=early))
+    calm = play_scenario(msgspec.structs.replace(story, duration="5m", step="10s", events=[]))
+    stormy = play_scenario(msgspec.structs.replace(story, duration="5m", step="10s", events=early))
     # A calm fleet may lose a node to consolidation; the storm takes a third of all.
     assert stormy.nodes_removed >= calm.nodes_removed + calm.nodes_most // 4
 
 
 def test_a_pool_begins_with_nodes_as_if_they_had_been_bought() -> None:
-    pool = Pool(nodes=6, consolidate_after="30m")
-    web = Workload("web", cpu="500m", replicas=Curve(value=6))
+    pool = ScenarioPool(nodes=6, consolidate_after="30m")
+    web = ScenarioWorkload("web", cpu="500m", replicas=ReplicaCurve(value=6))
     story = Scenario("dovetail.sh/v1alpha1", "Scenario", duration="10m", pools=[pool], workloads=[web])
-    report = play(story)
+    report = play_scenario(story)
     assert (report.nodes_added, report.nodes_removed) == (6, 0)
     assert report.samples[0].nodes == 6
     assert report.samples[0].dollars > 0
     assert (report.pods_started, report.wait_most) == (6, 1.0)
     # They are out of date when their pool's template changes, as any other node is.
-    drifted = play(msgspec.structs.replace(story, duration="30m", events=[Happening("1m", drift=Drifting())]))
+    drifted = play_scenario(
+        msgspec.structs.replace(story, duration="30m", events=[ScenarioEvent("1m", drift=PoolDrift())])
+    )
     assert drifted.nodes_removed == 6
     assert drifted.evictions == 6
 
 
 def test_a_pool_that_nothing_meets_cannot_begin_with_nodes() -> None:
     cpu = {"key": "karpenter.kwok.sh/instance-cpu", "operator": "In", "values": ["3000"]}
-    story = Scenario("dovetail.sh/v1alpha1", "Scenario", pools=[Pool(nodes=1, requirements=[cpu])])
+    story = Scenario("dovetail.sh/v1alpha1", "Scenario", pools=[ScenarioPool(nodes=1, requirements=[cpu])])
     with pytest.raises(BadInput, match="no instance type meets its requirements"):
-        play(story)
+        play_scenario(story)
 
 
 def test_a_misspelt_field_is_refused_with_its_place(tmp_path: Path) -> None:
@@ -104,7 +114,9 @@ def test_the_guide_lists_every_scenario() -> None:
     assert linked == {path.name for path in SCENARIOS}
 
 
-@pytest.mark.parametrize("record", [Scenario, Pool, Workload, Curve, Happening, Objective])
+@pytest.mark.parametrize(
+    "record", [Scenario, ScenarioPool, ScenarioWorkload, ReplicaCurve, ScenarioEvent, ScenarioObjective]
+)
 def test_the_guide_explains_every_field(record: type[msgspec.Struct]) -> None:
     guide = GUIDE.read_text(encoding="utf-8")
     cells = " ".join(line.split("|")[1] for line in guide.splitlines() if line.startswith("| `"))
@@ -114,7 +126,7 @@ def test_the_guide_explains_every_field(record: type[msgspec.Struct]) -> None:
 
 
 def test_the_guide_and_the_page_of_reports_show_what_the_smallest_scenario_says() -> None:
-    told = as_text(play(read_scenario(ROOT / "examples" / "scenarios" / "inflate.yaml")))
+    told = render_text(play_scenario(read_scenario(ROOT / "examples" / "scenarios" / "inflate.yaml")))
     assert told in GUIDE.read_text(encoding="utf-8")
     assert told in REPORTS.read_text(encoding="utf-8")
 

@@ -6,12 +6,19 @@ from typing import Any
 
 import pytest
 
-from dovetail.cli.playing import play
+from dovetail.cli.scenario_run import play_scenario
 from dovetail.errors import BadInput
-from dovetail.sim.report import as_document, as_text
-from dovetail.sim.scenario import Curve, Happening, Pool, Scenario, Workload, ZonalShift, ZoneLoss
-from dovetail.sim.scenariofile import as_scenario
-from dovetail.sim.shifting import ShiftTold, as_line
+from dovetail.sim.report import ShiftResult, build_document, render_shift, render_text
+from dovetail.sim.scenario import (
+    ReplicaCurve,
+    Scenario,
+    ScenarioEvent,
+    ScenarioPool,
+    ScenarioShift,
+    ScenarioWorkload,
+    ZoneLoss,
+)
+from dovetail.sim.scenario_file import parse_scenario
 
 ZONE = "topology.kubernetes.io/zone"
 A = "test-zone-a"
@@ -23,17 +30,17 @@ SPREAD: dict[str, Any] = {
     "labelSelector": {"matchLabels": {"app": "web"}},
 }
 # Grows fivefold while the zone is away.
-GROWS = Curve(curve="bursty", base=12, burst=60, every="1h", lasts="35m")
+GROWS = ReplicaCurve(curve="bursty", base=12, burst=60, every="1h", lasts="35m")
 
 
-def story(*events: Happening, zone: str = A, **about: Any) -> Scenario:
-    web = Workload("web", cpu="1", replicas=GROWS, spec={"topologySpreadConstraints": [SPREAD]})
-    shift = Happening("55m", zonal_shift=ZonalShift(zone, lasts="12m"))
+def story(*events: ScenarioEvent, zone: str = A, **about: Any) -> Scenario:
+    web = ScenarioWorkload("web", cpu="1", replicas=GROWS, spec={"topologySpreadConstraints": [SPREAD]})
+    shift = ScenarioEvent("55m", zonal_shift=ScenarioShift(zone, lasts="12m"))
     settings = {"ENABLE_DO_NOT_DISRUPT": "true", "ZONAL_SHIFT_MIN_HOLD": "1m"}
     given: dict[str, Any] = {
         "duration": "100m",
         "step": "15s",
-        "pools": [Pool(requirements=SMALL, consolidate_after="1m")],
+        "pools": [ScenarioPool(requirements=SMALL, consolidate_after="1m")],
         "workloads": [web],
         "events": [shift, *events],
         "settings": settings,
@@ -43,7 +50,7 @@ def story(*events: Happening, zone: str = A, **about: Any) -> Scenario:
 
 
 def test_nothing_is_bought_in_the_zone_while_the_load_grows_and_all_is_undone() -> None:
-    report = play(story())
+    report = play_scenario(story())
     (told,) = report.shifts
     assert (told.zone, told.nodes_bought, told.nodes_gone, told.pods_gone) == (A, 0, 0, 0)
     assert told.began == pytest.approx(55 * 60, abs=20)
@@ -54,48 +61,48 @@ def test_nothing_is_bought_in_the_zone_while_the_load_grows_and_all_is_undone() 
     assert told.began + 12 * 60 - 1 <= told.restoring < told.restored
     assert int(told.impact["pods"]) > 0
     assert report.pods_waiting == 0
-    assert f"  {as_line(told)}\n" in as_text(report)
-    documents: Any = as_document(report)["shifts"]
+    assert f"  {render_shift(told)}\n" in render_text(report)
+    documents: Any = build_document(report)["shifts"]
     assert documents[0]["nodes_bought"] == 0
 
 
 def test_without_the_shift_the_zone_would_have_been_bought_in() -> None:
-    unheeded = play(story(settings={"ENABLE_ZONAL_SHIFT": "false"}))
+    unheeded = play_scenario(story(settings={"ENABLE_ZONAL_SHIFT": "false"}))
     (told,) = unheeded.shifts
     assert told.active is None
     assert told.nodes_bought > 0
 
 
 def test_pods_that_a_lost_zone_takes_along_are_counted() -> None:
-    report = play(story(Happening("58m", zone_loss=ZoneLoss(A, lasts="5m"))))
+    report = play_scenario(story(ScenarioEvent("58m", zone_loss=ZoneLoss(A, lasts="5m"))))
     assert report.shifts[0].pods_gone > 0
     assert report.shifts[0].nodes_bought == 0
 
 
 def test_a_zone_nobody_knows_is_refused_and_the_report_says_so() -> None:
-    report = play(story(zone="mars-a", duration="65m"))
+    report = play_scenario(story(zone="mars-a", duration="65m"))
     assert report.shifts[0].refused
-    assert "mars-a was not stepped out of" in as_text(report)
+    assert "mars-a was not stepped out of" in render_text(report)
 
 
 def test_a_shift_is_read_by_its_words_and_a_wrong_one_refused(tmp_path: Any) -> None:
     head = {"apiVersion": "dovetail.sh/v1alpha1", "kind": "Scenario"}
     event = {"at": "5m", "zonalShift": {"zone": A, "for": "40m"}}
-    found = as_scenario({**head, "events": [event]}, tmp_path / "s.yaml")
+    found = parse_scenario({**head, "events": [event]}, tmp_path / "s.yaml")
     assert found.shifts
-    assert found.events[0].zonal_shift == ZonalShift(A, lasts="40m")
+    assert found.events[0].zonal_shift == ScenarioShift(A, lasts="40m")
     for wrong in ({"zone": A, "for": "soon"}, {"for": "5m"}, {"zone": A, "lasts": "5m"}):
         with pytest.raises(BadInput):
-            as_scenario({**head, "events": [{**event, "zonalShift": wrong}]}, tmp_path / "s.yaml")
+            parse_scenario({**head, "events": [{**event, "zonalShift": wrong}]}, tmp_path / "s.yaml")
 
 
 def test_a_shift_is_told_in_a_sentence_however_far_it_came() -> None:
-    whole = ShiftTold("a", 60.0, active=63.0, restoring=600.0, restored=1200.0, nodes_gone=1)
-    assert as_line(whole).startswith(
+    whole = ShiftResult("a", 60.0, active=63.0, restoring=600.0, restored=1200.0, nodes_gone=1)
+    assert render_shift(whole).startswith(
         "a was shifted away at 1m; in force 3 s later; 0 nodes bought there, 1 gone"
     )
-    assert as_line(whole).endswith("all undone at 20m")
-    assert as_line(ShiftTold("a", 60.0, active=63.0, restoring=600.0)).endswith(
+    assert render_shift(whole).endswith("all undone at 20m")
+    assert render_shift(ShiftResult("a", 60.0, active=63.0, restoring=600.0)).endswith(
         "the way back was not over yet"
     )
-    assert as_line(ShiftTold("a", 60.0, active=63.0)).endswith("still away at the end")
+    assert render_shift(ShiftResult("a", 60.0, active=63.0)).endswith("still away at the end")

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from dovetail.errors import Retry
-from dovetail.runtime.transport import Request
+from dovetail.runtime.transport import ApiRequest
 from dovetail.sim.clock import VirtualClock, run_virtual
-from dovetail.sim.faults import Rule, Storm
+from dovetail.sim.faults import FaultRule, FaultStorm
 from dovetail.sim.kube.apiserver import ApiServer
 from dovetail.sim.transport import LocalTransport
 from support import apiserver
@@ -24,23 +24,23 @@ PODS = "/api/v1/namespaces/default/pods"
 class Desk:
     """A server and the way there."""
 
-    def __init__(self, *rules: Rule) -> None:
+    def __init__(self, *rules: FaultRule) -> None:
         self.clock = VirtualClock()
-        self.storm = Storm(self.clock, rules)
+        self.storm = FaultStorm(self.clock, rules)
         self.server = ApiServer(self.clock, Random(1), faults=self.storm)
-        self.api = self.server.local("someone")
+        self.api = self.server.build_local_client("someone")
         self.transport = LocalTransport(self.server, "tester/1")
 
     async def post(self, name: str = "web", patience: float = 60) -> int:
         body = msgspec.json.encode(apiserver.pod(name))
-        return (await self.transport.send(Request("POST", PODS, body=body, timeout=patience))).status
+        return (await self.transport.send(ApiRequest("POST", PODS, body=body, timeout=patience))).status
 
     def names(self) -> list[str]:
         return [pod["metadata"]["name"] for pod in self.api.list("pods")]
 
     async def first_lines(self, query: dict[str, str], seconds: float = 1) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
-        async with self.transport.stream(Request("GET", PODS, {"watch": "true"} | query)) as lines:
+        async with self.transport.stream(ApiRequest("GET", PODS, {"watch": "true"} | query)) as lines:
             assert lines.status == 200
             try:
                 async with asyncio.timeout(seconds):
@@ -51,7 +51,7 @@ class Desk:
         return found
 
 
-def told(story: Callable[[Desk], Awaitable[None]], *rules: Rule) -> None:
+def told(story: Callable[[Desk], Awaitable[None]], *rules: FaultRule) -> None:
     async def main() -> None:
         await story(Desk(*rules))
 
@@ -62,13 +62,13 @@ def test_requests_are_answered_as_over_http() -> None:
     async def story(desk: Desk) -> None:
         assert await desk.post() == 201
         assert await desk.post() == 409
-        reply = await desk.transport.send(Request("GET", f"{PODS}/web"))
+        reply = await desk.transport.send(ApiRequest("GET", f"{PODS}/web"))
         assert msgspec.json.decode(reply.body)["metadata"]["name"] == "web"
-        listed = await desk.transport.send(Request("GET", "/api/v1/pods", {"limit": "1"}))
+        listed = await desk.transport.send(ApiRequest("GET", "/api/v1/pods", {"limit": "1"}))
         assert msgspec.json.decode(listed.body)["kind"] == "PodList"
-        assert (await desk.transport.send(Request("GET", "/apis/nowhere/v1/x"))).status == 404
-        assert (await desk.transport.send(Request("GET", "/api/v1/nowhere"))).status == 404
-        assert (await desk.transport.send(Request("GET", "/version"))).status == 200
+        assert (await desk.transport.send(ApiRequest("GET", "/apis/nowhere/v1/x"))).status == 404
+        assert (await desk.transport.send(ApiRequest("GET", "/api/v1/nowhere"))).status == 404
+        assert (await desk.transport.send(ApiRequest("GET", "/version"))).status == 200
         (manager,) = msgspec.json.decode(reply.body)["metadata"]["managedFields"]
         assert manager["manager"] == "tester", "the client's own name, as its agent gives it"
 
@@ -94,7 +94,7 @@ def test_a_watch_is_live_and_ends_in_its_time() -> None:
 def test_a_watch_that_is_left_is_no_longer_fed() -> None:
     async def story(desk: Desk) -> None:
         await desk.first_lines({})
-        bucket = desk.server.store.bucket("pods")
+        bucket = desk.server.store.get_bucket("pods")
         assert not bucket.listeners
 
     told(story)
@@ -105,7 +105,7 @@ def test_a_held_up_request_takes_its_time_and_is_answered() -> None:
         assert await desk.post() == 201
         assert 1 <= desk.clock.monotonic() <= 3
 
-    told(story, Rule(trouble="latency", amount=2, count=1))
+    told(story, FaultRule(trouble="latency", amount=2, count=1))
 
 
 def test_a_request_whose_sender_gave_up_still_arrives() -> None:
@@ -116,7 +116,7 @@ def test_a_request_whose_sender_gave_up_still_arrives() -> None:
         await desk.clock.sleep(40)
         assert desk.names() == ["web"]
 
-    told(story, Rule(trouble="latency", amount=20, count=1))
+    told(story, FaultRule(trouble="latency", amount=20, count=1))
 
 
 def test_a_watch_whose_opener_gave_up_is_closed_when_it_opens() -> None:
@@ -126,9 +126,9 @@ def test_a_watch_whose_opener_gave_up_is_closed_when_it_opens() -> None:
         opening.cancel()
         await asyncio.gather(opening, return_exceptions=True)
         await desk.clock.sleep(60)
-        assert not desk.server.store.bucket("pods").listeners
+        assert not desk.server.store.get_bucket("pods").listeners
 
-    told(story, Rule(trouble="latency", amount=20, count=1))
+    told(story, FaultRule(trouble="latency", amount=20, count=1))
 
 
 def test_a_reset_before_the_work_leaves_nothing_and_one_after_it_leaves_all() -> None:
@@ -140,7 +140,7 @@ def test_a_reset_before_the_work_leaves_nothing_and_one_after_it_leaves_all() ->
             await desk.post("b")
         assert desk.names() == ["b"]
 
-    told(story, Rule(trouble="reset", count=1), Rule(trouble="lost-reply", count=1))
+    told(story, FaultRule(trouble="reset", count=1), FaultRule(trouble="lost-reply", count=1))
 
 
 def test_a_late_answer_comes_after_the_work_was_done() -> None:
@@ -149,7 +149,7 @@ def test_a_late_answer_comes_after_the_work_was_done() -> None:
             await desk.post(patience=1)
         assert desk.names() == ["web"]
 
-    told(story, Rule(trouble="late-reply", amount=20, count=1))
+    told(story, FaultRule(trouble="late-reply", amount=20, count=1))
 
 
 def test_streams_break_off_or_expire_when_told_to() -> None:
@@ -163,8 +163,8 @@ def test_streams_break_off_or_expire_when_told_to() -> None:
 
     told(
         story,
-        Rule(trouble="watch-reset", amount=1, count=1),
-        Rule(trouble="watch-expired", amount=1, count=1),
+        FaultRule(trouble="watch-reset", amount=1, count=1),
+        FaultRule(trouble="watch-expired", amount=1, count=1),
     )
 
 
@@ -177,27 +177,27 @@ def test_a_stream_that_is_held_back_tells_everything_late_and_in_order() -> None
         prompt = await desk.first_lines({})
         assert prompt == late, "the rule was for two streams"
 
-    told(story, Rule(trouble="watch-delay", amount=10, count=2))
+    told(story, FaultRule(trouble="watch-delay", amount=10, count=2))
 
 
 def test_answers_of_a_fault_carry_its_headers() -> None:
     async def story(desk: Desk) -> None:
-        reply = await desk.transport.send(Request("GET", PODS))
+        reply = await desk.transport.send(ApiRequest("GET", PODS))
         assert (reply.status, reply.headers["Retry-After"]) == (429, "7")
-        async with desk.transport.stream(Request("GET", PODS, {"watch": "true"})) as lines:
+        async with desk.transport.stream(ApiRequest("GET", PODS, {"watch": "true"})) as lines:
             assert lines.status == 500
             assert b"InternalError" in await lines.read()
 
-    told(story, Rule(trouble="throttled", amount=7, count=1), Rule(trouble="server-error", count=1))
+    told(story, FaultRule(trouble="throttled", amount=7, count=1), FaultRule(trouble="server-error", count=1))
 
 
 def test_a_stale_read_shows_what_was() -> None:
     async def story(desk: Desk) -> None:
         await desk.post("a")
-        reply = await desk.transport.send(Request("GET", PODS))
+        reply = await desk.transport.send(ApiRequest("GET", PODS))
         assert msgspec.json.decode(reply.body)["items"] == []
 
-    told(story, Rule(trouble="stale", amount=1))
+    told(story, FaultRule(trouble="stale", amount=1))
 
 
 def test_closing_ends_what_is_on_its_way() -> None:
@@ -208,4 +208,4 @@ def test_closing_ends_what_is_on_its_way() -> None:
         await desk.clock.sleep(60)
         assert desk.names() == []
 
-    told(story, Rule(trouble="latency", amount=20, count=1))
+    told(story, FaultRule(trouble="latency", amount=20, count=1))

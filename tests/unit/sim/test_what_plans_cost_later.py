@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from dovetail.cli.playing import play
-from dovetail.sim.scenario import Curve, Happening, Pool, Scenario, Workload
+from dovetail.cli.scenario_run import play_scenario
+from dovetail.sim.scenario import ReplicaCurve, Scenario, ScenarioEvent, ScenarioPool, ScenarioWorkload
 
 ALONE = {
     "affinity": {
@@ -24,9 +24,9 @@ ALONE = {
 STAYS = {"karpenter.sh/do-not-disrupt": "true"}
 
 
-def scaled(at: str, name: str, replicas: int) -> Happening:
+def scaled(at: str, name: str, replicas: int) -> ScenarioEvent:
     deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": replicas}}
-    return Happening(at, apply=[deployment | {"metadata": {"name": name, "namespace": "default"}}])
+    return ScenarioEvent(at, apply=[deployment | {"metadata": {"name": name, "namespace": "default"}}])
 
 
 def jobs_among_others() -> Scenario:
@@ -37,13 +37,18 @@ def jobs_among_others() -> Scenario:
         "dovetail.sh/v1alpha1",
         "Scenario",
         duration="2h",
-        pools=[Pool(requirements=[linux, small], consolidate_after="1m", budgets=[{"nodes": "50%"}])],
+        pools=[ScenarioPool(requirements=[linux, small], consolidate_after="1m", budgets=[{"nodes": "50%"}])],
         workloads=[
-            Workload(
-                "base", cpu="1800m", memory="3Gi", replicas=Curve(value=8), spec=ALONE, annotations=STAYS
+            ScenarioWorkload(
+                "base",
+                cpu="1800m",
+                memory="3Gi",
+                replicas=ReplicaCurve(value=8),
+                spec=ALONE,
+                annotations=STAYS,
             ),
-            Workload("jobs", cpu="4", memory="16Gi", replicas=Curve(value=0)),
-            Workload("web", cpu="500m", memory="1Gi", replicas=Curve(value=0)),
+            ScenarioWorkload("jobs", cpu="4", memory="16Gi", replicas=ReplicaCurve(value=0)),
+            ScenarioWorkload("web", cpu="500m", memory="1Gi", replicas=ReplicaCurve(value=0)),
         ],
         events=[
             scaled("20m", "jobs", 6),
@@ -55,8 +60,8 @@ def jobs_among_others() -> Scenario:
 
 def test_jobs_that_come_and_go_leave_less_behind_than_one_by_one() -> None:
     story = jobs_among_others()
-    plain = play(replace(story, settings={"PLANNER": "one-by-one"}))
-    ours = play(story)
+    plain = play_scenario(replace(story, settings={"PLANNER": "one-by-one"}))
+    ours = play_scenario(story)
 
     assert ours.pods_waiting == plain.pods_waiting == 0
     # While the jobs run both cost the same, but for the last digit on the labels; then half of it goes.

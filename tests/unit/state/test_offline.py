@@ -11,10 +11,10 @@ from dovetail.api.labels import CAPACITY_TYPE
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
 from dovetail.errors import BadInput
-from dovetail.scheduling import nodes
-from dovetail.scheduling.snapshot import Options, Snapshot
-from dovetail.state.offline import Offline
-from dovetail.state.poolchange import fates
+from dovetail.scheduling.model import state_node
+from dovetail.scheduling.model.snapshot import SchedulingOptions, Snapshot
+from dovetail.state.nodepool_change import forecast_drift
+from dovetail.state.offline import OfflineCluster
 from support.builders import NOW
 
 CONTAINERS = [{"name": "a", "resources": {"requests": {"cpu": "1"}}}]
@@ -42,15 +42,15 @@ def pool(name: str = "p", labels: dict[str, str] | None = None, **spec: Any) -> 
     return thing("NodePool", name, "karpenter.sh/v1", spec={"template": template, **spec})
 
 
-def world(*documents: dict[str, Any]) -> Offline:
-    found = Offline()
+def world(*documents: dict[str, Any]) -> OfflineCluster:
+    found = OfflineCluster()
     for each in documents:
         found.add(each["apiVersion"], each["kind"], each)
     return found
 
 
-def taken(found: Offline, leaving: frozenset[str] = frozenset()) -> Snapshot:
-    return found.snapshot(lambda pool: (), Options(now=NOW), leaving)
+def taken(found: OfflineCluster, leaving: frozenset[str] = frozenset()) -> Snapshot:
+    return found.build_snapshot(lambda pool: (), SchedulingOptions(now=NOW), leaving)
 
 
 def names(snapshot: Snapshot) -> list[str]:
@@ -114,7 +114,7 @@ def test_only_pods_that_wait_are_to_be_placed() -> None:
     bound = pod("bound", nodeName="n")
     found = taken(world(pod("waits"), done, daemon, bound, thing("Node", "n")))
     assert names(found) == ["default/waits"]
-    assert found.pods[0].status.condition("PodScheduled") is not None
+    assert found.pods[0].status.find_condition("PodScheduled") is not None
     assert [each.full_name for each in found.nodes[0].pods] == ["default/bound"]
 
 
@@ -122,7 +122,7 @@ def test_what_was_left_out_is_told() -> None:
     gated = pod("gated", schedulingGates=[{"name": "g"}])
     lost = pod("lost", nodeName="nowhere")
     found = world(gated, lost, thing("ConfigMap", "c"), pool("fixed", replicas=3))
-    told = " ".join(found.remarks(lambda pool: (), Options()))
+    told = " ".join(found.list_remarks(lambda pool: (), SchedulingOptions()))
     assert "scheduling gate were left out: 1" in told
     assert "which are not in the files were left out: 1" in told
     assert "1 ConfigMap" in told
@@ -134,7 +134,9 @@ def test_a_claim_without_a_node_is_a_node_on_its_way() -> None:
     node = thing("Node", "n", spec={"providerID": "i-1"})
     joined = thing("NodeClaim", "d", "karpenter.sh/v1", status={"providerID": "i-1"})
     found = taken(world(claim, node, joined)).nodes
-    assert [(nodes.name(each), each.node is not None, each.claim is not None) for each in found] == [
+    assert [
+        (state_node.read_name(each), each.node is not None, each.claim is not None) for each in found
+    ] == [
         ("d", True, True),
         ("c", False, True),
     ]
@@ -167,7 +169,7 @@ def test_amounts_below_zero_and_endless_workloads_are_refused() -> None:
 def test_a_pod_named_by_its_server_gets_a_name() -> None:
     nameless = {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "job-"}, "spec": {}}
     found = world(nameless, nameless)
-    assert sorted(each.name for each in found.all(Pod)) == ["pod-0", "pod-1"]
+    assert sorted(each.name for each in found.list_objects(Pod)) == ["pod-0", "pod-1"]
 
 
 def buffer(name: str, **spec: Any) -> dict[str, Any]:
@@ -184,7 +186,7 @@ def test_buffers_are_room_for_pods_nobody_runs() -> None:
     found = world(template, fixed, share, lost, workload("Deployment", "d", replicas=6))
     assert len(taken(found).virtual) == 2 + 3
     assert len(taken(found).pods) == 6
-    told = " ".join(found.remarks(lambda pool: (), Options()))
+    told = " ".join(found.list_remarks(lambda pool: (), SchedulingOptions()))
     assert "buffers whose template is not in the files were left out: lost" in told
 
 
@@ -202,8 +204,8 @@ def running(annotations: dict[str, str] | None = None) -> list[dict[str, Any]]:
     return [node, claim, mine, pod("daemon", nodeName="n", owner=owner("DaemonSet", "ds"))]
 
 
-def pools(found: Offline) -> dict[str, NodePool]:
-    return {each.name: each for each in found.all(NodePool)}
+def pools(found: OfflineCluster) -> dict[str, NodePool]:
+    return {each.name: each for each in found.list_objects(NodePool)}
 
 
 @pytest.mark.parametrize(
@@ -220,22 +222,22 @@ def test_nodes_that_are_no_longer_what_their_pool_asks_for_evict_their_pods(
     changed: dict[str, Any], why: str
 ) -> None:
     before = world(pool(), *running())
-    after = before.with_pools(world(changed).all(NodePool))
-    (fate,) = fates(taken(before).nodes, pools(before), pools(after), NOW)
+    after = before.with_pools(world(changed).list_objects(NodePool))
+    (fate,) = forecast_drift(taken(before).nodes, pools(before), pools(after), NOW)
     assert (fate.node, fate.why, fate.evicted, fate.held_by) == ("n", why, ("default/mine",), "")
     assert taken(after, frozenset(("n",))).nodes[0].marked
 
 
 def test_a_limit_or_a_weight_makes_no_node_drift() -> None:
     before = world(pool(), *running())
-    after = before.with_pools(world(pool(weight=5, limits={"cpu": "1"})).all(NodePool))
-    assert fates(taken(before).nodes, pools(before), pools(after), NOW) == ()
+    after = before.with_pools(world(pool(weight=5, limits={"cpu": "1"})).list_objects(NodePool))
+    assert forecast_drift(taken(before).nodes, pools(before), pools(after), NOW) == ()
 
 
 def test_a_pod_that_must_not_be_disrupted_keeps_its_node() -> None:
     before = world(pool(), *running({"karpenter.sh/do-not-disrupt": "true"}))
-    after = before.with_pools(world(pool(labels={"new": "label"})).all(NodePool))
-    (fate,) = fates(taken(before).nodes, pools(before), pools(after), NOW)
+    after = before.with_pools(world(pool(labels={"new": "label"})).list_objects(NodePool))
+    (fate,) = forecast_drift(taken(before).nodes, pools(before), pools(after), NOW)
     assert fate.held_by == "default/mine"
 
 
@@ -243,4 +245,4 @@ def test_daemonsets_are_known_by_one_pod_each() -> None:
     found = taken(world(workload("DaemonSet", "logs")))
     assert [each.name for each in found.daemons] == ["logs"]
     assert found.pods == ()
-    assert isinstance(world(workload("DaemonSet", "logs")).all(core.DaemonSet)[0], core.DaemonSet)
+    assert isinstance(world(workload("DaemonSet", "logs")).list_objects(core.DaemonSet)[0], core.DaemonSet)

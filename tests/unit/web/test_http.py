@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
-from dovetail.web import Dashboard, Picture, Shown, document, page_at
+from dovetail.web import Dashboard, Picture, ShownCluster, build_document, find_page
 from dovetail.web.app import HEADERS
 from dovetail.web.views import MENU
 from support.builders import pod
@@ -26,14 +26,14 @@ def picture() -> Picture:
 
 @pytest.fixture
 def board(picture: Picture) -> Dashboard:
-    made = Dashboard(Shown("a-cluster"), ["board.example"])
+    made = Dashboard(ShownCluster("a-cluster"), ["board.example"])
     made.show(picture)
     return made
 
 
 @pytest.fixture
 async def client(board: Dashboard) -> AsyncIterator[Client]:
-    async with TestClient(TestServer(board.app(), host="127.0.0.1")) as found:
+    async with TestClient(TestServer(board.build_app(), host="127.0.0.1")) as found:
         yield found
 
 
@@ -44,9 +44,9 @@ async def test_every_page_has_a_twin(client: Client, picture: Picture, path: str
 
     assert (page.status, page.content_type) == (200, "text/html")
     assert (twin.status, twin.content_type) == (200, "application/json")
-    found = page_at(picture, path)
+    found = find_page(picture, path)
     assert found is not None
-    assert await twin.json() == document(found)
+    assert await twin.json() == build_document(found)
     assert f"<h1>{found.title}</h1>" in await page.text()
 
 
@@ -116,16 +116,16 @@ async def test_a_page_inside_comes_without_its_frame(client: Client) -> None:
 
 
 async def test_before_the_first_picture_it_says_so_and_is_not_ready() -> None:
-    board = Dashboard(Shown("a-cluster"))
-    async with TestClient(TestServer(board.app(), host="127.0.0.1")) as client:
+    board = Dashboard(ShownCluster("a-cluster"))
+    async with TestClient(TestServer(board.build_app(), host="127.0.0.1")) as client:
         assert (await client.get("/readyz")).status == 503
         assert "for the first time" in await (await client.get("/")).text()
-        board.trouble("The nodes cannot be read now: no.")
+        board.report_trouble("The nodes cannot be read now: no.")
         assert "The nodes cannot be read now: no." in await (await client.get("/plan")).text()
 
 
 async def test_trouble_is_told_on_the_last_picture(client: Client, board: Dashboard) -> None:
-    board.trouble("The cluster cannot be looked at now.")
+    board.report_trouble("The cluster cannot be looked at now.")
 
     twin = await (await client.get("/nodes.json")).json()
     assert twin["sentence"] == "The cluster cannot be looked at now."

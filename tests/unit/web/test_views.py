@@ -15,12 +15,12 @@ from msgspec.structs import replace
 
 from dovetail.api.quantity import Quantity
 from dovetail.api.zoneshift import ZoneShift, ZoneShiftSpec, ZoneShiftStatus
-from dovetail.cli.podview import about_pod
-from dovetail.cli.seen import Seen, to_file
-from dovetail.web import Moment, Picture, document, page_at
-from dovetail.web.page import amount
+from dovetail.cli.cluster_source import SeenCluster, encode_snapshot
+from dovetail.cli.views.pods import explain_pod
+from dovetail.web import Moment, Picture, build_document, find_page
+from dovetail.web.page import amount_cell
 from dovetail.web.render import MENU as TITLES
-from dovetail.web.render import Frame, html
+from dovetail.web.render import PageFrame, render_page
 from dovetail.web.views import MENU
 from support.builders import pod
 from support.commands import dovetail
@@ -38,20 +38,20 @@ def picture() -> Picture:
 
 
 def shown(picture: Picture, path: str) -> str:
-    page = page_at(picture, path)
+    page = find_page(picture, path)
     assert page is not None, path
-    return html(page, Frame(path, CLUSTER, "now", True, "1"))
+    return render_page(page, PageFrame(path, CLUSTER, "now", True, "1"))
 
 
 def twin(picture: Picture, path: str) -> dict[str, Any]:
-    page = page_at(picture, path)
+    page = find_page(picture, path)
     assert page is not None, path
-    return document(page)
+    return build_document(page)
 
 
 def paths(picture: Picture) -> Iterator[str]:
     yield from MENU
-    yield from (f"nodes/{name}" for name in (*picture.standing, *picture.going))
+    yield from (f"nodes/{name}" for name in (*picture.blocked, *picture.candidates))
     yield from (f"pods/{each.full_name}" for each in picture.snapshot.pods)
 
 
@@ -61,7 +61,7 @@ def test_the_menu_and_the_views_are_the_same_pages() -> None:
 
 def test_a_page_says_what_its_twin_says(picture: Picture) -> None:
     for path in paths(picture):
-        page = page_at(picture, path)
+        page = find_page(picture, path)
         assert page is not None
         made, text = twin(picture, path), unescape(shown(picture, path))
         json.dumps(made)
@@ -81,9 +81,9 @@ def test_a_page_says_what_its_twin_says(picture: Picture) -> None:
 
 
 def test_a_waiting_pod_is_told_what_explain_tells(picture: Picture) -> None:
-    seen = Seen(picture.snapshot)
+    seen = SeenCluster(picture.snapshot)
     for each in picture.snapshot.pods:
-        assert picture.sentences[each.full_name] == about_pod(seen, each.full_name).sentence
+        assert picture.sentences[each.full_name] == explain_pod(seen, each.full_name).sentence
     found = twin(picture, "pods")
     states = {row["name"]: row["state"] for row in found["pods"]}
     assert states == {
@@ -95,7 +95,7 @@ def test_a_waiting_pod_is_told_what_explain_tells(picture: Picture) -> None:
 
 def test_nodes_have_the_reasons_of_plan_disruption(tmp_path: Path) -> None:
     file = tmp_path / "world.json"
-    file.write_bytes(to_file(disrupted()))
+    file.write_bytes(encode_snapshot(disrupted()))
     said = json.loads(dovetail("plan", "--disruption", "--snapshot", str(file), "-o", "json").out)
     picture = pictured(disrupted())
 
@@ -183,9 +183,9 @@ def test_what_comes_from_the_cluster_cannot_become_markup() -> None:
     )
 
     for path in (*MENU, "pods/default/web"):
-        page = page_at(evil, path)
+        page = find_page(evil, path)
         assert page is not None
-        text = html(page, Frame(path, EVIL, EVIL, True, "1"))
+        text = render_page(page, PageFrame(path, EVIL, EVIL, True, "1"))
         assert EVIL not in text
         assert re.findall(r"<script[^>]*>", text) == [
             f'<script src="{"../" * path.count("/") or "./"}static/live.js" defer>'
@@ -197,7 +197,7 @@ def test_what_comes_from_the_cluster_cannot_become_markup() -> None:
 
 def test_what_is_not_there_has_no_page(picture: Picture) -> None:
     for path in ("nope", "nodes/nope", "pods/default/nope", "plan/x", "nodes/"):
-        page = page_at(picture, path)
+        page = find_page(picture, path)
         assert (page is None) == (path != "nodes/"), path
 
 
@@ -228,4 +228,4 @@ def test_every_page_can_be_heard_as_well_as_seen(picture: Picture) -> None:
     ],
 )
 def test_amounts_are_written_as_people_say_them(resource: str, size: int, words: str) -> None:
-    assert amount(resource, size * 10**9).text == words
+    assert amount_cell(resource, size * 10**9).text == words

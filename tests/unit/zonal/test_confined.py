@@ -9,9 +9,15 @@ import pytest
 from dovetail.api import codec, labels
 from dovetail.api.core import PersistentVolume, PersistentVolumeClaim
 from dovetail.api.pod import Pod, PodSpec
-from dovetail.scheduling.snapshot import Storage
-from dovetail.zonal.confined import FIXES, confined, set_aside, tie_of, waiting_for
+from dovetail.scheduling.model.snapshot import Storage
 from dovetail.zonal.rehearsal import rehearse
+from dovetail.zonal.zone_bound import (
+    FIXES,
+    defer_zone_bound_pods,
+    find_tie,
+    find_tie_and_zone,
+    find_zone_bound_pods,
+)
 from support.builders import pod
 from support.disruption import pool, scene, state
 from support.worlds import instance_type, node_affinity, offering, spread
@@ -67,34 +73,34 @@ ONLY = node_affinity([(labels.ZONE, "In", A)], [(labels.ZONE_ID, "In", "az1")])
     ],
 )
 def test_what_keeps_a_pod_in_a_zone(one: Pod, tie: str) -> None:
-    assert tie_of(one, AWAY, storage(A)) == tie
-    assert confined(one, AWAY, storage(A))[1] == (A if tie else "")
+    assert find_tie(one, AWAY, storage(A)) == tie
+    assert find_tie_and_zone(one, AWAY, storage(A))[1] == (A if tie else "")
 
 
 def test_a_volume_elsewhere_keeps_nobody_here() -> None:
-    assert tie_of(on_volume(), AWAY, storage(B)) == ""
+    assert find_tie(on_volume(), AWAY, storage(B)) == ""
 
 
 def test_waiting_pods_are_told_with_their_zone_and_every_tie_has_a_way_out() -> None:
     waiting = [on_volume(), pod("free"), pod("picked", node_selector={labels.ZONE: A})]
     world = scene(types=(SOLD,), pending=waiting, snapshot={"storage": storage(A)}).snapshot
-    found = waiting_for(world, AWAY)
+    found = find_zone_bound_pods(world, AWAY)
     assert [(each.pod.name, each.zone, each.tie) for each in found] == [
         ("db", A, "volume"),
         ("picked", A, "selector"),
     ]
-    assert waiting_for(world, {}) == ()
+    assert find_zone_bound_pods(world, {}) == ()
     assert all(FIXES[each.tie] for each in found)
 
 
 def test_pods_that_wait_for_a_zone_are_set_aside_and_nobody_else() -> None:
     waiting = [on_volume(), pod("free"), pod("picked", node_selector={labels.ZONE: A})]
     world = scene(types=(SOLD,), pending=waiting, snapshot={"storage": storage(A)}).snapshot
-    left, aside = set_aside(world, AWAY)
+    left, aside = defer_zone_bound_pods(world, AWAY)
     assert [each.name for each in left.pods] == ["free"]
     assert str(aside[1]).startswith(f"it waits for zone {A}, which is shifted away: its node selector names")
-    assert set_aside(world, {}) == (world, ())
-    assert set_aside(left, AWAY) == (left, ())
+    assert defer_zone_bound_pods(world, {}) == (world, ())
+    assert defer_zone_bound_pods(left, AWAY) == (left, ())
 
 
 def test_a_hard_spread_that_only_the_lost_zone_could_even_out_waits_for_it() -> None:
@@ -102,9 +108,11 @@ def test_a_hard_spread_that_only_the_lost_zone_could_even_out_waits_for_it() -> 
     web: dict[str, Any] = {"labels": {"app": "web"}, "topology_spread_constraints": (spreading,)}
     there = [state("a", of=SOLD, zone=A), state("b", pod("b0", node="b", **web), of=SOLD, zone=B)]
     world = scene(*there, types=(SOLD,), pending=[pod("next", **web)]).snapshot
-    assert [(each.pod.name, each.tie) for each in waiting_for(world, AWAY)] == [("next", "spread")]
+    assert [(each.pod.name, each.tie) for each in find_zone_bound_pods(world, AWAY)] == [("next", "spread")]
     even = [state("a", pod("a0", node="a", **web), of=SOLD, zone=A), there[1]]
-    assert waiting_for(scene(*even, types=(SOLD,), pending=[pod("next", **web)]).snapshot, AWAY) == ()
+    assert (
+        find_zone_bound_pods(scene(*even, types=(SOLD,), pending=[pod("next", **web)]).snapshot, AWAY) == ()
+    )
 
 
 # A rehearsal says the same of those it finds no home for
@@ -121,7 +129,7 @@ def test_why_pods_would_have_no_home_is_told_in_one_word_each() -> None:
     pinned = lost(pod("picked", cpu="2", node="a", node_selector={labels.ZONE: A}))
     assert dict(pinned.kinds) == {"default/picked": "selector"}
     stuck = lost(on_volume(cpu="2", node="a"), snapshot={"storage": storage(A)})
-    assert (dict(stuck.kinds), stuck.because("volume")) == ({"default/db": "volume"}, 1)
+    assert (dict(stuck.kinds), stuck.count_by_reason("volume")) == ({"default/db": "volume"}, 1)
     limited = lost(pod("more", cpu="2", node="a"), pools=[pool(limits={"cpu": "1"})])
     assert (dict(limited.kinds), limited.limited) == ({"default/more": "limits"}, ("default",))
 

@@ -9,14 +9,13 @@ from msgspec.structs import replace
 
 from dovetail.api import codec, labels
 from dovetail.api.nodepool import NodePool
-from dovetail.disruption.drift import REQUIREMENTS_DRIFTED, pool_drift
-from dovetail.zonal.drift import as_wanted
-from dovetail.zonal.ledgers import written
-from dovetail.zonal.pools import ZONE, Strategy, Zones, edited
+from dovetail.disruption.methods.drift import REQUIREMENTS_DRIFTED, find_pool_drift
+from dovetail.zonal.ledgers import remove_shift_edits, render_ledger
+from dovetail.zonal.pools import ZONE, ImpairedZones, Strategy, edit_requirements
 from support.builders import nodeclaim
 
 A, B = "us-east-1a", "us-east-1b"
-AWAY = Zones((A,), ("use1-az1",), (A, B), ("use1-az1", "use1-az2"))
+AWAY = ImpairedZones((A,), ("use1-az1",), (A, B), ("use1-az1", "use1-az2"))
 IN_A = nodeclaim(labels={ZONE: A, labels.OS: "linux"})
 
 
@@ -29,19 +28,20 @@ def pool(entries: Any, **notes: str) -> NodePool:
 
 
 def shifted(base: list[dict[str, Any]], strategy: Strategy, *more: dict[str, Any]) -> NodePool:
-    edit = edited(base, None, AWAY, ["use1-az1/1"], uid="u", strategy=strategy)
+    edit = edit_requirements(base, None, AWAY, ["use1-az1/1"], uid="u", strategy=strategy)
     assert edit.ledger is not None
-    return pool([*edit.entries, *more], **{labels.ZONE_LEDGER: written(edit.ledger)})
+    return pool([*edit.entries, *more], **{labels.ZONE_LEDGER: render_ledger(edit.ledger)})
 
 
 @pytest.mark.parametrize("strategy", ["AppendNotIn", "RemoveFromIn"])
 @pytest.mark.parametrize("base", [[], [{"key": ZONE, "operator": "In", "values": [A, B]}]])
 def test_a_zone_we_took_out_makes_its_nodes_no_drifted_ones(strategy: Strategy, base: Any) -> None:
     edited_pool = shifted(base, strategy)
-    assert pool_drift(edited_pool, IN_A) == REQUIREMENTS_DRIFTED
-    assert pool_drift(as_wanted(edited_pool), IN_A) == ""
+    assert find_pool_drift(edited_pool, IN_A) == REQUIREMENTS_DRIFTED
+    assert find_pool_drift(remove_shift_edits(edited_pool), IN_A) == ""
     assert (
-        as_wanted(edited_pool).spec.template.spec.requirements == pool(base).spec.template.spec.requirements
+        remove_shift_edits(edited_pool).spec.template.spec.requirements
+        == pool(base).spec.template.spec.requirements
     )
 
 
@@ -49,15 +49,17 @@ def test_a_zone_we_took_out_makes_its_nodes_no_drifted_ones(strategy: Strategy, 
 def test_drift_that_the_user_asks_for_is_drift_still(strategy: Strategy) -> None:
     windows = {"key": labels.OS, "operator": "In", "values": ["windows"]}
     mixed = shifted([], strategy, windows)
-    assert pool_drift(as_wanted(mixed), IN_A) == REQUIREMENTS_DRIFTED
+    assert find_pool_drift(remove_shift_edits(mixed), IN_A) == REQUIREMENTS_DRIFTED
     theirs = pool([{"key": ZONE, "operator": "NotIn", "values": [A]}])
-    assert pool_drift(as_wanted(theirs), IN_A) == REQUIREMENTS_DRIFTED, "an entry without a ledger is theirs"
+    assert find_pool_drift(remove_shift_edits(theirs), IN_A) == REQUIREMENTS_DRIFTED, (
+        "an entry without a ledger is theirs"
+    )
 
 
 def test_a_ledger_that_is_damaged_or_of_a_namesake_hides_nothing() -> None:
     entry = {"key": ZONE, "operator": "NotIn", "values": [A]}
     damaged = pool([entry], **{labels.ZONE_LEDGER: "{"})
-    assert pool_drift(as_wanted(damaged), IN_A) == REQUIREMENTS_DRIFTED
+    assert find_pool_drift(remove_shift_edits(damaged), IN_A) == REQUIREMENTS_DRIFTED
     ours = shifted([], "AppendNotIn")
     namesake = replace(ours, metadata=replace(ours.metadata, uid="another"))
-    assert pool_drift(as_wanted(namesake), IN_A) == REQUIREMENTS_DRIFTED
+    assert find_pool_drift(remove_shift_edits(namesake), IN_A) == REQUIREMENTS_DRIFTED

@@ -8,12 +8,19 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dovetail.zonal.machine import Pace, Progress, Record, Sight, advanced, begun
 from dovetail.zonal.shifts import Shift
+from dovetail.zonal.state_machine import (
+    ShiftObservation,
+    ShiftProgress,
+    ShiftRecord,
+    ShiftTiming,
+    advance_record,
+    begin_record,
+)
 
 START = datetime(2026, 2, 3, 10, tzinfo=UTC)
-PACE = Pace()
-DONE = Progress()
+PACE = ShiftTiming()
+DONE = ShiftProgress()
 
 
 def at(seconds: float) -> datetime:
@@ -25,30 +32,34 @@ def manual(expires: float | None = 7200, kind: Any = "ZONAL_SHIFT") -> Shift:
 
 
 def step(
-    record: Record, seconds: float, shift: Shift | None, progress: Progress = DONE, **more: Any
-) -> Record:
+    record: ShiftRecord, seconds: float, shift: Shift | None, progress: ShiftProgress = DONE, **more: Any
+) -> ShiftRecord:
     polled = more.pop("polled", seconds)
-    found = advanced(
-        record, Sight(None if polled is None else at(polled), shift, **more), progress, at(seconds), PACE
+    found = advance_record(
+        record,
+        ShiftObservation(None if polled is None else at(polled), shift, **more),
+        progress,
+        at(seconds),
+        PACE,
     )
     assert found is not None
     return found
 
 
-def active(shift: Shift | None = None) -> Record:
-    record = begun(shift or manual(), "Enforce", START)
+def active(shift: Shift | None = None) -> ShiftRecord:
+    record = begin_record(shift or manual(), "Enforce", START)
     return step(step(record, 3, shift or manual()), 4, shift or manual())
 
 
 def test_a_shift_settles_is_applied_and_becomes_active() -> None:
-    record = begun(manual(), "Enforce", START)
+    record = begin_record(manual(), "Enforce", START)
     assert (record.phase, record.launches_gated) == ("Pending", True)
 
     record = step(record, 1, manual())
     assert record.phase == "Pending"
     record = step(record, 3, manual())
     assert record.phase == "Applying"
-    record = step(record, 4, manual(), Progress(nodes=5))
+    record = step(record, 4, manual(), ShiftProgress(nodes=5))
     assert record.phase == "Applying"
     assert step(record, 5, manual()).phase == "Active"
 
@@ -59,13 +70,13 @@ def test_the_way_back_is_walked_in_order_and_gates_open_last() -> None:
     assert record.phase == "Active"
     record = step(record, 411, None)
     assert (record.phase, record.step, record.edits) == ("Restoring", "pools", False)
-    record = step(record, 412, None, Progress(pools=2))
+    record = step(record, 412, None, ShiftProgress(pools=2))
     assert record.step == "pools"
-    record = step(record, 413, None, Progress(drifted=1))
+    record = step(record, 413, None, ShiftProgress(drifted=1))
     assert record.step == "guard"
-    record = step(record, 414, None, Progress(drifted=1))
+    record = step(record, 414, None, ShiftProgress(drifted=1))
     assert record.step == "guard"
-    record = step(record, 420, None, Progress(nodes=3))
+    record = step(record, 420, None, ShiftProgress(nodes=3))
     assert record.step == "nodes"
     record = step(record, 430, None)
     assert (record.step, record.launches_gated) == ("settling", True)
@@ -132,7 +143,7 @@ def test_silence_undoes_nothing_before_its_time(
 
 @pytest.mark.spec("zonal-E5", "zonal-E6")
 def test_a_pending_shift_that_polls_never_show_is_dropped_without_a_trace() -> None:
-    record = replace(begun(manual(), "Enforce", START), since=at(-400))
+    record = replace(begin_record(manual(), "Enforce", START), since=at(-400))
 
     record = step(record, 0, None)
     record = step(record, 11, None) if record.phase != "Restored" else record
@@ -142,7 +153,7 @@ def test_a_pending_shift_that_polls_never_show_is_dropped_without_a_trace() -> N
 
 def test_a_zone_impaired_again_on_the_way_back_is_applied_again() -> None:
     record = step(step(active(), 400, None), 411, None)
-    record = step(step(record, 412, None), 413, None, Progress(nodes=1))
+    record = step(step(record, 412, None), 413, None, ShiftProgress(nodes=1))
     assert record.step == "nodes"
 
     again = step(record, 420, manual())
@@ -165,17 +176,17 @@ def test_an_operator_ends_it_whatever_arc_says() -> None:
 
 
 def test_what_is_only_observed_gates_nothing() -> None:
-    record = begun(manual(kind="OBSERVED"), "Observe", START)
+    record = begin_record(manual(kind="OBSERVED"), "Observe", START)
 
     assert not record.launches_gated
-    assert step(step(record, 3, manual()), 4, manual(), Progress(pools=3)).phase == "Active"
+    assert step(step(record, 3, manual()), 4, manual(), ShiftProgress(pools=3)).phase == "Active"
 
 
 def test_a_restored_shift_is_forgotten_after_a_week() -> None:
     record = replace(active(), phase="Restored", ended=at(0))
 
-    assert advanced(record, Sight(at(10), None), DONE, at(10), PACE) is not None
-    assert advanced(record, Sight(at(10), None), DONE, at(8 * 86400), PACE) is None
+    assert advance_record(record, ShiftObservation(at(10), None), DONE, at(10), PACE) is not None
+    assert advance_record(record, ShiftObservation(at(10), None), DONE, at(8 * 86400), PACE) is None
 
 
 def test_a_late_poll_answer_does_not_take_back_a_newer_one() -> None:

@@ -7,15 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.zonal.pools import ZONE, ZONE_ID, Ledger, Zones, edited
+from dovetail.zonal.pools import ZONE, ZONE_ID, ImpairedZones, PoolLedger, edit_requirements
 
 A, B, C = "us-east-1a", "us-east-1b", "us-east-1c"
 IDS = {A: "use1-az1", B: "use1-az2", C: "use1-az3"}
 Entry = dict[str, Any]
 
 
-def zones(*names: str, eligible: tuple[str, ...] = (A, B, C)) -> Zones:
-    return Zones(names, tuple(IDS[n] for n in names), eligible, tuple(IDS[n] for n in eligible))
+def zones(*names: str, eligible: tuple[str, ...] = (A, B, C)) -> ImpairedZones:
+    return ImpairedZones(names, tuple(IDS[n] for n in names), eligible, tuple(IDS[n] for n in eligible))
 
 
 def entry(operator: str, *values: str, key: str = ZONE, **more: Any) -> Entry:
@@ -23,13 +23,13 @@ def entry(operator: str, *values: str, key: str = ZONE, **more: Any) -> Entry:
 
 
 def away(base: list[Entry], *names: str, **more: Any) -> Any:
-    return edited(base, None, zones(*names), ["s"], uid="u", **more)
+    return edit_requirements(base, None, zones(*names), ["s"], uid="u", **more)
 
 
 def back(edit: Any, theirs: list[Entry] | None = None, **more: Any) -> list[Entry]:
     now = list(edit.entries) if theirs is None else theirs
-    ledger = msgspec.json.decode(msgspec.json.encode(edit.ledger), type=Ledger)
-    after = edited(now, ledger, more.pop("zones", zones()), [], uid=more.pop("uid", "u"), **more)
+    ledger = msgspec.json.decode(msgspec.json.encode(edit.ledger), type=PoolLedger)
+    after = edit_requirements(now, ledger, more.pop("zones", zones()), [], uid=more.pop("uid", "u"), **more)
     return [dict(each) for each in after.entries]
 
 
@@ -86,7 +86,7 @@ def test_a_pool_that_cannot_reach_the_zone_is_left_alone(base: list[Entry], stra
 @pytest.mark.parametrize("strategy", ["AppendNotIn", "RemoveFromIn"])
 def test_a_second_zone_joins_and_each_leaves_alone(strategy: Any) -> None:
     base = [entry("In", A, B, C), LINUX]
-    both = edited(
+    both = edit_requirements(
         away(base, A, strategy=strategy).entries,
         away(base, A, strategy=strategy).ledger,
         zones(A, B),
@@ -94,9 +94,9 @@ def test_a_second_zone_joins_and_each_leaves_alone(strategy: Any) -> None:
         uid="u",
         strategy=strategy,
     )
-    only_b = edited(both.entries, both.ledger, zones(B), ["t"], uid="u", strategy=strategy)
+    only_b = edit_requirements(both.entries, both.ledger, zones(B), ["t"], uid="u", strategy=strategy)
 
-    assert only_b == edited(base, None, zones(B), ["t"], uid="u", strategy=strategy)
+    assert only_b == edit_requirements(base, None, zones(B), ["t"], uid="u", strategy=strategy)
     assert back(only_b) == base
 
 
@@ -209,7 +209,7 @@ def test_a_zone_the_user_wants_gone_for_good_stays_out() -> None:
 
 def test_a_zone_whose_subnets_are_gone_is_not_put_back() -> None:
     edit = away([entry("In", A, B, C)], A, strategy="RemoveFromIn")
-    after = edited(edit.entries, edit.ledger, zones(eligible=(B, C)), [], uid="u")
+    after = edit_requirements(edit.entries, edit.ledger, zones(eligible=(B, C)), [], uid="u")
 
     assert list(after.entries) == [entry("In", B, C)]
     assert "no subnet" in after.notes[0]
@@ -235,5 +235,5 @@ def test_a_full_list_falls_back_to_removing_values() -> None:
 def test_asking_again_changes_nothing() -> None:
     edit = away([LINUX], A)
 
-    again = edited(edit.entries, edit.ledger, zones(A), ["s"], uid="u")
+    again = edit_requirements(edit.entries, edit.ledger, zones(A), ["s"], uid="u")
     assert again == edit

@@ -9,8 +9,8 @@ import pytest
 
 from dovetail.api import labels
 from dovetail.errors import BadInput
-from dovetail.scheduling.snapshot import Snapshot
-from dovetail.zonal.rehearsal import rehearse, without_zone, zone_named
+from dovetail.scheduling.model.snapshot import Snapshot
+from dovetail.zonal.rehearsal import find_zone_name, rehearse, remove_zone
 from support.builders import owner, pod
 from support.disruption import pdb, scene, state
 from support.worlds import instance_type, offering
@@ -67,13 +67,13 @@ def test_an_empty_zone_is_no_loss() -> None:
 
 def test_a_zone_nobody_knows_is_told_with_those_there_are() -> None:
     world = world_of({A: 1, B: 1})
-    assert zone_named(world, A) == A
+    assert find_zone_name(world, A) == A
     with pytest.raises(BadInput, match=f"there are {A}"):
-        zone_named(world, "mars1-az1")
+        find_zone_name(world, "mars1-az1")
 
 
 def test_nothing_is_for_sale_in_the_zone_any_more() -> None:
-    world = without_zone(world_of({A: 1, B: 1}), A)
+    world = remove_zone(world_of({A: 1, B: 1}), A)
     left = {
         each.zone for types in world.catalogs for one in types for each in one.offerings if each.available
     }

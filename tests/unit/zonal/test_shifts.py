@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.zonal.shifts import Policies, Shift, impairment, poll_of, silent_end
+from dovetail.zonal.shifts import Shift, ShiftPolicies, find_impairment, has_ended_silently, parse_poll
 
 NOW = datetime(2026, 2, 3, 10, tzinfo=UTC)
 ZONES = ("use1-az1", "use1-az2", "use1-az4")
@@ -18,7 +18,7 @@ def shift(zone: str = "use1-az1", kind: Any = "ZONAL_SHIFT", minutes: float = 0,
 
 
 def test_both_lists_of_an_answer_are_read() -> None:
-    poll = poll_of(
+    poll = parse_poll(
         {
             "zonalShifts": [
                 {
@@ -43,29 +43,33 @@ def test_both_lists_of_an_answer_are_read() -> None:
 
 def test_an_autoshift_in_both_lists_is_one() -> None:
     both = {"awayFrom": "use1-az2", "appliedStatus": "APPLIED", "startTime": NOW}
-    poll = poll_of({"zonalShifts": [both | {"shiftType": "ZONAL_AUTOSHIFT"}], "autoshifts": [both]}, NOW)
+    poll = parse_poll({"zonalShifts": [both | {"shiftType": "ZONAL_AUTOSHIFT"}], "autoshifts": [both]}, NOW)
 
     assert len(poll.shifts) == 1
 
 
 @pytest.mark.spec("zonal-E1")
 def test_two_zones_are_both_impaired() -> None:
-    found = impairment([shift("use1-az1"), shift("use1-az2", "ZONAL_AUTOSHIFT")], Policies(), ZONES)
+    found = find_impairment([shift("use1-az1"), shift("use1-az2", "ZONAL_AUTOSHIFT")], ShiftPolicies(), ZONES)
 
-    assert found.zones(Policies(), "Enforce") == ("use1-az1", "use1-az2")
+    assert found.list_zones(ShiftPolicies(), "Enforce") == ("use1-az1", "use1-az2")
 
 
 @pytest.mark.spec("zonal-E2", "aws-233")
 def test_a_waiting_autoshift_counts_once_it_is_applied() -> None:
     waiting = shift("use1-az2", "ZONAL_AUTOSHIFT", applied=False)
 
-    assert impairment([shift("use1-az1"), waiting], Policies(), ZONES).shifts.keys() == {"use1-az1"}
-    assert impairment([waiting], Policies(), ZONES, honour_unapplied=True).shifts.keys() == {"use1-az2"}
+    assert find_impairment([shift("use1-az1"), waiting], ShiftPolicies(), ZONES).shifts.keys() == {"use1-az1"}
+    assert find_impairment([waiting], ShiftPolicies(), ZONES, honour_unapplied=True).shifts.keys() == {
+        "use1-az2"
+    }
 
 
 @pytest.mark.spec("zonal-E3")
 def test_the_last_zone_is_refused() -> None:
-    found = impairment([shift(zone, minutes=30 - i) for i, zone in enumerate(ZONES)], Policies(), ZONES)
+    found = find_impairment(
+        [shift(zone, minutes=30 - i) for i, zone in enumerate(ZONES)], ShiftPolicies(), ZONES
+    )
 
     assert found.shifts.keys() == {"use1-az1", "use1-az2"}
     assert "fewer than 1" in found.refused["use1-az4"]
@@ -73,7 +77,7 @@ def test_the_last_zone_is_refused() -> None:
 
 @pytest.mark.spec("zonal-E24")
 def test_a_zone_nobody_knows_is_refused() -> None:
-    found = impairment([shift("use1-az9")], Policies(), ZONES)
+    found = find_impairment([shift("use1-az9")], ShiftPolicies(), ZONES)
 
     assert not found.shifts
     assert "not known" in found.refused["use1-az9"]
@@ -81,19 +85,21 @@ def test_a_zone_nobody_knows_is_refused() -> None:
 
 @pytest.mark.spec("zonal-E11")
 def test_the_heavier_kind_speaks_for_a_zone() -> None:
-    found = impairment([shift(kind="PRACTICE_RUN"), shift(kind="ZONAL_AUTOSHIFT")], Policies(), ZONES)
+    found = find_impairment(
+        [shift(kind="PRACTICE_RUN"), shift(kind="ZONAL_AUTOSHIFT")], ShiftPolicies(), ZONES
+    )
 
     assert found.shifts["use1-az1"].kind == "ZONAL_AUTOSHIFT"
 
 
 def test_what_is_only_observed_takes_no_room_and_what_is_ignored_is_not_there() -> None:
-    policies = Policies(practice="Ignore")
-    found = impairment(
+    policies = ShiftPolicies(practice="Ignore")
+    found = find_impairment(
         [shift("use1-az1", "OBSERVED"), shift("use1-az2"), shift("use1-az4", "PRACTICE_RUN")], policies, ZONES
     )
 
-    assert found.zones(policies, "Enforce", "Protect") == ("use1-az2",)
-    assert found.zones(policies, "Observe") == ("use1-az1",)
+    assert found.list_zones(policies, "Enforce", "Protect") == ("use1-az2",)
+    assert found.list_zones(policies, "Observe") == ("use1-az1",)
 
 
 @pytest.mark.spec("zonal-E10", "zonal-E26")
@@ -113,4 +119,4 @@ def test_in_silence_only_time_that_is_meant_ends_a_shift(
 ) -> None:
     one = shift(kind=kind, minutes=began, expires=NOW + timedelta(minutes=expires))
 
-    assert silent_end(one, NOW) is over
+    assert has_ended_silently(one, NOW) is over

@@ -5,18 +5,24 @@ Nothing is read or written here, and nothing is checked: that is dovetail.api.va
 
 from __future__ import annotations
 
-from dovetail.api.crds.defaults import defaulted
-from dovetail.api.crds.definition import Definition, Flavour, Rule
-from dovetail.api.crds.manifest import DEFINITIONS, definition_of, manifests, schema_of, zonal_manifest
+from dovetail.api.crds.definition import AdmissionRule, CrdDefinition, Flavour
+from dovetail.api.crds.manifest import (
+    DEFINITIONS,
+    apply_defaults,
+    build_manifests,
+    build_schema,
+    build_zonal_manifest,
+    find_definition,
+)
 
 __all__ = [
     "DEFINITIONS",
-    "Definition",
+    "AdmissionRule",
+    "CrdDefinition",
     "Flavour",
-    "Rule",
-    "defaulted",
-    "definition_of",
-    "manifests",
-    "schema_of",
-    "zonal_manifest",
+    "apply_defaults",
+    "build_manifests",
+    "build_schema",
+    "build_zonal_manifest",
+    "find_definition",
 ]

@@ -10,10 +10,8 @@ import re
 from typing import Any
 
 from dovetail.api import labels
-from dovetail.api.crds.definition import AGE, READY, Column, Definition, Rule
-from dovetail.api.crds.ec2_fields import EC2_FIELDS
-from dovetail.api.crds.kubelet import KUBELET_RULES
-from dovetail.api.crds.parts import cel_list
+from dovetail.api.crds.definition import AGE, READY, AdmissionRule, CrdDefinition, PrinterColumn, cel_list
+from dovetail.api.crds.ec2_fields import EC2_FIELDS, KUBELET_RULES
 from dovetail.api.nodeclass import EC2NodeClass
 
 ALIAS_FAMILIES = {
@@ -47,12 +45,12 @@ def _family_is_known(spec: Any, _: Any) -> bool:
     return "amiFamily" in spec or any("alias" in term for term in spec["amiSelectorTerms"])
 
 
-def _family_follows_alias(alias: str, family: str) -> Rule:
+def _family_follows_alias(alias: str, family: str) -> AdmissionRule:
     def holds(spec: Any, _: Any) -> bool:
         aliased = any(alias_family(term.get("alias", "")) == alias for term in spec["amiSelectorTerms"])
         return not aliased or spec.get("amiFamily", family) in (family, "Custom")
 
-    return Rule(
+    return AdmissionRule(
         f"EC-2:{alias}",
         "spec",
         f"with an {alias} alias, amiFamily can only be {family} or Custom",
@@ -62,47 +60,49 @@ def _family_follows_alias(alias: str, family: str) -> Rule:
     )
 
 
-def _has(names: tuple[str, ...], joined: str = " || ") -> str:
+def _write_cel_has(names: tuple[str, ...], joined: str = " || ") -> str:
     return joined.join(f"has(t.{name})" for name in names)
 
 
-def _not_empty(id: str, at: str) -> Rule:
-    return Rule(id, at, "at least one term is needed", "self.size() != 0", lambda terms, _: len(terms) != 0)
+def _not_empty(id: str, at: str) -> AdmissionRule:
+    return AdmissionRule(
+        id, at, "at least one term is needed", "self.size() != 0", lambda terms, _: len(terms) != 0
+    )
 
 
-def _each_selects(id: str, at: str, *names: str) -> Rule:
-    return Rule(
+def _each_selects(id: str, at: str, *names: str) -> AdmissionRule:
+    return AdmissionRule(
         id,
         at,
         f"every term needs one of {', '.join(names)}",
-        f"self.all(t, {_has(names)})",
+        f"self.all(t, {_write_cel_has(names)})",
         lambda terms, _: all(any(name in term for name in names) for term in terms),
     )
 
 
-def _none_mixes(id: str, at: str, name: str, *others: str) -> Rule:
+def _none_mixes(id: str, at: str, name: str, *others: str) -> AdmissionRule:
     """No term has this field together with the others."""
-    return Rule(
+    return AdmissionRule(
         id,
         at,
         f"{name} excludes {', '.join(others)} in the same term",
-        f"!self.exists(t, has(t.{name}) && ({_has(others)}))",
-        lambda terms, _: not any(_mixes(term, name, others) for term in terms),
+        f"!self.exists(t, has(t.{name}) && ({_write_cel_has(others)}))",
+        lambda terms, _: not any(_is_mixed(term, name, others) for term in terms),
     )
 
 
-def _not_all_mix(id: str, at: str, name: str, *others: str) -> Rule:
+def _not_all_mix(id: str, at: str, name: str, *others: str) -> AdmissionRule:
     """Not every term has this field together with the others: the lax form."""
-    return Rule(
+    return AdmissionRule(
         id,
         at,
         f"{name} excludes {', '.join(others)} in the same term",
-        f"!self.all(t, has(t.{name}) && ({_has(others)}))",
-        lambda terms, _: not all(_mixes(term, name, others) for term in terms),
+        f"!self.all(t, has(t.{name}) && ({_write_cel_has(others)}))",
+        lambda terms, _: not all(_is_mixed(term, name, others) for term in terms),
     )
 
 
-def _mixes(term: Any, name: str, others: tuple[str, ...]) -> bool:
+def _is_mixed(term: Any, name: str, others: tuple[str, ...]) -> bool:
     return name in term and any(other in term for other in others)
 
 
@@ -139,14 +139,14 @@ def _rate_has_snapshot(ebs: Any, _: Any) -> bool:
     return "volumeInitializationRate" not in ebs or ebs.get("snapshotID", "") != ""
 
 
-def _not_blank(id: str, at: str) -> Rule:
-    return Rule(
+def _not_blank(id: str, at: str) -> AdmissionRule:
+    return AdmissionRule(
         id, at, f"{at.rpartition('.')[2]} may not be empty", "self != ''", lambda value, _: value != ""
     )
 
 
-def _reserved_tag(id: str, key: str) -> Rule:
-    return Rule(
+def _reserved_tag(id: str, key: str) -> AdmissionRule:
+    return AdmissionRule(
         id,
         "spec.tags",
         f"the tag {key} is reserved",
@@ -155,8 +155,8 @@ def _reserved_tag(id: str, key: str) -> Rule:
     )
 
 
-def _full_tags(at: str) -> Rule:
-    return Rule(
+def _full_tags(at: str) -> AdmissionRule:
+    return AdmissionRule(
         f"EC-28:{at.split('.')[1].removesuffix('[]')}",
         at,
         "tags may have no empty keys or values",
@@ -165,8 +165,8 @@ def _full_tags(at: str) -> Rule:
     )
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
+RULES: tuple[AdmissionRule, ...] = (
+    AdmissionRule(
         "EC-1",
         "spec",
         "exactly one of role and instanceProfile is needed",
@@ -174,7 +174,7 @@ RULES: tuple[Rule, ...] = (
         _one_identity,
     ),
     *(_family_follows_alias(alias, family) for alias, family in ALIAS_FAMILIES.items()),
-    Rule(
+    AdmissionRule(
         "EC-3",
         "spec",
         "without an alias, amiFamily is needed",
@@ -183,21 +183,21 @@ RULES: tuple[Rule, ...] = (
     ),
     # An owner alone selects nothing.
     _each_selects("EC-4", _AMIS, "tags", "id", "name", "alias", "ssmParameter"),
-    Rule(
+    AdmissionRule(
         "EC-5",
         _ALIAS,
         "an alias has the form family@version",
         "self.matches('^[a-zA-Z0-9]+@.+$')",
         lambda alias, _: re.fullmatch(r"[a-zA-Z0-9]+@.+", alias) is not None,
     ),
-    Rule(
+    AdmissionRule(
         "EC-6",
         _ALIAS,
         f"the alias family must be one of {', '.join(ALIAS_FAMILIES)}",
         f"self.find('^[^@]*') in {cel_list(tuple(ALIAS_FAMILIES))}",
         lambda alias, _: alias_family(alias) in ALIAS_FAMILIES,
     ),
-    Rule(
+    AdmissionRule(
         "EC-7",
         _ALIAS,
         "Windows images cannot be pinned: the version must be latest",
@@ -207,7 +207,7 @@ RULES: tuple[Rule, ...] = (
     # Karpenter: ssmParameter takes no part in these two.
     _none_mixes("EC-8", _AMIS, "id", "alias", "tags", "name", "owner"),
     _none_mixes("EC-9", _AMIS, "alias", "id", "tags", "name", "owner"),
-    Rule(
+    AdmissionRule(
         "EC-10",
         _AMIS,
         "an alias must be the only term",
@@ -223,7 +223,7 @@ RULES: tuple[Rule, ...] = (
     _not_all_mix("EC-12:name", _GROUPS, "name", "tags", "id"),
     _each_selects("EC-13:selects", _RESERVATIONS, "tags", "id", "instanceMatchCriteria"),
     _not_all_mix("EC-13:id", _RESERVATIONS, "id", "tags", "ownerID", "instanceMatchCriteria"),
-    Rule(
+    AdmissionRule(
         "EC-14",
         _INTERFACES,
         "one interface must be the primary: card 0, device 0, type interface",
@@ -231,7 +231,7 @@ RULES: tuple[Rule, ...] = (
         "i.interfaceType == 'interface')",
         _has_primary,
     ),
-    Rule(
+    AdmissionRule(
         "EC-15:place",
         _INTERFACES,
         "no two interfaces share a card and a device index",
@@ -239,7 +239,7 @@ RULES: tuple[Rule, ...] = (
         "i.deviceIndex == j.deviceIndex))",
         _places_are_unique,
     ),
-    Rule(
+    AdmissionRule(
         "EC-15:efa",
         _INTERFACES,
         "a card has at most one efa-only interface",
@@ -247,7 +247,7 @@ RULES: tuple[Rule, ...] = (
         "i.networkCardIndex == j.networkCardIndex))",
         _one_efa_per_card,
     ),
-    Rule(
+    AdmissionRule(
         "EC-16",
         "spec.connectionTracking",
         "at least one timeout is needed",
@@ -256,28 +256,28 @@ RULES: tuple[Rule, ...] = (
             name in value for name in ("tcpEstablishedTimeout", "udpStreamTimeout", "udpTimeout")
         ),
     ),
-    Rule(
+    AdmissionRule(
         "EC-17",
         "spec.placementGroupSelector",
         "exactly one of name and id is needed",
         "has(self.name) != has(self.id)",
         lambda value, _: ("name" in value) != ("id" in value),
     ),
-    Rule(
+    AdmissionRule(
         "EC-18",
         "spec.blockDeviceMappings",
         "at most one volume can be the root",
         "self.filter(d, has(d.rootVolume) && d.rootVolume).size() <= 1",
         _one_root,
     ),
-    Rule(
+    AdmissionRule(
         "EC-19:size",
         _EBS,
         "snapshotID or volumeSize is needed",
         "has(self.snapshotID) || has(self.volumeSize)",
         lambda ebs, _: "snapshotID" in ebs or "volumeSize" in ebs,
     ),
-    Rule(
+    AdmissionRule(
         "EC-19:rate",
         _EBS,
         "volumeInitializationRate needs a snapshotID",
@@ -286,7 +286,7 @@ RULES: tuple[Rule, ...] = (
     ),
     _not_blank("EC-20", "spec.role"),
     _not_blank("EC-21", "spec.instanceProfile"),
-    Rule(
+    AdmissionRule(
         "EC-22",
         "spec.tags",
         "tags may have no empty keys",
@@ -294,7 +294,7 @@ RULES: tuple[Rule, ...] = (
         lambda tags, _: "" not in tags,
     ),
     _reserved_tag("EC-23", labels.EKS_CLUSTER_TAG),
-    Rule(
+    AdmissionRule(
         "EC-24",
         "spec.tags",
         "tags that start with kubernetes.io/cluster are reserved",
@@ -305,14 +305,14 @@ RULES: tuple[Rule, ...] = (
     _reserved_tag("EC-26", labels.NODECLAIM_TAG),
     _reserved_tag("EC-27", labels.EC2_NODECLASS),
     *(_full_tags(f"{at}[].tags") for at in (_SUBNETS, _GROUPS, _RESERVATIONS, _AMIS)),
-    *(rule.under("spec.kubelet") for rule in KUBELET_RULES),
+    *(rule.move_under("spec.kubelet") for rule in KUBELET_RULES),
 )
 
-EC2NODECLASS = Definition(
+EC2NODECLASS = CrdDefinition(
     EC2NodeClass,
     "How EC2 instances are made.",
     EC2_FIELDS,
     RULES,
-    (READY, AGE, Column("Role", ".spec.role", priority=1)),
+    (READY, AGE, PrinterColumn("Role", ".spec.role", priority=1)),
     short_names=("ec2nc", "ec2ncs"),
 )

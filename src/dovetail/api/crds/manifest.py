@@ -2,37 +2,132 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
+import copy
+import types
+from collections.abc import Mapping
+from datetime import datetime
+from functools import cache, reduce
+from operator import or_
+from typing import Any, Union, get_args, get_origin
 
-from dovetail.api.crds.buffers import CAPACITYBUFFER
-from dovetail.api.crds.definition import Column, Definition, Flavour
+import msgspec
+
+from dovetail.api.crds.definition import CrdDefinition, FieldSchema, Flavour, PrinterColumn
 from dovetail.api.crds.ec2 import EC2NODECLASS
-from dovetail.api.crds.kwok import KWOKNODECLASS
 from dovetail.api.crds.nodeclaim import NODECLAIM
 from dovetail.api.crds.nodepool import NODEPOOL
-from dovetail.api.crds.overlay import NODEOVERLAY
-from dovetail.api.crds.structure import structural_schema
-from dovetail.api.crds.zoneshift import ZONESHIFT
+from dovetail.api.crds.other_kinds import CAPACITYBUFFER, KWOKNODECLASS, NODEOVERLAY, ZONESHIFT
+from dovetail.api.crds.patterns import QUANTITY
+from dovetail.api.quantity import Quantity
+from dovetail.errors import Misconfigured
+
+_SCALARS: Mapping[Any, Mapping[str, Any]] = {
+    str: {"type": "string"},
+    int: {"type": "integer"},
+    bool: {"type": "boolean"},
+    datetime: {"type": "string", "format": "date-time"},
+    Quantity: {
+        "anyOf": [{"type": "integer"}, {"type": "string"}],
+        "pattern": QUANTITY,
+        "x-kubernetes-int-or-string": True,
+    },
+}
+_TOP = {
+    "apiVersion": {"type": "string", "description": "The version of the schema this object is written in."},
+    "kind": {"type": "string", "description": "The kind of object this is."},
+    "metadata": {"type": "object"},
+}
+
+
+def build_structural_schema(definition: CrdDefinition, flavour: Flavour) -> dict[str, Any]:
+    """The openAPIV3Schema of a kind, rules included."""
+    left = dict(definition.fields)
+    root = _build_object(definition.record, left, "")
+    root["properties"] |= _TOP
+    root["description"] = definition.says
+    if left:
+        raise Misconfigured(
+            f"{definition.record.__name__} has no field for these constraints: {', '.join(sorted(left))}"
+        )
+    for rule in definition.rules_of(flavour):
+        node = _node_at(root, rule.at)
+        node.setdefault("x-kubernetes-validations", []).append({"message": rule.says, "rule": rule.cel})
+    return root
+
+
+def _build_object(record: Any, left: dict[str, FieldSchema], prefix: str) -> dict[str, Any]:
+    """One record. Rows are taken out of `left` as they are used, so that what stays belongs to no field."""
+    properties: dict[str, Any] = {}
+    required: list[str] = []
+    for attribute in msgspec.structs.fields(record):
+        name = attribute.encode_name
+        if not prefix and name == "metadata":
+            continue
+        row = left.pop(prefix + name, None)
+        if row is None:
+            raise Misconfigured(f"{record.__name__}.{attribute.name} has no row for {prefix + name}")
+        properties[name] = _build_field(attribute.type, row, left, prefix + name)
+        if row.required:
+            required.append(name)
+    schema: dict[str, Any] = {"type": "object", "properties": properties}
+    return schema | ({"required": sorted(required)} if required else {})
+
+
+def _build_field(kind: Any, row: FieldSchema, left: dict[str, FieldSchema], path: str) -> dict[str, Any]:
+    schema = _build_type(kind, row, left, path)
+    return schema | {"description": row.says} | dict(row.schema)
+
+
+def _build_type(kind: Any, row: FieldSchema, left: dict[str, FieldSchema], path: str) -> dict[str, Any]:
+    bare = _without_none(kind)
+    if isinstance(bare, types.UnionType) and "type" in row.schema:
+        return {}  # records read more than we admit; the row says which it is
+    if bare in _SCALARS:
+        return dict(_SCALARS[bare])
+    if isinstance(bare, type) and issubclass(bare, msgspec.Struct):
+        return _build_object(bare, left, f"{path}.")
+    origin, arguments = get_origin(bare), get_args(bare)
+    if origin is tuple:
+        items = _build_type(arguments[0], row, left, f"{path}[]")
+        return {"type": "array", "items": items | dict(row.inner)}
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        values = _build_type(arguments[1], row, left, path)
+        return {"type": "object", "additionalProperties": values | dict(row.inner)}
+    raise Misconfigured(f"{path}: no schema for {kind!r}")
+
+
+def _without_none(kind: Any) -> Any:
+    if get_origin(kind) not in (Union, types.UnionType):
+        return kind
+    return reduce(or_, (part for part in get_args(kind) if part is not type(None)))
+
+
+def _node_at(root: dict[str, Any], path: str) -> dict[str, Any]:
+    """The part of the schema that describes the field at a rule's path."""
+    node = root
+    for step in path.replace("[]", ".[]").split("."):
+        node = node["items"] if step == "[]" else node["properties"][step]
+    return node
+
 
 _CORE = (NODEPOOL, NODECLAIM, NODEOVERLAY, CAPACITYBUFFER)
-DEFINITIONS: dict[Flavour, tuple[Definition, ...]] = {
+DEFINITIONS: dict[Flavour, tuple[CrdDefinition, ...]] = {
     "aws": (*_CORE, EC2NODECLASS),
     "kwok": (*_CORE, KWOKNODECLASS),
 }
 
 
-def manifests(flavour: Flavour) -> tuple[dict[str, Any], ...]:
+def build_manifests(flavour: Flavour) -> tuple[dict[str, Any], ...]:
     """The CRDs to install with this provider; a fresh copy, free to be changed."""
-    return tuple(_manifest(definition, flavour) for definition in DEFINITIONS[flavour])
+    return tuple(_build_manifest(definition, flavour) for definition in DEFINITIONS[flavour])
 
 
-def zonal_manifest() -> dict[str, Any]:
+def build_zonal_manifest() -> dict[str, Any]:
     """The CRD of ZoneShift, which is our own: installed only where zones are shifted."""
-    return _manifest(ZONESHIFT, "aws")
+    return _build_manifest(ZONESHIFT, "aws")
 
 
-def definition_of(api_version: str, kind: str, flavour: Flavour) -> Definition | None:
+def find_definition(api_version: str, kind: str, flavour: Flavour) -> CrdDefinition | None:
     """What is installed under this name, if anything is."""
     return next(
         (
@@ -45,13 +140,13 @@ def definition_of(api_version: str, kind: str, flavour: Flavour) -> Definition |
 
 
 @cache
-def schema_of(kind: str, flavour: Flavour) -> dict[str, Any]:
+def build_schema(kind: str, flavour: Flavour) -> dict[str, Any]:
     """One kind's openAPIV3Schema, built once: to be read, not changed."""
     (definition,) = (d for d in DEFINITIONS[flavour] if d.record.KIND.kind == kind)
-    return structural_schema(definition, flavour)
+    return build_structural_schema(definition, flavour)
 
 
-def _manifest(definition: Definition, flavour: Flavour) -> dict[str, Any]:
+def _build_manifest(definition: CrdDefinition, flavour: Flavour) -> dict[str, Any]:
     kind = definition.record.KIND
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -59,14 +154,14 @@ def _manifest(definition: Definition, flavour: Flavour) -> dict[str, Any]:
         "metadata": {"name": kind.resource},
         "spec": {
             "group": kind.group,
-            "names": _names(definition),
+            "names": _build_names(definition),
             "scope": "Namespaced" if kind.namespaced else "Cluster",
-            "versions": [_version(definition, flavour)],
+            "versions": [_build_version(definition, flavour)],
         },
     }
 
 
-def _names(definition: Definition) -> dict[str, Any]:
+def _build_names(definition: CrdDefinition) -> dict[str, Any]:
     kind = definition.record.KIND
     names: dict[str, Any] = {
         "categories": list(definition.categories),
@@ -78,7 +173,7 @@ def _names(definition: Definition) -> dict[str, Any]:
     return names | ({"shortNames": list(definition.short_names)} if definition.short_names else {})
 
 
-def _version(definition: Definition, flavour: Flavour) -> dict[str, Any]:
+def _build_version(definition: CrdDefinition, flavour: Flavour) -> dict[str, Any]:
     subresources: dict[str, Any] = {"status": {}}
     if definition.scale:
         subresources["scale"] = dict(definition.scale)
@@ -86,13 +181,51 @@ def _version(definition: Definition, flavour: Flavour) -> dict[str, Any]:
         "name": definition.record.KIND.version,
         "served": True,
         "storage": True,
-        "schema": {"openAPIV3Schema": structural_schema(definition, flavour)},
+        "schema": {"openAPIV3Schema": build_structural_schema(definition, flavour)},
         "subresources": subresources,
     }
-    columns = [_column(column) for column in definition.columns]
+    columns = [_build_column(column) for column in definition.columns]
     return version | ({"additionalPrinterColumns": columns} if columns else {})
 
 
-def _column(column: Column) -> dict[str, Any]:
+def _build_column(column: PrinterColumn) -> dict[str, Any]:
     shown = {"name": column.name, "type": column.type, "jsonPath": column.path}
     return shown | ({"priority": column.priority} if column.priority else {})
+
+
+_ABSENT = object()
+
+
+def apply_defaults(kind: str, document: Mapping[str, Any]) -> dict[str, Any]:
+    """The document as the CRD's defaults would store it; the one given is left as it was.
+
+    An explicit null counts as absent, as it does for the API server. What is not of the right type is
+    left for validation to complain about.
+    """
+    flavour: Flavour = "kwok" if kind == "KWOKNodeClass" else "aws"
+    filled: dict[str, Any] = copy.deepcopy(dict(document))
+    for name, schema in build_schema(kind, flavour)["properties"].items():
+        if name not in ("apiVersion", "kind", "metadata"):
+            _fill_field(filled, name, schema)
+    return filled
+
+
+def _fill_value(value: Any, schema: Mapping[str, Any]) -> None:
+    if isinstance(value, list):
+        for item in value:
+            _fill_value(item, schema.get("items", {}))
+    elif isinstance(value, dict):
+        for name, inner in schema.get("properties", {}).items():
+            _fill_field(value, name, inner)
+        if values := schema.get("additionalProperties"):
+            for name in list(value):
+                _fill_field(value, name, values)
+
+
+def _fill_field(parent: dict[str, Any], name: str, schema: Mapping[str, Any]) -> None:
+    if parent.get(name, _ABSENT) is None:
+        del parent[name]
+    if name not in parent and "default" in schema:
+        parent[name] = copy.deepcopy(schema["default"])
+    if name in parent:
+        _fill_value(parent[name], schema)

@@ -6,19 +6,26 @@ from typing import Any
 
 from dovetail.api import labels
 from dovetail.api.crds import patterns
-from dovetail.api.crds.definition import AGE, READY, Column, Definition, Field, Rule, constrained, mounted
-from dovetail.api.crds.parts import (
+from dovetail.api.crds.definition import (
+    AGE,
     AWS_ALLOWED,
     CONDITION,
     CONDITIONS,
     CORE_ALLOWED,
+    READY,
     REFERENCE,
     REFERENCE_RULES,
     REQUIREMENT,
     TAINT,
+    AdmissionRule,
+    CrdDefinition,
+    FieldSchema,
+    PrinterColumn,
     closed_domain_key,
     closed_domain_keys,
+    constrain_field,
     forbidden_key,
+    mount_fields,
     requirement_rules,
 )
 from dovetail.api.nodepool import NodePool
@@ -27,91 +34,91 @@ _LABELS = "spec.template.metadata.labels"
 _REF = "spec.template.spec.nodeClassRef"
 _REQUIREMENTS = "spec.template.spec.requirements"
 
-FIELDS: dict[str, Field] = {
-    "spec": constrained("What a person wants of the pool.", required=True),
-    "spec.template": constrained("The blueprint of the pool's NodeClaims.", required=True),
-    "spec.template.metadata": constrained("Labels and annotations of every node."),
-    _LABELS: constrained(
+NODEPOOL_FIELDS: dict[str, FieldSchema] = {
+    "spec": constrain_field("What a person wants of the pool.", required=True),
+    "spec.template": constrain_field("The blueprint of the pool's NodeClaims.", required=True),
+    "spec.template.metadata": constrain_field("Labels and annotations of every node."),
+    _LABELS: constrain_field(
         "Labels of every node; each also acts as a requirement with that one value.",
         mapType="atomic",
         maxProperties=100,
         inner={"maxLength": 63, "pattern": patterns.LABEL_VALUE},
     ),
-    "spec.template.metadata.annotations": constrained("Annotations of every node."),
-    "spec.template.spec": constrained("What every NodeClaim of the pool asks for.", required=True),
-    _REF: constrained("The node class that says how nodes are made.", required=True),
-    **mounted(_REF, REFERENCE),
-    _REQUIREMENTS: constrained(
+    "spec.template.metadata.annotations": constrain_field("Annotations of every node."),
+    "spec.template.spec": constrain_field("What every NodeClaim of the pool asks for.", required=True),
+    _REF: constrain_field("The node class that says how nodes are made.", required=True),
+    **mount_fields(_REF, REFERENCE),
+    _REQUIREMENTS: constrain_field(
         "What nodes may be, label by label.", required=True, maxItems=100, listType="atomic"
     ),
-    **mounted(f"{_REQUIREMENTS}[]", REQUIREMENT),
-    "spec.template.spec.taints": constrained(
+    **mount_fields(f"{_REQUIREMENTS}[]", REQUIREMENT),
+    "spec.template.spec.taints": constrain_field(
         "Taints that pods must tolerate to come here.", listType="atomic"
     ),
-    **mounted("spec.template.spec.taints[]", TAINT),
-    "spec.template.spec.startupTaints": constrained(
+    **mount_fields("spec.template.spec.taints[]", TAINT),
+    "spec.template.spec.startupTaints": constrain_field(
         "Taints that someone else removes before the node counts as ready; pods need not tolerate them.",
         listType="atomic",
     ),
-    **mounted("spec.template.spec.startupTaints[]", TAINT),
-    "spec.template.spec.expireAfter": constrained(
+    **mount_fields("spec.template.spec.startupTaints[]", TAINT),
+    "spec.template.spec.expireAfter": constrain_field(
         "How long a node may live, or Never.", default="720h", pattern=patterns.DURATION_OR_NEVER
     ),
-    "spec.template.spec.terminationGracePeriod": constrained(
+    "spec.template.spec.terminationGracePeriod": constrain_field(
         "The longest a node may drain before its remaining pods are deleted.", pattern=patterns.DURATION
     ),
-    "spec.disruption": constrained(
+    "spec.disruption": constrain_field(
         "When nodes may be taken away by choice.", default={"consolidateAfter": "0s"}
     ),
-    "spec.disruption.consolidateAfter": constrained(
+    "spec.disruption.consolidateAfter": constrain_field(
         "How long a node must be undisturbed before it may be consolidated, or Never.",
         required=True,
         pattern=patterns.DURATION_OR_NEVER,
     ),
-    "spec.disruption.consolidationPolicy": constrained(
+    "spec.disruption.consolidationPolicy": constrain_field(
         "Which nodes may be consolidated.",
         default="WhenEmptyOrUnderutilized",
         enum=["WhenEmpty", "WhenEmptyOrUnderutilized", "Balanced"],
     ),
-    "spec.disruption.budgets": constrained(
+    "spec.disruption.budgets": constrain_field(
         "How many nodes may be disrupted at once; the strictest active budget counts.",
         default=[{"nodes": "10%"}],
         maxItems=50,
         listType="atomic",
     ),
-    "spec.disruption.budgets[].nodes": constrained(
+    "spec.disruption.budgets[].nodes": constrain_field(
         "A number of nodes, or a percentage of the pool.",
         required=True,
         default="10%",
         pattern=patterns.BUDGET_NODES,
     ),
-    "spec.disruption.budgets[].schedule": constrained(
+    "spec.disruption.budgets[].schedule": constrain_field(
         "When the budget becomes active: five cron fields or a macro, in UTC.", pattern=patterns.CRON
     ),
-    "spec.disruption.budgets[].duration": constrained(
+    "spec.disruption.budgets[].duration": constrain_field(
         "How long the budget stays active: hours and minutes.", pattern=patterns.BUDGET_DURATION
     ),
-    "spec.disruption.budgets[].reasons": constrained(
+    "spec.disruption.budgets[].reasons": constrain_field(
         "The reasons this budget is about; all when absent.",
         maxItems=50,
         listType="set",
         inner={"enum": ["Underutilized", "Empty", "Drifted"]},
     ),
-    "spec.limits": constrained("The most the pool may provision, by resource name."),
-    "spec.weight": constrained(
+    "spec.limits": constrain_field("The most the pool may provision, by resource name."),
+    "spec.weight": constrain_field(
         "Pools of greater weight are tried first.", format="int32", minimum=1, maximum=100
     ),
-    "spec.replicas": constrained(
+    "spec.replicas": constrain_field(
         "The number of nodes to keep, which makes the pool static (alpha).", format="int64", minimum=0
     ),
-    "status": constrained("What the pool has."),
-    "status.nodes": constrained("The number of nodes of the pool.", format="int64", default=0),
-    "status.resources": constrained("What the pool's nodes provide together."),
-    "status.nodeClassObservedGeneration": constrained(
+    "status": constrain_field("What the pool has."),
+    "status.nodes": constrain_field("The number of nodes of the pool.", format="int64", default=0),
+    "status.resources": constrain_field("What the pool's nodes provide together."),
+    "status.nodeClassObservedGeneration": constrain_field(
         "The generation of the node class last seen.", format="int64"
     ),
     "status.conditions": CONDITIONS,
-    **mounted("status.conditions[]", CONDITION),
+    **mount_fields("status.conditions[]", CONDITION),
 }
 
 
@@ -131,8 +138,8 @@ def _windows_are_whole(budgets: Any, _: Any) -> bool:
     return all(("schedule" in budget) == ("duration" in budget) for budget in budgets)
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
+NODEPOOL_RULES: tuple[AdmissionRule, ...] = (
+    AdmissionRule(
         "NP-1",
         "spec",
         "replicas cannot be added to or removed from a pool: make a new pool instead",
@@ -140,7 +147,7 @@ RULES: tuple[Rule, ...] = (
         _keeps_its_mode,
         transition=True,
     ),
-    Rule(
+    AdmissionRule(
         "NP-2",
         "spec",
         "a pool with replicas may only limit nodes",
@@ -148,21 +155,21 @@ RULES: tuple[Rule, ...] = (
         "(self.limits.size() == 1 && 'nodes' in self.limits)",
         _static_limits_nodes_only,
     ),
-    Rule(
+    AdmissionRule(
         "NP-3",
         "spec",
         "a pool with replicas has no weight",
         "!has(self.replicas) || !has(self.weight)",
         _static_has_no_weight,
     ),
-    Rule(
+    AdmissionRule(
         "NP-4",
         "spec.disruption.budgets",
         "schedule and duration come together",
         "self.all(b, has(b.schedule) == has(b.duration))",
         _windows_are_whole,
     ),
-    Rule(
+    AdmissionRule(
         "NP-5",
         _REF,
         "the group of the node class cannot change",
@@ -170,7 +177,7 @@ RULES: tuple[Rule, ...] = (
         lambda ref, old: bool(ref["group"] == old["group"]),
         transition=True,
     ),
-    Rule(
+    AdmissionRule(
         "NP-6",
         _REF,
         "the kind of the node class cannot change",
@@ -178,43 +185,43 @@ RULES: tuple[Rule, ...] = (
         lambda ref, old: bool(ref["kind"] == old["kind"]),
         transition=True,
     ),
-    *(rule.under(_REF) for rule in REFERENCE_RULES),
-    closed_domain_keys("NP-7", labels.KARPENTER, CORE_ALLOWED).under(_LABELS),
-    Rule(
+    *(rule.move_under(_REF) for rule in REFERENCE_RULES),
+    closed_domain_keys("NP-7", labels.KARPENTER, CORE_ALLOWED).move_under(_LABELS),
+    AdmissionRule(
         "NP-8",
         _LABELS,
         f"the label {labels.NODEPOOL} cannot be chosen",
         f"!('{labels.NODEPOOL}' in self)",
         lambda chosen, _: labels.NODEPOOL not in chosen,
     ),
-    Rule(
+    AdmissionRule(
         "NP-9",
         _LABELS,
         f"the label {labels.HOSTNAME} cannot be chosen",
         f"!('{labels.HOSTNAME}' in self)",
         lambda chosen, _: labels.HOSTNAME not in chosen,
     ),
-    closed_domain_keys("NP-10", labels.KARPENTER_AWS, AWS_ALLOWED, "aws").under(_LABELS),
-    closed_domain_key("NP-11:core", labels.KARPENTER, CORE_ALLOWED).under(f"{_REQUIREMENTS}[]"),
-    forbidden_key("NP-11:pool", labels.NODEPOOL).under(f"{_REQUIREMENTS}[]"),
-    forbidden_key("NP-11:hostname", labels.HOSTNAME).under(f"{_REQUIREMENTS}[]"),
-    closed_domain_key("NP-11:aws", labels.KARPENTER_AWS, AWS_ALLOWED, "aws").under(f"{_REQUIREMENTS}[]"),
-    *(rule.under(_REQUIREMENTS) for rule in requirement_rules("NP-12", "NP-13", "NP-14")),
+    closed_domain_keys("NP-10", labels.KARPENTER_AWS, AWS_ALLOWED, "aws").move_under(_LABELS),
+    closed_domain_key("NP-11:core", labels.KARPENTER, CORE_ALLOWED).move_under(f"{_REQUIREMENTS}[]"),
+    forbidden_key("NP-11:pool", labels.NODEPOOL).move_under(f"{_REQUIREMENTS}[]"),
+    forbidden_key("NP-11:hostname", labels.HOSTNAME).move_under(f"{_REQUIREMENTS}[]"),
+    closed_domain_key("NP-11:aws", labels.KARPENTER_AWS, AWS_ALLOWED, "aws").move_under(f"{_REQUIREMENTS}[]"),
+    *(rule.move_under(_REQUIREMENTS) for rule in requirement_rules("NP-12", "NP-13", "NP-14")),
 )
 
-NODEPOOL = Definition(
+NODEPOOL = CrdDefinition(
     NodePool,
     "A kind of node the cluster may have more of.",
-    FIELDS,
-    RULES,
+    NODEPOOL_FIELDS,
+    NODEPOOL_RULES,
     (
-        Column("NodeClass", ".spec.template.spec.nodeClassRef.name"),
-        Column("Nodes", ".status.nodes"),
+        PrinterColumn("NodeClass", ".spec.template.spec.nodeClassRef.name"),
+        PrinterColumn("Nodes", ".status.nodes"),
         READY,
         AGE,
-        Column("Weight", ".spec.weight", "integer", 1),
-        Column("CPU", ".status.resources.cpu", priority=1),
-        Column("Memory", ".status.resources.memory", priority=1),
+        PrinterColumn("Weight", ".spec.weight", "integer", 1),
+        PrinterColumn("CPU", ".status.resources.cpu", priority=1),
+        PrinterColumn("Memory", ".status.resources.memory", priority=1),
     ),
     scale={"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.nodes"},
 )

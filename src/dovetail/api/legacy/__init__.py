@@ -6,9 +6,9 @@ guessed: every such step is a note with its place.
 
 from __future__ import annotations
 
-from dovetail.api.legacy.convert import Conversion, convert
-from dovetail.api.legacy.notes import Note, Severity
-from dovetail.api.legacy.render import render
-from dovetail.api.legacy.settings import ConvertOptions
+from dovetail.api.legacy.convert import Conversion, convert_documents
+from dovetail.api.legacy.notes import Note, NoteSeverity
+from dovetail.api.legacy.options import ConvertOptions
+from dovetail.api.legacy.render import render_conversion
 
-__all__ = ["Conversion", "ConvertOptions", "Note", "Severity", "convert", "render"]
+__all__ = ["Conversion", "ConvertOptions", "Note", "NoteSeverity", "convert_documents", "render_conversion"]

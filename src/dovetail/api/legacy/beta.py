@@ -6,19 +6,27 @@ from copy import deepcopy
 from typing import Any
 
 from dovetail.api import labels
-from dovetail.api.legacy.images import images
 from dovetail.api.legacy.names import (
     AWS_GROUP,
     V1,
-    metadata,
-    renamed_annotations,
-    template_labels,
+    build_metadata,
+    convert_template_labels,
+    rename_annotations,
 )
-from dovetail.api.legacy.nodetemplate import ALPHA_ABSENT, metadata_options, tags
+from dovetail.api.legacy.nodetemplate import (
+    ALPHA_ABSENT,
+    convert_images,
+    convert_metadata_options,
+    convert_tags,
+)
 from dovetail.api.legacy.notes import Scribe
-from dovetail.api.legacy.settings import ConvertOptions
-from dovetail.api.legacy.templates import requirements, taints
-from dovetail.api.legacy.volumes import UBUNTU_ROOT, block_devices
+from dovetail.api.legacy.options import ConvertOptions
+from dovetail.api.legacy.shared_parts import (
+    UBUNTU_ROOT,
+    convert_block_devices,
+    convert_requirements,
+    convert_taints,
+)
 
 UBUNTU_MARK = "compatibility.karpenter.k8s.aws/v1beta1-ubuntu"
 _POOL = frozenset({"template", "disruption", "limits", "weight"})
@@ -63,47 +71,47 @@ _COPIED = (
 )
 
 
-def node_pool(scribe: Scribe, name: str) -> dict[str, Any]:
+def convert_node_pool(scribe: Scribe, name: str) -> dict[str, Any]:
     """The v1 NodePool, with its nodeClassRef translated."""
-    spec = scribe.only(scribe.mapping(scribe.document.value.get("spec"), "spec"), "spec", _POOL)
-    disruption = scribe.mapping(spec.get("disruption"), "spec.disruption")
-    disruption = scribe.only(disruption, "spec.disruption", _DISRUPTION)
-    expiry = scribe.text(disruption.get("expireAfter"), "spec.disruption.expireAfter") or "720h"
+    spec = scribe.keep_known(scribe.read_mapping(scribe.document.value.get("spec"), "spec"), "spec", _POOL)
+    disruption = scribe.read_mapping(spec.get("disruption"), "spec.disruption")
+    disruption = scribe.keep_known(disruption, "spec.disruption", _DISRUPTION)
+    expiry = scribe.read_text(disruption.get("expireAfter"), "spec.disruption.expireAfter") or "720h"
     if expiry != "Never" and "expireAfter" in disruption:
         message = (
             "expiry is forceful in v1 and waits for no budget; consider terminationGracePeriod, with care"
         )
         scribe.warn("spec.disruption.expireAfter", message)
     made = {
-        "template": _template(scribe, spec, expiry),
-        "disruption": _disruption(scribe, disruption),
+        "template": _convert_template(scribe, spec, expiry),
+        "disruption": _convert_disruption(scribe, disruption),
     }
     for field in ("limits", "weight"):
         if spec.get(field):
             made[field] = deepcopy(spec[field])
-    return {"apiVersion": V1, "kind": "NodePool", "metadata": metadata(scribe, name), "spec": made}
+    return {"apiVersion": V1, "kind": "NodePool", "metadata": build_metadata(scribe, name), "spec": made}
 
 
-def _template(scribe: Scribe, spec: dict[str, Any], expiry: str) -> dict[str, Any]:
+def _convert_template(scribe: Scribe, spec: dict[str, Any], expiry: str) -> dict[str, Any]:
     path = "spec.template"
-    template = scribe.mapping(spec.get("template"), path)
-    head = scribe.mapping(template.get("metadata"), f"{path}.metadata")
-    written = scribe.strings(head.get("labels"), f"{path}.metadata.labels")
-    kept = template_labels(scribe, written, f"{path}.metadata.labels")
-    given = scribe.strings(head.get("annotations"), f"{path}.metadata.annotations")
-    annotations = renamed_annotations(scribe, given, f"{path}.metadata.annotations")
+    template = scribe.read_mapping(spec.get("template"), path)
+    head = scribe.read_mapping(template.get("metadata"), f"{path}.metadata")
+    written = scribe.read_strings(head.get("labels"), f"{path}.metadata.labels")
+    kept = convert_template_labels(scribe, written, f"{path}.metadata.labels")
+    given = scribe.read_strings(head.get("annotations"), f"{path}.metadata.annotations")
+    annotations = rename_annotations(scribe, given, f"{path}.metadata.annotations")
     marks = {k: v for k, v in (("labels", kept), ("annotations", annotations)) if v}
-    body = _node_spec(scribe, template.get("spec"), f"{path}.spec", frozenset())
+    body = _convert_node_spec(scribe, template.get("spec"), f"{path}.spec", frozenset())
     if body.pop("resources", None):
         scribe.warn(f"{path}.spec.resources", "is not a field that v1 knows; it is left out")
     return ({"metadata": marks} if marks else {}) | {"spec": body | {"expireAfter": expiry}}
 
 
-def node_claim(scribe: Scribe, name: str, expiry: str | None) -> dict[str, Any]:
+def convert_node_claim(scribe: Scribe, name: str, expiry: str | None) -> dict[str, Any]:
     """The v1 NodeClaim. Beta kept the lifetime on the pool; v1 keeps it on the claim."""
-    body = _node_spec(scribe, scribe.document.value.get("spec"), "spec", frozenset({labels.NODEPOOL}))
+    body = _convert_node_spec(scribe, scribe.document.value.get("spec"), "spec", frozenset({labels.NODEPOOL}))
     scribe.warn("", "claims are made by the controller; applying this one to a cluster launches a new node")
-    head = metadata(scribe, name)
+    head = build_metadata(scribe, name)
     if expiry is None:
         pooled = labels.NODEPOOL in head.get("labels", {})
         expiry = "720h" if pooled else "Never"
@@ -114,14 +122,14 @@ def node_claim(scribe: Scribe, name: str, expiry: str | None) -> dict[str, Any]:
     return {"apiVersion": V1, "kind": "NodeClaim", "metadata": head, "spec": body | {"expireAfter": expiry}}
 
 
-def _node_spec(scribe: Scribe, given: Any, path: str, also: frozenset[str]) -> dict[str, Any]:
-    spec = scribe.only(scribe.mapping(given, path), path, _NODE_SPEC)
+def _convert_node_spec(scribe: Scribe, given: Any, path: str, also: frozenset[str]) -> dict[str, Any]:
+    spec = scribe.keep_known(scribe.read_mapping(given, path), path, _NODE_SPEC)
     made: dict[str, Any] = {
-        "nodeClassRef": class_ref(scribe, spec.get("nodeClassRef"), f"{path}.nodeClassRef"),
-        "requirements": requirements(scribe, spec.get("requirements"), f"{path}.requirements", also),
+        "nodeClassRef": convert_class_ref(scribe, spec.get("nodeClassRef"), f"{path}.nodeClassRef"),
+        "requirements": convert_requirements(scribe, spec.get("requirements"), f"{path}.requirements", also),
     }
     for field in ("taints", "startupTaints"):
-        found = taints(scribe, spec.get(field), f"{path}.{field}")
+        found = convert_taints(scribe, spec.get(field), f"{path}.{field}")
         if found:
             made[field] = found
     for field in ("terminationGracePeriod", "resources"):
@@ -130,21 +138,21 @@ def _node_spec(scribe: Scribe, given: Any, path: str, also: frozenset[str]) -> d
     return made
 
 
-def class_ref(scribe: Scribe, given: Any, path: str) -> dict[str, str]:
+def convert_class_ref(scribe: Scribe, given: Any, path: str) -> dict[str, str]:
     """group, kind and name; beta had a whole apiVersion, or nothing."""
-    ref = scribe.mapping(given, path)
-    name = scribe.text(ref.get("name"), f"{path}.name")
+    ref = scribe.read_mapping(given, path)
+    name = scribe.read_text(ref.get("name"), f"{path}.name")
     if not name:
         scribe.refuse(path, "names no node class, so the object cannot be converted; add one")
-    version = scribe.text(ref.get("apiVersion"), f"{path}.apiVersion")
+    version = scribe.read_text(ref.get("apiVersion"), f"{path}.apiVersion")
     group = version.partition("/")[0] if "/" in version else AWS_GROUP
-    kind = scribe.text(ref.get("kind"), f"{path}.kind") or "EC2NodeClass"
+    kind = scribe.read_text(ref.get("kind"), f"{path}.kind") or "EC2NodeClass"
     return {"group": group, "kind": kind, "name": name}
 
 
-def _disruption(scribe: Scribe, given: dict[str, Any]) -> dict[str, Any]:
+def _convert_disruption(scribe: Scribe, given: dict[str, Any]) -> dict[str, Any]:
     policy = given.get("consolidationPolicy") or "WhenUnderutilized"
-    after = scribe.text(given.get("consolidateAfter"), "spec.disruption.consolidateAfter")
+    after = scribe.read_text(given.get("consolidateAfter"), "spec.disruption.consolidateAfter")
     if policy not in ("WhenUnderutilized", "WhenEmpty"):
         scribe.refuse(
             "spec.disruption.consolidationPolicy", f'"{policy}" is no policy of v1beta1; correct it first'
@@ -155,18 +163,20 @@ def _disruption(scribe: Scribe, given: dict[str, Any]) -> dict[str, Any]:
     if policy == "WhenUnderutilized":
         policy, after = "WhenEmptyOrUnderutilized", after if after == "Never" else "0s"
     made: dict[str, Any] = {"consolidationPolicy": policy, "consolidateAfter": after or "0s"}
-    budgets = scribe.items(given.get("budgets"), "spec.disruption.budgets")
+    budgets = scribe.read_items(given.get("budgets"), "spec.disruption.budgets")
     return made | ({"budgets": deepcopy(budgets)} if budgets else {})
 
 
-def class_spec(scribe: Scribe, options: ConvertOptions) -> tuple[dict[str, Any], dict[str, str]]:
+def convert_class_spec(scribe: Scribe, options: ConvertOptions) -> tuple[dict[str, Any], dict[str, str]]:
     """The v1 EC2NodeClass spec, and the annotations that go with it."""
-    spec = scribe.only(scribe.mapping(scribe.document.value.get("spec"), ""), "", _CLASS)
-    family = scribe.text(spec.get("amiFamily"), "amiFamily")
+    spec = scribe.keep_known(scribe.read_mapping(scribe.document.value.get("spec"), ""), "", _CLASS)
+    family = scribe.read_text(spec.get("amiFamily"), "amiFamily")
     if not family:
         scribe.refuse("amiFamily", "is missing, and v1beta1 needs it; add it")
-    chosen = deepcopy(scribe.items(spec.get("amiSelectorTerms"), "amiSelectorTerms"))
-    made = _identity(scribe, spec, options) | (images(scribe, family, chosen, options) if family else {})
+    chosen = deepcopy(scribe.read_items(spec.get("amiSelectorTerms"), "amiSelectorTerms"))
+    made = _convert_identity(scribe, spec, options) | (
+        convert_images(scribe, family, chosen, options) if family else {}
+    )
     made |= {field: deepcopy(spec[field]) for field in _COPIED if spec.get(field) is not None}
     for field in ("subnetSelectorTerms", "securityGroupSelectorTerms"):
         if not made.get(field):
@@ -175,18 +185,18 @@ def class_spec(scribe: Scribe, options: ConvertOptions) -> tuple[dict[str, Any],
         scribe.info(
             "associatePublicIPAddress", "is no longer set to false in private subnets unless you say so"
         )
-    devices = block_devices(scribe, spec.get("blockDeviceMappings"))
+    devices = convert_block_devices(scribe, spec.get("blockDeviceMappings"))
     marks = {}
     if family == "Ubuntu":
         marks[UBUNTU_MARK] = "amiFamily" if devices else "amiFamily,blockDeviceMappings"
         devices = devices or [UBUNTU_ROOT]
     if devices:
         made["blockDeviceMappings"] = devices
-    made["metadataOptions"] = metadata_options(scribe, spec, ALPHA_ABSENT, ALPHA_ABSENT)
-    return made | tags(scribe, spec, options), marks
+    made["metadataOptions"] = convert_metadata_options(scribe, spec, ALPHA_ABSENT, ALPHA_ABSENT)
+    return made | convert_tags(scribe, spec, options), marks
 
 
-def _identity(scribe: Scribe, spec: dict[str, Any], options: ConvertOptions) -> dict[str, Any]:
+def _convert_identity(scribe: Scribe, spec: dict[str, Any], options: ConvertOptions) -> dict[str, Any]:
     given = {field: spec[field] for field in ("role", "instanceProfile") if spec.get(field)}
     if len(given) == 1:
         return given

@@ -22,7 +22,7 @@ _UNLIMITED_PODS = 110  # what the kubelet itself defaults to, and alpha used wit
 
 
 @dataclass(slots=True)
-class NodeClass:
+class LegacyNodeClass:
     """One class of the input, and the v1 objects it became."""
 
     value: dict[str, Any] | None  # None: it has no counterpart
@@ -35,16 +35,16 @@ class NodeClass:
         if self.fixed and self.value is not None:
             own = self.value.get("spec")
             block = own.get("kubelet") if isinstance(own, dict) else None
-            self.variants[_key(block or {})] = self.value
+            self.variants[_kubelet_key(block or {})] = self.value
 
 
 @dataclass(slots=True)
-class NodeClasses:
+class LegacyNodeClasses:
     """Hands out class names, so that no two classes share one."""
 
     taken: set[str] = field(default_factory=set)
 
-    def free(self, wanted: str) -> str:
+    def reserve_name(self, wanted: str) -> str:
         """The name wanted, or the next one that nobody has."""
         name, count = wanted, 2
         while name in self.taken:
@@ -52,23 +52,23 @@ class NodeClasses:
         self.taken.add(name)
         return name
 
-    def variant(self, found: NodeClass, block: Mapping[str, Any], user: str) -> str:
+    def name_variant(self, found: LegacyNodeClass, block: Mapping[str, Any], user: str) -> str:
         """The name of the class that gives its nodes this kubelet block, made if need be."""
         if found.value is None:
             return ""
         own = found.value["metadata"]["name"]
         if found.fixed and not block:
             return str(own)  # a v1 class keeps its own kubelet settings unless told otherwise
-        wanted = _effective(found, block)
-        if _key(wanted) not in found.variants:
-            name = self.free(f"{own}-{user}") if found.variants else own
-            found.variants[_key(wanted)] = _with_kubelet(found.value, name, wanted)
-        return str(found.variants[_key(wanted)]["metadata"]["name"])
+        wanted = _merge_kubelet(found, block)
+        if _kubelet_key(wanted) not in found.variants:
+            name = self.reserve_name(f"{own}-{user}") if found.variants else own
+            found.variants[_kubelet_key(wanted)] = _with_kubelet(found.value, name, wanted)
+        return str(found.variants[_kubelet_key(wanted)]["metadata"]["name"])
 
-    def finish(self, found: NodeClass) -> list[dict[str, Any]]:
+    def list_objects(self, found: LegacyNodeClass) -> list[dict[str, Any]]:
         """Every v1 object the class became; one that nobody uses is still wanted."""
         if found.value is not None and not found.variants:
-            self.variant(found, {}, "")
+            self.name_variant(found, {}, "")
         made = list(found.variants.values())
         if len(made) > 1:
             names = ", ".join(one["metadata"]["name"] for one in made)
@@ -84,7 +84,7 @@ class NodeClasses:
         return made
 
 
-def _effective(found: NodeClass, block: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_kubelet(found: LegacyNodeClass, block: Mapping[str, Any]) -> dict[str, Any]:
     if found.unlimited_pods and not found.fixed:
         return {"maxPods": _UNLIMITED_PODS} | dict(block)
     return dict(block)
@@ -98,5 +98,5 @@ def _with_kubelet(value: dict[str, Any], name: str, block: dict[str, Any]) -> di
     return made
 
 
-def _key(block: Mapping[str, Any]) -> str:
+def _kubelet_key(block: Mapping[str, Any]) -> str:
     return json.dumps(block, sort_keys=True)

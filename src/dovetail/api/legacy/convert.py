@@ -12,7 +12,7 @@ from typing import Any
 
 from dovetail.api import labels
 from dovetail.api.legacy import beta, provisioner
-from dovetail.api.legacy.classes import NodeClass, NodeClasses
+from dovetail.api.legacy.classes import LegacyNodeClass, LegacyNodeClasses
 from dovetail.api.legacy.names import (
     ALPHA,
     ALPHA_AWS,
@@ -21,16 +21,16 @@ from dovetail.api.legacy.names import (
     BETA_AWS,
     V1,
     V1_AWS,
-    metadata,
-    object_name,
+    build_metadata,
+    read_object_name,
 )
-from dovetail.api.legacy.nodetemplate import from_provider, from_template, node_class
-from dovetail.api.legacy.notes import Note, Scribe, Severity
-from dovetail.api.legacy.settings import ConvertOptions, is_global_settings, with_global_settings
-from dovetail.api.legacy.templates import kubelet
-from dovetail.api.legacy.workloads import rewritten
+from dovetail.api.legacy.nodetemplate import build_node_class, convert_provider, convert_template
+from dovetail.api.legacy.notes import Note, NoteSeverity, Scribe
+from dovetail.api.legacy.options import ConvertOptions, apply_global_settings, is_global_settings
+from dovetail.api.legacy.shared_parts import convert_kubelet
+from dovetail.api.legacy.workloads import rewrite_workload
 from dovetail.api.manifests import Document
-from dovetail.api.validation import admit
+from dovetail.api.validation import admit_object
 
 _NO_CLASS = "is not converted, because the node class it uses cannot be"
 _BRIDGE = "compatibility.karpenter.sh/v1beta1-kubelet-conversion"
@@ -46,7 +46,7 @@ class Conversion:
     @property
     def complete(self) -> bool:
         """True when nothing was left for a person to supply."""
-        return all(note.severity is not Severity.ERROR for note in self.notes)
+        return all(note.severity is not NoteSeverity.ERROR for note in self.notes)
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ class _Output:
 
     scribe: Scribe
     values: list[dict[str, Any]] = field(default_factory=list)
-    classes: list[NodeClass] = field(default_factory=list)  # finished after all users are known
+    classes: list[LegacyNodeClass] = field(default_factory=list)  # finished after all users are known
 
 
 @dataclass(slots=True)
@@ -67,23 +67,23 @@ class _User:
     body: dict[str, Any]  # the part of the value that holds nodeClassRef
     path: str  # of its kubelet block in the old object
     kubelet: dict[str, Any]
-    found: NodeClass | None = None
+    found: LegacyNodeClass | None = None
     ref: dict[str, str] = field(default_factory=dict)
 
 
-def convert(documents: Sequence[Document], options: ConvertOptions | None = None) -> Conversion:
+def convert_documents(documents: Sequence[Document], options: ConvertOptions | None = None) -> Conversion:
     """Every old manifest as v1; v1 and unrelated manifests as they are."""
     work = _Work(options or ConvertOptions())
     for document in documents:
         if is_global_settings(document):
             work.read_settings(document)
     for document in documents:
-        work.reserve(document)
+        work.reserve_names(document)
     for document in documents:
         work.take_class(document)
     for document in documents:
-        work.take(document)
-    return work.finish()
+        work.take_document(document)
+    return work.finish_conversion()
 
 
 class _Work:
@@ -91,10 +91,10 @@ class _Work:
 
     def __init__(self, options: ConvertOptions) -> None:
         self.options = options
-        self.classes = NodeClasses()
+        self.classes = LegacyNodeClasses()
         self.pools: set[str] = set()  # names of pools that are NodePools already
-        self.templates: dict[str, list[NodeClass]] = {}
-        self.node_classes: dict[str, list[NodeClass]] = {}
+        self.templates: dict[str, list[LegacyNodeClass]] = {}
+        self.node_classes: dict[str, list[LegacyNodeClass]] = {}
         self.expiry: dict[str, str] = {}  # of converted beta pools, for their claims
         self.taken: dict[int, _Output] = {}  # class and settings documents, by identity
         self.outputs: list[_Output] = []
@@ -104,10 +104,10 @@ class _Work:
 
     def read_settings(self, document: Document) -> None:
         output = _Output(Scribe(document))
-        self.options = with_global_settings(self.options, output.scribe)
+        self.options = apply_global_settings(self.options, output.scribe)
         self.taken[id(document)] = output
 
-    def reserve(self, document: Document) -> None:
+    def reserve_names(self, document: Document) -> None:
         """Names that stand already; what is converted from alpha gives way to them."""
         if document.kind == "EC2NodeClass" and document.api_version in (V1_AWS, BETA_AWS):
             self.classes.taken.add(document.name)
@@ -117,16 +117,18 @@ class _Work:
     def take_class(self, document: Document) -> None:
         match document.api_version, document.kind:
             case (str(version), "EC2NodeClass") if version == V1_AWS:
-                found = self._remember(document, NodeClass(document.value, Scribe(document), fixed=True))
+                found = self._remember_class(
+                    document, LegacyNodeClass(document.value, Scribe(document), fixed=True)
+                )
                 self.node_classes.setdefault(document.name, []).append(found)
             case (str(version), "EC2NodeClass") if version == BETA_AWS:
-                found = self._remember(document, self._beta_class(document))
+                found = self._remember_class(document, self._convert_beta_class(document))
                 self.node_classes.setdefault(document.name, []).append(found)
             case (str(version), "AWSNodeTemplate") if version == ALPHA_AWS:
-                found = self._remember(document, self._template(document))
+                found = self._remember_class(document, self._convert_template(document))
                 self.templates.setdefault(document.name, []).append(found)
 
-    def take(self, document: Document) -> None:
+    def take_document(self, document: Document) -> None:
         """Convert one document and remember where it stood."""
         if id(document) in self.taken:
             self.outputs.append(self.taken[id(document)])
@@ -136,11 +138,11 @@ class _Work:
         group, _, version = document.api_version.partition("/")
         match group, version, document.kind:
             case "karpenter.sh", "v1alpha5", "Provisioner":
-                self._provisioner(output)
+                self._convert_provisioner(output)
             case "karpenter.sh", "v1beta1", "NodePool":
-                self._beta_pool(output)
+                self._convert_beta_pool(output)
             case "karpenter.sh", "v1beta1", "NodeClaim":
-                self._beta_claim(output)
+                self._convert_beta_claim(output)
             case "karpenter.sh", _, "Machine":
                 message = (
                     "is never converted: the controller made it for a node, and that node is replaced instead"
@@ -153,33 +155,33 @@ class _Work:
             case _:
                 self._pass_through(output)
 
-    def finish(self) -> Conversion:
+    def finish_conversion(self) -> Conversion:
         for user in self.users:
             if user.found is not None:
-                self._join(user, user.found)
-        found = {id(one): self._admissible(one) for output in self.outputs for one in output.classes}
+                self._join_class(user, user.found)
+        found = {id(one): self._list_admissible(one) for output in self.outputs for one in output.classes}
         for user in self.users:
-            self._follow(user, found)
+            self._follow_class(user, found)
         manifests: list[dict[str, Any]] = []
         notes: list[Note] = []
         for output in self.outputs:
-            _file(output.scribe, output.values, manifests, notes)
+            _add_output(output.scribe, output.values, manifests, notes)
             for one in output.classes:
-                _file(one.scribe, found[id(one)], manifests, notes)
+                _add_output(one.scribe, found[id(one)], manifests, notes)
         return Conversion(tuple(manifests), tuple(notes))
 
-    def _admissible(self, found: NodeClass) -> list[dict[str, Any]]:
+    def _list_admissible(self, found: LegacyNodeClass) -> list[dict[str, Any]]:
         """What the class became, as far as v1 takes it; what was v1 before is not ours to judge."""
         return [
             value
-            for value in self.classes.finish(found)
-            if (found.fixed and value is found.value) or _admitted(found.scribe, value)
+            for value in self.classes.list_objects(found)
+            if (found.fixed and value is found.value) or _is_admitted(found.scribe, value)
         ]
 
-    def _follow(self, user: _User, found: dict[int, list[dict[str, Any]]]) -> None:
+    def _follow_class(self, user: _User, found: dict[int, list[dict[str, Any]]]) -> None:
         """A pool goes where its class goes."""
         scribe = user.output.scribe
-        if not _admitted(scribe, user.value):
+        if not _is_admitted(scribe, user.value):
             user.output.values.remove(user.value)
         elif user.found is not None:
             name = user.body["nodeClassRef"]["name"]
@@ -187,31 +189,31 @@ class _Work:
                 scribe.error("", _NO_CLASS)
                 user.output.values.remove(user.value)
 
-    def _remember(self, document: Document, found: NodeClass) -> NodeClass:
+    def _remember_class(self, document: Document, found: LegacyNodeClass) -> LegacyNodeClass:
         self.taken[id(document)] = _Output(Scribe(document), classes=[found])
         return found
 
-    def _template(self, document: Document) -> NodeClass:
+    def _convert_template(self, document: Document) -> LegacyNodeClass:
         scribe = Scribe(document)
-        name = self._name(scribe)
-        spec = from_template(scribe.within("spec"), self.options)
+        name = self._find_name(scribe)
+        spec = convert_template(scribe.for_part("spec"), self.options)
         value = None
         if not scribe.refused:
             unique = self._class_name(scribe, name)
-            value = node_class(unique, metadata(scribe, unique), spec)
-        return NodeClass(value, scribe, unlimited_pods=not self.options.eni_limited_pod_density)
+            value = build_node_class(unique, build_metadata(scribe, unique), spec)
+        return LegacyNodeClass(value, scribe, unlimited_pods=not self.options.eni_limited_pod_density)
 
-    def _beta_class(self, document: Document) -> NodeClass:
+    def _convert_beta_class(self, document: Document) -> LegacyNodeClass:
         scribe = Scribe(document)
-        name = self._name(scribe)
-        spec, marks = beta.class_spec(scribe.within("spec"), self.options)
-        head = metadata(scribe, name, marks)
-        value = None if scribe.refused else node_class(name, head, spec)
-        return NodeClass(value, scribe, unlimited_pods=not self.options.eni_limited_pod_density)
+        name = self._find_name(scribe)
+        spec, marks = beta.convert_class_spec(scribe.for_part("spec"), self.options)
+        head = build_metadata(scribe, name, marks)
+        value = None if scribe.refused else build_node_class(name, head, spec)
+        return LegacyNodeClass(value, scribe, unlimited_pods=not self.options.eni_limited_pod_density)
 
-    def _name(self, scribe: Scribe) -> str:
+    def _find_name(self, scribe: Scribe) -> str:
         """The object's name. It may come twice, as from two folders for two clusters: each is converted."""
-        name = object_name(scribe)
+        name = read_object_name(scribe)
         key = (scribe.document.api_version, scribe.document.kind, name)
         if name and key in self.seen:
             message = f"{name} is given more than once; in one cluster the last one applied counts"
@@ -223,86 +225,88 @@ class _Work:
         key = (scribe.document.kind, name)
         if key in self.named:
             return self.named[key]  # the same object once more
-        self.named[key] = unique = self.classes.free(name)
+        self.named[key] = unique = self.classes.reserve_name(name)
         if unique != name:
             scribe.warn("metadata.name", f"an EC2NodeClass {name} exists already; this one becomes {unique}")
         return unique
 
-    def _provisioner(self, output: _Output) -> None:
+    def _convert_provisioner(self, output: _Output) -> None:
         scribe = output.scribe
-        name = self._name(scribe)
-        spec = scribe.mapping(scribe.document.value.get("spec"), "spec")
+        name = self._find_name(scribe)
+        spec = scribe.read_mapping(scribe.document.value.get("spec"), "spec")
         unique = name
         if name in self.pools:
             unique = f"{name}-provisioner"
             scribe.warn("metadata.name", f"a NodePool {name} exists already; this one becomes {unique}")
-        value = provisioner.node_pool(scribe, unique, self.options)
-        block = kubelet(scribe, spec.get("kubeletConfiguration"), "spec.kubeletConfiguration")
+        value = provisioner.convert_node_pool(scribe, unique, self.options)
+        block = convert_kubelet(scribe, spec.get("kubeletConfiguration"), "spec.kubeletConfiguration")
         user = _User(output, value, value["spec"]["template"]["spec"], "spec.kubeletConfiguration", block)
         if spec.get("provider") is not None and spec.get("providerRef") is not None:
             scribe.refuse("spec.provider", "excludes providerRef, and both are given; remove one")
         elif spec.get("provider") is not None:
-            user.found = self._inline(output, name)
+            user.found = self._convert_inline_class(output, name)
         else:
-            self._refer(user, spec.get("providerRef"))
-        self._settle(user)
+            self._follow_provider_ref(user, spec.get("providerRef"))
+        self._settle_user(user)
 
-    def _inline(self, output: _Output, name: str) -> NodeClass:
+    def _convert_inline_class(self, output: _Output, name: str) -> LegacyNodeClass:
         """The class that a provider block inside a Provisioner becomes."""
         outer = output.scribe
         scribe = Scribe(outer.document, "spec.provider", outer.name)
-        spec = from_provider(scribe, outer.document.value["spec"]["provider"], self.options)
+        spec = convert_provider(scribe, outer.document.value["spec"]["provider"], self.options)
         value = None
         if not (scribe.refused or outer.refused):
-            value = node_class(self._class_name(outer, name), {}, spec)
-        found = NodeClass(value, scribe, unlimited_pods=not self.options.eni_limited_pod_density)
+            value = build_node_class(self._class_name(outer, name), {}, spec)
+        found = LegacyNodeClass(value, scribe, unlimited_pods=not self.options.eni_limited_pod_density)
         output.classes.append(found)
         return found
 
-    def _refer(self, user: _User, given: Any) -> None:
+    def _follow_provider_ref(self, user: _User, given: Any) -> None:
         """Follow providerRef to a template of the input, or trust that its class will exist."""
         scribe = user.output.scribe
-        name = scribe.text(scribe.mapping(given, "spec.providerRef").get("name"), "spec.providerRef.name")
+        name = scribe.read_text(
+            scribe.read_mapping(given, "spec.providerRef").get("name"), "spec.providerRef.name"
+        )
         if not name:
             scribe.refuse(
                 "spec", "has neither provider nor providerRef, so its nodes are not described; add one"
             )
             return
         user.ref = {"group": AWS_GROUP, "kind": "EC2NodeClass", "name": name}
-        user.found = _nearest(self.templates, name, scribe.document)
+        user.found = _find_nearest(self.templates, name, scribe.document)
         if user.found is None:
             scribe.warn("spec.providerRef", f"AWSNodeTemplate {name} is not in the input; convert it too")
 
-    def _beta_pool(self, output: _Output) -> None:
+    def _convert_beta_pool(self, output: _Output) -> None:
         scribe = output.scribe
-        name = self._name(scribe)
-        value = beta.node_pool(scribe, name)
+        name = self._find_name(scribe)
+        value = beta.convert_node_pool(scribe, name)
         body = value["spec"]["template"]["spec"]
         self.expiry[name] = body["expireAfter"]
         self._beta_user(output, value, body, "spec.template.spec.kubelet")
 
-    def _beta_claim(self, output: _Output) -> None:
+    def _convert_beta_claim(self, output: _Output) -> None:
         scribe = output.scribe
-        head = scribe.mapping(scribe.document.value.get("metadata"), "metadata")
+        head = scribe.read_mapping(scribe.document.value.get("metadata"), "metadata")
         given = head.get("labels")
         pool = given.get(labels.NODEPOOL) if isinstance(given, dict) else None
-        value = beta.node_claim(scribe, self._name(scribe), self.expiry.get(str(pool)))
+        value = beta.convert_node_claim(scribe, self._find_name(scribe), self.expiry.get(str(pool)))
         self._beta_user(output, value, value["spec"], "spec.kubelet")
 
     def _beta_user(self, output: _Output, value: dict[str, Any], body: dict[str, Any], path: str) -> None:
         given: Any = output.scribe.document.value
         for step in path.split("."):
             given = given.get(step) if isinstance(given, dict) else None
-        block = kubelet(output.scribe, given, path)
+        block = convert_kubelet(output.scribe, given, path)
         user = _User(output, value, body, path, block, ref=body["nodeClassRef"])
         if (user.ref["group"], user.ref["kind"]) == (AWS_GROUP, "EC2NodeClass"):
-            user.found = _nearest(self.node_classes, user.ref["name"], output.scribe.document)
+            user.found = _find_nearest(self.node_classes, user.ref["name"], output.scribe.document)
             if user.found is None and user.ref["name"]:
                 message = f"EC2NodeClass {user.ref['name']} is not in the input; see that it is v1 too"
                 output.scribe.info("", message)
-        self._settle(user)
+        self._settle_user(user)
 
-    def _settle(self, user: _User) -> None:
+    def _settle_user(self, user: _User) -> None:
         """Put the object on its way, unless it or its class has no counterpart."""
         scribe = user.output.scribe
         if user.found is not None and user.found.value is None and not scribe.refused:
@@ -320,8 +324,8 @@ class _Work:
             )
             scribe.error(user.path, message)
 
-    def _join(self, user: _User, found: NodeClass) -> None:
-        name = self.classes.variant(found, user.kubelet, user.value["metadata"]["name"])
+    def _join_class(self, user: _User, found: LegacyNodeClass) -> None:
+        name = self.classes.name_variant(found, user.kubelet, user.value["metadata"]["name"])
         user.body["nodeClassRef"] = {"group": AWS_GROUP, "kind": "EC2NodeClass", "name": name}
 
     def _pass_through(self, output: _Output) -> None:
@@ -330,7 +334,7 @@ class _Work:
             self._note_bridge(output.scribe)
             self._hold_name(document)
         if self.options.rewrite_workloads:
-            output.values.append(rewritten(output.scribe))
+            output.values.append(rewrite_workload(output.scribe))
         else:
             output.values.append(document.value)
 
@@ -347,13 +351,15 @@ class _Work:
         for step in ("spec", "template", "spec", "nodeClassRef", "name"):
             given = given.get(step) if isinstance(given, dict) else None
         for known in (self.node_classes, self.templates):
-            found = _nearest(known, given, document) if isinstance(given, str) else None
+            found = _find_nearest(known, given, document) if isinstance(given, str) else None
             if found is not None and found.value is not None:
-                self.classes.variant(found, {}, "")
+                self.classes.name_variant(found, {}, "")
                 return
 
 
-def _nearest(known: dict[str, list[NodeClass]], name: str, document: Document) -> NodeClass | None:
+def _find_nearest(
+    known: dict[str, list[LegacyNodeClass]], name: str, document: Document
+) -> LegacyNodeClass | None:
     """The class of that name in the same file, or else in the input at all."""
     found = known.get(name, [])
     beside = [one for one in found if one.scribe.document.source == document.source]
@@ -361,7 +367,7 @@ def _nearest(known: dict[str, list[NodeClass]], name: str, document: Document) -
     return candidates[-1] if candidates else None
 
 
-def _file(
+def _add_output(
     scribe: Scribe, values: list[dict[str, Any]], manifests: list[dict[str, Any]], notes: list[Note]
 ) -> None:
     target = len(manifests) if values else None
@@ -369,9 +375,9 @@ def _file(
     notes.extend(replace(note, target=target) for note in scribe.notes)
 
 
-def _admitted(scribe: Scribe, value: dict[str, Any]) -> bool:
+def _is_admitted(scribe: Scribe, value: dict[str, Any]) -> bool:
     """True when v1 takes the object; flaws that were in the old one all along come to light here."""
-    wrong = admit(value["kind"], value)
+    wrong = admit_object(value["kind"], value)
     for complaint in wrong:
         message = f"is not converted, because v1 refuses its {complaint.path}: {complaint.message}"
         scribe.error("", message)

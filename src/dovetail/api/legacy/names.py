@@ -41,15 +41,15 @@ GONE_ANNOTATIONS = frozenset(
 )
 
 
-def admitted(key: str) -> bool:
+def is_admitted(key: str) -> bool:
     """True for a label key that v1 lets a NodePool set or require."""
     # Admission looks at the mere end of the domain, so that it turns mykarpenter.sh away as well.
-    closed = labels.domain(key).endswith((labels.KARPENTER, labels.KARPENTER_AWS))
+    closed = labels.find_domain(key).endswith((labels.KARPENTER, labels.KARPENTER_AWS))
     open_inside = key == labels.CAPACITY_TYPE or key in labels.ADMITTED_AWS
     return key != labels.HOSTNAME and (open_inside or not closed)
 
 
-def renamed_annotations(scribe: Scribe, annotations: Mapping[str, str], path: str) -> dict[str, str]:
+def rename_annotations(scribe: Scribe, annotations: Mapping[str, str], path: str) -> dict[str, str]:
     """Annotations under their v1 keys; where both spellings are given the new one stays."""
     kept = {k: v for k, v in annotations.items() if k not in GONE_ANNOTATIONS and k not in ANNOTATIONS}
     for old, value in annotations.items():
@@ -59,7 +59,7 @@ def renamed_annotations(scribe: Scribe, annotations: Mapping[str, str], path: st
     return kept
 
 
-def renamed_labels(scribe: Scribe, given: Mapping[str, str], path: str) -> dict[str, str]:
+def rename_labels(scribe: Scribe, given: Mapping[str, str], path: str) -> dict[str, str]:
     """Labels of an object under their v1 keys."""
     kept = {k: v for k, v in given.items() if k not in LABELS}
     for old in (key for key in given if key in LABELS):
@@ -68,28 +68,30 @@ def renamed_labels(scribe: Scribe, given: Mapping[str, str], path: str) -> dict[
     return kept
 
 
-def template_labels(scribe: Scribe, given: Mapping[str, str], path: str) -> dict[str, str]:
+def convert_template_labels(scribe: Scribe, given: Mapping[str, str], path: str) -> dict[str, str]:
     """The labels a NodePool may put on its nodes; v1 sets or refuses the others."""
     for key in given:
-        if not admitted(key):
+        if not is_admitted(key):
             scribe.warn(f"{path}[{key}]", "is a label v1 does not let a NodePool set; it is left out")
-    return {key: value for key, value in given.items() if admitted(key)}
+    return {key: value for key, value in given.items() if is_admitted(key)}
 
 
-def metadata(scribe: Scribe, name: str, annotations: Mapping[str, str] | None = None) -> dict[str, Any]:
+def build_metadata(scribe: Scribe, name: str, annotations: Mapping[str, str] | None = None) -> dict[str, Any]:
     """A new object's metadata: what people wrote, without what the API server added."""
-    old = scribe.mapping(scribe.document.value.get("metadata"), "metadata")
-    words = renamed_labels(scribe, scribe.strings(old.get("labels"), "metadata.labels"), "metadata.labels")
-    given = scribe.strings(old.get("annotations"), "metadata.annotations")
-    marks = renamed_annotations(scribe, given, "metadata.annotations") | dict(annotations or {})
-    return {"name": name} | _present(labels=words, annotations=marks)
+    old = scribe.read_mapping(scribe.document.value.get("metadata"), "metadata")
+    words = rename_labels(
+        scribe, scribe.read_strings(old.get("labels"), "metadata.labels"), "metadata.labels"
+    )
+    given = scribe.read_strings(old.get("annotations"), "metadata.annotations")
+    marks = rename_annotations(scribe, given, "metadata.annotations") | dict(annotations or {})
+    return {"name": name} | _drop_empty(labels=words, annotations=marks)
 
 
-def _present(**fields: Any) -> dict[str, Any]:
+def _drop_empty(**fields: Any) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if value}
 
 
-def object_name(scribe: Scribe) -> str:
+def read_object_name(scribe: Scribe) -> str:
     """metadata.name; a `name` that slipped out of metadata is taken, and said."""
     document = scribe.document
     if document.name:

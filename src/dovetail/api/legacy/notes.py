@@ -9,7 +9,7 @@ from typing import Any
 from dovetail.api.manifests import Document
 
 
-class Severity(StrEnum):
+class NoteSeverity(StrEnum):
     """An error leaves something out that a person must supply; a warning changes or guesses something."""
 
     INFO = "info"
@@ -21,7 +21,7 @@ class Severity(StrEnum):
 class Note:
     """One remark about one field of one old manifest, and which new manifest it ended in, if any."""
 
-    severity: Severity
+    severity: NoteSeverity
     message: str
     path: str
     source: str
@@ -60,38 +60,38 @@ class Scribe:
         """True when the object has no counterpart."""
         return bool(self.refusals)
 
-    def within(self, prefix: str) -> Scribe:
+    def for_part(self, prefix: str) -> Scribe:
         """The same scribe for a part of the object, so that paths can be told from there."""
         return Scribe(self.document, prefix, self.name, self.notes, self.refusals)
 
     def info(self, path: str, message: str) -> None:
-        self._note(Severity.INFO, path, message)
+        self._add_note(NoteSeverity.INFO, path, message)
 
     def warn(self, path: str, message: str) -> None:
-        self._note(Severity.WARNING, path, message)
+        self._add_note(NoteSeverity.WARNING, path, message)
 
     def error(self, path: str, message: str) -> None:
-        self._note(Severity.ERROR, path, message)
+        self._add_note(NoteSeverity.ERROR, path, message)
 
     def refuse(self, path: str, message: str) -> None:
         self.refusals.append(path)
         self.error(path, message)
 
-    def mapping(self, value: Any, path: str) -> dict[str, Any]:
+    def read_mapping(self, value: Any, path: str) -> dict[str, Any]:
         """A mapping; nothing counts as an empty one."""
         if value is None or isinstance(value, dict):
             return value or {}
         self.refuse(path, "is not a mapping, so the object cannot be converted; correct it first")
         return {}
 
-    def items(self, value: Any, path: str) -> list[Any]:
+    def read_items(self, value: Any, path: str) -> list[Any]:
         """A list; nothing counts as an empty one."""
         if value is None or isinstance(value, list):
             return value or []
         self.refuse(path, "is not a list, so the object cannot be converted; correct it first")
         return []
 
-    def text(self, value: Any, path: str) -> str:
+    def read_text(self, value: Any, path: str) -> str:
         """A string; a bare number or boolean was surely meant as one."""
         if isinstance(value, str):
             return value
@@ -104,12 +104,12 @@ class Scribe:
         self.refuse(path, "is not text, so the object cannot be converted; correct it first")
         return ""
 
-    def strings(self, value: Any, path: str) -> dict[str, str]:
+    def read_strings(self, value: Any, path: str) -> dict[str, str]:
         """A mapping of strings."""
-        found = self.mapping(value, path)
-        return {key: self.text(item, f"{path}[{key}]") for key, item in found.items()}
+        found = self.read_mapping(value, path)
+        return {key: self.read_text(item, f"{path}[{key}]") for key, item in found.items()}
 
-    def whole(self, value: Any, path: str) -> int | None:
+    def read_number(self, value: Any, path: str) -> int | None:
         """A whole number that is not negative, or nothing."""
         if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
             return value
@@ -118,14 +118,14 @@ class Scribe:
         )
         return None
 
-    def only(self, value: dict[str, Any], path: str, known: frozenset[str]) -> dict[str, Any]:
+    def keep_known(self, value: dict[str, Any], path: str, known: frozenset[str]) -> dict[str, Any]:
         """The members v1 knows; the others are named and left out."""
         for key in value:
             if key not in known:
                 self.warn(f"{path}.{key}" if path else key, "is not a field that v1 knows; it is left out")
         return {key: item for key, item in value.items() if key in known}
 
-    def _note(self, severity: Severity, path: str, message: str) -> None:
+    def _add_note(self, severity: NoteSeverity, path: str, message: str) -> None:
         full = ".".join(part for part in (self.prefix, path) if part)
         document = self.document
         line = document.line_of(full)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
-from dovetail.api.legacy.names import V1, metadata, renamed_annotations, template_labels
+from dovetail.api.legacy.names import V1, build_metadata, convert_template_labels, rename_annotations
 from dovetail.api.legacy.notes import Scribe
-from dovetail.api.legacy.settings import ConvertOptions
-from dovetail.api.legacy.templates import defaulted, requirements, taints
+from dovetail.api.legacy.options import ConvertOptions
+from dovetail.api.legacy.shared_parts import convert_requirements, convert_taints, list_default_requirements
 
 _SPEC = frozenset(
     [
@@ -37,38 +37,43 @@ _LEGACY_BUDGETS = [
 ]
 
 
-def node_pool(scribe: Scribe, name: str, options: ConvertOptions) -> dict[str, Any]:
+def convert_node_pool(scribe: Scribe, name: str, options: ConvertOptions) -> dict[str, Any]:
     """The NodePool a Provisioner stands for, but for its nodeClassRef, which is filled in later."""
-    spec = scribe.only(scribe.mapping(scribe.document.value.get("spec"), "spec"), "spec", _SPEC)
+    spec = scribe.keep_known(scribe.read_mapping(scribe.document.value.get("spec"), "spec"), "spec", _SPEC)
     made: dict[str, Any] = {
-        "template": _template(scribe, spec, options),
-        "disruption": _disruption(scribe, spec, options),
+        "template": _convert_template(scribe, spec, options),
+        "disruption": _convert_disruption(scribe, spec, options),
     }
-    made |= _limits(scribe, spec) | _weight(scribe, spec)
-    return {"apiVersion": V1, "kind": "NodePool", "metadata": metadata(scribe, name), "spec": made}
+    made |= _convert_limits(scribe, spec) | _convert_weight(scribe, spec)
+    return {"apiVersion": V1, "kind": "NodePool", "metadata": build_metadata(scribe, name), "spec": made}
 
 
-def _template(scribe: Scribe, spec: dict[str, Any], options: ConvertOptions) -> dict[str, Any]:
-    labels = template_labels(scribe, scribe.strings(spec.get("labels"), "spec.labels"), "spec.labels")
-    given = scribe.strings(spec.get("annotations"), "spec.annotations")
-    annotations = renamed_annotations(scribe, given, "spec.annotations")
+def _convert_template(scribe: Scribe, spec: dict[str, Any], options: ConvertOptions) -> dict[str, Any]:
+    labels = convert_template_labels(
+        scribe, scribe.read_strings(spec.get("labels"), "spec.labels"), "spec.labels"
+    )
+    given = scribe.read_strings(spec.get("annotations"), "spec.annotations")
+    annotations = rename_annotations(scribe, given, "spec.annotations")
     head = {k: v for k, v in (("labels", labels), ("annotations", annotations)) if v}
-    body: dict[str, Any] = {"nodeClassRef": {}, "requirements": _requirements(scribe, spec, labels, options)}
+    body: dict[str, Any] = {
+        "nodeClassRef": {},
+        "requirements": _convert_requirements(scribe, spec, labels, options),
+    }
     for field in ("taints", "startupTaints"):
-        found = taints(scribe, spec.get(field), f"spec.{field}")
+        found = convert_taints(scribe, spec.get(field), f"spec.{field}")
         if found:
             body[field] = found
-    body["expireAfter"] = _expiry(scribe, spec)
+    body["expireAfter"] = _convert_expiry(scribe, spec)
     return ({"metadata": head} if head else {}) | {"spec": body}
 
 
-def _requirements(
+def _convert_requirements(
     scribe: Scribe, spec: dict[str, Any], labels: dict[str, str], options: ConvertOptions
 ) -> list[dict[str, Any]]:
-    given = requirements(scribe, spec.get("requirements"), "spec.requirements")
+    given = convert_requirements(scribe, spec.get("requirements"), "spec.requirements")
     if options.ignore_defaults:
         return given
-    added = defaulted(given)
+    added = list_default_requirements(given)
     for one in added:
         fixed = labels.get(one["key"])
         if fixed is not None and one["operator"] == "In" and fixed not in one["values"]:
@@ -82,30 +87,30 @@ def _requirements(
     return given + added
 
 
-def _disruption(scribe: Scribe, spec: dict[str, Any], options: ConvertOptions) -> dict[str, Any]:
-    consolidation = scribe.mapping(spec.get("consolidation"), "spec.consolidation")
-    idle = scribe.whole(spec.get("ttlSecondsAfterEmpty"), "spec.ttlSecondsAfterEmpty")
+def _convert_disruption(scribe: Scribe, spec: dict[str, Any], options: ConvertOptions) -> dict[str, Any]:
+    consolidation = scribe.read_mapping(spec.get("consolidation"), "spec.consolidation")
+    idle = scribe.read_number(spec.get("ttlSecondsAfterEmpty"), "spec.ttlSecondsAfterEmpty")
     if consolidation.get("enabled") is True:
         if idle is not None:
             message = "excludes consolidation, which is also enabled; consolidation is kept"
             scribe.warn("spec.ttlSecondsAfterEmpty", message)
-        made: dict[str, Any] = _policy("WhenEmptyOrUnderutilized", "0s")
+        made: dict[str, Any] = _build_policy("WhenEmptyOrUnderutilized", "0s")
     elif idle is not None:
-        made = _policy("WhenEmpty", f"{idle}s")
+        made = _build_policy("WhenEmpty", f"{idle}s")
     else:
         # The v1 default would consolidate nodes that alpha left alone.
-        made = _policy("WhenEmpty", "Never")
+        made = _build_policy("WhenEmpty", "Never")
     if options.legacy_budgets:
         made["budgets"] = deepcopy(_LEGACY_BUDGETS)
     return made
 
 
-def _policy(policy: str, after: str) -> dict[str, Any]:
+def _build_policy(policy: str, after: str) -> dict[str, Any]:
     return {"consolidationPolicy": policy, "consolidateAfter": after}
 
 
-def _expiry(scribe: Scribe, spec: dict[str, Any]) -> str:
-    seconds = scribe.whole(spec.get("ttlSecondsUntilExpired"), "spec.ttlSecondsUntilExpired")
+def _convert_expiry(scribe: Scribe, spec: dict[str, Any]) -> str:
+    seconds = scribe.read_number(spec.get("ttlSecondsUntilExpired"), "spec.ttlSecondsUntilExpired")
     if seconds is None:
         return "Never"  # alpha nodes did not expire unless told to; v1 nodes do after 720h
     message = (
@@ -116,16 +121,16 @@ def _expiry(scribe: Scribe, spec: dict[str, Any]) -> str:
     return f"{seconds}s"
 
 
-def _limits(scribe: Scribe, spec: dict[str, Any]) -> dict[str, Any]:
-    limits = scribe.only(
-        scribe.mapping(spec.get("limits"), "spec.limits"), "spec.limits", frozenset({"resources"})
+def _convert_limits(scribe: Scribe, spec: dict[str, Any]) -> dict[str, Any]:
+    limits = scribe.keep_known(
+        scribe.read_mapping(spec.get("limits"), "spec.limits"), "spec.limits", frozenset({"resources"})
     )
-    resources = scribe.mapping(limits.get("resources"), "spec.limits.resources")
+    resources = scribe.read_mapping(limits.get("resources"), "spec.limits.resources")
     return {"limits": deepcopy(resources)} if resources else {}
 
 
-def _weight(scribe: Scribe, spec: dict[str, Any]) -> dict[str, Any]:
-    weight = scribe.whole(spec.get("weight"), "spec.weight")
+def _convert_weight(scribe: Scribe, spec: dict[str, Any]) -> dict[str, Any]:
+    weight = scribe.read_number(spec.get("weight"), "spec.weight")
     if weight is None or weight == 0:
         return {}  # v1 has no weight of 0; none means the same
     if weight > 100:

@@ -14,18 +14,18 @@ _TEMPLATES = (("spec", "template"), ("spec", "jobTemplate", "spec", "template"),
 _NODE_ANNOTATIONS = frozenset({"karpenter.sh/do-not-evict", "karpenter.sh/do-not-consolidate"})
 
 
-def rewritten(scribe: Scribe) -> dict[str, Any]:
+def rewrite_workload(scribe: Scribe) -> dict[str, Any]:
     """The object with every old key renamed; the very same object when it has none."""
     value = deepcopy(scribe.document.value)
-    for pod, path in _pods(value, scribe.document.kind):
-        _annotations(scribe, pod, path)
+    for pod, path in _find_pods(value, scribe.document.kind):
+        _rewrite_annotations(scribe, pod, path)
         spec = pod.get("spec")
         if isinstance(spec, dict) and scribe.document.kind != "Node":
-            _pod_spec(scribe, spec, f"{path}spec")
+            _rewrite_pod_spec(scribe, spec, f"{path}spec")
     return value if scribe.notes else scribe.document.value
 
 
-def _pods(value: dict[str, Any], kind: str) -> Iterator[tuple[dict[str, Any], str]]:
+def _find_pods(value: dict[str, Any], kind: str) -> Iterator[tuple[dict[str, Any], str]]:
     """Everything in the object that is, or describes, a pod; a Node counts for its annotations."""
     if kind in ("Pod", "Node"):
         yield value, ""
@@ -37,7 +37,7 @@ def _pods(value: dict[str, Any], kind: str) -> Iterator[tuple[dict[str, Any], st
             yield found, ".".join(steps) + "."
 
 
-def _annotations(scribe: Scribe, pod: dict[str, Any], path: str) -> None:
+def _rewrite_annotations(scribe: Scribe, pod: dict[str, Any], path: str) -> None:
     head = pod.get("metadata")
     marks = head.get("annotations") if isinstance(head, dict) else None
     if not isinstance(marks, dict):
@@ -48,23 +48,23 @@ def _annotations(scribe: Scribe, pod: dict[str, Any], path: str) -> None:
         scribe.info(f"{path}metadata.annotations[{old}]", f"is {ANNOTATIONS[old]} in v1")
 
 
-def _pod_spec(scribe: Scribe, spec: dict[str, Any], path: str) -> None:
+def _rewrite_pod_spec(scribe: Scribe, spec: dict[str, Any], path: str) -> None:
     selector = spec.get("nodeSelector")
     if isinstance(selector, dict):
-        _node_selector(scribe, selector, f"{path}.nodeSelector")
+        _rewrite_node_selector(scribe, selector, f"{path}.nodeSelector")
     affinity = spec.get("affinity")
     if isinstance(affinity, dict):
-        for terms, place in _node_terms(affinity, f"{path}.affinity"):
-            _expressions(scribe, terms, place)
-        for term, place in _pod_terms(affinity, f"{path}.affinity"):
-            _topology_key(scribe, term, place)
-    for i, spread in enumerate(_dicts(spec.get("topologySpreadConstraints"))):
-        _topology_key(scribe, spread, f"{path}.topologySpreadConstraints[{i}]")
-    for i, toleration in enumerate(_dicts(spec.get("tolerations"))):
-        _toleration(scribe, toleration, f"{path}.tolerations[{i}]")
+        for terms, place in _list_node_terms(affinity, f"{path}.affinity"):
+            _rewrite_expressions(scribe, terms, place)
+        for term, place in _list_pod_terms(affinity, f"{path}.affinity"):
+            _rewrite_topology_key(scribe, term, place)
+    for i, spread in enumerate(_list_mappings(spec.get("topologySpreadConstraints"))):
+        _rewrite_topology_key(scribe, spread, f"{path}.topologySpreadConstraints[{i}]")
+    for i, toleration in enumerate(_list_mappings(spec.get("tolerations"))):
+        _rewrite_toleration(scribe, toleration, f"{path}.tolerations[{i}]")
 
 
-def _node_selector(scribe: Scribe, selector: dict[str, Any], path: str) -> None:
+def _rewrite_node_selector(scribe: Scribe, selector: dict[str, Any], path: str) -> None:
     for old in [key for key in selector if key in LABELS or key in GONE_LABELS]:
         value = selector.pop(old)
         if old in LABELS:
@@ -74,25 +74,25 @@ def _node_selector(scribe: Scribe, selector: dict[str, Any], path: str) -> None:
             scribe.warn(f"{path}[{old}]", "is a label that no v1 node has; it is left out")
 
 
-def _node_terms(affinity: dict[str, Any], path: str) -> Iterator[tuple[dict[str, Any], str]]:
+def _list_node_terms(affinity: dict[str, Any], path: str) -> Iterator[tuple[dict[str, Any], str]]:
     node = affinity.get("nodeAffinity")
     if not isinstance(node, dict):
         return
     required = node.get("requiredDuringSchedulingIgnoredDuringExecution")
     if isinstance(required, dict):
         place = f"{path}.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
-        for i, term in enumerate(_dicts(required.get("nodeSelectorTerms"))):
+        for i, term in enumerate(_list_mappings(required.get("nodeSelectorTerms"))):
             yield term, f"{place}[{i}]"
     preferred = "preferredDuringSchedulingIgnoredDuringExecution"
-    for i, weighted in enumerate(_dicts(node.get(preferred))):
+    for i, weighted in enumerate(_list_mappings(node.get(preferred))):
         if isinstance(weighted.get("preference"), dict):
             yield weighted["preference"], f"{path}.nodeAffinity.{preferred}[{i}].preference"
 
 
-def _expressions(scribe: Scribe, term: dict[str, Any], path: str) -> None:
+def _rewrite_expressions(scribe: Scribe, term: dict[str, Any], path: str) -> None:
     kept = []
-    for i, expression in enumerate(_dicts(term.get("matchExpressions"))):
-        key, place = _word(expression, "key"), f"{path}.matchExpressions[{i}].key"
+    for i, expression in enumerate(_list_mappings(term.get("matchExpressions"))):
+        key, place = _read_word(expression, "key"), f"{path}.matchExpressions[{i}].key"
         if key in GONE_LABELS:
             scribe.warn(place, f"{key} is a label that no v1 node has; the expression is left out")
             continue
@@ -104,22 +104,22 @@ def _expressions(scribe: Scribe, term: dict[str, Any], path: str) -> None:
         term["matchExpressions"] = kept
 
 
-def _pod_terms(affinity: dict[str, Any], path: str) -> Iterator[tuple[dict[str, Any], str]]:
+def _list_pod_terms(affinity: dict[str, Any], path: str) -> Iterator[tuple[dict[str, Any], str]]:
     for kind in ("podAffinity", "podAntiAffinity"):
         rules = affinity.get(kind)
         if not isinstance(rules, dict):
             continue
         required = "requiredDuringSchedulingIgnoredDuringExecution"
-        for i, term in enumerate(_dicts(rules.get(required))):
+        for i, term in enumerate(_list_mappings(rules.get(required))):
             yield term, f"{path}.{kind}.{required}[{i}]"
         preferred = "preferredDuringSchedulingIgnoredDuringExecution"
-        for i, weighted in enumerate(_dicts(rules.get(preferred))):
+        for i, weighted in enumerate(_list_mappings(rules.get(preferred))):
             if isinstance(weighted.get("podAffinityTerm"), dict):
                 yield weighted["podAffinityTerm"], f"{path}.{kind}.{preferred}[{i}].podAffinityTerm"
 
 
-def _topology_key(scribe: Scribe, term: dict[str, Any], path: str) -> None:
-    old = _word(term, "topologyKey")
+def _rewrite_topology_key(scribe: Scribe, term: dict[str, Any], path: str) -> None:
+    old = _read_word(term, "topologyKey")
     if old in LABELS:
         term["topologyKey"] = LABELS[old]
         scribe.info(f"{path}.topologyKey", f"{old} is {LABELS[old]} in v1")
@@ -127,8 +127,8 @@ def _topology_key(scribe: Scribe, term: dict[str, Any], path: str) -> None:
         scribe.warn(f"{path}.topologyKey", f"{old} is a label that no v1 node has; choose another")
 
 
-def _toleration(scribe: Scribe, toleration: dict[str, Any], path: str) -> None:
-    key = _word(toleration, "key")
+def _rewrite_toleration(scribe: Scribe, toleration: dict[str, Any], path: str) -> None:
+    key = _read_word(toleration, "key")
     if key == "karpenter.sh/disruption":
         # Beta's taint had a value and v1's has none, so that only Exists still matches.
         toleration.pop("value", None)
@@ -139,10 +139,10 @@ def _toleration(scribe: Scribe, toleration: dict[str, Any], path: str) -> None:
         scribe.info(f"{path}.key", message)
 
 
-def _word(value: dict[str, Any], key: str) -> str:
+def _read_word(value: dict[str, Any], key: str) -> str:
     found = value.get(key)
     return found if isinstance(found, str) else ""
 
 
-def _dicts(value: Any) -> list[dict[str, Any]]:
+def _list_mappings(value: Any) -> list[dict[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

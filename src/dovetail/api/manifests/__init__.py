@@ -6,17 +6,16 @@ cannot be read becomes a complaint that names its place, and the other documents
 
 from __future__ import annotations
 
-from dovetail.api.manifests.document import Complaint, Document, Limits, Manifests, Severity
-from dovetail.api.manifests.reading import DEFAULT, read
-from dovetail.api.manifests.writing import write
+from dovetail.api.manifests.document import Document, ManifestComplaint, Manifests, ReadLimits, Severity
+from dovetail.api.manifests.text import DEFAULT, parse_manifests, write_manifest
 
 __all__ = [
     "DEFAULT",
-    "Complaint",
     "Document",
-    "Limits",
+    "ManifestComplaint",
     "Manifests",
+    "ReadLimits",
     "Severity",
-    "read",
-    "write",
+    "parse_manifests",
+    "write_manifest",
 ]

@@ -13,9 +13,9 @@ from typing import Any
 
 import yaml
 
-from dovetail.api.manifests.document import Limits
-from dovetail.api.manifests.events import Mark, at, events
-from dovetail.api.manifests.scalars import TAG, BadScalar, Scalar, as_key, plain, tagged
+from dovetail.api.manifests.document import ReadLimits
+from dovetail.api.manifests.positions import Mark, find_mark, parse_events
+from dovetail.api.manifests.scalars import TAG, BadScalar, Scalar, as_key, parse_plain, parse_tagged
 
 
 class Unreadable(Exception):
@@ -27,7 +27,7 @@ class Unreadable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Slip:
+class YamlFlaw:
     """A flaw that does not stop the reading, such as a key given twice."""
 
     message: str
@@ -38,14 +38,14 @@ class Slip:
 
 
 @dataclass(slots=True)
-class Budget:
+class ReadBudget:
     """What is left of the limits, shared by every document of a file."""
 
-    limits: Limits
+    limits: ReadLimits
     nodes: int = 0
     expanded: int = 0
 
-    def spend(self, nodes: int, mark: Mark) -> None:
+    def spend_values(self, nodes: int, mark: Mark) -> None:
         """Count values as they are read."""
         self.nodes += nodes
         if self.nodes > self.limits.nodes:
@@ -53,13 +53,13 @@ class Budget:
                 f"the file holds more than {self.limits.nodes} values; split it", mark.line, mark.column
             )
 
-    def expand(self, nodes: int, mark: Mark) -> None:
+    def expand_alias(self, nodes: int, mark: Mark) -> None:
         """Count values that an alias repeats, before they are copied."""
         self.expanded += nodes
         if self.expanded > self.limits.expanded:
             message = f"aliases repeat more than {self.limits.expanded} values; write them out instead"
             raise Unreadable(message, mark.line, mark.column)
-        self.spend(nodes, mark)
+        self.spend_values(nodes, mark)
 
 
 class _Merge:
@@ -85,77 +85,77 @@ class _Frame:
 class Composer:
     """Turns the events of one stretch of text into values, one per document."""
 
-    def __init__(self, text: bytes, budget: Budget) -> None:
+    def __init__(self, text: bytes, budget: ReadBudget) -> None:
         self.text = text
         self.budget = budget
-        self.slips: list[Slip] = []
+        self.slips: list[YamlFlaw] = []
         self._frames: list[_Frame] = []
         self._anchors: dict[str, tuple[Any, int]] = {}
         self._finished: list[Any] = []
 
-    def documents(self) -> Iterator[Any]:
+    def read_documents(self) -> Iterator[Any]:
         """Each document's value; raises Unreadable at the first place that makes no sense."""
         try:
-            for event in events(self.text):
-                self._take(event)
+            for event in parse_events(self.text):
+                self._take_event(event)
                 if isinstance(event, yaml.DocumentEndEvent):
                     self._anchors.clear()
                     yield self._finished.pop()
         except yaml.YAMLError as error:
-            raise _unreadable(error, self.text) from error
+            raise _build_unreadable(error, self.text) from error
 
-    def _take(self, event: yaml.Event) -> None:
+    def _take_event(self, event: yaml.Event) -> None:
         match event:
             case yaml.ScalarEvent():
-                self.budget.spend(1, at(event))
-                self._deliver(self._scalar(event), at(event), event.anchor, 1)
+                self.budget.spend_values(1, find_mark(event))
+                self._deliver_value(self._read_scalar(event), find_mark(event), event.anchor, 1)
             case yaml.AliasEvent():
-                self._alias(event)
+                self._repeat_alias(event)
             case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
-                self._open(event)
+                self._open_frame(event)
             case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
-                self._close()
+                self._close_frame()
 
-    def _open(self, event: yaml.MappingStartEvent | yaml.SequenceStartEvent) -> None:
-        mark = at(event)
+    def _open_frame(self, event: yaml.MappingStartEvent | yaml.SequenceStartEvent) -> None:
+        mark = find_mark(event)
         if len(self._frames) >= self.budget.limits.depth:
             message = f"nested deeper than {self.budget.limits.depth} levels; no Kubernetes object is"
             raise Unreadable(message, mark.line, mark.column)
         value: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
         self._frames.append(_Frame(value, event.anchor, self.budget.nodes, mark))
-        self.budget.spend(1, mark)
+        self.budget.spend_values(1, mark)
 
-    def _close(self) -> None:
+    def _close_frame(self) -> None:
         frame = self._frames.pop()
         for merged in frame.merges:
             for key, value in merged.items():
                 frame.value.setdefault(key, value)
-        self._deliver(frame.value, frame.mark, frame.anchor, self.budget.nodes - frame.spent)
+        self._deliver_value(frame.value, frame.mark, frame.anchor, self.budget.nodes - frame.spent)
 
-    def _alias(self, event: yaml.AliasEvent) -> None:
-        mark = at(event)
+    def _repeat_alias(self, event: yaml.AliasEvent) -> None:
+        mark = find_mark(event)
         if event.anchor not in self._anchors:
             raise Unreadable(f"*{event.anchor} refers to nothing above it", mark.line, mark.column)
         value, size = self._anchors[event.anchor]
-        self.budget.expand(size, mark)
-        self._deliver(deepcopy(value), mark, None, size)
+        self.budget.expand_alias(size, mark)
+        self._deliver_value(deepcopy(value), mark, None, size)
 
-    def _scalar(self, event: yaml.ScalarEvent) -> Scalar | _Merge:
-        mark = at(event)
+    def _read_scalar(self, event: yaml.ScalarEvent) -> Scalar | _Merge:
+        mark = find_mark(event)
         try:
             if event.tag and event.tag != "!":
                 self._check_tag(event.tag, mark)
-                return tagged(event.value, event.tag)
+                return parse_tagged(event.value, event.tag)
             if event.style:  # quoted, or a block
                 return str(event.value)
-            return _MERGE if event.value == "<<" and self._expects_key() else plain(event.value)
+            return _MERGE if event.value == "<<" and self._expects_key() else parse_plain(event.value)
         except BadScalar as error:
             raise Unreadable(str(error), mark.line, mark.column) from error
 
     def _check_tag(self, tag: str, mark: Mark) -> None:
         if not tag.startswith(TAG):
             message = f"the tag {tag} is ignored, as kubectl does; render templates before reading them"
-            self.slips.append(Slip(message, self._path(), mark.line, mark.column, fatal=False))
+            self.slips.append(YamlFlaw(message, self._describe_path(), mark.line, mark.column, fatal=False))
 
     def _expects_key(self) -> bool:
         return (
@@ -164,7 +164,7 @@ class Composer:
             and self._frames[-1].key is _NO_KEY
         )
 
-    def _deliver(self, value: Any, mark: Mark, anchor: str | None, size: int) -> None:
+    def _deliver_value(self, value: Any, mark: Mark, anchor: str | None, size: int) -> None:
         if anchor:
             self._anchors[anchor] = (value, size)
         if not self._frames:
@@ -188,7 +188,7 @@ class Composer:
             raise Unreadable(str(error), mark.line, mark.column) from error
         if frame.key in frame.value:
             message = f"the key {frame.key!r} is given twice; the last one counts, so remove the other"
-            self.slips.append(Slip(message, self._path(), mark.line, mark.column))
+            self.slips.append(YamlFlaw(message, self._describe_path(), mark.line, mark.column))
 
     def _take_value(self, frame: _Frame, value: Any, mark: Mark) -> None:
         key, frame.key = frame.key, _NO_KEY
@@ -200,7 +200,7 @@ class Composer:
             raise Unreadable("<< includes something that is not a mapping", mark.line, mark.column)
         frame.merges.extend(merged)
 
-    def _path(self) -> str:
+    def _describe_path(self) -> str:
         """Where we are, for people: open keys and list positions."""
         parts = ""
         for frame in self._frames:
@@ -211,14 +211,14 @@ class Composer:
         return parts
 
 
-def _unreadable(error: yaml.YAMLError, text: bytes) -> Unreadable:
+def _build_unreadable(error: yaml.YAMLError, text: bytes) -> Unreadable:
     """libyaml's error in one sentence, with its place."""
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     if mark is None:
         reason = getattr(error, "reason", None) or "the text is not YAML"
         return Unreadable(f"{reason}; save the file as plain UTF-8 text", 0)
     problem = getattr(error, "problem", None) or "the text is not YAML"
-    return Unreadable(_advice(problem, _line_at(text, mark)), mark.line, mark.column)
+    return Unreadable(_describe_problem(problem, _line_at(text, mark)), mark.line, mark.column)
 
 
 def _line_at(text: bytes, mark: Mark) -> str:
@@ -226,7 +226,7 @@ def _line_at(text: bytes, mark: Mark) -> str:
     return lines[mark.line].decode("utf-8", "replace") if mark.line < len(lines) else ""
 
 
-def _advice(problem: str, line: str) -> str:
+def _describe_problem(problem: str, line: str) -> str:
     if "\t" in line[: len(line) - len(line.lstrip())] or (
         "\t" in line and "cannot start any token" in problem
     ):

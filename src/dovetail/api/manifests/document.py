@@ -18,7 +18,7 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ReadLimits:
     """The most we read from one file. Each bound keeps some hostile or mistaken file cheap."""
 
     size: int = 64 * 1024 * 1024  # bytes
@@ -30,7 +30,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Complaint:
+class ManifestComplaint:
     """Something wrong at one place in one file. Lines and columns count from 1."""
 
     source: str
@@ -65,12 +65,12 @@ class Document:
     @property
     def name(self) -> str:
         """metadata.name, or nothing when there is none."""
-        return _text(self.value, "name")
+        return _read_metadata(self.value, "name")
 
     @property
     def namespace(self) -> str:
         """metadata.namespace, or nothing when there is none."""
-        return _text(self.value, "namespace")
+        return _read_metadata(self.value, "namespace")
 
     @property
     def line(self) -> int | None:
@@ -92,7 +92,7 @@ class Manifests:
     """Everything one file held: the objects that could be read, and what is wrong with the rest."""
 
     documents: tuple[Document, ...] = ()
-    complaints: tuple[Complaint, ...] = ()
+    complaints: tuple[ManifestComplaint, ...] = ()
 
     @property
     def broken(self) -> bool:
@@ -100,7 +100,7 @@ class Manifests:
         return any(complaint.severity is Severity.ERROR for complaint in self.complaints)
 
     @staticmethod
-    def joined(parts: Sequence[Manifests]) -> Manifests:
+    def join_manifests(parts: Sequence[Manifests]) -> Manifests:
         """Several files as one."""
         return Manifests(
             tuple(document for part in parts for document in part.documents),
@@ -108,7 +108,7 @@ class Manifests:
         )
 
 
-def _text(value: Mapping[str, Any], key: str) -> str:
+def _read_metadata(value: Mapping[str, Any], key: str) -> str:
     metadata = value.get("metadata")
     found = metadata.get(key) if isinstance(metadata, dict) else None
     return found if isinstance(found, str) else ""

@@ -8,11 +8,38 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol, cast
 
 import yaml
+from yaml._yaml import CParser
 
-from dovetail.api.manifests.events import at, events
-from dovetail.api.manifests.scalars import BadScalar, as_key, plain
+from dovetail.api.manifests.scalars import BadScalar, as_key, parse_plain
+
+
+class Mark(Protocol):
+    """A place in a text, counted from 0."""
+
+    line: int
+    column: int
+
+
+def parse_events(text: bytes) -> Iterator[yaml.Event]:
+    """Every event up to the end of the text; raises yaml.YAMLError where it makes no sense."""
+    parser = CParser(text)
+    try:
+        while True:
+            event = parser.get_event()
+            if event is None or isinstance(event, yaml.StreamEndEvent):
+                return
+            yield event
+    finally:
+        parser.dispose()
+
+
+def find_mark(event: yaml.Event) -> Mark:
+    """Where an event begins; the ones libyaml emits always know."""
+    return cast(Mark, event.start_mark)
+
 
 Step = str | int
 Path = Sequence[Step]
@@ -44,19 +71,19 @@ class Positions:
     def line_of(self, path: tuple[Step, ...]) -> int | None:
         """The line of the path, or of its nearest written ancestor."""
         if self._lines is None:
-            self._lines = self._find()
+            self._lines = self._find_lines()
         found: tuple[Step, ...] | None = () if () in self._lines else None
         rest = list(path)
         here: tuple[Step, ...] = ()
         while rest:
-            taken = self._next(here, rest)
+            taken = self._find_next(here, rest)
             if not taken:
                 break
             here = found = (*here, taken[0])
             del rest[: taken[1]]
         return self.start if found is None else self._lines[found]
 
-    def _next(self, here: tuple[Step, ...], rest: list[Step]) -> tuple[Step, int] | None:
+    def _find_next(self, here: tuple[Step, ...], rest: list[Step]) -> tuple[Step, int] | None:
         """The next step that exists, and how many steps of a plainly dotted key it swallowed."""
         lines = self._lines or {}
         joined = ""
@@ -68,52 +95,52 @@ class Positions:
                 return joined, count
         return None
 
-    def _find(self) -> dict[tuple[Step, ...], int]:
+    def _find_lines(self) -> dict[tuple[Step, ...], int]:
         lines: dict[tuple[Step, ...], int] = {}
         try:
-            for path, line in _places(_SURROGATE.sub(rb"\\u0041", self.text), self.ordinal, self.depth):
+            for path, line in _list_places(_SURROGATE.sub(rb"\\u0041", self.text), self.ordinal, self.depth):
                 lines.setdefault(path, line + self.first_line)
         except (yaml.YAMLError, BadScalar):
             pass  # what was replayed up to here still has its lines
         return lines
 
 
-def _places(text: bytes, ordinal: int, depth: int) -> Iterator[tuple[tuple[Step, ...], int]]:
+def _list_places(text: bytes, ordinal: int, depth: int) -> Iterator[tuple[tuple[Step, ...], int]]:
     """Every path of one document with the line, from 0, of its key or list item."""
     path: list[Step | None] = []  # None: a mapping waiting for its next key
     documents = -1
-    for event in events(text):
+    for event in parse_events(text):
         if len(path) > depth:
             return
         if isinstance(event, yaml.DocumentStartEvent):
             documents += 1
         elif documents == ordinal:
-            yield from _step(event, path)
+            yield from _follow_event(event, path)
 
 
-def _step(event: yaml.Event, path: list[Step | None]) -> Iterator[tuple[tuple[Step, ...], int]]:
+def _follow_event(event: yaml.Event, path: list[Step | None]) -> Iterator[tuple[tuple[Step, ...], int]]:
     """Move through the document by one event; `path` always ends with where the next value goes."""
     if isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
         path.pop()
-        _advance(path)
+        _advance_path(path)
         return
     if not isinstance(event, yaml.NodeEvent):
         return
     if path and path[-1] is None and isinstance(event, yaml.ScalarEvent):
-        path[-1] = as_key(event.value if event.style or event.tag else plain(event.value))
-        yield tuple(step for step in path if step is not None), at(event).line
+        path[-1] = as_key(event.value if event.style or event.tag else parse_plain(event.value))
+        yield tuple(step for step in path if step is not None), find_mark(event).line
         return
     if not path or isinstance(path[-1], int):
-        yield tuple(step for step in path if step is not None), at(event).line
+        yield tuple(step for step in path if step is not None), find_mark(event).line
     if isinstance(event, yaml.MappingStartEvent):
         path.append(None)
     elif isinstance(event, yaml.SequenceStartEvent):
         path.append(0)
     else:
-        _advance(path)
+        _advance_path(path)
 
 
-def _advance(path: list[Step | None]) -> None:
+def _advance_path(path: list[Step | None]) -> None:
     """A value ended: the next one is the following item, or waits for a key."""
     if path:
         last = path[-1]

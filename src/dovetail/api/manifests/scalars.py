@@ -34,7 +34,7 @@ class BadScalar(ValueError):
     """A word that contradicts its own tag, or has no counterpart in JSON."""
 
 
-def plain(text: str) -> Scalar:
+def parse_plain(text: str) -> Scalar:
     """The value of an unquoted word."""
     if text in _WORDS:
         return _WORDS[text]
@@ -42,17 +42,17 @@ def plain(text: str) -> Scalar:
         return text
     if _INFINITE.fullmatch(text):
         raise BadScalar(f"{text} has no counterpart in JSON; write a finite number")
-    number = _number(text.replace("_", ""))
+    number = _parse_number(text.replace("_", ""))
     return text if number is None else number
 
 
-def tagged(text: str, tag: str) -> Scalar:
+def parse_tagged(text: str, tag: str) -> Scalar:
     """The value of a word whose type is spelled out, as in `!!int "4"`."""
     match tag.removeprefix(TAG):
         case "binary":
-            return _binary(text)
+            return _decode_binary(text)
         case "int" | "bool" | "null" | "float" as kind:
-            return _of_kind(plain(text), kind, text)
+            return _check_kind(parse_plain(text), kind, text)
         case _:
             return text
 
@@ -71,7 +71,7 @@ def integer_or_float(value: int) -> int | float:
     return value if -(2**63) <= value < 2**63 else float(value)
 
 
-def _number(text: str) -> int | float | None:
+def _parse_number(text: str) -> int | float | None:
     if len(text) > _LONGEST_NUMBER:
         return None
     found = _INTEGER.fullmatch(text)
@@ -89,14 +89,14 @@ def _number(text: str) -> int | float | None:
     return int(real) if real.is_integer() and abs(real) < 2**63 else real
 
 
-def _binary(text: str) -> str:
+def _decode_binary(text: str) -> str:
     try:
         return base64.b64decode("".join(text.split()), validate=True).decode("utf-8", "replace")
     except (binascii.Error, ValueError):
         raise BadScalar("!!binary holds text that is not base64") from None
 
 
-def _of_kind(value: Scalar, kind: str, text: str) -> Scalar:
+def _check_kind(value: Scalar, kind: str, text: str) -> Scalar:
     fits = {
         "int": _INTEGER.fullmatch(text.replace("_", "")) is not None,
         "float": isinstance(value, int | float) and not isinstance(value, bool),

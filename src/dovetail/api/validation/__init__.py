@@ -6,8 +6,7 @@ Nothing is fetched, stored or repaired here.
 from __future__ import annotations
 
 from dovetail.api.manifests import Severity
-from dovetail.api.validation.admission import admit
-from dovetail.api.validation.checking import check
+from dovetail.api.validation.checking import admit_object, check_document
 from dovetail.api.validation.complaint import Complaint
 from dovetail.api.validation.names import label_value_errors, qualified_name_errors
 from dovetail.api.validation.runtime import (
@@ -19,8 +18,8 @@ from dovetail.api.validation.runtime import (
 __all__ = [
     "Complaint",
     "Severity",
-    "admit",
-    "check",
+    "admit_object",
+    "check_document",
     "label_value_errors",
     "qualified_name_errors",
     "requirement_errors",

@@ -12,11 +12,68 @@ from typing import Any
 
 from dovetail.api import labels
 from dovetail.api.crds import Flavour
+from dovetail.api.crds.ec2 import alias_family
 from dovetail.api.manifests import Severity
-from dovetail.api.validation.advice_aws import EC2_ADVICE
 from dovetail.api.validation.complaint import Complaint, field_path
-from dovetail.api.validation.cron import cron_problem, never_fires
+from dovetail.api.validation.cron import find_cron_problem, never_fires
 from dovetail.api.validation.runtime import KNOWN_VALUES
+
+_EXCLUSIVE = {"subnetSelectorTerms": ("id",), "securityGroupSelectorTerms": ("id", "name")}
+
+
+def _ending_family(document: Mapping[str, Any], _: Flavour) -> Iterator[tuple[str, str]]:
+    for index, term in enumerate(_read_spec(document).get("amiSelectorTerms", ())):
+        if alias_family(term.get("alias", "")) == "al2":
+            yield (
+                f"spec.amiSelectorTerms[{index}].alias",
+                "has no images for Kubernetes 1.33 and later: use al2023@latest there",
+            )
+
+
+def _bare_unit(document: Mapping[str, Any], _: Flavour) -> Iterator[tuple[str, str]]:
+    for index, device in enumerate(_read_spec(document).get("blockDeviceMappings", ())):
+        size = device.get("ebs", {}).get("volumeSize", "")
+        if size in ("T", "Ti"):
+            path = f"spec.blockDeviceMappings[{index}].ebs.volumeSize"
+            yield path, f"{size} is a unit without a number; admission lets it through and EC2 will not"
+
+
+def _self_registering(document: Mapping[str, Any], _: Flavour) -> Iterator[tuple[str, str]]:
+    if _read_spec(document).get("amiFamily") == "Custom":
+        yield (
+            "spec.amiFamily",
+            "user data of Custom nodes must register the taint karpenter.sh/unregistered:NoExecute",
+        )
+
+
+def _mixed_terms(document: Mapping[str, Any], _: Flavour) -> Iterator[tuple[str, str]]:
+    for name, alone in _EXCLUSIVE.items():
+        for index, term in enumerate(_read_spec(document).get(name, ())):
+            if len(term) > 1 and any(field in term for field in alone):
+                yield (
+                    f"spec.{name}[{index}]",
+                    f"selects only what matches {' and '.join(sorted(term))} together: use a term for each",
+                )
+
+
+def _nothing_selected(document: Mapping[str, Any], _: Flavour) -> Iterator[tuple[str, str]]:
+    if "spec" not in document:
+        yield "spec", "is missing: the class can be stored but never becomes ready"
+
+
+def _read_spec(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    spec: Mapping[str, Any] = document.get("spec", {})
+    return spec
+
+
+EC2_ADVICE: Mapping[str, Callable[[Mapping[str, Any], Flavour], Iterator[tuple[str, str]]]] = {
+    "ending-family": _ending_family,
+    "bare-unit": _bare_unit,
+    "custom-family": _self_registering,
+    "mixed-term": _mixed_terms,
+    "no-spec": _nothing_selected,
+}
+
 
 Advice = Callable[[Mapping[str, Any], Flavour], Iterator[tuple[str, str]]]
 
@@ -56,7 +113,7 @@ def _unreadable_schedule(document: Mapping[str, Any], _: Flavour) -> Iterator[tu
         schedule, path = budget.get("schedule", ""), f"spec.disruption.budgets[{index}].schedule"
         if not schedule:
             continue
-        if problem := cron_problem(schedule):
+        if problem := find_cron_problem(schedule):
             yield path, f"cannot be read, so the budget always allows 0 nodes: {problem}"
         elif never_fires(schedule):
             yield path, "names no day that exists, and such a budget counts as always active"
@@ -102,7 +159,7 @@ def _foreign_class(document: Mapping[str, Any], flavour: Flavour) -> Iterator[tu
 
 def _half_known_values(document: Mapping[str, Any], _: Flavour) -> Iterator[tuple[str, str]]:
     for index, requirement in enumerate(document["spec"]["template"]["spec"]["requirements"]):
-        known = KNOWN_VALUES.get(labels.normalized(requirement["key"]))
+        known = KNOWN_VALUES.get(labels.normalize_label(requirement["key"]))
         if known is None or requirement["operator"] != "In":
             continue
         if odd := [value for value in requirement.get("values", ()) if value not in known]:

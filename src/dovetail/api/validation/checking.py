@@ -8,16 +8,95 @@ from typing import Any
 import msgspec
 
 from dovetail.api import labels
-from dovetail.api.crds import DEFINITIONS, Definition, Flavour, defaulted, definition_of
+from dovetail.api.crds import (
+    DEFINITIONS,
+    AdmissionRule,
+    CrdDefinition,
+    Flavour,
+    apply_defaults,
+    build_schema,
+    find_definition,
+)
 from dovetail.api.manifests import Severity
 from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
 from dovetail.api.quantity import BadQuantity, Quantity
-from dovetail.api.validation.admission import admission_complaints
 from dovetail.api.validation.advice import advice_about
-from dovetail.api.validation.complaint import Complaint
+from dovetail.api.validation.complaint import Complaint, field_path
 from dovetail.api.validation.runtime import runtime_complaints, runtime_complaints_overlay
-from dovetail.api.validation.schema import ABSENT
+from dovetail.api.validation.schema import ABSENT, is_same_json, prune_value, schema_complaints
+
+
+def admit_object(
+    kind: str, new: Mapping[str, Any], old: Mapping[str, Any] | None = None, flavour: Flavour = "aws"
+) -> tuple[Complaint, ...]:
+    """Why an object cannot be stored; empty when it can. `old` is the stored object of an update.
+
+    As the API server does, unknown fields are dropped and defaults filled in first.
+    """
+    schema = build_schema(kind, flavour)
+    before = ABSENT if old is None else apply_defaults(kind, prune_value(schema, old))
+    found = admission_complaints(kind, apply_defaults(kind, prune_value(schema, new)), before, flavour)
+    # What is left to warn about is kept by the server too, and so is no reason to refuse.
+    return tuple(complaint for complaint in found if complaint.severity is Severity.ERROR)
+
+
+def admission_complaints(kind: str, new: Any, old: Any, flavour: Flavour) -> tuple[Complaint, ...]:
+    """The same of documents whose defaults are filled in, with warnings about unknown fields."""
+    schema = build_schema(kind, flavour)
+    shape = schema_complaints(schema, new, old)
+    broken = _list_broken_paths(shape) + (
+        () if old is ABSENT else _list_broken_paths(schema_complaints(schema, old))
+    )
+    (definition,) = (d for d in DEFINITIONS[flavour] if d.record.KIND.kind == kind)
+    return shape + tuple(
+        complaint
+        for rule in definition.rules_of(flavour)
+        for complaint in _check_rule(rule, new, old, broken)
+    )
+
+
+def _list_broken_paths(shape: tuple[Complaint, ...]) -> tuple[str, ...]:
+    """Where a document is not even of the right shape."""
+    return tuple(complaint.path for complaint in shape if complaint.rule in ("type", "required"))
+
+
+def _check_rule(rule: AdmissionRule, new: Any, old: Any, broken: tuple[str, ...]) -> Iterator[Complaint]:
+    for path, value, before in _find_places(rule.at, new, old):
+        if any(_is_within(bad, path) for bad in broken):
+            continue  # a rule reads what the schema promises, and here it does not hold
+        if rule.transition:
+            verdict = before is ABSENT or rule.holds(value, before)
+        else:
+            verdict = (before is not ABSENT and is_same_json(value, before)) or rule.holds(value, None)
+        if not verdict:
+            yield Complaint(path, rule.says, rule.id)
+
+
+def _is_within(path: str, place: str) -> bool:
+    return path == place or (path.startswith(place) and path[len(place)] in ".[")
+
+
+def _find_places(at: str, new: Any, old: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Every value a rule speaks of, with its path and what stood there before."""
+    places = [("", new, old)]
+    for step in at.replace("[]", ".[]").split("."):
+        places = [
+            inner for path, value, before in places for inner in _follow_step(step, path, value, before)
+        ]
+    yield from places
+
+
+def _follow_step(step: str, path: str, value: Any, old: Any) -> Iterator[tuple[str, Any, Any]]:
+    if step == "[]":
+        if isinstance(value, list):
+            # Items of our lists have no identity over time, unless the whole list stayed as it was.
+            kept = isinstance(old, list) and is_same_json(value, old)
+            for index, item in enumerate(value):
+                yield f"{path}[{index}]", item, item if kept else ABSENT
+    elif isinstance(value, dict) and step in value:
+        yield field_path(path, step), value[step], old.get(step, ABSENT) if isinstance(old, dict) else ABSENT
+
 
 _LABEL_RULES = {"aws": labels.AWS, "kwok": labels.KWOK}
 _LEGACY = ("Provisioner", "Machine", "AWSNodeTemplate")
@@ -28,41 +107,43 @@ _GONE = {
 _LONGEST_NAME = 253
 
 
-def check(document: Mapping[str, Any], flavour: Flavour = "aws") -> tuple[Complaint, ...]:
+def check_document(document: Mapping[str, Any], flavour: Flavour = "aws") -> tuple[Complaint, ...]:
     """What admission, the controllers and experience say of a document; errors before warnings.
 
     Each stage trusts the one before it, so runtime findings and advice wait until admission is content.
     """
     api_version, kind = document.get("apiVersion"), document.get("kind")
-    definition = definition_of(str(api_version), str(kind), flavour)
+    definition = find_definition(str(api_version), str(kind), flavour)
     if definition is None:
         return (_unknown_kind(api_version, kind, flavour),)
-    stored = defaulted(definition.record.KIND.kind, document)
-    found = (*_metadata_complaints(stored, definition), *_admission(definition, stored, flavour))
+    stored = apply_defaults(definition.record.KIND.kind, document)
+    found = (*_metadata_complaints(stored, definition), *_check_admission(definition, stored, flavour))
     if not any(complaint.severity is Severity.ERROR for complaint in found):
-        found += _runtime(stored, definition, flavour)
+        found += _check_runtime(stored, definition, flavour)
         found += advice_about(definition.record.KIND.kind, stored, flavour)
     return tuple(sorted(found, key=lambda complaint: complaint.severity is Severity.WARNING))
 
 
-def _admission(definition: Definition, stored: Any, flavour: Flavour) -> Iterator[Complaint]:
+def _check_admission(definition: CrdDefinition, stored: Any, flavour: Flavour) -> Iterator[Complaint]:
     for complaint in admission_complaints(definition.record.KIND.kind, stored, ABSENT, flavour):
         yield complaint
-        if complaint.rule in ("NP-11:aws", "NC-4") and (gone := _GONE.get(_at(stored, complaint.path))):
+        if complaint.rule in ("NP-11:aws", "NC-4") and (
+            gone := _GONE.get(_find_value(stored, complaint.path))
+        ):
             yield Complaint(complaint.path, f"this label is gone: {gone}", "gone-label", Severity.WARNING)
-        if complaint.rule == "NP-7" and labels.DO_NOT_DISRUPT in _at(stored, complaint.path):
+        if complaint.rule == "NP-7" and labels.DO_NOT_DISRUPT in _find_value(stored, complaint.path):
             message = f"{labels.DO_NOT_DISRUPT} has no effect as a label: make it an annotation"
             yield Complaint(complaint.path, message, "do-not-disrupt-label", Severity.WARNING)
 
 
-def _at(document: Any, path: str) -> Any:
+def _find_value(document: Any, path: str) -> Any:
     """What stands at the path of a complaint about plainly named fields."""
     for step in path.replace("[", ".").replace("]", "").split("."):
         document = document[int(step)] if isinstance(document, list) else document[step]
     return document
 
 
-def _metadata_complaints(document: Mapping[str, Any], definition: Definition) -> Iterator[Complaint]:
+def _metadata_complaints(document: Mapping[str, Any], definition: CrdDefinition) -> Iterator[Complaint]:
     metadata = document.get("metadata", {})
     if not isinstance(metadata, dict):
         yield Complaint("metadata", "must be an object", "type")
@@ -70,7 +151,7 @@ def _metadata_complaints(document: Mapping[str, Any], definition: Definition) ->
     name = metadata.get("name")
     if name is None and not metadata.get("generateName"):
         yield Complaint("metadata.name", "is required", "required")
-    elif name is not None and not _object_name(name):
+    elif name is not None and not _is_object_name(name):
         yield Complaint(
             "metadata.name", f"{name!r} must be lower case letters, digits, '-' and '.' only", "pattern"
         )
@@ -80,7 +161,7 @@ def _metadata_complaints(document: Mapping[str, Any], definition: Definition) ->
         yield Complaint("metadata.namespace", message, "namespace", Severity.WARNING)
 
 
-def _object_name(name: Any) -> bool:
+def _is_object_name(name: Any) -> bool:
     if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME:
         return False
     parts = name.split(".")
@@ -88,12 +169,14 @@ def _object_name(name: Any) -> bool:
     return plain and name == name.lower() and not any(p[0] == "-" or p[-1] == "-" for p in parts)
 
 
-def _runtime(document: Mapping[str, Any], definition: Definition, flavour: Flavour) -> tuple[Complaint, ...]:
+def _check_runtime(
+    document: Mapping[str, Any], definition: CrdDefinition, flavour: Flavour
+) -> tuple[Complaint, ...]:
     if definition.record not in (NodePool, NodeOverlay):
         return ()
     try:
         record = msgspec.convert(
-            {"spec": document["spec"]}, definition.record, dec_hook=_quantity, strict=False
+            {"spec": document["spec"]}, definition.record, dec_hook=_decode_quantity, strict=False
         )
     except msgspec.ValidationError as error:
         return (Complaint("spec", f"cannot be read: {error}", "runtime"),)
@@ -103,7 +186,7 @@ def _runtime(document: Mapping[str, Any], definition: Definition, flavour: Flavo
     return runtime_complaints_overlay(record, _LABEL_RULES[flavour])
 
 
-def _quantity(kind: type, value: Any) -> Any:
+def _decode_quantity(kind: type, value: Any) -> Any:
     if kind is not Quantity:
         raise TypeError(f"{kind.__name__} cannot be read here")
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from dovetail.api.numbers import clamp_integer, parse_integer
-from dovetail.settings.durations import nanoseconds
+from dovetail.settings.durations import parse_nanoseconds
 
 _MACROS = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
 _MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
@@ -21,17 +21,17 @@ _LONGEST_MONTH = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _PART = re.compile(r"(?:(\*|\?)|(\w+)(?:-(\w+))?)(?:/(\d+))?", re.ASCII)
 
 
-def cron_problem(text: str) -> str | None:
+def find_cron_problem(text: str) -> str | None:
     """Why a schedule cannot be read; None if it can."""
     if text.startswith("@every "):
-        return _every_problem(text)
+        return _find_every_problem(text)
     if text.startswith("@"):
         return None if text in _MACROS else f"{text} is none of {', '.join(_MACROS)}"
     fields = text.split()
     if len(fields) != len(_FIELDS):
         return f"{text} has {len(fields)} fields, and five are needed"
     for field, (name, low, high, words) in zip(fields, _FIELDS, strict=True):
-        if _values(field, low, high, words) is None:
+        if _parse_values(field, low, high, words) is None:
             return f"{field} is no {name}"
     return None
 
@@ -39,22 +39,22 @@ def cron_problem(text: str) -> str | None:
 def never_fires(text: str) -> bool:
     """Whether a schedule that can be read names only days that do not exist, such as 30 February."""
     fields = text.split()
-    if text.startswith("@") or cron_problem(text) or fields[4][0] not in "*?":
+    if text.startswith("@") or find_cron_problem(text) or fields[4][0] not in "*?":
         return False
-    days = _values(fields[2], 1, 31, []) or set()
-    months = _values(fields[3], 1, 12, _MONTHS) or set()
+    days = _parse_values(fields[2], 1, 31, []) or set()
+    months = _parse_values(fields[3], 1, 12, _MONTHS) or set()
     return all(min(days) > _LONGEST_MONTH[month - 1] for month in months)
 
 
-def _every_problem(text: str) -> str | None:
+def _find_every_problem(text: str) -> str | None:
     try:
-        nanoseconds(text.removeprefix("@every "))
+        parse_nanoseconds(text.removeprefix("@every "))
     except ValueError as error:
         return str(error)
     return None
 
 
-def _values(field: str, low: int, high: int, words: list[str]) -> set[int] | None:
+def _parse_values(field: str, low: int, high: int, words: list[str]) -> set[int] | None:
     """The numbers one field stands for, or None if it cannot be read."""
     found: set[int] = set()
     for part in field.split(","):
@@ -63,15 +63,15 @@ def _values(field: str, low: int, high: int, words: list[str]) -> set[int] | Non
             return None
         star, first, last, step = match.groups()
         step_size = clamp_integer(step or "1") or 0
-        start = low if star else _number(first, low, words)
-        end = high if star or (step and not last) else _number(last or first, low, words)
+        start = low if star else _parse_number(first, low, words)
+        end = high if star or (step and not last) else _parse_number(last or first, low, words)
         if start is None or end is None or not low <= start <= end <= high or step_size == 0:
             return None
         found.update(range(start, end + 1, step_size))
     return found
 
 
-def _number(text: str, low: int, words: list[str]) -> int | None:
+def _parse_number(text: str, low: int, words: list[str]) -> int | None:
     if text.lower() in words:
         return words.index(text.lower()) + low
     return parse_integer(text)

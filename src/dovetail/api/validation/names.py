@@ -45,7 +45,7 @@ def qualified_name_errors(text: str) -> tuple[str, ...]:
 def label_value_errors(text: str) -> tuple[str, ...]:
     """Why a text is no label value; empty when it is one."""
     errors: tuple[str, ...] = ()
-    if _size(text) > _LONGEST_NAME:
+    if _count_bytes(text) > _LONGEST_NAME:
         errors += (f"must be no more than {_LONGEST_NAME} bytes",)
     return errors if _VALUE.fullmatch(text) else (*errors, _VALUE_RULE)
 
@@ -54,7 +54,7 @@ def _prefix_errors(prefix: str) -> tuple[str, ...]:
     if not prefix:
         return ("prefix part must be non-empty",)
     errors: tuple[str, ...] = ()
-    if _size(prefix) > _LONGEST_SUBDOMAIN:
+    if _count_bytes(prefix) > _LONGEST_SUBDOMAIN:
         errors += (f"prefix part must be no more than {_LONGEST_SUBDOMAIN} bytes",)
     return errors if _SUBDOMAIN.fullmatch(prefix) else (*errors, f"prefix part {_SUBDOMAIN_RULE}")
 
@@ -63,10 +63,10 @@ def _name_errors(name: str) -> tuple[str, ...]:
     errors: tuple[str, ...] = ()
     if not name:
         errors += ("name part must be non-empty",)
-    elif _size(name) > _LONGEST_NAME:
+    elif _count_bytes(name) > _LONGEST_NAME:
         errors += (f"name part must be no more than {_LONGEST_NAME} bytes",)
     return errors if _NAME.fullmatch(name) else (*errors, f"name part {_NAME_RULE}")
 
 
-def _size(text: str) -> int:
+def _count_bytes(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from dovetail.api import labels
 from dovetail.api.core import Taint
-from dovetail.api.crds.parts import NUMERIC, OPERATORS, natural
+from dovetail.api.crds.definition import NUMERIC, OPERATORS, parse_natural
 from dovetail.api.nodepool import NodePool, Requirement
 from dovetail.api.overlay import NodeOverlay
 from dovetail.api.pod import NodeSelectorRequirement
@@ -42,12 +42,12 @@ def runtime_complaints_overlay(
     """Why an overlay cannot be used."""
     return (
         *(
-            _found(f"spec.requirements[{index}]", error)
+            _build_complaint(f"spec.requirements[{index}]", error)
             for index, requirement in enumerate(overlay.spec.requirements)
             for error in _overlay_requirement_errors(requirement, flavour)
         ),
         *(
-            _found(f"spec.capacity[{name}]", f"invalid capacity: {name} in resource, restricted")
+            _build_complaint(f"spec.capacity[{name}]", f"invalid capacity: {name} in resource, restricted")
             for name in sorted(set(overlay.spec.capacity) & set(_overlaid_never(flavour)))
         ),
     )
@@ -57,12 +57,12 @@ def requirement_errors(
     requirement: Requirement | NodeSelectorRequirement, flavour: labels.Flavour = labels.CORE
 ) -> tuple[str, ...]:
     """Everything wrong with one requirement; also what a pod's own requirements are held to."""
-    key = labels.normalized(requirement.key)
+    key = labels.normalize_label(requirement.key)
     values, operator = requirement.values, requirement.operator
     least = requirement.min_values if isinstance(requirement, Requirement) else None
     return (
         *_operator_errors(key, operator),
-        *(error for error in (labels.restriction(key, flavour),) if error is not None),
+        *(error for error in (labels.describe_restriction(key, flavour),) if error is not None),
         *_known_value_errors(key, operator, values, least, flavour),
         *(f"key {key} is not a qualified name, {error}" for error in qualified_name_errors(key)),
         *(
@@ -78,13 +78,13 @@ def _label_complaints(chosen: Mapping[str, str], flavour: labels.Flavour) -> Ite
     for key, value in chosen.items():
         path = f"spec.template.metadata.labels[{key}]"
         if key == labels.NODEPOOL:
-            yield _found(path, f'invalid key name "{key}" in labels, restricted')
+            yield _build_complaint(path, f'invalid key name "{key}" in labels, restricted')
         for error in qualified_name_errors(key):
-            yield _found(path, f'invalid key name "{key}" in labels, {_quoted(error)}')
+            yield _build_complaint(path, f'invalid key name "{key}" in labels, {_quote_text(error)}')
         for error in label_value_errors(value):
-            yield _found(path, f"invalid value: {value} for label[{key}], {error}")
-        if (why := labels.restriction(key, flavour)) is not None:
-            yield _found(path, f'invalid key name "{key}" in labels, {why}')
+            yield _build_complaint(path, f"invalid value: {value} for label[{key}], {error}")
+        if (why := labels.describe_restriction(key, flavour)) is not None:
+            yield _build_complaint(path, f'invalid key name "{key}" in labels, {why}')
 
 
 def _taint_complaints(taints: Sequence[Taint], startup: Sequence[Taint]) -> Iterator[Complaint]:
@@ -97,7 +97,7 @@ def _taint_complaints(taints: Sequence[Taint], startup: Sequence[Taint]) -> Iter
                 found.append(f"duplicate taint Key/Effect pair {taint.key}={taint.effect}")
             seen.add((taint.key, taint.effect))
             told += found
-            yield from (_found(f"spec.template.spec.{name}[{index}]", error) for error in found)
+            yield from (_build_complaint(f"spec.template.spec.{name}[{index}]", error) for error in found)
 
 
 def _taint_errors(taint: Taint, name: str, told: Sequence[str]) -> Iterator[str]:
@@ -111,7 +111,7 @@ def _taint_errors(taint: Taint, name: str, told: Sequence[str]) -> Iterator[str]
     for error in qualified_name_errors(taint.value) if taint.value else ():
         yield f"invalid value: {error} in {name}"
     if taint.effect not in _EFFECTS:
-        yield f"invalid value: {_quoted(taint.effect)} in {name}"
+        yield f"invalid value: {_quote_text(taint.effect)} in {name}"
 
 
 def _requirement_complaints(
@@ -120,9 +120,11 @@ def _requirement_complaints(
     for index, requirement in enumerate(requirements):
         path = f"spec.template.spec.requirements[{index}]"
         if requirement.key == labels.NODEPOOL:
-            yield _found(path, f"invalid key: {_quoted(requirement.key)} in requirements, restricted")
+            yield _build_complaint(
+                path, f"invalid key: {_quote_text(requirement.key)} in requirements, restricted"
+            )
         if errors := requirement_errors(requirement, flavour):
-            yield _found(path, f"invalid value: {'; '.join(errors)} in requirements, restricted")
+            yield _build_complaint(path, f"invalid value: {'; '.join(errors)} in requirements, restricted")
 
 
 def _operator_errors(key: str, operator: str) -> Iterator[str]:
@@ -150,7 +152,7 @@ def _count_errors(key: str, operator: str, values: Sequence[str], least: int | N
     if operator == "In" and least is not None and len(values) < least:
         why = "must have at least minimum number of values defined in 'values' field"
         yield f"key {key} with operator In {why}"
-    if operator in NUMERIC and not (len(values) == 1 and natural(values[0]) is not None):
+    if operator in NUMERIC and not (len(values) == 1 and parse_natural(values[0]) is not None):
         yield f"key {key} with operator {operator} must have a single positive integer value"
 
 
@@ -167,10 +169,10 @@ def _overlaid_never(flavour: labels.Flavour) -> tuple[str, ...]:
     return (*_CORE_RESOURCES, *_AWS_RESOURCES) if aws else _CORE_RESOURCES
 
 
-def _found(path: str, message: str) -> Complaint:
+def _build_complaint(path: str, message: str) -> Complaint:
     return Complaint(path, message, "runtime")
 
 
-def _quoted(text: str) -> str:
+def _quote_text(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

@@ -17,16 +17,16 @@ from dovetail.api.conditions import DISRUPTION_REASON
 from dovetail.api.core import Node
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.pod import Pod
-from dovetail.controllers.base import DONE, SOON, Backoff, Cache, Pace, Result, Trigger
-from dovetail.controllers.node import notices
-from dovetail.controllers.node.drain import grace_left
-from dovetail.controllers.owning import claim_of
+from dovetail.controllers.base import DONE, SOON, Backoff, Cache, ConcurrencyRange, Result, Trigger
+from dovetail.controllers.node import termination_events
+from dovetail.controllers.node.drain import compute_grace_left
+from dovetail.controllers.ownership import find_claim_of_node
 from dovetail.errors import Conflict, DovetailError, Gone, Refused, Retry, Throttled
 from dovetail.ports import Clock, Kube, Recorder
 
 __all__ = ["EvictionQueue"]
 
-PACE = Pace(100, 5000)
+PACE = ConcurrencyRange(100, 5000)
 CAPACITY = 10_000
 FORCEFUL = "Forceful Termination"
 # The API server's words for it (registry/core/pod/storage/eviction.go); no code tells it apart.
@@ -48,7 +48,7 @@ class _Item:
     uid: str
     deadline: datetime | None
 
-    def tighten(self, deadline: datetime | None) -> None:
+    def tighten_deadline(self, deadline: datetime | None) -> None:
         if deadline is not None and (self.deadline is None or deadline < self.deadline):
             self.deadline = deadline
 
@@ -87,8 +87,8 @@ class EvictionQueue:
         self._recorder = recorder
         self._capacity = capacity
         self._items: dict[str, _Item] = {}
-        self._wake: Callable[[str], None] = _nobody
-        self.concurrency = PACE.at(millicores)
+        self._wake: Callable[[str], None] = _wake_nobody
+        self.concurrency = PACE.scale_to(millicores)
         self.backoff = Backoff(0.1, 10.0, per_second=self.concurrency, burst=10 * self.concurrency)
 
     def on_item(self, wake: Callable[[str], None]) -> None:
@@ -103,7 +103,7 @@ class EvictionQueue:
             key = pod.full_name
             item = self._items.get(key)
             if item is not None and item.uid == pod.uid:
-                item.tighten(deadline)
+                item.tighten_deadline(deadline)
             elif item is not None or len(self._items) < self._capacity:
                 self._items[key] = _Item(pod.uid, deadline)
                 self._wake(key)
@@ -123,25 +123,25 @@ class EvictionQueue:
         pod = self._pods.get(name, namespace)
         if pod is None or pod.uid != item.uid:
             # It is gone. A namesake in its place has done nothing to us.
-            return self._forget(key)
+            return self._forget_pod(key)
         now = self._clock.now()
-        if item.deadline is not None and predicates.forced(pod, item.deadline, now):
-            await self.force(pod, item.deadline)
+        if item.deadline is not None and predicates.must_delete_now(pod, item.deadline, now):
+            await self.force_delete(pod, item.deadline)
             return DONE
-        if not predicates.active(pod):
-            return self._forget(key)
-        if not predicates.evictable(pod, now):
-            notices.held(self._recorder, pod, predicates.do_not_disrupt(pod, now))
+        if not predicates.is_active(pod):
+            return self._forget_pod(key)
+        if not predicates.is_evictable(pod, now):
+            termination_events.record_do_not_disrupt(self._recorder, pod, predicates.do_not_disrupt(pod, now))
             return SOON
-        return await self._evict(key, pod)
+        return await self._evict_pod(key, pod)
 
-    async def force(self, pod: Pod, deadline: datetime) -> None:
+    async def force_delete(self, pod: Pod, deadline: datetime) -> None:
         """Delete a pod whose node waits no longer, with the time that is left. No budget is asked."""
         key = pod.full_name
         # Taken out first: queue and drain may both find that its time is up.
         item = self._items.pop(key, None) if pod in self else None
-        grace = grace_left(deadline, self._clock.now())
-        notices.pod_forced(self._recorder, pod, deadline, grace)
+        grace = compute_grace_left(deadline, self._clock.now())
+        termination_events.record_forced_pod(self._recorder, pod, deadline, grace)
         try:
             await self._kube.delete(pod, grace=grace, guarded=True)
         except Gone:
@@ -149,53 +149,53 @@ class EvictionQueue:
         except DovetailError as error:
             if item is not None:
                 self._items.setdefault(key, item)
-            raise _again(error) from error
-        PODS_DRAINED.labels(self._reason(pod)).inc()
+            raise _make_retryable(error) from error
+        PODS_DRAINED.labels(self._find_reason(pod)).inc()
 
-    async def _evict(self, key: str, pod: Pod) -> Result:
+    async def _evict_pod(self, key: str, pod: Pod) -> Result:
         try:
             await self._kube.evict(pod)
         except DovetailError as error:
-            return self._refused(key, pod, error)
+            return self._handle_refusal(key, pod, error)
         EVICTIONS.labels("200").inc()
-        reason = self._reason(pod)
-        notices.pod_evicted(self._recorder, pod, reason)
+        reason = self._find_reason(pod)
+        termination_events.record_evicted_pod(self._recorder, pod, reason)
         PODS_DRAINED.labels(reason).inc()
-        return self._forget(key)
+        return self._forget_pod(key)
 
-    def _refused(self, key: str, pod: Pod, error: DovetailError) -> Result:
-        code, message = _answer(error)
+    def _handle_refusal(self, key: str, pod: Pod, error: DovetailError) -> Result:
+        code, message = _read_answer(error)
         if code is not None:
             EVICTIONS.labels(str(code)).inc()
         if code in (404, 409):
-            return self._forget(key)
+            return self._forget_pod(key)
         if code == 429:
-            return self._blocked(pod, "evicting pod violates a PDB")
+            return self._report_blocked(pod, "evicting pod violates a PDB")
         if SEVERAL_BUDGETS in message:
-            return self._blocked(pod, "eviction does not support multiple PDBs")
-        raise _again(error) from error
+            return self._report_blocked(pod, "eviction does not support multiple PDBs")
+        raise _make_retryable(error) from error
 
-    def _blocked(self, pod: Pod, why: str) -> Result:
+    def _report_blocked(self, pod: Pod, why: str) -> Result:
         node = self._nodes.get(pod.node_name)
         if node is not None:
-            notices.drain_failing(self._recorder, node, f"{why} (Pod={pod.full_name})")
+            termination_events.record_failing_drain(self._recorder, node, f"{why} (Pod={pod.full_name})")
         return SOON
 
-    def _forget(self, key: str) -> Result:
+    def _forget_pod(self, key: str) -> Result:
         self._items.pop(key, None)
         return DONE
 
-    def _reason(self, pod: Pod) -> str:
+    def _find_reason(self, pod: Pod) -> str:
         """Why the pod's node is given up, as far as anyone said."""
         node = self._nodes.get(pod.node_name)
-        claim = claim_of(node, self._claims) if node is not None else None
+        claim = find_claim_of_node(node, self._claims) if node is not None else None
         if claim is None:
             return ""
-        said = conditions.find(claim, DISRUPTION_REASON)
+        said = conditions.find_condition(claim, DISRUPTION_REASON)
         return said.reason if said is not None and said.status == conditions.TRUE else FORCEFUL
 
 
-def _answer(error: DovetailError) -> tuple[int | None, str]:
+def _read_answer(error: DovetailError) -> tuple[int | None, str]:
     """The server's code and words, if it was the server that spoke."""
     cause = error.__cause__
     if isinstance(cause, _Answer):
@@ -203,10 +203,10 @@ def _answer(error: DovetailError) -> tuple[int | None, str]:
     return next((code for kind, code in ANSWERS if isinstance(error, kind)), None), str(error)
 
 
-def _again(error: DovetailError) -> DovetailError:
+def _make_retryable(error: DovetailError) -> DovetailError:
     """An item that nobody tries again would hold its node for ever, so no refusal is final here."""
     return Retry(str(error)) if isinstance(error, Refused) else error
 
 
-def _nobody(key: str) -> None:
+def _wake_nobody(key: str) -> None:
     """Before the queue is wired up, items wait in the table."""

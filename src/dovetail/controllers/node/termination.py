@@ -20,21 +20,31 @@ from dovetail.api.conditions import DRAINED, INSTANCE_TERMINATING, VOLUMES_DETAC
 from dovetail.api.core import Node, PersistentVolumeClaim, VolumeAttachment
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.pod import Pod
-from dovetail.api.taints import DISRUPTED, matches
-from dovetail.controllers.base import DONE, SOON, Backoff, Cache, Pace, Result, Trigger, after, on, run_all
-from dovetail.controllers.messages import log_deleted_node, log_drained_node, log_tainted_node
-from dovetail.controllers.node import notices
-from dovetail.controllers.node.drain import DrainStep, drain_step
+from dovetail.api.taints import DISRUPTED, is_same_taint
+from dovetail.controllers.base import (
+    DONE,
+    SOON,
+    Backoff,
+    Cache,
+    ConcurrencyRange,
+    Result,
+    Trigger,
+    requeue_after,
+    run_all,
+    wake_on,
+)
+from dovetail.controllers.claim_messages import log_deleted_node, log_drained_node, log_tainted_node
+from dovetail.controllers.node import termination_events
+from dovetail.controllers.node.drain import DrainStep, list_blocking_attachments, plan_drain_step
 from dovetail.controllers.node.eviction import EvictionQueue
-from dovetail.controllers.node.volumes import blocking_attachments
-from dovetail.controllers.owning import Ownership, claim_of
+from dovetail.controllers.ownership import Ownership, find_claim_of_node
 from dovetail.errors import Conflict, DovetailError, Gone, Refused, Retry
 from dovetail.ports import Clock, Cloud, Kube, Recorder
 from dovetail.state import Cluster
 
-__all__ = ["Termination", "Volumes", "termination_time"]
+__all__ = ["NodeTermination", "TerminationVolumes", "parse_termination_time"]
 
-PACE = Pace(100, 5000)
+PACE = ConcurrencyRange(100, 5000)
 LOOK_AGAIN = 1.0
 INSTANCE_LOOK_AGAIN = 5.0
 # A pod may have been bound just before the scheduler saw the taint; this is long enough to hear of it.
@@ -63,7 +73,7 @@ LIFETIME_SECONDS = metrics.histogram(
 
 
 @dataclass(frozen=True, slots=True)
-class Volumes:
+class TerminationVolumes:
     """Where attachments (filed by BY_NODE) and claims to storage are found."""
 
     attachments: Cache[VolumeAttachment]
@@ -71,7 +81,7 @@ class Volumes:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ending:
+class _TerminationState:
     """How far a Node has come. `wait` is set by a phase that is not over, `error` by one that failed."""
 
     node: Node
@@ -81,27 +91,27 @@ class _Ending:
     wait: Result | None = None
     error: Exception | None = None
 
-    def unknown(self, condition: str, reason: str, message: str) -> _Ending:
+    def set_unknown(self, condition: str, reason: str, message: str) -> _TerminationState:
         if self.claim is None:
             return self
         claim = conditions.set_unknown(self.claim, condition, self.now, reason, message)
         return replace(self, claim=claim)
 
-    def false(self, condition: str, reason: str) -> _Ending:
+    def set_false(self, condition: str, reason: str) -> _TerminationState:
         if self.claim is None:
             return self
         return replace(self, claim=conditions.set_false(self.claim, condition, self.now, reason, reason))
 
-    def true(self, condition: str) -> _Ending:
+    def set_true(self, condition: str) -> _TerminationState:
         if self.claim is None:
             return self
         return replace(self, claim=conditions.set_true(self.claim, condition, self.now))
 
-    def waiting(self, seconds: float) -> _Ending:
-        return replace(self, wait=after(seconds))
+    def wait_for(self, seconds: float) -> _TerminationState:
+        return replace(self, wait=requeue_after(seconds))
 
 
-class Termination:
+class NodeTermination:
     """Ends Nodes that are being deleted, in an order that loses nothing."""
 
     name = "node.termination"
@@ -111,7 +121,7 @@ class Termination:
         kube: Kube,
         nodes: Cache[Node],
         claims: Cache[NodeClaim],
-        volumes: Volumes,
+        volumes: TerminationVolumes,
         cluster: Cluster,
         evictions: EvictionQueue,
         ownership: Ownership,
@@ -131,22 +141,22 @@ class Termination:
         self._cloud = cloud
         self._clock = clock
         self._recorder = recorder
-        self.concurrency = PACE.at(millicores)
+        self.concurrency = PACE.scale_to(millicores)
         per_second = -(-self.concurrency // 10)
         self.backoff = Backoff(0.1, 10.0, per_second=per_second, burst=10 * per_second)
 
     @property
     def triggers(self) -> tuple[Trigger, ...]:
-        return (on(Node),)
+        return (wake_on(Node),)
 
     async def reconcile(self, key: str) -> Result:
         node = self._nodes.get(key)
-        if node is None or not node.deleting or not self._ownership.of_node(node):
+        if node is None or not node.deleting or not self._ownership.owns_node(node):
             return DONE
         if labels.TERMINATION not in node.metadata.finalizers:
             return DONE
         try:
-            return await self._end(node)
+            return await self._terminate_node(node)
         except Conflict:
             return SOON
         except Gone:
@@ -156,29 +166,29 @@ class Termination:
             # What is refused today may be granted tomorrow, and nothing else would wake us then.
             raise Retry(str(error)) from error
 
-    async def _end(self, node: Node) -> Result:
-        claim = claim_of(node, self._claims)
+    async def _terminate_node(self, node: Node) -> Result:
+        claim = find_claim_of_node(node, self._claims)
         if claim is not None and not claim.deleting:
-            await self._delete(claim)
-        if await self._machine_gone(node):
-            return await self._release(node, claim)
-        deadline = self._deadline(node, claim)
-        node = await self._marked(node, claim)
-        ending = await self._phases(_Ending(node, claim, deadline, self._clock.now()))
-        await self._say(node, claim, ending.claim)
+            await self._delete_claim(claim)
+        if await self._is_machine_gone(node):
+            return await self._remove_finalizer(node, claim)
+        deadline = self._read_deadline(node, claim)
+        node = await self._taint_node(node, claim)
+        ending = await self._run_phases(_TerminationState(node, claim, deadline, self._clock.now()))
+        await self._write_conditions(node, claim, ending.claim)
         if ending.error is not None:
             raise ending.error
-        return ending.wait if ending.wait is not None else await self._release(node, claim)
+        return ending.wait if ending.wait is not None else await self._remove_finalizer(node, claim)
 
-    async def _delete(self, claim: NodeClaim) -> None:
+    async def _delete_claim(self, claim: NodeClaim) -> None:
         try:
             await self._kube.delete(claim, guarded=True)
         except Gone:
             return
 
-    async def _machine_gone(self, node: Node) -> bool:
+    async def _is_machine_gone(self, node: Node) -> bool:
         """Whether the machine under a Node that does not answer is there at all. Ready nodes are believed."""
-        ready = node.status.condition("Ready")
+        ready = node.status.find_condition("Ready")
         if (ready is not None and ready.status == conditions.TRUE) or not node.spec.provider_id:
             return False
         try:
@@ -187,17 +197,17 @@ class Termination:
             return True
         return False
 
-    def _deadline(self, node: Node, claim: NodeClaim | None) -> datetime | None:
+    def _read_deadline(self, node: Node, claim: NodeClaim | None) -> datetime | None:
         text = claim.annotations.get(labels.TERMINATION_TIMESTAMP) if claim is not None else None
         if text is None:
             return None
-        notices.deadline_set(self._recorder, node, text)
-        return termination_time(text)
+        termination_events.record_deadline(self._recorder, node, text)
+        return parse_termination_time(text)
 
-    async def _marked(self, node: Node, claim: NodeClaim | None) -> Node:
+    async def _taint_node(self, node: Node, claim: NodeClaim | None) -> Node:
         """Nothing new comes here, from the scheduler or from load balancers."""
         taints = node.spec.taints
-        if not any(matches(taint, DISRUPTED) for taint in taints):
+        if not any(is_same_taint(taint, DISRUPTED) for taint in taints):
             taints = (*(taint for taint in taints if taint.key != DISRUPTED.key), DISRUPTED)
         excluded = {**node.labels, labels.EXCLUDE_FROM_LOAD_BALANCERS: "karpenter"}
         marked = structs.replace(
@@ -211,8 +221,8 @@ class Termination:
         log_tainted_node(node, claim)
         return node
 
-    async def _phases(self, ending: _Ending) -> _Ending:
-        for phase in (self._drain, self._detach, self._end_instance):
+    async def _run_phases(self, ending: _TerminationState) -> _TerminationState:
+        for phase in (self._drain_node, self._wait_for_volumes, self._terminate_instance):
             try:
                 ending = await phase(ending)
             except (DovetailError, ExceptionGroup) as error:
@@ -221,61 +231,63 @@ class Termination:
                 break
         return ending
 
-    async def _drain(self, ending: _Ending) -> _Ending:
-        if ending.claim is not None and conditions.find(ending.claim, DRAINED) is None:
-            ending = ending.unknown(DRAINED, reasons.DRAINING, reasons.DRAINING)
+    async def _drain_node(self, ending: _TerminationState) -> _TerminationState:
+        if ending.claim is not None and conditions.find_condition(ending.claim, DRAINED) is None:
+            ending = ending.set_unknown(DRAINED, reasons.DRAINING, reasons.DRAINING)
         name = ending.node.name
-        step = drain_step(self._cluster.pods_on(name), ending.deadline, ending.now)
-        if step.drained and _too_early(ending):
-            return ending.waiting(LOOK_AGAIN)
+        step = plan_drain_step(self._cluster.list_pods_on(name), ending.deadline, ending.now)
+        if step.drained and _is_too_early(ending):
+            return ending.wait_for(LOOK_AGAIN)
         if step.drained and (ending.claim is None or not conditions.is_true(ending.claim, DRAINED)):
             # What we believe may be behind, and the next step cannot be undone: ask, once.
             pods = await self._kube.list(Pod, fields=f"spec.nodeName={name}")
-            step = drain_step(pods, ending.deadline, ending.now)
+            step = plan_drain_step(pods, ending.deadline, ending.now)
         if step.drained:
-            return ending.true(DRAINED)
+            return ending.set_true(DRAINED)
         why = f"{step.waiting} pods are waiting to be evicted"
-        notices.drain_failing(self._recorder, ending.node, why)
-        await self._take(step, ending)
-        return ending.waiting(LOOK_AGAIN)
+        termination_events.record_failing_drain(self._recorder, ending.node, why)
+        await self._evict_pods(step, ending)
+        return ending.wait_for(LOOK_AGAIN)
 
-    async def _take(self, step: DrainStep, ending: _Ending) -> None:
+    async def _evict_pods(self, step: DrainStep, ending: _TerminationState) -> None:
         for pod in step.tier:
-            if predicates.active(pod):
-                notices.held(self._recorder, pod, predicates.do_not_disrupt(pod, ending.now))
+            if predicates.is_active(pod):
+                termination_events.record_do_not_disrupt(
+                    self._recorder, pod, predicates.do_not_disrupt(pod, ending.now)
+                )
         deleted = {pod.full_name for pod, _ in step.delete}
         self._evictions.add((pod for pod in step.evict if pod.full_name not in deleted), ending.deadline)
         if ending.deadline is not None:
-            await run_all(self._evictions.force(pod, ending.deadline) for pod, _ in step.delete)
+            await run_all(self._evictions.force_delete(pod, ending.deadline) for pod, _ in step.delete)
 
-    async def _detach(self, ending: _Ending) -> _Ending:
+    async def _wait_for_volumes(self, ending: _TerminationState) -> _TerminationState:
         name = ending.node.name
-        blocking = blocking_attachments(
+        blocking = list_blocking_attachments(
             name,
-            self._cluster.pods_on(name),
+            self._cluster.list_pods_on(name),
             self._volumes.attachments,
             self._volumes.claims,
             ending.now,
         )
         if not blocking:
-            return ending.true(VOLUMES_DETACHED)
+            return ending.set_true(VOLUMES_DETACHED)
         if ending.deadline is not None and ending.now > ending.deadline:
-            return ending.false(VOLUMES_DETACHED, reasons.TERMINATION_GRACE_PERIOD_ELAPSED)
-        notices.awaiting_volumes(self._recorder, ending.node, blocking)
+            return ending.set_false(VOLUMES_DETACHED, reasons.TERMINATION_GRACE_PERIOD_ELAPSED)
+        termination_events.record_awaited_volumes(self._recorder, ending.node, blocking)
         reason = reasons.AWAITING_VOLUME_DETACHMENT
-        return ending.unknown(VOLUMES_DETACHED, reason, reason).waiting(LOOK_AGAIN)
+        return ending.set_unknown(VOLUMES_DETACHED, reason, reason).wait_for(LOOK_AGAIN)
 
-    async def _end_instance(self, ending: _Ending) -> _Ending:
+    async def _terminate_instance(self, ending: _TerminationState) -> _TerminationState:
         if ending.claim is None:
             # Nobody ordered it, as far as we know; instances without a claim are the provider's to collect.
             return ending
         try:
             await self._cloud.delete(ending.claim)
         except Gone:
-            return ending.true(INSTANCE_TERMINATING)
-        return ending.true(INSTANCE_TERMINATING).waiting(INSTANCE_LOOK_AGAIN)
+            return ending.set_true(INSTANCE_TERMINATING)
+        return ending.set_true(INSTANCE_TERMINATING).wait_for(INSTANCE_LOOK_AGAIN)
 
-    async def _say(self, node: Node, before: NodeClaim | None, now: NodeClaim | None) -> None:
+    async def _write_conditions(self, node: Node, before: NodeClaim | None, now: NodeClaim | None) -> None:
         """Write what became of the claim's conditions."""
         if before is None or now is None or before == now:
             return
@@ -287,7 +299,7 @@ class Termination:
             log_drained_node(node, now)
             NODES_DRAINED.labels(now.labels.get(labels.NODEPOOL, "")).inc()
 
-    async def _release(self, node: Node, claim: NodeClaim | None) -> Result:
+    async def _remove_finalizer(self, node: Node, claim: NodeClaim | None) -> Result:
         left = tuple(each for each in node.metadata.finalizers if each != labels.TERMINATION)
         freed = structs.replace(node, metadata=structs.replace(node.metadata, finalizers=left))
         # Guarded, because the list is written as a whole and others have finalizers in it too.
@@ -295,12 +307,12 @@ class Termination:
         log_deleted_node(node, claim)
         now, pool = self._clock.now(), node.labels.get(labels.NODEPOOL, "")
         TERMINATED.labels(pool, node.labels.get(labels.ZONE, "")).inc()
-        TERMINATION_SECONDS.observe(_seconds(node.metadata.deletion_timestamp, now), pool)
-        LIFETIME_SECONDS.labels(pool).observe(_seconds(node.metadata.creation_timestamp, now))
+        TERMINATION_SECONDS.observe(_seconds_since(node.metadata.deletion_timestamp, now), pool)
+        LIFETIME_SECONDS.labels(pool).observe(_seconds_since(node.metadata.creation_timestamp, now))
         return DONE
 
 
-def termination_time(text: str) -> datetime:
+def parse_termination_time(text: str) -> datetime:
     """The moment an annotation names; only whole RFC 3339 instants are one."""
     try:
         moment = datetime.fromisoformat(text)
@@ -311,12 +323,12 @@ def termination_time(text: str) -> datetime:
     return moment
 
 
-def _too_early(ending: _Ending) -> bool:
-    begun = conditions.find(ending.claim, DRAINED) if ending.claim is not None else None
+def _is_too_early(ending: _TerminationState) -> bool:
+    begun = conditions.find_condition(ending.claim, DRAINED) if ending.claim is not None else None
     if begun is None or begun.status != conditions.UNKNOWN or begun.last_transition_time is None:
         return False
     return ending.now - begun.last_transition_time < SHORTEST_DRAIN
 
 
-def _seconds(since: datetime | None, now: datetime) -> float:
+def _seconds_since(since: datetime | None, now: datetime) -> float:
     return max((now - since).total_seconds(), 0.0) if since is not None else 0.0

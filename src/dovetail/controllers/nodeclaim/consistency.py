@@ -7,15 +7,26 @@ from dovetail.api.conditions import CONSISTENT_STATE_FOUND, INITIALIZED
 from dovetail.api.core import Node
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.quantity import ZERO
-from dovetail.controllers.base import DONE, SOON, Backoff, Cache, Pace, Remembered, Result, Trigger, after, on
-from dovetail.controllers.messages import log_inconsistency
-from dovetail.controllers.owning import BY_PROVIDER_ID, Ownership, nodes_of
+from dovetail.controllers.base import (
+    DONE,
+    SOON,
+    Backoff,
+    Cache,
+    ConcurrencyRange,
+    RecentKeys,
+    Result,
+    Trigger,
+    requeue_after,
+    wake_on,
+)
+from dovetail.controllers.claim_messages import log_inconsistency
+from dovetail.controllers.ownership import BY_PROVIDER_ID, Ownership, find_nodes_of_claim
 from dovetail.errors import Conflict, Gone
 from dovetail.ports import Clock, Kube, Recorder
 
 __all__ = ["Consistency"]
 
-PACE = Pace(10, 1000)
+PACE = ConcurrencyRange(10, 1000)
 EVERY = 600.0
 ENOUGH = 0.90
 
@@ -43,28 +54,28 @@ class Consistency:
         self._ownership = ownership
         self._clock = clock
         self._recorder = recorder
-        self._looked = Remembered(EVERY)
-        self.concurrency = PACE.at(millicores)
+        self._checked = RecentKeys(EVERY)
+        self.concurrency = PACE.scale_to(millicores)
 
     @property
     def triggers(self) -> tuple[Trigger, ...]:
-        return (on(NodeClaim), on(Node, self._claims_of))
+        return (wake_on(NodeClaim), wake_on(Node, self._find_claims_of_node))
 
-    def _claims_of(self, node: Node) -> list[str]:
+    def _find_claims_of_node(self, node: Node) -> list[str]:
         provider_id = node.spec.provider_id
         return [c.name for c in self._claims.by(BY_PROVIDER_ID, provider_id)] if provider_id else []
 
     async def reconcile(self, key: str) -> Result:
         claim = self._claims.get(key)
-        if claim is None or not self._ownership.of_claim(claim) or not claim.status.provider_id:
+        if claim is None or not self._ownership.owns_claim(claim) or not claim.status.provider_id:
             return DONE
-        left = self._looked.left(claim.uid, self._clock.monotonic())
+        left = self._checked.seconds_left(claim.uid, self._clock.monotonic())
         if left > 0:
-            return after(left)
-        found = nodes_of(claim, self._nodes)
+            return requeue_after(left)
+        found = find_nodes_of_claim(claim, self._nodes)
         if len(found) != 1:
             return DONE
-        judged = self._judged(claim, found[0])
+        judged = self._check_claim(claim, found[0])
         if judged != claim:
             try:
                 await self._kube.patch(claim, judged, status=True, guarded=True)
@@ -72,15 +83,15 @@ class Consistency:
                 return SOON
             except Gone:
                 return DONE
-        self._looked.add(claim.uid, self._clock.monotonic())
-        return after(EVERY)
+        self._checked.add(claim.uid, self._clock.monotonic())
+        return requeue_after(EVERY)
 
-    def _judged(self, claim: NodeClaim, node: Node) -> NodeClaim:
-        issues = shape_issues(claim, node)
+    def _check_claim(self, claim: NodeClaim, node: Node) -> NodeClaim:
+        issues = list_shape_issues(claim, node)
         now = self._clock.now()
         for issue in issues:
             log_inconsistency(claim, issue)
-            self._recorder.event(
+            self._recorder.publish_event(
                 claim, "FailedConsistencyCheck", issue, warning=True, dedupe=(claim.name, issue)
             )
         if issues:
@@ -93,7 +104,7 @@ class Consistency:
         return conditions.set_true(claim, CONSISTENT_STATE_FOUND, now)
 
 
-def shape_issues(claim: NodeClaim, node: Node) -> list[str]:
+def list_shape_issues(claim: NodeClaim, node: Node) -> list[str]:
     """Resources of which the Node has markedly less than was promised."""
     if claim.deleting or not conditions.is_true(claim, INITIALIZED):
         return []

@@ -15,25 +15,30 @@ from dovetail.controllers.base import (
     SOON,
     Backoff,
     Cache,
-    Pace,
-    Remembered,
+    ConcurrencyRange,
+    RecentKeys,
     Result,
     Trigger,
-    after,
-    on,
-    soonest,
+    choose_soonest,
+    requeue_after,
+    wake_on,
 )
-from dovetail.controllers.owning import Ownership
-from dovetail.disruption.drift import INSTANCE_TYPE_NOT_FOUND, old_enough, pool_drift, type_gone
+from dovetail.controllers.ownership import Ownership
+from dovetail.disruption.methods.drift import (
+    INSTANCE_TYPE_NOT_FOUND,
+    find_pool_drift,
+    is_old_enough,
+    is_type_gone,
+)
 from dovetail.errors import Conflict, DovetailError, Gone
 from dovetail.ports import Clock, Cloud, Kube
 from dovetail.settings.durations import parse_or_never
 from dovetail.state import Cluster
-from dovetail.zonal.drift import as_wanted
+from dovetail.zonal.ledgers import remove_shift_edits
 
 __all__ = ["DisruptionConditions"]
 
-PACE = Pace(10, 1000)
+PACE = ConcurrencyRange(10, 1000)
 DRIFT_EVERY = 300.0
 TYPE_CHECK_EVERY = 1800.0
 
@@ -65,19 +70,19 @@ class DisruptionConditions:
         self._ownership = ownership
         self._cloud = cloud
         self._clock = clock
-        self._type_checked = Remembered(TYPE_CHECK_EVERY)
-        self.concurrency = PACE.at(millicores)
+        self._type_checked = RecentKeys(TYPE_CHECK_EVERY)
+        self.concurrency = PACE.scale_to(millicores)
 
     @property
     def triggers(self) -> tuple[Trigger, ...]:
         return (
-            on(NodeClaim),
-            on(
+            wake_on(NodeClaim),
+            wake_on(
                 NodePool,
                 lambda pool: [c.name for c in self._claims if c.labels.get(labels.NODEPOOL) == pool.name],
             ),
-            on(Pod, self._claim_under),
-            on(
+            wake_on(Pod, self._find_claim_of_pod),
+            wake_on(
                 self._class_kind,
                 lambda node_class: [
                     c.name for c in self._claims if c.spec.node_class_ref.name == node_class.name
@@ -85,26 +90,26 @@ class DisruptionConditions:
             ),
         )
 
-    def _claim_under(self, pod: Pod) -> list[str]:
-        place = self._cluster.of_node(pod.node_name) if pod.node_name else None
+    def _find_claim_of_pod(self, pod: Pod) -> list[str]:
+        place = self._cluster.find_by_node(pod.node_name) if pod.node_name else None
         return [place.claim.name] if place is not None and place.claim is not None else []
 
     async def reconcile(self, key: str) -> Result:
         claim = self._claims.get(key)
-        if claim is None or claim.deleting or not self._ownership.of_claim(claim):
+        if claim is None or claim.deleting or not self._ownership.owns_claim(claim):
             return DONE
         pool = self._pools.get(claim.labels.get(labels.NODEPOOL, ""))
         if pool is None:
             return DONE
         changed, result, failure = claim, DONE, None
         try:
-            changed, result = await self._drift(claim, pool)
+            changed, result = await self._set_drifted(claim, pool)
         except DovetailError as error:
             # What can be said about consolidation is said all the same.
             failure = error
         if not pool.static:
-            changed, later = self._consolidatable(changed, pool)
-            result = soonest((result, later))
+            changed, later = self._set_consolidatable(changed, pool)
+            result = choose_soonest((result, later))
         if changed != claim:
             try:
                 await self._kube.patch(claim, changed, status=True, guarded=True)
@@ -116,43 +121,45 @@ class DisruptionConditions:
             raise failure
         return result
 
-    def _consolidatable(self, claim: NodeClaim, pool: NodePool) -> tuple[NodeClaim, Result]:
+    def _set_consolidatable(self, claim: NodeClaim, pool: NodePool) -> tuple[NodeClaim, Result]:
         text = pool.spec.disruption.consolidate_after
         wait = parse_or_never(text) if text is not None else timedelta()
-        initialized = conditions.find(claim, INITIALIZED)
+        initialized = conditions.find_condition(claim, INITIALIZED)
         if wait is None or initialized is None or initialized.status != conditions.TRUE:
-            return conditions.clear(claim, CONSOLIDATABLE), DONE
+            return conditions.clear_condition(claim, CONSOLIDATABLE), DONE
         since = claim.status.last_pod_event_time or initialized.last_transition_time
         now = self._clock.now()
         if since is not None and wait > timedelta() and now - since < wait:
-            return conditions.clear(claim, CONSOLIDATABLE), after(since + wait - now)
+            return conditions.clear_condition(claim, CONSOLIDATABLE), requeue_after(since + wait - now)
         return conditions.set_true(claim, CONSOLIDATABLE, now), DONE
 
-    async def _drift(self, claim: NodeClaim, pool: NodePool) -> tuple[NodeClaim, Result]:
+    async def _set_drifted(self, claim: NodeClaim, pool: NodePool) -> tuple[NodeClaim, Result]:
         # A launch stores its status first and its labels after: in between it only looks drifted.
         if not conditions.is_true(claim, LAUNCHED) or labels.INSTANCE_TYPE not in claim.labels:
-            return conditions.clear(claim, DRIFTED), DONE
+            return conditions.clear_condition(claim, DRIFTED), DONE
         reason = (
             # A zone that a shift takes out of the pool makes none of its nodes there drifted.
-            pool_drift(as_wanted(pool), claim)
-            or await self._type_drift(claim, pool)
-            or await self._cloud_drift(claim)
+            find_pool_drift(remove_shift_edits(pool), claim)
+            or await self._find_type_drift(claim, pool)
+            or await self._find_cloud_drift(claim)
         )
         if not reason:
-            return conditions.clear(claim, DRIFTED), after(DRIFT_EVERY)
-        return conditions.set_true(claim, DRIFTED, self._clock.now(), reason, reason), after(DRIFT_EVERY)
+            return conditions.clear_condition(claim, DRIFTED), requeue_after(DRIFT_EVERY)
+        return conditions.set_true(claim, DRIFTED, self._clock.now(), reason, reason), requeue_after(
+            DRIFT_EVERY
+        )
 
-    async def _type_drift(self, claim: NodeClaim, pool: NodePool) -> str:
+    async def _find_type_drift(self, claim: NodeClaim, pool: NodePool) -> str:
         now = self._clock.monotonic()
-        if self._type_checked.left(claim.uid, now) > 0 or not old_enough(claim, self._clock.now()):
+        if self._type_checked.seconds_left(claim.uid, now) > 0 or not is_old_enough(claim, self._clock.now()):
             return ""
-        if type_gone(claim, await self._cloud.instance_types(pool)):
+        if is_type_gone(claim, await self._cloud.list_instance_types(pool)):
             return INSTANCE_TYPE_NOT_FOUND
         self._type_checked.add(claim.uid, now)
         return ""
 
-    async def _cloud_drift(self, claim: NodeClaim) -> str:
+    async def _find_cloud_drift(self, claim: NodeClaim) -> str:
         try:
-            return await self._cloud.drifted(claim)
+            return await self._cloud.find_drift_reason(claim)
         except Gone:
             return ""

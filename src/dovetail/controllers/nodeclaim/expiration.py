@@ -7,11 +7,20 @@ from datetime import datetime, timedelta
 
 from dovetail.api import labels
 from dovetail.api.nodeclaim import NodeClaim
-from dovetail.api.predicates import reschedulable
-from dovetail.controllers.base import DONE, Backoff, Cache, Pace, Result, Trigger, after, on
-from dovetail.controllers.counts import claim_disrupted
-from dovetail.controllers.messages import log_expired_claim
-from dovetail.controllers.owning import Ownership
+from dovetail.api.predicates import is_reschedulable
+from dovetail.controllers.base import (
+    DONE,
+    Backoff,
+    Cache,
+    ConcurrencyRange,
+    Result,
+    Trigger,
+    requeue_after,
+    wake_on,
+)
+from dovetail.controllers.claim_messages import log_expired_claim
+from dovetail.controllers.claim_metrics import count_disrupted_claim
+from dovetail.controllers.ownership import Ownership
 from dovetail.errors import Gone
 from dovetail.ports import Clock, Kube
 from dovetail.settings.durations import parse_or_never
@@ -19,7 +28,7 @@ from dovetail.state import Cluster
 
 __all__ = ["Expiration"]
 
-PACE = Pace(10, 1000)
+PACE = ConcurrencyRange(10, 1000)
 
 
 class Expiration:
@@ -45,16 +54,16 @@ class Expiration:
         self._ownership = ownership
         self._clock = clock
         # How long a claim of this zone, due then, waits for a zonal shift. Seconds.
-        self._put_off = put_off
-        self.concurrency = PACE.at(millicores)
+        self._delay_for_shift = put_off
+        self.concurrency = PACE.scale_to(millicores)
 
     @property
     def triggers(self) -> tuple[Trigger, ...]:
-        return (on(NodeClaim),)
+        return (wake_on(NodeClaim),)
 
     async def reconcile(self, key: str) -> Result:
         claim = self._claims.get(key)
-        if claim is None or claim.deleting or not self._ownership.of_claim(claim):
+        if claim is None or claim.deleting or not self._ownership.owns_claim(claim):
             return DONE
         lasts = parse_or_never(claim.spec.expire_after) if claim.spec.expire_after else None
         created = claim.metadata.creation_timestamp
@@ -62,15 +71,15 @@ class Expiration:
             return DONE
         left = created + lasts - self._clock.now()
         if left > timedelta():
-            return after(left)
-        waits = self._put_off(claim.labels.get(labels.ZONE, ""), claim.uid, created + lasts)
+            return requeue_after(left)
+        waits = self._delay_for_shift(claim.labels.get(labels.ZONE, ""), claim.uid, created + lasts)
         if waits > 0:
-            return after(waits)
+            return requeue_after(waits)
         try:
             await self._kube.delete(claim, guarded=True)
         except Gone:
             return DONE
         log_expired_claim(claim)
-        pods = self._cluster.pods_on(claim.status.node_name) if claim.status.node_name else ()
-        claim_disrupted(claim, "expired", sum(map(reschedulable, pods)))
+        pods = self._cluster.list_pods_on(claim.status.node_name) if claim.status.node_name else ()
+        count_disrupted_claim(claim, "expired", sum(map(is_reschedulable, pods)))
         return DONE

@@ -11,15 +11,15 @@ from dovetail.api import conditions, labels
 from dovetail.api.conditions import INSTANCE_TERMINATING, REGISTERED
 from dovetail.api.core import Node
 from dovetail.api.nodeclaim import NodeClaim
-from dovetail.controllers.base import DONE, SOON, Cache, Result, after, run_all
-from dovetail.controllers.counts import CLAIMS_TERMINATED
-from dovetail.controllers.messages import log_annotated_claim, log_deleted_claim
-from dovetail.controllers.owning import nodes_of
+from dovetail.controllers.base import DONE, SOON, Cache, Result, requeue_after, run_all
+from dovetail.controllers.claim_messages import log_annotated_claim, log_deleted_claim
+from dovetail.controllers.claim_metrics import CLAIMS_TERMINATED
+from dovetail.controllers.ownership import find_nodes_of_claim
 from dovetail.errors import Conflict, Gone
 from dovetail.ports import Clock, Cloud, Kube, Recorder
-from dovetail.settings.durations import parse as parse_duration
+from dovetail.settings.durations import parse_duration as parse_duration
 
-__all__ = ["Finalization", "rfc3339"]
+__all__ = ["Finalization", "format_rfc3339"]
 
 AGAIN = 5.0
 TERMINATION_SECONDS = metrics.histogram(
@@ -52,36 +52,36 @@ class Finalization:
         if labels.TERMINATION not in claim.metadata.finalizers:
             return DONE
         try:
-            return await self._end(claim)
+            return await self._finalize_claim(claim)
         except Conflict:
             return SOON
         except Gone:
             return DONE
 
-    async def _end(self, claim: NodeClaim) -> Result:
-        claim = await self._with_deadline(claim)
+    async def _finalize_claim(self, claim: NodeClaim) -> Result:
+        claim = await self._annotate_deadline(claim)
         if conditions.is_true(claim, REGISTERED):
-            nodes = nodes_of(claim, self._nodes)
+            nodes = find_nodes_of_claim(claim, self._nodes)
             if nodes:
                 # Their own finalizer drains them; their going wakes us again.
-                await run_all(self._delete(node) for node in nodes if not node.deleting)
+                await run_all(self._delete_node(node) for node in nodes if not node.deleting)
                 return DONE
         if claim.status.provider_id:
-            claim, gone = await self._end_instance(claim)
+            claim, gone = await self._terminate_instance(claim)
             if not gone:
-                return after(AGAIN)
-        await self._release(claim)
+                return requeue_after(AGAIN)
+        await self._remove_finalizer(claim)
         return DONE
 
-    async def _with_deadline(self, claim: NodeClaim) -> NodeClaim:
+    async def _annotate_deadline(self, claim: NodeClaim) -> NodeClaim:
         """From its deletion on, a claim with a grace period has a moment after which nothing is asked."""
         grace = claim.spec.termination_grace_period
         deleted = claim.metadata.deletion_timestamp
         if grace is None or deleted is None or labels.TERMINATION_TIMESTAMP in claim.annotations:
             return claim
-        deadline = rfc3339(deleted + parse_duration(grace))
+        deadline = format_rfc3339(deleted + parse_duration(grace))
         note = f"All pods will be deleted by {deadline}"
-        self._recorder.event(
+        self._recorder.publish_event(
             claim, "TerminationGracePeriodExpiring", note, warning=True, dedupe=(claim.name,)
         )
         annotations = {**claim.annotations, labels.TERMINATION_TIMESTAMP: deadline}
@@ -90,13 +90,13 @@ class Finalization:
         log_annotated_claim(claim)
         return claim
 
-    async def _delete(self, node: Node) -> None:
+    async def _delete_node(self, node: Node) -> None:
         try:
             await self._kube.delete(node, guarded=True)
         except Gone:
             return
 
-    async def _end_instance(self, claim: NodeClaim) -> tuple[NodeClaim, bool]:
+    async def _terminate_instance(self, claim: NodeClaim) -> tuple[NodeClaim, bool]:
         gone = False
         try:
             await self._cloud.delete(claim)
@@ -107,32 +107,34 @@ class Finalization:
         if marked != claim:
             claim = await self._kube.patch(claim, marked, status=True, guarded=True)
         if gone:
-            begun = conditions.find(claim, INSTANCE_TERMINATING)
+            begun = conditions.find_condition(claim, INSTANCE_TERMINATING)
             since = begun.last_transition_time if begun else None
-            INSTANCE_SECONDS.labels(_pool(claim)).observe(_seconds(since, now))
+            INSTANCE_SECONDS.labels(_pool_name(claim)).observe(_seconds_since(since, now))
         return claim, gone
 
-    async def _release(self, claim: NodeClaim) -> None:
+    async def _remove_finalizer(self, claim: NodeClaim) -> None:
         left = tuple(f for f in claim.metadata.finalizers if f != labels.TERMINATION)
         freed = replace(claim, metadata=replace(claim.metadata, finalizers=left))
         await self._kube.patch(claim, freed, guarded=True)
         log_deleted_claim(claim)
         now = self._clock.now()
-        TERMINATION_SECONDS.labels(_pool(claim)).observe(_seconds(claim.metadata.deletion_timestamp, now))
+        TERMINATION_SECONDS.labels(_pool_name(claim)).observe(
+            _seconds_since(claim.metadata.deletion_timestamp, now)
+        )
         about = claim.labels
         CLAIMS_TERMINATED.labels(
-            _pool(claim), about.get(labels.CAPACITY_TYPE, ""), about.get(labels.ZONE, "")
+            _pool_name(claim), about.get(labels.CAPACITY_TYPE, ""), about.get(labels.ZONE, "")
         ).inc()
 
 
-def rfc3339(moment: datetime) -> str:
+def format_rfc3339(moment: datetime) -> str:
     """A moment as annotations carry it, in whole seconds."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _pool(claim: NodeClaim) -> str:
+def _pool_name(claim: NodeClaim) -> str:
     return claim.labels.get(labels.NODEPOOL, "")
 
 
-def _seconds(since: datetime | None, now: datetime) -> float:
+def _seconds_since(since: datetime | None, now: datetime) -> float:
     return max(now - since, timedelta()).total_seconds() if since is not None else 0.0

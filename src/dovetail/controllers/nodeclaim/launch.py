@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from dovetail.api import conditions, labels, reasons
 from dovetail.api.conditions import LAUNCHED, REGISTERED
 from dovetail.api.nodeclaim import NodeClaim
-from dovetail.controllers.counts import claim_disrupted
-from dovetail.controllers.messages import log_failed_launch, log_launched_claim
-from dovetail.controllers.nodeclaim.steps import Step
+from dovetail.controllers.claim_messages import log_failed_launch, log_launched_claim
+from dovetail.controllers.claim_metrics import count_disrupted_claim
+from dovetail.controllers.nodeclaim.lifecycle import StageResult
 from dovetail.errors import ClassNotReady, CreateFailed, DovetailError, Gone, InsufficientCapacity, Retry
 from dovetail.ports import Clock, Cloud, Instance, Kube, Recorder
 
@@ -37,48 +37,52 @@ class Launch:
         self._launched: OrderedDict[str, tuple[float, Instance]] = OrderedDict()
         self._first_tries: set[str] = set()
 
-    def expect(self, claim: NodeClaim) -> None:
+    def expect_first_try(self, claim: NodeClaim) -> None:
         """Nobody can have tried to launch this claim before: its finalizer was not there yet."""
         self._first_tries.add(claim.uid)
 
-    async def step(self, claim: NodeClaim) -> Step:
+    async def step(self, claim: NodeClaim) -> StageResult:
         now = self._clock.now()
-        state = conditions.find(claim, LAUNCHED)
+        state = conditions.find_condition(claim, LAUNCHED)
         if state is not None and state.status != conditions.UNKNOWN:
             if state.status == conditions.TRUE:
-                claim = await self._completed(claim)
-            return Step(conditions.set_condition(claim, state, now))
+                claim = await self._complete_labels(claim)
+            return StageResult(conditions.set_condition(claim, state, now))
         try:
-            instance = await self._instance(claim)
+            instance = await self._get_or_launch(claim)
         except InsufficientCapacity as error:
             log_failed_launch(claim, error)
-            note = f"NodeClaim {claim.name} event: {_cut(str(error))}"
-            self._recorder.event(claim, "InsufficientCapacityError", note, warning=True, dedupe=(claim.name,))
-            return await self._give_up(claim, "insufficient_capacity")
+            note = f"NodeClaim {claim.name} event: {_shorten_text(str(error))}"
+            self._recorder.publish_event(
+                claim, "InsufficientCapacityError", note, warning=True, dedupe=(claim.name,)
+            )
+            return await self._delete_claim(claim, "insufficient_capacity")
         except ClassNotReady as error:
             log_failed_launch(claim, error)
-            return await self._give_up(claim, "nodeclass_not_ready")
+            return await self._delete_claim(claim, "nodeclass_not_ready")
         except CreateFailed as error:
             failed = conditions.set_unknown(claim, LAUNCHED, now, error.reason, error.message)
-            return Step(failed, error=error)
+            return StageResult(failed, error=error)
         except DovetailError as error:
-            failed = conditions.set_unknown(claim, LAUNCHED, now, reasons.LAUNCH_FAILED, _cut(str(error)))
-            return Step(failed, error=error)
-        return Step(conditions.set_true(_filled(claim, instance), LAUNCHED, self._clock.now()))
+            failed = conditions.set_unknown(
+                claim, LAUNCHED, now, reasons.LAUNCH_FAILED, _shorten_text(str(error))
+            )
+            return StageResult(failed, error=error)
+        return StageResult(conditions.set_true(_fill_claim(claim, instance), LAUNCHED, self._clock.now()))
 
-    async def _instance(self, claim: NodeClaim) -> Instance:
+    async def _get_or_launch(self, claim: NodeClaim) -> Instance:
         now = self._clock.monotonic()
         while self._launched and next(iter(self._launched.values()))[0] < now - REMEMBER_SECONDS:
             self._launched.popitem(last=False)
         known = self._launched.get(claim.uid)
         if known is not None:
             return known[1]
-        instance = await self._earlier(claim) or await self._cloud.create(claim)
+        instance = await self._find_earlier_instance(claim) or await self._cloud.create(claim)
         log_launched_claim(claim, instance)
         self._launched[claim.uid] = (self._clock.monotonic(), instance)
         return instance
 
-    async def _earlier(self, claim: NodeClaim) -> Instance | None:
+    async def _find_earlier_instance(self, claim: NodeClaim) -> Instance | None:
         """What an earlier attempt came to, if it came to anything and we were not told."""
         if claim.uid in self._first_tries:
             self._first_tries.discard(claim.uid)
@@ -86,28 +90,28 @@ class Launch:
         ours = (each for each in await self._cloud.list() if each.claim == claim.name and not each.deleting)
         return min(ours, key=lambda each: each.provider_id, default=None)
 
-    async def _completed(self, claim: NodeClaim) -> NodeClaim:
+    async def _complete_labels(self, claim: NodeClaim) -> NodeClaim:
         """A claim whose status was stored, and perhaps its labels not: we were stopped in between."""
         known = self._launched.pop(claim.uid, None)
         if labels.INSTANCE_TYPE in claim.labels or conditions.is_true(claim, REGISTERED):
             return claim
         if known is not None:
-            return _labelled(claim, known[1])
+            return _add_instance_labels(claim, known[1])
         try:
-            return _labelled(claim, await self._cloud.get(claim.status.provider_id))
+            return _add_instance_labels(claim, await self._cloud.get(claim.status.provider_id))
         except (Gone, Retry):
             return claim
 
-    async def _give_up(self, claim: NodeClaim, reason: str) -> Step:
+    async def _delete_claim(self, claim: NodeClaim, reason: str) -> StageResult:
         try:
             await self._kube.delete(claim, guarded=True)
         except Gone:
-            return Step(claim, over=True)
-        claim_disrupted(claim, reason)
-        return Step(claim, over=True)
+            return StageResult(claim, over=True)
+        count_disrupted_claim(claim, reason)
+        return StageResult(claim, over=True)
 
 
-def _labelled(claim: NodeClaim, instance: Instance) -> NodeClaim:
+def _add_instance_labels(claim: NodeClaim, instance: Instance) -> NodeClaim:
     """Its own labels win over the cloud's, the cloud's annotations over its own."""
     metadata = replace(
         claim.metadata,
@@ -117,7 +121,7 @@ def _labelled(claim: NodeClaim, instance: Instance) -> NodeClaim:
     return replace(claim, metadata=metadata)
 
 
-def _filled(claim: NodeClaim, instance: Instance) -> NodeClaim:
+def _fill_claim(claim: NodeClaim, instance: Instance) -> NodeClaim:
     """The claim with what came."""
     status = replace(
         claim.status,
@@ -126,8 +130,8 @@ def _filled(claim: NodeClaim, instance: Instance) -> NodeClaim:
         capacity=instance.capacity,
         allocatable=instance.allocatable,
     )
-    return _labelled(replace(claim, status=status), instance)
+    return _add_instance_labels(replace(claim, status=status), instance)
 
 
-def _cut(text: str) -> str:
+def _shorten_text(text: str) -> str:
     return text if len(text) <= LONGEST else text[:LONGEST] + "..."

@@ -7,45 +7,56 @@ deadline ─► its Nodes go first ─► its instance ─► finalizer removed 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from msgspec.structs import replace
 
 from dovetail.api import conditions, labels
+from dovetail.api.bad_items import reason_of
 from dovetail.api.core import Node
 from dovetail.api.nodeclaim import NodeClaim
-from dovetail.api.setaside import reason_of
 from dovetail.controllers.base import (
     DONE,
     SOON,
     Backoff,
     Cache,
-    Pace,
+    ConcurrencyRange,
     Result,
     Trigger,
-    after,
-    insisting,
-    on,
-    soonest,
+    choose_soonest,
+    requeue_after,
+    retry_refusals,
+    wake_on,
 )
 from dovetail.controllers.nodeclaim.finalization import Finalization
-from dovetail.controllers.nodeclaim.steps import Step
-from dovetail.controllers.owning import BY_PROVIDER_ID, Ownership
+from dovetail.controllers.ownership import BY_PROVIDER_ID, Ownership
 from dovetail.errors import Conflict, DovetailError, Gone, Refused, Retry
 from dovetail.ports import Clock, Kube
 
-__all__ = ["Lifecycle"]
+__all__ = ["Lifecycle", "StageResult"]
 
-PACE = Pace(1000, 5000)
+
+@dataclass(frozen=True, slots=True)
+class StageResult:
+    """The claim as a step leaves it, and when it wants to look again. `over` means it is being deleted."""
+
+    claim: NodeClaim
+    result: Result = DONE
+    error: Exception | None = None
+    over: bool = False
+
+
+PACE = ConcurrencyRange(1000, 5000)
 # How soon to look again when the watch has yet to tell us of our own last write; it wakes us before that.
 CATCH_UP = 1.0
 REFUSED_AGAIN = 5.0
 
 
-class Stage(Protocol):
+class LifecycleStage(Protocol):
     """One step of a claim's life."""
 
-    async def step(self, claim: NodeClaim) -> Step:
+    async def step(self, claim: NodeClaim) -> StageResult:
         """Look at the claim and take it further."""
 
 
@@ -60,7 +71,7 @@ class Lifecycle:
         kube: Kube,
         claims: Cache[NodeClaim],
         ownership: Ownership,
-        stages: Sequence[Stage],
+        stages: Sequence[LifecycleStage],
         finalization: Finalization,
         clock: Clock,
         *,
@@ -77,31 +88,33 @@ class Lifecycle:
         self._on_new = on_new
         self._also_woken_by = also_woken_by
         self._written: dict[str, str] = {}
-        self.concurrency = PACE.at(millicores)
+        self.concurrency = PACE.scale_to(millicores)
 
     @property
     def triggers(self) -> tuple[Trigger, ...]:
-        return (on(NodeClaim), on(Node, self._claims_of), *self._also_woken_by)
+        return (wake_on(NodeClaim), wake_on(Node, self._find_claims_of_node), *self._also_woken_by)
 
-    def _claims_of(self, node: Node) -> list[str]:
+    def _find_claims_of_node(self, node: Node) -> list[str]:
         provider_id = node.spec.provider_id
         return [c.name for c in self._claims.by(BY_PROVIDER_ID, provider_id)] if provider_id else []
 
     async def reconcile(self, key: str) -> Result:
         claim = self._claims.get(key)
-        if claim is None or not self._ownership.of_claim(claim):
+        if claim is None or not self._ownership.owns_claim(claim):
             self._written.pop(key, None)
             return DONE
         if reason_of(claim) and not claim.deleting:
             # It may be launched already and not say so where we can read it: another would be one too many.
             return DONE
-        if not self._heard_of_ourselves(claim):
+        if not self._has_seen_own_write(claim):
             # Acting on what was true before our own last write would count and do things twice.
-            return after(CATCH_UP)
-        with insisting():
-            return await (self._finalization.reconcile(claim) if claim.deleting else self._live(claim))
+            return requeue_after(CATCH_UP)
+        with retry_refusals():
+            return await (
+                self._finalization.reconcile(claim) if claim.deleting else self._reconcile_living(claim)
+            )
 
-    def _heard_of_ourselves(self, claim: NodeClaim) -> bool:
+    def _has_seen_own_write(self, claim: NodeClaim) -> bool:
         written = self._written.get(claim.name, "")
         heard = claim.metadata.resource_version
         if written.isdigit() and heard.isdigit() and int(heard) < int(written):
@@ -109,7 +122,7 @@ class Lifecycle:
         self._written.pop(claim.name, None)
         return True
 
-    async def _live(self, claim: NodeClaim) -> Result:
+    async def _reconcile_living(self, claim: NodeClaim) -> Result:
         if labels.TERMINATION not in claim.metadata.finalizers:
             # Nothing may be launched that nobody would clean up.
             metadata = replace(claim.metadata, finalizers=(*claim.metadata.finalizers, labels.TERMINATION))
@@ -120,9 +133,9 @@ class Lifecycle:
             except Gone:
                 return DONE
             self._on_new(claim)
-        return await self._walk(claim)
+        return await self._run_stages(claim)
 
-    async def _walk(self, stored: NodeClaim) -> Result:
+    async def _run_stages(self, stored: NodeClaim) -> Result:
         claim = conditions.open_conditions(stored, self._clock.now())
         results: list[Result] = []
         errors: list[Exception] = []
@@ -143,14 +156,14 @@ class Lifecycle:
                 errors.append(step.error)
             if step.over:
                 # What is known of the machine is stored even now: its end is found by it.
-                await self._store(stored, claim)
+                await self._store_claim(stored, claim)
                 return DONE
-        await self._store(stored, claim)
+        await self._store_claim(stored, claim)
         if errors:
             raise errors[0] if len(errors) == 1 else ExceptionGroup(f"reconciling {claim.name}", errors)
-        return soonest(results)
+        return choose_soonest(results)
 
-    async def _store(self, stored: NodeClaim, claim: NodeClaim) -> None:
+    async def _store_claim(self, stored: NodeClaim, claim: NodeClaim) -> None:
         if claim == stored:
             return
         try:

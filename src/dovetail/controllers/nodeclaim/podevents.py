@@ -12,7 +12,7 @@ from dovetail.api.core import Node
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.pod import Pod
 from dovetail.controllers.base import DONE, Backoff, Cache, Result, Trigger
-from dovetail.controllers.owning import Ownership, claim_of
+from dovetail.controllers.ownership import Ownership, find_claim_of_node
 from dovetail.errors import Gone
 from dovetail.ports import Clock, Kube
 
@@ -40,12 +40,12 @@ class PodEvents:
 
     @property
     def triggers(self) -> tuple[Trigger, ...]:
-        return (Trigger(Pod, self._node_touched),)
+        return (Trigger(Pod, self._wake_on_pod_change),)
 
     async def reconcile(self, key: str) -> Result:
         node = self._nodes.get(key)
-        claim = claim_of(node, self._claims) if node is not None else None
-        if claim is None or not self._ownership.of_claim(claim):
+        claim = find_claim_of_node(node, self._claims) if node is not None else None
+        if claim is None or not self._ownership.owns_claim(claim):
             return DONE
         now, last = self._clock.now(), claim.status.last_pod_event_time
         if last is not None and (now - last).total_seconds() < AT_MOST_EVERY:
@@ -57,20 +57,20 @@ class PodEvents:
             return DONE
         return DONE
 
-    def _node_touched(self, before: Pod | None, after: Pod | None) -> Iterable[str]:
+    def _wake_on_pod_change(self, before: Pod | None, after: Pod | None) -> Iterable[str]:
         """The node a pod came to, or begins to leave."""
         if after is None or not after.node_name or predicates.owned_by_daemonset(after):
             return ()
         if before is None:
             # Karpenter takes every pod it meets after a restart for a change, and consolidation waits
             # anew everywhere. One that was bound long ago is no news.
-            return (after.node_name,) if self._bound_lately(after) else ()
+            return (after.node_name,) if self._is_bound_lately(after) else ()
         bound = not before.node_name
-        ended = predicates.terminal(after) and not predicates.terminal(before)
-        leaving = predicates.terminating(after) and not predicates.terminating(before)
+        ended = predicates.is_terminal(after) and not predicates.is_terminal(before)
+        leaving = predicates.is_terminating(after) and not predicates.is_terminating(before)
         return (after.node_name,) if bound or ended or leaving else ()
 
-    def _bound_lately(self, pod: Pod) -> bool:
-        bound = pod.status.condition(POD_SCHEDULED)
+    def _is_bound_lately(self, pod: Pod) -> bool:
+        bound = pod.status.find_condition(POD_SCHEDULED)
         since = bound.last_transition_time if bound is not None else None
         return since is not None and (self._clock.now() - since).total_seconds() < AT_MOST_EVERY

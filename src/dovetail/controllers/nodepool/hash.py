@@ -9,16 +9,16 @@ from dovetail.api.conditions import DRIFTED
 from dovetail.api.hashes import NODEPOOL_HASH_VERSION
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
-from dovetail.controllers.base import DONE, Backoff, Cache, Result, Trigger, on, run_all
-from dovetail.controllers.owning import Ownership
+from dovetail.controllers.base import DONE, Backoff, Cache, Result, Trigger, run_all, wake_on
+from dovetail.controllers.ownership import Ownership
 from dovetail.controllers.provisioning import hash_annotations
 from dovetail.errors import Gone
 from dovetail.ports import Kube
 
-__all__ = ["Hash"]
+__all__ = ["NodePoolHash"]
 
 
-class Hash:
+class NodePoolHash:
     """Writes the hash annotations. A new way of hashing must not look like a change of the pools."""
 
     name = "nodepool.hash"
@@ -35,20 +35,20 @@ class Hash:
 
     @property
     def triggers(self) -> tuple[Trigger, ...]:
-        return (on(NodePool),)
+        return (wake_on(NodePool),)
 
     async def reconcile(self, key: str) -> Result:
         pool = self._pools.get(key)
-        if pool is None or not self._ownership.of_pool(pool):
+        if pool is None or not self._ownership.owns_pool(pool):
             return DONE
         wanted = hash_annotations(pool)
         if pool.annotations.get(labels.NODEPOOL_HASH_VERSION) != NODEPOOL_HASH_VERSION:
             mine = [
                 claim
                 for claim in self._claims
-                if claim.labels.get(labels.NODEPOOL) == pool.name and self._ownership.of_claim(claim)
+                if claim.labels.get(labels.NODEPOOL) == pool.name and self._ownership.owns_claim(claim)
             ]
-            await run_all(self._restamp(claim, wanted[labels.NODEPOOL_HASH]) for claim in mine)
+            await run_all(self._update_claim_hash(claim, wanted[labels.NODEPOOL_HASH]) for claim in mine)
         if not wanted.items() <= pool.annotations.items():
             annotations = {**pool.annotations, **wanted}
             marked = replace(pool, metadata=replace(pool.metadata, annotations=annotations))
@@ -58,11 +58,11 @@ class Hash:
                 return DONE
         return DONE
 
-    async def _restamp(self, claim: NodeClaim, fingerprint: str) -> None:
+    async def _update_claim_hash(self, claim: NodeClaim, fingerprint: str) -> None:
         if claim.annotations.get(labels.NODEPOOL_HASH_VERSION) == NODEPOOL_HASH_VERSION:
             return
         annotations = {**claim.annotations, labels.NODEPOOL_HASH_VERSION: NODEPOOL_HASH_VERSION}
-        if conditions.find(claim, DRIFTED) is None:
+        if conditions.find_condition(claim, DRIFTED) is None:
             # One that has drifted already keeps its old hash, so that it stays drifted.
             annotations[labels.NODEPOOL_HASH] = fingerprint
         try:

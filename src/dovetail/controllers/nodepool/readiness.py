@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from dovetail.api import conditions, reasons
-from dovetail.api.conditions import NODECLASS_READY, Conditioned
+from dovetail.api import conditions, reasons, validation
+from dovetail.api.bad_items import reason_of
+from dovetail.api.conditions import NODECLASS_READY, VALIDATION_SUCCEEDED, Conditioned
+from dovetail.api.labels import Flavour
 from dovetail.api.meta import Condition, Object
 from dovetail.api.nodepool import NodePool
-from dovetail.api.setaside import reason_of
-from dovetail.controllers.base import DONE, SOON, Backoff, Cache, Result, Trigger, on
-from dovetail.controllers.owning import Ownership
+from dovetail.controllers.base import DONE, SOON, Backoff, Cache, Result, Trigger, wake_on
+from dovetail.controllers.ownership import Ownership
 from dovetail.errors import Conflict, Gone
 from dovetail.ports import Clock, Kube
 
-__all__ = ["Readiness"]
+__all__ = ["NodePoolReadiness", "NodePoolValidation"]
 
 
-class Readiness:
+class NodePoolReadiness:
     """Copies the node class's readiness to the pools that use it."""
 
     name = "nodepool.readiness"
@@ -40,16 +41,16 @@ class Readiness:
 
     @property
     def triggers(self) -> tuple[Trigger, ...]:
-        return (on(NodePool), on(self._class_kind, self._pools_of))
+        return (wake_on(NodePool), wake_on(self._class_kind, self._find_pools_of_class))
 
-    def _pools_of(self, node_class: Object) -> list[str]:
+    def _find_pools_of_class(self, node_class: Object) -> list[str]:
         return [p.name for p in self._pools if p.spec.template.spec.node_class_ref.name == node_class.name]
 
     async def reconcile(self, key: str) -> Result:
         pool = self._pools.get(key)
-        if pool is None or not self._ownership.of_pool(pool):
+        if pool is None or not self._ownership.owns_pool(pool):
             return DONE
-        judged = self._judged(pool)
+        judged = self._set_condition(pool)
         if judged == pool:
             return DONE
         try:
@@ -60,7 +61,7 @@ class Readiness:
             return DONE
         return DONE
 
-    def _judged(self, pool: NodePool) -> NodePool:
+    def _set_condition(self, pool: NodePool) -> NodePool:
         now, name = self._clock.now(), pool.spec.template.spec.node_class_ref.name
         node_class = self._classes.get(name)
         if node_class is None:
@@ -72,7 +73,7 @@ class Readiness:
         if wrong := reason_of(node_class):
             why = f"NodeClass is set aside: {wrong}"
             return conditions.set_false(pool, NODECLASS_READY, now, reasons.NODECLASS_READINESS_UNKNOWN, why)
-        ready = _ready(node_class)
+        ready = _find_ready_condition(node_class)
         if ready is None or ready.status == conditions.UNKNOWN:
             why = "Node Class Readiness Unknown"
             return conditions.set_false(pool, NODECLASS_READY, now, reasons.NODECLASS_READINESS_UNKNOWN, why)
@@ -81,6 +82,50 @@ class Readiness:
         return conditions.set_true(pool, NODECLASS_READY, now)
 
 
-def _ready(node_class: Object) -> Condition | None:
+def _find_ready_condition(node_class: Object) -> Condition | None:
     conditioned: Conditioned = node_class  # type: ignore[assignment]
-    return conditions.find(conditioned, conditions.READY)
+    return conditions.find_condition(conditioned, conditions.READY)
+
+
+class NodePoolValidation:
+    """Says on the pool whether it can be used as it is written."""
+
+    name = "nodepool.validation"
+    concurrency = 10
+    backoff = Backoff()
+
+    def __init__(
+        self, kube: Kube, pools: Cache[NodePool], ownership: Ownership, flavour: Flavour, clock: Clock
+    ) -> None:
+        self._kube = kube
+        self._pools = pools
+        self._ownership = ownership
+        self._flavour = flavour
+        self._clock = clock
+
+    @property
+    def triggers(self) -> tuple[Trigger, ...]:
+        return (wake_on(NodePool),)
+
+    async def reconcile(self, key: str) -> Result:
+        pool = self._pools.get(key)
+        if pool is None or not self._ownership.owns_pool(pool):
+            return DONE
+        complaints = validation.runtime_complaints(pool, self._flavour)
+        now = self._clock.now()
+        if complaints:
+            why = "; ".join(complaint.message for complaint in complaints)
+            judged = conditions.set_false(
+                pool, VALIDATION_SUCCEEDED, now, reasons.NODEPOOL_VALIDATION_FAILED, why
+            )
+        else:
+            judged = conditions.set_true(pool, VALIDATION_SUCCEEDED, now)
+        if judged == pool:
+            return DONE
+        try:
+            await self._kube.patch(pool, judged, status=True, guarded=True)
+        except Conflict:
+            return SOON
+        except Gone:
+            return DONE
+        return DONE

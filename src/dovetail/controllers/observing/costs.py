@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from dovetail import metrics
 from dovetail.api import labels
 from dovetail.api.nodepool import NodePool
-from dovetail.controllers.base import SINGLETON, Backoff, Cache, Result, Trigger, after
-from dovetail.controllers.observing.series import Series
-from dovetail.controllers.owning import Ownership
+from dovetail.controllers.base import SINGLETON, Backoff, Cache, Result, Trigger, requeue_after
+from dovetail.controllers.observing.series import GaugeSeries
+from dovetail.controllers.ownership import Ownership
 from dovetail.errors import DovetailError
 from dovetail.ports import Cloud
 from dovetail.state import Cluster
 
-__all__ = ["Pricing"]
+__all__ = ["NodePoolPricing"]
 
 EVERY = 3600.0
 ERRORS = metrics.counter(
@@ -25,7 +25,7 @@ ERRORS = metrics.counter(
 Offer = tuple[str, str, str]
 
 
-class Pricing:
+class NodePoolPricing:
     """Reads the price lists once an hour; adds up what is running when someone looks."""
 
     name = "state.pricing"
@@ -39,25 +39,25 @@ class Pricing:
         self._ownership = ownership
         self._cloud = cloud
         self._prices: dict[str, dict[Offer, float]] = {}
-        self._cost = Series(
+        self._cost = GaugeSeries(
             "karpenter_nodepools_cost_total", "What a pool's machines cost an hour.", ("nodepool",)
         )
 
     @property
     def triggers(self) -> tuple[Trigger, ...]:
-        return (Trigger(NodePool, _came),)
+        return (Trigger(NodePool, _wake_on_created_or_deleted),)
 
     async def reconcile(self, key: str) -> Result:
         prices: dict[str, dict[Offer, float]] = {}
         for pool in self._pools:
-            if self._ownership.of_pool(pool):
-                prices[pool.name] = await self._listed(pool)
+            if self._ownership.owns_pool(pool):
+                prices[pool.name] = await self._list_prices(pool)
         self._prices = prices
-        return after(EVERY)
+        return requeue_after(EVERY)
 
-    async def _listed(self, pool: NodePool) -> dict[Offer, float]:
+    async def _list_prices(self, pool: NodePool) -> dict[Offer, float]:
         try:
-            types = await self._cloud.instance_types(pool)
+            types = await self._cloud.list_instance_types(pool)
         except DovetailError:
             # What was known before is better than nothing.
             ERRORS.labels(pool.name).inc()
@@ -80,8 +80,8 @@ class Pricing:
             price = self._prices.get(pool, {}).get((offer[0], offer[1], offer[2]))
             if price is not None:
                 self._cost.add({"nodepool": pool}, price)
-        self._cost.show()
+        self._cost.show_values()
 
 
-def _came(before: NodePool | None, pool: NodePool | None) -> Iterable[str]:
+def _wake_on_created_or_deleted(before: NodePool | None, pool: NodePool | None) -> Iterable[str]:
     return (SINGLETON,) if before is None or pool is None else ()

@@ -8,11 +8,18 @@ from collections.abc import Iterable
 from dovetail.api import predicates
 from dovetail.api.labels import Flavour
 from dovetail.api.pod import Pod
-from dovetail.controllers.observing.series import Series, label_name
+from dovetail.controllers.observing.series import GaugeSeries, label_name
 from dovetail.ports import Clock
-from dovetail.scheduling import nodes as views
-from dovetail.scheduling.resources import Nano, limits, minus, nano, needs, plus
-from dovetail.state import Cluster, Place
+from dovetail.scheduling.model import state_node as views
+from dovetail.scheduling.model.resources import (
+    Nano,
+    add_resources,
+    compute_limits,
+    compute_nano_requests,
+    convert_to_nano,
+    subtract_resources,
+)
+from dovetail.state import Cluster, TrackedNode
 
 __all__ = ["NodeGauges"]
 
@@ -43,13 +50,13 @@ class NodeGauges:
         self._keys = {label_name(key): key for key in sorted(flavour.well_known)}
         names = (*self._keys, "node_name", "phase", "managed")
         self._amounts = {
-            what: Series(f"karpenter_nodes_{what}", about, (*names, "resource_type"))
+            what: GaugeSeries(f"karpenter_nodes_{what}", about, (*names, "resource_type"))
             for what, about in AMOUNTS.items()
         }
-        self._age = Series(
+        self._age = GaugeSeries(
             "karpenter_nodes_current_lifetime_seconds", "How old nodes are.", names, largest=True
         )
-        self._used = Series(
+        self._used = GaugeSeries(
             "karpenter_cluster_utilization_percent",
             "What pods ask for, of what there is.",
             ("resource_type",),
@@ -59,14 +66,14 @@ class NodeGauges:
         totals: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
         for place in self._cluster:
             if place.node is not None:
-                self._add(place, totals)
+                self._add_node(place, totals)
         for name, (asked, there) in totals.items():
             if there:
-                self._used.add({"resource_type": _resource(name)}, 100 * asked / there)
+                self._used.add({"resource_type": _render_resource(name)}, 100 * asked / there)
         for series in (*self._amounts.values(), self._age, self._used):
-            series.show()
+            series.show_values()
 
-    def _add(self, place: Place, totals: defaultdict[str, list[int]]) -> None:
+    def _add_node(self, place: TrackedNode, totals: defaultdict[str, list[int]]) -> None:
         node = place.node
         assert node is not None
         about = {name: node.labels.get(key, "") for name, key in self._keys.items()}
@@ -75,20 +82,20 @@ class NodeGauges:
         about["node_name"] = node.name
         alike = about if self._each else {name: about[name] for name in ALIKE if name in about}
         by_type = alike | {"instance_type": about.get("instance_type", "")}
-        allocatable = views.allocatable(place.state)
+        allocatable = views.read_allocatable(place.state)
         daemons = [pod for pod in place.pods.values() if predicates.owned_by_daemonset(pod)]
         found: dict[str, Nano] = {
             "allocatable": allocatable,
-            "total_pod_requests": _sum(map(needs, place.pods.values())),
-            "total_pod_limits": _sum(map(_limits, place.pods.values())),
-            "total_daemon_requests": _sum(map(needs, daemons)),
-            "total_daemon_limits": _sum(map(_limits, daemons)),
-            "system_overhead": minus(nano(node.status.capacity), allocatable),
+            "total_pod_requests": _sum_amounts(map(compute_nano_requests, place.pods.values())),
+            "total_pod_limits": _sum_amounts(map(_pod_limits, place.pods.values())),
+            "total_daemon_requests": _sum_amounts(map(compute_nano_requests, daemons)),
+            "total_daemon_limits": _sum_amounts(map(_pod_limits, daemons)),
+            "system_overhead": subtract_resources(convert_to_nano(node.status.capacity), allocatable),
         }
         for what, amounts in found.items():
             for name, amount in amounts.items():
                 whose = by_type if (what, name) in BY_TYPE else alike
-                self._amounts[what].add(whose | {"resource_type": _resource(name)}, amount / ONE)
+                self._amounts[what].add(whose | {"resource_type": _render_resource(name)}, amount / ONE)
         for name, amount in allocatable.items():
             totals[name][0] += found["total_pod_requests"].get(name, 0)
             totals[name][1] += amount
@@ -97,16 +104,16 @@ class NodeGauges:
             self._age.add(alike, (self._clock.now() - created).total_seconds())
 
 
-def _limits(pod: Pod) -> Nano:
-    return nano(limits(pod))
+def _pod_limits(pod: Pod) -> Nano:
+    return convert_to_nano(compute_limits(pod))
 
 
-def _sum(amounts: Iterable[Nano]) -> Nano:
+def _sum_amounts(amounts: Iterable[Nano]) -> Nano:
     total: Nano = {}
     for each in amounts:
-        total = plus(total, each)
+        total = add_resources(total, each)
     return total
 
 
-def _resource(name: str) -> str:
+def _render_resource(name: str) -> str:
     return name.lower().replace("-", "_")

@@ -11,10 +11,10 @@ from dovetail.api import labels, predicates
 from dovetail.api.conditions import POD_SCHEDULED
 from dovetail.api.pod import Pod
 from dovetail.controllers.base import DONE, Backoff, Cache, Result, Trigger
-from dovetail.controllers.observing.series import Series
+from dovetail.controllers.observing.series import GaugeSeries
 from dovetail.ports import Clock
 from dovetail.state import Cluster
-from dovetail.state.podtimes import PodTimes
+from dovetail.state.pod_times import PodTimes
 
 __all__ = ["PodMetrics"]
 
@@ -35,7 +35,7 @@ STATE_LABELS = (
     *("name", "namespace", "owner", "node", "scheduled", "nodepool", "zone", "arch"),
     *("capacity_type", "instance_type", "phase", "ready", "managed"),
 )
-WAITING = {
+PENDING_TIMES = {
     "unbound_time": "For how long pods have had no node.",
     "unstarted_time": "For how long pods have not been ready.",
     "provisioning_unbound_time": "For how long pods with a place in a plan have had no node.",
@@ -61,35 +61,35 @@ class PodMetrics:
         self._times = times
         self._clock = clock
         self._each = each
-        self._state = Series("karpenter_pods_state", "Pods, by where and how they are.", STATE_LABELS)
+        self._state = GaugeSeries("karpenter_pods_state", "Pods, by where and how they are.", STATE_LABELS)
         self._waiting = {
-            what: Series(f"karpenter_pods_{what}_seconds", about, ("name", "namespace"))
-            for what, about in WAITING.items()
+            what: GaugeSeries(f"karpenter_pods_{what}_seconds", about, ("name", "namespace"))
+            for what, about in PENDING_TIMES.items()
         }
 
     @property
     def triggers(self) -> tuple[Trigger, ...]:
-        return (Trigger(Pod, self._changed),)
+        return (Trigger(Pod, self._observe_change),)
 
     async def reconcile(self, key: str) -> Result:
         return DONE
 
-    def _changed(self, before: Pod | None, pod: Pod | None) -> Iterable[str]:
+    def _observe_change(self, before: Pod | None, pod: Pod | None) -> Iterable[str]:
         """Counted as it is heard: nothing is left to do later."""
         if before is None or pod is None:
             return ()
         now = self._clock.monotonic()
-        times = self._times.of(pod.full_name)
+        times = self._times.find_times(pod.full_name)
         placed = times.placed if times is not None else None
         created = pod.metadata.creation_timestamp
         if pod.node_name and not before.node_name:
-            bound = _since(pod, POD_SCHEDULED) or self._clock.now()
+            bound = _find_transition_time(pod, POD_SCHEDULED) or self._clock.now()
             if created is not None:
                 BOUND.observe(max((bound - created).total_seconds(), 0.0))
             if placed is not None:
                 PROVISIONED_BOUND.observe(now - placed)
-        if _is(pod, "Ready") and not _is(before, "Ready"):
-            ready = _since(pod, "Ready")
+        if _is_condition_true(pod, "Ready") and not _is_condition_true(before, "Ready"):
+            ready = _find_transition_time(pod, "Ready")
             if created is not None and ready is not None:
                 STARTUP.observe(max((ready - created).total_seconds(), 0.0))
             if placed is not None:
@@ -97,21 +97,21 @@ class PodMetrics:
         return ()
 
     def report(self) -> None:
-        waiting: dict[str, list[tuple[float, str, str]]] = {what: [] for what in WAITING}
+        waiting: dict[str, list[tuple[float, str, str]]] = {what: [] for what in PENDING_TIMES}
         for pod in self._pods:
-            self._state.add(self._about(pod), 1.0)
-            if predicates.active(pod) and not _is(pod, "Ready"):
-                self._wait(pod, waiting)
+            self._state.add(self._describe_pod(pod), 1.0)
+            if predicates.is_active(pod) and not _is_condition_true(pod, "Ready"):
+                self._add_pending_times(pod, waiting)
         for what, pods in waiting.items():
             for age, namespace, name in pods if self._each else nlargest(NAMED, pods):
                 self._waiting[what].add({"name": name, "namespace": namespace}, age)
         for series in (self._state, *self._waiting.values()):
-            series.show()
+            series.show_values()
 
-    def _wait(self, pod: Pod, waiting: dict[str, list[tuple[float, str, str]]]) -> None:
+    def _add_pending_times(self, pod: Pod, waiting: dict[str, list[tuple[float, str, str]]]) -> None:
         created = pod.metadata.creation_timestamp
         age = (self._clock.now() - created).total_seconds() if created is not None else 0.0
-        times, now = self._times.of(pod.full_name), self._clock.monotonic()
+        times, now = self._times.find_times(pod.full_name), self._clock.monotonic()
         found = {"unstarted_time": age}
         if not pod.node_name:
             found["unbound_time"] = age
@@ -124,8 +124,8 @@ class PodMetrics:
         for what, seconds in found.items():
             waiting[what].append((seconds, pod.namespace, pod.name))
 
-    def _about(self, pod: Pod) -> dict[str, str]:
-        place = self._cluster.of_node(pod.node_name) if pod.node_name else None
+    def _describe_pod(self, pod: Pod) -> dict[str, str]:
+        place = self._cluster.find_by_node(pod.node_name) if pod.node_name else None
         on = place.node.labels if place is not None and place.node is not None else {}
         about = {
             "scheduled": "true" if pod.node_name else "false",
@@ -135,7 +135,7 @@ class PodMetrics:
             "capacity_type": on.get(labels.CAPACITY_TYPE, ""),
             "instance_type": on.get(labels.INSTANCE_TYPE, ""),
             "phase": pod.status.phase,
-            "ready": "true" if _is(pod, "Ready") else "false",
+            "ready": "true" if _is_condition_true(pod, "Ready") else "false",
             "managed": "true" if place is not None and place.claim is not None else "false",
         }
         if self._each:
@@ -145,11 +145,11 @@ class PodMetrics:
         return about
 
 
-def _is(pod: Pod, kind: str) -> bool:
-    found = pod.status.condition(kind)
+def _is_condition_true(pod: Pod, kind: str) -> bool:
+    found = pod.status.find_condition(kind)
     return found is not None and found.status == "True"
 
 
-def _since(pod: Pod, kind: str) -> datetime | None:
-    found = pod.status.condition(kind)
+def _find_transition_time(pod: Pod, kind: str) -> datetime | None:
+    found = pod.status.find_condition(kind)
     return found.last_transition_time if found is not None else None

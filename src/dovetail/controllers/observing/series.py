@@ -10,7 +10,7 @@ from dovetail import metrics
 if TYPE_CHECKING:
     from prometheus_client import Gauge
 
-__all__ = ["Series", "label_name"]
+__all__ = ["GaugeSeries", "label_name"]
 
 _declared: dict[str, tuple[tuple[str, ...], Gauge]] = {}
 
@@ -20,7 +20,7 @@ def label_name(key: str) -> str:
     return key.rpartition("/")[2].lower().replace("-", "_").replace(".", "_")
 
 
-class Series:
+class GaugeSeries:
     """One gauge, filled anew each time someone looks. What is told twice is added, or the larger kept.
 
     Several may fill one gauge, each with objects of its own: what one shows, the others leave alone.
@@ -56,7 +56,7 @@ class Series:
         else:
             self._values[key] = max(before, value) if self._largest else before + value
 
-    def show(self) -> None:
+    def show_values(self) -> None:
         """Replace what was shown before."""
         for key in self._shown - self._values.keys():
             self._gauge.remove(*key)

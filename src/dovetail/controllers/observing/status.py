@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import Any
 
 from dovetail import metrics
-from dovetail.api.conditions import Conditioned, find
+from dovetail.api.conditions import Conditioned, find_condition
 from dovetail.api.meta import Condition, Object
 from dovetail.controllers.base import DONE, Backoff, Cache, Result, Trigger
-from dovetail.controllers.observing.series import Series
+from dovetail.controllers.observing.series import GaugeSeries
 from dovetail.ports import Clock, Recorder
 
 __all__ = ["StatusMetrics"]
@@ -63,7 +63,7 @@ class _Family:
 _families: dict[str, tuple[tuple[str, ...], _Family]] = {}
 
 
-def _family(kind: str, extras: tuple[str, ...], buckets: Sequence[float]) -> _Family:
+def _get_family(kind: str, extras: tuple[str, ...], buckets: Sequence[float]) -> _Family:
     """A kind's metrics, declared once however many lots of controllers a process has; another provider's
     labels replace them."""
     known = _families.get(kind)
@@ -80,15 +80,17 @@ class _Gauges:
 
     def __init__(self, prefix: str, extras: tuple[str, ...], brief: metrics.InBrief = "all") -> None:
         about = ("namespace", "name", "type", "status", "reason", *extras)
-        self.count = Series(f"{prefix}status_condition_count", "Conditions, by status.", about, brief=brief)
-        self.age = Series(
+        self.count = GaugeSeries(
+            f"{prefix}status_condition_count", "Conditions, by status.", about, brief=brief
+        )
+        self.age = GaugeSeries(
             f"{prefix}status_condition_current_status_seconds",
             "For how long conditions have been as they are.",
             about,
             largest=True,
             brief=brief,
         )
-        self.ending = Series(
+        self.ending = GaugeSeries(
             f"{prefix}termination_current_time_seconds",
             "For how long objects have been ending.",
             ("namespace", "name", *extras),
@@ -105,9 +107,9 @@ class _Gauges:
         if obj.metadata.deletion_timestamp is not None:
             self.ending.add(about, (now - obj.metadata.deletion_timestamp).total_seconds())
 
-    def show(self) -> None:
+    def show_all(self) -> None:
         for series in (self.count, self.age, self.ending):
-            series.show()
+            series.show_values()
 
 
 class StatusMetrics:
@@ -140,7 +142,7 @@ class StatusMetrics:
         self._keys = {key.replace("/", "_").replace(".", "_").replace("-", "_"): key for key in extras}
         name, names = kind.KIND.kind.lower(), tuple(self._keys)
         self.name = f"operatorpkg.{name}.status"
-        self._family = _family(name, names, buckets)
+        self._family = _get_family(name, names, buckets)
         self._gauges = _Gauges(f"operator_{name}_", names)
         self._about_kind = {"group": kind.KIND.group, "kind": kind.KIND.kind}
         self._old = old
@@ -148,25 +150,25 @@ class StatusMetrics:
 
     @property
     def triggers(self) -> tuple[Trigger, ...]:
-        return (Trigger(self._kind, self._changed),)
+        return (Trigger(self._kind, self._observe_change),)
 
     async def reconcile(self, key: str) -> Result:
         return DONE
 
-    def _changed(self, before: Any | None, after: Any | None) -> Iterable[str]:
+    def _observe_change(self, before: Any | None, after: Any | None) -> Iterable[str]:
         """Counted as it is heard: nothing is left to do later."""
         if before is not None and after is not None:
             for condition in after.status.conditions:
-                self._turned(before, after, condition)
+                self._observe_transition(before, after, condition)
         if before is not None:
-            self._finalized(before, after)
+            self._observe_finalized(before, after)
         return ()
 
-    def _turned(self, before: Conditioned, after: Any, condition: Condition) -> None:
-        old = find(before, condition.type)
+    def _observe_transition(self, before: Conditioned, after: Any, condition: Condition) -> None:
+        old = find_condition(before, condition.type)
         if old is not None and old.status == condition.status:
             return
-        extras = self._extras(after).values()
+        extras = self._read_extra_labels(after).values()
         what = (condition.type, condition.status)
         self._family.transitions.labels(*what, condition.reason, *extras).inc()
         if self._old:
@@ -183,14 +185,14 @@ class StatusMetrics:
             f"Status condition transitioned, Type: {condition.type}, "
             f"Status: {old.status} -> {condition.status}, Reason: {condition.reason}{more}"
         )
-        self._recorder.event(after, condition.type, note, dedupe=(after.uid, note))
+        self._recorder.publish_event(after, condition.type, note, dedupe=(after.uid, note))
 
-    def _finalized(self, before: Object, after: Object | None) -> None:
+    def _observe_finalized(self, before: Object, after: Object | None) -> None:
         left = set(after.metadata.finalizers) if after is not None else set()
         deleted = before.metadata.deletion_timestamp
         if after is None and deleted is not None:
             seconds = max((self._clock.now() - deleted).total_seconds(), 0.0)
-            extras = self._extras(before).values()
+            extras = self._read_extra_labels(before).values()
             ended = self._family.ended
             (ended.labels(*extras) if extras else ended).observe(seconds)
             if self._old:
@@ -199,18 +201,18 @@ class StatusMetrics:
             for finalizer in before.metadata.finalizers:
                 if finalizer not in left:
                     note = f"Finalized {finalizer}"
-                    self._recorder.event(before, "Finalized", note, dedupe=(before.uid, note))
+                    self._recorder.publish_event(before, "Finalized", note, dedupe=(before.uid, note))
 
-    def _extras(self, obj: Object) -> dict[str, str]:
+    def _read_extra_labels(self, obj: Object) -> dict[str, str]:
         return {name: obj.labels.get(key, "") for name, key in self._keys.items()}
 
     def report(self) -> None:
         now = self._clock.now()
         for obj in self._objects:
             named = {"namespace": obj.namespace, "name": obj.name} if self._each else {}
-            self._gauges.add(obj, self._extras(obj) | named, now)
+            self._gauges.add(obj, self._read_extra_labels(obj) | named, now)
             if self._old_gauges is not None:
                 self._old_gauges.add(obj, self._about_kind | named, now)
-        self._gauges.show()
+        self._gauges.show_all()
         if self._old_gauges is not None:
-            self._old_gauges.show()
+            self._old_gauges.show_all()

@@ -6,13 +6,13 @@ import logging
 from datetime import datetime
 from random import Random
 
-from dovetail.aws import Aws, AwsAbsent, AwsError, pages
-from dovetail.controllers.zonal import counts
+from dovetail.aws import Aws, AwsAbsent, AwsError, list_pages
+from dovetail.controllers.zonal import shift_metrics
 from dovetail.errors import DovetailError
 from dovetail.ports import Clock
-from dovetail.zonal.shifts import Poll, Shift, poll_of
+from dovetail.zonal.shifts import ArcPoll, Shift, parse_poll
 
-__all__ = ["Arc"]
+__all__ = ["ArcPoller"]
 
 SERVICE = "arc-zonal-shift"
 JITTER = 0.2
@@ -21,7 +21,7 @@ SLOWEST, UNREGISTERED, OBSERVE, NOTIFIED = 120.0, 3600.0, 60.0, 3600.0
 log = logging.getLogger(__name__)
 
 
-class Arc:
+class ArcPoller:
     """The poller of one cluster. Its last successful look is the truth until the next."""
 
     def __init__(
@@ -38,7 +38,7 @@ class Arc:
         self._aws, self._cluster, self._clock, self._chance = aws, cluster, clock, chance
         self._calm, self._active, self._observer = calm, active, observer
         self.arn = ""
-        self.last: Poll | None = None
+        self.last: ArcPoll | None = None
         # None until ARC has said whether it knows the cluster.
         self.registered: bool | None = None
         self.failing = ""
@@ -51,11 +51,11 @@ class Arc:
         self.notified: bool | None = None
         self._ask_notified_after = float("-inf")
 
-    def hint(self) -> None:
+    def poll_now(self) -> None:
         """Something may have changed: look at once."""
         self._due = float("-inf")
 
-    def due_at(self, moment: datetime) -> None:
+    def poll_at(self, moment: datetime) -> None:
         """Look again at that time, if not before: a shift says it ends then."""
         self._due = min(
             self._due, self._clock.monotonic() + max((moment - self._clock.now()).total_seconds(), 0.0)
@@ -67,43 +67,43 @@ class Arc:
         left = self._due - self._clock.monotonic()
         return left if left > SOON else 0.0
 
-    async def look(self, *, active: bool) -> bool:
+    async def poll_if_due(self, *, active: bool) -> bool:
         """Look if it is time to; whether that was done and ARC answered. What fails is counted and told."""
         if self.wait > 0:
             return False
         try:
-            await self._look()
+            await self._poll()
         except DovetailError as error:
             self._failures += 1
             self.failing = str(error)
             code = error.code if isinstance(error, AwsError) else type(error).__name__
-            counts.POLL_ERRORS.labels(_operation(error), code).inc()
+            shift_metrics.POLL_ERRORS.labels(_read_operation(error), code).inc()
             usual = self._active if active else self._calm
-            self._next(min(usual * 2 ** min(self._failures, 10), SLOWEST))
+            self._schedule_next(min(usual * 2 ** min(self._failures, 10), SLOWEST))
             return False
         self._failures, self.failing = 0, ""
-        counts.CONFIRMED.set(self._clock.now().timestamp())
-        self._next(self._active if active or (self.last and self.last.shifts) else self._calm)
+        shift_metrics.CONFIRMED.set(self._clock.now().timestamp())
+        self._schedule_next(self._active if active or (self.last and self.last.shifts) else self._calm)
         return True
 
-    def _next(self, seconds: float) -> None:
+    def _schedule_next(self, seconds: float) -> None:
         spread = 1 + JITTER * (2 * self._chance.random() - 1)
         self._due = self._clock.monotonic() + seconds * spread
 
-    async def _look(self) -> None:
-        await self.named()
-        await self._observe()
-        shifts = await self._managed()
-        self.last = Poll(self._clock.now(), (*shifts, *self._observed))
+    async def _poll(self) -> None:
+        await self.resolve_arn()
+        await self._observe_autoshifts()
+        shifts = await self._list_managed_shifts()
+        self.last = ArcPoll(self._clock.now(), (*shifts, *self._observed))
 
-    async def named(self) -> str:
+    async def resolve_arn(self) -> str:
         """The cluster's ARN, by which ARC and the ledger's table know it."""
         if not self.arn:
             answer = await self._aws.call("eks", "DescribeCluster", {"name": self._cluster})
             self.arn = str(answer["cluster"]["arn"])
         return self.arn
 
-    async def _managed(self) -> tuple[Shift, ...]:
+    async def _list_managed_shifts(self) -> tuple[Shift, ...]:
         if self._clock.monotonic() < self._ask_after:
             return ()
         try:
@@ -111,27 +111,27 @@ class Arc:
         except AwsAbsent:
             # Not registered, which a person may change; until then there is nothing to be seen here.
             self.registered, self._ask_after = False, self._clock.monotonic() + UNREGISTERED
-            counts.REGISTERED.set(0)
+            shift_metrics.REGISTERED.set(0)
             return ()
         self.registered = True
-        counts.REGISTERED.set(1)
-        return poll_of(answer, self._clock.now()).shifts
+        shift_metrics.REGISTERED.set(1)
+        return parse_poll(answer, self._clock.now()).shifts
 
-    async def _observe(self) -> None:
+    async def _observe_autoshifts(self) -> None:
         """Autoshifts of the region, whether or not the cluster takes part."""
         if not self._observer or self._clock.monotonic() < self._observe_after:
             return
         found: list[Shift] = []
-        async for page in pages(self._aws, SERVICE, "ListAutoshifts", {"status": "ACTIVE"}):
+        async for page in list_pages(self._aws, SERVICE, "ListAutoshifts", {"status": "ACTIVE"}):
             found += [
                 Shift(str(each["awayFrom"]), "OBSERVED", started=each.get("startTime"))
                 for each in page.get("items") or ()
             ]
         self._observed = tuple(found)
         self._observe_after = self._clock.monotonic() + min(OBSERVE, self._calm)
-        await self._notified()
+        await self._check_notifications()
 
-    async def _notified(self) -> None:
+    async def _check_notifications(self) -> None:
         """Whether AWS sends messages about autoshifts of others; without them only looking tells."""
         if self._clock.monotonic() < self._ask_notified_after:
             return
@@ -149,5 +149,5 @@ class Arc:
             )
 
 
-def _operation(error: DovetailError) -> str:
+def _read_operation(error: DovetailError) -> str:
     return error.operation if isinstance(error, AwsError) else ""

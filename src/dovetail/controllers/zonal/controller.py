@@ -19,40 +19,49 @@ from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.api.zoneshift import ZoneShift
 from dovetail.aws import Aws, AwsError
-from dovetail.controllers.base import Backoff, Cache, Result, Trigger, after
-from dovetail.controllers.zonal import counts
-from dovetail.controllers.zonal.arc import Arc
-from dovetail.controllers.zonal.beside import Beside
-from dovetail.controllers.zonal.clones import Clones
-from dovetail.controllers.zonal.copies import Copies
-from dovetail.controllers.zonal.documents import GUARD, Documents, PoolDocument
-from dovetail.controllers.zonal.edit import Editing, PoolChange, PoolWish, edited_for
-from dovetail.controllers.zonal.gates import Gates
-from dovetail.controllers.zonal.hearing import Hearing
-from dovetail.controllers.zonal.keeping import Keeping, Kept, Outstanding
-from dovetail.controllers.zonal.notices import Notices
+from dovetail.controllers.base import Backoff, Cache, Result, Trigger, requeue_after
+from dovetail.controllers.zonal import shift_metrics
+from dovetail.controllers.zonal.arc import ArcPoller
+from dovetail.controllers.zonal.desired import (
+    build_desired_marks,
+    build_desired_pool_edits,
+    count_outstanding,
+    list_gated_zones,
+)
+from dovetail.controllers.zonal.extras import ShiftExtras
+from dovetail.controllers.zonal.gates import ZoneGates
+from dovetail.controllers.zonal.ingest import SignalReader
+from dovetail.controllers.zonal.node_protection import NodeChange, NodeProtection, count_protected_by_zone
 from dovetail.controllers.zonal.options import ZonalOptions
-from dovetail.controllers.zonal.protect import Change, Protection, zones_protected
+from dovetail.controllers.zonal.pool_edits import (
+    DesiredPoolEdits,
+    LedgerCopies,
+    PoolChange,
+    PoolEditor,
+    list_edited_pools,
+)
 from dovetail.controllers.zonal.records import SIGNAL
-from dovetail.controllers.zonal.seeing import Seeing
-from dovetail.controllers.zonal.store import ClusterStore, Store
-from dovetail.controllers.zonal.wishes import gated, node_wish, outstanding, pool_wish
-from dovetail.controllers.zonal.writing import Writer
-from dovetail.controllers.zonal.zones import Ground, Zones
+from dovetail.controllers.zonal.rehearsal import ClusterView
+from dovetail.controllers.zonal.reports import ZoneEvents
+from dovetail.controllers.zonal.shift_tracker import OutstandingWork, ShiftState, ShiftTracker
+from dovetail.controllers.zonal.stand_in_pools import StandInPools
+from dovetail.controllers.zonal.store import ClusterStore, ShiftStore
+from dovetail.controllers.zonal.writes import GUARD, AuditedWriter, JsonPatchKube, PoolDocument
+from dovetail.controllers.zonal.zone_map import ZoneDiscovery, ZoneMap
 from dovetail.errors import BadInput, Conflict, DovetailError, Gone, NotAuthorized, Retry
 from dovetail.ports import Clock, Recorder
 from dovetail.zonal.clone import CLONE_OF
-from dovetail.zonal.ledgers import note_owner
-from dovetail.zonal.owners import owner_of, owner_of_shift
+from dovetail.zonal.ledgers import read_note_owner
+from dovetail.zonal.shifts import find_owner, find_shift_owner
 
-__all__ = ["ZonalShift"]
+__all__ = ["ZonalShiftController"]
 
 SLICE, MOMENT, CONVERGE, OFF = 5.0, 0.2, 30.0, 300.0
 RELEASING = 5.0
 OUR_NOTES = (labels.ZONE_LEDGER, GUARD)
 
 
-class ZonalShift:
+class ZonalShiftController:
     """Steps out of impaired zones and back."""
 
     name = "zonalshift"
@@ -62,25 +71,25 @@ class ZonalShift:
 
     def __init__(
         self,
-        kube: Documents,
+        kube: JsonPatchKube,
         aws: Aws,
         clock: Clock,
         recorder: Recorder,
-        arc: Arc,
-        gates: Gates,
+        arc: ArcPoller,
+        gates: ZoneGates,
         options: ZonalOptions,
         *,
         nodes: Cache[Node],
         claims: Cache[NodeClaim],
-        seeing: Seeing | None = None,
-        store: Store | None = None,
+        seeing: ClusterView | None = None,
+        store: ShiftStore | None = None,
     ) -> None:
         self._kube, self._clock, self._recorder, self._options = kube, clock, recorder, options
         self.arc, self.gates = arc, gates
         self._nodes, self._claims = nodes, claims
-        self.writer = Writer(kube)
-        self._zones = Zones(kube, aws, options.cluster, nodes, clock)
-        self._protection = Protection(
+        self.writer = AuditedWriter(kube)
+        self._zones = ZoneDiscovery(kube, aws, options.cluster, nodes, clock)
+        self._protection = NodeProtection(
             self.writer,
             nodes,
             clock,
@@ -92,14 +101,16 @@ class ZonalShift:
             repair=options.repair,
             owner=options.owner,
         )
-        self._editing = Editing(self.writer, clock, recorder, options)
-        self._clones = Clones(kube, claims, options, self.writer, clock)
+        self._pool_editor = PoolEditor(self.writer, clock, recorder, options)
+        self._clones = StandInPools(kube, claims, options, self.writer, clock)
         self._store = store or ClusterStore(kube)
-        self._copies = Copies(kube, self._store)
-        self._keeping = Keeping(self._store, clock, recorder, options)
-        self._beside = Beside(kube, self.writer, self._keeping, self._zones, seeing, clock, recorder, options)
-        self._notices = Notices(recorder)
-        self._hearing = Hearing(self._store, arc, clock)
+        self._copies = LedgerCopies(kube, self._store)
+        self._tracker = ShiftTracker(self._store, clock, recorder, options)
+        self._extras = ShiftExtras(
+            kube, self.writer, self._tracker, self._zones, seeing, clock, recorder, options
+        )
+        self._notices = ZoneEvents(recorder)
+        self._signal_reader = SignalReader(self._store, arc, clock)
         self._seen: tuple[ZoneShift, ...] = ()
         self._wake: Callable[[], None] = lambda: None
         # Until the first pass has looked everywhere, something may have been left by whoever was before.
@@ -112,24 +123,24 @@ class ZonalShift:
     @property
     def imagined(self) -> tuple[ZoneShift, ...]:
         """What a dry run on the client would have kept."""
-        return self._keeping.imagined
+        return self._tracker.imagined
 
     def on_wake(self, wake: Callable[[], None]) -> None:
         """How to be woken by what is no object of the cluster."""
         self._wake = wake
 
-    def change(self, options: ZonalOptions) -> None:
+    def change_options(self, options: ZonalOptions) -> None:
         """Go on by other options; what is in force is looked at again at once."""
         if options.dry_run == "client" and self._options.dry_run != "client":
             # From here on nothing is written; what was begun in earnest is kept in mind.
-            self._keeping.imagined = tuple(each for each in self._seen if each.spec.kind != SIGNAL)
-        self._options = self._keeping.options = options
-        self._editing.options = self._clones.options = options
+            self._tracker.imagined = tuple(each for each in self._seen if each.spec.kind != SIGNAL)
+        self._options = self._tracker.options = options
+        self._pool_editor.options = self._clones.options = options
         self._wake()
 
-    def hint(self) -> None:
+    def poll_now(self) -> None:
         """A message came: look at ARC at once."""
-        self.arc.hint()
+        self.arc.poll_now()
         self._wake()
 
     def shift_changed(self, before: ZoneShift | None, now: ZoneShift | None) -> None:
@@ -141,7 +152,7 @@ class ZonalShift:
         """A node that came, or whose marks someone else changed, matters while a zone is away."""
         if not self._busy or now is None:
             return ()
-        return () if before is not None and _marks(before) == _marks(now) else ("",)
+        return () if before is not None and _read_marks(before) == _read_marks(now) else ("",)
 
     def _pool_changed(self, before: NodePool | None, now: NodePool | None) -> tuple[str, ...]:
         if not self._busy or now is None:
@@ -152,82 +163,84 @@ class ZonalShift:
     async def prepare(self) -> None:
         """Close the gates of shifts that are known, before anything is bought; what fails is tried later."""
         try:
-            shifts = [each for each in await self._objects() if each.spec.kind != SIGNAL]
-            self._hold(shifts)
-            await self.arc.look(active=bool(shifts))
+            shifts = [each for each in await self._list_objects() if each.spec.kind != SIGNAL]
+            self._close_known_gates(shifts)
+            await self.arc.poll_if_due(active=bool(shifts))
             now = self._clock.now()
-            wanted = self._keeping.candidates(shifts, (), self.arc, now)
-            ground = await self._zones.ground({each.zone_id for each in wanted})
+            wanted = self._tracker.list_shifts(shifts, (), self.arc, now)
+            ground = await self._zones.discover_zones({each.zone_id for each in wanted})
         except DovetailError:
             return
-        self._close(self._keeping.decided(shifts, wanted, ground, self.arc, now), ground)
+        self._close_gates(self._tracker.decide_states(shifts, wanted, ground, self.arc, now), ground)
 
-    def _hold(self, shifts: Sequence[ZoneShift]) -> None:
+    def _close_known_gates(self, shifts: Sequence[ZoneShift]) -> None:
         """Close what was closed by the word of the records, for as long as nothing else can be seen."""
         names = {each.spec.zone_id: each.status.zone_name or each.spec.zone_id for each in shifts}
-        ground = Ground(names, {name: zone for zone, name in names.items()}, tuple(names))
-        self._close(self._keeping.decided(shifts, (), ground, self.arc, self._clock.now()), ground)
+        ground = ZoneMap(names, {name: zone for zone, name in names.items()}, tuple(names))
+        self._close_gates(
+            self._tracker.decide_states(shifts, (), ground, self.arc, self._clock.now()), ground
+        )
 
-    async def plan(self, zone: str) -> tuple[str, ...]:
+    async def plan_shift(self, zone: str) -> tuple[str, ...]:
         """Every write that stepping out of the zone would take; BadInput for a zone nobody knows."""
-        ground = await self._zones.ground({zone})
+        ground = await self._zones.discover_zones({zone})
         if zone not in ground.used:
             listed = ", ".join(ground.used)
             raise BadInput(f"planning to step out of {zone!r}: the cluster has no such zone; it has {listed}")
-        kept = self._keeping.imagine(zone, self._clock.now())
-        return self._plan([kept], ground, await self._kube.list(PoolDocument))[kept.name]
+        kept = self._tracker.imagine_shift(zone, self._clock.now())
+        return self._describe_plan([kept], ground, await self._kube.list(PoolDocument))[kept.name]
 
     async def reconcile(self, key: str) -> Result:
         try:
-            objects = await self._objects()
+            objects = await self._list_objects()
         except (Gone, NotAuthorized, AwsError) as error:
-            await self._without_objects(error)
+            await self._run_without_objects(error)
         if not self._options.enabled:
-            return await self._switched_off(objects)
+            return await self._run_switched_off(objects)
         signals = [each for each in objects if each.spec.kind == SIGNAL]
         shifts = [each for each in objects if each.spec.kind != SIGNAL]
-        await self._hearing.heard(signals)
-        answered = await self.arc.look(active=_live(shifts))
+        await self._signal_reader.read_signals(signals)
+        answered = await self.arc.poll_if_due(active=_has_live_shift(shifts))
         if answered:
-            self._hearing.judge(signals)
-        foreign = [each for each in shifts if _owner(each) not in ("", self._options.owner)]
-        return await self._pass([each for each in shifts if each not in foreign], signals, foreign)
+            self._signal_reader.count_stale(signals)
+        foreign = [each for each in shifts if _find_owner(each) not in ("", self._options.owner)]
+        return await self._run_pass([each for each in shifts if each not in foreign], signals, foreign)
 
-    async def _without_objects(self, error: DovetailError) -> NoReturn:
+    async def _run_without_objects(self, error: DovetailError) -> NoReturn:
         """Nothing can be kept, but nothing need be bought in an impaired zone either."""
-        await self.arc.look(active=False)
-        now, wanted = self._clock.now(), self._keeping.candidates((), (), self.arc, self._clock.now())
-        ground = await self._zones.ground({each.zone_id for each in wanted})
-        self._close(self._keeping.decided((), wanted, ground, self.arc, now), ground)
+        await self.arc.poll_if_due(active=False)
+        now, wanted = self._clock.now(), self._tracker.list_shifts((), (), self.arc, self._clock.now())
+        ground = await self._zones.discover_zones({each.zone_id for each in wanted})
+        self._close_gates(self._tracker.decide_states((), wanted, ground, self.arc, now), ground)
         raise Retry(
             f"following zonal shifts: ZoneShifts cannot be listed ({error}), so nodes and pools are left "
             f"alone; {self._store.advice}",
             within=30.0,
         ) from error
 
-    async def _switched_off(self, objects: Sequence[ZoneShift]) -> Result:
+    async def _run_switched_off(self, objects: Sequence[ZoneShift]) -> Result:
         """Shifts in force when the feature is switched off end as if an operator had cancelled them."""
         shifts = [
-            each for each in objects if each.spec.kind != SIGNAL and _owner(each) == self._options.owner
+            each for each in objects if each.spec.kind != SIGNAL and _find_owner(each) == self._options.owner
         ]
-        if self._options.on_disable == "leave" or not (_live(shifts) or await self._marked()):
-            return after(OFF)
-        return await self._pass(shifts, (), off=True)
+        if self._options.on_disable == "leave" or not (_has_live_shift(shifts) or await self._has_marks()):
+            return requeue_after(OFF)
+        return await self._run_pass(shifts, (), off=True)
 
-    async def _marked(self) -> bool:
+    async def _has_marks(self) -> bool:
         """Whether anything still carries a note of ours."""
-        if any(map(self._noted, self._nodes)):
+        if any(map(self._has_own_note, self._nodes)):
             return True
-        return any(map(self._noted, await self._kube.list(PoolDocument)))
+        return any(map(self._has_own_note, await self._kube.list(PoolDocument)))
 
-    def _noted(self, obj: Node | PoolDocument) -> bool:
+    def _has_own_note(self, obj: Node | PoolDocument) -> bool:
         """Whether a note stands on an object, other than another's; one nobody can read may be ours."""
         texts = [obj.annotations[note] for note in OUR_NOTES if note in obj.annotations]
-        return any(note_owner(text) in ("", self._options.owner) for text in texts)
+        return any(read_note_owner(text) in ("", self._options.owner) for text in texts)
 
-    async def _objects(self) -> tuple[ZoneShift, ...]:
+    async def _list_objects(self) -> tuple[ZoneShift, ...]:
         if self._options.dry_run == "client":
-            return self._keeping.imagined
+            return self._tracker.imagined
         try:
             self._seen = await self._store.list()
         except (Gone, NotAuthorized):
@@ -236,7 +249,7 @@ class ZonalShift:
             return ()
         return self._seen
 
-    async def _pass(
+    async def _run_pass(
         self,
         shifts: Sequence[ZoneShift],
         signals: Sequence[ZoneShift],
@@ -245,70 +258,74 @@ class ZonalShift:
         off: bool = False,
     ) -> Result:
         now = self._clock.now()
-        wanted = self._keeping.candidates(shifts, signals, self.arc, now)
-        marked = any(map(self._noted, self._nodes))
+        wanted = self._tracker.list_shifts(shifts, signals, self.arc, now)
+        marked = any(map(self._has_own_note, self._nodes))
         if not wanted and not shifts and not foreign and not marked and not self._busy:
             await self._tell_unregistered()
-            return after(self.arc.wait or CONVERGE)
-        ground = await self._zones.ground({each.zone_id for each in wanted})
-        kept = self._keeping.decided(shifts, wanted, ground, self.arc, now, off=off, foreign=foreign)
-        pools = await self._copied(await self._pools(), kept)
-        kept = self._keeping.advanced(
-            kept, lambda held: self._outstanding(held, ground, pools), self.arc, now
+            return requeue_after(self.arc.wait or CONVERGE)
+        ground = await self._zones.discover_zones({each.zone_id for each in wanted})
+        kept = self._tracker.decide_states(shifts, wanted, ground, self.arc, now, off=off, foreign=foreign)
+        pools = await self._restore_ledgers(await self._list_pools(), kept)
+        kept = self._tracker.advance_states(
+            kept, lambda held: self._count_outstanding(held, ground, pools), self.arc, now
         )
-        self._close([*kept, *self._keeping.left_alone(foreign, now)], ground)
-        changed = await self._keeping.saved(kept, ground, self.arc, now)
-        worked, wait = await self._work(self._keeping.acting(kept), ground, pools)
-        await self._beside.settle(kept, ground, pools, self._protection.nodes())
-        await self._keeping.told(
-            kept, self._troubles(), self._editing.given_up, self._plan(kept, ground, pools)
+        self._close_gates([*kept, *self._tracker.list_foreign_states(foreign, now)], ground)
+        changed = await self._tracker.save_states(kept, ground, self.arc, now)
+        worked, wait = await self._write_changes(self._tracker.list_acting(kept), ground, pools)
+        await self._extras.settle_all(kept, ground, pools, self._protection.list_nodes())
+        await self._tracker.save_reports(
+            kept, self._list_failures(), self._pool_editor.given_up, self._describe_plan(kept, ground, pools)
         )
-        self._tell(kept, ground, pools)
+        self._report_zones(kept, ground, pools)
         clones = any(CLONE_OF in pool.labels for pool in pools)
         self._busy = any(each.record.phase != "Restored" for each in kept) or marked or clones
         if changed or worked:
-            return after(MOMENT)
+            return requeue_after(MOMENT)
         look = CONVERGE if off else self.arc.wait or MOMENT
-        return after(min(wait, look, self._keeping.wait(kept, now)))
+        return requeue_after(min(wait, look, self._tracker.seconds_until_next(kept, now)))
 
-    async def _pools(self) -> list[PoolDocument]:
+    async def _list_pools(self) -> list[PoolDocument]:
         """Every pool but stand-ins that another made."""
         listed = await self._kube.list(PoolDocument)
         return [
             each
             for each in listed
-            if CLONE_OF not in each.labels or owner_of(each.annotations) == self._options.owner
+            if CLONE_OF not in each.labels or find_owner(each.annotations) == self._options.owner
         ]
 
-    async def _copied(self, pools: Sequence[PoolDocument], kept: Sequence[Kept]) -> Sequence[PoolDocument]:
+    async def _restore_ledgers(
+        self, pools: Sequence[PoolDocument], kept: Sequence[ShiftState]
+    ) -> Sequence[PoolDocument]:
         if self._options.dry_run:
             return pools
-        editing = bool(pool_wish(self._keeping.acting(kept), self._options).zones)
-        return await self._copies.completed(pools, editing=editing)
+        editing = bool(build_desired_pool_edits(self._tracker.list_acting(kept), self._options).zones)
+        return await self._copies.restore_ledgers(pools, editing=editing)
 
-    def _outstanding(
-        self, kept: Sequence[Kept], ground: Ground, pools: Sequence[PoolDocument]
-    ) -> Outstanding:
+    def _count_outstanding(
+        self, kept: Sequence[ShiftState], ground: ZoneMap, pools: Sequence[PoolDocument]
+    ) -> OutstandingWork:
         """What is not yet as these records want it, by zone."""
-        acting = self._keeping.acting(kept)
-        marks, releases = self._marks_wanted(acting, ground)
-        wish = pool_wish(acting, self._options)
-        cloned = bool(wish.zones) and self._clones.needed(pools, ground)
+        acting = self._tracker.list_acting(kept)
+        marks, releases = self._list_node_changes(acting, ground)
+        wish = build_desired_pool_edits(acting, self._options)
+        cloned = bool(wish.zones) and self._clones.are_needed(pools, ground)
         untouched = not self._options.edits_pools or cloned
-        edits = [] if untouched else self._editing.wanted(pools, ground, wish)
-        open_edits = [each for each in edits if each.pool.uid not in self._editing.given_up]
-        left = outstanding(marks, releases, len(open_edits), self._claims)
-        done = zones_protected(self._protection.nodes(), ground)
-        edited = {each.key: len(edited_for(pools, each.key)) for each in kept}
+        edits = [] if untouched else self._pool_editor.list_changes(pools, ground, wish)
+        open_edits = [each for each in edits if each.pool.uid not in self._pool_editor.given_up]
+        left = count_outstanding(marks, releases, len(open_edits), self._claims)
+        done = count_protected_by_zone(self._protection.list_nodes(), ground)
+        edited = {each.key: len(list_edited_pools(pools, each.key)) for each in kept}
         return replace(left, marked=done, edited=edited)
 
-    def _marks_wanted(self, acting: Sequence[Kept], ground: Ground) -> tuple[list[Change], list[Change]]:
-        return self._protection.wanted(ground, node_wish(acting, self._options))
+    def _list_node_changes(
+        self, acting: Sequence[ShiftState], ground: ZoneMap
+    ) -> tuple[list[NodeChange], list[NodeChange]]:
+        return self._protection.list_changes(ground, build_desired_marks(acting, self._options))
 
-    def _close(self, kept: Sequence[Kept], ground: Ground) -> None:
+    def _close_gates(self, kept: Sequence[ShiftState], ground: ZoneMap) -> None:
         """The gates, in memory: no write can fail between a decision and its effect."""
-        acting = self._keeping.acting(kept)
-        launches, disruption = gated(acting, self._options)
+        acting = self._tracker.list_acting(kept)
+        launches, disruption = list_gated_zones(acting, self._options)
         names = frozenset(ground.names.get(zone, zone) for zone in disruption)
         opened: dict[str, datetime] = {
             ground.names.get(each.record.shift.zone_id, ""): each.record.ended
@@ -317,62 +334,65 @@ class ZonalShift:
         }
         fresh = [each for each in acting if each.record.shift.zone_id in launches]
         for each in fresh:
-            if not self.gates.launches(each.record.shift.zone_id) and each.record.shift.started is not None:
+            if (
+                not self.gates.is_launch_closed(each.record.shift.zone_id)
+                and each.record.shift.started is not None
+            ):
                 waited = (self._clock.now() - each.record.shift.started).total_seconds()
-                counts.TO_GATE.observe(max(waited, 0.0))
-        self.gates.set(launches, names, opened, ground.names)
+                shift_metrics.TO_GATE.observe(max(waited, 0.0))
+        self.gates.set_closed(launches, names, opened, ground.names)
 
-    async def _work(
-        self, acting: Sequence[Kept], ground: Ground, pools: Sequence[PoolDocument]
+    async def _write_changes(
+        self, acting: Sequence[ShiftState], ground: ZoneMap, pools: Sequence[PoolDocument]
     ) -> tuple[bool, float]:
         """A few seconds of it: nodes first, then pools; on the way back pools first, then nodes."""
         if self._options.dry_run:
             return False, CONVERGE  # what was begun in earnest stands as it is until the dry run is over
-        marks, releases = self._marks_wanted(acting, ground)
-        done, tried = await self._protection.mark(marks, SLICE)
+        marks, releases = self._list_node_changes(acting, ground)
+        done, tried = await self._protection.mark_nodes(marks, SLICE)
         # A node that could not be marked is kept by its pool's budget instead.
-        self._editing.unmarked = bool(self._protection.failures)
+        self._pool_editor.unmarked = bool(self._protection.failures)
         wait = CONVERGE
         if tried:
-            edited, wait = await self._edit(acting, ground, pools)
+            edited, wait = await self._edit_pools(acting, ground, pools)
             done += edited
         if releases:
-            done += await self._protection.release(releases, SLICE)
+            done += await self._protection.release_nodes(releases, SLICE)
             wait = min(wait, RELEASING)
         return done > 0, wait
 
-    async def _edit(
-        self, acting: Sequence[Kept], ground: Ground, pools: Sequence[PoolDocument]
+    async def _edit_pools(
+        self, acting: Sequence[ShiftState], ground: ZoneMap, pools: Sequence[PoolDocument]
     ) -> tuple[int, float]:
-        wish = pool_wish(acting, self._options)
+        wish = build_desired_pool_edits(acting, self._options)
         ours = any(note in pool.annotations for pool in pools for note in OUR_NOTES)
         clones = any(CLONE_OF in pool.labels for pool in pools)
         if not (self._options.edits_pools and wish.zones) and not ours and not clones:
             return 0, CONVERGE
-        if (self._options.edits_pools and wish.zones and self._clones.needed(pools, ground)) or clones:
-            await self._clones.settle(pools, ground, wish)
-            if not ours and self._clones.needed(pools, ground):
+        if (self._options.edits_pools and wish.zones and self._clones.are_needed(pools, ground)) or clones:
+            await self._clones.settle_pools(pools, ground, wish)
+            if not ours and self._clones.are_needed(pools, ground):
                 return 0, CONVERGE
         done, wait = 0, CONVERGE
-        for change in self._editing.wanted(pools, ground, wish):
-            pause = self._editing.contested(change, wish)
+        for change in self._pool_editor.list_changes(pools, ground, wish):
+            pause = self._pool_editor.find_pause(change, wish)
             if pause is None:
                 continue
             if pause.total_seconds() > 0:
                 wait = min(wait, pause.total_seconds())
-            elif await self._written(change, wish):
+            elif await self._write_pool(change, wish):
                 done += 1
         return done, wait
 
-    async def _written(self, change: PoolChange, wish: PoolWish) -> bool:
+    async def _write_pool(self, change: PoolChange, wish: DesiredPoolEdits) -> bool:
         try:
-            await self._copies.before(change)
+            await self._copies.copy_before_write(change)
         except Conflict:
             return False  # looked at again in a moment
-        return await self._editing.write(change, wish)
+        return await self._pool_editor.write_change(change, wish)
 
-    def _plan(
-        self, kept: Sequence[Kept], ground: Ground, pools: Sequence[PoolDocument]
+    def _describe_plan(
+        self, kept: Sequence[ShiftState], ground: ZoneMap, pools: Sequence[PoolDocument]
     ) -> Mapping[str, tuple[str, ...]]:
         """For each dry run, every write it would have made."""
         found: dict[str, tuple[str, ...]] = {}
@@ -380,50 +400,54 @@ class ZonalShift:
             if not each.dry and not self._options.dry_run:
                 continue
             alone = [each]
-            marks, _ = self._marks_wanted(alone, ground)
-            lines = [str(audit) for mark in marks for audit in mark.audits()]
-            wish = pool_wish(alone, self._options)
+            marks, _ = self._list_node_changes(alone, ground)
+            lines = [str(audit) for mark in marks for audit in mark.list_audits()]
+            wish = build_desired_pool_edits(alone, self._options)
             if self._options.edits_pools and wish.zones:
-                lines += self._clones.planned(pools, ground, wish)
-                if not self._clones.needed(pools, ground):
-                    lines += [str(change) for change in self._editing.wanted(pools, ground, wish)]
+                lines += self._clones.describe_plan(pools, ground, wish)
+                if not self._clones.are_needed(pools, ground):
+                    lines += [str(change) for change in self._pool_editor.list_changes(pools, ground, wish)]
             gates = [
-                f"gate {gate} in {zone}" for gate, zones in _gates(alone, self._options) for zone in zones
+                f"gate {gate} in {zone}"
+                for gate, zones in _list_gates(alone, self._options)
+                for zone in zones
             ]
-            found[each.name] = (*gates, *lines, *self._beside.planned(each))
+            found[each.name] = (*gates, *lines, *self._extras.describe_plan(each))
         return found
 
-    def _troubles(self) -> Mapping[str, str]:
-        found = (self._keeping, self._protection, self._editing, self._beside)
+    def _list_failures(self) -> Mapping[str, str]:
+        found = (self._tracker, self._protection, self._pool_editor, self._extras)
         return {name: why for each in found for name, why in each.failures.items()}
 
     async def _tell_unregistered(self) -> None:
         if self.arc.registered is False:
-            self._notices.unregistered(await self._kube.list(PoolDocument), self._options.cluster)
+            self._notices.report_unregistered(await self._kube.list(PoolDocument), self._options.cluster)
 
-    def _tell(self, kept: Sequence[Kept], ground: Ground, pools: Sequence[PoolDocument]) -> None:
+    def _report_zones(
+        self, kept: Sequence[ShiftState], ground: ZoneMap, pools: Sequence[PoolDocument]
+    ) -> None:
         """What pools are told of zones that went and came back."""
         away = frozenset(each.record.shift.zone_id for each in kept if each.record.launches_gated)
-        if self._notices.changed(away):
-            self._notices.tell(pools, ground, away, gated=not self._options.edits_pools)
+        if self._notices.has_changed(away):
+            self._notices.report_zones(pools, ground, away, gated=not self._options.edits_pools)
         if self.arc.registered is False:
-            self._notices.unregistered(pools, self._options.cluster)
+            self._notices.report_unregistered(pools, self._options.cluster)
 
 
-def _owner(shift: ZoneShift) -> str:
-    return owner_of_shift(shift.annotations, shift.status.phase)
+def _find_owner(shift: ZoneShift) -> str:
+    return find_shift_owner(shift.annotations, shift.status.phase)
 
 
-def _live(shifts: Sequence[ZoneShift]) -> bool:
+def _has_live_shift(shifts: Sequence[ZoneShift]) -> bool:
     return any(each.status.phase not in ("Restored", "Refused") for each in shifts)
 
 
-def _gates(kept: Sequence[Kept], options: ZonalOptions) -> tuple[tuple[str, frozenset[str]], ...]:
-    launches, disruption = gated(kept, options)
+def _list_gates(kept: Sequence[ShiftState], options: ZonalOptions) -> tuple[tuple[str, frozenset[str]], ...]:
+    launches, disruption = list_gated_zones(kept, options)
     return ("launches", launches), ("disruption", disruption)
 
 
-def _marks(node: Node) -> tuple[object, ...]:
+def _read_marks(node: Node) -> tuple[object, ...]:
     return (
         node.uid,
         node.labels.get(labels.ZONE),

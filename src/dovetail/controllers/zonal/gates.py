@@ -11,25 +11,25 @@ from datetime import datetime, timedelta
 
 from dovetail.ports import Clock
 
-__all__ = ["Gates"]
+__all__ = ["ZoneGates"]
 
 # What waited for the end of a shift does not all happen at once then.
 SPREAD = timedelta(minutes=30)
 LOOK_AGAIN = 30.0
 
 
-class Gates:
+class ZoneGates:
     """Closed for launches by zone id, for disruption by zone name."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._launches: frozenset[str] = frozenset()
-        self._disruption: frozenset[str] = frozenset()
+        self._launch_zones: frozenset[str] = frozenset()
+        self._disruption_zones: frozenset[str] = frozenset()
         self._opened: Mapping[str, datetime] = {}
         # Zones closed for launches, names by id.
-        self.away: Mapping[str, str] = {}
+        self.excluded_zones: Mapping[str, str] = {}
 
-    def set(
+    def set_closed(
         self,
         launches: frozenset[str],
         disruption: frozenset[str],
@@ -37,37 +37,37 @@ class Gates:
         names: Mapping[str, str] | None = None,
     ) -> bool:
         """Close these and open all others; whether anything changed. `opened` are ends of past shifts."""
-        self.away = {zone: (names or {}).get(zone, zone) for zone in sorted(launches)}
-        changed = (launches, disruption) != (self._launches, self._disruption)
-        self._launches, self._disruption, self._opened = launches, disruption, opened
+        self.excluded_zones = {zone: (names or {}).get(zone, zone) for zone in sorted(launches)}
+        changed = (launches, disruption) != (self._launch_zones, self._disruption_zones)
+        self._launch_zones, self._disruption_zones, self._opened = launches, disruption, opened
         return changed
 
     @property
     def closed(self) -> frozenset[str]:
         """The ids of all zones in which nothing may be bought."""
-        return self._launches
+        return self._launch_zones
 
     @property
     def returned(self) -> frozenset[str]:
         """The names of zones that are back, and not away again."""
-        return frozenset(self._opened) - self._disruption - {""}
+        return frozenset(self._opened) - self._disruption_zones - {""}
 
-    def launches(self, zone_id: str) -> bool:
+    def is_launch_closed(self, zone_id: str) -> bool:
         """Whether nothing may be bought in the zone."""
-        return zone_id in self._launches
+        return zone_id in self._launch_zones
 
-    def disruption(self, zone: str) -> bool:
+    def is_disruption_closed(self, zone: str) -> bool:
         """Whether nothing may be taken away by choice in the zone."""
-        return zone in self._disruption
+        return zone in self._disruption_zones
 
     @property
     def disrupted(self) -> frozenset[str]:
         """The names of all zones in which nothing may be taken away by choice."""
-        return self._disruption
+        return self._disruption_zones
 
-    def put_off(self, zone: str, uid: str, due: datetime) -> float:
+    def delay_for_shift(self, zone: str, uid: str, due: datetime) -> float:
         """How many seconds something that was due then must still wait, because of a shift; 0 to go ahead."""
-        if zone in self._disruption:
+        if zone in self._disruption_zones:
             return LOOK_AGAIN
         opened = self._opened.get(zone)
         if opened is None or due >= opened:

@@ -2,25 +2,63 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 from dovetail.api import cron
-from dovetail.controllers.zonal import asked
+from dovetail.api.meta import Kind, Object
+from dovetail.errors import Misconfigured
+from dovetail.ports import Recorder
 from dovetail.settings import Settings
+from dovetail.settings.table import BY_VARIABLE
 from dovetail.settings.zonal import ZonalPolicy
-from dovetail.zonal.machine import Pace
-from dovetail.zonal.owners import CONTROLLER, Owner
 from dovetail.zonal.pools import OnlyZone, Strategy
-from dovetail.zonal.shifts import Policies, Policy
+from dovetail.zonal.shifts import CONTROLLER, Owner, Policy, ShiftPolicies
+from dovetail.zonal.state_machine import ShiftTiming
 
-__all__ = ["DryRun", "Mode", "ZonalOptions", "dry_run", "from_settings", "policies"]
+__all__ = [
+    "ConfigMap",
+    "DryRun",
+    "Mode",
+    "ShiftConfigMap",
+    "ZonalOptions",
+    "check_prescale",
+    "from_settings",
+    "parse_dry_run",
+    "parse_policies",
+    "parse_schedule",
+]
+
+
+def check_prescale(settings: Settings) -> bool:
+    """Whether room is bought for what may be lost; Misconfigured where nothing could buy it."""
+    if settings.zonal_shift_prescale and not settings.feature_gates.capacity_buffer:
+        raise Misconfigured(
+            "ZONAL_SHIFT_PRESCALE is true, but room is bought by CapacityBuffers, which are off: "
+            "add CapacityBuffer=true to FEATURE_GATES"
+        )
+    return settings.zonal_shift_prescale
+
+
+def parse_schedule(text: str) -> cron.Schedule | None:
+    """When zones are rehearsed; None for never."""
+    if not text:
+        return None
+    try:
+        return cron.parse_schedule(text)
+    except ValueError as error:
+        raise Misconfigured(
+            f'ZONAL_SHIFT_REHEARSAL is "{text}", but must be a cron schedule such as @weekly: {error}'
+        ) from error
+
 
 Mode = Literal["Offerings", "NodePoolEdit", "Both"]
 DryRun = Literal["", "server", "client"]
 DriftGuard = Literal["Auto", "Budget", "None"]
-Keeper = Literal["Cluster", "DynamoDB", "Mirror"]
+StoreKind = Literal["Cluster", "DynamoDB", "Mirror"]
 OnDisable = Literal["restore", "leave"]
 AutoMode = Literal["auto", "Native", "Clone", "Off"]
 Rebalance = Literal["Off", "Report", "Gradual"]
@@ -44,8 +82,8 @@ class ZonalOptions:
     honour_unapplied: bool = False
     trust_events: bool = True
     min_healthy: int = 1
-    policies: Policies = field(default_factory=Policies)
-    pace: Pace = field(default_factory=Pace)
+    policies: ShiftPolicies = field(default_factory=ShiftPolicies)
+    pace: ShiftTiming = field(default_factory=ShiftTiming)
     poll: float = 30.0
     poll_active: float = 10.0
     strategy: Strategy = "AppendNotIn"
@@ -69,7 +107,7 @@ class ZonalOptions:
     dry_run: DryRun = ""
     # As whom shifts are kept and notes are made.
     owner: Owner = CONTROLLER
-    store: Keeper = "Cluster"
+    store: StoreKind = "Cluster"
     table: str = ""
 
     @property
@@ -101,8 +139,8 @@ def from_settings(settings: Settings) -> ZonalOptions:
         honour_unapplied=s.zonal_shift_honour_unapplied,
         trust_events=s.zonal_shift_trust_events,
         min_healthy=s.zonal_shift_min_healthy_zones,
-        policies=policies(s.zonal_shift_policy),
-        pace=Pace(debounce=s.zonal_shift_debounce, min_hold=s.zonal_shift_min_hold),
+        policies=parse_policies(s.zonal_shift_policy),
+        pace=ShiftTiming(debounce=s.zonal_shift_debounce, min_hold=s.zonal_shift_min_hold),
         poll=s.zonal_shift_poll_interval.total_seconds(),
         poll_active=s.zonal_shift_poll_interval_active.total_seconds(),
         strategy=cast(Strategy, s.zonal_shift_edit_strategy),
@@ -115,19 +153,81 @@ def from_settings(settings: Settings) -> ZonalOptions:
         sweep_legacy=s.zonal_shift_sweep_legacy,
         adopt_orphans=s.zonal_shift_adopt_orphans,
         clone_retention=s.zonal_shift_clone_retention,
-        prescale=asked.prescale(s),
+        prescale=check_prescale(s),
         rebalance=cast(Rebalance, s.zonal_shift_rebalance),
-        rehearsal=asked.schedule(s.zonal_shift_rehearsal),
+        rehearsal=parse_schedule(s.zonal_shift_rehearsal),
         repair=s.feature_gates.node_repair,
-        dry_run=dry_run(s.zonal_shift_dry_run),
-        store=cast(Keeper, s.zonal_shift_store),
+        dry_run=parse_dry_run(s.zonal_shift_dry_run),
+        store=cast(StoreKind, s.zonal_shift_store),
         table=s.zonal_shift_table,
     )
 
 
-def policies(told: ZonalPolicy) -> Policies:
-    return Policies(*(cast(Policy, getattr(told, each)) for each in Policies.__struct_fields__))
+def parse_policies(told: ZonalPolicy) -> ShiftPolicies:
+    return ShiftPolicies(*(cast(Policy, getattr(told, each)) for each in ShiftPolicies.__struct_fields__))
 
 
-def dry_run(told: str) -> DryRun:
+def parse_dry_run(told: str) -> DryRun:
     return cast(DryRun, {"false": "", "true": "server"}.get(told, "client"))
+
+
+log = logging.getLogger(__name__)
+# Keys of the ConfigMap, and the setting each stands for.
+CONFIG_KEYS = {"policy": "ZONAL_SHIFT_POLICY", "dry-run": "ZONAL_SHIFT_DRY_RUN"}
+
+
+class ConfigMap(Object, frozen=True):
+    """Words by their keys."""
+
+    KIND: ClassVar[Kind] = Kind("", "v1", "ConfigMap", "configmaps")
+
+    data: Mapping[str, str] = {}
+
+
+class ShiftConfigMap:
+    """Turns what the ConfigMap says into options."""
+
+    def __init__(
+        self, options: ZonalOptions, recorder: Recorder, apply: Callable[[ZonalOptions], None]
+    ) -> None:
+        # A key that is left out, or empty, is what the process was started with.
+        self._base, self._now = options, options
+        self._recorder, self._apply = recorder, apply
+
+    def apply_change(self, before: ConfigMap | None, now: ConfigMap | None) -> None:
+        """The map was written. One that is gone takes nothing back: nobody said what should be instead."""
+        if now is None or (before is not None and before.data == now.data):
+            return
+        told = self._now
+        for key in CONFIG_KEYS:
+            told = self._apply_key(told, key, now)
+        if told != self._now:
+            self._now = told
+            log.info("zonal shift goes on by policy %s, dry run %r", told.policies, told.dry_run or "false")
+            self._apply(told)
+
+    def _apply_key(self, options: ZonalOptions, key: str, source: ConfigMap) -> ZonalOptions:
+        text, kind = source.data.get(key, "").strip(), BY_VARIABLE[CONFIG_KEYS[key]].kind
+        if not text:
+            return _set_option(options, key, getattr(self._base, FIELDS[key]))
+        try:
+            return _set_option(options, key, READ[key](kind.read(text)))
+        except ValueError as error:
+            detail = f" ({error})" if str(error) else ""
+            note = (
+                f'{key} in ConfigMap {source.namespace}/{source.name} is "{text[:120]}", but must be '
+                f"{kind.allowed}{detail}; what was in force before stays so until it is corrected"
+            )
+            log.warning("%s", note)
+            self._recorder.publish_event(
+                source, "ZonalShiftMisconfigured", note, warning=True, dedupe=(key, text)
+            )
+            return options
+
+
+FIELDS = {"policy": "policies", "dry-run": "dry_run"}
+READ: Mapping[str, Callable[[Any], Any]] = {"policy": parse_policies, "dry-run": parse_dry_run}
+
+
+def _set_option(options: ZonalOptions, key: str, value: Any) -> ZonalOptions:
+    return replace(options, **{FIELDS[key]: value})

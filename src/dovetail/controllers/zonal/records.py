@@ -11,16 +11,24 @@ from msgspec.structs import replace
 
 from dovetail.api.meta import Condition, ObjectMeta
 from dovetail.api.zoneshift import RESTORE_FINALIZER, ZoneShift, ZoneShiftSpec, ZoneShiftStatus
-from dovetail.zonal.machine import EndReason, Phase, Record, Step
-from dovetail.zonal.owners import CONTROLLER, OWNER, Owner
-from dovetail.zonal.shifts import Kind, Policy, Shift
+from dovetail.zonal.shifts import CONTROLLER, OWNER, Kind, Owner, Policy, Shift
+from dovetail.zonal.state_machine import EndReason, Phase, ShiftRecord, Step
 
-__all__ = ["SIGNAL", "condition", "key_of", "local_shift", "name_of", "new_object", "record_of", "written"]
+__all__ = [
+    "SIGNAL",
+    "build_local_shift",
+    "build_name",
+    "build_object",
+    "build_record",
+    "build_shift_key",
+    "set_condition",
+    "update_object",
+]
 
 SIGNAL = "SIGNAL"
 
 
-def name_of(shift: Shift, again: str = "") -> str:
+def build_name(shift: Shift, again: str = "") -> str:
     """The name of the object for a shift, the same however often it is seen."""
     told = "/".join(
         (shift.key, shift.started.isoformat() if shift.started and not shift.shift_id else "", again)
@@ -28,13 +36,13 @@ def name_of(shift: Shift, again: str = "") -> str:
     return f"{shift.zone_id}-{hashlib.sha256(told.encode()).hexdigest()[:6]}"
 
 
-def key_of(obj: ZoneShift) -> str:
+def build_shift_key(obj: ZoneShift) -> str:
     """How ledgers on nodes and pools call the shift; it stays when the kind changes in place."""
     zone = obj.spec.zone_id
     return f"{zone}/{obj.name.removeprefix(zone + '-')}"
 
 
-def local_shift(obj: ZoneShift) -> Shift:
+def build_local_shift(obj: ZoneShift) -> Shift:
     """The shift that is an operator's own wish."""
     return Shift(
         zone_id=obj.spec.zone_id,
@@ -46,7 +54,9 @@ def local_shift(obj: ZoneShift) -> Shift:
     )
 
 
-def new_object(record: Record, arn: str, *, dry_run: bool, name: str, owner: Owner = CONTROLLER) -> ZoneShift:
+def build_object(
+    record: ShiftRecord, arn: str, *, dry_run: bool, name: str, owner: Owner = CONTROLLER
+) -> ZoneShift:
     """The object for a shift that was not known before."""
     shift = record.shift
     return ZoneShift(
@@ -63,7 +73,7 @@ def new_object(record: Record, arn: str, *, dry_run: bool, name: str, owner: Own
     )
 
 
-def record_of(obj: ZoneShift, now: datetime) -> Record:
+def build_record(obj: ZoneShift, now: datetime) -> ShiftRecord:
     """What an object says about its shift."""
     status, spec = obj.status, obj.spec
     since = status.started_at or obj.metadata.creation_timestamp or now
@@ -76,7 +86,7 @@ def record_of(obj: ZoneShift, now: datetime) -> Record:
         expires=spec.expires if local else status.expiry_time,
         comment=spec.comment,
     )
-    return Record(
+    return ShiftRecord(
         shift=shift,
         policy=cast(Policy, spec.policy),
         since=since,
@@ -90,7 +100,9 @@ def record_of(obj: ZoneShift, now: datetime) -> Record:
     )
 
 
-def written(obj: ZoneShift, record: Record, status: ZoneShiftStatus, *, dry_run: bool = False) -> ZoneShift:
+def update_object(
+    obj: ZoneShift, record: ShiftRecord, status: ZoneShiftStatus, *, dry_run: bool = False
+) -> ZoneShift:
     """The object after the record has moved. `status` brings what the machine does not know of."""
     spec = obj.spec
     if spec.kind != "LOCAL":
@@ -105,30 +117,34 @@ def written(obj: ZoneShift, record: Record, status: ZoneShiftStatus, *, dry_run:
     done = replace(
         status,
         phase=record.phase,
-        started_at=_whole(record.since),
-        expiry_time=_whole(record.shift.expires),
-        last_confirmed_at=_whole(record.confirmed),
-        gone_at=_whole(record.gone),
-        ended_at=_whole(record.ended),
+        started_at=_truncate_seconds(record.since),
+        expiry_time=_truncate_seconds(record.shift.expires),
+        last_confirmed_at=_truncate_seconds(record.confirmed),
+        gone_at=_truncate_seconds(record.gone),
+        ended_at=_truncate_seconds(record.ended),
         end_reason=record.reason,
         step=record.step if record.phase == "Restoring" else "",
-        stepped_at=_whole(record.stepped),
+        stepped_at=_truncate_seconds(record.stepped),
     )
     return replace(obj, spec=spec, status=done)
 
 
-def _whole(moment: datetime | None) -> datetime | None:
+def _truncate_seconds(moment: datetime | None) -> datetime | None:
     """As the API keeps it: to the second."""
     return None if moment is None else moment.astimezone(UTC).replace(microsecond=0)
 
 
-def condition(
+def set_condition(
     conditions: Iterable[Condition], kind: str, status: str, reason: str, message: str, now: datetime
 ) -> tuple[Condition, ...]:
     """The conditions with this one as it is now; its time is that of its last change."""
     listed = tuple(conditions)
     before = next((each for each in listed if each.type == kind), None)
-    since = before.last_transition_time if before is not None and before.status == status else _whole(now)
+    since = (
+        before.last_transition_time
+        if before is not None and before.status == status
+        else _truncate_seconds(now)
+    )
     made = Condition(type=kind, status=status, reason=reason, message=message, last_transition_time=since)
     if before == made:
         return listed

@@ -7,19 +7,20 @@ its own, and, outside the cluster, copies of pools' ledgers in case somebody str
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Protocol
 
 from msgspec import structs
 
 from dovetail.api.zoneshift import ZoneShift, ZoneShiftStatus
-from dovetail.errors import Conflict, Gone
+from dovetail.errors import AlreadyExists, Conflict, Gone
 from dovetail.ports import Kube
-from dovetail.zonal.pools import Ledger
+from dovetail.zonal.pools import PoolLedger
 
-__all__ = ["ClusterStore", "Store"]
+__all__ = ["ClusterStore", "ShiftStore", "ShiftWriter"]
 
 
-class Store(Protocol):
+class ShiftStore(Protocol):
     """Keeps ZoneShifts. A write that somebody else was faster with is a Conflict: look again."""
 
     @property
@@ -39,10 +40,10 @@ class Store(Protocol):
         """Forget it."""
 
     @property
-    def ledgers(self) -> Mapping[str, Ledger]:
+    def ledgers(self) -> Mapping[str, PoolLedger]:
         """Copies of pools' ledgers by the pool's uid, as they were when everything was listed last."""
 
-    async def remember(self, uid: str, name: str, ledger: Ledger | None) -> None:
+    async def save_ledger(self, uid: str, name: str, ledger: PoolLedger | None) -> None:
         """Before a pool is written: what will have been done to it; None when that is undone."""
 
 
@@ -80,8 +81,63 @@ class ClusterStore:
             return
 
     @property
-    def ledgers(self) -> Mapping[str, Ledger]:
+    def ledgers(self) -> Mapping[str, PoolLedger]:
         return {}
 
-    async def remember(self, uid: str, name: str, ledger: Ledger | None) -> None:
+    async def save_ledger(self, uid: str, name: str, ledger: PoolLedger | None) -> None:
         """The pool's own annotation is all there is."""
+
+
+# A shift that is only seen once more is not written down at every poll.
+CONFIRM_EVERY = timedelta(seconds=30)
+
+
+class ShiftWriter:
+    """Writes what matters. Whoever else was faster is seen at the next look."""
+
+    def __init__(self, store: ShiftStore) -> None:
+        self._store = store
+        # Each as it is now, under the version it was last written as.
+        self._known: dict[str, ZoneShift] = {}
+
+    def find_latest(self, obj: ZoneShift) -> ZoneShift:
+        """The object with what was seen of its shift since it was written."""
+        known = self._known.get(obj.name)
+        same = known is not None and known.metadata.resource_version == obj.metadata.resource_version
+        return known if same and known is not None else obj
+
+    async def save_shift(self, before: ZoneShift | None, obj: ZoneShift) -> None:
+        """Keep the object as it is now. `before` is it as the store has it, None when it has none."""
+        try:
+            if before is None:
+                self._known[obj.name] = await self._store.create(obj)
+                return
+            told = obj.status if _is_worth_writing(before.status, obj.status) else before.status
+            done = await self._store.write(before, structs.replace(obj, status=told))
+            self._known[obj.name] = structs.replace(done, status=obj.status)
+        except (AlreadyExists, Conflict, Gone):
+            return  # looked at again in a moment
+
+    async def save_status(self, name: str, status: ZoneShiftStatus) -> None:
+        """Keep a status of an object that was saved in this look."""
+        known = self._known[name]
+        try:
+            self._known[name] = await self._store.write(known, structs.replace(known, status=status))
+        except (Conflict, Gone):
+            return
+
+    def find_known(self, name: str) -> ZoneShift | None:
+        return self._known.get(name)
+
+    async def remove_shift(self, obj: ZoneShift) -> None:
+        self._known.pop(obj.name, None)
+        await self._store.remove(obj)
+
+
+def _is_worth_writing(before: ZoneShiftStatus, now: ZoneShiftStatus) -> bool:
+    if structs.replace(before, last_confirmed_at=None) != structs.replace(now, last_confirmed_at=None):
+        return True
+    was, seen = before.last_confirmed_at, now.last_confirmed_at
+    return (was is None) != (seen is None) or (
+        was is not None and seen is not None and seen - was >= CONFIRM_EVERY
+    )

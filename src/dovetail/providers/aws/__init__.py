@@ -6,9 +6,16 @@ Deciding what to buy is not done here. The catalogue needs no AWS account; the p
 
 from __future__ import annotations
 
-from dovetail.providers.aws.catalog import Terms, instance_type
-from dovetail.providers.aws.estimate import offline_types
-from dovetail.providers.aws.facts import Facts, Tables
+from dovetail.providers.aws.catalog import NodeClassTerms, build_instance_type
+from dovetail.providers.aws.instance_type_info import InstanceTypeInfo, InstanceTypeTables
+from dovetail.providers.aws.offline_catalog import list_offline_types
 from dovetail.providers.aws.provider import AwsProvider
 
-__all__ = ["AwsProvider", "Facts", "Tables", "Terms", "instance_type", "offline_types"]
+__all__ = [
+    "AwsProvider",
+    "InstanceTypeInfo",
+    "InstanceTypeTables",
+    "NodeClassTerms",
+    "build_instance_type",
+    "list_offline_types",
+]

@@ -9,25 +9,25 @@ from dovetail.api import labels, reasons
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodeclass import EC2NodeClass
 from dovetail.errors import Retry
-from dovetail.providers.aws.images import image_for
-from dovetail.providers.aws.instances import Ec2Instance, Instances, instance_id
-from dovetail.providers.aws.placement import PlacementGroup
-from dovetail.scheduling.catalog import InstanceType
+from dovetail.providers.aws.images import choose_image
+from dovetail.providers.aws.instances import Ec2Instance, InstanceProvider, instance_id
+from dovetail.providers.aws.placement_groups import PlacementGroup
+from dovetail.scheduling.model.instance_types import InstanceType
 
-__all__ = ["Drift", "static_drift"]
+__all__ = ["DriftDetector", "static_drift"]
 
 STAMPS = (labels.EC2_NODECLASS_HASH, labels.EC2_NODECLASS_HASH_VERSION)
 
 
 @dataclass(frozen=True, slots=True)
-class Drift:
+class DriftDetector:
     """Compares a claim and its instance with the class; the first difference in order is the reason."""
 
-    instances: Instances
+    instances: InstanceProvider
     types_of: Callable[[EC2NodeClass], Awaitable[tuple[InstanceType, ...]]]
     group_of: Callable[[EC2NodeClass], PlacementGroup | None]
 
-    async def reason(self, claim: NodeClaim, node_class: EC2NodeClass) -> str:
+    async def find_reason(self, claim: NodeClaim, node_class: EC2NodeClass) -> str:
         """Empty while nothing has drifted. Retry when that cannot be told, Gone without an instance."""
         if static_drift(claim, node_class):
             return reasons.NODECLASS_DRIFT
@@ -52,7 +52,7 @@ class Drift:
             raise _cannot_tell(claim, f"EC2NodeClass {node_class.name} has no images")
         if not claim.status.image_id:
             raise _cannot_tell(claim, "it has no image ID")
-        wanted = image_for(node_class.status.amis, found)
+        wanted = choose_image(node_class.status.amis, found)
         return wanted is None or wanted.id != claim.status.image_id
 
     async def _reservation_drift(self, instance: Ec2Instance, node_class: EC2NodeClass) -> str:

@@ -11,22 +11,22 @@ from dovetail.api import labels
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodeclass import EC2NodeClass
 from dovetail.aws import Answer
-from dovetail.providers.aws.filters import CAPACITY_BLOCK, KNOWN
-from dovetail.providers.aws.launcherrors import FleetError
-from dovetail.providers.aws.network import Choice
-from dovetail.providers.aws.templates import Template
-from dovetail.scheduling.catalog import InstanceType, Offering, usable
-from dovetail.scheduling.requirements import Requirements, Values
+from dovetail.providers.aws.launch_errors import FleetError
+from dovetail.providers.aws.launch_templates import LaunchTemplate
+from dovetail.providers.aws.network import SubnetChoice
+from dovetail.providers.aws.type_filters import CAPACITY_BLOCK, KNOWN
+from dovetail.scheduling.model.instance_types import InstanceType, Offering, list_usable_offerings
+from dovetail.scheduling.model.requirements import Requirements, Values
 
 __all__ = [
-    "Market",
-    "Started",
-    "capacity_type_for",
-    "configurations",
+    "FleetTarget",
+    "LaunchedInstance",
+    "build_configurations",
+    "choose_capacity_type",
+    "choose_target",
+    "choose_tenancy",
     "fleet_request",
-    "market_of",
     "read_answer",
-    "tenancy_for",
     "with_capacity_type",
 ]
 
@@ -39,7 +39,7 @@ TAGGED = ("instance", "volume", "fleet")
 
 
 @dataclass(frozen=True, slots=True)
-class Market:
+class FleetTarget:
     """How a fleet buys: its target capacity type, and the option that says how to choose."""
 
     target: str
@@ -47,7 +47,7 @@ class Market:
     strategy: str = ""
     prioritized: str = ""
 
-    def chooses(self, by_priority: bool) -> dict[str, Any]:
+    def build_options(self, by_priority: bool) -> dict[str, Any]:
         if self.target == "reserved-capacity":
             return {"ReservedCapacityOptions": {"ReservationTypes": [INTERRUPTIBLE_RESERVATION]}}
         if not self.options:
@@ -55,14 +55,14 @@ class Market:
         return {self.options: {"AllocationStrategy": self.prioritized if by_priority else self.strategy}}
 
 
-ON_DEMAND = Market("on-demand", "OnDemandOptions", "lowest-price", "prioritized")
-SPOT = Market("spot", "SpotOptions", "price-capacity-optimized", "capacity-optimized-prioritized")
-INTERRUPTIBLE = Market("reserved-capacity")
-BLOCK = Market("capacity-block")
+ON_DEMAND = FleetTarget("on-demand", "OnDemandOptions", "lowest-price", "prioritized")
+SPOT = FleetTarget("spot", "SpotOptions", "price-capacity-optimized", "capacity-optimized-prioritized")
+INTERRUPTIBLE = FleetTarget("reserved-capacity")
+BLOCK = FleetTarget("capacity-block")
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class LaunchedInstance:
     """An instance a fleet started."""
 
     id: str
@@ -72,26 +72,28 @@ class Started:
     image: str = ""
 
 
-def capacity_type_for(types: Sequence[InstanceType], requirements: Requirements) -> str:
+def choose_capacity_type(types: Sequence[InstanceType], requirements: Requirements) -> str:
     """Reserved if it can be had, else spot, else on-demand."""
     for way in (labels.RESERVED, labels.SPOT):
         if way in requirements[labels.CAPACITY_TYPE] and any(
-            offering.capacity_type == way for each in types for offering in usable(each, requirements, KNOWN)
+            offering.capacity_type == way
+            for each in types
+            for offering in list_usable_offerings(each, requirements, KNOWN)
         ):
             return way
     return labels.ON_DEMAND
 
 
 def with_capacity_type(requirements: Requirements, way: str) -> Requirements:
-    return requirements.replacing(labels.CAPACITY_TYPE, Values(frozenset((way,))))
+    return requirements.replace_key(labels.CAPACITY_TYPE, Values(frozenset((way,))))
 
 
-def tenancy_for(requirements: Requirements) -> str:
+def choose_tenancy(requirements: Requirements) -> str:
     """Shared hardware wherever that is allowed."""
     return DEFAULT_TENANCY if DEFAULT_TENANCY in requirements[labels.INSTANCE_TENANCY] else DEDICATED_TENANCY
 
 
-def market_of(way: str, offerings: Sequence[Offering]) -> Market:
+def choose_target(way: str, offerings: Sequence[Offering]) -> FleetTarget:
     """How to buy these offerings, which are all of one capacity type and, if reserved, of one kind."""
     if way == labels.SPOT:
         return SPOT
@@ -104,19 +106,19 @@ def market_of(way: str, offerings: Sequence[Offering]) -> Market:
     return ON_DEMAND
 
 
-def configurations(
-    templates: Sequence[Template], requirements: Requirements, choice: Choice
+def build_configurations(
+    templates: Sequence[LaunchTemplate], requirements: Requirements, choice: SubnetChoice
 ) -> list[dict[str, Any]]:
     """For each template every type and zone it may start; templates that can start nothing are left out.
 
     EC2 takes so many templates and overrides and no more: beyond that the dearest go, and of the overrides
     no type's cheapest.
     """
-    made = [(template, list(_overrides(template, requirements, choice))) for template in templates]
+    made = [(template, list(_list_overrides(template, requirements, choice))) for template in templates]
     found = [each for each in made if each[1]]
     if len(found) > MOST_CONFIGURATIONS:
-        found = nsmallest(MOST_CONFIGURATIONS, found, key=lambda each: min(map(_price, each[1])))
-    kept = _kept([override for _, overrides in found for override in overrides])
+        found = nsmallest(MOST_CONFIGURATIONS, found, key=lambda each: min(map(_read_price, each[1])))
+    kept = _choose_overrides([override for _, overrides in found for override in overrides])
     return [
         {
             "LaunchTemplateSpecification": {"LaunchTemplateName": template.name, "Version": "$Latest"},
@@ -126,9 +128,9 @@ def configurations(
     ]
 
 
-def _kept(overrides: Sequence[dict[str, Any]]) -> set[int]:
+def _choose_overrides(overrides: Sequence[dict[str, Any]]) -> set[int]:
     """The overrides that fit into one fleet: the cheapest of every type first, then the cheapest of all."""
-    ranked = sorted(overrides, key=_price)
+    ranked = sorted(overrides, key=_read_price)
     seen: set[str] = set()
     first: list[int] = []
     rest: list[int] = []
@@ -138,15 +140,17 @@ def _kept(overrides: Sequence[dict[str, Any]]) -> set[int]:
     return set((first + rest)[:MOST_OVERRIDES])
 
 
-def _price(override: Mapping[str, Any]) -> float:
+def _read_price(override: Mapping[str, Any]) -> float:
     price: float = override["Priority"]
     return price
 
 
-def _overrides(template: Template, requirements: Requirements, choice: Choice) -> Iterator[dict[str, Any]]:
+def _list_overrides(
+    template: LaunchTemplate, requirements: Requirements, choice: SubnetChoice
+) -> Iterator[dict[str, Any]]:
     done: set[tuple[str, str]] = set()
     for each in template.types:
-        for offering in usable(each, requirements, KNOWN):
+        for offering in list_usable_offerings(each, requirements, KNOWN):
             place = each.name, offering.zone
             other_reservation = template.reservation_id and offering.reservation_id != template.reservation_id
             if place in done or offering.zone not in choice.by_zone or other_reservation:
@@ -166,7 +170,7 @@ def fleet_request(
     node_class: EC2NodeClass,
     claim: NodeClaim,
     configured: Sequence[Mapping[str, Any]],
-    market: Market,
+    market: FleetTarget,
     tags: Mapping[str, str],
 ) -> dict[str, Any]:
     """What is asked for one instance; equal requests are merged into one fleet on their way."""
@@ -179,7 +183,7 @@ def fleet_request(
             "TotalTargetCapacity": 1,
         },
         "TagSpecifications": [{"ResourceType": kind, "Tags": listed} for kind in TAGGED],
-        **market.chooses(labels.PRICE_OVERLAY_APPLIED in claim.annotations),
+        **market.build_options(labels.PRICE_OVERLAY_APPLIED in claim.annotations),
     }
     relaxed = claim.annotations.get(labels.MIN_VALUES_RELAXED) == labels.TRUE
     if node_class.spec.context and not relaxed:
@@ -187,22 +191,22 @@ def fleet_request(
     return request
 
 
-def read_answer(answer: Answer) -> tuple[Started | None, tuple[FleetError, ...]]:
+def read_answer(answer: Answer) -> tuple[LaunchedInstance | None, tuple[FleetError, ...]]:
     """The instance, if there is one, and every refusal on the way to it."""
     started = next(
         (
-            _started(group, instance_id)
+            _read_instance(group, instance_id)
             for group in answer.get("Instances") or ()
             for instance_id in group.get("InstanceIds") or ()
         ),
         None,
     )
-    return started, tuple(_refusal(each) for each in answer.get("Errors") or ())
+    return started, tuple(_read_error(each) for each in answer.get("Errors") or ())
 
 
-def _started(group: Mapping[str, Any], instance_id: str) -> Started:
-    override = _override(group)
-    return Started(
+def _read_instance(group: Mapping[str, Any], instance_id: str) -> LaunchedInstance:
+    override = _find_override(group)
+    return LaunchedInstance(
         id=instance_id,
         instance_type=group.get("InstanceType") or override.get("InstanceType", ""),
         zone=override.get("AvailabilityZone", ""),
@@ -211,8 +215,8 @@ def _started(group: Mapping[str, Any], instance_id: str) -> Started:
     )
 
 
-def _refusal(error: Mapping[str, Any]) -> FleetError:
-    override = _override(error)
+def _read_error(error: Mapping[str, Any]) -> FleetError:
+    override = _find_override(error)
     return FleetError(
         code=error.get("ErrorCode", ""),
         message=error.get("ErrorMessage", ""),
@@ -222,6 +226,6 @@ def _refusal(error: Mapping[str, Any]) -> FleetError:
     )
 
 
-def _override(part: Mapping[str, Any]) -> Mapping[str, Any]:
+def _find_override(part: Mapping[str, Any]) -> Mapping[str, Any]:
     found: Mapping[str, Any] = (part.get("LaunchTemplateAndOverrides") or {}).get("Overrides") or {}
     return found

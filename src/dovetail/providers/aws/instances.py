@@ -14,14 +14,14 @@ from datetime import datetime
 from typing import Any
 
 from dovetail.api import labels
-from dovetail.aws import Aws, AwsAbsent, AwsError, pages
+from dovetail.aws import Aws, AwsAbsent, AwsError, list_pages
 from dovetail.errors import Gone, Retry
 from dovetail.metrics import counter
-from dovetail.providers.aws.answers import UNEXPECTED, read_items
-from dovetail.providers.aws.batch import Describing, Terminating
-from dovetail.providers.aws.offerings import never
+from dovetail.providers.aws.batcher import DescribeBatcher, TerminateBatcher
+from dovetail.providers.aws.offerings import is_never_excluded
+from dovetail.providers.aws.queries import UNEXPECTED, read_items
 
-__all__ = ["Ec2Instance", "Instances", "instance_id", "provider_id"]
+__all__ = ["Ec2Instance", "InstanceProvider", "instance_id", "provider_id"]
 
 TERMINATION_FAILURES = counter(
     "karpenter_cloudprovider_instance_termination_failures_total",
@@ -30,7 +30,7 @@ TERMINATION_FAILURES = counter(
 )
 STATES = ("pending", "running", "stopping", "stopped", "shutting-down")
 STATE_FILTER = {"Name": "instance-state-name", "Values": list(STATES)}
-ENDING = frozenset(("shutting-down", "terminated"))
+TERMINATING_STATES = frozenset(("shutting-down", "terminated"))
 EFA = frozenset(("efa", "efa-only"))
 ONLY_RESERVED = "capacity-reservations-only"
 CAPACITY_BLOCK = "capacity-block"
@@ -78,11 +78,11 @@ class Ec2Instance:
         return provider_id(self.zone, self.id)
 
     @property
-    def ending(self) -> bool:
-        return self.state in ENDING
+    def terminating(self) -> bool:
+        return self.state in TERMINATING_STATES
 
     @staticmethod
-    def of(answer: Mapping[str, Any], reserved_capacity: bool = True) -> Ec2Instance:
+    def from_answer(answer: Mapping[str, Any], reserved_capacity: bool = True) -> Ec2Instance:
         """One instance of a DescribeInstances answer."""
         placement, lifecycle = answer.get("Placement") or {}, answer.get("InstanceLifecycle", "")
         way = _capacity_type(answer, lifecycle, reserved_capacity)
@@ -123,18 +123,18 @@ def _reservation_type(lifecycle: str) -> str:
     return CAPACITY_BLOCK if lifecycle == CAPACITY_BLOCK else "default"
 
 
-class Instances:
+class InstanceProvider:
     """The instances of one cluster."""
 
     def __init__(
         self,
         aws: Aws,
         cluster: str,
-        describing: Describing,
-        terminating: Terminating,
+        describing: DescribeBatcher,
+        terminating: TerminateBatcher,
         *,
         zone_id: Callable[[str], str] = lambda zone: "",
-        shifted: Callable[[str], bool] = never,
+        shifted: Callable[[str], bool] = is_never_excluded,
         reserved_capacity: bool = True,
     ) -> None:
         self._aws = aws
@@ -152,7 +152,7 @@ class Instances:
     async def get(self, instance: str, *, fresh: bool = False) -> Ec2Instance:
         """One instance, as last read unless it must be `fresh`; Gone when EC2 has it no longer."""
         known = self._known.get(instance)
-        if known is not None and (not fresh or self.shifted_away(known)):
+        if known is not None and (not fresh or self.is_in_excluded_zone(known)):
             return known
         try:
             answer = await self._describing({"InstanceIds": [instance], "Filters": [STATE_FILTER]})
@@ -160,7 +160,9 @@ class Instances:
             self._known.pop(instance, None)
             raise Gone(f"reading {instance}: EC2 has no such instance") from error
         for reservation in answer.get("Reservations") or ():
-            for each in read_items("DescribeInstances", reservation.get("Instances") or (), self._read):
+            for each in read_items(
+                "DescribeInstances", reservation.get("Instances") or (), self._read_instance
+            ):
                 return each
         self._known.pop(instance, None)
         raise Gone(f"reading {instance}: EC2 has no such instance")
@@ -182,9 +184,9 @@ class Instances:
         if before is not None:
             await asyncio.wait({before})
         self._listing, self._following = self._following, None
-        return await self._list()
+        return await self._list_instances()
 
-    async def _list(self) -> tuple[Ec2Instance, ...]:
+    async def _list_instances(self) -> tuple[Ec2Instance, ...]:
         filters = [
             {"Name": "tag-key", "Values": [labels.NODEPOOL]},
             {"Name": "tag-key", "Values": [labels.EC2_NODECLASS]},
@@ -193,12 +195,14 @@ class Instances:
         ]
         found: dict[str, Ec2Instance] = {}
         asked = {"Filters": filters, "MaxResults": 1000}
-        async for page in pages(self._aws, "ec2", "DescribeInstances", asked):
+        async for page in list_pages(self._aws, "ec2", "DescribeInstances", asked):
             for reservation in page.get("Reservations") or ():
                 listed = reservation.get("Instances") or ()
-                found |= {each.id: each for each in read_items("DescribeInstances", listed, self._read)}
+                found |= {
+                    each.id: each for each in read_items("DescribeInstances", listed, self._read_instance)
+                }
         for gone in [each for each in self._known.values() if each.id not in found]:
-            if self.shifted_away(gone):
+            if self.is_in_excluded_zone(gone):
                 found[gone.id] = gone
             else:
                 del self._known[gone.id]
@@ -207,11 +211,11 @@ class Instances:
     async def delete(self, instance: str) -> None:
         """Begin the end of an instance; nothing to do when it has begun. Gone once EC2 has it no longer."""
         found = await self.get(instance, fresh=True)
-        if self.shifted_away(found):
+        if self.is_in_excluded_zone(found):
             raise Retry(
                 f"ending {instance}: its zone {found.zone} is shifted away; it waits for the shift's end"
             )
-        if found.ending:
+        if found.terminating:
             return
         try:
             await self._terminating({"InstanceIds": [instance]})
@@ -222,10 +226,10 @@ class Instances:
             TERMINATION_FAILURES.labels(found.zone, found.zone_id).inc()
             raise
 
-    async def tag(self, instance: str, tags: Mapping[str, str]) -> None:
+    async def tag_instance(self, instance: str, tags: Mapping[str, str]) -> None:
         """Add tags to an instance."""
         known = self._known.get(instance)
-        if known is not None and self.shifted_away(known):
+        if known is not None and self.is_in_excluded_zone(known):
             raise Retry(f"tagging {instance}: its zone {known.zone} is shifted away")
         listed = [{"Key": key, "Value": value} for key, value in sorted(tags.items())]
         try:
@@ -233,12 +237,12 @@ class Instances:
         except AwsAbsent as error:
             raise Gone(f"tagging {instance}: EC2 has no such instance") from error
 
-    def shifted_away(self, instance: Ec2Instance) -> bool:
+    def is_in_excluded_zone(self, instance: Ec2Instance) -> bool:
         return bool(instance.zone_id) and self._shifted(instance.zone_id)
 
-    def _read(self, answer: Mapping[str, Any]) -> Ec2Instance:
+    def _read_instance(self, answer: Mapping[str, Any]) -> Ec2Instance:
         try:
-            read = Ec2Instance.of(answer, self._reserved_capacity)
+            read = Ec2Instance.from_answer(answer, self._reserved_capacity)
         except UNEXPECTED:
             # It is there, which is what counts most: as it was when it could last be read.
             if (known := self._known.get(answer.get("InstanceId", ""))) is None:

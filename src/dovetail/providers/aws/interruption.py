@@ -16,18 +16,18 @@ from dovetail.api import labels
 from dovetail.api.core import Node
 from dovetail.api.meta import Object
 from dovetail.api.nodeclaim import NodeClaim
-from dovetail.api.predicates import reschedulable
-from dovetail.aws.messages import Kind
-from dovetail.controllers.base import Cache, Remembered, run_all
-from dovetail.controllers.counts import claim_disrupted
-from dovetail.controllers.node.termination import termination_time
-from dovetail.controllers.nodeclaim.finalization import rfc3339
-from dovetail.controllers.owning import Ownership, nodes_of
+from dovetail.api.predicates import is_reschedulable
+from dovetail.aws.eventbridge import MessageKind
+from dovetail.controllers.base import Cache, RecentKeys, run_all
+from dovetail.controllers.claim_metrics import count_disrupted_claim
+from dovetail.controllers.node.termination import parse_termination_time
+from dovetail.controllers.nodeclaim.finalization import format_rfc3339
+from dovetail.controllers.ownership import Ownership, find_nodes_of_claim
 from dovetail.errors import Gone, Retry
+from dovetail.logs import build_reference, info
 from dovetail.ports import Clock, Kube, Recorder
-from dovetail.providers.aws.messages import log_interruption
-from dovetail.providers.aws.reservations import Reservations
-from dovetail.providers.aws.unavailable import Unavailable
+from dovetail.providers.aws.capacity_reservations import CapacityReservationProvider
+from dovetail.providers.aws.unavailable_offerings import UnavailableOfferings
 from dovetail.state import Cluster
 
 __all__ = [
@@ -35,10 +35,32 @@ __all__ = [
     "EVENT_STATUS",
     "INSTANCE_STATUS",
     "SYSTEM_STATUS",
-    "Interruptions",
-    "Notice",
+    "InterruptionHandler",
+    "InterruptionNotice",
     "instance_of_claim",
+    "log_interruption",
 ]
+
+INTERRUPTED = info(
+    "initiating delete from interruption message",
+    "AWS takes an instance away, or it is not well: its NodeClaim is ended.",
+    ("queue", "messageKind", "NodeClaim", "action", "Node"),
+)
+ACTION = "CordonAndDrain"
+
+
+def log_interruption(queue: str, kind: str, claim: NodeClaim, nodes: tuple[Node, ...]) -> None:
+    """Say that a claim is ended because of a message, or of a look at the status of instances."""
+    INTERRUPTED(
+        {
+            **({"queue": queue} if queue else {}),
+            "messageKind": kind,
+            "NodeClaim": build_reference(claim.name),
+            "action": ACTION,
+            **({"Node": build_reference(nodes[0].name)} if nodes else {}),
+        }
+    )
+
 
 BY_INSTANCE: Final = "instanceID"
 INSTANCE_STATUS: Final = "instance_status"
@@ -59,7 +81,7 @@ def instance_of_claim(claim: NodeClaim) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class InterruptionNotice:
     """One thing that happens to one instance. `end` is when AWS takes the machine, if it said so."""
 
     kind: str
@@ -68,7 +90,7 @@ class Notice:
 
 
 @dataclass
-class Interruptions:
+class InterruptionHandler:
     """Ends the claims of interrupted instances, and remembers where not to buy the next one."""
 
     kube: Kube
@@ -78,46 +100,46 @@ class Interruptions:
     nodes: Cache[Node]
     cluster: Cluster
     ownership: Ownership
-    unavailable: Unavailable
-    reservations: Reservations
+    unavailable: UnavailableOfferings
+    reservations: CapacityReservationProvider
     # What the queue is called that tells of them; empty where none does.
     queue: str = ""
-    _ended: Remembered = field(default_factory=lambda: Remembered(NOTED_FOR))
+    _ended: RecentKeys = field(default_factory=lambda: RecentKeys(NOTED_FOR))
 
-    def ours(self, instance: str) -> tuple[NodeClaim, ...]:
+    def find_claims(self, instance: str) -> tuple[NodeClaim, ...]:
         """The claims of an instance: none when it is a stranger's."""
-        return tuple(filter(self.ownership.of_claim, self.claims.by(BY_INSTANCE, instance)))
+        return tuple(filter(self.ownership.owns_claim, self.claims.by(BY_INSTANCE, instance)))
 
     @property
     def launching(self) -> bool:
         """Whether a claim is there that no instance is known of yet."""
         return any(not each.status.provider_id and not each.deleting for each in self.claims)
 
-    async def act(self, notice: Notice) -> None:
-        await run_all(self._act(claim, notice) for claim in self.ours(notice.instance))
+    async def handle_notice(self, notice: InterruptionNotice) -> None:
+        await run_all(self._interrupt_claim(claim, notice) for claim in self.find_claims(notice.instance))
 
-    async def _act(self, claim: NodeClaim, notice: Notice) -> None:
-        for each in (claim, *nodes_of(claim, self.nodes)):
-            _tell(self.recorder, each, notice.kind)
-        self._remember(claim, notice.kind)
-        if notice.kind == Kind.REBALANCE_RECOMMENDATION:
+    async def _interrupt_claim(self, claim: NodeClaim, notice: InterruptionNotice) -> None:
+        for each in (claim, *find_nodes_of_claim(claim, self.nodes)):
+            _publish_event(self.recorder, each, notice.kind)
+        self._mark_unavailable(claim, notice.kind)
+        if notice.kind == MessageKind.REBALANCE_RECOMMENDATION:
             return
         try:
-            await self._expedite(claim, notice)
-            await self._end(claim, notice.kind)
+            await self._set_deadline(claim, notice)
+            await self._delete_claim(claim, notice.kind)
         except Gone:
             return
 
-    def _remember(self, claim: NodeClaim, kind: str) -> None:
+    def _mark_unavailable(self, claim: NodeClaim, kind: str) -> None:
         known = claim.labels
-        if kind == Kind.SPOT_INTERRUPTED:
+        if kind == MessageKind.SPOT_INTERRUPTED:
             # Karpenter: spot is avoided there whatever the claim's own label says.
             instance_type, zone = known.get(labels.INSTANCE_TYPE, ""), known.get(labels.ZONE, "")
-            self.unavailable.mark(labels.SPOT, instance_type, zone)
-        elif kind == Kind.CAPACITY_RESERVATION_INTERRUPTED and labels.CAPACITY_RESERVATION_ID in known:
-            self.reservations.unavailable(known[labels.CAPACITY_RESERVATION_ID])
+            self.unavailable.mark_offering(labels.SPOT, instance_type, zone)
+        elif kind == MessageKind.CAPACITY_RESERVATION_INTERRUPTED and labels.CAPACITY_RESERVATION_ID in known:
+            self.reservations.mark_unavailable(known[labels.CAPACITY_RESERVATION_ID])
 
-    async def _expedite(self, claim: NodeClaim, notice: Notice) -> None:
+    async def _set_deadline(self, claim: NodeClaim, notice: InterruptionNotice) -> None:
         """Draining ends before the machine does: pods that would outlive it are told to stop in time."""
         now = self.clock.now()
         if notice.kind in HOPELESS:
@@ -126,54 +148,62 @@ class Interruptions:
             by = max(now, notice.end - SPARE)
         else:
             return
-        known = _deadline(claim)
+        known = _read_deadline(claim)
         if known is not None and (notice.kind in HOPELESS or known <= by):
             return
-        annotations = {**claim.annotations, labels.TERMINATION_TIMESTAMP: rfc3339(by)}
+        annotations = {**claim.annotations, labels.TERMINATION_TIMESTAMP: format_rfc3339(by)}
         await self.kube.patch(
             claim, replace(claim, metadata=replace(claim.metadata, annotations=annotations))
         )
 
-    async def _end(self, claim: NodeClaim, kind: str) -> None:
+    async def _delete_claim(self, claim: NodeClaim, kind: str) -> None:
         now = self.clock.monotonic()
         # The cache may not have heard yet that we asked for its end already.
-        if claim.deleting or self._ended.left(claim.uid, now):
+        if claim.deleting or self._ended.seconds_left(claim.uid, now):
             return
         await self.kube.delete(claim, guarded=True)
         self._ended.add(claim.uid, now)
-        log_interruption(self.queue, str(kind), claim, nodes_of(claim, self.nodes))
-        for each in (claim, *nodes_of(claim, self.nodes)):
+        log_interruption(self.queue, str(kind), claim, find_nodes_of_claim(claim, self.nodes))
+        for each in (claim, *find_nodes_of_claim(claim, self.nodes)):
             note = f"Interruption triggered termination for the {type(each).__name__}"
-            self.recorder.event(each, "TerminatingOnInterruption", note, warning=True, dedupe=(each.uid,))
-        pods = self.cluster.pods_on(claim.status.node_name) if claim.status.node_name else ()
-        claim_disrupted(claim, str(kind), sum(map(reschedulable, pods)))
+            self.recorder.publish_event(
+                each, "TerminatingOnInterruption", note, warning=True, dedupe=(each.uid,)
+            )
+        pods = self.cluster.list_pods_on(claim.status.node_name) if claim.status.node_name else ()
+        count_disrupted_claim(claim, str(kind), sum(map(is_reschedulable, pods)))
 
 
-def _deadline(claim: NodeClaim) -> datetime | None:
+def _read_deadline(claim: NodeClaim) -> datetime | None:
     """The moment after which nobody on the node is asked any more; one that is no time counts as none."""
     text = claim.annotations.get(labels.TERMINATION_TIMESTAMP)
     try:
-        return termination_time(text) if text is not None else None
+        return parse_termination_time(text) if text is not None else None
     except Retry:
         return None
 
 
-def _tell(recorder: Recorder, about: Object, kind: str) -> None:
+def _publish_event(recorder: Recorder, about: Object, kind: str) -> None:
     once = (about.uid,)
     match kind:
-        case Kind.SPOT_INTERRUPTED:
+        case MessageKind.SPOT_INTERRUPTED:
             note = "Spot interruption warning was triggered"
-            recorder.event(about, "SpotInterrupted", note, warning=True, dedupe=once)
-        case Kind.REBALANCE_RECOMMENDATION:
+            recorder.publish_event(about, "SpotInterrupted", note, warning=True, dedupe=once)
+        case MessageKind.REBALANCE_RECOMMENDATION:
             note = "Spot rebalance recommendation was triggered"
-            recorder.event(about, "SpotRebalanceRecommendation", note, dedupe=once)
-        case Kind.CAPACITY_RESERVATION_INTERRUPTED:
+            recorder.publish_event(about, "SpotRebalanceRecommendation", note, dedupe=once)
+        case MessageKind.CAPACITY_RESERVATION_INTERRUPTED:
             note = "Capacity reservation instance interruption warning was triggered"
-            recorder.event(about, "CapacityReservationInstanceInterrupted", note, warning=True, dedupe=once)
-        case Kind.INSTANCE_STOPPED:
-            recorder.event(about, "InstanceStopping", "Instance is stopping", warning=True, dedupe=once)
-        case Kind.INSTANCE_TERMINATED:
-            recorder.event(about, "InstanceTerminating", "Instance is terminating", warning=True, dedupe=once)
+            recorder.publish_event(
+                about, "CapacityReservationInstanceInterrupted", note, warning=True, dedupe=once
+            )
+        case MessageKind.INSTANCE_STOPPED:
+            recorder.publish_event(
+                about, "InstanceStopping", "Instance is stopping", warning=True, dedupe=once
+            )
+        case MessageKind.INSTANCE_TERMINATED:
+            recorder.publish_event(
+                about, "InstanceTerminating", "Instance is terminating", warning=True, dedupe=once
+            )
         case _:
             note = "An unhealthy warning was triggered for the instance"
-            recorder.event(about, "InstanceUnhealthy", note, warning=True, dedupe=once)
+            recorder.publish_event(about, "InstanceUnhealthy", note, warning=True, dedupe=once)

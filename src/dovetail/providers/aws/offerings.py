@@ -7,28 +7,35 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from dovetail.api import labels
-from dovetail.api.nodeclass import CapacityReservation, EC2NodeClassStatus, Subnet
-from dovetail.providers.aws.facts import Facts
-from dovetail.providers.aws.placement import PlacementGroup
-from dovetail.providers.aws.pricing import Prices
-from dovetail.providers.aws.unavailable import Unavailable
-from dovetail.scheduling.catalog import Offering
-from dovetail.scheduling.requirements import NOTHING, Requirements, Values
+from dovetail.api.nodeclass import CapacityReservation, EC2NodeClass, EC2NodeClassStatus, Subnet
+from dovetail.providers.aws.catalog import NodeClassTerms
+from dovetail.providers.aws.instance_type_info import InstanceTypeInfo
+from dovetail.providers.aws.placement_groups import PlacementGroup
+from dovetail.providers.aws.pricing import PricingProvider
+from dovetail.providers.aws.unavailable_offerings import UnavailableOfferings
+from dovetail.scheduling.model.instance_types import Offering
+from dovetail.scheduling.model.requirements import NOTHING, Requirements, Values
 
-__all__ = ["Buying", "Offerings", "never"]
+__all__ = [
+    "OfferingProvider",
+    "PurchaseTerms",
+    "find_class_incompatibility",
+    "find_incompatibility",
+    "is_never_excluded",
+]
 
 # Reserved capacity is paid for already: so cheap that it always comes first, dear enough to keep its order.
 RESERVED_PART = 10_000_000
 EXPIRING = "expiring"
 
 
-def never(zone_id: str) -> bool:
+def is_never_excluded(zone_id: str) -> bool:
     """No zone is shifted away."""
     return False
 
 
 @dataclass(frozen=True, slots=True)
-class Buying:
+class PurchaseTerms:
     """What a node class brings to a purchase, the same for every instance type."""
 
     zones: tuple[str, ...]  # all of the region that sell anything
@@ -37,12 +44,14 @@ class Buying:
     group: PlacementGroup | None = None
 
     @staticmethod
-    def of(zones: tuple[str, ...], status: EC2NodeClassStatus, group: PlacementGroup | None) -> Buying:
+    def from_status(
+        zones: tuple[str, ...], status: EC2NodeClassStatus, group: PlacementGroup | None
+    ) -> PurchaseTerms:
         """As a class has been resolved."""
         subnets: dict[str, tuple[Subnet, ...]] = {}
         for subnet in status.subnets:
             subnets[subnet.zone] = (*subnets.get(subnet.zone, ()), subnet)
-        return Buying(zones, subnets, status.capacity_reservations, group)
+        return PurchaseTerms(zones, subnets, status.capacity_reservations, group)
 
     @property
     def zone_ids(self) -> dict[str, str]:
@@ -50,24 +59,26 @@ class Buying:
 
 
 @dataclass(frozen=True, slots=True)
-class Offerings:
+class OfferingProvider:
     """Makes the offerings of one type, as prices, refusals, shifts and reservations stand now."""
 
-    prices: Prices
-    unavailable: Unavailable
+    prices: PricingProvider
+    unavailable: UnavailableOfferings
     reserved_left: Callable[[str], int] = lambda reservation: 0
-    shifted: Callable[[str], bool] = never
+    is_excluded_zone: Callable[[str], bool] = is_never_excluded
     reserved_capacity: bool = True
     # Prices people gave for types that have none, by type.
     given_prices: Callable[[], Mapping[str, float]] = dict
 
-    def of(
-        self, facts: Facts, sold_in: tuple[str, ...], buying: Buying, compatible: bool
+    def build_offerings(
+        self, facts: InstanceTypeInfo, sold_in: tuple[str, ...], buying: PurchaseTerms, compatible: bool
     ) -> tuple[Offering, ...]:
         """All of them, available or not; `sold_in` are the zones that sell the type."""
         zone_ids = buying.zone_ids
         open_zones = {
-            zone for zone in sold_in if compatible and zone in zone_ids and not self.shifted(zone_ids[zone])
+            zone
+            for zone in sold_in
+            if compatible and zone in zone_ids and not self.is_excluded_zone(zone_ids[zone])
         }
         partitions = buying.group.partition_names if buying.group else ()
         made: list[Offering] = []
@@ -76,44 +87,44 @@ class Offerings:
             subnets = tuple(subnet.id for subnet in buying.subnets.get(zone, ()))
             for way in (labels.ON_DEMAND, labels.SPOT):
                 if way in facts.usage_classes:
-                    price = self.price(way, facts.name, zone)
+                    price = self.find_price(way, facts.name, zone)
                     sellable = price is not None and zone in open_zones
                     made += (
                         Offering(
-                            requirements=_requirements(way, zone, zone_id, partition),
+                            requirements=_build_requirements(way, zone, zone_id, partition),
                             price=price or 0.0,
                             available=sellable
-                            and not self._refused(way, facts.name, zone, subnets, buying, partition),
+                            and not self._is_unavailable(way, facts.name, zone, subnets, buying, partition),
                         )
                         for partition in partitions or ("",)
                     )
-        return (*made, *self._reserved(facts, open_zones, zone_ids, buying, partitions or ("",)))
+        return (*made, *self._build_reserved(facts, open_zones, zone_ids, buying, partitions or ("",)))
 
-    def price(self, way: str, instance_type: str, zone: str) -> float | None:
+    def find_price(self, way: str, instance_type: str, zone: str) -> float | None:
         """By the hour; None while nobody knows one."""
         if way == labels.SPOT:
-            known = self.prices.spot(instance_type, zone)
+            known = self.prices.find_spot_price(instance_type, zone)
         else:
-            known = self.prices.on_demand(instance_type)
+            known = self.prices.find_on_demand_price(instance_type)
         return self.given_prices().get(instance_type) if known is None else known
 
-    def _refused(
-        self, way: str, name: str, zone: str, subnets: tuple[str, ...], buying: Buying, partition: str
+    def _is_unavailable(
+        self, way: str, name: str, zone: str, subnets: tuple[str, ...], buying: PurchaseTerms, partition: str
     ) -> bool:
         group = buying.group.id if buying.group else ""
         return self.unavailable.is_unavailable(way, name, zone, subnets, group, partition)
 
-    def _reserved(
+    def _build_reserved(
         self,
-        facts: Facts,
+        facts: InstanceTypeInfo,
         open_zones: set[str],
         zone_ids: Mapping[str, str],
-        buying: Buying,
+        buying: PurchaseTerms,
         partitions: tuple[str, ...],
     ) -> list[Offering]:
         if not self.reserved_capacity:
             return []
-        price = (self.price(labels.ON_DEMAND, facts.name, "") or 0.0) / RESERVED_PART
+        price = (self.find_price(labels.ON_DEMAND, facts.name, "") or 0.0) / RESERVED_PART
         made = []
         for each in buying.reservations:
             if each.instance_type != facts.name:
@@ -121,7 +132,7 @@ class Offerings:
             zone, left = each.availability_zone, self.reserved_left(each.id)
             made += [
                 Offering(
-                    requirements=_of_reservation(each, zone_ids.get(zone, ""), partition),
+                    requirements=_build_reserved_requirements(each, zone_ids.get(zone, ""), partition),
                     price=price,
                     available=left != 0 and zone in open_zones and each.state != EXPIRING,
                     reservation_id=each.id,
@@ -133,10 +144,10 @@ class Offerings:
 
 
 @lru_cache(maxsize=4096)
-def _requirements(way: str, zone: str, zone_id: str, partition: str) -> Requirements:
+def _build_requirements(way: str, zone: str, zone_id: str, partition: str) -> Requirements:
     return Requirements(
         {
-            **_place(way, zone, zone_id, partition),
+            **_build_place(way, zone, zone_id, partition),
             labels.CAPACITY_RESERVATION_ID: NOTHING,
             labels.CAPACITY_RESERVATION_TYPE: NOTHING,
             labels.CAPACITY_RESERVATION_INTERRUPTIBLE: NOTHING,
@@ -144,26 +155,70 @@ def _requirements(way: str, zone: str, zone_id: str, partition: str) -> Requirem
     )
 
 
-def _of_reservation(each: CapacityReservation, zone_id: str, partition: str) -> Requirements:
+def _build_reserved_requirements(each: CapacityReservation, zone_id: str, partition: str) -> Requirements:
     return Requirements(
         {
-            **_place(labels.RESERVED, each.availability_zone, zone_id, partition),
-            labels.CAPACITY_RESERVATION_ID: _only(each.id),
-            labels.CAPACITY_RESERVATION_TYPE: _only(each.reservation_type),
-            labels.CAPACITY_RESERVATION_INTERRUPTIBLE: _only("true" if each.interruptible else "false"),
+            **_build_place(labels.RESERVED, each.availability_zone, zone_id, partition),
+            labels.CAPACITY_RESERVATION_ID: _only_value(each.id),
+            labels.CAPACITY_RESERVATION_TYPE: _only_value(each.reservation_type),
+            labels.CAPACITY_RESERVATION_INTERRUPTIBLE: _only_value("true" if each.interruptible else "false"),
         }
     )
 
 
-def _place(way: str, zone: str, zone_id: str, partition: str) -> dict[str, Values]:
-    found = {labels.CAPACITY_TYPE: _only(way), labels.ZONE: _only(zone)}
+def _build_place(way: str, zone: str, zone_id: str, partition: str) -> dict[str, Values]:
+    found = {labels.CAPACITY_TYPE: _only_value(way), labels.ZONE: _only_value(zone)}
     if zone_id:
-        found[labels.ZONE_ID] = _only(zone_id)
+        found[labels.ZONE_ID] = _only_value(zone_id)
     if partition:
-        found[labels.PLACEMENT_GROUP_PARTITION] = _only(partition)
+        found[labels.PLACEMENT_GROUP_PARTITION] = _only_value(partition)
     return found
 
 
 @lru_cache(maxsize=4096)
-def _only(value: str) -> Values:
+def _only_value(value: str) -> Values:
     return Values(frozenset((value,)))
+
+
+EFA_ONLY = "efa-only"
+ENABLED = "enabled"
+NESTED_VIRTUALIZATION = "nested-virtualization"
+NITRO = "nitro"
+
+
+def find_incompatibility(facts: InstanceTypeInfo, terms: NodeClassTerms) -> str:
+    """Why nodes of this class cannot be of this type; empty when they can."""
+    if terms.family.name == "AL2023" and facts.name.startswith("a1."):
+        return "AL2023 does not start on the first Graviton"
+    return _check_interfaces(facts, terms) if terms.interfaces else ""
+
+
+def find_class_incompatibility(
+    facts: InstanceTypeInfo, terms: NodeClassTerms, node_class: EC2NodeClass, strategy: str = ""
+) -> str:
+    """The same with what only a live class tells; `strategy` is that of its placement group, if any."""
+    spec = node_class.spec
+    nested = spec.cpu_options is not None and spec.cpu_options.nested_virtualization == ENABLED
+    if nested and NESTED_VIRTUALIZATION not in facts.features:
+        return "it has no nested virtualization"
+    if strategy and strategy not in facts.placement_strategies:
+        return f"it does not go into a placement group of strategy {strategy}"
+    if spec.connection_tracking is not None and facts.hypervisor != NITRO:
+        return "only Nitro types have timeouts of tracked connections"
+    return find_incompatibility(facts, terms)
+
+
+def _check_interfaces(facts: InstanceTypeInfo, terms: NodeClassTerms) -> str:
+    if not facts.interfaces:
+        return "it has no network cards"
+    if not facts.ena:
+        return "it has no enhanced networking"
+    for each in terms.interfaces:
+        if each.network_card_index >= len(facts.interfaces):
+            return f"it has no network card {each.network_card_index}"
+        if each.device_index >= facts.interfaces[each.network_card_index]:
+            return f"its network card {each.network_card_index} has no interface {each.device_index}"
+    wanted = sum(each.interface_type == EFA_ONLY for each in terms.interfaces)
+    if wanted > facts.efa_interfaces:
+        return f"it has {facts.efa_interfaces} EFA interfaces, fewer than {wanted}"
+    return ""

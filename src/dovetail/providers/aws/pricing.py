@@ -14,14 +14,14 @@ from functools import partial
 from math import inf
 from typing import Any
 
-from dovetail.aws import Aws, AwsError, pages
+from dovetail.aws import Aws, AwsError, list_pages
 from dovetail.errors import Retry
 from dovetail.ports import Clock
-from dovetail.providers.aws.answers import read_items
-from dovetail.providers.aws.facts import bundled_prices
+from dovetail.providers.aws.instance_type_info import bundled_prices
+from dovetail.providers.aws.queries import read_items
 from dovetail.settings import Settings
 
-__all__ = ["Prices"]
+__all__ = ["PricingProvider"]
 
 # The price list is served from few regions.
 NEAREST = (("ap-", "ap-south-1"), ("cn-", "cn-northwest-1"), ("eu-", "eu-central-1"))
@@ -41,7 +41,7 @@ HALVES = (
 SPOT_PRODUCTS = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
 
 
-class Prices:
+class PricingProvider:
     """Dollars an hour (yuan in China). None where there is no price."""
 
     def __init__(self, aws: Aws, clock: Clock, settings: Settings) -> None:
@@ -54,10 +54,10 @@ class Prices:
         self._spot_known = False
         self.changes = 0
 
-    def on_demand(self, instance_type: str) -> float | None:
+    def find_on_demand_price(self, instance_type: str) -> float | None:
         return self._on_demand.get(instance_type)
 
-    def spot(self, instance_type: str, zone: str) -> float | None:
+    def find_spot_price(self, instance_type: str, zone: str) -> float | None:
         if not self._spot_known:
             return self._bundled.get(instance_type)
         return self._spot.get(instance_type, {}).get(zone)
@@ -76,8 +76,8 @@ class Prices:
         # No endpoint of the price list is reachable from an isolated VPC, and none knows GovCloud.
         if self._isolated or self._aws.region.startswith("us-gov"):
             return
-        door = self._aws.at(region=_list_region(self._aws.region))
-        halves = await asyncio.gather(*(self._products(door, half) for half in HALVES))
+        door = self._aws.scope_to(region=_list_region(self._aws.region))
+        halves = await asyncio.gather(*(self._read_products(door, half) for half in HALVES))
         if not all(halves):
             raise Retry("asking for on-demand prices: the price list is empty")
         self._on_demand |= {name: price for half in halves for name, price in half.items()}
@@ -91,7 +91,7 @@ class Prices:
         }
         found: dict[str, dict[str, float]] = {}
         # The newest price of a zone comes first, whichever of the products it belongs to.
-        async for page in pages(self._aws, "ec2", "DescribeSpotPriceHistory", asked):
+        async for page in list_pages(self._aws, "ec2", "DescribeSpotPriceHistory", asked):
             listed = page.get("SpotPriceHistory", ())
             for name, zone, price in read_items("DescribeSpotPriceHistory", listed, _spot_price):
                 if price is not None:
@@ -104,14 +104,16 @@ class Prices:
         self._spot_known = True
         self.changes += 1
 
-    async def _products(self, door: Aws, half: Mapping[str, str]) -> dict[str, float]:
+    async def _read_products(self, door: Aws, half: Mapping[str, str]) -> dict[str, float]:
         wanted = {"regionCode": self._aws.region, **EVERYWHERE, **half}
         filters = [{"Type": "TERM_MATCH", "Field": key, "Value": value} for key, value in wanted.items()]
         currency = "CNY" if self._aws.region.startswith("cn-") else "USD"
         found: dict[str, float] = {}
         asked = {"ServiceCode": SERVICE, "Filters": filters, "MaxResults": 100}
-        async for page in pages(door, "pricing", "GetProducts", asked):
-            for prices in read_items("GetProducts", page.get("PriceList", ()), partial(_priced, currency)):
+        async for page in list_pages(door, "pricing", "GetProducts", asked):
+            for prices in read_items(
+                "GetProducts", page.get("PriceList", ()), partial(_read_prices, currency)
+            ):
                 found |= prices
             await asyncio.sleep(0)
         return found
@@ -122,11 +124,11 @@ def _list_region(region: str) -> str:
 
 
 def _spot_price(entry: Mapping[str, Any]) -> tuple[str, str, float | None]:
-    price = _positive(entry.get("SpotPrice")) if entry.get("Timestamp") is not None else None
+    price = _parse_positive(entry.get("SpotPrice")) if entry.get("Timestamp") is not None else None
     return entry["InstanceType"], entry["AvailabilityZone"], price
 
 
-def _priced(currency: str, entry: str | Mapping[str, Any]) -> dict[str, float]:
+def _read_prices(currency: str, entry: str | Mapping[str, Any]) -> dict[str, float]:
     return dict(_prices_of(json.loads(entry) if isinstance(entry, str) else entry, currency))
 
 
@@ -134,11 +136,11 @@ def _prices_of(product: Mapping[str, Any], currency: str) -> Iterator[tuple[str,
     name = product.get("product", {}).get("attributes", {}).get("instanceType")
     for term in product.get("terms", {}).get("OnDemand", {}).values():
         for dimension in term.get("priceDimensions", {}).values():
-            if name and (price := _positive(dimension.get("pricePerUnit", {}).get(currency))):
+            if name and (price := _parse_positive(dimension.get("pricePerUnit", {}).get(currency))):
                 yield name, price
 
 
-def _positive(text: str | None) -> float | None:
+def _parse_positive(text: str | None) -> float | None:
     """A price, unless nothing is charged: that is what the list says of types it does not really sell."""
     try:
         price = float(text or "0")

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from datetime import timedelta
+
+from msgspec.structs import replace
 
 from dovetail.api import conditions, labels
 from dovetail.api.nodeclaim import NodeClaim
@@ -13,34 +16,54 @@ from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
 from dovetail.aws import Aws, FencedAws
 from dovetail.controllers.base import Cache, Controller
-from dovetail.controllers.provided import Surroundings
-from dovetail.controllers.registry import Parts
+from dovetail.controllers.provider_port import ProviderContext
+from dovetail.controllers.registry import ControllerContext
 from dovetail.errors import DovetailError, Misconfigured, Retry
-from dovetail.providers.aws.batch import Describing, Fleets, Terminating
-from dovetail.providers.aws.chosen import Chosen
+from dovetail.providers.aws.batcher import DescribeBatcher, FleetBatcher, TerminateBatcher
+from dovetail.providers.aws.capacity_reservations import CapacityReservationProvider
 from dovetail.providers.aws.cloud import AwsCloud
-from dovetail.providers.aws.controllers.classes import class_controllers
-from dovetail.providers.aws.controllers.machines import machine_controllers
-from dovetail.providers.aws.controllers.upkeep import CapacityDiscovery, TemplateSweep
-from dovetail.providers.aws.discovered import DiscoveredMemory
-from dovetail.providers.aws.discovery import Discovery
-from dovetail.providers.aws.drift import Drift
-from dovetail.providers.aws.hooks import PartitionHook
-from dovetail.providers.aws.images import Images
-from dovetail.providers.aws.instances import Instances
-from dovetail.providers.aws.launching import Launching
-from dovetail.providers.aws.network import SecurityGroups, Subnets
-from dovetail.providers.aws.offerings import Offerings
-from dovetail.providers.aws.placement import PlacementGroups
-from dovetail.providers.aws.pricing import Prices
-from dovetail.providers.aws.profiles import Profiles
-from dovetail.providers.aws.reservations import Reservations
-from dovetail.providers.aws.templates import LaunchTemplates
-from dovetail.providers.aws.types import InstanceTypes
-from dovetail.providers.aws.unavailable import Unavailable
-from dovetail.scheduling.overlays import adjusted_price, price_complaint
+from dovetail.providers.aws.cluster_discovery import ClusterDiscovery
+from dovetail.providers.aws.controllers.maintenance import CapacityDiscovery, TemplateSweep
+from dovetail.providers.aws.controllers.registry import build_class_controllers, build_instance_controllers
+from dovetail.providers.aws.drift import DriftDetector
+from dovetail.providers.aws.images import ImageProvider
+from dovetail.providers.aws.instance_profiles import InstanceProfileProvider
+from dovetail.providers.aws.instance_types import DiscoveredMemory, InstanceTypeProvider
+from dovetail.providers.aws.instances import InstanceProvider, instance_id
+from dovetail.providers.aws.launch import InstanceLauncher
+from dovetail.providers.aws.launch_templates import LaunchTemplateProvider
+from dovetail.providers.aws.network import SecurityGroupProvider, SubnetProvider
+from dovetail.providers.aws.offerings import OfferingProvider
+from dovetail.providers.aws.placement_groups import PlacementGroupProvider
+from dovetail.providers.aws.pricing import PricingProvider
+from dovetail.providers.aws.type_filters import TypeChoices
+from dovetail.providers.aws.unavailable_offerings import UnavailableOfferings
+from dovetail.scheduling.model.node_overlays import adjust_price, price_complaint
 
-__all__ = ["AwsProvider"]
+__all__ = ["AwsProvider", "PartitionHook"]
+
+AGAIN = timedelta(seconds=1)
+
+
+class PartitionHook:
+    """Fills in the partition label of a claim that left the choice of partition to EC2."""
+
+    name = "placement-group-partition"
+
+    def __init__(self, instances: InstanceProvider) -> None:
+        self._instances = instances
+
+    async def settle_claim(self, claim: NodeClaim) -> tuple[NodeClaim, timedelta | None]:
+        if claim.labels.get(labels.PLACEMENT_GROUP_PARTITION, "none"):
+            return claim, None
+        if not claim.status.provider_id:
+            return claim, AGAIN
+        instance = await self._instances.get(instance_id(claim.status.provider_id), fresh=True)
+        if not instance.partition:
+            return claim, AGAIN
+        known = {**claim.labels, labels.PLACEMENT_GROUP_PARTITION: instance.partition}
+        return replace(claim, metadata=replace(claim.metadata, labels=known)), None
+
 
 # Seconds between tries to learn what must be known at the start, while AWS is only in trouble.
 PAUSES = (1.0, 2.0, 4.0, 8.0)
@@ -51,67 +74,67 @@ class AwsProvider:
     """EC2 and its friends, to be prepared before use. `shifted` says which zone IDs to stay away from."""
 
     def __init__(
-        self, given: Surroundings, aws: Aws, *, shifted: Callable[[str], bool] | None = None
+        self, given: ProviderContext, aws: Aws, *, shifted: Callable[[str], bool] | None = None
     ) -> None:
-        shifted = shifted or given.shifted
+        shifted = shifted or given.is_excluded_zone
         settings, clock = given.settings, given.clock
         gates = settings.feature_gates
         self.given, self.aws, self.shifted = given, aws, shifted
         # Launches, ends and tags only while this process leads; followers keep messages of zones by `aws`.
         aws = self.fenced = FencedAws(aws, given.may_write)
-        self.discovery = Discovery(settings, aws, given.kube, given.authority)
-        self.subnets = Subnets(aws, clock, settings)
-        self.security_groups = SecurityGroups(aws, clock)
-        self.images = Images(aws, clock, settings, self.discovery)
-        self.profiles = Profiles(aws, clock, settings, given.chance)
-        self.placement = PlacementGroups(aws, clock)
-        self.reservations = Reservations(aws, clock)
-        self.templates = LaunchTemplates(aws, clock, self.discovery, settings)
-        self.unavailable = Unavailable(clock)
-        self.prices = Prices(aws, clock, settings)
+        self.discovery = ClusterDiscovery(settings, aws, given.kube, given.authority)
+        self.subnets = SubnetProvider(aws, clock, settings)
+        self.security_groups = SecurityGroupProvider(aws, clock)
+        self.images = ImageProvider(aws, clock, settings, self.discovery)
+        self.profiles = InstanceProfileProvider(aws, clock, settings, given.chance)
+        self.placement = PlacementGroupProvider(aws, clock)
+        self.reservations = CapacityReservationProvider(aws, clock)
+        self.templates = LaunchTemplateProvider(aws, clock, self.discovery, settings)
+        self.unavailable = UnavailableOfferings(clock)
+        self.prices = PricingProvider(aws, clock, settings)
         self.memory = DiscoveredMemory(clock)
         overlays = given.cache(NodeOverlay) if gates.node_overlay else None
-        self.types = InstanceTypes(
+        self.types = InstanceTypeProvider(
             aws,
             clock,
             settings,
-            Offerings(
+            OfferingProvider(
                 self.prices,
                 self.unavailable,
-                self.reservations.available,
-                self._shifted_now,
+                self.reservations.count_available,
+                self._is_excluded_zone,
                 gates.reserved_capacity,
                 lambda: {} if overlays is None else _given_prices(overlays),
             ),
             self.memory,
-            self.placement.resolved,
+            self.placement.find_known_group,
         )
-        self.instances = Instances(
+        self.instances = InstanceProvider(
             aws,
             settings.cluster_name,
-            Describing(aws, clock),
-            Terminating(aws, clock),
+            DescribeBatcher(aws, clock),
+            TerminateBatcher(aws, clock),
             zone_id=self.subnets.zone_id,
-            shifted=self._shifted_now,
+            shifted=self._is_excluded_zone,
             reserved_capacity=gates.reserved_capacity,
         )
-        self.cloud = self._cloud(overlays)
+        self.cloud = self._build_cloud(overlays)
 
-    def _shifted_now(self, zone_id: str) -> bool:
+    def _is_excluded_zone(self, zone_id: str) -> bool:
         """By way of the attribute: who follows shifts may come to be known later than all this."""
         return self.shifted(zone_id)
 
-    def _cloud(self, overlays: Cache[NodeOverlay] | None) -> AwsCloud:
+    def _build_cloud(self, overlays: Cache[NodeOverlay] | None) -> AwsCloud:
         given = self.given
-        launching = Launching(
+        launching = InstanceLauncher(
             given.clock,
             given.recorder,
-            Fleets(self.fenced, given.clock),
+            FleetBatcher(self.fenced, given.clock),
             self.subnets,
             self.templates,
             self.reservations,
             self.unavailable,
-            Chosen(strict=given.settings.min_values_policy == "Strict"),
+            TypeChoices(strict=given.settings.min_values_policy == "Strict"),
         )
         return AwsCloud(
             classes=given.cache(EC2NodeClass),
@@ -121,11 +144,11 @@ class AwsProvider:
             recorder=given.recorder,
             discovery=self.discovery,
             types=self.types,
-            group_of=self.placement.resolved,
+            group_of=self.placement.find_known_group,
             instances=self.instances,
             launching=launching,
             reservations=self.reservations,
-            drift=Drift(self.instances, self.types.of, self.placement.resolved),
+            drift=DriftDetector(self.instances, self.types.list_types, self.placement.find_known_group),
             hooks=(PartitionHook(self.instances),),
         )
 
@@ -133,7 +156,7 @@ class AwsProvider:
         """Reach EC2, learn the cluster, and what EC2 sells; Misconfigured when one of them cannot be had."""
         for wait in (*PAUSES, None):
             try:
-                await self._learn()
+                await self._learn_cluster()
                 break
             except Misconfigured as error:
                 # Trouble passes by itself, and a process that ends for it comes back with nothing learned.
@@ -141,7 +164,7 @@ class AwsProvider:
                     raise
                 await self.given.clock.sleep(wait)
 
-    async def _learn(self) -> None:
+    async def _learn_cluster(self) -> None:
         await self.discovery.start()
         try:
             await self.types.refresh()
@@ -162,16 +185,16 @@ class AwsProvider:
         """
         about: list[Awaitable[object]] = [self.prices.refresh()]
         for each in self.given.cache(EC2NodeClass):
-            about += (self.placement.find(each), self.reservations.find(each))
+            about += (self.placement.find_group(each), self.reservations.list_reservations(each))
         with suppress(TimeoutError):
             await asyncio.wait_for(asyncio.gather(*about, return_exceptions=True), PATIENCE)
 
-    def controllers(self, parts: Parts) -> tuple[Controller, ...]:
+    def build_controllers(self, parts: ControllerContext) -> tuple[Controller, ...]:
         """Those that keep classes, prices and machines current."""
         classes = self.given.cache(EC2NodeClass)
         return (
-            *class_controllers(self, parts),
-            *machine_controllers(self, parts),
+            *build_class_controllers(self, parts),
+            *build_instance_controllers(self, parts),
             CapacityDiscovery(parts.nodes, parts.claims, classes, parts.ownership, self.types, self.memory),
             TemplateSweep(self.templates),
         )
@@ -192,5 +215,5 @@ def _given_prices(overlays: Cache[NodeOverlay]) -> Mapping[str, float]:
         )
         valid = conditions.is_true(overlay, conditions.VALIDATION_SUCCEEDED)
         if overlay.spec.price and about_types and valid and not price_complaint(overlay.spec.price):
-            found |= {name: adjusted_price(0.0, overlay.spec.price) for name in wanted[0].values}
+            found |= {name: adjust_price(0.0, overlay.spec.price) for name in wanted[0].values}
     return found

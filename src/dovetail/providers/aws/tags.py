@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final
 
 from dovetail.api import labels
 from dovetail.api.nodeclass import EC2NodeClass
 
-__all__ = ["launch_tags", "listed", "owned_by", "profile_tags", "restricted"]
+if TYPE_CHECKING:
+    from dovetail.providers.aws.instances import Ec2Instance
+
+__all__ = [
+    "NODECLAIMS_TAG",
+    "build_launch_tags",
+    "build_profile_tags",
+    "find_restricted",
+    "list_tags",
+    "match_claims",
+    "owned_by",
+    "tag_for_claims",
+]
 
 OWNED: Final = "owned"
 NODECLAIM_TAG: Final = "karpenter.sh/nodeclaim"
@@ -27,7 +40,7 @@ def owned_by(cluster: str) -> str:
     return f"kubernetes.io/cluster/{cluster}"
 
 
-def launch_tags(node_class: EC2NodeClass, cluster: str, nodepool: str) -> dict[str, str]:
+def build_launch_tags(node_class: EC2NodeClass, cluster: str, nodepool: str) -> dict[str, str]:
     """The tags of everything that is launched with a class; ours win over the class's."""
     return {
         **node_class.spec.tags,
@@ -38,7 +51,7 @@ def launch_tags(node_class: EC2NodeClass, cluster: str, nodepool: str) -> dict[s
     }
 
 
-def profile_tags(node_class: EC2NodeClass, cluster: str, region: str) -> dict[str, str]:
+def build_profile_tags(node_class: EC2NodeClass, cluster: str, region: str) -> dict[str, str]:
     """The tags of an instance profile."""
     return {
         **node_class.spec.tags,
@@ -49,11 +62,70 @@ def profile_tags(node_class: EC2NodeClass, cluster: str, region: str) -> dict[st
     }
 
 
-def restricted(tags: Iterable[str]) -> tuple[str, ...]:
+def find_restricted(tags: Iterable[str]) -> tuple[str, ...]:
     """Those keys that a class may not set, since they are ours."""
     return tuple(sorted(key for key in tags if any(pattern.match(key) for pattern in RESTRICTED)))
 
 
-def listed(tags: Mapping[str, str]) -> list[dict[str, Any]]:
+def list_tags(tags: Mapping[str, str]) -> list[dict[str, Any]]:
     """Tags as AWS takes them."""
     return [{"Key": key, "Value": value} for key, value in sorted(tags.items())]
+
+
+NODECLAIMS_TAG: Final = "dovetail.sh/nodeclaims"
+LONGEST: Final = 256
+OF_GROUP: Final = "group:"
+DIGEST: Final = 16
+INSTANCE: Final = "instance"
+
+
+def tag_for_claims(request: Mapping[str, Any], claims: Sequence[str], group: str = "") -> dict[str, Any]:
+    """A fleet's request whose instances say whom they are for; no two sets of claims make the same one."""
+    tag = _build_claim_tag(sorted(filter(None, claims)), group)
+    if tag is None:
+        return dict(request)
+    specifications = [
+        {**each, "Tags": [*each["Tags"], tag]} if each["ResourceType"] == INSTANCE else each
+        for each in request.get("TagSpecifications", ())
+    ]
+    return {**request, "TagSpecifications": specifications}
+
+
+def _build_claim_tag(claims: Sequence[str], group: str) -> dict[str, str] | None:
+    if len(claims) <= 1:
+        return {"Key": labels.NODECLAIM_TAG, "Value": claims[0]} if claims else None
+    listed = " ".join(claims)
+    if len(listed) > LONGEST:
+        listed = f"{OF_GROUP}{group} {sha256(listed.encode()).hexdigest()[:DIGEST]}"
+    return {"Key": NODECLAIMS_TAG, "Value": listed}
+
+
+def match_claims(
+    instances: Iterable[Ec2Instance], waiting: Mapping[str, str], taken: Collection[str]
+) -> dict[str, str]:
+    """The claim of each instance, by instance id.
+
+    `waiting` are the names of claims that have no instance yet, each with its group; `taken` the provider IDs
+    that some claim has. Of a fleet's instances those left over go to the claims left over, by their names.
+    """
+    found: dict[str, str] = {}
+    shared: dict[str, list[str]] = {}
+    for each in instances:
+        if labels.NODECLAIM_TAG in each.tags:
+            found[each.id] = each.tags[labels.NODECLAIM_TAG]
+        elif NODECLAIMS_TAG in each.tags and each.provider_id not in taken and not each.terminating:
+            shared.setdefault(each.tags[NODECLAIMS_TAG], []).append(each.id)
+    # Those that name their claims first; what is left may be any of its group's.
+    for listed, ids in sorted(shared.items(), key=lambda each: each[0].startswith(OF_GROUP)):
+        given = set(found.values())
+        names = [name for name in _list_claims_in_tag(listed, waiting) if name not in given]
+        found |= dict(zip(sorted(ids), names, strict=False))
+    return found
+
+
+def _list_claims_in_tag(listed: str, waiting: Mapping[str, str]) -> list[str]:
+    """The waiting claims that a tag may mean."""
+    if not listed.startswith(OF_GROUP):
+        return sorted(name for name in listed.split(" ") if name in waiting)
+    group = listed.removeprefix(OF_GROUP).partition(" ")[0]
+    return sorted(name for name, known in waiting.items() if known == group)

@@ -6,6 +6,6 @@ server where kwok plays the kubelets. Nothing here costs money.
 
 from __future__ import annotations
 
-from dovetail.providers.kwok.provider import KwokCloud, KwokProvider, instance_of
+from dovetail.providers.kwok.provider import KwokCloud, KwokProvider, build_instance
 
-__all__ = ["KwokCloud", "KwokProvider", "instance_of"]
+__all__ = ["KwokCloud", "KwokProvider", "build_instance"]

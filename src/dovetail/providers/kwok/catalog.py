@@ -16,10 +16,10 @@ from dovetail.api import labels
 from dovetail.api.nodepool import Requirement
 from dovetail.api.quantity import Quantity
 from dovetail.errors import Misconfigured
-from dovetail.scheduling.catalog import InstanceType, Offering, Overhead
-from dovetail.scheduling.requirements import Requirements, values_of
+from dovetail.scheduling.model.instance_types import InstanceType, Offering, Overhead
+from dovetail.scheduling.model.requirements import Requirements, parse_values
 
-__all__ = ["family_and_size", "instance_types"]
+__all__ = ["family_and_size", "read_instance_types"]
 
 _FAMILY = re.compile(r"([^.-]*)[.-]")
 _AWS_NAME = re.compile(r"\w+\.(nano|micro|small|medium|large|[0-9]*xlarge|metal)", re.ASCII)
@@ -44,7 +44,7 @@ class _Type(msgspec.Struct, rename="camel"):
     offerings: tuple[_Offer, ...] = ()
 
 
-def instance_types(path: str = "") -> tuple[InstanceType, ...]:
+def read_instance_types(path: str = "") -> tuple[InstanceType, ...]:
     """The types in the file, or the built-in ones."""
     if path:
         try:
@@ -56,14 +56,14 @@ def instance_types(path: str = "") -> tuple[InstanceType, ...]:
         path = "instance-types.json"
     try:
         listed = msgspec.json.decode(text, type=tuple[_Type, ...])
-        return tuple(_instance_type(each) for each in listed)
+        return tuple(_build_instance_type(each) for each in listed)
     except (msgspec.MsgspecError, ValueError) as error:
         raise Misconfigured(f"reading the instance types {path}: {error}") from error
 
 
-def _instance_type(listed: _Type) -> InstanceType:
-    offerings = tuple(_spelled_out(each) for each in listed.offerings) or tuple(
-        _offering(zone, capacity_type, price)
+def _build_instance_type(listed: _Type) -> InstanceType:
+    offerings = tuple(_read_offer(each) for each in listed.offerings) or tuple(
+        _build_offering(zone, capacity_type, price)
         for zone in listed.zones
         for capacity_type, price in sorted(listed.price.items())
     )
@@ -71,14 +71,16 @@ def _instance_type(listed: _Type) -> InstanceType:
     capacity.setdefault("pods", Quantity.parse("110"))
     return InstanceType(
         name=listed.name,
-        requirements=_labels(listed, capacity, offerings),
+        requirements=_build_labels(listed, capacity, offerings),
         offerings=offerings,
         capacity=capacity,
         overhead=Overhead(kube_reserved=RESERVED),
     )
 
 
-def _labels(listed: _Type, capacity: dict[str, Quantity], offerings: tuple[Offering, ...]) -> Requirements:
+def _build_labels(
+    listed: _Type, capacity: dict[str, Quantity], offerings: tuple[Offering, ...]
+) -> Requirements:
     cpu = str(capacity["cpu"]) if "cpu" in capacity else ""
     family, size = family_and_size(listed.name, cpu)
     known = {
@@ -92,7 +94,7 @@ def _labels(listed: _Type, capacity: dict[str, Quantity], offerings: tuple[Offer
         labels.KWOK_INSTANCE_CPU: (cpu,) if cpu else (),
         labels.KWOK_INSTANCE_MEMORY: (str(capacity["memory"]),) if "memory" in capacity else (),
     }
-    return Requirements({key: values_of("In", values) for key, values in known.items()})
+    return Requirements({key: parse_values("In", values) for key, values in known.items()})
 
 
 def family_and_size(name: str, cpu: str) -> tuple[str, str]:
@@ -103,14 +105,16 @@ def family_and_size(name: str, cpu: str) -> tuple[str, str]:
     return (family[1] if family else name[:1]), (size[1] if size else cpu)
 
 
-def _offering(zone: str, capacity_type: str, price: float) -> Offering:
+def _build_offering(zone: str, capacity_type: str, price: float) -> Offering:
     requirements = Requirements(
-        {labels.ZONE: values_of("In", (zone,)), labels.CAPACITY_TYPE: values_of("In", (capacity_type,))}
+        {labels.ZONE: parse_values("In", (zone,)), labels.CAPACITY_TYPE: parse_values("In", (capacity_type,))}
     )
     return Offering(requirements=requirements, price=price)
 
 
-def _spelled_out(offer: _Offer) -> Offering:
+def _read_offer(offer: _Offer) -> Offering:
     return Offering(
-        requirements=Requirements.of(offer.requirements), price=offer.price, available=offer.available
+        requirements=Requirements.from_expressions(offer.requirements),
+        price=offer.price,
+        available=offer.available,
     )

@@ -8,28 +8,28 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from dovetail.api import conditions, labels
+from dovetail.api.bad_items import reason_of
 from dovetail.api.core import Node, NodeSpec, NodeStatus
 from dovetail.api.labels import Flavour
 from dovetail.api.meta import Kind, ObjectMeta
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodeclass import KWOKNodeClass
 from dovetail.api.nodepool import NodePool
-from dovetail.api.setaside import reason_of
 from dovetail.api.taints import UNREGISTERED
 from dovetail.controllers.base import Cache, Controller
-from dovetail.controllers.provided import Surroundings
+from dovetail.controllers.provider_port import ProviderContext
 from dovetail.errors import AlreadyExists, ClassNotReady, DovetailError, Gone, InsufficientCapacity
 from dovetail.ports import Clock, Instance, Kube, RegistrationHook, RepairPolicy
-from dovetail.providers.kwok.catalog import instance_types
-from dovetail.scheduling.catalog import InstanceType, Offering, cheapest_offering
-from dovetail.scheduling.requirements import Requirements
-from dovetail.scheduling.resources import fits, nano
-from dovetail.settings.durations import parse as parse_duration
+from dovetail.providers.kwok.catalog import read_instance_types
+from dovetail.scheduling.model.instance_types import InstanceType, Offering, find_cheapest_offering
+from dovetail.scheduling.model.requirements import Requirements
+from dovetail.scheduling.model.resources import convert_to_nano, fits_within
+from dovetail.settings.durations import parse_duration as parse_duration
 
 if TYPE_CHECKING:
-    from dovetail.controllers.registry import Parts
+    from dovetail.controllers.registry import ControllerContext
 
-__all__ = ["KwokCloud", "KwokProvider", "instance_of"]
+__all__ = ["KwokCloud", "KwokProvider", "build_instance"]
 
 PREFIX = "kwok://"
 PRICE_LABEL = "eks-node-viewer/instance-price"
@@ -72,7 +72,7 @@ class KwokCloud:
         self._nodes = nodes
         self._classes = classes
         self._clock = clock
-        self._types = instance_types(types_file)
+        self._types = read_instance_types(types_file)
         self._by_name = {each.name: each for each in self._types}
         self._arriving: dict[str, asyncio.Task[None]] = {}
 
@@ -91,10 +91,10 @@ class KwokCloud:
             raise ClassNotReady(f"launching {claim.name}: there is no KWOKNodeClass {reference.name}")
         if why := reason_of(node_class):
             raise ClassNotReady(f"launching {claim.name}: KWOKNodeClass {reference.name} is set aside: {why}")
-        ready = conditions.find(node_class, conditions.READY)
+        ready = conditions.find_condition(node_class, conditions.READY)
         if ready is not None and ready.status == conditions.FALSE:
             raise ClassNotReady(f"launching {claim.name}: KWOKNodeClass {reference.name} is not ready")
-        node, instance = self._made(claim)
+        node, instance = self._build_node(claim)
         delay = node_class.spec.node_registration_delay
         if delay and (seconds := parse_duration(delay).total_seconds()) > 0:
             self._arrive_later(node, seconds)
@@ -103,7 +103,7 @@ class KwokCloud:
             await self._kube.create(node)
         except AlreadyExists:
             # We made it for this very claim before, and the answer was lost.
-            return instance_of(await self._find(instance.provider_id))
+            return build_instance(await self._find_node(instance.provider_id))
         return instance
 
     def _arrive_later(self, node: Node, seconds: float) -> None:
@@ -121,13 +121,13 @@ class KwokCloud:
             # A machine that never joins: the registration timeout of its claim deals with it.
             return
 
-    def _made(self, claim: NodeClaim) -> tuple[Node, Instance]:
-        chosen, offering = self._cheapest(claim)
+    def _build_node(self, claim: NodeClaim) -> tuple[Node, Instance]:
+        chosen, offering = self._choose_cheapest(claim)
         # The same claim always gets the same name, so that asking twice does not make two.
         chance = Random(claim.uid)
         words = "-".join(chance.choice(part) for part in NAME_PARTS)
         name = f"kwok-{claim.name}-{words}-{chance.getrandbits(32)}"
-        known = self._labels(claim, chosen, offering)
+        known = self._build_labels(claim, chosen, offering)
         requests = claim.spec.resources.requests
         capacity = {**requests, **chosen.capacity}
         allocatable = {**requests, **chosen.allocatable()}
@@ -147,22 +147,24 @@ class KwokCloud:
         )
         return node, instance
 
-    def _cheapest(self, claim: NodeClaim) -> tuple[InstanceType, Offering]:
-        wanted = Requirements.of(claim.spec.requirements)
-        requests = nano(claim.spec.resources.requests)
+    def _choose_cheapest(self, claim: NodeClaim) -> tuple[InstanceType, Offering]:
+        wanted = Requirements.from_expressions(claim.spec.requirements)
+        requests = convert_to_nano(claim.spec.resources.requests)
         options = [
             (offering.price, each.name, each, offering)
             for each in self._types
-            if wanted.compatible(each.requirements, self.flavour.well_known)
-            and fits(requests, nano({**claim.spec.resources.requests, **each.allocatable()}))
-            and (offering := cheapest_offering(each, wanted, self.flavour.well_known)) is not None
+            if wanted.is_compatible(each.requirements, self.flavour.well_known)
+            and fits_within(
+                requests, convert_to_nano({**claim.spec.resources.requests, **each.allocatable()})
+            )
+            and (offering := find_cheapest_offering(each, wanted, self.flavour.well_known)) is not None
         ]
         if not options:
             raise InsufficientCapacity(f"launching {claim.name}: no instance type meets its requirements")
         _, _, chosen, offering = min(options, key=lambda option: option[:2])
         return chosen, offering
 
-    def _labels(self, claim: NodeClaim, chosen: InstanceType, offering: Offering) -> dict[str, str]:
+    def _build_labels(self, claim: NodeClaim, chosen: InstanceType, offering: Offering) -> dict[str, str]:
         found = {
             entry.key: entry.values[0]
             for entry in claim.spec.requirements
@@ -182,7 +184,7 @@ class KwokCloud:
         coming = self._arriving.pop(claim.status.provider_id, None)
         if coming is not None:
             coming.cancel()
-        node = await self._find(claim.status.provider_id)
+        node = await self._find_node(claim.status.provider_id)
         if not node.deleting:
             await self._kube.delete(node, guarded=True)
         if labels.TERMINATION in node.metadata.finalizers and node.deleting:
@@ -190,26 +192,26 @@ class KwokCloud:
             raise Gone(f"deleting {node.name}: the instance has ended")
 
     async def get(self, provider_id: str) -> Instance:
-        return instance_of(await self._find(provider_id))
+        return build_instance(await self._find_node(provider_id))
 
     async def list(self) -> tuple[Instance, ...]:
         # Simulated nodes that people added by hand are none of ours.
         found = await self._kube.list(Node, labels=f"{labels.KWOK_NODE}=fake,{labels.NODEPOOL}")
-        return tuple(instance_of(node) for node in found if node.spec.provider_id.startswith(PREFIX))
+        return tuple(build_instance(node) for node in found if node.spec.provider_id.startswith(PREFIX))
 
-    async def _find(self, provider_id: str) -> Node:
+    async def _find_node(self, provider_id: str) -> Node:
         if not provider_id.startswith(PREFIX):
             raise Gone(f"finding {provider_id}: it is not a simulated instance")
         return await self._kube.get(Node, provider_id.removeprefix(PREFIX))
 
-    async def instance_types(self, nodepool: NodePool) -> tuple[InstanceType, ...]:
+    async def list_instance_types(self, nodepool: NodePool) -> tuple[InstanceType, ...]:
         return self._types
 
-    async def drifted(self, claim: NodeClaim) -> str:
+    async def find_drift_reason(self, claim: NodeClaim) -> str:
         return ""
 
 
-def instance_of(node: Node) -> Instance:
+def build_instance(node: Node) -> Instance:
     """The machine behind a node."""
     return Instance(
         provider_id=node.spec.provider_id,
@@ -226,7 +228,7 @@ def instance_of(node: Node) -> Instance:
 class KwokProvider:
     """The cloud alone: nothing has to be learned beforehand or kept current."""
 
-    def __init__(self, given: Surroundings, cloud: type[KwokCloud] = KwokCloud) -> None:
+    def __init__(self, given: ProviderContext, cloud: type[KwokCloud] = KwokCloud) -> None:
         types_file = given.settings.instance_types_file_path
         nodes, classes = given.cache(Node), given.cache(KWOKNodeClass)
         self.cloud = cloud(given.kube, nodes, classes, given.clock, types_file)
@@ -234,7 +236,7 @@ class KwokProvider:
     async def prepare(self) -> None:
         """Everything is known."""
 
-    def controllers(self, parts: Parts) -> tuple[Controller, ...]:
+    def build_controllers(self, parts: ControllerContext) -> tuple[Controller, ...]:
         return ()
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 The room knows nothing of Kubernetes: pods nobody can tell apart are a group with a count, what can be
 bought is an option with room and a price, and a plan says how many of each group go on which node. It
-names no pod and reads no label; `scheduling/counting.py` and `seating.py` do.
+names no pod and reads no label; `scheduling/packing/adapter/to_groups.py` and `seating.py` do.
 
     zones      which zone each pod goes to, so that every zone is a problem of its own
     existing   room that is paid for is filled first
@@ -14,28 +14,28 @@ names no pod and reads no label; `scheduling/counting.py` and `seating.py` do.
 
 from __future__ import annotations
 
-from dovetail.scheduling.packing.batch import ANY_ZONE, Batch, BulkNode, BulkPlan, Running
-from dovetail.scheduling.packing.bulk import batch_bound, place
-from dovetail.scheduling.packing.hosts import HostRule
+from dovetail.scheduling.packing.batch import ANY_ZONE, ExistingCapacity, PackedNode, PackedPlan, PackingBatch
+from dovetail.scheduling.packing.bulk import compute_batch_bound, pack_batch
+from dovetail.scheduling.packing.host_rules import HostRule
 from dovetail.scheduling.packing.improve import QUICK, THOROUGH, Effort
 from dovetail.scheduling.packing.problem import Bools, Floats, Ints
-from dovetail.scheduling.packing.zones import Together, ZoneSpread
+from dovetail.scheduling.packing.zone_assignment import ZoneAffinity, ZoneSpread
 
 __all__ = [
     "ANY_ZONE",
     "QUICK",
     "THOROUGH",
-    "Batch",
     "Bools",
-    "BulkNode",
-    "BulkPlan",
     "Effort",
+    "ExistingCapacity",
     "Floats",
     "HostRule",
     "Ints",
-    "Running",
-    "Together",
+    "PackedNode",
+    "PackedPlan",
+    "PackingBatch",
+    "ZoneAffinity",
     "ZoneSpread",
-    "batch_bound",
-    "place",
+    "compute_batch_bound",
+    "pack_batch",
 ]

@@ -10,17 +10,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dovetail.scheduling.packing.hosts import HostRule
+from dovetail.scheduling.packing.host_rules import HostRule
 from dovetail.scheduling.packing.problem import Bools, Floats, Ints
-from dovetail.scheduling.packing.zones import Together, ZoneSpread
+from dovetail.scheduling.packing.zone_assignment import ZoneAffinity, ZoneSpread
 
-__all__ = ["ANY_ZONE", "Batch", "BulkNode", "BulkPlan", "Running"]
+__all__ = ["ANY_ZONE", "ExistingCapacity", "PackedNode", "PackedPlan", "PackingBatch"]
 
 ANY_ZONE = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Running:
+class ExistingCapacity:
     """Nodes that are there or on their way: room that is paid for."""
 
     room: Floats  # node x resource
@@ -33,7 +33,7 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Batch:
+class PackingBatch:
     """Everything the packing needs to know about one batch."""
 
     request: Floats  # group x resource
@@ -45,9 +45,9 @@ class Batch:
     price: Floats  # option x zone, infinite where not offered
     pinned: Bools  # group: its node must say which zone it is in
     spreads: tuple[ZoneSpread, ...] = ()
-    together: tuple[Together, ...] = ()
+    together: tuple[ZoneAffinity, ...] = ()
     hosts: tuple[HostRule, ...] = ()
-    running: Running | None = None
+    running: ExistingCapacity | None = None
 
     @property
     def zones(self) -> int:
@@ -55,7 +55,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class BulkNode:
+class PackedNode:
     """One new node: the cheapest option that holds it, its zone if it matters, and pods by group."""
 
     option: int
@@ -64,10 +64,10 @@ class BulkNode:
 
 
 @dataclass(slots=True)
-class BulkPlan:
+class PackedPlan:
     """The answer to a batch; `left` are pods for which another way must be found."""
 
-    new: list[BulkNode]
+    new: list[PackedNode]
     running: dict[int, dict[int, int]]
     left: Ints
     cost: float
@@ -78,6 +78,6 @@ class BulkPlan:
         return not self.left.any()
 
 
-def any_zone(batch: Batch) -> Floats:
+def find_cheapest_zone_prices(batch: PackingBatch) -> Floats:
     """What each option costs where it is cheapest."""
     return np.asarray(batch.price.min(axis=1, initial=np.inf))

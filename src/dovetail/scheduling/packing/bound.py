@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dovetail.scheduling.packing.lp import interior_duals
-from dovetail.scheduling.packing.problem import Bools, Floats, Ints, Problem
+from dovetail.scheduling.packing.lp import solve_interior_duals
+from dovetail.scheduling.packing.problem import Bools, Floats, Ints, PackingProblem
 
-__all__ = ["certified_bound"]
+__all__ = ["compute_certified_bound"]
 
 _ALL_ROWS = 2500  # below this many class-option pairs every whole-pod row is kept
 _BITES = 0.02  # above, only those that take this much off what pieces would fill
@@ -32,19 +32,19 @@ class _Free:
     most: Ints  # class x pool: whole pods, node by node
 
 
-def certified_bound(
-    problem: Problem, free_room: Floats | None = None, free_allowed: Bools | None = None
+def compute_certified_bound(
+    problem: PackingProblem, free_room: Floats | None = None, free_allowed: Bools | None = None
 ) -> float:
     """Dollars an hour below which no plan can go, with nodes that already run given for nothing."""
     if not problem.count.any():
         return 0.0
-    free = _pooled(problem, free_room, free_allowed)
+    free = _pool_free_room(problem, free_room, free_allowed)
     program = _Program(problem, free)
-    duals = program.duals()
-    return program.safe(duals)
+    duals = program.compute_duals()
+    return program.prove_bound(duals)
 
 
-def _pooled(problem: Problem, room: Floats | None, allowed: Bools | None) -> _Free:
+def _pool_free_room(problem: PackingProblem, room: Floats | None, allowed: Bools | None) -> _Free:
     resources = problem.request.shape[1]
     if room is None or allowed is None or not len(room):
         none = np.zeros((problem.classes, 0))
@@ -52,7 +52,7 @@ def _pooled(problem: Problem, room: Floats | None, allowed: Bools | None) -> _Fr
     _, kind = np.unique(np.packbits(allowed, axis=0), axis=1, return_inverse=True)
     kind = kind.ravel()
     pools = int(kind.max()) + 1
-    most = _whole(problem.request, room, allowed)
+    most = _count_whole_pods(problem.request, room, allowed)
     summed = np.zeros((pools, resources))
     np.add.at(summed, kind, np.maximum(room, 0.0))
     takes = np.zeros((problem.classes, pools), np.int64)
@@ -60,7 +60,7 @@ def _pooled(problem: Problem, room: Floats | None, allowed: Bools | None) -> _Fr
     return _Free(summed, takes > 0, np.minimum(takes, problem.count[:, None]))
 
 
-def _whole(request: Floats, room: Floats, allowed: Bools) -> Ints:
+def _count_whole_pods(request: Floats, room: Floats, allowed: Bools) -> Ints:
     """Whole pods of a class that one option holds: class x option."""
     most = np.full(allowed.shape, np.inf)
     for k in range(request.shape[1]):
@@ -74,11 +74,11 @@ def _whole(request: Floats, room: Floats, allowed: Bools) -> Ints:
 class _Program:
     """The assignment program over options (y bought) and class-option pairs (x pods placed)."""
 
-    def __init__(self, problem: Problem, free: _Free) -> None:
+    def __init__(self, problem: PackingProblem, free: _Free) -> None:
         self.problem = problem
         self.scale = np.maximum(problem.room.max(axis=0), 1.0)
-        whole = _whole(problem.request, problem.room, problem.allowed)
-        self.most = np.hstack([np.minimum(whole, problem.cap()[:, None]), free.most])
+        whole = _count_whole_pods(problem.request, problem.room, problem.allowed)
+        self.most = np.hstack([np.minimum(whole, problem.compute_cap()[:, None]), free.most])
         self.room = np.vstack([problem.room, free.room]) / self.scale
         self.need = problem.request / self.scale
         self.price = np.concatenate([problem.price, np.zeros(len(free.room))])
@@ -86,7 +86,7 @@ class _Program:
         self.families = [np.flatnonzero(problem.family == f) for f in range(len(problem.limit))]
         self.pairs = np.nonzero(self.most > 0)
 
-    def duals(self) -> tuple[Floats, Floats]:
+    def compute_duals(self) -> tuple[Floats, Floats]:
         """(worth of a pod, price of a resource on an option): class, and option x resource."""
         classes, options = self.pairs
         resources = self.room.shape[1]
@@ -97,8 +97,8 @@ class _Program:
             rows += [n + options * resources + k, n + np.arange(o) * resources + k]
             cols += [xs, np.arange(o)]
             vals += [-self.need[classes, k], self.room[:, k]]
-        extra = self._whole_rows(rows, cols, vals, n + o * resources)
-        extra = self._family_rows(rows, cols, vals, extra)
+        extra = self._add_whole_pod_rows(rows, cols, vals, n + o * resources)
+        extra = self._add_family_rows(rows, cols, vals, extra)
         low = np.zeros(extra)
         low[:n] = self.problem.count
         upper = np.full(o + pairs, np.inf)
@@ -107,11 +107,11 @@ class _Program:
         row, col, val = np.concatenate(rows), np.concatenate(cols), np.concatenate(vals)
         order = np.lexsort((row, col))
         start = np.searchsorted(col[order], np.arange(o + pairs + 1))
-        dual = interior_duals(price, upper, low, start, row[order], val[order])
+        dual = solve_interior_duals(price, upper, low, start, row[order], val[order])
         worth = np.maximum(dual[:n], 0.0)
         return worth, np.maximum(dual[n : n + o * resources], 0.0).reshape(o, resources)
 
-    def _whole_rows(self, rows: list[Ints], cols: list[Ints], vals: list[Floats], first: int) -> int:
+    def _add_whole_pod_rows(self, rows: list[Ints], cols: list[Ints], vals: list[Floats], first: int) -> int:
         """x <= whole pods * y, where that says more than the resources do."""
         classes, options = self.pairs
         pieces = np.full(len(classes), np.inf)
@@ -129,7 +129,7 @@ class _Program:
         vals += [-np.ones(len(bites)), most[bites].astype(float)]
         return first + len(bites)
 
-    def _family_rows(self, rows: list[Ints], cols: list[Ints], vals: list[Floats], first: int) -> int:
+    def _add_family_rows(self, rows: list[Ints], cols: list[Ints], vals: list[Floats], first: int) -> int:
         """All of a family together <= limit * y."""
         classes, options = self.pairs
         for f, members in enumerate(self.families):
@@ -141,7 +141,7 @@ class _Program:
             first += len(touched)
         return first
 
-    def safe(self, duals: tuple[Floats, Floats]) -> float:
+    def prove_bound(self, duals: tuple[Floats, Floats]) -> float:
         """The bound these prices prove, by how much any option could be worth at them."""
         worth, resource = duals
         gain = np.maximum(worth[:, None] - self.need @ resource.T, 0.0)  # class x option

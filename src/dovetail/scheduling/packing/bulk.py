@@ -6,88 +6,191 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dovetail.scheduling.packing.batch import ANY_ZONE, Batch, BulkNode, BulkPlan
-from dovetail.scheduling.packing.bound import certified_bound
-from dovetail.scheduling.packing.coarse import coarse, kept_where
+from dovetail.scheduling.packing.batch import ANY_ZONE, ExistingCapacity, PackedNode, PackedPlan, PackingBatch
+from dovetail.scheduling.packing.bound import compute_certified_bound
 from dovetail.scheduling.packing.columns import Patterns
-from dovetail.scheduling.packing.existing import fill_running
-from dovetail.scheduling.packing.hosts import Hosts
-from dovetail.scheduling.packing.improve import Effort, pack, patterns
-from dovetail.scheduling.packing.prices import worths
-from dovetail.scheduling.packing.problem import MANY, Bools, Floats
-from dovetail.scheduling.packing.realise import Filled, place_in_room, realise
-from dovetail.scheduling.packing.scopes import Fronts, Scope, scope_of
-from dovetail.scheduling.packing.zones import assign
+from dovetail.scheduling.packing.fill import fill_nodes, tilt_worths
+from dovetail.scheduling.packing.host_rules import HostRules
+from dovetail.scheduling.packing.improve import Effort, find_patterns, pack_problem
+from dovetail.scheduling.packing.lp import compute_worths
+from dovetail.scheduling.packing.pod_assignment import FilledNode, assign_groups, place_leftovers
+from dovetail.scheduling.packing.problem import MANY, Bools, Floats, Ints, PackingProblem
+from dovetail.scheduling.packing.scopes import OptionFronts, PackingScope, build_scope
+from dovetail.scheduling.packing.zone_assignment import assign_zones
 
-__all__ = ["batch_bound", "place"]
+__all__ = [
+    "MOST_SIZES",
+    "coarsen_sizes",
+    "compute_batch_bound",
+    "fill_existing_nodes",
+    "keep_exact_sizes",
+    "pack_batch",
+]
+
+_WAYS = 16
+
+
+def fill_existing_nodes(
+    scope: PackingScope,
+    running: ExistingCapacity,
+    nodes: Ints,
+    takes: Bools,
+    worth: Floats,
+    hosts: HostRules,
+    rng: np.random.Generator,
+) -> tuple[dict[int, dict[int, int]], Ints]:
+    """Pods by group for each node, and the pods of each group that are left. `takes` is class x node."""
+    members = scope.build_members()
+    problem = scope.problem
+    left = problem.count.copy()
+    cap = problem.compute_cap()
+    drive = tilt_worths(problem, worth)
+    weights = np.exp(rng.normal(0.0, 0.8, (_WAYS, problem.request.shape[1])))
+    placed: dict[int, dict[int, int]] = {}
+    for at, node in enumerate(nodes.tolist()):
+        useful = takes[:, at] & (left > 0) & (problem.request <= running.room[node]).all(axis=1)
+        if not useful.any():
+            continue
+        room = np.maximum(running.room[node], 0.0)
+        counts = _find_fullest(problem, room, useful, drive, worth, left, cap, weights)
+        filled = FilledNode(-1, hosts.build_state(running.counted.get(node, ()), running.owned.get(node, ())))
+        for index in np.flatnonzero(counts).tolist():
+            taken = members.take(index, int(counts[index]), filled.state if scope.ruled[index] else None)
+            filled.add_pods(taken)
+            left[index] -= sum(pods for _, pods in taken)
+        if filled.pods:
+            placed[node] = filled.pods
+    rest = scope.count.copy()
+    for pods in placed.values():
+        for group, n in pods.items():
+            rest[group] -= n
+    return placed, rest
+
+
+def _find_fullest(
+    problem: PackingProblem,
+    room: Floats,
+    useful: Bools,
+    drive: Floats,
+    worth: Floats,
+    left: Ints,
+    cap: Ints,
+    weights: Floats,
+) -> Ints:
+    """The most worth this room can hold, of several fills."""
+    one = PackingProblem(
+        problem.request,
+        left,
+        room[None, :],
+        np.ones(1),
+        useful[:, None],
+        problem.family,
+        problem.limit,
+    )
+    counts = fill_nodes(one, np.zeros(len(weights), np.int64), weights, drive, left, cap)
+    return np.asarray(counts[int((counts @ worth).argmax())])
+
+
+MOST_SIZES = 400
+_STEPS = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
+
+
+def coarsen_sizes(request: Floats, up: bool) -> Floats:
+    """The requests with at most about MOST_SIZES different rows; themselves when they are few enough."""
+    if len(request) <= MOST_SIZES or len(np.unique(request, axis=0)) <= MOST_SIZES:
+        return request
+    kinds = _group_sizes(request)
+    order = np.argsort(kinds, kind="stable")
+    starts = np.flatnonzero(np.diff(kinds[order], prepend=-1))
+    extreme = np.maximum if up else np.minimum
+    return np.asarray(extreme.reduceat(request[order], starts, axis=0)[kinds])
+
+
+def _group_sizes(request: Floats) -> Ints:
+    """Rows whose amounts differ by no more than a step are of one kind; the finest step that will do."""
+    logs = np.log(np.maximum(request, 1e-9))
+    kinds = np.zeros(len(request), np.int64)
+    for step in _STEPS:
+        _, kinds = np.unique(np.ceil(logs / np.log1p(step)), axis=0, return_inverse=True)
+        if int(kinds.max()) < MOST_SIZES:
+            break
+    return np.asarray(kinds.ravel(), np.int64)
+
+
+def keep_exact_sizes(same: Bools, sizes: Floats, request: Floats) -> Floats:
+    """The coarse sizes, but each row's own request where the coarse one would change where it can go."""
+    return np.where(same[:, None], sizes, request)
+
 
 _REPAIRS = 3
 
 
-def place(batch: Batch, effort: Effort, should_stop: Callable[[], bool] = lambda: False) -> BulkPlan:
+def pack_batch(
+    batch: PackingBatch, effort: Effort, should_stop: Callable[[], bool] = lambda: False
+) -> PackedPlan:
     """Pods of every group on nodes; `left` are those no option takes or whose zones cannot be kept."""
     work = _Work(batch, effort, should_stop)
-    for scope in work.scopes():
-        work.solve(scope)
+    for scope in work.split_scopes():
+        work.solve_scope(scope)
     return work.plan
 
 
-def batch_bound(batch: Batch) -> float:
+def compute_batch_bound(batch: PackingBatch) -> float:
     """What no plan for these pods can undercut, whatever zones they go to."""
     work = _Work(batch, Effort(rounds=0), lambda: False, up=False)
     if batch.running is None:
-        return certified_bound(work.whole.problem)
+        return compute_certified_bound(work.whole.problem)
     classes = [groups[0] for groups in work.whole.groups]
     takes = batch.running.takes[batch.running.kind[classes]]
-    return certified_bound(work.whole.problem, batch.running.room, takes)
+    return compute_certified_bound(work.whole.problem, batch.running.room, takes)
 
 
 class _Work:
     """One batch on its way to a plan."""
 
     def __init__(
-        self, batch: Batch, effort: Effort, should_stop: Callable[[], bool], up: bool = True
+        self, batch: PackingBatch, effort: Effort, should_stop: Callable[[], bool], up: bool = True
     ) -> None:
         self.batch, self.effort, self.should_stop = batch, effort, should_stop
-        self.hosts = Hosts(len(batch.count), batch.hosts)
-        self.fronts = Fronts(batch)
-        self.offered = _offered(batch, batch.request)
-        self.sizes = _sizes(batch, self.offered, up)
+        self.hosts = HostRules(len(batch.count), batch.hosts)
+        self.fronts = OptionFronts(batch)
+        self.offered = _find_offered_zones(batch, batch.request)
+        self.sizes = _choose_sizes(batch, self.offered, up)
         self.shared: Patterns | None = None
         count = np.where(self.offered.any(axis=1), batch.count, 0)
-        self.plan = BulkPlan([], {}, batch.count - count, 0.0)
-        self.whole = scope_of(batch, self.hosts, ANY_ZONE, count, self.fronts, self.sizes)
+        self.plan = PackedPlan([], {}, batch.count - count, 0.0)
+        self.whole = build_scope(batch, self.hosts, ANY_ZONE, count, self.fronts, self.sizes)
         self.worth: Floats = np.zeros(len(count))
-        self.class_worth = worths(self.whole.problem) if count.any() else np.zeros(0)
+        self.class_worth = compute_worths(self.whole.problem) if count.any() else np.zeros(0)
         for groups, worth in zip(self.whole.groups, self.class_worth.tolist(), strict=True):
             self.worth[groups] = worth
 
-    def scopes(self) -> list[Scope]:
+    def split_scopes(self) -> list[PackingScope]:
         batch = self.batch
         if not self.whole.groups:
             return []
         if not (batch.spreads or batch.together or batch.pinned.any()) and batch.open.all():
             return [self.whole]
         seated = (self.hosts.family >= 0) | (self.hosts.twin < MANY)
-        dealt, failed = assign(
+        dealt, failed = assign_zones(
             self.whole.count,
             self.worth,
             batch.open & self.offered,
             batch.spreads,
             batch.together,
             seated,
-            self._room_worth(),
+            self._compute_room_worth(),
         )
         for group in failed:
             self.plan.left[group] = batch.count[group]
             dealt[group] = 0
         return [
-            scope_of(batch, self.hosts, zone, dealt[:, zone], self.fronts, self.sizes)
+            build_scope(batch, self.hosts, zone, dealt[:, zone], self.fronts, self.sizes)
             for zone in range(batch.zones)
             if dealt[:, zone].any()
         ]
 
-    def _room_worth(self) -> Floats:
+    def _compute_room_worth(self) -> Floats:
         """What the free room of running nodes is worth by zone, at what its scarcest resource costs pods."""
         running, batch = self.batch.running, self.batch
         out = np.zeros(batch.zones)
@@ -99,31 +202,31 @@ class _Work:
         np.add.at(out, running.zone[placed], share[placed].min(axis=1) * float(batch.count @ self.worth))
         return out
 
-    def solve(self, scope: Scope) -> None:
+    def solve_scope(self, scope: PackingScope) -> None:
         if self.batch.running is not None:
-            scope = self._on_running(scope)
-        nodes: list[Filled] = []
+            scope = self._fill_existing(scope)
+        nodes: list[FilledNode] = []
         for _ in range(_REPAIRS):
             if not scope.groups:
                 break
             worth = self.class_worth if scope is self.whole else None
-            known, simple = self._known(scope), not self.hosts.crossed
-            packing = pack(scope.problem, self.effort, known, worth, self.should_stop, simple)
-            members = scope.members()
-            made = realise(scope.problem, packing.rows, members, self.hosts, scope.ruled)
+            known, simple = self._find_known_patterns(scope), not self.hosts.crossed
+            packing = pack_problem(scope.problem, self.effort, known, worth, self.should_stop, simple)
+            members = scope.build_members()
+            made = assign_groups(scope.problem, packing.rows, members, self.hosts, scope.ruled)
             for node in made:
                 node.option = int(scope.options[node.option])
             nodes += made
             if any(members.left.values()):
-                self._into_room(scope, nodes, members.left)
+                self._place_leftovers(scope, nodes, members.left)
             rest = np.zeros(len(self.batch.count), np.int64)
             for group, pods in members.left.items():
                 rest[group] = pods
-            scope = scope_of(self.batch, self.hosts, scope.zone, rest, self.fronts, self.sizes)
+            scope = build_scope(self.batch, self.hosts, scope.zone, rest, self.fronts, self.sizes)
         self.plan.left += scope.count if scope.groups else 0
-        self._keep(scope.zone, nodes)
+        self._keep_nodes(scope.zone, nodes)
 
-    def _known(self, scope: Scope) -> Patterns | None:
+    def _find_known_patterns(self, scope: PackingScope) -> Patterns | None:
         """Patterns of all zones together, where this one sells the same at the same prices."""
         if not self.effort.rounds or scope.zone == ANY_ZONE or self.should_stop():
             return None
@@ -134,11 +237,11 @@ class _Work:
         ):
             return None
         if self.shared is None:
-            self.shared = patterns(whole, self.effort)
+            self.shared = find_patterns(whole, self.effort)
         at = {group: index for index, groups in enumerate(self.whole.groups) for group in groups}
         return Patterns(self.shared.counts[:, [at[groups[0]] for groups in scope.groups]])
 
-    def _on_running(self, scope: Scope) -> Scope:
+    def _fill_existing(self, scope: PackingScope) -> PackingScope:
         running = self.batch.running
         assert running is not None
         here = (
@@ -150,51 +253,51 @@ class _Work:
         takes = running.takes[running.kind[classes]][:, here]
         rng = np.random.Generator(np.random.PCG64(self.effort.seed))
         worth = self.worth[classes]
-        placed, rest = fill_running(scope, running, here, takes, worth, self.hosts, rng)
+        placed, rest = fill_existing_nodes(scope, running, here, takes, worth, self.hosts, rng)
         self.plan.running.update(placed)
-        return scope_of(self.batch, self.hosts, scope.zone, rest, self.fronts, self.sizes)
+        return build_scope(self.batch, self.hosts, scope.zone, rest, self.fronts, self.sizes)
 
-    def _into_room(self, scope: Scope, nodes: list[Filled], left: dict[int, int]) -> None:
-        used = self._used(nodes)
+    def _place_leftovers(self, scope: PackingScope, nodes: list[FilledNode], left: dict[int, int]) -> None:
+        used = self._sum_used(nodes)
         options = np.array([node.option for node in nodes])
         room = self.batch.room[options] - used
         takes = {g: self.batch.takes[self.batch.mask[g], options] for g, n in left.items() if n}
-        place_in_room(nodes, room, self.batch.request, left, takes)
+        place_leftovers(nodes, room, self.batch.request, left, takes)
 
-    def _used(self, nodes: list[Filled]) -> Floats:
+    def _sum_used(self, nodes: list[FilledNode]) -> Floats:
         used = np.zeros((len(nodes), self.batch.request.shape[1]))
         for at, node in enumerate(nodes):
             groups = list(node.pods)
             used[at] = np.array([node.pods[g] for g in groups]) @ self.batch.request[groups]
         return used
 
-    def _keep(self, zone: int, nodes: list[Filled]) -> None:
+    def _keep_nodes(self, zone: int, nodes: list[FilledNode]) -> None:
         """Each node on the cheapest option that holds what it really got."""
         if not nodes:
             return
         batch = self.batch
         masks = np.unique(batch.mask[[g for node in nodes for g in node.pods]])
-        options, price = self.fronts.of(zone, masks)
-        need = self._used(nodes)
+        options, price = self.fronts.find_front(zone, masks)
+        need = self._sum_used(nodes)
         holds: Bools = np.asarray((need[:, None, :] <= batch.room[options][None, :, :]).all(axis=2))
         for at, node in enumerate(nodes):
             holds[at] &= batch.takes[np.unique(batch.mask[list(node.pods)])][:, options].all(axis=0)
         best = np.where(holds, price[None, :], np.inf).argmin(axis=1)
         for node, chosen in zip(nodes, best.tolist(), strict=True):
             pinned = bool(batch.pinned[list(node.pods)].any())
-            self.plan.new.append(BulkNode(int(options[chosen]), zone if pinned else ANY_ZONE, node.pods))
+            self.plan.new.append(PackedNode(int(options[chosen]), zone if pinned else ANY_ZONE, node.pods))
             self.plan.cost += float(price[chosen])
 
 
-def _sizes(batch: Batch, offered: Bools, up: bool) -> Floats:
+def _choose_sizes(batch: PackingBatch, offered: Bools, up: bool) -> Floats:
     """What each group is taken to ask for: its own request, unless there are very many different ones."""
-    sizes = coarse(batch.request, up)
+    sizes = coarsen_sizes(batch.request, up)
     if sizes is batch.request:
         return sizes
-    return kept_where((_offered(batch, sizes) == offered).all(axis=1), sizes, batch.request)
+    return keep_exact_sizes((_find_offered_zones(batch, sizes) == offered).all(axis=1), sizes, batch.request)
 
 
-def _offered(batch: Batch, request: Floats) -> Bools:
+def _find_offered_zones(batch: PackingBatch, request: Floats) -> Bools:
     """Zones where some option takes a pod of the group: group x zone."""
     sold = np.isfinite(batch.price)
     options = [np.flatnonzero(takes) for takes in batch.takes]

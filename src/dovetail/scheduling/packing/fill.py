@@ -10,9 +10,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dovetail.scheduling.packing.problem import MANY, Bools, Floats, Ints, Problem
+from dovetail.scheduling.packing.problem import (
+    MANY,
+    Bools,
+    Floats,
+    Ints,
+    PackingProblem,
+    PackingRow,
+    RemainingPods,
+    Rows,
+)
 
-__all__ = ["TILT", "Weights", "fill", "lean", "tilted"]
+__all__ = ["TILT", "Weights", "build_weights", "fill_nodes", "pack_greedily", "tilt_worths"]
 
 Weights = Floats  # weighting x resource
 TILT = 0.15  # big pods first by a little, or they are left over for nodes of their own
@@ -21,7 +30,7 @@ _TINY = 1e-9
 _LEAST = 1e-300
 
 
-def lean(resources: int) -> Weights:
+def build_weights(resources: int) -> Weights:
     """Six ways to weigh the resources against each other; no single one wins everywhere."""
     pods = resources - 1
     base = np.ones((6, resources))
@@ -35,7 +44,7 @@ def lean(resources: int) -> Weights:
     return base
 
 
-def tilted(problem: Problem, worth: Floats, tilt: Floats | float = TILT) -> Floats:
+def tilt_worths(problem: PackingProblem, worth: Floats, tilt: Floats | float = TILT) -> Floats:
     """Worths with a small bonus for size; one row for each tilt, if there are several."""
     scale = problem.room.max(axis=0)
     size = (problem.request / np.where(scale > 0, scale, 1.0)).max(axis=1)
@@ -53,12 +62,17 @@ class _Nodes:
     cap: Floats
     drive: Floats
 
-    def only(self, kept: Bools) -> _Nodes:
+    def keep_rows(self, kept: Bools) -> _Nodes:
         return _Nodes(self.at[kept], self.left[kept], self.weight[kept], self.cap[kept], self.drive[kept])
 
 
-def fill(
-    problem: Problem, options: Ints, weight: Weights, drive: Floats, left: Ints, cap: Ints | None = None
+def fill_nodes(
+    problem: PackingProblem,
+    options: Ints,
+    weight: Weights,
+    drive: Floats,
+    left: Ints,
+    cap: Ints | None = None,
 ) -> Ints:
     """Counts for one node per (option, weight) row: row x class.
 
@@ -66,7 +80,7 @@ def fill(
     `left` how many there are, `cap` how many host rules allow on one node.
     """
     drive = np.broadcast_to(drive, (len(options), problem.classes))
-    most = np.minimum(left, problem.cap() if cap is None else cap)
+    most = np.minimum(left, problem.compute_cap() if cap is None else cap)
     classes = np.flatnonzero((most > 0) & (drive > 0).any(axis=0))
     request = problem.request[classes]
     filler = _Filler(request, problem.family[classes], len(options))
@@ -79,7 +93,7 @@ def fill(
     )
     counts = np.zeros((len(options), len(classes)), np.int64)
     while len(nodes.at) and len(classes):
-        nodes = filler.step(nodes, counts)
+        nodes = filler.fill_step(nodes, counts)
     out = np.zeros((len(options), problem.classes), np.int64)
     out[:, classes] = counts
     return out
@@ -98,7 +112,7 @@ class _Filler:
         related = (family[:, None] == family[None, :]) & (family >= 0)[:, None]
         self.related = related.astype(float) if related.any() else None
 
-    def step(self, nodes: _Nodes, counts: Ints) -> _Nodes:
+    def fill_step(self, nodes: _Nodes, counts: Ints) -> _Nodes:
         fit = nodes.cap.copy()
         for k, (inverse, free) in enumerate(zip(self.inverse, self.free, strict=True)):
             holds = nodes.left[:, k : k + 1] * inverse
@@ -112,7 +126,7 @@ class _Filler:
         stopped = len(best) - int(np.count_nonzero(going))
         # Rows that are full drop out, but not one by one: copying the others costs more than idling.
         if stopped * 4 > len(best):
-            nodes = nodes.only(going)
+            nodes = nodes.keep_rows(going)
             best, fit, going = best[going], fit[going], going[going]
             here = self.rows[: len(best)]
         take = np.floor((fit[here, best] + _SLACK) * 0.5)
@@ -132,3 +146,75 @@ class _Filler:
         used = self.related[best]
         used[self.rows[: len(best)], best] = 0.0
         nodes.cap -= take[:, None] * used
+
+
+_SEAT_SLACK = 1.25  # a node may cost this much more than the average worth behind one seat
+_NEARLY = 0.985  # of the best node's worth per dollar: others as good are taken in the same turn
+_AT_ONCE = 6  # of these, where so many classes make every pattern fit only once or twice
+_MANY_CLASSES = 40
+_ALL_EVERY = 4  # turns: in between only the third of the options that did best is looked at
+
+
+def pack_greedily(
+    problem: PackingProblem, worth: Floats, weights: Weights, stock: RemainingPods | None = None
+) -> Rows:
+    """Pack everything in `stock` (all pods, if none is given)."""
+    stock = RemainingPods(problem) if stock is None else stock
+    drive = tilt_worths(problem, worth)
+    fits = problem.compute_fits()
+    at_once = _AT_ONCE if problem.classes > _MANY_CLASSES else 1
+    rows: Rows = []
+    favourites = np.zeros(len(problem.price), bool)
+    turn = 0
+    while not stock.empty:
+        useful = _find_affordable(problem, fits, worth, stock)
+        if turn % _ALL_EVERY and (useful & favourites).any():
+            useful &= favourites
+        offered = np.flatnonzero(useful)
+        if not len(offered):
+            raise ValueError("a pod fits none of the options")
+        options = np.repeat(offered, len(weights))
+        counts = fill_nodes(
+            problem, options, np.tile(weights, (len(offered), 1)), drive, stock.left, stock.compute_cap()
+        )
+        value = (counts @ worth) / problem.price[options]
+        if not turn % _ALL_EVERY:
+            favourites = _find_favourites(problem, offered, value.reshape(len(offered), -1).max(axis=1))
+        rows += _take_best(options, counts, value, stock, at_once)
+        turn += 1
+    return rows
+
+
+def _take_best(options: Ints, counts: Ints, value: Floats, stock: RemainingPods, at_once: int) -> Rows:
+    """The best node, as often as the pods allow, and others nearly as good while there are pods for them."""
+    rows: Rows = []
+    order = np.argsort(-value, kind="stable")[:at_once]
+    for at in order[value[order] >= _NEARLY * value[order[0]]].tolist():
+        if not rows or (counts[at] <= stock.compute_cap()).all():
+            copies = stock.count_copies(counts[at])
+            stock.take_pods(counts[at], copies)
+            rows.append(PackingRow(int(options[at]), counts[at], copies))
+    return rows
+
+
+def _find_favourites(problem: PackingProblem, offered: Ints, value: Floats) -> Bools:
+    out = np.zeros(len(problem.price), bool)
+    out[offered[np.argsort(-value, kind="stable")[: max(6, len(offered) // 3)]]] = True
+    return out
+
+
+def _find_affordable(problem: PackingProblem, fits: Bools, worth: Floats, stock: RemainingPods) -> Bools:
+    """Options worth offering now.
+
+    Where many pods each want a node of their own, one giant node would swallow all the filler and
+    leave them alone on small dear ones. So no option may cost much more than the worth there is per
+    node still needed.
+    """
+    useful = fits[stock.left > 0].any(axis=0)
+    needed = stock.count_nodes_needed()
+    if needed > 1:
+        average = float(stock.left @ worth) / needed
+        cheap = useful & (problem.price <= _SEAT_SLACK * average)
+        if cheap.any():
+            return np.asarray(cheap)
+    return np.asarray(useful)

@@ -11,18 +11,181 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dovetail.scheduling.packing.columns import Patterns, add_known, generate, starting
-from dovetail.scheduling.packing.components import components
-from dovetail.scheduling.packing.dive import dive, snug
-from dovetail.scheduling.packing.fill import lean
-from dovetail.scheduling.packing.greedy import greedy
-from dovetail.scheduling.packing.merge import merged
-from dovetail.scheduling.packing.prices import worths
-from dovetail.scheduling.packing.problem import Floats, Ints, Problem, Row, Rows, cost
-from dovetail.scheduling.packing.repack import repack
-from dovetail.scheduling.packing.stock import Stock
+from dovetail.scheduling.packing.columns import (
+    Patterns,
+    add_known_patterns,
+    find_cheapest_holding,
+    generate_columns,
+    start_columns,
+)
+from dovetail.scheduling.packing.dive import dive_for_plan, repack_nodes, shrink_options
+from dovetail.scheduling.packing.fill import build_weights, pack_greedily
+from dovetail.scheduling.packing.lp import compute_worths
+from dovetail.scheduling.packing.problem import (
+    Bools,
+    Floats,
+    Ints,
+    PackingProblem,
+    PackingRow,
+    RemainingPods,
+    Rows,
+    can_share_twins,
+    sum_cost,
+)
 
-__all__ = ["QUICK", "THOROUGH", "Effort", "Packing", "pack", "patterns"]
+__all__ = [
+    "QUICK",
+    "THOROUGH",
+    "Effort",
+    "Packing",
+    "ProblemComponent",
+    "find_patterns",
+    "merge_nodes",
+    "pack_problem",
+    "split_components",
+]
+
+_ROWS = 48  # rows looked at in pairs, the cheapest first: small nodes gain most
+_TURNS = 6
+_SAME = 1e-9
+
+
+def merge_nodes(problem: PackingProblem, rows: Rows) -> Rows:
+    """The same pods on no more nodes, for no more money."""
+    larger = [part for row in rows for part in _merge_copies(problem, row)]
+    larger.sort(key=lambda row: float(problem.price[row.option]))
+    few, rest = larger[:_ROWS], larger[_ROWS:]
+    for _ in range(_TURNS):
+        pairs = _find_pairs(problem, few)
+        if not pairs:
+            break
+        few = _join_pairs(few, pairs)
+    out = few + rest
+    return out if can_share_twins(problem, out) else rows
+
+
+def _merge_copies(problem: PackingProblem, row: PackingRow) -> Rows:
+    """Copies of one row, as few larger nodes as the price allows."""
+    for times in (8, 6, 4, 3, 2):
+        many, left = divmod(row.copies, times)
+        if not many:
+            continue
+        option = _find_option(problem, row.counts[None, :] * times, problem.price[[row.option]] * times)
+        if option[0] >= 0:
+            larger = _merge_copies(problem, PackingRow(int(option[0]), row.counts * times, many))
+            return larger + ([PackingRow(row.option, row.counts, left)] if left else [])
+    return [row]
+
+
+def _find_pairs(problem: PackingProblem, rows: Rows) -> list[tuple[int, int, int]]:
+    """Rows that are better off together and the option that holds both, each row at most once."""
+    counts = np.array([row.counts for row in rows]).reshape(len(rows), problem.classes)
+    price = problem.price[[row.option for row in rows]]
+    first, second = np.triu_indices(len(rows), 1)
+    paid = price[first] + price[second]
+    option = _find_option(problem, counts[first] + counts[second], paid)
+    good = np.flatnonzero(option >= 0)
+    saved = paid[good] - problem.price[option[good]]
+    chosen: list[tuple[int, int, int]] = []
+    used: set[int] = set()
+    for at in good[np.argsort(-saved, kind="stable")].tolist():
+        a, b = int(first[at]), int(second[at])
+        if a not in used and b not in used:
+            used |= {a, b}
+            chosen.append((a, b, int(option[at])))
+    return chosen
+
+
+def _find_option(problem: PackingProblem, counts: Ints, most: np.ndarray) -> Ints:
+    """For each row of counts an option that holds them for no more than `most`; -1 for none."""
+    out: Ints = np.full(len(counts), -1, np.int64)
+    allowed = np.flatnonzero(_check_host_rules(problem, counts))
+    if len(allowed):
+        option = find_cheapest_holding(problem, counts[allowed])
+        cheap = (option >= 0) & (problem.price[option] <= most[allowed] + _SAME)
+        out[allowed[cheap]] = option[cheap]
+    return out
+
+
+def _check_host_rules(problem: PackingProblem, counts: Ints) -> Bools:
+    held = (counts <= problem.compute_cap()).all(axis=1)
+    for family, limit in enumerate(problem.limit.tolist()):
+        held &= counts[:, problem.family == family].sum(axis=1) <= limit
+    return np.asarray(held)
+
+
+def _join_pairs(rows: Rows, pairs: list[tuple[int, int, int]]) -> Rows:
+    paired = {at for first, second, _ in pairs for at in (first, second)}
+    out = [row for at, row in enumerate(rows) if at not in paired]
+    for first, second, option in pairs:
+        a, b = rows[first], rows[second]
+        copies = min(a.copies, b.copies)
+        out.append(PackingRow(option, a.counts + b.counts, copies))
+        out += [
+            PackingRow(row.option, row.counts, row.copies - copies) for row in (a, b) if row.copies > copies
+        ]
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemComponent:
+    """A part of a problem, and where its classes and options are in the whole."""
+
+    problem: PackingProblem
+    classes: Ints
+    options: Ints
+
+    def widen_rows(self, rows: Rows, total: int) -> Rows:
+        """The part's rows, written for the whole problem of `total` classes."""
+        out = []
+        for row in rows:
+            counts = np.zeros(total, np.int64)
+            counts[self.classes] = row.counts
+            out.append(PackingRow(int(self.options[row.option]), counts, row.copies))
+        return out
+
+
+def split_components(problem: PackingProblem) -> list[ProblemComponent]:
+    """The independent parts, in order of their first class."""
+    label = _label_classes(problem)
+    out = []
+    for each in dict.fromkeys(label.tolist()):
+        classes = np.flatnonzero(label == each)
+        options = np.flatnonzero(problem.allowed[classes].any(axis=0))
+        out.append(ProblemComponent(_cut_problem(problem, classes, options), classes, options))
+    return out
+
+
+def _label_classes(problem: PackingProblem) -> Ints:
+    """Classes that accept a common option get the same number."""
+    label = np.arange(problem.classes)
+    _, kinds = np.unique(np.packbits(problem.allowed, axis=0), axis=1, return_index=True)
+    columns = problem.allowed[:, kinds]
+    while True:
+        before = label.copy()
+        for j in range(columns.shape[1]):
+            inside = columns[:, j]
+            if inside.any():
+                label[inside] = label[inside].min()
+        if (label == before).all():
+            return label
+
+
+def _cut_problem(problem: PackingProblem, classes: Ints, options: Ints) -> PackingProblem:
+    families, family = np.unique(problem.family[classes], return_inverse=True)
+    lowest = int(len(families) > 0 and families[0] == -1)
+    return PackingProblem(
+        request=problem.request[classes],
+        count=problem.count[classes],
+        room=problem.room[options],
+        price=problem.price[options],
+        allowed=problem.allowed[np.ix_(classes, options)],
+        family=family.astype(np.int64) - lowest,
+        limit=problem.limit[families[families >= 0]],
+        twins=tuple(problem.twins[c] for c in classes.tolist()) if problem.twins else (),
+        per_twin=problem.per_twin[classes] if len(problem.per_twin) else problem.per_twin,
+    )
+
 
 _ALONE = 2.0  # times the worth of all pods, where they could share one node
 _WORTHWHILE = 2.5  # times the worth of all pods for one node: dearer options are not looked at
@@ -58,8 +221,8 @@ class Packing:
     cost: float
 
 
-def pack(
-    problem: Problem,
+def pack_problem(
+    problem: PackingProblem,
     effort: Effort = THOROUGH,
     known: Patterns | None = None,
     worth: Floats | None = None,
@@ -70,52 +233,52 @@ def pack(
 
     Nodes are merged unless rules the packing does not see make large nodes hard to fill.
     """
-    worth = worths(problem) if worth is None else worth
-    parts = components(problem)
+    worth = compute_worths(problem) if worth is None else worth
+    parts = split_components(problem)
     if len(parts) == 1:
         return _pack_part(problem, worth, effort, known, should_stop, merging)
     rows: Rows = []
     for part in parts:
         packed = _pack_part(part.problem, worth[part.classes], effort, None, should_stop, merging)
-        rows += part.widened(packed.rows, problem.classes)
-    return Packing(rows, cost(problem, rows))
+        rows += part.widen_rows(packed.rows, problem.classes)
+    return Packing(rows, sum_cost(problem, rows))
 
 
-def patterns(problem: Problem, effort: Effort) -> Patterns:
+def find_patterns(problem: PackingProblem, effort: Effort) -> Patterns:
     """Good patterns for a problem, to be shared by problems that are alike."""
-    weights = lean(problem.request.shape[1])
-    worth = worths(problem)
-    kept = _worthwhile(problem, worth)
-    part = _narrowed(problem, kept)
+    weights = build_weights(problem.request.shape[1])
+    worth = compute_worths(problem)
+    kept = _find_worthwhile(problem, worth)
+    part = _keep_options(problem, kept)
     rng = np.random.Generator(np.random.PCG64(effort.seed))
-    columns = starting(part, greedy(part, worth, weights[:2]), weights[:3], worth)
-    _, amounts, _ = generate(columns, effort.rounds, rng)
+    columns = start_columns(part, pack_greedily(part, worth, weights[:2]), weights[:3], worth)
+    _, amounts, _ = generate_columns(columns, effort.rounds, rng)
     recent = np.arange(max(0, len(columns.options) - _SHARED), len(columns.options))
-    return Patterns(columns.matrix()[np.union1d(np.flatnonzero(amounts > 0), recent)])
+    return Patterns(columns.build_matrix()[np.union1d(np.flatnonzero(amounts > 0), recent)])
 
 
 def _pack_part(
-    problem: Problem,
+    problem: PackingProblem,
     worth: Floats,
     effort: Effort,
     known: Patterns | None,
     should_stop: Callable[[], bool],
     merging: bool,
 ) -> Packing:
-    kept = _worthwhile(problem, worth)
-    part = _narrowed(problem, kept)
-    first, best = _improved(part, worth, effort, known, should_stop)
+    kept = _find_worthwhile(problem, worth)
+    part = _keep_options(problem, kept)
+    first, best = _improve_plan(part, worth, effort, known, should_stop)
     if merging:
-        best = merged(part, best)
-        first = merged(part, first) if effort.rounds else best
+        best = merge_nodes(part, best)
+        first = merge_nodes(part, first) if effort.rounds else best
     # The charge for a node must never make a plan dearer than the one we started from.
     true = replace(part, price=problem.price[kept])
-    rows = best if cost(true, best) <= cost(true, first) + 1e-9 else first
-    rows = [Row(int(kept[row.option]), row.counts, row.copies) for row in rows]
-    return Packing(rows, cost(problem, rows))
+    rows = best if sum_cost(true, best) <= sum_cost(true, first) + 1e-9 else first
+    rows = [PackingRow(int(kept[row.option]), row.counts, row.copies) for row in rows]
+    return Packing(rows, sum_cost(problem, rows))
 
 
-def _narrowed(problem: Problem, kept: Ints) -> Problem:
+def _keep_options(problem: PackingProblem, kept: Ints) -> PackingProblem:
     """Only these options, each with a small charge for being one more node to run."""
     price = problem.price[kept]
     return replace(
@@ -126,54 +289,58 @@ def _narrowed(problem: Problem, kept: Ints) -> Problem:
     )
 
 
-def _worthwhile(problem: Problem, worth: Floats) -> Ints:
+def _find_worthwhile(problem: PackingProblem, worth: Floats) -> Ints:
     """Options not far dearer than all there is to put on one node, and each class's own cheapest."""
-    needed = Stock(problem).nodes_needed()
+    needed = RemainingPods(problem).count_nodes_needed()
     factor = _WORTHWHILE if needed > 1 else _ALONE
     cheap = problem.price <= factor * float(problem.count @ worth) / max(1, needed)
-    own = np.where(problem.fits(), problem.price[None, :], np.inf).argmin(axis=1)
+    own = np.where(problem.compute_fits(), problem.price[None, :], np.inf).argmin(axis=1)
     cheap[own] = True
     return np.flatnonzero(cheap)
 
 
-def _improved(
-    problem: Problem, worth: Floats, effort: Effort, known: Patterns | None, should_stop: Callable[[], bool]
+def _improve_plan(
+    problem: PackingProblem,
+    worth: Floats,
+    effort: Effort,
+    known: Patterns | None,
+    should_stop: Callable[[], bool],
 ) -> tuple[Rows, Rows]:
     """(first plan, best plan)."""
-    weights = lean(problem.request.shape[1])
+    weights = build_weights(problem.request.shape[1])
     ways = 1 if problem.count.sum() <= _FEW_PODS else 2
-    rows = first = snug(problem, greedy(problem, worth, weights[:ways]))
+    rows = first = shrink_options(problem, pack_greedily(problem, worth, weights[:ways]))
     if not effort.rounds or should_stop():
         return first, first
     rng = np.random.Generator(np.random.PCG64(effort.seed))
-    columns = starting(problem, rows, weights[:3], worth)
+    columns = start_columns(problem, rows, weights[:3], worth)
     if known is not None:
-        add_known(columns, known)
-    value, _, duals = generate(columns, effort.rounds if known is None else effort.rounds // 3, rng)
+        add_known_patterns(columns, known)
+    value, _, duals = generate_columns(columns, effort.rounds if known is None else effort.rounds // 3, rng)
     enough = value * (1 + effort.close)
-    for _ in range(_dives(problem, effort, known is not None)):
-        if cost(problem, rows) <= enough or should_stop():
+    for _ in range(_count_dives(problem, effort, known is not None)):
+        if sum_cost(problem, rows) <= enough or should_stop():
             break
-        found = dive(columns, effort.greedies, rng, cost(problem, rows))
-        rows = rows if found is None else _cheaper(problem, rows, found)
+        found = dive_for_plan(columns, effort.greedies, rng, sum_cost(problem, rows))
+        rows = rows if found is None else _choose_cheaper(problem, rows, found)
     if known is None and problem.classes > 1 and problem.count.sum() <= _FEW_PODS and not should_stop():
-        rows = repack(columns, rows, np.maximum(duals, 0.02 * worth), effort.repacks, rng, enough)
+        rows = repack_nodes(columns, rows, np.maximum(duals, 0.02 * worth), effort.repacks, rng, enough)
     return first, rows
 
 
-def _dives(problem: Problem, effort: Effort, shared: bool) -> int:
+def _count_dives(problem: PackingProblem, effort: Effort, shared: bool) -> int:
     """One of several zones gets fewer tries than a whole problem, and one with many classes a single one."""
     if not shared:
         return effort.dives
     return min(effort.dives, 1 if problem.classes > _MANY_CLASSES else 2)
 
 
-def _cheaper(problem: Problem, old: Rows, new: Rows) -> Rows:
-    new = snug(problem, new)
-    if (cost(problem, new), _nodes(new)) < (cost(problem, old) - 1e-9, _nodes(old)):
+def _choose_cheaper(problem: PackingProblem, old: Rows, new: Rows) -> Rows:
+    new = shrink_options(problem, new)
+    if (sum_cost(problem, new), _count_nodes(new)) < (sum_cost(problem, old) - 1e-9, _count_nodes(old)):
         return new
     return old
 
 
-def _nodes(rows: Rows) -> int:
+def _count_nodes(rows: Rows) -> int:
     return sum(row.copies for row in rows)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import highspy
 import numpy as np
 
-from dovetail.scheduling.packing.problem import Floats, Ints
+from dovetail.scheduling.packing.problem import Floats, Ints, PackingProblem
 
-__all__ = ["Master", "interior_duals", "solve_lp"]
+__all__ = ["MasterProgram", "compute_worths", "solve_interior_duals", "solve_lp"]
 
 
-def _silent() -> highspy.Highs:
+def _create_solver() -> highspy.Highs:
     solver = highspy.Highs()  # type: ignore[no-untyped-call]  # its wheel has stubs for everything else
     solver.setOptionValue("output_flag", False)
     solver.setOptionValue("threads", 1)
@@ -18,7 +18,7 @@ def _silent() -> highspy.Highs:
     return solver
 
 
-def _model(
+def _build_model(
     price: Floats, upper: Floats, low: Floats, start: Ints, index: Ints, value: Floats
 ) -> highspy.HighsLp:
     """min price.x with low <= A x, 0 <= x <= upper; A by columns."""
@@ -39,32 +39,32 @@ def solve_lp(price: Floats, matrix: Floats, low: Floats) -> Floats:
     where = columns != 0
     start = np.concatenate(([0], np.cumsum(where.sum(axis=1))))
     infinite = np.full(len(price), highspy.kHighsInf)
-    solver = _silent()
+    solver = _create_solver()
     solver.setOptionValue("presolve", "off")
-    solver.passModel(_model(price, infinite, low, start, np.nonzero(where)[1], columns[where]))
+    solver.passModel(_build_model(price, infinite, low, start, np.nonzero(where)[1], columns[where]))
     solver.run()
     duals: Floats = np.maximum(np.array(solver.getSolution().row_dual), 0.0)
     return duals
 
 
-def interior_duals(
+def solve_interior_duals(
     price: Floats, upper: Floats, low: Floats, start: Ints, index: Ints, value: Floats
 ) -> Floats:
     """Row prices from the interior point method without crossover: quick, and only nearly right."""
-    solver = _silent()
+    solver = _create_solver()
     solver.setOptionValue("solver", "ipm")
     solver.setOptionValue("run_crossover", "off")
     solver.setOptionValue("ipm_optimality_tolerance", 1e-6)
-    solver.passModel(_model(price, upper, low, start, index, value))
+    solver.passModel(_build_model(price, upper, low, start, index, value))
     solver.run()
     return np.array(solver.getSolution().row_dual)
 
 
-class Master:
+class MasterProgram:
     """The linear program over patterns: buy fractions of known nodes until every class is covered."""
 
     def __init__(self, demand: Ints) -> None:
-        self._solver = _silent()
+        self._solver = _create_solver()
         self._solver.setOptionValue("presolve", "off")
         self.rows = len(demand)
         empty: Ints = np.zeros(0, np.int32)
@@ -89,7 +89,7 @@ class Master:
             patterns[where].astype(float),
         )
 
-    def demand(self, demand: Ints) -> None:
+    def set_demand(self, demand: Ints) -> None:
         for row, need in enumerate(demand.tolist()):
             self._solver.changeRowBounds(row, float(need), highspy.kHighsInf)
 
@@ -99,3 +99,47 @@ class Master:
         solution = self._solver.getSolution()
         duals = np.maximum(np.array(solution.row_dual), 0.0)
         return float(self._solver.getInfo().objective_function_value), np.array(solution.col_value), duals
+
+
+def compute_worths(problem: PackingProblem) -> Floats:
+    """Dollars an hour that each pod of a class is worth."""
+    groups = _list_option_sets(problem)
+    needed = problem.request * problem.count[:, None]
+    resources = problem.request.shape[1]
+    scale = np.maximum(problem.room.max(axis=0), 1.0)
+    rows, demand = [], []
+    for options, covered in groups:
+        for k in range(resources):
+            rows.append(np.where(options, problem.room[:, k] / scale[k], 0.0))
+            demand.append(needed[covered, k].sum() / scale[k])
+    seats = problem.list_host_demands()
+    fits = problem.compute_fits() if seats else problem.allowed
+    for members, limit in seats:
+        rows.append(np.where(fits[members].any(axis=0), float(limit), 0.0))
+        demand.append(float(problem.count[members].sum()))
+    dual = solve_lp(problem.price, np.array(rows), np.array(demand))
+    worth = np.zeros(problem.classes)
+    for g, (_, covered) in enumerate(groups):
+        worth[covered] += (problem.request[covered] / scale) @ dual[g * resources : (g + 1) * resources]
+    for s, (members, _) in enumerate(seats):
+        worth[members] += dual[len(groups) * resources + s]
+    return _ensure_positive_worth(problem, worth)
+
+
+def _list_option_sets(problem: PackingProblem) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Each distinct set of options some class accepts, with every class that needs one of just those."""
+    packed = np.packbits(problem.allowed, axis=1)
+    _, first = np.unique(packed, axis=0, return_index=True)
+    out = []
+    for index in sorted(first.tolist()):
+        options = problem.allowed[index]
+        inside = ~(problem.allowed & ~options[None, :]).any(axis=1)
+        out.append((options, np.flatnonzero(inside)))
+    return out
+
+
+def _ensure_positive_worth(problem: PackingProblem, worth: Floats) -> Floats:
+    """A pod the cover found free still has to go somewhere: give it a trace of worth by its size."""
+    scale = np.maximum(problem.room.max(axis=0), 1.0)
+    size = (problem.request / scale).max(axis=1) * float(problem.price.max())
+    return np.asarray(np.maximum(worth, 0.02 * size))

@@ -17,7 +17,21 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MANY", "Bools", "Floats", "Ints", "Problem", "Row", "Rows", "cost", "counts_of", "undominated"]
+__all__ = [
+    "MANY",
+    "Bools",
+    "Floats",
+    "Ints",
+    "PackingProblem",
+    "PackingRow",
+    "RemainingPods",
+    "Rows",
+    "can_share_out",
+    "can_share_twins",
+    "find_undominated",
+    "sum_cost",
+    "sum_counts",
+]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -27,7 +41,7 @@ MANY = 1 << 30  # more pods than any node or batch holds
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PackingRow:
     """`copies` nodes of one option, each holding `counts` pods of every class."""
 
     option: int
@@ -35,11 +49,11 @@ class Row:
     copies: int = 1
 
 
-Rows = list[Row]
+Rows = list[PackingRow]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Problem:
+class PackingProblem:
     """Classes of pods, options to buy, and which option takes which class."""
 
     request: Floats  # class x resource
@@ -61,7 +75,7 @@ class Problem:
     def twin_counts(self, index: int) -> tuple[int, ...]:
         return self.twins[index] if self.twins else ()
 
-    def cap(self) -> Ints:
+    def compute_cap(self) -> Ints:
         """The most pods of each class that host rules let one node hold."""
         cap = np.full(self.classes, MANY, np.int64)
         held = self.family >= 0
@@ -72,17 +86,17 @@ class Problem:
                 cap[index] = min(int(cap[index]), sum(min(each, n) for n in counts))
         return np.minimum(cap, self.count)
 
-    def seats(self) -> list[tuple[Ints, int]]:
+    def list_host_demands(self) -> list[tuple[Ints, int]]:
         """Sets of classes that ask for a number of nodes whatever their size: (classes, pods a node)."""
         out = [(np.flatnonzero(self.family == f), int(limit)) for f, limit in enumerate(self.limit)]
-        cap = self.cap()
+        cap = self.compute_cap()
         out += [(np.array([i]), int(cap[i])) for i, counts in enumerate(self.twins) if counts]
         return [(members, limit) for members, limit in out if len(members)]
 
-    def with_counts(self, count: Ints, twins: tuple[tuple[int, ...], ...] | None = None) -> Problem:
+    def with_counts(self, count: Ints, twins: tuple[tuple[int, ...], ...] | None = None) -> PackingProblem:
         return replace(self, count=count, twins=self.twins if twins is None else twins)
 
-    def fits(self) -> Bools:
+    def compute_fits(self) -> Bools:
         """Which option takes at least one pod of which class: class x option."""
         out = self.allowed.copy()
         for k in range(self.room.shape[1]):
@@ -90,11 +104,11 @@ class Problem:
         return out
 
 
-def cost(problem: Problem, rows: Rows) -> float:
+def sum_cost(problem: PackingProblem, rows: Rows) -> float:
     return float(sum(problem.price[row.option] * row.copies for row in rows))
 
 
-def counts_of(problem: Problem, rows: Rows) -> Ints:
+def sum_counts(problem: PackingProblem, rows: Rows) -> Ints:
     """How many pods of each class the rows hold."""
     total = np.zeros(problem.classes, np.int64)
     for row in rows:
@@ -102,7 +116,7 @@ def counts_of(problem: Problem, rows: Rows) -> Ints:
     return total
 
 
-def undominated(room: Floats, price: Floats) -> Ints:
+def find_undominated(room: Floats, price: Floats) -> Ints:
     """Indices of options that no other beats in every resource for no more money, in price order."""
     order = np.lexsort((-room.sum(axis=1), price))
     room = room[order]
@@ -112,3 +126,98 @@ def undominated(room: Floats, price: Floats) -> Ints:
         beaten &= room[:, k, None] >= room[None, :, k]
     beaten &= np.tri(len(order), k=-1, dtype=bool).T
     return np.asarray(order[~beaten.any(axis=0)], np.int64)
+
+
+class RemainingPods:
+    """What is left of every class; for twins also what is left of every service.
+
+    Taking always from the services with most pods left is Ryser's construction: if the counts can
+    be shared out at all, this shares them out.
+    """
+
+    def __init__(self, problem: PackingProblem) -> None:
+        self.left: Ints = problem.count.copy()
+        self._fixed = problem.compute_cap()
+        self._each = problem.per_twin
+        self._family, self._limit = problem.family, problem.limit
+        self.twins = {
+            i: np.sort(np.array(counts, np.int64))[::-1] for i, counts in enumerate(problem.twins) if counts
+        }
+
+    @property
+    def empty(self) -> bool:
+        return not self.left.any()
+
+    def list_twin_counts(self, classes: int) -> tuple[tuple[int, ...], ...]:
+        """What is left of the twins, in the form a Problem takes."""
+        empty = np.zeros(0, np.int64)
+        return tuple(tuple(int(n) for n in self.twins.get(i, empty) if n) for i in range(classes))
+
+    def compute_cap(self) -> Ints:
+        """The most pods of each class the next node may hold."""
+        cap = np.minimum(self._fixed, self.left)
+        for i, counts in self.twins.items():
+            cap[i] = min(cap[i], np.minimum(counts, self._each[i]).sum())
+        return np.asarray(cap)
+
+    def count_nodes_needed(self) -> int:
+        """How many nodes the host rules alone ask for."""
+        most = 0
+        for f, limit in enumerate(self._limit.tolist()):
+            most = max(most, -(-int(self.left[self._family == f].sum()) // limit))
+        for i, counts in self.twins.items():
+            if len(counts):
+                most = max(most, -(-int(counts[0]) // int(self._each[i])))
+        return most
+
+    def count_copies(self, counts: Ints) -> int:
+        """How many nodes can each hold `counts` of what is left."""
+        used = np.flatnonzero(counts)
+        most = int((self.left[used] // counts[used]).min())
+        for i, services in self.twins.items():
+            wanted = int(counts[i])
+            if wanted:
+                each = int(self._each[i])
+                while most > 1 and np.minimum(services, most * each).sum() < most * wanted:
+                    most -= 1
+        return most
+
+    def take_pods(self, counts: Ints, copies: int = 1) -> None:
+        self.left = self.left - counts * copies
+        for i in self.twins:
+            for _ in range(copies if counts[i] else 0):
+                self.twins[i] = _take_twins(self.twins[i], int(counts[i]), int(self._each[i]))
+
+
+def _take_twins(services: Ints, wanted: int, each: int) -> Ints:
+    """The services after one node took `wanted` pods, at most `each` of one, from the fullest first."""
+    out = services.copy()
+    given = np.zeros(len(out), np.int64)
+    while wanted > 0:
+        open_ = np.flatnonzero((given < each) & (out > 0))
+        if not len(open_):
+            raise ValueError("more twins asked of one node than there are services left")
+        some = open_[np.argsort(-out[open_], kind="stable")][:wanted]
+        out[some] -= 1
+        given[some] += 1
+        wanted -= len(some)
+    return np.sort(out)[::-1]
+
+
+def can_share_out(services: tuple[int, ...], each: int, per_node: Ints) -> bool:
+    """Can nodes holding these numbers of twins be filled, with at most `each` of a service on one?"""
+    counts = np.array(services, np.int64)
+    wanted = np.cumsum(np.sort(per_node)[::-1])
+    nodes = np.arange(1, len(wanted) + 1)
+    offered = np.minimum(counts[None, :], (nodes * each)[:, None]).sum(axis=1)
+    return bool((wanted <= offered).all())
+
+
+def can_share_twins(problem: PackingProblem, rows: Rows) -> bool:
+    """Can the twins still be shared out among these nodes?"""
+    for i, services in enumerate(problem.twins):
+        if services:
+            per_node = np.repeat([row.counts[i] for row in rows], [row.copies for row in rows])
+            if not can_share_out(services, int(problem.per_twin[i]), per_node):
+                return False
+    return True

@@ -5,7 +5,7 @@ It knows nothing about nodes or pools; it is the cloud that Dovetail asks.
 
 from __future__ import annotations
 
-from dovetail.sim.aws.asking import Ask, Json, Subject, operation
-from dovetail.sim.aws.cloud import Call, SimulatedAws
+from dovetail.sim.aws.cloud import RecordedCall, SimulatedAws
+from dovetail.sim.aws.service import AwsRequest, Json, ServiceState, operation
 
-__all__ = ["Ask", "Call", "Json", "SimulatedAws", "Subject", "operation"]
+__all__ = ["AwsRequest", "Json", "RecordedCall", "ServiceState", "SimulatedAws", "operation"]

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TypeVar
 
-from dovetail.sim.aws.asking import Ask, Json, operation
 from dovetail.sim.aws.network import zone_ids
-from dovetail.sim.aws.shifts import AUTO, MANUAL, PRACTICE, Managed, Shift, Shifts
+from dovetail.sim.aws.service import AwsRequest, Json, operation
+from dovetail.sim.aws.zonal_shifts import AUTO, MANUAL, PRACTICE, ArcShift, ArcShifts, ManagedResource
 
 __all__: list[str] = []
 
@@ -20,32 +20,32 @@ LONGEST, COMMENT_MOST, PAGE = timedelta(hours=72), 128, 100
 SETTINGS = ("blockingAlarms", "outcomeAlarms", "blockedWindows", "allowedWindows", "blockedDates")
 
 
-def _resource(ask: Ask) -> Managed:
-    arn = ask.need("resourceIdentifier")
-    found = ask.here(Shifts).managed(arn)
+def _find_resource(ask: AwsRequest) -> ManagedResource:
+    arn = ask.get_required("resourceIdentifier")
+    found = ask.regional_state(ArcShifts).find_resource(arn)
     if found is None:
         raise ask.refuse("ResourceNotFoundException", f"The resource {arn} is not registered with ARC.", 404)
     return found
 
 
-def _shift(ask: Ask) -> tuple[Managed, Shift]:
-    wanted = ask.need("zonalShiftId")
-    for resource in ask.here(Shifts).all_managed():
+def _find_shift(ask: AwsRequest) -> tuple[ManagedResource, ArcShift]:
+    wanted = ask.get_required("zonalShiftId")
+    for resource in ask.regional_state(ArcShifts).list_resources():
         for each in resource.shifts:
             if each.id == wanted:
                 return resource, each
     raise ask.refuse("ResourceNotFoundException", f"There is no zonal shift {wanted}.", 404)
 
 
-def _zone(ask: Ask) -> str:
-    away = str(ask.need("awayFrom"))
+def _read_zone(ask: AwsRequest) -> str:
+    away = str(ask.get_required("awayFrom"))
     if away not in zone_ids(ask.account, ask.region).values():
         raise ask.refuse("ValidationException", f"InvalidAz: {away} is not a zone id of {ask.region}.")
     return away
 
 
-def _lasts(ask: Ask) -> timedelta:
-    found = LASTS.fullmatch(ask.need("expiresIn"))
+def _read_duration(ask: AwsRequest) -> timedelta:
+    found = LASTS.fullmatch(ask.get_required("expiresIn"))
     if found is None:
         raise ask.refuse(
             "ValidationException", "InvalidExpiresIn: a whole number followed by m or h is needed."
@@ -56,7 +56,7 @@ def _lasts(ask: Ask) -> timedelta:
     return lasts
 
 
-def _comment(ask: Ask) -> str:
+def _read_comment(ask: AwsRequest) -> str:
     comment = str(ask.get("comment", ""))
     if len(comment) > COMMENT_MOST:
         raise ask.refuse("ValidationException", "The comment has more than 128 characters.")
@@ -64,15 +64,15 @@ def _comment(ask: Ask) -> str:
 
 
 @operation(SERVICE, "GetManagedResource")
-def get_resource(ask: Ask) -> Json:
-    found, shifts = _resource(ask), ask.here(Shifts)
+def get_resource(ask: AwsRequest) -> Json:
+    found, shifts = _find_resource(ask), ask.regional_state(ArcShifts)
     answer: Json = {
         "arn": found.arn,
         "name": found.name,
-        "appliedWeights": _weights(ask, shifts, found),
-        "zonalShifts": _active(ask, shifts, found),
-        "autoshifts": _autoshifts(shifts, found),
-        "zonalAutoshiftStatus": _enabled(found.autoshift),
+        "appliedWeights": _build_weights(ask, shifts, found),
+        "zonalShifts": _list_active_shifts(ask, shifts, found),
+        "autoshifts": _list_resource_autoshifts(shifts, found),
+        "zonalAutoshiftStatus": _describe_status(found.autoshift),
     }
     if found.practice:
         answer["practiceRunConfiguration"] = dict(found.practice)
@@ -80,39 +80,39 @@ def get_resource(ask: Ask) -> Json:
 
 
 @operation(SERVICE, "ListManagedResources")
-def list_resources(ask: Ask) -> Json:
-    shifts = ask.here(Shifts)
+def list_resources(ask: AwsRequest) -> Json:
+    shifts = ask.regional_state(ArcShifts)
     items = [
         {
             "arn": each.arn,
             "name": each.name,
             "availabilityZones": list(zone_ids(ask.account, ask.region).values()),
-            "appliedWeights": _weights(ask, shifts, each),
-            "zonalShifts": _active(ask, shifts, each),
-            "autoshifts": _autoshifts(shifts, each),
-            "zonalAutoshiftStatus": _enabled(each.autoshift),
-            "practiceRunStatus": _enabled(each.practice is not None),
+            "appliedWeights": _build_weights(ask, shifts, each),
+            "zonalShifts": _list_active_shifts(ask, shifts, each),
+            "autoshifts": _list_resource_autoshifts(shifts, each),
+            "zonalAutoshiftStatus": _describe_status(each.autoshift),
+            "practiceRunStatus": _describe_status(each.practice is not None),
         }
-        for each in shifts.all_managed()
+        for each in shifts.list_resources()
     ]
-    return _paged(ask, items)
+    return _build_page(ask, items)
 
 
 @operation(SERVICE, "ListZonalShifts")
-def list_shifts(ask: Ask) -> Json:
-    now, status, arn = ask.ground.clock.now(), ask.get("status"), ask.get("resourceIdentifier")
+def list_shifts(ask: AwsRequest) -> Json:
+    now, status, arn = ask.world.clock.now(), ask.get("status"), ask.get("resourceIdentifier")
     found = [
         each
-        for resource in ask.here(Shifts).all_managed()
+        for resource in ask.regional_state(ArcShifts).list_resources()
         for each in resource.shifts
-        if arn in (None, each.resource) and status in (None, each.status(now))
+        if arn in (None, each.resource) and status in (None, each.status_at(now))
     ]
     found.sort(key=lambda each: each.started, reverse=True)
-    return _paged(ask, [_summary(ask, each) for each in found])
+    return _build_page(ask, [_summarize_shift(ask, each) for each in found])
 
 
 @operation(SERVICE, "ListAutoshifts")
-def list_autoshifts(ask: Ask) -> Json:
+def list_autoshifts(ask: AwsRequest) -> Json:
     wanted = ask.get("status", "ACTIVE")
     items = [
         {
@@ -121,69 +121,71 @@ def list_autoshifts(ask: Ask) -> Json:
             "status": "COMPLETED" if each.ended else "ACTIVE",
             **({"endTime": each.ended} if each.ended else {}),
         }
-        for each in ask.here(Shifts).autoshifts
+        for each in ask.regional_state(ArcShifts).autoshifts
         if wanted == ("COMPLETED" if each.ended else "ACTIVE")
     ]
-    return _paged(ask, items)
+    return _build_page(ask, items)
 
 
 @operation(SERVICE, "StartZonalShift")
-def start_shift(ask: Ask) -> Json:
-    shifts, resource = ask.here(Shifts), _resource(ask)
-    away, lasts, comment = _zone(ask), _lasts(ask), _comment(ask)
-    if any(each.kind == MANUAL for each in shifts.active(resource)):
+def start_shift(ask: AwsRequest) -> Json:
+    shifts, resource = ask.regional_state(ArcShifts), _find_resource(ask)
+    away, lasts, comment = _read_zone(ask), _read_duration(ask), _read_comment(ask)
+    if any(each.kind == MANUAL for each in shifts.list_active(resource)):
         raise ask.refuse(
             "ConflictException", f"ZonalShiftAlreadyExists: {resource.arn} already has a zonal shift.", 409
         )
-    return _told(ask, shifts.start(resource, away, lasts, comment))
+    return _describe_shift(ask, shifts.start(resource, away, lasts, comment))
 
 
 @operation(SERVICE, "UpdateZonalShift")
-def update_shift(ask: Ask) -> Json:
-    resource, found = _shift(ask)
-    now = ask.ground.clock.now()
+def update_shift(ask: AwsRequest) -> Json:
+    resource, found = _find_shift(ask)
+    now = ask.world.clock.now()
     if found.kind != MANUAL:
         raise ask.refuse(
             "ValidationException", "AutoshiftUpdateNotAllowed: only a person's shift can be updated."
         )
-    if found.status(now) != "ACTIVE":
+    if found.status_at(now) != "ACTIVE":
         raise ask.refuse("ConflictException", "ZonalShiftStatusNotActive: the zonal shift is over.", 409)
     if ask.get("expiresIn"):
-        found.expires = now + _lasts(ask)
+        found.expires = now + _read_duration(ask)
     if ask.get("comment"):
-        found.comment = _comment(ask)
-    ask.here(Shifts).say("Manual Shift Updated", found.away, [resource.arn])
-    return _told(ask, found)
+        found.comment = _read_comment(ask)
+    ask.regional_state(ArcShifts).publish_event("Manual Shift Updated", found.away, [resource.arn])
+    return _describe_shift(ask, found)
 
 
 @operation(SERVICE, "CancelZonalShift", "CancelPracticeRun")
-def cancel_shift(ask: Ask) -> Json:
-    resource, found = _shift(ask)
-    if found.status(ask.ground.clock.now()) != "ACTIVE":
+def cancel_shift(ask: AwsRequest) -> Json:
+    resource, found = _find_shift(ask)
+    if found.status_at(ask.world.clock.now()) != "ACTIVE":
         raise ask.refuse("ConflictException", "ZonalShiftStatusNotActive: the zonal shift is over.", 409)
-    ask.here(Shifts).stop(resource, found, "CANCELED", "INTERRUPTED" if found.kind == PRACTICE else "")
-    return _told(ask, found)
+    ask.regional_state(ArcShifts).stop(
+        resource, found, "CANCELED", "INTERRUPTED" if found.kind == PRACTICE else ""
+    )
+    return _describe_shift(ask, found)
 
 
 @operation(SERVICE, "StartPracticeRun")
-def start_practice(ask: Ask) -> Json:
-    shifts, resource, away = ask.here(Shifts), _resource(ask), _zone(ask)
+def start_practice(ask: AwsRequest) -> Json:
+    shifts, resource, away = ask.regional_state(ArcShifts), _find_resource(ask), _read_zone(ask)
     if resource.practice is None:
         raise ask.refuse(
             "ConflictException",
             "PracticeConfigurationDoesNotExist: there is no practice run configuration.",
             409,
         )
-    if resource.autoshift and shifts.running_autoshifts():
+    if resource.autoshift and shifts.list_running_autoshifts():
         raise ask.refuse("ConflictException", "ZonalAutoshiftActive: an autoshift is in progress.", 409)
-    if shifts.active(resource):
+    if shifts.list_active(resource):
         raise ask.refuse("ConflictException", "ZonalShiftAlreadyExists: another shift is active.", 409)
-    return _told(ask, shifts.practise(resource, away, _comment(ask)))
+    return _describe_shift(ask, shifts.start_practice(resource, away, _read_comment(ask)))
 
 
 @operation(SERVICE, "CreatePracticeRunConfiguration", "UpdatePracticeRunConfiguration")
-def configure_practice(ask: Ask) -> Json:
-    resource = _resource(ask)
+def configure_practice(ask: AwsRequest) -> Json:
+    resource = _find_resource(ask)
     exists = resource.practice is not None
     if exists and ask.operation == "CreatePracticeRunConfiguration":
         raise ask.refuse("ConflictException", "PracticeConfigurationAlreadyExists: update it instead.", 409)
@@ -192,14 +194,14 @@ def configure_practice(ask: Ask) -> Json:
     return {
         "arn": resource.arn,
         "name": resource.name,
-        "zonalAutoshiftStatus": _enabled(resource.autoshift),
+        "zonalAutoshiftStatus": _describe_status(resource.autoshift),
         "practiceRunConfiguration": dict(resource.practice),
     }
 
 
 @operation(SERVICE, "DeletePracticeRunConfiguration")
-def drop_practice(ask: Ask) -> Json:
-    resource = _resource(ask)
+def drop_practice(ask: AwsRequest) -> Json:
+    resource = _find_resource(ask)
     if resource.autoshift:
         raise ask.refuse("ConflictException", "AutoShiftEnabled: disable zonal autoshift first.", 409)
     resource.practice = None
@@ -207,8 +209,8 @@ def drop_practice(ask: Ask) -> Json:
 
 
 @operation(SERVICE, "UpdateZonalAutoshiftConfiguration")
-def configure_autoshift(ask: Ask) -> Json:
-    resource, wanted = _resource(ask), ask.need("zonalAutoshiftStatus")
+def configure_autoshift(ask: AwsRequest) -> Json:
+    resource, wanted = _find_resource(ask), ask.get_required("zonalAutoshiftStatus")
     if wanted == "ENABLED" and resource.practice is None:
         raise ask.refuse(
             "ValidationException", "MissingValue: zonal autoshift needs a practice run configuration first."
@@ -218,74 +220,74 @@ def configure_autoshift(ask: Ask) -> Json:
 
 
 @operation(SERVICE, "GetAutoshiftObserverNotificationStatus")
-def get_observer(ask: Ask) -> Json:
-    return {"status": _enabled(ask.here(Shifts).observer)}
+def get_observer(ask: AwsRequest) -> Json:
+    return {"status": _describe_status(ask.regional_state(ArcShifts).observer)}
 
 
 @operation(SERVICE, "UpdateAutoshiftObserverNotificationStatus")
-def set_observer(ask: Ask) -> Json:
-    ask.here(Shifts).observer = ask.need("status") == "ENABLED"
-    return {"status": ask.need("status")}
+def set_observer(ask: AwsRequest) -> Json:
+    ask.regional_state(ArcShifts).observer = ask.get_required("status") == "ENABLED"
+    return {"status": ask.get_required("status")}
 
 
-def _enabled(on: bool) -> str:
+def _describe_status(on: bool) -> str:
     return "ENABLED" if on else "DISABLED"
 
 
-def _weights(ask: Ask, shifts: Shifts, resource: Managed) -> Json:
-    away = shifts.applied(resource)[1]
+def _build_weights(ask: AwsRequest, shifts: ArcShifts, resource: ManagedResource) -> Json:
+    away = shifts.find_applied_shift(resource)[1]
     return {zone: 0.0 if zone == away else 1.0 for zone in zone_ids(ask.account, ask.region).values()}
 
 
-def _active(ask: Ask, shifts: Shifts, resource: Managed) -> list[Json]:
-    kind, away = shifts.applied(resource)
+def _list_active_shifts(ask: AwsRequest, shifts: ArcShifts, resource: ManagedResource) -> list[Json]:
+    kind, away = shifts.find_applied_shift(resource)
     return [
         {
-            **{name: value for name, value in _summary(ask, each).items() if name != "status"},
+            **{name: value for name, value in _summarize_shift(ask, each).items() if name != "status"},
             "appliedStatus": "APPLIED" if (each.kind, each.away) == (kind, away) else "NOT_APPLIED",
         }
-        for each in shifts.active(resource)
+        for each in shifts.list_active(resource)
     ]
 
 
-def _autoshifts(shifts: Shifts, resource: Managed) -> list[Json]:
+def _list_resource_autoshifts(shifts: ArcShifts, resource: ManagedResource) -> list[Json]:
     if not resource.autoshift:
         return []
-    applied = shifts.applied(resource)
+    applied = shifts.find_applied_shift(resource)
     return [
         {
             "awayFrom": each.away,
             "startTime": each.started,
             "appliedStatus": "APPLIED" if applied == (AUTO, each.away) else "NOT_APPLIED",
         }
-        for each in shifts.running_autoshifts()
+        for each in shifts.list_running_autoshifts()
     ]
 
 
-def _told(ask: Ask, each: Shift) -> Json:
+def _describe_shift(ask: AwsRequest, each: ArcShift) -> Json:
     return {
         name: value
-        for name, value in _summary(ask, each).items()
+        for name, value in _summarize_shift(ask, each).items()
         if name not in ("shiftType", "practiceRunOutcome")
     }
 
 
-def _summary(ask: Ask, each: Shift) -> Json:
-    now = ask.ground.clock.now()
+def _summarize_shift(ask: AwsRequest, each: ArcShift) -> Json:
+    now = ask.world.clock.now()
     return {
         "zonalShiftId": each.id,
         "resourceIdentifier": each.resource,
         "awayFrom": each.away,
-        "expiryTime": each.expiry(now),
+        "expiryTime": each.expiry_at(now),
         "startTime": each.started,
-        "status": each.status(now),
+        "status": each.status_at(now),
         "comment": each.comment,
         "shiftType": each.kind,
         **({"practiceRunOutcome": each.outcome} if each.outcome else {}),
     }
 
 
-def _paged(ask: Ask, items: Sequence[Json]) -> Json:
+def _build_page(ask: AwsRequest, items: Sequence[Json]) -> Json:
     start, size = int(ask.get("nextToken") or 0), ask.get("maxResults", PAGE)
     more = {"nextToken": str(start + size)} if start + size < len(items) else {}
     return {"items": list(items[start : start + size]), **more}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from zlib import crc32
 
-from dovetail.sim.aws.asking import Subject
+from dovetail.sim.aws.service import ServiceState
 
-__all__ = ["Capacity", "Shortage"]
+__all__ = ["Ec2Capacity", "Shortage"]
 
 SPOT = "spot"
 ANY = "*"
@@ -36,15 +36,15 @@ class _Used:
     pools: dict[tuple[str, str, str], int] = field(default_factory=dict)
 
 
-class Capacity(Subject):
+class Ec2Capacity(ServiceState):
     """Pools without a count never run dry; `*` in a pool's name stands for every type, zone or way."""
 
-    def begin(self) -> None:
+    def init_state(self) -> None:
         self.counts: dict[tuple[str, str, str], int] = {}
         self.codes: dict[tuple[str, str, str], str] = {}
         self.quotas, self._used = Quotas(), _Used()
 
-    def limit(self, name: str, zone: str, way: str, count: int | None, code: str = "") -> None:
+    def set_limit(self, name: str, zone: str, way: str, count: int | None, code: str = "") -> None:
         """This many instances can be launched from the pool from now on; None lifts the limit."""
         key = (name, zone, way)
         if count is None:
@@ -56,27 +56,29 @@ class Capacity(Subject):
         if code:
             self.codes[key] = code
 
-    def depth(self, name: str, zone: str, way: str) -> float:
+    def measure_depth(self, name: str, zone: str, way: str) -> float:
         """How deep a pool is, from 0 (about to run dry) to 1: always the same for a pool that has plenty."""
-        left = self.left(name, zone, way)
+        left = self.count_left(name, zone, way)
         if left is not None and left < 20:
             return left / 40
         return 0.5 + crc32(f"depth/{name}/{zone}/{way}".encode()) / (1 << 33)
 
-    def left(self, name: str, zone: str, way: str) -> int | None:
+    def count_left(self, name: str, zone: str, way: str) -> int | None:
         """How many more the pool gives; None when there is no limit."""
         limits = [
             self.counts[key] - self._used.pools.get(key, 0)
-            for key in _keys(name, zone, way)
+            for key in _list_pool_keys(name, zone, way)
             if key in self.counts
         ]
         return max(0, min(limits)) if limits else None
 
-    def shortage(self, name: str, zone: str, way: str, vcpus: int) -> Shortage | None:
+    def find_shortage(self, name: str, zone: str, way: str, vcpus: int) -> Shortage | None:
         """Why the next launch from this pool would be refused."""
-        for key in _keys(name, zone, way):
+        for key in _list_pool_keys(name, zone, way):
             if key in self.counts and self.counts[key] <= self._used.pools.get(key, 0):
-                return _dry(self.codes.get(key, "InsufficientInstanceCapacity"), name, zone, way)
+                return _describe_shortage(
+                    self.codes.get(key, "InsufficientInstanceCapacity"), name, zone, way
+                )
         quotas, used = self.quotas, self._used
         if way == SPOT:
             if quotas.spot_instances is not None and used.spot_instances >= quotas.spot_instances:
@@ -92,7 +94,7 @@ class Capacity(Subject):
         return None
 
     def take(self, name: str, zone: str, way: str, vcpus: int, by: int = 1) -> None:
-        for key in _keys(name, zone, way):
+        for key in _list_pool_keys(name, zone, way):
             self._used.pools[key] = self._used.pools.get(key, 0) + by
         if way == SPOT:
             self._used.spot_instances += by
@@ -103,11 +105,11 @@ class Capacity(Subject):
         self.take(name, zone, way, vcpus, -1)
 
 
-def _keys(name: str, zone: str, way: str) -> list[tuple[str, str, str]]:
+def _list_pool_keys(name: str, zone: str, way: str) -> list[tuple[str, str, str]]:
     return [(a, b, c) for a in (name, ANY) for b in (zone, ANY) for c in (way, ANY)]
 
 
-def _dry(code: str, name: str, zone: str, way: str) -> Shortage:
+def _describe_shortage(code: str, name: str, zone: str, way: str) -> Shortage:
     if code == "UnfulfillableCapacity":
         return Shortage(
             code, "Unable to fulfill capacity due to your request configuration. Please adjust it."

@@ -11,13 +11,12 @@ from typing import Any
 
 from dovetail.aws import Answer, AwsError, aws_error
 from dovetail.ports import Clock
-from dovetail.sim.aws.asking import OPERATIONS, Ask
-from dovetail.sim.aws.hands import Hands
+from dovetail.sim.aws.control import AwsControl
 from dovetail.sim.aws.network import FIRST_ACCOUNT
-from dovetail.sim.aws.permissions import authorize, needs
-from dovetail.sim.aws.policies import Principal
+from dovetail.sim.aws.permissions import Principal, authorize_request, list_needs
+from dovetail.sim.aws.service import OPERATIONS, AwsRequest
 
-__all__ = ["Call", "SimulatedAws"]
+__all__ = ["RecordedCall", "SimulatedAws"]
 
 # The modules whose operations are known from the start.
 SERVICES = (
@@ -34,7 +33,7 @@ for _each in SERVICES:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class RecordedCall:
     """A request that was made, and what became of it: a code, or nothing when it went well."""
 
     service: str
@@ -50,7 +49,7 @@ class Call:
         return f"{self.service}:{self.operation}"
 
 
-class SimulatedAws(Hands):
+class SimulatedAws(AwsControl):
     """One account in one region, behind the port; `at` and `inside` give the others of the same world."""
 
     def __init__(
@@ -65,31 +64,31 @@ class SimulatedAws(Hands):
     ) -> None:
         super().__init__(clock, seed, region, account)
         # The latest requests, and every action that was needed for any of them, as IAM names it.
-        self.calls: deque[Call] = deque(maxlen=CALLS_KEPT)
+        self.calls: deque[RecordedCall] = deque(maxlen=CALLS_KEPT)
         self.actions: set[str] = set()
         # Who asks; without one everything is allowed.
         self.principal = principal
         self._assumed: tuple[SimulatedAws, str, str] | None = None
         self._assumed_until = float("-inf")
         if cluster:
-            self.furnish(cluster)
+            self.set_up_cluster(cluster)
 
     async def call(
         self, service: str, operation: str, parameters: Mapping[str, Any], /, *, retried: bool = True
     ) -> Answer:
-        ask = Ask(self.ground, self.account, self._region, service, operation, parameters)
-        await self._assume()
+        ask = AwsRequest(self.world, self.account, self._region, service, operation, parameters)
+        await self._assume_role()
         try:
-            answer = await self._answer(ask)
+            answer = await self._answer_request(ask)
         except AwsError as error:
-            self._record(ask, error.code)
+            self._record_call(ask, error.code)
             raise
-        self._record(ask, "")
+        self._record_call(ask, "")
         return answer
 
-    async def _answer(self, ask: Ask) -> Answer:
-        self.ground.catch_up()
-        await self.faults.before(ask)
+    async def _answer_request(self, ask: AwsRequest) -> Answer:
+        self.world.catch_up()
+        await self.faults.apply_before(ask)
         handler = OPERATIONS.get((ask.service, ask.operation))
         if handler is None:
             raise aws_error(
@@ -98,16 +97,16 @@ class SimulatedAws(Hands):
                 "the simulation does not know this operation",
                 400,
             )
-        self._authorize(ask)
+        self._authorize_request(ask)
         if ask.get("DryRun") and ask.operation not in THOROUGH:
             raise ask.refuse("DryRunOperation", "Request would have succeeded, but DryRun flag is set.", 412)
         answer = handler(ask)
         if isawaitable(answer):
             answer = await answer
-        self.faults.after(ask)
+        self.faults.apply_after(ask)
         return answer
 
-    async def _assume(self) -> None:
+    async def _assume_role(self) -> None:
         """With the first request of a role comes the request for its credentials, an hour's worth of them."""
         if self._assumed is None or self.clock.monotonic() < self._assumed_until:
             return
@@ -116,25 +115,25 @@ class SimulatedAws(Hands):
         await source.call("sts", "AssumeRole", asked | ({"ExternalId": external_id} if external_id else {}))
         self._assumed_until = self.clock.monotonic() + ROLE_LASTS
 
-    def _authorize(self, ask: Ask) -> None:
+    def _authorize_request(self, ask: AwsRequest) -> None:
         if self.principal is None:
             self.actions.add(f"{ask.service}:{ask.operation}")
             return
-        self.actions |= {need.action for need in needs(ask)}
-        if (refusal := authorize(ask, self.principal)) is not None:
+        self.actions |= {need.action for need in list_needs(ask)}
+        if (refusal := authorize_request(ask, self.principal)) is not None:
             raise refusal
 
-    def _record(self, ask: Ask, code: str) -> None:
-        self.calls.append(Call(ask.service, ask.operation, ask.account, ask.region, ask.given, code))
+    def _record_call(self, ask: AwsRequest, code: str) -> None:
+        self.calls.append(RecordedCall(ask.service, ask.operation, ask.account, ask.region, ask.given, code))
 
-    def at(self, *, region: str = "", role: str = "", external_id: str = "") -> SimulatedAws:
+    def scope_to(self, *, region: str = "", role: str = "", external_id: str = "") -> SimulatedAws:
         if not role:
-            return self.inside(region=region)
-        other = self.inside(account=(role.split(":") + [""] * 5)[4], region=region)
+            return self.in_account(region=region)
+        other = self.in_account(account=(role.split(":") + [""] * 5)[4], region=region)
         other._assumed = (self, role, external_id)
         return other
 
-    def inside(self, *, account: str = "", region: str = "") -> SimulatedAws:
+    def in_account(self, *, account: str = "", region: str = "") -> SimulatedAws:
         """Another account or region of this world, without a role to assume."""
         other = SimulatedAws.__new__(type(self))
         other.__dict__.update(self.__dict__)

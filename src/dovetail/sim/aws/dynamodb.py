@@ -6,14 +6,164 @@ Over HTTP moto answers instead; the same tests run against both, which keeps thi
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dovetail.sim.aws.asking import Ask, Json, Subject, operation
-from dovetail.sim.aws.expressions import Expression, assigned
+from dovetail.sim.aws.service import AwsRequest, Json, ServiceState, operation
 
-__all__ = ["Tables"]
+__all__ = ["DynamoCondition", "DynamoTables", "apply_update"]
+
+ItemView = Mapping[str, Any]
+Test = Callable[[ItemView], bool]
+Operand = Callable[[ItemView], Any]
+TOKEN = re.compile(r"\s*(<=|>=|<>|[=<>(),+]|[#:]?[A-Za-z_][A-Za-z0-9_]*)")
+COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
+    "=": lambda one, other: bool(one == other),
+    "<>": lambda one, other: bool(one != other),
+    "<": lambda one, other: bool(one < other),
+    "<=": lambda one, other: bool(one <= other),
+    ">": lambda one, other: bool(one > other),
+    ">=": lambda one, other: bool(one >= other),
+}
+
+
+def _split_tokens(text: str) -> list[str]:
+    found, at = [], 0
+    text = text.strip()
+    while at < len(text):
+        token = TOKEN.match(text, at)
+        if token is None:
+            raise ValueError(f"unexpected {text[at:]!r}")
+        found.append(token[1])
+        at = token.end()
+    return found
+
+
+def _to_comparable(value: Any) -> Any:
+    """A typed value as it compares: numbers as numbers, the rest with their type."""
+    if value is None:
+        return None
+    ((kind, held),) = value.items()
+    return ("N", float(held)) if kind == "N" else (kind, held)
+
+
+class DynamoCondition:
+    """A condition, ready to be put to items."""
+
+    def __init__(self, text: str, names: Mapping[str, str], values: Mapping[str, Any]) -> None:
+        self._rest, self._names, self._values = _split_tokens(text), names, values
+        self._test = self._parse_or()
+        if self._rest:
+            raise ValueError(f"unexpected {self._rest[0]}")
+
+    def holds(self, item: ItemView) -> bool:
+        return self._test(item)
+
+    def _take_token(self, wanted: str = "") -> str:
+        if not self._rest or (wanted and self._rest[0].upper() != wanted):
+            raise ValueError(f"expected {wanted or 'more'}")
+        return self._rest.pop(0)
+
+    def _is_next(self, word: str) -> bool:
+        return bool(self._rest) and self._rest[0].upper() == word
+
+    def _parse_or(self) -> Test:
+        tests = [self._parse_and()]
+        while self._is_next("OR"):
+            self._take_token()
+            tests.append(self._parse_and())
+        return lambda item: any(test(item) for test in tests)
+
+    def _parse_and(self) -> Test:
+        tests = [self._parse_term()]
+        while self._is_next("AND"):
+            self._take_token()
+            tests.append(self._parse_term())
+        return lambda item: all(test(item) for test in tests)
+
+    def _parse_term(self) -> Test:
+        if self._is_next("NOT"):
+            self._take_token()
+            inner = self._parse_term()
+            return lambda item: not inner(item)
+        if self._is_next("("):
+            self._take_token()
+            inner = self._parse_or()
+            self._take_token(")")
+            return inner
+        word = self._take_token()
+        if self._is_next("("):
+            return self._parse_function(word)
+        one, compare, other = (
+            self._parse_operand(word),
+            COMPARE[self._take_token()],
+            self._parse_operand(self._take_token()),
+        )
+
+        def test(item: ItemView) -> bool:
+            left, right = one(item), other(item)
+            return None not in (left, right) and left[0] == right[0] and compare(left, right)
+
+        return test
+
+    def _parse_function(self, name: str) -> Test:
+        self._take_token("(")
+        first, others = self._parse_operand(self._take_token()), list[Operand]()
+        while self._is_next(","):
+            self._take_token()
+            others.append(self._parse_operand(self._take_token()))
+        self._take_token(")")
+        match name:
+            case "attribute_exists":
+                return lambda item: first(item) is not None
+            case "attribute_not_exists":
+                return lambda item: first(item) is None
+            case "begins_with":
+                return lambda item: bool((first(item) or ("S", ""))[1].startswith(others[0](item)[1]))
+        raise ValueError(f"there is no function {name}")
+
+    def _parse_operand(self, word: str) -> Operand:
+        if word.startswith(":"):
+            if word not in self._values:
+                raise ValueError(f"{word} is not given")
+            known = _to_comparable(self._values[word])
+            return lambda item: known
+        name = self._names.get(word, word)
+        return lambda item: _to_comparable(item.get(name))
+
+
+def apply_update(
+    text: str, item: ItemView, names: Mapping[str, str], values: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The item after `SET a = :x, b = b + :y REMOVE c`."""
+    after, rest, verb = dict(item), _split_tokens(text), ""
+    while rest:
+        word = rest.pop(0)
+        if word.upper() in ("SET", "REMOVE"):
+            verb = word.upper()
+            continue
+        if word == ",":
+            continue
+        name = names.get(word, word)
+        if verb == "REMOVE":
+            after.pop(name, None)
+            continue
+        if rest.pop(0) != "=":
+            raise ValueError(f"expected = after {word}")
+        value = _resolve_value(rest.pop(0), item, names, values)
+        while rest and rest[0] == "+":
+            rest.pop(0)
+            added = _resolve_value(rest.pop(0), item, names, values)
+            value = {"N": str(int(value["N"]) + int(added["N"]))}
+        after[name] = value
+    return after
+
+
+def _resolve_value(word: str, item: ItemView, names: Mapping[str, str], values: Mapping[str, Any]) -> Any:
+    return values[word] if word.startswith(":") else item[names.get(word, word)]
+
 
 # What one answer to a query holds at most, in bytes.
 PAGE = 1024 * 1024
@@ -22,47 +172,47 @@ Item = dict[str, Any]
 
 
 @dataclass(slots=True)
-class Table:
+class DynamoTable:
     """A table: the names of its keys, and its items by their values."""
 
     keys: tuple[str, ...]
     items: dict[Key, Item] = field(default_factory=dict)
 
-    def key(self, given: Mapping[str, Any]) -> Key:
+    def key_of(self, given: Mapping[str, Any]) -> Key:
         return tuple(json.dumps(given[name], sort_keys=True) for name in self.keys)
 
 
-class Tables(Subject):
+class DynamoTables(ServiceState):
     """The tables of an account in a region."""
 
-    def begin(self) -> None:
-        self.by_name: dict[str, Table] = {}
+    def init_state(self) -> None:
+        self.by_name: dict[str, DynamoTable] = {}
 
-    def add(self, name: str, *keys: str) -> Table:
-        made = self.by_name[name] = Table(keys or ("pk", "sk"))
+    def add(self, name: str, *keys: str) -> DynamoTable:
+        made = self.by_name[name] = DynamoTable(keys or ("pk", "sk"))
         return made
 
-    def items(self, name: str) -> list[Item]:
+    def list_items(self, name: str) -> list[Item]:
         """A table's items in the order of their keys."""
         return [item for _, item in sorted(self.by_name[name].items.items())]
 
 
-def _table(ask: Ask) -> Table:
-    found = ask.here(Tables).by_name.get(ask.need("TableName"))
+def _find_table(ask: AwsRequest) -> DynamoTable:
+    found = ask.regional_state(DynamoTables).by_name.get(ask.get_required("TableName"))
     if found is None:
         raise ask.refuse("ResourceNotFoundException", "Requested resource not found")
     return found
 
 
-def _checked(ask: Ask, item: Item) -> None:
+def _check_condition(ask: AwsRequest, item: Item) -> None:
     condition = ask.get("ConditionExpression")
-    if condition and not _expression(ask, condition).holds(item):
+    if condition and not _parse_condition(ask, condition).holds(item):
         raise ask.refuse("ConditionalCheckFailedException", "The conditional request failed")
 
 
-def _expression(ask: Ask, text: str) -> Expression:
+def _parse_condition(ask: AwsRequest, text: str) -> DynamoCondition:
     try:
-        return Expression(
+        return DynamoCondition(
             text, ask.get("ExpressionAttributeNames", {}), ask.get("ExpressionAttributeValues", {})
         )
     except ValueError as error:
@@ -70,56 +220,56 @@ def _expression(ask: Ask, text: str) -> Expression:
 
 
 @operation("dynamodb", "CreateTable")
-def create_table(ask: Ask) -> Json:
-    name, tables = ask.need("TableName"), ask.here(Tables)
+def create_table(ask: AwsRequest) -> Json:
+    name, tables = ask.get_required("TableName"), ask.regional_state(DynamoTables)
     if name in tables.by_name:
         raise ask.refuse("ResourceInUseException", f"Table already exists: {name}")
-    tables.add(name, *(each["AttributeName"] for each in ask.need("KeySchema")))
+    tables.add(name, *(each["AttributeName"] for each in ask.get_required("KeySchema")))
     return {"TableDescription": {"TableName": name, "TableStatus": "ACTIVE"}}
 
 
 @operation("dynamodb", "GetItem")
-def get_item(ask: Ask) -> Json:
-    table = _table(ask)
-    found = table.items.get(table.key(ask.need("Key")))
+def get_item(ask: AwsRequest) -> Json:
+    table = _find_table(ask)
+    found = table.items.get(table.key_of(ask.get_required("Key")))
     return {"Item": dict(found)} if found is not None else {}
 
 
 @operation("dynamodb", "PutItem")
-def put_item(ask: Ask) -> Json:
-    table, item = _table(ask), dict(ask.need("Item"))
-    key = table.key(item)
-    _checked(ask, table.items.get(key, {}))
+def put_item(ask: AwsRequest) -> Json:
+    table, item = _find_table(ask), dict(ask.get_required("Item"))
+    key = table.key_of(item)
+    _check_condition(ask, table.items.get(key, {}))
     table.items[key] = item
     return {}
 
 
 @operation("dynamodb", "UpdateItem")
-def update_item(ask: Ask) -> Json:
-    table, named = _table(ask), ask.need("Key")
-    key = table.key(named)
+def update_item(ask: AwsRequest) -> Json:
+    table, named = _find_table(ask), ask.get_required("Key")
+    key = table.key_of(named)
     before = table.items.get(key, {})
-    _checked(ask, before)
+    _check_condition(ask, before)
     names, values = ask.get("ExpressionAttributeNames", {}), ask.get("ExpressionAttributeValues", {})
-    table.items[key] = {**named, **assigned(ask.need("UpdateExpression"), before, names, values)}
+    table.items[key] = {**named, **apply_update(ask.get_required("UpdateExpression"), before, names, values)}
     return {}
 
 
 @operation("dynamodb", "DeleteItem")
-def delete_item(ask: Ask) -> Json:
-    table = _table(ask)
-    key = table.key(ask.need("Key"))
-    _checked(ask, table.items.get(key, {}))
+def delete_item(ask: AwsRequest) -> Json:
+    table = _find_table(ask)
+    key = table.key_of(ask.get_required("Key"))
+    _check_condition(ask, table.items.get(key, {}))
     table.items.pop(key, None)
     return {}
 
 
 @operation("dynamodb", "Query")
-def query(ask: Ask) -> Json:
-    table = _table(ask)
-    asked = _expression(ask, ask.need("KeyConditionExpression"))
+def query_items(ask: AwsRequest) -> Json:
+    table = _find_table(ask)
+    asked = _parse_condition(ask, ask.get_required("KeyConditionExpression"))
     start = ask.get("ExclusiveStartKey")
-    after = table.key(start) if start else ()
+    after = table.key_of(start) if start else ()
     found: list[Item] = []
     size = 0
     for key, item in sorted(table.items.items()):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any, Final
 
-from dovetail.sim.aws.asking import Ask, Json, Subject, operation
+from dovetail.sim.aws.service import AwsRequest, AwsWorld, Json, ServiceState, operation
+from dovetail.sim.kube.local import LocalApi
 
-__all__ = ["Eks", "EksCluster", "cluster_of"]
+__all__ = ["Eks", "EksCluster", "find_cluster", "follow_auto_mode"]
 
 AUTO_MODE_POOLS = frozenset(("general-purpose", "system"))
 CERTIFICATE = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCg=="
@@ -39,10 +41,10 @@ class EksCluster:
         return self.endpoint.removeprefix("https://").partition(".")[0].upper()
 
 
-class Eks(Subject):
+class Eks(ServiceState):
     """The clusters of an account in a region."""
 
-    def begin(self) -> None:
+    def init_state(self) -> None:
         self.clusters: dict[str, EksCluster] = {}
         self.updates: dict[str, Json] = {}
 
@@ -50,49 +52,49 @@ class Eks(Subject):
         arn = f"arn:aws:eks:{self.region}:{self.account}:cluster/{name}"
         made = EksCluster(name, arn, self.clock.now(), **more)  # type: ignore[arg-type]
         if not made.endpoint:
-            made.endpoint = f"https://{self.ground.hexes(32).upper()}.gr7.{self.region}.eks.amazonaws.com"
+            made.endpoint = f"https://{self.world.random_hex(32).upper()}.gr7.{self.region}.eks.amazonaws.com"
         self.clusters[name] = made
         return made
 
 
-def cluster_of(ask: Ask, parameter: str = "name") -> EksCluster:
+def find_cluster(ask: AwsRequest, parameter: str = "name") -> EksCluster:
     """The cluster a request is about."""
-    name = ask.need(parameter)
-    found = ask.here(Eks).clusters.get(name)
+    name = ask.get_required(parameter)
+    found = ask.regional_state(Eks).clusters.get(name)
     if found is None:
         raise ask.refuse("ResourceNotFoundException", f"No cluster found for name: {name}.", 404)
     return found
 
 
 @operation("eks", "DescribeCluster")
-def describe_cluster(ask: Ask) -> Json:
-    return {"cluster": _shown(cluster_of(ask))}
+def describe_cluster(ask: AwsRequest) -> Json:
+    return {"cluster": _render_cluster(find_cluster(ask))}
 
 
 @operation("eks", "UpdateClusterConfig")
-def update_cluster(ask: Ask) -> Json:
-    found = cluster_of(ask)
+def update_cluster(ask: AwsRequest) -> Json:
+    found = find_cluster(ask)
     if ask.get("zonalShiftConfig") is not None:
-        return _updated(ask, "ZonalShiftConfigUpdate", "ZonalShiftConfig", _set_zonal_shift(ask, found))
+        return _record_update(ask, "ZonalShiftConfigUpdate", "ZonalShiftConfig", _set_zonal_shift(ask, found))
     if ask.get("computeConfig") is not None:
-        return _updated(ask, "AutoModeUpdate", "ComputeConfig", _set_auto_mode(ask, found))
+        return _record_update(ask, "AutoModeUpdate", "ComputeConfig", _set_auto_mode(ask, found))
     raise ask.refuse(
         "InvalidRequestException",
         "Only zonalShiftConfig, or computeConfig with its network and storage, can be changed here.",
     )
 
 
-def _set_zonal_shift(ask: Ask, found: EksCluster) -> str:
-    wanted = bool(ask.need("zonalShiftConfig")["enabled"])
+def _set_zonal_shift(ask: AwsRequest, found: EksCluster) -> str:
+    wanted = bool(ask.get_required("zonalShiftConfig")["enabled"])
     if found.zonal_shift == wanted:
         raise ask.refuse("InvalidParameterException", "No changes needed for the zonal shift config.")
     found.zonal_shift = wanted
     return str(wanted).lower()
 
 
-def _set_auto_mode(ask: Ask, found: EksCluster) -> str:
+def _set_auto_mode(ask: AwsRequest, found: EksCluster) -> str:
     """All three parts of Auto Mode are switched together, or EKS switches none."""
-    compute = ask.need("computeConfig")
+    compute = ask.get_required("computeConfig")
     network = (ask.get("kubernetesNetworkConfig") or {}).get("elasticLoadBalancing") or {}
     storage = (ask.get("storageConfig") or {}).get("blockStorage") or {}
     wanted = bool(compute.get("enabled"))
@@ -106,38 +108,40 @@ def _set_auto_mode(ask: Ask, found: EksCluster) -> str:
     if unknown := sorted(set(pools) - AUTO_MODE_POOLS):
         raise ask.refuse("InvalidParameterException", f"The node pool {unknown[0]} is not a built-in one.")
     found.auto_mode = pools if wanted else None
-    ask.ground.tell("auto-mode", found)
+    ask.world.notify_listeners("auto-mode", found)
     return str(wanted).lower()
 
 
-def _updated(ask: Ask, kind: str, parameter: str, value: str) -> Json:
+def _record_update(ask: AwsRequest, kind: str, parameter: str, value: str) -> Json:
     made: Json = {
-        "id": ask.ground.uuid(),
+        "id": ask.world.random_uuid(),
         "status": "Successful",
         "type": kind,
         "params": [{"type": parameter, "value": value}],
-        "createdAt": ask.ground.clock.now(),
+        "createdAt": ask.world.clock.now(),
         "errors": [],
     }
-    ask.here(Eks).updates[made["id"]] = made
+    ask.regional_state(Eks).updates[made["id"]] = made
     return {"update": {**made, "status": "InProgress"}}
 
 
 @operation("eks", "DescribeUpdate")
-def describe_update(ask: Ask) -> Json:
-    cluster_of(ask)
-    found = ask.here(Eks).updates.get(ask.need("updateId"))
+def describe_update(ask: AwsRequest) -> Json:
+    find_cluster(ask)
+    found = ask.regional_state(Eks).updates.get(ask.get_required("updateId"))
     if found is None:
-        raise ask.refuse("ResourceNotFoundException", f"No update found for ID: {ask.need('updateId')}", 404)
+        raise ask.refuse(
+            "ResourceNotFoundException", f"No update found for ID: {ask.get_required('updateId')}", 404
+        )
     return {"update": found}
 
 
 @operation("eks", "ListClusters")
-def list_clusters(ask: Ask) -> Json:
-    return {"clusters": sorted(ask.here(Eks).clusters)}
+def list_clusters(ask: AwsRequest) -> Json:
+    return {"clusters": sorted(ask.regional_state(Eks).clusters)}
 
 
-def _shown(each: EksCluster) -> Json:
+def _render_cluster(each: EksCluster) -> Json:
     region = each.arn.split(":")[3]
     network: Json = {
         "ipFamily": "ipv6" if each.service_cidr_v6 else "ipv4",
@@ -170,3 +174,62 @@ def _shown(each: EksCluster) -> Json:
         "storageConfig": {"blockStorage": {"enabled": each.auto_mode is not None}},
         "tags": dict(each.tags),
     }
+
+
+POOLS: Final = "nodepools.karpenter.sh"
+GROUP: Final = "eks.amazonaws.com"
+SYSTEM_TAINT: Final = {"key": "CriticalAddonsOnly", "effect": "NoSchedule"}
+ARCHITECTURES: Final = {"general-purpose": ("amd64",), "system": ("amd64", "arm64")}
+
+
+def follow_auto_mode(ground: AwsWorld, api: LocalApi, cluster: str) -> None:
+    """From now on the cluster has the pools that its Auto Mode names."""
+
+    def changed(found: EksCluster) -> None:
+        if found.name == cluster:
+            for name in ARCHITECTURES:
+                _set_pool(api, name, wanted=name in (found.auto_mode or ()))
+
+    ground.listen("auto-mode", changed)
+
+
+def _set_pool(api: LocalApi, name: str, *, wanted: bool) -> None:
+    present = any(each["metadata"]["name"] == name for each in api.list(POOLS))
+    if wanted and not present:
+        api.create(POOLS, _build_pool(name))
+    elif present and not wanted:
+        api.delete(POOLS, name)
+
+
+def _build_pool(name: str) -> Json:
+    spec: dict[str, Any] = {
+        "nodeClassRef": {"group": GROUP, "kind": "NodeClass", "name": "default"},
+        "expireAfter": "336h",
+        "terminationGracePeriod": "24h",
+        "requirements": [
+            _build_requirement("karpenter.sh/capacity-type", "In", "on-demand"),
+            _build_requirement("eks.amazonaws.com/instance-category", "In", "c", "m", "r"),
+            _build_requirement("eks.amazonaws.com/instance-generation", "Gt", "4"),
+            _build_requirement("kubernetes.io/arch", "In", *ARCHITECTURES[name]),
+            _build_requirement("kubernetes.io/os", "In", "linux"),
+        ],
+    }
+    if name == "system":
+        spec["taints"] = [SYSTEM_TAINT]
+    return {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": {"name": name, "labels": {"app.kubernetes.io/managed-by": "eks"}},
+        "spec": {
+            "template": {"spec": spec},
+            "disruption": {
+                "budgets": [{"nodes": "10%"}],
+                "consolidateAfter": "30s",
+                "consolidationPolicy": "WhenEmptyOrUnderutilized",
+            },
+        },
+    }
+
+
+def _build_requirement(key: str, operator: str, *values: str) -> Json:
+    return {"key": key, "operator": operator, "values": list(values)}

@@ -5,37 +5,44 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from dovetail.sim.aws.asking import Ask, Json, operation
-from dovetail.sim.aws.bus import Bus, Buses, Rule
-from dovetail.sim.aws.patterns import BadPattern, check, matches
-from dovetail.sim.aws.selecting import tag_list, tags_of
+from dovetail.sim.aws.eventbridge import (
+    BadPattern,
+    EventBus,
+    EventBuses,
+    EventRule,
+    check_pattern,
+    matches_pattern,
+)
+from dovetail.sim.aws.filters import tag_list, tags_of
+from dovetail.sim.aws.service import AwsRequest, Json, operation
 
 __all__: list[str] = []
 
 TARGETS_MOST, RULES_MOST, ENTRIES_MOST, BYTES_MOST = 5, 300, 10, 262144
 
 
-def _bus(ask: Ask) -> Bus:
+def _find_bus(ask: AwsRequest) -> EventBus:
     name = ask.get("EventBusName", "default")
-    found = ask.here(Buses).find(name)
+    found = ask.regional_state(EventBuses).find(name)
     if found is None:
         raise ask.refuse("ResourceNotFoundException", f"Event bus {name} does not exist.")
     return found
 
 
-def _rule(ask: Ask, name: str) -> Rule:
-    found = _bus(ask).rules.get(ask.need(name))
+def _find_rule(ask: AwsRequest, name: str) -> EventRule:
+    found = _find_bus(ask).rules.get(ask.get_required(name))
     if found is None:
         raise ask.refuse(
-            "ResourceNotFoundException", f"Rule {ask.need(name)} does not exist on EventBus {_bus(ask).name}."
+            "ResourceNotFoundException",
+            f"Rule {ask.get_required(name)} does not exist on EventBus {_find_bus(ask).name}.",
         )
     return found
 
 
-def _pattern(ask: Ask, text: str) -> Any:
+def _parse_pattern(ask: AwsRequest, text: str) -> Any:
     try:
         pattern = json.loads(text)
-        check(pattern)
+        check_pattern(pattern)
     except BadPattern as error:
         raise ask.refuse("InvalidEventPatternException", str(error)) from None
     except ValueError:
@@ -46,34 +53,38 @@ def _pattern(ask: Ask, text: str) -> Any:
 
 
 @operation("events", "CreateEventBus")
-def create_bus(ask: Ask) -> Json:
-    buses, name = ask.here(Buses), ask.need("Name")
+def create_bus(ask: AwsRequest) -> Json:
+    buses, name = ask.regional_state(EventBuses), ask.get_required("Name")
     if name in buses.by_name:
         raise ask.refuse("ResourceAlreadyExistsException", f"Event bus {name} already exists.")
     return {"EventBusArn": buses.add(name).arn}
 
 
 @operation("events", "ListEventBuses")
-def list_buses(ask: Ask) -> Json:
-    return {"EventBuses": [{"Name": each.name, "Arn": each.arn} for each in ask.here(Buses).by_name.values()]}
+def list_buses(ask: AwsRequest) -> Json:
+    return {
+        "EventBuses": [
+            {"Name": each.name, "Arn": each.arn} for each in ask.regional_state(EventBuses).by_name.values()
+        ]
+    }
 
 
 @operation("events", "PutRule")
-def put_rule(ask: Ask) -> Json:
-    bus, name = _bus(ask), ask.need("Name")
+def put_rule(ask: AwsRequest) -> Json:
+    bus, name = _find_bus(ask), ask.get_required("Name")
     if name not in bus.rules and len(bus.rules) >= RULES_MOST:
         raise ask.refuse(
             "LimitExceededException", "The requested resource exceeds the maximum number allowed."
         )
     text = ask.get("EventPattern")
-    pattern = _pattern(ask, text) if text else None
+    pattern = _parse_pattern(ask, text) if text else None
     if pattern is None and not ask.get("ScheduleExpression"):
         raise ask.refuse(
             "ValidationException", "Parameter(s) EventPattern or ScheduleExpression must be specified."
         )
     under = "" if bus.name == "default" else f"{bus.name}/"
     made = bus.rules.setdefault(
-        name, Rule(name, f"arn:aws:events:{ask.region}:{ask.account}:rule/{under}{name}")
+        name, EventRule(name, f"arn:aws:events:{ask.region}:{ask.account}:rule/{under}{name}")
     )
     made.pattern, made.schedule = pattern, ask.get("ScheduleExpression", "")
     made.enabled = ask.get("State", "ENABLED") != "DISABLED"
@@ -83,25 +94,25 @@ def put_rule(ask: Ask) -> Json:
 
 
 @operation("events", "DescribeRule")
-def describe_rule(ask: Ask) -> Json:
-    return _shown(_rule(ask, "Name"), _bus(ask))
+def describe_rule(ask: AwsRequest) -> Json:
+    return _render_rule(_find_rule(ask, "Name"), _find_bus(ask))
 
 
 @operation("events", "ListRules")
-def list_rules(ask: Ask) -> Json:
-    bus, prefix = _bus(ask), ask.get("NamePrefix", "")
-    return {"Rules": [_shown(rule, bus) for name, rule in bus.rules.items() if name.startswith(prefix)]}
+def list_rules(ask: AwsRequest) -> Json:
+    bus, prefix = _find_bus(ask), ask.get("NamePrefix", "")
+    return {"Rules": [_render_rule(rule, bus) for name, rule in bus.rules.items() if name.startswith(prefix)]}
 
 
 @operation("events", "EnableRule", "DisableRule")
-def enable_rule(ask: Ask) -> Json:
-    _rule(ask, "Name").enabled = ask.operation == "EnableRule"
+def enable_rule(ask: AwsRequest) -> Json:
+    _find_rule(ask, "Name").enabled = ask.operation == "EnableRule"
     return {}
 
 
 @operation("events", "DeleteRule")
-def delete_rule(ask: Ask) -> Json:
-    bus, name = _bus(ask), ask.need("Name")
+def delete_rule(ask: AwsRequest) -> Json:
+    bus, name = _find_bus(ask), ask.get_required("Name")
     found = bus.rules.get(name)
     if found is not None and found.targets:
         raise ask.refuse("ValidationException", "Rule can't be deleted since it has targets.")
@@ -110,9 +121,9 @@ def delete_rule(ask: Ask) -> Json:
 
 
 @operation("events", "PutTargets")
-def put_targets(ask: Ask) -> Json:
-    rule = _rule(ask, "Rule")
-    wanted = {each["Id"]: each for each in ask.need("Targets")}
+def put_targets(ask: AwsRequest) -> Json:
+    rule = _find_rule(ask, "Rule")
+    wanted = {each["Id"]: each for each in ask.get_required("Targets")}
     if len(rule.targets.keys() | wanted.keys()) > TARGETS_MOST:
         raise ask.refuse(
             "LimitExceededException", "The requested resource exceeds the maximum number allowed."
@@ -122,31 +133,31 @@ def put_targets(ask: Ask) -> Json:
 
 
 @operation("events", "RemoveTargets")
-def remove_targets(ask: Ask) -> Json:
-    rule = _rule(ask, "Rule")
-    for each in ask.need("Ids"):
+def remove_targets(ask: AwsRequest) -> Json:
+    rule = _find_rule(ask, "Rule")
+    for each in ask.get_required("Ids"):
         rule.targets.pop(each, None)
     return {"FailedEntryCount": 0, "FailedEntries": []}
 
 
 @operation("events", "ListTargetsByRule")
-def list_targets(ask: Ask) -> Json:
-    return {"Targets": [dict(each) for each in _rule(ask, "Rule").targets.values()]}
+def list_targets(ask: AwsRequest) -> Json:
+    return {"Targets": [dict(each) for each in _find_rule(ask, "Rule").targets.values()]}
 
 
 @operation("events", "ListRuleNamesByTarget")
-def list_names(ask: Ask) -> Json:
-    arn = ask.need("TargetArn")
-    rules = _bus(ask).rules.values()
+def list_names(ask: AwsRequest) -> Json:
+    arn = ask.get_required("TargetArn")
+    rules = _find_bus(ask).rules.values()
     return {
         "RuleNames": [each.name for each in rules if any(one["Arn"] == arn for one in each.targets.values())]
     }
 
 
-def _tags(ask: Ask) -> dict[str, str]:
+def _find_tags(ask: AwsRequest) -> dict[str, str]:
     """The tags of a rule, by its ARN."""
-    arn = ask.need("ResourceARN")
-    rules = (rule for bus in ask.here(Buses).by_name.values() for rule in bus.rules.values())
+    arn = ask.get_required("ResourceARN")
+    rules = (rule for bus in ask.regional_state(EventBuses).by_name.values() for rule in bus.rules.values())
     found = next((rule for rule in rules if rule.arn == arn), None)
     if found is None:
         raise ask.refuse("ResourceNotFoundException", f"Rule {arn} does not exist.")
@@ -154,46 +165,50 @@ def _tags(ask: Ask) -> dict[str, str]:
 
 
 @operation("events", "ListTagsForResource")
-def list_tags(ask: Ask) -> Json:
-    return {"Tags": tag_list(_tags(ask))}
+def list_tags(ask: AwsRequest) -> Json:
+    return {"Tags": tag_list(_find_tags(ask))}
 
 
 @operation("events", "TagResource")
-def tag_rule(ask: Ask) -> Json:
-    _tags(ask).update(tags_of(ask.need("Tags")))
+def tag_rule(ask: AwsRequest) -> Json:
+    _find_tags(ask).update(tags_of(ask.get_required("Tags")))
     return {}
 
 
 @operation("events", "UntagResource")
-def untag_rule(ask: Ask) -> Json:
-    tags = _tags(ask)
-    for key in ask.need("TagKeys"):
+def untag_rule(ask: AwsRequest) -> Json:
+    tags = _find_tags(ask)
+    for key in ask.get_required("TagKeys"):
         tags.pop(key, None)
     return {}
 
 
 @operation("events", "TestEventPattern")
-def test_pattern(ask: Ask) -> Json:
-    return {"Result": matches(_pattern(ask, ask.need("EventPattern")), json.loads(ask.need("Event")))}
+def test_pattern(ask: AwsRequest) -> Json:
+    return {
+        "Result": matches_pattern(
+            _parse_pattern(ask, ask.get_required("EventPattern")), json.loads(ask.get_required("Event"))
+        )
+    }
 
 
 @operation("events", "PutEvents")
-def put_events(ask: Ask) -> Json:
-    entries, buses = ask.need("Entries"), ask.here(Buses)
+def put_events(ask: AwsRequest) -> Json:
+    entries, buses = ask.get_required("Entries"), ask.regional_state(EventBuses)
     if not 1 <= len(entries) <= ENTRIES_MOST:
         raise ask.refuse(
             "ValidationException", "1 validation error detected: Entries must have length 1 to 10"
         )
     told: list[Json] = []
     for one in entries:
-        problem = _problem(one)
+        problem = _find_problem(one)
         if problem is not None:
             told.append({"ErrorCode": problem[0], "ErrorMessage": problem[1]})
             continue
-        when = one.get("Time") or ask.ground.clock.now()
+        when = one.get("Time") or ask.world.clock.now()
         event = {
             "version": "0",
-            "id": ask.ground.uuid(),
+            "id": ask.world.random_uuid(),
             "detail-type": one["DetailType"],
             "source": one["Source"],
             "account": ask.account,
@@ -202,12 +217,12 @@ def put_events(ask: Ask) -> Json:
             "resources": list(one.get("Resources") or ()),
             "detail": json.loads(one["Detail"]),
         }
-        buses.put(one.get("EventBusName", "default"), event)
+        buses.put_event(one.get("EventBusName", "default"), event)
         told.append({"EventId": event["id"]})
     return {"FailedEntryCount": sum("ErrorCode" in each for each in told), "Entries": told}
 
 
-def _problem(one: Json) -> tuple[str, str] | None:
+def _find_problem(one: Json) -> tuple[str, str] | None:
     for name in ("Source", "DetailType", "Detail"):
         if not one.get(name):
             return "InvalidArgument", f"Parameter {name} is not valid. Reason: {name} is a required argument."
@@ -222,7 +237,7 @@ def _problem(one: Json) -> tuple[str, str] | None:
     return None if isinstance(detail, dict) else ("MalformedDetail", "Detail is malformed.")
 
 
-def _shown(rule: Rule, bus: Bus) -> Json:
+def _render_rule(rule: EventRule, bus: EventBus) -> Json:
     shown: Json = {
         "Name": rule.name,
         "Arn": rule.arn,

@@ -8,9 +8,9 @@ from random import Random
 
 from dovetail.aws import AwsError
 from dovetail.ports import Clock
-from dovetail.sim.aws.asking import Ask
+from dovetail.sim.aws.service import AwsRequest
 
-__all__ = ["Faults"]
+__all__ = ["AwsFaults"]
 
 # How long a client waits for an answer before it gives up.
 PATIENCE = 240.0
@@ -32,12 +32,12 @@ class _Rule:
     """Something that happens to requests for an operation, some number of times."""
 
     operation: str
-    act: Callable[[Ask], AwsError | None]
+    act: Callable[[AwsRequest], AwsError | None]
     left: int | None
     lost: bool = False
     hang: float | None = None
 
-    def applies(self, ask: Ask) -> bool:
+    def applies_to(self, ask: AwsRequest) -> bool:
         if self.left == 0:
             return False
         return self.operation in ("*", ask.operation, f"{ask.service}:{ask.operation}", f"{ask.service}:*")
@@ -54,7 +54,7 @@ class _Bucket:
     at: float
 
 
-class Faults:
+class AwsFaults:
     """What is to go wrong. The client's own repeats are not played: a refusal is what is left of them."""
 
     def __init__(self, clock: Clock, rng: Random) -> None:
@@ -73,11 +73,11 @@ class Faults:
         told = status or STATUS.get(code, 400)
         self._rules.append(_Rule(operation, lambda ask: ask.refuse(code, said, told), times))
 
-    def flaky(self, rate: float, codes: Iterable[str], operation: str = "*") -> None:
+    def refuse_sometimes(self, rate: float, codes: Iterable[str], operation: str = "*") -> None:
         """That share of requests is refused, by chance, with one of the codes."""
         choices = tuple(codes)
 
-        def act(ask: Ask) -> AwsError | None:
+        def act(ask: AwsRequest) -> AwsError | None:
             if self._rng.random() >= rate:
                 return None
             code = self._rng.choice(choices)
@@ -85,11 +85,11 @@ class Faults:
 
         self._rules.append(_Rule(operation, act, None))
 
-    def hang(self, operation: str = "*", times: int | None = 1, seconds: float = PATIENCE) -> None:
+    def hang_requests(self, operation: str = "*", times: int | None = 1, seconds: float = PATIENCE) -> None:
         """No answer comes, until the client gives up."""
         self._rules.append(_Rule(operation, _no_answer, times, hang=seconds))
 
-    def lose(self, operation: str, times: int | None = 1) -> None:
+    def lose_answers(self, operation: str, times: int | None = 1) -> None:
         """The operation is done, and its answer is lost on the way."""
         self._rules.append(_Rule(operation, _no_answer, times, lost=True))
 
@@ -102,33 +102,33 @@ class Faults:
         self._buckets.clear()
         self.expired, self.latency = False, (0.0, 0.0)
 
-    async def before(self, ask: Ask) -> None:
+    async def apply_before(self, ask: AwsRequest) -> None:
         """What happens to a request before it is looked at."""
         if self.latency[1]:
             await self._clock.sleep(self._rng.uniform(*self.latency))
         if self.expired and ask.service != "sts":
-            raise _expired(ask)
-        self._spend(ask)
-        for rule in [each for each in self._rules if not each.lost and each.applies(ask)]:
+            raise _build_expired_error(ask)
+        self._spend_budget(ask)
+        for rule in [each for each in self._rules if not each.lost and each.applies_to(ask)]:
             if rule.hang is not None:
-                _count(rule)
+                _count_use(rule)
                 await self._clock.sleep(rule.hang)
             error = rule.act(ask)
             if error is not None:
                 if rule.hang is None:
-                    _count(rule)
+                    _count_use(rule)
                 raise error
 
-    def after(self, ask: Ask) -> None:
+    def apply_after(self, ask: AwsRequest) -> None:
         """What happens to an answer on its way."""
         for rule in self._rules:
-            if rule.lost and rule.applies(ask):
-                _count(rule)
+            if rule.lost and rule.applies_to(ask):
+                _count_use(rule)
                 error = rule.act(ask)
                 if error is not None:
                     raise error
 
-    def _spend(self, ask: Ask) -> None:
+    def _spend_budget(self, ask: AwsRequest) -> None:
         now = self._clock.monotonic()
         for bucket in self._buckets:
             if bucket.operation not in ("*", ask.operation):
@@ -141,16 +141,16 @@ class Faults:
             bucket.level -= 1
 
 
-def _count(rule: _Rule) -> None:
+def _count_use(rule: _Rule) -> None:
     if rule.left is not None:
         rule.left -= 1
 
 
-def _no_answer(ask: Ask) -> AwsError:
+def _no_answer(ask: AwsRequest) -> AwsError:
     return ask.refuse("NoAnswer", "the connection was closed before an answer came", 0)
 
 
-def _expired(ask: Ask) -> AwsError:
+def _build_expired_error(ask: AwsRequest) -> AwsError:
     """Each protocol has its own name for credentials that ran out."""
     if ask.service == "ec2":
         return ask.refuse("RequestExpired", "Request has expired.")

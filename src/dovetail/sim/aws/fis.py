@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from dovetail.sim.aws.asking import Ask, Json, Subject, operation
 from dovetail.sim.aws.eks import Eks
 from dovetail.sim.aws.iam import Iam
-from dovetail.sim.aws.instances import Instances
-from dovetail.sim.aws.machine import Machine
+from dovetail.sim.aws.instance_record import SimInstance
+from dovetail.sim.aws.instances import SimInstances
 from dovetail.sim.aws.network import zone_ids
-from dovetail.sim.aws.shifts import Managed, Shifts
+from dovetail.sim.aws.service import AwsRequest, Json, ServiceState, operation
+from dovetail.sim.aws.zonal_shifts import ArcShifts, ManagedResource
 
-__all__ = ["Experiments"]
+__all__ = ["FisExperiments"]
 
 T = TypeVar("T")
 INTERRUPT = "aws:ec2:send-spot-instance-interruptions"
@@ -31,25 +31,25 @@ COUNT = re.compile(r"COUNT\((\d+)\)|ALL")
 PARTS = ("description", "stopConditions", "targets", "actions", "roleArn", "logConfiguration")
 
 
-class Experiments(Subject):
+class FisExperiments(ServiceState):
     """Templates and what was started from them, by id."""
 
-    def begin(self) -> None:
+    def init_state(self) -> None:
         self.templates: dict[str, Json] = {}
         self.started: dict[str, Json] = {}
         # What ends the shifts of an experiment, with the status they end in.
         self.ends: dict[str, list[Callable[[str], None]]] = {}
 
 
-def _template(ask: Ask, parameter: str = "id") -> Json:
-    found = ask.here(Experiments).templates.get(ask.need(parameter))
+def _find_template(ask: AwsRequest, parameter: str = "id") -> Json:
+    found = ask.regional_state(FisExperiments).templates.get(ask.get_required(parameter))
     if found is None:
-        said = f"Experiment template {ask.need(parameter)} not found"
+        said = f"Experiment template {ask.get_required(parameter)} not found"
         raise ask.refuse("ResourceNotFoundException", said, 404)
     return found
 
 
-def _checked(ask: Ask, given: Json) -> Json:
+def _check_template(ask: AwsRequest, given: Json) -> Json:
     """A template FIS would take: targets that are there, a role, and numbers within bounds."""
     for action in given["actions"].values():
         if action["actionId"] == SHIFT:
@@ -63,12 +63,12 @@ def _checked(ask: Ask, given: Json) -> Json:
     for target in given["targets"].values():
         if not COUNT.fullmatch(target["selectionMode"]):
             raise ask.refuse("ValidationException", f"{target['selectionMode']} selects nothing.")
-    if given["roleArn"].rpartition("/")[2] not in ask.everywhere(Iam).roles:
+    if given["roleArn"].rpartition("/")[2] not in ask.global_state(Iam).roles:
         raise ask.refuse("ValidationException", f"There is no role {given['roleArn']}.")
     return given
 
 
-def _check_shift(ask: Ask, parameters: Json) -> None:
+def _check_shift(ask: AwsRequest, parameters: Json) -> None:
     """A zone that is there, a time within bounds, and resources of the sort there are here."""
     zones = zone_ids(ask.account, ask.region)
     zone = parameters.get("availabilityZoneIdentifier", "")
@@ -76,7 +76,7 @@ def _check_shift(ask: Ask, parameters: Json) -> None:
         raise ask.refuse(
             "ValidationException", f"availabilityZoneIdentifier is no zone of {ask.region}: {zone}"
         )
-    if not 60.0 <= _lasts(parameters) <= LONGEST:
+    if not 60.0 <= _read_duration(parameters) <= LONGEST:
         raise ask.refuse("ValidationException", "duration is PT1M to PT12H.")
     if parameters.get("zonalAutoshiftStatus", "ENABLED") not in AUTOSHIFT_STATES:
         raise ask.refuse("ValidationException", f"zonalAutoshiftStatus is {', '.join(AUTOSHIFT_STATES)}.")
@@ -84,17 +84,17 @@ def _check_shift(ask: Ask, parameters: Json) -> None:
         raise ask.refuse("ValidationException", "managedResourceTypes is missing: ALB, ASG, EKS or NLB.")
 
 
-def _lasts(parameters: Json) -> float:
+def _read_duration(parameters: Json) -> float:
     found = LASTS.fullmatch(parameters.get("duration", ""))
     return 3600.0 * int(found[1] or 0) + 60.0 * int(found[2] or 0) if found else 0.0
 
 
 @operation("fis", "CreateExperimentTemplate")
-def create_template(ask: Ask) -> Json:
-    id_, now = f"EXT{ask.ground.hexes(15).upper()}", ask.ground.clock.now()
-    given = _checked(ask, {"targets": {}, **{name: ask.get(name) for name in PARTS if ask.get(name)}})
+def create_template(ask: AwsRequest) -> Json:
+    id_, now = f"EXT{ask.world.random_hex(15).upper()}", ask.world.clock.now()
+    given = _check_template(ask, {"targets": {}, **{name: ask.get(name) for name in PARTS if ask.get(name)}})
     options = {"accountTargeting": "single-account", "emptyTargetResolutionMode": "fail"}
-    ask.here(Experiments).templates[id_] = {
+    ask.regional_state(FisExperiments).templates[id_] = {
         **given,
         "id": id_,
         "arn": f"arn:aws:fis:{ask.region}:{ask.account}:experiment-template/{id_}",
@@ -103,39 +103,41 @@ def create_template(ask: Ask) -> Json:
         "experimentOptions": {**options, **ask.get("experimentOptions", {})},
         "tags": dict(ask.get("tags", {})),
     }
-    return {"experimentTemplate": ask.here(Experiments).templates[id_]}
+    return {"experimentTemplate": ask.regional_state(FisExperiments).templates[id_]}
 
 
 @operation("fis", "GetExperimentTemplate")
-def get_template(ask: Ask) -> Json:
-    return {"experimentTemplate": _template(ask)}
+def get_template(ask: AwsRequest) -> Json:
+    return {"experimentTemplate": _find_template(ask)}
 
 
 @operation("fis", "UpdateExperimentTemplate")
-def update_template(ask: Ask) -> Json:
-    found = _template(ask)
-    found |= _checked(ask, {**found, **{name: ask.get(name) for name in PARTS if ask.get(name)}})
-    found["lastUpdateTime"] = ask.ground.clock.now()
+def update_template(ask: AwsRequest) -> Json:
+    found = _find_template(ask)
+    found |= _check_template(ask, {**found, **{name: ask.get(name) for name in PARTS if ask.get(name)}})
+    found["lastUpdateTime"] = ask.world.clock.now()
     return {"experimentTemplate": found}
 
 
 @operation("fis", "DeleteExperimentTemplate")
-def delete_template(ask: Ask) -> Json:
-    found = _template(ask)
-    del ask.here(Experiments).templates[found["id"]]
+def delete_template(ask: AwsRequest) -> Json:
+    found = _find_template(ask)
+    del ask.regional_state(FisExperiments).templates[found["id"]]
     return {"experimentTemplate": found}
 
 
 @operation("fis", "ListTagsForResource")
-def list_tags(ask: Ask) -> Json:
-    listed = ask.here(Experiments).templates.values()
-    return {"tags": next((each["tags"] for each in listed if each["arn"] == ask.need("resourceArn")), {})}
+def list_tags(ask: AwsRequest) -> Json:
+    listed = ask.regional_state(FisExperiments).templates.values()
+    return {
+        "tags": next((each["tags"] for each in listed if each["arn"] == ask.get_required("resourceArn")), {})
+    }
 
 
 @operation("fis", "StartExperiment")
-def start(ask: Ask) -> Json:
-    template, id_ = _template(ask, "experimentTemplateId"), f"EXP{ask.ground.hexes(15).upper()}"
-    chosen = {name: _chosen(ask, template, name) for name in template["targets"]}
+def start_experiment(ask: AwsRequest) -> Json:
+    template, id_ = _find_template(ask, "experimentTemplateId"), f"EXP{ask.world.random_hex(15).upper()}"
+    chosen = {name: _choose_targets(ask, template, name) for name in template["targets"]}
     failed = not all(chosen.values())
     actions = () if failed else template["actions"].values()
     lasts = max((_carry_out(ask, action, chosen, id_) for action in actions), default=0.0)
@@ -149,81 +151,89 @@ def start(ask: Ask) -> Json:
             for name, found in chosen.items()
         },
         "actions": template["actions"],
-        "startTime": ask.ground.clock.now(),
+        "startTime": ask.world.clock.now(),
         "state": {"status": "failed" if failed else "running"},
     }
     if failed:
         made["state"]["reason"] = "Target resolution returned empty set"
-    ask.here(Experiments).started[id_] = made
-    ask.ground.later(lasts, lambda: _ended(made, failed))
+    ask.regional_state(FisExperiments).started[id_] = made
+    ask.world.call_later(lasts, lambda: _complete_experiment(made, failed))
     return {"experiment": made}
 
 
-def _carry_out(ask: Ask, action: Json, chosen: dict[str, list[Machine] | list[Managed]], id_: str) -> float:
+def _carry_out(
+    ask: AwsRequest, action: Json, chosen: dict[str, list[SimInstance] | list[ManagedResource]], id_: str
+) -> float:
     """Begin an action; how many seconds it takes."""
     for name in action.get("targets", {}).values():
         for each in chosen[name]:
-            if isinstance(each, Machine) and action["actionId"] == INTERRUPT:
-                _interrupt(ask, each, _seconds(action))
-            elif isinstance(each, Managed) and action["actionId"] == SHIFT:
-                _shift(ask, each, action["parameters"], id_)
-    return _lasts(action["parameters"]) if action["actionId"] == SHIFT else _seconds(action)
+            if isinstance(each, SimInstance) and action["actionId"] == INTERRUPT:
+                _interrupt_instance(ask, each, _read_notice(action))
+            elif isinstance(each, ManagedResource) and action["actionId"] == SHIFT:
+                _shift_resource(ask, each, action["parameters"], id_)
+    return _read_duration(action["parameters"]) if action["actionId"] == SHIFT else _read_notice(action)
 
 
-def _shift(ask: Ask, resource: Managed, parameters: Json, id_: str) -> None:
+def _shift_resource(ask: AwsRequest, resource: ManagedResource, parameters: Json, id_: str) -> None:
     """ARC shifts the resource away from the zone, until the experiment is over or stopped."""
-    shifts, zone = ask.here(Shifts), str(parameters["availabilityZoneIdentifier"])
-    made = shifts.experiment(resource, zone_ids(ask.account, ask.region).get(zone, zone))
-    ask.here(Experiments).ends.setdefault(id_, []).append(partial(shifts.stop, resource, made))
-    ask.ground.later(_lasts(parameters), partial(shifts.stop, resource, made, "EXPIRED"))
+    shifts, zone = ask.regional_state(ArcShifts), str(parameters["availabilityZoneIdentifier"])
+    made = shifts.start_experiment(resource, zone_ids(ask.account, ask.region).get(zone, zone))
+    ask.regional_state(FisExperiments).ends.setdefault(id_, []).append(partial(shifts.stop, resource, made))
+    ask.world.call_later(_read_duration(parameters), partial(shifts.stop, resource, made, "EXPIRED"))
 
 
-def _ended(made: Json, failed: bool) -> None:
+def _complete_experiment(made: Json, failed: bool) -> None:
     if not failed and made["state"]["status"] == "running":
         made["state"] = {"status": "completed"}
 
 
 @operation("fis", "StopExperiment")
-def stop(ask: Ask) -> Json:
-    found = _experiment(ask, "id")
+def stop_experiment(ask: AwsRequest) -> Json:
+    found = _find_experiment(ask, "id")
     if found["state"]["status"] != "running":
         raise ask.refuse("ConflictException", f"Experiment {found['id']} is {found['state']['status']}.", 409)
-    for end in ask.here(Experiments).ends.pop(found["id"], ()):
+    for end in ask.regional_state(FisExperiments).ends.pop(found["id"], ()):
         end("CANCELED")
     found["state"] = {"status": "stopped", "reason": "Experiment halted by user action."}
     return {"experiment": found}
 
 
 @operation("fis", "ListExperiments")
-def list_experiments(ask: Ask) -> Json:
+def list_experiments(ask: AwsRequest) -> Json:
     kept = ("id", "arn", "experimentTemplateId", "state", "tags")
-    found = ask.here(Experiments).started.values()
+    found = ask.regional_state(FisExperiments).started.values()
     return {"experiments": [{name: each[name] for name in kept} for each in found]}
 
 
-def _seconds(action: Json) -> float:
+def _read_notice(action: Json) -> float:
     found = MINUTES.fullmatch(action.get("parameters", {}).get("durationBeforeInterruption", "PT2M"))
     return 60.0 * int(found[1]) if found else NOTICE
 
 
-def _chosen(ask: Ask, template: Json, name: str) -> list[Machine] | list[Managed]:
+def _choose_targets(ask: AwsRequest, template: Json, name: str) -> list[SimInstance] | list[ManagedResource]:
     """The machines or clusters a target stands for, as many of them as it wants."""
     target = template["targets"][name]
     if target["resourceType"] == MANAGED:
         users = [each for each in template["actions"].values() if name in each.get("targets", {}).values()]
-        return _some(target, [each for each in _clusters(ask, target) if _takes_part(each, users)])
-    return _some(target, _machines(ask, target))
+        return _limit_count(
+            target, [each for each in _list_clusters(ask, target) if _takes_part(each, users)]
+        )
+    return _limit_count(target, _list_spot_instances(ask, target))
 
 
-def _clusters(ask: Ask, target: Json) -> list[Managed]:
+def _list_clusters(ask: AwsRequest, target: Json) -> list[ManagedResource]:
     """The clusters a target names, by ARN or by all of its tags."""
-    shifts, tags, arns = ask.here(Shifts), target.get("resourceTags", {}), target.get("resourceArns", ())
-    named = (each for each in ask.here(Eks).clusters.values() if not arns or each.arn in arns)
-    found = (shifts.managed(each.arn) for each in named if tags.items() <= each.tags.items())
+    shifts, tags, arns = (
+        ask.regional_state(ArcShifts),
+        target.get("resourceTags", {}),
+        target.get("resourceArns", ()),
+    )
+    named = (each for each in ask.regional_state(Eks).clusters.values() if not arns or each.arn in arns)
+    found = (shifts.find_resource(each.arn) for each in named if tags.items() <= each.tags.items())
     return [each for each in found if each is not None]
 
 
-def _takes_part(resource: Managed, actions: Sequence[Json]) -> bool:
+def _takes_part(resource: ManagedResource, actions: Sequence[Json]) -> bool:
     """Whether the actions are meant for clusters, and for those whose autoshift is as this one's is."""
     return all(
         "EKS" in each["parameters"]["managedResourceTypes"].split(",")
@@ -233,12 +243,12 @@ def _takes_part(resource: Managed, actions: Sequence[Json]) -> bool:
     )
 
 
-def _machines(ask: Ask, target: Json) -> list[Machine]:
+def _list_spot_instances(ask: AwsRequest, target: Json) -> list[SimInstance]:
     tags = target.get("resourceTags", {})
     states = [each["values"] for each in target.get("filters", ()) if each["path"] == "State.Name"]
     return [
         each
-        for each in ask.here(Instances).by_id.values()
+        for each in ask.regional_state(SimInstances).by_id.values()
         if target["resourceType"] == SPOT
         and each.lifecycle == "spot"
         and tags.items() <= each.tags.items()
@@ -246,32 +256,34 @@ def _machines(ask: Ask, target: Json) -> list[Machine]:
     ]
 
 
-def _some(target: Json, found: list[T]) -> list[T]:
+def _limit_count(target: Json, found: list[T]) -> list[T]:
     wanted = COUNT.fullmatch(target["selectionMode"])
     return found[: int(wanted[1])] if wanted and wanted[1] else found
 
 
-def _interrupt(ask: Ask, machine: Machine, seconds: float) -> None:
+def _interrupt_instance(ask: AwsRequest, machine: SimInstance, seconds: float) -> None:
     """A recommendation at once, the warning two minutes before the end."""
-    ask.ground.tell("rebalance", machine)
-    ask.ground.later(seconds - NOTICE, lambda: ask.ground.tell("interrupt", machine))
+    ask.world.notify_listeners("rebalance", machine)
+    ask.world.call_later(seconds - NOTICE, lambda: ask.world.notify_listeners("interrupt", machine))
 
 
-def _experiment(ask: Ask, parameter: str) -> Json:
-    found = ask.here(Experiments).started.get(ask.need(parameter))
+def _find_experiment(ask: AwsRequest, parameter: str) -> Json:
+    found = ask.regional_state(FisExperiments).started.get(ask.get_required(parameter))
     if found is None:
-        raise ask.refuse("ResourceNotFoundException", f"Experiment {ask.need(parameter)} not found", 404)
+        raise ask.refuse(
+            "ResourceNotFoundException", f"Experiment {ask.get_required(parameter)} not found", 404
+        )
     return found
 
 
 @operation("fis", "GetExperiment")
-def get_experiment(ask: Ask) -> Json:
-    return {"experiment": _experiment(ask, "id")}
+def get_experiment(ask: AwsRequest) -> Json:
+    return {"experiment": _find_experiment(ask, "id")}
 
 
 @operation("fis", "ListExperimentResolvedTargets")
-def resolved_targets(ask: Ask) -> Json:
-    found = _experiment(ask, "experimentId")
+def list_resolved_targets(ask: AwsRequest) -> Json:
+    found = _find_experiment(ask, "experimentId")
     return {
         "resolvedTargets": [
             {

@@ -4,25 +4,74 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
 from dovetail.aws import AwsError
-from dovetail.sim.aws.asking import Ask, Json, operation
-from dovetail.sim.aws.capacity import Capacity, Shortage
-from dovetail.sim.aws.idempotency import carry_out_once
-from dovetail.sim.aws.launching import Wanted, checked, launch, refusal, shortage
-from dovetail.sim.aws.machine import Machine, shown
-from dovetail.sim.aws.prices import SPOT, Prices
-from dovetail.sim.aws.selecting import tags_for, tags_of
-from dovetail.sim.aws.templates import Templates
+from dovetail.sim.aws.capacity import Ec2Capacity, Shortage
+from dovetail.sim.aws.filters import tags_for, tags_of
+from dovetail.sim.aws.instance_record import SimInstance, render_instance
+from dovetail.sim.aws.launch import (
+    CheckedLaunch,
+    check_launch,
+    find_shortage,
+    launch_instance,
+    shortage_from_error,
+)
+from dovetail.sim.aws.service import AwsRequest, Json, ServiceState, operation
+from dovetail.sim.aws.templates import SimLaunchTemplates
+from dovetail.sim.aws.types import SPOT, SimPrices
 
-__all__ = ["Outcome"]
+__all__ = ["ClientTokens", "FailedOverride", "carry_out_once"]
+
+LONGEST = 64
+REMEMBERED = timedelta(days=1)
+
+
+class ClientTokens(ServiceState):
+    """The requests of the last day that named a token, by operation and token, with their answers."""
+
+    def init_state(self) -> None:
+        self.known: dict[tuple[str, str], tuple[datetime, Mapping[str, Any], Json]] = {}
+
+    def forget_old(self) -> None:
+        now = self.clock.now()
+        while self.known and next(iter(self.known.values()))[0] < now - REMEMBERED:
+            del self.known[next(iter(self.known))]
+
+
+def carry_out_once(ask: AwsRequest, work: Callable[[], Json]) -> Json:
+    """The answer to a request; a token that came with other parameters before is refused.
+
+    A request that EC2 refused as a whole has not used its token up.
+    """
+    token = ask.get("ClientToken", "")
+    if not token:
+        return work()
+    if len(token) > LONGEST or not token.isascii():
+        raise ask.refuse(
+            "InvalidParameterValue",
+            f"Value for parameter ClientToken is longer than {LONGEST} ASCII characters",
+        )
+    tokens, key = ask.regional_state(ClientTokens), (ask.operation, token)
+    tokens.forget_old()
+    if key not in tokens.known:
+        answer = work()
+        tokens.known[key] = tokens.clock.now(), dict(ask.given), answer
+    _, given, answer = tokens.known[key]
+    if given != dict(ask.given):
+        raise ask.refuse(
+            "IdempotentParameterMismatch",
+            "The client token was used with other parameters; use another token or the same parameters.",
+        )
+    return dict(answer)
+
 
 # EC2 would rather have a deep pool that costs a little more than a cheap one about to be reclaimed.
 SHALLOW_COSTS = 0.5
 # The market a fleet asks for, the pool it draws from and what DescribeInstances calls its instances.
-MARKETS = {
+CAPACITY_TYPES = {
     "spot": ("spot", "spot"),
     "on-demand": ("on-demand", ""),
     "capacity-block": ("reserved", "capacity-block"),
@@ -33,7 +82,7 @@ CONFIGURATIONS_MOST = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class FailedOverride:
     """One override of a fleet that gave nothing, and why."""
 
     specification: Mapping[str, Any]
@@ -42,50 +91,50 @@ class Outcome:
 
 
 @operation("ec2", "CreateFleet")
-def create_fleet(ask: Ask) -> Json:
+def create_fleet(ask: AwsRequest) -> Json:
     return carry_out_once(ask, partial(_create_fleet, ask))
 
 
-def _create_fleet(ask: Ask) -> Json:
-    capacity = ask.need("TargetCapacitySpecification")
+def _create_fleet(ask: AwsRequest) -> Json:
+    capacity = ask.get_required("TargetCapacitySpecification")
     market = capacity.get("DefaultTargetCapacityType", "on-demand")
-    if market not in MARKETS:
+    if market not in CAPACITY_TYPES:
         raise ask.refuse("InvalidParameterValue", f"Value ({market}) for parameter DefaultTargetCapacityType")
-    fleet_id = f"fleet-{ask.ground.uuid()}"
-    pools, errors = _pools(ask, market)
-    launched: list[tuple[Wanted, Machine]] = []
+    fleet_id = f"fleet-{ask.world.random_uuid()}"
+    pools, errors = _list_pools(ask, market)
+    launched: list[tuple[CheckedLaunch, SimInstance]] = []
     if ask.get("Type", "maintain") == "instant":
-        errors += _fill(
-            ask, _ordered(ask, pools, market), capacity["TotalTargetCapacity"], launched, fleet_id
+        errors += _launch_from_pools(
+            ask, _sort_pools(ask, pools, market), capacity["TotalTargetCapacity"], launched, fleet_id
         )
     return {
         "FleetId": fleet_id,
-        "Instances": _instances(launched, market),
-        "Errors": [_error(each, market) for each in errors],
+        "Instances": _render_instances(launched, market),
+        "Errors": [_render_error(each, market) for each in errors],
     }
 
 
-def _pools(ask: Ask, market: str) -> tuple[list[Wanted], list[Outcome]]:
+def _list_pools(ask: AwsRequest, market: str) -> tuple[list[CheckedLaunch], list[FailedOverride]]:
     """Every override of every template, checked; those EC2 would not take are errors of the fleet."""
-    pools: list[Wanted] = []
-    errors: list[Outcome] = []
-    templates = ask.here(Templates)
-    way, lifecycle = MARKETS[market]
-    configured = ask.need("LaunchTemplateConfigs")
+    pools: list[CheckedLaunch] = []
+    errors: list[FailedOverride] = []
+    templates = ask.regional_state(SimLaunchTemplates)
+    way, lifecycle = CAPACITY_TYPES[market]
+    configured = ask.get_required("LaunchTemplateConfigs")
     if len(configured) > CONFIGURATIONS_MOST:
         raise ask.refuse(
             "InvalidParameterValue", f"A fleet may have at most {CONFIGURATIONS_MOST} launch template configs"
         )
     for config in configured:
         given = config["LaunchTemplateSpecification"]
-        template, number, data = templates.data(ask, given)
+        template, number, data = templates.read_version(ask, given)
         specification = {"LaunchTemplateId": template.id, "Version": str(number)}
         for override in config.get("Overrides") or [{}]:
             try:
                 pools.append(
-                    checked(
+                    check_launch(
                         ask,
-                        _merged(data, override),
+                        _merge_override(data, override),
                         way,
                         lifecycle,
                         tags=tags_for(ask, "instance") or _own_tags(data, "instance"),
@@ -96,13 +145,13 @@ def _pools(ask: Ask, market: str) -> tuple[list[Wanted], list[Outcome]]:
                     )
                 )
             except AwsError as error:
-                errors.append(Outcome(specification, override, refusal(error)))
+                errors.append(FailedOverride(specification, override, shortage_from_error(error)))
     if len(pools) + len(errors) > OVERRIDES_MOST:
         raise ask.refuse("InvalidParameterValue", f"A fleet may have at most {OVERRIDES_MOST} overrides")
     return pools, errors
 
 
-def _merged(data: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_override(data: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(data)
     for name in ("InstanceType", "ImageId", "SubnetId"):
         if override.get(name):
@@ -120,24 +169,24 @@ def _own_tags(data: Mapping[str, Any], kind: str) -> dict[str, str]:
     return found
 
 
-def _ordered(ask: Ask, pools: Iterable[Wanted], market: str) -> list[Wanted]:
+def _sort_pools(ask: AwsRequest, pools: Iterable[CheckedLaunch], market: str) -> list[CheckedLaunch]:
     """Pools in the order the fleet's strategy tries them."""
-    prices, capacity = ask.here(Prices), ask.here(Capacity)
+    prices, capacity = ask.regional_state(SimPrices), ask.regional_state(Ec2Capacity)
     spot = market == SPOT
     options = ask.get("SpotOptions" if spot else "OnDemandOptions", {})
     strategy = options.get("AllocationStrategy", "lowest-price")
 
-    def price(pool: Wanted) -> float:
-        asked = prices.spot(pool.type, pool.zone) if spot else prices.on_demand(pool.type)
+    def price(pool: CheckedLaunch) -> float:
+        asked = prices.spot_price(pool.type, pool.zone) if spot else prices.on_demand_price(pool.type)
         return asked if asked is not None else float("inf")
 
-    def depth(pool: Wanted) -> float:
-        return capacity.depth(pool.type, pool.zone, pool.way)
+    def depth(pool: CheckedLaunch) -> float:
+        return capacity.measure_depth(pool.type, pool.zone, pool.capacity_type)
 
-    def priority(pool: Wanted) -> float:
+    def priority(pool: CheckedLaunch) -> float:
         return float(pool.override.get("Priority", float("inf")))
 
-    keys: dict[str, Callable[[Wanted], tuple[float, ...]]] = {
+    keys: dict[str, Callable[[CheckedLaunch], tuple[float, ...]]] = {
         "lowest-price": lambda pool: (price(pool),),
         "lowestPrice": lambda pool: (price(pool),),
         "prioritized": lambda pool: (priority(pool), price(pool)),
@@ -155,25 +204,29 @@ def _ordered(ask: Ask, pools: Iterable[Wanted], market: str) -> list[Wanted]:
     return sorted(pools, key=lambda pool: (*keys[strategy](pool), pool.type, pool.zone))
 
 
-def _fill(
-    ask: Ask, pools: list[Wanted], count: int, launched: list[tuple[Wanted, Machine]], fleet_id: str
-) -> list[Outcome]:
+def _launch_from_pools(
+    ask: AwsRequest,
+    pools: list[CheckedLaunch],
+    count: int,
+    launched: list[tuple[CheckedLaunch, SimInstance]],
+    fleet_id: str,
+) -> list[FailedOverride]:
     """Launch from one pool after another until there are enough; what the pools that ran dry said."""
-    errors: list[Outcome] = []
-    reservation = f"r-0{ask.ground.hexes(16)}"
+    errors: list[FailedOverride] = []
+    reservation = f"r-0{ask.world.random_hex(16)}"
     for pool in pools:
         why = None
-        while len(launched) < count and (why := shortage(ask, pool)) is None:
+        while len(launched) < count and (why := find_shortage(ask, pool)) is None:
             tagged = {**pool.tags, "aws:ec2:fleet-id": fleet_id, **_template_tags(pool)}
-            launched.append((pool, launch(ask, _with_tags(pool, tagged), reservation)))
+            launched.append((pool, launch_instance(ask, _with_tags(pool, tagged), reservation)))
         if why is not None:
-            errors.append(Outcome(pool.specification, pool.override, why))
+            errors.append(FailedOverride(pool.specification, pool.override, why))
         if len(launched) >= count:
             break
     return errors
 
 
-def _template_tags(pool: Wanted) -> dict[str, str]:
+def _template_tags(pool: CheckedLaunch) -> dict[str, str]:
     if pool.template is None:
         return {}
     return {
@@ -182,18 +235,18 @@ def _template_tags(pool: Wanted) -> dict[str, str]:
     }
 
 
-def _with_tags(pool: Wanted, tags: Mapping[str, str]) -> Wanted:
+def _with_tags(pool: CheckedLaunch, tags: Mapping[str, str]) -> CheckedLaunch:
     return replace(pool, tags=tags)
 
 
-def _instances(launched: list[tuple[Wanted, Machine]], market: str) -> list[Json]:
+def _render_instances(launched: list[tuple[CheckedLaunch, SimInstance]], market: str) -> list[Json]:
     """One entry for each override that gave something."""
-    grouped: dict[int, tuple[Wanted, list[Machine]]] = {}
+    grouped: dict[int, tuple[CheckedLaunch, list[SimInstance]]] = {}
     for pool, machine in launched:
         grouped.setdefault(id(pool), (pool, []))[1].append(machine)
     return [
         {
-            "LaunchTemplateAndOverrides": _named(pool.specification, pool.override),
+            "LaunchTemplateAndOverrides": _render_override(pool.specification, pool.override),
             "Lifecycle": "spot" if market == SPOT else "on-demand",
             "InstanceIds": [machine.id for machine in machines],
             "InstanceType": pool.type,
@@ -203,51 +256,51 @@ def _instances(launched: list[tuple[Wanted, Machine]], market: str) -> list[Json
     ]
 
 
-def _error(outcome: Outcome, market: str) -> Json:
+def _render_error(outcome: FailedOverride, market: str) -> Json:
     return {
-        "LaunchTemplateAndOverrides": _named(outcome.specification, outcome.override),
+        "LaunchTemplateAndOverrides": _render_override(outcome.specification, outcome.override),
         "Lifecycle": "spot" if market == SPOT else "on-demand",
         "ErrorCode": outcome.why.code,
         "ErrorMessage": outcome.why.message,
     }
 
 
-def _named(specification: Mapping[str, Any], override: Mapping[str, Any]) -> Json:
+def _render_override(specification: Mapping[str, Any], override: Mapping[str, Any]) -> Json:
     return {"LaunchTemplateSpecification": dict(specification), "Overrides": dict(override)}
 
 
 @operation("ec2", "RunInstances")
-def run_instances(ask: Ask) -> Json:
+def run_instances(ask: AwsRequest) -> Json:
     return carry_out_once(ask, partial(_run_instances, ask))
 
 
-def _run_instances(ask: Ask) -> Json:
+def _run_instances(ask: AwsRequest) -> Json:
     data: dict[str, Any] = dict(ask.given)
     template = None
     if given := ask.get("LaunchTemplate"):
-        found, number, contents = ask.here(Templates).data(ask, given)
+        found, number, contents = ask.regional_state(SimLaunchTemplates).read_version(ask, given)
         data = {**contents, **{key: value for key, value in data.items() if value is not None}}
         template = (found.id, found.name, number)
     market = (data.get("InstanceMarketOptions") or {}).get("MarketType", "on-demand")
-    way, lifecycle = MARKETS[market if market in MARKETS else "on-demand"]
+    way, lifecycle = CAPACITY_TYPES[market if market in CAPACITY_TYPES else "on-demand"]
     tags = _own_tags(data, "instance")
-    wanted = checked(
+    wanted = check_launch(
         ask, data, way, lifecycle, tags=tags, volume_tags=_own_tags(data, "volume"), template=template
     )
     if ask.get("DryRun"):
         raise ask.refuse("DryRunOperation", "Request would have succeeded, but DryRun flag is set.", 412)
-    reservation = f"r-0{ask.ground.hexes(16)}"
-    machines: list[Machine] = []
+    reservation = f"r-0{ask.world.random_hex(16)}"
+    machines: list[SimInstance] = []
     for _ in range(ask.get("MaxCount", 1)):
-        why = shortage(ask, wanted)
+        why = find_shortage(ask, wanted)
         if why is not None and len(machines) < ask.get("MinCount", 1):
             raise ask.refuse(why.code, why.message, 500 if "Capacity" in why.code else 400)
         if why is not None:
             break
-        machines.append(launch(ask, wanted, reservation))
+        machines.append(launch_instance(ask, wanted, reservation))
     return {
         "ReservationId": reservation,
         "OwnerId": ask.account,
         "Groups": [],
-        "Instances": [shown(machine) for machine in machines],
+        "Instances": [render_instance(machine) for machine in machines],
     }

@@ -7,17 +7,17 @@ import re
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from dovetail.sim.aws.asking import Ask, Json, Subject, operation
-from dovetail.sim.aws.selecting import tag_list, tags_of
+from dovetail.sim.aws.filters import tag_list, tags_of
+from dovetail.sim.aws.service import AwsRequest, Json, ServiceState, operation
 
-__all__ = ["Iam", "Profile", "Role"]
+__all__ = ["Iam", "IamProfile", "IamRole"]
 
 NAME = re.compile(r"[\w+=,.@-]{1,128}")
 PAGE = 100
 
 
 @dataclass(slots=True)
-class Role:
+class IamRole:
     """A role, and what may assume it."""
 
     name: str
@@ -34,7 +34,7 @@ class Role:
 
 
 @dataclass(slots=True)
-class Profile:
+class IamProfile:
     """An instance profile: at most one role."""
 
     name: str
@@ -42,25 +42,25 @@ class Profile:
     arn: str
     path: str
     created: datetime
-    roles: list[Role] = field(default_factory=list)
+    roles: list[IamRole] = field(default_factory=list)
     tags: dict[str, str] = field(default_factory=dict)
 
 
-class Iam(Subject):
+class Iam(ServiceState):
     """The identities of an account; the same in every region."""
 
-    def begin(self) -> None:
-        self.roles: dict[str, Role] = {}
-        self.profiles: dict[str, Profile] = {}
+    def init_state(self) -> None:
+        self.roles: dict[str, IamRole] = {}
+        self.profiles: dict[str, IamProfile] = {}
         # Seconds until EC2 knows a new profile: IAM is eventually consistent.
         self.lag = 0.0
 
     def add_role(
         self, name: str, path: str = "/", trust: str = "{}", tags: dict[str, str] | None = None
-    ) -> Role:
-        made = Role(
+    ) -> IamRole:
+        made = IamRole(
             name,
-            f"AROA{self.ground.hexes(16).upper()}",
+            f"AROA{self.world.random_hex(16).upper()}",
             f"arn:aws:iam::{self.account}:role{path}{name}",
             path,
             self.clock.now(),
@@ -72,10 +72,10 @@ class Iam(Subject):
 
     def add_profile(
         self, name: str, path: str = "/", role: str = "", tags: dict[str, str] | None = None
-    ) -> Profile:
-        made = Profile(
+    ) -> IamProfile:
+        made = IamProfile(
             name,
-            f"AIPA{self.ground.hexes(16).upper()}",
+            f"AIPA{self.world.random_hex(16).upper()}",
             f"arn:aws:iam::{self.account}:instance-profile{path}{name}",
             path,
             self.clock.now(),
@@ -86,25 +86,25 @@ class Iam(Subject):
         return made
 
 
-def _profile(ask: Ask) -> Profile:
-    name = ask.need("InstanceProfileName")
-    found = ask.everywhere(Iam).profiles.get(name)
+def _find_profile(ask: AwsRequest) -> IamProfile:
+    name = ask.get_required("InstanceProfileName")
+    found = ask.global_state(Iam).profiles.get(name)
     if found is None:
         raise ask.refuse("NoSuchEntity", f"Instance Profile {name} cannot be found.", 404)
     return found
 
 
-def _role(ask: Ask) -> Role:
-    name = ask.need("RoleName")
-    found = ask.everywhere(Iam).roles.get(name)
+def _find_role(ask: AwsRequest) -> IamRole:
+    name = ask.get_required("RoleName")
+    found = ask.global_state(Iam).roles.get(name)
     if found is None:
         raise ask.refuse("NoSuchEntity", f"The role with name {name} cannot be found.", 404)
     return found
 
 
 @operation("iam", "CreateInstanceProfile")
-def create_profile(ask: Ask) -> Json:
-    iam, name = ask.everywhere(Iam), ask.need("InstanceProfileName")
+def create_profile(ask: AwsRequest) -> Json:
+    iam, name = ask.global_state(Iam), ask.get_required("InstanceProfileName")
     if not NAME.fullmatch(name):
         raise ask.refuse(
             "ValidationError",
@@ -114,41 +114,41 @@ def create_profile(ask: Ask) -> Json:
     if name in iam.profiles:
         raise ask.refuse("EntityAlreadyExists", f"Instance Profile {name} already exists.", 409)
     made = iam.add_profile(name, ask.get("Path", "/"), tags=tags_of(ask.get("Tags")))
-    return {"InstanceProfile": _shown(made)}
+    return {"InstanceProfile": _render_profile(made)}
 
 
 @operation("iam", "GetInstanceProfile")
-def get_profile(ask: Ask) -> Json:
-    return {"InstanceProfile": _shown(_profile(ask))}
+def get_profile(ask: AwsRequest) -> Json:
+    return {"InstanceProfile": _render_profile(_find_profile(ask))}
 
 
 @operation("iam", "ListInstanceProfiles")
-def list_profiles(ask: Ask) -> Json:
+def list_profiles(ask: AwsRequest) -> Json:
     prefix = ask.get("PathPrefix", "/")
-    found = [each for each in ask.everywhere(Iam).profiles.values() if each.path.startswith(prefix)]
+    found = [each for each in ask.global_state(Iam).profiles.values() if each.path.startswith(prefix)]
     start, size = int(ask.get("Marker", "0")), ask.get("MaxItems", PAGE)
     more = start + size < len(found)
     return {
-        "InstanceProfiles": [_shown(each) for each in found[start : start + size]],
+        "InstanceProfiles": [_render_profile(each) for each in found[start : start + size]],
         "IsTruncated": more,
         **({"Marker": str(start + size)} if more else {}),
     }
 
 
 @operation("iam", "DeleteInstanceProfile")
-def delete_profile(ask: Ask) -> Json:
-    found = _profile(ask)
+def delete_profile(ask: AwsRequest) -> Json:
+    found = _find_profile(ask)
     if found.roles:
         raise ask.refuse(
             "DeleteConflict", "Cannot delete entity, must remove roles from instance profile first.", 409
         )
-    del ask.everywhere(Iam).profiles[found.name]
+    del ask.global_state(Iam).profiles[found.name]
     return {}
 
 
 @operation("iam", "AddRoleToInstanceProfile")
-def add_role(ask: Ask) -> Json:
-    profile, role = _profile(ask), _role(ask)
+def add_role(ask: AwsRequest) -> Json:
+    profile, role = _find_profile(ask), _find_role(ask)
     if profile.roles:
         raise ask.refuse(
             "LimitExceeded", "Cannot exceed quota for InstanceSessionsPerInstanceProfile: 1", 409
@@ -158,8 +158,8 @@ def add_role(ask: Ask) -> Json:
 
 
 @operation("iam", "RemoveRoleFromInstanceProfile")
-def remove_role(ask: Ask) -> Json:
-    profile, name = _profile(ask), ask.need("RoleName")
+def remove_role(ask: AwsRequest) -> Json:
+    profile, name = _find_profile(ask), ask.get_required("RoleName")
     if all(each.name != name for each in profile.roles):
         raise ask.refuse(
             "NoSuchEntity", f"Role {name} in instance profile {profile.name} cannot be found.", 404
@@ -169,14 +169,14 @@ def remove_role(ask: Ask) -> Json:
 
 
 @operation("iam", "TagInstanceProfile")
-def tag_profile(ask: Ask) -> Json:
-    _profile(ask).tags.update(tags_of(ask.need("Tags")))
+def tag_profile(ask: AwsRequest) -> Json:
+    _find_profile(ask).tags.update(tags_of(ask.get_required("Tags")))
     return {}
 
 
 @operation("iam", "CreateRole")
-def create_role(ask: Ask) -> Json:
-    iam, name = ask.everywhere(Iam), ask.need("RoleName")
+def create_role(ask: AwsRequest) -> Json:
+    iam, name = ask.global_state(Iam), ask.get_required("RoleName")
     if name in iam.roles:
         raise ask.refuse("EntityAlreadyExists", f"Role with name {name} already exists.", 409)
     made = iam.add_role(
@@ -184,17 +184,17 @@ def create_role(ask: Ask) -> Json:
     )
     made.description, made.boundary = ask.get("Description", ""), ask.get("PermissionsBoundary", "")
     made.lasts = ask.get("MaxSessionDuration", made.lasts)
-    return {"Role": _role_shown(made)}
+    return {"Role": _render_role(made)}
 
 
 @operation("iam", "GetRole")
-def get_role(ask: Ask) -> Json:
-    return {"Role": _role_shown(_role(ask))}
+def get_role(ask: AwsRequest) -> Json:
+    return {"Role": _render_role(_find_role(ask))}
 
 
 @operation("iam", "DeleteRole")
-def delete_role(ask: Ask) -> Json:
-    iam, found = ask.everywhere(Iam), _role(ask)
+def delete_role(ask: AwsRequest) -> Json:
+    iam, found = ask.global_state(Iam), _find_role(ask)
     if any(found in profile.roles for profile in iam.profiles.values()):
         raise ask.refuse(
             "DeleteConflict", "Cannot delete entity, must remove roles from instance profile first.", 409
@@ -203,19 +203,19 @@ def delete_role(ask: Ask) -> Json:
     return {}
 
 
-def _shown(each: Profile) -> Json:
+def _render_profile(each: IamProfile) -> Json:
     return {
         "Path": each.path,
         "InstanceProfileName": each.name,
         "InstanceProfileId": each.id,
         "Arn": each.arn,
         "CreateDate": each.created,
-        "Roles": [_role_shown(role) for role in each.roles],
+        "Roles": [_render_role(role) for role in each.roles],
         "Tags": tag_list(each.tags),
     }
 
 
-def _role_shown(each: Role) -> Json:
+def _render_role(each: IamRole) -> Json:
     return {
         "Path": each.path,
         "RoleName": each.name,
@@ -226,9 +226,9 @@ def _role_shown(each: Role) -> Json:
         "Description": each.description,
         "MaxSessionDuration": each.lasts,
         "Tags": tag_list(each.tags),
-        **({"PermissionsBoundary": _bound(each.boundary)} if each.boundary else {}),
+        **({"PermissionsBoundary": _render_boundary(each.boundary)} if each.boundary else {}),
     }
 
 
-def _bound(arn: str) -> Json:
+def _render_boundary(arn: str) -> Json:
     return {"PermissionsBoundaryType": "Policy", "PermissionsBoundaryArn": arn}

@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from functools import cache
 from zlib import crc32
 
-from dovetail.sim.aws.asking import Ask, Json, Subject, operation
-from dovetail.sim.aws.selecting import Values, filtered, page, tag_list
+from dovetail.sim.aws.filters import Values, apply_filters, tag_list, take_page
+from dovetail.sim.aws.service import AwsRequest, Json, ServiceState, operation
 
-__all__ = ["VERSIONS", "Image", "Images", "Release", "published"]
+__all__ = ["VERSIONS", "ImageRelease", "SimImage", "SimImages", "SimParameters", "list_published"]
 
 # The Kubernetes versions AWS publishes images for, and until which one there was an Amazon Linux 2.
 VERSIONS = tuple(f"1.{minor}" for minor in range(29, 37))
@@ -21,7 +21,7 @@ KEPT_YEARS = timedelta(days=730)
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class ImageRelease:
     """One day's images: `20251209` of the Amazon Linux and Windows ones is this of Bottlerocket."""
 
     day: str
@@ -32,11 +32,15 @@ class Release:
         return datetime.strptime(f"{self.day}+0000", "%Y%m%d%z")
 
 
-RELEASES = (Release("20251104", "1.49.0"), Release("20251120", "1.50.0"), Release("20251209", "1.51.0"))
+RELEASES = (
+    ImageRelease("20251104", "1.49.0"),
+    ImageRelease("20251120", "1.50.0"),
+    ImageRelease("20251209", "1.51.0"),
+)
 
 
 @dataclass(slots=True)
-class Image:
+class SimImage:
     """A machine image."""
 
     id: str
@@ -53,20 +57,20 @@ class Image:
     tags: dict[str, str] = field(default_factory=dict)
 
 
-class Images(Subject):
+class SimImages(ServiceState):
     """Every image an account can see in a region, and the parameters that name the published ones."""
 
-    def begin(self) -> None:
-        self.known: dict[str, Image] = {}
+    def init_state(self) -> None:
+        self.known: dict[str, SimImage] = {}
         # SSM parameter name → value, of what AWS publishes.
         self.parameters: dict[str, str] = {}
         for release in RELEASES:
-            self.release(release)
+            self.publish_release(release)
 
-    def release(self, release: Release, versions: Iterable[str] = VERSIONS) -> None:
+    def publish_release(self, release: ImageRelease, versions: Iterable[str] = VERSIONS) -> None:
         """AWS publishes new images; `latest` and `recommended` mean these from now on."""
-        for image, names, parts in published(self.region, release, tuple(versions)):
-            self.known[image.id] = Image(
+        for image, names, parts in list_published(self.region, release, tuple(versions)):
+            self.known[image.id] = SimImage(
                 image.id,
                 image.name,
                 image.architecture,
@@ -88,10 +92,10 @@ class Images(Subject):
         owner: str = "",
         created: datetime | None = None,
         public: bool = False,
-    ) -> Image:
+    ) -> SimImage:
         """An image of the account's own, or of a stranger."""
-        made = Image(
-            f"ami-0{self.ground.hexes(16)}",
+        made = SimImage(
+            f"ami-0{self.world.random_hex(16)}",
             name,
             architecture,
             created or self.clock.now(),
@@ -111,32 +115,34 @@ class Images(Subject):
         del self.known[image_id]
 
 
-Published = tuple[Image, tuple[str, ...], dict[str, str]]
+Published = tuple[SimImage, tuple[str, ...], dict[str, str]]
 
 
 @cache
-def published(region: str, release: Release, versions: tuple[str, ...]) -> tuple[Published, ...]:
+def list_published(region: str, release: ImageRelease, versions: tuple[str, ...]) -> tuple[Published, ...]:
     """The images of a release: each with the parameters that hold its id, and those that describe it."""
     made = []
     for version in versions:
-        made += [*_al2023(region, release, version), *_bottlerocket(region, release, version)]
-        made += _windows(region, release, version)
-        if _minor(version) <= _minor(LAST_AL2):
-            made += _al2(region, release, version)
+        made += [*_list_al2023(region, release, version), *_list_bottlerocket(region, release, version)]
+        made += _list_windows(region, release, version)
+        if _parse_minor(version) <= _parse_minor(LAST_AL2):
+            made += _list_al2(region, release, version)
     return tuple(made)
 
 
-def _minor(version: str) -> int:
+def _parse_minor(version: str) -> int:
     return int(version.partition(".")[2])
 
 
-def _image(region: str, release: Release, name: str, arch: str, *, windows: bool = False) -> Image:
+def _build_image(
+    region: str, release: ImageRelease, name: str, arch: str, *, windows: bool = False
+) -> SimImage:
     digits = "".join(f"{crc32(f'{region}/{name}/{part}'.encode()):08x}" for part in range(2))
     root = "/dev/sda1" if windows else "/dev/xvda"
-    return Image(f"ami-0{digits}", name, arch, release.published, windows=windows, root=root)
+    return SimImage(f"ami-0{digits}", name, arch, release.published, windows=windows, root=root)
 
 
-def _al2023(region: str, release: Release, version: str) -> Iterator[Published]:
+def _list_al2023(region: str, release: ImageRelease, version: str) -> Iterator[Published]:
     for arch, variant in (
         ("x86_64", "standard"),
         ("x86_64", "nvidia"),
@@ -146,10 +152,10 @@ def _al2023(region: str, release: Release, version: str) -> Iterator[Published]:
     ):
         name = f"amazon-eks-node-al2023-{arch}-{variant}-{version}-v{release.day}"
         base = f"/aws/service/eks/optimized-ami/{version}/amazon-linux-2023/{arch}/{variant}"
-        yield _eks(_image(region, release, name, arch), base, version, release)
+        yield _build_published(_build_image(region, release, name, arch), base, version, release)
 
 
-def _al2(region: str, release: Release, version: str) -> Iterator[Published]:
+def _list_al2(region: str, release: ImageRelease, version: str) -> Iterator[Published]:
     for tree, prefix, arch in (
         ("amazon-linux-2", "amazon-eks-node", "x86_64"),
         ("amazon-linux-2-arm64", "amazon-eks-arm64-node", "arm64"),
@@ -157,10 +163,10 @@ def _al2(region: str, release: Release, version: str) -> Iterator[Published]:
     ):
         name = f"{prefix}-{version}-v{release.day}"
         base = f"/aws/service/eks/optimized-ami/{version}/{tree}"
-        yield _eks(_image(region, release, name, arch), base, version, release)
+        yield _build_published(_build_image(region, release, name, arch), base, version, release)
 
 
-def _eks(image: Image, base: str, version: str, release: Release) -> Published:
+def _build_published(image: SimImage, base: str, version: str, release: ImageRelease) -> Published:
     told = f"{version}-{release.day}"
     described = {
         f"{base}/recommended/image_name": image.name,
@@ -171,7 +177,7 @@ def _eks(image: Image, base: str, version: str, release: Release) -> Published:
     return image, (f"{base}/recommended/image_id", f"{base}/{image.name}/image_id"), described
 
 
-def _bottlerocket(region: str, release: Release, version: str) -> Iterator[Published]:
+def _list_bottlerocket(region: str, release: ImageRelease, version: str) -> Iterator[Published]:
     for flavour in ("", "-nvidia"):
         for arch in ("x86_64", "arm64"):
             tree = f"aws-k8s-{version}{flavour}"
@@ -179,22 +185,26 @@ def _bottlerocket(region: str, release: Release, version: str) -> Iterator[Publi
             base = f"/aws/service/bottlerocket/{tree}/{arch}"
             latest = {f"{base}/latest/image_version": release.bottlerocket}
             names = (f"{base}/latest/image_id", f"{base}/{release.bottlerocket}/image_id")
-            yield _image(region, release, name, arch), names, latest
+            yield _build_image(region, release, name, arch), names, latest
 
 
-def _windows(region: str, release: Release, version: str) -> Iterator[Published]:
-    years = ("2019", "2022", "2025") if _minor(version) >= _minor(FIRST_WINDOWS_2025) else ("2019", "2022")
+def _list_windows(region: str, release: ImageRelease, version: str) -> Iterator[Published]:
+    years = (
+        ("2019", "2022", "2025")
+        if _parse_minor(version) >= _parse_minor(FIRST_WINDOWS_2025)
+        else ("2019", "2022")
+    )
     for year in years:
         tree = f"Windows_Server-{year}-English-Core-EKS_Optimized-{version}"
         day = f"{release.day[:4]}.{release.day[4:6]}.{release.day[6:]}"
         base = f"/aws/service/ami-windows-latest/{tree}"
-        image = _image(region, release, f"{tree}-{day}", "x86_64", windows=True)
+        image = _build_image(region, release, f"{tree}-{day}", "x86_64", windows=True)
         yield image, (f"{base}/image_id",), {f"{base}/release_version": f"{version}-{day}"}
 
 
 @operation("ec2", "DescribeImages")
-def describe_images(ask: Ask) -> Json:
-    images = ask.here(Images)
+def describe_images(ask: AwsRequest) -> Json:
+    images = ask.regional_state(SimImages)
     wanted = list(images.known.values())
     if ids := ask.get("ImageIds"):
         missing = [each for each in ids if each not in images.known]
@@ -204,7 +214,7 @@ def describe_images(ask: Ask) -> Json:
     if owners := ask.get("Owners"):
         named = {ask.account if owner == "self" else owner for owner in owners}
         wanted = [each for each in wanted if each.owner in named or each.alias in named]
-    now = ask.ground.clock.now()
+    now = ask.world.clock.now()
     if not ask.get("IncludeDeprecated"):
         wanted = [
             each
@@ -212,12 +222,12 @@ def describe_images(ask: Ask) -> Json:
             if each.owner == ask.account or each.deprecated is None or each.deprecated > now
         ]
     visible = [each for each in wanted if each.public or each.owner == ask.account]
-    found = filtered(ask, visible, _values, lambda each: each.tags)
-    shown, more = page(ask, found, named="ImageIds")
-    return {"Images": [_shown(each, ask.region) for each in shown], **more}
+    found = apply_filters(ask, visible, _filter_values, lambda each: each.tags)
+    shown, more = take_page(ask, found, named="ImageIds")
+    return {"Images": [_render_image(each, ask.region) for each in shown], **more}
 
 
-def _values(each: Image) -> Values:
+def _filter_values(each: SimImage) -> Values:
     return {
         "image-id": (each.id,),
         "name": (each.name,),
@@ -229,20 +239,20 @@ def _values(each: Image) -> Values:
         "platform": ("windows",) if each.windows else (),
         "virtualization-type": ("hvm",),
         "root-device-type": ("ebs",),
-        "creation-date": (_stamp(each.created),),
+        "creation-date": (_format_time(each.created),),
     }
 
 
-def _stamp(when: datetime) -> str:
+def _format_time(when: datetime) -> str:
     return f"{when:%Y-%m-%dT%H:%M:%S}.{when.microsecond // 1000:03d}Z"
 
 
-def _shown(each: Image, region: str) -> Json:
+def _render_image(each: SimImage, region: str) -> Json:
     shown: Json = {
         "ImageId": each.id,
         "Name": each.name,
         "Architecture": each.architecture,
-        "CreationDate": _stamp(each.created),
+        "CreationDate": _format_time(each.created),
         "State": each.state,
         "OwnerId": each.owner,
         "ImageLocation": f"{each.owner}/{each.name}",
@@ -254,7 +264,7 @@ def _shown(each: Image, region: str) -> Json:
         "EnaSupport": True,
         "RootDeviceType": "ebs",
         "RootDeviceName": each.root,
-        "BlockDeviceMappings": [{"DeviceName": each.root, "Ebs": _volume(each, region)}],
+        "BlockDeviceMappings": [{"DeviceName": each.root, "Ebs": _render_volume(each, region)}],
         "Tags": tag_list(each.tags),
     }
     if each.alias:
@@ -262,15 +272,117 @@ def _shown(each: Image, region: str) -> Json:
     if each.windows:
         shown["Platform"] = "windows"
     if each.deprecated is not None:
-        shown["DeprecationTime"] = _stamp(each.deprecated)
+        shown["DeprecationTime"] = _format_time(each.deprecated)
     return shown
 
 
-def _volume(each: Image, region: str) -> Json:
+def _render_volume(each: SimImage, region: str) -> Json:
     return {
         "SnapshotId": f"snap-0{crc32(f'{region}/{each.id}'.encode()):08x}{crc32(each.name.encode()):08x}",
         "VolumeSize": 50 if each.windows else 20,
         "VolumeType": "gp3",
         "DeleteOnTermination": True,
         "Encrypted": False,
+    }
+
+
+PUBLISHED = "/aws/service/"
+
+
+@dataclass(slots=True)
+class SimParameter:
+    """A parameter of the account."""
+
+    value: str
+    kind: str
+    version: int
+    changed: datetime
+
+
+class SimParameters(ServiceState):
+    """The parameters of an account in a region."""
+
+    def init_state(self) -> None:
+        self.own: dict[str, SimParameter] = {}
+
+    def put(self, name: str, value: str, kind: str = "String") -> SimParameter:
+        before = self.own.get(name)
+        made = SimParameter(value, kind, before.version + 1 if before else 1, self.clock.now())
+        self.own[name] = made
+        return made
+
+
+@operation("ssm", "GetParameter")
+def get_parameter(ask: AwsRequest) -> Json:
+    found = _find_parameter(ask, _strip_arn(ask.get_required("Name")))
+    if found is None:
+        raise ask.refuse("ParameterNotFound", f"Parameter {ask.get_required('Name')} not found.")
+    return {"Parameter": found}
+
+
+@operation("ssm", "GetParameters")
+def get_parameters(ask: AwsRequest) -> Json:
+    found = {name: _find_parameter(ask, _strip_arn(name)) for name in ask.get_required("Names")}
+    return {
+        "Parameters": [each for each in found.values() if each is not None],
+        "InvalidParameters": [name for name, each in found.items() if each is None],
+    }
+
+
+@operation("ssm", "GetParametersByPath")
+def get_by_path(ask: AwsRequest) -> Json:
+    path, deep = ask.get_required("Path").rstrip("/") + "/", ask.get("Recursive", False)
+    names = sorted([*ask.regional_state(SimImages).parameters, *ask.regional_state(SimParameters).own])
+    under = [name for name in names if name.startswith(path) and (deep or "/" not in name[len(path) :])]
+    start, size = int(ask.get("NextToken") or 0), ask.get("MaxResults", 10)
+    more = {"NextToken": str(start + size)} if start + size < len(under) else {}
+    return {"Parameters": [_find_parameter(ask, name) for name in under[start : start + size]], **more}
+
+
+@operation("ssm", "PutParameter")
+def put_parameter(ask: AwsRequest) -> Json:
+    name, kept = ask.get_required("Name"), ask.regional_state(SimParameters)
+    if name.lower().startswith("/aws/service"):
+        raise ask.refuse("AccessDeniedException", f"No access to reserved parameter name: {name}.")
+    if name in kept.own and not ask.get("Overwrite"):
+        raise ask.refuse(
+            "ParameterAlreadyExists", "The parameter already exists. Set Overwrite to change it."
+        )
+    made = kept.put(name, ask.get_required("Value"), ask.get("Type", "String"))
+    return {"Version": made.version, "Tier": "Standard"}
+
+
+@operation("ssm", "DeleteParameter")
+def delete_parameter(ask: AwsRequest) -> Json:
+    if ask.regional_state(SimParameters).own.pop(_strip_arn(ask.get_required("Name")), None) is None:
+        raise ask.refuse("ParameterNotFound", f"Parameter {ask.get_required('Name')} not found.")
+    return {}
+
+
+def _strip_arn(name: str) -> str:
+    """A name may be given as an ARN."""
+    if name.startswith("arn:"):
+        return "/" + name.partition(":parameter/")[2]
+    return name
+
+
+def _find_parameter(ask: AwsRequest, name: str) -> Json | None:
+    arn = f"arn:aws:ssm:{ask.region}:{'' if name.startswith(PUBLISHED) else ask.account}:parameter{name}"
+    if name.startswith(PUBLISHED):
+        value = ask.regional_state(SimImages).parameters.get(name)
+        if value is None:
+            return None
+        kind = "aws:ec2:image" if value.startswith("ami-") else "text"
+        return {"Name": name, "Type": "String", "Value": value, "Version": 1, "ARN": arn, "DataType": kind}
+    own = ask.regional_state(SimParameters).own.get(name)
+    if own is None:
+        return None
+    return {
+        "Name": name,
+        "Type": own.kind,
+        "Value": own.value,
+        "Version": own.version,
+        "LastModifiedDate": own.changed,
+        "ARN": arn,
+        "DataType": "text",
     }

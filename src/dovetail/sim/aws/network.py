@@ -9,11 +9,11 @@ from itertools import islice
 from typing import TypeVar
 from zlib import crc32
 
-from dovetail.providers.aws.facts import bundled_regions
-from dovetail.sim.aws.asking import Ask, Json, Subject, operation
-from dovetail.sim.aws.selecting import Values, filtered, page, tag_list, tags_for
+from dovetail.providers.aws.instance_type_info import bundled_regions
+from dovetail.sim.aws.filters import Values, apply_filters, tag_list, tags_for, take_page
+from dovetail.sim.aws.service import AwsRequest, Json, ServiceState, operation
 
-__all__ = ["FIRST_ACCOUNT", "Group", "Network", "SimSubnet", "Vpc", "zone_ids", "zones_of"]
+__all__ = ["FIRST_ACCOUNT", "Network", "SimSecurityGroup", "SimSubnet", "Vpc", "list_zones", "zone_ids"]
 
 T = TypeVar("T")
 FIRST_ACCOUNT = "111122223333"
@@ -21,21 +21,21 @@ FIRST_ACCOUNT = "111122223333"
 KEPT_FIRST, KEPT = 4, 5
 
 
-def zones_of(region: str) -> tuple[str, ...]:
+def list_zones(region: str) -> tuple[str, ...]:
     known = bundled_regions().get(region)
     return known.zones if known else tuple(region + letter for letter in "abc")
 
 
 def zone_ids(account: str, region: str) -> dict[str, str]:
     """Zone names to ids. The same name is another place in another account, as in AWS."""
-    zones = zones_of(region)
+    zones = list_zones(region)
     area, direction, number = [*region.split("-"), "", ""][:3]
-    short = area + "".join(word[0] for word in _directions(direction)) + number
+    short = area + "".join(word[0] for word in _split_direction(direction)) + number
     turn = 0 if account == FIRST_ACCOUNT else crc32(account.encode()) % len(zones)
     return {zone: f"{short}-az{(at + turn) % len(zones) + 1}" for at, zone in enumerate(zones)}
 
 
-def _directions(text: str) -> list[str]:
+def _split_direction(text: str) -> list[str]:
     for first in ("north", "south"):
         if text.startswith(first) and text != first:
             return [first, text.removeprefix(first)]
@@ -71,23 +71,23 @@ class SimSubnet:
     def free(self) -> int:
         return max(0, self.cidr.num_addresses - KEPT - len(self.taken))
 
-    def take(self, count: int = 1) -> list[str] | None:
+    def take_addresses(self, count: int = 1) -> list[str] | None:
         """That many addresses; None when there are not enough."""
         if count > self.free:
             return None
         got = []
         for _ in range(count):
             # An address rests as long as there are others, so that a node's name does not come back at once.
-            at = self._fresh() if self.following < self.cidr.num_addresses - 1 else self.freed.popleft()
+            at = self._next_offset() if self.following < self.cidr.num_addresses - 1 else self.freed.popleft()
             self.taken.add(at)
             got.append(str(IPv4Address(int(self.cidr.network_address) + at)))
         return got
 
-    def _fresh(self) -> int:
+    def _next_offset(self) -> int:
         self.following += 1
         return self.following - 1
 
-    def keep(self, address: str) -> tuple[str, ...]:
+    def keep_address(self, address: str) -> tuple[str, ...]:
         """Take this very address; nothing when it is not one of this subnet's, or taken."""
         at = int(IPv4Address(address)) - int(self.cidr.network_address)
         if not KEPT_FIRST <= at < self.cidr.num_addresses - 1 or at in self.taken:
@@ -104,7 +104,7 @@ class SimSubnet:
 
 
 @dataclass(slots=True)
-class Group:
+class SimSecurityGroup:
     """A security group."""
 
     id: str
@@ -114,17 +114,17 @@ class Group:
     tags: dict[str, str] = field(default_factory=dict)
 
 
-class Network(Subject):
+class Network(ServiceState):
     """The virtual networks of an account in a region."""
 
-    def begin(self) -> None:
+    def init_state(self) -> None:
         self.vpcs: dict[str, Vpc] = {}
         self.subnets: dict[str, SimSubnet] = {}
-        self.groups: dict[str, Group] = {}
+        self.groups: dict[str, SimSecurityGroup] = {}
         self.zone_ids = zone_ids(self.account, self.region)
 
     def add_vpc(self, cidr: str = "10.0.0.0/16", tags: dict[str, str] | None = None) -> Vpc:
-        made = Vpc(f"vpc-0{self.ground.hexes(16)}", cidr, dict(tags or {}))
+        made = Vpc(f"vpc-0{self.world.random_hex(16)}", cidr, dict(tags or {}))
         self.vpcs[made.id] = made
         self.add_group("default", made.id, description="default VPC security group")
         return made
@@ -133,7 +133,7 @@ class Network(Subject):
         self, vpc: str, zone: str, cidr: str, tags: dict[str, str] | None = None, *, public: bool = False
     ) -> SimSubnet:
         made = SimSubnet(
-            f"subnet-0{self.ground.hexes(16)}",
+            f"subnet-0{self.world.random_hex(16)}",
             vpc,
             zone,
             self.zone_ids[zone],
@@ -146,8 +146,10 @@ class Network(Subject):
 
     def add_group(
         self, name: str, vpc: str, tags: dict[str, str] | None = None, description: str = ""
-    ) -> Group:
-        made = Group(f"sg-0{self.ground.hexes(16)}", name, vpc, description or name, dict(tags or {}))
+    ) -> SimSecurityGroup:
+        made = SimSecurityGroup(
+            f"sg-0{self.world.random_hex(16)}", name, vpc, description or name, dict(tags or {})
+        )
         self.groups[made.id] = made
         return made
 
@@ -160,37 +162,37 @@ class Network(Subject):
 
 
 @operation("ec2", "DescribeSubnets")
-def describe_subnets(ask: Ask) -> Json:
-    network = ask.here(Network)
+def describe_subnets(ask: AwsRequest) -> Json:
+    network = ask.regional_state(Network)
     wanted = _by_id(ask, network.subnets, "SubnetIds", "InvalidSubnetID.NotFound", "subnet ID")
-    found = filtered(ask, wanted, _subnet_values, lambda each: each.tags)
-    shown, more = page(ask, found, least=5)
-    return {"Subnets": [_subnet(each, ask) for each in shown], **more}
+    found = apply_filters(ask, wanted, _subnet_values, lambda each: each.tags)
+    shown, more = take_page(ask, found, least=5)
+    return {"Subnets": [_render_subnet(each, ask) for each in shown], **more}
 
 
 @operation("ec2", "DescribeSecurityGroups")
-def describe_groups(ask: Ask) -> Json:
-    network = ask.here(Network)
+def describe_groups(ask: AwsRequest) -> Json:
+    network = ask.regional_state(Network)
     wanted = _by_id(ask, network.groups, "GroupIds", "InvalidGroup.NotFound", "security group")
     if names := ask.get("GroupNames"):
         wanted = [each for each in wanted if each.name in names]
-    found = filtered(ask, wanted, _group_values, lambda each: each.tags)
-    shown, more = page(ask, found, least=5)
-    return {"SecurityGroups": [_group(each, ask) for each in shown], **more}
+    found = apply_filters(ask, wanted, _group_values, lambda each: each.tags)
+    shown, more = take_page(ask, found, least=5)
+    return {"SecurityGroups": [_render_group(each, ask) for each in shown], **more}
 
 
 @operation("ec2", "DescribeVpcs")
-def describe_vpcs(ask: Ask) -> Json:
-    network = ask.here(Network)
+def describe_vpcs(ask: AwsRequest) -> Json:
+    network = ask.regional_state(Network)
     wanted = _by_id(ask, network.vpcs, "VpcIds", "InvalidVpcID.NotFound", "vpc ID")
-    found = filtered(ask, wanted, _vpc_values, lambda each: each.tags)
-    shown, more = page(ask, found, least=5)
-    return {"Vpcs": [_vpc(each, ask) for each in shown], **more}
+    found = apply_filters(ask, wanted, _vpc_values, lambda each: each.tags)
+    shown, more = take_page(ask, found, least=5)
+    return {"Vpcs": [_render_vpc(each, ask) for each in shown], **more}
 
 
 @operation("ec2", "DescribeAvailabilityZones")
-def describe_zones(ask: Ask) -> Json:
-    network = ask.here(Network)
+def describe_zones(ask: AwsRequest) -> Json:
+    network = ask.regional_state(Network)
     zones = [
         {
             "State": "available",
@@ -210,14 +212,14 @@ def describe_zones(ask: Ask) -> Json:
 
 
 @operation("ec2", "CreateVpc")
-def create_vpc(ask: Ask) -> Json:
-    made = ask.here(Network).add_vpc(ask.get("CidrBlock", "10.0.0.0/16"), tags_for(ask, "vpc"))
-    return {"Vpc": _vpc(made, ask)}
+def create_vpc(ask: AwsRequest) -> Json:
+    made = ask.regional_state(Network).add_vpc(ask.get("CidrBlock", "10.0.0.0/16"), tags_for(ask, "vpc"))
+    return {"Vpc": _render_vpc(made, ask)}
 
 
 @operation("ec2", "CreateSubnet")
-def create_subnet(ask: Ask) -> Json:
-    network, vpc = ask.here(Network), ask.need("VpcId")
+def create_subnet(ask: AwsRequest) -> Json:
+    network, vpc = ask.regional_state(Network), ask.get_required("VpcId")
     if vpc not in network.vpcs:
         raise ask.refuse("InvalidVpcID.NotFound", f"The vpc ID '{vpc}' does not exist")
     ids = {zone_id: zone for zone, zone_id in network.zone_ids.items()}
@@ -230,14 +232,14 @@ def create_subnet(ask: Ask) -> Json:
         )
     cidr = ask.get("CidrBlock") or network.next_cidr(vpc)
     made = network.add_subnet(vpc, zone, cidr, tags_for(ask, "subnet"))
-    return {"Subnet": _subnet(made, ask)}
+    return {"Subnet": _render_subnet(made, ask)}
 
 
 @operation("ec2", "CreateSecurityGroup")
-def create_group(ask: Ask) -> Json:
-    network = ask.here(Network)
+def create_group(ask: AwsRequest) -> Json:
+    network = ask.regional_state(Network)
     vpc = ask.get("VpcId") or next(iter(network.vpcs), "")
-    name = ask.need("GroupName")
+    name = ask.get_required("GroupName")
     if any(each.name == name and each.vpc == vpc for each in network.groups.values()):
         raise ask.refuse(
             "InvalidGroup.Duplicate", f"The security group '{name}' already exists for VPC '{vpc}'"
@@ -247,8 +249,8 @@ def create_group(ask: Ask) -> Json:
 
 
 @operation("ec2", "DeleteSubnet")
-def delete_subnet(ask: Ask) -> Json:
-    network, name = ask.here(Network), ask.need("SubnetId")
+def delete_subnet(ask: AwsRequest) -> Json:
+    network, name = ask.regional_state(Network), ask.get_required("SubnetId")
     found = network.subnets.get(name)
     if found is None:
         raise ask.refuse("InvalidSubnetID.NotFound", f"The subnet ID '{name}' does not exist")
@@ -261,14 +263,14 @@ def delete_subnet(ask: Ask) -> Json:
 
 
 @operation("ec2", "DeleteSecurityGroup")
-def delete_group(ask: Ask) -> Json:
-    network, name = ask.here(Network), ask.need("GroupId")
+def delete_group(ask: AwsRequest) -> Json:
+    network, name = ask.regional_state(Network), ask.get_required("GroupId")
     if network.groups.pop(name, None) is None:
         raise ask.refuse("InvalidGroup.NotFound", f"The security group '{name}' does not exist")
     return {"Return": True, "GroupId": name}
 
 
-def _by_id(ask: Ask, kept: dict[str, T], name: str, code: str, what: str) -> list[T]:
+def _by_id(ask: AwsRequest, kept: dict[str, T], name: str, code: str, what: str) -> list[T]:
     wanted = ask.get(name)
     if not wanted:
         return list(kept.values())
@@ -292,7 +294,7 @@ def _subnet_values(each: SimSubnet) -> Values:
     }
 
 
-def _subnet(each: SimSubnet, ask: Ask) -> Json:
+def _render_subnet(each: SimSubnet, ask: AwsRequest) -> Json:
     return {
         "SubnetId": each.id,
         "SubnetArn": f"arn:aws:ec2:{ask.region}:{ask.account}:subnet/{each.id}",
@@ -311,7 +313,7 @@ def _subnet(each: SimSubnet, ask: Ask) -> Json:
     }
 
 
-def _group_values(each: Group) -> Values:
+def _group_values(each: SimSecurityGroup) -> Values:
     return {
         "group-id": (each.id,),
         "group-name": (each.name,),
@@ -320,7 +322,7 @@ def _group_values(each: Group) -> Values:
     }
 
 
-def _group(each: Group, ask: Ask) -> Json:
+def _render_group(each: SimSecurityGroup, ask: AwsRequest) -> Json:
     return {
         "GroupId": each.id,
         "GroupName": each.name,
@@ -345,7 +347,7 @@ def _vpc_values(each: Vpc) -> Values:
     }
 
 
-def _vpc(each: Vpc, ask: Ask) -> Json:
+def _render_vpc(each: Vpc, ask: AwsRequest) -> Json:
     return {
         "VpcId": each.id,
         "CidrBlock": each.cidr,

@@ -2,30 +2,144 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from dovetail.aws import AwsError
-from dovetail.sim.aws.asking import Ask
+from dovetail.sim.aws.filters import tags_of
 from dovetail.sim.aws.iam import Iam
-from dovetail.sim.aws.instances import Instances
-from dovetail.sim.aws.policies import Need, Principal
-from dovetail.sim.aws.queues import Queues
-from dovetail.sim.aws.selecting import tags_of
-from dovetail.sim.aws.tagging import tags_by_id
-from dovetail.sim.aws.templates import Templates
+from dovetail.sim.aws.instances import SimInstances
+from dovetail.sim.aws.queues import SimQueues
+from dovetail.sim.aws.service import AwsRequest
+from dovetail.sim.aws.tagging import find_tags_by_id
+from dovetail.sim.aws.templates import SimLaunchTemplates
 
-__all__ = ["authorize", "needs"]
+__all__ = ["Need", "PolicyDecision", "Principal", "authorize_request", "list_needs"]
+
+Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """An action on a resource, with what conditions may ask about."""
+
+    action: str
+    resource: str = "*"
+    context: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyDecision:
+    """Whether it is allowed, and if not, why not."""
+
+    allowed: bool
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who asks: an ARN and the policies attached to it."""
+
+    arn: str
+    documents: Sequence[Document] = ()
+    boundary: Document | None = None
+
+    def evaluate_need(self, need: Need) -> PolicyDecision:
+        statements = [each for document in self.documents for each in _list_statements(document)]
+        matching = [each for each in statements if _is_applicable(each, need)]
+        if any(each.get("Effect") == "Deny" for each in matching):
+            return PolicyDecision(False, "with an explicit deny in an identity-based policy")
+        if not matching:
+            return PolicyDecision(False, f"because no identity-based policy allows the {need.action} action")
+        if self.boundary is not None and not any(
+            _is_applicable(each, need) for each in _list_statements(self.boundary)
+        ):
+            return PolicyDecision(False, f"because no permissions boundary allows the {need.action} action")
+        return PolicyDecision(True)
+
+
+def _list_statements(document: Document) -> list[Mapping[str, Any]]:
+    listed = document.get("Statement", ())
+    return [listed] if isinstance(listed, Mapping) else list(listed)
+
+
+def _is_applicable(statement: Mapping[str, Any], need: Need) -> bool:
+    return (
+        any(_matches_wildcards(each, need.action, folded=True) for each in _as_list(statement.get("Action")))
+        and any(_matches_wildcards(each, need.resource) for each in _as_list(statement.get("Resource", "*")))
+        and all(
+            _meets_condition(operator, key, _as_list(wanted), need.context)
+            for operator, keys in (statement.get("Condition") or {}).items()
+            for key, wanted in keys.items()
+        )
+    )
+
+
+def _as_list(value: Any) -> list[str]:
+    if value is None:
+        return []
+    return [str(each) for each in value] if isinstance(value, list | tuple) else [_as_text(value)]
+
+
+def _as_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _matches_wildcards(pattern: str, value: str, *, folded: bool = False) -> bool:
+    return (
+        _compile_pattern(pattern.lower() if folded else pattern).fullmatch(value.lower() if folded else value)
+        is not None
+    )
+
+
+@lru_cache(4096)
+def _compile_pattern(pattern: str) -> re.Pattern[str]:
+    return re.compile(re.escape(pattern).replace(r"\*", ".*").replace(r"\?", "."), re.DOTALL)
+
+
+OPERATORS: dict[str, Callable[[str, str], bool]] = {
+    "StringEquals": lambda wanted, value: wanted == value,
+    "StringEqualsIgnoreCase": lambda wanted, value: wanted.casefold() == value.casefold(),
+    "StringLike": lambda wanted, value: _matches_wildcards(wanted, value),
+    "ArnEquals": lambda wanted, value: _matches_wildcards(wanted, value),
+    "ArnLike": lambda wanted, value: _matches_wildcards(wanted, value),
+    "Bool": lambda wanted, value: wanted.lower() == value.lower(),
+    "NumericLessThanEquals": lambda wanted, value: float(value) <= float(wanted),
+}
+
+
+def _meets_condition(
+    operator: str, key: str, wanted: list[str], context: Mapping[str, str | tuple[str, ...]]
+) -> bool:
+    quantifier, _, plain = operator.rpartition(":")
+    lenient = plain.endswith("IfExists")
+    plain = plain.removesuffix("IfExists")
+    known = {name.lower(): value for name, value in context.items()}
+    value = known.get(key.lower())
+    if plain == "Null":
+        return (value is None) == (wanted == ["true"])
+    if value is None:
+        # Nothing to compare: true for all of none, and where the operator says so.
+        return lenient or quantifier == "ForAllValues" or "Not" in plain
+    negated = plain.replace("Not", "") if "Not" in plain else ""
+    test = OPERATORS[negated or plain]
+    values = (value,) if isinstance(value, str) else value
+    met = [any(test(each, one) for each in wanted) is not bool(negated) for one in values]
+    return any(met) if quantifier == "ForAnyValue" else all(met)
+
 
 # Services that say AccessDenied where the JSON ones say AccessDeniedException.
 PLAIN = ("iam", "sts", "sqs")
 LAUNCHED = ("instance", "volume", "network-interface")
 
 
-def authorize(ask: Ask, principal: Principal) -> AwsError | None:
+def authorize_request(ask: AwsRequest, principal: Principal) -> AwsError | None:
     """Why the request is refused; None when everything it needs is allowed."""
-    for need in needs(ask):
-        verdict = principal.judge(need)
+    for need in list_needs(ask):
+        verdict = principal.evaluate_need(need)
         if verdict.allowed:
             continue
         who = (
@@ -39,15 +153,15 @@ def authorize(ask: Ask, principal: Principal) -> AwsError | None:
     return None
 
 
-def needs(ask: Ask) -> list[Need]:
+def list_needs(ask: AwsRequest) -> list[Need]:
     """Every action on every resource."""
     special = SPECIAL.get((ask.service, ask.operation))
-    found = special(ask) if special else iter([_plain(ask)])
+    found = special(ask) if special else iter([_build_need(ask)])
     here = {"aws:RequestedRegion": ask.region}
     return [Need(each.action, each.resource, {**here, **each.context}) for each in found]
 
 
-def _plain(ask: Ask) -> Need:
+def _build_need(ask: AwsRequest) -> Need:
     action = f"{ask.service}:{ask.operation}"
     context: dict[str, str | tuple[str, ...]] = {}
     if ask.service == "sqs":
@@ -56,8 +170,8 @@ def _plain(ask: Ask) -> Need:
     resource = "*"
     if ask.service == "sqs" and (named := ask.get("QueueName") or ask.get("QueueUrl")):
         resource = f"arn:aws:sqs:{ask.region}:{ask.account}:{named.rpartition('/')[2]}"
-        queue = ask.here(Queues).by_name.get(named.rpartition("/")[2])
-        context = _owned(queue.tags) if queue is not None else {}
+        queue = ask.regional_state(SimQueues).by_name.get(named.rpartition("/")[2])
+        context = _build_resource_context(queue.tags) if queue is not None else {}
     elif ask.service == "eks" and ask.get("name"):
         resource = f"arn:aws:eks:{ask.region}:{ask.account}:cluster/{ask.get('name')}"
     elif ask.service == "ssm" and ask.get("Name"):
@@ -71,18 +185,18 @@ def _plain(ask: Ask) -> Need:
     return Need(action, resource, context)
 
 
-def _arn(ask: Ask, kind: str, name: str = "*") -> str:
+def _build_arn(ask: AwsRequest, kind: str, name: str = "*") -> str:
     account = "" if kind in ("image", "snapshot") else ask.account
     return f"arn:aws:ec2:{ask.region}:{account}:{kind}/{name}"
 
 
-def _request(tags: Mapping[str, str]) -> dict[str, str | tuple[str, ...]]:
+def _build_request_context(tags: Mapping[str, str]) -> dict[str, str | tuple[str, ...]]:
     if not tags:
         return {}
     return {**{f"aws:RequestTag/{key}": value for key, value in tags.items()}, "aws:TagKeys": tuple(tags)}
 
 
-def _owned(tags: Mapping[str, str]) -> dict[str, str | tuple[str, ...]]:
+def _build_resource_context(tags: Mapping[str, str]) -> dict[str, str | tuple[str, ...]]:
     found: dict[str, str | tuple[str, ...]] = {}
     for key, value in tags.items():
         found |= {f"aws:ResourceTag/{key}": value, f"ec2:ResourceTag/{key}": value}
@@ -96,55 +210,65 @@ def _by_kind(specifications: Any) -> dict[str, dict[str, str]]:
     return found
 
 
-def _tagged(ask: Ask, tags: Mapping[str, Mapping[str, str]], creating: str) -> Iterator[Need]:
+def _list_tagging_needs(
+    ask: AwsRequest, tags: Mapping[str, Mapping[str, str]], creating: str
+) -> Iterator[Need]:
     """Tags given while something is made need CreateTags too."""
     for kind, given in tags.items():
         if given:
-            context = {**_request(given), "ec2:CreateAction": creating}
-            yield Need("ec2:CreateTags", _arn(ask, kind), context)
+            context = {**_build_request_context(given), "ec2:CreateAction": creating}
+            yield Need("ec2:CreateTags", _build_arn(ask, kind), context)
 
 
-def _create_template(ask: Ask) -> Iterator[Need]:
+def _create_template(ask: AwsRequest) -> Iterator[Need]:
     tags = _by_kind(ask.get("TagSpecifications"))
     mine = tags.get("launch-template", {})
-    yield Need("ec2:CreateLaunchTemplate", _arn(ask, "launch-template"), _request(mine))
-    yield from _tagged(ask, {"launch-template": mine}, "CreateLaunchTemplate")
+    yield Need("ec2:CreateLaunchTemplate", _build_arn(ask, "launch-template"), _build_request_context(mine))
+    yield from _list_tagging_needs(ask, {"launch-template": mine}, "CreateLaunchTemplate")
 
 
-def _delete_template(ask: Ask) -> Iterator[Need]:
+def _delete_template(ask: AwsRequest) -> Iterator[Need]:
     try:
-        found = ask.here(Templates).find(ask, ask.given)
+        found = ask.regional_state(SimLaunchTemplates).find(ask, ask.given)
     except AwsError:
-        yield Need("ec2:DeleteLaunchTemplate", _arn(ask, "launch-template"))
+        yield Need("ec2:DeleteLaunchTemplate", _build_arn(ask, "launch-template"))
         return
-    yield Need("ec2:DeleteLaunchTemplate", _arn(ask, "launch-template", found.id), _owned(found.tags))
+    yield Need(
+        "ec2:DeleteLaunchTemplate",
+        _build_arn(ask, "launch-template", found.id),
+        _build_resource_context(found.tags),
+    )
 
 
-def _create_fleet(ask: Ask) -> Iterator[Need]:
+def _create_fleet(ask: AwsRequest) -> Iterator[Need]:
     asked = _by_kind(ask.get("TagSpecifications"))
-    yield Need("ec2:CreateFleet", _arn(ask, "fleet"), _request(asked.get("fleet", {})))
+    yield Need("ec2:CreateFleet", _build_arn(ask, "fleet"), _build_request_context(asked.get("fleet", {})))
     spot = ask.get("TargetCapacitySpecification", {}).get("DefaultTargetCapacityType") == "spot"
     for config in ask.get("LaunchTemplateConfigs", ()):
         overrides = config.get("Overrides") or [{}]
         for action in ("ec2:CreateFleet", "ec2:RunInstances"):
-            yield from _launch(ask, action, config["LaunchTemplateSpecification"], overrides, asked, spot)
-    yield from _tagged(
+            yield from _list_launch_needs(
+                ask, action, config["LaunchTemplateSpecification"], overrides, asked, spot
+            )
+    yield from _list_tagging_needs(
         ask, {kind: asked[kind] for kind in ("fleet", *LAUNCHED) if kind in asked}, "CreateFleet"
     )
 
 
-def _run_instances(ask: Ask) -> Iterator[Need]:
+def _run_instances(ask: AwsRequest) -> Iterator[Need]:
     asked = _by_kind(ask.get("TagSpecifications"))
     if given := ask.get("LaunchTemplate"):
-        yield from _launch(ask, "ec2:RunInstances", given, [ask.given], asked, False)
+        yield from _list_launch_needs(ask, "ec2:RunInstances", given, [ask.given], asked, False)
     else:
         for kind in LAUNCHED:
-            yield Need("ec2:RunInstances", _arn(ask, kind), _request(asked.get(kind, {})))
-    yield from _tagged(ask, {kind: asked[kind] for kind in LAUNCHED if kind in asked}, "RunInstances")
+            yield Need("ec2:RunInstances", _build_arn(ask, kind), _build_request_context(asked.get(kind, {})))
+    yield from _list_tagging_needs(
+        ask, {kind: asked[kind] for kind in LAUNCHED if kind in asked}, "RunInstances"
+    )
 
 
-def _launch(
-    ask: Ask,
+def _list_launch_needs(
+    ask: AwsRequest,
     action: str,
     specification: Mapping[str, Any],
     overrides: list[Mapping[str, Any]],
@@ -153,55 +277,66 @@ def _launch(
 ) -> Iterator[Need]:
     """What launching from a template touches: what it reads, and what it makes."""
     try:
-        template, _, data = ask.here(Templates).data(ask, specification)
+        template, _, data = ask.regional_state(SimLaunchTemplates).read_version(ask, specification)
     except AwsError:
         return
-    yield Need(action, _arn(ask, "launch-template", template.id), _owned(template.tags))
+    yield Need(
+        action, _build_arn(ask, "launch-template", template.id), _build_resource_context(template.tags)
+    )
     own = _by_kind(data.get("TagSpecifications"))
     for name in sorted({each.get("SubnetId") or data.get("SubnetId") or "*" for each in overrides}):
-        yield Need(action, _arn(ask, "subnet", name))
+        yield Need(action, _build_arn(ask, "subnet", name))
     for name in sorted({each.get("ImageId") or data.get("ImageId") or "*" for each in overrides}):
-        yield Need(action, _arn(ask, "image", name))
+        yield Need(action, _build_arn(ask, "image", name))
     interfaces = data.get("NetworkInterfaces") or ()
     groups = {group for one in interfaces for group in one.get("Groups") or ()}
     for name in sorted(groups | set(data.get("SecurityGroupIds") or ())):
-        yield Need(action, _arn(ask, "security-group", name))
+        yield Need(action, _build_arn(ask, "security-group", name))
     for kind in (*LAUNCHED, *(("spot-instances-request",) if spot else ())):
         tags = {**own.get(kind, {}), **asked.get(kind, {})}
-        yield Need(action, _arn(ask, kind), _request(tags))
+        yield Need(action, _build_arn(ask, kind), _build_request_context(tags))
     yield from _pass_role(ask, data.get("IamInstanceProfile") or {})
 
 
-def _pass_role(ask: Ask, profile: Mapping[str, str]) -> Iterator[Need]:
-    found = ask.everywhere(Iam).profiles.get(profile.get("Name", ""))
+def _pass_role(ask: AwsRequest, profile: Mapping[str, str]) -> Iterator[Need]:
+    found = ask.global_state(Iam).profiles.get(profile.get("Name", ""))
     for role in found.roles if found else ():
         yield Need("iam:PassRole", role.arn, {"iam:PassedToService": "ec2.amazonaws.com"})
 
 
-def _terminate(ask: Ask) -> Iterator[Need]:
-    instances = ask.here(Instances)
+def _list_terminate_needs(ask: AwsRequest) -> Iterator[Need]:
+    instances = ask.regional_state(SimInstances)
     for name in ask.get("InstanceIds", ()):
         machine = instances.by_id.get(name)
         yield Need(
-            "ec2:TerminateInstances", _arn(ask, "instance", name), _owned(machine.tags if machine else {})
+            "ec2:TerminateInstances",
+            _build_arn(ask, "instance", name),
+            _build_resource_context(machine.tags if machine else {}),
         )
 
 
-def _create_tags(ask: Ask) -> Iterator[Need]:
+def _create_tags(ask: AwsRequest) -> Iterator[Need]:
     tags = tags_of(ask.get("Tags"))
     for name in ask.get("Resources", ()):
         try:
-            kind, known = tags_by_id(ask, name)
+            kind, known = find_tags_by_id(ask, name)
         except AwsError:
             kind, known = "instance", {}
-        yield Need("ec2:CreateTags", _arn(ask, kind, name), {**_request(tags), **_owned(known)})
+        yield Need(
+            "ec2:CreateTags",
+            _build_arn(ask, kind, name),
+            {**_build_request_context(tags), **_build_resource_context(known)},
+        )
 
 
-def _profile(ask: Ask) -> Iterator[Need]:
-    name, iam = ask.get("InstanceProfileName", ""), ask.everywhere(Iam)
+def _list_profile_needs(ask: AwsRequest) -> Iterator[Need]:
+    name, iam = ask.get("InstanceProfileName", ""), ask.global_state(Iam)
     found = iam.profiles.get(name)
     path = found.path if found else ask.get("Path", "/")
-    context = {**_request(tags_of(ask.get("Tags"))), **_owned(found.tags if found else {})}
+    context = {
+        **_build_request_context(tags_of(ask.get("Tags"))),
+        **_build_resource_context(found.tags if found else {}),
+    }
     arn = f"arn:aws:iam::{ask.account}:instance-profile{path}{name}"
     yield Need(f"iam:{ask.operation}", arn, context)
     role = iam.roles.get(ask.get("RoleName", ""))
@@ -209,15 +344,15 @@ def _profile(ask: Ask) -> Iterator[Need]:
         yield Need("iam:PassRole", role.arn, {"iam:PassedToService": "ec2.amazonaws.com"})
 
 
-SPECIAL: dict[tuple[str, str], Callable[[Ask], Iterator[Need]]] = {
+SPECIAL: dict[tuple[str, str], Callable[[AwsRequest], Iterator[Need]]] = {
     ("ec2", "CreateFleet"): _create_fleet,
     ("ec2", "RunInstances"): _run_instances,
     ("ec2", "CreateLaunchTemplate"): _create_template,
     ("ec2", "DeleteLaunchTemplate"): _delete_template,
-    ("ec2", "TerminateInstances"): _terminate,
+    ("ec2", "TerminateInstances"): _list_terminate_needs,
     ("ec2", "CreateTags"): _create_tags,
     **{
-        ("iam", name): _profile
+        ("iam", name): _list_profile_needs
         for name in (
             "AddRoleToInstanceProfile",
             "CreateInstanceProfile",

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from dovetail.sim.aws.asking import Json, Subject
+from dovetail.sim.aws.service import Json, ServiceState
 
-__all__ = ["DEFAULTS", "HANDLE", "Message", "Queue", "Queues", "md5_of_attributes"]
+__all__ = ["DEFAULTS", "HANDLE", "SimMessage", "SimQueue", "SimQueues", "md5_of_attributes"]
 
 DEFAULTS = {
     "VisibilityTimeout": "30",
@@ -31,7 +31,7 @@ SENDER = "AIDASIMULATED0000000"
 
 
 @dataclass(slots=True)
-class Message:
+class SimMessage:
     """A message of a queue. `hidden` is until when it cannot be received."""
 
     id: str
@@ -60,18 +60,18 @@ def message_size(body: str, attributes: Mapping[str, Any]) -> int:
     return total
 
 
-class Queue:
+class SimQueue:
     """A standard queue: in order as far as nothing comes back, and never less than once."""
 
     def __init__(
-        self, owner: Queues, name: str, attributes: Mapping[str, str], tags: Mapping[str, str]
+        self, owner: SimQueues, name: str, attributes: Mapping[str, str], tags: Mapping[str, str]
     ) -> None:
         self.name, self.tags, self._owner = name, dict(tags), owner
         self.attributes = {**DEFAULTS, **attributes}
         self.created = self.changed = owner.clock.now()
-        self.messages: dict[str, Message] = {}
-        self._ready: deque[Message] = deque()
-        self._hidden: list[tuple[datetime, int, Message]] = []
+        self.messages: dict[str, SimMessage] = {}
+        self._ready: deque[SimMessage] = deque()
+        self._hidden: list[tuple[datetime, int, SimMessage]] = []
         self._waiting: set[asyncio.Future[None]] = set()
         self._order = 0
 
@@ -83,7 +83,7 @@ class Queue:
     def arn(self) -> str:
         return f"arn:aws:sqs:{self._owner.region}:{self._owner.account}:{self.name}"
 
-    def setting(self, name: str) -> int:
+    def read_setting(self, name: str) -> int:
         return int(self.attributes[name])
 
     def send(
@@ -92,18 +92,18 @@ class Queue:
         attributes: Mapping[str, Any] | None = None,
         system: Mapping[str, Any] | None = None,
         delay: int | None = None,
-    ) -> Message:
-        now, ground = self._owner.clock.now(), self._owner.ground
-        message = Message(ground.uuid(), body, now, attributes or {}, system or {})
+    ) -> SimMessage:
+        now, ground = self._owner.clock.now(), self._owner.world
+        message = SimMessage(ground.random_uuid(), body, now, attributes or {}, system or {})
         self.messages[message.id] = message
-        wait = self.setting("DelaySeconds") if delay is None else delay
+        wait = self.read_setting("DelaySeconds") if delay is None else delay
         if wait:
-            self._hide(message, now + timedelta(seconds=wait))
+            self._hide_message(message, now + timedelta(seconds=wait))
         else:
-            self.offer(message)
+            self.make_visible(message)
         return message
 
-    def offer(self, message: Message) -> None:
+    def make_visible(self, message: SimMessage) -> None:
         """It can be received from now on."""
         message.hidden = None
         self._ready.append(message)
@@ -111,26 +111,26 @@ class Queue:
             if not each.done():
                 each.set_result(None)
 
-    def take(self, most: int, visibility: int | None = None) -> list[Message]:
+    def receive_messages(self, most: int, visibility: int | None = None) -> list[SimMessage]:
         """Receive: up to that many, hidden from others for a while; used-up ones go to the dead letters."""
-        self._surface()
-        got: list[Message] = []
+        self._surface_messages()
+        got: list[SimMessage] = []
         now = self._owner.clock.now()
-        hide = self.setting("VisibilityTimeout") if visibility is None else visibility
+        hide = self.read_setting("VisibilityTimeout") if visibility is None else visibility
         while self._ready and len(got) < most:
             message = self._ready.popleft()
-            if message.deleted or message.hidden is not None or self._expired(message, now):
+            if message.deleted or message.hidden is not None or self._drop_if_expired(message, now):
                 continue
-            if self._dead(message):
+            if self._move_to_dead_letters(message):
                 continue
             message.received += 1
             message.first = message.first or now
-            message.handle = f"{message.id}#{message.received}#{self._owner.ground.hexes(8)}"
-            self._hide(message, now + timedelta(seconds=hide))
+            message.handle = f"{message.id}#{message.received}#{self._owner.world.random_hex(8)}"
+            self._hide_message(message, now + timedelta(seconds=hide))
             got.append(message)
         return got
 
-    async def wait(self, seconds: float) -> None:
+    async def wait_for_message(self, seconds: float) -> None:
         """Until a message may be there, or so long."""
         loop = asyncio.get_running_loop()
         woken: asyncio.Future[None] = loop.create_future()
@@ -143,31 +143,31 @@ class Queue:
         finally:
             self._waiting.discard(woken)
 
-    def by_handle(self, handle: str) -> Message | None:
+    def find_by_handle(self, handle: str) -> SimMessage | None:
         """The message a receipt was for; None once it is gone."""
         return self.messages.get(handle.partition("#")[0])
 
-    def delete(self, message: Message, handle: str) -> None:
+    def delete(self, message: SimMessage, handle: str) -> None:
         """Only the handle of the last receipt deletes; an older one is taken and does nothing."""
         if message.handle == handle:
-            self._drop(message)
+            self._drop_message(message)
 
-    def postpone(self, message: Message, seconds: int) -> None:
+    def postpone(self, message: SimMessage, seconds: int) -> None:
         if seconds == 0:
-            self.offer(message)
+            self.make_visible(message)
         else:
-            self._hide(message, self._owner.clock.now() + timedelta(seconds=seconds))
+            self._hide_message(message, self._owner.clock.now() + timedelta(seconds=seconds))
 
     def purge(self) -> None:
         for message in list(self.messages.values()):
-            self._drop(message)
+            self._drop_message(message)
 
-    def counts(self) -> dict[str, int]:
+    def count_messages(self) -> dict[str, int]:
         """How many can be received, are being worked on, and wait for their delay."""
-        self._surface()
+        self._surface_messages()
         now = self._owner.clock.now()
-        for message in [each for each in self._ready if self._expired(each, now)]:
-            self._drop(message)
+        for message in [each for each in self._ready if self._drop_if_expired(each, now)]:
+            self._drop_message(message)
         hidden = [each for each in self.messages.values() if each.hidden is not None]
         delayed = sum(each.received == 0 for each in hidden)
         return {
@@ -176,70 +176,70 @@ class Queue:
             "ApproximateNumberOfMessagesDelayed": delayed,
         }
 
-    def in_flight(self, message: Message) -> bool:
-        self._surface()
+    def is_in_flight(self, message: SimMessage) -> bool:
+        self._surface_messages()
         return message.hidden is not None and not message.deleted
 
-    def _hide(self, message: Message, until: datetime) -> None:
+    def _hide_message(self, message: SimMessage, until: datetime) -> None:
         self._order += 1
         message.hidden = until
         heapq.heappush(self._hidden, (until, self._order, message))
 
-    def _surface(self) -> None:
+    def _surface_messages(self) -> None:
         now = self._owner.clock.now()
         while self._hidden and self._hidden[0][0] <= now:
             until, _, message = heapq.heappop(self._hidden)
             # A message that was postponed is in the heap twice; the last word counts.
             if message.hidden == until and not message.deleted:
-                self.offer(message)
+                self.make_visible(message)
 
-    def _expired(self, message: Message, now: datetime) -> bool:
-        old = message.sent + timedelta(seconds=self.setting("MessageRetentionPeriod")) <= now
+    def _drop_if_expired(self, message: SimMessage, now: datetime) -> bool:
+        old = message.sent + timedelta(seconds=self.read_setting("MessageRetentionPeriod")) <= now
         if old:
-            self._drop(message)
+            self._drop_message(message)
         return old
 
-    def _dead(self, message: Message) -> bool:
+    def _move_to_dead_letters(self, message: SimMessage) -> bool:
         policy = json.loads(self.attributes.get("RedrivePolicy") or "{}")
         if not policy or message.received < int(policy["maxReceiveCount"]):
             return False
-        target = self._owner.by_arn(policy["deadLetterTargetArn"])
+        target = self._owner.find_by_arn(policy["deadLetterTargetArn"])
         if target is None:
             return False
-        self._drop(message)
-        moved = Message(message.id, message.body, message.sent, message.attributes, message.system)
+        self._drop_message(message)
+        moved = SimMessage(message.id, message.body, message.sent, message.attributes, message.system)
         moved.received, moved.first, moved.dead_letter_source = message.received, message.first, self.arn
         target.messages[moved.id] = moved
-        target.offer(moved)
+        target.make_visible(moved)
         return True
 
-    def _drop(self, message: Message) -> None:
+    def _drop_message(self, message: SimMessage) -> None:
         message.deleted = True
         self.messages.pop(message.id, None)
 
 
-class Queues(Subject):
+class SimQueues(ServiceState):
     """The queues of an account in a region."""
 
-    def begin(self) -> None:
-        self.by_name: dict[str, Queue] = {}
+    def init_state(self) -> None:
+        self.by_name: dict[str, SimQueue] = {}
 
     def add(
         self, name: str, attributes: Mapping[str, str] | None = None, tags: Mapping[str, str] | None = None
-    ) -> Queue:
-        made = Queue(self, name, attributes or {}, tags or {})
+    ) -> SimQueue:
+        made = SimQueue(self, name, attributes or {}, tags or {})
         self.by_name[name] = made
         return made
 
-    def by_url(self, url: str) -> Queue | None:
+    def find_by_url(self, url: str) -> SimQueue | None:
         return self.by_name.get(url.rstrip("/").rpartition("/")[2])
 
-    def by_arn(self, arn: str) -> Queue | None:
+    def find_by_arn(self, arn: str) -> SimQueue | None:
         """A queue of this world by its ARN, in whatever account and region."""
         parts = arn.split(":")
         if len(parts) != 6 or parts[2] != "sqs":
             return None
-        return self.ground.subject(Queues, parts[4], parts[3]).by_name.get(parts[5])
+        return self.world.get_state(SimQueues, parts[4], parts[3]).by_name.get(parts[5])
 
 
 def md5_of_attributes(attributes: Mapping[str, Any]) -> str:
@@ -258,14 +258,14 @@ def md5_of_attributes(attributes: Mapping[str, Any]) -> str:
     return summed.hexdigest()
 
 
-def shown_attributes(message: Message) -> Json:
+def render_attributes(message: SimMessage) -> Json:
     """A message's system attributes as ReceiveMessage has them."""
     first = message.first or message.sent
     shown = {
         "SenderId": SENDER,
-        "SentTimestamp": _millis(message.sent),
+        "SentTimestamp": _format_millis(message.sent),
         "ApproximateReceiveCount": str(message.received),
-        "ApproximateFirstReceiveTimestamp": _millis(first),
+        "ApproximateFirstReceiveTimestamp": _format_millis(first),
     }
     if message.dead_letter_source:
         shown["DeadLetterQueueSourceArn"] = message.dead_letter_source
@@ -274,5 +274,5 @@ def shown_attributes(message: Message) -> Json:
     return shown
 
 
-def _millis(when: datetime) -> str:
+def _format_millis(when: datetime) -> str:
     return str(int(when.timestamp() * 1000))

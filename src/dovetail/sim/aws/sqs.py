@@ -9,16 +9,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dovetail.aws import AwsError
-from dovetail.sim.aws.asking import Ask, Json, operation
 from dovetail.sim.aws.queues import (
     HANDLE,
-    Message,
-    Queue,
-    Queues,
+    SimMessage,
+    SimQueue,
+    SimQueues,
     md5_of_attributes,
     message_size,
-    shown_attributes,
+    render_attributes,
 )
+from dovetail.sim.aws.service import AwsRequest, Json, operation
 
 __all__: list[str] = []
 
@@ -31,16 +31,16 @@ HIDDEN_MOST = 43200
 FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 
-def _queue(ask: Ask) -> Queue:
-    found = ask.here(Queues).by_url(ask.need("QueueUrl"))
+def _find_queue(ask: AwsRequest) -> SimQueue:
+    found = ask.regional_state(SimQueues).find_by_url(ask.get_required("QueueUrl"))
     if found is None:
         raise ask.refuse(f"{SERVICE}.NonExistentQueue", "The specified queue does not exist.")
     return found
 
 
 @operation("sqs", "CreateQueue")
-def create_queue(ask: Ask) -> Json:
-    queues, name = ask.here(Queues), ask.need("QueueName")
+def create_queue(ask: AwsRequest) -> Json:
+    queues, name = ask.regional_state(SimQueues), ask.get_required("QueueName")
     attributes = ask.get("Attributes", {})
     if name.endswith(".fifo") or attributes.get("FifoQueue") == "true":
         raise ask.refuse(
@@ -61,84 +61,86 @@ def create_queue(ask: Ask) -> Json:
 
 
 @operation("sqs", "GetQueueUrl")
-def get_queue_url(ask: Ask) -> Json:
+def get_queue_url(ask: AwsRequest) -> Json:
     owner = ask.get("QueueOwnerAWSAccountId") or ask.account
-    found = ask.ground.subject(Queues, owner, ask.region).by_name.get(ask.need("QueueName"))
+    found = ask.world.get_state(SimQueues, owner, ask.region).by_name.get(ask.get_required("QueueName"))
     if found is None:
         raise ask.refuse(f"{SERVICE}.NonExistentQueue", "The specified queue does not exist.")
     return {"QueueUrl": found.url}
 
 
 @operation("sqs", "ListQueues")
-def list_queues(ask: Ask) -> Json:
+def list_queues(ask: AwsRequest) -> Json:
     prefix = ask.get("QueueNamePrefix", "")
-    urls = [each.url for name, each in ask.here(Queues).by_name.items() if name.startswith(prefix)]
+    urls = [
+        each.url for name, each in ask.regional_state(SimQueues).by_name.items() if name.startswith(prefix)
+    ]
     return {"QueueUrls": urls} if urls else {}
 
 
 @operation("sqs", "DeleteQueue")
-def delete_queue(ask: Ask) -> Json:
-    del ask.here(Queues).by_name[_queue(ask).name]
+def delete_queue(ask: AwsRequest) -> Json:
+    del ask.regional_state(SimQueues).by_name[_find_queue(ask).name]
     return {}
 
 
 @operation("sqs", "PurgeQueue")
-def purge_queue(ask: Ask) -> Json:
-    _queue(ask).purge()
+def purge_queue(ask: AwsRequest) -> Json:
+    _find_queue(ask).purge()
     return {}
 
 
 @operation("sqs", "GetQueueAttributes")
-def get_attributes(ask: Ask) -> Json:
-    queue, wanted = _queue(ask), ask.get("AttributeNames", ())
+def get_attributes(ask: AwsRequest) -> Json:
+    queue, wanted = _find_queue(ask), ask.get("AttributeNames", ())
     known = {
         "QueueArn": queue.arn,
         "CreatedTimestamp": str(int(queue.created.timestamp())),
         "LastModifiedTimestamp": str(int(queue.changed.timestamp())),
         **queue.attributes,
-        **{name: str(count) for name, count in queue.counts().items()},
+        **{name: str(count) for name, count in queue.count_messages().items()},
     }
     return {"Attributes": {name: value for name, value in known.items() if "All" in wanted or name in wanted}}
 
 
 @operation("sqs", "SetQueueAttributes")
-def set_attributes(ask: Ask) -> Json:
-    queue = _queue(ask)
-    queue.attributes |= ask.need("Attributes")
-    queue.changed = ask.ground.clock.now()
+def set_attributes(ask: AwsRequest) -> Json:
+    queue = _find_queue(ask)
+    queue.attributes |= ask.get_required("Attributes")
+    queue.changed = ask.world.clock.now()
     return {}
 
 
 @operation("sqs", "TagQueue")
-def tag_queue(ask: Ask) -> Json:
-    _queue(ask).tags.update(ask.need("Tags"))
+def tag_queue(ask: AwsRequest) -> Json:
+    _find_queue(ask).tags.update(ask.get_required("Tags"))
     return {}
 
 
 @operation("sqs", "UntagQueue")
-def untag_queue(ask: Ask) -> Json:
-    queue = _queue(ask)
-    for key in ask.need("TagKeys"):
+def untag_queue(ask: AwsRequest) -> Json:
+    queue = _find_queue(ask)
+    for key in ask.get_required("TagKeys"):
         queue.tags.pop(key, None)
     return {}
 
 
 @operation("sqs", "ListQueueTags")
-def list_tags(ask: Ask) -> Json:
-    return {"Tags": dict(_queue(ask).tags)}
+def list_tags(ask: AwsRequest) -> Json:
+    return {"Tags": dict(_find_queue(ask).tags)}
 
 
 @operation("sqs", "SendMessage")
-def send_message(ask: Ask) -> Json:
-    queue = _queue(ask)
-    _check(ask, queue, ask.given)
-    return _sent(queue, ask.given)
+def send_message(ask: AwsRequest) -> Json:
+    queue = _find_queue(ask)
+    _check_message(ask, queue, ask.given)
+    return _send_message(queue, ask.given)
 
 
 @operation("sqs", "SendMessageBatch")
-def send_batch(ask: Ask) -> Json:
-    queue = _queue(ask)
-    entries = _entries(ask)
+def send_batch(ask: AwsRequest) -> Json:
+    queue = _find_queue(ask)
+    entries = _read_entries(ask)
     sizes = (message_size(one.get("MessageBody", ""), one.get("MessageAttributes") or {}) for one in entries)
     if (total := sum(sizes)) > BATCH_BYTES:
         raise ask.refuse(
@@ -147,15 +149,15 @@ def send_batch(ask: Ask) -> Json:
         )
 
     def send(one: Mapping[str, Any]) -> Json:
-        _check(ask, queue, one)
-        return _sent(queue, one)
+        _check_message(ask, queue, one)
+        return _send_message(queue, one)
 
-    return _each(entries, send)
+    return _apply_each(entries, send)
 
 
 @operation("sqs", "ReceiveMessage")
-async def receive_message(ask: Ask) -> Json:
-    queue = _queue(ask)
+async def receive_message(ask: AwsRequest) -> Json:
+    queue = _find_queue(ask)
     most = ask.get("MaxNumberOfMessages", 1)
     if not 1 <= most <= BATCH_MOST:
         raise ask.refuse(
@@ -163,82 +165,82 @@ async def receive_message(ask: Ask) -> Json:
             f"Value {most} for parameter MaxNumberOfMessages is invalid. Reason: Must be between 1 and 10.",
         )
     wait = ask.get("WaitTimeSeconds")
-    left = float(queue.setting("ReceiveMessageWaitTimeSeconds") if wait is None else wait)
-    clock = ask.ground.clock
+    left = float(queue.read_setting("ReceiveMessageWaitTimeSeconds") if wait is None else wait)
+    clock = ask.world.clock
     until = clock.monotonic() + left
-    while not (got := queue.take(most, ask.get("VisibilityTimeout"))):
+    while not (got := queue.receive_messages(most, ask.get("VisibilityTimeout"))):
         left = until - clock.monotonic()
         if left <= 0:
             return {}
-        await queue.wait(left)
-    return {"Messages": [_received(each, ask) for each in got]}
+        await queue.wait_for_message(left)
+    return {"Messages": [_render_message(each, ask) for each in got]}
 
 
 @operation("sqs", "DeleteMessage")
-def delete_message(ask: Ask) -> Json:
-    _delete(ask, _queue(ask), ask.need("ReceiptHandle"))
+def delete_message(ask: AwsRequest) -> Json:
+    _delete_message(ask, _find_queue(ask), ask.get_required("ReceiptHandle"))
     return {}
 
 
 @operation("sqs", "DeleteMessageBatch")
-def delete_batch(ask: Ask) -> Json:
-    queue = _queue(ask)
+def delete_batch(ask: AwsRequest) -> Json:
+    queue = _find_queue(ask)
 
     def delete(one: Mapping[str, Any]) -> Json:
-        _delete(ask, queue, one["ReceiptHandle"])
+        _delete_message(ask, queue, one["ReceiptHandle"])
         return {}
 
-    return _each(_entries(ask), delete)
+    return _apply_each(_read_entries(ask), delete)
 
 
 @operation("sqs", "ChangeMessageVisibility")
-def change_visibility(ask: Ask) -> Json:
-    _postpone(ask, _queue(ask), ask.given)
+def change_visibility(ask: AwsRequest) -> Json:
+    _change_visibility(ask, _find_queue(ask), ask.given)
     return {}
 
 
 @operation("sqs", "ChangeMessageVisibilityBatch")
-def change_visibility_batch(ask: Ask) -> Json:
-    queue = _queue(ask)
+def change_visibility_batch(ask: AwsRequest) -> Json:
+    queue = _find_queue(ask)
 
     def postpone(one: Mapping[str, Any]) -> Json:
-        _postpone(ask, queue, one)
+        _change_visibility(ask, queue, one)
         return {}
 
-    return _each(_entries(ask), postpone)
+    return _apply_each(_read_entries(ask), postpone)
 
 
 @operation("sqs", "StartMessageMoveTask")
-def move_messages(ask: Ask) -> Json:
+def move_messages(ask: AwsRequest) -> Json:
     """Dead letters go back to where they came from."""
-    queues = ask.here(Queues)
-    source = queues.by_arn(ask.need("SourceArn"))
+    queues = ask.regional_state(SimQueues)
+    source = queues.find_by_arn(ask.get_required("SourceArn"))
     if source is None:
         raise ask.refuse(
             "ResourceNotFoundException", "The resource that you specified for SourceArn doesn't exist."
         )
     for message in list(source.messages.values()):
-        target = queues.by_arn(ask.get("DestinationArn") or message.dead_letter_source)
+        target = queues.find_by_arn(ask.get("DestinationArn") or message.dead_letter_source)
         if target is not None:
             target.send(message.body, message.attributes, message.system)
             source.messages.pop(message.id)
             message.deleted = True
-    return {"TaskHandle": ask.ground.uuid()}
+    return {"TaskHandle": ask.world.random_uuid()}
 
 
 @operation("sqs", "ListDeadLetterSourceQueues")
-def list_sources(ask: Ask) -> Json:
-    arn = _queue(ask).arn
+def list_sources(ask: AwsRequest) -> Json:
+    arn = _find_queue(ask).arn
     return {
         "queueUrls": [
             each.url
-            for each in ask.here(Queues).by_name.values()
+            for each in ask.regional_state(SimQueues).by_name.values()
             if json.loads(each.attributes.get("RedrivePolicy") or "{}").get("deadLetterTargetArn") == arn
         ]
     }
 
 
-def _entries(ask: Ask) -> list[Mapping[str, Any]]:
+def _read_entries(ask: AwsRequest) -> list[Mapping[str, Any]]:
     entries: list[Mapping[str, Any]] = list(ask.get("Entries", ()))
     if not entries:
         raise ask.refuse(f"{SERVICE}.EmptyBatchRequest", "There should be at least one entry in the request.")
@@ -260,7 +262,7 @@ def _entries(ask: Ask) -> list[Mapping[str, Any]]:
     return entries
 
 
-def _each(entries: list[Mapping[str, Any]], act: Callable[[Mapping[str, Any]], Json]) -> Json:
+def _apply_each(entries: list[Mapping[str, Any]], act: Callable[[Mapping[str, Any]], Json]) -> Json:
     """Every entry on its own: one that fails does not stop the others."""
     done: list[Json] = []
     failed: list[Json] = []
@@ -275,13 +277,16 @@ def _each(entries: list[Mapping[str, Any]], act: Callable[[Mapping[str, Any]], J
     return answer | ({"Failed": failed} if failed else {})
 
 
-def _check(ask: Ask, queue: Queue, given: Mapping[str, Any]) -> None:
+def _check_message(ask: AwsRequest, queue: SimQueue, given: Mapping[str, Any]) -> None:
     body = given.get("MessageBody")
     if not body:
         raise ask.refuse("MissingParameter", "The request must contain the parameter MessageBody.")
     if FORBIDDEN.search(body):
         raise ask.refuse("InvalidMessageContents", "Invalid characters found.")
-    most, size = queue.setting("MaximumMessageSize"), message_size(body, given.get("MessageAttributes") or {})
+    most, size = (
+        queue.read_setting("MaximumMessageSize"),
+        message_size(body, given.get("MessageAttributes") or {}),
+    )
     if size > most:
         raise ask.refuse(
             "InvalidParameterValue",
@@ -293,37 +298,37 @@ def _check(ask: Ask, queue: Queue, given: Mapping[str, Any]) -> None:
         )
 
 
-def _sent(queue: Queue, given: Mapping[str, Any]) -> Json:
+def _send_message(queue: SimQueue, given: Mapping[str, Any]) -> Json:
     attributes = given.get("MessageAttributes") or {}
     system = dict(given.get("MessageSystemAttributes") or {})
     if group := given.get("MessageGroupId"):
         system["MessageGroupId"] = {"DataType": "String", "StringValue": group}
     message = queue.send(given["MessageBody"], attributes, system, given.get("DelaySeconds"))
-    told = {"MessageId": message.id, "MD5OfMessageBody": _md5(message.body)}
+    told = {"MessageId": message.id, "MD5OfMessageBody": _compute_md5(message.body)}
     return told | ({"MD5OfMessageAttributes": md5_of_attributes(attributes)} if attributes else {})
 
 
-def _received(message: Message, ask: Ask) -> Json:
+def _render_message(message: SimMessage, ask: AwsRequest) -> Json:
     told: Json = {
         "MessageId": message.id,
         "ReceiptHandle": message.handle,
-        "MD5OfBody": _md5(message.body),
+        "MD5OfBody": _compute_md5(message.body),
         "Body": message.body,
     }
     wanted = {*ask.get("AttributeNames", ()), *ask.get("MessageSystemAttributeNames", ())}
     system = {
-        name: value for name, value in shown_attributes(message).items() if name in wanted or "All" in wanted
+        name: value for name, value in render_attributes(message).items() if name in wanted or "All" in wanted
     }
     if system:
         told["Attributes"] = system
     names = ask.get("MessageAttributeNames", ())
-    own = {name: value for name, value in message.attributes.items() if _asked(name, names)}
+    own = {name: value for name, value in message.attributes.items() if _is_requested(name, names)}
     if own:
         told |= {"MessageAttributes": own, "MD5OfMessageAttributes": md5_of_attributes(own)}
     return told
 
 
-def _asked(name: str, names: list[str]) -> bool:
+def _is_requested(name: str, names: list[str]) -> bool:
     starts = [each[:-2] if each.endswith(".*") else None for each in names]
     return (
         "All" in names
@@ -332,30 +337,30 @@ def _asked(name: str, names: list[str]) -> bool:
     )
 
 
-def _delete(ask: Ask, queue: Queue, handle: str) -> None:
+def _delete_message(ask: AwsRequest, queue: SimQueue, handle: str) -> None:
     _check_handle(ask, handle)
-    message = queue.by_handle(handle)
+    message = queue.find_by_handle(handle)
     if message is not None:
         queue.delete(message, handle)
 
 
-def _check_handle(ask: Ask, handle: str) -> None:
+def _check_handle(ask: AwsRequest, handle: str) -> None:
     if not HANDLE.fullmatch(handle):
         raise ask.refuse(
             "ReceiptHandleIsInvalid", f'The input receipt handle "{handle}" is not a valid receipt handle.'
         )
 
 
-def _postpone(ask: Ask, queue: Queue, given: Mapping[str, Any]) -> None:
+def _change_visibility(ask: AwsRequest, queue: SimQueue, given: Mapping[str, Any]) -> None:
     handle, seconds = given["ReceiptHandle"], given.get("VisibilityTimeout", 0)
     _check_handle(ask, handle)
-    message = queue.by_handle(handle)
+    message = queue.find_by_handle(handle)
     if not 0 <= seconds <= HIDDEN_MOST:
         raise ask.refuse(
             "InvalidParameterValue",
             f"Value {seconds} for parameter VisibilityTimeout is invalid. Reason: 0 to 43200.",
         )
-    if message is None or message.handle != handle or not queue.in_flight(message):
+    if message is None or message.handle != handle or not queue.is_in_flight(message):
         raise ask.refuse(
             f"{SERVICE}.MessageNotInflight",
             f"Value {handle} for parameter ReceiptHandle is invalid. Reason: Message does not exist or is "
@@ -364,5 +369,5 @@ def _postpone(ask: Ask, queue: Queue, given: Mapping[str, Any]) -> None:
     queue.postpone(message, seconds)
 
 
-def _md5(text: str) -> str:
+def _compute_md5(text: str) -> str:
     return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from dovetail.sim.aws.asking import Ask, Json, operation
 from dovetail.sim.aws.iam import Iam
+from dovetail.sim.aws.service import AwsRequest, Json, operation
 
-__all__ = ["trusted"]
+__all__ = ["is_trusted"]
 
 HOUR = 3600
 
 
-def trusted(ask: Ask, role: str, external_id: str) -> bool:
+def is_trusted(ask: AwsRequest, role: str, external_id: str) -> bool:
     """Whether the role exists where its ARN says, and takes this external id."""
     parts = role.split(":")
     if len(parts) != 6 or parts[2] != "iam":
         return False
-    found = ask.ground.subject(Iam, parts[4], "").roles.get(parts[5].rpartition("/")[2])
+    found = ask.world.get_state(Iam, parts[4], "").roles.get(parts[5].rpartition("/")[2])
     if found is None:
         return False
     # A trust policy that asks for an external id names it; one that names none takes everyone.
@@ -25,9 +25,9 @@ def trusted(ask: Ask, role: str, external_id: str) -> bool:
 
 
 @operation("sts", "AssumeRole")
-def assume_role(ask: Ask) -> Json:
-    role, session = ask.need("RoleArn"), ask.need("RoleSessionName")
-    if not trusted(ask, role, ask.get("ExternalId", "")):
+def assume_role(ask: AwsRequest) -> Json:
+    role, session = ask.get_required("RoleArn"), ask.get_required("RoleSessionName")
+    if not is_trusted(ask, role, ask.get("ExternalId", "")):
         me = f"arn:aws:iam::{ask.account}:root"
         raise ask.refuse(
             "AccessDenied",
@@ -39,20 +39,20 @@ def assume_role(ask: Ask) -> Json:
     return {
         "Credentials": {
             # The account is part of the key, so that whoever comes with it is known.
-            "AccessKeyId": f"ASIA{account}{ask.ground.hexes(4).upper()}",
-            "SecretAccessKey": ask.ground.hexes(40),
-            "SessionToken": ask.ground.hexes(64),
-            "Expiration": ask.ground.clock.now() + timedelta(seconds=seconds),
+            "AccessKeyId": f"ASIA{account}{ask.world.random_hex(4).upper()}",
+            "SecretAccessKey": ask.world.random_hex(40),
+            "SessionToken": ask.world.random_hex(64),
+            "Expiration": ask.world.clock.now() + timedelta(seconds=seconds),
         },
         "AssumedRoleUser": {
-            "AssumedRoleId": f"AROA{ask.ground.hexes(16).upper()}:{session}",
+            "AssumedRoleId": f"AROA{ask.world.random_hex(16).upper()}:{session}",
             "Arn": f"arn:aws:sts::{account}:assumed-role/{name}/{session}",
         },
     }
 
 
 @operation("sts", "GetCallerIdentity")
-def get_caller(ask: Ask) -> Json:
+def get_caller(ask: AwsRequest) -> Json:
     return {
         "UserId": f"AIDA{ask.account}0000",
         "Account": ask.account,

@@ -4,70 +4,69 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dovetail.sim.aws.asking import Ask, Json, operation
-from dovetail.sim.aws.images import Images
-from dovetail.sim.aws.instances import Instances
+from dovetail.sim.aws.filters import apply_filters, tags_of, take_page
+from dovetail.sim.aws.images import SimImages
+from dovetail.sim.aws.instances import SimInstances
+from dovetail.sim.aws.launch_targets import SimPlacementGroups, SimReservations
 from dovetail.sim.aws.network import Network
-from dovetail.sim.aws.placement import PlacementGroups
-from dovetail.sim.aws.reservations import CapacityReservations
-from dovetail.sim.aws.selecting import filtered, page, tags_of
-from dovetail.sim.aws.templates import Templates
+from dovetail.sim.aws.service import AwsRequest, Json, operation
+from dovetail.sim.aws.templates import SimLaunchTemplates
 
-__all__ = ["tags_by_id"]
+__all__ = ["find_tags_by_id"]
 
 MOST = 50
 Kept = dict[str, dict[str, str]]
 # How ids begin, what the thing is called, and where the tags of the known ones are.
-KINDS: dict[str, tuple[str, str, Callable[[Ask], Kept]]] = {
+KINDS: dict[str, tuple[str, str, Callable[[AwsRequest], Kept]]] = {
     "i-": (
         "instance",
         "InvalidInstanceID.NotFound",
-        lambda ask: {each.id: each.tags for each in ask.here(Instances).seen()},
+        lambda ask: {each.id: each.tags for each in ask.regional_state(SimInstances).list_visible()},
     ),
     "subnet-": (
         "subnet",
         "InvalidSubnetID.NotFound",
-        lambda ask: {name: each.tags for name, each in ask.here(Network).subnets.items()},
+        lambda ask: {name: each.tags for name, each in ask.regional_state(Network).subnets.items()},
     ),
     "sg-": (
         "security-group",
         "InvalidGroup.NotFound",
-        lambda ask: {name: each.tags for name, each in ask.here(Network).groups.items()},
+        lambda ask: {name: each.tags for name, each in ask.regional_state(Network).groups.items()},
     ),
     "vpc-": (
         "vpc",
         "InvalidVpcID.NotFound",
-        lambda ask: {name: each.tags for name, each in ask.here(Network).vpcs.items()},
+        lambda ask: {name: each.tags for name, each in ask.regional_state(Network).vpcs.items()},
     ),
     "ami-": (
         "image",
         "InvalidAMIID.NotFound",
-        lambda ask: {name: each.tags for name, each in ask.here(Images).known.items()},
+        lambda ask: {name: each.tags for name, each in ask.regional_state(SimImages).known.items()},
     ),
     "lt-": (
         "launch-template",
         "InvalidLaunchTemplateId.NotFound",
-        lambda ask: {name: each.tags for name, each in ask.here(Templates).by_id.items()},
+        lambda ask: {name: each.tags for name, each in ask.regional_state(SimLaunchTemplates).by_id.items()},
     ),
     "cr-": (
         "capacity-reservation",
         "InvalidCapacityReservationId.NotFound",
-        lambda ask: {name: each.tags for name, each in ask.here(CapacityReservations).by_id.items()},
+        lambda ask: {name: each.tags for name, each in ask.regional_state(SimReservations).by_id.items()},
     ),
     "pg-": (
         "placement-group",
         "InvalidPlacementGroupId.NotFound",
-        lambda ask: {each.id: each.tags for each in ask.here(PlacementGroups).by_name.values()},
+        lambda ask: {each.id: each.tags for each in ask.regional_state(SimPlacementGroups).by_name.values()},
     ),
 }
 
 
-def tags_by_id(ask: Ask, resource: str) -> tuple[str, dict[str, str]]:
+def find_tags_by_id(ask: AwsRequest, resource: str) -> tuple[str, dict[str, str]]:
     """What kind of thing an id names, and its tags; refused when it is not there."""
     for start, (kind, code, kept) in KINDS.items():
         if resource.startswith(start):
             if kind == "instance":
-                machine = ask.here(Instances).get(resource)
+                machine = ask.regional_state(SimInstances).get(resource)
                 found = machine.tags if machine else None
             else:
                 found = kept(ask).get(resource)
@@ -78,10 +77,10 @@ def tags_by_id(ask: Ask, resource: str) -> tuple[str, dict[str, str]]:
 
 
 @operation("ec2", "CreateTags")
-def create_tags(ask: Ask) -> Json:
-    tags, found = tags_of(ask.need("Tags")), []
-    for resource in ask.need("Resources"):
-        found.append((resource, *tags_by_id(ask, resource)))
+def create_tags(ask: AwsRequest) -> Json:
+    tags, found = tags_of(ask.get_required("Tags")), []
+    for resource in ask.get_required("Resources"):
+        found.append((resource, *find_tags_by_id(ask, resource)))
     for resource, kind, known in found:
         user = [key for key in known.keys() | tags.keys() if not key.startswith("aws:")]
         if len(user) > MOST:
@@ -89,22 +88,22 @@ def create_tags(ask: Ask) -> Json:
                 "TagLimitExceeded", f"The maximum number of tags for {resource} has been reached"
             )
         if kind == "instance":
-            instances = ask.here(Instances)
-            instances.tag(instances.by_id[resource], tags)
+            instances = ask.regional_state(SimInstances)
+            instances.tag_instance(instances.by_id[resource], tags)
         else:
             known |= tags
     return {}
 
 
 @operation("ec2", "DeleteTags")
-def delete_tags(ask: Ask) -> Json:
-    for resource in ask.need("Resources"):
-        kind, known = tags_by_id(ask, resource)
+def delete_tags(ask: AwsRequest) -> Json:
+    for resource in ask.get_required("Resources"):
+        kind, known = find_tags_by_id(ask, resource)
         wanted = {each["Key"]: each.get("Value") for each in ask.get("Tags", ())} or dict.fromkeys(known)
         gone = [key for key, value in wanted.items() if key in known and value in (None, known[key])]
         if kind == "instance":
-            instances = ask.here(Instances)
-            instances.untag(instances.by_id[resource], gone)
+            instances = ask.regional_state(SimInstances)
+            instances.untag_instance(instances.by_id[resource], gone)
         else:
             for key in gone:
                 del known[key]
@@ -112,14 +111,14 @@ def delete_tags(ask: Ask) -> Json:
 
 
 @operation("ec2", "DescribeTags")
-def describe_tags(ask: Ask) -> Json:
+def describe_tags(ask: AwsRequest) -> Json:
     rows = [
         (resource, kind, key, value)
         for kind, _, kept in KINDS.values()
         for resource, tags in kept(ask).items()
         for key, value in tags.items()
     ]
-    found = filtered(
+    found = apply_filters(
         ask,
         rows,
         lambda row: {
@@ -130,7 +129,7 @@ def describe_tags(ask: Ask) -> Json:
         },
         lambda row: {row[2]: row[3]},
     )
-    chosen, more = page(ask, found)
+    chosen, more = take_page(ask, found)
     return {
         "Tags": [
             {"ResourceId": resource, "ResourceType": kind, "Key": key, "Value": value}

@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from dovetail.sim.aws.asking import Ask, Json, Subject, operation
-from dovetail.sim.aws.selecting import filtered, page, tag_list, tags_for
+from dovetail.sim.aws.filters import apply_filters, tag_list, tags_for, take_page
+from dovetail.sim.aws.service import AwsRequest, Json, ServiceState, operation
 
-__all__ = ["Template", "Templates", "check_user_data"]
+__all__ = ["SimLaunchTemplate", "SimLaunchTemplates", "check_user_data"]
 
 USER_DATA_MOST = 16384
 NO_SUCH_NAME = "At least one of the launch templates specified in the request does not exist."
 
 
 @dataclass(slots=True)
-class Template:
+class SimLaunchTemplate:
     """A launch template; `versions` in order, the first is number 1."""
 
     id: str
@@ -31,14 +31,14 @@ class Template:
     default: int = 1
 
 
-class Templates(Subject):
+class SimLaunchTemplates(ServiceState):
     """The launch templates of an account in a region."""
 
-    def begin(self) -> None:
-        self.by_id: dict[str, Template] = {}
-        self.by_name: dict[str, Template] = {}
+    def init_state(self) -> None:
+        self.by_id: dict[str, SimLaunchTemplate] = {}
+        self.by_name: dict[str, SimLaunchTemplate] = {}
 
-    def find(self, ask: Ask, specification: Mapping[str, Any]) -> Template:
+    def find(self, ask: AwsRequest, specification: Mapping[str, Any]) -> SimLaunchTemplate:
         """The template a request means; refused when there is none."""
         if name := specification.get("LaunchTemplateName"):
             found = self.by_name.get(name)
@@ -57,7 +57,9 @@ class Templates(Subject):
             )
         return made
 
-    def data(self, ask: Ask, specification: Mapping[str, Any]) -> tuple[Template, int, Mapping[str, Any]]:
+    def read_version(
+        self, ask: AwsRequest, specification: Mapping[str, Any]
+    ) -> tuple[SimLaunchTemplate, int, Mapping[str, Any]]:
         """A template with the number and the contents of the version a request means."""
         found = self.find(ask, specification)
         wanted = specification.get("Version") or "$Default"
@@ -71,11 +73,11 @@ class Templates(Subject):
             )
         return found, number, found.versions[number - 1]
 
-    def drop(self, template: Template) -> None:
+    def drop(self, template: SimLaunchTemplate) -> None:
         del self.by_id[template.id], self.by_name[template.name]
 
 
-def check_user_data(ask: Ask, encoded: str | None) -> None:
+def check_user_data(ask: AwsRequest, encoded: str | None) -> None:
     """EC2 takes base64 of at most 16 KiB."""
     if not encoded:
         return
@@ -88,41 +90,41 @@ def check_user_data(ask: Ask, encoded: str | None) -> None:
 
 
 @operation("ec2", "CreateLaunchTemplate")
-def create_template(ask: Ask) -> Json:
+def create_template(ask: AwsRequest) -> Json:
     templates, name, data = (
-        ask.here(Templates),
-        ask.need("LaunchTemplateName"),
-        ask.need("LaunchTemplateData"),
+        ask.regional_state(SimLaunchTemplates),
+        ask.get_required("LaunchTemplateName"),
+        ask.get_required("LaunchTemplateData"),
     )
     if name in templates.by_name:
         raise ask.refuse(
             "InvalidLaunchTemplateName.AlreadyExistsException", "Launch template name already in use."
         )
     check_user_data(ask, data.get("UserData"))
-    made = Template(
-        f"lt-0{ask.ground.hexes(16)}",
+    made = SimLaunchTemplate(
+        f"lt-0{ask.world.random_hex(16)}",
         name,
-        ask.ground.clock.now(),
+        ask.world.clock.now(),
         f"arn:aws:iam::{ask.account}:root",
         [data],
         tags_for(ask, "launch-template"),
     )
     templates.by_id[made.id] = templates.by_name[name] = made
-    return {"LaunchTemplate": _shown(made)}
+    return {"LaunchTemplate": _render_template(made)}
 
 
 @operation("ec2", "CreateLaunchTemplateVersion")
-def create_version(ask: Ask) -> Json:
-    found = ask.here(Templates).find(ask, ask.given)
-    data = ask.need("LaunchTemplateData")
+def create_version(ask: AwsRequest) -> Json:
+    found = ask.regional_state(SimLaunchTemplates).find(ask, ask.given)
+    data = ask.get_required("LaunchTemplateData")
     check_user_data(ask, data.get("UserData"))
     found.versions.append(data)
-    return {"LaunchTemplateVersion": _version(found, len(found.versions))}
+    return {"LaunchTemplateVersion": _render_version(found, len(found.versions))}
 
 
 @operation("ec2", "DescribeLaunchTemplates")
-def describe_templates(ask: Ask) -> Json:
-    templates = ask.here(Templates)
+def describe_templates(ask: AwsRequest) -> Json:
+    templates = ask.regional_state(SimLaunchTemplates)
     wanted = list(templates.by_id.values())
     if names := ask.get("LaunchTemplateNames"):
         if any(name not in templates.by_name for name in names):
@@ -134,7 +136,7 @@ def describe_templates(ask: Ask) -> Json:
                 "InvalidLaunchTemplateId.NotFound", f"The launch template ID '{missing[0]}' does not exist."
             )
         wanted = [templates.by_id[each] for each in ids]
-    found = filtered(
+    found = apply_filters(
         ask,
         wanted,
         lambda each: {
@@ -143,32 +145,32 @@ def describe_templates(ask: Ask) -> Json:
         },
         lambda each: each.tags,
     )
-    shown, more = page(ask, found, most=200, named="LaunchTemplateNames")
-    return {"LaunchTemplates": [_shown(each) for each in shown], **more}
+    shown, more = take_page(ask, found, most=200, named="LaunchTemplateNames")
+    return {"LaunchTemplates": [_render_template(each) for each in shown], **more}
 
 
 @operation("ec2", "DescribeLaunchTemplateVersions")
-def describe_versions(ask: Ask) -> Json:
-    found = ask.here(Templates).find(ask, ask.given)
+def describe_versions(ask: AwsRequest) -> Json:
+    found = ask.regional_state(SimLaunchTemplates).find(ask, ask.given)
     marks = {"$Latest": len(found.versions), "$Default": found.default}
     wanted = ask.get("Versions") or [str(at + 1) for at in range(len(found.versions))]
     numbers = [marks[each] if each in marks else int(each) for each in wanted]
     return {
         "LaunchTemplateVersions": [
-            _version(found, number) for number in numbers if 1 <= number <= len(found.versions)
+            _render_version(found, number) for number in numbers if 1 <= number <= len(found.versions)
         ]
     }
 
 
 @operation("ec2", "DeleteLaunchTemplate")
-def delete_template(ask: Ask) -> Json:
-    templates = ask.here(Templates)
+def delete_template(ask: AwsRequest) -> Json:
+    templates = ask.regional_state(SimLaunchTemplates)
     found = templates.find(ask, ask.given)
     templates.drop(found)
-    return {"LaunchTemplate": _shown(found)}
+    return {"LaunchTemplate": _render_template(found)}
 
 
-def _shown(each: Template) -> Json:
+def _render_template(each: SimLaunchTemplate) -> Json:
     return {
         "LaunchTemplateId": each.id,
         "LaunchTemplateName": each.name,
@@ -180,7 +182,7 @@ def _shown(each: Template) -> Json:
     }
 
 
-def _version(each: Template, number: int) -> Json:
+def _render_version(each: SimLaunchTemplate, number: int) -> Json:
     return {
         "LaunchTemplateId": each.id,
         "LaunchTemplateName": each.name,

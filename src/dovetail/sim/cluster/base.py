@@ -23,132 +23,134 @@ from typing import Any
 
 from dovetail.errors import shorten_text
 from dovetail.ports import Clock
-from dovetail.sim.cluster.objects import micro_stamp
+from dovetail.sim.cluster.objects import format_micro_time
 from dovetail.sim.kube.apiserver import ApiServer
-from dovetail.sim.kube.meta import stamp
+from dovetail.sim.kube.internal_writes import AdmittedTemplates, InternalApi
+from dovetail.sim.kube.meta import format_time
 from dovetail.sim.kube.status import ApiError
-from dovetail.sim.kube.store import Event
-from dovetail.sim.kube.trusted import Templates, TrustedApi
+from dovetail.sim.kube.store import StoreEvent
 
-__all__ = ["Desk", "Heard", "Json", "Key", "Neighbour", "Reporter"]
+__all__ = ["CommitHandler", "Json", "Key", "SimController", "SimControllerManager", "StatusReporter"]
 
 Json = dict[str, Any]
 Key = tuple[str, str]
 """Namespace and name; what is kept under a key is up to the neighbour."""
 
-Heard = Callable[[Json | None, Json | None], None]
+CommitHandler = Callable[[Json | None, Json | None], None]
 # How much is done before others get their turn: keys looked at, and commits made. Counted, not timed,
 # so that the same start gives the same story.
 TURN, COMMITS = 50, 50
 FIRST_DELAY, LAST_DELAY = 0.05, 30.0
 
 
-class Neighbour:
+class SimController:
     """One controller of the cluster. Subclasses say what they hear and what they do about a key."""
 
     name = "neighbour"
     # A neighbour whose work can wait until the rest of the instant is done.
     reports = False
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
-        self.api = TrustedApi(desk.server, self.name, desk.templates)
+    def __init__(self, desk: SimControllerManager) -> None:
+        self.manager = desk
+        self.api = InternalApi(desk.server, self.name, desk.templates)
         self.clock: Clock = desk.clock
 
-    def find(self, resource: str, key: Key) -> Json | None:
+    def find_object(self, resource: str, key: Key) -> Json | None:
         """An object as it is now, shared and read-only; ("", name) where there are no namespaces."""
-        record = self.desk.server.store.get(resource, key)
+        record = self.manager.server.store.get(resource, key)
         return record.obj if record is not None else None
 
-    def every(self, resource: str, namespace: str = "") -> list[Json]:
+    def list_objects(self, resource: str, namespace: str = "") -> list[Json]:
         """All objects of a kind, or those in one namespace, by namespace and name."""
-        return [record.obj for record in self.desk.server.store.bucket(resource).in_namespace(namespace)]
+        return [
+            record.obj for record in self.manager.server.store.get_bucket(resource).in_namespace(namespace)
+        ]
 
-    def on_node(self, name: str) -> list[Json]:
+    def list_pods_on_node(self, name: str) -> list[Json]:
         """The pods bound to a node."""
-        found = self.desk.server.store.bucket("pods").by_node.get(name, {})
+        found = self.manager.server.store.get_bucket("pods").by_node.get(name, {})
         return [found[key].obj for key in sorted(found)]
 
-    def hears(self) -> Mapping[str, Heard]:
+    def list_handlers(self) -> Mapping[str, CommitHandler]:
         """Resource to what is done on each commit of it: (before, after), None where there is none."""
         return {}
 
     def start(self) -> None:
         """Called once, after everything there is has been heard."""
 
-    def work(self, key: Key) -> None:
+    def reconcile(self, key: Key) -> None:
         """Look at the world and make it so. An ApiError means: again, later."""
 
     def enqueue(self, key: Key, after: float = 0.0) -> None:
         """Have a key looked at, now or in so many seconds."""
-        self.desk.enqueue(self, key, after)
+        self.manager.enqueue(self, key, after)
 
-    def now(self) -> str:
+    def format_now(self) -> str:
         """The time as metadata carries it."""
-        return self.desk.stamp()
+        return self.manager.format_now()
 
 
-class Reporter(Neighbour):
+class StatusReporter(SimController):
     """Counts on behalf of another neighbour, once all else of the instant is done."""
 
     reports = True
 
-    def __init__(self, desk: Desk, name: str, report: Callable[[Key], None]) -> None:
+    def __init__(self, desk: SimControllerManager, name: str, report: Callable[[Key], None]) -> None:
         self.name = name
         super().__init__(desk)
         self._report = report
 
-    def work(self, key: Key) -> None:
+    def reconcile(self, key: Key) -> None:
         self._report(key)
 
 
-class Desk:
+class SimControllerManager:
     """Hands each commit to who cares, and each key to its neighbour."""
 
     def __init__(self, server: ApiServer, clock: Clock, rng: Random) -> None:
         self.server = server
         self.clock = clock
         self.rng = rng
-        self.neighbours: list[Neighbour] = []
-        self.templates = Templates(server)
-        self._hearing: dict[str, list[Heard]] = {}
-        self._waiting: OrderedDict[tuple[int, Key], Neighbour] = OrderedDict()
-        self._reports: OrderedDict[tuple[int, Key], Neighbour] = OrderedDict()
-        self._later: list[tuple[float, int, Neighbour, Key]] = []
+        self.controllers: list[SimController] = []
+        self.templates = AdmittedTemplates(server)
+        self._handlers: dict[str, list[CommitHandler]] = {}
+        self._pending: OrderedDict[tuple[int, Key], SimController] = OrderedDict()
+        self._reports: OrderedDict[tuple[int, Key], SimController] = OrderedDict()
+        self._later: list[tuple[float, int, SimController, Key]] = []
         self._due: dict[tuple[int, Key], float] = {}
         self._failures: dict[tuple[int, Key], int] = {}
         self._order = count()
-        self._stamped = (clock.now(), stamp(clock.now()), micro_stamp(clock.now()))
+        self._stamped = (clock.now(), format_time(clock.now()), format_micro_time(clock.now()))
         self._wake = asyncio.Event()
         self.worked = 0
         self.set_aside: dict[str, str] = {}
         """What a neighbour could not cope with, and why."""
-        server.store.on_commit(self._commit)
+        server.store.on_commit(self._handle_commit)
 
-    def stamp(self) -> str:
+    def format_now(self) -> str:
         """The time as metadata carries it; the same instant is spelled once."""
-        return self._spelled()[1]
+        return self._format_times()[1]
 
-    def micro_stamp(self) -> str:
+    def format_micro_now(self) -> str:
         """The time as leases carry it."""
-        return self._spelled()[2]
+        return self._format_times()[2]
 
-    def _spelled(self) -> tuple[datetime, str, str]:
+    def _format_times(self) -> tuple[datetime, str, str]:
         now = self.clock.now()
         if self._stamped[0] != now:
-            self._stamped = (now, stamp(now), micro_stamp(now))
+            self._stamped = (now, format_time(now), format_micro_time(now))
         return self._stamped
 
-    def add(self, neighbour: Neighbour) -> None:
-        self.neighbours.append(neighbour)
-        for resource, heard in neighbour.hears().items():
-            self._hearing.setdefault(resource, []).append(heard)
-            for obj in neighbour.every(resource):
+    def add(self, neighbour: SimController) -> None:
+        self.controllers.append(neighbour)
+        for resource, heard in neighbour.list_handlers().items():
+            self._handlers.setdefault(resource, []).append(heard)
+            for obj in neighbour.list_objects(resource):
                 heard(None, obj)
         neighbour.start()
 
-    def _commit(self, event: Event) -> None:
-        hearing = self._hearing.get(event.new.info.storage)
+    def _handle_commit(self, event: StoreEvent) -> None:
+        hearing = self._handlers.get(event.new.info.storage)
         if hearing:
             before = event.old.obj if event.old is not None else None
             after = None if event.type == "DELETED" else event.new.obj
@@ -166,10 +168,10 @@ class Desk:
             self.set_aside[what] = why
             logging.getLogger("dovetail.sim").error("%s is set aside: %s", what, why)
 
-    def enqueue(self, neighbour: Neighbour, key: Key, after: float = 0.0) -> None:
+    def enqueue(self, neighbour: SimController, key: Key, after: float = 0.0) -> None:
         slot = (id(neighbour), key)
         if after <= 0:
-            queue = self._reports if neighbour.reports else self._waiting
+            queue = self._reports if neighbour.reports else self._pending
             if slot not in queue:
                 queue[slot] = neighbour
                 self._wake.set()
@@ -185,26 +187,26 @@ class Desk:
     @property
     def idle(self) -> bool:
         """Nothing is waiting to be looked at now."""
-        return not self._waiting and not self._reports
+        return not self._pending and not self._reports
 
     async def run(self) -> None:
         """Work until cancelled."""
         while True:
-            self._ripen()
+            self._enqueue_due()
             enough = self.server.store.revision + COMMITS
             for _ in range(TURN):
-                queue = self._waiting or self._reports
+                queue = self._pending or self._reports
                 if not queue or self.server.store.revision >= enough:
                     break
                 (_, key), neighbour = queue.popitem(last=False)
-                self._work(neighbour, key)
+                self._reconcile_key(neighbour, key)
             if not self.idle:
                 await asyncio.sleep(0)
                 continue
             self._wake.clear()
-            await self._rest()
+            await self._wait_for_work()
 
-    async def _rest(self) -> None:
+    async def _wait_for_work(self) -> None:
         """Until something is heard, or the next date comes."""
         if not self._later:
             await self._wake.wait()
@@ -218,7 +220,7 @@ class Desk:
         finally:
             timer.cancel()
 
-    def _ripen(self) -> None:
+    def _enqueue_due(self) -> None:
         now = self.clock.monotonic()
         while self._later and self._later[0][0] <= now:
             due, _, neighbour, key = heapq.heappop(self._later)
@@ -227,21 +229,21 @@ class Desk:
                 del self._due[slot]
                 self.enqueue(neighbour, key)
 
-    def _work(self, neighbour: Neighbour, key: Key) -> None:
+    def _reconcile_key(self, neighbour: SimController, key: Key) -> None:
         self.worked += 1
         try:
-            neighbour.work(key)
+            neighbour.reconcile(key)
         except (ApiError, ConnectionError):
             # Someone wrote first, a policy refuses, or a fault was injected: the world is looked at again.
-            self._look_again(neighbour, key)
+            self._retry_later(neighbour, key)
         except Exception as error:  # noqa: BLE001 - what is wrong with one key is no reason to leave all others
             self._set_aside(f"{neighbour.name} {'/'.join(filter(None, key))}", error)
-            self._look_again(neighbour, key)
+            self._retry_later(neighbour, key)
         else:
             if self._failures:
                 self._failures.pop((id(neighbour), key), None)
 
-    def _look_again(self, neighbour: Neighbour, key: Key) -> None:
+    def _retry_later(self, neighbour: SimController, key: Key) -> None:
         slot = (id(neighbour), key)
         failures = self._failures[slot] = self._failures.get(slot, 0) + 1
         self.enqueue(neighbour, key, min(FIRST_DELAY * 2 ** min(failures, 16), LAST_DELAY))

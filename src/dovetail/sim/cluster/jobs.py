@@ -3,15 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from dovetail.sim.cluster.base import Desk, Heard, Json, Key, Neighbour
-from dovetail.sim.cluster.indexes import expand, indexed, squeeze
-from dovetail.sim.cluster.objects import controller_of, deleting, ended, key_of, labels_of, parse_time, ready
-from dovetail.sim.cluster.owned import Owned
-from dovetail.sim.cluster.pods_of import delete_quietly, pod_from
-from dovetail.sim.kube.conditions import is_true, with_condition
+from dovetail.sim.cluster.base import CommitHandler, Json, Key, SimController, SimControllerManager
+from dovetail.sim.cluster.objects import (
+    controller_of,
+    has_pod_ended,
+    is_deleting,
+    is_pod_ready,
+    key_of,
+    labels_of,
+    parse_time,
+)
+from dovetail.sim.cluster.owner_index import OwnerIndex
+from dovetail.sim.cluster.workload_pods import build_pod, delete_quietly
+from dovetail.sim.kube.meta import is_condition_true, with_condition
 
-__all__ = ["Jobs", "over"]
+__all__ = ["JobController", "format_indexes", "is_indexed", "is_job_finished", "parse_indexes"]
+
+
+def is_indexed(job: dict[str, Any]) -> bool:
+    """Whether each success of the Job is for an index of its own."""
+    return bool(job["spec"].get("completionMode") == "Indexed")
+
+
+def parse_indexes(text: str) -> set[int]:
+    """The indexes a text names."""
+    found: set[int] = set()
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        found |= set(range(int(first), int(last or first) + 1))
+    return found
+
+
+def format_indexes(indexes: set[int]) -> str:
+    """Indexes as text; neighbours become a range."""
+    runs: list[list[int]] = []
+    for index in sorted(indexes):
+        if runs and runs[-1][-1] == index - 1:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    parts: list[str] = []
+    for run in runs:
+        parts += [f"{run[0]}-{run[-1]}"] if len(run) > 1 else [str(run[0])]
+    return ",".join(parts)
+
 
 RESOURCE = "jobs.batch"
 TRACKING = "batch.kubernetes.io/job-tracking"
@@ -19,35 +56,35 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 BACKOFF_FIRST, BACKOFF_LAST = 10.0, 600.0
 
 
-def over(job: Json) -> bool:
+def is_job_finished(job: Json) -> bool:
     """The Job has come to its end, well or badly."""
-    return is_true(job, "Complete") or is_true(job, "Failed")
+    return is_condition_true(job, "Complete") or is_condition_true(job, "Failed")
 
 
-class Jobs(Neighbour):
+class JobController(SimController):
     """Runs the pods of every Job to the number of successes it asks for."""
 
     name = "job-controller"
 
-    def __init__(self, desk: Desk, owned: Owned) -> None:
+    def __init__(self, desk: SimControllerManager, owned: OwnerIndex) -> None:
         super().__init__(desk)
         self.owned = owned
         self._gone: dict[Key, set[str]] = {}
-        owned.tell("Job", self.enqueue)
+        owned.subscribe_owner("Job", self.enqueue)
 
-    def hears(self) -> Mapping[str, Heard]:
-        return {RESOURCE: self._heard, "pods": self._pod_heard}
+    def list_handlers(self) -> Mapping[str, CommitHandler]:
+        return {RESOURCE: self._handle_job, "pods": self._handle_pod}
 
-    def _heard(self, before: Json | None, after: Json | None) -> None:
+    def _handle_job(self, before: Json | None, after: Json | None) -> None:
         job = after or before
         assert job is not None
         self.enqueue(key_of(job))
 
-    def _pod_heard(self, before: Json | None, after: Json | None) -> None:
+    def _handle_pod(self, before: Json | None, after: Json | None) -> None:
         """A pod that still waits to be counted by a Job that is gone must not wait for ever."""
         if (
             after is None
-            or not deleting(after)
+            or not is_deleting(after)
             or TRACKING not in (after["metadata"].get("finalizers") or ())
         ):
             return
@@ -55,64 +92,64 @@ class Jobs(Neighbour):
         if owner is None or owner["kind"] != "Job":
             return
         key = (after["metadata"]["namespace"], owner["name"])
-        job = self.find(RESOURCE, key)
+        job = self.find_object(RESOURCE, key)
         if job is None or job["metadata"]["uid"] != owner["uid"]:
             self._gone.setdefault(key, set()).add(owner["uid"])
             self.enqueue(key)
 
-    def work(self, key: Key) -> None:
+    def reconcile(self, key: Key) -> None:
         for uid in sorted(self._gone.pop(key, ())):
-            for pod in self.owned.pods(uid):
-                self._let_go(pod)
-        job = self.find(RESOURCE, key)
+            for pod in self.owned.list_pods(uid):
+                self._remove_finalizer(pod)
+        job = self.find_object(RESOURCE, key)
         if job is None:
             return
         status = dict(job.get("status") or {})
         if not job["spec"].get("suspend"):
-            status.setdefault("startTime", self.now())
-        pods = self.owned.pods(job["metadata"]["uid"])
-        running = [p for p in pods if not ended(p) and not deleting(p)]
-        if over(job) or deleting(job) or job["spec"].get("suspend"):
-            self._stop(running)
+            status.setdefault("startTime", self.format_now())
+        pods = self.owned.list_pods(job["metadata"]["uid"])
+        running = [p for p in pods if not has_pod_ended(p) and not is_deleting(p)]
+        if is_job_finished(job) or is_deleting(job) or job["spec"].get("suspend"):
+            self._stop_pods(running)
             running = []
-        self._count(job, status, self.owned.pods(job["metadata"]["uid"]))
-        if not over(job) and not deleting(job):
+        self._count_ended_pods(job, status, self.owned.list_pods(job["metadata"]["uid"]))
+        if not is_job_finished(job) and not is_deleting(job):
             running = self._suspend_or_run(job, status, running)
-        status |= {"active": len(running), "ready": sum(map(ready, running))}
-        status["terminating"] = sum(deleting(p) and not ended(p) for p in pods)
+        status |= {"active": len(running), "ready": sum(map(is_pod_ready, running))}
+        status["terminating"] = sum(is_deleting(p) and not has_pod_ended(p) for p in pods)
         shown = ("ready", "terminating", "uncountedTerminatedPods")
         status = {k: v for k, v in status.items() if v or k in shown}
         if status != job.get("status"):
-            self.api.report(RESOURCE, job, status)
-        if over(job):
-            self._expire(job)
+            self.api.report_status(RESOURCE, job, status)
+        if is_job_finished(job):
+            self._expire_job(job)
 
-    def _stop(self, running: list[Json]) -> None:
+    def _stop_pods(self, running: list[Json]) -> None:
         """Pods that are stopped on purpose are nobody's failure: they are not counted."""
         for pod in running:
-            self._let_go(pod)
+            self._remove_finalizer(pod)
             delete_quietly(self.api, pod)
 
-    def _count(self, job: Json, status: Json, pods: list[Json]) -> None:
+    def _count_ended_pods(self, job: Json, status: Json, pods: list[Json]) -> None:
         """Each ended pod is counted once; the finalizer says it has not been counted yet."""
-        done = expand(status.get("completedIndexes", ""))
+        done = parse_indexes(status.get("completedIndexes", ""))
         for pod in pods:
-            if not _uncounted(pod):
+            if not _is_uncounted(pod):
                 continue
             phase = (pod.get("status") or {}).get("phase")
             if phase == "Succeeded":
                 status["succeeded"] = status.get("succeeded", 0) + 1
-                done.add(_index(pod))
-            elif phase == "Failed" or deleting(pod):
+                done.add(_read_index(pod))
+            elif phase == "Failed" or is_deleting(pod):
                 status["failed"] = status.get("failed", 0) + 1
             else:
                 continue
-            self._let_go(pod)
-        if indexed(job):
+            self._remove_finalizer(pod)
+        if is_indexed(job):
             done &= set(range(job["spec"]["completions"]))
-            status["completedIndexes"], status["succeeded"] = squeeze(done), len(done)
+            status["completedIndexes"], status["succeeded"] = format_indexes(done), len(done)
 
-    def _let_go(self, pod: Json) -> None:
+    def _remove_finalizer(self, pod: Json) -> None:
         finalizers = pod["metadata"].get("finalizers") or []
         if TRACKING in finalizers:
             left = [f for f in finalizers if f != TRACKING]
@@ -120,38 +157,38 @@ class Jobs(Neighbour):
             self.api.patch("pods", pod["metadata"]["name"], patch, pod["metadata"]["namespace"])
 
     def _suspend_or_run(self, job: Json, status: Json, running: list[Json]) -> list[Json]:
-        if self._ended(job, status, running):
-            self._stop(running)
+        if self._finish_if_ended(job, status, running):
+            self._stop_pods(running)
             return []
         suspended = bool(job["spec"].get("suspend"))
-        if suspended != is_true({"status": status}, "Suspended"):
+        if suspended != is_condition_true({"status": status}, "Suspended"):
             why = "JobSuspended" if suspended else "JobResumed"
             state = {"type": "Suspended", "status": str(suspended), "reason": why}
             if suspended or any(c["type"] == "Suspended" for c in status.get("conditions") or ()):
-                status |= with_condition(status, state, self.now())
+                status |= with_condition(status, state, self.format_now())
             if not suspended:
-                status["startTime"] = self.now()
+                status["startTime"] = self.format_now()
         if suspended:
             status.pop("startTime", None)
             return []
-        return self._run(job, status, running)
+        return self._run_pods(job, status, running)
 
-    def _ended(self, job: Json, status: Json, running: list[Json]) -> bool:
+    def _finish_if_ended(self, job: Json, status: Json, running: list[Json]) -> bool:
         spec = job["spec"]
         succeeded, completions = status.get("succeeded", 0), spec.get("completions")
         if (completions is not None and succeeded >= completions) or (
             completions is None and succeeded and not running
         ):
-            self._finish(status, "Complete", "CompletionsReached")
+            self._finish_job(status, "Complete", "CompletionsReached")
         elif status.get("failed", 0) > spec.get("backoffLimit", 6):
-            self._finish(status, "Failed", "BackoffLimitExceeded")
-        elif self._too_late(job, status):
-            self._finish(status, "Failed", "DeadlineExceeded")
+            self._finish_job(status, "Failed", "BackoffLimitExceeded")
+        elif self._is_past_deadline(job, status):
+            self._finish_job(status, "Failed", "DeadlineExceeded")
         else:
             return False
         return True
 
-    def _too_late(self, job: Json, status: Json) -> bool:
+    def _is_past_deadline(self, job: Json, status: Json) -> bool:
         limit, started = job["spec"].get("activeDeadlineSeconds"), status.get("startTime")
         if limit is None or started is None or job["spec"].get("suspend"):
             return False
@@ -160,7 +197,7 @@ class Jobs(Neighbour):
             self.enqueue(key_of(job), left)
         return bool(left <= 0)
 
-    def _run(self, job: Json, status: Json, running: list[Json]) -> list[Json]:
+    def _run_pods(self, job: Json, status: Json, running: list[Json]) -> list[Json]:
         spec = job["spec"]
         wanted, completions = spec.get("parallelism", 1), spec.get("completions")
         if completions is not None:
@@ -168,24 +205,28 @@ class Jobs(Neighbour):
         elif status.get("succeeded", 0):
             wanted = min(wanted, len(running))
         if len(running) > wanted:
-            newest_first = sorted(running, key=lambda p: (ready(p), p["metadata"]["creationTimestamp"]))
-            self._stop(newest_first[: len(running) - wanted])
+            newest_first = sorted(
+                running, key=lambda p: (is_pod_ready(p), p["metadata"]["creationTimestamp"])
+            )
+            self._stop_pods(newest_first[: len(running) - wanted])
             return newest_first[len(running) - wanted :]
         missing = wanted - len(running)
-        if not missing or not self._rested(job, status):
+        if not missing or not self._is_backoff_over(job, status):
             return running
-        taken = expand(status.get("completedIndexes", "")) | {_index(p) for p in running}
+        taken = parse_indexes(status.get("completedIndexes", "")) | {_read_index(p) for p in running}
         free = (i for i in range(completions or 0) if i not in taken)
-        return running + [self._create(job, next(free) if indexed(job) else None) for _ in range(missing)]
+        return running + [
+            self._create_pod(job, next(free) if is_indexed(job) else None) for _ in range(missing)
+        ]
 
-    def _rested(self, job: Json, status: Json) -> bool:
+    def _is_backoff_over(self, job: Json, status: Json) -> bool:
         """After a failure the next pod waits: ten seconds, then twice as long each time."""
         if not status.get("failed"):
             return True
         wait = min(BACKOFF_FIRST * 2 ** (status["failed"] - 1), BACKOFF_LAST)
         ends = [
             s["state"]["terminated"]["finishedAt"]
-            for p in self.owned.pods(job["metadata"]["uid"])
+            for p in self.owned.list_pods(job["metadata"]["uid"])
             if (p.get("status") or {}).get("phase") == "Failed"
             for s in p["status"].get("containerStatuses") or ()
             if "terminated" in (s.get("state") or {})
@@ -197,8 +238,8 @@ class Jobs(Neighbour):
             self.enqueue(key_of(job), left)
         return bool(left <= 0)
 
-    def _create(self, job: Json, index: int | None) -> Json:
-        pod, meta = pod_from(job["spec"]["template"], job), job["metadata"]
+    def _create_pod(self, job: Json, index: int | None) -> Json:
+        pod, meta = build_pod(job["spec"]["template"], job), job["metadata"]
         pod["metadata"]["labels"] |= {
             "batch.kubernetes.io/controller-uid": meta["uid"],
             "batch.kubernetes.io/job-name": meta["name"],
@@ -210,10 +251,10 @@ class Jobs(Neighbour):
             pod["metadata"]["annotations"][INDEX] = str(index)
             pod["metadata"]["generateName"] = f"{meta['name']}-{index}-"
         pod["metadata"]["finalizers"] = [*pod["metadata"]["finalizers"], TRACKING]
-        return self.api.spawn(pod)
+        return self.api.create_pod(pod)
 
-    def _finish(self, status: Json, kind: str, reason: str) -> None:
-        now = self.now()
+    def _finish_job(self, status: Json, kind: str, reason: str) -> None:
+        now = self.format_now()
         early = {"Complete": "SuccessCriteriaMet", "Failed": "FailureTarget"}[kind]
         done = with_condition(status, {"type": early, "status": "True", "reason": reason}, now)
         done = with_condition(done, {"type": kind, "status": "True", "reason": reason}, now)
@@ -221,9 +262,9 @@ class Jobs(Neighbour):
         if kind == "Complete":
             status["completionTime"] = now
 
-    def _expire(self, job: Json) -> None:
+    def _expire_job(self, job: Json) -> None:
         ttl = job["spec"].get("ttlSecondsAfterFinished")
-        if ttl is None or deleting(job):
+        if ttl is None or is_deleting(job):
             return
         ends = [c for c in job["status"]["conditions"] if c["type"] in ("Complete", "Failed")]
         left = ttl - (self.clock.now() - parse_time(ends[0]["lastTransitionTime"])).total_seconds()
@@ -234,10 +275,10 @@ class Jobs(Neighbour):
         self.api.delete(RESOURCE, meta["name"], meta["namespace"], propagation="Background")
 
 
-def _uncounted(pod: Json) -> bool:
+def _is_uncounted(pod: Json) -> bool:
     return TRACKING in (pod["metadata"].get("finalizers") or ())
 
 
-def _index(pod: Json) -> int:
+def _read_index(pod: Json) -> int:
     text = (pod["metadata"].get("annotations") or {}).get(INDEX) or labels_of(pod).get(INDEX) or "-1"
     return int(text)

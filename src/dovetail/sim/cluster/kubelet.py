@@ -20,11 +20,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dovetail.settings.durations import parse as parse_duration
-from dovetail.sim.cluster.base import Desk, Heard, Json, Key, Neighbour
-from dovetail.sim.cluster.objects import controller_of, deleting, ended, key_of, parse_time
-from dovetail.sim.cluster.postings import ended_status, node_status, recovered_status, running_status
-from dovetail.sim.kube.conditions import condition_of
+from dovetail.settings.durations import parse_duration as parse_duration
+from dovetail.sim.cluster.base import CommitHandler, Json, Key, SimController, SimControllerManager
+from dovetail.sim.cluster.kubelet_status import (
+    build_ended_status,
+    build_node_status,
+    build_recovered_status,
+    build_running_status,
+)
+from dovetail.sim.cluster.objects import controller_of, has_pod_ended, is_deleting, key_of, parse_time
+from dovetail.sim.kube.meta import find_condition
 from dovetail.sim.kube.status import ApiError
 
 __all__ = ["Kubelet", "KubeletOptions"]
@@ -53,12 +58,12 @@ class KubeletOptions:
     csi_limits: Mapping[str, int] = field(default_factory=lambda: {"ebs.csi.aws.com": 26})
 
 
-class Kubelet(Neighbour):
+class Kubelet(SimController):
     """All simulated kubelets at once. Keys: ("", node), and (namespace, pod)."""
 
     name = "kubelet"
 
-    def __init__(self, desk: Desk, options: KubeletOptions | None = None) -> None:
+    def __init__(self, desk: SimControllerManager, options: KubeletOptions | None = None) -> None:
         super().__init__(desk)
         self.options = options or KubeletOptions()
         self._ours: set[str] = set()
@@ -69,12 +74,12 @@ class Kubelet(Neighbour):
         self._bound_at: dict[str, float] = {}
         self._stopping_at: dict[str, float] = {}
 
-    def hears(self) -> Mapping[str, Heard]:
-        return {"nodes": self._node_heard, "pods": self._pod_heard}
+    def list_handlers(self) -> Mapping[str, CommitHandler]:
+        return {"nodes": self._handle_node, "pods": self._handle_pod}
 
     # Nodes
 
-    def _node_heard(self, before: Json | None, after: Json | None) -> None:
+    def _handle_node(self, before: Json | None, after: Json | None) -> None:
         if after is None:
             name = before["metadata"]["name"] if before else ""
             self._ours.discard(name)
@@ -83,11 +88,11 @@ class Kubelet(Neighbour):
             self._told.pop(name, None)
             return
         name, notes = after["metadata"]["name"], after["metadata"].get("annotations") or {}
-        new = name not in self._ours and _simulated(after)
+        new = name not in self._ours and _is_simulated(after)
         if new:
             self._ours.add(name)
             # One that has a lease was up before this process began: it does not start again.
-            known = self.find(LEASES, (LEASE_NAMESPACE, name)) is not None
+            known = self.find_object(LEASES, (LEASE_NAMESPACE, name)) is not None
             self._first_seen[name] = float("-inf") if known else self.clock.monotonic()
         silent = notes.get(HEARTBEAT) == "stopped"
         woke = not silent and name in self._silent
@@ -97,21 +102,21 @@ class Kubelet(Neighbour):
             self._silent.discard(name)
         if new or (woke and name in self._ours):
             self.enqueue(("", name))
-            for pod in self.on_node(name):
+            for pod in self.list_pods_on_node(name):
                 self.enqueue(key_of(pod))
 
-    def was_up(self, name: str) -> None:
+    def mark_started(self, name: str) -> None:
         """This node does not start: it was up before anybody looked."""
         self._first_seen[name] = float("-inf")
 
-    def work(self, key: Key) -> None:
+    def reconcile(self, key: Key) -> None:
         if key[0]:
-            self._work_pod(key)
+            self._reconcile_pod(key)
         else:
-            self._work_node(key[1])
+            self._reconcile_node(key[1])
 
-    def _work_node(self, name: str) -> None:
-        node = self.find("nodes", ("", name))
+    def _reconcile_node(self, name: str) -> None:
+        node = self.find_object("nodes", ("", name))
         if node is None or name not in self._ours or name in self._silent:
             return
         self._renew_lease(node)
@@ -119,18 +124,20 @@ class Kubelet(Neighbour):
             # It is as its kubelet left it, up and well: there is nothing new to say.
             self.enqueue(("", name), self.options.heartbeat)
             return
-        wait = _seconds((node["metadata"].get("annotations") or {}).get(READY_AFTER), self.options.node_ready)
+        wait = _parse_seconds(
+            (node["metadata"].get("annotations") or {}).get(READY_AFTER), self.options.node_ready
+        )
         left = self._first_seen[name] + wait - self.clock.monotonic()
-        status = node_status(node, self.now(), is_ready=left <= SOON)
+        status = build_node_status(node, self.format_now(), is_ready=left <= SOON)
         if status is not None:
-            self.api.report("nodes", node, status)
+            self.api.report_status("nodes", node, status)
         elif left <= SOON:
             self._told[name] = node
         self.enqueue(("", name), min(left, self.options.heartbeat) if left > SOON else self.options.heartbeat)
 
     def _renew_lease(self, node: Json) -> None:
-        name, now = node["metadata"]["name"], self.desk.micro_stamp()
-        lease = self.find(LEASES, (LEASE_NAMESPACE, name))
+        name, now = node["metadata"]["name"], self.manager.format_micro_now()
+        lease = self.find_object(LEASES, (LEASE_NAMESPACE, name))
         if lease is not None:
             spec = {**lease["spec"], "holderIdentity": name, "renewTime": now}
             self.api.amend(LEASES, (LEASE_NAMESPACE, name), spec=spec)
@@ -143,7 +150,7 @@ class Kubelet(Neighbour):
 
     def _register_drivers(self, node: Json, owner: Json) -> None:
         name = node["metadata"]["name"]
-        if self.find(CSI_NODES, ("", name)) is None and self.options.csi_limits:
+        if self.find_object(CSI_NODES, ("", name)) is None and self.options.csi_limits:
             drivers = [
                 {"name": driver, "nodeID": name, "topologyKeys": [ZONE], "allocatable": {"count": count}}
                 for driver, count in sorted(self.options.csi_limits.items())
@@ -153,7 +160,7 @@ class Kubelet(Neighbour):
 
     # Pods
 
-    def _pod_heard(self, before: Json | None, after: Json | None) -> None:
+    def _handle_pod(self, before: Json | None, after: Json | None) -> None:
         pod = after or before
         assert pod is not None
         if pod["spec"].get("nodeName") not in self._ours:
@@ -164,69 +171,69 @@ class Kubelet(Neighbour):
             self._stopping_at.pop(uid, None)
             return
         phase = (after.get("status") or {}).get("phase", "Pending")
-        if phase == "Pending" or before is None or deleting(after):
+        if phase == "Pending" or before is None or is_deleting(after):
             self.enqueue(key_of(after))
 
-    def _work_pod(self, key: Key) -> None:
-        pod = self.find("pods", key)
+    def _reconcile_pod(self, key: Key) -> None:
+        pod = self.find_object("pods", key)
         if pod is None:
             return
         node = pod["spec"].get("nodeName")
         if node not in self._ours or node in self._silent:
             return
-        if deleting(pod):
-            self._stop(pod)
+        if is_deleting(pod):
+            self._stop_pod(pod)
         elif (pod.get("status") or {}).get("phase", "Pending") == "Pending":
             self._start_pod(pod)
-        elif not ended(pod):
+        elif not has_pod_ended(pod):
             self._keep_running(pod)
 
     def _start_pod(self, pod: Json) -> None:
         notes, uid = pod["metadata"].get("annotations") or {}, pod["metadata"]["uid"]
         bound = self._bound_at.setdefault(uid, self.clock.monotonic())
-        left = bound + _seconds(notes.get(START_AFTER), self.options.pod_start) - self.clock.monotonic()
+        left = bound + _parse_seconds(notes.get(START_AFTER), self.options.pod_start) - self.clock.monotonic()
         if left > SOON:
             self.enqueue(key_of(pod), left)
             return
         is_ready = notes.get(NEVER_READY) != "true"
-        self.api.report("pods", pod, running_status(pod, self.now(), is_ready=is_ready))
-        runs = self._runs_for(pod)
+        self.api.report_status("pods", pod, build_running_status(pod, self.format_now(), is_ready=is_ready))
+        runs = self._find_run_seconds(pod)
         if runs is not None:
             self.enqueue(key_of(pod), runs)
 
-    def _runs_for(self, pod: Json) -> float | None:
+    def _find_run_seconds(self, pod: Json) -> float | None:
         """Seconds until the pod is through; None if it runs for good."""
         text = (pod["metadata"].get("annotations") or {}).get(RUN_FOR)
         owner = controller_of(pod)
         of_job = owner is not None and owner["kind"] == "Job"
         if not text and not of_job:
             return None
-        return _seconds(text, self.options.job_run)
+        return _parse_seconds(text, self.options.job_run)
 
     def _keep_running(self, pod: Json) -> None:
-        notes, runs = pod["metadata"].get("annotations") or {}, self._runs_for(pod)
+        notes, runs = pod["metadata"].get("annotations") or {}, self._find_run_seconds(pod)
         if runs is not None:
             left = runs - (self.clock.now() - parse_time(pod["status"]["startTime"])).total_seconds()
             if left <= SOON:
                 phase = "Failed" if notes.get(FAILS) == "true" else "Succeeded"
-                self.api.report("pods", pod, ended_status(pod, phase, self.now()))
+                self.api.report_status("pods", pod, build_ended_status(pod, phase, self.format_now()))
                 return
             self.enqueue(key_of(pod), left)
-        lost = condition_of(pod, "Ready") or {}
+        lost = find_condition(pod, "Ready") or {}
         if lost.get("reason") == "NodeNotReady" and notes.get(NEVER_READY) != "true":
-            self.api.report("pods", pod, recovered_status(pod, self.now()))
+            self.api.report_status("pods", pod, build_recovered_status(pod, self.format_now()))
 
-    def _stop(self, pod: Json) -> None:
+    def _stop_pod(self, pod: Json) -> None:
         meta = pod["metadata"]
         started = self._stopping_at.setdefault(meta["uid"], self.clock.monotonic())
-        takes = _seconds((meta.get("annotations") or {}).get(STOP_AFTER), self.options.pod_stop)
+        takes = _parse_seconds((meta.get("annotations") or {}).get(STOP_AFTER), self.options.pod_stop)
         left = started + min(takes, meta.get("deletionGracePeriodSeconds") or 0) - self.clock.monotonic()
         if left > SOON:
             self.enqueue(key_of(pod), left)
             return
         # Whoever holds a finalizer sees how the pod ended; all others see it go.
-        if meta.get("finalizers") and not ended(pod):
-            self.api.report("pods", pod, ended_status(pod, "Failed", self.now()))
+        if meta.get("finalizers") and not has_pod_ended(pod):
+            self.api.report_status("pods", pod, build_ended_status(pod, "Failed", self.format_now()))
         if meta.get("finalizers") and not meta.get("deletionGracePeriodSeconds"):
             return
         try:
@@ -236,13 +243,13 @@ class Kubelet(Neighbour):
                 raise
 
 
-def _simulated(node: Json) -> bool:
+def _is_simulated(node: Json) -> bool:
     meta = node["metadata"]
     said = (meta.get("labels") or {}).get(SIMULATED) or (meta.get("annotations") or {}).get(SIMULATED)
     return bool(said == "fake")
 
 
-def _seconds(text: str | None, default: float) -> float:
+def _parse_seconds(text: str | None, default: float) -> float:
     if not text:
         return default
     try:

@@ -9,19 +9,19 @@ Json = dict[str, Any]
 
 __all__ = [
     "controller_of",
-    "deleting",
-    "ended",
+    "format_micro_time",
+    "has_changed",
+    "has_pod_ended",
+    "is_deleting",
+    "is_pod_ready",
     "key_of",
     "labels_of",
-    "micro_stamp",
+    "needs_reconcile",
     "owner_reference",
     "parse_time",
-    "ready",
-    "rethought",
-    "touches",
 ]
 
-RETHOUGHT = ("generation", "deletionTimestamp", "labels", "annotations", "ownerReferences")
+RECONCILED_FIELDS = ("generation", "deletionTimestamp", "labels", "annotations", "ownerReferences")
 
 
 def key_of(obj: Json) -> tuple[str, str]:
@@ -55,16 +55,16 @@ def owner_reference(owner: Json, *, block: bool = True) -> Json:
     }
 
 
-def deleting(obj: Json) -> bool:
+def is_deleting(obj: Json) -> bool:
     return bool(obj["metadata"].get("deletionTimestamp"))
 
 
-def ended(pod: Json) -> bool:
+def has_pod_ended(pod: Json) -> bool:
     """The pod has run to its end, well or badly."""
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
-def ready(pod: Json) -> bool:
+def is_pod_ready(pod: Json) -> bool:
     """The pod's Ready condition says True."""
     for condition in (pod.get("status") or {}).get("conditions") or ():
         if condition.get("type") == "Ready":
@@ -72,20 +72,20 @@ def ready(pod: Json) -> bool:
     return False
 
 
-def rethought(before: Json | None, after: Json) -> bool:
+def needs_reconcile(before: Json | None, after: Json) -> bool:
     """Whether an object came, or changed in more than its status."""
     if before is None:
         return True
     old, new = before["metadata"], after["metadata"]
-    return any(old.get(field) != new.get(field) for field in RETHOUGHT)
+    return any(old.get(field) != new.get(field) for field in RECONCILED_FIELDS)
 
 
-def touches(before: Json | None, after: Json | None, *path: str) -> bool:
+def has_changed(before: Json | None, after: Json | None, *path: str) -> bool:
     """Whether a commit changed the value at a path."""
-    return bool(_at(before, path) != _at(after, path))
+    return bool(_read_path(before, path) != _read_path(after, path))
 
 
-def _at(obj: Any, path: tuple[str, ...]) -> Any:
+def _read_path(obj: Any, path: tuple[str, ...]) -> Any:
     for step in path:
         if not isinstance(obj, dict):
             return None
@@ -93,7 +93,7 @@ def _at(obj: Any, path: tuple[str, ...]) -> Any:
     return obj
 
 
-def micro_stamp(time: datetime) -> str:
+def format_micro_time(time: datetime) -> str:
     """A time as leases and events carry it."""
     return time.isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
 

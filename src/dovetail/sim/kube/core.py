@@ -5,17 +5,19 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dovetail.sim.kube.meta import stamp
-from dovetail.sim.kube.status import unknown_resource
-from dovetail.sim.kube.store import Key, Record, Store
-from dovetail.sim.kube.types import Registry, TypeInfo, UnknownResource
+from dovetail.sim.kube.meta import format_time
+from dovetail.sim.kube.status import bad_request, unknown_resource
+from dovetail.sim.kube.store import Key, ObjectStore, StoredRecord
+from dovetail.sim.kube.types import TypeInfo, TypeRegistry, UnknownResource
 
 if TYPE_CHECKING:
     from dovetail.ports import Clock
+
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
@@ -24,7 +26,7 @@ _encode = msgspec.json.Encoder().encode
 class Core:
     """Registry, store, clock and chance, and the work a write leaves for afterwards."""
 
-    def __init__(self, registry: Registry, store: Store, clock: Clock, rng: random.Random) -> None:
+    def __init__(self, registry: TypeRegistry, store: ObjectStore, clock: Clock, rng: random.Random) -> None:
         self.registry = registry
         self.store = store
         self.clock = clock
@@ -33,30 +35,30 @@ class Core:
         self._turn = _Turn(self._afterwards)
         self._stamped = (clock.now(), "")
 
-    def type_of(self, resource: str) -> TypeInfo:
+    def find_type(self, resource: str) -> TypeInfo:
         """The preferred version of `plural[.group]`, or a 404."""
         try:
-            return self.registry.resolve(resource)
+            return self.registry.resolve_resource(resource)
         except UnknownResource as error:
             raise unknown_resource() from error
 
-    def find(self, resource: str, namespace: str, name: str) -> dict[str, Any] | None:
+    def find_object(self, resource: str, namespace: str, name: str) -> dict[str, Any] | None:
         """An object of a built-in resource, read without ceremony."""
         record = self.store.get(resource, (namespace, name))
         return record.obj if record else None
 
-    def stamp(self) -> str:
+    def format_now(self) -> str:
         """Now, as metadata carries it; the same instant is spelled once."""
         now = self.clock.now()
         if self._stamped[0] != now or not self._stamped[1]:
-            self._stamped = (now, stamp(now))
+            self._stamped = (now, format_time(now))
         return self._stamped[1]
 
-    def put(self, info: TypeInfo, key: Key, obj: dict[str, Any]) -> Record:
+    def put(self, info: TypeInfo, key: Key, obj: dict[str, Any]) -> StoredRecord:
         """Commit a state."""
         return self.store.put(info, key, obj)
 
-    def afterwards(self, work: Callable[[], None]) -> None:
+    def run_afterwards(self, work: Callable[[], None]) -> None:
         """Do something once the current write is over, still in the same turn."""
         self._afterwards.append(work)
 
@@ -87,6 +89,52 @@ class _Turn:
             self._depth -= 1
 
 
-def fresh(obj: Any) -> Any:
+def copy_json(obj: Any) -> Any:
     """A copy that shares nothing with its original, and is JSON for certain."""
     return _decode(_encode(obj))
+
+
+PROPAGATION = ("", "Background", "Foreground", "Orphan")
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """Options of create, update and patch. `warnings` collects what the client should hear."""
+
+    dry_run: bool = False
+    manager: str = ""
+    user: str = "system:admin"
+    validation: str = "Ignore"
+    force: bool = False
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOptions:
+    """Options of delete and evict."""
+
+    grace: int | None = None
+    propagation: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    dry_run: bool = False
+
+
+def parse_delete_options(body: dict[str, Any]) -> DeleteOptions:
+    """A DeleteOptions document as options."""
+    preconditions = body.get("preconditions") or {}
+    grace = body.get("gracePeriodSeconds")
+    if not isinstance(preconditions, dict) or not isinstance(grace, int | None):
+        raise bad_request(
+            "DeleteOptions cannot be decoded: preconditions or gracePeriodSeconds has a wrong type"
+        )
+    propagation = body.get("propagationPolicy") or ""
+    if not propagation and body.get("orphanDependents") is not None:
+        propagation = "Orphan" if body["orphanDependents"] else "Background"
+    return DeleteOptions(
+        grace=grace,
+        propagation=propagation,
+        uid=str(preconditions.get("uid") or ""),
+        resource_version=str(preconditions.get("resourceVersion") or ""),
+        dry_run=bool(body.get("dryRun")),
+    )

@@ -8,8 +8,8 @@ import uuid
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from dovetail.sim.kube.schema import Cause
-from dovetail.sim.kube.selectors import label_value, qualified_name
+from dovetail.sim.kube.schema.validation import Cause
+from dovetail.sim.kube.selectors import is_label_value, is_qualified_name
 
 if TYPE_CHECKING:
     from dovetail.sim.kube.types import TypeInfo
@@ -62,27 +62,27 @@ FIELDS = frozenset(
 KEPT = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "name")
 
 
-def stamp(moment: datetime) -> str:
+def format_time(moment: datetime) -> str:
     """A time as metadata carries it: UTC, whole seconds."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def micro_stamp(moment: datetime) -> str:
+def format_micro_time(moment: datetime) -> str:
     """A time as leases and events carry it: UTC, microseconds."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def new_uid(rng: random.Random) -> str:
+def generate_uid(rng: random.Random) -> str:
     """A version 4 UUID from the given chance."""
     return str(uuid.UUID(int=rng.getrandbits(128), version=4))
 
 
-def generated_name(prefix: str, rng: random.Random) -> str:
+def generate_name(prefix: str, rng: random.Random) -> str:
     """A generateName made into a name."""
     return prefix[:_PREFIX_LENGTH] + "".join(rng.choices(SUFFIX_ALPHABET, k=5))
 
 
-def name_problem(info: TypeInfo, name: str) -> str:
+def find_name_problem(info: TypeInfo, name: str) -> str:
     """Why a name cannot be an object's of this type; empty if it can."""
     match info.resource:
         case "namespaces":
@@ -99,13 +99,13 @@ def name_problem(info: TypeInfo, name: str) -> str:
     return "" if fits else rule
 
 
-def metadata_shape(metadata: Any) -> str:
+def find_metadata_problem(metadata: Any) -> str:
     """Why a client's metadata cannot even be read; empty if it can."""
     if not isinstance(metadata, dict):
         return "metadata must be an object"
     for name in ("labels", "annotations"):
         value = metadata.get(name)
-        if value is not None and not _texts(value):
+        if value is not None and not _is_text_map(value):
             return f"metadata.{name} must map strings to strings"
     for name in ("name", "generateName", "namespace", "uid", "resourceVersion"):
         if not isinstance(metadata.get(name, ""), str | None):
@@ -122,7 +122,7 @@ def metadata_shape(metadata: Any) -> str:
     return ""
 
 
-def _texts(value: Any) -> bool:
+def _is_text_map(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(v, str) for v in value.values())
 
 
@@ -130,12 +130,12 @@ def metadata_causes(info: TypeInfo, metadata: dict[str, Any]) -> list[Cause]:
     """What is wrong with the values in an object's metadata."""
     causes = []
     name = metadata.get("name", "")
-    if problem := name_problem(info, name):
+    if problem := find_name_problem(info, name):
         causes.append(Cause("metadata.name", "FieldValueInvalid", f'Invalid value: "{name}": {problem}'))
     causes += labels_causes("metadata.labels", metadata.get("labels") or {})
     causes += _annotation_causes(metadata.get("annotations") or {})
     for finalizer in metadata.get("finalizers") or ():
-        if not qualified_name(finalizer):
+        if not is_qualified_name(finalizer):
             text = f'Invalid value: "{finalizer}": name part must consist of alphanumeric characters'
             causes.append(Cause("metadata.finalizers", "FieldValueInvalid", text))
     return causes + _owner_causes(metadata.get("ownerReferences") or ())
@@ -145,10 +145,10 @@ def labels_causes(path: str, labels: dict[str, str]) -> list[Cause]:
     """What is wrong with a map of labels."""
     causes = []
     for key, value in labels.items():
-        if not qualified_name(key):
+        if not is_qualified_name(key):
             text = f'Invalid value: "{key}": name part must consist of alphanumeric characters'
             causes.append(Cause(path, "FieldValueInvalid", text))
-        if not label_value(value):
+        if not is_label_value(value):
             text = (
                 f'Invalid value: "{value}": a valid label must be an empty string or consist of alphanumeric'
             )
@@ -160,7 +160,7 @@ def _annotation_causes(annotations: dict[str, str]) -> list[Cause]:
     causes = [
         Cause("metadata.annotations", "FieldValueInvalid", f'Invalid value: "{key}": not a qualified name')
         for key in annotations
-        if not qualified_name(key.lower())
+        if not is_qualified_name(key.lower())
     ]
     if sum(len(key) + len(value) for key, value in annotations.items()) > _ANNOTATION_BYTES:
         text = f"Too long: may not be more than {_ANNOTATION_BYTES} bytes"
@@ -179,3 +179,31 @@ def _owner_causes(owners: Any) -> list[Cause]:
         text = "Invalid value: only one reference can have Controller set to true"
         causes.append(Cause("metadata.ownerReferences", "FieldValueInvalid", text))
     return causes
+
+
+def find_condition(obj: dict[str, Any], kind: str) -> dict[str, Any] | None:
+    """An object's condition of a type."""
+    conditions: list[dict[str, Any]] = (obj.get("status") or {}).get("conditions") or []
+    for each in conditions:
+        if each.get("type") == kind:
+            return each
+    return None
+
+
+def is_condition_true(obj: dict[str, Any], kind: str) -> bool:
+    """Whether an object's condition of a type says True."""
+    found = find_condition(obj, kind)
+    return found is not None and found.get("status") == "True"
+
+
+def with_condition(status: dict[str, Any], condition: dict[str, Any], now: str) -> dict[str, Any]:
+    """A status with one condition set; its transition time moves only when it turns."""
+    conditions = list(status.get("conditions") or ())
+    place = next((i for i, each in enumerate(conditions) if each.get("type") == condition["type"]), None)
+    if place is None:
+        return {**status, "conditions": [*conditions, {**condition, "lastTransitionTime": now}]}
+    before = conditions[place]
+    turned = before.get("status") != condition["status"]
+    since = now if turned else before.get("lastTransitionTime", now)
+    conditions[place] = {**condition, "lastTransitionTime": since}
+    return {**status, "conditions": conditions}

@@ -19,7 +19,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]+\Z")
 
 
 @lru_cache(maxsize=4096)
-def qualified_name(key: str) -> bool:
+def is_qualified_name(key: str) -> bool:
     """Whether a text can be a label key: an optional DNS prefix, a slash, and up to 63 characters."""
     prefix, slash, name = key.rpartition("/")
     if slash and not (0 < len(prefix) <= 253 and _PREFIX.match(prefix)):
@@ -27,13 +27,13 @@ def qualified_name(key: str) -> bool:
     return 0 < len(name) <= 63 and bool(_NAME.match(name))
 
 
-def label_value(value: str) -> bool:
+def is_label_value(value: str) -> bool:
     """Whether a text can be a label value."""
     return value == "" or (len(value) <= 63 and bool(_NAME.match(value)))
 
 
 @dataclass(frozen=True, slots=True)
-class Requirement:
+class LabelRequirement:
     """One term of a label selector."""
 
     key: str
@@ -52,9 +52,9 @@ class Requirement:
             case "absent":
                 return value is None
             case _:
-                return value is not None and self._compares(value)
+                return value is not None and self._compare_number(value)
 
-    def _compares(self, value: str) -> bool:
+    def _compare_number(self, value: str) -> bool:
         if not _INTEGER.match(value):
             return False
         bound = int(next(iter(self.values)))
@@ -66,21 +66,21 @@ class _Parser:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.tokens = self._scan(text)
+        self.tokens = self._scan_tokens(text)
         self.at = 0
 
-    def _scan(self, text: str) -> list[str]:
+    def _scan_tokens(self, text: str) -> list[str]:
         tokens, position = [], 0
         text = text.rstrip()
         while position < len(text):
             found = _TOKEN.match(text, position)
             if found is None:
-                raise self.error(f"unexpected character at {position}")
+                raise self.build_error(f"unexpected character at {position}")
             tokens.append(found.group(1))
             position = found.end()
         return tokens
 
-    def error(self, why: str) -> Exception:
+    def build_error(self, why: str) -> Exception:
         return bad_request(f'unable to parse requirement in selector "{self.text}": {why}')
 
     def peek(self) -> str:
@@ -91,81 +91,83 @@ class _Parser:
         self.at += 1
         return token
 
-    def key(self) -> str:
+    def read_key(self) -> str:
         key = self.next()
-        if not qualified_name(key):
-            raise self.error(f'"{key}" is not a label key')
+        if not is_qualified_name(key):
+            raise self.build_error(f'"{key}" is not a label key')
         return key
 
-    def value(self) -> str:
+    def read_value(self) -> str:
         if self.peek() in (",", ")", ""):
             return ""
         value = self.next()
-        if not label_value(value):
-            raise self.error(f'"{value}" is not a label value')
+        if not is_label_value(value):
+            raise self.build_error(f'"{value}" is not a label value')
         return value
 
-    def selector(self) -> tuple[Requirement, ...]:
+    def read_selector(self) -> tuple[LabelRequirement, ...]:
         found = []
         while self.at < len(self.tokens):
-            found.append(self.requirement())
+            found.append(self.read_requirement())
             if self.at < len(self.tokens) and self.next() != ",":
-                raise self.error("expected a comma")
+                raise self.build_error("expected a comma")
             if self.at == len(self.tokens) and self.tokens[-1] == ",":
-                raise self.error("it ends in a comma")
+                raise self.build_error("it ends in a comma")
         return tuple(found)
 
-    def requirement(self) -> Requirement:
+    def read_requirement(self) -> LabelRequirement:
         if self.peek() == "!":
             self.next()
-            return Requirement(self.key(), "absent")
-        key = self.key()
+            return LabelRequirement(self.read_key(), "absent")
+        key = self.read_key()
         operator = self.peek()
         if operator in (",", ""):
-            return Requirement(key, "exists")
+            return LabelRequirement(key, "exists")
         self.next()
         if operator in ("=", "=="):
-            return Requirement(key, "in", frozenset((self.value(),)))
+            return LabelRequirement(key, "in", frozenset((self.read_value(),)))
         if operator == "!=":
-            return Requirement(key, "notin", frozenset((self.value(),)))
+            return LabelRequirement(key, "notin", frozenset((self.read_value(),)))
         if operator in ("in", "notin"):
-            return Requirement(key, operator, self.values())
+            return LabelRequirement(key, operator, self.read_values())
         if operator in (">", "<"):
-            return Requirement(key, "gt" if operator == ">" else "lt", frozenset((self.number(),)))
-        raise self.error(f'"{operator}" is not an operator')
+            return LabelRequirement(key, "gt" if operator == ">" else "lt", frozenset((self.read_number(),)))
+        raise self.build_error(f'"{operator}" is not an operator')
 
-    def number(self) -> str:
+    def read_number(self) -> str:
         value = self.next()
         if not _INTEGER.match(value):
-            raise self.error(f'"{value}" is not a whole number')
+            raise self.build_error(f'"{value}" is not a whole number')
         return value
 
-    def values(self) -> frozenset[str]:
+    def read_values(self) -> frozenset[str]:
         if self.next() != "(":
-            raise self.error("expected an opening bracket")
-        found = [self.value()]
+            raise self.build_error("expected an opening bracket")
+        found = [self.read_value()]
         while (token := self.next()) == ",":
-            found.append(self.value())
+            found.append(self.read_value())
         if token != ")":
-            raise self.error("expected a closing bracket")
+            raise self.build_error("expected a closing bracket")
         return frozenset(found)
 
 
-def parse_labels(text: str) -> tuple[Requirement, ...]:
+def parse_labels(text: str) -> tuple[LabelRequirement, ...]:
     """The requirements of a label selector; empty for a selector that matches everything."""
-    return _Parser(text).selector() if text and text.strip() else ()
+    return _Parser(text).read_selector() if text and text.strip() else ()
 
 
-def from_selector(selector: dict[str, Any] | None) -> Predicate:
+def build_label_matcher(selector: dict[str, Any] | None) -> Predicate:
     """A LabelSelector document as a predicate over labels: None matches nothing, `{}` everything."""
     if selector is None:
         return lambda labels: False
-    terms = [Requirement(k, "in", frozenset((v,))) for k, v in (selector.get("matchLabels") or {}).items()]
+    terms = [
+        LabelRequirement(k, "in", frozenset((v,))) for k, v in (selector.get("matchLabels") or {}).items()
+    ]
     words = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "absent"}
     for expression in selector.get("matchExpressions") or ():
         operator = words.get(expression.get("operator", ""), "in")
         terms.append(
-            Requirement(expression.get("key", ""), operator, frozenset(expression.get("values") or ()))
+            LabelRequirement(expression.get("key", ""), operator, frozenset(expression.get("values") or ()))
         )
     return lambda labels: all(term(labels) for term in terms)
 
@@ -179,10 +181,10 @@ class FieldTerm:
     negated: bool
 
     def __call__(self, obj: dict[str, Any]) -> bool:
-        return (field_text(obj, self.path) == self.value) is not self.negated
+        return (read_field_text(obj, self.path) == self.value) is not self.negated
 
 
-def field_text(obj: dict[str, Any], path: str) -> str:
+def read_field_text(obj: dict[str, Any], path: str) -> str:
     """A field as selectors compare it: absent is empty, booleans are `true` and `false`."""
     value: Any = obj
     for part in path.split("."):
@@ -200,7 +202,7 @@ def parse_fields(text: str, selectable: Sequence[str], kind: str) -> tuple[Field
     """The terms of a field selector over the fields a kind offers."""
     terms = []
     for part in _split_fields(text):
-        term = _field_term(part, text)
+        term = _parse_field_term(part, text)
         if term.path not in ("metadata.name", "metadata.namespace") and term.path not in selectable:
             raise bad_request(f'field label not supported: "{term.path}" for {kind}')
         terms.append(term)
@@ -212,7 +214,7 @@ def _split_fields(text: str) -> Iterable[str]:
     return (part for part in re.split(r"(?<!\\),", text) if part)
 
 
-def _field_term(part: str, text: str) -> FieldTerm:
+def _parse_field_term(part: str, text: str) -> FieldTerm:
     found = re.match(r"([^=!]+)(!=|==|=)(.*)\Z", part, re.DOTALL)
     if found is None:
         raise bad_request(f'invalid field selector "{text}": can not understand "{part}"')
@@ -221,10 +223,10 @@ def _field_term(part: str, text: str) -> FieldTerm:
 
 
 @dataclass(frozen=True, slots=True)
-class Selector:
+class ObjectSelector:
     """A label and a field selector as one predicate over whole objects."""
 
-    labels: tuple[Requirement, ...] = ()
+    labels: tuple[LabelRequirement, ...] = ()
     fields: tuple[FieldTerm, ...] = ()
 
     @property
@@ -240,9 +242,9 @@ class Selector:
                     return False
         return all(term(obj) for term in self.fields)
 
-    def fixed(self, path: str) -> str | None:
+    def find_fixed_value(self, path: str) -> str | None:
         """The one value a field must have to match, if the selector says so."""
         return next((t.value for t in self.fields if t.path == path and not t.negated), None)
 
 
-EVERYTHING = Selector()
+EVERYTHING = ObjectSelector()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dovetail.errors import DovetailError
 
 if TYPE_CHECKING:
-    from dovetail.sim.kube.schema import Cause
+    from dovetail.sim.kube.schema.validation import Cause
     from dovetail.sim.kube.types import TypeInfo
 
 
@@ -41,7 +41,7 @@ class ApiError(DovetailError):
         found: list[dict[str, str]] = self.details.get("causes", [])
         return found
 
-    def status(self) -> dict[str, Any]:
+    def to_status(self) -> dict[str, Any]:
         """The Status document."""
         body: dict[str, Any] = {
             "kind": "Status",
@@ -59,7 +59,7 @@ class ApiError(DovetailError):
         return {**body, "code": self.code}
 
 
-def success(code: int = 0, **details: Any) -> dict[str, Any]:
+def success_status(code: int = 0, **details: Any) -> dict[str, Any]:
     """The Status of something that worked."""
     body: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     if details:
@@ -67,14 +67,14 @@ def success(code: int = 0, **details: Any) -> dict[str, Any]:
     return {**body, "code": code} if code else body
 
 
-def _about(info: TypeInfo, name: str, **more: Any) -> dict[str, Any]:
+def _describe_object(info: TypeInfo, name: str, **more: Any) -> dict[str, Any]:
     details: dict[str, Any] = {"name": name, "group": info.group, "kind": info.plural, **more}
     return {key: value for key, value in details.items() if value}
 
 
 def not_found(info: TypeInfo, name: str) -> ApiError:
     """The object is not there."""
-    return ApiError(404, "NotFound", f'{info.resource} "{name}" not found', _about(info, name))
+    return ApiError(404, "NotFound", f'{info.resource} "{name}" not found', _describe_object(info, name))
 
 
 def namespace_not_found(name: str) -> ApiError:
@@ -90,22 +90,24 @@ def unknown_resource() -> ApiError:
 
 def already_exists(info: TypeInfo, name: str) -> ApiError:
     """Someone created it first."""
-    return ApiError(409, "AlreadyExists", f'{info.resource} "{name}" already exists', _about(info, name))
+    return ApiError(
+        409, "AlreadyExists", f'{info.resource} "{name}" already exists', _describe_object(info, name)
+    )
 
 
-def conflict(info: TypeInfo, name: str, why: str, kind: str = "") -> ApiError:
+def conflict_error(info: TypeInfo, name: str, why: str, kind: str = "") -> ApiError:
     """The write was made against a state that is no longer, or never was, the current one."""
-    details = _about(info, name)
+    details = _describe_object(info, name)
     if kind:
         details["kind"] = kind
     message = f'Operation cannot be fulfilled on {kind or info.resource} "{name}": {why}'
     return ApiError(409, "Conflict", message, details)
 
 
-def modified(info: TypeInfo, name: str) -> ApiError:
+def object_modified(info: TypeInfo, name: str) -> ApiError:
     """The commonest conflict: the resourceVersion sent is not the current one."""
     why = "the object has been modified; please apply your changes to the latest version and try again"
-    return conflict(info, name, why)
+    return conflict_error(info, name, why)
 
 
 def apply_conflict(causes: Sequence[Cause]) -> ApiError:
@@ -113,14 +115,14 @@ def apply_conflict(causes: Sequence[Cause]) -> ApiError:
     listed = "\n".join(f"{cause.message}: {cause.field}" for cause in causes)
     noun = "conflict" if len(causes) == 1 else "conflicts"
     message = f"Apply failed with {len(causes)} {noun}: {listed}"
-    return ApiError(409, "Conflict", message, {"causes": _documents(causes)})
+    return ApiError(409, "Conflict", message, {"causes": _encode_causes(causes)})
 
 
-def _documents(causes: Sequence[Cause]) -> list[dict[str, str]]:
+def _encode_causes(causes: Sequence[Cause]) -> list[dict[str, str]]:
     return [{"reason": cause.type, "message": cause.message, "field": cause.field} for cause in causes]
 
 
-def invalid(info: TypeInfo, name: str, causes: Sequence[Cause]) -> ApiError:
+def invalid_object(info: TypeInfo, name: str, causes: Sequence[Cause]) -> ApiError:
     """The object breaks rules of its kind."""
     return invalid_kind(info.kind, info.group, name, causes)
 
@@ -132,11 +134,11 @@ def invalid_kind(kind: str, group: str, name: str, causes: Sequence[Cause]) -> A
     subject = f"{kind}.{group}" if group else kind
     details: dict[str, Any] = {"name": name, "group": group, "kind": kind}
     details = {key: value for key, value in details.items() if value}
-    details["causes"] = _documents(causes)
+    details["causes"] = _encode_causes(causes)
     return ApiError(422, "Invalid", f'{subject} "{name}" is invalid: {joined}', details)
 
 
-def unprocessable(message: str) -> ApiError:
+def unprocessable_request(message: str) -> ApiError:
     """The request is well-formed and cannot be carried out (a failed JSON patch, an option's value)."""
     return ApiError(422, "Invalid", message)
 
@@ -146,13 +148,13 @@ def bad_request(message: str) -> ApiError:
     return ApiError(400, "BadRequest", message)
 
 
-def forbidden(info: TypeInfo, name: str, why: str, causes: Sequence[dict[str, str]] = ()) -> ApiError:
+def forbidden_request(info: TypeInfo, name: str, why: str, causes: Sequence[dict[str, str]] = ()) -> ApiError:
     """The request is understood and refused."""
-    details = _about(info, name, causes=list(causes))
+    details = _describe_object(info, name, causes=list(causes))
     return ApiError(403, "Forbidden", f'{info.resource} "{name}" is forbidden: {why}', details)
 
 
-def terminating(info: TypeInfo, name: str, namespace: str) -> ApiError:
+def namespace_terminating(info: TypeInfo, name: str, namespace: str) -> ApiError:
     """Nothing new may be created in a namespace on its way out."""
     why = f"unable to create new content in namespace {namespace} because it is being terminated"
     cause = {
@@ -160,15 +162,15 @@ def terminating(info: TypeInfo, name: str, namespace: str) -> ApiError:
         "message": f"namespace {namespace} is being terminated",
         "field": "metadata.namespace",
     }
-    return forbidden(info, name, why, [cause])
+    return forbidden_request(info, name, why, [cause])
 
 
-def unauthorized() -> ApiError:
+def unauthorized_request() -> ApiError:
     """No token, or not the one this server was told to expect."""
     return ApiError(401, "Unauthorized", "Unauthorized")
 
 
-def expired(message: str) -> ApiError:
+def expired_version(message: str) -> ApiError:
     """A resourceVersion or continue token from before what is still remembered."""
     return ApiError(410, "Expired", message)
 
@@ -225,6 +227,6 @@ def not_implemented(message: str) -> ApiError:
     return ApiError(501, "NotImplemented", message)
 
 
-def internal(message: str) -> ApiError:
+def internal_error(message: str) -> ApiError:
     """The server cannot answer, through no fault of the client's."""
     return ApiError(500, "InternalError", f"Internal error occurred: {message}")

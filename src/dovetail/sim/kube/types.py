@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dovetail.sim.kube.schema import Schema
+    from dovetail.sim.kube.schema.object_schema import Schema
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 CREATE_ONLY = ("create",)
@@ -50,7 +50,7 @@ class Subresource:
 
 
 @dataclass(frozen=True, slots=True)
-class PrinterColumn:
+class CrdColumn:
     """A column a CRD asks to be printed."""
 
     name: str
@@ -93,7 +93,7 @@ class TypeInfo:
     status: StatusSplit = StatusSplit.NONE
     selectable_fields: tuple[str, ...] = ()
     merge_keys: str = ""
-    printer_columns: tuple[PrinterColumn, ...] = ()
+    printer_columns: tuple[CrdColumn, ...] = ()
     schema: Schema | None = field(default=None, compare=False, repr=False)
     scale: ScalePaths | None = None
     graceful_delete: bool = False
@@ -126,7 +126,7 @@ class TypeInfo:
         """Whether objects of the kind are kept; reviews and bindings are answered and forgotten."""
         return "get" in self.verbs
 
-    def subresource(self, name: str) -> Subresource | None:
+    def find_subresource(self, name: str) -> Subresource | None:
         """The subresource of that name, if the type has one."""
         return next((sub for sub in self.subresources if sub.name == name), None)
 
@@ -135,7 +135,7 @@ class UnknownResource(LookupError):
     """No served type has that name."""
 
 
-class Registry:
+class TypeRegistry:
     """Every served type. `revision` moves with each change, so documents built from it can be cached."""
 
     def __init__(self, types: Iterable[TypeInfo] = ()) -> None:
@@ -149,19 +149,19 @@ class Registry:
         """Serve these types, in place of earlier ones of the same names."""
         for info in types:
             self._types[info.group, info.version, info.plural] = info
-        self._reindex()
+        self._rebuild_index()
 
     def remove(self, resource: str) -> None:
         """Stop serving every version of a resource."""
         self._types = {key: info for key, info in self._types.items() if info.resource != resource}
-        self._reindex()
+        self._rebuild_index()
 
     def replace(self, resource: str, types: Iterable[TypeInfo]) -> None:
         """Serve exactly these versions of a resource from now on."""
         self._types = {key: info for key, info in self._types.items() if info.resource != resource}
         self.add(types)
 
-    def _reindex(self) -> None:
+    def _rebuild_index(self) -> None:
         self.revision += 1
         self._by_resource = {}
         self._versions = {}
@@ -170,22 +170,22 @@ class Registry:
         for infos in self._by_resource.values():
             infos.sort(key=lambda info: version_preference(info.version))
 
-    def find(self, group: str, version: str, plural: str) -> TypeInfo | None:
+    def find_type(self, group: str, version: str, plural: str) -> TypeInfo | None:
         """The type at a path, or None."""
         return self._types.get((group, version, plural))
 
-    def resolve(self, resource: str) -> TypeInfo:
+    def resolve_resource(self, resource: str) -> TypeInfo:
         """The preferred version of `plural[.group]`."""
         infos = self._by_resource.get(resource)
         if not infos:
             raise UnknownResource(resource)
         return infos[0]
 
-    def versions_of(self, resource: str) -> tuple[TypeInfo, ...]:
+    def list_versions_of(self, resource: str) -> tuple[TypeInfo, ...]:
         """Every served version of a resource, preferred first."""
         return tuple(self._by_resource.get(resource, ()))
 
-    def by_kind(self, api_version: str, kind: str) -> TypeInfo | None:
+    def find_by_kind(self, api_version: str, kind: str) -> TypeInfo | None:
         """The stored type whose objects carry this apiVersion and kind."""
         return next(
             (
@@ -196,11 +196,11 @@ class Registry:
             None,
         )
 
-    def groups(self) -> tuple[str, ...]:
+    def list_groups(self) -> tuple[str, ...]:
         """Named groups in the order they were first served (the core group is not among them)."""
         return tuple(dict.fromkeys(info.group for info in self._types.values() if info.group))
 
-    def versions(self, group: str) -> tuple[str, ...]:
+    def list_versions(self, group: str) -> tuple[str, ...]:
         """The versions of a group, preferred first."""
         known = self._versions.get(group)
         if known is None:
@@ -208,12 +208,12 @@ class Registry:
             known = self._versions[group] = tuple(sorted(found, key=version_preference))
         return known
 
-    def types(self, group: str, version: str) -> tuple[TypeInfo, ...]:
+    def list_types(self, group: str, version: str) -> tuple[TypeInfo, ...]:
         """The types of a group version, by plural."""
         found = [i for i in self._types.values() if i.group == group and i.version == version]
         return tuple(sorted(found, key=lambda info: info.plural))
 
-    def all(self) -> tuple[TypeInfo, ...]:
+    def list_all(self) -> tuple[TypeInfo, ...]:
         """Every served type."""
         return tuple(self._types.values())
 

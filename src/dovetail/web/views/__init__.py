@@ -4,33 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dovetail.web.page import Page
+from dovetail.web.page import WebPage
 from dovetail.web.picture import Picture
-from dovetail.web.views.disruption import disruption
-from dovetail.web.views.events import events
-from dovetail.web.views.nodes import node, nodes
-from dovetail.web.views.overview import overview
-from dovetail.web.views.planned import planned
-from dovetail.web.views.pods import pod, pods
-from dovetail.web.views.pools import pools
-from dovetail.web.views.shifts import shifts
+from dovetail.web.views.disruption import build_disruption_page
+from dovetail.web.views.nodes import build_node_page, build_nodes_page
+from dovetail.web.views.overview import build_events_page, build_overview_page
+from dovetail.web.views.plan import build_plan_page
+from dovetail.web.views.pods import build_pod_page, build_pods_page
+from dovetail.web.views.pools import build_pools_page
+from dovetail.web.views.shifts import build_shifts_page
 
-__all__ = ["MENU", "page_at"]
+__all__ = ["MENU", "find_page"]
 
-MENU: dict[str, Callable[[Picture], Page]] = {
-    "overview": overview,
-    "nodes": nodes,
-    "pods": pods,
-    "plan": planned,
-    "disruption": disruption,
-    "pools": pools,
-    "shifts": shifts,
-    "events": events,
+MENU: dict[str, Callable[[Picture], WebPage]] = {
+    "overview": build_overview_page,
+    "nodes": build_nodes_page,
+    "pods": build_pods_page,
+    "plan": build_plan_page,
+    "disruption": build_disruption_page,
+    "pools": build_pools_page,
+    "shifts": build_shifts_page,
+    "events": build_events_page,
 }
-ONE: dict[str, Callable[[Picture, str], Page | None]] = {"nodes": node, "pods": pod}
+ONE: dict[str, Callable[[Picture, str], WebPage | None]] = {"nodes": build_node_page, "pods": build_pod_page}
 
 
-def page_at(picture: Picture, path: str) -> Page | None:
+def find_page(picture: Picture, path: str) -> WebPage | None:
     """The page at a path such as `nodes` or `nodes/a-node`; None where there is none."""
     first, _, rest = path.strip("/").partition("/")
     if not rest:

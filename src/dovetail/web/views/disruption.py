@@ -11,20 +11,20 @@ from dovetail.web.page import (
     HOURS_A_MONTH,
     Cell,
     Fact,
-    Page,
-    Table,
     Tone,
-    dollars,
-    names,
-    number,
-    prose,
-    text,
-    word,
+    WebPage,
+    WebTable,
+    names_cell,
+    number_cell,
+    price_cell,
+    prose_cell,
+    text_cell,
+    word_cell,
 )
 from dovetail.web.picture import Picture
-from dovetail.web.views.nodes import link
+from dovetail.web.views.nodes import link_node
 
-__all__ = ["disruption"]
+__all__ = ["build_disruption_page"]
 
 COMMANDS = (
     ("turn", "Turn"),
@@ -40,26 +40,26 @@ MOVES = (("turn", "Turn"), ("pod", "Pod"), ("from", "From"), ("to", "To"))
 STAYS = (("node", "Node"), ("pool", "Pool"), ("price", "$/h"), ("reason", "Reason"), ("why", "Because"))
 
 
-def disruption(picture: Picture) -> Page:
+def build_disruption_page(picture: Picture) -> WebPage:
     """Commands turn by turn, the pods they move, and why every other node stays."""
     found = picture.survey
     numbered = [(n, command) for n, turn in enumerate(found.turns, 1) for command in turn.commands]
-    rows = tuple(_row(picture, n, command) for n, command in numbered)
+    rows = tuple(_build_row(picture, n, command) for n, command in numbered)
     going = sum(len(command.candidates) for _, command in numbered)
     moved = sum(command.evictions for _, command in numbered)
-    return Page(
+    return WebPage(
         "Disruption",
-        _sentence(going, moved, found.savings),
+        _describe_savings(going, moved, found.savings),
         (
-            Fact("going", "Nodes that would go", number(going, tone="warn" if going else "")),
-            Fact("moved", "Pods that would move", number(moved)),
-            Fact("savings", "Saved an hour", dollars(found.savings, 4), _monthly(found.savings)),
-            Fact("staying", "Nodes that stay", number(len(found.standing))),
+            Fact("going", "Nodes that would go", number_cell(going, tone="warn" if going else "")),
+            Fact("moved", "Pods that would move", number_cell(moved)),
+            Fact("savings", "Saved an hour", price_cell(found.savings, 4), _format_monthly(found.savings)),
+            Fact("staying", "Nodes that stay", number_cell(len(found.blocked_nodes))),
         ),
         (
-            Table("commands", "What would go", COMMANDS, rows, NOTHING),
-            Table("moves", "Pods that would move", MOVES, _moves(numbered), "No pod would move."),
-            _standing(picture),
+            WebTable("commands", "What would go", COMMANDS, rows, NOTHING),
+            WebTable("moves", "Pods that would move", MOVES, _build_moves(numbered), "No pod would move."),
+            _build_blocked(picture),
         ),
         remarks=("There is more to find in later turns.",) if found.more else (),
     )
@@ -68,44 +68,44 @@ def disruption(picture: Picture) -> Page:
 NOTHING = "Nothing would be disrupted now."
 
 
-def _sentence(going: int, moved: int, savings: float) -> str:
+def _describe_savings(going: int, moved: int, savings: float) -> str:
     if not going:
         return "Nothing would be disrupted now; below is why."
     nodes, pods = ("node" if going == 1 else "nodes"), ("pod" if moved == 1 else "pods")
     return f"{going} {nodes} would go, {moved} {pods} would move, and ${savings:.4f} an hour would be saved."
 
 
-def _monthly(savings: float) -> str:
+def _format_monthly(savings: float) -> str:
     return f"${savings * HOURS_A_MONTH:,.0f} a month"
 
 
-def _row(picture: Picture, turn: int, command: Command) -> tuple[Cell, ...]:
+def _build_row(picture: Picture, turn: int, command: Command) -> tuple[Cell, ...]:
     gone = [candidate.name for candidate in command.candidates]
     kinds = Counter(
         f"{n.instance_type or 'any type'} {n.zone} {n.capacity_type}".strip() for n in command.replacements
     )
     return (
-        number(turn),
-        text(command.method.reason),
-        word(str(command.decision), "warn"),
-        Cell(gone, names([picture.short(name) for name in gone]).text, "prose"),
-        names([f"{count} × {kind}" for kind, count in kinds.items()]),
-        number(command.evictions),
-        dollars(command.savings),
-        _payback(command),
+        number_cell(turn),
+        text_cell(command.method.reason),
+        word_cell(str(command.decision), "warn"),
+        Cell(gone, names_cell([picture.shorten_name(name) for name in gone]).text, "prose"),
+        names_cell([f"{count} × {kind}" for kind, count in kinds.items()]),
+        number_cell(command.evictions),
+        price_cell(command.savings),
+        _build_payback(command),
     )
 
 
-def _payback(command: Command) -> Cell:
+def _build_payback(command: Command) -> Cell:
     if command.savings <= 0:
         return Cell(None, "–", "number", "quiet")
     if command.payback is None:
         return Cell(0, "at once", "number")
-    told = durations.render(timedelta(seconds=round(command.payback * 3600)))
+    told = durations.render_duration(timedelta(seconds=round(command.payback * 3600)))
     return Cell(round(command.payback, 4), told, "number")
 
 
-def _moves(numbered: list[tuple[int, Command]]) -> tuple[tuple[Cell, ...], ...]:
+def _build_moves(numbered: list[tuple[int, Command]]) -> tuple[tuple[Cell, ...], ...]:
     rows = []
     for turn, command in numbered:
         homes = {
@@ -119,21 +119,23 @@ def _moves(numbered: list[tuple[int, Command]]) -> tuple[tuple[Cell, ...], ...]:
         for candidate in command.candidates:
             for pod in candidate.pods:
                 to = homes.get(pod.full_name, "wherever there is room")
-                rows.append((number(turn), text(pod.full_name), text(candidate.name), text(to)))
+                rows.append(
+                    (number_cell(turn), text_cell(pod.full_name), text_cell(candidate.name), text_cell(to))
+                )
     return tuple(rows)
 
 
-def _standing(picture: Picture) -> Table:
+def _build_blocked(picture: Picture) -> WebTable:
     rows = []
-    for each in picture.survey.standing:
+    for each in picture.survey.blocked_nodes:
         tone: Tone = "warn" if each.drifted else ""
         rows.append(
             (
-                Cell(each.name, picture.short(each.name), link=link(each.name)),
-                text(each.pool or None),
-                dollars(each.price or None),
-                word(str(each.main.held), tone),
-                prose(each.main.why),
+                Cell(each.name, picture.shorten_name(each.name), link=link_node(each.name)),
+                text_cell(each.pool or None),
+                price_cell(each.price or None),
+                word_cell(str(each.main.blocked_reason), tone),
+                prose_cell(each.main.why),
             )
         )
-    return Table("staying", "What stays, and why", STAYS, tuple(rows), "Every node would go.")
+    return WebTable("staying", "What stays, and why", STAYS, tuple(rows), "Every node would go.")

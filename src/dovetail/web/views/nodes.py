@@ -5,28 +5,28 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from dovetail.api import labels
-from dovetail.scheduling import nodes as states
-from dovetail.scheduling.resources import needs
-from dovetail.scheduling.snapshot import StateNode
+from dovetail.scheduling.model import state_node as states
+from dovetail.scheduling.model.resources import compute_nano_requests
+from dovetail.scheduling.model.snapshot import StateNode
 from dovetail.web.page import (
     Cell,
     Fact,
-    Page,
-    Table,
     Tile,
     Tone,
-    amount,
-    counted,
-    dollars,
-    number,
-    prose,
-    share,
-    text,
-    word,
+    WebPage,
+    WebTable,
+    amount_cell,
+    format_count,
+    number_cell,
+    price_cell,
+    prose_cell,
+    share_cell,
+    text_cell,
+    word_cell,
 )
-from dovetail.web.picture import Load, Picture
+from dovetail.web.picture import Picture, ResourceLoad
 
-__all__ = ["link", "load_words", "node", "nodes", "tile"]
+__all__ = ["build_node_page", "build_nodes_page", "build_tile", "describe_load", "link_node"]
 
 COLUMNS = (
     ("name", "Node"),
@@ -43,18 +43,21 @@ COLUMNS = (
 )
 
 
-def link(name: str) -> str:
+def link_node(name: str) -> str:
     return f"nodes/{quote(name, safe='')}"
 
 
-def nodes(picture: Picture) -> Page:
+def build_nodes_page(picture: Picture) -> WebPage:
     """Every node."""
-    stay, go = len(picture.standing), len(picture.going)
-    return Page(
+    stay, go = len(picture.blocked), len(picture.candidates)
+    return WebPage(
         "Nodes",
-        f"{counted(len(picture.nodes), 'node')}: {go} would go now, {stay} would stay, each for its reason.",
+        f"{format_count(len(picture.nodes), 'node')}: "
+        f"{go} would go now, {stay} would stay, each for its reason.",
         tables=(
-            Table("nodes", "Nodes", COLUMNS, tuple(_row(picture, each) for each in picture.nodes), NONE),
+            WebTable(
+                "nodes", "Nodes", COLUMNS, tuple(_build_row(picture, each) for each in picture.nodes), NONE
+            ),
         ),
     )
 
@@ -62,128 +65,146 @@ def nodes(picture: Picture) -> Page:
 NONE = "There is no node yet. A pod that finds no room makes Dovetail buy one."
 
 
-def _row(picture: Picture, state: StateNode) -> tuple[Cell, ...]:
-    name, known = states.name(state), states.labels(state)
+def _build_row(picture: Picture, state: StateNode) -> tuple[Cell, ...]:
+    name, known = states.read_name(state), states.read_labels(state)
     capacity = known.get(labels.CAPACITY_TYPE)
     return (
-        Cell(name, picture.short(name), link=link(name)),
-        text(states.pool(state) or None),
-        text(known.get(labels.INSTANCE_TYPE)),
-        text(known.get(labels.ZONE)),
-        word(capacity or "", "good" if capacity == labels.SPOT else ""),
-        dollars(picture.prices.get(name)),
-        share(picture.load("cpu", state).share),
-        share(picture.load("memory", state).share),
-        number(len(list(states.running(state.pods)))),
-        _state(picture, state),
-        prose(why(picture, name)),
+        Cell(name, picture.shorten_name(name), link=link_node(name)),
+        text_cell(states.read_pool_name(state) or None),
+        text_cell(known.get(labels.INSTANCE_TYPE)),
+        text_cell(known.get(labels.ZONE)),
+        word_cell(capacity or "", "good" if capacity == labels.SPOT else ""),
+        price_cell(picture.prices.get(name)),
+        share_cell(picture.sum_load("cpu", state).share),
+        share_cell(picture.sum_load("memory", state).share),
+        number_cell(len(list(states.list_running_pods(state.pods)))),
+        _build_state(picture, state),
+        prose_cell(describe_why(picture, name)),
     )
 
 
-def _state(picture: Picture, state: StateNode) -> Cell:
-    words, tone = stage(picture, state)
-    return word(words, tone)
+def _build_state(picture: Picture, state: StateNode) -> Cell:
+    words, tone = describe_stage(picture, state)
+    return word_cell(words, tone)
 
 
-def stage(picture: Picture, state: StateNode) -> tuple[str, Tone]:
+def describe_stage(picture: Picture, state: StateNode) -> tuple[str, Tone]:
     """How far it has come, in a word."""
-    if states.deleting(state):
+    if states.is_deleting(state):
         return "leaving", "warn"
-    if states.name(state) in picture.going:
+    if states.read_name(state) in picture.candidates:
         return "would go", "warn"
     if state.claim is None:
         return "not ours", "quiet"
     if state.node is None:
         return "starting", "quiet"
-    return ("running", "good") if states.initialized(state) else ("joining", "quiet")
+    return ("running", "good") if states.is_initialized(state) else ("joining", "quiet")
 
 
-def why(picture: Picture, name: str) -> str:
+def describe_why(picture: Picture, name: str) -> str:
     """Why it stays, or by which command it would go: the words of `dovetail plan --disruption`."""
-    command = picture.going.get(name)
+    command = picture.candidates.get(name)
     if command is not None:
         return f"{command.method.reason}: {command}, saves ${command.savings:.4f} an hour"
-    standing = picture.standing.get(name)
+    standing = picture.blocked.get(name)
     return standing.main.why if standing is not None else ""
 
 
-def tile(picture: Picture, state: StateNode) -> Tile:
-    name, used = states.name(state), picture.load("cpu", state).share or 0.0
-    words, _ = stage(picture, state)
-    known = states.labels(state)
+def build_tile(picture: Picture, state: StateNode) -> Tile:
+    name, used = states.read_name(state), picture.sum_load("cpu", state).share or 0.0
+    words, _ = describe_stage(picture, state)
+    known = states.read_labels(state)
     kind = known.get(labels.INSTANCE_TYPE, "unknown type")
-    about = f"{name}: {kind}, {states.pool(state) or 'no pool'}, {words}, {used:.0%} of its CPU asked for"
+    about = f"{name}: {kind}, {states.read_pool_name(state) or 'no pool'}, {words}, "
+    about += f"{used:.0%} of its CPU asked for"
     tone: Tone = "warn" if words in ("would go", "leaving") else "quiet" if words == "not ours" else "good"
-    return Tile(name, used, tone, about, link(name))
+    return Tile(name, used, tone, about, link_node(name))
 
 
-def node(picture: Picture, name: str) -> Page | None:
+def build_node_page(picture: Picture, name: str) -> WebPage | None:
     """One node: what it is, every reason that keeps it, and the pods on it."""
-    state = next((each for each in picture.nodes if states.name(each) == name), None)
+    state = next((each for each in picture.nodes if states.read_name(each) == name), None)
     if state is None:
         return None
-    words, tone = stage(picture, state)
+    words, tone = describe_stage(picture, state)
     facts = (
-        Fact("state", "State", word(words, tone)),
-        Fact("price", "Price an hour", dollars(picture.prices.get(name))),
-        Fact("cpu", "CPU asked for", share(picture.load("cpu", state).share), _amount(picture, state, "cpu")),
+        Fact("state", "State", word_cell(words, tone)),
+        Fact("price", "Price an hour", price_cell(picture.prices.get(name))),
+        Fact(
+            "cpu",
+            "CPU asked for",
+            share_cell(picture.sum_load("cpu", state).share),
+            _describe_amount(picture, state, "cpu"),
+        ),
         Fact(
             "memory",
             "Memory asked for",
-            share(picture.load("memory", state).share),
-            _amount(picture, state, "memory"),
+            share_cell(picture.sum_load("memory", state).share),
+            _describe_amount(picture, state, "memory"),
         ),
     )
-    tables = (_about(picture, state), _reasons(picture, name), _conditions(state), _pods(state))
-    return Page(name, why(picture, name), facts, tables)
+    tables = (
+        _build_about(picture, state),
+        _build_reasons(picture, name),
+        _build_conditions(state),
+        _build_pods(state),
+    )
+    return WebPage(name, describe_why(picture, name), facts, tables)
 
 
-def _amount(picture: Picture, state: StateNode, resource: str) -> str:
-    return load_words(resource, picture.load(resource, state))
+def _describe_amount(picture: Picture, state: StateNode, resource: str) -> str:
+    return describe_load(resource, picture.sum_load(resource, state))
 
 
-def load_words(resource: str, load: Load) -> str:
+def describe_load(resource: str, load: ResourceLoad) -> str:
     unit = " cores" if resource == "cpu" else ""
-    return f"{amount(resource, load.asked).text} of {amount(resource, load.room).text}{unit}"
+    return (
+        f"{amount_cell(resource, load.requested).text} of {amount_cell(resource, load.available).text}{unit}"
+    )
 
 
-def _about(picture: Picture, state: StateNode) -> Table:
-    known = states.labels(state)
+def _build_about(picture: Picture, state: StateNode) -> WebTable:
+    known = states.read_labels(state)
     told = (
-        ("pool", states.pool(state)),
+        ("pool", states.read_pool_name(state)),
         ("instance type", known.get(labels.INSTANCE_TYPE)),
         ("zone", known.get(labels.ZONE)),
         ("capacity type", known.get(labels.CAPACITY_TYPE)),
         ("claim", state.claim.name if state.claim else None),
-        ("provider ID", states.provider_id(state)),
+        ("provider ID", states.read_provider_id(state)),
     )
-    rows = tuple((text(name), text(value or None)) for name, value in told)
-    return Table("about", "About it", (("name", "What"), ("value", "Is")), rows, "Nothing is known of it.")
+    rows = tuple((text_cell(name), text_cell(value or None)) for name, value in told)
+    return WebTable("about", "About it", (("name", "What"), ("value", "Is")), rows, "Nothing is known of it.")
 
 
-def _reasons(picture: Picture, name: str) -> Table:
+def _build_reasons(picture: Picture, name: str) -> WebTable:
     columns = (("method", "Way to go"), ("held", "Held by"), ("why", "Because"))
-    standing = picture.standing.get(name)
+    standing = picture.blocked.get(name)
     rows = tuple(
-        (text(each.method.reason), word(str(each.held)), prose(each.why))
+        (text_cell(each.method.reason), word_cell(str(each.blocked_reason)), prose_cell(each.why))
         for each in (standing.reasons if standing else ())
     )
-    return Table("reasons", "What keeps it", columns, rows, "Nothing keeps it.")
+    return WebTable("reasons", "What keeps it", columns, rows, "Nothing keeps it.")
 
 
-def _conditions(state: StateNode) -> Table:
+def _build_conditions(state: StateNode) -> WebTable:
     columns = (("type", "Condition"), ("status", "Status"), ("reason", "Reason"), ("message", "Message"))
     said = (
         state.claim.status.conditions if state.claim else state.node.status.conditions if state.node else ()
     )
-    rows = tuple((text(c.type), word(c.status), text(c.reason), prose(c.message)) for c in said)
-    return Table("conditions", "Conditions", columns, rows, "It has no conditions.")
+    rows = tuple(
+        (text_cell(c.type), word_cell(c.status), text_cell(c.reason), prose_cell(c.message)) for c in said
+    )
+    return WebTable("conditions", "Conditions", columns, rows, "It has no conditions.")
 
 
-def _pods(state: StateNode) -> Table:
+def _build_pods(state: StateNode) -> WebTable:
     columns = (("name", "Pod"), ("cpu", "CPU"), ("memory", "Memory"))
     rows = tuple(
-        (text(pod.full_name), *(amount(name, needs(pod).get(name, 0)) for name in ("cpu", "memory")))
-        for pod in states.running(state.pods)
+        (
+            text_cell(pod.full_name),
+            *(amount_cell(name, compute_nano_requests(pod).get(name, 0)) for name in ("cpu", "memory")),
+        )
+        for pod in states.list_running_pods(state.pods)
     )
-    return Table("pods", "Pods on it", columns, rows, "No pod runs on it.")
+    return WebTable("pods", "Pods on it", columns, rows, "No pod runs on it.")

@@ -2,83 +2,136 @@
 
 from __future__ import annotations
 
-from dovetail.scheduling import nodes as states
+from dovetail.scheduling.model import state_node as states
 from dovetail.web.page import (
     HOURS_A_MONTH,
+    Cell,
     Fact,
-    Page,
-    Table,
-    counted,
-    dollars,
-    number,
-    prose,
-    share,
-    text,
+    WebPage,
+    WebTable,
+    format_count,
+    number_cell,
+    price_cell,
+    prose_cell,
+    share_cell,
+    text_cell,
+    word_cell,
 )
-from dovetail.web.picture import Picture
-from dovetail.web.views import pools as pool_views
-from dovetail.web.views import shifts as shift_views
-from dovetail.web.views.nodes import load_words, tile
+from dovetail.web.picture import Moment, Picture
+from dovetail.web.views.nodes import build_tile, describe_load
+from dovetail.web.views.pools import build_pool_table
+from dovetail.web.views.shifts import build_zone_table
 
-__all__ = ["overview"]
+__all__ = ["build_events_page", "build_overview_page"]
 
 SHOWN = 5
 
 
-def overview(picture: Picture) -> Page:
+def build_overview_page(picture: Picture) -> WebPage:
     """The cluster in a few numbers."""
     stuck = len(picture.plan.unschedulable)
-    return Page(
+    return WebPage(
         "Overview",
-        _sentence(picture, stuck),
-        _facts(picture, stuck),
+        _describe_pending(picture, stuck),
+        _build_facts(picture, stuck),
         (
-            _problems(picture),
-            pool_views.table(picture),
-            shift_views.zones(picture),
+            _build_problems(picture),
+            build_pool_table(picture),
+            build_zone_table(picture),
         ),
-        tuple(tile(picture, each) for each in picture.nodes),
+        tuple(build_tile(picture, each) for each in picture.nodes),
     )
 
 
-def _facts(picture: Picture, stuck: int) -> tuple[Fact, ...]:
+def _build_facts(picture: Picture, stuck: int) -> tuple[Fact, ...]:
     price, saved = sum(picture.prices.values()), picture.survey.savings
-    ours = sum(bool(states.pool(each)) for each in picture.nodes)
-    cpu, memory = (picture.load(name, *picture.nodes) for name in ("cpu", "memory"))
-    waiting = number(picture.waiting, tone="bad" if stuck else "warn" if picture.waiting else "good")
-    commands = counted(len(picture.survey.commands), "command")
+    ours = sum(bool(states.read_pool_name(each)) for each in picture.nodes)
+    cpu, memory = (picture.sum_load(name, *picture.nodes) for name in ("cpu", "memory"))
+    waiting = number_cell(picture.pending, tone="bad" if stuck else "warn" if picture.pending else "good")
+    commands = format_count(len(picture.survey.commands), "command")
     return (
-        Fact("nodes", "Nodes", number(len(picture.nodes)), f"{ours} of pools"),
-        Fact("price", "Price an hour", dollars(price, 2), f"${price * HOURS_A_MONTH:,.0f} a month"),
-        Fact("cpu", "CPU asked for", share(cpu.share), load_words("cpu", cpu)),
-        Fact("memory", "Memory asked for", share(memory.share), load_words("memory", memory)),
+        Fact("nodes", "Nodes", number_cell(len(picture.nodes)), f"{ours} of pools"),
+        Fact("price", "Price an hour", price_cell(price, 2), f"${price * HOURS_A_MONTH:,.0f} a month"),
+        Fact("cpu", "CPU asked for", share_cell(cpu.share), describe_load("cpu", cpu)),
+        Fact("memory", "Memory asked for", share_cell(memory.share), describe_load("memory", memory)),
         Fact(
             "waiting", "Pods waiting", waiting, f"{stuck} without a place" if stuck else "all can be placed"
         ),
-        Fact("savings", "Could be saved", dollars(saved, 2), f"an hour, by {commands}"),
+        Fact("savings", "Could be saved", price_cell(saved, 2), f"an hour, by {commands}"),
     )
 
 
-def _sentence(picture: Picture, stuck: int) -> str:
+def _describe_pending(picture: Picture, stuck: int) -> str:
     if stuck:
         return f"{stuck} pod{' fits' if stuck == 1 else 's fit'} nowhere; the page of waiting pods says why."
-    if picture.waiting:
-        return f"{counted(picture.waiting, 'pod')} waiting, and there is a plan for each."
+    if picture.pending:
+        return f"{format_count(picture.pending, 'pod')} waiting, and there is a plan for each."
     return "Every pod has a place."
 
 
-def _problems(picture: Picture) -> Table:
+def _build_problems(picture: Picture) -> WebTable:
     """What a person should look at."""
-    rows = [(text("this page"), prose(each, tone="bad")) for each in picture.problems]
-    rows += [(text(f"pool {name}"), prose(why)) for name, why in picture.plan.pool_problems.items()]
+    rows = [(text_cell("this page"), prose_cell(each, tone="bad")) for each in picture.problems]
+    rows += [(text_cell(f"pool {name}"), prose_cell(why)) for name, why in picture.plan.pool_problems.items()]
     stuck = sorted(picture.plan.unschedulable)
-    rows += [(text(f"pod {pod}"), prose(picture.sentences.get(pod))) for pod in stuck[:SHOWN]]
+    rows += [(text_cell(f"pod {pod}"), prose_cell(picture.sentences.get(pod))) for pod in stuck[:SHOWN]]
     if len(stuck) > SHOWN:
-        rows.append((text("other pods"), prose(f"{len(stuck) - SHOWN:,} more fit nowhere")))
+        rows.append((text_cell("other pods"), prose_cell(f"{len(stuck) - SHOWN:,} more fit nowhere")))
     for state in picture.nodes:
         for each in state.claim.status.conditions if state.claim else ():
-            if each.status == "False" and not states.deleting(state):
+            if each.status == "False" and not states.is_deleting(state):
                 said = f"{each.type}: {each.message or each.reason}"
-                rows.append((text(f"node {states.name(state)}"), prose(said)))
+                rows.append((text_cell(f"node {states.read_name(state)}"), prose_cell(said)))
     columns = (("about", "What"), ("why", "Why"))
-    return Table("problems", "What needs a look", columns, tuple(rows), "Nothing does.")
+    return WebTable("problems", "What needs a look", columns, tuple(rows), "Nothing does.")
+
+
+EVENTS = (("at", "When"), ("about", "About"), ("reason", "Reason"), ("told", "What"), ("times", "Times"))
+DECISIONS = (("at", "When"), ("about", "About"), ("reason", "Kind"), ("told", "Decision"))
+
+
+def build_events_page(picture: Picture) -> WebPage:
+    """Both, the latest first."""
+    quiet = "No event has been told." if picture.live else "A snapshot holds no events."
+    return WebPage(
+        "Events and decisions",
+        f"{format_count(len(picture.moments), 'event')}, and "
+        f"{format_count(len(picture.decisions), 'decision')} "
+        "as they were seen from here."
+        if picture.live
+        else "A snapshot is one instant: it has decisions and no events.",
+        tables=(
+            WebTable(
+                "decisions",
+                "Decisions",
+                DECISIONS,
+                tuple(map(_build_decision, picture.decisions)),
+                "None yet.",
+            ),
+            WebTable("events", "Events", EVENTS, tuple(map(_build_event, picture.moments)), quiet),
+        ),
+    )
+
+
+def _build_time(moment: Moment) -> Cell:
+    return Cell(moment.at.isoformat(), f"{moment.at:%H:%M:%S}", "number")
+
+
+def _build_event(moment: Moment) -> tuple[Cell, ...]:
+    reason = word_cell(moment.reason, "warn" if moment.warning else "")
+    return (
+        _build_time(moment),
+        prose_cell(moment.about),
+        reason,
+        prose_cell(moment.told),
+        number_cell(moment.times),
+    )
+
+
+def _build_decision(moment: Moment) -> tuple[Cell, ...]:
+    return (
+        _build_time(moment),
+        prose_cell(moment.about),
+        word_cell(moment.reason, "bad" if moment.warning else ""),
+        prose_cell(moment.told),
+    )

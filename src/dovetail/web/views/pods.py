@@ -5,12 +5,24 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from dovetail.api.pod import Pod
-from dovetail.explain import Decision
-from dovetail.scheduling.resources import needs
-from dovetail.web.page import Cell, Fact, Page, Table, Tone, amount, counted, number, prose, text, word
+from dovetail.scheduling.model.reasons import Decision
+from dovetail.scheduling.model.resources import compute_nano_requests
+from dovetail.web.page import (
+    Cell,
+    Fact,
+    Tone,
+    WebPage,
+    WebTable,
+    amount_cell,
+    format_count,
+    number_cell,
+    prose_cell,
+    text_cell,
+    word_cell,
+)
 from dovetail.web.picture import Picture
 
-__all__ = ["pod", "pods"]
+__all__ = ["build_pod_page", "build_pods_page"]
 
 COLUMNS = (
     ("name", "Pod"),
@@ -21,80 +33,90 @@ COLUMNS = (
 )
 
 
-def link(name: str) -> str:
+def link_pod(name: str) -> str:
     return f"pods/{quote(name)}"
 
 
-def pods(picture: Picture) -> Page:
+def build_pods_page(picture: Picture) -> WebPage:
     """Every pod that waits for a place, those without one first."""
-    waiting = sorted(_waiting(picture), key=lambda each: (_placed(picture, each.full_name), each.full_name))
-    stuck = sum(not _placed(picture, each.full_name) for each in waiting)
-    return Page(
+    waiting = sorted(
+        _list_pending(picture), key=lambda each: (_is_placed(picture, each.full_name), each.full_name)
+    )
+    stuck = sum(not _is_placed(picture, each.full_name) for each in waiting)
+    return WebPage(
         "Waiting pods",
-        _sentence(len(waiting), stuck),
+        _describe_pending(len(waiting), stuck),
         (
-            Fact("waiting", "Waiting", number(len(waiting))),
-            Fact("stuck", "Fit nowhere", number(stuck, tone="bad" if stuck else "good")),
+            Fact("waiting", "Waiting", number_cell(len(waiting))),
+            Fact("stuck", "Fit nowhere", number_cell(stuck, tone="bad" if stuck else "good")),
         ),
-        (Table("pods", "Waiting pods", COLUMNS, tuple(_row(picture, each) for each in waiting), NONE),),
+        (
+            WebTable(
+                "pods", "Waiting pods", COLUMNS, tuple(_build_row(picture, each) for each in waiting), NONE
+            ),
+        ),
     )
 
 
 NONE = "Every pod has a place."
 
 
-def _sentence(waiting: int, stuck: int) -> str:
+def _describe_pending(waiting: int, stuck: int) -> str:
     if not waiting:
         return "No pod waits for a place."
-    wait = f"{counted(waiting, 'pod')} wait{'s' if waiting == 1 else ''} for a place"
+    wait = f"{format_count(waiting, 'pod')} wait{'s' if waiting == 1 else ''} for a place"
     if not stuck:
         return f"{wait}, and there is one for each."
     return f"{wait}, and {stuck:,} fit{'s' if stuck == 1 else ''} nowhere."
 
 
-def _waiting(picture: Picture) -> tuple[Pod, ...]:
+def _list_pending(picture: Picture) -> tuple[Pod, ...]:
     return (*picture.snapshot.pods, *picture.snapshot.moving)
 
 
-def _placed(picture: Picture, name: str) -> bool:
+def _is_placed(picture: Picture, name: str) -> bool:
     plan = picture.plan
     return name not in plan.unschedulable and name not in plan.deferred and name not in plan.ignored
 
 
-def _row(picture: Picture, pod: Pod) -> tuple[Cell, ...]:
-    asked = needs(pod)
+def _build_row(picture: Picture, pod: Pod) -> tuple[Cell, ...]:
+    asked = compute_nano_requests(pod)
     return (
-        text(pod.full_name, link=link(pod.full_name)),
-        _state(picture, pod.full_name),
-        *(amount(name, asked[name]) if name in asked else text(None) for name in ("cpu", "memory")),
-        prose(picture.sentences.get(pod.full_name, "it has not been looked at")),
+        text_cell(pod.full_name, link=link_pod(pod.full_name)),
+        _build_state(picture, pod.full_name),
+        *(amount_cell(name, asked[name]) if name in asked else text_cell(None) for name in ("cpu", "memory")),
+        prose_cell(picture.sentences.get(pod.full_name, "it has not been looked at")),
     )
 
 
-def _state(picture: Picture, name: str) -> Cell:
+def _build_state(picture: Picture, name: str) -> Cell:
     plan = picture.plan
     if name in plan.unschedulable:
-        return word("fits nowhere", "bad")
+        return word_cell("fits nowhere", "bad")
     if name in plan.deferred or name in plan.ignored:
-        return word("put off", "warn")
-    return word("gets a place", "good")
+        return word_cell("put off", "warn")
+    return word_cell("gets a place", "good")
 
 
-def pod(picture: Picture, name: str) -> Page | None:
+def build_pod_page(picture: Picture, name: str) -> WebPage | None:
     """One pod: the answer, the nearest miss, and every place that was turned down by reason."""
-    if not any(each.full_name == name for each in _waiting(picture)):
+    if not any(each.full_name == name for each in _list_pending(picture)):
         return None
     decision = next((each for each in picture.plan.decisions if each.pod == name), None)
     miss = picture.misses.get(name)
     remarks = (f"The nearest miss: {miss}.",) if miss is not None else ()
-    return Page(name, picture.sentences.get(name, ""), (), (_turned_down(decision),), remarks=remarks)
+    return WebPage(name, picture.sentences.get(name, ""), (), (_build_rejections(decision),), remarks=remarks)
 
 
-def _turned_down(decision: Decision | None) -> Table:
+def _build_rejections(decision: Decision | None) -> WebTable:
     columns = (("place", "Place"), ("reason", "Turned down because"), ("detail", "In particular"))
     tone: Tone = "bad"
     rows = tuple(
-        (text(each.place), word(str(each.reason), tone), prose(each.detail.partition(", requirements=")[0]))
+        (
+            text_cell(each.place),
+            word_cell(str(each.reason), tone),
+            prose_cell(each.detail.partition(", requirements=")[0]),
+        )
         for each in (decision.rejections if decision else ())
     )
-    return Table("rejections", "Places turned down", columns, rows, "No place was turned down.")
+    return WebTable("rejections", "Places turned down", columns, rows, "No place was turned down.")

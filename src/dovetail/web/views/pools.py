@@ -4,14 +4,26 @@ from __future__ import annotations
 
 from dovetail.api import conditions
 from dovetail.api.nodepool import Budget, NodePool
-from dovetail.disruption.allowance import budgets_of
-from dovetail.scheduling import nodes as states
-from dovetail.scheduling.resources import nano
-from dovetail.scheduling.snapshot import StateNode
-from dovetail.web.page import Cell, Page, Table, amount, dollars, names, number, prose, share, text, word
+from dovetail.disruption.allowance import list_budgets
+from dovetail.scheduling.model import state_node as states
+from dovetail.scheduling.model.resources import convert_to_nano
+from dovetail.scheduling.model.snapshot import StateNode
+from dovetail.web.page import (
+    Cell,
+    WebPage,
+    WebTable,
+    amount_cell,
+    names_cell,
+    number_cell,
+    price_cell,
+    prose_cell,
+    share_cell,
+    text_cell,
+    word_cell,
+)
 from dovetail.web.picture import Picture
 
-__all__ = ["pools", "table"]
+__all__ = ["build_pool_table", "build_pools_page"]
 
 POOLS = (
     ("name", "Pool"),
@@ -40,101 +52,106 @@ BUDGETS = (
 )
 
 
-def pools(picture: Picture) -> Page:
+def build_pools_page(picture: Picture) -> WebPage:
     """Every pool."""
     found = [pool.nodepool for pool in picture.snapshot.pools]
-    unready = [pool.name for pool in found if not _ready(pool)]
-    return Page(
+    unready = [pool.name for pool in found if not _is_ready(pool)]
+    return WebPage(
         "NodePools",
         f"{len(found)} pool{'' if len(found) == 1 else 's'}"
         + (f"; not ready: {', '.join(unready)}." if unready else ", all ready." if found else "."),
         tables=(
-            table(picture),
-            Table("limits", "Limits", LIMITS, _limits(picture), "No pool has a limit."),
-            Table("budgets", "Budgets", BUDGETS, _budgets(found), "No pool has a budget."),
-            _requirements(found),
+            build_pool_table(picture),
+            WebTable("limits", "Limits", LIMITS, _build_limit_rows(picture), "No pool has a limit."),
+            WebTable("budgets", "Budgets", BUDGETS, _build_budget_rows(found), "No pool has a budget."),
+            _build_requirements(found),
         ),
     )
 
 
-def _ready(pool: NodePool) -> bool:
+def _is_ready(pool: NodePool) -> bool:
     return conditions.is_true(pool, conditions.READY)
 
 
-def _of(picture: Picture, pool: NodePool) -> list[StateNode]:
-    return [each for each in picture.nodes if states.pool(each) == pool.name]
+def _list_nodes(picture: Picture, pool: NodePool) -> list[StateNode]:
+    return [each for each in picture.nodes if states.read_pool_name(each) == pool.name]
 
 
-def table(picture: Picture) -> Table:
+def build_pool_table(picture: Picture) -> WebTable:
     """The pools and how they fare."""
     empty = "There is no NodePool, so nothing can be bought."
-    return Table("pools", "NodePools", POOLS, _pools(picture), empty)
+    return WebTable("pools", "NodePools", POOLS, _build_pool_rows(picture), empty)
 
 
-def _pools(picture: Picture) -> tuple[tuple[Cell, ...], ...]:
+def _build_pool_rows(picture: Picture) -> tuple[tuple[Cell, ...], ...]:
     rows = []
     for each in picture.snapshot.pools:
-        pool, own = each.nodepool, _of(picture, each.nodepool)
+        pool, own = each.nodepool, _list_nodes(picture, each.nodepool)
         reference = pool.spec.template.spec.node_class_ref
         policy = pool.spec.disruption.consolidation_policy or "WhenEmptyOrUnderutilized"
         after = pool.spec.disruption.consolidate_after or "0s"
         rows.append(
             (
-                text(pool.name),
-                word("ready", "good") if _ready(pool) else word("not ready", "bad"),
-                number(pool.spec.weight or 0),
-                number(len(own)),
-                dollars(sum(picture.prices.get(states.name(state), 0.0) for state in own)),
-                share(picture.load("cpu", *own).share),
-                share(picture.load("memory", *own).share),
-                text(f"{reference.kind} {reference.name}"),
-                prose(f"{policy}, after {after}"),
+                text_cell(pool.name),
+                word_cell("ready", "good") if _is_ready(pool) else word_cell("not ready", "bad"),
+                number_cell(pool.spec.weight or 0),
+                number_cell(len(own)),
+                price_cell(sum(picture.prices.get(states.read_name(state), 0.0) for state in own)),
+                share_cell(picture.sum_load("cpu", *own).share),
+                share_cell(picture.sum_load("memory", *own).share),
+                text_cell(f"{reference.kind} {reference.name}"),
+                prose_cell(f"{policy}, after {after}"),
             )
         )
     return tuple(rows)
 
 
-def _limits(picture: Picture) -> tuple[tuple[Cell, ...], ...]:
+def _build_limit_rows(picture: Picture) -> tuple[tuple[Cell, ...], ...]:
     rows = []
     for each in picture.snapshot.pools:
-        own = _of(picture, each.nodepool)
-        for resource, most in nano(each.nodepool.spec.limits).items():
-            used = sum(states.capacity(state).get(resource, 0) for state in own)
+        own = _list_nodes(picture, each.nodepool)
+        for resource, most in convert_to_nano(each.nodepool.spec.limits).items():
+            used = sum(states.read_capacity(state).get(resource, 0) for state in own)
             used = len(own) * 10**9 if resource == "nodes" else used
             rows.append(
                 (
-                    text(each.nodepool.name),
-                    text(resource),
-                    amount(resource, used),
-                    amount(resource, most),
-                    share(used / most if most else None, full=0.9),
+                    text_cell(each.nodepool.name),
+                    text_cell(resource),
+                    amount_cell(resource, used),
+                    amount_cell(resource, most),
+                    share_cell(used / most if most else None, full=0.9),
                 )
             )
     return tuple(rows)
 
 
-def _budgets(found: list[NodePool]) -> tuple[tuple[Cell, ...], ...]:
-    return tuple(_budget(pool, each) for pool in found for each in budgets_of(pool))
+def _build_budget_rows(found: list[NodePool]) -> tuple[tuple[Cell, ...], ...]:
+    return tuple(_build_budget_row(pool, each) for pool in found for each in list_budgets(pool))
 
 
-def _budget(pool: NodePool, budget: Budget) -> tuple[Cell, ...]:
-    reasons = Cell(None, "every reason") if budget.reasons is None else names(budget.reasons)
+def _build_budget_row(pool: NodePool, budget: Budget) -> tuple[Cell, ...]:
+    reasons = Cell(None, "every reason") if budget.reasons is None else names_cell(budget.reasons)
     return (
-        text(pool.name),
-        text(budget.nodes),
+        text_cell(pool.name),
+        text_cell(budget.nodes),
         reasons,
-        text(budget.schedule, kind="code") if budget.schedule else Cell(None, "always"),
-        text(budget.duration),
+        text_cell(budget.schedule, kind="code") if budget.schedule else Cell(None, "always"),
+        text_cell(budget.duration),
     )
 
 
-def _requirements(found: list[NodePool]) -> Table:
+def _build_requirements(found: list[NodePool]) -> WebTable:
     columns = (("pool", "Pool"), ("key", "Label"), ("operator", "Must be"), ("values", "Values"))
     rows = tuple(
-        (text(pool.name), text(each.key, kind="code"), text(each.operator), names(each.values, 6))
+        (
+            text_cell(pool.name),
+            text_cell(each.key, kind="code"),
+            text_cell(each.operator),
+            names_cell(each.values, 6),
+        )
         for pool in found
         for each in pool.spec.template.spec.requirements or ()
     )
-    return Table(
+    return WebTable(
         "requirements", "Requirements", columns, rows, "Any instance type of the node class will do."
     )

@@ -6,23 +6,23 @@ from typing import Any
 
 import pytest
 
-from dovetail.api.validation import Complaint, Severity, check
+from dovetail.api.validation import Complaint, Severity, check_document
 from support.admission import changed, full_object
 
 
 def _told(document: dict[str, Any], flavour: Any = "aws") -> list[tuple[str, str]]:
-    return [(complaint.rule, complaint.path) for complaint in check(document, flavour)]
+    return [(complaint.rule, complaint.path) for complaint in check_document(document, flavour)]
 
 
 def _warnings(kind: str, changes: dict[str, Any], flavour: Any = "aws") -> list[tuple[str, str]]:
-    found = check(changed(kind, changes), flavour)
+    found = check_document(changed(kind, changes), flavour)
     assert all(complaint.severity is Severity.WARNING for complaint in found), found
     return [(complaint.rule, complaint.path) for complaint in found]
 
 
 @pytest.mark.parametrize("kind", ["NodePool", "NodeClaim", "NodeOverlay", "CapacityBuffer", "EC2NodeClass"])
 def test_a_sound_document_draws_no_complaint(kind: str) -> None:
-    assert check(full_object(kind)) == ()
+    assert check_document(full_object(kind)) == ()
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_a_sound_document_draws_no_complaint(kind: str) -> None:
     ],
 )
 def test_an_unknown_kind_gets_one_complaint_that_says_so(api_version: Any, kind: Any, words: str) -> None:
-    (complaint,) = check({"apiVersion": api_version, "kind": kind})
+    (complaint,) = check_document({"apiVersion": api_version, "kind": kind})
     assert complaint.rule == "kind"
     assert words in complaint.message
 
@@ -46,7 +46,7 @@ def test_an_unknown_kind_gets_one_complaint_that_says_so(api_version: Any, kind:
 def test_a_misspelt_field_is_a_warning_with_the_nearest_real_name() -> None:
     document = full_object("NodePool")
     document["spec"]["disruption"]["consolidatAfter"] = "5m"
-    (complaint,) = check(document)
+    (complaint,) = check_document(document)
     assert complaint.severity is Severity.WARNING
     assert complaint.path == "spec.disruption.consolidatAfter"
     assert complaint.message.endswith("did you mean consolidateAfter?")
@@ -58,14 +58,14 @@ def test_errors_come_before_warnings_and_name_their_rules() -> None:
 
 
 def test_a_number_where_a_string_is_wanted_says_what_to_do() -> None:
-    (complaint,) = check(changed("NodePool", {"spec.disruption.budgets": [{"nodes": 5}]}))
+    (complaint,) = check_document(changed("NodePool", {"spec.disruption.budgets": [{"nodes": 5}]}))
     assert str(complaint) == (
         "spec.disruption.budgets[0].nodes: must be a string, not 5: put it in quotes (type)"
     )
 
 
 def test_a_badly_written_value_is_answered_with_what_to_write() -> None:
-    (complaint,) = check(changed("NodePool", {"spec.template.spec.expireAfter": "30d"}))
+    (complaint,) = check_document(changed("NodePool", {"spec.template.spec.expireAfter": "30d"}))
     assert complaint.message == '"30d" is not Never or a duration in h, m and s such as 1h30m'
 
 
@@ -80,7 +80,7 @@ def test_a_rule_is_not_run_over_what_the_schema_refused() -> None:
 
 def test_what_a_controller_would_find_is_found_here() -> None:
     value = {"spec.template.spec.requirements": [{"key": "a", "operator": "In", "values": ["not valid"]}]}
-    (complaint,) = check(changed("NodePool", value))
+    (complaint,) = check_document(changed("NodePool", value))
     assert (complaint.rule, complaint.severity) == ("runtime", Severity.ERROR)
     assert "invalid value not valid for key a" in complaint.message
 
@@ -123,7 +123,7 @@ def test_do_not_disrupt_as_a_label_has_no_effect() -> None:
 )
 def test_a_schedule_that_cannot_work_is_pointed_out(schedule: str, words: str) -> None:
     budget = {"nodes": "1", "schedule": schedule, "duration": "1h"}
-    (complaint,) = check(changed("NodePool", {"spec.disruption.budgets": [budget]}))
+    (complaint,) = check_document(changed("NodePool", {"spec.disruption.budgets": [budget]}))
     assert complaint.severity is Severity.WARNING
     assert words in complaint.message
 
@@ -156,7 +156,7 @@ def test_limits_that_limit_nothing() -> None:
 
 def test_labels_that_are_gone_come_with_a_way_out() -> None:
     gone = {"key": "karpenter.k8s.aws/instance-pods", "operator": "Gt", "values": ["10"]}
-    found = check(changed("NodePool", {"spec.template.spec.requirements": [gone]}))
+    found = check_document(changed("NodePool", {"spec.template.spec.requirements": [gone]}))
     assert [complaint.rule for complaint in found] == ["NP-11:aws", "gone-label"]
     assert "maxPods" in found[1].message
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from dovetail.api import labels
-from dovetail.api.nodepool import NodePool, NodePoolSpec, Requirement, Template
+from dovetail.api.nodepool import NodePool, NodePoolSpec, NodePoolTemplate, Requirement
 from dovetail.api.overlay import NodeOverlay, NodeOverlaySpec
 from dovetail.api.pod import NodeSelectorRequirement
 from dovetail.api.quantity import Quantity
@@ -25,7 +25,7 @@ def _without_nulls(value: Any) -> Any:
 def _said(case: dict[str, Any]) -> list[str]:
     if "requirement" in case:
         return sorted(requirement_errors(msgspec.convert(case["requirement"], Requirement)))
-    template = msgspec.convert(_without_nulls(case["template"]), Template)
+    template = msgspec.convert(_without_nulls(case["template"]), NodePoolTemplate)
     pool = NodePool(spec=NodePoolSpec(template=template))
     return sorted(complaint.message for complaint in runtime_complaints(pool))
 

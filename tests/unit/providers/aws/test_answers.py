@@ -64,7 +64,7 @@ async def test_an_instance_that_can_no_longer_be_read_is_still_there() -> None:
     _, first = await ec2.launched((labels.INSTANCE_TYPE, "In", "m5.large"))
     await ec2.clock.sleep(60)
     await ec2.cloud.list()
-    (machine,) = ec2.aws.running()
+    (machine,) = ec2.aws.list_running()
     reservation = {"Instances": [{"InstanceId": machine.id, "Tags": [None]}, {"State": {}}]}
     ask = ec2.aws.call
 

@@ -6,8 +6,8 @@ import asyncio
 
 from dovetail.api import labels
 from dovetail.api.nodeclaim import NodeClaim
-from dovetail.providers.aws.attribution import NODECLAIMS_TAG, claims_of, for_claims
 from dovetail.providers.aws.instances import Ec2Instance
+from dovetail.providers.aws.tags import NODECLAIMS_TAG, match_claims, tag_for_claims
 from support.ec2 import Ec2, filled, provided
 from support.stage import virtual
 
@@ -27,7 +27,7 @@ async def burst(ec2: Ec2, count: int) -> list[NodeClaim]:
 async def test_a_launch_for_one_claim_is_tagged_with_it() -> None:
     ec2 = await provided()
     (claim,) = await burst(ec2, 1)
-    (machine,) = ec2.aws.running()
+    (machine,) = ec2.aws.list_running()
     assert machine.tags[labels.NODECLAIM_TAG] == claim.name
     assert labels.NODECLAIM_TAG not in machine.volume_tags
     assert [each.claim for each in await ec2.cloud.list()] == [claim.name]
@@ -66,7 +66,7 @@ async def test_more_claims_than_a_tag_can_name_find_their_instances_by_their_gro
     stranger = ec2.claim(M5, (labels.ARCH, "In", "amd64"), name="default-stranger")
     ec2.claims.put(stranger)
     assert len(ec2.asked("CreateFleet")) == 1
-    assert all(len(machine.tags[NODECLAIMS_TAG]) <= 256 for machine in ec2.aws.running())
+    assert all(len(machine.tags[NODECLAIMS_TAG]) <= 256 for machine in ec2.aws.list_running())
     assert sorted(each.claim for each in await ec2.cloud.list()) == [claim.name for claim in claims]
 
 
@@ -78,11 +78,11 @@ def test_an_instance_that_ends_or_is_taken_is_not_given_away() -> None:
         Ec2Instance("i-3", zone="z", tags=tags),
         Ec2Instance("i-4", zone="z", tags={labels.NODECLAIM_TAG: "d"}),
     ]
-    assert claims_of(instances, {"b": "", "c": ""}, {"aws:///z/i-3"}) == {"i-2": "b", "i-4": "d"}
-    assert claims_of(instances, {}, ()) == {"i-4": "d"}
+    assert match_claims(instances, {"b": "", "c": ""}, {"aws:///z/i-3"}) == {"i-2": "b", "i-4": "d"}
+    assert match_claims(instances, {}, ()) == {"i-4": "d"}
 
 
 def test_a_request_without_a_claim_is_as_it_was() -> None:
     request = {"TagSpecifications": [{"ResourceType": "instance", "Tags": []}]}
-    assert for_claims(request, [""]) == request
-    assert for_claims(request, ["a"]) != request
+    assert tag_for_claims(request, [""]) == request
+    assert tag_for_claims(request, ["a"]) != request

@@ -49,10 +49,10 @@ def test_a_provider_id_leads_to_the_instance() -> None:
 async def test_ours_are_those_with_both_keys_and_the_cluster_that_are_alive() -> None:
     ec2 = await provided()
     claims = [await settled(ec2, name=f"claim-{n}") for n in range(5)]
-    machines = [ec2.aws.machine(instance_id(each.status.provider_id)) for each in claims]
-    ec2.aws.instances.untag(machines[0], [labels.NODEPOOL])
-    ec2.aws.instances.untag(machines[1], [labels.EC2_NODECLASS])
-    ec2.aws.instances.tag(machines[2], {labels.EKS_CLUSTER_TAG: "other"})
+    machines = [ec2.aws.get_instance(instance_id(each.status.provider_id)) for each in claims]
+    ec2.aws.instances.untag_instance(machines[0], [labels.NODEPOOL])
+    ec2.aws.instances.untag_instance(machines[1], [labels.EC2_NODECLASS])
+    ec2.aws.instances.tag_instance(machines[2], {labels.EKS_CLUSTER_TAG: "other"})
     machines[3].state = "terminated"
     assert [each.provider_id for each in await ec2.cloud.list()] == [claims[4].status.provider_id]
     machines[4].state = "shutting-down"
@@ -69,7 +69,7 @@ async def test_what_ec2_no_longer_lists_is_forgotten_unless_its_zone_is_shifted_
     before = asked(ec2, "DescribeInstances")
     assert (await ec2.cloud.get(claim.status.provider_id)).provider_id == claim.status.provider_id
     assert asked(ec2, "DescribeInstances") == before, "it was remembered from the list"
-    ec2.aws.machine(instance_id(claim.status.provider_id)).state = "terminated"
+    ec2.aws.get_instance(instance_id(claim.status.provider_id)).state = "terminated"
     ec2.shifted.add(ec2.aws.network.zone_ids[A])
     assert len(await ec2.cloud.list()) == 1
     assert await ec2.cloud.get(claim.status.provider_id)
@@ -91,7 +91,7 @@ async def test_an_end_that_has_begun_is_not_begun_again() -> None:
     await asyncio.sleep(300)
     with pytest.raises(Gone):
         await ec2.cloud.delete(claim)
-    assert not ec2.aws.running()
+    assert not ec2.aws.list_running()
 
 
 @virtual
@@ -105,7 +105,7 @@ async def test_an_end_that_fails_is_counted_once_and_tried_again() -> None:
         await ec2.cloud.delete(claim)
     assert sample(FAILURES, **about) == before + 1
     await ec2.cloud.delete(claim)
-    assert not ec2.aws.running()
+    assert not ec2.aws.list_running()
 
 
 @pytest.mark.spec("aws-211")
@@ -118,7 +118,7 @@ async def test_an_open_reservation_is_not_reserved_capacity_and_without_the_gate
             capacity_reservation_selector_terms=(CapacityReservationSelectorTerm(tags={"team": "x"}),)
         )
         _, instance = await ec2.launched((labels.INSTANCE_TYPE, "In", "m5.large"), IN_A)
-        machine = ec2.aws.machine(instance_id(instance.provider_id))
+        machine = ec2.aws.get_instance(instance_id(instance.provider_id))
         machine.capacity_reservation, machine.lifecycle = reservation.id, ""
         machine.capacity_preference = {"CapacityReservationPreference": "capacity-reservations-only"}
         await asyncio.sleep(60)
@@ -147,13 +147,13 @@ async def test_in_a_zone_that_is_shifted_away_nothing_is_asked_ended_or_tagged()
     with pytest.raises(Retry, match="shifted away"):
         await ec2.cloud.delete(claim)
     with pytest.raises(Retry, match="shifted away"):
-        await instances.tag(instance, {"a": "b"})
+        await instances.tag_instance(instance, {"a": "b"})
     assert asked(ec2, "DescribeInstances") == before + 1
     assert (asked(ec2, "TerminateInstances"), asked(ec2, "CreateTags")) == (0, 0)
     assert sample(FAILURES, **about) == failures
     ec2.shifted.clear()
-    await instances.tag(instance, {"a": "b"})
-    assert ec2.aws.machine(instance).tags["a"] == "b"
+    await instances.tag_instance(instance, {"a": "b"})
+    assert ec2.aws.get_instance(instance).tags["a"] == "b"
 
 
 @pytest.mark.spec("aws-232")
@@ -162,7 +162,7 @@ async def test_an_instance_nobody_has_read_is_tagged_whatever_its_zone() -> None
     ec2 = await provided()
     claim = await settled(ec2, IN_A)
     ec2.shifted.add(ec2.aws.network.zone_ids[A])
-    await ec2.provider.instances.tag(instance_id(claim.status.provider_id), {"a": "b"})
+    await ec2.provider.instances.tag_instance(instance_id(claim.status.provider_id), {"a": "b"})
     assert asked(ec2, "CreateTags") == 1
 
 
@@ -170,7 +170,7 @@ async def test_an_instance_nobody_has_read_is_tagged_whatever_its_zone() -> None
 async def test_tagging_what_is_gone_says_so() -> None:
     ec2 = await provided()
     with pytest.raises(Gone):
-        await ec2.provider.instances.tag("i-0123456789abcdef0", {"a": "b"})
+        await ec2.provider.instances.tag_instance("i-0123456789abcdef0", {"a": "b"})
 
 
 @virtual
@@ -187,7 +187,7 @@ async def test_without_its_pool_less_is_known_of_an_instance_but_it_is_listed() 
 async def test_the_claim_is_known_by_its_tag() -> None:
     ec2 = await provided()
     claim = await settled(ec2)
-    await ec2.provider.instances.tag(
+    await ec2.provider.instances.tag_instance(
         instance_id(claim.status.provider_id), {labels.NODECLAIM_TAG: claim.name}
     )
     (listed,) = await ec2.cloud.list()
@@ -205,19 +205,19 @@ async def test_a_node_waits_for_the_partition_ec2_chose() -> None:
     await ec2.apply(placement_group_selector=PlacementGroupSelector(name="apart"))
     (hook,) = ec2.cloud.hooks
     plain = ec2.claim()
-    assert await hook.settle(plain) == (plain, None)
+    assert await hook.settle_claim(plain) == (plain, None)
     key = labels.PLACEMENT_GROUP_PARTITION
     chosen = labelled(plain, {key: "2"})
-    assert await hook.settle(chosen) == (chosen, None)
+    assert await hook.settle_claim(chosen) == (chosen, None)
     coming = labelled(plain, {key: ""})
-    assert (await hook.settle(coming))[1] is not None, "it has no instance yet"
+    assert (await hook.settle_claim(coming))[1] is not None, "it has no instance yet"
     claim = await settled(ec2)
     assert claim.labels[key] == ""
-    machine = ec2.aws.machine(instance_id(claim.status.provider_id))
+    machine = ec2.aws.get_instance(instance_id(claim.status.provider_id))
     machine.placement = {**machine.placement, "PartitionNumber": 0}
-    assert (await hook.settle(claim))[1] is not None, "EC2 has not said"
+    assert (await hook.settle_claim(claim))[1] is not None, "EC2 has not said"
     machine.placement = {**machine.placement, "PartitionNumber": 3}
-    done, wait = await hook.settle(claim)
+    done, wait = await hook.settle_claim(claim)
     assert (done.labels[key], wait) == ("3", None)
 
 
@@ -234,7 +234,7 @@ async def test_a_claim_that_names_partitions_gets_the_lowest_by_spelling() -> No
     await ec2.apply(placement_group_selector=PlacementGroupSelector(name="apart"))
     _, instance = await ec2.launched(ON_DEMAND, (labels.PLACEMENT_GROUP_PARTITION, "In", "5", "3"))
     assert instance.labels[labels.PLACEMENT_GROUP_PARTITION] == "3"
-    machine = ec2.aws.machine(instance_id(instance.provider_id))
+    machine = ec2.aws.get_instance(instance_id(instance.provider_id))
     assert machine.placement["PartitionNumber"] == 3
 
 

@@ -21,7 +21,7 @@ from dovetail.api.nodeclass import (
 from dovetail.api.overlay import NodeOverlay, NodeOverlaySpec
 from dovetail.api.pod import NodeSelectorRequirement
 from dovetail.errors import ClassNotReady, CreateFailed, Gone, InsufficientCapacity
-from dovetail.providers.aws.launching import UNTIL_SHOWN
+from dovetail.providers.aws.launch import UNTIL_SHOWN
 from support.ec2 import Ec2, provided
 from support.stage import sample, virtual
 
@@ -53,7 +53,7 @@ async def test_the_sixty_cheapest_of_a_thousand_types_are_offered_to_the_fleet()
     assert len(ec2.overrides()) == 60
     prices = {each["InstanceType"]: each["Priority"] for each in ec2.overrides()}
     dearest = max(prices.values())
-    types = await ec2.cloud.instance_types(ec2.pool)
+    types = await ec2.cloud.list_instance_types(ec2.pool)
     plain = [each for each in types if "metal" not in each.name and not each.capacity["nvidia.com/gpu"].nano]
     cheaper = {
         each.name
@@ -185,11 +185,11 @@ async def test_a_full_reservation_is_remembered_as_full_and_a_throttled_request_
     with pytest.raises(CreateFailed) as failed:
         await ec2.launched(only("m5.large"))
     assert failed.value.reason == "RequestLimitExceeded"
-    assert ec2.provider.reservations.available(reservation.id) == 5
+    assert ec2.provider.reservations.count_available(reservation.id) == 5
     reservation.used |= {f"i-{n}" for n in range(5)}
     with pytest.raises(InsufficientCapacity, match="ReservationCapacityExceeded"):
         await ec2.launched(only("m5.large"))
-    assert ec2.provider.reservations.available(reservation.id) == 0
+    assert ec2.provider.reservations.count_available(reservation.id) == 0
     assert len(await ec2.offerings("m5.large")) == 6, "other offerings are untouched"
 
 
@@ -225,7 +225,7 @@ async def test_a_fleet_that_says_nothing_useful_is_counted_without_a_zone() -> N
 
     launching = replace_fleets(ec2, vague)
     with pytest.raises(CreateFailed, match="Vague: no"):
-        await launching.launch(ec2.node_class, ec2.claim(ON_DEMAND), await types(ec2), {})
+        await launching.launch_instance(ec2.node_class, ec2.claim(ON_DEMAND), await types(ec2), {})
     assert sample(FAILURES, **about) == before + 1
 
 
@@ -234,7 +234,7 @@ def replace_fleets(ec2: Ec2, fleets: Any) -> Any:
 
 
 async def types(ec2: Ec2) -> Any:
-    return await ec2.cloud.instance_types(ec2.pool)
+    return await ec2.cloud.list_instance_types(ec2.pool)
 
 
 @virtual
@@ -242,7 +242,7 @@ async def test_an_instance_that_came_with_refusals_is_kept_and_they_are_remember
     ec2 = await provided()
     ec2.aws.exhaust("m5.large", A, "on-demand")  # the first a fleet tries among equals
     _, instance = await ec2.launched(ON_DEMAND, only("m5.large", "m5.xlarge"))
-    assert len(ec2.aws.running()) == 1
+    assert len(ec2.aws.list_running()) == 1
     assert (instance.labels[TYPE], instance.labels[ZONE]) == ("m5.large", "us-west-2b")
     left = {each.zone for each in await ec2.offerings("m5.large") if each.capacity_type == "on-demand"}
     assert left == {"us-west-2b", "us-west-2c"}
@@ -323,7 +323,7 @@ async def test_a_class_that_is_not_ready_launches_nothing() -> None:
     await refused(stale, ClassNotReady, "changed since")
     tagged = replace(made, spec=replace(made.spec, tags={labels.NODEPOOL: "mine"}))
     await refused(tagged, ClassNotReady, "may not set")
-    assert not ec2.aws.running()
+    assert not ec2.aws.list_running()
 
 
 @virtual
@@ -354,7 +354,7 @@ async def test_types_that_cannot_be_listed_are_a_failure_with_a_reason() -> None
 async def test_the_instance_says_everything_a_claim_needs() -> None:
     ec2 = await provided()
     claim, instance = await ec2.launched(ON_DEMAND, only("m5.large"), (ZONE, "In", A), cpu="1")
-    (machine,) = ec2.aws.running()
+    (machine,) = ec2.aws.list_running()
     assert instance.provider_id == f"aws:///{A}/{machine.id}"
     assert instance.image_id == machine.image == claim.status.image_id
     assert set(instance.annotations) == {
@@ -388,7 +388,7 @@ async def test_reserved_places_are_counted_as_they_are_taken_and_given_back() ->
         capacity_reservation_selector_terms=(CapacityReservationSelectorTerm(tags={"team": "x"}),)
     )
     claim, instance = await ec2.launched(only("m5.large"))
-    assert ec2.provider.reservations.available(reservation.id) == 1
+    assert ec2.provider.reservations.count_available(reservation.id) == 1
     assert fleet(ec2)["TargetCapacitySpecification"]["DefaultTargetCapacityType"] == "on-demand"
     told = {key: instance.labels[key] for key in instance.labels if "capacity-reservation" in key}
     assert told == {
@@ -403,7 +403,7 @@ async def test_reserved_places_are_counted_as_they_are_taken_and_given_back() ->
     await asyncio.sleep(300)
     with pytest.raises(Gone):
         await ec2.cloud.delete(claim)
-    assert ec2.provider.reservations.available(reservation.id) == 2
+    assert ec2.provider.reservations.count_available(reservation.id) == 2
 
 
 @virtual
@@ -412,7 +412,7 @@ async def test_a_template_swept_under_a_launch_is_made_again_once() -> None:
     await ec2.launched()
     ec2.aws.refuse("InvalidLaunchTemplateName.NotFoundException", "CreateFleet")
     await ec2.launched(name="b")
-    assert len(ec2.aws.running()) == 2
+    assert len(ec2.aws.list_running()) == 2
     ec2.aws.refuse("InvalidLaunchTemplateName.NotFoundException", "CreateFleet", 2)
     with pytest.raises(CreateFailed):
         await ec2.launched(name="c")
@@ -423,11 +423,11 @@ async def test_a_template_swept_under_a_launch_is_made_again_once() -> None:
 async def test_a_subnet_without_addresses_is_left_alone_for_a_while() -> None:
     ec2 = await provided()
     subnet = next(each for each in ec2.aws.network.subnets.values() if each.zone == A)
-    subnet.take(subnet.free)
+    subnet.take_addresses(subnet.free)
     with pytest.raises(InsufficientCapacity, match="InsufficientFreeAddressesInSubnet"):
         await ec2.launched(ON_DEMAND, only("m5.large"), (ZONE, "In", A))
     assert {each.zone for each in await ec2.offerings("m5.xlarge")} == {"us-west-2b", "us-west-2c"}
-    assert ec2.provider.subnets.free(subnet.id) == 0
+    assert ec2.provider.subnets.count_free(subnet.id) == 0
 
 
 @virtual
@@ -435,7 +435,7 @@ async def test_a_spread_group_that_is_full_in_a_zone_is_so_for_every_type() -> N
     ec2 = await provided(types=("m5.large", "m5.xlarge"))
     await ec2.aws.call("ec2", "CreatePlacementGroup", {"GroupName": "wide", "Strategy": "spread"})
     await ec2.apply(placement_group_selector=PlacementGroupSelector(name="wide"))
-    group = ec2.provider.placement.resolved(ec2.node_class)
+    group = ec2.provider.placement.find_known_group(ec2.node_class)
     assert group is not None
     for at in range(7):
         _, instance = await ec2.launched(ON_DEMAND, (ZONE, "In", A), name=f"claim-{at}")
@@ -474,7 +474,7 @@ async def test_a_claim_for_amds_gpus_gets_a_machine_that_has_them() -> None:
 
 def free_addresses(ec2: Ec2) -> dict[str, int]:
     """What the provider believes is left, by zone."""
-    return {each.zone: ec2.provider.subnets.free(each.id) for each in ec2.node_class.status.subnets}
+    return {each.zone: ec2.provider.subnets.count_free(each.id) for each in ec2.node_class.status.subnets}
 
 
 @virtual
@@ -494,7 +494,7 @@ async def test_a_launch_that_came_to_nothing_gives_all_its_addresses_back(refuse
     if refused == "InsufficientInstanceCapacity":
         ec2.aws.exhaust()
     elif refused == "lost":
-        ec2.aws.faults.lose("CreateFleet")
+        ec2.aws.faults.lose_answers("CreateFleet")
     else:
         ec2.aws.refuse(refused, "CreateFleet")
     with pytest.raises((InsufficientCapacity, CreateFailed)):
@@ -508,7 +508,7 @@ async def test_after_a_lost_answer_ec2_is_given_time_to_show_the_instance(lost: 
     ec2 = await provided()
     ec2.aws.instances.hidden_for = UNTIL_SHOWN - 1
     if lost:
-        ec2.aws.faults.lose("CreateFleet")
+        ec2.aws.faults.lose_answers("CreateFleet")
     else:
         ec2.aws.refuse("RequestLimitExceeded", "CreateFleet")
     began = ec2.clock.monotonic()

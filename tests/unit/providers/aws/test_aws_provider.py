@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from dovetail.api import labels
 from dovetail.api.nodeclass import CapacityReservationSelectorTerm
 from dovetail.errors import Misconfigured, Retry
-from dovetail.providers import making
+from dovetail.providers import factory
 from dovetail.providers.aws.cloud import REPAIR_POLICIES
 from dovetail.providers.aws.provider import AwsProvider
 from support.awsworld import AwsWorld
@@ -99,11 +99,11 @@ async def test_one_look_around_tells_prices_and_free_reservations() -> None:
     once = AwsProvider(ec2.provider.given, ec2.aws)
     await once.prepare()
     await once.look_around()
-    found = next(each for each in await once.cloud.instance_types(ec2.pool) if each.name == "m5.large")
+    found = next(each for each in await once.cloud.list_instance_types(ec2.pool) if each.name == "m5.large")
     offered = [each for each in found.offerings if each.available]
     assert len([each for each in offered if each.reserved]) == 1
     assert len({each.price for each in offered}) > 2, "spot has a price of its own in each zone"
-    ec2.aws.faults.hang("GetProducts", None)
+    ec2.aws.faults.hang_requests("GetProducts", None)
     began = ec2.clock.monotonic()
     await AwsProvider(ec2.provider.given, ec2.aws).look_around()
     assert ec2.clock.monotonic() - began == 20
@@ -117,7 +117,7 @@ def test_without_the_sdk_one_sentence_says_how_to_get_it(monkeypatch: pytest.Mon
     async def story() -> None:
         given = (await provided()).provider.given
         with pytest.raises(Misconfigured, match=r"pip install dovetail\[aws\]"):
-            making.maker("aws")(given)
+            factory.choose_provider("aws")(given)
 
     story()
 
@@ -127,7 +127,7 @@ async def test_a_pool_without_its_class_has_no_types_and_somebody_is_told() -> N
     ec2 = await provided()
     elsewhere = replace(CLASS_REF, name="elsewhere")
     with pytest.raises(Retry, match="no EC2NodeClass elsewhere"):
-        await ec2.cloud.instance_types(nodepool("other", node_class=elsewhere))
+        await ec2.cloud.list_instance_types(nodepool("other", node_class=elsewhere))
     assert ec2.noted.events[-1][:2] == ("other", "FailedResolvingNodeClass")
 
 

@@ -10,15 +10,21 @@ import pytest
 
 from dovetail.aws import Answer, AwsAbsent, AwsError, AwsTrouble
 from dovetail.metrics import REGISTRY
-from dovetail.providers.aws.batch import Batcher, Describing, Fleets, Pace, Terminating
-from dovetail.providers.aws.tokens import TOKEN_USED
+from dovetail.providers.aws.batcher import (
+    BatchWindow,
+    DescribeBatcher,
+    FleetBatcher,
+    RequestBatcher,
+    TerminateBatcher,
+)
+from dovetail.providers.aws.launch_tokens import TOKEN_USED
 from dovetail.sim.aws import SimulatedAws
 from dovetail.sim.clock import VirtualClock
 from support.stage import virtual
 
 CLUSTER = "test-cluster"
 TEMPLATE = "karpenter.k8s.aws/1"
-PACE = Pace(idle=0.1, longest=1.0, most=5)
+PACE = BatchWindow(idle=0.1, longest=1.0, most=5)
 NO_ID = "i-00000000000000000"
 Alter = Callable[[str, Mapping[str, Any], Answer], Answer]
 
@@ -105,7 +111,7 @@ def sample(name: str, **labels: str) -> float:
 @virtual
 async def test_equal_launches_are_one_fleet_and_its_instances_are_dealt_out() -> None:
     ec2 = await Ec2().ready()
-    fleets = Fleets(ec2, ec2.clock)
+    fleets = FleetBatcher(ec2, ec2.clock)
     answers = await together(*(fleets(ec2.fleet()) for _ in range(5)))
     (asked,) = ec2.asked("CreateFleet")
     assert asked["TargetCapacitySpecification"]["TotalTargetCapacity"] == 5
@@ -117,21 +123,21 @@ async def test_equal_launches_are_one_fleet_and_its_instances_are_dealt_out() ->
 @virtual
 async def test_launches_that_differ_are_fleets_of_their_own() -> None:
     ec2 = await Ec2().ready()
-    fleets = Fleets(ec2, ec2.clock)
+    fleets = FleetBatcher(ec2, ec2.clock)
     answers = await together(*(fleets(ec2.fleet(tag=tag)) for tag in ("one", "two", "one")))
     targets = [
         each["TargetCapacitySpecification"]["TotalTargetCapacity"] for each in ec2.asked("CreateFleet")
     ]
     assert sorted(targets) == [1, 2]
-    tags = [ec2.machine(instance_id).tags["tag"] for instance_id in ids(answers)]
+    tags = [ec2.get_instance(instance_id).tags["tag"] for instance_id in ids(answers)]
     assert tags == ["one", "two", "one"]
 
 
 @virtual
 async def test_a_fleet_whose_answer_was_lost_is_asked_for_again_with_the_same_token() -> None:
     ec2 = await Ec2().ready()
-    ec2.faults.lose("CreateFleet")
-    fleets = Fleets(ec2, ec2.clock)
+    ec2.faults.lose_answers("CreateFleet")
+    fleets = FleetBatcher(ec2, ec2.clock)
     (lost,) = await together(fleets(ec2.fleet(tag="x"), "one", "group"))
     assert isinstance(lost, AwsTrouble)
     (answer,) = await together(fleets(ec2.fleet(tag="x"), "one", "group"))
@@ -142,7 +148,7 @@ async def test_a_fleet_whose_answer_was_lost_is_asked_for_again_with_the_same_to
 async def test_another_process_gets_the_instances_of_the_first_for_the_same_claims() -> None:
     ec2 = await Ec2().ready()
     claims = ("one", "two", "three")
-    first, second = Fleets(ec2, ec2.clock), Fleets(ec2, ec2.clock)
+    first, second = FleetBatcher(ec2, ec2.clock), FleetBatcher(ec2, ec2.clock)
     before = await together(*(first(ec2.fleet(tag="x"), each, "group") for each in claims))
     after = await together(*(second(ec2.fleet(tag="x"), each, "group") for each in reversed(claims)))
     assert ids(before) == ids(after)[::-1], "each claim the same one"
@@ -153,7 +159,7 @@ async def test_another_process_gets_the_instances_of_the_first_for_the_same_clai
 async def test_an_answer_uses_the_token_up_and_the_next_attempt_has_another() -> None:
     ec2 = await Ec2().ready()
     ec2.exhaust("m5.large")
-    fleets = Fleets(ec2, ec2.clock)
+    fleets = FleetBatcher(ec2, ec2.clock)
     await together(fleets(ec2.fleet(tag="x"), "one", "group"))
     ec2.restock("m5.large")
     (answer,) = await together(fleets(ec2.fleet(tag="x"), "one", "group"))
@@ -165,7 +171,7 @@ async def test_an_answer_uses_the_token_up_and_the_next_attempt_has_another() ->
 async def test_a_refused_request_has_not_used_its_token_up() -> None:
     ec2 = await Ec2().ready()
     ec2.refuse("RequestLimitExceeded", "CreateFleet")
-    fleets = Fleets(ec2, ec2.clock)
+    fleets = FleetBatcher(ec2, ec2.clock)
     await together(fleets(ec2.fleet(), "one", "group"))
     await together(fleets(ec2.fleet(), "one", "group"))
     assert [asked["ClientToken"] for asked in ec2.asked("CreateFleet")] == ["group-0", "group-0"]
@@ -174,7 +180,7 @@ async def test_a_refused_request_has_not_used_its_token_up() -> None:
 @virtual
 async def test_a_token_another_process_used_sends_all_of_the_group_looking_before_they_launch() -> None:
     ec2 = await Ec2().ready()
-    first, second = Fleets(ec2, ec2.clock), Fleets(ec2, ec2.clock)
+    first, second = FleetBatcher(ec2, ec2.clock), FleetBatcher(ec2, ec2.clock)
     await together(*(first(ec2.fleet(tag="x"), each, "group") for each in ("one", "two")))
     # The second gathers the same claims otherwise, and knows other types by now.
     told = await together(
@@ -191,7 +197,7 @@ async def test_a_token_another_process_used_sends_all_of_the_group_looking_befor
 async def test_attempts_of_one_group_are_made_one_after_the_other_each_with_its_own_token() -> None:
     ec2 = await Ec2().ready()
     ec2.faults.latency = (1.0, 1.0)
-    fleets = Fleets(ec2, ec2.clock)
+    fleets = FleetBatcher(ec2, ec2.clock)
     answers = await together(
         fleets(ec2.fleet("c5.large", tag="x"), "one", "group"),
         fleets(ec2.fleet("r5.large", tag="x"), "two", "group"),
@@ -203,7 +209,7 @@ async def test_attempts_of_one_group_are_made_one_after_the_other_each_with_its_
 @virtual
 async def test_the_order_of_lists_makes_no_other_fleet() -> None:
     ec2 = await Ec2().ready()
-    fleets = Fleets(ec2, ec2.clock)
+    fleets = FleetBatcher(ec2, ec2.clock)
     await together(fleets(ec2.fleet("m5.large", "c5.large")), fleets(ec2.fleet("c5.large", "m5.large")))
     assert len(ec2.asked("CreateFleet")) == 1
 
@@ -213,7 +219,7 @@ async def test_the_order_of_lists_makes_no_other_fleet() -> None:
 async def test_a_fleet_that_falls_short_serves_the_first_and_tells_everyone_why() -> None:
     ec2 = await Ec2().ready()
     ec2.restock("m5.large", count=3)
-    fleets = Fleets(ec2, ec2.clock)
+    fleets = FleetBatcher(ec2, ec2.clock)
     answers = await together(*(fleets(ec2.fleet()) for _ in range(5)))
     served = [len(answer["Instances"]) for answer in answers if isinstance(answer, Mapping)]
     codes = [
@@ -229,7 +235,7 @@ async def test_a_fleet_that_falls_short_serves_the_first_and_tells_everyone_why(
 @virtual
 async def test_instances_missing_without_a_word_are_an_error_all_the_same() -> None:
     ec2 = await Ec2(lambda operation, asked, answer: {**answer, "Errors": [], "Instances": []}).ready()
-    (answer,) = await together(Fleets(ec2, ec2.clock)(ec2.fleet()))
+    (answer,) = await together(FleetBatcher(ec2, ec2.clock)(ec2.fleet()))
     assert isinstance(answer, Mapping)
     assert answer["Errors"][0]["ErrorMessage"] == "too few instances returned"
 
@@ -243,7 +249,7 @@ async def test_instances_nobody_asked_for_are_remarked_on(caplog: pytest.LogCapt
         return {**answer, "Instances": [{**group, "InstanceIds": [*group["InstanceIds"], "i-surplus"]}]}
 
     ec2 = await Ec2(more).ready()
-    (answer,) = await together(Fleets(ec2, ec2.clock)(ec2.fleet()))
+    (answer,) = await together(FleetBatcher(ec2, ec2.clock)(ec2.fleet()))
     assert len(ids([answer])) == 1
     assert "i-surplus" in caplog.text
 
@@ -252,7 +258,7 @@ async def test_instances_nobody_asked_for_are_remarked_on(caplog: pytest.LogCapt
 async def test_a_refused_fleet_is_everyones_refusal() -> None:
     ec2 = await Ec2().ready()
     ec2.refuse("RequestLimitExceeded", "CreateFleet")
-    fleets = Fleets(ec2, ec2.clock)
+    fleets = FleetBatcher(ec2, ec2.clock)
     answers = await together(*(fleets(ec2.fleet()) for _ in range(3)))
     assert [type(answer) for answer in answers] == [AwsTrouble] * 3
     assert len(ec2.asked("CreateFleet")) == 1
@@ -263,7 +269,7 @@ async def test_a_refused_fleet_is_everyones_refusal() -> None:
 async def test_instances_are_described_together_whoever_asks() -> None:
     ec2 = await Ec2().ready()
     one, two = await ec2.launched(2)
-    describing = Describing(ec2, ec2.clock)
+    describing = DescribeBatcher(ec2, ec2.clock)
     answers = await together(*(describing({"InstanceIds": [each]}) for each in (one, two, one, one)))
     (asked,) = ec2.asked("DescribeInstances")
     assert asked["InstanceIds"] == sorted((one, two))
@@ -275,7 +281,7 @@ async def test_look_ups_with_other_filters_are_not_mixed() -> None:
     ec2 = await Ec2().ready()
     (one,) = await ec2.launched(1)
     running = {"Name": "instance-state-name", "Values": ["running"]}
-    describing = Describing(ec2, ec2.clock)
+    describing = DescribeBatcher(ec2, ec2.clock)
     await together(
         describing({"InstanceIds": [one], "Filters": [running]}), describing({"InstanceIds": [one]})
     )
@@ -287,7 +293,7 @@ async def test_look_ups_with_other_filters_are_not_mixed() -> None:
 async def test_one_instance_that_is_gone_spoils_nobody_elses_answer() -> None:
     ec2 = await Ec2().ready()
     one, two = await ec2.launched(2)
-    describing = Describing(ec2, ec2.clock)
+    describing = DescribeBatcher(ec2, ec2.clock)
     first, gone, second = await together(*(describing({"InstanceIds": [each]}) for each in (one, NO_ID, two)))
     assert (described(first), described(second)) == (one, two)
     assert isinstance(gone, AwsAbsent)
@@ -303,7 +309,7 @@ async def test_what_a_shared_answer_leaves_out_is_asked_for_alone() -> None:
 
     ec2 = await Ec2(short).ready()
     one, two = await ec2.launched(2)
-    describing = Describing(ec2, ec2.clock)
+    describing = DescribeBatcher(ec2, ec2.clock)
     answers = await together(*(describing({"InstanceIds": [each]}) for each in (one, two)))
     assert [described(answer) for answer in answers] == [one, two]
 
@@ -324,7 +330,7 @@ async def test_a_page_that_fails_stops_the_paging_and_nothing_else() -> None:
 
     ec2 = await Ec2(paged).ready()
     started = await ec2.launched(3)
-    describing = Describing(ec2, ec2.clock)
+    describing = DescribeBatcher(ec2, ec2.clock)
     answers = await together(*(describing({"InstanceIds": [each]}) for each in started))
     assert [described(answer) for answer in answers] == started
     assert pages == 1
@@ -336,14 +342,14 @@ async def test_a_page_that_fails_stops_the_paging_and_nothing_else() -> None:
 async def test_instances_are_terminated_together() -> None:
     ec2 = await Ec2().ready()
     started = await ec2.launched(3)
-    terminating = Terminating(ec2, ec2.clock)
+    terminating = TerminateBatcher(ec2, ec2.clock)
     answers = await together(*(terminating({"InstanceIds": [each]}) for each in started))
     (asked,) = ec2.asked("TerminateInstances")
     assert asked["InstanceIds"] == sorted(started)
     assert [
         answer["TerminatingInstances"][0]["InstanceId"] for answer in answers if isinstance(answer, Mapping)
     ] == started
-    assert not ec2.running()
+    assert not ec2.list_running()
 
 
 @pytest.mark.spec("aws-203")
@@ -358,7 +364,7 @@ async def test_only_what_was_not_ended_together_is_ended_alone() -> None:
 
     ec2 = await Ec2(partly).ready()
     started = sorted(await ec2.launched(3))
-    terminating = Terminating(ec2, ec2.clock)
+    terminating = TerminateBatcher(ec2, ec2.clock)
     answers = await together(*(terminating({"InstanceIds": [each]}) for each in started))
     assert not [answer for answer in answers if isinstance(answer, BaseException)]
     shared, *alone = ec2.asked("TerminateInstances")
@@ -372,13 +378,13 @@ async def test_an_error_that_stays_reaches_each_who_asked() -> None:
     ec2 = await Ec2().ready()
     started = await ec2.launched(2)
     ec2.refuse("UnauthorizedOperation", "TerminateInstances", times=None)
-    terminating = Terminating(ec2, ec2.clock)
+    terminating = TerminateBatcher(ec2, ec2.clock)
     answers = await together(*(terminating({"InstanceIds": [each]}) for each in started))
     assert [answer.code for answer in answers if isinstance(answer, AwsError)] == [
         "UnauthorizedOperation"
     ] * 2
     assert len(ec2.asked("TerminateInstances")) == 3
-    assert len(ec2.running()) == 2
+    assert len(ec2.list_running()) == 2
 
 
 @pytest.mark.spec("aws-204")
@@ -387,7 +393,7 @@ async def test_no_more_than_a_hundred_buckets_are_worked_on_at_once() -> None:
     ec2 = await Ec2().ready()
     ec2.busiest = 0
     ec2.faults.latency = (1.0, 1.0)
-    fleets = Fleets(ec2, ec2.clock)
+    fleets = FleetBatcher(ec2, ec2.clock)
     answers = await together(*(fleets(ec2.fleet(tag=str(place))) for place in range(250)))
     assert len(ids(answers)) == len(ec2.asked("CreateFleet")) == 250
     assert ec2.busiest == 100
@@ -399,7 +405,9 @@ class Windows:
     def __init__(self) -> None:
         self.clock = VirtualClock()
         self.closed: list[tuple[float, int]] = []
-        self.batcher: Batcher[int, int] = Batcher(self.clock, "trial", PACE, self.work, bucket=lambda _: None)
+        self.batcher: RequestBatcher[int, int] = RequestBatcher(
+            self.clock, "trial", PACE, self.work, bucket=lambda _: None
+        )
 
     async def work(self, requests: Sequence[int]) -> Sequence[int | Exception]:
         self.closed.append((round(self.clock.monotonic(), 3), len(requests)))
@@ -423,8 +431,8 @@ async def test_a_window_closes_when_nothing_new_comes() -> None:
 @virtual
 async def test_a_window_that_keeps_being_stirred_closes_after_a_second() -> None:
     windows = Windows()
-    pace = Pace(idle=0.1, longest=1.0, most=500)
-    windows.batcher = Batcher(windows.clock, "trial", pace, windows.work, bucket=lambda _: None)
+    pace = BatchWindow(idle=0.1, longest=1.0, most=500)
+    windows.batcher = RequestBatcher(windows.clock, "trial", pace, windows.work, bucket=lambda _: None)
     await asyncio.gather(*(windows.at(place * 0.09, place) for place in range(20)))
     assert windows.closed[0] == (1.0, 12)
 
@@ -452,7 +460,9 @@ async def test_a_fault_of_the_work_is_told_to_those_who_asked() -> None:
     async def broken(requests: Sequence[int]) -> Sequence[int | Exception]:
         raise KeyError("a bug")
 
-    batcher: Batcher[int, int] = Batcher(VirtualClock(), "broken", PACE, broken, bucket=lambda _: None)
+    batcher: RequestBatcher[int, int] = RequestBatcher(
+        VirtualClock(), "broken", PACE, broken, bucket=lambda _: None
+    )
     with pytest.raises(KeyError, match="a bug"):
         await batcher(1)
 
@@ -467,5 +477,5 @@ async def test_windows_and_batches_are_measured() -> None:
 
 
 def test_each_kind_of_request_has_its_own_patience() -> None:
-    assert Pace(0.035, 1.0, 1000) == Fleets.PACE
-    assert Describing.PACE == Terminating.PACE == Pace(0.1, 1.0, 500)
+    assert BatchWindow(0.035, 1.0, 1000) == FleetBatcher.PACE
+    assert DescribeBatcher.PACE == TerminateBatcher.PACE == BatchWindow(0.1, 1.0, 500)

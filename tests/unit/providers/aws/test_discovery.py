@@ -11,10 +11,10 @@ import pytest
 from dovetail.aws import AwsError
 from dovetail.controllers.base import Result
 from dovetail.errors import Misconfigured
-from dovetail.providers.aws.controllers.version import Version
-from dovetail.providers.aws.discovery import Discovery, minor
+from dovetail.providers.aws.cluster_discovery import ClusterDiscovery, parse_minor
+from dovetail.providers.aws.controllers.maintenance import VersionRefresh
 from dovetail.runtime.kube import KubeClient
-from dovetail.settings import read
+from dovetail.settings import read_settings
 from dovetail.sim.aws import SimulatedAws
 from dovetail.sim.clock import VirtualClock
 from dovetail.sim.kube.apiserver import ApiServer
@@ -30,10 +30,10 @@ class Place:
         clock = VirtualClock()
         self.aws: SimulatedAws = simulated(clock)
         self.server = ApiServer(clock, Random(0))
-        self.api = self.server.local("someone")
-        settings = read((f"--cluster-name={CLUSTER}", *flags), {}, provider="aws")
+        self.api = self.server.build_local_client("someone")
+        settings = read_settings((f"--cluster-name={CLUSTER}", *flags), {}, provider="aws")
         kube = KubeClient(LocalTransport(self.server), clock)
-        self.discovery = Discovery(settings, self.aws, kube, authority)
+        self.discovery = ClusterDiscovery(settings, self.aws, kube, authority)
 
     def dns(self, address: str) -> None:
         if not any(each["metadata"]["name"] == "kube-system" for each in self.api.list("namespaces")):
@@ -55,7 +55,7 @@ async def test_everything_is_learned_at_the_start() -> None:
     assert facts.endpoint == place.aws.eks.clusters[CLUSTER].endpoint
     assert facts.ca_bundle == b64encode(b"-----BEGIN CERTIFICATE-----").decode()
     assert (facts.dns_ip, facts.ip_family) == ("10.0.100.10", "ipv4")
-    assert minor(facts.version) >= (1, 26)
+    assert parse_minor(facts.version) >= (1, 26)
     assert facts.service_cidr == ""  # only AL2023 needs it
     assert await place.discovery.service_cidr() == "10.100.0.0/16"
     asked = [call.operation for call in place.aws.calls]
@@ -88,7 +88,7 @@ async def test_eks_tells_the_version_where_it_keeps_the_control_plane() -> None:
     await place.discovery.start()
     assert place.discovery.facts.version == "1.31"
     place.aws.eks.clusters[CLUSTER].version = "1.32"
-    controller = Version(place.discovery)
+    controller = VersionRefresh(place.discovery)
     assert (await controller.reconcile("")).after is not None
     assert place.discovery.facts.version == "1.32"
     place.aws.refuse("InternalError", "DescribeCluster")
@@ -102,7 +102,7 @@ async def test_a_version_we_do_not_know_is_remarked_on_once(caplog: pytest.LogCa
     place = Place("--eks-control-plane=true")
     place.aws.eks.clusters[CLUSTER].version = "1.99"
     await place.discovery.start()
-    controller = Version(place.discovery)
+    controller = VersionRefresh(place.discovery)
     for _ in range(2):
         assert isinstance(await controller.reconcile(""), Result)
     assert [record.getMessage() for record in caplog.records] == [place.discovery.remark]
@@ -139,4 +139,4 @@ def test_what_cannot_be_learned_ends_the_start_with_what_to_do(
     ("text", "number"), [("1.33", (1, 33)), ("1.33+", (1, 33)), ("1.9.2", (1, 9)), ("", (0, 0))]
 )
 def test_versions_are_compared_as_numbers(text: str, number: tuple[int, int]) -> None:
-    assert minor(text) == number
+    assert parse_minor(text) == number

@@ -18,23 +18,22 @@ from dovetail.api.nodeclass import (
     Subnet,
 )
 from dovetail.errors import BadInput
-from dovetail.providers.aws.catalog import Terms
-from dovetail.providers.aws.compatibility import incompatibility
-from dovetail.providers.aws.estimate import estimated_spot, offline_types
-from dovetail.providers.aws.facts import bundled_facts, bundled_prices, bundled_regions
-from dovetail.providers.aws.families import FAMILIES
-from dovetail.scheduling.catalog import InstanceType
+from dovetail.providers.aws.catalog import NodeClassTerms
+from dovetail.providers.aws.instance_type_info import FAMILIES, bundled_facts, bundled_prices, bundled_regions
+from dovetail.providers.aws.offerings import find_incompatibility
+from dovetail.providers.aws.offline_catalog import estimate_spot, list_offline_types
+from dovetail.scheduling.model.instance_types import InstanceType
 
 BY_NAME = {facts.name: facts for facts in bundled_facts()}
 
 
 def bought(region: str = "us-east-1", nodeclass: EC2NodeClass | None = None) -> dict[str, InstanceType]:
-    return {each.name: each for each in offline_types(region, nodeclass)}
+    return {each.name: each for each in list_offline_types(region, nodeclass)}
 
 
 def test_a_type_is_sold_where_ec2_sells_it_and_nowhere_else() -> None:
     for region, facts in bundled_regions().items():
-        for each in offline_types(region):
+        for each in list_offline_types(region):
             assert {offering.zone for offering in each.offerings} <= set(facts.zones)
     assert len(bought("us-east-1")) > 1_300
     assert "m5.large" in bought("eu-west-1")
@@ -42,7 +41,7 @@ def test_a_type_is_sold_where_ec2_sells_it_and_nowhere_else() -> None:
 
 def test_a_region_nobody_knows_is_an_error_that_names_the_others() -> None:
     with pytest.raises(BadInput, match=r"'mars-1'.*us-east-1"):
-        offline_types("mars-1")
+        list_offline_types("mars-1")
 
 
 def test_on_demand_costs_the_same_in_every_zone_and_spot_does_not() -> None:
@@ -55,7 +54,7 @@ def test_on_demand_costs_the_same_in_every_zone_and_spot_does_not() -> None:
 
 def test_spot_is_a_third_of_on_demand_in_the_median_and_never_dearer() -> None:
     prices = bundled_prices()
-    shares = sorted(estimated_spot(name, "us-east-1a", price) / price for name, price in prices.items())
+    shares = sorted(estimate_spot(name, "us-east-1a", price) / price for name, price in prices.items())
     assert median(shares) == pytest.approx(1 / 3, abs=0.02)
     assert shares[len(shares) // 10] == pytest.approx(0.14, abs=0.02)
     assert shares[len(shares) * 9 // 10] == pytest.approx(0.49, abs=0.02)
@@ -84,12 +83,17 @@ def test_a_class_decides_how_many_pods_a_node_holds() -> None:
 
 def test_the_family_follows_the_alias() -> None:
     spec = EC2NodeClassSpec(ami_selector_terms=(AMISelectorTerm(alias="bottlerocket@latest"),))
-    assert Terms.of(EC2NodeClass(spec=spec), "us-east-1").family is FAMILIES["Bottlerocket"]
+    assert (
+        NodeClassTerms.from_node_class(EC2NodeClass(spec=spec), "us-east-1").family
+        is FAMILIES["Bottlerocket"]
+    )
 
 
 def test_al2023_is_not_sold_the_first_graviton() -> None:
-    assert incompatibility(BY_NAME["a1.large"], Terms("us-east-1"))
-    assert not incompatibility(BY_NAME["a1.large"], Terms("us-east-1", family=FAMILIES["Bottlerocket"]))
+    assert find_incompatibility(BY_NAME["a1.large"], NodeClassTerms("us-east-1"))
+    assert not find_incompatibility(
+        BY_NAME["a1.large"], NodeClassTerms("us-east-1", family=FAMILIES["Bottlerocket"])
+    )
     spec = EC2NodeClassSpec(ami_selector_terms=(AMISelectorTerm(alias="al2023@latest"),))
     mine = bought(nodeclass=EC2NodeClass(spec=spec))
     assert not any(each.available for each in mine["a1.large"].offerings)
@@ -109,16 +113,16 @@ def test_al2023_is_not_sold_the_first_graviton() -> None:
 def test_interfaces_a_type_has_not_keep_it_from_sale(
     name: str, interface: NetworkInterface, why: str
 ) -> None:
-    found = incompatibility(BY_NAME[name], Terms("us-east-1", interfaces=(interface,)))
+    found = find_incompatibility(BY_NAME[name], NodeClassTerms("us-east-1", interfaces=(interface,)))
     assert why in found
     assert bool(why) == bool(found)
 
 
 def test_the_catalogue_is_made_in_a_moment() -> None:
-    offline_types("us-east-1")
+    list_offline_types("us-east-1")
     times = []
     for _ in range(3):
         started = time.process_time()
-        offline_types("us-east-1")
+        list_offline_types("us-east-1")
         times.append(time.process_time() - started)
     assert min(times) < 0.4, "it should take a tenth of a second on a quiet machine"

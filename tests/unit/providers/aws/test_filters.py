@@ -8,10 +8,10 @@ import pytest
 
 from dovetail.api import labels
 from dovetail.errors import InsufficientCapacity
-from dovetail.providers.aws.filters import chosen_types
-from dovetail.providers.aws.fleet import capacity_type_for, tenancy_for
-from dovetail.scheduling.catalog import InstanceType, Offering
-from dovetail.scheduling.requirements import Requirements, values_of
+from dovetail.providers.aws.fleet import choose_capacity_type, choose_tenancy
+from dovetail.providers.aws.type_filters import filter_types
+from dovetail.scheduling.model.instance_types import InstanceType, Offering
+from dovetail.scheduling.model.requirements import Requirements, parse_values
 from support.builders import amounts, requirement
 
 ON_DEMAND, SPOT, RESERVED = labels.ON_DEMAND, labels.SPOT, labels.RESERVED
@@ -28,14 +28,14 @@ def offering(
     kind: str = "default",
     interruptible: bool = False,
 ) -> Offering:
-    known = {labels.CAPACITY_TYPE: values_of("In", (way,)), labels.ZONE: values_of("In", (zone,))}
+    known = {labels.CAPACITY_TYPE: parse_values("In", (way,)), labels.ZONE: parse_values("In", (zone,))}
     name = f"cr-{zone}-{left}-{kind}-{interruptible}" if way == RESERVED else ""
     of_reservation = {
         labels.CAPACITY_RESERVATION_ID: name,
         labels.CAPACITY_RESERVATION_TYPE: kind if name else "",
         labels.CAPACITY_RESERVATION_INTERRUPTIBLE: str(interruptible).lower() if name else "",
     }
-    known |= {key: values_of("In", (value,) if value else ()) for key, value in of_reservation.items()}
+    known |= {key: parse_values("In", (value,) if value else ()) for key, value in of_reservation.items()}
     return Offering(
         requirements=Requirements(known),
         price=price,
@@ -56,7 +56,7 @@ def instance_type(name: str, *offerings: Offering, cpu: str = "4", **more: str) 
     }
     return InstanceType(
         name=name,
-        requirements=Requirements({key: values_of("In", values) for key, values in known.items()}),
+        requirements=Requirements({key: parse_values("In", values) for key, values in known.items()}),
         offerings=offerings,
         capacity=amounts({"cpu": cpu, "pods": "110", **more}),
     )
@@ -69,7 +69,7 @@ def chosen(
     wanted = [requirement(labels.CAPACITY_TYPE, "In", *(ways or ALL))]
     if min_values is not None:
         wanted.append(requirement(labels.INSTANCE_TYPE, "Exists", min_values=min_values))
-    left = chosen_types(list(types), Requirements.of(wanted), amounts(cpu="1"), strict=strict)
+    left = filter_types(list(types), Requirements.from_expressions(wanted), amounts(cpu="1"), strict=strict)
     return {each.name: [o.price for o in each.offerings] for each in left}
 
 
@@ -188,17 +188,20 @@ def test_reserved_comes_before_spot_and_spot_before_on_demand() -> None:
     reserved = instance_type("a.large", offering(RESERVED, 1, left=1))
     spot = instance_type("b.large", offering(SPOT, 1), offering(ON_DEMAND, 2))
     any_way = Requirements()
-    assert capacity_type_for([reserved, spot], any_way) == RESERVED
-    assert capacity_type_for([spot], any_way) == SPOT
-    assert capacity_type_for([instance_type("c.large", offering(ON_DEMAND, 1))], any_way) == ON_DEMAND
-    every = Requirements.of([requirement(labels.CAPACITY_TYPE, "In", *ALL)])
-    assert capacity_type_for([reserved, spot], every) == RESERVED
-    bought = Requirements.of([requirement(labels.CAPACITY_TYPE, "In", ON_DEMAND)])
-    assert capacity_type_for([reserved, spot], bought) == ON_DEMAND
+    assert choose_capacity_type([reserved, spot], any_way) == RESERVED
+    assert choose_capacity_type([spot], any_way) == SPOT
+    assert choose_capacity_type([instance_type("c.large", offering(ON_DEMAND, 1))], any_way) == ON_DEMAND
+    every = Requirements.from_expressions([requirement(labels.CAPACITY_TYPE, "In", *ALL)])
+    assert choose_capacity_type([reserved, spot], every) == RESERVED
+    bought = Requirements.from_expressions([requirement(labels.CAPACITY_TYPE, "In", ON_DEMAND)])
+    assert choose_capacity_type([reserved, spot], bought) == ON_DEMAND
 
 
 def test_dedicated_hardware_is_for_those_who_insist() -> None:
     key = labels.INSTANCE_TENANCY
-    assert tenancy_for(Requirements()) == "default"
-    assert tenancy_for(Requirements.of([requirement(key, "In", "default", "dedicated")])) == "default"
-    assert tenancy_for(Requirements.of([requirement(key, "In", "dedicated")])) == "dedicated"
+    assert choose_tenancy(Requirements()) == "default"
+    assert (
+        choose_tenancy(Requirements.from_expressions([requirement(key, "In", "default", "dedicated")]))
+        == "default"
+    )
+    assert choose_tenancy(Requirements.from_expressions([requirement(key, "In", "dedicated")])) == "dedicated"

@@ -17,12 +17,12 @@ from dovetail.api.nodeclass import (
     PlacementGroupSelector,
     Subnet,
 )
-from dovetail.providers.aws.fleet import MOST_CONFIGURATIONS, MOST_OVERRIDES, configurations
-from dovetail.providers.aws.network import Choice
-from dovetail.providers.aws.templates import Template
-from dovetail.scheduling.catalog import InstanceType, Offering
-from dovetail.scheduling.requirements import Requirements, values_of
-from dovetail.sim.aws.cloud import Call
+from dovetail.providers.aws.fleet import MOST_CONFIGURATIONS, MOST_OVERRIDES, build_configurations
+from dovetail.providers.aws.launch_templates import LaunchTemplate
+from dovetail.providers.aws.network import SubnetChoice
+from dovetail.scheduling.model.instance_types import InstanceType, Offering
+from dovetail.scheduling.model.requirements import Requirements, parse_values
+from dovetail.sim.aws.cloud import RecordedCall
 from support.awsworld import AwsWorld
 from support.ec2 import Ec2, provided
 from support.stage import virtual
@@ -31,7 +31,7 @@ A = "us-west-2a"
 RESERVING = (CapacityReservationSelectorTerm(tags={"team": "x"}),)
 
 
-def complaints(calls: Iterable[Call]) -> list[str]:
+def complaints(calls: Iterable[RecordedCall]) -> list[str]:
     """What botocore's models of the services would refuse to send."""
     session, found = get_session(), []
     for call in calls:
@@ -95,7 +95,7 @@ async def test_every_request_of_a_whole_day_is_one_aws_would_take() -> None:
         world.pods(2, cpu="1")
         await world.until(lambda: world.ready() == len(world.claims) > 0, within=240)
         world.scale(0)
-        await world.until(lambda: not world.aws.running(), within=900)
+        await world.until(lambda: not world.aws.list_running(), within=900)
         assert complaints(world.aws.calls) == []
         assert len({call.operation for call in world.aws.calls}) > 15
 
@@ -106,8 +106,8 @@ def priced(name: str, prices: Sequence[float]) -> InstanceType:
         Offering(
             requirements=Requirements(
                 {
-                    labels.ZONE: values_of("In", (f"z{zone}",)),
-                    labels.CAPACITY_TYPE: values_of("In", ("on-demand",)),
+                    labels.ZONE: parse_values("In", (f"z{zone}",)),
+                    labels.CAPACITY_TYPE: parse_values("In", ("on-demand",)),
                 }
             ),
             price=price,
@@ -117,8 +117,8 @@ def priced(name: str, prices: Sequence[float]) -> InstanceType:
     return InstanceType(name=name, offerings=offerings)
 
 
-def choice_of(zones: int) -> Choice:
-    return Choice({f"z{zone}": Subnet(id=f"subnet-{zone}", zone=f"z{zone}") for zone in range(zones)})
+def choice_of(zones: int) -> SubnetChoice:
+    return SubnetChoice({f"z{zone}": Subnet(id=f"subnet-{zone}", zone=f"z{zone}") for zone in range(zones)})
 
 
 def names(made: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -128,8 +128,8 @@ def names(made: Sequence[Mapping[str, Any]]) -> list[str]:
 @pytest.mark.parametrize("zones", [2, 6])
 def test_more_overrides_than_ec2_takes_lose_the_dearest_and_no_type(zones: int) -> None:
     types = tuple(priced(f"m{n}", [n + zone / 10 for zone in range(zones)]) for n in range(60))
-    templates = [Template("one", "ami-1", types[::2]), Template("two", "ami-2", types[1::2])]
-    made = configurations(templates, Requirements(), choice_of(zones))
+    templates = [LaunchTemplate("one", "ami-1", types[::2]), LaunchTemplate("two", "ami-2", types[1::2])]
+    made = build_configurations(templates, Requirements(), choice_of(zones))
     overrides = [each for config in made for each in config["Overrides"]]
     prices = sorted(each["Priority"] for each in overrides)
     assert {each["InstanceType"] for each in overrides} == {each.name for each in types}
@@ -141,12 +141,12 @@ def test_more_overrides_than_ec2_takes_lose_the_dearest_and_no_type(zones: int) 
 
 
 def test_more_templates_than_ec2_takes_lose_the_dearest() -> None:
-    templates = [Template(f"t{n}", "ami-1", (priced(f"m{n}", [float(n)]),)) for n in range(60)]
-    made = configurations(templates[::-1], Requirements(), choice_of(1))
+    templates = [LaunchTemplate(f"t{n}", "ami-1", (priced(f"m{n}", [float(n)]),)) for n in range(60)]
+    made = build_configurations(templates[::-1], Requirements(), choice_of(1))
     assert sorted(names(made)) == sorted(f"t{n}" for n in range(MOST_CONFIGURATIONS))
 
 
 def test_configurations_of_one_template_do_not_overwrite_each_other() -> None:
-    templates = [Template("one", "ami-1", (priced(name, [1.0]),)) for name in ("m1", "m2")]
-    made = configurations(templates, Requirements(), choice_of(1))
+    templates = [LaunchTemplate("one", "ami-1", (priced(name, [1.0]),)) for name in ("m1", "m2")]
+    made = build_configurations(templates, Requirements(), choice_of(1))
     assert [each["InstanceType"] for config in made for each in config["Overrides"]] == ["m1", "m2"]

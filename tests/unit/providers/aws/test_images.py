@@ -13,19 +13,19 @@ from dovetail.api.meta import ObjectMeta
 from dovetail.api.nodeclass import AMI, AMISelectorTerm, EC2NodeClass, EC2NodeClassSpec
 from dovetail.aws import AwsError
 from dovetail.errors import Gone
-from dovetail.providers.aws.catalog import Terms, instance_type
-from dovetail.providers.aws.controllers.ssm import SsmInvalidation
-from dovetail.providers.aws.discovery import ClusterFacts, Discovery
-from dovetail.providers.aws.facts import Tables, bundled_facts
-from dovetail.providers.aws.images import Images, by_image, image_for
-from dovetail.settings import read
+from dovetail.providers.aws.catalog import NodeClassTerms, build_instance_type
+from dovetail.providers.aws.cluster_discovery import ClusterDiscovery, ClusterFacts
+from dovetail.providers.aws.controllers.maintenance import SsmInvalidation
+from dovetail.providers.aws.images import ImageProvider, choose_image, group_by_image
+from dovetail.providers.aws.instance_type_info import InstanceTypeTables, bundled_facts
+from dovetail.settings import read_settings
 from dovetail.sim.aws import SimulatedAws
-from dovetail.sim.aws.images import Image, Release
+from dovetail.sim.aws.images import ImageRelease, SimImage
 from dovetail.sim.clock import VirtualClock
 from support.aws import CLUSTER
 from support.stage import virtual
 
-SETTINGS = read((f"--cluster-name={CLUSTER}",), {}, provider="aws")
+SETTINGS = read_settings((f"--cluster-name={CLUSTER}",), {}, provider="aws")
 STANDARD = {
     labels.INSTANCE_GPU_COUNT: ("DoesNotExist", ()),
     labels.INSTANCE_ACCELERATOR_COUNT: ("DoesNotExist", ()),
@@ -34,7 +34,7 @@ GPU = {labels.INSTANCE_GPU_COUNT: ("Exists", ())}
 NEURON = {labels.INSTANCE_ACCELERATOR_COUNT: ("Exists", ())}
 
 
-class Known(Discovery):
+class Known(ClusterDiscovery):
     """A cluster whose version a test says."""
 
     def __init__(self, version: str) -> None:
@@ -47,7 +47,7 @@ class Shop:
     def __init__(self, version: str = "1.32") -> None:
         self.clock = VirtualClock()
         self.aws = SimulatedAws(self.clock, 0)
-        self.images = Images(self.aws, self.clock, SETTINGS, Known(version))
+        self.images = ImageProvider(self.aws, self.clock, SETTINGS, Known(version))
         self._classes = 0
 
     def written(self, *terms: AMISelectorTerm, family: str | None = None) -> EC2NodeClass:
@@ -56,12 +56,12 @@ class Shop:
         return EC2NodeClass(metadata=ObjectMeta(name="c", uid=str(self._classes), generation=1), spec=spec)
 
     async def find(self, **term: Any) -> tuple[AMI, ...]:
-        return await self.images.find(self.written(AMISelectorTerm(**term)))
+        return await self.images.list_images(self.written(AMISelectorTerm(**term)))
 
     async def alias(self, alias: str) -> tuple[AMI, ...]:
         return await self.find(alias=alias)
 
-    def own(self, name: str = "mine", days: int = 0, **about: Any) -> Image:
+    def own(self, name: str = "mine", days: int = 0, **about: Any) -> SimImage:
         """An image of the account's own, so many days old."""
         return self.aws.images.add(name, created=self.clock.now() - timedelta(days=days), **about)
 
@@ -208,7 +208,7 @@ async def test_a_persons_parameter_is_read_again_after_minutes_and_awss_after_a_
     await shop.clock.sleep(301)
     assert [ami.id for ami in await shop.find(ssm_parameter="/mine")] == [second.id]
     before = await shop.alias("al2023@latest")
-    shop.aws.images.release(Release("20260101", "1.52.0"))
+    shop.aws.images.publish_release(ImageRelease("20260101", "1.52.0"))
     await shop.clock.sleep(23 * 3600)
     assert await shop.alias("al2023@latest") == before
     await shop.clock.sleep(2 * 3600)
@@ -244,11 +244,11 @@ async def test_a_parameter_that_names_a_deprecated_image_is_read_anew() -> None:
     dead = next(ami for ami in latest if "x86_64-standard" in ami.name)
     for ami in (dead, *pinned):
         shop.aws.images.deprecate(ami.id)
-    names = {name for name, _ in shop.images.parameters.mutable()}
+    names = {name for name, _ in shop.images.parameters.list_mutable()}
     assert len(names) == 5
     result = await SsmInvalidation(shop.images).reconcile("")
     assert result.after == timedelta(minutes=30)
-    gone = names - {name for name, _ in shop.images.parameters.mutable()}
+    gone = names - {name for name, _ in shop.images.parameters.list_mutable()}
     assert [name.split("/")[7:9] for name in gone] == [["x86_64", "standard"]]
     before = sum(call.operation == "GetParameter" for call in shop.aws.calls)
     await shop.alias("al2023@v20251120")
@@ -260,25 +260,25 @@ async def test_what_was_found_holds_for_a_minute_or_until_the_class_changes() ->
     shop = Shop()
     shop.own(days=2, tags={"a": "1"})
     written = shop.written(AMISelectorTerm(tags={"a": "1"}))
-    (before,) = await shop.images.find(written)
+    (before,) = await shop.images.list_images(written)
     newer = shop.own(days=1, tags={"a": "1"})
-    assert await shop.images.find(written) == (before,)
+    assert await shop.images.list_images(written) == (before,)
     edited = replace(written, metadata=replace(written.metadata, generation=2))
-    assert [ami.id for ami in await shop.images.find(edited)] == [newer.id]
+    assert [ami.id for ami in await shop.images.list_images(edited)] == [newer.id]
     await shop.clock.sleep(61)
-    assert [ami.id for ami in await shop.images.find(written)] == [newer.id]
+    assert [ami.id for ami in await shop.images.list_images(written)] == [newer.id]
 
 
 @virtual
 async def test_each_type_starts_with_the_first_image_that_suits_it() -> None:
     amis = await Shop("1.35").alias("al2023@latest")
-    terms = Terms("us-west-2")
+    terms = NodeClassTerms("us-west-2")
     types = {
-        facts.name: instance_type(facts, terms, (), Tables())
+        facts.name: build_instance_type(facts, terms, (), InstanceTypeTables())
         for facts in bundled_facts()
         if facts.name in ("m5.large", "m6g.large", "g4dn.xlarge", "inf1.xlarge")
     }
-    chosen = {name: image_for(amis, each) for name, each in types.items()}
+    chosen = {name: choose_image(amis, each) for name, each in types.items()}
     assert {name: ami.name.split("al2023-")[1].rsplit("-", 2)[0] for name, ami in chosen.items() if ami} == {
         "m5.large": "x86_64-standard",
         "m6g.large": "arm64-standard",
@@ -286,6 +286,6 @@ async def test_each_type_starts_with_the_first_image_that_suits_it() -> None:
         "inf1.xlarge": "x86_64-neuron",
     }
     arm = tuple(ami for ami in amis if "arm64" in ami.name)
-    assert [[each.name for each in found] for found in by_image(arm, types.values()).values()] == [
+    assert [[each.name for each in found] for found in group_by_image(arm, types.values()).values()] == [
         ["m6g.large"]
     ]

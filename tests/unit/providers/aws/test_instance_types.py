@@ -9,10 +9,15 @@ import pytest
 
 from dovetail.api import codec, labels
 from dovetail.api.nodeclass import EC2NodeClass
-from dovetail.providers.aws.catalog import Terms, instance_type
-from dovetail.providers.aws.estimate import offline_types
-from dovetail.providers.aws.facts import Facts, Tables, bundled_facts, bundled_tables
-from dovetail.scheduling.catalog import InstanceType
+from dovetail.providers.aws.catalog import NodeClassTerms, build_instance_type
+from dovetail.providers.aws.instance_type_info import (
+    InstanceTypeInfo,
+    InstanceTypeTables,
+    bundled_facts,
+    bundled_tables,
+)
+from dovetail.providers.aws.offline_catalog import list_offline_types
+from dovetail.scheduling.model.instance_types import InstanceType
 from support.builders import pod
 from support.worlds import World
 
@@ -42,7 +47,7 @@ NAMES = tuple(line.split()[0] for line in FIGURES.split("\n") if line)
 
 
 @cache
-def facts() -> dict[str, Facts]:
+def facts() -> dict[str, InstanceTypeInfo]:
     return {each.name: each for each in bundled_facts()}
 
 
@@ -52,8 +57,8 @@ def node_class(family: str = "AL2023", **spec: Any) -> EC2NodeClass:
 
 def made(name: str, family: str = "AL2023", reserved_enis: int = 0, **spec: Any) -> InstanceType:
     """A type as a class of this family and spec has it."""
-    terms = Terms.of(node_class(family, **spec), REGION, reserved_enis)
-    return instance_type(facts()[name], terms, ("us-west-2a",), bundled_tables())
+    terms = NodeClassTerms.from_node_class(node_class(family, **spec), REGION, reserved_enis)
+    return build_instance_type(facts()[name], terms, ("us-west-2a",), bundled_tables())
 
 
 def has(found: InstanceType, resource: str) -> str:
@@ -71,7 +76,7 @@ def mebibytes(found: InstanceType) -> int:
 
 def world(family: str = "AL2023", *names: str, **spec: Any) -> World:
     """A cluster that may buy these types, or those of the table above."""
-    known = {each.name: each for each in offline_types(REGION, node_class(family, **spec))}
+    known = {each.name: each for each in list_offline_types(REGION, node_class(family, **spec))}
     types = [known[name] for name in names or NAMES if name in known]
     return World(types=types, flavour=labels.AWS, reservation_label=labels.CAPACITY_RESERVATION_ID)
 
@@ -268,8 +273,8 @@ def test_pods_with_an_interface_of_their_own_need_a_type_that_can_branch() -> No
 def test_addresses_are_a_resource_on_windows_alone() -> None:
     assert has(made("m5.large", "Windows2022"), labels.PRIVATE_IPV4) == "9"
     assert labels.PRIVATE_IPV4 not in made("m5.large").capacity
-    unknown = Terms.of(node_class("Windows2022"), REGION)
-    found = instance_type(facts()["m5.large"], unknown, ("us-west-2a",), Tables())
+    unknown = NodeClassTerms.from_node_class(node_class("Windows2022"), REGION)
+    found = build_instance_type(facts()["m5.large"], unknown, ("us-west-2a",), InstanceTypeTables())
     assert has(found, labels.PRIVATE_IPV4) == "0"
 
 

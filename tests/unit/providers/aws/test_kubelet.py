@@ -7,37 +7,38 @@ from typing import Any
 import pytest
 
 from dovetail.api.nodeclass import KubeletConfiguration
-from dovetail.providers.aws.catalog import Terms, instance_type
-from dovetail.providers.aws.expressions import (
+from dovetail.providers.aws.catalog import NodeClassTerms, build_instance_type
+from dovetail.providers.aws.instance_type_info import InstanceTypeTables, bundled_facts
+from dovetail.providers.aws.kubelet_expressions import (
     EXAMPLE,
+    ExpressionContext,
     ExpressionError,
-    Machine,
-    check,
-    evaluate,
-    expressions,
+    check_expression,
+    evaluate_expression,
+    evaluate_max_pods,
+    evaluate_reserved,
     has_expressions,
-    max_pods,
-    reserved,
-    resolved,
+    list_expressions,
+    resolve_kubelet,
 )
-from dovetail.providers.aws.facts import Tables, bundled_facts
-from dovetail.providers.aws.kubelet import complaints, unsupported
+from dovetail.providers.aws.kubelet_validation import describe_unsupported, list_complaints
 
 Settings = dict[str, Any]
 
 
 def about(kubelet: Settings) -> str:
-    return "; ".join(complaints(kubelet))
+    return "; ".join(list_complaints(kubelet))
 
 
 @pytest.mark.spec("aws-27")
 def test_fields_of_the_kubelet_are_taken_whether_we_read_them_or_not() -> None:
-    assert complaints({"maxPods": 10, "registryPullQPS": 5}) == ()
+    assert list_complaints({"maxPods": 10, "registryPullQPS": 5}) == ()
     assert (
-        complaints({"authentication": {"webhook": {"cacheTTL": "2m0s"}}, "featureGates": {"A": True}}) == ()
+        list_complaints({"authentication": {"webhook": {"cacheTTL": "2m0s"}}, "featureGates": {"A": True}})
+        == ()
     )
     nested = {"shutdownGracePeriodByPodPriority": [{"priority": 1, "shutdownGracePeriodSeconds": 5}]}
-    assert complaints(nested | {"reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}]}) == ()
+    assert list_complaints(nested | {"reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}]}) == ()
 
 
 @pytest.mark.spec("aws-28")
@@ -94,7 +95,7 @@ def test_a_threshold_is_a_share_or_an_amount(value: str) -> None:
     ],
 )
 def test_other_thresholds_and_signals_are_refused(hard: dict[str, str]) -> None:
-    assert len(complaints({"evictionHard": hard})) == 1
+    assert len(list_complaints({"evictionHard": hard})) == 1
 
 
 @pytest.mark.spec("aws-33")
@@ -115,7 +116,7 @@ def test_taints_at_registration_belong_to_the_provider() -> None:
 
 @pytest.mark.spec("aws-35")
 def test_every_fault_is_told_at_once() -> None:
-    found = complaints({"maxPods": -1, "bogus": True, "kubeReserved": {"gpu": "1"}})
+    found = list_complaints({"maxPods": -1, "bogus": True, "kubeReserved": {"gpu": "1"}})
     assert len(found) == 3
 
 
@@ -130,26 +131,26 @@ def test_a_value_of_the_wrong_type_is_refused(kubelet: Settings) -> None:
 
 @pytest.mark.spec("aws-37")
 def test_an_expression_for_the_pods_is_no_structural_fault() -> None:
-    assert complaints({"maxPods": "vcpus * 10"}) == ()
-    assert [each.where for each in expressions({"maxPods": "vcpus * 10"})] == ["maxPods"]
+    assert list_complaints({"maxPods": "vcpus * 10"}) == ()
+    assert [each.where for each in list_expressions({"maxPods": "vcpus * 10"})] == ["maxPods"]
 
 
 @pytest.mark.spec("aws-38")
 @pytest.mark.parametrize("text", ["vcpus *", "nope + 1", "vcpus > 1", "'a'", "vcpus * 0.5"])
 def test_what_is_no_expression_for_a_number_is_told_before_any_machine_is_asked(text: str) -> None:
     with pytest.raises(ExpressionError) as told:
-        check(text)
+        check_expression(text)
     assert told.value.invalid
 
 
 @pytest.mark.spec("aws-39")
 def test_a_value_no_machine_can_have_is_an_evaluation_error() -> None:
     for failing in (
-        lambda: reserved("cpu", "0 - 100", EXAMPLE),
-        lambda: reserved("memory", "1 / (vcpus - vcpus)", EXAMPLE),
-        lambda: reserved("memory", "1.0 / 0.0", EXAMPLE),
-        lambda: max_pods("0 - 1", EXAMPLE),
-        lambda: max_pods("2147483647 + 1", EXAMPLE),
+        lambda: evaluate_reserved("cpu", "0 - 100", EXAMPLE),
+        lambda: evaluate_reserved("memory", "1 / (vcpus - vcpus)", EXAMPLE),
+        lambda: evaluate_reserved("memory", "1.0 / 0.0", EXAMPLE),
+        lambda: evaluate_max_pods("0 - 1", EXAMPLE),
+        lambda: evaluate_max_pods("2147483647 + 1", EXAMPLE),
     ):
         with pytest.raises(ExpressionError) as told:
             failing()
@@ -159,13 +160,13 @@ def test_a_value_no_machine_can_have_is_an_evaluation_error() -> None:
 @pytest.mark.spec("aws-41")
 def test_families_that_pass_on_little_refuse_the_rest() -> None:
     other, dns = {"registryPullQPS": 5}, {"clusterDNS": ["10.0.0.10", "10.0.0.11"]}
-    assert "registryPullQPS" in unsupported(other, "Bottlerocket")
-    assert "podsPerCore" in unsupported({"podsPerCore": 2}, "Bottlerocket")
-    assert unsupported({"podsPerCore": 2}, "AL2") == ""
+    assert "registryPullQPS" in describe_unsupported(other, "Bottlerocket")
+    assert "podsPerCore" in describe_unsupported({"podsPerCore": 2}, "Bottlerocket")
+    assert describe_unsupported({"podsPerCore": 2}, "AL2") == ""
     for family in ("AL2", "Windows2022", "Bottlerocket"):
-        assert "clusterDNS" in unsupported(dns, family)
+        assert "clusterDNS" in describe_unsupported(dns, family)
     for family in ("AL2023", "Custom"):
-        assert unsupported(other | dns | {"podsPerCore": 2}, family) == ""
+        assert describe_unsupported(other | dns | {"podsPerCore": 2}, family) == ""
 
 
 @pytest.mark.spec("aws-42")
@@ -183,17 +184,17 @@ def test_families_that_pass_on_little_refuse_the_rest() -> None:
     ],
 )
 def test_amounts_get_their_unit_and_are_rounded_up_to_its_step(resource: str, text: str, amount: str) -> None:
-    assert reserved(resource, text, EXAMPLE) == amount
+    assert evaluate_reserved(resource, text, EXAMPLE) == amount
 
 
 @pytest.mark.spec("aws-43")
 def test_two_numbers_can_be_compared_whatever_their_types() -> None:
-    assert evaluate("max(3, 7.9)", EXAMPLE) == 7
-    assert evaluate("min(3.9, 7.9)", EXAMPLE) == 3
-    assert evaluate("min(vcpus, 7)", EXAMPLE) == 2
+    assert evaluate_expression("max(3, 7.9)", EXAMPLE) == 7
+    assert evaluate_expression("min(3.9, 7.9)", EXAMPLE) == 3
+    assert evaluate_expression("min(vcpus, 7)", EXAMPLE) == 2
     for bad in ("max(1, 2, 3)", "", "   "):
         with pytest.raises(ExpressionError) as told:
-            check(bad)
+            check_expression(bad)
         assert told.value.invalid
 
 
@@ -206,13 +207,13 @@ def test_a_machine_is_only_looked_at_for_expressions_and_then_once() -> None:
         return 29
 
     literal = KubeletConfiguration(kube_reserved={"cpu": "100m"}, system_reserved={"memory": "1Gi"})
-    assert resolved(literal, EXAMPLE.facts, pods, enabled=True) is literal
+    assert resolve_kubelet(literal, EXAMPLE.facts, pods, enabled=True) is literal
     assert asked == []
     several = KubeletConfiguration(
         kube_reserved={"cpu": "max_pods * 10", "memory": "max_pods * 11", "pid": "100"},
         system_reserved={"memory": "max_pods + 1"},
     )
-    found = resolved(several, EXAMPLE.facts, pods, enabled=True)
+    found = resolve_kubelet(several, EXAMPLE.facts, pods, enabled=True)
     assert asked == [1]
     assert found.kube_reserved == {"cpu": "290m", "memory": "320Mi", "pid": "100"}
     assert found.system_reserved == {"memory": "32Mi"}
@@ -228,8 +229,8 @@ def test_the_variables_of_a_machine() -> None:
         "max_pods": 29,
         "instance_type": "m5.large",
     }
-    assert evaluate("((default_enis-1)*(ips_per_eni-1))+2", EXAMPLE) == 20
-    assert evaluate("instance_type.startsWith('m5') ? 1 : 2", EXAMPLE) == 1
+    assert evaluate_expression("((default_enis-1)*(ips_per_eni-1))+2", EXAMPLE) == 20
+    assert evaluate_expression("instance_type.startsWith('m5') ? 1 : 2", EXAMPLE) == 1
 
 
 def test_the_pods_of_an_expression_are_those_that_reservations_count() -> None:
@@ -238,28 +239,32 @@ def test_the_pods_of_an_expression_are_those_that_reservations_count() -> None:
     def pods(settings: KubeletConfiguration) -> int:
         return settings.max_pods if isinstance(settings.max_pods, int) else 29
 
-    found = resolved(kubelet, EXAMPLE.facts, pods, enabled=True)
+    found = resolve_kubelet(kubelet, EXAMPLE.facts, pods, enabled=True)
     assert (found.max_pods, found.kube_reserved) == (20, {"memory": "320Mi"})
 
 
 def test_without_the_gate_and_without_a_value_expressions_are_dropped() -> None:
     kubelet = KubeletConfiguration(max_pods="0 - 1", kube_reserved={"cpu": "0 - 1", "memory": "1Gi"})
     for enabled in (True, False):
-        found = resolved(kubelet, EXAMPLE.facts, lambda _: 29, enabled)
+        found = resolve_kubelet(kubelet, EXAMPLE.facts, lambda _: 29, enabled)
         assert (found.max_pods, found.kube_reserved) == (None, {"memory": "1Gi"})
         assert not has_expressions(found)
 
 
 def test_a_machine_without_a_known_card_has_no_interfaces() -> None:
-    machine = Machine(EXAMPLE.facts.__class__("x1.none", ("x86_64",), 1, 1, "AMD"), lambda: 0)
+    machine = ExpressionContext(EXAMPLE.facts.__class__("x1.none", ("x86_64",), 1, 1, "AMD"), lambda: 0)
     assert machine.variables["default_enis"] == 0
 
 
 def test_the_scheduler_plans_with_what_an_expression_comes_to() -> None:
     facts = next(each for each in bundled_facts() if each.name == "m5.large")
     kubelet = KubeletConfiguration(max_pods="vcpus * 7", kube_reserved={"memory": "max_pods * 16"})
-    with_gate = instance_type(facts, Terms("us-west-2", kubelet=kubelet, expressions=True), (), Tables())
+    with_gate = build_instance_type(
+        facts, NodeClassTerms("us-west-2", kubelet=kubelet, expressions=True), (), InstanceTypeTables()
+    )
     assert str(with_gate.capacity["pods"]) == "14"
     assert str(with_gate.overhead.kube_reserved["memory"]) == "224Mi"
-    without = instance_type(facts, Terms("us-west-2", kubelet=kubelet), (), Tables())
+    without = build_instance_type(
+        facts, NodeClassTerms("us-west-2", kubelet=kubelet), (), InstanceTypeTables()
+    )
     assert str(without.capacity["pods"]) == "29"

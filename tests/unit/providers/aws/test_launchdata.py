@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from dovetail.api import labels
 from dovetail.errors import CreateFailed
-from dovetail.providers.aws.groups import groups
-from dovetail.providers.aws.placement import PlacementGroup
-from dovetail.scheduling.catalog import Overhead
+from dovetail.providers.aws.placement_groups import PlacementGroup
+from dovetail.providers.aws.template_groups import build_groups
+from dovetail.scheduling.model.instance_types import Overhead
 from support.builders import amounts
 from support.launches import AMD, ARM, claim_for, data, ec2_class, image, instance_types, reserved
 
@@ -205,7 +205,7 @@ def test_open_reservations_of_others_are_left_alone() -> None:
 def test_every_reservation_has_a_template_of_its_own() -> None:
     large, extra = instance_types(FLAT_CLASS, "m5.large", "m5.xlarge")
     types = (reserved(large, ("cr-15", "z1a"), ("cr-b", "z1b")), reserved(extra, ("cr-x", "z1b")))
-    made = groups(FLAT_CLASS, claim_for(), types, labels.RESERVED)
+    made = build_groups(FLAT_CLASS, claim_for(), types, labels.RESERVED)
     assert [(group.reservation.id, [each.name for each in group.types]) for group in made] == [
         ("cr-15", ["m5.large"]),
         ("cr-b", ["m5.large"]),
@@ -223,7 +223,7 @@ def test_every_reservation_has_a_template_of_its_own() -> None:
 def test_a_reservation_with_nothing_left_has_no_template() -> None:
     made = reserved(instance_types(FLAT_CLASS, "m5.large")[0], ("cr-1", "z1a"), ("cr-2", "z1b"))
     spent = replace(made, offerings=(replace(made.offerings[0], available=False), made.offerings[1]))
-    found = groups(FLAT_CLASS, claim_for(), [spent], labels.RESERVED)
+    found = build_groups(FLAT_CLASS, claim_for(), [spent], labels.RESERVED)
     assert [group.reservation.id for group in found] == ["cr-2"]
 
 
@@ -235,7 +235,7 @@ def test_an_expression_has_the_value_the_scheduler_counted_with() -> None:
             instance_types(FLAT_CLASS, "m5.large", "c5.large"), ("200m", "210m"), strict=True
         )
     ]
-    made = groups(node_class, claim_for(), types, labels.ON_DEMAND)
+    made = build_groups(node_class, claim_for(), types, labels.ON_DEMAND)
     assert [dict(group.kubelet.kube_reserved) for group in made] == [
         {"cpu": "200m", "memory": "1Gi"},
         {"cpu": "210m", "memory": "1Gi"},
@@ -268,7 +268,7 @@ def test_the_instance_profile_is_the_one_the_class_came_to() -> None:
 @pytest.mark.spec("aws-139")
 def test_images_of_two_architectures_make_two_templates() -> None:
     types = instance_types(FLAT_CLASS, "m5.large", "m6g.large", "c5.large")
-    made = groups(FLAT_CLASS, claim_for(), types, labels.ON_DEMAND)
+    made = build_groups(FLAT_CLASS, claim_for(), types, labels.ON_DEMAND)
     assert {group.image.id: [each.name for each in group.types] for group in made} == {
         AMD: ["m5.large", "c5.large"],
         ARM: ["m6g.large"],
@@ -278,7 +278,7 @@ def test_images_of_two_architectures_make_two_templates() -> None:
 @pytest.mark.spec("aws-139")
 def test_the_first_of_several_images_that_suit_is_used() -> None:
     node_class = ec2_class(images=[image("ami-new", "amd64"), image("ami-old", "amd64")])
-    (group,) = groups(node_class, claim_for(), instance_types(node_class, "m5.large"), labels.ON_DEMAND)
+    (group,) = build_groups(node_class, claim_for(), instance_types(node_class, "m5.large"), labels.ON_DEMAND)
     assert group.image.id == "ami-new"
 
 
@@ -286,12 +286,12 @@ def test_the_first_of_several_images_that_suit_is_used() -> None:
 def test_types_that_no_image_suits_end_the_launch() -> None:
     node_class = ec2_class(images=[image(ARM, "arm64")])
     with pytest.raises(CreateFailed, match=f"no instance type suits an image of the class \\({ARM}\\)"):
-        groups(node_class, claim_for(), instance_types(node_class, "m5.large"), labels.ON_DEMAND)
+        build_groups(node_class, claim_for(), instance_types(node_class, "m5.large"), labels.ON_DEMAND)
 
 
 def test_types_with_room_for_different_numbers_of_pods_do_not_share() -> None:
     types = instance_types(FLAT_CLASS, "m5.large", "c5.large", "m5.xlarge")
-    made = groups(FLAT_CLASS, claim_for(), types, labels.ON_DEMAND)
+    made = build_groups(FLAT_CLASS, claim_for(), types, labels.ON_DEMAND)
     assert [(group.kubelet.max_pods, [each.name for each in group.types]) for group in made] == [
         (29, ["m5.large", "c5.large"]),
         (58, ["m5.xlarge"]),

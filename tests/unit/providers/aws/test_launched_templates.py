@@ -59,7 +59,7 @@ async def test_templates_that_went_missing_are_made_again_and_the_launch_succeed
         "InvalidLaunchTemplateName.NotFoundException",
         "",
     ]
-    assert len(ec2.aws.running()) == 2
+    assert len(ec2.aws.list_running()) == 2
 
 
 @pytest.mark.spec("aws-126")
@@ -82,7 +82,7 @@ async def test_everything_a_launch_makes_is_tagged(way: tuple[str, ...], tagged:
 async def test_a_name_of_the_class_is_the_machines_name() -> None:
     ec2 = await provided(tags={"Name": "foo"})
     await ec2.cloud.create(ec2.claim(cpu="1"))
-    (machine,) = ec2.aws.running()
+    (machine,) = ec2.aws.list_running()
     assert machine.tags["Name"] == "foo"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dovetail.providers.aws.launcherrors import FleetError, lacks_capacity, reason_and_message
+from dovetail.providers.aws.launch_errors import FleetError, lacks_capacity, reason_and_message
 
 TEXTS = (
     ("AuthFailure.ServiceLinkedRoleCreationNotPermitted: no", "SpotSLRCreationFailed", "service-linked role"),

@@ -27,9 +27,9 @@ from dovetail.api.pod import NodeSelectorRequirement
 from dovetail.api.quantity import Quantity
 from dovetail.aws import AwsError
 from dovetail.errors import InsufficientCapacity, Retry
-from dovetail.providers.aws.described import facts_of
-from dovetail.providers.aws.facts import bundled_facts
-from dovetail.sim.aws.types import _shown as as_ec2_shows_it
+from dovetail.providers.aws.instance_type_info import bundled_facts
+from dovetail.providers.aws.instance_types import read_type_info
+from dovetail.sim.aws.types import _render_type as as_ec2_shows_it
 from support.ec2 import Ec2, provided
 from support.stage import virtual
 
@@ -43,13 +43,13 @@ async def available(ec2: Ec2, name: str) -> set[tuple[str, str]]:
 
 def test_facts_read_from_ec2_are_the_bundled_ones() -> None:
     for facts in bundled_facts():
-        assert facts_of(as_ec2_shows_it(facts)) == facts
+        assert read_type_info(as_ec2_shows_it(facts)) == facts
 
 
 @virtual
 async def test_every_type_is_learned_in_slices_and_answered_from_memory_after_that() -> None:
     ec2 = await provided(types=())
-    slices, done = [], asyncio.create_task(ec2.cloud.instance_types(ec2.pool))
+    slices, done = [], asyncio.create_task(ec2.cloud.list_instance_types(ec2.pool))
     while not done.done():
         begun = time.perf_counter()
         await asyncio.sleep(0)
@@ -57,13 +57,13 @@ async def test_every_type_is_learned_in_slices_and_answered_from_memory_after_th
     assert len(done.result()) > 1300
     assert len(slices) > 40, "nobody waits for all of it"
     assert sorted(slices)[len(slices) // 2] < 0.05
-    assert await ec2.cloud.instance_types(ec2.pool) is done.result()
+    assert await ec2.cloud.list_instance_types(ec2.pool) is done.result()
 
 
 @virtual
 async def test_two_who_ask_at_once_get_the_same_answer() -> None:
     ec2 = await provided()
-    first, second = await asyncio.gather(*(ec2.cloud.instance_types(ec2.pool) for _ in range(2)))
+    first, second = await asyncio.gather(*(ec2.cloud.list_instance_types(ec2.pool) for _ in range(2)))
     assert first is second
 
 
@@ -72,12 +72,12 @@ async def test_two_who_ask_at_once_get_the_same_answer() -> None:
 async def test_a_refused_offering_is_off_the_shelf_and_no_other() -> None:
     ec2 = await provided()
     assert len(await ec2.offerings("m5.large")) == 6
-    ec2.provider.unavailable.mark("spot", "m5.xlarge", "us-west-2a")
+    ec2.provider.unavailable.mark_offering("spot", "m5.xlarge", "us-west-2a")
     assert len(await ec2.offerings("m5.large")) == 6
-    ec2.provider.unavailable.mark("spot", "m5.large", "us-west-2a")
+    ec2.provider.unavailable.mark_offering("spot", "m5.large", "us-west-2a")
     assert len(await ec2.offerings("m5.large")) == 5
     for zone in ("us-west-2b", "us-west-2c"):
-        ec2.provider.unavailable.mark("on-demand", "m5.large", zone)
+        ec2.provider.unavailable.mark_offering("on-demand", "m5.large", zone)
     assert await available(ec2, "m5.large") == {("on-demand", "a"), ("spot", "b"), ("spot", "c")}
     await asyncio.sleep(180)
     assert len(await ec2.offerings("m5.large")) == 6
@@ -142,12 +142,12 @@ async def test_reserved_capacity_is_sold_first_and_not_once_its_block_expires() 
     )
     await ec2.apply(**reserving("x"))
     (reserved,) = [each for each in await ec2.offerings("p5.48xlarge") if each.reserved]
-    price = ec2.provider.prices.on_demand("p5.48xlarge")
+    price = ec2.provider.prices.find_on_demand_price("p5.48xlarge")
     assert price is not None
     assert reserved.price == price / 10_000_000
     assert (reserved.reservation_id, reserved.reservation_capacity) == (block.id, 3)
     assert reserved.requirements["karpenter.k8s.aws/capacity-reservation-type"].only == "capacity-block"
-    ec2.provider.reservations.unavailable(block.id)
+    ec2.provider.reservations.mark_unavailable(block.id)
     assert not [each for each in await ec2.offerings("p5.48xlarge") if each.reserved]
     await asyncio.sleep(85 * 60)
     await ec2.apply()
@@ -190,7 +190,7 @@ async def test_what_a_class_asks_of_the_machine_rules_types_out() -> None:
     assert nested == [
         name
         for name in ("m5.large", "m7i.large")
-        if (facts := ec2.provider.types.facts(name)) and "nested-virtualization" in facts.features
+        if (facts := ec2.provider.types.find_info(name)) and "nested-virtualization" in facts.features
     ]
     assert "m5.large" not in nested
     await ec2.apply(cpu_options=CPUOptions(nested_virtualization="disabled"))
@@ -205,7 +205,7 @@ async def test_a_type_that_cannot_go_into_the_group_is_not_for_sale() -> None:
     await ec2.apply(placement_group_selector=PlacementGroupSelector(name="tight"))
     assert await ec2.offerings("m5.large")
     assert not await ec2.offerings("t3.large")
-    group = ec2.provider.placement.resolved(ec2.node_class)
+    group = ec2.provider.placement.find_known_group(ec2.node_class)
     assert group is not None
     known = (await ec2.type("m5.large")).requirements
     assert known["karpenter.k8s.aws/placement-group-id"].only == group.id
@@ -224,9 +224,9 @@ async def test_each_partition_of_a_group_is_an_offering_of_its_own() -> None:
     assert len(offered) == 18
     assert {each.requirements[key].only for each in offered} == {"1", "2", "3"}
     assert (await ec2.type("m5.large")).requirements[key].names == {"1", "2", "3"}
-    group = ec2.provider.placement.resolved(ec2.node_class)
+    group = ec2.provider.placement.find_known_group(ec2.node_class)
     assert group is not None
-    ec2.provider.unavailable.mark("spot", "m5.large", "us-west-2a", group.id, "2")
+    ec2.provider.unavailable.mark_offering("spot", "m5.large", "us-west-2a", group.id, "2")
     assert len(await ec2.offerings("m5.large")) == 17
 
 
@@ -247,7 +247,7 @@ async def test_more_network_cards_than_a_type_has_rule_it_out() -> None:
 @virtual
 async def test_another_way_of_looking_is_another_list_and_the_same_way_the_same() -> None:
     ec2 = await provided()
-    seen = [await ec2.cloud.instance_types(ec2.pool)]
+    seen = [await ec2.cloud.list_instance_types(ec2.pool)]
     volume = BlockDeviceMapping(device_name="/dev/xvda", ebs=BlockDevice(volume_size="50Gi"))
     changes: tuple[dict[str, Any], ...] = (
         {"kubelet": KubeletConfiguration(max_pods=10)},
@@ -257,16 +257,16 @@ async def test_another_way_of_looking_is_another_list_and_the_same_way_the_same(
     )
     for change in changes:
         await ec2.apply(**change)
-        seen.append(await ec2.cloud.instance_types(ec2.pool))
+        seen.append(await ec2.cloud.list_instance_types(ec2.pool))
     ec2.change(amis=ec2.node_class.status.amis[:1])
-    seen.append(await ec2.cloud.instance_types(ec2.pool))
+    seen.append(await ec2.cloud.list_instance_types(ec2.pool))
     ec2.change(subnets=ec2.node_class.status.subnets[:1])
-    seen.append(await ec2.cloud.instance_types(ec2.pool))
+    seen.append(await ec2.cloud.list_instance_types(ec2.pool))
     assert len({id(each) for each in seen}) == len(seen)
     await ec2.apply(detailed_monitoring=True)
-    before = await ec2.cloud.instance_types(ec2.pool)
+    before = await ec2.cloud.list_instance_types(ec2.pool)
     await ec2.apply(detailed_monitoring=False)
-    assert await ec2.cloud.instance_types(ec2.pool) is before
+    assert await ec2.cloud.list_instance_types(ec2.pool) is before
 
 
 @pytest.mark.spec("aws-163")
@@ -277,16 +277,16 @@ async def test_an_empty_answer_is_believed_and_an_error_is_not() -> None:
         ec2.aws.refuse("InternalError", operation)
         with pytest.raises(AwsError):
             await ec2.provider.types.refresh()
-        assert await ec2.cloud.instance_types(ec2.pool)
+        assert await ec2.cloud.list_instance_types(ec2.pool)
     ec2.aws.sells = ("x99.large",)  # type: ignore[attr-defined]
     ec2.aws.refuse("InvalidInstanceType", "DescribeInstanceTypes")
     with pytest.raises(AwsError):
         await ec2.provider.types.refresh()
-    assert await ec2.cloud.instance_types(ec2.pool)
+    assert await ec2.cloud.list_instance_types(ec2.pool)
     ec2.provider.types.aws = Nothing(ec2.aws.region)  # type: ignore[assignment]
     await ec2.provider.types.refresh()
     with pytest.raises(Retry, match="EC2 has named none"):
-        await ec2.cloud.instance_types(ec2.pool)
+        await ec2.cloud.list_instance_types(ec2.pool)
 
 
 class Nothing:
@@ -302,30 +302,32 @@ class Nothing:
 @virtual
 async def test_what_ec2_sells_anew_is_seen_after_the_next_refresh() -> None:
     ec2 = await provided(types=("m5.large",))
-    first = await ec2.cloud.instance_types(ec2.pool)
+    first = await ec2.cloud.list_instance_types(ec2.pool)
     await ec2.provider.types.refresh()
-    assert await ec2.cloud.instance_types(ec2.pool) is first, "nothing is worked out anew for the same answer"
+    assert await ec2.cloud.list_instance_types(ec2.pool) is first, (
+        "nothing is worked out anew for the same answer"
+    )
     ec2.aws.sells = ("m5.large", "m5.xlarge")  # type: ignore[attr-defined]
     await ec2.provider.types.refresh()
-    assert [each.name for each in await ec2.cloud.instance_types(ec2.pool)] == ["m5.large", "m5.xlarge"]
+    assert [each.name for each in await ec2.cloud.list_instance_types(ec2.pool)] == ["m5.large", "m5.xlarge"]
 
 
 @virtual
 async def test_a_list_that_was_being_made_while_ec2_changed_is_not_kept() -> None:
     ec2 = await provided(types=())
-    making = asyncio.create_task(ec2.cloud.instance_types(ec2.pool))
+    making = asyncio.create_task(ec2.cloud.list_instance_types(ec2.pool))
     await asyncio.sleep(0)
     ec2.aws.sells = ("m5.large",)  # type: ignore[attr-defined]
     await ec2.provider.types.refresh()
     assert len(await making) > 1000
-    assert [each.name for each in await ec2.cloud.instance_types(ec2.pool)] == ["m5.large"]
+    assert [each.name for each in await ec2.cloud.list_instance_types(ec2.pool)] == ["m5.large"]
 
 
 @pytest.mark.spec("aws-164")
 @virtual
 async def test_memory_is_what_a_node_with_the_same_images_had() -> None:
     ec2 = await provided()
-    images, note = ec2.node_class.status.amis, ec2.provider.memory.note
+    images, note = ec2.node_class.status.amis, ec2.provider.memory.record_memory
     assert (await ec2.type("m5.large")).capacity["memory"] == Quantity.parse("7577Mi")
     note("m5.large", images, Quantity.parse("7500Mi"))
     assert (await ec2.type("m5.large")).capacity["memory"] == Quantity.parse("7500Mi")
@@ -394,7 +396,7 @@ async def test_one_type_that_cannot_be_made_fails_the_list_until_it_is_put_right
     await ec2.apply(kubelet=KubeletConfiguration(eviction_hard={"memory.available": "plenty%"}))
     for _ in range(2):
         with pytest.raises(Retry, match=r"spec\.kubelet"):
-            await ec2.cloud.instance_types(ec2.pool)
+            await ec2.cloud.list_instance_types(ec2.pool)
     await ec2.apply(kubelet=KubeletConfiguration(kube_reserved={"memory": "1Gi"}))
     assert (await ec2.type("m5.large")).overhead.kube_reserved["memory"] == Quantity.parse("1Gi")
 
@@ -404,4 +406,4 @@ async def test_a_class_without_subnets_has_nothing_to_list() -> None:
     ec2 = await provided()
     ec2.change(subnets=())
     with pytest.raises(Retry, match="no subnets"):
-        await ec2.cloud.instance_types(ec2.pool)
+        await ec2.cloud.list_instance_types(ec2.pool)

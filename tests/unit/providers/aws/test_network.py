@@ -18,27 +18,27 @@ from dovetail.api.nodeclass import (
 from dovetail.api.quantity import Quantity
 from dovetail.errors import CreateFailed
 from dovetail.providers.aws.network import (
-    Choice,
-    SecurityGroups,
-    Subnets,
+    SecurityGroupProvider,
+    SubnetChoice,
+    SubnetProvider,
     group_queries,
-    predicted_addresses,
+    predict_addresses,
     subnet_queries,
 )
-from dovetail.scheduling.catalog import InstanceType, Offering
-from dovetail.scheduling.requirements import Requirements
-from dovetail.settings import read
+from dovetail.scheduling.model.instance_types import InstanceType, Offering
+from dovetail.scheduling.model.requirements import Requirements
+from dovetail.settings import read_settings
 from dovetail.sim.aws import SimulatedAws
 from dovetail.sim.clock import VirtualClock
 from support.stage import virtual
 
-SETTINGS = read(("--cluster-name=test",), {}, provider="aws")
+SETTINGS = read_settings(("--cluster-name=test",), {}, provider="aws")
 A, B = "us-west-2a", "us-west-2b"
 PICK = {"pick": "me"}
 
 
 def offering(zone: str, way: str = labels.ON_DEMAND, available: bool = True) -> Offering:
-    known = Requirements.labels({labels.ZONE: zone, labels.CAPACITY_TYPE: way})
+    known = Requirements.from_labels({labels.ZONE: zone, labels.CAPACITY_TYPE: way})
     return Offering(requirements=known, available=available, price=1.0)
 
 
@@ -53,14 +53,14 @@ class Network:
     def __init__(self, *free: tuple[str, int]) -> None:
         self.clock = VirtualClock()
         self.aws = SimulatedAws(self.clock, 0)
-        self.subnets = Subnets(self.aws, self.clock, SETTINGS)
+        self.subnets = SubnetProvider(self.aws, self.clock, SETTINGS)
         network = self.aws.network
         vpc = network.add_vpc()
         self.made = [
             network.add_subnet(vpc.id, zone, network.next_cidr(vpc.id, 24), PICK) for zone, _ in free
         ]
         for subnet, (_, count) in zip(self.made, free, strict=True):
-            subnet.take(subnet.free - count)
+            subnet.take_addresses(subnet.free - count)
         spec = EC2NodeClassSpec(subnet_selector_terms=(SubnetSelectorTerm(tags=PICK),))
         self.written = EC2NodeClass(metadata=ObjectMeta(name="c", uid="1", generation=1), spec=spec)
 
@@ -69,11 +69,11 @@ class Network:
         return [subnet.id for subnet in self.made]
 
     async def find(self) -> None:
-        found = await self.subnets.find(self.written)
+        found = await self.subnets.list_subnets(self.written)
         self.written = replace(self.written, status=replace(self.written.status, subnets=found))
 
-    def choose(self, *types: InstanceType) -> Choice:
-        return self.subnets.choose(self.written, types or (kind(1, A, B),), labels.ON_DEMAND)
+    def choose(self, *types: InstanceType) -> SubnetChoice:
+        return self.subnets.choose_subnets(self.written, types or (kind(1, A, B),), labels.ON_DEMAND)
 
     def chosen(self, types: Sequence[InstanceType] = (), zone: str = A) -> str:
         return self.choose(*types).by_zone[zone].id
@@ -108,12 +108,12 @@ async def test_a_launch_that_came_to_nothing_gives_back_its_addresses() -> None:
     network = Network((A, 100), (B, 50))
     await network.find()
     choice = network.choose(kind(29, A, B))
-    assert [network.subnets.free(each) for each in network.ids] == [71, 21]
-    network.subnets.settle(choice, set())
-    assert [network.subnets.free(each) for each in network.ids] == [100, 50]
+    assert [network.subnets.count_free(each) for each in network.ids] == [71, 21]
+    network.subnets.settle_launch(choice, set())
+    assert [network.subnets.count_free(each) for each in network.ids] == [100, 50]
     choice = network.choose(kind(29, A, B))
-    network.subnets.settle(choice, {network.ids[0]})  # one instance, in the first
-    assert [network.subnets.free(each) for each in network.ids] == [71, 50]
+    network.subnets.settle_launch(choice, {network.ids[0]})  # one instance, in the first
+    assert [network.subnets.count_free(each) for each in network.ids] == [71, 50]
 
 
 @virtual
@@ -121,12 +121,12 @@ async def test_a_count_made_meanwhile_is_not_added_to() -> None:
     network = Network((A, 100))
     await network.find()
     choice = network.choose(kind(29, A))
-    network.made[0].take(29)
+    network.made[0].take_addresses(29)
     await network.clock.sleep(61)
     await network.find()
-    assert network.subnets.free(network.ids[0]) == 71
-    network.subnets.settle(choice, set())
-    assert network.subnets.free(network.ids[0]) == 71
+    assert network.subnets.count_free(network.ids[0]) == 71
+    network.subnets.settle_launch(choice, set())
+    assert network.subnets.count_free(network.ids[0]) == 71
 
 
 @pytest.mark.spec("aws-87", "aws-88")
@@ -135,8 +135,8 @@ async def test_a_subnet_without_addresses_gives_way_to_another() -> None:
     network = Network((A, 50), (A, 200))
     await network.find()
     assert network.chosen() == network.ids[1]
-    network.subnets.exhausted(network.ids[1])
-    assert network.subnets.free(network.ids[1]) == 0
+    network.subnets.mark_exhausted(network.ids[1])
+    assert network.subnets.count_free(network.ids[1]) == 0
     assert network.chosen() == network.ids[0]
     await network.clock.sleep(61)
     await network.find()
@@ -154,10 +154,10 @@ async def test_a_class_without_subnets_is_a_launch_error() -> None:
 
 def test_the_fewest_pods_of_what_is_for_sale_in_the_zone_are_predicted() -> None:
     types = (kind(29, A), kind(58, A, B), kind(8, A, available=False), kind(4, B))
-    assert predicted_addresses(types, A, labels.ON_DEMAND) == 29
-    assert predicted_addresses(types, B, labels.ON_DEMAND) == 4
-    assert predicted_addresses(types, A, labels.SPOT) == 0
-    assert predicted_addresses(types, "elsewhere", labels.ON_DEMAND) == 0
+    assert predict_addresses(types, A, labels.ON_DEMAND) == 29
+    assert predict_addresses(types, B, labels.ON_DEMAND) == 4
+    assert predict_addresses(types, A, labels.SPOT) == 0
+    assert predict_addresses(types, "elsewhere", labels.ON_DEMAND) == 0
 
 
 @virtual
@@ -166,9 +166,9 @@ async def test_counts_outlive_the_list_they_came_with_and_then_are_forgotten() -
     await network.find()
     assert network.subnets.zone_id(A) == "usw2-az1"
     await network.clock.sleep(299)
-    assert network.subnets.free(network.ids[0]) == 50
+    assert network.subnets.count_free(network.ids[0]) == 50
     await network.clock.sleep(2)
-    assert network.subnets.free(network.ids[0]) == 0
+    assert network.subnets.count_free(network.ids[0]) == 0
 
 
 @pytest.mark.spec("aws-90")
@@ -207,9 +207,9 @@ async def test_groups_that_two_terms_select_are_listed_once_and_kept_for_a_minut
     terms = (SecurityGroupSelectorTerm(name="n"), SecurityGroupSelectorTerm(tags=PICK))
     spec = EC2NodeClassSpec(security_group_selector_terms=terms)
     written = EC2NodeClass(metadata=ObjectMeta(uid="1", generation=1), spec=spec)
-    groups = SecurityGroups(aws, clock)
-    assert [each.id for each in await groups.find(written)] == [group.id]
+    groups = SecurityGroupProvider(aws, clock)
+    assert [each.id for each in await groups.list_groups(written)] == [group.id]
     other = aws.network.add_group("m", vpc.id, PICK)
-    assert len(await groups.find(written)) == 1
+    assert len(await groups.list_groups(written)) == 1
     await clock.sleep(61)
-    assert {each.id for each in await groups.find(written)} == {group.id, other.id}
+    assert {each.id for each in await groups.list_groups(written)} == {group.id, other.id}

@@ -10,9 +10,9 @@ import pytest
 
 from dovetail.aws import Answer
 from dovetail.errors import Retry
-from dovetail.providers.aws.facts import bundled_prices
-from dovetail.providers.aws.pricing import Prices
-from dovetail.settings import read
+from dovetail.providers.aws.instance_type_info import bundled_prices
+from dovetail.providers.aws.pricing import PricingProvider
+from dovetail.settings import read_settings
 from dovetail.sim.aws import SimulatedAws
 from dovetail.sim.clock import VirtualClock
 from support.stage import virtual
@@ -20,8 +20,8 @@ from support.stage import virtual
 LISTED = ("--cluster-name=test",)
 
 
-def prices(aws: Any, *flags: str) -> Prices:
-    return Prices(aws, VirtualClock(), read((*LISTED, *flags), {}, provider="aws"))
+def prices(aws: Any, *flags: str) -> PricingProvider:
+    return PricingProvider(aws, VirtualClock(), read_settings((*LISTED, *flags), {}, provider="aws"))
 
 
 class PriceList:
@@ -33,7 +33,7 @@ class PriceList:
         self.region, self.shared, self.metal, self.currency = region, shared, metal, currency
         self.asked: list[tuple[str, str, Mapping[str, Any]]] = []
 
-    def at(self, *, region: str = "", role: str = "", external_id: str = "") -> PriceList:
+    def scope_to(self, *, region: str = "", role: str = "", external_id: str = "") -> PriceList:
         other = PriceList(region or self.region, self.shared, self.metal, self.currency)
         other.asked = self.asked
         return other
@@ -64,8 +64,8 @@ async def test_built_in_prices_hold_while_the_price_list_cannot_be_reached() -> 
     found = prices(aws)
     with pytest.raises(Retry, match="GetProducts"):
         await found.refresh()
-    assert found.on_demand("c5.large") == bundled_prices()["c5.large"] > 0
-    assert found.spot("c5.large", "us-west-2a") != found.on_demand("c5.large"), (
+    assert found.find_on_demand_price("c5.large") == bundled_prices()["c5.large"] > 0
+    assert found.find_spot_price("c5.large", "us-west-2a") != found.find_on_demand_price("c5.large"), (
         "spot had its turn all the same"
     )
 
@@ -78,12 +78,12 @@ async def test_an_answer_is_laid_over_what_was_known() -> None:
     )
     found = prices(aws)
     await found.refresh_on_demand()
-    assert (found.on_demand("c98.large"), found.on_demand("c99.large")) == (1.20, 1.23)
-    assert (found.on_demand("c98.metal"), found.on_demand("free.large")) == (9.0, None)
+    assert (found.find_on_demand_price("c98.large"), found.find_on_demand_price("c99.large")) == (1.20, 1.23)
+    assert (found.find_on_demand_price("c98.metal"), found.find_on_demand_price("free.large")) == (9.0, None)
     aws.shared = {"c98.large": 1.30}
     before = found.changes
     await found.refresh_on_demand()
-    assert (found.on_demand("c98.large"), found.on_demand("c99.large")) == (1.30, 1.23)
+    assert (found.find_on_demand_price("c98.large"), found.find_on_demand_price("c99.large")) == (1.30, 1.23)
     assert found.changes == before + 1
 
 
@@ -92,7 +92,7 @@ async def test_half_a_price_list_is_an_error_and_changes_nothing() -> None:
     found = prices(PriceList("us-west-2", {"c98.large": 1.20}, {}))
     with pytest.raises(Retry, match="empty"):
         await found.refresh_on_demand()
-    assert found.on_demand("c98.large") is None
+    assert found.find_on_demand_price("c98.large") is None
 
 
 @pytest.mark.spec("aws-170")
@@ -101,7 +101,7 @@ async def test_each_partition_has_its_own_price_list_or_none() -> None:
     china = PriceList("cn-north-1", {"c98.large": 8.0}, {"c98.metal": 80.0}, "CNY")
     found = prices(china)
     await found.refresh_on_demand()
-    assert found.on_demand("c98.large") == 8.0
+    assert found.find_on_demand_price("c98.large") == 8.0
     assert {region for region, _, _ in china.asked} == {"cn-northwest-1"}
     for region, home in (
         ("ap-south-2", "ap-south-1"),
@@ -117,7 +117,7 @@ async def test_each_partition_has_its_own_price_list_or_none() -> None:
     ):
         found = prices(closed, *flags)
         await found.refresh_on_demand()
-        assert (closed.asked, found.on_demand("c3.2xlarge")) == ([], 0.42)
+        assert (closed.asked, found.find_on_demand_price("c3.2xlarge")) == ([], 0.42)
 
 
 ISOLATED = ("--isolated-vpc=true",)
@@ -127,13 +127,17 @@ ISOLATED = ("--isolated-vpc=true",)
 @virtual
 async def test_spot_costs_as_much_as_on_demand_until_it_is_known_and_then_only_where_it_is() -> None:
     found = prices(SimulatedAws(VirtualClock()))
-    assert found.spot("m5.large", "us-west-2a") == found.spot("m5.large", "nowhere") == 0.096
+    assert (
+        found.find_spot_price("m5.large", "us-west-2a")
+        == found.find_spot_price("m5.large", "nowhere")
+        == 0.096
+    )
     await found.refresh_spot()
-    known = found.spot("m5.large", "us-west-2a")
+    known = found.find_spot_price("m5.large", "us-west-2a")
     assert known is not None
     assert 0 < known < 0.096
-    assert found.spot("m5.large", "nowhere") is None
-    assert found.spot("trn1.2xlarge", "us-west-2a") is None, "it is not sold there"
+    assert found.find_spot_price("m5.large", "nowhere") is None
+    assert found.find_spot_price("trn1.2xlarge", "us-west-2a") is None, "it is not sold there"
 
 
 @virtual
@@ -141,7 +145,7 @@ async def test_no_spot_prices_at_all_is_an_error_and_old_ones_stay() -> None:
     found = prices(PriceList("us-west-2", {}, {}))
     with pytest.raises(Retry, match="there are none"):
         await found.refresh_spot()
-    assert found.spot("m5.large", "us-west-2a") == 0.096
+    assert found.find_spot_price("m5.large", "us-west-2a") == 0.096
 
 
 @pytest.mark.spec("aws-172")

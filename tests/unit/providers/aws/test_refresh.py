@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from dovetail.errors import Retry
-from dovetail.providers.aws.controllers.refresh import PriceRefresh, TypeRefresh
+from dovetail.providers.aws.controllers.maintenance import PriceRefresh, TypeRefresh
 from support.ec2 import provided
 
 HALF_A_DAY = timedelta(hours=12)
@@ -37,11 +37,11 @@ async def test_types_that_cannot_be_read_stay_as_they_were() -> None:
 async def test_prices_are_asked_for_at_once_and_what_fails_keeps_the_old_ones() -> None:
     ec2 = await provided()
     refresh = PriceRefresh(ec2.provider.prices)
-    built_in = ec2.provider.prices.spot("m5.large", "us-west-2a")
+    built_in = ec2.provider.prices.find_spot_price("m5.large", "us-west-2a")
     ec2.aws.refuse("AccessDeniedException", "GetProducts", None)
     with pytest.raises(Retry, match="GetProducts"):
         await refresh.reconcile("")
     # Spot had its turn all the same.
-    assert ec2.provider.prices.spot("m5.large", "us-west-2a") != built_in
+    assert ec2.provider.prices.find_spot_price("m5.large", "us-west-2a") != built_in
     ec2.aws.faults.clear()
     assert (await refresh.reconcile("")).after == HALF_A_DAY

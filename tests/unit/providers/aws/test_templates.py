@@ -17,8 +17,8 @@ from dovetail.aws import AwsDenied, AwsError, AwsTrouble
 from dovetail.errors import ClassNotReady, CreateFailed
 from dovetail.metrics import REGISTRY
 from dovetail.ports import Kube
-from dovetail.providers.aws.discovery import ClusterFacts, Discovery
-from dovetail.providers.aws.templates import LaunchTemplates, Template
+from dovetail.providers.aws.cluster_discovery import ClusterDiscovery, ClusterFacts
+from dovetail.providers.aws.launch_templates import LaunchTemplate, LaunchTemplateProvider
 from dovetail.settings import FeatureGates, Settings
 from dovetail.sim.aws import SimulatedAws
 from dovetail.sim.clock import VirtualClock
@@ -29,7 +29,7 @@ SETTINGS = Settings(cluster_name=CLUSTER)
 TAKEN = "InvalidLaunchTemplateName.AlreadyExistsException"
 
 
-class Known(Discovery):
+class Known(ClusterDiscovery):
     """A discovery that has learned everything but what is asked of EKS."""
 
     def learn(self, facts: ClusterFacts) -> None:
@@ -44,16 +44,16 @@ class Room:
         self.aws = aws or SimulatedAws(self.clock, 1, cluster=CLUSTER)
         self.discovery = Known(settings, self.aws, cast(Kube, None))
         self.discovery.learn(replace(CLUSTER_FACTS, service_cidr=""))
-        self.templates = LaunchTemplates(self.aws, self.clock, self.discovery, settings)
+        self.templates = LaunchTemplateProvider(self.aws, self.clock, self.discovery, settings)
 
     async def ensure(
         self, node_class: EC2NodeClass | None = None, *names: str, way: str = labels.SPOT, **more: Any
-    ) -> tuple[Template, ...]:
+    ) -> tuple[LaunchTemplate, ...]:
         node_class = node_class or ec2_class()
         types = instance_types(node_class, *(names or ("m5.large",)))
         claim = more.pop("claim", None) or claim_for()
         tags = more.pop("tags", None) or tags_of(node_class)
-        return await self.templates.ensure(node_class, claim, types, way, tags, **more)
+        return await self.templates.ensure_templates(node_class, claim, types, way, tags, **more)
 
     @property
     def names(self) -> set[str]:
@@ -163,7 +163,7 @@ async def test_a_template_that_another_leader_made_is_used() -> None:
 async def test_a_template_that_appears_between_looking_and_making_is_used() -> None:
     room = Room()
     (made,) = await room.ensure()
-    room.templates.forget(made.name)
+    room.templates.forget_template(made.name)
     room.aws.refuse("InvalidLaunchTemplateName.NotFoundException", "DescribeLaunchTemplates")
     assert (await room.ensure())[0].name == made.name
     assert [call.code for call in room.aws.calls if call.operation == "CreateLaunchTemplate"] == ["", TAKEN]
@@ -185,7 +185,7 @@ async def test_a_forgotten_template_is_looked_for_and_made_again() -> None:
     (made,) = await room.ensure()
     await room.aws.call("ec2", "DeleteLaunchTemplate", {"LaunchTemplateName": made.name})
     assert (await room.ensure())[0].name not in room.names  # the cache still vouches for it
-    room.templates.forget(made.name)
+    room.templates.forget_template(made.name)
     await room.ensure()
     assert made.name in room.names
 
@@ -195,10 +195,10 @@ async def test_a_template_nobody_asks_for_is_deleted_after_a_minute() -> None:
     room = Room()
     await room.ensure()
     await room.clock.sleep(59)
-    await room.templates.sweep()
+    await room.templates.delete_expired()
     assert len(room.names) == 1
     await room.clock.sleep(1)
-    await room.templates.sweep()
+    await room.templates.delete_expired()
     assert not room.names
 
 
@@ -208,7 +208,7 @@ async def test_every_use_gives_a_template_another_minute() -> None:
     for _ in range(5):
         await room.ensure()
         await room.clock.sleep(45)
-        await room.templates.sweep()
+        await room.templates.delete_expired()
     assert len(room.names) == room.count("CreateLaunchTemplate") == 1
 
 
@@ -218,7 +218,7 @@ async def test_a_template_already_gone_is_no_matter_to_the_sweep() -> None:
     (made,) = await room.ensure()
     await room.aws.call("ec2", "DeleteLaunchTemplate", {"LaunchTemplateName": made.name})
     await room.clock.sleep(61)
-    await room.templates.sweep()
+    await room.templates.delete_expired()
     await room.ensure()
     assert room.names == {made.name}
 
@@ -230,8 +230,8 @@ async def test_a_template_that_ec2_will_not_delete_is_tried_again() -> None:
     await room.clock.sleep(61)
     room.aws.refuse("InternalError", "DeleteLaunchTemplate")
     with pytest.raises(AwsTrouble):
-        await room.templates.sweep()
-    await room.templates.sweep()
+        await room.templates.delete_expired()
+    await room.templates.delete_expired()
     assert not room.names
 
 
@@ -253,7 +253,7 @@ async def test_a_sweep_during_a_launch_leaves_its_template() -> None:
     room.aws.faults.latency = (1.0, 1.0)
     launching = asyncio.create_task(room.ensure())
     await asyncio.sleep(0)
-    await asyncio.gather(launching, room.templates.sweep())
+    await asyncio.gather(launching, room.templates.delete_expired())
     assert made.name in room.names
     assert room.count("DeleteLaunchTemplate") == 0
 
@@ -264,7 +264,7 @@ async def test_a_launch_during_the_sweep_ends_with_a_template_that_is_there() ->
     await room.ensure()
     await room.clock.sleep(61)
     room.aws.faults.latency = (1.0, 1.0)
-    sweeping = asyncio.create_task(room.templates.sweep())
+    sweeping = asyncio.create_task(room.templates.delete_expired())
     await asyncio.sleep(0)
     (made,) = await room.ensure()
     await sweeping
@@ -279,11 +279,11 @@ async def test_what_an_earlier_leader_left_is_swept_too() -> None:
     (kept,) = await before.ensure(ec2_class(name="kept"))
     await stranger(before.aws, "karpenter.k8s.aws/1", {labels.EKS_CLUSTER_TAG: "elsewhere"})
     after = Room(aws=before.aws)
-    await after.templates.adopt()
+    await after.templates.adopt_templates()
     await after.clock.sleep(40)
     await after.ensure(ec2_class(name="kept"))
     await after.clock.sleep(30)
-    await after.templates.sweep()
+    await after.templates.delete_expired()
     assert after.names == {kept.name, "karpenter.k8s.aws/1"}
 
 
@@ -292,9 +292,9 @@ async def test_many_pages_of_templates_are_adopted() -> None:
     room = Room()
     for place in range(450):
         await stranger(room.aws, f"karpenter.k8s.aws/{place}", {labels.EKS_CLUSTER_TAG: CLUSTER})
-    await room.templates.adopt()
+    await room.templates.adopt_templates()
     await room.clock.sleep(60)
-    await room.templates.sweep()
+    await room.templates.delete_expired()
     assert not room.names
     assert room.count("DescribeLaunchTemplates") == 3
 

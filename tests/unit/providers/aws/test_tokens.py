@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from dovetail.api import labels
 from dovetail.api.nodeclaim import NodeClaim
-from dovetail.providers.aws.tokens import Attempts, launch_group
+from dovetail.providers.aws.launch_tokens import LaunchAttempts, launch_group
 from support.builders import NOW, nodeclaim, owner
 
 CLUSTER = "shop"
@@ -33,8 +33,8 @@ def changed(given: NodeClaim) -> NodeClaim:
 def test_claims_of_one_order_have_one_token_in_every_process() -> None:
     one, two = launch_group(claim("one"), CLUSTER), launch_group(claim("two"), CLUSTER)
     assert one == two
-    assert Attempts().token(one) == Attempts().token(two)
-    assert len(Attempts().token(one)) <= 64
+    assert LaunchAttempts().next_token(one) == LaunchAttempts().next_token(two)
+    assert len(LaunchAttempts().next_token(one)) <= 64
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from itertools import pairwise
 
-from dovetail.providers.aws.turns import Turns
+from dovetail.providers.aws.launch import Turns
 from support.ec2 import provided
 
 

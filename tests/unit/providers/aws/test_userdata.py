@@ -11,7 +11,7 @@ import pytest
 from dovetail.api import labels
 from dovetail.api.core import Taint
 from dovetail.errors import ClassNotReady, CreateFailed
-from dovetail.providers.aws.discovery import ClusterFacts
+from dovetail.providers.aws.cluster_discovery import ClusterFacts
 from dovetail.providers.aws.userdata import toml
 from support.builders import taint
 from support.launches import SIX, claim_for, ec2_class, image, user_data
@@ -317,4 +317,4 @@ def test_a_document_of_settings_survives_being_written() -> None:
         "tables": [{"a": "1"}, {"b": {"c": "2"}}],
         "empty": {},
     }
-    assert tomllib.loads(toml.write(document)) == document
+    assert tomllib.loads(toml.write_toml(document)) == document

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dovetail.scheduling.packing.batch import Batch
-from dovetail.scheduling.packing.bulk import batch_bound, place
-from dovetail.scheduling.packing.coarse import MOST_SIZES, coarse
+from dovetail.scheduling.packing.batch import PackingBatch
+from dovetail.scheduling.packing.bulk import MOST_SIZES, coarsen_sizes, compute_batch_bound, pack_batch
 from dovetail.scheduling.packing.improve import QUICK
 from support.slow_packing import objections
 
@@ -19,12 +18,12 @@ def sizes(count: int) -> np.ndarray:
 def test_few_sizes_are_left_as_they_are() -> None:
     few = sizes(50).astype(float)
 
-    assert coarse(few, up=True) is few
+    assert coarsen_sizes(few, up=True) is few
 
 
 def test_many_sizes_become_few_that_are_never_too_small_or_for_a_bound_too_large() -> None:
     many = sizes(2000).astype(float)
-    up, down = coarse(many, up=True), coarse(many, up=False)
+    up, down = coarsen_sizes(many, up=True), coarsen_sizes(many, up=False)
 
     assert len(np.unique(up, axis=0)) <= MOST_SIZES
     assert (up >= many).all()
@@ -33,7 +32,7 @@ def test_many_sizes_become_few_that_are_never_too_small_or_for_a_bound_too_large
 
 def test_a_batch_of_many_sizes_is_packed_within_real_room_and_above_its_bound() -> None:
     groups = 1200
-    batch = Batch(
+    batch = PackingBatch(
         request=sizes(groups).astype(float),
         count=np.ones(groups, np.int64),
         mask=np.zeros(groups, np.int64),
@@ -43,8 +42,8 @@ def test_a_batch_of_many_sizes_is_packed_within_real_room_and_above_its_bound() 
         price=np.array([[1.0], [1.95], [2.4]]),
         pinned=np.zeros(groups, bool),
     )
-    plan = place(batch, QUICK)
+    plan = pack_batch(batch, QUICK)
 
     assert objections(batch, plan) == []
     assert plan.complete
-    assert 0 < batch_bound(batch) <= plan.cost
+    assert 0 < compute_batch_bound(batch) <= plan.cost

@@ -5,16 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dovetail.scheduling.packing.bound import certified_bound
-from dovetail.scheduling.packing.columns import starting
-from dovetail.scheduling.packing.components import components
-from dovetail.scheduling.packing.fill import fill, lean, tilted
-from dovetail.scheduling.packing.greedy import greedy
-from dovetail.scheduling.packing.improve import QUICK, THOROUGH, Effort, pack
-from dovetail.scheduling.packing.prices import worths
-from dovetail.scheduling.packing.problem import Problem, cost, counts_of, undominated
-from dovetail.scheduling.packing.repack import repack
-from dovetail.scheduling.packing.stock import Stock, realisable
+from dovetail.scheduling.packing.bound import compute_certified_bound
+from dovetail.scheduling.packing.columns import start_columns
+from dovetail.scheduling.packing.dive import repack_nodes
+from dovetail.scheduling.packing.fill import build_weights, fill_nodes, pack_greedily, tilt_worths
+from dovetail.scheduling.packing.improve import QUICK, THOROUGH, Effort, pack_problem, split_components
+from dovetail.scheduling.packing.lp import compute_worths
+from dovetail.scheduling.packing.problem import (
+    PackingProblem,
+    RemainingPods,
+    can_share_out,
+    find_undominated,
+    sum_cost,
+    sum_counts,
+)
 from support.slow_packing import cheapest, problem, row_objections
 
 SMALL = problem([[2, 2], [1, 3], [3, 1]], [3, 2, 2], [[4, 4], [8, 8], [6, 3]], [1.0, 1.8, 1.1])
@@ -42,24 +46,24 @@ ALL = {"small": SMALL, "pairs": PAIRS, "seated": SEATED, "twins": TWINS, "masked
 
 @pytest.mark.parametrize("name", ALL)
 def test_the_first_plan_is_complete_and_keeps_every_rule(name: str) -> None:
-    packed = pack(ALL[name], QUICK)
+    packed = pack_problem(ALL[name], QUICK)
 
     assert row_objections(ALL[name], packed.rows) == []
-    assert packed.cost == pytest.approx(cost(ALL[name], packed.rows))
+    assert packed.cost == pytest.approx(sum_cost(ALL[name], packed.rows))
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_the_improved_plan_is_within_a_tenth_of_the_best_there_is(name: str) -> None:
-    packed = pack(ALL[name], THOROUGH)
+    packed = pack_problem(ALL[name], THOROUGH)
 
     assert row_objections(ALL[name], packed.rows) == []
     assert packed.cost <= 1.1 * cheapest(ALL[name])
-    assert packed.cost <= pack(ALL[name], QUICK).cost + 1e-9
+    assert packed.cost <= pack_problem(ALL[name], QUICK).cost + 1e-9
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_the_bound_is_under_the_optimum_and_above_nothing(name: str) -> None:
-    bound = certified_bound(ALL[name])
+    bound = compute_certified_bound(ALL[name])
 
     assert 0 < bound <= cheapest(ALL[name]) + 1e-9
 
@@ -68,25 +72,27 @@ def test_the_bound_takes_running_nodes_for_nothing() -> None:
     room = np.array([[4.0, 4.0, 10.0]])
     allowed = np.ones((2, 1), bool)
 
-    assert certified_bound(PAIRS) == pytest.approx(2.0, rel=1e-6)
-    assert certified_bound(PAIRS, room, allowed) <= 1.0 + 1e-9
+    assert compute_certified_bound(PAIRS) == pytest.approx(2.0, rel=1e-6)
+    assert compute_certified_bound(PAIRS, room, allowed) <= 1.0 + 1e-9
 
 
 def test_the_bound_of_no_pods_is_nothing() -> None:
-    assert certified_bound(problem([[1, 1]], [0], [[4, 4]], [1.0])) == 0.0
+    assert compute_certified_bound(problem([[1, 1]], [0], [[4, 4]], [1.0])) == 0.0
 
 
 def test_a_pod_worth_counts_the_seat_it_needs() -> None:
     alone = problem([[1, 1]], [4], [[8, 8]], [2.0], family=[0], limit=[1])
     shared = problem([[1, 1]], [4], [[8, 8]], [2.0])
 
-    assert worths(alone)[0] == pytest.approx(2.0)
-    assert worths(shared)[0] == pytest.approx(0.25)
+    assert compute_worths(alone)[0] == pytest.approx(2.0)
+    assert compute_worths(shared)[0] == pytest.approx(0.25)
 
 
 def test_a_fill_never_takes_more_than_there_is_or_than_fits() -> None:
     options = np.array([0, 1, 2])
-    counts = fill(SMALL, options, lean(3)[:3], tilted(SMALL, worths(SMALL)), SMALL.count)
+    counts = fill_nodes(
+        SMALL, options, build_weights(3)[:3], tilt_worths(SMALL, compute_worths(SMALL)), SMALL.count
+    )
 
     assert (counts <= SMALL.count).all()
     assert (counts @ SMALL.request <= SMALL.room[options]).all()
@@ -95,21 +101,23 @@ def test_a_fill_never_takes_more_than_there_is_or_than_fits() -> None:
 
 def test_pods_that_want_no_devices_do_not_mind_nodes_without_any() -> None:
     devices = problem([[1, 1, 0], [1, 1, 1]], [3, 2], [[4, 4, 0], [4, 4, 2]], [1.0, 5.0])
-    packed = pack(devices, THOROUGH)
+    packed = pack_problem(devices, THOROUGH)
 
     assert row_objections(devices, packed.rows) == []
     assert packed.cost == pytest.approx(cheapest(devices))
 
 
 def test_a_fill_takes_one_of_a_family_and_no_relative_of_it() -> None:
-    counts = fill(SEATED, np.array([1]), lean(3)[:1], tilted(SEATED, worths(SEATED)), SEATED.count)
+    counts = fill_nodes(
+        SEATED, np.array([1]), build_weights(3)[:1], tilt_worths(SEATED, compute_worths(SEATED)), SEATED.count
+    )
 
     assert counts[0, :2].sum() == 1
 
 
 def test_beaten_options_are_dropped_and_equal_ones_kept_once() -> None:
     room = np.array([[4.0, 4.0], [4.0, 4.0], [2.0, 2.0], [8.0, 8.0]])
-    kept = undominated(room, np.array([1.0, 1.0, 1.5, 3.0]))
+    kept = find_undominated(room, np.array([1.0, 1.0, 1.5, 3.0]))
 
     assert kept.tolist() == [0, 3]
 
@@ -122,62 +130,62 @@ def test_problems_that_share_no_option_are_cut_apart() -> None:
         [1.0, 2.0],
         allowed=[[True, False], [False, True], [True, False]],
     )
-    parts = components(apart)
+    parts = split_components(apart)
 
     assert [part.classes.tolist() for part in parts] == [[0, 2], [1]]
-    assert row_objections(apart, pack(apart, THOROUGH).rows) == []
+    assert row_objections(apart, pack_problem(apart, THOROUGH).rows) == []
 
 
 def test_twins_are_shared_out_only_if_no_host_needs_the_same_service_twice() -> None:
-    assert realisable((2, 1, 1), 1, np.array([3, 1]))
-    assert not realisable((3, 1), 1, np.array([2, 2]))
-    assert realisable((3, 1), 2, np.array([2, 2]))
+    assert can_share_out((2, 1, 1), 1, np.array([3, 1]))
+    assert not can_share_out((3, 1), 1, np.array([2, 2]))
+    assert can_share_out((3, 1), 2, np.array([2, 2]))
 
 
 def test_stock_gives_as_many_copies_as_twins_allow() -> None:
-    stock = Stock(TWINS)
+    stock = RemainingPods(TWINS)
 
-    assert stock.copies(np.array([2, 1])) == 2
-    stock.take(np.array([3, 0]))
-    assert stock.cap()[0] == 1
+    assert stock.count_copies(np.array([2, 1])) == 2
+    stock.take_pods(np.array([3, 0]))
+    assert stock.compute_cap()[0] == 1
     assert stock.left.tolist() == [1, 2]
 
 
 def test_repacking_never_makes_a_plan_dearer() -> None:
-    worth = worths(SMALL)
-    rows = greedy(SMALL, worth, lean(3)[:1])
+    worth = compute_worths(SMALL)
+    rows = pack_greedily(SMALL, worth, build_weights(3)[:1])
     rng = np.random.Generator(np.random.PCG64(3))
-    columns = starting(SMALL, rows, lean(3), worth)
-    better = repack(columns, rows, worth, 30, rng, 0.0)
+    columns = start_columns(SMALL, rows, build_weights(3), worth)
+    better = repack_nodes(columns, rows, worth, 30, rng, 0.0)
 
-    assert cost(SMALL, better) <= cost(SMALL, rows) + 1e-9
+    assert sum_cost(SMALL, better) <= sum_cost(SMALL, rows) + 1e-9
     assert row_objections(SMALL, better) == []
 
 
 def test_the_same_problem_gives_the_same_plan_and_another_seed_no_invalid_one() -> None:
-    def shown(given: Problem, effort: Effort) -> list[tuple[int, tuple[int, ...], int]]:
-        return [(r.option, tuple(r.counts.tolist()), r.copies) for r in pack(given, effort).rows]
+    def shown(given: PackingProblem, effort: Effort) -> list[tuple[int, tuple[int, ...], int]]:
+        return [(r.option, tuple(r.counts.tolist()), r.copies) for r in pack_problem(given, effort).rows]
 
     assert shown(SMALL, THOROUGH) == shown(SMALL, THOROUGH)
     for seed in range(5):
-        rows = pack(SMALL, Effort(seed=seed)).rows
-        assert counts_of(SMALL, rows).tolist() == SMALL.count.tolist()
+        rows = pack_problem(SMALL, Effort(seed=seed)).rows
+        assert sum_counts(SMALL, rows).tolist() == SMALL.count.tolist()
 
 
 def test_stopping_at_once_still_gives_a_complete_plan() -> None:
-    packed = pack(SMALL, THOROUGH, should_stop=lambda: True)
+    packed = pack_problem(SMALL, THOROUGH, should_stop=lambda: True)
 
     assert row_objections(SMALL, packed.rows) == []
 
 
 def test_a_pod_too_large_for_everything_is_said_to_fit_nowhere() -> None:
     with pytest.raises(ValueError, match="fits none"):
-        greedy(problem([[9, 9]], [1], [[4, 4]], [1.0]), np.ones(1), lean(3)[:1])
+        pack_greedily(problem([[9, 9]], [1], [[4, 4]], [1.0]), np.ones(1), build_weights(3)[:1])
 
 
 def test_at_equal_prices_for_equal_room_fewer_nodes_win() -> None:
     linear = problem([[1, 1]], [16], [[2, 2], [4, 4], [16, 16]], [1.0, 2.0, 8.0])
-    packed = pack(linear, THOROUGH)
+    packed = pack_problem(linear, THOROUGH)
 
     assert packed.cost == pytest.approx(8.0)
     assert sum(row.copies for row in packed.rows) == 1

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.sim.cluster.rollout import Rollout, surge_of, unavailable_of
+from dovetail.sim.cluster.rollout import DeploymentRollout, compute_surge, compute_unavailable
 from dovetail.sim.world import World
 from support.cluster import cluster, condition, in_virtual_time, names, pods_of, running, workload
 
@@ -192,9 +192,11 @@ def shown_set(name: str, size: int, available: int, desired: int = 10, most: int
     }
 
 
-def rollout(replicas: int, current: Json, *old: Json, surge: int | str = 3, gone: int | str = 2) -> Rollout:
+def rollout(
+    replicas: int, current: Json, *old: Json, surge: int | str = 3, gone: int | str = 2
+) -> DeploymentRollout:
     strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": gone}}
-    return Rollout({"spec": {"replicas": replicas, "strategy": strategy}}, current, list(old))
+    return DeploymentRollout({"spec": {"replicas": replicas, "strategy": strategy}}, current, list(old))
 
 
 def sizes(changes: Any) -> dict[str, int]:
@@ -216,13 +218,16 @@ def sizes(changes: Any) -> dict[str, int]:
 def test_a_rollout_grows_by_the_surge_and_shrinks_by_what_availability_allows(
     current: tuple[int, int], old: tuple[int, int], expected: dict[str, int]
 ) -> None:
-    assert sizes(rollout(10, shown_set("new", *current), shown_set("old", *old)).rolled()) == expected
+    assert (
+        sizes(rollout(10, shown_set("new", *current), shown_set("old", *old)).plan_rolling_update())
+        == expected
+    )
 
 
 def test_scaling_in_the_middle_of_a_rollout_is_shared_in_proportion() -> None:
     plan = rollout(20, shown_set("new", 5, 5), shown_set("old", 8, 8), surge=3)
-    assert plan.scaled()
-    assert sizes(plan.rescaled()) == {"old": 14, "new": 9}
+    assert plan.was_resized()
+    assert sizes(plan.plan_resize()) == {"old": 14, "new": 9}
 
 
 @pytest.mark.parametrize(
@@ -239,4 +244,4 @@ def test_surge_rounds_up_unavailability_down_and_both_are_never_nothing(
     replicas: int, surge: int | str, gone: int | str, expected: tuple[int, int]
 ) -> None:
     spec = {"replicas": replicas, "strategy": {"rollingUpdate": {"maxSurge": surge, "maxUnavailable": gone}}}
-    assert (surge_of(spec), unavailable_of(spec)) == expected
+    assert (compute_surge(spec), compute_unavailable(spec)) == expected

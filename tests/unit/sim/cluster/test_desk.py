@@ -5,24 +5,24 @@ from __future__ import annotations
 import pytest
 
 from dovetail.sim.clock import VirtualClock
-from dovetail.sim.cluster.base import Desk, Key, Neighbour
-from dovetail.sim.kube.faults_hook import Call, Fault
+from dovetail.sim.cluster.base import Key, SimController, SimControllerManager
+from dovetail.sim.kube.faults import ApiCall, Fault
 from dovetail.sim.kube.status import ApiError
 from dovetail.sim.world import World
 from support.cluster import cluster, in_virtual_time, pod, pods_of, running, workload
 
 
-class Scribe(Neighbour):
+class Scribe(SimController):
     """Writes down what it was asked to look at."""
 
     name = "scribe"
 
-    def __init__(self, desk: Desk, fails: int = 0) -> None:
+    def __init__(self, desk: SimControllerManager, fails: int = 0) -> None:
         super().__init__(desk)
         self.seen: list[tuple[float, str]] = []
         self.fails = fails
 
-    def work(self, key: Key) -> None:
+    def reconcile(self, key: Key) -> None:
         self.seen.append((self.clock.monotonic(), key[1]))
         if self.fails:
             self.fails -= 1
@@ -51,8 +51,8 @@ async def test_reports_wait_for_the_rest_of_the_instant() -> None:
     async with cluster() as world:
         clerk, scribe = Clerk(world.desk), Scribe(world.desk)
         order: list[str] = []
-        clerk.work = lambda key: order.append("report")  # type: ignore[method-assign]
-        scribe.work = lambda key: order.append(key[1])  # type: ignore[method-assign]
+        clerk.reconcile = lambda key: order.append("report")  # type: ignore[method-assign]
+        scribe.reconcile = lambda key: order.append(key[1])  # type: ignore[method-assign]
         clerk.enqueue(("", "count"))
         for name in "xyz":
             scribe.enqueue(("", name))
@@ -75,7 +75,7 @@ async def test_a_neighbour_that_breaks_is_heard_of_once_and_the_others_work_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Broken(Scribe):
-        def work(self, key: Key) -> None:
+        def reconcile(self, key: Key) -> None:
             raise KeyError("spec")
 
     async with cluster(bad_items=True) as world:
@@ -94,7 +94,7 @@ class OneInThree:
     def __init__(self) -> None:
         self.asked = 0
 
-    def consult(self, call: Call) -> Fault | None:
+    def find_fault(self, call: ApiCall) -> Fault | None:
         if call.client in ("", "test") or call.verb in ("get", "list", "watch"):
             return None
         self.asked += 1

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.sim.cluster.indexes import expand, squeeze
+from dovetail.sim.cluster.jobs import format_indexes, parse_indexes
 from dovetail.sim.kube.status import ApiError
 from dovetail.sim.world import World
 from support.cluster import cluster, condition, in_virtual_time, names, template
@@ -151,9 +151,9 @@ async def test_an_indexed_job_runs_each_index_once() -> None:
 
 
 def test_indexes_are_written_as_ranges_and_read_back() -> None:
-    assert squeeze({1, 3, 4, 5, 7}) == "1,3-5,7"
-    assert expand("1,3-5,7") == {1, 3, 4, 5, 7}
-    assert (squeeze(set()), expand("")) == ("", set())
+    assert format_indexes({1, 3, 4, 5, 7}) == "1,3-5,7"
+    assert parse_indexes("1,3-5,7") == {1, 3, 4, 5, 7}
+    assert (format_indexes(set()), parse_indexes("")) == ("", set())
 
 
 def cron(schedule: str = "*/5 * * * *", run_for: str = "10s", **spec: Any) -> dict[str, Any]:

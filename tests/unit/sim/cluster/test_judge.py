@@ -3,7 +3,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from dovetail.sim.cluster.scheduler.judge import judge
+from dovetail.sim.cluster.scheduler.plan_check import find_refused_placements
 from support.cluster import HOST, REQUIRED, ZONE, cluster, in_virtual_time, pod
 
 APP = {"matchLabels": {"app": "web"}}
@@ -29,28 +29,30 @@ def spread(skew: int = 1) -> list[dict[str, Any]]:
 
 def test_a_plan_that_holds_is_not_objected_to() -> None:
     nodes = [node("a"), node("b", "2")]
-    assert judge(nodes, [], [(web("one"), "a"), (web("two"), "b")]) == []
+    assert find_refused_placements(nodes, [], [(web("one"), "a"), (web("two"), "b")]) == []
 
 
 def test_too_much_on_one_node_is_refused_by_name_and_reason() -> None:
     placements = [(web(f"w{n}"), "a") for n in range(5)]
-    assert judge([node("a")], [], placements) == ["default/w4 on a: Insufficient cpu"]
+    assert find_refused_placements([node("a")], [], placements) == ["default/w4 on a: Insufficient cpu"]
     bound = [web("there", nodeName="a")]
-    assert judge([node("a")], bound, placements[:4]) == ["default/w3 on a: Insufficient cpu"]
+    assert find_refused_placements([node("a")], bound, placements[:4]) == [
+        "default/w3 on a: Insufficient cpu"
+    ]
 
 
 def test_a_node_that_is_not_there_is_refused() -> None:
-    assert judge([], [], [(web("one"), "x")]) == ["default/one on x: there is no such node"]
+    assert find_refused_placements([], [], [(web("one"), "x")]) == ["default/one on x: there is no such node"]
 
 
 def test_pods_may_come_in_whatever_order_lets_them_in() -> None:
     nodes = [node("a"), node("b", "2"), node("c", "3")]
     pods = [web(f"w{n}", topologySpreadConstraints=spread()) for n in range(6)]
     plan = list(zip(pods, ("a", "a", "b", "b", "c", "c"), strict=True))
-    assert judge(nodes, [], plan) == []
+    assert find_refused_placements(nodes, [], plan) == []
     follower = pod("f", affinity={"podAffinity": {REQUIRED: [{"topologyKey": HOST, "labelSelector": APP}]}})
-    assert judge(nodes, [], [(follower, "b"), (web("leader"), "b")]) == []
-    assert judge(nodes, [], [(follower, "a"), (web("leader"), "b")]) == [
+    assert find_refused_placements(nodes, [], [(follower, "b"), (web("leader"), "b")]) == []
+    assert find_refused_placements(nodes, [], [(follower, "a"), (web("leader"), "b")]) == [
         "default/f on a: node(s) didn't match pod affinity rules"
     ]
 
@@ -58,7 +60,7 @@ def test_pods_may_come_in_whatever_order_lets_them_in() -> None:
 def test_skew_that_no_order_allows_is_refused() -> None:
     nodes = [node("a"), node("b", "2")]
     pods = [web(f"w{n}", topologySpreadConstraints=spread()) for n in range(3)]
-    refused = judge(nodes, [], [(p, "a") for p in pods])
+    refused = find_refused_placements(nodes, [], [(p, "a") for p in pods])
     assert len(refused) == 2
     assert all("topology spread" in text for text in refused)
 
@@ -66,7 +68,7 @@ def test_skew_that_no_order_allows_is_refused() -> None:
 def test_anti_affinity_of_those_already_there_counts() -> None:
     far = {"podAntiAffinity": {REQUIRED: [{"topologyKey": ZONE, "labelSelector": APP}]}}
     guard = pod("guard", nodeName="a", affinity=far)
-    refused = judge([node("a"), node("b")], [guard], [(web("one"), "b")])
+    refused = find_refused_placements([node("a"), node("b")], [guard], [(web("one"), "b")])
     assert refused == ["default/one on b: node(s) didn't satisfy existing pods anti-affinity rules"]
 
 
@@ -92,11 +94,13 @@ def test_claims_are_judged_by_the_papers_handed_in() -> None:
     }
     body = web("one", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}])
     nodes, papers = [node("a"), node("b", "2")], [volume, claim]
-    assert judge(nodes, [], [(body, "b")], storage=papers) == []
-    assert judge(nodes, [], [(body, "a")], storage=papers) == [
+    assert find_refused_placements(nodes, [], [(body, "b")], storage=papers) == []
+    assert find_refused_placements(nodes, [], [(body, "a")], storage=papers) == [
         "default/one on a: node(s) had volume node affinity conflict"
     ]
-    assert judge(nodes, [], [(body, "b")]) == ['default/one on b: persistentvolumeclaim "data" not found']
+    assert find_refused_placements(nodes, [], [(body, "b")]) == [
+        'default/one on b: persistentvolumeclaim "data" not found'
+    ]
 
 
 @in_virtual_time
@@ -119,4 +123,4 @@ async def test_what_the_scheduler_itself_does_is_never_objected_to() -> None:
             ({**p, "spec": {k: v for k, v in p["spec"].items() if k != "nodeName"}}, p["spec"]["nodeName"])
             for p in placed
         ]
-        assert judge(world.api.list("nodes"), [], fresh) == []
+        assert find_refused_placements(world.api.list("nodes"), [], fresh) == []

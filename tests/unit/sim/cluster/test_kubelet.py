@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+from dovetail.sim.cluster.controllers import SimClusterOptions
 from dovetail.sim.cluster.kubelet import KubeletOptions
-from dovetail.sim.cluster.neighbours import ClusterOptions
 from support.cluster import annotate, cluster, condition, in_virtual_time, names, pod
 
 
@@ -112,7 +112,7 @@ async def test_nodes_of_others_are_left_alone() -> None:
 
 @in_virtual_time
 async def test_options_set_the_pace_and_the_volumes_a_node_takes() -> None:
-    options = ClusterOptions(KubeletOptions(node_ready=30, csi_limits={"disk.example.com": 3}))
+    options = SimClusterOptions(KubeletOptions(node_ready=30, csi_limits={"disk.example.com": 3}))
     async with cluster(1, options=options) as world:
         await world.settle(20)
         assert condition(world.api.get("nodes", "a"), "Ready")["status"] == "False"

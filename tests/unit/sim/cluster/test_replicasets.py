@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dovetail.sim.cluster.pods_of import DELETION_COST, removal_order
+from dovetail.sim.cluster.workload_pods import DELETION_COST, order_for_removal
 from support.cluster import (
     cluster,
     condition,
@@ -178,7 +178,7 @@ def shown(
 
 
 def order(*pods: dict[str, object]) -> list[str]:
-    return names(removal_order(list(pods), list(pods)))
+    return names(order_for_removal(list(pods), list(pods)))
 
 
 def test_the_order_of_going_is_unbound_pending_unready_cheap_doubled_young() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dovetail.sim.cluster.scheduler import Scheduler
-from dovetail.sim.cluster.scheduler.counting import Counts
+from dovetail.sim.cluster.scheduler import KubeScheduler
+from dovetail.sim.cluster.scheduler.topology_counts import SimTopologyCounts
 from dovetail.sim.world import World
 from support.cluster import HOST, REQUIRED, ZONE, cluster, in_virtual_time, pod
 
@@ -26,24 +26,24 @@ def choosy(name: str, chance: random.Random) -> dict[str, Any]:
     return pod(name, {"cpu": "100m"}, labels=labels, topologySpreadConstraints=[spread], **extra)
 
 
-def scheduler_of(world: World) -> Scheduler:
+def scheduler_of(world: World) -> KubeScheduler:
     found = world.neighbours["default-scheduler"]
-    assert isinstance(found, Scheduler)
+    assert isinstance(found, KubeScheduler)
     return found
 
 
-def check(scheduler: Scheduler) -> int:
+def check(scheduler: KubeScheduler) -> int:
     """Compare with counts made from the board as it is; how many were compared."""
-    fresh = Counts(scheduler.board, scheduler._namespaces)
+    fresh = SimTopologyCounts(scheduler.node_table, scheduler._select_namespaces)
     fresh.forget()
     kept = dict(scheduler.counts._tallies)
     for term, counts in kept.values():
-        if len(counts) == scheduler.board.rows:
-            assert np.array_equal(counts, fresh.tally(term)), term.key
+        if len(counts) == scheduler.node_table.rows:
+            assert np.array_equal(counts, fresh.count_pods(term)), term.key
     averse = {key: values for key, (_, _, values) in scheduler.counts._averse.items()}
     assert averse == {key: values for key, (_, _, values) in fresh._averse.items()}
-    for node in scheduler.board.nodes.values():
-        free = scheduler.board.used[node.row, 0]
+    for node in scheduler.node_table.nodes.values():
+        free = scheduler.node_table.used[node.row, 0]
         assert free == len(node.pods)
     return len(kept)
 

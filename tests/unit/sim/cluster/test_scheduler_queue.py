@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dovetail.sim.cluster.scheduler.queue import Queue
-from dovetail.sim.kube.faults_hook import Call, Fault
+from dovetail.sim.cluster.scheduler.queue import SchedulingQueue
+from dovetail.sim.kube.faults import ApiCall, Fault
 from dovetail.sim.kube.status import ApiError
 from dovetail.sim.world import World
 from support.cluster import (
@@ -130,17 +130,17 @@ async def test_waiting_pods_try_again_when_a_node_comes_a_pod_goes_or_a_label_ch
 
 
 def test_back_off_doubles_from_one_second_to_ten() -> None:
-    queue, waits = Queue(), []
+    queue, waits = SchedulingQueue(), []
     for _ in range(6):
         queue.park(("default", "p"), 0.0)
-        ripe, soonest = queue.ripe(0.0, everyone=False)
+        ripe, soonest = queue.list_ripe(0.0, everyone=False)
         assert ripe == []
         waits.append(soonest)
     assert waits == [1, 2, 4, 8, 10, 10]
-    assert queue.ripe(0.0, everyone=True)[0] == [("default", "p")]
-    assert queue.ripe(10.0, everyone=False)[0] == [("default", "p")]
+    assert queue.list_ripe(0.0, everyone=True)[0] == [("default", "p")]
+    assert queue.list_ripe(10.0, everyone=False)[0] == [("default", "p")]
     queue.forget(("default", "p"))
-    assert not queue.waiting
+    assert not queue.has_pending
 
 
 class FirstBindingsFail:
@@ -149,7 +149,7 @@ class FirstBindingsFail:
     def __init__(self, times: int) -> None:
         self.left = times
 
-    def consult(self, call: Call) -> Fault | None:
+    def find_fault(self, call: ApiCall) -> Fault | None:
         if call.subresource == "binding" and self.left:
             self.left -= 1
             return Fault(error=ApiError(500, "InternalError", "not now"))

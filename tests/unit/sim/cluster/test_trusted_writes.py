@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
+from dovetail.sim.kube.internal_writes import AdmittedTemplates, InternalApi
 from dovetail.sim.kube.status import ApiError
-from dovetail.sim.kube.trusted import Templates, TrustedApi
 from dovetail.sim.world import World
 from support.cluster import cluster, in_virtual_time, pod, workload
 
 
-def trusted(world: World) -> TrustedApi:
-    return TrustedApi(world.server, "tester", Templates(world.server))
+def trusted(world: World) -> InternalApi:
+    return InternalApi(world.server, "tester", AdmittedTemplates(world.server))
 
 
 def anonymous(obj: dict[str, Any]) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def anonymous(obj: dict[str, Any]) -> dict[str, Any]:
     return {**obj, "metadata": {k: v for k, v in obj["metadata"].items() if k not in apart}}
 
 
-def born(world: World) -> tuple[TrustedApi, dict[str, Any]]:
+def born(world: World) -> tuple[InternalApi, dict[str, Any]]:
     body = pod("x", {"cpu": "1000m"}, labels={"app": "web"}, annotations={})
     del body["metadata"]["name"]
     body["metadata"]["generateName"] = "web-"
@@ -33,7 +33,7 @@ def born(world: World) -> tuple[TrustedApi, dict[str, Any]]:
 async def test_the_second_pod_of_a_spec_is_just_like_the_first() -> None:
     async with cluster() as world:
         api, body = born(world)
-        first, second = api.spawn(body), api.spawn(body)
+        first, second = api.create_pod(body), api.create_pod(body)
         assert first["metadata"]["name"] != second["metadata"]["name"]
         assert anonymous(first) == anonymous(second)
         assert second["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "1"
@@ -44,10 +44,10 @@ async def test_the_second_pod_of_a_spec_is_just_like_the_first() -> None:
 async def test_a_new_limit_range_is_heeded_by_pods_of_a_known_spec() -> None:
     async with cluster() as world:
         api, body = born(world)
-        api.spawn(body)
+        api.create_pod(body)
         limit = {"limits": [{"type": "Container", "defaultRequest": {"memory": "64Mi"}}]}
         world.api.create("limitranges", {"metadata": {"name": "l", "namespace": "default"}, "spec": limit})
-        requests = api.spawn(body)["spec"]["containers"][0]["resources"]["requests"]
+        requests = api.create_pod(body)["spec"]["containers"][0]["resources"]["requests"]
         assert requests == {"cpu": "1", "memory": "64Mi"}
 
 
@@ -57,10 +57,10 @@ async def test_what_changes_nothing_is_not_written_and_a_new_spec_is_a_new_gener
         api = trusted(world)
         made = world.api.create("replicasets.apps", workload("web", 0))
         revision = world.server.store.revision
-        assert api.report("replicasets.apps", made, dict(made["status"])) is made
+        assert api.report_status("replicasets.apps", made, dict(made["status"])) is made
         assert world.server.store.revision == revision
         key = ("default", "web")
-        counted = api.report("replicasets.apps", made, {**made["status"], "replicas": 3})
+        counted = api.report_status("replicasets.apps", made, {**made["status"], "replicas": 3})
         assert counted["metadata"]["generation"] == 1
         larger = api.amend("replicasets.apps", key, spec={**made["spec"], "replicas": 3})
         assert larger["metadata"]["generation"] == 2
@@ -88,7 +88,7 @@ async def test_missing_objects_taken_names_and_closing_namespaces_are_refused_as
 async def test_admission_policies_are_asked_about_trusted_writes_too() -> None:
     async with cluster() as world:
         api, body = born(world)
-        api.spawn(body)
+        api.create_pod(body)
         rules = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]
         spec = {
             "matchConstraints": {"resourceRules": rules},
@@ -101,4 +101,4 @@ async def test_admission_policies_are_asked_about_trusted_writes_too() -> None:
             f"validatingadmissionpolicybindings.{group}", {"metadata": {"name": "b"}, "spec": binding}
         )
         with pytest.raises(ApiError, match="no more pods"):
-            api.spawn(body)
+            api.create_pod(body)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from dovetail.sim.cluster.neighbours import ClusterOptions
+from dovetail.sim.cluster.controllers import SimClusterOptions
 from dovetail.sim.world import World
 from support.cluster import cluster, in_virtual_time, pods_of, workload
 
-TOLD = ClusterOptions(events=True)
+TOLD = SimClusterOptions(events=True)
 DEPLOYMENTS = "deployments.apps"
 
 

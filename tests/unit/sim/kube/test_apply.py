@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.sim.kube import builtin
-from dovetail.sim.kube.apply import ApplyConflict, apply, track
-from dovetail.sim.kube.fieldsets import decode, encode
-from dovetail.sim.kube.schema import Schema
+from dovetail.sim.kube.builtin import kind_schemas
+from dovetail.sim.kube.patch.field_sets import decode_paths, encode_paths
+from dovetail.sim.kube.patch.server_side_apply import ApplyConflict, apply_fields, track_fields
+from dovetail.sim.kube.schema.object_schema import Schema
 
-DEPLOYMENT = builtin.schema_for("apps", "v1", "Deployment")
-CONFIG_MAP = builtin.schema_for("", "v1", "ConfigMap")
+DEPLOYMENT = kind_schemas.find_builtin_schema("apps", "v1", "Deployment")
+CONFIG_MAP = kind_schemas.find_builtin_schema("", "v1", "ConfigMap")
 NOW, LATER = "2030-01-01T00:00:00Z", "2030-01-02T00:00:00Z"
 
 
@@ -31,7 +31,7 @@ def applied(
     now: str = NOW,
     **more: Any,
 ) -> dict[str, Any]:
-    return apply(
+    return apply_fields(
         live, intent, manager=manager, force=force, schema=schema, api_version="apps/v1", now=now, **more
     )
 
@@ -40,7 +40,9 @@ def updated(
     before: dict[str, Any] | None, after: dict[str, Any], manager: str = "hpa", now: str = LATER, **more: Any
 ) -> dict[str, Any]:
     """The object after an ordinary write, its ownership kept up."""
-    fields = track(before, after, manager=manager, schema=DEPLOYMENT, api_version="apps/v1", now=now, **more)
+    fields = track_fields(
+        before, after, manager=manager, schema=DEPLOYMENT, api_version="apps/v1", now=now, **more
+    )
     return {**after, "metadata": {**after.get("metadata", {}), "managedFields": fields}}
 
 
@@ -198,17 +200,17 @@ def test_fields_of_the_server_belong_to_nobody() -> None:
 
 def test_an_update_that_changes_nothing_keeps_every_entry_and_its_time() -> None:
     live = applied(None, {"spec": {"replicas": 3}})
-    fields = track(live, live, manager="x", schema=DEPLOYMENT, api_version="apps/v1", now=LATER)
+    fields = track_fields(live, live, manager="x", schema=DEPLOYMENT, api_version="apps/v1", now=LATER)
     assert fields == live["metadata"]["managedFields"]
 
 
 def test_ownership_can_be_forgotten_or_rewritten_by_a_patch() -> None:
     live = applied(None, {"spec": {"replicas": 3}})
     emptied = {**live, "metadata": {"managedFields": [{}]}}
-    assert track(live, emptied, manager="x", schema=DEPLOYMENT, api_version="apps/v1", now=LATER) == []
+    assert track_fields(live, emptied, manager="x", schema=DEPLOYMENT, api_version="apps/v1", now=LATER) == []
     renamed = copy.deepcopy(live)
     renamed["metadata"]["managedFields"][0]["manager"] = "renamed"
-    fields = track(live, renamed, manager="x", schema=DEPLOYMENT, api_version="apps/v1", now=LATER)
+    fields = track_fields(live, renamed, manager="x", schema=DEPLOYMENT, api_version="apps/v1", now=LATER)
     assert [entry["manager"] for entry in fields] == ["renamed"]
 
 
@@ -246,7 +248,7 @@ def test_a_custom_resource_follows_the_list_types_of_its_schema() -> None:
             }
         },
     }
-    schema = Schema.from_openapi(document, builtin.object_meta())
+    schema = Schema.from_openapi(document, kind_schemas.find_metadata_node())
     spec = {"keyed": [{"key": "a", "v": 1}], "atomic": ["x"], "whole": {"p": 1}}
     live = applied(None, {"spec": spec}, schema=schema)
     assert owned(live)["kubectl"]["f:spec"] == {
@@ -366,9 +368,9 @@ paths = st.lists(st.sampled_from(["f:a", "f:b", 'k:{"n":1}', 'v:"x"']), min_size
 
 @given(st.sets(paths, max_size=8))
 def test_a_field_set_survives_being_written(found: set[tuple[str, ...]]) -> None:
-    assert decode(encode(found)) == found
+    assert decode_paths(encode_paths(found)) == found
 
 
 def test_a_broken_field_set_is_refused() -> None:
     with pytest.raises(ValueError, match="fieldsV1"):
-        decode({"f:a": 1})
+        decode_paths({"f:a": 1})

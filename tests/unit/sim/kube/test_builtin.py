@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import pytest
 
-from dovetail.sim.kube import builtin
-from dovetail.sim.kube.builtin_fields import message, message_of
-from dovetail.sim.kube.builtin_types import builtin_types
-from dovetail.sim.kube.nodes import Node
+from dovetail.sim.kube.builtin import kind_schemas
+from dovetail.sim.kube.builtin.kind_schemas import find_message, find_message_name
+from dovetail.sim.kube.builtin.kinds import list_builtin_types
+from dovetail.sim.kube.schema.nodes import SchemaNode
 from dovetail.sim.kube.types import TypeInfo
 
 POD, SERVICE, NODE = ("", "v1", "Pod"), ("", "v1", "Service"), ("", "v1", "Node")
 DEPLOYMENT = ("apps", "v1", "Deployment")
 
 
-def at(kind: tuple[str, str, str], path: str) -> Node:
+def at(kind: tuple[str, str, str], path: str) -> SchemaNode:
     """The node at a dotted path, lists entered on the way."""
-    node = builtin.merge_keys(*kind)
+    node = kind_schemas.find_merge_keys(*kind)
     for name in path.split("."):
         node = node.items or node
-        child = node.child(name)
+        child = node.find_child(name)
         assert child is not None, f"{kind} has no {name} in {path}"
         node = child
     return node
 
 
-@pytest.mark.parametrize("info", builtin_types(), ids=lambda info: f"{info.resource}/{info.version}")
+@pytest.mark.parametrize("info", list_builtin_types(), ids=lambda info: f"{info.resource}/{info.version}")
 def test_every_kind_served_has_a_schema(info: TypeInfo) -> None:
-    schema = builtin.schema_for(info.group, info.version, info.kind)
+    schema = kind_schemas.find_builtin_schema(info.group, info.version, info.kind)
     unknown = schema.prune({"apiVersion": info.api_version, "kind": info.kind, "metadata": {"name": "x"}})[1]
     assert unknown == []
 
@@ -37,14 +37,14 @@ def test_every_kind_served_has_a_schema(info: TypeInfo) -> None:
 )
 def test_every_message_a_kind_needs_is_there(kind: str) -> None:
     api_version, _, name = kind.rpartition("/")
-    start = message_of(api_version, name)
+    start = find_message_name(api_version, name)
     assert start is not None
     seen, waiting = set(), [start]
     while waiting:
         current = waiting.pop()
         if current not in seen:
             seen.add(current)
-            kinds = [field.type.lstrip("[]{}") for field in message(current).fields]
+            kinds = [field.type.lstrip("[]{}") for field in find_message(current).fields]
             waiting += [text[1:] for text in kinds if text.startswith("@")]
     assert len(seen) > 5
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.sim.kube import crd
+from dovetail.sim.kube.schema import crd
 from dovetail.sim.kube.types import Generation, StatusSplit
 
 NOW = "2030-01-01T00:00:00Z"
@@ -220,7 +220,7 @@ def test_columns_and_scale_paths_are_checked() -> None:
 
 
 def test_a_definition_becomes_a_type() -> None:
-    (info,) = crd.compile(
+    (info,) = crd.compile_definition(
         definition(
             subresources={
                 "status": {},
@@ -252,7 +252,7 @@ def test_a_definition_becomes_a_type() -> None:
 
 
 def test_without_a_status_subresource_every_change_is_a_generation() -> None:
-    (info,) = crd.compile(definition())
+    (info,) = crd.compile_definition(definition())
     assert (info.generation, info.status, info.subresources) == (Generation.ALL, StatusSplit.NONE, ())
 
 
@@ -262,13 +262,13 @@ def test_only_served_versions_become_types_and_they_share_their_objects() -> Non
         {**obj["spec"]["versions"][0], "name": "v2", "storage": False},
         {**obj["spec"]["versions"][0], "name": "v3", "storage": False, "served": False},
     ]
-    infos = crd.compile(obj)
+    infos = crd.compile_definition(obj)
     assert [info.version for info in infos] == ["v1", "v2"]
     assert len({info.storage for info in infos}) == 1
 
 
 def test_a_definition_is_established_at_once() -> None:
-    status = crd.established_status(definition(), NOW)
+    status = crd.build_established_status(definition(), NOW)
     assert status["acceptedNames"] == {
         "plural": "widgets",
         "singular": "widget",
@@ -286,9 +286,9 @@ def test_a_definition_is_established_at_once() -> None:
 
 def test_a_second_look_keeps_the_times_and_remembers_stored_versions() -> None:
     obj = definition()
-    obj["status"] = crd.established_status(obj, NOW)
+    obj["status"] = crd.build_established_status(obj, NOW)
     obj["spec"]["versions"][0]["name"] = "v2"
-    status = crd.established_status(obj, "2031-01-01T00:00:00Z")
+    status = crd.build_established_status(obj, "2031-01-01T00:00:00Z")
     assert status["storedVersions"] == ["v1", "v2"]
     assert {c["lastTransitionTime"] for c in status["conditions"]} == {NOW}
 
@@ -297,7 +297,7 @@ def test_a_name_that_another_definition_has_is_not_accepted() -> None:
     other = definition()
     other["metadata"]["name"] = "gadgets.example.com"
     other["spec"]["names"] = {"plural": "gadgets", "kind": "Gadget", "shortNames": ["wd"]}
-    status = crd.established_status(definition(), NOW, [other])
+    status = crd.build_established_status(definition(), NOW, [other])
     assert [(c["type"], c["status"], c["reason"]) for c in status["conditions"]] == [
         ("NamesAccepted", "False", "ShortNamesConflict"),
         ("Established", "False", "NotAccepted"),

@@ -6,10 +6,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dovetail.sim.aws.eks import EksCluster
-from dovetail.sim.kube import crd, discovery
-from dovetail.sim.kube.builtin_types import builtin_registry
-from dovetail.sim.kube.documents import VERSION
-from dovetail.sim.kube.types import Registry
+from dovetail.sim.kube.builtin.kinds import build_registry
+from dovetail.sim.kube.http import documents
+from dovetail.sim.kube.http.documents import VERSION
+from dovetail.sim.kube.schema import crd
+from dovetail.sim.kube.types import TypeRegistry
 
 
 def widgets(*versions: str) -> dict[str, Any]:
@@ -36,9 +37,9 @@ def widgets(*versions: str) -> dict[str, Any]:
     }
 
 
-def registry(*versions: str) -> Registry:
-    found = builtin_registry()
-    found.add(crd.compile(widgets(*(versions or ("v1",)))))
+def registry(*versions: str) -> TypeRegistry:
+    found = build_registry()
+    found.add(crd.compile_definition(widgets(*(versions or ("v1",)))))
     return found
 
 
@@ -46,7 +47,7 @@ VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update
 
 
 def test_the_core_group_is_found_by_its_versions() -> None:
-    assert discovery.api_versions("h:1") == {
+    assert documents.build_api_versions("h:1") == {
         "kind": "APIVersions",
         "versions": ["v1"],
         "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": "h:1"}],
@@ -54,16 +55,16 @@ def test_the_core_group_is_found_by_its_versions() -> None:
 
 
 def test_a_group_prefers_its_most_stable_version() -> None:
-    group = discovery.group(registry("v1beta1", "v2", "v1", "v1alpha1", "v10"), "example.com")
+    group = documents.build_group(registry("v1beta1", "v2", "v1", "v1alpha1", "v10"), "example.com")
     assert group is not None
     assert (group["kind"], group["apiVersion"], group["name"]) == ("APIGroup", "v1", "example.com")
     assert [v["version"] for v in group["versions"]] == ["v10", "v2", "v1", "v1beta1", "v1alpha1"]
     assert group["preferredVersion"] == {"groupVersion": "example.com/v10", "version": "v10"}
-    assert discovery.group(registry(), "nowhere.example.com") is None
+    assert documents.build_group(registry(), "nowhere.example.com") is None
 
 
 def test_every_named_group_is_listed_once_and_the_core_group_is_not() -> None:
-    listed = discovery.group_list(registry())
+    listed = documents.build_group_list(registry())
     names = [group["name"] for group in listed["groups"]]
     assert {"apps", "batch", "policy", "storage.k8s.io", "example.com"} <= set(names)
     assert "" not in names
@@ -71,7 +72,7 @@ def test_every_named_group_is_listed_once_and_the_core_group_is_not() -> None:
 
 
 def test_resources_and_subresources_of_a_custom_kind() -> None:
-    listed = discovery.resource_list(registry(), "example.com", "v1")
+    listed = documents.build_resource_list(registry(), "example.com", "v1")
     assert listed is not None
     resources = listed["resources"]
     hashed = resources[0].pop("storageVersionHash")
@@ -111,15 +112,15 @@ def test_resources_and_subresources_of_a_custom_kind() -> None:
 
 
 def test_kubectl_drain_finds_eviction_among_the_core_resources() -> None:
-    listed = discovery.resource_list(registry(), "", "v1")
+    listed = documents.build_resource_list(registry(), "", "v1")
     assert listed is not None
     eviction = next(r for r in listed["resources"] if r["name"] == "pods/eviction")
     assert (eviction["group"], eviction["version"], eviction["kind"]) == ("policy", "v1", "Eviction")
-    assert discovery.resource_list(registry(), "apps", "v9") is None
+    assert documents.build_resource_list(registry(), "apps", "v9") is None
 
 
 def test_the_aggregated_form_says_it_all_at_once() -> None:
-    listed = discovery.aggregated(registry("v1", "v2"), core=False)
+    listed = documents.build_aggregated_discovery(registry("v1", "v2"), core=False)
     assert (listed["kind"], listed["apiVersion"]) == ("APIGroupDiscoveryList", "apidiscovery.k8s.io/v2")
     group = next(item for item in listed["items"] if item["metadata"] == {"name": "example.com"})
     assert [version["version"] for version in group["versions"]] == ["v2", "v1"]
@@ -150,7 +151,7 @@ def test_the_aggregated_form_says_it_all_at_once() -> None:
 
 
 def test_the_core_group_has_no_name_in_the_aggregated_form() -> None:
-    (item,) = discovery.aggregated(registry(), core=True)["items"]
+    (item,) = documents.build_aggregated_discovery(registry(), core=True)["items"]
     assert item["metadata"] == {}
     resources = {r["resource"] for r in item["versions"][0]["resources"]}
     assert {"pods", "nodes", "namespaces", "configmaps"} <= resources
@@ -159,19 +160,21 @@ def test_the_core_group_has_no_name_in_the_aggregated_form() -> None:
 def test_both_forms_agree_on_every_resource() -> None:
     served = registry()
     for core in (True, False):
-        for item in discovery.aggregated(served, core=core)["items"]:
+        for item in documents.build_aggregated_discovery(served, core=core)["items"]:
             name = item["metadata"].get("name", "")
             for version in item["versions"]:
-                legacy = discovery.resource_list(served, name, version["version"])
+                legacy = documents.build_resource_list(served, name, version["version"])
                 assert legacy is not None
                 plain = [r["name"] for r in legacy["resources"] if "/" not in r["name"]]
                 assert plain == [r["resource"] for r in version["resources"]]
 
 
 def test_the_tag_changes_with_the_content_and_only_with_it() -> None:
-    one = discovery.etag(discovery.aggregated(registry(), core=False))
-    assert one == discovery.etag(discovery.aggregated(registry(), core=False))
-    assert one != discovery.etag(discovery.aggregated(registry("v1", "v2"), core=False))
+    one = documents.compute_etag(documents.build_aggregated_discovery(registry(), core=False))
+    assert one == documents.compute_etag(documents.build_aggregated_discovery(registry(), core=False))
+    assert one != documents.compute_etag(
+        documents.build_aggregated_discovery(registry("v1", "v2"), core=False)
+    )
     assert one.startswith('"')
     assert one.endswith('"')
 

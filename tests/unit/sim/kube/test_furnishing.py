@@ -14,13 +14,13 @@ from support.apiserver import local_server
 @pytest.fixture
 def server() -> ApiServer:
     made = local_server()
-    made.furnish("a certificate")
+    made.start_namespace_defaults("a certificate")
     return made
 
 
 @pytest.fixture
 def api(server: ApiServer) -> LocalApi:
-    return server.local()
+    return server.build_local_client()
 
 
 def _namespaces(api: LocalApi, resource: str, name: str) -> list[str]:
@@ -59,9 +59,9 @@ def test_a_namespace_on_its_way_out_is_not_held_up(api: LocalApi) -> None:
 def test_another_start_publishes_its_own_certificate(server: ApiServer) -> None:
     again = local_server(2)
     again.load(server.dump())
-    again.furnish("the next certificate")
-    assert _certificate(again.local()) == {"ca.crt": "the next certificate"}
+    again.start_namespace_defaults("the next certificate")
+    assert _certificate(again.build_local_client()) == {"ca.crt": "the next certificate"}
 
 
 def test_a_server_alone_puts_nothing_there() -> None:
-    assert local_server().local().list("serviceaccounts") == []
+    assert local_server().build_local_client().list("serviceaccounts") == []

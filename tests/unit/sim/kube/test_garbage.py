@@ -90,26 +90,26 @@ def test_pods_of_a_deleted_owner_get_their_grace(api: LocalApi) -> None:
 
 def test_an_owner_that_never_was_is_given_a_moment() -> None:
     server = local_server()
-    api = server.local()
+    api = server.build_local_client()
     ghost = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "ghost", "uid": "nobody"}}
     api.create("configmaps", owned("child", ghost))
-    server.tick()
+    server.run_housekeeping()
     assert names(api) == ["child"]
     hand_clock(server).advance(5)
-    server.tick()
+    server.run_housekeeping()
     assert names(api) == []
 
 
 def test_an_owner_in_another_namespace_counts_as_gone_and_a_cluster_wide_one_does_not() -> None:
     server = local_server()
-    api = server.local()
+    api = server.build_local_client()
     far = api.create("configmaps", config_map("far", namespace="kube-system"))
     wide = api.create("nodes", node("n"))
     api.create("configmaps", owned("lost", far))
     api.create("configmaps", owned("kept", wide))
     api.delete("configmaps", "far", "kube-system")
     hand_clock(server).advance(5)
-    server.tick()
+    server.run_housekeeping()
     assert names(api) == ["kept"]
 
 

@@ -45,7 +45,7 @@ def test_a_created_object_gets_what_only_the_server_may_give(api: LocalApi) -> N
 def test_the_same_seed_gives_the_same_bytes() -> None:
     def story(seed: int) -> bytes:
         server = local_server(seed)
-        api = server.local()
+        api = server.build_local_client()
         for _ in range(5):
             api.create("pods", pod())
         api.create("deployments.apps", deployment("web"))
@@ -374,14 +374,14 @@ def test_a_dry_run_shows_what_would_be_and_stores_nothing(api: LocalApi) -> None
 
 def test_events_are_forgotten_an_hour_after_their_last_write() -> None:
     server = local_server()
-    api = server.local()
+    api = server.build_local_client()
     about = {"kind": "Pod", "name": "p", "namespace": "default"}
     for name in ("a", "b"):
         api.create("events", {"metadata": {"name": name}, "involvedObject": about})
     hand_clock(server).advance(1800)
     api.patch("events", "b", {"count": 2}, "default")
     hand_clock(server).advance(1801)
-    server.tick()
+    server.run_housekeeping()
     assert [each["metadata"]["name"] for each in api.list("events")] == ["b"]
 
 
@@ -415,7 +415,7 @@ def test_both_faces_of_an_event_are_one_object(api: LocalApi) -> None:
 
 def test_a_snapshot_continues_where_it_was_taken() -> None:
     server = local_server()
-    api = server.local()
+    api = server.build_local_client()
     api.create("customresourcedefinitions.apiextensions.k8s.io", definition())
     api.create("widgets.example.com", widget("w", size=3))
     owner = api.create("deployments.apps", deployment("web"))
@@ -430,7 +430,7 @@ def test_a_snapshot_continues_where_it_was_taken() -> None:
 
     other = local_server(seed=9)
     other.load(server.dump())
-    again = other.local()
+    again = other.build_local_client()
     assert other.dump() == server.dump()
     assert again.get("widgets.example.com", "w", "default")["spec"]["size"] == 3
     made = again.create("configmaps", config_map("new"))

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from dovetail.sim.kube import crd
-from dovetail.sim.kube.builtin_fields import describe_field, describe_kind, message
-from dovetail.sim.kube.builtin_types import builtin_registry
-from dovetail.sim.kube.openapi import Documents
-from dovetail.sim.kube.openapi_v2 import convert_schema, encode_document
-from dovetail.sim.kube.types import Registry
-from dovetail.sim.kube.wire import fields
+from dovetail.sim.kube.builtin.kind_schemas import describe_field, describe_kind, find_message
+from dovetail.sim.kube.builtin.kinds import build_registry
+from dovetail.sim.kube.http.openapi import OpenApiDocuments
+from dovetail.sim.kube.http.openapi_v2 import convert_schema, encode_document
+from dovetail.sim.kube.http.protobuf import read_fields
+from dovetail.sim.kube.schema import crd
+from dovetail.sim.kube.types import TypeRegistry
 
 WIDGETS: dict[str, Any] = {
     "metadata": {"name": "widgets.example.com"},
@@ -46,37 +46,37 @@ WIDGETS: dict[str, Any] = {
 
 
 @pytest.fixture
-def registry() -> Registry:
-    found = builtin_registry()
-    found.add(crd.compile(WIDGETS))
+def registry() -> TypeRegistry:
+    found = build_registry()
+    found.add(crd.compile_definition(WIDGETS))
     return found
 
 
-def document(registry: Registry, group: str, version: str) -> dict[str, Any]:
-    found = Documents(registry).document(group, version)
+def document(registry: TypeRegistry, group: str, version: str) -> dict[str, Any]:
+    found = OpenApiDocuments(registry).find_document(group, version)
     assert found is not None
     return found
 
 
-def test_the_index_leads_to_every_group_version(registry: Registry) -> None:
-    paths = Documents(registry).index()["paths"]
+def test_the_index_leads_to_every_group_version(registry: TypeRegistry) -> None:
+    paths = OpenApiDocuments(registry).build_index()["paths"]
     assert {"api/v1", "apis/apps/v1", "apis/example.com/v1"} <= set(paths)
     for path, entry in paths.items():
         assert re.fullmatch(rf"/openapi/v3/{path}\?hash=[0-9A-F]+", entry["serverRelativeURL"])
 
 
-def test_a_hash_changes_when_its_document_does_and_no_other_changes(registry: Registry) -> None:
-    documents = Documents(registry)
-    before = documents.index()["paths"]
+def test_a_hash_changes_when_its_document_does_and_no_other_changes(registry: TypeRegistry) -> None:
+    documents = OpenApiDocuments(registry)
+    before = documents.build_index()["paths"]
     changed = json.loads(json.dumps(WIDGETS))
     schema = changed["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     schema["properties"]["spec"]["properties"]["colour"] = {"type": "string"}
-    registry.replace("widgets.example.com", crd.compile(changed))
-    after = documents.index()["paths"]
+    registry.replace("widgets.example.com", crd.compile_definition(changed))
+    after = documents.build_index()["paths"]
     assert {path for path in before if before[path] != after[path]} == {"apis/example.com/v1"}
 
 
-def test_kubectl_finds_the_patch_operation_and_its_field_validation(registry: Registry) -> None:
+def test_kubectl_finds_the_patch_operation_and_its_field_validation(registry: TypeRegistry) -> None:
     path = "/apis/apps/v1/namespaces/{namespace}/deployments/{name}"
     patch = document(registry, "apps", "v1")["paths"][path]["patch"]
     assert patch["x-kubernetes-group-version-kind"] == {
@@ -92,7 +92,7 @@ def test_kubectl_finds_the_patch_operation_and_its_field_validation(registry: Re
     assert "application/apply-patch+yaml" in patch["requestBody"]["content"]
 
 
-def test_a_custom_kind_is_published_with_its_descriptions_and_its_metadata(registry: Registry) -> None:
+def test_a_custom_kind_is_published_with_its_descriptions_and_its_metadata(registry: TypeRegistry) -> None:
     schemas = document(registry, "example.com", "v1")["components"]["schemas"]
     widget = schemas["com.example.v1.Widget"]
     assert widget["description"] == "A thing."
@@ -108,7 +108,7 @@ def test_a_custom_kind_is_published_with_its_descriptions_and_its_metadata(regis
     ]
 
 
-def test_a_built_in_kind_shows_its_fields_how_they_merge_and_what_is_required(registry: Registry) -> None:
+def test_a_built_in_kind_shows_its_fields_how_they_merge_and_what_is_required(registry: TypeRegistry) -> None:
     schemas = document(registry, "apps", "v1")["components"]["schemas"]
     spec = schemas["io.k8s.api.core.v1.PodSpec"]
     containers = spec["properties"]["containers"]
@@ -121,25 +121,25 @@ def test_a_built_in_kind_shows_its_fields_how_they_merge_and_what_is_required(re
     assert schemas["io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector"]["x-kubernetes-map-type"] == "atomic"
 
 
-def test_every_reference_leads_somewhere(registry: Registry) -> None:
-    for group in ("", *registry.groups()):
-        for version in registry.versions(group):
+def test_every_reference_leads_somewhere(registry: TypeRegistry) -> None:
+    for group in ("", *registry.list_groups()):
+        for version in registry.list_versions(group):
             doc = document(registry, group, version)
             names = set(re.findall(r"#/components/schemas/([\w.\-]+)", json.dumps(doc)))
             assert names <= set(doc["components"]["schemas"])
 
 
-def test_documents_are_built_once_until_the_registry_changes(registry: Registry) -> None:
-    documents = Documents(registry)
-    first = documents.document("apps", "v1")
-    assert documents.document("apps", "v1") is first
+def test_documents_are_built_once_until_the_registry_changes(registry: TypeRegistry) -> None:
+    documents = OpenApiDocuments(registry)
+    first = documents.find_document("apps", "v1")
+    assert documents.find_document("apps", "v1") is first
     registry.remove("widgets.example.com")
-    assert documents.document("example.com", "v1") is None
-    assert documents.document("apps", "v1") is not first
+    assert documents.find_document("example.com", "v1") is None
+    assert documents.find_document("apps", "v1") is not first
 
 
-def test_the_second_version_holds_every_kind_and_leads_nowhere_else(registry: Registry) -> None:
-    merged = Documents(registry).merged()
+def test_the_second_version_holds_every_kind_and_leads_nowhere_else(registry: TypeRegistry) -> None:
+    merged = OpenApiDocuments(registry).build_v2_document()
     kinds = {
         (gvk["group"], gvk["kind"])
         for schema in merged["definitions"].values()
@@ -173,12 +173,14 @@ DESCRIBED = (
 
 @pytest.mark.parametrize("name", DESCRIBED)
 def test_every_field_that_people_look_up_is_described(name: str) -> None:
-    missing = [field.name for field in message(name).fields if not describe_field(name, field.name)]
+    missing = [field.name for field in find_message(name).fields if not describe_field(name, field.name)]
     assert missing == []
 
 
-def test_every_kind_is_described(registry: Registry) -> None:
-    assert [info.kind for info in registry.all() if not info.custom and not describe_kind(info.kind)] == []
+def test_every_kind_is_described(registry: TypeRegistry) -> None:
+    assert [
+        info.kind for info in registry.list_all() if not info.custom and not describe_kind(info.kind)
+    ] == []
     pods = document(registry, "", "v1")["components"]["schemas"]["io.k8s.api.core.v1.Pod"]
     assert pods["description"] == describe_kind("Pod")
     assert pods["properties"]["spec"]["description"] == "What is wanted."
@@ -189,11 +191,11 @@ META = b"io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
 def parts(data: bytes, number: int) -> list[Any]:
     """Every value of one field of a message."""
-    return [value for found, _, value in fields(data) if found == number]
+    return [value for found, _, value in read_fields(data) if found == number]
 
 
-def test_the_message_says_what_the_document_says(registry: Registry) -> None:
-    merged = Documents(registry).merged()
+def test_the_message_says_what_the_document_says(registry: TypeRegistry) -> None:
+    merged = OpenApiDocuments(registry).build_v2_document()
     encoded = encode_document(merged)
     assert parts(encoded, 1) == [b"2.0"]
     (definitions,) = parts(encoded, 9)

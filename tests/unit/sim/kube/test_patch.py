@@ -11,13 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.sim.kube import builtin
-from dovetail.sim.kube.patch import PatchError, json_patch, merge, strategic
+from dovetail.sim.kube.builtin import kind_schemas
+from dovetail.sim.kube.patch.patches import (
+    PatchError,
+    apply_json_patch,
+    apply_merge_patch,
+    apply_strategic_patch,
+)
 
-POD = builtin.merge_keys("", "v1", "Pod")
-DEPLOYMENT = builtin.merge_keys("apps", "v1", "Deployment")
-SERVICE = builtin.merge_keys("", "v1", "Service")
-PDB = builtin.merge_keys("policy", "v1", "PodDisruptionBudget")
+POD = kind_schemas.find_merge_keys("", "v1", "Pod")
+DEPLOYMENT = kind_schemas.find_merge_keys("apps", "v1", "Deployment")
+SERVICE = kind_schemas.find_merge_keys("", "v1", "Service")
+PDB = kind_schemas.find_merge_keys("policy", "v1", "PodDisruptionBudget")
 
 scalars = st.none() | st.booleans() | st.integers() | st.text(max_size=3)
 values = st.recursive(
@@ -59,39 +64,39 @@ def without_nulls(value: Any) -> Any:
     ],
 )
 def test_merge_patch_examples_of_the_rfc(doc: Any, patch: Any, result: Any) -> None:
-    assert merge(doc, patch) == result
+    assert apply_merge_patch(doc, patch) == result
 
 
 @given(objects, objects)
 def test_merging_twice_is_merging_once(doc: dict[str, Any], patch: dict[str, Any]) -> None:
-    once = merge(doc, patch)
-    assert merge(once, patch) == once
+    once = apply_merge_patch(doc, patch)
+    assert apply_merge_patch(once, patch) == once
 
 
 @given(objects)
 def test_an_empty_patch_changes_nothing(doc: dict[str, Any]) -> None:
-    assert merge(doc, {}) == doc
+    assert apply_merge_patch(doc, {}) == doc
 
 
 @given(objects, objects)
 def test_a_patch_without_nulls_prevails(doc: dict[str, Any], patch: dict[str, Any]) -> None:
     kept = without_nulls(patch)
-    merged = merge(doc, kept)
+    merged = apply_merge_patch(doc, kept)
     assert all(merged[key] == value for key, value in kept.items() if not isinstance(value, dict))
 
 
 @given(objects, objects)
 def test_no_patch_touches_its_inputs(doc: dict[str, Any], patch: dict[str, Any]) -> None:
     before = copy.deepcopy((doc, patch))
-    merge(doc, patch)
-    strategic(doc, patch, POD)
+    apply_merge_patch(doc, patch)
+    apply_strategic_patch(doc, patch, POD)
     assert (doc, patch) == before
 
 
 def test_what_a_patch_does_not_name_is_shared() -> None:
     doc = {"a": {"big": [1, 2]}, "b": 1}
-    assert merge(doc, {"b": 2})["a"] is doc["a"]
-    assert json_patch(doc, [{"op": "replace", "path": "/b", "value": 2}])["a"] is doc["a"]
+    assert apply_merge_patch(doc, {"b": 2})["a"] is doc["a"]
+    assert apply_json_patch(doc, [{"op": "replace", "path": "/b", "value": 2}])["a"] is doc["a"]
 
 
 # --- JSON Patch ---
@@ -147,7 +152,7 @@ def test_what_a_patch_does_not_name_is_shared() -> None:
     ],
 )
 def test_json_patch_examples_of_the_rfc(doc: Any, ops: Any, result: Any) -> None:
-    assert json_patch(doc, ops) == result
+    assert apply_json_patch(doc, ops) == result
 
 
 @pytest.mark.parametrize(
@@ -176,7 +181,7 @@ def test_json_patch_examples_of_the_rfc(doc: Any, ops: Any, result: Any) -> None
 )
 def test_a_json_patch_that_cannot_apply_says_whose_fault_it_is(doc: Any, ops: Any, code: int) -> None:
     with pytest.raises(PatchError) as caught:
-        json_patch(doc, ops)
+        apply_json_patch(doc, ops)
     assert caught.value.code == code
     assert caught.value.message
 
@@ -185,7 +190,7 @@ def test_a_json_patch_that_cannot_apply_says_whose_fault_it_is(doc: Any, ops: An
 def test_adding_and_removing_a_key_leaves_no_trace(doc: dict[str, Any], key: str, value: Any) -> None:
     rest = {k: v for k, v in doc.items() if k != key}
     ops = [{"op": "add", "path": f"/{key}", "value": value}, {"op": "remove", "path": f"/{key}"}]
-    assert json_patch(rest, ops) == rest
+    assert apply_json_patch(rest, ops) == rest
 
 
 # --- strategic merge ---
@@ -198,7 +203,7 @@ def containers(*listed: dict[str, Any]) -> dict[str, Any]:
 def test_a_container_is_merged_by_its_name_and_a_new_one_joins_it() -> None:
     doc = containers({"name": "a", "image": "1", "tty": True}, {"name": "b"})
     patch = containers({"name": "a", "image": "2"}, {"name": "c"})
-    assert strategic(doc, patch, POD) == containers(
+    assert apply_strategic_patch(doc, patch, POD) == containers(
         {"name": "a", "image": "2", "tty": True}, {"name": "c"}, {"name": "b"}
     )
 
@@ -208,7 +213,11 @@ def test_the_order_kubectl_asks_for_is_kept_and_strangers_keep_their_place() -> 
     patch = {
         "spec": {"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}], "containers": [{"name": "b"}]}
     }
-    assert [c["name"] for c in strategic(doc, patch, POD)["spec"]["containers"]] == ["side", "b", "a"]
+    assert [c["name"] for c in apply_strategic_patch(doc, patch, POD)["spec"]["containers"]] == [
+        "side",
+        "b",
+        "a",
+    ]
 
 
 def test_an_element_marked_delete_goes() -> None:
@@ -219,23 +228,25 @@ def test_an_element_marked_delete_goes() -> None:
             "containers": [{"name": "b", "$patch": "delete"}],
         }
     }
-    assert strategic(doc, patch, POD) == containers({"name": "a"})
+    assert apply_strategic_patch(doc, patch, POD) == containers({"name": "a"})
 
 
 def test_a_list_marked_replace_is_replaced() -> None:
     doc = containers({"name": "a"}, {"name": "b"})
-    assert strategic(doc, containers({"$patch": "replace"}, {"name": "z"}), POD) == containers({"name": "z"})
+    assert apply_strategic_patch(doc, containers({"$patch": "replace"}, {"name": "z"}), POD) == containers(
+        {"name": "z"}
+    )
 
 
 def test_an_object_marked_replace_keeps_nothing() -> None:
     doc = {"spec": {"nodeName": "n", "hostNetwork": True}}
     patch = {"spec": {"$patch": "replace", "nodeName": "m"}}
-    assert strategic(doc, patch, POD) == {"spec": {"nodeName": "m"}}
+    assert apply_strategic_patch(doc, patch, POD) == {"spec": {"nodeName": "m"}}
 
 
 def test_an_object_marked_delete_goes() -> None:
     doc = {"spec": {"securityContext": {"runAsUser": 1}, "nodeName": "n"}}
-    assert strategic(doc, {"spec": {"securityContext": {"$patch": "delete"}}}, POD) == {
+    assert apply_strategic_patch(doc, {"spec": {"securityContext": {"$patch": "delete"}}}, POD) == {
         "spec": {"nodeName": "n"}
     }
 
@@ -243,33 +254,35 @@ def test_an_object_marked_delete_goes() -> None:
 def test_retain_keys_drop_the_other_members_of_a_union() -> None:
     doc = {"spec": {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}}}
     patch = {"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}}
-    assert strategic(doc, patch, DEPLOYMENT) == {"spec": {"strategy": {"type": "Recreate"}}}
+    assert apply_strategic_patch(doc, patch, DEPLOYMENT) == {"spec": {"strategy": {"type": "Recreate"}}}
 
 
 def test_retain_keys_must_name_what_the_patch_sets() -> None:
     with pytest.raises(PatchError) as caught:
-        strategic({}, {"spec": {"strategy": {"$retainKeys": ["type"], "rollingUpdate": {}}}}, DEPLOYMENT)
+        apply_strategic_patch(
+            {}, {"spec": {"strategy": {"$retainKeys": ["type"], "rollingUpdate": {}}}}, DEPLOYMENT
+        )
     assert caught.value.code == 400
 
 
 def test_finalizers_are_a_set_that_can_lose_members() -> None:
     doc = {"metadata": {"finalizers": ["a", "b"]}}
-    added = strategic(doc, {"metadata": {"finalizers": ["c", "a"]}}, POD)
+    added = apply_strategic_patch(doc, {"metadata": {"finalizers": ["c", "a"]}}, POD)
     assert added["metadata"]["finalizers"] == ["c", "a", "b"]
     patch = {"metadata": {"$deleteFromPrimitiveList/finalizers": ["a"], "$setElementOrder/finalizers": ["b"]}}
-    assert strategic(doc, patch, POD)["metadata"]["finalizers"] == ["b"]
+    assert apply_strategic_patch(doc, patch, POD)["metadata"]["finalizers"] == ["b"]
 
 
 def test_tolerations_and_arguments_are_replaced_whole() -> None:
     doc = {"spec": {"tolerations": [{"key": "a"}], "containers": [{"name": "c", "args": ["x", "y"]}]}}
     patch = {"spec": {"tolerations": [{"key": "b"}], "containers": [{"name": "c", "args": ["z"]}]}}
-    assert strategic(doc, patch, POD) == patch
+    assert apply_strategic_patch(doc, patch, POD) == patch
 
 
 def test_service_ports_merge_by_port_and_container_ports_by_container_port() -> None:
     doc = {"spec": {"ports": [{"port": 80, "name": "http"}]}}
     patch = {"spec": {"ports": [{"port": 80, "targetPort": 8080}, {"port": 443}]}}
-    assert strategic(doc, patch, SERVICE)["spec"]["ports"] == [
+    assert apply_strategic_patch(doc, patch, SERVICE)["spec"]["ports"] == [
         {"port": 80, "name": "http", "targetPort": 8080},
         {"port": 443},
     ]
@@ -280,7 +293,7 @@ def test_conditions_merge_by_type() -> None:
         "status": {"conditions": [{"type": "Ready", "status": "False"}, {"type": "Other", "status": "True"}]}
     }
     patch = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
-    assert strategic(doc, patch, POD)["status"]["conditions"] == [
+    assert apply_strategic_patch(doc, patch, POD)["status"]["conditions"] == [
         {"type": "Ready", "status": "True"},
         {"type": "Other", "status": "True"},
     ]
@@ -289,13 +302,15 @@ def test_conditions_merge_by_type() -> None:
 def test_a_budgets_selector_is_replaced_as_a_whole() -> None:
     doc = {"spec": {"selector": {"matchLabels": {"a": "1"}}}}
     patch = {"spec": {"selector": {"matchLabels": {"b": "2"}}}}
-    assert strategic(doc, patch, PDB) == patch
+    assert apply_strategic_patch(doc, patch, PDB) == patch
 
 
 def test_null_deletes_a_key_and_cordoning_can_be_undone() -> None:
-    node = builtin.merge_keys("", "v1", "Node")
+    node = kind_schemas.find_merge_keys("", "v1", "Node")
     doc = {"spec": {"unschedulable": True, "providerID": "x"}}
-    assert strategic(doc, {"spec": {"unschedulable": None}}, node) == {"spec": {"providerID": "x"}}
+    assert apply_strategic_patch(doc, {"spec": {"unschedulable": None}}, node) == {
+        "spec": {"providerID": "x"}
+    }
 
 
 @pytest.mark.parametrize(
@@ -312,7 +327,7 @@ def test_null_deletes_a_key_and_cordoning_can_be_undone() -> None:
 )
 def test_a_malformed_strategic_patch_is_the_clients_fault(patch: dict[str, Any]) -> None:
     with pytest.raises(PatchError) as caught:
-        strategic({"metadata": {"finalizers": ["a"]}, **containers({"name": "a"})}, patch, POD)
+        apply_strategic_patch({"metadata": {"finalizers": ["a"]}, **containers({"name": "a"})}, patch, POD)
     assert caught.value.code == 400
 
 
@@ -322,7 +337,9 @@ CASES = json.loads((Path(__file__).parent / "golden" / "strategic.json").read_te
 
 def test_many_patches_come_out_as_the_original_merges_them() -> None:
     wrong = [
-        c for c in CASES if without_nulls_anywhere(strategic(c["doc"], c["patch"], DEPLOYMENT)) != c["result"]
+        c
+        for c in CASES
+        if without_nulls_anywhere(apply_strategic_patch(c["doc"], c["patch"], DEPLOYMENT)) != c["result"]
     ]
     assert len(CASES) == 80
     assert wrong == []
@@ -342,8 +359,10 @@ def test_merging_keyed_lists_loses_no_element_and_adds_none_twice(
     old: list[dict[str, Any]], new: list[dict[str, Any]], mark: int
 ) -> None:
     marked = [{**item, "image": str(mark)} for item in new]
-    result = strategic(containers(*old), containers(*marked), POD)["spec"]["containers"]
+    result = apply_strategic_patch(containers(*old), containers(*marked), POD)["spec"]["containers"]
     names = [item["name"] for item in result]
     assert len(names) == len(set(names))
     assert set(names) == {item["name"] for item in (*old, *new)}
-    assert strategic(containers(*result), containers(*marked), POD)["spec"]["containers"] == result
+    assert (
+        apply_strategic_patch(containers(*result), containers(*marked), POD)["spec"]["containers"] == result
+    )

@@ -6,7 +6,12 @@ from typing import Any
 
 import pytest
 
-from dovetail.sim.kube.policy import Action, Finding, Request, review
+from dovetail.sim.kube.verbs.admission_policies import (
+    AdmissionRequest,
+    PolicyAction,
+    PolicyViolation,
+    review_request,
+)
 
 
 def policy(*validations: dict[str, Any], name: str = "p", **spec: Any) -> dict[str, Any]:
@@ -29,7 +34,7 @@ def binding(policy_name: str = "p", **spec: Any) -> dict[str, Any]:
     }
 
 
-def request(replicas: int = 10, **more: Any) -> Request:
+def request(replicas: int = 10, **more: Any) -> AdmissionRequest:
     values: dict[str, Any] = {
         "operation": "CREATE",
         "group": "apps",
@@ -42,19 +47,19 @@ def request(replicas: int = 10, **more: Any) -> Request:
         "namespace_object": {"metadata": {"name": "prod", "labels": {"env": "prod"}}},
         **more,
     }
-    return Request(**values)
+    return AdmissionRequest(**values)
 
 
 LIMIT = {"expression": "object.spec.replicas <= 5", "message": "too many replicas"}
 
 
-def found(pol: dict[str, Any], req: Request | None = None, **bound: Any) -> list[Finding]:
-    return review([pol], [binding(**bound)], req or request())
+def found(pol: dict[str, Any], req: AdmissionRequest | None = None, **bound: Any) -> list[PolicyViolation]:
+    return review_request([pol], [binding(**bound)], req or request())
 
 
 def test_a_failed_validation_denies_in_the_words_of_the_policy() -> None:
     (finding,) = found(policy(LIMIT))
-    assert finding == Finding(Action.DENY, "p", "b", "too many replicas", "Invalid")
+    assert finding == PolicyViolation(PolicyAction.DENY, "p", "b", "too many replicas", "Invalid")
     assert finding.code == 422
     assert str(finding) == (
         "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: too many replicas"
@@ -66,13 +71,13 @@ def test_a_satisfied_policy_says_nothing() -> None:
 
 
 def test_without_a_binding_a_policy_sleeps() -> None:
-    assert review([policy(LIMIT)], [], request()) == []
-    assert review([policy(LIMIT)], [binding("other")], request()) == []
+    assert review_request([policy(LIMIT)], [], request()) == []
+    assert review_request([policy(LIMIT)], [binding("other")], request()) == []
 
 
 def test_a_binding_can_warn_or_note_instead() -> None:
     actions = [finding.action for finding in found(policy(LIMIT), validationActions=["Warn", "Audit"])]
-    assert actions == [Action.WARN, Action.AUDIT]
+    assert actions == [PolicyAction.WARN, PolicyAction.AUDIT]
 
 
 @pytest.mark.parametrize(

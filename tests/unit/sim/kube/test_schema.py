@@ -11,13 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.sim.kube import builtin
-from dovetail.sim.kube.schema import Cause, Schema
+from dovetail.sim.kube.builtin import kind_schemas
+from dovetail.sim.kube.schema.object_schema import Schema
+from dovetail.sim.kube.schema.validation import Cause
 
 
 def spec_schema(properties: dict[str, Any], **more: Any) -> Schema:
     spec = {"type": "object", "properties": properties, **more}
-    return Schema.from_openapi({"type": "object", "properties": {"spec": spec}}, builtin.object_meta())
+    return Schema.from_openapi(
+        {"type": "object", "properties": {"spec": spec}}, kind_schemas.find_metadata_node()
+    )
 
 
 def field_schema(schema: dict[str, Any]) -> Schema:
@@ -102,8 +105,8 @@ def test_a_default_opens_the_way_to_the_defaults_inside_it() -> None:
     schema = field_schema(
         {"type": "object", "default": {}, "properties": {"a": {"type": "integer", "default": 3}}}
     )
-    assert schema.default({"spec": {}}) == {"spec": {"x": {"a": 3}}}
-    assert schema.default({}) == {}
+    assert schema.apply_defaults({"spec": {}}) == {"spec": {"x": {"a": 3}}}
+    assert schema.apply_defaults({}) == {}
 
 
 def test_null_is_replaced_by_the_default_or_dropped_unless_it_may_be_null() -> None:
@@ -114,7 +117,7 @@ def test_null_is_replaced_by_the_default_or_dropped_unless_it_may_be_null() -> N
             "kept": {"type": "string", "nullable": True, "default": "d"},
         }
     )
-    filled = schema.default({"spec": {"filled": None, "gone": None, "kept": None}})
+    filled = schema.apply_defaults({"spec": {"filled": None, "gone": None, "kept": None}})
     assert filled == {"spec": {"filled": "d", "kept": None}}
 
 
@@ -124,13 +127,15 @@ def test_defaults_reach_into_lists_and_maps() -> None:
         {"list": {"type": "array", "items": item}, "map": {"type": "object", "additionalProperties": item}}
     )
     obj = {"spec": {"list": [{}, {"p": "UDP"}], "map": {"k": {}}}}
-    assert schema.default(obj) == {"spec": {"list": [{"p": "TCP"}, {"p": "UDP"}], "map": {"k": {"p": "TCP"}}}}
+    assert schema.apply_defaults(obj) == {
+        "spec": {"list": [{"p": "TCP"}, {"p": "UDP"}], "map": {"k": {"p": "TCP"}}}
+    }
     assert obj == {"spec": {"list": [{}, {"p": "UDP"}], "map": {"k": {}}}}
 
 
 def test_each_object_gets_a_default_of_its_own() -> None:
     schema = field_schema({"type": "array", "default": [1], "items": {"type": "integer"}})
-    one, two = schema.default({"spec": {}}), schema.default({"spec": {}})
+    one, two = schema.apply_defaults({"spec": {}}), schema.apply_defaults({"spec": {}})
     one["spec"]["x"].append(2)
     assert two == {"spec": {"x": [1]}}
 
@@ -449,7 +454,7 @@ CASES = json.loads((Path(__file__).parent / "golden" / "schema.json").read_text(
 def test_objects_come_out_as_in_the_original(case: dict[str, Any]) -> None:
     schema = Schema.from_openapi(case["schema"])
     pruned, unknown = schema.prune(case["object"])
-    result = schema.default(pruned)
+    result = schema.apply_defaults(pruned)
     causes = schema.validate(result, case.get("old"))
     assert result == case["result"]
     assert sorted(unknown) == case["pruned"]
@@ -495,8 +500,8 @@ def test_pruning_and_defaulting_twice_is_doing_it_once(schema: dict[str, Any], v
     before = copy.deepcopy(obj)
     pruned, _ = compiled.prune(obj)
     assert compiled.prune(pruned) == (pruned, [])
-    filled = compiled.default(pruned)
-    assert compiled.default(filled) == filled
+    filled = compiled.apply_defaults(pruned)
+    assert compiled.apply_defaults(filled) == filled
     assert obj == before
 
 
@@ -505,7 +510,7 @@ def test_defaults_are_never_pruned_and_an_unchanged_object_is_never_refused(
     schema: dict[str, Any], value: Any
 ) -> None:
     compiled = field_schema(schema)
-    filled = compiled.default(compiled.prune({"spec": {"x": value}})[0])
+    filled = compiled.apply_defaults(compiled.prune({"spec": {"x": value}})[0])
     assert compiled.prune(filled)[1] == []
     assert compiled.validate(filled, copy.deepcopy(filled)) == []
 
@@ -514,15 +519,15 @@ def test_defaults_are_never_pruned_and_an_unchanged_object_is_never_refused(
 
 
 def test_built_in_kinds_know_their_fields_and_types() -> None:
-    schema = builtin.schema_for("apps", "v1", "Deployment")
+    schema = kind_schemas.find_builtin_schema("apps", "v1", "Deployment")
     obj = {"spec": {"replicas": "3", "template": {"spec": {"containers": [{"name": "c", "imag": "x"}]}}}}
     assert schema.prune(obj)[1] == ["spec.template.spec.containers[0].imag"]
     assert [(c.field, c.type) for c in schema.validate(obj)] == [("spec.replicas", "FieldValueTypeInvalid")]
-    assert schema.default(obj) is obj
+    assert schema.apply_defaults(obj) is obj
 
 
 def test_an_amount_is_text_or_a_number_and_a_time_is_a_time() -> None:
-    schema = builtin.schema_for("", "v1", "Node")
+    schema = kind_schemas.find_builtin_schema("", "v1", "Node")
     capacity = {"cpu": 4, "memory": "8Gi", "pods": True, "storage": {}}
     taints = [{"key": "a", "effect": "NoSchedule", "timeAdded": "now"}]
     causes = schema.validate({"spec": {"taints": taints}, "status": {"capacity": capacity}})
@@ -534,11 +539,11 @@ def test_an_amount_is_text_or_a_number_and_a_time_is_a_time() -> None:
 
 
 def test_inlined_structures_show_their_fields_where_they_are_inlined() -> None:
-    schema = builtin.schema_for("", "v1", "Pod")
+    schema = kind_schemas.find_builtin_schema("", "v1", "Pod")
     pod = {"spec": {"volumes": [{"name": "v", "emptyDir": {}, "volumeSource": {}}]}}
     assert schema.prune(pod)[1] == ["spec.volumes[0].volumeSource"]
 
 
 def test_a_kind_that_is_not_built_in_is_unknown() -> None:
-    with pytest.raises(builtin.UnknownKind, match="Widget"):
-        builtin.schema_for("example.com", "v1", "Widget")
+    with pytest.raises(kind_schemas.UnknownKind, match="Widget"):
+        kind_schemas.find_builtin_schema("example.com", "v1", "Widget")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from dovetail.sim.kube.core import WriteOptions
 from dovetail.sim.kube.local import LocalApi
-from dovetail.sim.kube.options import WriteOptions
 from dovetail.sim.kube.status import ApiError
 from support.apiserver import budget, definition, deployment, local_api, local_server, pod, widget
 
@@ -61,7 +61,7 @@ def test_pods_that_are_gated_or_going_or_absent_are_not_bound(api: LocalApi) -> 
 def test_a_binding_copies_its_annotations(api: LocalApi) -> None:
     api.create("pods", pod("a"))
     body = {"metadata": {"name": "a", "annotations": {"x": "y"}}, "target": {"kind": "Node", "name": "n"}}
-    info = api.server.core.type_of("bindings")
+    info = api.server.core.find_type("bindings")
     assert api.handler.create(info, "default", body, WriteOptions())["status"] == "Success"
     assert api.get("pods", "a", "default")["metadata"]["annotations"] == {"x": "y"}
 
@@ -158,7 +158,7 @@ def test_evictions_know_which_pod_they_mean(api: LocalApi) -> None:
 
 def test_500_pods_and_50_evictors_never_disrupt_two_at_once() -> None:
     server = local_server()
-    api = server.local()
+    api = server.build_local_client()
     api.create("poddisruptionbudgets.policy", budget("b", maxUnavailable=1))
     for index in range(500):
         ready(api, f"p{index:03}")
@@ -204,7 +204,7 @@ def recompute(api: LocalApi) -> None:
 
 def test_scale_reads_and_writes_replicas(api: LocalApi) -> None:
     api.create("deployments.apps", deployment("web", 3))
-    info = api.server.core.type_of("deployments.apps")
+    info = api.server.core.find_type("deployments.apps")
     key = ("default", "web")
     scale = api.handler.subresources.get(info, key, "scale")
     assert (scale["kind"], scale["apiVersion"]) == ("Scale", "autoscaling/v1")
@@ -225,7 +225,7 @@ def test_scale_reads_and_writes_replicas(api: LocalApi) -> None:
 def test_scale_of_a_custom_resource_follows_its_paths_and_its_schema(api: LocalApi) -> None:
     api.create("customresourcedefinitions.apiextensions.k8s.io", definition())
     api.create("widgets.example.com", widget("w"))
-    info = api.server.core.type_of("widgets.example.com")
+    info = api.server.core.find_type("widgets.example.com")
     with pytest.raises(ApiError) as error:
         api.handler.subresources.get(info, ("default", "w"), "scale")
     assert error.value.code == 500

@@ -7,15 +7,14 @@ from typing import Any
 
 import pytest
 
-from dovetail.sim.kube import crd
-from dovetail.sim.kube.builtin_types import builtin_registry
-from dovetail.sim.kube.cells import short_duration
-from dovetail.sim.kube.jsonpath import PathError, find
-from dovetail.sim.kube.tables import column_definitions, table
+from dovetail.sim.kube.builtin.kinds import build_registry
+from dovetail.sim.kube.printing.cells import format_duration
+from dovetail.sim.kube.printing.tables import PathError, build_table, find_values, list_column_definitions
+from dovetail.sim.kube.schema import crd
 from dovetail.sim.kube.types import TypeInfo
 
 NOW = datetime(2030, 1, 1, 12, 0, 0, tzinfo=UTC)
-REGISTRY = builtin_registry()
+REGISTRY = build_registry()
 LETTERS = {"string": "", "integer": ":i", "boolean": ":b", "date": ":d"}
 
 COLUMNS = {
@@ -71,9 +70,9 @@ def ago(**length: float) -> str:
 
 def cells(resource: str, obj: dict[str, Any]) -> dict[str, Any]:
     """One row, by column name."""
-    info = REGISTRY.resolve(resource)
+    info = REGISTRY.resolve_resource(resource)
     obj = {**obj, "metadata": {"name": "x", "creationTimestamp": ago(minutes=5), **obj.get("metadata", {})}}
-    shown = table(info, [obj], now=NOW)
+    shown = build_table(info, [obj], now=NOW)
     names = [column["name"] for column in shown["columnDefinitions"]]
     return dict(zip(names, shown["rows"][0]["cells"], strict=True))
 
@@ -81,19 +80,20 @@ def cells(resource: str, obj: dict[str, Any]) -> dict[str, Any]:
 def written(info: TypeInfo) -> str:
     """The columns in shorthand."""
     return ", ".join(
-        f"{c['name']}{LETTERS[c['type']]}{'*' if c['priority'] else ''}" for c in column_definitions(info)
+        f"{c['name']}{LETTERS[c['type']]}{'*' if c['priority'] else ''}"
+        for c in list_column_definitions(info)
     )
 
 
 @pytest.mark.parametrize("resource", COLUMNS)
 def test_the_columns_of_a_kind(resource: str) -> None:
-    info = REGISTRY.resolve(resource)
+    info = REGISTRY.resolve_resource(resource)
     assert written(info) == COLUMNS[resource]
 
 
-@pytest.mark.parametrize("info", REGISTRY.all(), ids=lambda info: f"{info.resource}/{info.version}")
+@pytest.mark.parametrize("info", REGISTRY.list_all(), ids=lambda info: f"{info.resource}/{info.version}")
 def test_an_object_with_nothing_in_it_still_has_a_cell_for_every_column(info: TypeInfo) -> None:
-    shown = table(info, [{"metadata": {"name": "x"}}], now=NOW)
+    shown = build_table(info, [{"metadata": {"name": "x"}}], now=NOW)
     assert len(shown["rows"][0]["cells"]) == len(shown["columnDefinitions"])
 
 
@@ -122,7 +122,7 @@ def test_an_object_with_nothing_in_it_still_has_a_cell_for_every_column(info: Ty
     ],
 )
 def test_ages_get_coarser_as_they_grow(length: timedelta, text: str) -> None:
-    assert short_duration(length) == text
+    assert format_duration(length) == text
 
 
 def container(name: str = "c", *, ready: bool = True, restarts: int = 0, **state: Any) -> dict[str, Any]:
@@ -340,19 +340,19 @@ def test_storage_and_budgets() -> None:
 
 
 def test_a_row_carries_as_much_of_its_object_as_was_asked_for() -> None:
-    info = REGISTRY.resolve("configmaps")
+    info = REGISTRY.resolve_resource("configmaps")
     obj = {"metadata": {"name": "x", "labels": {"a": "b"}}, "data": {"k": "v"}}
     metadata = {"resourceVersion": "7", "continue": "c", "remainingItemCount": 3}
-    shown = table(info, [obj], now=NOW, metadata=metadata)
+    shown = build_table(info, [obj], now=NOW, metadata=metadata)
     assert (shown["kind"], shown["apiVersion"], shown["metadata"]) == ("Table", "meta.k8s.io/v1", metadata)
     assert shown["rows"][0]["object"] == {
         "kind": "PartialObjectMetadata",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": obj["metadata"],
     }
-    assert table(info, [obj], "Object", now=NOW)["rows"][0]["object"] == obj
-    assert "object" not in table(info, [obj], "None", now=NOW)["rows"][0]
-    assert table(info, [obj], now=NOW, columns=False)["columnDefinitions"] is None
+    assert build_table(info, [obj], "Object", now=NOW)["rows"][0]["object"] == obj
+    assert "object" not in build_table(info, [obj], "None", now=NOW)["rows"][0]
+    assert build_table(info, [obj], now=NOW, columns=False)["columnDefinitions"] is None
 
 
 def custom(columns: list[dict[str, Any]]) -> TypeInfo:
@@ -365,7 +365,7 @@ def custom(columns: list[dict[str, Any]]) -> TypeInfo:
     }
     names = {"plural": "widgets", "kind": "Widget"}
     spec = {"group": "example.com", "scope": "Cluster", "names": names, "versions": [version]}
-    (info,) = crd.compile({"metadata": {"name": "widgets.example.com"}, "spec": spec})
+    (info,) = crd.compile_definition({"metadata": {"name": "widgets.example.com"}, "spec": spec})
     return info
 
 
@@ -393,7 +393,7 @@ def test_printer_columns_follow_their_types_and_paths() -> None:
         "spec": {"size": 3, "text": "t", "list": ["p", "q"], "flag": False},
         "status": {"conditions": [{"type": "Other", "status": "False"}, {"type": "Ready", "status": "True"}]},
     }
-    shown = table(info, [obj], now=NOW)
+    shown = build_table(info, [obj], now=NOW)
     assert shown["rows"][0]["cells"] == [
         *("x", "True", 3, None, "a", "p", '["p","q"]', False, None, "9h", "<invalid>")
     ]
@@ -423,9 +423,9 @@ def test_without_columns_of_its_own_a_custom_kind_shows_its_name_and_age() -> No
 )
 def test_a_little_jsonpath(path: str, found: list[Any]) -> None:
     doc = {"a": {"b": 1}, "list": [{"n": "x", "v": 1}, {"n": "y", "v": 2}]}
-    assert find(path, doc) == found
+    assert find_values(path, doc) == found
 
 
 def test_more_jsonpath_than_that_is_refused() -> None:
     with pytest.raises(PathError, match="not understood"):
-        find(".a[(@.length-1)]", {})
+        find_values(".a[(@.length-1)]", {})

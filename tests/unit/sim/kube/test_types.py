@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from dovetail.sim.kube.builtin_types import builtin_registry
-from dovetail.sim.kube.negotiation import Form, choose, wants_aggregated_discovery
+from dovetail.sim.kube.builtin.kinds import build_registry
+from dovetail.sim.kube.http.replies import ReplyForm, choose_form, wants_aggregated_discovery
 from dovetail.sim.kube.status import ApiError
-from dovetail.sim.kube.types import Registry, TypeInfo, UnknownResource, version_preference
+from dovetail.sim.kube.types import TypeInfo, TypeRegistry, UnknownResource, version_preference
 
 
 def thing(version: str) -> TypeInfo:
@@ -21,45 +21,45 @@ def test_versions_are_preferred_stable_first_then_newest() -> None:
 
 
 def test_a_registry_resolves_to_the_preferred_version_and_forgets_on_request() -> None:
-    registry = Registry([thing("v1beta1"), thing("v1")])
+    registry = TypeRegistry([thing("v1beta1"), thing("v1")])
     before = registry.revision
-    assert registry.resolve("things.x.io").version == "v1"
-    assert [info.version for info in registry.versions_of("things.x.io")] == ["v1", "v1beta1"]
+    assert registry.resolve_resource("things.x.io").version == "v1"
+    assert [info.version for info in registry.list_versions_of("things.x.io")] == ["v1", "v1beta1"]
     registry.replace("things.x.io", [thing("v1beta1")])
-    assert registry.resolve("things.x.io").version == "v1beta1"
+    assert registry.resolve_resource("things.x.io").version == "v1beta1"
     registry.remove("things.x.io")
     with pytest.raises(UnknownResource):
-        registry.resolve("things.x.io")
+        registry.resolve_resource("things.x.io")
     assert registry.revision > before
 
 
 def test_built_in_kinds_are_found_by_path_and_kind() -> None:
-    registry = builtin_registry()
-    pods = registry.find("", "v1", "pods")
-    assert pods is registry.by_kind("v1", "Pod") is registry.resolve("pods")
-    assert registry.find("apps", "v1", "pods") is None
-    assert registry.by_kind("v1", "Binding") is None
-    assert registry.versions("") == ("v1",)
+    registry = build_registry()
+    pods = registry.find_type("", "v1", "pods")
+    assert pods is registry.find_by_kind("v1", "Pod") is registry.resolve_resource("pods")
+    assert registry.find_type("apps", "v1", "pods") is None
+    assert registry.find_by_kind("v1", "Binding") is None
+    assert registry.list_versions("") == ("v1",)
 
 
 @pytest.mark.parametrize(
     ("accept", "form"),
     [
-        ("", Form.PLAIN),
-        ("application/json;q=0.1, application/yaml;q=0.9", Form.YAML),
-        ("application/vnd.kubernetes.protobuf, */*;q=0.1", Form.PLAIN),
-        ("application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json", Form.PLAIN),
-        ("application/json;g=meta.k8s.io;v=v1;as=Table", Form.TABLE),
-        ("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", Form.METADATA),
+        ("", ReplyForm.PLAIN),
+        ("application/json;q=0.1, application/yaml;q=0.9", ReplyForm.YAML),
+        ("application/vnd.kubernetes.protobuf, */*;q=0.1", ReplyForm.PLAIN),
+        ("application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json", ReplyForm.PLAIN),
+        ("application/json;g=meta.k8s.io;v=v1;as=Table", ReplyForm.TABLE),
+        ("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", ReplyForm.METADATA),
     ],
 )
-def test_the_first_acceptable_form_is_chosen(accept: str, form: Form) -> None:
-    assert choose(accept) is form
+def test_the_first_acceptable_form_is_chosen(accept: str, form: ReplyForm) -> None:
+    assert choose_form(accept) is form
 
 
 def test_nothing_acceptable_is_a_406() -> None:
     with pytest.raises(ApiError) as error:
-        choose("text/html")
+        choose_form("text/html")
     assert error.value.code == 406
 
 

@@ -13,15 +13,23 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from dovetail.aws.messages import Kind, Malformed, Message, parse
-from dovetail.controllers.base import Backoff, Remembered, Result, Rounds, after, idle, insisting
+from dovetail.aws.eventbridge import EventMessage, MalformedMessage, MessageKind, parse_message
+from dovetail.controllers.base import (
+    Backoff,
+    PeriodicController,
+    RecentKeys,
+    Result,
+    mark_idle,
+    requeue_after,
+    retry_refusals,
+)
 from dovetail.errors import Gone, Retry
 from dovetail.metrics import counter, gauge, histogram
 from dovetail.ports import Clock
-from dovetail.providers.aws.interruption import Interruptions, Notice
-from dovetail.providers.aws.mailbox import Letter, Mailbox
+from dovetail.providers.aws.interruption import InterruptionHandler, InterruptionNotice
+from dovetail.providers.aws.interruption_queue import InterruptionQueueReader, QueueMessage
 
-__all__ = ["Interruption"]
+__all__ = ["InterruptionController"]
 
 RECEIVED = counter(
     "karpenter_interruption_received_messages_total", "Messages read, by what they mean.", ("message_type",)
@@ -58,61 +66,63 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
+class _ReadMessage:
     """A letter, what it says, and what that means for instances; made only of letters that can be read."""
 
-    letter: Letter
-    message: Message
-    notices: tuple[Notice, ...]
+    letter: QueueMessage
+    message: EventMessage
+    notices: tuple[InterruptionNotice, ...]
 
     @staticmethod
-    def of(letter: Letter) -> _Read:
+    def from_letter(letter: QueueMessage) -> _ReadMessage:
         """Malformed when the letter cannot be taken at its word."""
-        message = parse(letter.body)
-        if message.kind == Kind.NO_OP:
-            return _Read(letter, message, ())
-        end = _end(message, letter.sent)
-        told = (Notice(message.kind, each, end) for each in dict.fromkeys(message.instances))
-        return _Read(letter, message, tuple(told))
+        message = parse_message(letter.body)
+        if message.kind == MessageKind.NO_OP:
+            return _ReadMessage(letter, message, ())
+        end = _find_end_time(message, letter.sent)
+        told = (InterruptionNotice(message.kind, each, end) for each in dict.fromkeys(message.instances))
+        return _ReadMessage(letter, message, tuple(told))
 
 
-class Interruption(Rounds):
+class InterruptionController(PeriodicController):
     """Reads on and on. A hundred messages make one pass: read, acted upon side by side, deleted by tens."""
 
     name = "interruption"
     backoff = Backoff(first=0.1, last=10.0)
 
-    def __init__(self, mailbox: Mailbox, interruptions: Interruptions, clock: Clock) -> None:
+    def __init__(
+        self, mailbox: InterruptionQueueReader, interruptions: InterruptionHandler, clock: Clock
+    ) -> None:
         self._mailbox = mailbox
         self._interruptions = interruptions
         self._clock = clock
-        self._complained = Remembered(COMPLAINED_FOR)
-        self._put_back = Remembered(PUT_BACK_FOR)
+        self._complained = RecentKeys(COMPLAINED_FOR)
+        self._put_back = RecentKeys(PUT_BACK_FOR)
         self._strangers_since: float | None = None
         self._misrouted = False
 
     async def reconcile(self, key: str) -> Result:
         started = self._clock.monotonic()
-        with insisting():
+        with retry_refusals():
             try:
-                with idle():
-                    letters = await self._mailbox.take()
+                with mark_idle():
+                    letters = await self._mailbox.receive_messages()
             except Gone as error:
                 raise Retry(f"reading the interruption queue: {error}") from error
-            await self._work(letters)
+            await self._process_messages(letters)
         quick = self._clock.monotonic() - started < IDLE
-        return after(IDLE if quick and not letters else AT_ONCE)
+        return requeue_after(IDLE if quick and not letters else AT_ONCE)
 
-    async def _work(self, letters: Sequence[Letter]) -> None:
-        read = [found for letter in letters if (found := self._read(letter)) is not None]
-        early = self._early(read)
-        failed = await self._act(read)
+    async def _process_messages(self, letters: Sequence[QueueMessage]) -> None:
+        read = [found for letter in letters if (found := self._read_message(letter)) is not None]
+        early = self._find_early(read)
+        failed = await self._handle_notices(read)
         done = [
             each for each in read if each.letter.id not in early and failed.keys().isdisjoint(each.notices)
         ]
-        self._observe(done)
+        self._observe_delays(done)
         if done:
-            DELETED.inc(await self._mailbox.cross_off([each.letter for each in done]))
+            DELETED.inc(await self._mailbox.delete_messages([each.letter for each in done]))
         if failed:
             FAILED.inc(len(read) - len(done) - len(early))
             if not done:
@@ -121,12 +131,12 @@ class Interruption(Rounds):
             for notice, error in failed.items():
                 log.error("acting upon %s of %s failed: %s", notice.kind, notice.instance, error)
 
-    def _read(self, letter: Letter) -> _Read | None:
+    def _read_message(self, letter: QueueMessage) -> _ReadMessage | None:
         try:
-            read = _Read.of(letter)
-        except (Malformed, ArithmeticError, LookupError, TypeError, ValueError) as error:
+            read = _ReadMessage.from_letter(letter)
+        except (MalformedMessage, ArithmeticError, LookupError, TypeError, ValueError) as error:
             now = self._clock.monotonic()
-            if not self._complained.left(letter.id, now):
+            if not self._complained.seconds_left(letter.id, now):
                 MALFORMED.inc()
                 log.error("message %s is left for the dead-letter queue: %s", letter.id, error)
             self._complained.add(letter.id, now)
@@ -134,7 +144,7 @@ class Interruption(Rounds):
         RECEIVED.labels(read.message.kind).inc()
         return read
 
-    def _early(self, read: Sequence[_Read]) -> set[str]:
+    def _find_early(self, read: Sequence[_ReadMessage]) -> set[str]:
         """Letters about an instance that may yet turn out to be ours; they are read once more, a bit later.
 
         While a launch is being written down, the instance it made is a stranger's by all we know.
@@ -143,39 +153,41 @@ class Interruption(Rounds):
             return set()
         now, found = self._clock.monotonic(), set()
         for each in read:
-            ours = any(self._interruptions.ours(notice.instance) for notice in each.notices)
-            if each.notices and not ours and not self._put_back.left(each.letter.id, now):
+            ours = any(self._interruptions.find_claims(notice.instance) for notice in each.notices)
+            if each.notices and not ours and not self._put_back.seconds_left(each.letter.id, now):
                 self._put_back.add(each.letter.id, now)
                 found.add(each.letter.id)
         return found
 
-    async def _act(self, read: Iterable[_Read]) -> dict[Notice, Exception]:
+    async def _handle_notices(self, read: Iterable[_ReadMessage]) -> dict[InterruptionNotice, Exception]:
         """Everything the letters tell, each thing once; what could not be done, and why."""
         told = dict.fromkeys(notice for each in read for notice in each.notices)
-        ours: dict[str, list[Notice]] = {}
+        ours: dict[str, list[InterruptionNotice]] = {}
         for notice in told:
-            if self._interruptions.ours(notice.instance):
+            if self._interruptions.find_claims(notice.instance):
                 ours.setdefault(notice.instance, []).append(notice)
-        self._route(ours=len(ours), strangers=len(told) - sum(map(len, ours.values())))
-        failed: dict[Notice, Exception] = {}
-        await asyncio.gather(*(self._act_in_turn(notices, failed) for notices in ours.values()))
+        self._check_routing(ours=len(ours), strangers=len(told) - sum(map(len, ours.values())))
+        failed: dict[InterruptionNotice, Exception] = {}
+        await asyncio.gather(*(self._handle_in_turn(notices, failed) for notices in ours.values()))
         return failed
 
-    async def _act_in_turn(self, notices: Iterable[Notice], failed: dict[Notice, Exception]) -> None:
+    async def _handle_in_turn(
+        self, notices: Iterable[InterruptionNotice], failed: dict[InterruptionNotice, Exception]
+    ) -> None:
         """What happens to one instance, one thing after the other: the second sees what the first did."""
         for notice in notices:
             try:
-                await self._interruptions.act(notice)
+                await self._interruptions.handle_notice(notice)
             except Exception as error:  # noqa: BLE001 (its message stays; those of others must not wait for it)
                 failed[notice] = error
 
-    def _observe(self, done: Iterable[_Read]) -> None:
+    def _observe_delays(self, done: Iterable[_ReadMessage]) -> None:
         now = self._clock.now()
         for each in done:
-            if each.message.kind != Kind.NO_OP and each.message.time is not None:
+            if each.message.kind != MessageKind.NO_OP and each.message.time is not None:
                 WAITED.observe(max(0.0, (now - each.message.time).total_seconds()))
 
-    def _route(self, ours: int, strangers: int) -> None:
+    def _check_routing(self, ours: int, strangers: int) -> None:
         """Say so when the queue seems to be another cluster's."""
         now = self._clock.monotonic()
         if ours:
@@ -192,23 +204,23 @@ class Interruption(Rounds):
         MISROUTED.set(self._misrouted)
 
 
-def _end(message: Message, sent: datetime | None) -> datetime | None:
+def _find_end_time(message: EventMessage, sent: datetime | None) -> datetime | None:
     """When AWS takes the machine; None where nothing is said about it."""
-    if message.kind == Kind.SPOT_INTERRUPTED:
-        told = _bounded(message.time) or sent
+    if message.kind == MessageKind.SPOT_INTERRUPTED:
+        told = _check_year(message.time) or sent
         return told + SPOT_NOTICE if told is not None else None
-    if message.kind == Kind.CAPACITY_RESERVATION_INTERRUPTED:
+    if message.kind == MessageKind.CAPACITY_RESERVATION_INTERRUPTED:
         text = message.detail.get(TERMINATION_TIME)
         try:
             end = datetime.fromisoformat(text) if isinstance(text, str) else None
         except ValueError:
             return None
-        return _bounded(end) if end is not None and end.tzinfo is not None else None
+        return _check_year(end) if end is not None and end.tzinfo is not None else None
     return None
 
 
-def _bounded(moment: datetime | None) -> datetime | None:
+def _check_year(moment: datetime | None) -> datetime | None:
     """A time that can be reckoned with; Malformed where nobody would take the message at its word."""
     if moment is not None and not EARLIEST_YEAR <= moment.year <= LATEST_YEAR:
-        raise Malformed(f"it speaks of the year {moment.year}")
+        raise MalformedMessage(f"it speaks of the year {moment.year}")
     return moment

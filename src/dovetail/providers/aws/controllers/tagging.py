@@ -9,13 +9,13 @@ from msgspec.structs import replace
 
 from dovetail.api import labels
 from dovetail.api.nodeclaim import NodeClaim
-from dovetail.controllers.base import DONE, Backoff, Cache, Result, Trigger, insisting, on
-from dovetail.controllers.owning import Ownership
+from dovetail.controllers.base import DONE, Backoff, Cache, Result, Trigger, retry_refusals, wake_on
+from dovetail.controllers.ownership import Ownership
 from dovetail.errors import Gone, Retry
 from dovetail.ports import Clock, Kube
-from dovetail.providers.aws.instances import Instances, instance_id
+from dovetail.providers.aws.instances import InstanceProvider, instance_id
 
-__all__ = ["Tagging"]
+__all__ = ["InstanceTagging"]
 
 NAME: Final = "Name"
 DONE_MARKS: Final = {labels.TAGGED: "true", labels.CLUSTER_NAME_TAGGED: "true"}
@@ -25,7 +25,7 @@ PAUSE: Final = 1.0
 log = logging.getLogger(__name__)
 
 
-class Tagging:
+class InstanceTagging:
     """Adds what is missing once the node is known. A tag that someone else has set stays."""
 
     name = "nodeclaim.tagging"
@@ -38,7 +38,7 @@ class Tagging:
         clock: Clock,
         claims: Cache[NodeClaim],
         ownership: Ownership,
-        instances: Instances,
+        instances: InstanceProvider,
         cluster: str,
     ) -> None:
         self._kube = kube
@@ -51,20 +51,20 @@ class Tagging:
 
     @property
     def triggers(self) -> tuple[Trigger, ...]:
-        return (on(NodeClaim),)
+        return (wake_on(NodeClaim),)
 
     async def reconcile(self, key: str) -> Result:
         claim = self._claims.get(key)
-        if claim is None or not self._ownership.of_claim(claim) or not _due(claim):
+        if claim is None or not self._ownership.owns_claim(claim) or not _is_due(claim):
             return DONE
         try:
             instance = instance_id(claim.status.provider_id)
         except Retry as error:
             log.error("claim %s cannot be tagged: %s", claim.name, error)
             return DONE
-        with insisting():
+        with retry_refusals():
             try:
-                await self._tag(claim, instance)
+                await self._tag_instance(claim, instance)
                 annotations = {**claim.annotations, **DONE_MARKS}
                 marked = replace(claim, metadata=replace(claim.metadata, annotations=annotations))
                 await self._kube.patch(claim, marked)
@@ -72,7 +72,7 @@ class Tagging:
                 return DONE
         return DONE
 
-    async def _tag(self, claim: NodeClaim, instance: str) -> None:
+    async def _tag_instance(self, claim: NodeClaim, instance: str) -> None:
         known = (await self._instances.get(instance, fresh=True)).tags
         wanted = {
             NAME: claim.status.node_name,
@@ -83,9 +83,9 @@ class Tagging:
         if missing:
             await self._clock.sleep(max(0.0, self._next - self._clock.monotonic()))
             self._next = self._clock.monotonic() + PAUSE
-            await self._instances.tag(instance, missing)
+            await self._instances.tag_instance(instance, missing)
 
 
-def _due(claim: NodeClaim) -> bool:
+def _is_due(claim: NodeClaim) -> bool:
     done = DONE_MARKS.items() <= claim.annotations.items()
     return bool(claim.status.node_name) and not claim.deleting and not done

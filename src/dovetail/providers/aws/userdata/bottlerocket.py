@@ -11,10 +11,9 @@ from typing import Any, Final
 from dovetail.api.meta import AbsentMap
 from dovetail.api.nodeclass import AMI, AMISelectorTerm, KubeletConfiguration
 from dovetail.providers.aws.userdata import toml
-from dovetail.providers.aws.userdata.arguments import printed_duration
-from dovetail.providers.aws.userdata.boot import Boot, unusable
+from dovetail.providers.aws.userdata.boot import Boot, print_duration, unusable_error
 
-__all__ = ["bottlerocket", "image_version"]
+__all__ = ["find_image_version", "write_bottlerocket"]
 
 KEYS: Final = (
     *("api-server", "cloud-provider", "cluster-certificate", "cluster-name", "cluster-dns-ip"),
@@ -49,63 +48,67 @@ Table = dict[str, Any]
 log = logging.getLogger(__name__)
 
 
-def bottlerocket(boot: Boot) -> str:
+def write_bottlerocket(boot: Boot) -> str:
     """The author's settings, and ours where the two disagree."""
-    settings: Table = dict(_given(boot.custom))
-    settings["kubernetes"] = _kubernetes(boot, settings.get("kubernetes", {}))
-    commands = _commands(boot, settings.get("bootstrap-commands", {}))
+    settings: Table = dict(_read_custom(boot.custom))
+    settings["kubernetes"] = _build_kubernetes(boot, settings.get("kubernetes", {}))
+    commands = _build_commands(boot, settings.get("bootstrap-commands", {}))
     if commands:
         settings["bootstrap-commands"] = commands
-    return toml.write({"settings": {name: _sorted(name, settings[name]) for name in sorted(settings)}})
+    return toml.write_toml(
+        {"settings": {name: _sort_table(name, settings[name]) for name in sorted(settings)}}
+    )
 
 
-def _given(custom: str) -> Mapping[str, Any]:
+def _read_custom(custom: str) -> Mapping[str, Any]:
     try:
         document = tomllib.loads(custom)
     except tomllib.TOMLDecodeError as error:
-        raise unusable("the node class's user data", f"it is not valid TOML: {error}") from error
+        raise unusable_error("the node class's user data", f"it is not valid TOML: {error}") from error
     for path in TABLES:
         table: Any = document
         for step in path:
             table = table.get(step, {})
             if not isinstance(table, dict):
-                raise unusable("the node class's user data", f"its {'.'.join(path)} is not a TOML table")
+                raise unusable_error(
+                    "the node class's user data", f"its {'.'.join(path)} is not a TOML table"
+                )
     return dict(document.get("settings", {}))
 
 
-def _sorted(name: str, value: Any) -> Any:
+def _sort_table(name: str, value: Any) -> Any:
     """Tables of the author in alphabetical order; those we know have one of their own."""
     if not isinstance(value, dict) or name in ("kubernetes", "bootstrap-commands"):
         return value
-    return {key: _sorted("", value[key]) for key in sorted(value)}
+    return {key: _sort_table("", value[key]) for key in sorted(value)}
 
 
-def _kubernetes(boot: Boot, given: Mapping[str, Any]) -> Table:
+def _build_kubernetes(boot: Boot, given: Mapping[str, Any]) -> Table:
     unknown = sorted(given.keys() - set(KEYS))
     if unknown:
         log.warning("settings.kubernetes in user data has keys that are dropped: %s", ", ".join(unknown))
-    made = {**given, **dict(_told(boot)), **dict(_kubelet(boot.kubelet))}
+    made = {**given, **dict(_list_cluster_settings(boot)), **dict(_list_kubelet_settings(boot.kubelet))}
     made["node-labels"] = {**given.get("node-labels", {}), **boot.labels}
-    made["node-taints"] = _taints(boot)
+    made["node-taints"] = _build_taints(boot)
     # An empty table says nothing, and one we replaced by nothing is gone.
-    return {key: _sorted("", made[key]) for key in KEYS if key in made and made[key] not in ({}, [])}
+    return {key: _sort_table("", made[key]) for key in KEYS if key in made and made[key] not in ({}, [])}
 
 
-def _told(boot: Boot) -> Iterator[tuple[str, Any]]:
+def _list_cluster_settings(boot: Boot) -> Iterator[tuple[str, Any]]:
     yield "api-server", boot.endpoint
     yield "cluster-name", boot.cluster
     if boot.ca_bundle is not None:
         yield "cluster-certificate", boot.ca_bundle
 
 
-def _taints(boot: Boot) -> dict[str, list[str]]:
+def _build_taints(boot: Boot) -> dict[str, list[str]]:
     taints: dict[str, list[str]] = {}
     for taint in boot.taints:
         taints.setdefault(taint.key, []).append(f"{taint.value}:{taint.effect}")
     return taints
 
 
-def _kubelet(kubelet: KubeletConfiguration) -> Iterator[tuple[str, Any]]:
+def _list_kubelet_settings(kubelet: KubeletConfiguration) -> Iterator[tuple[str, Any]]:
     """What the class says of the kubelet; where it is silent the author's own settings stay."""
     if kubelet.cluster_dns:
         yield "cluster-dns-ip", kubelet.cluster_dns[0]
@@ -122,7 +125,7 @@ def _kubelet(kubelet: KubeletConfiguration) -> Iterator[tuple[str, Any]]:
     for name, values in tables.items():
         if not isinstance(values, AbsentMap):
             printed = values is grace
-            yield name, {k: printed_duration(v) if printed else v for k, v in values.items()}
+            yield name, {k: print_duration(v) if printed else v for k, v in values.items()}
     percents = {
         "image-gc-high-threshold-percent": kubelet.image_gc_high_threshold_percent,
         "image-gc-low-threshold-percent": kubelet.image_gc_low_threshold_percent,
@@ -134,15 +137,15 @@ def _kubelet(kubelet: KubeletConfiguration) -> Iterator[tuple[str, Any]]:
         yield "cpu-cfs-quota-enforced", kubelet.cpu_cfs_quota
 
 
-def _commands(boot: Boot, given: Mapping[str, Any]) -> Table:
+def _build_commands(boot: Boot, given: Mapping[str, Any]) -> Table:
     commands = dict(given)
     if boot.raid0:
         bind = [*STORAGE, "bind", *(() if _binds_by_itself(boot.image_version) else DIRECTORIES)]
         commands[MOUNT] = {"commands": [[*STORAGE, "init"], bind], "mode": "always", "essential": True}
-    return {name: _command(commands[name]) for name in sorted(commands)}
+    return {name: _order_command(commands[name]) for name in sorted(commands)}
 
 
-def _command(command: Any) -> Any:
+def _order_command(command: Any) -> Any:
     if not isinstance(command, dict):
         return command
     known = {key: command[key] for key in COMMAND_KEYS if key in command}
@@ -154,7 +157,7 @@ def _binds_by_itself(version: str) -> bool:
     return version == LATEST or (found is not None and (int(found[1]), int(found[2])) >= BINDS_BY_ITSELF)
 
 
-def image_version(terms: Sequence[AMISelectorTerm], images: Sequence[AMI]) -> str:
+def find_image_version(terms: Sequence[AMISelectorTerm], images: Sequence[AMI]) -> str:
     """The version of the images a class asks for: by its alias, a name, or what was found for it."""
     for term in terms:
         if term.alias:

@@ -12,7 +12,7 @@ from datetime import date, datetime, time
 from math import isinf, isnan
 from typing import Any
 
-__all__ = ["write"]
+__all__ = ["write_toml"]
 
 BARE = re.compile(r"[A-Za-z0-9_-]+")
 # What a literal string cannot hold.
@@ -20,34 +20,34 @@ UNFIT = re.compile("['\x00-\x08\x0a-\x1f\x7f]")
 Table = Mapping[str, Any]
 
 
-def write(table: Table) -> str:
+def write_toml(table: Table) -> str:
     """A document."""
-    return "".join(_table(table, ()))
+    return "".join(_write_table(table, ()))
 
 
-def _table(table: Table, path: tuple[str, ...]) -> Iterator[str]:
+def _write_table(table: Table, path: tuple[str, ...]) -> Iterator[str]:
     plain = {key: value for key, value in table.items() if not _is_table(value)}
     for key, value in plain.items():
-        yield f"{_key(key)} = {_value(value)}\n"
+        yield f"{_write_key(key)} = {_write_value(value)}\n"
     first = not plain
     for key, value in table.items():
         if not _is_table(value):
             continue
         yield "" if first else "\n"
         first = False
-        yield from _headed(value, (*path, key))
+        yield from _write_headed(value, (*path, key))
 
 
-def _headed(value: Any, path: tuple[str, ...]) -> Iterator[str]:
-    name = ".".join(map(_key, path))
+def _write_headed(value: Any, path: tuple[str, ...]) -> Iterator[str]:
+    name = ".".join(map(_write_key, path))
     if isinstance(value, Mapping):
         yield f"[{name}]\n"
-        yield from _table(value, path)
+        yield from _write_table(value, path)
         return
     for place, item in enumerate(value):
         yield "\n" if place else ""
         yield f"[[{name}]]\n"
-        yield from _table(item, path)
+        yield from _write_table(item, path)
 
 
 def _is_table(value: Any) -> bool:
@@ -56,36 +56,40 @@ def _is_table(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(item, Mapping) for item in value)
 
 
-def _key(key: str) -> str:
-    return key if BARE.fullmatch(key) else _text(key)
+def _write_key(key: str) -> str:
+    return key if BARE.fullmatch(key) else _write_text(key)
 
 
-def _value(value: Any) -> str:
+def _write_value(value: Any) -> str:
     match value:
         case str():
-            return _text(value)
+            return _write_text(value)
         case bool():
             return "true" if value else "false"
         case int():
             return str(value)
         case float():
-            return _number(value)
+            return _write_number(value)
         case datetime() | date() | time():
             return value.isoformat()
         case Mapping():
-            return "{" + ", ".join(f"{_key(key)} = {_value(each)}" for key, each in value.items()) + "}"
+            return (
+                "{"
+                + ", ".join(f"{_write_key(key)} = {_write_value(each)}" for key, each in value.items())
+                + "}"
+            )
         case Sequence():
-            return "[" + ", ".join(map(_value, value)) + "]"
+            return "[" + ", ".join(map(_write_value, value)) + "]"
     raise TypeError(f"TOML has no {type(value).__name__}")
 
 
-def _text(text: str) -> str:
+def _write_text(text: str) -> str:
     if not UNFIT.search(text):
         return f"'{text}'"
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _number(value: float) -> str:
+def _write_number(value: float) -> str:
     if isnan(value):
         return "nan"
     if isinf(value):

@@ -5,6 +5,6 @@ It shares no line with Dovetail's own engine on purpose: it is the judge of that
 
 from __future__ import annotations
 
-from dovetail.sim.cluster.scheduler.loop import Scheduler
+from dovetail.sim.cluster.scheduler.loop import KubeScheduler
 
-__all__ = ["Scheduler"]
+__all__ = ["KubeScheduler"]

@@ -12,14 +12,14 @@ import heapq
 from itertools import count
 from typing import Any
 
-__all__ = ["Queue"]
+__all__ = ["SchedulingQueue"]
 
 Json = dict[str, Any]
 Key = tuple[str, str]
 FIRST_BACKOFF, LAST_BACKOFF = 1.0, 10.0
 
 
-class _Waiting:
+class _PendingPod:
     """A pod that fitted nowhere: how often, when it may be tried again, and whether others may help it."""
 
     __slots__ = ("attempts", "choosy", "eligible")
@@ -30,13 +30,13 @@ class _Waiting:
         self.choosy = False
 
 
-class Queue:
+class SchedulingQueue:
     """The pods that want a node."""
 
     def __init__(self) -> None:
         self._active: list[tuple[int, str, int, Key]] = []
         self._queued: set[Key] = set()
-        self._waiting: dict[Key, _Waiting] = {}
+        self._pending: dict[Key, _PendingPod] = {}
         self._choosy = 0
         self._order = count()
 
@@ -44,9 +44,9 @@ class Queue:
         return bool(self._active)
 
     @property
-    def waiting(self) -> bool:
+    def has_pending(self) -> bool:
         """Someone waits for the world to change."""
-        return bool(self._waiting)
+        return bool(self._pending)
 
     @property
     def choosy(self) -> bool:
@@ -68,7 +68,7 @@ class Queue:
 
     def park(self, key: Key, now: float, *, choosy: bool = False, at_once: bool = False) -> None:
         """A pod fitted nowhere; `at_once` when it only waits for something already under way."""
-        waiting = self._waiting.setdefault(key, _Waiting())
+        waiting = self._pending.setdefault(key, _PendingPod())
         self._choosy += choosy - waiting.choosy
         waiting.choosy = choosy
         if at_once:
@@ -79,14 +79,14 @@ class Queue:
 
     def forget(self, key: Key) -> None:
         """A pod waits no more: it is bound, or gone."""
-        waiting = self._waiting.pop(key, None)
+        waiting = self._pending.pop(key, None)
         if waiting is not None:
             self._choosy -= waiting.choosy
 
-    def ripe(self, now: float, *, everyone: bool) -> tuple[list[Key], float | None]:
+    def list_ripe(self, now: float, *, everyone: bool) -> tuple[list[Key], float | None]:
         """Who may try again, and in how long the next one may."""
         ripe, soonest = [], None
-        for key, waiting in self._waiting.items():
+        for key, waiting in self._pending.items():
             left = waiting.eligible - now
             if everyone or left <= 1e-9:
                 ripe.append(key)

@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from dovetail.api.quantity import Quantity
-from dovetail.sim.cluster.fitting import selector_term_matches
-from dovetail.sim.cluster.scheduler.board import Board, Node
-from dovetail.sim.cluster.scheduler.pods import PodInfo
-from dovetail.sim.kube.selectors import from_selector
+from dovetail.sim.cluster.node_matching import selector_term_matches
+from dovetail.sim.cluster.scheduler.node_table import NodeRow, NodeTable
+from dovetail.sim.cluster.scheduler.pod_info import PodInfo
+from dovetail.sim.kube.selectors import build_label_matcher
 
 __all__ = [
     "SELECTED",
     "NoVolumes",
-    "Papers",
-    "Volumes",
-    "claim_names",
-    "claim_reference",
-    "free_for",
-    "taken_by",
+    "ObjectReader",
+    "PodVolumes",
+    "build_claim_patch",
+    "build_claim_reference",
+    "is_free_for",
+    "list_claim_names",
 ]
 
 Json = dict[str, Any]
@@ -44,51 +44,51 @@ class NoVolumes(Exception):
     """The pod's volumes rule out every node for now; the text says why."""
 
 
-class Papers(Protocol):
+class ObjectReader(Protocol):
     """Where claims, volumes and classes are looked up."""
 
-    def find(self, resource: str, key: Key) -> Json | None:
+    def find_object(self, resource: str, key: Key) -> Json | None:
         """One object, or None."""
 
-    def every(self, resource: str) -> list[Json]:
+    def list_objects(self, resource: str) -> list[Json]:
         """All objects of a kind."""
 
 
-class Volumes:
+class PodVolumes:
     """The volumes of one pod, in one attempt."""
 
-    def __init__(self, pod: PodInfo, papers: Papers, board: Board) -> None:
-        self._papers = papers
+    def __init__(self, pod: PodInfo, papers: ObjectReader, board: NodeTable) -> None:
+        self._reader = papers
         self._board = board
         self.bound: list[Json] = []
         self.to_make: list[tuple[Json, Json]] = []
         self.taken = False
         if pod.demand.claims:
-            for name in claim_names(pod.obj):
-                self._take(name, pod)
+            for name in list_claim_names(pod.obj):
+                self._read_claim(name, pod)
 
-    def _take(self, name: str, pod: PodInfo) -> None:
-        claim = self._papers.find(CLAIMS, (pod.namespace, name))
+    def _read_claim(self, name: str, pod: PodInfo) -> None:
+        claim = self._reader.find_object(CLAIMS, (pod.namespace, name))
         if claim is None:
             raise NoVolumes(f'persistentvolumeclaim "{name}" not found')
         if claim["metadata"].get("deletionTimestamp"):
             raise NoVolumes(f'persistentvolumeclaim "{name}" is being deleted')
         if "ReadWriteOncePod" in (claim["spec"].get("accessModes") or ()):
-            self.taken = self.taken or self._used(name, pod)
+            self.taken = self.taken or self._is_used_elsewhere(name, pod)
         if claim["spec"].get("volumeName") and (claim.get("status") or {}).get("phase") == "Bound":
-            volume = self._papers.find(VOLUMES, ("", claim["spec"]["volumeName"]))
+            volume = self._reader.find_object(VOLUMES, ("", claim["spec"]["volumeName"]))
             if volume is None:
                 raise NoVolumes(f'persistentvolume "{claim["spec"]["volumeName"]}" not found')
             self.bound.append(volume)
             return
-        storage = self._papers.find(CLASSES, ("", claim["spec"].get("storageClassName") or ""))
+        storage = self._reader.find_object(CLASSES, ("", claim["spec"].get("storageClassName") or ""))
         if storage is None or storage.get("volumeBindingMode", "Immediate") == "Immediate":
             raise NoVolumes("pod has unbound immediate PersistentVolumeClaims")
         self.to_make.append((claim, storage))
 
-    def _used(self, name: str, pod: PodInfo) -> bool:
+    def _is_used_elsewhere(self, name: str, pod: PodInfo) -> bool:
         return any(
-            other.demand.claims and other.key != pod.key and name in claim_names(other.obj)
+            other.demand.claims and other.key != pod.key and name in list_claim_names(other.obj)
             for node in self._board.nodes.values()
             for other in node.pods.values()
             if other.namespace == pod.namespace
@@ -98,22 +98,22 @@ class Volumes:
     def empty(self) -> bool:
         return not self.bound and not self.to_make
 
-    def verdict(self, node: Node) -> str | None:
+    def find_refusal(self, node: NodeRow) -> str | None:
         """Why the volumes will not follow the pod to this node."""
         if self.taken:
             return TAKEN
         if self._over_limit(node):
             return FULL
         for volume in self.bound:
-            if not _reaches(volume, node):
+            if not _is_reachable(volume, node):
                 return CONFLICT
         for claim, storage in self.to_make:
             if not self._can_make(claim, storage, node):
                 return NO_VOLUME
-        return NO_ZONE if any(_elsewhere(volume, node) for volume in self.bound) else None
+        return NO_ZONE if any(_is_in_other_zone(volume, node) for volume in self.bound) else None
 
-    def _can_make(self, claim: Json, storage: Json, node: Node) -> bool:
-        if self._ready_made(claim, node) is not None:
+    def _can_make(self, claim: Json, storage: Json, node: NodeRow) -> bool:
+        if self._find_ready_volume(claim, node) is not None:
             return True
         if storage["provisioner"] == NO_PROVISIONER:
             return False
@@ -121,17 +121,21 @@ class Volumes:
         if chosen and chosen != node.name:
             return False
         topologies = storage.get("allowedTopologies")
-        return not topologies or any(_allows(term, node) for term in topologies)
+        return not topologies or any(_topology_allows(term, node) for term in topologies)
 
-    def _ready_made(self, claim: Json, node: Node) -> Json | None:
+    def _find_ready_volume(self, claim: Json, node: NodeRow) -> Json | None:
         """A free volume that a person made for claims like this one, within the node's reach."""
-        for volume in self._papers.every(VOLUMES):
-            if not volume["spec"].get("claimRef") and free_for(volume, claim) and _reaches(volume, node):
+        for volume in self._reader.list_objects(VOLUMES):
+            if (
+                not volume["spec"].get("claimRef")
+                and is_free_for(volume, claim)
+                and _is_reachable(volume, node)
+            ):
                 return volume
         return None
 
-    def _over_limit(self, node: Node) -> bool:
-        csi_node = self._papers.find(CSI_NODES, ("", node.name))
+    def _over_limit(self, node: NodeRow) -> bool:
+        csi_node = self._reader.find_object(CSI_NODES, ("", node.name))
         limits = {
             driver["name"]: driver["allocatable"]["count"]
             for driver in ((csi_node or {}).get("spec") or {}).get("drivers") or ()
@@ -139,10 +143,10 @@ class Volumes:
         }
         if not limits or self.empty:
             return False
-        attached = self._attached(node)
+        attached = self._list_attached(node)
         before = {driver: len(handles) for driver, handles in attached.items()}
         for volume in self.bound:
-            _file(attached, volume)
+            _add_attached(attached, volume)
         for claim, storage in self.to_make:
             attached.setdefault(storage["provisioner"], set()).add(claim["metadata"]["uid"])
         return any(
@@ -150,24 +154,24 @@ class Volumes:
             for driver, handles in attached.items()
         )
 
-    def _attached(self, node: Node) -> dict[str, set[str]]:
+    def _list_attached(self, node: NodeRow) -> dict[str, set[str]]:
         """Volumes in use on a node, by driver."""
         attached: dict[str, set[str]] = {}
         for pod in node.pods.values():
-            for name in claim_names(pod.obj) if pod.demand.claims else ():
-                claim = self._papers.find(CLAIMS, (pod.namespace, name)) or {"spec": {}}
-                volume = self._papers.find(VOLUMES, ("", claim["spec"].get("volumeName") or ""))
+            for name in list_claim_names(pod.obj) if pod.demand.claims else ():
+                claim = self._reader.find_object(CLAIMS, (pod.namespace, name)) or {"spec": {}}
+                volume = self._reader.find_object(VOLUMES, ("", claim["spec"].get("volumeName") or ""))
                 if volume is not None:
-                    _file(attached, volume)
+                    _add_attached(attached, volume)
         return attached
 
-    def orders(self, node: Node) -> list[tuple[str, Key, Json]]:
+    def list_patches(self, node: NodeRow) -> list[tuple[str, Key, Json]]:
         """Patches that must be made before the pod can be bound there: (resource, key, merge patch)."""
         found = []
         for claim, storage in self.to_make:
-            meta, volume = claim["metadata"], self._ready_made(claim, node)
+            meta, volume = claim["metadata"], self._find_ready_volume(claim, node)
             if volume is not None:
-                found.append((VOLUMES, ("", volume["metadata"]["name"]), taken_by(claim)))
+                found.append((VOLUMES, ("", volume["metadata"]["name"]), build_claim_patch(claim)))
             elif (meta.get("annotations") or {}).get(SELECTED) != node.name:
                 driver = storage["provisioner"]
                 marks = {
@@ -180,7 +184,7 @@ class Volumes:
         return found
 
 
-def claim_names(pod: Json) -> list[str]:
+def list_claim_names(pod: Json) -> list[str]:
     """The claims a pod mounts, those of its ephemeral volumes included."""
     names = []
     for volume in pod["spec"].get("volumes") or ():
@@ -191,7 +195,7 @@ def claim_names(pod: Json) -> list[str]:
     return names
 
 
-def claim_reference(claim: Json) -> Json:
+def build_claim_reference(claim: Json) -> Json:
     """How a volume names the claim it belongs to."""
     meta = claim["metadata"]
     return {
@@ -203,13 +207,13 @@ def claim_reference(claim: Json) -> Json:
     }
 
 
-def taken_by(claim: Json) -> Json:
+def build_claim_patch(claim: Json) -> Json:
     """The patch that gives a volume to a claim."""
     marks = {"pv.kubernetes.io/bound-by-controller": "yes"}
-    return {"metadata": {"annotations": marks}, "spec": {"claimRef": claim_reference(claim)}}
+    return {"metadata": {"annotations": marks}, "spec": {"claimRef": build_claim_reference(claim)}}
 
 
-def free_for(volume: Json, claim: Json) -> bool:
+def is_free_for(volume: Json, claim: Json) -> bool:
     """Whether an unclaimed volume is what a claim asks for: class, modes, size and labels."""
     have, asked = volume["spec"], claim["spec"]
     if (have.get("storageClassName") or "") != (asked.get("storageClassName") or ""):
@@ -222,21 +226,21 @@ def free_for(volume: Json, claim: Json) -> bool:
     if Quantity.parse((have.get("capacity") or {}).get("storage", "0")).value < Quantity.parse(wanted).value:
         return False
     selector = asked.get("selector")
-    return selector is None or from_selector(selector)(volume["metadata"].get("labels") or {})
+    return selector is None or build_label_matcher(selector)(volume["metadata"].get("labels") or {})
 
 
-def _file(attached: dict[str, set[str]], volume: Json) -> None:
+def _add_attached(attached: dict[str, set[str]], volume: Json) -> None:
     csi = volume["spec"].get("csi")
     if csi:
         attached.setdefault(csi["driver"], set()).add(csi.get("volumeHandle", volume["metadata"]["name"]))
 
 
-def _reaches(volume: Json, node: Node) -> bool:
+def _is_reachable(volume: Json, node: NodeRow) -> bool:
     required = ((volume["spec"].get("nodeAffinity") or {}).get("required") or {}).get("nodeSelectorTerms")
     return not required or any(selector_term_matches(term, node.obj) for term in required)
 
 
-def _elsewhere(volume: Json, node: Node) -> bool:
+def _is_in_other_zone(volume: Json, node: NodeRow) -> bool:
     """The volume's labels name a zone or region the node is not in; a node without any is anywhere."""
     labels = volume["metadata"].get("labels") or {}
     if not any(key in node.labels for key in ZONE_LABELS):
@@ -244,7 +248,7 @@ def _elsewhere(volume: Json, node: Node) -> bool:
     return any(node.labels.get(key) not in labels[key].split("__") for key in ZONE_LABELS if key in labels)
 
 
-def _allows(term: Json, node: Node) -> bool:
+def _topology_allows(term: Json, node: NodeRow) -> bool:
     return all(
         node.labels.get(expression["key"]) in (expression.get("values") or ())
         for expression in term.get("matchLabelExpressions") or ()

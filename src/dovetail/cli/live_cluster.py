@@ -1,0 +1,265 @@
+"""A cluster seen once: everything Dovetail watches is listed, folded as it would fold it, and frozen.
+
+Nothing is written, no lease is taken, and nobody who could act is even loaded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Literal
+
+from dovetail.api import labels
+from dovetail.api.meta import Kind, Object
+from dovetail.api.nodepool import NodePool
+from dovetail.api.overlay import NodeOverlay
+from dovetail.api.pod import Pod
+from dovetail.cli.cluster_source import ClusterSource, SeenCluster
+from dovetail.cli.output import print_note
+from dovetail.cli.published_settings import PublishedSettings, read_published
+from dovetail.controllers.provider_port import MakeProvider
+from dovetail.errors import DovetailError, Expired, Gone, Misconfigured, NotAuthorized, Retry
+from dovetail.providers.factory import NODE_CLASSES, AwsReach, choose_provider
+from dovetail.runtime.clock import SystemClock
+from dovetail.runtime.cluster_context import DISPENSABLE, ClusterContext
+from dovetail.runtime.informer import Informer
+from dovetail.runtime.kubeconfig import Connection, connect
+from dovetail.runtime.transport import USER_AGENT, ApiRequest, Transport
+from dovetail.scheduling.model.instance_types import InstanceType
+from dovetail.scheduling.model.node_overlays import apply_overlays
+from dovetail.scheduling.model.snapshot import Snapshot
+from dovetail.settings import Settings, examine_settings
+from dovetail.settings.table import BY_VARIABLE
+
+__all__ = ["OURS", "LiveCluster", "open_cluster", "read_cluster", "refresh_provider", "take_snapshot"]
+
+AT_ONCE = 4  # lists under way: each of them costs a connection, and that a handshake
+TRIES = 3  # a list that changes faster than it can be read is begun again this often
+OURS = (labels.KARPENTER, labels.KARPENTER_AWS, labels.KARPENTER_KWOK)
+# What is a fact about the cluster is taken from the cluster; of other settings, this environment's win.
+FACTS = ("CLUSTER_NAME", "CLUSTER_ENDPOINT", "CLUSTER_CA_BUNDLE")
+REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
+
+
+@dataclass(frozen=True, slots=True)
+class LiveCluster:
+    """A cluster that is looked at: how it is reached, what it is called, and the eyes."""
+
+    connection: Connection
+    name: str
+    sight: ClusterContext
+
+
+def read_cluster(where: ClusterSource) -> SeenCluster:
+    """See the cluster once, with the settings of its own controller."""
+    return asyncio.run(_read_cluster(where))
+
+
+@asynccontextmanager
+async def open_cluster(where: ClusterSource) -> AsyncIterator[LiveCluster]:
+    """The one way in for every command that looks at a live cluster; nothing is left open after the block."""
+    connection = connect(SystemClock(), where.kubeconfig, where.context)
+    transport = connection.open_transport(USER_AGENT)
+    try:
+        sight, name = await _build_view(connection, transport, where)
+        try:
+            yield LiveCluster(connection, name, sight)
+        finally:
+            sight.close()
+    finally:
+        await transport.close()
+
+
+async def _build_view(
+    connection: Connection, transport: Transport, where: ClusterSource
+) -> tuple[ClusterContext, str]:
+    try:
+        provider = await _detect_provider(transport) if where.provider == "auto" else where.provider
+        published = await read_published(transport)
+    except DovetailError as error:
+        raise _describe_failure(connection.server, error) from error
+    name = where.cluster_name or published.name or os.environ.get("CLUSTER_NAME", "")
+    region = where.region or published.region or next(filter(None, map(os.environ.get, REGIONS)), "")
+    if provider == "aws" and not name:
+        raise _describe_missing(connection, name, region)
+    settings = _read_settings(connection, provider, published, name)
+    reach = AwsReach(region, published.endpoint if region == published.region else "")
+    try:
+        return _build_sight(connection, transport, settings, choose_provider(provider, reach)), name
+    except Misconfigured as error:
+        if region:
+            raise
+        raise _describe_missing(connection, name, region) from error
+
+
+def _describe_missing(connection: Connection, name: str, region: str) -> Misconfigured:
+    """Neither the cluster nor this environment says how the cluster is found in AWS."""
+    missing = (("name", "--cluster-name", name), ("AWS region", "--region", region))
+    what = " or its ".join(words for words, _, value in missing if not value)
+    flags = " and ".join(flag for _, flag, value in missing if not value)
+    return Misconfigured(
+        f"the cluster at {connection.server} does not say its {what}: no Deployment or lease of Dovetail or "
+        f"Karpenter that tells can be read; give {flags}"
+    )
+
+
+def _read_settings(
+    connection: Connection, provider: Literal["aws", "kwok"], published: PublishedSettings, name: str
+) -> Settings:
+    """The controller's settings, changed by what this environment says."""
+    own = {key: value for key, value in os.environ.items() if key in BY_VARIABLE and key not in FACTS}
+    theirs = {key: value for key, value in published.environment.items() if key in BY_VARIABLE}
+    # Who only looks hands nothing to nodes, so this address will do, and EKS need not be asked for it.
+    facts = {"CLUSTER_ENDPOINT": connection.server} | {key: theirs[key] for key in FACTS if key in theirs}
+    found = examine_settings((), {**theirs, **own, **facts, "CLUSTER_NAME": name}, provider)
+    if found.problems:
+        said = f" (as {published.source} has it)" if published.source else ""
+        raise Misconfigured(f"{found.problems[0]}{said}")
+    return found.settings
+
+
+class _SilentRecorder:
+    """Who only looks has nothing to tell."""
+
+    def publish_event(
+        self,
+        obj: Object,
+        reason: str,
+        note: str,
+        *,
+        warning: bool = False,
+        dedupe: tuple[str, ...] = (),
+        window: float = 120.0,
+    ) -> None:
+        """Nothing is told."""
+
+
+def _build_sight(
+    connection: Connection, transport: Transport, settings: Settings, make: MakeProvider
+) -> ClusterContext:
+    """The eyes alone: caches that nobody fills yet, and nothing that could act."""
+    return ClusterContext(
+        settings,
+        transport,
+        clock=SystemClock(),
+        chance=Random(0),
+        class_kind=NODE_CLASSES[settings.provider],
+        make=make,
+        record=lambda kube: _SilentRecorder(),
+        authority=connection.authority,
+        may_write=lambda: False,
+    )
+
+
+async def refresh_provider(sight: ClusterContext) -> None:
+    """Learn at once what the controller learns in time, such as EC2's types and prices."""
+    look_around = getattr(sight.provider, "look_around", None)
+    if look_around is not None:
+        await look_around()
+
+
+async def take_snapshot(sight: ClusterContext, remark: Callable[[str], None]) -> Snapshot:
+    """The cluster as it is now, with what can be bought."""
+    virtual = sight.buffers.resolve_all() if sight.buffers is not None else ()
+    return sight.capture.take_snapshot(
+        await _list_offers(sight, remark), sight.build_options(sight.clock.now()), virtual
+    )
+
+
+async def _read_cluster(where: ClusterSource) -> SeenCluster:
+    async with open_cluster(where) as cluster:
+        sight = cluster.sight
+        await _fill_all(sight, cluster.connection)
+        await sight.provider.prepare()
+        await refresh_provider(sight)
+        snapshot = await take_snapshot(sight, lambda text: print_note(f"note: {text}"))
+        return SeenCluster(snapshot, {pod.full_name: pod for pod in sight.get_informer(Pod)}, sight.settings)
+
+
+async def _detect_provider(transport: Transport) -> Literal["aws", "kwok"]:
+    """Whose node classes the cluster knows; where it knows both, EC2's count."""
+    reply = await transport.send(ApiRequest("GET", f"/apis/{labels.KARPENTER_AWS}"))
+    return "aws" if reply.status == 200 else "kwok"
+
+
+async def _fill_all(sight: ClusterContext, connection: Connection) -> None:
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def fill(informer: Informer[Any]) -> None:
+        async with gate:
+            await _fill_informer(sight, informer)
+
+    filled = await asyncio.gather(*map(fill, sight.informers.values()), return_exceptions=True)
+    for error in filled:
+        if isinstance(error, DovetailError):
+            # All lists fail for one reason, mostly; the first will do.
+            raise _describe_failure(connection.server, error) from error
+        if error is not None:
+            raise error
+
+
+async def _fill_informer(sight: ClusterContext, informer: Informer[Any]) -> None:
+    """List one kind into its informer. A kind the server has never heard of has no objects."""
+    kind = informer.kind
+    informer.begin_list()
+    try:
+        informer.add_listed(await _list_objects(sight, kind))
+    except Gone as error:
+        if kind.KIND.group in OURS:
+            raise Misconfigured(_describe_not_installed(kind.KIND)) from error
+    except NotAuthorized:
+        if kind not in DISPENSABLE:
+            raise
+    informer.end_list()
+
+
+async def _list_objects(sight: ClusterContext, kind: type[Object]) -> tuple[Object, ...]:
+    for _ in range(TRIES - 1):
+        try:
+            return await sight.kube.list(kind)
+        except Expired:
+            continue
+    return await sight.kube.list(kind)
+
+
+def _describe_not_installed(kind: Kind) -> str:
+    return f"it does not know {kind.resource}; install it with `dovetail crds | kubectl apply -f -`"
+
+
+def _describe_failure(server: str, error: DovetailError) -> Misconfigured:
+    if isinstance(error, Misconfigured):
+        return Misconfigured(f"reading the cluster at {server}: {error}")
+    advice = "check --kubeconfig, and that the cluster is up"
+    if isinstance(error, NotAuthorized):
+        advice = "it takes the right to list what Dovetail watches"
+    return Misconfigured(f"reading the cluster at {server}: {error}; {advice}")
+
+
+async def _list_types(
+    sight: ClusterContext, pool: NodePool, remark: Callable[[str], None]
+) -> tuple[InstanceType, ...]:
+    """As the controller has it: a pool whose types cannot be listed now has nothing to offer."""
+    try:
+        return await sight.cloud.list_instance_types(pool)
+    except Retry as error:
+        remark(str(error))
+        return ()
+
+
+async def _list_offers(
+    sight: ClusterContext, remark: Callable[[str], None]
+) -> list[tuple[NodePool, tuple[InstanceType, ...]]]:
+    """Every pool of ours, the heaviest first; those that may not grow are passed over when planning."""
+    ours = [pool for pool in sight.get_informer(NodePool) if sight.ownership.owns_pool(pool)]
+    ours.sort(key=lambda pool: pool.name, reverse=True)
+    ours.sort(key=lambda pool: pool.spec.weight or 0, reverse=True)
+    offers = [(pool, await _list_types(sight, pool, remark)) for pool in ours]
+    overlays = sight.informers.get(NodeOverlay)  # none unless the gate is open
+    if not overlays:
+        return offers
+    types = apply_overlays(offers, overlays, sight.cloud.flavour).types
+    return [(pool, types[pool.name]) for pool in ours]

@@ -1,0 +1,125 @@
+"""One scenario from start to end: the controllers themselves on a simulated cluster, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from random import Random
+
+from msgspec.structs import replace
+
+from dovetail.api import crds
+from dovetail.api.predicates import is_active, owned_by_daemonset, owned_by_node
+from dovetail.app import Dovetail
+from dovetail.providers.kwok import KwokProvider
+from dovetail.scheduling.model.snapshot import Snapshot
+from dovetail.scheduling.solve import compute_price_floor
+from dovetail.settings import read_settings
+from dovetail.settings.durations import parse_duration as parse_duration
+from dovetail.sim.clock import VirtualClock, run_virtual
+from dovetail.sim.cluster.controllers import SimClusterOptions
+from dovetail.sim.cluster.kubelet import KubeletOptions
+from dovetail.sim.report import RunReport, ShiftRecorder, build_report
+from dovetail.sim.run_recorder import RunRecorder
+from dovetail.sim.scenario import Scenario
+from dovetail.sim.scenario_player import ScenarioPlayer
+from dovetail.sim.transport import LocalTransport
+from dovetail.sim.volatile_cloud import VolatileCloud
+from dovetail.sim.world import World
+
+__all__ = ["OnProgress", "play_scenario"]
+
+DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
+# Leases are most of what happens in a calm cluster: half as many still tell silence from life in time.
+HEARTBEAT = 20.0
+# Told as time passes: the share that is over, and the moment in the story. True ends the story early.
+OnProgress = Callable[[float, str], bool]
+
+
+def play_scenario(story: Scenario, told: OnProgress | None = None) -> RunReport:
+    """Play a scenario through. The same story and seed give the same report, byte for byte."""
+    return run_virtual(_run_scenario(story, told or (lambda share, moment: False)))
+
+
+@dataclass
+class _Run:
+    story: Scenario
+    world: World
+    dovetail: Dovetail
+    stage: ScenarioPlayer
+    measure: RunRecorder
+    told: OnProgress
+
+
+async def _run_scenario(story: Scenario, told: OnProgress) -> RunReport:
+    clock = VirtualClock(story.start)
+    world = World(clock, story.seed, options=SimClusterOptions(KubeletOptions(heartbeat=HEARTBEAT)))
+    for definition in (
+        *crds.build_manifests("kwok"),
+        *((crds.build_zonal_manifest(),) if story.shifts else ()),
+    ):
+        world.api.create(DEFINITIONS, definition)
+    types = {"INSTANCE_TYPES_FILE_PATH": str(Path(story.folder) / story.instance_types)}
+    # Shifts that are in the story are to be followed, unless it says otherwise.
+    follow = {"ENABLE_ZONAL_SHIFT": "true"} if story.shifts else {}
+    settings = read_settings(
+        (), follow | story.settings | (types if story.instance_types else {}), provider="kwok"
+    )
+    dovetail = Dovetail(
+        settings,
+        LocalTransport(world.server),
+        clock=clock,
+        chance=Random(story.seed),
+        make=partial(KwokProvider, cloud=VolatileCloud),
+    )
+    assert isinstance(dovetail.cloud, VolatileCloud)
+    dovetail.cloud.keep_books(world.server.store)
+    run = _Run(story, world, dovetail, ScenarioPlayer(story, world, dovetail.cloud), RunRecorder(world), told)
+    shifts = ShiftRecorder(world) if story.shifts else None
+    async with world.running():
+        working = asyncio.create_task(dovetail.run())
+        run.stage.set_up()
+        await _run_steps(run)
+        dovetail.stop()
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+    return build_report(story, run.measure, shifts.list_results() if shifts is not None else ())
+
+
+async def _run_steps(run: _Run) -> None:
+    story, stage, clock = run.story, run.stage, run.world.clock
+    length, step = story.length.total_seconds(), parse_duration(story.step).total_seconds()
+    every = parse_duration(story.floor_every).total_seconds() if story.floor_every else 0.0
+    asked = 0.0
+    run.measure.take_sample()
+    while stage.second < length:
+        stage.run_step()
+        await clock.sleep(min(step, length - stage.second))
+        floor = 0.0
+        if every and (stage.second - asked >= every or stage.second >= length):
+            asked, floor = stage.second, await _find_floor(run.dovetail)
+        run.measure.take_sample(stage.wanted, floor)
+        if run.told(stage.second / length, clock.now().strftime("%a %d %b %H:%M")):
+            return
+
+
+async def _find_floor(dovetail: Dovetail) -> float:
+    """What the cheapest thinkable fleet for the pods that run now would cost an hour."""
+    offers = [(pool, await dovetail.cloud.list_instance_types(pool)) for pool in dovetail.parts.pools]
+    now = dovetail.capture.take_snapshot(offers, dovetail.build_options(dovetail.clock.now()))
+    return compute_price_floor(without_nodes(now))
+
+
+def without_nodes(now: Snapshot) -> Snapshot:
+    """The same pods with no node anywhere: those that run must move."""
+    running = (
+        pod
+        for node in now.nodes
+        for pod in node.pods
+        if is_active(pod) and not owned_by_daemonset(pod) and not owned_by_node(pod)
+    )
+    waiting = tuple(replace(pod, node_name="") for pod in running)
+    return replace(now, nodes=(), pods=(), moving=waiting, virtual=())

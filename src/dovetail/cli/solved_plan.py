@@ -1,0 +1,105 @@
+"""A world and its plan: the first complete one, then the best, and the time each took."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import isinf
+
+from dovetail.api.pod import Pod
+from dovetail.scheduling.explain import NearMiss, find_near_misses
+from dovetail.scheduling.missing_resources import MissingResource, find_missing_resources
+from dovetail.scheduling.model.plan import Plan
+from dovetail.scheduling.model.reasons import Decision
+from dovetail.scheduling.model.snapshot import Snapshot
+from dovetail.scheduling.solve import QUICK, THOROUGH, build_first_plan, solve
+
+__all__ = ["SolvedPlan", "peak_bytes", "solve_snapshot"]
+
+
+@dataclass(frozen=True)
+class SolvedPlan:
+    """A plan, the world it is for, and what finding it took."""
+
+    snapshot: Snapshot
+    plan: Plan
+    seconds: float
+    first_seconds: float
+    first_price: float
+
+    @property
+    def price(self) -> float:
+        """Dollars an hour of the new nodes whose price is known."""
+        return sum(node.price for node in self.plan.new_nodes if not isinf(node.price))
+
+    @property
+    def gap(self) -> float:
+        """How far above the proven floor the price is, as a share; 0 when nothing is proven."""
+        return max(0.0, self.price / self.plan.bound - 1) if self.plan.bound > 0 else 0.0
+
+    @cached_property
+    def decisions(self) -> Mapping[str, Decision]:
+        return {decision.pod: decision for decision in self.plan.decisions}
+
+    @cached_property
+    def left_out(self) -> Mapping[str, str]:
+        """Every pod that gets no place, and why in one sentence."""
+        return {**self.plan.ignored, **self.plan.deferred, **self.plan.unschedulable}
+
+    def find_missing(self, name: str) -> tuple[MissingResource, ...]:
+        """What a pod without a place requests and no pool has; pods that were refused alike ask once."""
+        decision = self.decisions.get(name)
+        if decision is None or decision.place is not None or not decision.rejections:
+            return ()
+        known = self._missing.get(id(decision.rejections))
+        if known is None:
+            pod = self._pods.get(name)
+            known = () if pod is None else find_missing_resources(self.snapshot, pod)
+            self._missing[id(decision.rejections)] = known
+        return known
+
+    @cached_property
+    def _missing(self) -> dict[int, tuple[MissingResource, ...]]:
+        return {}
+
+    @cached_property
+    def _pods(self) -> Mapping[str, Pod]:
+        return {pod.full_name: pod for pod in (*self.snapshot.pods, *self.snapshot.moving)}
+
+    @cached_property
+    def near_misses(self) -> Mapping[str, NearMiss]:
+        return find_near_misses(self.snapshot, self.plan) if self.plan.unschedulable else {}
+
+
+def solve_snapshot(snapshot: Snapshot, quick: bool, step: Callable[[str], None]) -> SolvedPlan:
+    """The plan for a world: the first complete one, or that and then the best."""
+    started = time.perf_counter()
+    step("a first plan")
+    first = solve(snapshot, QUICK) if quick else build_first_plan(snapshot)
+    first_seconds = time.perf_counter() - started
+    if quick and first is not None:
+        return SolvedPlan(snapshot, first, first_seconds, first_seconds, first.price)
+    step(
+        "a first plan" if first is None else f"${first.price:.2f} an hour so far; looking for a cheaper plan"
+    )
+    best = solve(snapshot, THOROUGH)
+    seconds = time.perf_counter() - started
+    if first is None:
+        # Nothing could be counted together, so that the exact placer's plan was the first.
+        return SolvedPlan(snapshot, best, seconds, seconds, best.price)
+    return SolvedPlan(snapshot, best, seconds, first_seconds, first.price)
+
+
+def peak_bytes() -> int:
+    """The most memory this process has had. In getrusage Linux counts what came before exec, too."""
+    try:
+        with open("/proc/self/status", encoding="ascii") as status:
+            line = next(line for line in status if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024
+    except (OSError, StopIteration):
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if sys.platform == "darwin" else most * 1024

@@ -1,0 +1,344 @@
+"""What would be disrupted, as people and programs read it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from difflib import get_close_matches
+from math import isinf
+
+from msgspec.structs import replace
+
+from dovetail.api import labels
+from dovetail.cli.output import (
+    Output,
+    format_count,
+    merge_alike,
+    print_note,
+    print_structured,
+    print_table,
+    print_text,
+    some_of,
+)
+from dovetail.cli.progress import ProgressBar
+from dovetail.cli.views.plans import HOURS_A_MONTH
+from dovetail.disruption.blocked_reason import BlockedReason
+from dovetail.disruption.candidates import DisruptionInput
+from dovetail.disruption.command import Command
+from dovetail.disruption.methods.drift_waves import DriftWave, WaveReplacement
+from dovetail.disruption.policy import add_default_annotations, read_default_annotations
+from dovetail.disruption.report import BlockedNodeReport, DisruptionReport, build_report
+from dovetail.errors import BadInput
+from dovetail.scheduling.model import state_node as views
+from dovetail.scheduling.model.plan import PlannedNode
+from dovetail.scheduling.model.snapshot import Snapshot
+from dovetail.settings import Settings, durations
+
+__all__ = ["build_disruption_input", "plan_disruption", "show_node", "show_survey"]
+
+SHOWN_WAVES = 12
+
+
+def show_survey(found: DisruptionReport, now: datetime, output: Output) -> None:
+    """The whole of it: commands turn by turn, waves of drift, and every node that stays with its reason."""
+    if output is not Output.table:
+        print_structured(_build_document(found, now), output)
+        return
+    rows = [
+        _build_row(number, command) for number, turn in enumerate(found.turns, 1) for command in turn.commands
+    ]
+    if rows:
+        columns = ("TURN", "WHY", "DECISION", "NODES", "REPLACED BY", "PODS", "SAVES $/H", "PAID BACK IN")
+        print_table(columns, rows)
+        print_text("\n")
+    _show_waves(found)
+    if found.blocked_nodes:
+        print_table(
+            ("STAYS", "POOL", "$/H", "REASON", "BECAUSE"),
+            merge_alike(map(_build_blocked_row, found.blocked_nodes)),
+        )
+        print_text("\n")
+    print_text(_describe_totals(found))
+
+
+def _build_row(number: int, command: Command) -> tuple[str, ...]:
+    return (
+        str(number),
+        command.method.reason,
+        command.decision,
+        some_of([candidate.name for candidate in command.candidates]),
+        _describe_replacements(command.replacements),
+        str(command.evictions),
+        f"{command.savings:.4f}",
+        _describe_payback(command),
+    )
+
+
+def _describe_replacements(new: Iterable[PlannedNode]) -> str:
+    kinds = Counter(f"{n.instance_type or 'any type'} {n.zone} {n.capacity_type}".strip() for n in new)
+    return ", ".join(f"{count} × {kind}" for kind, count in kinds.items()) or "-"
+
+
+def _describe_payback(command: Command) -> str:
+    if command.savings <= 0:
+        return "-"
+    return "at once" if command.payback is None else _format_duration(timedelta(hours=command.payback))
+
+
+def _format_duration(length: timedelta) -> str:
+    return durations.render_duration(timedelta(seconds=round(length.total_seconds())))
+
+
+def _build_blocked_row(standing: BlockedNodeReport) -> tuple[str, ...]:
+    price = f"{standing.price:.4f}" if standing.price else "?"
+    return standing.name, standing.pool or "-", price, str(standing.main.blocked_reason), standing.main.why
+
+
+def _show_waves(found: DisruptionReport) -> None:
+    for pool, gate in found.waves.gates.items():
+        print_text(f"drift of pool {pool} is {gate.flow}: {gate.why}\n")
+    if found.waves.gates:
+        print_text("\n")
+    if len(found.waves.waves) < 2 and not any(wave.after for wave in found.waves.waves):
+        return  # one wave is what the commands above already say
+    rows = [_wave_row(number, wave) for number, wave in enumerate(found.waves.waves, 1)]
+    print_table(("WAVE", "NODES", "PODS", "AT MOST BOUGHT", "NOT BEFORE"), rows[:SHOWN_WAVES])
+    if len(rows) > SHOWN_WAVES:
+        print_text(f"and {format_count(len(rows) - SHOWN_WAVES, 'more wave')}\n")
+    print_text("\n")
+
+
+def _wave_row(number: int, wave: DriftWave) -> tuple[str, ...]:
+    after = f"in {_format_duration(wave.after)}" if wave.after else "-"
+    bought = ", ".join(f"{r.count} × {r.instance_type or 'any type'}" for r in wave.replacements) or "-"
+    return str(number), some_of(wave.nodes), str(wave.pods), bought, after
+
+
+def _describe_totals(found: DisruptionReport) -> str:
+    going = [candidate for command in found.commands for candidate in command.candidates]
+    if not going:
+        return f"nothing would be disrupted now; {_describe_blocked(found)}\n"
+    moved, bought = sum(c.evictions for c in found.commands), sum(len(c.replacements) for c in found.commands)
+    monthly = found.savings * HOURS_A_MONTH
+    lines = [
+        f"{format_count(len(going), 'node')} would go for {bought}, {format_count(moved, 'pod')} would move, "
+        f"{_describe_blocked(found)}",
+        f"saves ${found.savings:,.4f} an hour, ${monthly:,.0f} a month",
+    ]
+    if found.more:
+        lines.append("there is more to find in later turns: see --turns")
+    return "\n".join(lines) + "\n"
+
+
+def _describe_blocked(found: DisruptionReport) -> str:
+    count = len(found.blocked_nodes)
+    return f"{format_count(count, 'node')} stay{'s' if count == 1 else ''}"
+
+
+def show_node(found: DisruptionReport, node: str, output: Output) -> None:
+    """Everything about one node: the command it is in and where its pods go, or every reason it stays."""
+    if output is not Output.table:
+        print_structured(_node_document(found, node), output)
+        return
+    for turn, command in _commands_of(found, node):
+        print_text(f"{node} would go in turn {turn}: {command.method.reason}, {command}\n")
+        print_text(f"  saves ${command.savings:.4f} an hour, paid back: {_describe_payback(command)}\n")
+        for pod, where in _list_moves(command):
+            print_text(f"  {pod} goes to {where}\n")
+        for new in command.replacements:
+            print_text(f"  new: {_node_words(new)}\n")
+        return
+    standing = next(each for each in found.blocked_nodes if each.name == node)
+    print_text(f"{node} stays: {standing.main.why}\n")
+    for reason in standing.reasons:
+        print_text(
+            f"  {reason.method.reason} ({reason.method.kind or 'drift'}): "
+            f"{reason.blocked_reason}: {reason.why}\n"
+        )
+
+
+def _commands_of(found: DisruptionReport, node: str) -> Iterator[tuple[int, Command]]:
+    for number, turn in enumerate(found.turns, 1):
+        for command in turn.commands:
+            if any(candidate.name == node for candidate in command.candidates):
+                yield number, command
+
+
+def _list_moves(command: Command) -> Iterator[tuple[str, str]]:
+    """Where each pod that moves would be."""
+    homes = dict(_list_targets(command))
+    for candidate in command.candidates:
+        for pod in candidate.pods:
+            yield pod.full_name, homes.get(pod.full_name, "wherever there is room")
+
+
+def _list_targets(command: Command) -> Iterator[tuple[str, str]]:
+    for number, node in enumerate(command.replacements, 1):
+        yield from ((pod, f"new node {number}") for pod in node.pods)
+    for name, pods in command.plan.existing.items() if command.plan else ():
+        yield from ((pod, name) for pod in pods)
+
+
+def _node_words(node: PlannedNode) -> str:
+    price = "" if isinf(node.price) else f", ${node.price:.4f} an hour"
+    others = f" or one of {len(node.instance_types) - 1} others" if len(node.instance_types) > 1 else ""
+    kind = node.instance_type or "as the template has it"
+    return f"{kind}{others} of pool {node.pool} {node.zone} {node.capacity_type}".rstrip() + price
+
+
+def _build_document(found: DisruptionReport, now: datetime) -> dict[str, object]:
+    return {
+        "now": now.isoformat(),
+        "commands": [
+            _build_command(number, command)
+            for number, turn in enumerate(found.turns, 1)
+            for command in turn.commands
+        ],
+        "staying": [_build_blocked(each) for each in found.blocked_nodes],
+        "waves": [_build_wave(each) for each in found.waves.waves],
+        "drift": {
+            pool: {"flow": str(gate.flow), "reason": gate.reason, "why": gate.why}
+            for pool, gate in found.waves.gates.items()
+        },
+        "savingsHourly": found.savings,
+        "more": found.more,
+    }
+
+
+def _build_command(turn: int, command: Command) -> dict[str, object]:
+    return {
+        "turn": turn,
+        "reason": command.method.reason,
+        "type": command.method.kind or None,
+        "decision": command.decision,
+        "nodes": [
+            {
+                "name": candidate.name,
+                "nodepool": candidate.pool.name,
+                "instanceType": candidate.labels.get(labels.INSTANCE_TYPE),
+                "zone": candidate.zone or None,
+                "capacityType": candidate.capacity_type or None,
+                "price": candidate.price or None,
+            }
+            for candidate in command.candidates
+        ],
+        "replacements": [_build_replacement(node) for node in command.replacements],
+        "moves": [{"pod": pod, "to": where} for pod, where in _list_moves(command)],
+        "evictions": command.evictions,
+        "costHourly": command.cost,
+        "savingsHourly": command.savings,
+        "paybackHours": command.payback,
+    }
+
+
+def _build_replacement(node: PlannedNode) -> dict[str, object]:
+    return {
+        "nodepool": node.pool,
+        "instanceType": node.instance_type or None,
+        "instanceTypes": list(node.instance_types),
+        "zone": node.zone or None,
+        "capacityType": node.capacity_type or None,
+        "price": None if isinf(node.price) else node.price,
+        "pods": list(node.pods),
+    }
+
+
+def _build_blocked(standing: BlockedNodeReport) -> dict[str, object]:
+    return {
+        "node": standing.name,
+        "nodepool": standing.pool or None,
+        "nodeClaim": standing.state.claim.name if standing.state.claim else None,
+        "price": standing.price or None,
+        "pods": len(list(views.list_running_pods(standing.state.pods))),
+        "reason": str(standing.main.blocked_reason),
+        "why": standing.main.why,
+        "pod": standing.main.pod or None,
+        "reasons": [
+            {
+                "method": each.method.reason,
+                "type": each.method.kind or None,
+                "reason": str(each.blocked_reason),
+            }
+            | {"why": each.why}
+            for each in standing.reasons
+        ],
+    }
+
+
+def _build_wave(wave: DriftWave) -> dict[str, object]:
+    return {
+        "nodes": list(wave.nodes),
+        "pods": wave.pods,
+        "replacements": [_build_wave_replacement(each) for each in wave.replacements],
+        "afterSeconds": wave.after.total_seconds(),
+    }
+
+
+def _build_wave_replacement(each: WaveReplacement) -> dict[str, object]:
+    return {
+        "nodepool": each.pool,
+        "instanceType": each.instance_type or None,
+        "capacityType": each.capacity_type or None,
+        "price": None if isinf(each.price) else each.price,
+        "count": each.count,
+    }
+
+
+def _node_document(found: DisruptionReport, node: str) -> dict[str, object]:
+    for turn, command in _commands_of(found, node):
+        return {"node": node, "goes": True, "command": _build_command(turn, command)}
+    standing = next(each for each in found.blocked_nodes if each.name == node)
+    return {"goes": False} | _build_blocked(standing)
+
+
+STEPS = 20
+# Held by these, a drifted node goes by itself in a while; by anything else, a person must do something.
+PASSING = frozenset(
+    (
+        BlockedReason.BUDGET,
+        BlockedReason.RATE,
+        BlockedReason.BACKED_OFF,
+        BlockedReason.UNDER_WAY,
+        BlockedReason.DELETING,
+        BlockedReason.NOMINATED,
+        BlockedReason.UNINITIALIZED,
+        BlockedReason.NO_NODE,
+        BlockedReason.UNSAID,
+        BlockedReason.ZONAL_SHIFT,
+    )
+)
+
+
+def plan_disruption(snapshot: Snapshot, settings: Settings, node: str, turns: int, output: Output) -> bool:
+    """Look and show it; true when a drifted node cannot go without someone's help."""
+    scene = build_disruption_input(snapshot, settings)
+    if not any(state.claim is not None for state in snapshot.nodes):
+        print_note("note: there is no node with a NodeClaim, so there is nothing to disrupt")
+    with ProgressBar(STEPS) as progress:
+        found = build_report(scene, turns, progress.start_step)
+    if node:
+        show_node(found, _check_node(found, node), output)
+    else:
+        show_survey(found, snapshot.options.now, output)
+    return any(each.drifted and each.main.blocked_reason not in PASSING for each in found.blocked_nodes)
+
+
+def build_disruption_input(snapshot: Snapshot, settings: Settings) -> DisruptionInput:
+    """The world as the controller would see it with these settings."""
+    knobs = read_default_annotations(settings)
+    pools = tuple(
+        replace(pool, nodepool=add_default_annotations(pool.nodepool, knobs)) for pool in snapshot.pools
+    )
+    gates = settings.feature_gates
+    return DisruptionInput(replace(snapshot, pools=pools), spot_to_spot=gates.spot_to_spot_consolidation)
+
+
+def _check_node(found: DisruptionReport, node: str) -> str:
+    names = [each.name for each in found.blocked_nodes]
+    names += [candidate.name for command in found.commands for candidate in command.candidates]
+    if node in names:
+        return node
+    near = get_close_matches(node, names, 1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise BadInput(f"there is no node {node} here{hint}")

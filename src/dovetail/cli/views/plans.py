@@ -1,0 +1,314 @@
+"""A plan as people read it: tables, sentences, and everything that was considered for one pod."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from itertools import islice
+from math import isinf
+
+import msgspec
+
+from dovetail.api.codec import to_dict
+from dovetail.api.labels import INITIALIZED, REGISTERED
+from dovetail.cli.output import (
+    Output,
+    format_count,
+    merge_alike,
+    print_structured,
+    print_table,
+    print_text,
+    some_of,
+)
+from dovetail.cli.solved_plan import SolvedPlan, peak_bytes
+from dovetail.errors import BadInput
+from dovetail.scheduling.model.plan import PlannedNode
+from dovetail.scheduling.model.reasons import Decision, NodeReason
+from dovetail.scheduling.model.requirements import describe_values
+from dovetail.scheduling.model.snapshot import Snapshot
+
+__all__ = ["HOURS_A_MONTH", "PSEUDO", "show_explanation", "show_plan", "write_plan"]
+
+AT_ONCE = 200
+PSEUDO = frozenset((INITIALIZED, REGISTERED))  # true of every node in the end, and on no NodeClaim
+
+
+def write_plan(solved: SolvedPlan, output: Output) -> None:
+    """The whole plan. JSON has a line per node and is written in parts: all together could be large."""
+    lists = {"nodes": map(_build_node, solved.plan.new_nodes), "unschedulable": _list_unschedulable(solved)}
+    if output is Output.json:
+        parts = _list_parts(solved, lists)
+        while some := "".join(islice(parts, AT_ONCE)):
+            print_text(some)
+    else:
+        print_structured(
+            {**{name: list(items) for name, items in lists.items()}, **_build_rest(solved)}, output
+        )
+
+
+def _list_parts(solved: SolvedPlan, lists: Mapping[str, Iterable[object]]) -> Iterator[str]:
+    yield "{\n"
+    for name, items in lists.items():
+        yield f'"{name}": ['
+        between = "\n"
+        for item in items:
+            yield between + _encode_json(item)
+            between = ",\n"
+        yield "],\n"
+    rest = _build_rest(solved)
+    yield ",\n".join(f'"{name}": {_encode_json(value)}' for name, value in rest.items())
+    yield "\n}\n"
+
+
+def _encode_json(value: object) -> str:
+    return msgspec.json.format(msgspec.json.encode(value), indent=0).decode()
+
+
+def _build_rest(solved: SolvedPlan) -> dict[str, object]:
+    plan = solved.plan
+    return {
+        "existing": {name: list(pods) for name, pods in plan.existing.items()},
+        "totalHourly": solved.price,
+        "lowerBound": plan.bound,
+        "gap": solved.gap,
+        "provenPods": plan.proven_pods,
+        "solveSeconds": solved.seconds,
+        "firstPlanSeconds": solved.first_seconds,
+        "firstPlanHourly": solved.first_price,
+        "peakRssBytes": peak_bytes(),
+    }
+
+
+def _build_node(node: PlannedNode) -> dict[str, object]:
+    offering = {"instanceType": node.instance_type, "zone": node.zone, "capacityType": node.capacity_type}
+    return {
+        "nodepool": node.pool,
+        "instanceTypes": list(node.instance_types),
+        "offering": offering,
+        "price": None if isinf(node.price) else node.price,
+        "requirements": [to_dict(entry) for entry in node.requirements.drop_keys(PSEUDO).list_entries()],
+        "pods": list(node.pods),
+    }
+
+
+def _list_unschedulable(solved: SolvedPlan) -> Iterator[dict[str, object]]:
+    for pod, why in solved.left_out.items():
+        yield {"pod": pod, "reasons": _list_reasons(solved, pod, why)}
+
+
+def _list_reasons(solved: SolvedPlan, pod: str, why: str) -> list[dict[str, object]]:
+    """The reasons by count, each with the place that came nearest; one sentence where no place was asked."""
+    decision = solved.decisions.get(pod)
+    if decision is None or not decision.rejections:
+        return [{"reason": why, "count": 1, "nearest": None}]
+    miss = solved.near_misses.get(pod)
+    nearest: dict[str, NodeReason] = {}
+    for rejection in decision.rejections:
+        nearest.setdefault(rejection.reason, rejection)
+    tally = Counter(rejection.reason for rejection in decision.rejections).most_common()
+    return [
+        {
+            "reason": str(reason),
+            "count": count,
+            "nearest": str(miss) if miss is not None and miss.reason is reason else str(nearest[reason]),
+        }
+        for reason, count in tally
+    ]
+
+
+HOURS_A_MONTH = 730
+SHOWN_PODS = 3
+MORE_TYPES = 10
+COLUMNS = ("NODES", "POOL", "INSTANCE TYPE", "OR", "ZONE", "CAPACITY", "PODS EACH", "$/H", "$/MONTH")
+
+
+def show_plan(solved: SolvedPlan) -> None:
+    """The plan as tables and a summary."""
+    plan = solved.plan
+    rows = [_build_row(node, number) for node, number in _group_nodes(plan.new_nodes)]
+    if rows:
+        print_table(COLUMNS, rows)
+        print_text("\n")
+    taken = [(name, str(len(pods))) for name, pods in plan.existing.items() if pods]
+    if taken:
+        print_table(("RUNNING NODE", "MORE PODS"), merge_alike(taken))
+        print_text("\n")
+    print_text(_describe_plan(solved))
+    for pool, problem in plan.pool_problems.items():
+        print_text(f"pool {pool} cannot be used: {problem}\n")
+    for sentence in _describe_unschedulable(solved):
+        print_text(f"{sentence}\n")
+
+
+def _group_nodes(nodes: Iterable[PlannedNode]) -> list[tuple[PlannedNode, int]]:
+    """Nodes that look alike to a reader share a line."""
+    groups: dict[tuple[object, ...], tuple[PlannedNode, int]] = {}
+    for node in nodes:
+        key = (node.pool, node.instance_type, node.zone, node.capacity_type, len(node.pods))
+        first, number = groups.get(key, (node, 0))
+        groups[key] = (first, number + 1)
+    return list(groups.values())
+
+
+def _build_row(node: PlannedNode, number: int) -> tuple[str, ...]:
+    others = [name for name in node.instance_types if name != node.instance_type]
+    price = ("?", "?")
+    if not isinf(node.price):
+        price = (f"{node.price * number:.4f}", f"{node.price * number * HOURS_A_MONTH:,.2f}")
+    return (
+        str(number),
+        node.pool,
+        node.instance_type,
+        some_of(others),
+        node.zone,
+        node.capacity_type,
+        str(len(node.pods)),
+        *price,
+    )
+
+
+def _describe_plan(solved: SolvedPlan) -> str:
+    plan, asked = solved.plan, solved.snapshot
+    if not (asked.pods or asked.moving or asked.virtual):
+        return _nothing_pending(asked)
+    fresh = sum(len(node.pods) for node in plan.new_nodes)
+    joined = sum(map(len, plan.existing.values()))
+    price = f"${solved.price:,.2f} an hour, ${solved.price * HOURS_A_MONTH:,.0f} a month"
+    lines = [f"{format_count(fresh, 'pod')} on {format_count(len(plan.new_nodes), 'new node')}: {price}"]
+    if joined:
+        lines.append(f"{format_count(joined, 'pod')} on nodes that run already")
+    used = _compute_utilisation(solved)
+    if used:
+        lines.append("utilisation: " + ", ".join(f"{name} {share:.0%}" for name, share in used.items()))
+    if plan.bound > 0:
+        lines.append(
+            f"proven for {format_count(plan.proven_pods, 'pod')}: no plan costs less than ${plan.bound:,.2f} "
+            f"an hour, so at most {solved.gap:.1%} could be saved"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _nothing_pending(asked: Snapshot) -> str:
+    """Says that there was nothing to plan for, and what was looked at."""
+    held = format_count(sum(len(node.pods) for node in asked.nodes), "pod")
+    nodes, pools = format_count(len(asked.nodes), "node"), format_count(len(asked.pools), "NodePool")
+    return f"no pod is pending: looked at {nodes} with {held} and at {pools}\n"
+
+
+def _compute_utilisation(solved: SolvedPlan) -> dict[str, float]:
+    """What pods and daemons ask of the new nodes, as a share of what these would offer."""
+    asked: Counter[str] = Counter()
+    offered: Counter[str] = Counter()
+    chosen = {(node.pool, node.instance_type) for node in solved.plan.new_nodes}
+    room = {
+        (pool.name, each.name): each.allocatable()
+        for pool in solved.snapshot.pools
+        for each in solved.snapshot.list_types(pool)
+        if (pool.name, each.name) in chosen
+    }
+    for node in solved.plan.new_nodes:
+        allocatable = room[node.pool, node.instance_type]
+        for name in ("cpu", "memory"):
+            if name in allocatable:
+                asked[name] += node.requests[name].nano if name in node.requests else 0
+                offered[name] += allocatable[name].nano
+    return {name: asked[name] / offered[name] for name in offered if offered[name]}
+
+
+def _describe_unschedulable(solved: SolvedPlan) -> Iterable[str]:
+    """A sentence for each reason to have no place, however many pods it is about."""
+    alike: dict[tuple[str, str, str], list[str]] = {}
+    for pod, why in solved.left_out.items():
+        alike.setdefault(_describe_refusal(solved, pod, why), []).append(pod)
+    for (one, several, rest), pods in alike.items():
+        shown = ", ".join(pods[:SHOWN_PODS])
+        more = f" and {len(pods) - SHOWN_PODS:,} more" if len(pods) > SHOWN_PODS else ""
+        yield " ".join(filter(None, (f"{shown}{more}", one if len(pods) == 1 else several, rest)))
+
+
+def _describe_refusal(solved: SolvedPlan, pod: str, why: str) -> tuple[str, str, str]:
+    """The verb for one pod, the verb for several, and the rest."""
+    decision = solved.decisions.get(pod)
+    if decision is None or not decision.rejections:
+        return "has", "have", f"no place: {why}"
+    missing = solved.find_missing(pod)
+    if missing:
+        return "", "", "; ".join((str(missing[0]), *missing[0].list_lines()))
+    miss = solved.near_misses.get(pod) or decision.nearest_miss
+    # The whole of a refusal, with everything that was required, is for --explain.
+    nearest = str(miss).partition(", requirements=")[0]
+    return "fits", "fit", f"{str(decision).removeprefix(f'{pod} fits ')}; nearest: {nearest}"
+
+
+def show_explanation(solved: SolvedPlan, pod: str, output: Output) -> None:
+    """Everything that was considered for one pod."""
+    name = pod if "/" in pod else f"default/{pod}"
+    decision = solved.decisions.get(name)
+    if decision is None and name in solved.left_out:
+        decision = Decision(name, None, error=solved.left_out[name])
+    if decision is None:
+        raise BadInput(f"there is no waiting pod {name} in these files{_suggest_pod(solved, name)}")
+    if output is not Output.table:
+        print_structured(_build_explanation(solved, decision), output)
+        return
+    for each in solved.find_missing(name):
+        print_text(f"{name} {each}\n" + "".join(f"  {line}\n" for line in each.list_lines()))
+    print_text(f"{decision}\n")
+    node = next((each for each in solved.plan.new_nodes if each.name == decision.place), None)
+    if node is not None:
+        _show_node(node)
+    for given_up in decision.relaxed:
+        print_text(f"  gave up: {given_up}\n")
+    for reason, details in _group_by_reason(decision).items():
+        print_text(f"  {reason} ({len(details)})\n" + "".join(f"    {detail}\n" for detail in details))
+    if name in solved.near_misses:
+        print_text(f"  nearest: {solved.near_misses[name]}\n")
+
+
+def _suggest_pod(solved: SolvedPlan, name: str) -> str:
+    running = next((s for s in solved.snapshot.nodes for pod in s.pods if pod.full_name == name), None)
+    if running is not None and running.node is not None:
+        return f"; it runs on {running.node.name}"
+    near = get_close_matches(name, [*solved.decisions, *solved.left_out], 1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _show_node(node: PlannedNode) -> None:
+    """The new node a pod goes to: what it may become, and who else is there."""
+    print_text(f"  a new node of pool {node.pool}, with {format_count(len(node.pods) - 1, 'other pod')}\n")
+    print_text(
+        f"  cheapest: {node.instance_type} in {node.zone}, {node.capacity_type}, ${node.price:.4f} an hour\n"
+    )
+    others = node.instance_types[1:]
+    if others:
+        more = f" and {len(others) - MORE_TYPES:,} more" if len(others) > MORE_TYPES else ""
+        named = f"{', '.join(others[:MORE_TYPES])}{more}"
+        print_text(f"  or one of {format_count(len(others), 'other type')}, cheapest first: {named}\n")
+    wanted = node.requirements.drop_keys(PSEUDO)
+    print_text(
+        "  it must have:\n" + "".join(f"    {describe_values(key, wanted[key])}\n" for key in sorted(wanted))
+    )
+
+
+def _build_explanation(solved: SolvedPlan, decision: Decision) -> dict[str, object]:
+    miss = solved.near_misses.get(decision.pod)
+    return {
+        "pod": decision.pod,
+        "place": decision.place,
+        "error": decision.error,
+        "relaxed": list(decision.relaxed),
+        "rejections": [
+            {"place": each.place, "reason": str(each.reason), "detail": each.detail}
+            for each in decision.rejections
+        ],
+        "nearest": None if miss is None else str(miss),
+    }
+
+
+def _group_by_reason(decision: Decision) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for rejection in decision.rejections:
+        detail = f"{rejection.place}: {rejection.detail}" if rejection.detail else rejection.place
+        found.setdefault(str(rejection.reason), []).append(detail)
+    return found

@@ -1,0 +1,85 @@
+"""Empty nodes: all of them at once, as far as budgets go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from dovetail.api import conditions
+from dovetail.api.nodepool import NodePool
+from dovetail.disruption.allowance import OVER_BUDGET, Allowance
+from dovetail.disruption.blocked_reason import BlockedReason
+from dovetail.disruption.candidates import QUIET, BlockedNode, Candidate, DisruptionInput, sort_by_ratio
+from dovetail.disruption.command import EMPTY, Command
+from dovetail.disruption.simulation.simulate import simulate_scheduling
+from dovetail.settings.durations import parse_or_never
+
+__all__ = [
+    "OVER_BUDGET",
+    "build_delete_command",
+    "build_empty_command",
+    "explain_not_empty",
+    "is_consolidation_disabled",
+    "split_awaited",
+]
+
+AWAITED = "pods that wait, or that leave another node, will need it"
+
+
+def build_empty_command(
+    going: Iterable[Candidate], allowance: Allowance
+) -> tuple[Command | None, list[BlockedNode]]:
+    """One command for every empty node that may go, the best bargains first, and why the others stay."""
+    kept: list[Candidate] = []
+    staying: list[BlockedNode] = []
+    for candidate in sort_by_ratio(list(going)):
+        if allowance.take(candidate.pool.name):
+            kept.append(candidate)
+        else:
+            held, why = allowance.explain_block(candidate.pool.name)
+            staying.append(BlockedNode(candidate.state, why, QUIET, held))
+    return (build_delete_command(kept) if kept else None), staying
+
+
+def split_awaited(
+    scene: DisruptionInput, mine: Sequence[Candidate]
+) -> tuple[list[Candidate], list[BlockedNode]]:
+    """Those that no pod without a node will need, nor one of a node on its way out; and those that one will.
+
+    A node comes up empty: it must not be taken away before the pods it was bought for arrive. Pods of a
+    capacity buffer never arrive, and which nodes have room for them is known only since the last pass.
+    """
+    if not mine or not (scene.snapshot.moving or scene.snapshot.pods or scene.snapshot.virtual):
+        return list(mine), []
+    taken = {
+        name
+        for name, pods in simulate_scheduling(scene, (), consolidating=False).plan.existing.items()
+        if pods
+    }
+    kept = [candidate for candidate in mine if candidate.name not in taken]
+    return kept, [
+        BlockedNode(c.state, AWAITED, QUIET, BlockedReason.AWAITED) for c in mine if c.name in taken
+    ]
+
+
+def build_delete_command(kept: Sequence[Candidate]) -> Command:
+    """All of these at once, for nothing."""
+    return Command(EMPTY, tuple(kept), savings=sum(candidate.price for candidate in kept))
+
+
+def explain_not_empty(scene: DisruptionInput, candidate: Candidate) -> str | None:
+    """Why it is not for emptiness: in words worth telling, in none, or (None) it is."""
+    if candidate.pool.static:
+        return ""
+    if is_consolidation_disabled(candidate.pool):
+        return f'NodePool "{candidate.pool.name}" has consolidation disabled'
+    if candidate.name in scene.buffered:
+        return f'Node "{candidate.name}" has buffer pods'
+    claim = candidate.state.claim
+    assert claim is not None
+    return None if candidate.empty and conditions.is_true(claim, conditions.CONSOLIDATABLE) else ""
+
+
+def is_consolidation_disabled(pool: NodePool) -> bool:
+    """`consolidateAfter: Never`; a pool that does not say consolidates at once."""
+    text = pool.spec.disruption.consolidate_after
+    return text is not None and parse_or_never(text) is None

@@ -1,0 +1,150 @@
+"""Back towards balance after a zone was away: one node at a time, for a like one in the zone that is back.
+
+A move takes a node from a zone with at least two more of its pool's nodes than the zone that is back, so
+that each brings zones nearer to each other and they come to an end. It never costs more than before, and
+asks of budgets, limits and pods what every consolidation asks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from math import inf, nextafter
+
+from msgspec.structs import replace
+
+from dovetail.api import labels
+from dovetail.api.core import Taint
+from dovetail.disruption import policy
+from dovetail.disruption.allowance import compute_allowances
+from dovetail.disruption.bad_objects import report_bad_objects
+from dovetail.disruption.candidates import (
+    Candidate,
+    DisruptionClass,
+    DisruptionInput,
+    find_candidates,
+    sort_by_ratio,
+)
+from dovetail.disruption.choose import DisruptionChoice
+from dovetail.disruption.command import Command, Method
+from dovetail.disruption.methods.consolidation import explain_unconsolidatable, filter_by_price
+from dovetail.disruption.simulation.simulate import simulate_scheduling
+from dovetail.scheduling.model import state_node as views
+from dovetail.scheduling.model.instance_types import InstanceType
+from dovetail.scheduling.model.plan import PlannedNode
+from dovetail.scheduling.model.requirements import Values
+from dovetail.scheduling.model.snapshot import Snapshot
+
+__all__ = ["REBALANCE", "choose_rebalance", "find_move_to_zone"]
+
+REBALANCE = Method("Underutilized", "rebalance")
+# How many more nodes a zone must have: a move of one then leaves it no worse off than the other.
+UNEVEN = 2
+ANOTHER_ZONE = Taint(key="dovetail.sh/another-zone", effect="NoSchedule")
+
+
+@report_bad_objects
+def choose_rebalance(
+    scene: DisruptionInput, returned: frozenset[str], should_stop: Callable[[], bool] = lambda: False
+) -> DisruptionChoice:
+    """The first move towards balance that can be made, if there is one."""
+    going = [
+        each
+        for each in find_candidates(scene, DisruptionClass.GRACEFUL)[0]
+        if explain_unconsolidatable(each) is None
+    ]
+    choice = DisruptionChoice(compute_allowances(scene, REBALANCE.reason), eligible=len(going))
+    counts = _count_nodes_by_zone(scene)
+    for zone in sorted(returned - scene.excluded_zones):
+        seen: DisruptionInput | None = None
+        for candidate in _list_overfull(going, zone, counts, scene):
+            if should_stop():
+                choice.timed_out = True
+                return choice
+            if choice.allowance.count_left(candidate.pool.name) <= 0:
+                choice.allowance.constrained = True
+                continue
+            seen = seen or _restrict_to_zone(scene, zone)
+            command = _build_move(scene, seen, candidate, zone)
+            if command is not None:
+                choice.commands.append(command)
+                return choice
+    return choice
+
+
+def find_move_to_zone(scene: DisruptionInput, going: Sequence[Candidate], zone: str) -> Command | None:
+    """The same move as it would be made now; None when it would not."""
+    (candidate,) = going
+    counts = _count_nodes_by_zone(scene)
+    if zone in scene.excluded_zones or not _list_overfull([candidate], zone, counts, scene):
+        return None
+    return _build_move(scene, _restrict_to_zone(scene, zone), candidate, zone)
+
+
+def _count_nodes_by_zone(scene: DisruptionInput) -> Counter[tuple[str, str]]:
+    """Nodes by pool and zone, without those that are on their way out."""
+    known = (state for state in scene.snapshot.nodes if not views.is_deleting(state))
+    return Counter(
+        (views.read_pool_name(state), views.read_labels(state).get(labels.ZONE, "")) for state in known
+    )
+
+
+def _list_overfull(
+    going: Sequence[Candidate], zone: str, counts: Counter[tuple[str, str]], scene: DisruptionInput
+) -> list[Candidate]:
+    """Nodes of zones that have too many more than this one; of the fullest zone first."""
+    now = scene.snapshot.options.now
+    found = [
+        each
+        for each in sort_by_ratio(going)
+        if each.zone != zone
+        and counts[each.pool.name, each.zone] - counts[each.pool.name, zone] >= UNEVEN
+        and policy.find_rest_block(each, now) is None
+    ]
+    return sorted(found, key=lambda each: -counts[each.pool.name, each.zone])
+
+
+def _build_move(
+    scene: DisruptionInput, seen: DisruptionInput, candidate: Candidate, zone: str
+) -> Command | None:
+    """The candidate for one node in the zone, which may cost as much as it and no more."""
+    outcome = simulate_scheduling(seen, (candidate,), consolidating=True, most=1)
+    if outcome.problem or len(outcome.plan.new_nodes) != 1:
+        return None
+    pinned = _pin_to_zone(outcome.plan.new_nodes[0], zone)
+    node = filter_by_price(seen, pinned, nextafter(candidate.price, inf), (candidate,))
+    if isinstance(node, str):
+        return None
+    return Command(REBALANCE, (candidate,), (node,), outcome.plan, savings=candidate.price - node.price)
+
+
+def _pin_to_zone(node: PlannedNode, zone: str) -> PlannedNode:
+    only = Values(frozenset((zone,)))
+    return replace(node, requirements=node.requirements.replace_key(labels.ZONE, only), zone=zone)
+
+
+def _restrict_to_zone(scene: DisruptionInput, zone: str) -> DisruptionInput:
+    """The world in which pods that move can go to this zone alone."""
+    snapshot = scene.snapshot
+    nodes = tuple(
+        replace(
+            state,
+            node=replace(
+                state.node, spec=replace(state.node.spec, taints=(*state.node.spec.taints, ANOTHER_ZONE))
+            ),
+        )
+        if state.node is not None and state.node.labels.get(labels.ZONE) != zone
+        else state
+        for state in snapshot.nodes
+    )
+    catalogs = tuple(tuple(_offer_only_in(each, zone) for each in types) for types in snapshot.catalogs)
+    world: Snapshot = replace(snapshot, nodes=nodes, catalogs=catalogs)
+    return DisruptionInput(world, scene.queued, scene.buffered, scene.spot_to_spot, scene.excluded_zones)
+
+
+def _offer_only_in(each: InstanceType, zone: str) -> InstanceType:
+    offerings = tuple(
+        replace(offering, available=offering.available and offering.zone == zone)
+        for offering in each.offerings
+    )
+    return replace(each, offerings=offerings)

@@ -1,0 +1,245 @@
+"""Many for several: some nodes go, and several cheaper ones come. Only where a pool asks for it.
+
+A big node with little on it is split into small ones; small ones are merged into few. Which nodes come is
+the packing engine's answer for all pods at once. A node that would come back just as it went stays
+instead: the search is over sets of nodes none of which is bought again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+
+from msgspec.structs import replace
+
+from dovetail.api import labels
+from dovetail.disruption.candidates import Candidate, DisruptionInput
+from dovetail.disruption.command import Command, ConsolidationVerdict, Method
+from dovetail.disruption.methods.consolidation import (
+    LEFT_OVER,
+    SPOT_FLEXIBILITY,
+    ConsolidationSearch,
+    filter_by_price,
+)
+from dovetail.disruption.robustness import is_split_robust
+from dovetail.disruption.simulation.simulate import SimulationResult, build_snapshot_without, list_moving_pods
+from dovetail.scheduling import solve
+from dovetail.scheduling.model import state_node as views
+from dovetail.scheduling.model.instance_types import worst_launch_price
+from dovetail.scheduling.model.plan import Plan, PlannedNode
+from dovetail.scheduling.model.resources import compute_nano_requests
+from dovetail.scheduling.model.snapshot import Snapshot, StateNode
+
+__all__ = ["compute_split", "find_split"]
+
+MOST_AT_ONCE = 100
+MOST_NEW = 50
+# Sums of prices that differ by less are the same.
+DUST = 1e-9
+NO_GAIN = "Can't replace with several cheaper nodes"
+
+
+def find_split(
+    scene: DisruptionInput,
+    ordered: Sequence[Candidate],
+    method: Method,
+    accept: Callable[[Command], bool],
+    should_stop: Callable[[], bool] = lambda: False,
+) -> ConsolidationSearch:
+    """The set whose exchange saves most, of those looked at: each alone, and the most wasteful together."""
+    found = ConsolidationSearch()
+    wasteful = sorted(ordered, key=lambda c: (-_compute_waste(scene, c), c.name))
+    for going in _list_candidate_sets(wasteful):
+        if should_stop():
+            found.timed_out = True
+            break
+        if _has_no_spot_option(scene, going) or _is_too_well_used(scene, going):
+            continue
+        command = _drop_returning_nodes(scene, going, method)
+        if command is None or not command.replacements:
+            continue
+        if accept(command) and (found.command is None or command.savings > found.command.savings + DUST):
+            found.command, found.proposed = command, [command]
+    return found
+
+
+def _list_candidate_sets(wasteful: Sequence[Candidate]) -> Iterable[Sequence[Candidate]]:
+    """Each by itself, and the first two, four, eight … of all."""
+    for candidate in wasteful[:MOST_AT_ONCE]:
+        yield (candidate,)
+    size = 2
+    while size < min(len(wasteful), MOST_AT_ONCE):
+        yield wasteful[:size]
+        size *= 2
+    if len(wasteful) > 1:
+        yield wasteful[:MOST_AT_ONCE]
+
+
+def _compute_waste(scene: DisruptionInput, candidate: Candidate) -> float:
+    """What the node costs beyond what its pods would at the best rate on sale."""
+    return candidate.price - _compute_worth(scene, (candidate,))
+
+
+def _compute_worth(scene: DisruptionInput, going: Iterable[Candidate]) -> float:
+    """The least that room for these pods could cost, by the resource that costs most; a floor."""
+    total: Counter[str] = Counter()
+    for candidate in going:
+        for pod in candidate.pods:
+            total.update(compute_nano_requests(pod))
+    rates: dict[str, float] = {}
+    for price, size in scene.free_capacity.sold:
+        for name in total:
+            amount = size.get(name, 0)
+            if amount > 0:
+                rates[name] = min(rates.get(name, price / amount), price / amount)
+    return max((amount * rates[name] for name, amount in total.items() if name in rates), default=0.0)
+
+
+def _has_no_spot_option(scene: DisruptionInput, going: Sequence[Candidate]) -> bool:
+    """Spot nodes go for spot nodes or not at all; one alone, only if many types are cheaper."""
+    if not all(candidate.capacity_type == labels.SPOT for candidate in going):
+        return False
+    return not scene.spot_to_spot or (len(going) == 1 and not _has_many_cheaper_types(scene, going[0]))
+
+
+def _has_many_cheaper_types(scene: DisruptionInput, candidate: Candidate) -> bool:
+    cheaper = (
+        each
+        for each in scene.types[candidate.pool.name].values()
+        if any(deal.available and deal.price < candidate.price for deal in each.offerings)
+    )
+    return len(tuple(islice(cheaper, SPOT_FLEXIBILITY))) == SPOT_FLEXIBILITY
+
+
+def _is_too_well_used(scene: DisruptionInput, going: Sequence[Candidate]) -> bool:
+    """One node alone whose pods are worth its price, with no room for them elsewhere, cannot be bettered."""
+    if len(going) > 1:
+        return False
+    now, keys = scene.snapshot.options.now, {going[0].key}
+    pods = [p for p in going[0].pods if scene.limits.currently_reschedulable(p, now)]
+    everyone = scene.free_capacity.sum_unplaceable(pods, keys) is not None and all(
+        scene.free_capacity.sum_unplaceable((pod,), keys) is not None for pod in pods
+    )
+    return everyone and _compute_worth(scene, going) >= going[0].price
+
+
+def _drop_returning_nodes(
+    scene: DisruptionInput, going: Sequence[Candidate], method: Method
+) -> Command | None:
+    """The exchange for those of these nodes that would not be bought again, or none."""
+    left = list(going)
+    while left:
+        command = compute_split(scene, left, method).command
+        if command is None:
+            return None
+        again = _find_rebought(command)
+        if not again:
+            return command
+        left = [candidate for candidate in left if candidate.key not in again]
+    return None
+
+
+def _find_rebought(command: Command) -> frozenset[str]:
+    """The nodes that could have stayed: for each new node one of the same kind that goes."""
+    coming = Counter((n.pool, n.instance_type, n.zone, n.capacity_type) for n in command.replacements)
+    kept: set[str] = set()
+    # Those with most to move are the first to stay.
+    for candidate in sorted(command.candidates, key=lambda c: (-c.cost, c.name)):
+        name = candidate.labels.get(labels.INSTANCE_TYPE, "")
+        kind = (candidate.pool.name, name, candidate.zone, candidate.capacity_type)
+        if coming[kind] > 0:
+            coming[kind] -= 1
+            kept.add(candidate.key)
+    return frozenset(kept)
+
+
+def compute_split(scene: DisruptionInput, going: Sequence[Candidate], method: Method) -> ConsolidationVerdict:
+    """Can these go for several nodes that together cost less? If not, why not."""
+    snapshot = _build_packing_snapshot(build_snapshot_without(scene, going, consolidating=True))
+    plan = solve.find_cheapest_plan(snapshot, solve.QUICK)
+    cost = sum(candidate.price for candidate in going)
+    if not plan.unschedulable and plan.price >= cost - DUST:
+        # The best plan may still be some percent cheaper, which is not worth moving everybody for.
+        return ConsolidationVerdict(why=NO_GAIN)
+    plan = solve.find_cheapest_plan(snapshot)
+    waiting = frozenset(pod.full_name for pod in (*scene.snapshot.pods, *scene.snapshot.virtual))
+    problem = SimulationResult(plan, waiting).problem or _explain_uninitialized(scene, going, plan)
+    if problem:
+        return ConsolidationVerdict(why=problem)
+    moving = _list_pod_names(going)
+    if not all(moving.issuperset(node.pods) for node in plan.new_nodes):
+        # Provisioning buys for those who wait; what it buys may change everything here.
+        return ConsolidationVerdict(why="pods that wait for a node would share the new ones")
+    if len(plan.new_nodes) > MOST_NEW:
+        return ConsolidationVerdict(why=f"Can't remove without creating {len(plan.new_nodes)} candidates")
+    return _build_exchange(scene, going, method, plan)
+
+
+def _list_pod_names(going: Iterable[Candidate]) -> frozenset[str]:
+    return frozenset(pod.full_name for candidate in going for pod in candidate.pods)
+
+
+def _explain_uninitialized(scene: DisruptionInput, going: Sequence[Candidate], plan: Plan) -> str:
+    """A pod that moves by our choice must not wait for a node that may never come up."""
+    moving = _list_pod_names(going)
+    taken = {name for name, pods in plan.existing.items() if moving.intersection(pods)}
+    unready = sorted(
+        taken.intersection(views.read_name(s) for s in scene.snapshot.nodes if _is_uninitialized(s))
+    )
+    return f"would schedule against uninitialized node/{unready[0]}" if unready else ""
+
+
+def _is_uninitialized(state: StateNode) -> bool:
+    return views.is_managed(state) and not views.is_initialized(state)
+
+
+def _build_exchange(
+    scene: DisruptionInput, going: Sequence[Candidate], method: Method, plan: Plan
+) -> ConsolidationVerdict:
+    """The new nodes as what they may be, so that all together cost less even if launches go badly."""
+    cost = sum(candidate.price for candidate in going)
+    slack = cost - sum(_find_worst_price(scene, node, node.instance_types[:1]) for node in plan.new_nodes)
+    if slack <= DUST:
+        return ConsolidationVerdict(why=NO_GAIN)
+    bought: list[PlannedNode] = []
+    for node in plan.new_nodes:
+        # Each may cost what its cheapest type does at worst, and its part of what is saved.
+        bound = _find_worst_price(scene, node, node.instance_types[:1]) + slack / len(plan.new_nodes)
+        found = filter_by_price(scene, node, bound, going)
+        if isinstance(found, str):
+            return ConsolidationVerdict(why=found)
+        bought.append(found)
+    saved = cost - sum(node.price for node in bought)
+    if not is_split_robust(scene, list_moving_pods(scene, going), plan, bought, saved):
+        return ConsolidationVerdict(why=LEFT_OVER)
+    return ConsolidationVerdict(Command(method, tuple(going), tuple(bought), plan, saved))
+
+
+def _find_worst_price(scene: DisruptionInput, node: PlannedNode, names: Iterable[str]) -> float:
+    undefined = scene.snapshot.options.flavour.well_known
+    known = scene.types[node.pool]
+    return max(worst_launch_price(known[name], node.requirements, undefined) for name in names)
+
+
+def _build_packing_snapshot(snapshot: Snapshot) -> Snapshot:
+    """The same world, where pods that move are packed all at once, as if they were new."""
+    now, pools = snapshot.options.now, {pool.name: pool.nodepool for pool in snapshot.pools}
+    # The packing knows nothing of nodes that may not take these pods: to it, they are full.
+    nodes = tuple(
+        _fill_node(state)
+        if _is_uninitialized(state) or views.is_too_young(state, pools.get(views.read_pool_name(state)), now)
+        else state
+        for state in snapshot.nodes
+    )
+    options = replace(snapshot.options, consolidating=False)
+    return replace(snapshot, nodes=nodes, options=options)
+
+
+def _fill_node(state: StateNode) -> StateNode:
+    node, claim = state.node, state.claim
+    return replace(
+        state,
+        node=node and replace(node, status=replace(node.status, allocatable={})),
+        claim=claim and replace(claim, status=replace(claim.status, allocatable={})),
+    )

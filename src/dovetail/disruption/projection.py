@@ -1,0 +1,179 @@
+"""Commands side by side: each sees the world in which those before it are done."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from dovetail.api import labels
+from dovetail.api.nodeclaim import NodeClaim
+from dovetail.api.nodepool import NodePool
+from dovetail.api.pod import Pod
+from dovetail.disruption.candidates import Candidate, DisruptionInput
+from dovetail.disruption.command import Command
+from dovetail.disruption.policy import format_moves, read_policy, read_recent_moves
+from dovetail.disruption.simulation.base_state import ignores_other_pods
+from dovetail.disruption.simulation.simulate import build_remaining_input
+from dovetail.scheduling.model import state_node as views
+from dovetail.scheduling.model.plan import NodeClaimOptions, PlannedNode
+from dovetail.scheduling.model.snapshot import SnapshotPool, StateNode
+from dovetail.scheduling.postprocess import apply_plan
+
+__all__ = ["ProjectedInputs", "exclude_candidates", "project_commands"]
+
+
+class ProjectedInputs:
+    """The world as the next command must see it.
+
+    Most commands only need to keep out of the way of the others, and see a world without the nodes these
+    use: that is quick. A pod that counts others must see them all, where they will be.
+    """
+
+    def __init__(self, scene: DisruptionInput) -> None:
+        self._quick: DisruptionInput | None = scene
+        self._full: DisruptionInput | None = scene
+        self._to_add: list[Command] = []
+
+    def find_input_for(self, candidate: Candidate) -> DisruptionInput | None:
+        """The world for one more node that goes; None where nobody can tell what the others leave."""
+        if self._quick is not None and all(map(ignores_other_pods, candidate.pods)):
+            return self._quick
+        while self._full is not None and self._to_add:
+            self._full = _apply_command(self._full, self._to_add.pop(0))
+        return self._full
+
+    def add_command(self, command: Command) -> None:
+        """This one will be done too."""
+        self._to_add.append(command)
+        self._quick = build_remaining_input(self._quick, command) if self._quick is not None else None
+
+
+def _apply_command(scene: DisruptionInput, command: Command) -> DisruptionInput | None:
+    """The world with the command done, as the next one beside it must see it; None where none can tell.
+
+    Its pods are where they will be, and count there; what was bought for them has no room for others,
+    for it is not there yet.
+    """
+    plan, snapshot = command.plan, scene.snapshot
+    if plan is None or not snapshot.options.ignore_dra or any(node.reservations for node in plan.new_nodes):
+        return None
+    keys = {candidate.key for candidate in command.candidates}
+    moved = tuple(pod for candidate in command.candidates for pod in candidate.pods)
+    left = tuple(state for state in snapshot.nodes if views.read_provider_id(state) not in keys)
+    done = apply_plan(replace(snapshot, nodes=left, moving=(*snapshot.moving, *moved)), plan)
+    # Two commands plan nodes of the same names; the names of these must not be taken for those of the next.
+    known = {views.read_name(state) for state in left}
+    nodes = tuple(
+        s if views.read_name(s) in known else _rename_full_node(s, command.candidates[0].name)
+        for s in done.nodes
+    )
+    return DisruptionInput(replace(done, nodes=nodes), scene.queued, scene.buffered, scene.spot_to_spot)
+
+
+def exclude_candidates(scene: DisruptionInput, going: Iterable[Candidate]) -> DisruptionInput:
+    """The world in which these nodes have no room for the pods of others."""
+    keys = {candidate.key for candidate in going}
+    nodes = tuple(
+        _clear_allocatable(s) if views.read_provider_id(s) in keys else s for s in scene.snapshot.nodes
+    )
+    return DisruptionInput(
+        replace(scene.snapshot, nodes=nodes), scene.queued, scene.buffered, scene.spot_to_spot
+    )
+
+
+def _clear_allocatable(state: StateNode) -> StateNode:
+    assert state.node is not None, "a candidate has a node"
+    return replace(state, node=replace(state.node, status=replace(state.node.status, allocatable={})))
+
+
+def _rename_full_node(state: StateNode, beside: str) -> StateNode:
+    assert state.node is not None, "a planned node is a Node once it is there"
+    name = f"{state.node.name} for {beside}"
+    meta = replace(state.node.metadata, name=name, labels={**state.node.labels, labels.HOSTNAME: name})
+    spec = replace(state.node.spec, provider_id=name)
+    return replace(
+        state,
+        node=replace(state.node, metadata=meta, spec=spec, status=replace(state.node.status, allocatable={})),
+    )
+
+
+def project_commands(scene: DisruptionInput, commands: Sequence[Command]) -> DisruptionInput:
+    """What the loop sees in its next turn, before anything has come up or gone."""
+    going = [candidate for command in commands for candidate in command.candidates]
+    keys = {candidate.key for candidate in going}
+    wanted = {name for c in commands if c.plan for name, pods in c.plan.existing.items() if pods}
+    nodes = tuple(
+        replace(
+            state,
+            marked=state.marked or views.read_provider_id(state) in keys,
+            nominated=_is_nominated(state, wanted),
+        )
+        for state in scene.snapshot.nodes
+    )
+    snapshot = replace(
+        scene.snapshot,
+        pools=tuple(_record_moves(scene, pool, going) for pool in scene.snapshot.pools),
+        nodes=(*nodes, *_build_ordered_nodes(scene, commands)),
+        moving=(*scene.snapshot.moving, *_list_moving_pods(scene, going)),
+    )
+    return DisruptionInput(snapshot, scene.queued | keys, scene.buffered, scene.spot_to_spot)
+
+
+def _is_nominated(state: StateNode, wanted: set[str]) -> bool:
+    return state.nominated or views.read_name(state) in wanted
+
+
+def _list_moving_pods(scene: DisruptionInput, going: Iterable[Candidate]) -> Iterable[Pod]:
+    now = scene.snapshot.options.now
+    return (p for c in going for p in c.pods if scene.limits.currently_reschedulable(p, now))
+
+
+def _record_moves(scene: DisruptionInput, pool: SnapshotPool, going: Iterable[Candidate]) -> SnapshotPool:
+    """The pool as it is noted that these went, if it has a rate to keep."""
+    nodepool = pool.nodepool
+    rate, now = read_policy(nodepool).rate, scene.snapshot.options.now
+    count = Counter(candidate.pool.name for candidate in going)[pool.name]
+    if rate is None or not count:
+        return pool
+    moves = read_recent_moves(nodepool)
+    moves[now] = moves.get(now, 0) + count
+    annotations = {**nodepool.annotations, labels.RECENT: format_moves(moves, now, rate.per)}
+    metadata = replace(nodepool.metadata, annotations=annotations)
+    return replace(pool, nodepool=replace(nodepool, metadata=metadata))
+
+
+def _build_ordered_nodes(scene: DisruptionInput, commands: Sequence[Command]) -> Iterable[StateNode]:
+    begun = len(scene.snapshot.nodes)
+    new = [node for command in commands for node in command.replacements]
+    for number, node in enumerate(new):
+        yield StateNode(
+            claim=_build_claim(scene, scene.pools[node.pool], node, f"{node.pool}-new-{begun + number}")
+        )
+
+
+def _build_claim(scene: DisruptionInput, pool: NodePool, node: PlannedNode, name: str) -> NodeClaim:
+    """The order as it is once the machine was found, and before it has joined."""
+    claim = node.build_claim(pool, NodeClaimOptions(flavour=scene.snapshot.options.flavour))
+    of = scene.types[pool.name].get(node.instance_type)
+    known = {
+        labels.INSTANCE_TYPE: node.instance_type,
+        labels.ZONE: node.zone,
+        labels.CAPACITY_TYPE: node.capacity_type,
+    }
+    known = {key: value for key, value in known.items() if value}
+    metadata = replace(
+        claim.metadata,
+        name=name,
+        uid=name,
+        labels={**claim.labels, **known},
+        creation_timestamp=scene.snapshot.options.now,
+    )
+    status = replace(
+        claim.status,
+        provider_id=f"planned://{name}",
+        capacity=of.capacity if of else {},
+        allocatable=of.allocatable() if of else {},
+    )
+    return replace(claim, metadata=metadata, status=status)

@@ -1,0 +1,164 @@
+"""Where would their pods go, if these nodes went? The same engine answers that places pending pods."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from dovetail.api.pod import Pod
+from dovetail.disruption.candidates import Candidate, DisruptionInput
+from dovetail.disruption.command import Command
+from dovetail.disruption.simulation.base_state import ignores_other_pods
+from dovetail.disruption.simulation.what_if import WhatIfQuestion, WhatIfScheduler, answer_question
+from dovetail.scheduling.model import state_node as views
+from dovetail.scheduling.model.plan import Plan
+from dovetail.scheduling.model.resources import compute_nano_requests
+from dovetail.scheduling.model.snapshot import Snapshot
+from dovetail.scheduling.sequential import scheduler
+
+__all__ = [
+    "SimulationResult",
+    "build_remaining_input",
+    "build_snapshot_without",
+    "list_moving_pods",
+    "run_what_if",
+    "simulate_scheduling",
+    "sort_largest_first",
+]
+
+SHOWN = 5
+
+
+class SimulationResult:
+    """A simulated world without some nodes."""
+
+    def __init__(self, plan: Plan, pending: frozenset[str]) -> None:
+        self.plan = plan
+        self._pending = pending
+
+    @property
+    def problem(self) -> str:
+        """Why it will not do: a pod that runs today would have no place. Those that wait may wait on."""
+        lost = {pod: why for pod, why in self.plan.unschedulable.items() if pod not in self._pending}
+        lost |= {pod: why for pod, why in self.plan.deferred.items() if pod not in self._pending}
+        if not lost:
+            return ""
+        shown = [f"{pod} => {why}" for pod, why in sorted(lost.items())[:SHOWN]]
+        more = f" and {len(lost) - SHOWN} other(s)" if len(lost) > SHOWN else ""
+        return f"not all pods would schedule, {', '.join(shown)}{more}"
+
+
+def simulate_scheduling(
+    scene: DisruptionInput,
+    going: Sequence[Candidate],
+    *,
+    consolidating: bool,
+    seen: list[WhatIfScheduler] | None = None,
+    most: int | None = None,
+) -> SimulationResult:
+    """The plan for a world without these nodes. `seen` is given the trials that led to it.
+
+    A plan with more new nodes than `most` is of no use to the caller and may be left unfinished.
+    """
+    if scene.snapshot.options.ignore_dra:
+        plan = run_what_if(scene, going, consolidating=consolidating, seen=seen, most=most).plan
+    else:
+        order = sort_largest_first(scene.snapshot.moving)
+        plan = scheduler.schedule_pods(
+            build_snapshot_without(scene, going, consolidating=consolidating), order
+        )
+    waiting = frozenset(pod.full_name for pod in (*scene.snapshot.pods, *scene.snapshot.virtual))
+    return SimulationResult(_reject_uninitialized(plan, scene), waiting)
+
+
+def run_what_if(
+    scene: DisruptionInput,
+    going: Sequence[Candidate],
+    *,
+    consolidating: bool,
+    seen: list[WhatIfScheduler] | None = None,
+    most: int | None = None,
+) -> WhatIfScheduler:
+    """The trial itself, for worlds where nobody asks for devices."""
+    options = replace(scene.snapshot.options, consolidating=consolidating, reserved_fallback=True)
+    question = WhatIfQuestion(
+        [candidate.state for candidate in going], list_moving_pods(scene, going), options
+    )
+    # Pods whose nodes are going anyway come first: what was bought for them is not taken by others.
+    return answer_question(scene.base_state, question, sort_largest_first(scene.snapshot.moving), seen, most)
+
+
+def build_remaining_input(scene: DisruptionInput, command: Command) -> DisruptionInput | None:
+    """What is left of the world for a command beside this one; None where they could not be told apart.
+
+    The nodes that go and those that take their pods are out of it, and so is every pod this one cares for.
+    """
+    plan, snapshot = command.plan, scene.snapshot
+    if plan is None or not scene.free_capacity.plain or any(node.reservations for node in plan.new_nodes):
+        return None
+    if not all(ignores_other_pods(pod) for candidate in command.candidates for pod in candidate.pods):
+        return None
+    taken = {candidate.name for candidate in command.candidates}
+    taken |= {name for name, pods in plan.existing.items() if pods}
+    staying = [(name, state) for name, state in scene.remaining_nodes if name not in taken]
+    rest = replace(snapshot, nodes=tuple(s for _, s in staying), pods=(), moving=(), virtual=())
+    left = DisruptionInput(rest, scene.queued, scene.buffered, scene.spot_to_spot)
+    # Where a cached property keeps its value: what is left of them need not be reckoned anew.
+    left.__dict__["remaining_nodes"] = staying
+    left.__dict__["base_state"] = ground = scene.base_state.without_nodes(rest, taken)
+    left.__dict__["free_capacity"] = dataclasses.replace(scene.free_capacity, base_state=ground)
+    return left
+
+
+def sort_largest_first(pods: Iterable[Pod]) -> list[str]:
+    """The order in which pods are placed that have to move in any case."""
+
+    def size(pod: Pod) -> tuple[int, int, str]:
+        wanted = compute_nano_requests(pod)
+        return -wanted.get("cpu", 0), -wanted.get("memory", 0), pod.full_name
+
+    return [pod.full_name for pod in sorted(pods, key=size)]
+
+
+def build_snapshot_without(
+    scene: DisruptionInput, going: Sequence[Candidate], *, consolidating: bool
+) -> Snapshot:
+    """The snapshot with these nodes taken out and their pods looking for a place."""
+    keys = {candidate.key for candidate in going}
+    return replace(
+        scene.snapshot,
+        nodes=tuple(state for state in scene.snapshot.nodes if views.read_provider_id(state) not in keys),
+        moving=(*scene.snapshot.moving, *list_moving_pods(scene, going)),
+        options=replace(scene.snapshot.options, consolidating=consolidating, reserved_fallback=True),
+    )
+
+
+def list_moving_pods(scene: DisruptionInput, going: Iterable[Candidate]) -> tuple[Pod, ...]:
+    """Their pods that would look for a place."""
+    return tuple(pod for candidate in going for pod in _list_reschedulable_pods(scene, candidate))
+
+
+def _list_reschedulable_pods(scene: DisruptionInput, candidate: Candidate) -> tuple[Pod, ...]:
+    known = scene.reschedulable_pods.get(candidate.key)
+    if known is None:
+        now, movable = scene.snapshot.options.now, scene.limits.currently_reschedulable
+        known = scene.reschedulable_pods[candidate.key] = tuple(
+            pod for pod in candidate.pods if movable(pod, now)
+        )
+    return known
+
+
+def _reject_uninitialized(plan: Plan, scene: DisruptionInput) -> Plan:
+    """A pod that moves by our choice must not wait for a node that may never come up."""
+    unready = scene.base_state.unready
+    leaving = {pod.full_name for pod in scene.snapshot.moving}
+    lost: dict[str, str] = {}
+    for name, pods in plan.existing.items():
+        if name in unready:
+            claim = unready[name].claim
+            where = f"nodeclaim/{claim.name if claim else name}, node/{name}"
+            why = f"would schedule against uninitialized {where}"
+            lost |= {pod: why for pod in pods if pod not in leaving}
+    return replace(plan, unschedulable={**plan.unschedulable, **lost}) if lost else plan

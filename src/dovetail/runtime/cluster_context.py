@@ -1,0 +1,204 @@
+"""What Dovetail sees of a cluster: a cache of every kind it watches, and the belief that is made of them.
+
+Whoever only looks needs no more than this; whoever acts as well puts controllers around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta
+from random import Random
+from typing import Any, Generic, TypeVar
+
+from dovetail.api import core
+from dovetail.api.buffers import CapacityBuffer
+from dovetail.api.core import Node
+from dovetail.api.meta import Object
+from dovetail.api.nodeclaim import NodeClaim
+from dovetail.api.nodepool import NodePool
+from dovetail.api.overlay import NodeOverlay
+from dovetail.api.pod import Pod
+from dovetail.controllers.base import Cache
+from dovetail.controllers.capacitybuffer import BufferWorkloads, CapacityBuffers, Workload
+from dovetail.controllers.ownership import Ownership
+from dovetail.controllers.provider_port import MakeProvider, Provider, ProviderContext
+from dovetail.controllers.zonal.gates import ZoneGates
+from dovetail.ports import Clock, Recorder
+from dovetail.runtime.informer import Informer
+from dovetail.runtime.kube import KubeClient
+from dovetail.runtime.throttle import Throttle
+from dovetail.runtime.transport import Transport
+from dovetail.scheduling.model.device_objects import DeviceClass, ResourceClaim, ResourceSlice
+from dovetail.scheduling.model.snapshot import SchedulingOptions
+from dovetail.settings import Settings
+from dovetail.state import Capture, Cluster, ClusterStores, DeviceStores
+
+__all__ = ["DISPENSABLE", "ClusterContext", "Indexes"]
+
+T = TypeVar("T", bound=Object)
+Indexes = Mapping[type[Object], Mapping[str, Any]]
+
+ALWAYS: tuple[type[Object], ...] = (
+    Pod,
+    Node,
+    NodeClaim,
+    NodePool,
+    core.DaemonSet,
+    core.LimitRange,
+    core.Namespace,
+    core.PodDisruptionBudget,
+    core.PersistentVolumeClaim,
+    core.PersistentVolume,
+    core.StorageClass,
+    core.CSINode,
+    core.VolumeAttachment,
+    core.Service,
+    core.ReplicaSet,
+    core.StatefulSet,
+)
+# What can be done without, if we are not allowed to see it: permissions may be older than we are.
+DISPENSABLE: frozenset[type[Object]] = frozenset((core.LimitRange, core.Service))
+
+
+class _VersionedInformer(Generic[T]):
+    """An informer with a number that grows with every change."""
+
+    def __init__(self, informer: Informer[T]) -> None:
+        self._informer = informer
+        self.revision = 0
+        informer.on_change(self._count_change)
+
+    def _count_change(self, before: T | None, after: T | None) -> None:
+        self.revision += 1
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._informer)
+
+
+class ClusterContext:
+    """Caches of every kind, the cloud, and what is believed; it fills when the caches are filled."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        transport: Transport,
+        *,
+        clock: Clock,
+        chance: Random,
+        class_kind: type[Object],
+        make: MakeProvider,
+        record: Callable[[KubeClient], Recorder],
+        indexes: Indexes | None = None,
+        authority: str = "",
+        may_write: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self.settings = settings
+        self.clock = clock
+        throttle = Throttle(clock, settings.kube_client_qps, settings.kube_client_burst)
+        self.kube = KubeClient(transport, clock, throttle=throttle, may_write=may_write)
+        recorder = record(self.kube)
+        self.informers: dict[type[Object], Informer[Any]] = {
+            kind: Informer(kind, (indexes or {}).get(kind)) for kind in self._list_kinds(class_kind)
+        }
+        self.gates = ZoneGates(clock)
+        surroundings = ProviderContext(
+            settings,
+            self.kube,
+            clock,
+            chance,
+            recorder,
+            self.get_informer,
+            authority,
+            self.gates.is_launch_closed,
+            may_write,
+        )
+        self.provider: Provider = make(surroundings)
+        self.cloud = self.provider.cloud
+        self.ownership = Ownership(self.cloud)
+        self.cluster = self._build_cluster()
+        self.capture = Capture(self.cluster, self._build_shelves())
+        self.buffers = self._build_buffers()
+
+    def get_informer(self, kind: type[T]) -> Informer[T]:
+        found: Informer[T] = self.informers[kind]
+        return found
+
+    @property
+    def synced(self) -> bool:
+        """Every kind has been listed once."""
+        return all(informer.synced for informer in self.informers.values())
+
+    def build_options(self, now: datetime) -> SchedulingOptions:
+        """The settings a decision depends on, at this moment."""
+        settings = self.settings
+        return SchedulingOptions(
+            now=now,
+            preferences="Ignore" if settings.preference_policy == "Ignore" else "Respect",
+            min_values="BestEffort" if settings.min_values_policy == "BestEffort" else "Strict",
+            reserved_capacity=settings.feature_gates.reserved_capacity,
+            one_by_one=settings.planner == "one-by-one",
+            most_pods=settings.planned_node_max_pods,
+            ignore_dra=settings.ignore_dra_requests,
+            flavour=self.cloud.flavour,
+        )
+
+    def close(self) -> None:
+        """Let go of what the provider holds; who has seen enough needs nothing any more."""
+        self.provider.close()
+
+    def _list_kinds(self, class_kind: type[Object]) -> tuple[type[Object], ...]:
+        gates = self.settings.feature_gates
+        devices = () if self.settings.ignore_dra_requests else (ResourceSlice, DeviceClass, ResourceClaim)
+        overlays = (NodeOverlay,) if gates.node_overlay else ()
+        buffers = (CapacityBuffer, core.PodTemplateObject, core.Deployment) if gates.capacity_buffer else ()
+        return (*ALWAYS, class_kind, *devices, *overlays, *buffers)
+
+    def _build_cluster(self) -> Cluster:
+        nomination = max(2 * self.settings.batch_max_duration, timedelta(seconds=10))
+        cluster = Cluster(
+            self.clock,
+            manages=self.ownership.owns_claim,
+            nomination=nomination,
+            sources_synced=lambda: self.synced,
+        )
+        # Believing comes before acting: these are told of a change before any controller is woken by it.
+        self.get_informer(Node).on_change(cluster.update_node)
+        self.get_informer(NodeClaim).on_change(cluster.update_node_claim)
+        self.get_informer(Pod).on_change(cluster.update_pod)
+        self.get_informer(core.CSINode).on_change(cluster.update_csi_node)
+        return cluster
+
+    def _build_shelves(self) -> ClusterStores:
+        return ClusterStores(
+            daemonsets=_VersionedInformer(self.get_informer(core.DaemonSet)),
+            limit_ranges=_VersionedInformer(self.get_informer(core.LimitRange)),
+            namespaces=_VersionedInformer(self.get_informer(core.Namespace)),
+            claims=_VersionedInformer(self.get_informer(core.PersistentVolumeClaim)),
+            volumes=_VersionedInformer(self.get_informer(core.PersistentVolume)),
+            classes=_VersionedInformer(self.get_informer(core.StorageClass)),
+            budgets=_VersionedInformer(self.get_informer(core.PodDisruptionBudget)),
+            services=_VersionedInformer(self.get_informer(core.Service)),
+            replicasets=_VersionedInformer(self.get_informer(core.ReplicaSet)),
+            statefulsets=_VersionedInformer(self.get_informer(core.StatefulSet)),
+            devices=self._build_device_shelves(),
+        )
+
+    def _build_device_shelves(self) -> DeviceStores | None:
+        if ResourceSlice not in self.informers:
+            return None
+        slices, classes = (
+            _VersionedInformer(self.get_informer(ResourceSlice)),
+            _VersionedInformer(self.get_informer(DeviceClass)),
+        )
+        return DeviceStores(slices, classes, _VersionedInformer(self.get_informer(ResourceClaim)))
+
+    def _build_buffers(self) -> CapacityBuffers | None:
+        if CapacityBuffer not in self.informers:
+            return None
+        scalable: dict[str, Cache[Workload]] = {
+            "Deployment": self.get_informer(core.Deployment),
+            "StatefulSet": self.get_informer(core.StatefulSet),
+            "ReplicaSet": self.get_informer(core.ReplicaSet),
+        }
+        workloads = BufferWorkloads(self.get_informer(core.PodTemplateObject), scalable)
+        return CapacityBuffers(self.kube, self.get_informer(CapacityBuffer), workloads, self.clock)

@@ -1,0 +1,76 @@
+"""The zone a waiting pod is bound for, as far as it can be told: one, any, or none at all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from dovetail.api.labels import ZONE
+from dovetail.api.pod import Pod
+from dovetail.scheduling.model.pod_shapes import SchedulingShape
+from dovetail.scheduling.model.requirements import EXISTS, Values
+from dovetail.scheduling.topology.group import TopologyGroup, TopologyType
+
+if TYPE_CHECKING:
+    from dovetail.scheduling.sequential.scheduler import SequentialScheduler
+
+__all__ = ["FLEXIBLE", "NOWHERE", "count_pending_by_zone", "find_effective_zone"]
+
+FLEXIBLE: Final = "flexible"
+NOWHERE: Final = "none"
+
+
+def find_effective_zone(run: SequentialScheduler, shape: SchedulingShape) -> str:
+    """The one zone that is left, `flexible` for several or no signal, `none` when nothing is.
+
+    What must hold counts: the pod's selectors, its volumes, and the zonal rules it has; wishes do not.
+    """
+    left = EXISTS
+    for signal in _list_zone_constraints(run, shape):
+        left = left & signal
+    if left.open:
+        return FLEXIBLE
+    return left.only or (FLEXIBLE if left.names else NOWHERE)
+
+
+def count_pending_by_zone(
+    run: SequentialScheduler, batch: Iterable[tuple[SchedulingShape, Sequence[Pod]]]
+) -> Mapping[str, int]:
+    """How many pods of a run that has placed nobody yet wait for each zone.
+
+    Shapes come in the order in which the run will look at them: rules are counted when first asked for.
+    """
+    found: Counter[str] = Counter()
+    waiting = {pod.full_name for pod in run.snapshot.pods if pod.status.phase in ("", "Pending")}
+    for shape, pods in batch:
+        number = sum(pod.full_name in waiting for pod in pods)
+        if number:
+            found[find_effective_zone(run, shape)] += number
+    return dict(found)
+
+
+def _list_zone_constraints(run: SequentialScheduler, shape: SchedulingShape) -> Iterator[Values]:
+    strict = shape.strict[ZONE]
+    if ZONE in shape.strict:
+        yield strict
+    pinned = [way[ZONE] for way in shape.volume_topologies]
+    if not any(values.open for values in pinned):
+        yield Values(frozenset(name for values in pinned for name in values.names))
+    for group, itself in run.topology.find_constraints(shape):
+        if group.key == ZONE:
+            yield Values(frozenset(_list_allowed_zones(group, itself, strict)))
+
+
+def _list_allowed_zones(group: TopologyGroup, itself: bool, strict: Values) -> Iterator[str]:
+    """The zones in which a rule would let the pod be right now."""
+    if group.rule is TopologyType.SPREAD:
+        least = group.find_lowest_count(strict)
+        more = 1 if itself else 0
+        for name, count in group.counts.items():
+            if name in strict and count + more - least <= group.max_skew:
+                yield name
+        return
+    allowed = group.find_allowed_domains(itself, strict, EXISTS)
+    if allowed is not None:
+        yield from allowed.domains.names

@@ -1,0 +1,172 @@
+"""What came of a run: its state made into a Plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from dovetail.api.labels import (
+    CAPACITY_OVERLAY_APPLIED,
+    CAPACITY_TYPE,
+    HOSTNAME,
+    PRICE_OVERLAY_APPLIED,
+    REQUESTED_DRA_DRIVERS,
+    RESERVED,
+    TRUE,
+)
+from dovetail.scheduling.model.instance_types import MinValues, Offering, truncate_types
+from dovetail.scheduling.model.plan import Plan, PlannedNode, pin_to_reservations
+from dovetail.scheduling.model.reasons import Decision
+from dovetail.scheduling.model.requirements import Requirements, Values
+from dovetail.scheduling.model.resources import Nano, add_resources, convert_to_quantities
+from dovetail.scheduling.sequential.nodes import ExistingNode, NewNode
+from dovetail.scheduling.sequential.pod_errors import PodError, collect_pod_errors
+
+if TYPE_CHECKING:
+    from dovetail.scheduling.sequential.scheduler import SequentialScheduler
+
+__all__ = ["build_plan", "build_planned_node"]
+
+COULD_NOT = (
+    "pod didn’t schedule because NodePool couldn’t meet minValues requirements, validating minValues, {}"
+)
+
+
+def build_plan(run: SequentialScheduler) -> Plan:
+    """The plan a finished run amounts to."""
+    planned: list[PlannedNode] = []
+    found = collect_pod_errors(run)
+    for claim in run.new_nodes:
+        node, short = build_planned_node(run, claim)
+        if short.met:
+            planned.append(node)
+        else:
+            found |= dict.fromkeys(claim.pods, PodError(COULD_NOT.format(short)))
+    return Plan(
+        new_nodes=tuple(planned),
+        existing={node.name: tuple(node.pods) for node in run.filled},
+        unschedulable={pod: each.error for pod, each in found.items() if not each.deferred},
+        deferred={pod: each.error for pod, each in found.items() if each.deferred},
+        ignored=run.ignored,
+        decisions=tuple(_list_decisions(run, found)),
+        pool_problems=run.problems,
+        timed_out=run.timed_out,
+    )
+
+
+def _list_decisions(run: SequentialScheduler, found: dict[str, PodError]) -> Iterable[Decision]:
+    for pod in run.batch:
+        name = pod.full_name
+        verdict = found.get(name)
+        home = run.placements.get(name)
+        if verdict is not None:
+            yield Decision(name, None, verdict.rejections, verdict.error)
+        elif home is not None:
+            place, shape = home
+            where = place.name if isinstance(place, ExistingNode) else name_new_node(place)
+            yield Decision(name, where, relaxed=shape.gave_up)
+
+
+def name_new_node(claim: NewNode) -> str:
+    """A name no node can have, since node names have no slash."""
+    return f"{claim.template.pool}/{claim.index + 1}"
+
+
+def build_planned_node(run: SequentialScheduler, claim: NewNode) -> tuple[PlannedNode, MinValues]:
+    """The node a claim stands for, and whether enough kinds of instance remain after truncation."""
+    table, options = claim.template.table, run.options
+    requirements = claim.requirements.drop_keys(frozenset((HOSTNAME,)))
+    held = run.reservations.list_held(claim.hostname)
+    if held:
+        requirements = pin_to_reservations(requirements, options.reservation_label, held)
+    usable = _exclude_unheld_reservations(claim, requirements, bool(held))
+    ordered = [i for i in table.sort_by_price(usable) if claim.types >> i & 1]
+    strict = options.min_values == "Strict"
+    types_in_order = [table.types[i] for i in ordered]
+    kept, short = truncate_types(types_in_order, requirements, strict, options.most_types)
+    del ordered[len(kept) :]
+    types = claim.types if claim.types.bit_count() == len(kept) else sum(1 << i for i in ordered)
+    cheapest = _find_cheapest_offering(claim, usable, ordered[0])
+    node = PlannedNode(
+        name=name_new_node(claim),
+        pool=claim.template.pool,
+        requirements=requirements,
+        instance_types=tuple(each.name for each in kept),
+        pods=tuple(claim.pods),
+        requests=convert_to_quantities(add_resources(claim.total, find_least_overhead(claim))),
+        instance_type=kept[0].name,
+        zone=cheapest.zone,
+        capacity_type=cheapest.capacity_type,
+        price=cheapest.price,
+        capacity_types=_list_capacity_types(claim, usable, types),
+        reservations=tuple(sorted(held)),
+        annotations=_build_annotations(run, claim, types),
+        min_values_relaxed=claim.relaxed,
+    )
+    return _make_orderable(node, short, strict)
+
+
+def _make_orderable(node: PlannedNode, short: MinValues, strict: bool) -> tuple[PlannedNode, MinValues]:
+    """The node as it can be ordered. What the order lists may be fewer values than it asks for."""
+    listed = node.ordered.too_few
+    if not listed:
+        return node, short
+    if strict:
+        return node, MinValues(needed=short.needed, unsatisfied={**short.unsatisfied, **listed})
+    requirements = node.requirements
+    for key, count in listed.items():
+        requirements = requirements.replace_key(key, requirements[key].with_min_values(count))
+    return replace(node, requirements=requirements, min_values_relaxed=True), short
+
+
+def _exclude_unheld_reservations(claim: NewNode, requirements: Requirements, held: bool) -> Requirements:
+    """How the node may be bought: not from a reservation it does not hold, if there is any other way."""
+    table = claim.template.table
+    if held or not table.reserved:
+        return requirements
+    other = requirements & Requirements({CAPACITY_TYPE: Values(frozenset((RESERVED,)), open=True)})
+    return other if table.fold_variants(table.find_offered(other)) & claim.types else requirements
+
+
+def find_least_overhead(claim: NewNode) -> Nano:
+    """What daemons take at the very least, whichever instance type it will be."""
+    possible = [group.overhead for group in claim.template.daemons if group.types & claim.types]
+    return reduce(_find_smaller, possible) if possible else {}
+
+
+def _find_smaller(one: Nano, other: Nano) -> Nano:
+    return {name: min(amount, other[name]) for name, amount in one.items() if name in other}
+
+
+def _find_cheapest_offering(claim: NewNode, requirements: Requirements, index: int) -> Offering:
+    deals = claim.template.table.list_offering_groups(requirements)
+    return min(
+        (deal.offerings[index] for deal in deals if index in deal.offerings), key=lambda each: each.price
+    )
+
+
+def _list_capacity_types(claim: NewNode, requirements: Requirements, types: int) -> tuple[str, ...]:
+    """The capacity types in which one of these instance types can be had."""
+    table = claim.template.table
+    found = {
+        deal.capacity_type
+        for deal in table.list_offering_groups(requirements)
+        if table.fold_variants(deal.variants) & types
+    }
+    return tuple(sorted(found))
+
+
+def _build_annotations(run: SequentialScheduler, claim: NewNode, types: int) -> dict[str, str]:
+    table = claim.template.table
+    found: dict[str, str] = {}
+    drivers = run.devices.list_drivers(claim.hostname) if run.devices is not None else ()
+    if drivers:
+        found[REQUESTED_DRA_DRIVERS] = ",".join(drivers)
+    if table.price_overlaid & types:
+        found[PRICE_OVERLAY_APPLIED] = TRUE
+    if table.capacity_overlaid & types:
+        found[CAPACITY_OVERLAY_APPLIED] = TRUE
+    return found

@@ -1,0 +1,451 @@
+"""Spread, affinity and anti-affinity over a whole run.
+
+Every rule on a pod becomes a Group; pods with the same rule share one. Required anti-affinity also
+works backwards: a pod must keep away from those that want to be away from it, so each such rule has
+an inverse group that counts its owners. Evaluating a pod narrows a candidate's requirements; recording
+it counts the pod wherever it may land.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, product
+from typing import NamedTuple
+
+from dovetail.api.core import Taint
+from dovetail.api.labels import HOSTNAME
+from dovetail.api.pod import Pod, PodAffinity, PodAffinityTerm, Toleration, TopologySpreadConstraint
+from dovetail.scheduling.model import label_selectors, state_node
+from dovetail.scheduling.model.identity_cache import IdentityCache
+from dovetail.scheduling.model.pod_requirements import list_requirement_alternatives
+from dovetail.scheduling.model.pod_shapes import Numbering, SchedulingShape
+from dovetail.scheduling.model.requirements import Requirements, Values
+from dovetail.scheduling.model.snapshot import Snapshot, StateNode
+from dovetail.scheduling.topology.domains import TopologyDomains
+from dovetail.scheduling.topology.group import TopologyGroup, TopologyNodeFilter, TopologyType
+
+__all__ = [
+    "NarrowedDomains",
+    "Topology",
+    "TopologyNode",
+    "build_group_key",
+    "find_topology_node",
+    "list_anti_affinity_pods",
+    "list_anti_affinity_terms",
+    "list_present_pods",
+]
+
+SOFT = "ScheduleAnyway"
+MOST_OPTIONS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyNode:
+    """A running node, as topology sees it: labels and taints as they are, whatever its stage."""
+
+    name: str
+    labels: Mapping[str, str]
+    requirements: Requirements
+    taints: tuple[Taint, ...]
+    active: bool
+
+    def find_domain(self, key: str) -> str | None:
+        found = self.requirements[key].only if key in self.requirements else None
+        return found or (self.name if key == HOSTNAME else None)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedPod:
+    """A pod placed earlier in this run, kept for groups that come up later."""
+
+    shape: SchedulingShape
+    taints: Sequence[Taint]
+    requirements: Requirements
+
+
+class NarrowedDomains(NamedTuple):
+    """What rules leave of a candidate's labels."""
+
+    by_key: dict[str, Values]
+    single: set[str]
+    """Labels of which one value must be chosen, any of those left."""
+
+    def list_options(self) -> list[Requirements]:
+        """Every way to choose, in a fixed order. They are few: mostly one label, rarely over ten values."""
+        if not self.by_key:
+            return [Requirements()]
+        keys = [key for key in sorted(self.single) if len(self.by_key[key]) > 1]
+        chosen = product(*(sorted(self.by_key[key].names) for key in keys))
+        return [
+            Requirements(self.by_key | {k: Values(frozenset((v,))) for k, v in zip(keys, names, strict=True)})
+            for names in islice(chosen, MOST_OPTIONS)
+        ]
+
+
+_UNTOUCHED = NarrowedDomains({}, set())
+
+
+class Topology:
+    """All groups of a run."""
+
+    def __init__(self, snapshot: Snapshot, universe: TopologyDomains, batch: frozenset[str]) -> None:
+        self.universe = universe
+        self.preferences = snapshot.options.preferences == "Respect"
+        self.namespaces = snapshot.namespaces
+        about = _index_states(snapshot.nodes)
+        self.landmarks = about.landmarks
+        self.groups: list[TopologyGroup] = []
+        self.inverse: list[TopologyGroup] = []
+        self._known: dict[tuple[object, ...], TopologyGroup] = {}
+        self._placed: list[PlacedPod] = []
+        self._states, self._batch = snapshot.nodes, batch
+        self._residents: list[_Residents] | None = None
+        for landmark, shy in about.avoided:
+            self._count_avoiding_pods(landmark, shy)
+
+    # What a pod is bound by
+
+    def find_constraints(self, shape: SchedulingShape) -> list[tuple[TopologyGroup, bool]]:
+        """The groups that bind a pod, each with whether the pod itself counts in it."""
+        if shape.owned is None:
+            shape.owned = list(self._list_own_groups(shape))
+            shape.avoids = list(self._list_inverse_groups(shape))
+            own = shape.namespace, shape.labels
+            for group in shape.owned:
+                self._bind_shape(shape, group, group.selects_pod(*own))
+        while shape.seen_inverse < len(self.inverse):
+            group = self.inverse[shape.seen_inverse]
+            shape.seen_inverse += 1
+            if group.selects_pod(shape.namespace, shape.labels):
+                self._bind_shape(shape, group, True)
+        return shape.constraints
+
+    @staticmethod
+    def _bind_shape(shape: SchedulingShape, group: TopologyGroup, itself: bool) -> None:
+        shape.constraints.append((group, itself))
+        cap = group.compute_host_cap(itself)
+        if cap is None:
+            shape.rules.append((group, itself))
+        else:
+            shape.host_caps.append((group, cap))
+
+    def _list_own_groups(self, shape: SchedulingShape) -> Iterator[TopologyGroup]:
+        found: dict[int, TopologyGroup] = {}
+        for rule in shape.spec.topology_spread_constraints:
+            if self.preferences or rule.when_unsatisfiable != SOFT:
+                group = self._find_spread_group(shape, rule)
+                found[id(group)] = group
+        affinity = shape.spec.affinity
+        for kind, part in (
+            (TopologyType.AFFINITY, affinity.pod_affinity if affinity else None),
+            (TopologyType.ANTI_AFFINITY, affinity.pod_anti_affinity if affinity else None),
+        ):
+            for term in self._list_affinity_terms(part):
+                group = self._find_affinity_group(shape, kind, term)
+                found[id(group)] = group
+        yield from found.values()
+
+    def _list_affinity_terms(self, part: PodAffinity | None) -> Iterator[PodAffinityTerm]:
+        if part is None:
+            return
+        yield from part.required
+        if self.preferences:
+            yield from (each.pod_affinity_term for each in part.preferred)
+
+    def _find_spread_group(self, shape: SchedulingShape, rule: TopologySpreadConstraint) -> TopologyGroup:
+        own = {key: shape.labels[key] for key in rule.match_label_keys if key in shape.labels}
+        selector = label_selectors.add_labels(rule.label_selector, own)
+        honor_taints = rule.node_taints_policy == "Honor"
+        honor_affinity = rule.node_affinity_policy != "Ignore"
+        nodes_in = TopologyNodeFilter(
+            tuple(term for term in list_requirement_alternatives(shape.spec)) if honor_affinity else (),
+            honor_taints,
+            shape.tolerations if honor_taints else (),
+        )
+        group = TopologyGroup(
+            TopologyType.SPREAD,
+            rule.topology_key,
+            frozenset((shape.namespace,)),
+            selector,
+            rule.max_skew,
+            rule.min_domains,
+            nodes_in,
+        )
+        return self._share_group(group, shape.tolerations if honor_taints else None)
+
+    def _find_affinity_group(
+        self, shape: SchedulingShape, rule: TopologyType, term: PodAffinityTerm
+    ) -> TopologyGroup:
+        spaces = self._list_namespaces(shape.namespace, term)
+        group = TopologyGroup(rule, term.topology_key, spaces, term.label_selector)
+        return self._share_group(group, shape.tolerations)
+
+    def _list_inverse_groups(self, shape: SchedulingShape) -> Iterator[TopologyGroup]:
+        affinity = shape.spec.affinity
+        if affinity is None or affinity.pod_anti_affinity is None:
+            return
+        for term in affinity.pod_anti_affinity.required:
+            yield self._find_inverse_group(shape.namespace, term)
+
+    def _find_inverse_group(self, namespace: str, term: PodAffinityTerm) -> TopologyGroup:
+        return self._share_group(self.build_inverse_group(namespace, term), None)
+
+    def build_inverse_group(self, namespace: str, term: PodAffinityTerm) -> TopologyGroup:
+        """Who must keep away from a pod of this namespace that has the term; nothing is counted yet."""
+        spaces = self._list_namespaces(namespace, term)
+        return TopologyGroup(
+            TopologyType.ANTI_AFFINITY, term.topology_key, spaces, term.label_selector, inverse=True
+        )
+
+    def _list_namespaces(self, namespace: str, term: PodAffinityTerm) -> frozenset[str]:
+        """The namespaces an affinity term speaks of."""
+        if term.namespace_selector is None:
+            return frozenset(term.namespaces or (namespace,))
+        matching = (
+            name
+            for name, labels in self.namespaces.items()
+            if label_selectors.matches_selector(term.namespace_selector, labels)
+        )
+        return frozenset((*matching, *term.namespaces))
+
+    def _share_group(self, group: TopologyGroup, tolerations: tuple[Toleration, ...] | None) -> TopologyGroup:
+        """The group with this rule: the one that is there already, or this one with its first counts."""
+        identity = build_group_key(group, tolerations)
+        known = self._known.get(identity)
+        if known is None:
+            known = self._known[identity] = group
+            self._start_counts(group, tolerations)
+            (self.inverse if group.inverse else self.groups).append(group)
+        return known
+
+    def _start_counts(self, group: TopologyGroup, tolerations: tuple[Toleration, ...] | None) -> None:
+        self._count_existing_pods(group, tolerations)
+        if group.inverse:
+            return
+        for placement in self._placed:
+            if group.selects_pod(placement.shape.namespace, placement.shape.labels):
+                _count_pod(group, placement.taints, placement.requirements)
+
+    def _count_existing_pods(self, group: TopologyGroup, tolerations: tuple[Toleration, ...] | None) -> None:
+        universe, key = self.universe, group.key
+        group.register_domains(
+            universe.list_domains(key)
+            if tolerations is None
+            else universe.list_tolerated_domains(key, tolerations)
+        )
+        for landmark in self.landmarks:
+            if landmark is not None and landmark.active and self._accepts_node(group, landmark):
+                domain = landmark.requirements[group.key].only
+                if domain is not None:
+                    group.register_domains((domain,))
+        if group.inverse:
+            return
+        if self._residents is None:  # most batches have no rules, and never ask
+            self._residents = list(_group_residents(self._states, self.landmarks, self._batch))
+        for residents in self._residents:
+            if group.selects_pod(residents.namespace, residents.labels):
+                self._count_residents(group, residents.on)
+
+    def _accepts_node(self, group: TopologyGroup, landmark: TopologyNode) -> bool:
+        return group.filter.accepts_node(landmark.taints, landmark.requirements)
+
+    def _count_residents(self, group: TopologyGroup, on: Sequence[TopologyNode]) -> None:
+        for landmark in on:
+            domain = landmark.find_domain(group.key)
+            if domain is not None and self._accepts_node(group, landmark):
+                group.record_pod(domain)
+
+    def _count_avoiding_pods(self, landmark: TopologyNode, shy: Sequence[Pod]) -> None:
+        """Running pods that want to be away from others are kept away from."""
+        for pod in shy:
+            if pod.full_name in self._batch:
+                continue
+            for term in list_anti_affinity_terms(pod):
+                group = self._find_inverse_group(pod.namespace, term)
+                domain = landmark.find_domain(group.key)
+                if domain is not None:
+                    group.record_pod(domain)
+
+    # Deciding and recording
+
+    def narrow_domains(
+        self, shape: SchedulingShape, requirements: Requirements
+    ) -> NarrowedDomains | TopologyGroup:
+        """What the pod's rules leave of a candidate's labels, or the rule that leaves nothing.
+
+        Rules that cap a host are not asked here: places look at those first. Until somebody is placed,
+        candidates with the same labels get the same answer.
+        """
+        self.find_constraints(shape)
+        if not shape.rules:
+            return _UNTOUCHED
+        if shape.narrowed_at != len(self._placed):
+            shape.narrowed_at = len(self._placed)
+            shape.narrowed.clear()
+        view = tuple(requirements[group.key] for group, _ in shape.rules)
+        found = shape.narrowed.get(view)
+        if found is None:
+            found = shape.narrowed[view] = self._compute_narrowed(shape, requirements)
+        assert isinstance(found, NarrowedDomains | TopologyGroup)
+        return found
+
+    @staticmethod
+    def _compute_narrowed(
+        shape: SchedulingShape, requirements: Requirements
+    ) -> NarrowedDomains | TopologyGroup:
+        """Karpenter: each rule is asked about the candidate as it is, not as rules before have left it."""
+        narrowed: dict[str, Values] = {}
+        single: set[str] = set()
+        for group, itself in shape.rules:
+            key = group.key
+            node = requirements[key]
+            allowed = group.find_allowed_domains(itself, shape.strict[key], node)
+            if allowed is None:
+                return group
+            if allowed.domains is not node:
+                known = narrowed.get(key)
+                narrowed[key] = allowed.domains if known is None else known & allowed.domains
+            if allowed.one:
+                single.add(key)
+        return NarrowedDomains(narrowed, single)
+
+    def record_pod(self, shape: SchedulingShape, taints: Sequence[Taint], requirements: Requirements) -> None:
+        """Count a pod that has found its place."""
+        while shape.seen_groups < len(self.groups):
+            group = self.groups[shape.seen_groups]
+            shape.seen_groups += 1
+            if group.selects_pod(shape.namespace, shape.labels):
+                shape.counted_in.append(group)
+        for group in shape.counted_in:
+            _count_pod(group, taints, requirements)
+        for group in shape.avoids:
+            for domain in _list_possible_domains(requirements[group.key]):
+                group.record_pod(domain)
+        self._placed.append(PlacedPod(shape, taints, requirements))
+
+
+def build_group_key(group: TopologyGroup, tolerations: tuple[Toleration, ...] | None) -> tuple[object, ...]:
+    """What makes two rules one: groups of one identity share their counts."""
+    return (
+        group.rule,
+        group.key,
+        group.inverse,
+        group.namespaces,
+        label_selectors.build_selector_key(group.selector),
+        group.max_skew,
+        group.min_domains,
+        group.filter.key,
+        tolerations,
+    )
+
+
+def _count_pod(group: TopologyGroup, taints: Sequence[Taint], requirements: Requirements) -> None:
+    """A pod counts where it surely is; for those that must keep away from it, wherever it may be."""
+    if not group.filter.accepts_node(taints, requirements):
+        return
+    values = requirements[group.key]
+    if group.rule is TopologyType.ANTI_AFFINITY:
+        for each in _list_possible_domains(values):
+            group.record_pod(each)
+    elif (domain := values.only) is not None:
+        group.record_pod(domain)
+
+
+def _list_possible_domains(values: Values) -> Iterable[str]:
+    return () if values.open else values.names
+
+
+@dataclass(frozen=True, slots=True)
+class _Residents:
+    """Running pods that topology cannot tell apart, and the nodes they are on, one entry per pod."""
+
+    namespace: str
+    labels: Mapping[str, str]
+    on: list[TopologyNode]
+
+
+_LANDMARKS: IdentityCache[TopologyNode] = IdentityCache()
+_SHY: IdentityCache[tuple[Pod, ...]] = IdentityCache()
+Present = tuple[str, str, Mapping[str, str]]
+"""A pod's full name, namespace and labels."""
+_PRESENT: IdentityCache[tuple[Present, ...]] = IdentityCache()
+
+
+def find_topology_node(state: StateNode) -> TopologyNode | None:
+    if state.node is None:
+        return None
+    known = _LANDMARKS.get(state)
+    if known is None:
+        node = state.node
+        labels = Requirements.from_labels(node.labels)
+        active = not state_node.is_deleting(state)
+        known = _LANDMARKS.put_signal(
+            TopologyNode(node.name, node.labels, labels, node.spec.taints, active), state
+        )
+    return known
+
+
+class _About(NamedTuple):
+    """What topology sees of the nodes of a snapshot, whoever waits."""
+
+    landmarks: tuple[TopologyNode | None, ...]
+    avoided: tuple[tuple[TopologyNode, tuple[Pod, ...]], ...]
+    """Nodes with pods that must be kept away from others."""
+
+
+_ABOUT: IdentityCache[_About] = IdentityCache()
+
+
+def _index_states(states: tuple[StateNode, ...]) -> _About:
+    known = _ABOUT.get(states)
+    if known is None:
+        landmarks = tuple(map(find_topology_node, states))
+        pairs = zip(landmarks, map(list_anti_affinity_pods, states), strict=True)
+        avoided = tuple((landmark, shy) for landmark, shy in pairs if landmark is not None and shy)
+        known = _ABOUT.put_signal(_About(landmarks, avoided), states)
+    return known
+
+
+def list_anti_affinity_terms(pod: Pod) -> tuple[PodAffinityTerm, ...]:
+    affinity = pod.spec.affinity
+    return affinity.pod_anti_affinity.required if affinity and affinity.pod_anti_affinity else ()
+
+
+def list_anti_affinity_pods(state: StateNode) -> tuple[Pod, ...]:
+    """The pods of a node that must be kept away from others.
+
+    The scheduler keeps others away from a terminating pod until it is gone, so it counts here as well.
+    """
+    known = _SHY.get(state)
+    if known is None:
+        found = (pod for pod in state_node.list_running_pods(state.pods) if list_anti_affinity_terms(pod))
+        known = _SHY.put_signal(tuple(found), state)
+    return known
+
+
+def list_present_pods(state: StateNode) -> tuple[Present, ...]:
+    """The pods of a node that count: neither finished nor on their way out."""
+    known = _PRESENT.get(state)
+    if known is None:
+        found = (pod for pod in state_node.list_running_pods(state.pods) if not pod.deleting)
+        known = _PRESENT.put_signal(tuple((pod.full_name, pod.namespace, pod.labels) for pod in found), state)
+    return known
+
+
+def _group_residents(
+    states: Sequence[StateNode], landmarks: Sequence[TopologyNode | None], batch: frozenset[str]
+) -> Iterable[_Residents]:
+    found: dict[tuple[str, int], _Residents] = {}
+    labels = Numbering()
+    for state, landmark in zip(states, landmarks, strict=True):
+        for name, namespace, own in list_present_pods(state) if landmark is not None else ():
+            if name in batch:
+                continue
+            key = namespace, labels.number_value(own)
+            known = found.get(key)
+            if known is None:
+                known = found[key] = _Residents(namespace, own, [])
+            assert landmark is not None
+            known.on.append(landmark)
+    return found.values()
