@@ -135,7 +135,8 @@ def choose_drift(
     """
     going, staying = find_candidates(scene, DisruptionClass.EVENTUAL)
     order = [candidate for candidate in sort_by_drift(going) if not candidate.pool.static]
-    _, awaited = split_awaited(scene, [candidate for candidate in order if not candidate.pods])
+    empty = [candidate for candidate in order if not candidate.pods]
+    _, awaited = split_awaited(scene, empty, for_buffers=False)
     wanted = {each.name for each in awaited}
     order, staying = [each for each in order if each.name not in wanted], [*staying, *awaited]
     if at_once is not None:

@@ -217,6 +217,14 @@ def test_nodes_without_pods_go_first_and_then_the_longest_drifted() -> None:
     assert names_of(order) == ["c", "b", "a"]
 
 
+def test_room_kept_for_a_buffer_does_not_keep_its_node_from_drift() -> None:
+    """Upstream's B10: the node goes, and the provisioner buys room for the buffer on a new one."""
+    room = {"virtual": (pod("room", cpu="15"),)}
+    assert gone(choose_drift(scene(state("a", drifted=NOW), snapshot=room))) == ["a"]
+    pending = [pod("web", cpu="15")]
+    assert gone(choose_drift(scene(state("a", drifted=NOW), pending=pending, snapshot=room))) == []
+
+
 @pytest.mark.spec("disruption-135")
 def test_drift_leaves_static_pools_to_their_own_method() -> None:
     world = scene(state("a", drifted=NOW), pools=[pool(replicas=1)])

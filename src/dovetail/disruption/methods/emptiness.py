@@ -41,20 +41,20 @@ def build_empty_command(
 
 
 def split_awaited(
-    scene: DisruptionInput, mine: Sequence[Candidate]
+    scene: DisruptionInput, mine: Sequence[Candidate], *, for_buffers: bool = True
 ) -> tuple[list[Candidate], list[BlockedNode]]:
     """Those that no pod without a node will need, nor one of a node on its way out; and those that one will.
 
     A node comes up empty: it must not be taken away before the pods it was bought for arrive. Pods of a
-    capacity buffer never arrive, and which nodes have room for them is known only since the last pass.
+    capacity buffer never arrive, and which nodes have room for them is known only since the last pass. They
+    keep a node from going for nothing (`for_buffers`), not from being replaced.
     """
-    if not mine or not (scene.snapshot.moving or scene.snapshot.pods or scene.snapshot.virtual):
+    snapshot = scene.snapshot
+    if not mine or not (snapshot.moving or snapshot.pods or (for_buffers and snapshot.virtual)):
         return list(mine), []
-    taken = {
-        name
-        for name, pods in simulate_scheduling(scene, (), consolidating=False).plan.existing.items()
-        if pods
-    }
+    ignored = set() if for_buffers else {pod.full_name for pod in snapshot.virtual}
+    plan = simulate_scheduling(scene, (), consolidating=False).plan
+    taken = {name for name, pods in plan.existing.items() if not ignored.issuperset(pods)}
     kept = [candidate for candidate in mine if candidate.name not in taken]
     return kept, [
         BlockedNode(c.state, AWAITED, QUIET, BlockedReason.AWAITED) for c in mine if c.name in taken
