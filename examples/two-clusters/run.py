@@ -107,7 +107,7 @@ async def central(aws: SimulatedAws) -> None:
 
 def router(aws: SimulatedAws, clock: VirtualClock, counts: BusTally) -> RouterDaemon:
     config = read_config(msgspec.yaml.decode((HERE / "router.yaml").read_bytes()), {})
-    return RouterDaemon(config, aws, clock=clock, counts=counts, log=logs.get_logger("bus"), chance=Random(1))
+    return RouterDaemon(config, aws, clock=clock, counts=counts, log=logs.get_logger("bus"), rng=Random(1))
 
 
 async def until(clock: VirtualClock, true: Any, within: float = 900.0) -> None:

@@ -102,7 +102,7 @@ class Dovetail(ClusterContext):
             settings,
             transport,
             clock=clock,
-            chance=chance,
+            rng=chance,
             class_kind=class_kind,
             make=make or choose_provider(provider),
             record=lambda kube: self._create_recorder(kube, chance),
@@ -137,7 +137,7 @@ class Dovetail(ClusterContext):
                 kind,
                 informer,
                 clock=clock,
-                chance=chance,
+                rng=chance,
                 on_trouble=self._build_error_handler(kind),
             )
             self.manager.add_service(follower.run)
@@ -173,7 +173,7 @@ class Dovetail(ClusterContext):
             kube=self.kube,
             receiving=KubeClient(transport, self.clock),
             clock=self.clock,
-            chance=self._chance,
+            rng=self._chance,
             recorder=self.recorder,
             gates=self.gates,
             nodes=self.get_informer(Node),

@@ -41,7 +41,7 @@ async def test_a_pod_gets_a_machine_of_ec2_and_the_machine_goes_when_the_pod_doe
 async def test_a_zone_without_capacity_is_tried_once_and_then_avoided() -> None:
     async with AwsWorld(types=("m5.large",)).running() as world:
         world.aws.exhaust("m5.large", "us-west-2a")
-        world.aws.exhaust("m5.large", way="spot")
+        world.aws.exhaust("m5.large", capacity_type="spot")
         world.default(requirements=[{"key": labels.CAPACITY_TYPE, "operator": "In", "values": ["on-demand"]}])
         world.pods(1, cpu="1")
         await world.until(lambda: world.placed() == 1, within=240)
@@ -52,7 +52,7 @@ async def test_a_zone_without_capacity_is_tried_once_and_then_avoided() -> None:
 @virtual
 async def test_spot_that_has_run_out_is_replaced_by_on_demand_in_the_next_plan() -> None:
     async with AwsWorld(types=("m5.large", "m5.xlarge")).running() as world:
-        world.aws.exhaust(way="spot")
+        world.aws.exhaust(capacity_type="spot")
         ways = {"key": labels.CAPACITY_TYPE, "operator": "In", "values": ["spot", "on-demand"]}
         world.default(requirements=[ways])
         world.pods(1, cpu="1")

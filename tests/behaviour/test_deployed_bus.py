@@ -108,9 +108,7 @@ async def test_a_warning_finds_its_cluster_with_the_routers_permissions() -> Non
     config = read_config({}, {**variables, "DOVETAIL_BUS_DESTINATIONS": "[]"})
     watched = Watched(documents())
     aws.principal = watched  # type: ignore[assignment]  # judges as a Principal does
-    function = RouterFunction(
-        config, aws, clock=clock, counts=BusTally(), log=JsonLog(quiet), chance=Random(1)
-    )
+    function = RouterFunction(config, aws, clock=clock, counts=BusTally(), log=JsonLog(quiet), rng=Random(1))
     failed = [await function.handle_call(records(aws, lane), 30.0) for lane in ("urgent", "bulk")]
     aws.principal = None
 

@@ -100,7 +100,7 @@ async def test_the_charts_roles_are_enough() -> None:
 
 def elector(world: AwsWorld) -> Elector:
     kube = KubeClient(LocalTransport(world.world.server), world.clock)
-    return Elector(kube, ElectionTerms(namespace="kube-system"), "one", clock=world.clock, chance=Random(1))
+    return Elector(kube, ElectionTerms(namespace="kube-system"), "one", clock=world.clock, rng=Random(1))
 
 
 @pytest.mark.spec("operations-18.3")

@@ -48,7 +48,7 @@ class Called(Kept):
             self.aws,
             transport,
             clock=self.clock,
-            chance=Random(self.calls),
+            rng=Random(self.calls),
             owner=owner or f"container-{self.calls}",
         )
 

@@ -98,7 +98,7 @@ async def test_e14_a_leader_without_a_network_is_followed_by_another_within_its_
                 if leads:
                     leading.append(name)
 
-            return Elector(kube, terms, name, clock=world.clock, chance=Random(name), on_change=told)
+            return Elector(kube, terms, name, clock=world.clock, rng=Random(name), on_change=told)
 
         first = asyncio.create_task(elector("in-the-zone", Cut(world.world.server)).run())
         await world.until(lambda: leading == ["in-the-zone"], within=30)

@@ -127,7 +127,7 @@ async def test_the_function_needs_no_more_than_the_table_and_the_rest() -> None:
         f"--zonal-shift-table={TABLE}",
     )
     settings = read_settings(flags, {}, provider="aws")
-    function = Function(settings, world.aws, transport, clock=world.clock, chance=Random(1), owner="one")
+    function = Function(settings, world.aws, transport, clock=world.clock, rng=Random(1), owner="one")
     judged(world)
     await followed(world, lambda: function.handle({}, 60))
     assert denied(world) == set()

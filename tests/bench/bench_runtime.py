@@ -100,7 +100,7 @@ async def _filled(streamed: bool) -> tuple[float, float]:
     """
     informer, clock = Informer(Pod, {"node": lambda pod: (pod.node_name,)}), SystemClock()
     kube = KubeClient(Canned(streamed), clock)
-    follower = Follower(kube, Pod, informer, clock=clock, chance=Random(1), table=Interner())
+    follower = Follower(kube, Pod, informer, clock=clock, rng=Random(1), table=Interner())
     started = last = time.process_time()
     task, longest = asyncio.create_task(follower.run()), 0.0
     while not informer.synced:
@@ -129,7 +129,7 @@ def a_cache_follows() -> Iterator[Figure]:
     line = b'{"type":"MODIFIED","object":%s}'
     lines = [line % document for document in documents()]
     informer, clock = Informer(Pod, {"node": lambda pod: (pod.node_name,)}), SystemClock()
-    follower = Follower(KubeClient(Canned(True), clock), Pod, informer, clock=clock, chance=Random(1))
+    follower = Follower(KubeClient(Canned(True), clock), Pod, informer, clock=clock, rng=Random(1))
     for one in lines:
         follower._take_line(one, listing=False)
     started = time.process_time()

@@ -203,7 +203,7 @@ async def test_a_cache_fills_and_follows(
         Pod,
         informer,
         clock=CLOCK,
-        chance=Random(1),
+        rng=Random(1),
         namespace=space,
         pace=HASTE,
         on_trouble=troubles.append,
@@ -235,7 +235,7 @@ async def test_leadership_passes_on_at_once_when_it_is_given_back(
     def standing(name: str) -> ElectorThread:
         def make(tell: Callable[[bool], None]) -> Elector:
             own = KubeClient(connection.open_transport(), CLOCK)
-            return Elector(own, terms, name, clock=CLOCK, chance=Random(name), on_change=tell)
+            return Elector(own, terms, name, clock=CLOCK, rng=Random(name), on_change=tell)
 
         return ElectorThread(make)
 

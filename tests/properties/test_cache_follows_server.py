@@ -73,7 +73,7 @@ class Story:
         mirror: storms.Mirror[storms.T] = storms.Mirror()
         informer.on_change(mirror)
         follower = Follower(
-            self.kube, kind, informer, clock=self.clock, chance=self.chance, labels=labels, fields=fields
+            self.kube, kind, informer, clock=self.clock, rng=self.chance, labels=labels, fields=fields
         )
         self.followers.append(asyncio.create_task(follower.run()))
         return informer, mirror

@@ -40,7 +40,7 @@ class Machine:
         self._wire = LocalTransport(server, f"{name}/1")
         self._paused_until = 0.0
         self._sending: set[asyncio.Task[ApiReply]] = set()
-        self.elector = Elector(KubeClient(self, clock), TERMS, name, clock=self, chance=chance)
+        self.elector = Elector(KubeClient(self, clock), TERMS, name, clock=self, rng=chance)
         self.task = asyncio.create_task(self.elector.run())
         self.running = True
 

@@ -67,7 +67,7 @@ async def main(path: str, document: object) -> None:
     aws = await SocketAws.connected(config["region"], path)
     counts = Own(aws)
     daemon = RouterDaemon(
-        config, aws, clock=WallClock(), counts=counts, log=JsonLog(quiet), chance=Random(os.getpid())
+        config, aws, clock=WallClock(), counts=counts, log=JsonLog(quiet), rng=Random(os.getpid())
     )
     await daemon.prepare()
     running = asyncio.create_task(daemon.run(asyncio.Event()))

@@ -54,7 +54,7 @@ class Process:
         self.elected = asyncio.Event()
         self.lost = asyncio.Event()
         self.elector = Elector(
-            KubeClient(self, self), TERMS, name, clock=self, chance=Random(name), on_change=self._told
+            KubeClient(self, self), TERMS, name, clock=self, rng=Random(name), on_change=self._told
         )
         self.dovetail = Dovetail(
             world.settings,

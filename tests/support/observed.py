@@ -84,9 +84,7 @@ async def story() -> None:
 
 async def _lead(scene: Scene) -> None:
     kube = KubeClient(LocalTransport(scene.world.server), scene.clock)
-    elector = Elector(
-        kube, ElectionTerms(namespace="kube-system"), "one", clock=scene.clock, chance=Random(1)
-    )
+    elector = Elector(kube, ElectionTerms(namespace="kube-system"), "one", clock=scene.clock, rng=Random(1))
     standing = asyncio.create_task(elector.run())
     await scene.sleep(5)
     standing.cancel()

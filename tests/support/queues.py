@@ -181,7 +181,7 @@ class FleetAws:
             clock=clock or self.clock,
             counts=counts or BusTally(),
             log=log or JsonLog(quiet),
-            chance=Random(1),
+            rng=Random(1),
             reread=reread,
         )
 
@@ -231,7 +231,7 @@ class FleetAws:
             clock=self.clock,
             counts=counts or BusTally(),
             log=JsonLog(quiet),
-            chance=Random(1),
+            rng=Random(1),
         )
 
     def pipeline(
@@ -244,7 +244,7 @@ class FleetAws:
             clock=self.clock,
             counts=counts or BusTally(),
             log=JsonLog(quiet),
-            chance=Random(1),
+            rng=Random(1),
             **more,
         )
 

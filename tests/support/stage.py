@@ -149,7 +149,7 @@ class Stage:
         self, kind: type[T], indexes: Mapping[str, Callable[[T], tuple[str, ...]]] | None = None
     ) -> Informer[T]:
         informer = Informer(kind, indexes)
-        follower = Follower(self.kube, kind, informer, clock=self.clock, chance=Random(2))
+        follower = Follower(self.kube, kind, informer, clock=self.clock, rng=Random(2))
         self._tasks.append(asyncio.create_task(follower.run()))
         return informer
 

@@ -319,7 +319,7 @@ class Shifted:
             kube=self.kube,
             receiving=self.kube,
             clock=self.clock,
-            chance=chance,
+            rng=chance,
             recorder=recorder,
             gates=self.gates,
             nodes=informers[Node],
@@ -336,7 +336,7 @@ class Shifted:
 
             informers[trigger.kind].on_change(heard)
         for kind, informer in informers.items():
-            self.manager.add_service(Follower(self.kube, kind, informer, clock=self.clock, chance=chance).run)
+            self.manager.add_service(Follower(self.kube, kind, informer, clock=self.clock, rng=chance).run)
         self.manager.add_service(recorder.run)
         for service in self.zonal.services:
             self.manager.add_service(service)

@@ -45,7 +45,7 @@ class Following:
             kind,
             informer,
             clock=SystemClock(),
-            chance=Random(1),
+            rng=Random(1),
             pace=HASTE,
             on_trouble=self.troubles.append,
             labels=labels,

@@ -40,11 +40,11 @@ class RouterDaemon:
         clock: BusClock,
         counts: BusCounts,
         log: BusLog,
-        chance: Random,
+        rng: Random,
         reread: Callable[[], BusConfig] | None = None,
     ) -> None:
         self._config, self._aws = config, aws
-        self._clock, self._counts, self._log, self._chance = clock, counts, log, chance
+        self._clock, self._counts, self._log, self._chance = clock, counts, log, rng
         self._sources = DestinationSources(config, aws, counts=counts, log=log, reread=reread)
         self._tasks: set[asyncio.Task[None]] = set()
         self._lines: list[LaneWorker] = []
@@ -65,7 +65,7 @@ class RouterDaemon:
             clock=self._clock,
             counts=self._counts,
             log=self._log,
-            chance=self._chance,
+            rng=self._chance,
             named=self._sources.find_by_name if self._config["registry.byName"] else None,
         )
         await self._sources.check_writers()

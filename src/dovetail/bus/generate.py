@@ -50,11 +50,11 @@ class GeneratedFleet:
     @staticmethod
     def generate_fleet(clusters: int, instances: int, seed: int = 0) -> GeneratedFleet:
         """So many clusters that share so many instances, evenly."""
-        chance = Random(seed)
+        rng = Random(seed)
         ids: list[str] = []
         seen: set[str] = set()
         while len(ids) < instances:
-            id = f"i-0{chance.getrandbits(64):016x}"
+            id = f"i-0{rng.getrandbits(64):016x}"
             if id not in seen:
                 seen.add(id)
                 ids.append(id)
@@ -140,10 +140,10 @@ def generate_reclaim_storm(
     fleet: GeneratedFleet, seed: int = 0, *, within: float = 60.0, start: datetime = START
 ) -> Iterator[GeneratedEvent]:
     """Every instance of the fleet is taken back: four events each, all within some seconds, in no order."""
-    writer, chance = _EventWriter(fleet, seed, start), Random(seed + 1)
+    writer, rng = _EventWriter(fleet, seed, start), Random(seed + 1)
     happenings = []
     for instance in fleet.instances:
-        times = sorted(chance.uniform(0, within) for _ in range(4))
+        times = sorted(rng.uniform(0, within) for _ in range(4))
         happenings += [
             writer.write_event(times[0], MessageKind.REBALANCE_RECOMMENDATION, instance),
             writer.write_event(
@@ -159,7 +159,7 @@ def generate_steady_stream(
     fleet: GeneratedFleet, seed: int = 0, *, rate: float = 1000.0, start: datetime = START
 ) -> Iterator[GeneratedEvent]:
     """Events without end, so many a second: a quarter are warnings."""
-    writer, chance, instances, at = _EventWriter(fleet, seed, start), Random(seed + 1), fleet.instances, 0.0
+    writer, rng, instances, at = _EventWriter(fleet, seed, start), Random(seed + 1), fleet.instances, 0.0
     kinds: tuple[tuple[MessageKind, dict[str, str]], ...] = (
         (MessageKind.REBALANCE_RECOMMENDATION, {}),
         (MessageKind.SPOT_INTERRUPTED, {"instance-action": "terminate"}),
@@ -167,8 +167,8 @@ def generate_steady_stream(
         (MessageKind.INSTANCE_TERMINATED, {"state": "shutting-down"}),
     )
     while True:
-        kind, detail = chance.choice(kinds)
-        yield writer.write_event(at, kind, chance.choice(instances), **detail)
+        kind, detail = rng.choice(kinds)
+        yield writer.write_event(at, kind, rng.choice(instances), **detail)
         at += 1 / rate
 
 
@@ -176,9 +176,9 @@ def generate_health_pages(
     fleet: GeneratedFleet, seed: int = 0, *, pages: int = 5, backup: bool = True, start: datetime = START
 ) -> Iterator[GeneratedEvent]:
     """One retirement notice for the whole fleet, in pages, each also delivered in the backup region."""
-    writer, chance = _EventWriter(fleet, seed, start), Random(seed + 1)
+    writer, rng = _EventWriter(fleet, seed, start), Random(seed + 1)
     instances = fleet.instances
-    chance.shuffle(instances)
+    rng.shuffle(instances)
     per_page = -(-len(instances) // pages)
     code = "AWS_EC2_INSTANCE_RETIREMENT_SCHEDULED"
     for page in range(pages):

@@ -39,10 +39,10 @@ class RouterFunction:
     """One container: its pipeline, and what each call does with it."""
 
     def __init__(
-        self, config: BusConfig, aws: Aws, *, clock: BusClock, counts: BusCounts, log: BusLog, chance: Random
+        self, config: BusConfig, aws: Aws, *, clock: BusClock, counts: BusCounts, log: BusLog, rng: Random
     ) -> None:
         self._config, self._aws = config, aws
-        self._clock, self._counts, self._log, self._chance = clock, counts, log, chance
+        self._clock, self._counts, self._log, self._chance = clock, counts, log, rng
         self._sources = DestinationSources(config, aws, counts=counts, log=log)
         self._pipeline: Pipeline | None = None
         self._read_at = 0.0
@@ -80,7 +80,7 @@ class RouterFunction:
                 clock=self._clock,
                 counts=self._counts,
                 log=self._log,
-                chance=self._chance,
+                rng=self._chance,
                 patience=PATIENCE,
                 named=self._sources.find_by_name if self._config["registry.byName"] else None,
             )
@@ -202,7 +202,7 @@ def lambda_handler(event: Any, context: Any) -> dict[str, Any]:
             clock=clock,
             counts=kept.counts,
             log=JsonLog(print, os.environ.get("DOVETAIL_BUS_LOG_LEVEL", "info")),
-            chance=Random(),
+            rng=Random(),
         )
     try:
         seconds = context.get_remaining_time_in_millis() / 1000

@@ -126,32 +126,32 @@ class InstanceResolver:
         self, place: BusPlace, ids: Iterable[str], *, urgent: bool, patience: float
     ) -> None:
         """Have every id looked up; returns when all are settled, given up, or patience runs out."""
-        desk, waiting = self._get_lookups(place), []
+        lookups, waiting = self._get_lookups(place), []
         for id in ids:
-            want = desk.wants.get(id)
+            want = lookups.wants.get(id)
             if want is None:
                 future = asyncio.get_running_loop().create_future()
                 tries, since = URGENT_TRIES if urgent else TRIES, self._clock.monotonic()
-                want = desk.wants[id] = _WantedInstance(future, tries, urgent, since)
+                want = lookups.wants[id] = _WantedInstance(future, tries, urgent, since)
             elif urgent and not want.urgent:
                 want.urgent, want.tries = True, max(want.tries, URGENT_TRIES)
             waiting.append(want.settled)
-        if desk.worker is None or desk.worker.done():
-            desk.worker = self._start_task(self._run_lookups(desk))
+        if lookups.worker is None or lookups.worker.done():
+            lookups.worker = self._start_task(self._run_lookups(lookups))
         if waiting:
             await asyncio.wait(waiting, timeout=max(patience, 0.0))
 
     async def prefetch_place(self, place: BusPlace) -> int:
         """Read every instance of every cluster at a place, giving way to warnings; returns how many."""
-        desk, count = self._get_lookups(place), 0
+        lookups, count = self._get_lookups(place), 0
         filters = [{"Name": "tag-key", "Values": list_tag_keys(self._config["tags"])}]
         asked: dict[str, Any] = {"Filters": filters, "MaxResults": PAGE}
         while True:
-            while any(want.urgent for want in desk.wants.values()):
+            while any(want.urgent for want in lookups.wants.values()):
                 await self._clock.sleep(COALESCE)
-            await desk.budget.take_token()
-            answer = await self._describe_instances(desk, asked)
-            count += len(self._cache_answer(desk.place, answer))
+            await lookups.budget.take_token()
+            answer = await self._describe_instances(lookups, asked)
+            count += len(self._cache_answer(lookups.place, answer))
             if not answer.get("NextToken"):
                 return count
             asked["NextToken"] = answer["NextToken"]
@@ -164,7 +164,9 @@ class InstanceResolver:
     @property
     def tokens(self) -> float:
         """Calls that could be made at once, at the place that has fewest."""
-        return min((desk.budget.tokens for desk in self._desks.values()), default=self._config["ec2.burst"])
+        return min(
+            (lookups.budget.tokens for lookups in self._desks.values()), default=self._config["ec2.burst"]
+        )
 
     async def close(self) -> None:
         for task in list(self._tasks):
@@ -172,55 +174,55 @@ class InstanceResolver:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _get_lookups(self, place: BusPlace) -> _PlaceLookups:
-        desk = self._desks.get(place)
-        if desk is None:
+        lookups = self._desks.get(place)
+        if lookups is None:
             account = self._roles.get(place.account)
             role, external = (account.role_arn, account.external_id) if account else ("", "")
             there = self._aws
             if role or place.region != there.region:
                 there = there.scope_to(region=place.region, role=role, external_id=external)
             budget = Ec2CallBudget(self._config["ec2.callsPerSecond"], self._config["ec2.burst"], self._clock)
-            desk = self._desks[place] = _PlaceLookups(place, there, budget)
-        return desk
+            lookups = self._desks[place] = _PlaceLookups(place, there, budget)
+        return lookups
 
-    async def _run_lookups(self, desk: _PlaceLookups) -> None:
+    async def _run_lookups(self, lookups: _PlaceLookups) -> None:
         await self._clock.sleep(COALESCE)
-        while desk.wants:
-            if not desk.choose_next(self._clock.monotonic(), self._config["ec2.chunk"]):
+        while lookups.wants:
+            if not lookups.choose_next(self._clock.monotonic(), self._config["ec2.chunk"]):
                 await self._clock.sleep(COALESCE)
                 continue
-            await desk.budget.take_token()
-            chosen = desk.choose_next(self._clock.monotonic(), self._config["ec2.chunk"])
+            await lookups.budget.take_token()
+            chosen = lookups.choose_next(self._clock.monotonic(), self._config["ec2.chunk"])
             if chosen:
-                desk.asking.update(chosen)
-                self._start_task(self._look_up_ids(desk, chosen))
+                lookups.asking.update(chosen)
+                self._start_task(self._look_up_ids(lookups, chosen))
 
-    async def _look_up_ids(self, desk: _PlaceLookups, ids: list[str]) -> None:
+    async def _look_up_ids(self, lookups: _PlaceLookups, ids: list[str]) -> None:
         try:
-            missing = await self._read_published(desk.place, ids)
+            missing = await self._read_published(lookups.place, ids)
             found: set[str] = set(ids) - set(missing)
             if missing:
                 filters = [{"Name": "instance-id", "Values": missing}]
                 async for answer in list_pages(
-                    _CountedAws(self, desk), "ec2", "DescribeInstances", {"Filters": filters}
+                    _CountedAws(self, lookups), "ec2", "DescribeInstances", {"Filters": filters}
                 ):
-                    found |= self._cache_answer(desk.place, answer)
+                    found |= self._cache_answer(lookups.place, answer)
         except AwsError as error:
             self._log.warning(
                 "looking up instances failed",
-                account=desk.place.account,
-                region=desk.place.region,
+                account=lookups.place.account,
+                region=lookups.place.region,
                 error=error,
             )
-            self._settle_failed(desk, ids)
+            self._settle_failed(lookups, ids)
         except Exception as error:  # noqa: BLE001 (an answer that makes no sense must not keep its ids wanted)
-            self._log.error("looking up instances met a bug", region=desk.place.region, error=repr(error))
-            self._settle_failed(desk, ids)
+            self._log.error("looking up instances met a bug", region=lookups.place.region, error=repr(error))
+            self._settle_failed(lookups, ids)
         else:
             self._counts.add("lookup_ids_total", len(ids))
-            self._settle_found(desk, ids, found)
+            self._settle_found(lookups, ids, found)
         finally:
-            desk.asking.difference_update(ids)
+            lookups.asking.difference_update(ids)
 
     async def _read_published(self, place: BusPlace, ids: list[str]) -> list[str]:
         """Ids that no cluster has published as its own."""
@@ -232,16 +234,16 @@ class InstanceResolver:
         return [id for id in ids if id not in told]
 
     async def _describe_instances(
-        self, desk: _PlaceLookups, parameters: Mapping[str, Any]
+        self, lookups: _PlaceLookups, parameters: Mapping[str, Any]
     ) -> Mapping[str, Any]:
         try:
-            answer = await desk.aws.call("ec2", "DescribeInstances", parameters, retried=False)
+            answer = await lookups.aws.call("ec2", "DescribeInstances", parameters, retried=False)
         except AwsError as error:
             self._counts.add("lookup_calls_total", 1, "throttled" if error.status == 503 else "failed")
-            desk.budget.slow_down()
+            lookups.budget.slow_down()
             raise
         self._counts.add("lookup_calls_total", 1, "ok")
-        desk.budget.speed_up()
+        lookups.budget.speed_up()
         return answer
 
     def _cache_answer(self, place: BusPlace, answer: Mapping[str, Any]) -> set[str]:
@@ -267,27 +269,27 @@ class InstanceResolver:
             return clusters
         return self._clusters.setdefault(clusters[0], clusters)
 
-    def _settle_found(self, desk: _PlaceLookups, ids: list[str], found: set[str]) -> None:
+    def _settle_found(self, lookups: _PlaceLookups, ids: list[str], found: set[str]) -> None:
         for id in ids:
-            want = desk.wants[id]
+            want = lookups.wants[id]
             want.tries -= 1
             if id not in found:
                 if want.tries > 0:
                     want.after = self._clock.monotonic() + LOOKUP_AGAIN
                     continue
                 self._cache.set_unknown(id, self._now())
-            self._settle_id(desk, id)
+            self._settle_id(lookups, id)
 
-    def _settle_failed(self, desk: _PlaceLookups, ids: list[str]) -> None:
+    def _settle_failed(self, lookups: _PlaceLookups, ids: list[str]) -> None:
         """Warnings stay wanted; the rest is given up, and its messages come again."""
         now = self._clock.monotonic()
         for id in ids:
-            want = desk.wants[id]
+            want = lookups.wants[id]
             if not want.urgent or now - want.since > FORGOTTEN:
-                self._settle_id(desk, id)
+                self._settle_id(lookups, id)
 
-    def _settle_id(self, desk: _PlaceLookups, id: str) -> None:
-        want = desk.wants.pop(id)
+    def _settle_id(self, lookups: _PlaceLookups, id: str) -> None:
+        want = lookups.wants.pop(id)
         if not want.settled.done():
             want.settled.set_result(None)
 
@@ -304,8 +306,8 @@ class InstanceResolver:
 class _CountedAws:
     """A desk's door to EC2, every page of an answer counted."""
 
-    def __init__(self, resolver: InstanceResolver, desk: _PlaceLookups) -> None:
-        self._resolver, self._desk = resolver, desk
+    def __init__(self, resolver: InstanceResolver, lookups: _PlaceLookups) -> None:
+        self._resolver, self._desk = resolver, lookups
 
     @property
     def region(self) -> str:

@@ -46,14 +46,14 @@ class Pipeline(Planner):
         clock: BusClock,
         counts: BusCounts,
         log: BusLog,
-        chance: Random,
+        rng: Random,
         patience: float | None = None,
         named: Callable[[BusCluster], Awaitable[Destination | None]] | None = None,
     ) -> None:
         super().__init__(config, park_url, clock=clock, counts=counts, log=log)
         self.resolver = InstanceResolver(config, aws, self.owners, clock=clock, counts=counts, log=log)
         self.sender: CopySender[Flight] = CopySender(
-            aws, clock=clock, counts=counts, log=log, chance=chance, parallel=config["parallel"]
+            aws, clock=clock, counts=counts, log=log, rng=rng, parallel=config["parallel"]
         )
         self._patience, self._find_by_name = patience, named
         self.busy = 0

@@ -135,10 +135,10 @@ class CopySender(Generic[T]):
     """Sends copies to any number of queues at once."""
 
     def __init__(
-        self, aws: Aws, *, clock: BusClock, counts: BusCounts, log: BusLog, chance: Random, parallel: int = 32
+        self, aws: Aws, *, clock: BusClock, counts: BusCounts, log: BusLog, rng: Random, parallel: int = 32
     ) -> None:
         self._aws, self._clock, self._counts, self._log = aws, clock, counts, log
-        self._chance = chance
+        self._chance = rng
         self._parallel = asyncio.Semaphore(parallel)
         self._queues: dict[str, asyncio.Semaphore] = {}
         self._circuits: dict[str, CircuitBreaker] = {}

@@ -115,7 +115,7 @@ def _build_elector(settings: Settings, connection: Connection) -> ElectorThread:
         clock = SystemClock()
         # A client of its own: heavy traffic of the controllers must not hold up a renewal.
         kube = KubeClient(connection.open_transport(USER_AGENT), clock)
-        return Elector(kube, terms, identity, clock=clock, chance=Random(identity), on_change=tell)
+        return Elector(kube, terms, identity, clock=clock, rng=Random(identity), on_change=tell)
 
     return ElectorThread(make)
 

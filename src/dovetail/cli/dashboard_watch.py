@@ -189,7 +189,7 @@ class ClusterWatcher:
             kind,
             informer,
             clock=clock,
-            chance=chance,
+            rng=chance,
             fields=fields,
             on_trouble=trouble,
             on_contact=contact,

@@ -159,8 +159,8 @@ async def run_embedded_cluster(options: EmbeddedOptions) -> AsyncIterator[Embedd
     async with AsyncExitStack() as stack:
         path = stack.enter_context(claim_kubeconfig(options.kubeconfig))
         certificates = ClusterCertificates()
-        keeping = stack.enter_context(StateFolder(options.data_dir)) if options.data_dir else None
-        world = _build_world(options, keeping, certificates.authority)
+        state_folder = stack.enter_context(StateFolder(options.data_dir)) if options.data_dir else None
+        world = _build_world(options, state_folder, certificates.authority)
         token = secrets.token_urlsafe(32)
         served = serve_http(world.server, "127.0.0.1", options.port, token, certificates.context)
         try:
@@ -175,17 +175,17 @@ async def run_embedded_cluster(options: EmbeddedOptions) -> AsyncIterator[Embedd
             cluster.beside = await stack.enter_async_context(_run_simulated_aws(options, cluster))
         _create_defaults(options, cluster)
         cluster.parts.append(_in_background(stack, world.desk.run()))
-        if keeping is not None:
-            _in_background(stack, _save_regularly(world, keeping, options.complain))
-            stack.callback(lambda: keeping.save_state(world.server.dump()))
+        if state_folder is not None:
+            _in_background(stack, _save_regularly(world, state_folder, options.complain))
+            stack.callback(lambda: state_folder.save_state(world.server.dump()))
         if options.controller:
             await stack.enter_async_context(_run_controller(options, cluster, token))
         relax_garbage_collector()
         yield cluster
 
 
-def _build_world(options: EmbeddedOptions, keeping: StateFolder | None, authority: bytes) -> World:
-    state, complaint = keeping.load_state() if keeping else (None, "")
+def _build_world(options: EmbeddedOptions, state_folder: StateFolder | None, authority: bytes) -> World:
+    state, complaint = state_folder.load_state() if state_folder else (None, "")
     if complaint:
         options.complain(complaint)
     try:
@@ -296,7 +296,7 @@ def _in_background(stack: AsyncExitStack, work: Coroutine[Any, Any, None]) -> as
     return task
 
 
-async def _save_regularly(world: World, keeping: StateFolder, complain: Callable[[str], None]) -> None:
+async def _save_regularly(world: World, state_folder: StateFolder, complain: Callable[[str], None]) -> None:
     """Save now and then. A disk that is full is told of once, and tried again."""
     kept, told = -1, ""
     while True:
@@ -305,7 +305,7 @@ async def _save_regularly(world: World, keeping: StateFolder, complain: Callable
         if revision == kept:
             continue
         try:
-            await asyncio.to_thread(keeping.save_state, world.server.dump())
+            await asyncio.to_thread(state_folder.save_state, world.server.dump())
         except Misconfigured as error:
             if str(error) != told:
                 told = str(error)

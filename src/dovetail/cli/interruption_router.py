@@ -127,7 +127,7 @@ async def _run_router(
         clock=SystemClock(),
         counts=PrometheusCounts(config["maxClusterLabels"]),
         log=logs.get_logger("bus"),
-        chance=Random(SystemRandom().getrandbits(64)),
+        rng=Random(SystemRandom().getrandbits(64)),
         reread=reread,
     )
     for one in (signal.SIGINT, signal.SIGTERM):

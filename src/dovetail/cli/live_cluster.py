@@ -146,7 +146,7 @@ def _build_sight(
         settings,
         transport,
         clock=SystemClock(),
-        chance=Random(0),
+        rng=Random(0),
         class_kind=NODE_CLASSES[settings.provider],
         make=make,
         record=lambda kube: _SilentRecorder(),
@@ -155,18 +155,18 @@ def _build_sight(
     )
 
 
-async def refresh_provider(sight: ClusterContext) -> None:
+async def refresh_provider(context: ClusterContext) -> None:
     """Learn at once what the controller learns in time, such as EC2's types and prices."""
-    look_around = getattr(sight.provider, "look_around", None)
+    look_around = getattr(context.provider, "look_around", None)
     if look_around is not None:
         await look_around()
 
 
-async def take_snapshot(sight: ClusterContext, remark: Callable[[str], None]) -> Snapshot:
+async def take_snapshot(context: ClusterContext, remark: Callable[[str], None]) -> Snapshot:
     """The cluster as it is now, with what can be bought."""
-    virtual = sight.buffers.resolve_all() if sight.buffers is not None else ()
-    return sight.capture.take_snapshot(
-        await _list_offers(sight, remark), sight.build_options(sight.clock.now()), virtual
+    virtual = context.buffers.resolve_all() if context.buffers is not None else ()
+    return context.capture.take_snapshot(
+        await _list_offers(context, remark), context.build_options(context.clock.now()), virtual
     )
 
 
@@ -186,14 +186,14 @@ async def _detect_provider(transport: Transport) -> Literal["aws", "kwok"]:
     return "aws" if reply.status == 200 else "kwok"
 
 
-async def _fill_all(sight: ClusterContext, connection: Connection) -> None:
+async def _fill_all(context: ClusterContext, connection: Connection) -> None:
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def fill(informer: Informer[Any]) -> None:
         async with gate:
-            await _fill_informer(sight, informer)
+            await _fill_informer(context, informer)
 
-    filled = await asyncio.gather(*map(fill, sight.informers.values()), return_exceptions=True)
+    filled = await asyncio.gather(*map(fill, context.informers.values()), return_exceptions=True)
     for error in filled:
         if isinstance(error, DovetailError):
             # All lists fail for one reason, mostly; the first will do.
@@ -202,12 +202,12 @@ async def _fill_all(sight: ClusterContext, connection: Connection) -> None:
             raise error
 
 
-async def _fill_informer(sight: ClusterContext, informer: Informer[Any]) -> None:
+async def _fill_informer(context: ClusterContext, informer: Informer[Any]) -> None:
     """List one kind into its informer. A kind the server has never heard of has no objects."""
     kind = informer.kind
     informer.begin_list()
     try:
-        informer.add_listed(await _list_objects(sight, kind))
+        informer.add_listed(await _list_objects(context, kind))
     except Gone as error:
         if kind.KIND.group in OURS:
             raise Misconfigured(_describe_not_installed(kind.KIND)) from error
@@ -217,13 +217,13 @@ async def _fill_informer(sight: ClusterContext, informer: Informer[Any]) -> None
     informer.end_list()
 
 
-async def _list_objects(sight: ClusterContext, kind: type[Object]) -> tuple[Object, ...]:
+async def _list_objects(context: ClusterContext, kind: type[Object]) -> tuple[Object, ...]:
     for _ in range(TRIES - 1):
         try:
-            return await sight.kube.list(kind)
+            return await context.kube.list(kind)
         except Expired:
             continue
-    return await sight.kube.list(kind)
+    return await context.kube.list(kind)
 
 
 def _describe_not_installed(kind: Kind) -> str:
@@ -240,26 +240,26 @@ def _describe_failure(server: str, error: DovetailError) -> Misconfigured:
 
 
 async def _list_types(
-    sight: ClusterContext, pool: NodePool, remark: Callable[[str], None]
+    context: ClusterContext, pool: NodePool, remark: Callable[[str], None]
 ) -> tuple[InstanceType, ...]:
     """As the controller has it: a pool whose types cannot be listed now has nothing to offer."""
     try:
-        return await sight.cloud.list_instance_types(pool)
+        return await context.cloud.list_instance_types(pool)
     except Retry as error:
         remark(str(error))
         return ()
 
 
 async def _list_offers(
-    sight: ClusterContext, remark: Callable[[str], None]
+    context: ClusterContext, remark: Callable[[str], None]
 ) -> list[tuple[NodePool, tuple[InstanceType, ...]]]:
     """Every pool of ours, the heaviest first; those that may not grow are passed over when planning."""
-    ours = [pool for pool in sight.get_informer(NodePool) if sight.ownership.owns_pool(pool)]
+    ours = [pool for pool in context.get_informer(NodePool) if context.ownership.owns_pool(pool)]
     ours.sort(key=lambda pool: pool.name, reverse=True)
     ours.sort(key=lambda pool: pool.spec.weight or 0, reverse=True)
-    offers = [(pool, await _list_types(sight, pool, remark)) for pool in ours]
-    overlays = sight.informers.get(NodeOverlay)  # none unless the gate is open
+    offers = [(pool, await _list_types(context, pool, remark)) for pool in ours]
+    overlays = context.informers.get(NodeOverlay)  # none unless the gate is open
     if not overlays:
         return offers
-    types = apply_overlays(offers, overlays, sight.cloud.flavour).types
+    types = apply_overlays(offers, overlays, context.cloud.flavour).types
     return [(pool, types[pool.name]) for pool in ours]

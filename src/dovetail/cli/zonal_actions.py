@@ -92,10 +92,10 @@ async def open_aws() -> AsyncIterator[Aws]:
         boto.close()
 
 
-async def cancel_shift(place: ShiftCluster, zone: str) -> str:
+async def cancel_shift(cluster: ShiftCluster, zone: str) -> str:
     """End every shift of the zone: ARC's by ARC, ours by deleting its object. What is ending is let be."""
     ended, ending = [], []
-    async with place.open_kube() as kube:
+    async with cluster.open_kube() as kube:
         for each in await list_live_shifts(kube, zone):
             if each.spec.kind not in BY_PEOPLE:
                 continue
@@ -119,9 +119,9 @@ async def _end_shift(kube: KubeClient, shift: ZoneShift) -> str:
     return shift.spec.shift_id
 
 
-async def extend_shift(place: ShiftCluster, zone: str, lasts: str, until: datetime) -> str:
+async def extend_shift(cluster: ShiftCluster, zone: str, lasts: str, until: datetime) -> str:
     """Let a shift last longer. One on its way back is not taken up again by that: it needs another."""
-    async with place.open_kube() as kube:
+    async with cluster.open_kube() as kube:
         found = [each for each in await list_live_shifts(kube, zone) if each.spec.kind in BY_PEOPLE]
         for each in found:
             if not is_ending(each):
@@ -160,8 +160,8 @@ async def list_live_shifts(kube: KubeClient, zone: str = "") -> list[ZoneShift]:
     return list(reversed(found.values()))
 
 
-async def list_shifts(place: ShiftCluster, *, over: bool) -> list[ZoneShift]:
-    async with place.open_kube() as kube:
+async def list_shifts(cluster: ShiftCluster, *, over: bool) -> list[ZoneShift]:
+    async with cluster.open_kube() as kube:
         found = await kube.list(ZoneShift)
     return [each for each in found if each.spec.kind != SIGNAL and (each.status.phase == "Restored") == over]
 
@@ -212,7 +212,7 @@ class StandAloneZonal:
             kube=self.kube,
             receiving=KubeClient(transport, clock),
             clock=clock,
-            chance=chance,
+            rng=chance,
             recorder=recorder,
             gates=ZoneGates(clock),
             nodes=self.informers[Node],
@@ -229,7 +229,7 @@ class StandAloneZonal:
 
             self.informers[trigger.kind].on_change(heard)
         for kind, informer in self.informers.items():
-            self.manager.add_service(Follower(self.kube, kind, informer, clock=clock, chance=chance).run)
+            self.manager.add_service(Follower(self.kube, kind, informer, clock=clock, rng=chance).run)
         for service in (recorder.run, *self.zonal.services):
             self.manager.add_service(service)
         queue.add(SINGLETON)
@@ -256,10 +256,10 @@ class StandAloneZonal:
         self.manager.stop()
 
 
-async def run_stand_alone(settings: Settings, place: ShiftCluster) -> int:
+async def run_stand_alone(settings: Settings, cluster: ShiftCluster) -> int:
     """Follow shifts until told to stop. Pools are another autoscaler's, so they are edited."""
     logs.configure_logging(settings.log_level, settings.log_output_paths)
-    connection = connect(SystemClock(), place.kubeconfig, place.context)
+    connection = connect(SystemClock(), cluster.kubeconfig, cluster.context)
     transport = connection.open_transport(USER_AGENT)
     edited = (
         "NodePoolEdit" if settings.find_origin("ZONAL_SHIFT_MODE") == "default" else settings.zonal_shift_mode
@@ -307,7 +307,7 @@ def _build_elector(settings: Settings, connection: Connection) -> ElectorThread:
     def make(tell: Callable[[bool], None]) -> Elector:
         clock = SystemClock()
         kube = KubeClient(connection.open_transport(USER_AGENT), clock)
-        return Elector(kube, terms, identity, clock=clock, chance=Random(identity), on_change=tell)
+        return Elector(kube, terms, identity, clock=clock, rng=Random(identity), on_change=tell)
 
     return ElectorThread(make)
 

@@ -29,12 +29,12 @@ __all__ = ["RATES", "rehearse_shift"]
 RATES = LAUNCHES
 
 
-def rehearse_shift(place: ShiftCluster, snapshot: str, zone: str, rate: float, output: Output) -> int:
+def rehearse_shift(cluster: ShiftCluster, snapshot: str, zone: str, rate: float, output: Output) -> int:
     """Rehearse and tell; the exit code."""
     world = find_cluster(
-        snapshot, ClusterSource(place.kubeconfig, place.context, cluster_name=place.cluster)
+        snapshot, ClusterSource(cluster.kubeconfig, cluster.context, cluster_name=cluster.cluster)
     ).snapshot
-    free = {} if snapshot else asyncio.run(_count_free_addresses(place))
+    free = {} if snapshot else asyncio.run(_count_free_addresses(cluster))
     found = rehearse(world, find_zone_name(world, zone), launches=rate, addresses=free)
     if output is Output.table:
         print_text(_describe_rehearsal(found))
@@ -43,9 +43,9 @@ def rehearse_shift(place: ShiftCluster, snapshot: str, zone: str, rate: float, o
     return 0 if found.passed else COMPLAINTS
 
 
-async def _count_free_addresses(place: ShiftCluster) -> Mapping[str, int]:
+async def _count_free_addresses(cluster: ShiftCluster) -> Mapping[str, int]:
     """Free addresses by zone, of the subnets that node classes have found; none where there are no such."""
-    async with place.open_kube() as kube:
+    async with cluster.open_kube() as kube:
         try:
             classes = await kube.list(EC2NodeClass)
         except (Gone, NotAuthorized):

@@ -48,19 +48,21 @@ async def _find_arn(aws: Aws, cluster: str) -> str:
     return str((await aws.call("eks", "DescribeCluster", {"name": cluster}))["cluster"]["arn"])
 
 
-async def _read_cluster(place: ShiftCluster) -> tuple[dict[str, str], list[ZoneShift]]:
+async def _read_cluster(cluster: ShiftCluster) -> tuple[dict[str, str], list[ZoneShift]]:
     """The cluster's zones and shifts, if it can be reached: for ARC the account alone is enough."""
     try:
-        async with place.open_kube() as kube:
+        async with cluster.open_kube() as kube:
             return await _list_zones(kube), await list_live_shifts(kube)
     except (Misconfigured, Gone, NotAuthorized):
         return {}, []
 
 
-async def start_local(place: ShiftCluster, zone: str, until: datetime, comment: str, *, dry_run: bool) -> str:
+async def start_local(
+    cluster: ShiftCluster, zone: str, until: datetime, comment: str, *, dry_run: bool
+) -> str:
     """A shift of this cluster alone: a ZoneShift object, which whoever runs the controller follows."""
     _check_comment(comment)
-    async with place.open_kube() as kube:
+    async with cluster.open_kube() as kube:
         known, away = await _list_zones(kube), await list_live_shifts(kube)
         if known and zone not in known:
             listed = ", ".join(sorted({*known.values()}))

@@ -92,7 +92,7 @@ class DisruptionController:
         recorder: Recorder,
         compute: Compute,
         options: Callable[[datetime], SchedulingOptions],
-        moves: DisruptionHistory,
+        history: DisruptionHistory,
         gate: DriftPausedConditions,
         losses: LostReplacements,
         *,
@@ -114,7 +114,7 @@ class DisruptionController:
         self._bad = SetAsideReporter(recorder, clock, self.name)
         self._compute = compute
         self._options = options
-        self._history = moves
+        self._history = history
         self._gate = gate
         self._losses = losses
         self._spot_to_spot = spot_to_spot
@@ -135,15 +135,15 @@ class DisruptionController:
             return requeue_after(self._seconds_until_next())
         await self._remove_stale_marks()
         seen = self._hash_cluster()
-        scene = first = await self.build_input()
-        self._events.report_budgets(scene)
-        await self._gate.settle_pools(scene)
+        inputs = first = await self.build_input()
+        self._events.report_budgets(inputs)
+        await self._gate.settle_pools(inputs)
         await self._losses.settle_pools()
         restless = False
         for method, ask in self._list_methods():
             if self._is_known_quiet(method, seen):
                 continue
-            choice = await self._run_method(method, ask, scene)
+            choice = await self._run_method(method, ask, inputs)
             if method is SINGLE:
                 self._unseen = choice.unseen
             restless = restless or choice.timed_out or (method is DRIFTED and choice.eligible > 0)
@@ -156,7 +156,7 @@ class DisruptionController:
             if valid:
                 # What could not be started left marks behind; the next turn takes them off.
                 return requeue_after(0) if await self._start_commands(valid) else SOON
-            scene = await self.build_input()
+            inputs = await self.build_input()
         if not restless:
             self._rest.remember_input(first, self._clock.monotonic())
         return requeue_after(self._seconds_until_next())
@@ -194,41 +194,41 @@ class DisruptionController:
         )
 
     def _run_in_worker(self, choose: Callable[[DisruptionInput], DisruptionChoice]) -> RunMethod:
-        return lambda scene: self._compute(choose, scene)
+        return lambda inputs: self._compute(choose, inputs)
 
     def _is_split_enabled(self) -> bool:
         return any(policy.read_policy(self._history.add_history(pool)).many for pool in self._pools)
 
-    async def _run_method(self, method: Method, ask: RunMethod, scene: DisruptionInput) -> DisruptionChoice:
+    async def _run_method(self, method: Method, ask: RunMethod, inputs: DisruptionInput) -> DisruptionChoice:
         started = self._clock.monotonic()
-        choice = await ask(scene)
+        choice = await ask(inputs)
         self._events.report_choice(method, choice, self._clock.monotonic() - started)
         self._bad.report_all(choice.set_aside)
         return choice
 
     async def _sweep_candidates(
-        self, scene: DisruptionInput, should_stop: Callable[[], bool]
+        self, inputs: DisruptionInput, should_stop: Callable[[], bool]
     ) -> DisruptionChoice:
         """Every candidate looked at, a part at a time over all workers, until one may go."""
-        keys, looked = methods.list_single_node_queue(scene, self._unseen), dict[str, ConsolidationVerdict]()
-        choice, size = methods.choose_single_node(scene, self._unseen, looked=looked), FIRST_PART
+        keys, looked = methods.list_single_node_queue(inputs, self._unseen), dict[str, ConsolidationVerdict]()
+        choice, size = methods.choose_single_node(inputs, self._unseen, looked=looked), FIRST_PART
         while len(looked) < len(keys) and not choice.commands:
             if should_stop():
                 choice.timed_out = True
                 return choice
             part = keys[len(looked) : len(looked) + size]
             looked |= zip(
-                part, await self._compute.map_items(methods.evaluate_nodes, scene, part), strict=True
+                part, await self._compute.map_items(methods.evaluate_nodes, inputs, part), strict=True
             )
             choice, size = (
-                methods.choose_single_node(scene, self._unseen, looked=looked),
+                methods.choose_single_node(inputs, self._unseen, looked=looked),
                 min(size * 4, LARGEST_PART),
             )
         return choice
 
-    async def _choose_static_drift(self, scene: DisruptionInput) -> DisruptionChoice:
+    async def _choose_static_drift(self, inputs: DisruptionInput) -> DisruptionChoice:
         """Drift of static pools, as far as their limits leave room for a replacement beside each node."""
-        choice = methods.choose_static_drift(scene)
+        choice = methods.choose_static_drift(inputs)
         by_pool: dict[str, list[Command]] = {}
         for command in choice.commands:
             by_pool.setdefault(command.candidates[0].pool.name, []).append(command)
@@ -252,15 +252,15 @@ class DisruptionController:
         now = self._clock.now()
         places = frozenset(
             (
-                place.key,
-                place.marked,
+                tracked.key,
+                tracked.marked,
                 # A node passed over because a pod was to land there is to be looked at when none did.
-                place.is_nominated(now),
-                views.is_initialized(place.state),
-                place.claim is not None and conditions.is_true(place.claim, conditions.CONSOLIDATABLE),
-                place.company,
+                tracked.is_nominated(now),
+                views.is_initialized(tracked.state),
+                tracked.claim is not None and conditions.is_true(tracked.claim, conditions.CONSOLIDATABLE),
+                tracked.company,
             )
-            for place in self._cluster
+            for tracked in self._cluster
         )
         pools = frozenset(
             (pool.uid, pool.metadata.generation, *map(pool.annotations.get, policy.POLICY_ANNOTATIONS))
@@ -272,7 +272,9 @@ class DisruptionController:
         """Seconds to rest: a node whose nomination ends sooner than the next look may be the one to go."""
         now = self._clock.now()
         ends = [
-            (place.nomination_ends - now).total_seconds() for place in self._cluster if place.nomination_ends
+            (tracked.nomination_ends - now).total_seconds()
+            for tracked in self._cluster
+            if tracked.nomination_ends
         ]
         return min([IDLE, *(left for left in ends if left > 0)])
 
@@ -302,7 +304,7 @@ class DisruptionController:
             return ()
 
     def _with_nominations(self, snapshot: Snapshot, now: datetime) -> Snapshot:
-        nominated = {place.key for place in self._cluster if place.is_nominated(now)}
+        nominated = {tracked.key for tracked in self._cluster if tracked.is_nominated(now)}
         if not nominated:
             return snapshot
         nodes = tuple(
@@ -358,19 +360,19 @@ class DisruptionController:
         """Marks left over from a command that ended otherwise, or from before a restart."""
         queued = self._orchestration.queued
         stale = [
-            place.node.name
-            for place in self._cluster
-            if place.node is not None and place.claim is not None and not place.deleting
-            if place.key not in queued
-            if any(is_same_taint(taint, TAINT) for taint in place.node.spec.taints)
-            or conditions.find_condition(place.claim, DISRUPTION_REASON) is not None
+            tracked.node.name
+            for tracked in self._cluster
+            if tracked.node is not None and tracked.claim is not None and not tracked.deleting
+            if tracked.key not in queued
+            if any(is_same_taint(taint, TAINT) for taint in tracked.node.spec.taints)
+            or conditions.find_condition(tracked.claim, DISRUPTION_REASON) is not None
         ]
         await self._orchestration.release_nodes(stale)
 
 
-def _taint_excluded_zones(snapshot: Snapshot, shifted: frozenset[str]) -> Snapshot:
+def _taint_excluded_zones(snapshot: Snapshot, excluded_zones: frozenset[str]) -> Snapshot:
     """The world in which no pod that only moves to save money goes into a zone that is shifted away."""
-    if not shifted:
+    if not excluded_zones:
         return snapshot
     nodes = tuple(
         replace(
@@ -380,7 +382,7 @@ def _taint_excluded_zones(snapshot: Snapshot, shifted: frozenset[str]) -> Snapsh
                 spec=replace(state.node.spec, taints=(*state.node.spec.taints, EXCLUDED_ZONE_TAINT)),
             ),
         )
-        if state.node is not None and state.node.labels.get(labels.ZONE) in shifted
+        if state.node is not None and state.node.labels.get(labels.ZONE) in excluded_zones
         else state
         for state in snapshot.nodes
     )

@@ -80,10 +80,10 @@ class DisruptionEvents:
         for judgement in choice.judged:
             self._report_judgement(judgement)
 
-    def report_budgets(self, scene: DisruptionInput) -> None:
+    def report_budgets(self, inputs: DisruptionInput) -> None:
         """What every pool may lose, and what it is losing."""
         for reason in REASONS:
-            allowance = compute_allowances(scene, reason)
+            allowance = compute_allowances(inputs, reason)
             for pool, amount in allowance.allowed.items():
                 ALLOWED.labels(pool, reason).set(amount)
                 CONSUMING.labels(pool, reason).set(allowance.consumed.get(pool, 0))

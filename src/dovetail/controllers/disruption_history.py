@@ -131,10 +131,10 @@ class DriftPausedConditions:
             fresh = conditions.clear_condition(pool, DRIFT_PAUSED)
             await self._pause_pool(pool, fresh, "ReplacementLost", "a replacement was lost")
 
-    async def settle_pools(self, scene: DisruptionInput) -> None:
+    async def settle_pools(self, inputs: DisruptionInput) -> None:
         """What the world says of each pool, on the pool."""
-        found = drift_waves.list_drift_statuses(scene)
-        for name in scene.pools:
+        found = drift_waves.list_drift_statuses(inputs)
+        for name in inputs.pools:
             pool = self._pools.get(name)
             if pool is not None:
                 await self._settle_pool(pool, found.get(name))

@@ -193,12 +193,12 @@ class DisruptionQueue:
             return
         pods = {pod.full_name: pod for c in command.candidates for pod in c.pods}
         for name, taken in command.plan.existing.items():
-            place = self._cluster.find_by_node(name) or self._cluster.find_by_claim(name)
-            if place is None or not taken:
+            tracked = self._cluster.find_by_node(name) or self._cluster.find_by_claim(name)
+            if tracked is None or not taken:
                 continue
-            self._cluster.nominate_node(place.key)
-            parts = [f"nodeclaim/{place.claim.name}"] if place.claim else []
-            parts += [f"node/{place.node.name}"] if place.node else []
+            self._cluster.nominate_node(tracked.key)
+            parts = [f"nodeclaim/{tracked.claim.name}"] if tracked.claim else []
+            parts += [f"node/{tracked.node.name}"] if tracked.node else []
             self._tell_pods([pods[pod] for pod in taken if pod in pods], ", ".join(parts))
         for planned, claim in zip(command.replacements, running.replacements, strict=True):
             self._tell_pods([pods[pod] for pod in planned.pods if pod in pods], f"nodeclaim/{claim}")
@@ -387,15 +387,15 @@ class DisruptionQueue:
 
     async def _unmark_node(self, name: str) -> None:
         node = self._nodes.get(name)
-        place = self._cluster.find_by_node(name)
+        tracked = self._cluster.find_by_node(name)
         if node is not None and not node.deleting:
             taints = tuple(taint for taint in node.spec.taints if not is_same_taint(taint, DISRUPTED))
             if taints != node.spec.taints:
                 freed = replace(node, spec=replace(node.spec, taints=taints))
                 await self._kube.patch(node, freed, guarded=True)
-        if place is None or place.claim is None or not views.is_initialized(place.state):
+        if tracked is None or tracked.claim is None or not views.is_initialized(tracked.state):
             return
-        claim = self._claims.get(place.claim.name)
+        claim = self._claims.get(tracked.claim.name)
         if (
             claim is not None
             and not claim.deleting

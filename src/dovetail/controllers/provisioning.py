@@ -294,12 +294,12 @@ class Provisioner:
                 DECISION_SECONDS.observe(waited)
 
     def _nominate_node(self, name: str, pods: list[Pod]) -> None:
-        place = self._cluster.find_by_node(name) or self._cluster.find_by_claim(name)
-        if place is None:
+        tracked = self._cluster.find_by_node(name) or self._cluster.find_by_claim(name)
+        if tracked is None:
             return
-        self._cluster.nominate_node(place.key)
-        parts = [f"nodeclaim/{place.claim.name}"] if place.claim else []
-        parts += [f"node/{place.node.name}"] if place.node else []
+        self._cluster.nominate_node(tracked.key)
+        parts = [f"nodeclaim/{tracked.claim.name}"] if tracked.claim else []
+        parts += [f"node/{tracked.node.name}"] if tracked.node else []
         self._tell_nominated(pods, ", ".join(parts))
 
     def _tell_nominated(self, pods: Iterable[Pod], where: str) -> None:

@@ -140,29 +140,29 @@ class StaticDeprovisioning:
         if excess <= 0:
             return requeue_after(STEADY)
         await run_all(
-            self._delete_claim(pool.name, place) for place in self._list_candidates(pool.name)[:excess]
+            self._delete_claim(pool.name, tracked) for tracked in self._list_candidates(pool.name)[:excess]
         )
         return requeue_after(STEADY)
 
     def _list_candidates(self, pool: str) -> list[TrackedNode]:
         mine = [
-            place
-            for place in self._cluster
-            if place.claim is not None
-            and place.claim.labels.get(labels.NODEPOOL) == pool
-            and not place.deleting
+            tracked
+            for tracked in self._cluster
+            if tracked.claim is not None
+            and tracked.claim.labels.get(labels.NODEPOOL) == pool
+            and not tracked.deleting
         ]
         return sorted(mine, key=self._rank_candidate)
 
-    def _rank_candidate(self, place: TrackedNode) -> tuple[int, bool, float, str]:
-        assert place.claim is not None
-        if not place.claim.status.provider_id:
-            return 0, False, 0.0, place.claim.name
-        now, pods = self._clock.now(), list(place.pods.values())
+    def _rank_candidate(self, tracked: TrackedNode) -> tuple[int, bool, float, str]:
+        assert tracked.claim is not None
+        if not tracked.claim.status.provider_id:
+            return 0, False, 0.0, tracked.claim.name
+        now, pods = self._clock.now(), list(tracked.pods.values())
         held = any(predicates.do_not_disrupt(pod, now).active for pod in pods)
         if not held and all(predicates.owned_by_daemonset(pod) for pod in pods):
-            return 1, False, 0.0, place.claim.name
-        return 2, held, self._compute_cost(place.claim, pods), place.claim.name
+            return 1, False, 0.0, tracked.claim.name
+        return 2, held, self._compute_cost(tracked.claim, pods), tracked.claim.name
 
     def _compute_cost(self, claim: NodeClaim, pods: list[Pod]) -> float:
         now = self._clock.now()
@@ -171,11 +171,11 @@ class StaticDeprovisioning:
             pods, compute_lifetime_remaining(lasts, claim.metadata.creation_timestamp or now, now)
         )
 
-    async def _delete_claim(self, pool: str, place: TrackedNode) -> None:
-        assert place.claim is not None
+    async def _delete_claim(self, pool: str, tracked: TrackedNode) -> None:
+        assert tracked.claim is not None
         for pause in (*PAUSES, None):
             try:
-                await self._kube.delete(place.claim, guarded=True)
+                await self._kube.delete(tracked.claim, guarded=True)
                 break
             except Gone:
                 return
@@ -183,7 +183,7 @@ class StaticDeprovisioning:
                 if pause is None:
                     raise
                 await self._clock.sleep(pause)
-        self._cluster.nodepool_state.mark_deleting(pool, place.claim.name)
+        self._cluster.nodepool_state.mark_deleting(pool, tracked.claim.name)
 
 
 def _wake_on_resize(before: NodePool | None, pool: NodePool | None) -> Iterable[str]:

@@ -48,29 +48,29 @@ class Allowance:
         self._left[pool] -= 1
         return True
 
-    def limit_pool(self, pool: str, most: int, held: BlockedReason, why: str) -> None:
+    def limit_pool(self, pool: str, most: int, blocked_reason: BlockedReason, why: str) -> None:
         """No more than this many, whatever budgets say."""
         if self._left.get(pool, 0) > most:
             self._left[pool] = most
-            self._held[pool] = held, why
+            self._held[pool] = blocked_reason, why
 
     def explain_block(self, pool: str) -> tuple[BlockedReason, str]:
         """What keeps the next node of the pool."""
         return self._held.get(pool, (BlockedReason.BUDGET, OVER_BUDGET))
 
 
-def compute_allowances(scene: DisruptionInput, reason: str) -> Allowance:
+def compute_allowances(inputs: DisruptionInput, reason: str) -> Allowance:
     """The budgets of all pools for a reason, less what is already under way."""
-    totals, consumed = scene.pool_counts
-    now = scene.snapshot.options.now
+    totals, consumed = inputs.pool_counts
+    now = inputs.snapshot.options.now
     allowed = {
         name: count_allowed_or_zero(list_budgets(pool), reason, now, totals.get(name, 0))
-        for name, pool in scene.pools.items()
+        for name, pool in inputs.pools.items()
     }
     left = {name: max(0, amount - consumed.get(name, 0)) for name, amount in allowed.items()}
     shut = [name for name, amount in allowed.items() if amount <= 0 and totals.get(name)]
     found = Allowance(left, allowed, consumed, shut)
-    for name, nodepool in scene.pools.items():
+    for name, nodepool in inputs.pools.items():
         rate = count_rate_left(nodepool, now)
         if rate is not None:
             found.limit_pool(name, rate, BlockedReason.RATE, OVER_RATE)

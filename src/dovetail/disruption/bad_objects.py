@@ -22,9 +22,9 @@ def skip_bad_objects(
     """The question, asked without the objects that nothing can be decided with."""
 
     @wraps(ask)
-    def asked(scene: DisruptionInput, /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def asked(inputs: DisruptionInput, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return decide_without_bad_objects(
-            scene.snapshot, lambda seen: ask(scene.with_snapshot(seen), *args, **kwargs)
+            inputs.snapshot, lambda seen: ask(inputs.with_snapshot(seen), *args, **kwargs)
         )[0]
 
     return asked
@@ -45,11 +45,11 @@ def report_bad_objects(
     """The same, with an answer that says who was left out."""
 
     @wraps(ask)
-    def asked(scene: DisruptionInput, /, *args: P.args, **kwargs: P.kwargs) -> C:
+    def asked(inputs: DisruptionInput, /, *args: P.args, **kwargs: P.kwargs) -> C:
         choice, found = decide_without_bad_objects(
-            scene.snapshot, lambda seen: ask(scene.with_snapshot(seen), *args, **kwargs)
+            inputs.snapshot, lambda seen: ask(inputs.with_snapshot(seen), *args, **kwargs)
         )
-        choice.set_aside = (*scene.snapshot.set_aside, *found)
+        choice.set_aside = (*inputs.snapshot.set_aside, *found)
         return choice
 
     return asked

@@ -100,7 +100,7 @@ class Candidate:
 class BlockedNode:
     """A node that stays, and why. `event` names how people are told; QUIET means not at all.
 
-    `held` is the kind of reason, and `pod` the pod that is one.
+    `blocked_reason` is the kind of reason, and `pod` the pod that is one.
     """
 
     state: StateNode
@@ -259,10 +259,10 @@ _LAST: list[DisruptionInput] = []
 def _reuse_input(snapshot: Snapshot, *rest: object) -> DisruptionInput:
     """Another question about the scene of the last one finds all that was worked out for that."""
     if _LAST:
-        scene = _LAST[0]
-        known = scene.queued, scene.buffered, scene.spot_to_spot, scene.excluded_zones
-        if known == rest and _has_same_nodes(scene.snapshot, snapshot) and scene.snapshot == snapshot:
-            return scene
+        inputs = _LAST[0]
+        known = inputs.queued, inputs.buffered, inputs.spot_to_spot, inputs.excluded_zones
+        if known == rest and _has_same_nodes(inputs.snapshot, snapshot) and inputs.snapshot == snapshot:
+            return inputs
     _LAST[:] = [DisruptionInput(snapshot, *rest)]  # type: ignore[arg-type] # they come from __reduce__
     return _LAST[0]
 
@@ -273,34 +273,36 @@ def _has_same_nodes(old: Snapshot, new: Snapshot) -> bool:
 
 
 def find_candidates(
-    scene: DisruptionInput, kind: DisruptionClass
+    inputs: DisruptionInput, kind: DisruptionClass
 ) -> tuple[list[Candidate], list[BlockedNode]]:
     """Every node, sorted into those that may go and those that stay."""
-    going: list[Candidate] = []
-    staying: list[BlockedNode] = []
-    for state in scene.snapshot.nodes:
-        found = evaluate_node(scene, state, kind)
+    candidates: list[Candidate] = []
+    blocked: list[BlockedNode] = []
+    for state in inputs.snapshot.nodes:
+        found = evaluate_node(inputs, state, kind)
         if isinstance(found, Candidate):
-            going.append(found)
+            candidates.append(found)
         else:
-            staying.append(found)
-    return going, staying
+            blocked.append(found)
+    return candidates, blocked
 
 
-def evaluate_node(scene: DisruptionInput, state: StateNode, kind: DisruptionClass) -> Candidate | BlockedNode:
+def evaluate_node(
+    inputs: DisruptionInput, state: StateNode, kind: DisruptionClass
+) -> Candidate | BlockedNode:
     """One node: a candidate, or the first reason why not."""
-    if views.read_provider_id(state) in scene.queued:
+    if views.read_provider_id(state) in inputs.queued:
         return BlockedNode(state, "candidate is already being disrupted", QUIET, BlockedReason.UNDER_WAY)
     if (
-        scene.excluded_zones
-        and (zone := views.read_labels(state).get(labels.ZONE, "")) in scene.excluded_zones
+        inputs.excluded_zones
+        and (zone := views.read_labels(state).get(labels.ZONE, "")) in inputs.excluded_zones
     ):
         why = f"ZonalShift: its zone is shifted away (Zone={zone})"
         return BlockedNode(state, why, blocked_reason=BlockedReason.ZONAL_SHIFT)
-    world = scene.snapshot.pools, scene.snapshot.catalogs, scene.face
+    world = inputs.snapshot.pools, inputs.snapshot.catalogs, inputs.face
     known = _EVALUATIONS.get(state, *world)
     if known is None:
-        known = _compute_evaluation(scene, state)
+        known = _compute_evaluation(inputs, state)
         if not any(labels.DO_NOT_DISRUPT in pod.annotations for pod in state.pods):
             # Such an annotation may hold for a while only; all else stays true as long as these do.
             _EVALUATIONS.put_signal(known, state, *world)
@@ -317,16 +319,16 @@ _EVALUATIONS: IdentityCache[tuple[BlockedNode | None, Candidate | None]] = Ident
 
 
 def _compute_evaluation(
-    scene: DisruptionInput, state: StateNode
+    inputs: DisruptionInput, state: StateNode
 ) -> tuple[BlockedNode | None, Candidate | None]:
     """Why the node stays, if it does, and what it would be as a candidate, if it can be one."""
-    refused = _check_node(scene, state)
+    refused = _check_node(inputs, state)
     if refused is not None:
         return refused, None
-    pool = scene.pools[views.read_pool_name(state)]
-    instance_type = scene.types[pool.name].get(views.read_labels(state).get(labels.INSTANCE_TYPE, ""))
+    pool = inputs.pools[views.read_pool_name(state)]
+    instance_type = inputs.types[pool.name].get(views.read_labels(state).get(labels.INSTANCE_TYPE, ""))
     pods = tuple(pod for pod in state.pods if predicates.is_reschedulable(pod))
-    return _check_pods(scene, state), Candidate(
+    return _check_pods(inputs, state), Candidate(
         state=state,
         pool=pool,
         instance_type=instance_type,
@@ -336,14 +338,14 @@ def _compute_evaluation(
     )
 
 
-def _check_node(scene: DisruptionInput, state: StateNode) -> BlockedNode | None:
+def _check_node(inputs: DisruptionInput, state: StateNode) -> BlockedNode | None:
     if state.claim is None:
         return BlockedNode(state, "node isn't managed by karpenter", QUIET, BlockedReason.UNMANAGED)
     if state.node is None:
         return BlockedNode(
             state, "nodeclaim does not have an associated node", blocked_reason=BlockedReason.NO_NODE
         )
-    for obj in (state.node, state.claim, scene.set_aside_pools.get(views.read_pool_name(state))):
+    for obj in (state.node, state.claim, inputs.set_aside_pools.get(views.read_pool_name(state))):
         if obj is not None and (why := reason_of(obj)):
             return BlockedNode(
                 state,
@@ -367,16 +369,16 @@ def _check_node(scene: DisruptionInput, state: StateNode) -> BlockedNode | None:
     if not pool:
         why = f"node doesn't have required label (label={labels.NODEPOOL})"
         return BlockedNode(state, why, blocked_reason=BlockedReason.NO_POOL)
-    if pool not in scene.pools:
+    if pool not in inputs.pools:
         return BlockedNode(
             state, f"NodePool not found (NodePool={pool})", blocked_reason=BlockedReason.NO_POOL
         )
     return None
 
 
-def _check_pods(scene: DisruptionInput, state: StateNode) -> BlockedNode | None:
+def _check_pods(inputs: DisruptionInput, state: StateNode) -> BlockedNode | None:
     """Which pod holds the node; None when none does."""
-    now = scene.snapshot.options.now
+    now = inputs.snapshot.options.now
     for pod in state.pods:
         if why := reason_of(pod):
             return BlockedNode(
@@ -389,7 +391,7 @@ def _check_pods(scene: DisruptionInput, state: StateNode) -> BlockedNode | None:
             why = f'pod has "{labels.DO_NOT_DISRUPT}" annotation (Pod={pod.full_name})'
             return BlockedNode(state, why, blocked_reason=BlockedReason.POD_DO_NOT_DISRUPT, pod=pod.full_name)
     for pod in state.pods:
-        blocking = scene.limits.find_blocking_now(pod, now)
+        blocking = inputs.limits.find_blocking_now(pod, now)
         if blocking:
             why = f"pdb prevents pod evictions (PodDisruptionBudget=[{blocking[0]}])"
             if len(blocking) > 1:
@@ -412,6 +414,6 @@ def find_running_price(known: Mapping[str, str], instance_type: InstanceType | N
     return 0.0
 
 
-def sort_by_ratio(going: Sequence[Candidate]) -> list[Candidate]:
+def sort_by_ratio(candidates: Sequence[Candidate]) -> list[Candidate]:
     """The best bargain first; equals by name, so that the same world gives the same order."""
-    return sorted(going, key=lambda candidate: (-candidate.ratio, candidate.name))
+    return sorted(candidates, key=lambda candidate: (-candidate.ratio, candidate.name))

@@ -86,93 +86,95 @@ class DisruptionChoice:
 
 
 @report_bad_objects
-def choose_empty_nodes(scene: DisruptionInput) -> DisruptionChoice:
+def choose_empty_nodes(inputs: DisruptionInput) -> DisruptionChoice:
     """All empty nodes, as one command."""
-    going, staying = find_candidates(scene, DisruptionClass.GRACEFUL)
-    mine, more = _split_by_reason(going, lambda candidate: explain_not_empty(scene, candidate))
-    allowance = compute_allowances(scene, EMPTY.reason)
-    free, awaited = split_awaited(scene, mine)
+    candidates, blocked = find_candidates(inputs, DisruptionClass.GRACEFUL)
+    mine, more = _split_by_reason(candidates, lambda candidate: explain_not_empty(inputs, candidate))
+    allowance = compute_allowances(inputs, EMPTY.reason)
+    free, awaited = split_awaited(inputs, mine)
     command, turned_away = build_empty_command(free, allowance)
     return DisruptionChoice(
-        allowance, [command] if command else [], len(mine), [*staying, *more, *awaited, *turned_away]
+        allowance, [command] if command else [], len(mine), [*blocked, *more, *awaited, *turned_away]
     )
 
 
 def _split_by_reason(
-    going: Sequence[Candidate], why_not: Callable[[Candidate], str | None]
+    candidates: Sequence[Candidate], why_not: Callable[[Candidate], str | None]
 ) -> tuple[list[Candidate], list[BlockedNode]]:
     """Those a method may choose from, and those it says something about."""
     mine: list[Candidate] = []
-    staying: list[BlockedNode] = []
-    for candidate in going:
+    blocked: list[BlockedNode] = []
+    for candidate in candidates:
         why = why_not(candidate)
         if why is None:
             mine.append(candidate)
         elif why:
-            staying.append(BlockedNode(candidate.state, why, UNCONSOLIDATABLE))
-    return mine, staying
+            blocked.append(BlockedNode(candidate.state, why, UNCONSOLIDATABLE))
+    return mine, blocked
 
 
 @report_bad_objects
-def choose_static_drift(scene: DisruptionInput) -> DisruptionChoice:
+def choose_static_drift(inputs: DisruptionInput) -> DisruptionChoice:
     """Drifted nodes of static pools, one for one, as many as budgets let go; where pods go is not asked."""
-    going, staying = find_candidates(scene, DisruptionClass.EVENTUAL)
-    order = [candidate for candidate in sort_by_drift(going) if candidate.pool.static]
-    choice = DisruptionChoice(compute_allowances(scene, DRIFTED.reason), eligible=len(order), blocked=staying)
-    drift_waves.limit_drift(scene, choice.allowance)
+    candidates, blocked = find_candidates(inputs, DisruptionClass.EVENTUAL)
+    order = [candidate for candidate in sort_by_drift(candidates) if candidate.pool.static]
+    choice = DisruptionChoice(
+        compute_allowances(inputs, DRIFTED.reason), eligible=len(order), blocked=blocked
+    )
+    drift_waves.limit_drift(inputs, choice.allowance)
     choice.commands = build_static_commands(order, choice.allowance)
     return choice
 
 
 @report_bad_objects
 def choose_drift(
-    scene: DisruptionInput, at_once: int | None = 1, should_stop: ShouldStop = never_stop
+    inputs: DisruptionInput, at_once: int | None = 1, should_stop: ShouldStop = never_stop
 ) -> DisruptionChoice:
     """The longest drifted nodes that may go, each with as many replacements as its pods need.
 
     Without a number, all that budgets let go now. Each sees those before it as done, and no pod moves to a
     node that goes in the same turn, unless there is nowhere else.
     """
-    going, staying = find_candidates(scene, DisruptionClass.EVENTUAL)
-    order = [candidate for candidate in sort_by_drift(going) if not candidate.pool.static]
+    candidates, blocked = find_candidates(inputs, DisruptionClass.EVENTUAL)
+    order = [candidate for candidate in sort_by_drift(candidates) if not candidate.pool.static]
     empty = [candidate for candidate in order if not candidate.pods]
-    _, awaited = split_awaited(scene, empty, for_buffers=False)
+    _, awaited = split_awaited(inputs, empty, for_buffers=False)
     wanted = {each.name for each in awaited}
-    order, staying = [each for each in order if each.name not in wanted], [*staying, *awaited]
+    order, blocked = [each for each in order if each.name not in wanted], [*blocked, *awaited]
     if at_once is not None:
-        return _choose_wave(scene, scene, order, staying, at_once, should_stop)
-    due = _list_due(scene, order)
+        return _choose_wave(inputs, inputs, order, blocked, at_once, should_stop)
+    due = _list_due(inputs, order)
     together = _choose_wave(
-        scene, exclude_candidates(scene, due) if due else scene, order, staying, None, should_stop
+        inputs, exclude_candidates(inputs, due) if due else inputs, order, blocked, None, should_stop
     )
     if len(together.commands) == len(due) or should_stop():
         return together
-    choice = _choose_wave(scene, scene, order, staying, None, should_stop)
+    choice = _choose_wave(inputs, inputs, order, blocked, None, should_stop)
     return choice if len(choice.commands) > len(together.commands) else together
 
 
-def _list_due(scene: DisruptionInput, order: Sequence[Candidate]) -> list[Candidate]:
+def _list_due(inputs: DisruptionInput, order: Sequence[Candidate]) -> list[Candidate]:
     """The drifted nodes that budgets let go now."""
-    allowance = _compute_drift_allowance(scene)
+    allowance = _compute_drift_allowance(inputs)
     return [candidate for candidate in order if allowance.take(candidate.pool.name)]
 
 
-def _compute_drift_allowance(scene: DisruptionInput) -> Allowance:
-    allowance = compute_allowances(scene, DRIFTED.reason)
-    drift_waves.limit_drift(scene, allowance)
+def _compute_drift_allowance(inputs: DisruptionInput) -> Allowance:
+    allowance = compute_allowances(inputs, DRIFTED.reason)
+    drift_waves.limit_drift(inputs, allowance)
     return allowance
 
 
 def _choose_wave(
-    scene: DisruptionInput,
+    inputs: DisruptionInput,
     seen: DisruptionInput,
     order: Sequence[Candidate],
-    staying: Sequence[BlockedNode],
+    blocked: Sequence[BlockedNode],
     at_once: int | None,
     should_stop: ShouldStop,
 ) -> DisruptionChoice:
     """Commands for the first of these, as many as may go, in a world seen so."""
-    choice = DisruptionChoice(_compute_drift_allowance(scene), eligible=len(order), blocked=[*staying])
+    choice = DisruptionChoice(_compute_drift_allowance(inputs), eligible=len(order), blocked=[*blocked])
     worlds = ProjectedInputs(seen)
     wanted: set[str] = set()  # nodes that pods of an earlier command go to
     for candidate in order:
@@ -211,14 +213,14 @@ def _has_budget(candidate: Candidate, choice: DisruptionChoice) -> bool:
 
 
 def _block_over_budget(candidate: Candidate, choice: DisruptionChoice) -> None:
-    held, why = choice.allowance.explain_block(candidate.pool.name)
-    choice.blocked.append(BlockedNode(candidate.state, why, QUIET, held))
+    blocked_reason, why = choice.allowance.explain_block(candidate.pool.name)
+    choice.blocked.append(BlockedNode(candidate.state, why, QUIET, blocked_reason))
 
 
 @report_bad_objects
-def choose_multi_node(scene: DisruptionInput, should_stop: ShouldStop = never_stop) -> DisruptionChoice:
+def choose_multi_node(inputs: DisruptionInput, should_stop: ShouldStop = never_stop) -> DisruptionChoice:
     """Many nodes for one or none."""
-    choice, ordered, known = _start_consolidation(scene)
+    choice, ordered, known = _start_consolidation(inputs)
     within = [candidate for candidate in ordered if choice.allowance.take(candidate.pool.name)]
     if len(within) < 2:
         return choice
@@ -229,7 +231,7 @@ def choose_multi_node(scene: DisruptionInput, should_stop: ShouldStop = never_st
         choice.judged.append(policy.score_command(command, known))
         return choice.judged[-1].approved
 
-    found = consolidation.find_multi_node(scene, within, MULTI, accept, should_stop)
+    found = consolidation.find_multi_node(inputs, within, MULTI, accept, should_stop)
     choice.timed_out, choice.proposed = found.timed_out, found.proposed
     # One word per search: about the move that is made, or else about the last that was turned down.
     last = [each for each in choice.judged if each.command is found.command] or choice.judged[-1:]
@@ -241,7 +243,7 @@ def choose_multi_node(scene: DisruptionInput, should_stop: ShouldStop = never_st
 
 @report_bad_objects
 def choose_single_node(
-    scene: DisruptionInput,
+    inputs: DisruptionInput,
     first: AbstractSet[str] = frozenset(),
     should_stop: ShouldStop = never_stop,
     looked: Mapping[str, ConsolidationVerdict] | None = None,
@@ -250,7 +252,7 @@ def choose_single_node(
 
     `looked` are verdicts that are there already, by key; with them, the search ends where they do.
     """
-    choice, ordered, known = _start_consolidation(scene)
+    choice, ordered, known = _start_consolidation(inputs)
     queue = interleave_pools(ordered, first)
     unseen = {candidate.pool.name for candidate in queue}
     for candidate in queue:
@@ -261,37 +263,37 @@ def choose_single_node(
             choice.timed_out, choice.unseen = True, frozenset(unseen)
             return choice
         unseen.discard(candidate.pool.name)
-        if _has_budget(candidate, choice) and _try_candidate(scene, candidate, known, choice, looked):
+        if _has_budget(candidate, choice) and _try_candidate(inputs, candidate, known, choice, looked):
             return choice
     return choice
 
 
 @skip_bad_objects
-def list_single_node_queue(scene: DisruptionInput, first: AbstractSet[str] = frozenset()) -> list[str]:
+def list_single_node_queue(inputs: DisruptionInput, first: AbstractSet[str] = frozenset()) -> list[str]:
     """The keys of all that `single` would look at, in its order."""
-    return [candidate.key for candidate in interleave_pools(_start_consolidation(scene)[1], first)]
+    return [candidate.key for candidate in interleave_pools(_start_consolidation(inputs)[1], first)]
 
 
 @skip_bad_objects
-def evaluate_nodes(scene: DisruptionInput, keys: Sequence[str]) -> list[ConsolidationVerdict]:
+def evaluate_nodes(inputs: DisruptionInput, keys: Sequence[str]) -> list[ConsolidationVerdict]:
     """A verdict on each, in brief; what was known the last time and still holds is not worked out again."""
-    states = {views.read_provider_id(state): state for state in scene.snapshot.nodes}
-    return [_evaluate_state(scene, states.get(key)) for key in keys]
+    states = {views.read_provider_id(state): state for state in inputs.snapshot.nodes}
+    return [_evaluate_state(inputs, states.get(key)) for key in keys]
 
 
-def _evaluate_state(scene: DisruptionInput, state: StateNode | None) -> ConsolidationVerdict:
+def _evaluate_state(inputs: DisruptionInput, state: StateNode | None) -> ConsolidationVerdict:
     if state is None:
         return ConsolidationVerdict(why="the node is set aside")
-    found = evaluate_node(scene, state, DisruptionClass.GRACEFUL)
+    found = evaluate_node(inputs, state, DisruptionClass.GRACEFUL)
     return (
-        recall_verdict(scene, found).brief
+        recall_verdict(inputs, found).brief
         if isinstance(found, Candidate)
         else ConsolidationVerdict(why=found.why)
     )
 
 
 def _try_candidate(
-    scene: DisruptionInput,
+    inputs: DisruptionInput,
     candidate: Candidate,
     known: Mapping[str, policy.PoolTotals],
     choice: DisruptionChoice,
@@ -301,7 +303,7 @@ def _try_candidate(
         choice.blocked.append(BlockedNode(candidate.state, TOO_LITTLE, QUIET, BlockedReason.UNBALANCED))
         return False
     verdict = (
-        recall_verdict(scene, candidate)
+        recall_verdict(inputs, candidate)
         if looked is None
         else looked[candidate.key].with_candidate(candidate)
     )
@@ -327,16 +329,16 @@ def _try_candidate(
 
 
 @report_bad_objects
-def choose_split(scene: DisruptionInput, should_stop: ShouldStop = never_stop) -> DisruptionChoice:
+def choose_split(inputs: DisruptionInput, should_stop: ShouldStop = never_stop) -> DisruptionChoice:
     """Some nodes for several cheaper ones, where their pools ask for that."""
-    choice, ordered, known = _start_consolidation(scene)
+    choice, ordered, known = _start_consolidation(inputs)
     mine = [candidate for candidate in ordered if policy.read_policy(candidate.pool).many]
     within = [candidate for candidate in mine if choice.allowance.take(candidate.pool.name)]
 
     def accept(command: Command) -> bool:
         return policy.find_policy_block(command) is None and policy.score_command(command, known).approved
 
-    found = split.find_split(scene, within, MANY, accept, should_stop)
+    found = split.find_split(inputs, within, MANY, accept, should_stop)
     choice.timed_out, choice.proposed = found.timed_out, found.proposed
     if found.command is not None:
         choice.commands.append(found.command)
@@ -355,22 +357,22 @@ class ConsolidationCandidates:
 
 
 def _start_consolidation(
-    scene: DisruptionInput,
+    inputs: DisruptionInput,
 ) -> tuple[DisruptionChoice, tuple[Candidate, ...], dict[str, policy.PoolTotals]]:
     """Sifted once for all that is asked about a scene: a sweep comes back for each of its parts."""
-    if not scene.consolidation_candidates:
-        scene.consolidation_candidates.append(_find_consolidation_candidates(scene))
-    found = scene.consolidation_candidates[0]
+    if not inputs.consolidation_candidates:
+        inputs.consolidation_candidates.append(_find_consolidation_candidates(inputs))
+    found = inputs.consolidation_candidates[0]
     choice = DisruptionChoice(
-        compute_allowances(scene, MULTI.reason), eligible=found.eligible, blocked=[*found.blocked]
+        compute_allowances(inputs, MULTI.reason), eligible=found.eligible, blocked=[*found.blocked]
     )
     return choice, found.ordered, found.totals
 
 
-def _find_consolidation_candidates(scene: DisruptionInput) -> ConsolidationCandidates:
-    going, staying = find_candidates(scene, DisruptionClass.GRACEFUL)
-    mine, more = _split_by_reason(going, consolidation.explain_unconsolidatable)
-    now = scene.snapshot.options.now
+def _find_consolidation_candidates(inputs: DisruptionInput) -> ConsolidationCandidates:
+    candidates, blocked = find_candidates(inputs, DisruptionClass.GRACEFUL)
+    mine, more = _split_by_reason(candidates, consolidation.explain_unconsolidatable)
+    now = inputs.snapshot.options.now
     rested, resting = [], []
     for candidate in sort_by_ratio(mine):
         objection = policy.find_rest_block(candidate, now)
@@ -381,7 +383,7 @@ def _find_consolidation_candidates(scene: DisruptionInput) -> ConsolidationCandi
                 BlockedNode(candidate.state, objection.why, UNCONSOLIDATABLE, objection.blocked_reason)
             )
     return ConsolidationCandidates(
-        len(mine), (*staying, *more, *resting), tuple(rested), policy.compute_totals(scene, going)
+        len(mine), (*blocked, *more, *resting), tuple(rested), policy.compute_totals(inputs, candidates)
     )
 
 

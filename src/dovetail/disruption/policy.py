@@ -296,18 +296,18 @@ class BalanceResult:
     scores: Mapping[str, BalanceScore]
 
 
-def compute_totals(scene: DisruptionInput, going: Sequence[Candidate]) -> dict[str, PoolTotals]:
+def compute_totals(inputs: DisruptionInput, candidates: Sequence[Candidate]) -> dict[str, PoolTotals]:
     """Per pool with a candidate. Nodes that are no candidates count in the disruption on purpose."""
-    costs = {candidate.key: candidate.cost for candidate in going}
+    costs = {candidate.key: candidate.cost for candidate in candidates}
     prices: dict[str, float] = {}
-    for candidate in going:
+    for candidate in candidates:
         prices[candidate.pool.name] = prices.get(candidate.pool.name, 0.0) + candidate.price
     paid, disruption = dict.fromkeys(prices, 0.0), dict.fromkeys(prices, 0.0)
-    for state in scene.snapshot.nodes:
+    for state in inputs.snapshot.nodes:
         pool = views.read_pool_name(state)
         if pool not in prices:
             continue
-        paid[pool] += _find_node_price(scene, pool, state.claim.labels if state.claim else {})
+        paid[pool] += _find_node_price(inputs, pool, state.claim.labels if state.claim else {})
         disruption[pool] += costs.get(views.read_provider_id(state)) or compute_reschedule_cost(
             pod
             for pod in state.pods
@@ -316,9 +316,9 @@ def compute_totals(scene: DisruptionInput, going: Sequence[Candidate]) -> dict[s
     return {pool: PoolTotals(paid[pool] or sum_, disruption[pool]) for pool, sum_ in prices.items()}
 
 
-def _find_node_price(scene: DisruptionInput, pool: str, known: Mapping[str, str]) -> float:
+def _find_node_price(inputs: DisruptionInput, pool: str, known: Mapping[str, str]) -> float:
     name = known.get(labels.INSTANCE_TYPE, "")
-    return find_running_price(known, scene.types.get(pool, {}).get(name))
+    return find_running_price(known, inputs.types.get(pool, {}).get(name))
 
 
 def compute_score(savings: float, cost: float, total: PoolTotals | None) -> BalanceScore:

@@ -31,9 +31,9 @@ class ProjectedInputs:
     use: that is quick. A pod that counts others must see them all, where they will be.
     """
 
-    def __init__(self, scene: DisruptionInput) -> None:
-        self._quick: DisruptionInput | None = scene
-        self._full: DisruptionInput | None = scene
+    def __init__(self, inputs: DisruptionInput) -> None:
+        self._quick: DisruptionInput | None = inputs
+        self._full: DisruptionInput | None = inputs
         self._to_add: list[Command] = []
 
     def find_input_for(self, candidate: Candidate) -> DisruptionInput | None:
@@ -50,13 +50,13 @@ class ProjectedInputs:
         self._quick = build_remaining_input(self._quick, command) if self._quick is not None else None
 
 
-def _apply_command(scene: DisruptionInput, command: Command) -> DisruptionInput | None:
+def _apply_command(inputs: DisruptionInput, command: Command) -> DisruptionInput | None:
     """The world with the command done, as the next one beside it must see it; None where none can tell.
 
     Its pods are where they will be, and count there; what was bought for them has no room for others,
     for it is not there yet.
     """
-    plan, snapshot = command.plan, scene.snapshot
+    plan, snapshot = command.plan, inputs.snapshot
     if plan is None or not snapshot.options.ignore_dra or any(node.reservations for node in plan.new_nodes):
         return None
     keys = {candidate.key for candidate in command.candidates}
@@ -69,17 +69,17 @@ def _apply_command(scene: DisruptionInput, command: Command) -> DisruptionInput 
         s if views.read_name(s) in known else _rename_full_node(s, command.candidates[0].name)
         for s in done.nodes
     )
-    return DisruptionInput(replace(done, nodes=nodes), scene.queued, scene.buffered, scene.spot_to_spot)
+    return DisruptionInput(replace(done, nodes=nodes), inputs.queued, inputs.buffered, inputs.spot_to_spot)
 
 
-def exclude_candidates(scene: DisruptionInput, going: Iterable[Candidate]) -> DisruptionInput:
+def exclude_candidates(inputs: DisruptionInput, candidates: Iterable[Candidate]) -> DisruptionInput:
     """The world in which these nodes have no room for the pods of others."""
-    keys = {candidate.key for candidate in going}
+    keys = {candidate.key for candidate in candidates}
     nodes = tuple(
-        _clear_allocatable(s) if views.read_provider_id(s) in keys else s for s in scene.snapshot.nodes
+        _clear_allocatable(s) if views.read_provider_id(s) in keys else s for s in inputs.snapshot.nodes
     )
     return DisruptionInput(
-        replace(scene.snapshot, nodes=nodes), scene.queued, scene.buffered, scene.spot_to_spot
+        replace(inputs.snapshot, nodes=nodes), inputs.queued, inputs.buffered, inputs.spot_to_spot
     )
 
 
@@ -99,10 +99,10 @@ def _rename_full_node(state: StateNode, beside: str) -> StateNode:
     )
 
 
-def project_commands(scene: DisruptionInput, commands: Sequence[Command]) -> DisruptionInput:
+def project_commands(inputs: DisruptionInput, commands: Sequence[Command]) -> DisruptionInput:
     """What the loop sees in its next turn, before anything has come up or gone."""
-    going = [candidate for command in commands for candidate in command.candidates]
-    keys = {candidate.key for candidate in going}
+    candidates = [candidate for command in commands for candidate in command.candidates]
+    keys = {candidate.key for candidate in candidates}
     wanted = {name for c in commands if c.plan for name, pods in c.plan.existing.items() if pods}
     nodes = tuple(
         replace(
@@ -110,31 +110,33 @@ def project_commands(scene: DisruptionInput, commands: Sequence[Command]) -> Dis
             marked=state.marked or views.read_provider_id(state) in keys,
             nominated=_is_nominated(state, wanted),
         )
-        for state in scene.snapshot.nodes
+        for state in inputs.snapshot.nodes
     )
     snapshot = replace(
-        scene.snapshot,
-        pools=tuple(_record_moves(scene, pool, going) for pool in scene.snapshot.pools),
-        nodes=(*nodes, *_build_ordered_nodes(scene, commands)),
-        moving=(*scene.snapshot.moving, *_list_moving_pods(scene, going)),
+        inputs.snapshot,
+        pools=tuple(_record_moves(inputs, pool, candidates) for pool in inputs.snapshot.pools),
+        nodes=(*nodes, *_build_ordered_nodes(inputs, commands)),
+        moving=(*inputs.snapshot.moving, *_list_moving_pods(inputs, candidates)),
     )
-    return DisruptionInput(snapshot, scene.queued | keys, scene.buffered, scene.spot_to_spot)
+    return DisruptionInput(snapshot, inputs.queued | keys, inputs.buffered, inputs.spot_to_spot)
 
 
 def _is_nominated(state: StateNode, wanted: set[str]) -> bool:
     return state.nominated or views.read_name(state) in wanted
 
 
-def _list_moving_pods(scene: DisruptionInput, going: Iterable[Candidate]) -> Iterable[Pod]:
-    now = scene.snapshot.options.now
-    return (p for c in going for p in c.pods if scene.limits.currently_reschedulable(p, now))
+def _list_moving_pods(inputs: DisruptionInput, candidates: Iterable[Candidate]) -> Iterable[Pod]:
+    now = inputs.snapshot.options.now
+    return (p for c in candidates for p in c.pods if inputs.limits.currently_reschedulable(p, now))
 
 
-def _record_moves(scene: DisruptionInput, pool: SnapshotPool, going: Iterable[Candidate]) -> SnapshotPool:
+def _record_moves(
+    inputs: DisruptionInput, pool: SnapshotPool, candidates: Iterable[Candidate]
+) -> SnapshotPool:
     """The pool as it is noted that these went, if it has a rate to keep."""
     nodepool = pool.nodepool
-    rate, now = read_policy(nodepool).rate, scene.snapshot.options.now
-    count = Counter(candidate.pool.name for candidate in going)[pool.name]
+    rate, now = read_policy(nodepool).rate, inputs.snapshot.options.now
+    count = Counter(candidate.pool.name for candidate in candidates)[pool.name]
     if rate is None or not count:
         return pool
     moves = read_recent_moves(nodepool)
@@ -144,19 +146,19 @@ def _record_moves(scene: DisruptionInput, pool: SnapshotPool, going: Iterable[Ca
     return replace(pool, nodepool=replace(nodepool, metadata=metadata))
 
 
-def _build_ordered_nodes(scene: DisruptionInput, commands: Sequence[Command]) -> Iterable[StateNode]:
-    begun = len(scene.snapshot.nodes)
+def _build_ordered_nodes(inputs: DisruptionInput, commands: Sequence[Command]) -> Iterable[StateNode]:
+    begun = len(inputs.snapshot.nodes)
     new = [node for command in commands for node in command.replacements]
     for number, node in enumerate(new):
         yield StateNode(
-            claim=_build_claim(scene, scene.pools[node.pool], node, f"{node.pool}-new-{begun + number}")
+            claim=_build_claim(inputs, inputs.pools[node.pool], node, f"{node.pool}-new-{begun + number}")
         )
 
 
-def _build_claim(scene: DisruptionInput, pool: NodePool, node: PlannedNode, name: str) -> NodeClaim:
+def _build_claim(inputs: DisruptionInput, pool: NodePool, node: PlannedNode, name: str) -> NodeClaim:
     """The order as it is once the machine was found, and before it has joined."""
-    claim = node.build_claim(pool, NodeClaimOptions(flavour=scene.snapshot.options.flavour))
-    of = scene.types[pool.name].get(node.instance_type)
+    claim = node.build_claim(pool, NodeClaimOptions(flavour=inputs.snapshot.options.flavour))
+    of = inputs.types[pool.name].get(node.instance_type)
     known = {
         labels.INSTANCE_TYPE: node.instance_type,
         labels.ZONE: node.zone,
@@ -168,7 +170,7 @@ def _build_claim(scene: DisruptionInput, pool: NodePool, node: PlannedNode, name
         name=name,
         uid=name,
         labels={**claim.labels, **known},
-        creation_timestamp=scene.snapshot.options.now,
+        creation_timestamp=inputs.snapshot.options.now,
     )
     status = replace(
         claim.status,

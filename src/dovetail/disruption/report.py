@@ -101,33 +101,35 @@ class DisruptionReport:
 
 
 def build_report(
-    scene: DisruptionInput, most: int = TURNS, step: Callable[[str], None] = lambda text: None
+    inputs: DisruptionInput, most: int = TURNS, step: Callable[[str], None] = lambda text: None
 ) -> DisruptionReport:
     """Let the loop's methods decide, up to this many turns, and ask why everyone else stays."""
     turns: list[DisruptionTurn] = []
-    world, choices = scene, _ask_methods(scene, step)
+    world, choices = inputs, _ask_methods(inputs, step)
     while (found := _find_commands(choices)) is not None and len(turns) < most:
         method, choice = found
         turns.append(DisruptionTurn(method, tuple(choice.commands)))
         world = project_commands(world, choice.commands)
         step(f"turn {len(turns)}: {sum(len(turn.commands) for turn in turns)} commands so far")
         choices = _ask_methods(world, step)
-    going = {candidate.key for turn in turns for command in turn.commands for candidate in command.candidates}
+    candidates = {
+        candidate.key for turn in turns for command in turn.commands for candidate in command.candidates
+    }
     said = BlockedNodeExplainer(
-        {views.read_provider_id(state): state for state in scene.snapshot.nodes}, world, choices
+        {views.read_provider_id(state): state for state in inputs.snapshot.nodes}, world, choices
     )
     standing = tuple(
-        BlockedNodeReport(state, _find_price(scene, state), said.explain_node(state))
-        for state in scene.snapshot.nodes
-        if views.read_provider_id(state) not in going
+        BlockedNodeReport(state, _find_price(inputs, state), said.explain_node(state))
+        for state in inputs.snapshot.nodes
+        if views.read_provider_id(state) not in candidates
     )
     return DisruptionReport(
-        tuple(turns), standing, drift_waves.plan_waves(scene), _find_commands(choices) is not None
+        tuple(turns), standing, drift_waves.plan_waves(inputs), _find_commands(choices) is not None
     )
 
 
 def _ask_methods(
-    scene: DisruptionInput, step: Callable[[str], None]
+    inputs: DisruptionInput, step: Callable[[str], None]
 ) -> list[tuple[Method, DisruptionChoice]]:
     """What each method finds; those after the first with commands are not asked, as in the loop."""
     methods: tuple[tuple[Method, Callable[[DisruptionInput], DisruptionChoice]], ...] = (
@@ -141,7 +143,7 @@ def _ask_methods(
     found: list[tuple[Method, DisruptionChoice]] = []
     for method, ask in methods:
         step(f"looking for nodes that are {method.reason.lower()}")
-        found.append((method, ask(scene)))
+        found.append((method, ask(inputs)))
         if found[-1][1].commands:
             break
     return found
@@ -153,14 +155,14 @@ def _find_commands(
     return choices[-1] if choices and choices[-1][1].commands else None
 
 
-def choose_static_drift_within_limits(scene: DisruptionInput) -> DisruptionChoice:
+def choose_static_drift_within_limits(inputs: DisruptionInput) -> DisruptionChoice:
     """Drift of static pools, as far as their limits leave room for a replacement beside each node."""
-    choice = choose.choose_static_drift(scene)
+    choice = choose.choose_static_drift(inputs)
     kept: list[Command] = []
-    for name, pool in scene.pools.items():
+    for name, pool in inputs.pools.items():
         mine = [command for command in choice.commands if command.candidates[0].pool.name == name]
         limit = pool.spec.limits.get(labels.NODES)
-        claims = [s for s in scene.snapshot.nodes if s.claim is not None and views.read_pool_name(s) == name]
+        claims = [s for s in inputs.snapshot.nodes if s.claim is not None and views.read_pool_name(s) == name]
         active = sum(1 for state in claims if not views.is_deleting(state))
         wanted = count_static_replacements(pool, len(mine), active, 0)
         room = wanted if limit is None else max(0, limit.value - len(claims))
@@ -169,9 +171,9 @@ def choose_static_drift_within_limits(scene: DisruptionInput) -> DisruptionChoic
     return choice
 
 
-def _find_price(scene: DisruptionInput, state: StateNode) -> float:
+def _find_price(inputs: DisruptionInput, state: StateNode) -> float:
     known = views.read_labels(state)
-    of = scene.types.get(views.read_pool_name(state), {}).get(known.get(labels.INSTANCE_TYPE, ""))
+    of = inputs.types.get(views.read_pool_name(state), {}).get(known.get(labels.INSTANCE_TYPE, ""))
     return find_running_price(known, of)
 
 
@@ -181,13 +183,13 @@ class BlockedNodeExplainer:
     def __init__(
         self,
         before: Mapping[str, StateNode],
-        scene: DisruptionInput,
+        inputs: DisruptionInput,
         choices: Iterable[tuple[Method, DisruptionChoice]],
     ) -> None:
         self._before = before
-        self._scene = scene
-        self._now = scene.snapshot.options.now
-        self._states = {views.read_provider_id(state): state for state in scene.snapshot.nodes}
+        self._scene = inputs
+        self._now = inputs.snapshot.options.now
+        self._states = {views.read_provider_id(state): state for state in inputs.snapshot.nodes}
         self._by_key: dict[str, list[tuple[Method, BlockedNode]]] = {}
         self._allowances: dict[str, Allowance] = {}
         self._taken: dict[str, Method] = {}
@@ -218,22 +220,24 @@ class BlockedNodeExplainer:
 
     def _describe_block(self, method: Method, stays: BlockedNode) -> BlockedDetail:
         """The reason with its numbers: which budget, how many; which rate, until when."""
-        pool, held = views.read_pool_name(stays.state), stays.blocked_reason
-        if held is BlockedReason.UNSAID:
-            held = BlockedReason.BUFFERED if stays.name in self._scene.buffered else BlockedReason.DISABLED
+        pool, blocked_reason = views.read_pool_name(stays.state), stays.blocked_reason
+        if blocked_reason is BlockedReason.UNSAID:
+            blocked_reason = (
+                BlockedReason.BUFFERED if stays.name in self._scene.buffered else BlockedReason.DISABLED
+            )
         why = stays.why
-        if held is BlockedReason.BUDGET:
+        if blocked_reason is BlockedReason.BUDGET:
             why = self._describe_budget(pool, method.reason)
-        if held is BlockedReason.RATE:
+        if blocked_reason is BlockedReason.RATE:
             why = self._describe_rate(pool)
         if (
-            held is BlockedReason.NOMINATED
+            blocked_reason is BlockedReason.NOMINATED
             and not self._before[views.read_provider_id(stays.state)].nominated
         ):
             why = "pods of nodes that go would land there"
-        if held is BlockedReason.PDB:
+        if blocked_reason is BlockedReason.PDB:
             why = f"{why}, for pod {stays.pod}"
-        return BlockedDetail(method, held, why, stays.pod)
+        return BlockedDetail(method, blocked_reason, why, stays.pod)
 
     def _describe_budget(self, pool: str, reason: str) -> str:
         if reason not in self._allowances:
@@ -288,11 +292,11 @@ def compute_time_to_consolidatable(candidate: Candidate, now: datetime) -> timed
     return max(timedelta(), since + after - now)
 
 
-def _describe_binding_budget(scene: DisruptionInput, pool: str, reason: str, count: int) -> str:
+def _describe_binding_budget(inputs: DisruptionInput, pool: str, reason: str, count: int) -> str:
     """The budget that allows so few, as it is written."""
-    now = scene.snapshot.options.now
-    total = sum(1 for s in scene.snapshot.nodes if s.claim is not None and views.read_pool_name(s) == pool)
-    for budget in list_budgets(scene.pools[pool]):
+    now = inputs.snapshot.options.now
+    total = sum(1 for s in inputs.snapshot.nodes if s.claim is not None and views.read_pool_name(s) == pool)
+    for budget in list_budgets(inputs.pools[pool]):
         try:
             mine = budget.reasons is None or reason in budget.reasons
             if mine and count_allowed(budget, now, total) <= count:

@@ -29,40 +29,40 @@ __all__ = ["is_replacement_robust", "is_split_robust"]
 
 
 def is_replacement_robust(
-    trial: WhatIfScheduler,
+    what_if: WhatIfScheduler,
     pods: Sequence[Pod],
     new: PlannedNode,
     kind: InstanceType,
     savings: float,
-    room: FreeCapacity,
+    free_capacity: FreeCapacity,
 ) -> bool:
     """Whether the pods find room wherever the scheduler puts them, or one node more would be paid for."""
     planned = set(new.pods)
     elsewhere = [pod for pod in pods if pod.full_name not in planned]
-    if not elsewhere or _is_safe(pods, savings, room):
+    if not elsewhere or _is_safe(pods, savings, free_capacity):
         return True
     return can_place_by_default(
-        pods, [_build_new_node_room(pods, new, kind), *_list_existing_node_rooms(trial, elsewhere)]
+        pods, [_build_new_node_room(pods, new, kind), *_list_existing_node_rooms(what_if, elsewhere)]
     )
 
 
 def is_split_robust(
-    scene: DisruptionInput, pods: Sequence[Pod], plan: Plan, new: Sequence[PlannedNode], savings: float
+    inputs: DisruptionInput, pods: Sequence[Pod], plan: Plan, new: Sequence[PlannedNode], savings: float
 ) -> bool:
     """The same of an exchange for several nodes: these are full by design, and a pod may be left over."""
-    if not pods or _is_safe(pods, savings, scene.free_capacity):
+    if not pods or _is_safe(pods, savings, inputs.free_capacity):
         return True
-    places = [_build_new_node_room(pods, node, scene.types[node.pool][node.instance_type]) for node in new]
+    places = [_build_new_node_room(pods, node, inputs.types[node.pool][node.instance_type]) for node in new]
     taking = {name for name, given in plan.existing.items() if given}
-    for name, state in scene.remaining_nodes:
+    for name, state in inputs.remaining_nodes:
         if name in taking:
             places.append(NodeRoom(views.read_allocatable(state), views.compute_available(state)))
     return can_place_by_default(pods, places)
 
 
-def _is_safe(pods: Sequence[Pod], savings: float, room: FreeCapacity) -> bool:
+def _is_safe(pods: Sequence[Pod], savings: float, free_capacity: FreeCapacity) -> bool:
     """Whether nothing is to be feared: pods with wishes go where they wish, or one node more is paid for."""
-    spare = room.find_cheapest_price(
+    spare = free_capacity.find_cheapest_price(
         max(map(compute_nano_requests, pods), key=lambda wanted: wanted.get("cpu", 0))
     )
     return spare is None or savings > spare or not all(map(_can_go_anywhere, pods))
@@ -82,13 +82,13 @@ def _build_new_node_room(pods: Iterable[Pod], node: PlannedNode, kind: InstanceT
     return NodeRoom(size, subtract_resources(size, others))
 
 
-def _list_existing_node_rooms(trial: WhatIfScheduler, pods: Iterable[Pod]) -> Iterable[NodeRoom]:
+def _list_existing_node_rooms(what_if: WhatIfScheduler, pods: Iterable[Pod]) -> Iterable[NodeRoom]:
     """The nodes some of the pods were to go to, as they are without them."""
     given: dict[str, Nano] = {}
     for pod in pods:
-        name = trial.placements[pod.full_name][0].hostname
+        name = what_if.placements[pod.full_name][0].hostname
         given[name] = add_resources(given.get(name, {}), compute_nano_requests(pod))
-    for node in trial.filled:
+    for node in what_if.filled:
         if node.hostname in given:
-            size = views.read_allocatable(trial.base_state.states[node.index])
+            size = views.read_allocatable(what_if.base_state.states[node.index])
             yield NodeRoom(size, add_resources(node.left, given[node.hostname]))

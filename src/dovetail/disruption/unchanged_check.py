@@ -32,42 +32,44 @@ class UnchangedCheck:
         self._scene: DisruptionInput | None = None
         self._since = 0.0
 
-    def remember_input(self, scene: DisruptionInput, now: float) -> None:
+    def remember_input(self, inputs: DisruptionInput, now: float) -> None:
         """Nothing was found in this world."""
-        self._scene, self._since = (None if _depends_on_clock(scene) else scene), now
+        self._scene, self._since = (None if _depends_on_clock(inputs) else inputs), now
 
-    def is_unchanged(self, scene: DisruptionInput, now: float) -> bool:
+    def is_unchanged(self, inputs: DisruptionInput, now: float) -> bool:
         """Whether this is still that world, with budgets that allow what they allowed then."""
         before = self._scene
         if before is None or now - self._since >= self._limit:
             return False
-        return _is_same_input(before, scene) and _list_left(before) == _list_left(
-            scene.share_pool_counts(before)
+        return _is_same_input(before, inputs) and _list_left(before) == _list_left(
+            inputs.share_pool_counts(before)
         )
 
 
-def _depends_on_clock(scene: DisruptionInput) -> bool:
+def _depends_on_clock(inputs: DisruptionInput) -> bool:
     """Something goes by the clock alone: a rest between moves, or nodes that have to come up first."""
-    pools = scene.pools.values()
+    pools = inputs.pools.values()
     if any(
         policy.read_policy(pool).rest or conditions.find_condition(pool, conditions.DRIFT_PAUSED)
         for pool in pools
     ):
         return True
-    if any(_is_backing_off(pool, scene) for pool in pools):
+    if any(_is_backing_off(pool, inputs) for pool in pools):
         return True
-    return any(map(drift_waves.can_pause, pools)) and not all(map(views.is_initialized, scene.snapshot.nodes))
+    return any(map(drift_waves.can_pause, pools)) and not all(
+        map(views.is_initialized, inputs.snapshot.nodes)
+    )
 
 
-def _is_backing_off(pool: NodePool, scene: DisruptionInput) -> bool:
+def _is_backing_off(pool: NodePool, inputs: DisruptionInput) -> bool:
     """After a loss: until the wait is over, and its condition gone."""
-    waits = list_backoffs(read_setbacks(pool), scene.snapshot.options.now)
+    waits = list_backoffs(read_setbacks(pool), inputs.snapshot.options.now)
     return bool(waits) or conditions.find_condition(pool, conditions.REPLACEMENTS_LOST) is not None
 
 
-def _list_left(scene: DisruptionInput) -> list[tuple[int, ...]]:
-    found = [compute_allowances(scene, reason) for reason in _REASONS]
-    return [tuple(each.count_left(pool) for each in found) for pool in scene.pools]
+def _list_left(inputs: DisruptionInput) -> list[tuple[int, ...]]:
+    found = [compute_allowances(inputs, reason) for reason in _REASONS]
+    return [tuple(each.count_left(pool) for each in found) for pool in inputs.pools]
 
 
 def _is_same_input(before: DisruptionInput, now: DisruptionInput) -> bool:

@@ -48,26 +48,26 @@ class InvalidCommand:
 
 
 @skip_bad_objects
-def validate_command(scene: DisruptionInput, command: Command) -> Command | InvalidCommand:
+def validate_command(inputs: DisruptionInput, command: Command) -> Command | InvalidCommand:
     """A consolidation as a whole: every node still a candidate, within budget, its pods still placeable."""
-    now = validate_candidates(scene, command)
+    now = validate_candidates(inputs, command)
     if isinstance(now, InvalidCommand):
         return now
     if command.method == MANY:
-        return _validate_split(scene, command, now)
+        return _validate_split(inputs, command, now)
     if command.method == REBALANCE:
-        return _validate_rebalance(scene, command, now)
-    outcome = simulate_scheduling(scene, now, consolidating=True)
+        return _validate_rebalance(inputs, command, now)
+    outcome = simulate_scheduling(inputs, now, consolidating=True)
     if outcome.problem or not _matches_replacements(command, outcome.plan.new_nodes):
         return InvalidCommand(SCHEDULING, len(now))
     return Command(command.method, now, command.replacements, outcome.plan, command.savings)
 
 
 def _validate_split(
-    scene: DisruptionInput, command: Command, now: tuple[Candidate, ...]
+    inputs: DisruptionInput, command: Command, now: tuple[Candidate, ...]
 ) -> Command | InvalidCommand:
     """Several nodes are bought only as they would be bought now, and only while they save as much."""
-    found = split.compute_split(scene, now, MANY).command
+    found = split.compute_split(inputs, now, MANY).command
     if found is None or found.savings < command.savings - split.DUST:
         return InvalidCommand(SCHEDULING, len(now))
     return (
@@ -76,10 +76,10 @@ def _validate_split(
 
 
 def _validate_rebalance(
-    scene: DisruptionInput, command: Command, now: tuple[Candidate, ...]
+    inputs: DisruptionInput, command: Command, now: tuple[Candidate, ...]
 ) -> Command | InvalidCommand:
     """A move towards balance is made only while zones are uneven, and for the same machines."""
-    found = find_move_to_zone(scene, now, command.replacements[0].zone)
+    found = find_move_to_zone(inputs, now, command.replacements[0].zone)
     return (
         found
         if found is not None and _matches_replacements(command, found.replacements)
@@ -88,20 +88,20 @@ def _validate_rebalance(
 
 
 @skip_bad_objects
-def validate_candidates(scene: DisruptionInput, command: Command) -> tuple[Candidate, ...] | InvalidCommand:
+def validate_candidates(inputs: DisruptionInput, command: Command) -> tuple[Candidate, ...] | InvalidCommand:
     """Every node of the command as it is now, all still to be had and within budget; or what is wrong."""
     count = len(command.candidates)
-    now = _refresh_candidates(scene, command, lambda candidate: _explain_exclusion(scene, candidate))
+    now = _refresh_candidates(inputs, command, lambda candidate: _explain_exclusion(inputs, candidate))
     if len(now) != count:
         return InvalidCommand(CHURN, count)
-    allowance = compute_allowances(scene, command.method.reason)
+    allowance = compute_allowances(inputs, command.method.reason)
     if any(c.state.nominated or not allowance.take(c.pool.name) for c in now):
         return InvalidCommand(BUDGET, count)
     return tuple(now)
 
 
-def _explain_exclusion(scene: DisruptionInput, candidate: Candidate) -> str | None:
-    rested = policy.find_rest_block(candidate, scene.snapshot.options.now)
+def _explain_exclusion(inputs: DisruptionInput, candidate: Candidate) -> str | None:
+    rested = policy.find_rest_block(candidate, inputs.snapshot.options.now)
     return explain_unconsolidatable(candidate) if rested is None else rested.why
 
 
@@ -115,29 +115,29 @@ def _matches_replacements(command: Command, planned: Sequence[PlannedNode]) -> b
 
 @skip_bad_objects
 def validate_empty_nodes(
-    scene: DisruptionInput, command: Command
+    inputs: DisruptionInput, command: Command
 ) -> tuple[Command | None, InvalidCommand | None]:
     """Empty nodes one by one: those that are no longer empty, or over budget, are left out."""
     now, _ = split_awaited(
-        scene, _refresh_candidates(scene, command, lambda candidate: explain_not_empty(scene, candidate))
+        inputs, _refresh_candidates(inputs, command, lambda candidate: explain_not_empty(inputs, candidate))
     )
     if not now:
         return None, InvalidCommand(CHURN, len(command.candidates))
-    allowance = compute_allowances(scene, command.method.reason)
+    allowance = compute_allowances(inputs, command.method.reason)
     kept = [c for c in now if not c.state.nominated and allowance.take(c.pool.name)]
     dropped = InvalidCommand(BUDGET, len(now) - len(kept)) if len(kept) < len(now) else None
     return (build_delete_command(kept) if kept else None), dropped
 
 
 def _refresh_candidates(
-    scene: DisruptionInput, command: Command, why_not: Callable[[Candidate], str | None]
+    inputs: DisruptionInput, command: Command, why_not: Callable[[Candidate], str | None]
 ) -> list[Candidate]:
     """The command's nodes that its method could choose still; being nominated is asked separately."""
-    nominated = {read_provider_id(state) for state in scene.snapshot.nodes if state.nominated}
-    calm = tuple(replace(state, nominated=False) for state in scene.snapshot.nodes)
-    seen = replace(scene.snapshot, nodes=calm)
+    nominated = {read_provider_id(state) for state in inputs.snapshot.nodes if state.nominated}
+    calm = tuple(replace(state, nominated=False) for state in inputs.snapshot.nodes)
+    seen = replace(inputs.snapshot, nodes=calm)
     # A zone may have been shifted away since: its nodes are not for the taking any more.
-    now = DisruptionInput(seen, scene.queued, scene.buffered, scene.spot_to_spot, scene.excluded_zones)
+    now = DisruptionInput(seen, inputs.queued, inputs.buffered, inputs.spot_to_spot, inputs.excluded_zones)
     wanted = {candidate.name for candidate in command.candidates}
     return [
         dataclasses.replace(c, state=replace(c.state, nominated=c.key in nominated))

@@ -74,8 +74,8 @@ class CachedVerdict:
 class NodeChanges:
     """Some nodes were one thing and are another now; of `aged` ones, only their age says otherwise."""
 
-    def __init__(self, scene: DisruptionInput, pairs: Iterable[StatePair], aged: AbstractSet[str]) -> None:
-        self._ground = scene.base_state
+    def __init__(self, inputs: DisruptionInput, pairs: Iterable[StatePair], aged: AbstractSet[str]) -> None:
+        self._ground = inputs.base_state
         self._other: set[str] = set()
         self._fuller: dict[str, ExistingNode] = {}
         # Nodes that may take a pod they would not have taken before.
@@ -211,43 +211,43 @@ class VerdictCache:
         self._sizes: dict[PodSize, PodSize] = {}
         self.asked = 0
 
-    def find_verdict(self, scene: DisruptionInput, candidate: Candidate) -> ConsolidationVerdict:
+    def find_verdict(self, inputs: DisruptionInput, candidate: Candidate) -> ConsolidationVerdict:
         """What there is to say about the candidate in this world."""
-        if not scene.snapshot.options.ignore_dra:
-            return compute_consolidation(scene, (candidate,), SINGLE)
-        if scene is not self._scene:
-            self._move_to_input(scene)
+        if not inputs.snapshot.options.ignore_dra:
+            return compute_consolidation(inputs, (candidate,), SINGLE)
+        if inputs is not self._scene:
+            self._move_to_input(inputs)
         key = candidate.key
         kept = self._kept.get(key)
         if kept is not None and kept.state is candidate.state and key in self._lasting:
             return kept.verdict.with_candidate(candidate)
-        pods = list_moving_pods(scene, (candidate,))
+        pods = list_moving_pods(inputs, (candidate,))
         (self._lasting.add if _is_lasting(candidate) else self._lasting.discard)(key)
         if kept is None or not _has_same_pods(kept.pods, pods) or not _is_alike(kept.state, candidate.state):
-            kept = self._compute_entry(scene, candidate, pods)
+            kept = self._compute_entry(inputs, candidate, pods)
         elif kept.state is not candidate.state:
             kept = dataclasses.replace(kept, state=candidate.state, pods=pods)
         self._kept[key] = kept
         return kept.verdict.with_candidate(candidate)
 
     def _compute_entry(
-        self, scene: DisruptionInput, candidate: Candidate, pods: tuple[Pod, ...]
+        self, inputs: DisruptionInput, candidate: Candidate, pods: tuple[Pod, ...]
     ) -> CachedVerdict:
         self.asked += 1
         trials: list[WhatIfScheduler] = []
-        verdict = _strip_verdict(compute_consolidation(scene, (candidate,), SINGLE, trials))
+        verdict = _strip_verdict(compute_consolidation(inputs, (candidate,), SINGLE, trials))
         if not trials:
             # Room alone settled it: those who have no room anywhere still have none.
             homeless = (
                 pod
                 for pod in pods
-                if scene.free_capacity.sum_unplaceable((pod,), {candidate.key}) is not None
+                if inputs.free_capacity.sum_unplaceable((pod,), {candidate.key}) is not None
             )
             reach: dict[PodSize, NodePosition | None] = {
                 self._intern_size(compute_nano_requests(pod)): None for pod in homeless
             }
             return CachedVerdict(candidate.state, pods, verdict, {}, reach, (), ())
-        asked = {build_group_key(*rule): rule for trial in trials for rule in trial.topology.asked}
+        asked = {build_group_key(*rule): rule for what_if in trials for rule in what_if.topology.asked}
         rules = (self._rules.setdefault(identity, _strip_counts(rule)) for identity, rule in asked.items())
         kinds = {(id(pod.labels), pod.namespace): pod for pod in trials[0].batch}
         # What holds up depends on all the room there was; else only on the room that was taken.
@@ -266,10 +266,10 @@ class VerdictCache:
     def _compute_reach(self, trials: Iterable[WhatIfScheduler]) -> dict[PodSize, NodePosition | None]:
         """How far each kind of pod looked: to the node it was given, or past all of them."""
         found: dict[PodSize, NodePosition | None] = {}
-        for trial in trials:
-            for pod in trial.batch:
+        for what_if in trials:
+            for pod in what_if.batch:
                 wanted = self._intern_size(compute_nano_requests(pod))
-                home = trial.placements.get(pod.full_name, (None,))[0]
+                home = what_if.placements.get(pod.full_name, (None,))[0]
                 place = (not home.initialized, home.name) if isinstance(home, ExistingNode) else None
                 known = found.get(wanted, place)
                 found[wanted] = None if known is None or place is None else max(known, place)
@@ -279,25 +279,25 @@ class VerdictCache:
         size = frozenset(wanted.items())
         return self._sizes.setdefault(size, size)
 
-    def _move_to_input(self, scene: DisruptionInput) -> None:
+    def _move_to_input(self, inputs: DisruptionInput) -> None:
         """Another world: keep what holds there too."""
-        states = {views.read_provider_id(state): state for state in scene.snapshot.nodes}
-        young = frozenset(_list_masked_ids(scene, scene.base_state.young))
+        states = {views.read_provider_id(state): state for state in inputs.snapshot.nodes}
+        young = frozenset(_list_masked_ids(inputs, inputs.base_state.young))
         before = self._scene
-        if before is None or not _has_same_budgets(before.snapshot, scene.snapshot):
+        if before is None or not _has_same_budgets(before.snapshot, inputs.snapshot):
             self._lasting = set()
         if (
             before is None
-            or len(states) != len(scene.snapshot.nodes)
-            or not _differs_in_nodes_only(before, scene)
+            or len(states) != len(inputs.snapshot.nodes)
+            or not _differs_in_nodes_only(before, inputs)
         ):
             self._kept = {}
         else:
-            self._drop_outdated(scene, states, young)
-        self._scene, self._states, self._young = scene, states, young
+            self._drop_outdated(inputs, states, young)
+        self._scene, self._states, self._young = inputs, states, young
 
     def _drop_outdated(
-        self, scene: DisruptionInput, states: dict[str, StateNode], young: frozenset[str]
+        self, inputs: DisruptionInput, states: dict[str, StateNode], young: frozenset[str]
     ) -> None:
         """Let go of what may have become wrong."""
         aged = young ^ self._young
@@ -305,9 +305,9 @@ class VerdictCache:
         pairs = [(self._states.get(key), states.get(key)) for key in keys | aged]
         if not pairs:
             return
-        change = NodeChanges(scene, pairs, aged)
+        change = NodeChanges(inputs, pairs, aged)
         # What a pool may still buy depends on every node it has.
-        if scene.free_capacity.limited or change.size * FEW > len(states) + FEW:
+        if inputs.free_capacity.limited or change.size * FEW > len(states) + FEW:
             self._kept = {}
         else:
             self._kept = {key: kept for key, kept in self._kept.items() if not change.affects_verdict(kept)}
@@ -337,9 +337,9 @@ def _strip_counts(rule: AskedGroup) -> AskedGroup:
 def _sum_taken(trials: Iterable[WhatIfScheduler]) -> dict[str, Nano]:
     """How much each node was given, at most."""
     found: dict[str, Nano] = {}
-    for trial in trials:
-        for node in trial.filled:
-            before, mine = trial.base_state.build_node(node.index).left, found.setdefault(node.name, {})
+    for what_if in trials:
+        for node in what_if.filled:
+            before, mine = what_if.base_state.build_node(node.index).left, found.setdefault(node.name, {})
             for name, left in node.left.items():
                 mine[name] = max(mine.get(name, 0), before.get(name, 0) - left)
     return found
@@ -348,9 +348,11 @@ def _sum_taken(trials: Iterable[WhatIfScheduler]) -> dict[str, Nano]:
 def _list_offered(trials: Iterable[WhatIfScheduler]) -> dict[str, Nano]:
     """How much room the nodes had that were given something."""
     return {
-        node.name: {name: max(0, left) for name, left in trial.base_state.build_node(node.index).left.items()}
-        for trial in trials
-        for node in trial.filled
+        node.name: {
+            name: max(0, left) for name, left in what_if.base_state.build_node(node.index).left.items()
+        }
+        for what_if in trials
+        for node in what_if.filled
     }
 
 
@@ -359,8 +361,8 @@ def _checked_robustness(verdict: ConsolidationVerdict) -> bool:
     return verdict.why == LEFT_OVER or (verdict.command is not None and bool(verdict.command.replacements))
 
 
-def _list_masked_ids(scene: DisruptionInput, mask: int) -> Iterator[str]:
-    states = scene.base_state.states
+def _list_masked_ids(inputs: DisruptionInput, mask: int) -> Iterator[str]:
+    states = inputs.base_state.states
     return (views.read_provider_id(state) for i, state in enumerate(states) if mask >> i & 1)
 
 
@@ -403,6 +405,6 @@ def _has_same_budgets(old: Snapshot, new: Snapshot) -> bool:
 _MEMORY = VerdictCache()
 
 
-def recall_verdict(scene: DisruptionInput, candidate: Candidate) -> ConsolidationVerdict:
+def recall_verdict(inputs: DisruptionInput, candidate: Candidate) -> ConsolidationVerdict:
     """The verdict on one candidate, worked out only if it was not known or may have changed."""
-    return _MEMORY.find_verdict(scene, candidate)
+    return _MEMORY.find_verdict(inputs, candidate)

@@ -188,10 +188,10 @@ def _list_capacity_types(fact: _Fact) -> tuple[str, ...]:
     return tuple(way for way, priced in ways if priced)
 
 
-def _build_offering(fact: _Fact, zone: str, way: str) -> Offering:
-    price = fact.on_demand if way == labels.ON_DEMAND else fact.spot.get(zone)
+def _build_offering(fact: _Fact, zone: str, capacity_type: str) -> Offering:
+    price = fact.on_demand if capacity_type == labels.ON_DEMAND else fact.spot.get(zone)
     requirements = {
         labels.ZONE: parse_values("In", (zone,)),
-        labels.CAPACITY_TYPE: parse_values("In", (way,)),
+        labels.CAPACITY_TYPE: parse_values("In", (capacity_type,)),
     }
     return Offering(requirements=Requirements(requirements), price=price or 0.0, available=price is not None)

@@ -94,14 +94,14 @@ class EventRecorder:
         self,
         kube: KubeClient,
         clock: Clock,
-        chance: Random,
+        rng: Random,
         *,
         component: str = "karpenter",
         instance: str = "",
     ) -> None:
         self._kube = kube
         self._clock = clock
-        self._chance = chance
+        self._chance = rng
         self._component = component
         self._instance = instance
         self._told: OrderedDict[Key, _Told] = OrderedDict()

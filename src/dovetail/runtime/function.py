@@ -72,13 +72,13 @@ class Function:
     """One container: the controller, its caches, and what each invocation does with them."""
 
     def __init__(
-        self, settings: Settings, aws: Aws, transport: Transport, *, clock: Clock, chance: Random, owner: str
+        self, settings: Settings, aws: Aws, transport: Transport, *, clock: Clock, rng: Random, owner: str
     ) -> None:
         options = function_options(settings)
         self._clock, self._leads, self._log = clock, False, logs.get_logger("zonalshift")
         throttle = Throttle(clock, settings.kube_client_qps, settings.kube_client_burst)
         self._kube = KubeClient(transport, clock, throttle=throttle, may_write=lambda: self._leads)
-        self._recorder = EventRecorder(self._kube, clock, chance)
+        self._recorder = EventRecorder(self._kube, clock, rng)
         self._nodes, self._claims = Informer(Node), Informer(NodeClaim)
         self.zonal = ZonalService(
             settings,
@@ -86,7 +86,7 @@ class Function:
             kube=self._kube,
             receiving=KubeClient(transport, clock),
             clock=clock,
-            chance=chance,
+            rng=rng,
             recorder=self._recorder,
             gates=ZoneGates(clock),
             nodes=self._nodes,
@@ -209,8 +209,8 @@ async def _begun(settings: Settings, aws: Aws, owner: str) -> Function:
     found = (await aws.call("eks", "DescribeCluster", {"name": settings.cluster_name}))["cluster"]
     authority = b64decode(found["certificateAuthority"]["data"])
     connection = connect_eks(found["endpoint"], authority, settings.cluster_name, aws.region, clock)
-    chance = Random(SystemRandom().getrandbits(64))
-    return Function(settings, aws, connection.open_transport(), clock=clock, chance=chance, owner=owner)
+    rng = Random(SystemRandom().getrandbits(64))
+    return Function(settings, aws, connection.open_transport(), clock=clock, rng=rng, owner=owner)
 
 
 def lambda_handler(event: Any, context: Any) -> dict[str, Any]:

@@ -69,14 +69,14 @@ class Elector:
         identity: str,
         *,
         clock: Clock,
-        chance: Random,
+        rng: Random,
         on_change: Callable[[bool], None] = lambda leading: None,
     ) -> None:
         self._kube = kube
         self._terms = terms
         self.identity = identity
         self._clock = clock
-        self._chance = chance
+        self._chance = rng
         self._on_change = on_change
         self._seen: Lease | None = None
         self._seen_at = float("-inf")

@@ -36,9 +36,9 @@ async def at_once() -> None:
 class Manager:
     """Owns every task of the process."""
 
-    def __init__(self, clock: Clock, chance: Random, *, grace: float = 30.0) -> None:
+    def __init__(self, clock: Clock, rng: Random, *, grace: float = 30.0) -> None:
         self._clock = clock
-        self._chance = chance
+        self._chance = rng
         self._grace = grace
         self._queues: dict[str, WorkQueue] = {}
         self._controllers: dict[str, Controller] = {}

@@ -76,7 +76,7 @@ class Follower(Generic[T]):
         sink: Sink[T],
         *,
         clock: Clock,
-        chance: Random,
+        rng: Random,
         namespace: str = "",
         labels: str = "",
         fields: str = "",
@@ -89,7 +89,7 @@ class Follower(Generic[T]):
         self._kind = kind
         self._sink = sink
         self._clock = clock
-        self._chance = chance
+        self._chance = rng
         self._namespace = namespace
         self._labels, self._fields = labels, fields
         self._pace = pace

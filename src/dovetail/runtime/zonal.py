@@ -49,7 +49,7 @@ class ZonalService:
         kube: KubeClient,
         receiving: KubeClient,
         clock: Clock,
-        chance: Random,
+        rng: Random,
         recorder: Recorder,
         gates: ZoneGates,
         nodes: Cache[Node],
@@ -63,7 +63,7 @@ class ZonalService:
             aws,
             self.options.cluster,
             clock,
-            chance,
+            rng,
             calm=self.options.poll,
             active=self.options.poll_active,
             observer=self.options.observer,
@@ -87,7 +87,7 @@ class ZonalService:
             observer=self.options.observer,
             woken=self.controller.poll_now,
         )
-        self._kube, self._chance, self._recorder = kube, chance, recorder
+        self._kube, self._chance, self._recorder = kube, rng, recorder
 
     def _build_signal_store(self, options: ZonalOptions) -> ShiftStore | None:
         """Where messages go; nowhere in a dry run that writes nothing at all."""
@@ -132,7 +132,7 @@ class ZonalService:
         """ZoneShifts that somebody writes wake the controller. Nobody waits for this one to be filled."""
         informer = Informer(ZoneShift)
         informer.on_change(self.controller.shift_changed)
-        follower = Follower(self._kube, ZoneShift, informer, clock=self._clock, chance=self._chance)
+        follower = Follower(self._kube, ZoneShift, informer, clock=self._clock, rng=self._chance)
         return follower.run
 
     def _follow_config_map(self) -> Service:
@@ -146,7 +146,7 @@ class ZonalService:
             ConfigMap,
             informer,
             clock=self._clock,
-            chance=self._chance,
+            rng=self._chance,
             namespace=namespace or self._settings.leader_election_namespace or read_pod_namespace(),
             # Enough where a role grants this one alone.
             fields=f"metadata.name={name}",

@@ -160,53 +160,53 @@ _SUITS: Mapping[str, frozenset[str]] = {
 }
 
 
-def _add_latency(call: ApiCall, amount: float | None, chance: Random) -> Fault:
-    return Fault(delay=_use_default(amount, 0.5) * (0.5 + chance.random()))
+def _add_latency(call: ApiCall, amount: float | None, rng: Random) -> Fault:
+    return Fault(delay=_use_default(amount, 0.5) * (0.5 + rng.random()))
 
 
-def _delay_reply(call: ApiCall, amount: float | None, chance: Random) -> Fault:
-    return LateReply(reply_delay=_use_default(amount, 0.5) * (0.5 + chance.random()))
+def _delay_reply(call: ApiCall, amount: float | None, rng: Random) -> Fault:
+    return LateReply(reply_delay=_use_default(amount, 0.5) * (0.5 + rng.random()))
 
 
-def _throttle_request(call: ApiCall, amount: float | None, chance: Random) -> Fault:
+def _throttle_request(call: ApiCall, amount: float | None, rng: Random) -> Fault:
     return Fault(error=status.too_many_requests("the storm says slow down", int(_use_default(amount, 1))))
 
 
-def _server_error(call: ApiCall, amount: float | None, chance: Random) -> Fault:
+def _server_error(call: ApiCall, amount: float | None, rng: Random) -> Fault:
     return Fault(error=status.internal_error("the storm"))
 
 
-def _make_unavailable(call: ApiCall, amount: float | None, chance: Random) -> Fault:
+def _make_unavailable(call: ApiCall, amount: float | None, rng: Random) -> Fault:
     text = "the server is currently unable to handle the request"
     return Fault(
         error=status.ApiError(503, "ServiceUnavailable", text, retry_after=int(_use_default(amount, 0)))
     )
 
 
-def _make_conflict(call: ApiCall, amount: float | None, chance: Random) -> Fault:
+def _make_conflict(call: ApiCall, amount: float | None, rng: Random) -> Fault:
     text = f'Operation cannot be fulfilled on {call.resource} "{call.name}": the storm wrote first'
     return Fault(error=status.ApiError(409, "Conflict", text, {"name": call.name, "kind": call.resource}))
 
 
-def _expire_list(call: ApiCall, amount: float | None, chance: Random) -> Fault:
+def _expire_list(call: ApiCall, amount: float | None, rng: Random) -> Fault:
     return Fault(
         error=status.expired_version("The provided continue parameter is too old: the storm took it.")
     )
 
 
-def _serve_stale(call: ApiCall, amount: float | None, chance: Random) -> Fault:
-    return Fault(behind=chance.randint(1, max(int(_use_default(amount, 5)), 1)))
+def _serve_stale(call: ApiCall, amount: float | None, rng: Random) -> Fault:
+    return Fault(behind=rng.randint(1, max(int(_use_default(amount, 5)), 1)))
 
 
 def _end_watch(end: Literal["reset", "expired"]) -> Maker:
-    def make(call: ApiCall, amount: float | None, chance: Random) -> Fault:
-        return Fault(watch_events=chance.randint(0, max(int(_use_default(amount, 3)), 0)), watch_end=end)
+    def make(call: ApiCall, amount: float | None, rng: Random) -> Fault:
+        return Fault(watch_events=rng.randint(0, max(int(_use_default(amount, 3)), 0)), watch_end=end)
 
     return make
 
 
-def _delay_watch(call: ApiCall, amount: float | None, chance: Random) -> Fault:
-    return Fault(watch_delay=_use_default(amount, 2.0) * (0.5 + chance.random()))
+def _delay_watch(call: ApiCall, amount: float | None, rng: Random) -> Fault:
+    return Fault(watch_delay=_use_default(amount, 2.0) * (0.5 + rng.random()))
 
 
 TROUBLES: Mapping[str, Maker] = {
@@ -215,9 +215,9 @@ TROUBLES: Mapping[str, Maker] = {
     "throttled": _throttle_request,
     "server-error": _server_error,
     "unavailable": _make_unavailable,
-    "reset": lambda call, amount, chance: Fault(reset=True),
-    "lost-reply": lambda call, amount, chance: Fault(reset=True, after_commit=True),
-    "unreachable": lambda call, amount, chance: Fault(delay=_use_default(amount, NEVER), reset=True),
+    "reset": lambda call, amount, rng: Fault(reset=True),
+    "lost-reply": lambda call, amount, rng: Fault(reset=True, after_commit=True),
+    "unreachable": lambda call, amount, rng: Fault(delay=_use_default(amount, NEVER), reset=True),
     "conflict": _make_conflict,
     "expired": _expire_list,
     "stale": _serve_stale,

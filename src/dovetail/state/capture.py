@@ -139,7 +139,7 @@ class Capture:
         return Snapshot(
             pools=pools,
             catalogs=catalogs,
-            nodes=tuple(place.state for place in self._cluster),
+            nodes=tuple(tracked.state for tracked in self._cluster),
             pods=self._cluster.pending,
             moving=self._list_moving_pods(options),
             virtual=virtual,
@@ -163,9 +163,9 @@ class Capture:
         limits = self._limits()
         return tuple(
             pod
-            for place in self._cluster
-            if place.node is not None and place.deleting
-            for pod in place.pods.values()
+            for tracked in self._cluster
+            if tracked.node is not None and tracked.deleting
+            for pod in tracked.pods.values()
             if limits.currently_reschedulable(pod, options.now)
         )
 

@@ -91,14 +91,14 @@ class Cluster:
         if held is not None and held.key != key:
             self._move_node(held, after, key)
             return
-        place = held or self._find_or_add(key)
-        if place.node is not None and place.node.name != after.name:
-            self._by_node.pop(place.node.name, None)
-        place.node = after
-        self._by_node[after.name] = place
-        place.pods = self._pods_on.setdefault(after.name, {})
-        place.volume_limits = self._limits_on.get(after.name, {})
-        self._settle_node(place)
+        tracked = held or self._find_or_add(key)
+        if tracked.node is not None and tracked.node.name != after.name:
+            self._by_node.pop(tracked.node.name, None)
+        tracked.node = after
+        self._by_node[after.name] = tracked
+        tracked.pods = self._pods_on.setdefault(after.name, {})
+        tracked.volume_limits = self._limits_on.get(after.name, {})
+        self._settle_node(tracked)
 
     def _move_node(self, held: TrackedNode, node: Node, key: str) -> None:
         """A provider ID came late, or changed: the Node goes to its right place."""
@@ -108,12 +108,12 @@ class Cluster:
 
     def _drop_node(self, name: str) -> None:
         self._unplaced.discard(name)
-        place = self._by_node.pop(name, None)
-        if place is None:
+        tracked = self._by_node.pop(name, None)
+        if tracked is None:
             return
-        place.node = None
-        place.pods = {}
-        self._settle_node(place)
+        tracked.node = None
+        tracked.pods = {}
+        self._settle_node(tracked)
 
     def update_csi_node(self, before: CSINode | None, after: CSINode | None) -> None:
         """A node's volume limits became known or changed."""
@@ -129,10 +129,10 @@ class Cluster:
         self._limits_on[name] = found
         if not found:
             self._limits_on.pop(name, None)
-        place = self._by_node.get(name)
-        if place is not None:
-            place.volume_limits = found
-            place.clear_cache()
+        tracked = self._by_node.get(name)
+        if tracked is not None:
+            tracked.volume_limits = found
+            tracked.clear_cache()
 
     # Claims
 
@@ -147,12 +147,12 @@ class Cluster:
             return
         key = after.status.provider_id or f"claim/{after.name}"
         held = self._by_claim.get(after.name)
-        place = held if held is not None and held.key == key else self._find_or_add(key)
-        if held is not None and held is not place:
-            place.inherit_from(held)
+        tracked = held if held is not None and held.key == key else self._find_or_add(key)
+        if held is not None and held is not tracked:
+            tracked.inherit_from(held)
             self._drop_claim(after.name)
-        place.claim = after
-        self._by_claim[after.name] = place
+        tracked.claim = after
+        self._by_claim[after.name] = tracked
         if after.status.provider_id or reason_of(after):
             # Nobody launches a claim that cannot be read: everybody else would wait for ever.
             self._unlaunched.discard(after.name)
@@ -162,18 +162,18 @@ class Cluster:
             self._unlabelled.setdefault(after.name, self._clock.monotonic())
         else:
             self._unlabelled.pop(after.name, None)
-        self._settle_node(place)
+        self._settle_node(tracked)
 
     def _drop_claim(self, name: str) -> None:
         self._unlaunched.discard(name)
         self._unlabelled.pop(name, None)
-        place = self._by_claim.pop(name, None)
-        if place is None or place.claim is None:
+        tracked = self._by_claim.pop(name, None)
+        if tracked is None or tracked.claim is None:
             return
-        self.nodepool_state.remove_claim(place.claim.labels.get(labels.NODEPOOL, ""), name)
-        place.claim = None
-        place.marked = False
-        self._settle_node(place)
+        self.nodepool_state.remove_claim(tracked.claim.labels.get(labels.NODEPOOL, ""), name)
+        tracked.claim = None
+        tracked.marked = False
+        self._settle_node(tracked)
 
     def expect_claim(
         self, claim: NodeClaim, capacity: Amounts | None = None, pods: Iterable[str] = ()
@@ -187,12 +187,12 @@ class Cluster:
             self.update_node_claim(None, claim)
         for tell in self._ordered:
             tell(claim)
-        place = self._by_claim.get(claim.name)
-        if place is not None:
-            place.ordered_capacity = capacity or place.ordered_capacity
-            place.awaited.update(pods)
-            self._ordered_for |= dict.fromkeys(place.awaited, claim.name)
-            self._settle_node(place)
+        tracked = self._by_claim.get(claim.name)
+        if tracked is not None:
+            tracked.ordered_capacity = capacity or tracked.ordered_capacity
+            tracked.awaited.update(pods)
+            self._ordered_for |= dict.fromkeys(tracked.awaited, claim.name)
+            self._settle_node(tracked)
 
     def add_order_listener(self, tell: Callable[[NodeClaim], None]) -> None:
         """Have this told of every claim we order."""
@@ -258,9 +258,9 @@ class Cluster:
         self._mark_pods_changed(node)
 
     def _mark_pods_changed(self, node: str) -> None:
-        place = self._by_node.get(node)
-        if place is not None:
-            place.clear_cache()
+        tracked = self._by_node.get(node)
+        if tracked is not None:
+            tracked.clear_cache()
         self.consolidated_from = None
 
     # Marks
@@ -274,42 +274,42 @@ class Cluster:
 
     def _set_marks(self, keys: Iterable[str], marked: bool) -> None:
         for key in keys:
-            place = self._places.get(key)
-            if place is not None:
-                place.marked = marked
-                if not marked and place.claim is not None and not place.deleting:
+            tracked = self._places.get(key)
+            if tracked is not None:
+                tracked.marked = marked
+                if not marked and tracked.claim is not None and not tracked.deleting:
                     self.nodepool_state.mark_active(
-                        place.claim.labels.get(labels.NODEPOOL, ""), place.claim.name
+                        tracked.claim.labels.get(labels.NODEPOOL, ""), tracked.claim.name
                     )
-                self._settle_node(place)
+                self._settle_node(tracked)
 
     def nominate_node(self, key: str) -> None:
         """A pending pod is expected here soon: leave the place alone for a while."""
-        place = self._places.get(key)
-        if place is not None:
-            place.nominated_until = self._clock.now() + self._nomination
+        tracked = self._places.get(key)
+        if tracked is not None:
+            tracked.nominated_until = self._clock.now() + self._nomination
 
     def _record_landed(self, pod: str) -> None:
         """The pod has a node, here or elsewhere, or needs none any more."""
-        place = self._by_claim.get(self._ordered_for.pop(pod, ""))
-        if place is not None:
-            place.awaited.discard(pod)
+        tracked = self._by_claim.get(self._ordered_for.pop(pod, ""))
+        if tracked is not None:
+            tracked.awaited.discard(pod)
 
-    def _stop_waiting_at(self, place: TrackedNode | None) -> None:
-        if place is None:
+    def _stop_waiting_at(self, tracked: TrackedNode | None) -> None:
+        if tracked is None:
             return
-        for pod in place.awaited:
+        for pod in tracked.awaited:
             self._ordered_for.pop(pod, None)
-        place.awaited.clear()
+        tracked.awaited.clear()
 
-    def _wait_at(self, place: TrackedNode) -> None:
+    def _wait_at(self, tracked: TrackedNode) -> None:
         """Pods have a while to land on the node they were promised, from when it can take them."""
         now = self._clock.now()
-        if place.awaited_until is None:
-            if views.is_initialized(place.state):
-                place.awaited_until = now + self._nomination
-        elif now >= place.awaited_until:
-            self._stop_waiting_at(place)
+        if tracked.awaited_until is None:
+            if views.is_initialized(tracked.state):
+                tracked.awaited_until = now + self._nomination
+        elif now >= tracked.awaited_until:
+            self._stop_waiting_at(tracked)
 
     # Questions
 
@@ -383,53 +383,53 @@ class Cluster:
     # Keeping house
 
     def _find_or_add(self, key: str) -> TrackedNode:
-        place = self._places.get(key)
-        if place is None:
-            place = self._places[key] = TrackedNode(key)
-        return place
+        tracked = self._places.get(key)
+        if tracked is None:
+            tracked = self._places[key] = TrackedNode(key)
+        return tracked
 
-    def _settle_node(self, place: TrackedNode) -> None:
+    def _settle_node(self, tracked: TrackedNode) -> None:
         """After a change: forget the old face, charge the pool anew, drop the place if nothing is left."""
-        place.clear_cache()
-        if place.awaited:
-            self._wait_at(place)
-        self._discharge_pool(place)
-        if place.empty:
-            self._places.pop(place.key, None)
+        tracked.clear_cache()
+        if tracked.awaited:
+            self._wait_at(tracked)
+        self._discharge_pool(tracked)
+        if tracked.empty:
+            self._places.pop(tracked.key, None)
         else:
-            self._charge_pool(place)
-            self._update_nodepool_state(place)
+            self._charge_pool(tracked)
+            self._update_nodepool_state(tracked)
         self.consolidated_from = None
 
-    def _update_nodepool_state(self, place: TrackedNode) -> None:
-        if place.claim is None:
+    def _update_nodepool_state(self, tracked: TrackedNode) -> None:
+        if tracked.claim is None:
             return
-        pool = place.claim.labels.get(labels.NODEPOOL, "")
+        pool = tracked.claim.labels.get(labels.NODEPOOL, "")
         if pool:
-            (self.nodepool_state.mark_deleting if place.deleting else self.nodepool_state.update_claim)(
-                pool, place.claim.name
+            (self.nodepool_state.mark_deleting if tracked.deleting else self.nodepool_state.update_claim)(
+                pool, tracked.claim.name
             )
 
-    def _charge_pool(self, place: TrackedNode) -> None:
-        pool = views.read_pool_name(place.state)
-        if not pool or place.deleting:
+    def _charge_pool(self, tracked: TrackedNode) -> None:
+        pool = views.read_pool_name(tracked.state)
+        if not pool or tracked.deleting:
             return
-        used = place.capacity
+        used = tracked.capacity
         total = self._usage.setdefault(pool, {})
         for name, amount in used.items():
             total[name] = total.get(name, 0) + amount
-        place.charged = (pool, used)
+        tracked.charged = (pool, used)
 
-    def _discharge_pool(self, place: TrackedNode) -> None:
-        if place.charged is None:
+    def _discharge_pool(self, tracked: TrackedNode) -> None:
+        if tracked.charged is None:
             return
-        pool, used = place.charged
+        pool, used = tracked.charged
         total = self._usage[pool]
         for name, amount in used.items():
             total[name] -= amount
         if not total.get(labels.NODES):
             del self._usage[pool]
-        place.charged = None
+        tracked.charged = None
 
 
 def _read_created(pod: Pod) -> float:

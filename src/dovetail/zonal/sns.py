@@ -1,7 +1,7 @@
 """Is a delivery from SNS what it claims to be? The first thing that is wrong turns it away.
 
 Nothing is fetched here: whoever asks brings the certificate, and may only fetch it from the address that
-`certificate_url` has let pass. SubscribeURL is part of what is signed and is never visited by anyone.
+`check_certificate_url` has let pass. SubscribeURL is part of what is signed and is never visited by anyone.
 """
 
 from __future__ import annotations

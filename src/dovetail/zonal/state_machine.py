@@ -113,11 +113,15 @@ def begin_record(shift: Shift, policy: Policy, now: datetime) -> ShiftRecord:
 
 
 def advance_record(
-    record: ShiftRecord, sight: ShiftObservation, progress: ShiftProgress, now: datetime, pace: ShiftTiming
+    record: ShiftRecord,
+    observation: ShiftObservation,
+    progress: ShiftProgress,
+    now: datetime,
+    pace: ShiftTiming,
 ) -> ShiftRecord | None:
     """The record after a look at the world; None when nothing needs to be remembered any more."""
-    record = _note_poll(record, sight)
-    over = _find_end_reason(record, sight, now, pace)
+    record = _note_poll(record, observation)
+    over = _find_end_reason(record, observation, now, pace)
     match record.phase:
         case "Pending":
             if over:
@@ -130,39 +134,45 @@ def advance_record(
             return replace(record, phase="Active" if done else "Applying")
         case "Restoring":
             # An old look cannot bring back what ended while ARC was silent.
-            anew = sight.polled_at is not None and (not record.stepped or sight.polled_at > record.stepped)
-            if sight.shift is not None and not sight.cancelled and record.gone is None and anew:
+            anew = observation.polled_at is not None and (
+                not record.stepped or observation.polled_at > record.stepped
+            )
+            if observation.shift is not None and not observation.cancelled and record.gone is None and anew:
                 return _enter_phase(record, "Applying", now)  # objects say how far undoing had come
             return _advance_restore(record, progress, now, pace)
         case "Restored":
             return None if record.ended is not None and now - record.ended >= pace.keep else record
         case "Refused":
-            return record if sight.shift is not None else None
+            return record if observation.shift is not None else None
 
 
-def _note_poll(record: ShiftRecord, sight: ShiftObservation) -> ShiftRecord:
+def _note_poll(record: ShiftRecord, observation: ShiftObservation) -> ShiftRecord:
     """What the last poll says about it. A kind, an expiry or a comment may have changed in place."""
-    if sight.polled_at is None or (record.confirmed is not None and sight.polled_at < record.confirmed):
+    if observation.polled_at is None or (
+        record.confirmed is not None and observation.polled_at < record.confirmed
+    ):
         return record
-    if sight.shift is not None:
-        return replace(record, shift=sight.shift, confirmed=sight.polled_at, gone=None)
-    gone = record.gone if record.gone is not None else sight.polled_at
+    if observation.shift is not None:
+        return replace(record, shift=observation.shift, confirmed=observation.polled_at, gone=None)
+    gone = record.gone if record.gone is not None else observation.polled_at
     return replace(record, gone=gone, confirmed=record.confirmed)
 
 
 def _find_end_reason(
-    record: ShiftRecord, sight: ShiftObservation, now: datetime, pace: ShiftTiming
+    record: ShiftRecord, observation: ShiftObservation, now: datetime, pace: ShiftTiming
 ) -> EndReason:
     """Why the shift is over; empty while it is not, or while that is not certain."""
-    if sight.cancelled:
+    if observation.cancelled:
         return "Operator"
-    if record.gone is not None and sight.polled_at is not None:
+    if record.gone is not None and observation.polled_at is not None:
         if record.confirmed is None:
             return "Cancelled"  # only an event spoke of it, and the first poll does not
-        certain = sight.polled_at - record.gone >= pace.confirm
+        certain = observation.polled_at - record.gone >= pace.confirm
         held = now - record.since >= pace.min_hold
         return _choose_end_reason(record.shift, now) if certain and held else ""
-    silent = sight.polled_at is None or (record.confirmed is not None and sight.polled_at == record.confirmed)
+    silent = observation.polled_at is None or (
+        record.confirmed is not None and observation.polled_at == record.confirmed
+    )
     if silent and record.gone is None and _is_stale(record, now) and has_ended_silently(record.shift, now):
         return "Expired"
     return ""

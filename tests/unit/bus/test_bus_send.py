@@ -48,7 +48,7 @@ def sent(queue: Scripted, copies: list[BusCopy[int]]) -> tuple[dict[int, SendOut
     async def story() -> tuple[dict[int, SendOutcome], float, BusTally]:
         clock, counts, fates = VirtualClock(), BusTally(), {}
         sender: CopySender[int] = CopySender(
-            queue, clock=clock, counts=counts, log=JsonLog(quiet), chance=Random(1)
+            queue, clock=clock, counts=counts, log=JsonLog(quiet), rng=Random(1)
         )
 
         def settled(copy: BusCopy[int], outcome: SendOutcome) -> None:
@@ -172,7 +172,7 @@ def test_a_row_of_failures_opens_the_circuit_and_one_attempt_closes_it() -> None
         clock, counts, fates = VirtualClock(), BusTally(), []
         queue = Scripted(answer)
         sender: CopySender[int] = CopySender(
-            queue, clock=clock, counts=counts, log=JsonLog(quiet), chance=Random(1)
+            queue, clock=clock, counts=counts, log=JsonLog(quiet), rng=Random(1)
         )
         calls, opened = [], []
         for _ in range(4):

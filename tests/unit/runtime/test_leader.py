@@ -44,7 +44,7 @@ class Desk:
         def tell(leading: bool) -> None:
             self.told.append((round(self.clock.monotonic(), 1), leading))
 
-        elector = Elector(self.kube, TERMS, name, clock=self.clock, chance=Random(1), on_change=tell)
+        elector = Elector(self.kube, TERMS, name, clock=self.clock, rng=Random(1), on_change=tell)
         return elector, asyncio.create_task(elector.run())
 
     async def lease(self) -> Lease:
@@ -181,7 +181,7 @@ def standing(url: str, name: str, reigns: list[tuple[str, bool]]) -> ElectorThre
             tell(leading)
 
         kube = KubeClient(HttpTransport(url, Anonymous()), SystemClock())
-        return Elector(kube, QUICK, name, clock=SystemClock(), chance=Random(name), on_change=noted)
+        return Elector(kube, QUICK, name, clock=SystemClock(), rng=Random(name), on_change=noted)
 
     return ElectorThread(make)
 

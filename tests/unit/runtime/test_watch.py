@@ -105,7 +105,7 @@ def follow(streams: list[Stream], pages: list[object] | None = None, seconds: fl
             troubles.append(str(error))
 
         follower = Follower(
-            KubeClient(script, clock), Node, informer, clock=clock, chance=Random(1), on_trouble=trouble
+            KubeClient(script, clock), Node, informer, clock=clock, rng=Random(1), on_trouble=trouble
         )
         task = asyncio.create_task(follower.run())
         await clock.sleep(seconds)

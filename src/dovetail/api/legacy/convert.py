@@ -180,13 +180,13 @@ class _Work:
 
     def _follow_class(self, user: _User, found: dict[int, list[dict[str, Any]]]) -> None:
         """A pool goes where its class goes."""
-        scribe = user.output.scribe
-        if not _is_admitted(scribe, user.value):
+        writer = user.output.scribe
+        if not _is_admitted(writer, user.value):
             user.output.values.remove(user.value)
         elif user.found is not None:
             name = user.body["nodeClassRef"]["name"]
             if name not in [value["metadata"]["name"] for value in found[id(user.found)]]:
-                scribe.error("", _NO_CLASS)
+                writer.error("", _NO_CLASS)
                 user.output.values.remove(user.value)
 
     def _remember_class(self, document: Document, found: LegacyNodeClass) -> LegacyNodeClass:
@@ -194,55 +194,55 @@ class _Work:
         return found
 
     def _convert_template(self, document: Document) -> LegacyNodeClass:
-        scribe = Scribe(document)
-        name = self._find_name(scribe)
-        spec = convert_template(scribe.for_part("spec"), self.options)
+        writer = Scribe(document)
+        name = self._find_name(writer)
+        spec = convert_template(writer.for_part("spec"), self.options)
         value = None
-        if not scribe.refused:
-            unique = self._class_name(scribe, name)
-            value = build_node_class(unique, build_metadata(scribe, unique), spec)
-        return LegacyNodeClass(value, scribe, unlimited_pods=not self.options.eni_limited_pod_density)
+        if not writer.refused:
+            unique = self._class_name(writer, name)
+            value = build_node_class(unique, build_metadata(writer, unique), spec)
+        return LegacyNodeClass(value, writer, unlimited_pods=not self.options.eni_limited_pod_density)
 
     def _convert_beta_class(self, document: Document) -> LegacyNodeClass:
-        scribe = Scribe(document)
-        name = self._find_name(scribe)
-        spec, marks = beta.convert_class_spec(scribe.for_part("spec"), self.options)
-        head = build_metadata(scribe, name, marks)
-        value = None if scribe.refused else build_node_class(name, head, spec)
-        return LegacyNodeClass(value, scribe, unlimited_pods=not self.options.eni_limited_pod_density)
+        writer = Scribe(document)
+        name = self._find_name(writer)
+        spec, marks = beta.convert_class_spec(writer.for_part("spec"), self.options)
+        head = build_metadata(writer, name, marks)
+        value = None if writer.refused else build_node_class(name, head, spec)
+        return LegacyNodeClass(value, writer, unlimited_pods=not self.options.eni_limited_pod_density)
 
-    def _find_name(self, scribe: Scribe) -> str:
+    def _find_name(self, writer: Scribe) -> str:
         """The object's name. It may come twice, as from two folders for two clusters: each is converted."""
-        name = read_object_name(scribe)
-        key = (scribe.document.api_version, scribe.document.kind, name)
+        name = read_object_name(writer)
+        key = (writer.document.api_version, writer.document.kind, name)
         if name and key in self.seen:
             message = f"{name} is given more than once; in one cluster the last one applied counts"
-            scribe.warn("metadata.name", message)
+            writer.warn("metadata.name", message)
         self.seen.add(key)
         return name
 
-    def _class_name(self, scribe: Scribe, name: str) -> str:
-        key = (scribe.document.kind, name)
+    def _class_name(self, writer: Scribe, name: str) -> str:
+        key = (writer.document.kind, name)
         if key in self.named:
             return self.named[key]  # the same object once more
         self.named[key] = unique = self.classes.reserve_name(name)
         if unique != name:
-            scribe.warn("metadata.name", f"an EC2NodeClass {name} exists already; this one becomes {unique}")
+            writer.warn("metadata.name", f"an EC2NodeClass {name} exists already; this one becomes {unique}")
         return unique
 
     def _convert_provisioner(self, output: _Output) -> None:
-        scribe = output.scribe
-        name = self._find_name(scribe)
-        spec = scribe.read_mapping(scribe.document.value.get("spec"), "spec")
+        writer = output.scribe
+        name = self._find_name(writer)
+        spec = writer.read_mapping(writer.document.value.get("spec"), "spec")
         unique = name
         if name in self.pools:
             unique = f"{name}-provisioner"
-            scribe.warn("metadata.name", f"a NodePool {name} exists already; this one becomes {unique}")
-        value = provisioner.convert_node_pool(scribe, unique, self.options)
-        block = convert_kubelet(scribe, spec.get("kubeletConfiguration"), "spec.kubeletConfiguration")
+            writer.warn("metadata.name", f"a NodePool {name} exists already; this one becomes {unique}")
+        value = provisioner.convert_node_pool(writer, unique, self.options)
+        block = convert_kubelet(writer, spec.get("kubeletConfiguration"), "spec.kubeletConfiguration")
         user = _User(output, value, value["spec"]["template"]["spec"], "spec.kubeletConfiguration", block)
         if spec.get("provider") is not None and spec.get("providerRef") is not None:
-            scribe.refuse("spec.provider", "excludes providerRef, and both are given; remove one")
+            writer.refuse("spec.provider", "excludes providerRef, and both are given; remove one")
         elif spec.get("provider") is not None:
             user.found = self._convert_inline_class(output, name)
         else:
@@ -252,45 +252,45 @@ class _Work:
     def _convert_inline_class(self, output: _Output, name: str) -> LegacyNodeClass:
         """The class that a provider block inside a Provisioner becomes."""
         outer = output.scribe
-        scribe = Scribe(outer.document, "spec.provider", outer.name)
-        spec = convert_provider(scribe, outer.document.value["spec"]["provider"], self.options)
+        writer = Scribe(outer.document, "spec.provider", outer.name)
+        spec = convert_provider(writer, outer.document.value["spec"]["provider"], self.options)
         value = None
-        if not (scribe.refused or outer.refused):
+        if not (writer.refused or outer.refused):
             value = build_node_class(self._class_name(outer, name), {}, spec)
-        found = LegacyNodeClass(value, scribe, unlimited_pods=not self.options.eni_limited_pod_density)
+        found = LegacyNodeClass(value, writer, unlimited_pods=not self.options.eni_limited_pod_density)
         output.classes.append(found)
         return found
 
     def _follow_provider_ref(self, user: _User, given: Any) -> None:
         """Follow providerRef to a template of the input, or trust that its class will exist."""
-        scribe = user.output.scribe
-        name = scribe.read_text(
-            scribe.read_mapping(given, "spec.providerRef").get("name"), "spec.providerRef.name"
+        writer = user.output.scribe
+        name = writer.read_text(
+            writer.read_mapping(given, "spec.providerRef").get("name"), "spec.providerRef.name"
         )
         if not name:
-            scribe.refuse(
+            writer.refuse(
                 "spec", "has neither provider nor providerRef, so its nodes are not described; add one"
             )
             return
         user.ref = {"group": AWS_GROUP, "kind": "EC2NodeClass", "name": name}
-        user.found = _find_nearest(self.templates, name, scribe.document)
+        user.found = _find_nearest(self.templates, name, writer.document)
         if user.found is None:
-            scribe.warn("spec.providerRef", f"AWSNodeTemplate {name} is not in the input; convert it too")
+            writer.warn("spec.providerRef", f"AWSNodeTemplate {name} is not in the input; convert it too")
 
     def _convert_beta_pool(self, output: _Output) -> None:
-        scribe = output.scribe
-        name = self._find_name(scribe)
-        value = beta.convert_node_pool(scribe, name)
+        writer = output.scribe
+        name = self._find_name(writer)
+        value = beta.convert_node_pool(writer, name)
         body = value["spec"]["template"]["spec"]
         self.expiry[name] = body["expireAfter"]
         self._beta_user(output, value, body, "spec.template.spec.kubelet")
 
     def _convert_beta_claim(self, output: _Output) -> None:
-        scribe = output.scribe
-        head = scribe.read_mapping(scribe.document.value.get("metadata"), "metadata")
+        writer = output.scribe
+        head = writer.read_mapping(writer.document.value.get("metadata"), "metadata")
         given = head.get("labels")
         pool = given.get(labels.NODEPOOL) if isinstance(given, dict) else None
-        value = beta.convert_node_claim(scribe, self._find_name(scribe), self.expiry.get(str(pool)))
+        value = beta.convert_node_claim(writer, self._find_name(writer), self.expiry.get(str(pool)))
         self._beta_user(output, value, value["spec"], "spec.kubelet")
 
     def _beta_user(self, output: _Output, value: dict[str, Any], body: dict[str, Any], path: str) -> None:
@@ -308,10 +308,10 @@ class _Work:
 
     def _settle_user(self, user: _User) -> None:
         """Put the object on its way, unless it or its class has no counterpart."""
-        scribe = user.output.scribe
-        if user.found is not None and user.found.value is None and not scribe.refused:
-            scribe.refuse("", _NO_CLASS)
-        if scribe.refused:
+        writer = user.output.scribe
+        if user.found is not None and user.found.value is None and not writer.refused:
+            writer.refuse("", _NO_CLASS)
+        if writer.refused:
             for found in user.output.classes:
                 found.value = None
             return
@@ -322,7 +322,7 @@ class _Work:
             message = (
                 "belongs to the node class in v1, and that is not in the input, so it is lost; add the class"
             )
-            scribe.error(user.path, message)
+            writer.error(user.path, message)
 
     def _join_class(self, user: _User, found: LegacyNodeClass) -> None:
         name = self.classes.name_variant(found, user.kubelet, user.value["metadata"]["name"])
@@ -338,12 +338,12 @@ class _Work:
         else:
             output.values.append(document.value)
 
-    def _note_bridge(self, scribe: Scribe) -> None:
-        head = scribe.document.value.get("metadata")
+    def _note_bridge(self, writer: Scribe) -> None:
+        head = writer.document.value.get("metadata")
         marks = head.get("annotations") if isinstance(head, dict) else None
         if isinstance(marks, dict) and _BRIDGE in marks:
             message = "holds kubelet settings that 1.1 and later do not read; move them to the EC2NodeClass"
-            scribe.warn(f"metadata.annotations[{_BRIDGE}]", message)
+            writer.warn(f"metadata.annotations[{_BRIDGE}]", message)
 
     def _hold_name(self, document: Document) -> None:
         """A v1 NodePool cannot be pointed elsewhere: the class it names keeps that name, as it is."""
@@ -368,17 +368,17 @@ def _find_nearest(
 
 
 def _add_output(
-    scribe: Scribe, values: list[dict[str, Any]], manifests: list[dict[str, Any]], notes: list[Note]
+    writer: Scribe, values: list[dict[str, Any]], manifests: list[dict[str, Any]], notes: list[Note]
 ) -> None:
     target = len(manifests) if values else None
     manifests.extend(values)
-    notes.extend(replace(note, target=target) for note in scribe.notes)
+    notes.extend(replace(note, target=target) for note in writer.notes)
 
 
-def _is_admitted(scribe: Scribe, value: dict[str, Any]) -> bool:
+def _is_admitted(writer: Scribe, value: dict[str, Any]) -> bool:
     """True when v1 takes the object; flaws that were in the old one all along come to light here."""
     wrong = admit_object(value["kind"], value)
     for complaint in wrong:
         message = f"is not converted, because v1 refuses its {complaint.path}: {complaint.message}"
-        scribe.error("", message)
+        writer.error("", message)
     return not wrong

@@ -49,41 +49,41 @@ def is_admitted(key: str) -> bool:
     return key != labels.HOSTNAME and (open_inside or not closed)
 
 
-def rename_annotations(scribe: Scribe, annotations: Mapping[str, str], path: str) -> dict[str, str]:
+def rename_annotations(writer: Scribe, annotations: Mapping[str, str], path: str) -> dict[str, str]:
     """Annotations under their v1 keys; where both spellings are given the new one stays."""
     kept = {k: v for k, v in annotations.items() if k not in GONE_ANNOTATIONS and k not in ANNOTATIONS}
     for old, value in annotations.items():
         if old in ANNOTATIONS:
-            scribe.info(f"{path}[{old}]", f"is {ANNOTATIONS[old]} in v1")
+            writer.info(f"{path}[{old}]", f"is {ANNOTATIONS[old]} in v1")
             kept.setdefault(ANNOTATIONS[old], value)
     return kept
 
 
-def rename_labels(scribe: Scribe, given: Mapping[str, str], path: str) -> dict[str, str]:
+def rename_labels(writer: Scribe, given: Mapping[str, str], path: str) -> dict[str, str]:
     """Labels of an object under their v1 keys."""
     kept = {k: v for k, v in given.items() if k not in LABELS}
     for old in (key for key in given if key in LABELS):
-        scribe.info(f"{path}[{old}]", f"is {LABELS[old]} in v1")
+        writer.info(f"{path}[{old}]", f"is {LABELS[old]} in v1")
         kept.setdefault(LABELS[old], given[old])
     return kept
 
 
-def convert_template_labels(scribe: Scribe, given: Mapping[str, str], path: str) -> dict[str, str]:
+def convert_template_labels(writer: Scribe, given: Mapping[str, str], path: str) -> dict[str, str]:
     """The labels a NodePool may put on its nodes; v1 sets or refuses the others."""
     for key in given:
         if not is_admitted(key):
-            scribe.warn(f"{path}[{key}]", "is a label v1 does not let a NodePool set; it is left out")
+            writer.warn(f"{path}[{key}]", "is a label v1 does not let a NodePool set; it is left out")
     return {key: value for key, value in given.items() if is_admitted(key)}
 
 
-def build_metadata(scribe: Scribe, name: str, annotations: Mapping[str, str] | None = None) -> dict[str, Any]:
+def build_metadata(writer: Scribe, name: str, annotations: Mapping[str, str] | None = None) -> dict[str, Any]:
     """A new object's metadata: what people wrote, without what the API server added."""
-    old = scribe.read_mapping(scribe.document.value.get("metadata"), "metadata")
+    old = writer.read_mapping(writer.document.value.get("metadata"), "metadata")
     words = rename_labels(
-        scribe, scribe.read_strings(old.get("labels"), "metadata.labels"), "metadata.labels"
+        writer, writer.read_strings(old.get("labels"), "metadata.labels"), "metadata.labels"
     )
-    given = scribe.read_strings(old.get("annotations"), "metadata.annotations")
-    marks = rename_annotations(scribe, given, "metadata.annotations") | dict(annotations or {})
+    given = writer.read_strings(old.get("annotations"), "metadata.annotations")
+    marks = rename_annotations(writer, given, "metadata.annotations") | dict(annotations or {})
     return {"name": name} | _drop_empty(labels=words, annotations=marks)
 
 
@@ -91,16 +91,16 @@ def _drop_empty(**fields: Any) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if value}
 
 
-def read_object_name(scribe: Scribe) -> str:
+def read_object_name(writer: Scribe) -> str:
     """metadata.name; a `name` that slipped out of metadata is taken, and said."""
-    document = scribe.document
+    document = writer.document
     if document.name:
         return document.name
     stray = document.value.get("name")
     if isinstance(stray, str) and stray:
-        scribe.name = stray
+        writer.name = stray
         message = f'has no name; "{stray}" stands outside it and is taken for the name, so indent it'
-        scribe.warn("metadata", message)
+        writer.warn("metadata", message)
         return stray
-    scribe.refuse("metadata", "has no name, so the object cannot be converted; add metadata.name")
+    writer.refuse("metadata", "has no name, so the object cannot be converted; add metadata.name")
     return ""

@@ -47,36 +47,36 @@ def is_global_settings(document: Document) -> bool:
     return document.kind == "ConfigMap" and document.api_version == "v1" and document.name == _CONFIG_MAP
 
 
-def apply_global_settings(options: ConvertOptions, scribe: Scribe) -> ConvertOptions:
+def apply_global_settings(options: ConvertOptions, writer: Scribe) -> ConvertOptions:
     """The options completed by the ConfigMap; what was given as an option wins."""
-    data = scribe.read_strings(scribe.document.value.get("data"), "data")
+    data = writer.read_strings(writer.document.value.get("data"), "data")
     moved = [key for key in data if key not in _USED and key not in _NO_TARGET]
     for key in (key for key in data if key in _NO_TARGET):
-        scribe.warn(f"data[{key}]", _NO_TARGET[key])
+        writer.warn(f"data[{key}]", _NO_TARGET[key])
     if moved:
         message = (
             f"{', '.join(moved)}: these are settings of the controller now; give them as flags or environment"
         )
-        scribe.info("data", message)
-    scribe.info("", "is read for the node classes and then left out, because nothing in v1 reads it")
+        writer.info("data", message)
+    writer.info("", "is read for the node classes and then left out, because nothing in v1 reads it")
     density = data.get("aws.enableENILimitedPodDensity", "true").strip().lower() != "false"
     profile = options.default_instance_profile or data.get("aws.defaultInstanceProfile", "")
     return replace(
         options,
         cluster_name=options.cluster_name or data.get("aws.clusterName", ""),
         default_instance_profile=profile,
-        tags=_parse_tags(scribe, data.get("aws.tags", "")) | dict(options.tags),
+        tags=_parse_tags(writer, data.get("aws.tags", "")) | dict(options.tags),
         eni_limited_pod_density=options.eni_limited_pod_density and density,
     )
 
 
-def _parse_tags(scribe: Scribe, text: str) -> dict[str, str]:
+def _parse_tags(writer: Scribe, text: str) -> dict[str, str]:
     """aws.tags is a JSON object in a string."""
     try:
         found: Any = json.loads(text) if text.strip() else {}
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        scribe.error("data[aws.tags]", "is not a JSON object, so the tags are lost; correct it first")
+        writer.error("data[aws.tags]", "is not a JSON object, so the tags are lost; correct it first")
         return {}
     return {key: value if isinstance(value, str) else json.dumps(value) for key, value in found.items()}

@@ -37,40 +37,40 @@ _LEGACY_BUDGETS = [
 ]
 
 
-def convert_node_pool(scribe: Scribe, name: str, options: ConvertOptions) -> dict[str, Any]:
+def convert_node_pool(writer: Scribe, name: str, options: ConvertOptions) -> dict[str, Any]:
     """The NodePool a Provisioner stands for, but for its nodeClassRef, which is filled in later."""
-    spec = scribe.keep_known(scribe.read_mapping(scribe.document.value.get("spec"), "spec"), "spec", _SPEC)
+    spec = writer.keep_known(writer.read_mapping(writer.document.value.get("spec"), "spec"), "spec", _SPEC)
     made: dict[str, Any] = {
-        "template": _convert_template(scribe, spec, options),
-        "disruption": _convert_disruption(scribe, spec, options),
+        "template": _convert_template(writer, spec, options),
+        "disruption": _convert_disruption(writer, spec, options),
     }
-    made |= _convert_limits(scribe, spec) | _convert_weight(scribe, spec)
-    return {"apiVersion": V1, "kind": "NodePool", "metadata": build_metadata(scribe, name), "spec": made}
+    made |= _convert_limits(writer, spec) | _convert_weight(writer, spec)
+    return {"apiVersion": V1, "kind": "NodePool", "metadata": build_metadata(writer, name), "spec": made}
 
 
-def _convert_template(scribe: Scribe, spec: dict[str, Any], options: ConvertOptions) -> dict[str, Any]:
+def _convert_template(writer: Scribe, spec: dict[str, Any], options: ConvertOptions) -> dict[str, Any]:
     labels = convert_template_labels(
-        scribe, scribe.read_strings(spec.get("labels"), "spec.labels"), "spec.labels"
+        writer, writer.read_strings(spec.get("labels"), "spec.labels"), "spec.labels"
     )
-    given = scribe.read_strings(spec.get("annotations"), "spec.annotations")
-    annotations = rename_annotations(scribe, given, "spec.annotations")
+    given = writer.read_strings(spec.get("annotations"), "spec.annotations")
+    annotations = rename_annotations(writer, given, "spec.annotations")
     head = {k: v for k, v in (("labels", labels), ("annotations", annotations)) if v}
     body: dict[str, Any] = {
         "nodeClassRef": {},
-        "requirements": _convert_requirements(scribe, spec, labels, options),
+        "requirements": _convert_requirements(writer, spec, labels, options),
     }
     for field in ("taints", "startupTaints"):
-        found = convert_taints(scribe, spec.get(field), f"spec.{field}")
+        found = convert_taints(writer, spec.get(field), f"spec.{field}")
         if found:
             body[field] = found
-    body["expireAfter"] = _convert_expiry(scribe, spec)
+    body["expireAfter"] = _convert_expiry(writer, spec)
     return ({"metadata": head} if head else {}) | {"spec": body}
 
 
 def _convert_requirements(
-    scribe: Scribe, spec: dict[str, Any], labels: dict[str, str], options: ConvertOptions
+    writer: Scribe, spec: dict[str, Any], labels: dict[str, str], options: ConvertOptions
 ) -> list[dict[str, Any]]:
-    given = convert_requirements(scribe, spec.get("requirements"), "spec.requirements")
+    given = convert_requirements(writer, spec.get("requirements"), "spec.requirements")
     if options.ignore_defaults:
         return given
     added = list_default_requirements(given)
@@ -80,20 +80,20 @@ def _convert_requirements(
             message = (
                 f"{one['key']} is also given as a label with another value, so that nothing fits; require it"
             )
-            scribe.warn("spec.requirements", message)
+            writer.warn("spec.requirements", message)
     if added:
         keys = ", ".join(one["key"] for one in added)
-        scribe.info("spec.requirements", f"the old defaults for {keys} are written out, since v1 has none")
+        writer.info("spec.requirements", f"the old defaults for {keys} are written out, since v1 has none")
     return given + added
 
 
-def _convert_disruption(scribe: Scribe, spec: dict[str, Any], options: ConvertOptions) -> dict[str, Any]:
-    consolidation = scribe.read_mapping(spec.get("consolidation"), "spec.consolidation")
-    idle = scribe.read_number(spec.get("ttlSecondsAfterEmpty"), "spec.ttlSecondsAfterEmpty")
+def _convert_disruption(writer: Scribe, spec: dict[str, Any], options: ConvertOptions) -> dict[str, Any]:
+    consolidation = writer.read_mapping(spec.get("consolidation"), "spec.consolidation")
+    idle = writer.read_number(spec.get("ttlSecondsAfterEmpty"), "spec.ttlSecondsAfterEmpty")
     if consolidation.get("enabled") is True:
         if idle is not None:
             message = "excludes consolidation, which is also enabled; consolidation is kept"
-            scribe.warn("spec.ttlSecondsAfterEmpty", message)
+            writer.warn("spec.ttlSecondsAfterEmpty", message)
         made: dict[str, Any] = _build_policy("WhenEmptyOrUnderutilized", "0s")
     elif idle is not None:
         made = _build_policy("WhenEmpty", f"{idle}s")
@@ -109,30 +109,30 @@ def _build_policy(policy: str, after: str) -> dict[str, Any]:
     return {"consolidationPolicy": policy, "consolidateAfter": after}
 
 
-def _convert_expiry(scribe: Scribe, spec: dict[str, Any]) -> str:
-    seconds = scribe.read_number(spec.get("ttlSecondsUntilExpired"), "spec.ttlSecondsUntilExpired")
+def _convert_expiry(writer: Scribe, spec: dict[str, Any]) -> str:
+    seconds = writer.read_number(spec.get("ttlSecondsUntilExpired"), "spec.ttlSecondsUntilExpired")
     if seconds is None:
         return "Never"  # alpha nodes did not expire unless told to; v1 nodes do after 720h
     message = (
         "expiry is forceful in v1: it no longer waits for budgets or replacements; "
         "consider terminationGracePeriod, with care"
     )
-    scribe.warn("spec.ttlSecondsUntilExpired", message)
+    writer.warn("spec.ttlSecondsUntilExpired", message)
     return f"{seconds}s"
 
 
-def _convert_limits(scribe: Scribe, spec: dict[str, Any]) -> dict[str, Any]:
-    limits = scribe.keep_known(
-        scribe.read_mapping(spec.get("limits"), "spec.limits"), "spec.limits", frozenset({"resources"})
+def _convert_limits(writer: Scribe, spec: dict[str, Any]) -> dict[str, Any]:
+    limits = writer.keep_known(
+        writer.read_mapping(spec.get("limits"), "spec.limits"), "spec.limits", frozenset({"resources"})
     )
-    resources = scribe.read_mapping(limits.get("resources"), "spec.limits.resources")
+    resources = writer.read_mapping(limits.get("resources"), "spec.limits.resources")
     return {"limits": deepcopy(resources)} if resources else {}
 
 
-def _convert_weight(scribe: Scribe, spec: dict[str, Any]) -> dict[str, Any]:
-    weight = scribe.read_number(spec.get("weight"), "spec.weight")
+def _convert_weight(writer: Scribe, spec: dict[str, Any]) -> dict[str, Any]:
+    weight = writer.read_number(spec.get("weight"), "spec.weight")
     if weight is None or weight == 0:
         return {}  # v1 has no weight of 0; none means the same
     if weight > 100:
-        scribe.warn("spec.weight", f"{weight} is more than v1 takes; 100 is written")
+        writer.warn("spec.weight", f"{weight} is more than v1 takes; 100 is written")
     return {"weight": min(weight, 100)}

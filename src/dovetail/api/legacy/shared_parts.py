@@ -45,13 +45,13 @@ _NARROWING = (
 
 
 def convert_requirements(
-    scribe: Scribe, given: Any, path: str, also: frozenset[str] = frozenset()
+    writer: Scribe, given: Any, path: str, also: frozenset[str] = frozenset()
 ) -> list[dict[str, Any]]:
     """The requirements v1 admits, under their v1 keys. `also` are keys allowed beyond a NodePool's."""
     kept = []
-    for i, item in enumerate(scribe.read_items(given, path)):
+    for i, item in enumerate(writer.read_items(given, path)):
         requirement = _convert_requirement(
-            scribe, scribe.read_mapping(item, f"{path}[{i}]"), f"{path}[{i}]", also
+            writer, writer.read_mapping(item, f"{path}[{i}]"), f"{path}[{i}]", also
         )
         if requirement:
             kept.append(requirement)
@@ -59,23 +59,23 @@ def convert_requirements(
 
 
 def _convert_requirement(
-    scribe: Scribe, item: dict[str, Any], path: str, also: frozenset[str]
+    writer: Scribe, item: dict[str, Any], path: str, also: frozenset[str]
 ) -> dict[str, Any] | None:
-    written = scribe.read_text(item.get("key"), f"{path}.key")
+    written = writer.read_text(item.get("key"), f"{path}.key")
     key = written.strip()
     if key != written:
-        scribe.warn(f"{path}.key", f'"{written}" has blanks around it; they are taken off')
+        writer.warn(f"{path}.key", f'"{written}" has blanks around it; they are taken off')
     if not key:
-        scribe.refuse(f"{path}.key", "is missing, so the object cannot be converted; correct it first")
+        writer.refuse(f"{path}.key", "is missing, so the object cannot be converted; correct it first")
         return None
     if not is_admitted(key) and key not in also:
-        scribe.warn(f"{path}.key", f"{key} is no label v1 selects by; the requirement is left out")
+        writer.warn(f"{path}.key", f"{key} is no label v1 selects by; the requirement is left out")
         return None
-    operator = scribe.read_text(item.get("operator"), f"{path}.operator")
+    operator = writer.read_text(item.get("operator"), f"{path}.operator")
     values = [
-        scribe.read_text(v, f"{path}.values") for v in scribe.read_items(item.get("values"), f"{path}.values")
+        writer.read_text(v, f"{path}.values") for v in writer.read_items(item.get("values"), f"{path}.values")
     ]
-    _check_operator(scribe, operator, values, path)
+    _check_operator(writer, operator, values, path)
     made: dict[str, Any] = {"key": key, "operator": operator}
     if values:
         made["values"] = values
@@ -84,15 +84,15 @@ def _convert_requirement(
     return made
 
 
-def _check_operator(scribe: Scribe, operator: str, values: list[str], path: str) -> None:
+def _check_operator(writer: Scribe, operator: str, values: list[str], path: str) -> None:
     if operator not in OPERATORS:
-        scribe.refuse(
+        writer.refuse(
             f"{path}.operator", f'"{operator}" is no operator; use In, NotIn, Exists, DoesNotExist, Gt or Lt'
         )
     elif operator == "In" and not values:
-        scribe.refuse(f"{path}.values", "In needs at least one value; add one")
+        writer.refuse(f"{path}.values", "In needs at least one value; add one")
     elif operator in ("Gt", "Lt", "Gte", "Lte") and not (len(values) == 1 and values[0].isdecimal()):
-        scribe.refuse(f"{path}.values", f"{operator} needs exactly one whole number; correct it first")
+        writer.refuse(f"{path}.values", f"{operator} needs exactly one whole number; correct it first")
 
 
 def list_default_requirements(requirements: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -114,36 +114,36 @@ def list_default_requirements(requirements: list[dict[str, Any]]) -> list[dict[s
     return added
 
 
-def convert_taints(scribe: Scribe, given: Any, path: str) -> list[dict[str, Any]]:
+def convert_taints(writer: Scribe, given: Any, path: str) -> list[dict[str, Any]]:
     """Taints as they were; v1 takes none without an effect."""
     kept = []
-    for i, item in enumerate(scribe.read_items(given, path)):
-        taint = deepcopy(scribe.read_mapping(item, f"{path}[{i}]"))
+    for i, item in enumerate(writer.read_items(given, path)):
+        taint = deepcopy(writer.read_mapping(item, f"{path}[{i}]"))
         if taint.get("key") == "karpenter.sh/legacy":
             # Migration guides put it on the old Provisioner to stop it from making nodes.
-            scribe.warn(f"{path}[{i}]", "only kept pods off the old Provisioner's nodes; it is left out")
+            writer.warn(f"{path}[{i}]", "only kept pods off the old Provisioner's nodes; it is left out")
             continue
         if taint.get("effect") not in _EFFECTS:
             message = "has no effect v1 takes; add NoSchedule, PreferNoSchedule or NoExecute"
-            scribe.refuse(f"{path}[{i}].effect", message)
+            writer.refuse(f"{path}[{i}].effect", message)
         if "value" in taint:
-            taint["value"] = scribe.read_text(taint["value"], f"{path}[{i}].value")
+            taint["value"] = writer.read_text(taint["value"], f"{path}[{i}].value")
             if not taint["value"]:
                 del taint["value"]  # v1 takes an absent value, not an empty one
         kept.append(taint)
     return kept
 
 
-def convert_kubelet(scribe: Scribe, given: Any, path: str) -> dict[str, Any]:
+def convert_kubelet(writer: Scribe, given: Any, path: str) -> dict[str, Any]:
     """The kubelet block as a node class takes it."""
-    block = dict(scribe.read_mapping(given, path))
+    block = dict(writer.read_mapping(given, path))
     runtime = block.pop("containerRuntime", None)
     if runtime not in (None, "containerd"):
-        scribe.warn(f"{path}.containerRuntime", f"{runtime} is gone; only containerd exists")
-    kept = deepcopy(scribe.keep_known(block, path, _KUBELET))
+        writer.warn(f"{path}.containerRuntime", f"{runtime} is gone; only containerd exists")
+    kept = deepcopy(writer.keep_known(block, path, _KUBELET))
     for name in _KUBELET_MAPS:
         if name in kept:
-            kept[name] = scribe.read_strings(kept[name], f"{path}.{name}")
+            kept[name] = writer.read_strings(kept[name], f"{path}.{name}")
     return kept
 
 
@@ -178,31 +178,31 @@ UBUNTU_ROOT = {
 }
 
 
-def convert_block_devices(scribe: Scribe, given: Any) -> list[dict[str, Any]]:
+def convert_block_devices(writer: Scribe, given: Any) -> list[dict[str, Any]]:
     """Every mapping, with sizes v1 admits."""
     return [
-        _convert_device(scribe, item, f"{_FIELD}[{i}]")
-        for i, item in enumerate(scribe.read_items(given, _FIELD))
+        _convert_device(writer, item, f"{_FIELD}[{i}]")
+        for i, item in enumerate(writer.read_items(given, _FIELD))
     ]
 
 
-def _convert_device(scribe: Scribe, item: Any, path: str) -> dict[str, Any]:
-    device = scribe.keep_known(scribe.read_mapping(item, path), path, _MAPPING)
+def _convert_device(writer: Scribe, item: Any, path: str) -> dict[str, Any]:
+    device = writer.keep_known(writer.read_mapping(item, path), path, _MAPPING)
     if "ebs" not in device:
         return deepcopy(device)
-    ebs = deepcopy(scribe.keep_known(scribe.read_mapping(device["ebs"], f"{path}.ebs"), f"{path}.ebs", _EBS))
+    ebs = deepcopy(writer.keep_known(writer.read_mapping(device["ebs"], f"{path}.ebs"), f"{path}.ebs", _EBS))
     if "volumeSize" in ebs:
-        ebs["volumeSize"] = _convert_size(scribe, ebs["volumeSize"], f"{path}.ebs.volumeSize")
+        ebs["volumeSize"] = _convert_size(writer, ebs["volumeSize"], f"{path}.ebs.volumeSize")
     elif not ebs.get("snapshotID"):
-        scribe.refuse(f"{path}.ebs", "has neither volumeSize nor snapshotID, and v1 needs one; add it")
+        writer.refuse(f"{path}.ebs", "has neither volumeSize nor snapshotID, and v1 needs one; add it")
     if ebs.get("volumeType", "gp3") not in _TYPES:
-        scribe.refuse(
+        writer.refuse(
             f"{path}.ebs.volumeType", f"{ebs['volumeType']!r} is not a volume type v1 takes; choose another"
         )
     return device | {"ebs": ebs}
 
 
-def _convert_size(scribe: Scribe, given: Any, path: str) -> str:
+def _convert_size(writer: Scribe, given: Any, path: str) -> str:
     """The size as v1 takes it: as it was, or rounded up to whole Gi."""
     if isinstance(given, str) and _ADMITTED.fullmatch(given):
         return given
@@ -212,8 +212,8 @@ def _convert_size(scribe: Scribe, given: Any, path: str) -> str:
         size = 0
     gibibytes, terabytes = -(-size // _GI), -(-size // _T)
     if size <= 0 or terabytes > _MOST_T:
-        scribe.refuse(path, f"{given!r} is not a size v1 takes (1Gi to 64T); correct it first")
+        writer.refuse(path, f"{given!r} is not a size v1 takes (1Gi to 64T); correct it first")
         return ""
     fitted = f"{gibibytes}Gi" if gibibytes <= _MOST_GI else f"{terabytes}T"
-    scribe.info(path, f"{given!r} is not spelled as v1 wants it; {fitted} is the nearest size above")
+    writer.info(path, f"{given!r} is not spelled as v1 wants it; {fitted} is the nearest size above")
     return fitted

@@ -14,15 +14,15 @@ _TEMPLATES = (("spec", "template"), ("spec", "jobTemplate", "spec", "template"),
 _NODE_ANNOTATIONS = frozenset({"karpenter.sh/do-not-evict", "karpenter.sh/do-not-consolidate"})
 
 
-def rewrite_workload(scribe: Scribe) -> dict[str, Any]:
+def rewrite_workload(writer: Scribe) -> dict[str, Any]:
     """The object with every old key renamed; the very same object when it has none."""
-    value = deepcopy(scribe.document.value)
-    for pod, path in _find_pods(value, scribe.document.kind):
-        _rewrite_annotations(scribe, pod, path)
+    value = deepcopy(writer.document.value)
+    for pod, path in _find_pods(value, writer.document.kind):
+        _rewrite_annotations(writer, pod, path)
         spec = pod.get("spec")
-        if isinstance(spec, dict) and scribe.document.kind != "Node":
-            _rewrite_pod_spec(scribe, spec, f"{path}spec")
-    return value if scribe.notes else scribe.document.value
+        if isinstance(spec, dict) and writer.document.kind != "Node":
+            _rewrite_pod_spec(writer, spec, f"{path}spec")
+    return value if writer.notes else writer.document.value
 
 
 def _find_pods(value: dict[str, Any], kind: str) -> Iterator[tuple[dict[str, Any], str]]:
@@ -37,7 +37,7 @@ def _find_pods(value: dict[str, Any], kind: str) -> Iterator[tuple[dict[str, Any
             yield found, ".".join(steps) + "."
 
 
-def _rewrite_annotations(scribe: Scribe, pod: dict[str, Any], path: str) -> None:
+def _rewrite_annotations(writer: Scribe, pod: dict[str, Any], path: str) -> None:
     head = pod.get("metadata")
     marks = head.get("annotations") if isinstance(head, dict) else None
     if not isinstance(marks, dict):
@@ -45,33 +45,33 @@ def _rewrite_annotations(scribe: Scribe, pod: dict[str, Any], path: str) -> None
     for old in [key for key in marks if key in _NODE_ANNOTATIONS]:
         value = marks.pop(old)
         marks.setdefault(ANNOTATIONS[old], value)
-        scribe.info(f"{path}metadata.annotations[{old}]", f"is {ANNOTATIONS[old]} in v1")
+        writer.info(f"{path}metadata.annotations[{old}]", f"is {ANNOTATIONS[old]} in v1")
 
 
-def _rewrite_pod_spec(scribe: Scribe, spec: dict[str, Any], path: str) -> None:
+def _rewrite_pod_spec(writer: Scribe, spec: dict[str, Any], path: str) -> None:
     selector = spec.get("nodeSelector")
     if isinstance(selector, dict):
-        _rewrite_node_selector(scribe, selector, f"{path}.nodeSelector")
+        _rewrite_node_selector(writer, selector, f"{path}.nodeSelector")
     affinity = spec.get("affinity")
     if isinstance(affinity, dict):
         for terms, place in _list_node_terms(affinity, f"{path}.affinity"):
-            _rewrite_expressions(scribe, terms, place)
+            _rewrite_expressions(writer, terms, place)
         for term, place in _list_pod_terms(affinity, f"{path}.affinity"):
-            _rewrite_topology_key(scribe, term, place)
+            _rewrite_topology_key(writer, term, place)
     for i, spread in enumerate(_list_mappings(spec.get("topologySpreadConstraints"))):
-        _rewrite_topology_key(scribe, spread, f"{path}.topologySpreadConstraints[{i}]")
+        _rewrite_topology_key(writer, spread, f"{path}.topologySpreadConstraints[{i}]")
     for i, toleration in enumerate(_list_mappings(spec.get("tolerations"))):
-        _rewrite_toleration(scribe, toleration, f"{path}.tolerations[{i}]")
+        _rewrite_toleration(writer, toleration, f"{path}.tolerations[{i}]")
 
 
-def _rewrite_node_selector(scribe: Scribe, selector: dict[str, Any], path: str) -> None:
+def _rewrite_node_selector(writer: Scribe, selector: dict[str, Any], path: str) -> None:
     for old in [key for key in selector if key in LABELS or key in GONE_LABELS]:
         value = selector.pop(old)
         if old in LABELS:
             selector.setdefault(LABELS[old], value)
-            scribe.info(f"{path}[{old}]", f"is {LABELS[old]} in v1")
+            writer.info(f"{path}[{old}]", f"is {LABELS[old]} in v1")
         else:
-            scribe.warn(f"{path}[{old}]", "is a label that no v1 node has; it is left out")
+            writer.warn(f"{path}[{old}]", "is a label that no v1 node has; it is left out")
 
 
 def _list_node_terms(affinity: dict[str, Any], path: str) -> Iterator[tuple[dict[str, Any], str]]:
@@ -89,15 +89,15 @@ def _list_node_terms(affinity: dict[str, Any], path: str) -> Iterator[tuple[dict
             yield weighted["preference"], f"{path}.nodeAffinity.{preferred}[{i}].preference"
 
 
-def _rewrite_expressions(scribe: Scribe, term: dict[str, Any], path: str) -> None:
+def _rewrite_expressions(writer: Scribe, term: dict[str, Any], path: str) -> None:
     kept = []
     for i, expression in enumerate(_list_mappings(term.get("matchExpressions"))):
         key, place = _read_word(expression, "key"), f"{path}.matchExpressions[{i}].key"
         if key in GONE_LABELS:
-            scribe.warn(place, f"{key} is a label that no v1 node has; the expression is left out")
+            writer.warn(place, f"{key} is a label that no v1 node has; the expression is left out")
             continue
         if key in LABELS:
-            scribe.info(place, f"{key} is {LABELS[key]} in v1")
+            writer.info(place, f"{key} is {LABELS[key]} in v1")
             expression["key"] = LABELS[key]
         kept.append(expression)
     if isinstance(term.get("matchExpressions"), list):
@@ -118,25 +118,25 @@ def _list_pod_terms(affinity: dict[str, Any], path: str) -> Iterator[tuple[dict[
                 yield weighted["podAffinityTerm"], f"{path}.{kind}.{preferred}[{i}].podAffinityTerm"
 
 
-def _rewrite_topology_key(scribe: Scribe, term: dict[str, Any], path: str) -> None:
+def _rewrite_topology_key(writer: Scribe, term: dict[str, Any], path: str) -> None:
     old = _read_word(term, "topologyKey")
     if old in LABELS:
         term["topologyKey"] = LABELS[old]
-        scribe.info(f"{path}.topologyKey", f"{old} is {LABELS[old]} in v1")
+        writer.info(f"{path}.topologyKey", f"{old} is {LABELS[old]} in v1")
     elif old in GONE_LABELS:
-        scribe.warn(f"{path}.topologyKey", f"{old} is a label that no v1 node has; choose another")
+        writer.warn(f"{path}.topologyKey", f"{old} is a label that no v1 node has; choose another")
 
 
-def _rewrite_toleration(scribe: Scribe, toleration: dict[str, Any], path: str) -> None:
+def _rewrite_toleration(writer: Scribe, toleration: dict[str, Any], path: str) -> None:
     key = _read_word(toleration, "key")
     if key == "karpenter.sh/disruption":
         # Beta's taint had a value and v1's has none, so that only Exists still matches.
         toleration.pop("value", None)
         toleration |= {"key": labels.DISRUPTED_TAINT, "operator": "Exists"}
-        scribe.info(f"{path}.key", "karpenter.sh/disruption is karpenter.sh/disrupted in v1")
+        writer.info(f"{path}.key", "karpenter.sh/disruption is karpenter.sh/disrupted in v1")
     elif key == labels.UNSCHEDULABLE_TAINT:
         message = "nodes on their way out carry karpenter.sh/disrupted in v1; tolerate that too if need be"
-        scribe.info(f"{path}.key", message)
+        writer.info(f"{path}.key", message)
 
 
 def _read_word(value: dict[str, Any], key: str) -> str:

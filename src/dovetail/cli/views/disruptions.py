@@ -90,9 +90,9 @@ def _format_duration(length: timedelta) -> str:
     return durations.render_duration(timedelta(seconds=round(length.total_seconds())))
 
 
-def _build_blocked_row(standing: BlockedNodeReport) -> tuple[str, ...]:
-    price = f"{standing.price:.4f}" if standing.price else "?"
-    return standing.name, standing.pool or "-", price, str(standing.main.blocked_reason), standing.main.why
+def _build_blocked_row(blocked: BlockedNodeReport) -> tuple[str, ...]:
+    price = f"{blocked.price:.4f}" if blocked.price else "?"
+    return blocked.name, blocked.pool or "-", price, str(blocked.main.blocked_reason), blocked.main.why
 
 
 def _show_waves(found: DisruptionReport) -> None:
@@ -244,16 +244,16 @@ def _build_replacement(node: PlannedNode) -> dict[str, object]:
     }
 
 
-def _build_blocked(standing: BlockedNodeReport) -> dict[str, object]:
+def _build_blocked(blocked: BlockedNodeReport) -> dict[str, object]:
     return {
-        "node": standing.name,
-        "nodepool": standing.pool or None,
-        "nodeClaim": standing.state.claim.name if standing.state.claim else None,
-        "price": standing.price or None,
-        "pods": len(list(views.list_running_pods(standing.state.pods))),
-        "reason": str(standing.main.blocked_reason),
-        "why": standing.main.why,
-        "pod": standing.main.pod or None,
+        "node": blocked.name,
+        "nodepool": blocked.pool or None,
+        "nodeClaim": blocked.state.claim.name if blocked.state.claim else None,
+        "price": blocked.price or None,
+        "pods": len(list(views.list_running_pods(blocked.state.pods))),
+        "reason": str(blocked.main.blocked_reason),
+        "why": blocked.main.why,
+        "pod": blocked.main.pod or None,
         "reasons": [
             {
                 "method": each.method.reason,
@@ -261,7 +261,7 @@ def _build_blocked(standing: BlockedNodeReport) -> dict[str, object]:
                 "reason": str(each.blocked_reason),
             }
             | {"why": each.why}
-            for each in standing.reasons
+            for each in blocked.reasons
         ],
     }
 
@@ -312,11 +312,11 @@ PASSING = frozenset(
 
 def plan_disruption(snapshot: Snapshot, settings: Settings, node: str, turns: int, output: Output) -> bool:
     """Look and show it; true when a drifted node cannot go without someone's help."""
-    scene = build_disruption_input(snapshot, settings)
+    inputs = build_disruption_input(snapshot, settings)
     if not any(state.claim is not None for state in snapshot.nodes):
         print_note("note: there is no node with a NodeClaim, so there is nothing to disrupt")
     with ProgressBar(STEPS) as progress:
-        found = build_report(scene, turns, progress.start_step)
+        found = build_report(inputs, turns, progress.start_step)
     if node:
         show_node(found, _check_node(found, node), output)
     else:

@@ -65,48 +65,48 @@ class NodeAnswer:
 
 def explain_node(snapshot: Snapshot, state: StateNode) -> NodeAnswer:
     """What there is to say about a node or claim of the snapshot."""
-    scene = DisruptionInput(snapshot)
+    inputs = DisruptionInput(snapshot)
     known = views.read_labels(state)
-    chosen = scene.types.get(views.read_pool_name(state), {}).get(known.get(labels.INSTANCE_TYPE, ""))
-    graceful = evaluate_node(scene, state, DisruptionClass.GRACEFUL)
+    chosen = inputs.types.get(views.read_pool_name(state), {}).get(known.get(labels.INSTANCE_TYPE, ""))
+    graceful = evaluate_node(inputs, state, DisruptionClass.GRACEFUL)
     verdicts = (
-        _judge_method(scene, EMPTY, graceful, _why_not_empty(scene, graceful)),
+        _judge_method(inputs, EMPTY, graceful, _why_not_empty(inputs, graceful)),
         _judge_method(
-            scene, DRIFTED, evaluate_node(scene, state, DisruptionClass.EVENTUAL), _why_not_drifted(state)
+            inputs, DRIFTED, evaluate_node(inputs, state, DisruptionClass.EVENTUAL), _why_not_drifted(state)
         ),
-        _judge_underutilized(scene, graceful),
+        _judge_underutilized(inputs, graceful),
     )
     held = graceful.why if isinstance(graceful, BlockedNode) else ""
     return NodeAnswer(state, find_running_price(known, chosen), verdicts, held)
 
 
 def _judge_method(
-    scene: DisruptionInput, method: Method, judged: Candidate | BlockedNode, why: str
+    inputs: DisruptionInput, method: Method, judged: Candidate | BlockedNode, why: str
 ) -> DisruptionAnswer:
     if isinstance(judged, BlockedNode):
         return DisruptionAnswer(method.reason, False, judged.why)
-    allowance = compute_allowances(scene, method.reason)
+    allowance = compute_allowances(inputs, method.reason)
     if method == DRIFTED:
-        limit_drift(scene, allowance)
+        limit_drift(inputs, allowance)
     if not why and allowance.count_left(judged.pool.name) <= 0:
         _, why = allowance.explain_block(judged.pool.name)
     return DisruptionAnswer(method.reason, not why, why)
 
 
-def _judge_underutilized(scene: DisruptionInput, judged: Candidate | BlockedNode) -> DisruptionAnswer:
-    verdict = _judge_method(scene, SINGLE, judged, _why_not_consolidated(judged))
+def _judge_underutilized(inputs: DisruptionInput, judged: Candidate | BlockedNode) -> DisruptionAnswer:
+    verdict = _judge_method(inputs, SINGLE, judged, _why_not_consolidated(judged))
     if not verdict.allowed or isinstance(judged, BlockedNode):
         return verdict
-    outcome = compute_consolidation(scene, (judged,), SINGLE)
+    outcome = compute_consolidation(inputs, (judged,), SINGLE)
     if outcome.command is None:
         return DisruptionAnswer(verdict.reason, False, outcome.why)
     return DisruptionAnswer(verdict.reason, True, f"saves ${outcome.command.savings:.4f} an hour")
 
 
-def _why_not_empty(scene: DisruptionInput, judged: Candidate | BlockedNode) -> str:
+def _why_not_empty(inputs: DisruptionInput, judged: Candidate | BlockedNode) -> str:
     if isinstance(judged, BlockedNode):
         return ""
-    why = explain_not_empty(scene, judged)
+    why = explain_not_empty(inputs, judged)
     if why is None:
         return ""
     return why or (_why_not_yet(judged) if judged.empty else "pods on it would have to move")

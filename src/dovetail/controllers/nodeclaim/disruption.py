@@ -91,8 +91,8 @@ class DisruptionConditions:
         )
 
     def _find_claim_of_pod(self, pod: Pod) -> list[str]:
-        place = self._cluster.find_by_node(pod.node_name) if pod.node_name else None
-        return [place.claim.name] if place is not None and place.claim is not None else []
+        tracked = self._cluster.find_by_node(pod.node_name) if pod.node_name else None
+        return [tracked.claim.name] if tracked is not None and tracked.claim is not None else []
 
     async def reconcile(self, key: str) -> Result:
         claim = self._claims.get(key)

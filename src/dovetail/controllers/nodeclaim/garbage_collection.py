@@ -195,8 +195,8 @@ class StateGarbageCollection:
         left = self._young.seconds_left(key, self._clock.monotonic())
         if left > 0:
             return requeue_after(left)
-        place = self._cluster.find_by_claim(key)
-        if place is None or place.claim is None or place.claim.status.provider_id:
+        tracked = self._cluster.find_by_claim(key)
+        if tracked is None or tracked.claim is None or tracked.claim.status.provider_id:
             return DONE
         try:
             await self._kube.get(NodeClaim, key)

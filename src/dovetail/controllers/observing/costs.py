@@ -71,10 +71,10 @@ class NodePoolPricing:
     def report(self) -> None:
         for name in self._prices:
             self._cost.add({"nodepool": name}, 0.0)
-        for place in self._cluster:
-            if place.claim is None or place.deleting:
+        for tracked in self._cluster:
+            if tracked.claim is None or tracked.deleting:
                 continue
-            about = place.claim.labels
+            about = tracked.claim.labels
             pool = about.get(labels.NODEPOOL, "")
             offer = tuple(about.get(k, "") for k in (labels.INSTANCE_TYPE, labels.ZONE, labels.CAPACITY_TYPE))
             price = self._prices.get(pool, {}).get((offer[0], offer[1], offer[2]))

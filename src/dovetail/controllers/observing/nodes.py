@@ -64,30 +64,30 @@ class NodeGauges:
 
     def report(self) -> None:
         totals: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
-        for place in self._cluster:
-            if place.node is not None:
-                self._add_node(place, totals)
+        for tracked in self._cluster:
+            if tracked.node is not None:
+                self._add_node(tracked, totals)
         for name, (asked, there) in totals.items():
             if there:
                 self._used.add({"resource_type": _render_resource(name)}, 100 * asked / there)
         for series in (*self._amounts.values(), self._age, self._used):
             series.show_values()
 
-    def _add_node(self, place: TrackedNode, totals: defaultdict[str, list[int]]) -> None:
-        node = place.node
+    def _add_node(self, tracked: TrackedNode, totals: defaultdict[str, list[int]]) -> None:
+        node = tracked.node
         assert node is not None
         about = {name: node.labels.get(key, "") for name, key in self._keys.items()}
-        about["managed"] = "true" if place.claim is not None else "false"
-        about["phase"] = "Terminating" if place.deleting else "Running"
+        about["managed"] = "true" if tracked.claim is not None else "false"
+        about["phase"] = "Terminating" if tracked.deleting else "Running"
         about["node_name"] = node.name
         alike = about if self._each else {name: about[name] for name in ALIKE if name in about}
         by_type = alike | {"instance_type": about.get("instance_type", "")}
-        allocatable = views.read_allocatable(place.state)
-        daemons = [pod for pod in place.pods.values() if predicates.owned_by_daemonset(pod)]
+        allocatable = views.read_allocatable(tracked.state)
+        daemons = [pod for pod in tracked.pods.values() if predicates.owned_by_daemonset(pod)]
         found: dict[str, Nano] = {
             "allocatable": allocatable,
-            "total_pod_requests": _sum_amounts(map(compute_nano_requests, place.pods.values())),
-            "total_pod_limits": _sum_amounts(map(_pod_limits, place.pods.values())),
+            "total_pod_requests": _sum_amounts(map(compute_nano_requests, tracked.pods.values())),
+            "total_pod_limits": _sum_amounts(map(_pod_limits, tracked.pods.values())),
             "total_daemon_requests": _sum_amounts(map(compute_nano_requests, daemons)),
             "total_daemon_limits": _sum_amounts(map(_pod_limits, daemons)),
             "system_overhead": subtract_resources(convert_to_nano(node.status.capacity), allocatable),

@@ -125,8 +125,8 @@ class PodMetrics:
             waiting[what].append((seconds, pod.namespace, pod.name))
 
     def _describe_pod(self, pod: Pod) -> dict[str, str]:
-        place = self._cluster.find_by_node(pod.node_name) if pod.node_name else None
-        on = place.node.labels if place is not None and place.node is not None else {}
+        tracked = self._cluster.find_by_node(pod.node_name) if pod.node_name else None
+        on = tracked.node.labels if tracked is not None and tracked.node is not None else {}
         about = {
             "scheduled": "true" if pod.node_name else "false",
             "nodepool": on.get(labels.NODEPOOL, ""),
@@ -136,7 +136,7 @@ class PodMetrics:
             "instance_type": on.get(labels.INSTANCE_TYPE, ""),
             "phase": pod.status.phase,
             "ready": "true" if _is_condition_true(pod, "Ready") else "false",
-            "managed": "true" if place is not None and place.claim is not None else "false",
+            "managed": "true" if tracked is not None and tracked.claim is not None else "false",
         }
         if self._each:
             owner = pod.metadata.controller

@@ -29,13 +29,13 @@ class ArcPoller:
         aws: Aws,
         cluster: str,
         clock: Clock,
-        chance: Random,
+        rng: Random,
         *,
         calm: float = 30.0,
         active: float = 10.0,
         observer: bool = False,
     ) -> None:
-        self._aws, self._cluster, self._clock, self._chance = aws, cluster, clock, chance
+        self._aws, self._cluster, self._clock, self._chance = aws, cluster, clock, rng
         self._calm, self._active, self._observer = calm, active, observer
         self.arn = ""
         self.last: ArcPoll | None = None

@@ -168,27 +168,27 @@ class ZonalShiftController:
             await self.arc.poll_if_due(active=bool(shifts))
             now = self._clock.now()
             wanted = self._tracker.list_shifts(shifts, (), self.arc, now)
-            ground = await self._zones.discover_zones({each.zone_id for each in wanted})
+            zone_map = await self._zones.discover_zones({each.zone_id for each in wanted})
         except DovetailError:
             return
-        self._close_gates(self._tracker.decide_states(shifts, wanted, ground, self.arc, now), ground)
+        self._close_gates(self._tracker.decide_states(shifts, wanted, zone_map, self.arc, now), zone_map)
 
     def _close_known_gates(self, shifts: Sequence[ZoneShift]) -> None:
         """Close what was closed by the word of the records, for as long as nothing else can be seen."""
         names = {each.spec.zone_id: each.status.zone_name or each.spec.zone_id for each in shifts}
-        ground = ZoneMap(names, {name: zone for zone, name in names.items()}, tuple(names))
+        zone_map = ZoneMap(names, {name: zone for zone, name in names.items()}, tuple(names))
         self._close_gates(
-            self._tracker.decide_states(shifts, (), ground, self.arc, self._clock.now()), ground
+            self._tracker.decide_states(shifts, (), zone_map, self.arc, self._clock.now()), zone_map
         )
 
     async def plan_shift(self, zone: str) -> tuple[str, ...]:
         """Every write that stepping out of the zone would take; BadInput for a zone nobody knows."""
-        ground = await self._zones.discover_zones({zone})
-        if zone not in ground.used:
-            listed = ", ".join(ground.used)
+        zone_map = await self._zones.discover_zones({zone})
+        if zone not in zone_map.used:
+            listed = ", ".join(zone_map.used)
             raise BadInput(f"planning to step out of {zone!r}: the cluster has no such zone; it has {listed}")
         kept = self._tracker.imagine_shift(zone, self._clock.now())
-        return self._describe_plan([kept], ground, await self._kube.list(PoolDocument))[kept.name]
+        return self._describe_plan([kept], zone_map, await self._kube.list(PoolDocument))[kept.name]
 
     async def reconcile(self, key: str) -> Result:
         try:
@@ -210,8 +210,8 @@ class ZonalShiftController:
         """Nothing can be kept, but nothing need be bought in an impaired zone either."""
         await self.arc.poll_if_due(active=False)
         now, wanted = self._clock.now(), self._tracker.list_shifts((), (), self.arc, self._clock.now())
-        ground = await self._zones.discover_zones({each.zone_id for each in wanted})
-        self._close_gates(self._tracker.decide_states((), wanted, ground, self.arc, now), ground)
+        zone_map = await self._zones.discover_zones({each.zone_id for each in wanted})
+        self._close_gates(self._tracker.decide_states((), wanted, zone_map, self.arc, now), zone_map)
         raise Retry(
             f"following zonal shifts: ZoneShifts cannot be listed ({error}), so nodes and pools are left "
             f"alone; {self._store.advice}",
@@ -263,20 +263,23 @@ class ZonalShiftController:
         if not wanted and not shifts and not foreign and not marked and not self._busy:
             await self._tell_unregistered()
             return requeue_after(self.arc.wait or CONVERGE)
-        ground = await self._zones.discover_zones({each.zone_id for each in wanted})
-        kept = self._tracker.decide_states(shifts, wanted, ground, self.arc, now, off=off, foreign=foreign)
+        zone_map = await self._zones.discover_zones({each.zone_id for each in wanted})
+        kept = self._tracker.decide_states(shifts, wanted, zone_map, self.arc, now, off=off, foreign=foreign)
         pools = await self._restore_ledgers(await self._list_pools(), kept)
         kept = self._tracker.advance_states(
-            kept, lambda held: self._count_outstanding(held, ground, pools), self.arc, now
+            kept, lambda held: self._count_outstanding(held, zone_map, pools), self.arc, now
         )
-        self._close_gates([*kept, *self._tracker.list_foreign_states(foreign, now)], ground)
-        changed = await self._tracker.save_states(kept, ground, self.arc, now)
-        worked, wait = await self._write_changes(self._tracker.list_acting(kept), ground, pools)
-        await self._extras.settle_all(kept, ground, pools, self._protection.list_nodes())
+        self._close_gates([*kept, *self._tracker.list_foreign_states(foreign, now)], zone_map)
+        changed = await self._tracker.save_states(kept, zone_map, self.arc, now)
+        worked, wait = await self._write_changes(self._tracker.list_acting(kept), zone_map, pools)
+        await self._extras.settle_all(kept, zone_map, pools, self._protection.list_nodes())
         await self._tracker.save_reports(
-            kept, self._list_failures(), self._pool_editor.given_up, self._describe_plan(kept, ground, pools)
+            kept,
+            self._list_failures(),
+            self._pool_editor.given_up,
+            self._describe_plan(kept, zone_map, pools),
         )
-        self._report_zones(kept, ground, pools)
+        self._report_zones(kept, zone_map, pools)
         clones = any(CLONE_OF in pool.labels for pool in pools)
         self._busy = any(each.record.phase != "Restored" for each in kept) or marked or clones
         if changed or worked:
@@ -294,42 +297,42 @@ class ZonalShiftController:
         ]
 
     async def _restore_ledgers(
-        self, pools: Sequence[PoolDocument], kept: Sequence[ShiftState]
+        self, pools: Sequence[PoolDocument], states: Sequence[ShiftState]
     ) -> Sequence[PoolDocument]:
         if self._options.dry_run:
             return pools
-        editing = bool(build_desired_pool_edits(self._tracker.list_acting(kept), self._options).zones)
+        editing = bool(build_desired_pool_edits(self._tracker.list_acting(states), self._options).zones)
         return await self._copies.restore_ledgers(pools, editing=editing)
 
     def _count_outstanding(
-        self, kept: Sequence[ShiftState], ground: ZoneMap, pools: Sequence[PoolDocument]
+        self, states: Sequence[ShiftState], zone_map: ZoneMap, pools: Sequence[PoolDocument]
     ) -> OutstandingWork:
         """What is not yet as these records want it, by zone."""
-        acting = self._tracker.list_acting(kept)
-        marks, releases = self._list_node_changes(acting, ground)
-        wish = build_desired_pool_edits(acting, self._options)
-        cloned = bool(wish.zones) and self._clones.are_needed(pools, ground)
+        acting = self._tracker.list_acting(states)
+        marks, releases = self._list_node_changes(acting, zone_map)
+        desired = build_desired_pool_edits(acting, self._options)
+        cloned = bool(desired.zones) and self._clones.are_needed(pools, zone_map)
         untouched = not self._options.edits_pools or cloned
-        edits = [] if untouched else self._pool_editor.list_changes(pools, ground, wish)
+        edits = [] if untouched else self._pool_editor.list_changes(pools, zone_map, desired)
         open_edits = [each for each in edits if each.pool.uid not in self._pool_editor.given_up]
         left = count_outstanding(marks, releases, len(open_edits), self._claims)
-        done = count_protected_by_zone(self._protection.list_nodes(), ground)
-        edited = {each.key: len(list_edited_pools(pools, each.key)) for each in kept}
+        done = count_protected_by_zone(self._protection.list_nodes(), zone_map)
+        edited = {each.key: len(list_edited_pools(pools, each.key)) for each in states}
         return replace(left, marked=done, edited=edited)
 
     def _list_node_changes(
-        self, acting: Sequence[ShiftState], ground: ZoneMap
+        self, acting: Sequence[ShiftState], zone_map: ZoneMap
     ) -> tuple[list[NodeChange], list[NodeChange]]:
-        return self._protection.list_changes(ground, build_desired_marks(acting, self._options))
+        return self._protection.list_changes(zone_map, build_desired_marks(acting, self._options))
 
-    def _close_gates(self, kept: Sequence[ShiftState], ground: ZoneMap) -> None:
+    def _close_gates(self, states: Sequence[ShiftState], zone_map: ZoneMap) -> None:
         """The gates, in memory: no write can fail between a decision and its effect."""
-        acting = self._tracker.list_acting(kept)
+        acting = self._tracker.list_acting(states)
         launches, disruption = list_gated_zones(acting, self._options)
-        names = frozenset(ground.names.get(zone, zone) for zone in disruption)
+        names = frozenset(zone_map.names.get(zone, zone) for zone in disruption)
         opened: dict[str, datetime] = {
-            ground.names.get(each.record.shift.zone_id, ""): each.record.ended
-            for each in kept
+            zone_map.names.get(each.record.shift.zone_id, ""): each.record.ended
+            for each in states
             if each.record.phase == "Restored" and each.record.ended is not None
         }
         fresh = [each for each in acting if each.record.shift.zone_id in launches]
@@ -340,21 +343,21 @@ class ZonalShiftController:
             ):
                 waited = (self._clock.now() - each.record.shift.started).total_seconds()
                 shift_metrics.TO_GATE.observe(max(waited, 0.0))
-        self.gates.set_closed(launches, names, opened, ground.names)
+        self.gates.set_closed(launches, names, opened, zone_map.names)
 
     async def _write_changes(
-        self, acting: Sequence[ShiftState], ground: ZoneMap, pools: Sequence[PoolDocument]
+        self, acting: Sequence[ShiftState], zone_map: ZoneMap, pools: Sequence[PoolDocument]
     ) -> tuple[bool, float]:
         """A few seconds of it: nodes first, then pools; on the way back pools first, then nodes."""
         if self._options.dry_run:
             return False, CONVERGE  # what was begun in earnest stands as it is until the dry run is over
-        marks, releases = self._list_node_changes(acting, ground)
+        marks, releases = self._list_node_changes(acting, zone_map)
         done, tried = await self._protection.mark_nodes(marks, SLICE)
         # A node that could not be marked is kept by its pool's budget instead.
         self._pool_editor.unmarked = bool(self._protection.failures)
         wait = CONVERGE
         if tried:
-            edited, wait = await self._edit_pools(acting, ground, pools)
+            edited, wait = await self._edit_pools(acting, zone_map, pools)
             done += edited
         if releases:
             done += await self._protection.release_nodes(releases, SLICE)
@@ -362,51 +365,55 @@ class ZonalShiftController:
         return done > 0, wait
 
     async def _edit_pools(
-        self, acting: Sequence[ShiftState], ground: ZoneMap, pools: Sequence[PoolDocument]
+        self, acting: Sequence[ShiftState], zone_map: ZoneMap, pools: Sequence[PoolDocument]
     ) -> tuple[int, float]:
-        wish = build_desired_pool_edits(acting, self._options)
+        desired = build_desired_pool_edits(acting, self._options)
         ours = any(note in pool.annotations for pool in pools for note in OUR_NOTES)
         clones = any(CLONE_OF in pool.labels for pool in pools)
-        if not (self._options.edits_pools and wish.zones) and not ours and not clones:
+        if not (self._options.edits_pools and desired.zones) and not ours and not clones:
             return 0, CONVERGE
-        if (self._options.edits_pools and wish.zones and self._clones.are_needed(pools, ground)) or clones:
-            await self._clones.settle_pools(pools, ground, wish)
-            if not ours and self._clones.are_needed(pools, ground):
+        if (
+            self._options.edits_pools and desired.zones and self._clones.are_needed(pools, zone_map)
+        ) or clones:
+            await self._clones.settle_pools(pools, zone_map, desired)
+            if not ours and self._clones.are_needed(pools, zone_map):
                 return 0, CONVERGE
         done, wait = 0, CONVERGE
-        for change in self._pool_editor.list_changes(pools, ground, wish):
-            pause = self._pool_editor.find_pause(change, wish)
+        for change in self._pool_editor.list_changes(pools, zone_map, desired):
+            pause = self._pool_editor.find_pause(change, desired)
             if pause is None:
                 continue
             if pause.total_seconds() > 0:
                 wait = min(wait, pause.total_seconds())
-            elif await self._write_pool(change, wish):
+            elif await self._write_pool(change, desired):
                 done += 1
         return done, wait
 
-    async def _write_pool(self, change: PoolChange, wish: DesiredPoolEdits) -> bool:
+    async def _write_pool(self, change: PoolChange, desired: DesiredPoolEdits) -> bool:
         try:
             await self._copies.copy_before_write(change)
         except Conflict:
             return False  # looked at again in a moment
-        return await self._pool_editor.write_change(change, wish)
+        return await self._pool_editor.write_change(change, desired)
 
     def _describe_plan(
-        self, kept: Sequence[ShiftState], ground: ZoneMap, pools: Sequence[PoolDocument]
+        self, states: Sequence[ShiftState], zone_map: ZoneMap, pools: Sequence[PoolDocument]
     ) -> Mapping[str, tuple[str, ...]]:
         """For each dry run, every write it would have made."""
         found: dict[str, tuple[str, ...]] = {}
-        for each in kept:
+        for each in states:
             if not each.dry and not self._options.dry_run:
                 continue
             alone = [each]
-            marks, _ = self._list_node_changes(alone, ground)
+            marks, _ = self._list_node_changes(alone, zone_map)
             lines = [str(audit) for mark in marks for audit in mark.list_audits()]
-            wish = build_desired_pool_edits(alone, self._options)
-            if self._options.edits_pools and wish.zones:
-                lines += self._clones.describe_plan(pools, ground, wish)
-                if not self._clones.are_needed(pools, ground):
-                    lines += [str(change) for change in self._pool_editor.list_changes(pools, ground, wish)]
+            desired = build_desired_pool_edits(alone, self._options)
+            if self._options.edits_pools and desired.zones:
+                lines += self._clones.describe_plan(pools, zone_map, desired)
+                if not self._clones.are_needed(pools, zone_map):
+                    lines += [
+                        str(change) for change in self._pool_editor.list_changes(pools, zone_map, desired)
+                    ]
             gates = [
                 f"gate {gate} in {zone}"
                 for gate, zones in _list_gates(alone, self._options)
@@ -424,12 +431,12 @@ class ZonalShiftController:
             self._notices.report_unregistered(await self._kube.list(PoolDocument), self._options.cluster)
 
     def _report_zones(
-        self, kept: Sequence[ShiftState], ground: ZoneMap, pools: Sequence[PoolDocument]
+        self, states: Sequence[ShiftState], zone_map: ZoneMap, pools: Sequence[PoolDocument]
     ) -> None:
         """What pools are told of zones that went and came back."""
-        away = frozenset(each.record.shift.zone_id for each in kept if each.record.launches_gated)
+        away = frozenset(each.record.shift.zone_id for each in states if each.record.launches_gated)
         if self._notices.has_changed(away):
-            self._notices.report_zones(pools, ground, away, gated=not self._options.edits_pools)
+            self._notices.report_zones(pools, zone_map, away, gated=not self._options.edits_pools)
         if self.arc.registered is False:
             self._notices.report_unregistered(pools, self._options.cluster)
 
@@ -442,8 +449,10 @@ def _has_live_shift(shifts: Sequence[ZoneShift]) -> bool:
     return any(each.status.phase not in ("Restored", "Refused") for each in shifts)
 
 
-def _list_gates(kept: Sequence[ShiftState], options: ZonalOptions) -> tuple[tuple[str, frozenset[str]], ...]:
-    launches, disruption = list_gated_zones(kept, options)
+def _list_gates(
+    states: Sequence[ShiftState], options: ZonalOptions
+) -> tuple[tuple[str, frozenset[str]], ...]:
+    launches, disruption = list_gated_zones(states, options)
     return ("launches", launches), ("disruption", disruption)
 
 

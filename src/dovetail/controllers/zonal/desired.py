@@ -15,23 +15,23 @@ __all__ = ["build_desired_marks", "build_desired_pool_edits", "count_outstanding
 
 
 def list_gated_zones(
-    kept: Sequence[ShiftState], options: ZonalOptions
+    states: Sequence[ShiftState], options: ZonalOptions
 ) -> tuple[frozenset[str], frozenset[str]]:
     """Zone ids in which nothing is bought, and in which nothing is taken away by choice."""
     launches = (
         each.record.shift.zone_id
-        for each in kept
+        for each in states
         if each.record.launches_gated and not (options.restore_fast and _has_reached_step(each, "nodes"))
     )
-    disruption = (each.record.shift.zone_id for each in kept if each.record.disruption_gated)
+    disruption = (each.record.shift.zone_id for each in states if each.record.disruption_gated)
     return frozenset(launches) if options.gates else frozenset(), frozenset(disruption)
 
 
-def build_desired_marks(kept: Sequence[ShiftState], options: ZonalOptions) -> DesiredMarks:
+def build_desired_marks(states: Sequence[ShiftState], options: ZonalOptions) -> DesiredMarks:
     protect: dict[str, frozenset[str]] = {}
     hold: set[str] = set()
     sweep: dict[str, str] = {}
-    for each in kept:
+    for each in states:
         zone = each.record.shift.zone_id
         if options.protect and each.record.edits:
             protect[zone] = protect.get(zone, frozenset()) | {each.key}
@@ -39,15 +39,15 @@ def build_desired_marks(kept: Sequence[ShiftState], options: ZonalOptions) -> De
             hold.add(each.key)
         if options.sweep_legacy and each.record.policy == "Enforce" and _has_reached_step(each, "nodes"):
             sweep[zone] = each.key
-    in_force = {each.record.shift.zone_id for each in kept if each.record.edits}
+    in_force = {each.record.shift.zone_id for each in states if each.record.edits}
     return DesiredMarks(
         protect, frozenset(hold), {zone: key for zone, key in sweep.items() if zone not in in_force}
     )
 
 
-def build_desired_pool_edits(kept: Sequence[ShiftState], options: ZonalOptions) -> DesiredPoolEdits:
-    editing = [each for each in kept if options.edits_pools and each.record.edits]
-    guarding = [each for each in kept if each in editing or _is_before_step(each, "nodes")]
+def build_desired_pool_edits(states: Sequence[ShiftState], options: ZonalOptions) -> DesiredPoolEdits:
+    editing = [each for each in states if options.edits_pools and each.record.edits]
+    guarding = [each for each in states if each in editing or _is_before_step(each, "nodes")]
     return DesiredPoolEdits(
         zones=frozenset(each.record.shift.zone_id for each in editing),
         shifts=tuple(sorted(each.key for each in editing)),

@@ -44,16 +44,16 @@ class OrphanedPools:
     failures: dict[str, str] = field(default_factory=dict)
 
     async def settle_pools(
-        self, acting: Sequence[ShiftState], ground: ZoneMap, pools: Sequence[PoolDocument]
+        self, acting: Sequence[ShiftState], zone_map: ZoneMap, pools: Sequence[PoolDocument]
     ) -> None:
         away = {each.record.shift.zone_id for each in acting if each.record.edits}
         for each in acting:
             zone = each.record.shift.zone_id
-            if each.record.phase != "Restoring" or zone in away or zone not in ground.names:
+            if each.record.phase != "Restoring" or zone in away or zone not in zone_map.names:
                 continue
             for pool in pools:
                 if pool.name in each.obj.status.ledger.node_pools and _is_orphaned(pool):
-                    await self._settle_pool(pool, _build_zones(pool, zone, ground), each)
+                    await self._settle_pool(pool, _build_zones(pool, zone, zone_map), each)
 
     async def _settle_pool(self, pool: PoolDocument, zones: ImpairedZones, each: ShiftState) -> None:
         kept = {text.strip() for text in pool.annotations.get(labels.ZONE_KEEP_REMOVED, "").split(",")}
@@ -93,27 +93,29 @@ def _is_orphaned(pool: PoolDocument) -> bool:
     return labels.ZONE_LEDGER not in pool.annotations and not pool.deleting
 
 
-def _build_zones(pool: PoolDocument, zone: str, ground: ZoneMap) -> ImpairedZones:
-    reached = ground.list_reached(*pool.class_name)
-    names = tuple(ground.names[each] for each in reached if each in ground.names)
-    return ImpairedZones((ground.names[zone],), (zone,), names, reached)
+def _build_zones(pool: PoolDocument, zone: str, zone_map: ZoneMap) -> ImpairedZones:
+    reached = zone_map.list_reached(*pool.class_name)
+    names = tuple(zone_map.names[each] for each in reached if each in zone_map.names)
+    return ImpairedZones((zone_map.names[zone],), (zone,), names, reached)
 
 
 def describe_auto_mode(
-    zone: str, ground: ZoneMap, pools: Sequence[PoolDocument], nodes: Iterable[Node], options: ZonalOptions
+    zone: str, zone_map: ZoneMap, pools: Sequence[PoolDocument], nodes: Iterable[Node], options: ZonalOptions
 ) -> str:
     """How the zone is withheld there, and how far that goes; empty where there are other pools."""
     if not options.edits_pools or not clone.has_only_managed_pools(
-        [pool.name for pool in pools], ground.built_in
+        [pool.name for pool in pools], zone_map.built_in
     ):
         return ""
     if options.auto_mode == "Off":
         return "Off: nothing keeps EKS Auto Mode out of the zone"
-    if options.auto_mode == "Native" or (options.auto_mode == "auto" and ground.native):
-        there = [node for node in nodes if ground.find_zone_id(node) == zone]
+    if options.auto_mode == "Native" or (options.auto_mode == "auto" and zone_map.native):
+        there = [node for node in nodes if zone_map.find_zone_id(node) == zone]
         cordoned = sum(node.spec.unschedulable for node in there)
         doubt = (
-            "" if ground.native else "; zonalShiftConfig is not enabled on the cluster, so EKS may do nothing"
+            ""
+            if zone_map.native
+            else "; zonalShiftConfig is not enabled on the cluster, so EKS may do nothing"
         )
         return f"Native: EKS steps out by itself; {cordoned} of {len(there)} nodes are cordoned{doubt}"
     return (
@@ -133,14 +135,14 @@ class ShiftExtras:
         self,
         kube: JsonPatchKube,
         writer: AuditedWriter,
-        keeping: ShiftTracker,
+        tracker: ShiftTracker,
         zones: ZoneDiscovery,
         seeing: ClusterView | None,
         clock: Clock,
         recorder: Recorder,
         options: ZonalOptions,
     ) -> None:
-        self._tracker, self._zones, self._clock = keeping, zones, clock
+        self._tracker, self._zones, self._clock = tracker, zones, clock
         self._advice = ImpactAdvice(seeing, recorder)
         self._prescale = PrescaleBuffers(kube, writer, seeing, wanted=options.prescale)
         self._orphans = OrphanedPools(writer, recorder, adopt=options.adopt_orphans)
@@ -150,46 +152,46 @@ class ShiftExtras:
 
     async def settle_all(
         self,
-        kept: Sequence[ShiftState],
-        ground: ZoneMap,
+        states: Sequence[ShiftState],
+        zone_map: ZoneMap,
         pools: Sequence[PoolDocument],
         nodes: Iterable[Node],
     ) -> None:
         """Everything as this pass left it."""
         marked = tuple(nodes)
-        for each in kept:
-            await self._advise_shift(each, ground)
+        for each in states:
+            await self._advise_shift(each, zone_map)
         if not self._tracker.options.dry_run:
-            acting = self._tracker.list_acting(kept)
-            await self._prescale.settle_buffers(acting, ground.names, self._advice.found)
-            await self._orphans.settle_pools(acting, ground, pools)
+            acting = self._tracker.list_acting(states)
+            await self._prescale.settle_buffers(acting, zone_map.names, self._advice.found)
+            await self._orphans.settle_pools(acting, zone_map, pools)
             await self._report.report_skew(acting)
-        self._sum_up_changes(kept, ground, pools, marked)
-        self._gauges.set_all(kept, ground, pools, marked, self._clock.now())
-        await self._waiting.report_pods(_list_excluded_zones(kept, ground))
+        self._sum_up_changes(states, zone_map, pools, marked)
+        self._gauges.set_all(states, zone_map, pools, marked, self._clock.now())
+        await self._waiting.report_pods(_list_excluded_zones(states, zone_map))
 
-    async def _advise_shift(self, each: ShiftState, ground: ZoneMap) -> None:
+    async def _advise_shift(self, each: ShiftState, zone_map: ZoneMap) -> None:
         """Once for each shift, and after its nodes are marked, which is more urgent."""
         busy = each.record.phase != "Active" and each.left.nodes.get(each.record.shift.zone_id, 0) > 0
         if each.record.phase not in BEGUN or busy or "pods" in each.obj.status.impact:
             return
-        zone = ground.names.get(each.record.shift.zone_id, "")
-        addresses = partial(self._zones.count_free_addresses, ground)
+        zone = zone_map.names.get(each.record.shift.zone_id, "")
+        addresses = partial(self._zones.count_free_addresses, zone_map)
         noted = await self._advice.describe_impact(each.obj, zone, addresses)
         if noted is not None:
             self._tracker.impacts[each.name] = noted
 
     def _sum_up_changes(
         self,
-        kept: Sequence[ShiftState],
-        ground: ZoneMap,
+        states: Sequence[ShiftState],
+        zone_map: ZoneMap,
         pools: Sequence[PoolDocument],
         nodes: Sequence[Node],
     ) -> None:
         """What each shift changed. Pools stay listed until it is over, also if their note is gone."""
         clones = tuple(sorted(pool.name for pool in pools if CLONE_OF in pool.labels))
-        count = count_protected_by_zone(nodes, ground)
-        for each in kept:
+        count = count_protected_by_zone(nodes, zone_map)
+        for each in states:
             if each.record.phase in WORKING and not each.dry:
                 listed = {*each.obj.status.ledger.node_pools, *list_edited_pools(pools, each.key)}
                 self._tracker.sums[each.name] = ShiftSummary(
@@ -197,12 +199,12 @@ class ShiftExtras:
                     nodes=ShiftNodeCount(count=count.get(each.record.shift.zone_id, 0)),
                     clones=clones,
                 )
-                self._note_auto_mode(each, ground, pools, nodes)
+                self._note_auto_mode(each, zone_map, pools, nodes)
 
     def _note_auto_mode(
-        self, each: ShiftState, ground: ZoneMap, pools: Sequence[PoolDocument], nodes: Sequence[Node]
+        self, each: ShiftState, zone_map: ZoneMap, pools: Sequence[PoolDocument], nodes: Sequence[Node]
     ) -> None:
-        told = describe_auto_mode(each.record.shift.zone_id, ground, pools, nodes, self._tracker.options)
+        told = describe_auto_mode(each.record.shift.zone_id, zone_map, pools, nodes, self._tracker.options)
         if told:
             known = self._tracker.impacts.get(each.name) or each.obj.status.impact
             self._tracker.impacts[each.name] = {**known, "autoMode": told}
@@ -216,7 +218,7 @@ class ShiftExtras:
         return {**self._prescale.failures, **self._orphans.failures}
 
 
-def _list_excluded_zones(kept: Sequence[ShiftState], ground: ZoneMap) -> dict[str, str]:
+def _list_excluded_zones(states: Sequence[ShiftState], zone_map: ZoneMap) -> dict[str, str]:
     """Zones in which nothing is bought, names by id."""
-    zones = {each.record.shift.zone_id for each in kept if each.record.launches_gated and not each.dry}
-    return {zone: ground.names[zone] for zone in sorted(zones) if zone in ground.names}
+    zones = {each.record.shift.zone_id for each in states if each.record.launches_gated and not each.dry}
+    return {zone: zone_map.names[zone] for zone in sorted(zones) if zone in zone_map.names}

@@ -145,13 +145,15 @@ class NodeProtection:
                 del self._own[node.name]  # heard of since
                 yield node
 
-    def list_changes(self, ground: ZoneMap, wish: DesiredMarks) -> tuple[list[NodeChange], list[NodeChange]]:
+    def list_changes(
+        self, zone_map: ZoneMap, desired: DesiredMarks
+    ) -> tuple[list[NodeChange], list[NodeChange]]:
         """Nodes to be marked, the oldest first, and nodes to be released."""
         marks: list[NodeChange] = []
         releases: list[NodeChange] = []
         for node in self.list_nodes():
             try:
-                change = self._build_change(node, ground, wish)
+                change = self._build_change(node, zone_map, desired)
             except Exception as error:  # noqa: BLE001 (one node nobody can make sense of holds up no other)
                 note_bad_object(self.failures, f"Node/{node.name}", error)
                 continue
@@ -160,31 +162,31 @@ class NodeProtection:
         marks.sort(key=lambda each: (_ready_timestamp(each.node), each.node.name))
         return marks, releases
 
-    def _build_change(self, node: Node, ground: ZoneMap, wish: DesiredMarks) -> NodeChange | None:
+    def _build_change(self, node: Node, zone_map: ZoneMap, desired: DesiredMarks) -> NodeChange | None:
         text = node.annotations.get(labels.ZONE_LEDGER)
-        if text is None and not wish.protect and not wish.sweep:
+        if text is None and not desired.protect and not desired.sweep:
             return None
-        zone = ground.find_zone_id(node)
-        keys = wish.protect.get(zone, frozenset())
+        zone = zone_map.find_zone_id(node)
+        keys = desired.protect.get(zone, frozenset())
         if node.deleting:
             return None
         if text is None and not keys:
-            return self._sweep_node(node, zone, wish)
+            return self._sweep_node(node, zone, desired)
         if keys and self._managed_only and labels.NODEPOOL not in node.labels and text is None:
             return None
         ledger = parse_node_ledger(text)
         if ledger is not None and ledger.owner != self._owner:
             return None  # another's mark, and its to take off
-        return self._build_mark_change(node, ledger, zone, keys, wish)
+        return self._build_mark_change(node, ledger, zone, keys, desired)
 
-    def _sweep_node(self, node: Node, zone: str, wish: DesiredMarks) -> NodeChange | None:
-        if zone not in wish.sweep or (self._managed_only and labels.NODEPOOL not in node.labels):
+    def _sweep_node(self, node: Node, zone: str, desired: DesiredMarks) -> NodeChange | None:
+        if zone not in desired.sweep or (self._managed_only and labels.NODEPOOL not in node.labels):
             return None
         marked = sweep_node(_read_marks(node))
-        return None if marked is None else NodeChange(node, marked, zone, wish.sweep[zone])
+        return None if marked is None else NodeChange(node, marked, zone, desired.sweep[zone])
 
     def _build_mark_change(
-        self, node: Node, ledger: NodeLedger | None, zone: str, keys: frozenset[str], wish: DesiredMarks
+        self, node: Node, ledger: NodeLedger | None, zone: str, keys: frozenset[str], desired: DesiredMarks
     ) -> NodeChange | None:
         now = _read_marks(node)
         marked = MarkedNode(now, ledger)
@@ -193,7 +195,7 @@ class NodeProtection:
                 marked.standing, marked.ledger, key, enforce=self._enforce, owner=self._owner
             )
         left = () if marked.ledger is None else marked.ledger.shifts
-        ended = [key for key in left if key not in keys and key not in wish.hold]
+        ended = [key for key in left if key not in keys and key not in desired.hold]
         if ended:
             marked = release_node(marked.standing, marked.ledger, ended)
         if (marked.standing, marked.ledger) == (now, ledger):
@@ -314,11 +316,11 @@ def _ready_timestamp(node: Node) -> float:
     return since.timestamp() if since is not None else math.inf
 
 
-def count_protected_by_zone(nodes: Iterable[Node], ground: ZoneMap) -> Mapping[str, int]:
+def count_protected_by_zone(nodes: Iterable[Node], zone_map: ZoneMap) -> Mapping[str, int]:
     """How many nodes of each zone carry a ledger."""
     found: dict[str, int] = {}
     for node in nodes:
         if labels.ZONE_LEDGER in node.annotations:
-            zone = ground.find_zone_id(node)
+            zone = zone_map.find_zone_id(node)
             found[zone] = found.get(zone, 0) + 1
     return found

@@ -105,17 +105,17 @@ class PoolEditor:
     _edited: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def list_changes(
-        self, pools: Sequence[PoolDocument], ground: ZoneMap, wish: DesiredPoolEdits
+        self, pools: Sequence[PoolDocument], zone_map: ZoneMap, desired: DesiredPoolEdits
     ) -> list[PoolChange]:
         """Every pool that does not stand as it should."""
         found = []
         for pool in pools:
             # EKS lets nobody edit the pools it brings along.
-            theirs = pool.name in ground.built_in and labels.ZONE_LEDGER not in pool.annotations
+            theirs = pool.name in zone_map.built_in and labels.ZONE_LEDGER not in pool.annotations
             if pool.deleting or theirs or pool.name.startswith(PREFIX):
                 continue
             try:
-                change = self._build_change(pool, ground, wish)
+                change = self._build_change(pool, zone_map, desired)
             except Exception as error:  # noqa: BLE001 (one pool nobody can make sense of holds up no other)
                 note_bad_object(self.failures, f"NodePool/{pool.name}", error)
                 continue
@@ -123,17 +123,19 @@ class PoolEditor:
                 found.append(change)
         return found
 
-    def _build_change(self, pool: PoolDocument, ground: ZoneMap, wish: DesiredPoolEdits) -> PoolChange | None:
+    def _build_change(
+        self, pool: PoolDocument, zone_map: ZoneMap, desired: DesiredPoolEdits
+    ) -> PoolChange | None:
         ledger = parse_pool_ledger(pool.annotations.get(labels.ZONE_LEDGER), pool.uid)
         guard = parse_guard(pool.annotations.get(GUARD))
         if any(each is not None and each.owner != self.options.owner for each in (ledger, guard)):
             return None  # another's doing, and its to undo
         excluded = pool.annotations.get(labels.ZONE_EXCLUDE) == labels.TRUE
-        zones = self._build_zones(pool, ground, frozenset() if excluded else wish.zones)
+        zones = self._build_zones(pool, zone_map, frozenset() if excluded else desired.zones)
         if ledger is None and guard is None and not zones.names:
             return None
-        edit = self._edit_requirements(pool, ledger, zones, wish)
-        keys = wish.guard if edit.ledger is not None or (guard is not None and wish.guard) else ()
+        edit = self._edit_requirements(pool, ledger, zones, desired)
+        keys = desired.guard if edit.ledger is not None or (guard is not None and desired.guard) else ()
         held = add_drift_guard(
             pool.budgets,
             guard,
@@ -150,16 +152,16 @@ class PoolEditor:
         )
         if not changes:
             return None
-        return PoolChange(pool, edit, held, changes, wish.shifts or (ledger.shifts if ledger else ()))
+        return PoolChange(pool, edit, held, changes, desired.shifts or (ledger.shifts if ledger else ()))
 
     def _edit_requirements(
-        self, pool: PoolDocument, ledger: PoolLedger | None, zones: ImpairedZones, wish: DesiredPoolEdits
+        self, pool: PoolDocument, ledger: PoolLedger | None, zones: ImpairedZones, desired: DesiredPoolEdits
     ) -> PoolEdit:
         return edit_requirements(
             pool.requirements,
             ledger,
             zones,
-            wish.shifts,
+            desired.shifts,
             uid=pool.uid,
             strategy=self.options.strategy,
             only_zone=self.options.only_zone,
@@ -168,19 +170,21 @@ class PoolEditor:
             owner=self.options.owner,
         )
 
-    def _build_zones(self, pool: PoolDocument, ground: ZoneMap, away: frozenset[str]) -> ImpairedZones:
-        reached = ground.list_reached(*pool.class_name)
-        ids = tuple(sorted(away & {*reached}))
+    def _build_zones(
+        self, pool: PoolDocument, zone_map: ZoneMap, excluded_zones: frozenset[str]
+    ) -> ImpairedZones:
+        reached = zone_map.list_reached(*pool.class_name)
+        ids = tuple(sorted(excluded_zones & {*reached}))
         return ImpairedZones(
-            names=tuple(ground.names[zone] for zone in ids),
+            names=tuple(zone_map.names[zone] for zone in ids),
             ids=ids,
-            eligible=tuple(ground.names[zone] for zone in reached if zone in ground.names),
+            eligible=tuple(zone_map.names[zone] for zone in reached if zone in zone_map.names),
             eligible_ids=reached,
         )
 
-    def find_pause(self, change: PoolChange, wish: DesiredPoolEdits) -> timedelta | None:
+    def find_pause(self, change: PoolChange, desired: DesiredPoolEdits) -> timedelta | None:
         """How long to wait before a pool that was put back is edited again; None for not at all any more."""
-        if change.edit.ledger is None or not self._was_put_back(change, wish):
+        if change.edit.ledger is None or not self._was_put_back(change, desired):
             return timedelta()
         fight = self._fights.setdefault(change.pool.uid, _ContestedPool())
         now = self.clock.now()
@@ -190,9 +194,9 @@ class PoolEditor:
         fight.seen = fight.seen or now
         return max(fight.seen + ANSWERS[fight.answered] - now, timedelta())
 
-    def _was_put_back(self, change: PoolChange, wish: DesiredPoolEdits) -> bool:
+    def _was_put_back(self, change: PoolChange, desired: DesiredPoolEdits) -> bool:
         """Whether we had edited the pool for these very zones, and somebody undid it."""
-        return self._edited.get(change.pool.uid) == wish.zones and list(change.pool.requirements) != list(
+        return self._edited.get(change.pool.uid) == desired.zones and list(change.pool.requirements) != list(
             change.edit.entries
         )
 
@@ -210,7 +214,7 @@ class PoolEditor:
         """Uids of pools that are left to whoever else edits them."""
         return frozenset(uid for uid, fight in self._fights.items() if fight.told)
 
-    async def write_change(self, change: PoolChange, wish: DesiredPoolEdits) -> bool:
+    async def write_change(self, change: PoolChange, desired: DesiredPoolEdits) -> bool:
         """One pool, in one write."""
         name = f"NodePool/{change.pool.name}"
         try:
@@ -221,20 +225,20 @@ class PoolEditor:
             self.failures[name] = str(error)
             return False
         self.failures.pop(name, None)
-        self._record_change(change, wish)
+        self._record_change(change, desired)
         return True
 
-    def _record_change(self, change: PoolChange, wish: DesiredPoolEdits) -> None:
+    def _record_change(self, change: PoolChange, desired: DesiredPoolEdits) -> None:
         uid = change.pool.uid
         if change.edit.ledger is None:
             self._edited.pop(uid, None)
             self._fights.pop(uid, None)
             shift_metrics.CONTESTED.set(len(self.given_up))
         else:
-            if self._was_put_back(change, wish):
+            if self._was_put_back(change, desired):
                 fight = self._fights.setdefault(uid, _ContestedPool())
                 fight.answered, fight.seen = fight.answered + 1, None
-            self._edited[uid] = wish.zones
+            self._edited[uid] = desired.zones
         for note in (*change.edit.notes, *change.guarded.notes):
             reason = "OnlyZoneImpaired" if note.startswith("its only zone") else "ZonalShiftKept"
             self.recorder.publish_event(change.pool, reason, note, warning=True, dedupe=(uid, note))
@@ -261,7 +265,7 @@ def _read_shifts(pool: PoolDocument) -> tuple[str, ...]:
     return ledger.shifts if ledger is not None else ()
 
 
-def count_edited_by_zone(pools: Sequence[PoolDocument], ground: ZoneMap) -> Mapping[str, int]:
+def count_edited_by_zone(pools: Sequence[PoolDocument], zone_map: ZoneMap) -> Mapping[str, int]:
     """How many pools stay out of each zone by our doing."""
     found: dict[str, int] = {}
     for pool in pools:

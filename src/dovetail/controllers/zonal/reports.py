@@ -190,14 +190,14 @@ class ShiftGauges:
 
     def set_all(
         self,
-        kept: Sequence[ShiftState],
-        ground: ZoneMap,
+        states: Sequence[ShiftState],
+        zone_map: ZoneMap,
         pools: Sequence[PoolDocument],
         nodes: Iterable[Node],
         now: datetime,
     ) -> None:
-        names = ground.names
-        live = [each for each in kept if each.record.phase not in OVER]
+        names = zone_map.names
+        live = [each for each in states if each.record.phase not in OVER]
         self._active.show(
             {
                 (
@@ -210,12 +210,12 @@ class ShiftGauges:
             }
         )
         # Of several shifts of a zone the one that is not over counts, or else the last.
-        phases = {each.record.shift.zone_id: each.record.phase for each in (*kept, *live)}
+        phases = {each.record.shift.zone_id: each.record.phase for each in (*states, *live)}
         self._phase.show(dict.fromkeys(phases.items(), 1))
         lasted = {each.name: max((now - each.record.since).total_seconds(), 0.0) for each in live}
         self._duration.show({(_zone_name(e, names), e.record.shift.kind): lasted[e.name] for e in live})
         self._upstream.show({(_zone_name(each, names),): lasted[each.name] for each in live})
-        marked, edited = count_protected_by_zone(nodes, ground), count_edited_by_zone(pools, ground)
+        marked, edited = count_protected_by_zone(nodes, zone_map), count_edited_by_zone(pools, zone_map)
         self._nodes.show({(names.get(zone, zone),): count for zone, count in marked.items()})
         self._pools.show({(names.get(zone, zone),): count for zone, count in edited.items()})
 
@@ -234,28 +234,33 @@ class ZoneEvents:
         self._recorder = recorder
         self._before: frozenset[str] = frozenset()
 
-    def has_changed(self, away: frozenset[str]) -> bool:
-        return away != self._before
+    def has_changed(self, excluded_zones: frozenset[str]) -> bool:
+        return excluded_zones != self._before
 
     def report_zones(
-        self, pools: Sequence[PoolDocument], ground: ZoneMap, away: frozenset[str], *, gated: bool = True
+        self,
+        pools: Sequence[PoolDocument],
+        zone_map: ZoneMap,
+        excluded_zones: frozenset[str],
+        *,
+        gated: bool = True,
     ) -> None:
         """`gated` where pools are not edited: those that are hear of their only zone when that is done."""
-        if not all(ground.list_reached(*pool.class_name) for pool in pools):
+        if not all(zone_map.list_reached(*pool.class_name) for pool in pools):
             return  # a class that has not found its subnets yet may have one there: told when it has
-        for zone in sorted(away ^ self._before):
+        for zone in sorted(excluded_zones ^ self._before):
             for pool in pools:
-                if zone in ground.names and _is_affected(pool, ground, zone):
-                    self._report_zone(pool, ground.names[zone], zone, shifted=zone in away)
+                if zone in zone_map.names and _is_affected(pool, zone_map, zone):
+                    self._report_zone(pool, zone_map.names[zone], zone, shifted=zone in excluded_zones)
                     if gated:
-                        self._report_confined(pool, ground, away)
-        self._before = away
+                        self._report_confined(pool, zone_map, excluded_zones)
+        self._before = excluded_zones
 
-    def _report_confined(self, pool: PoolDocument, ground: ZoneMap, away: frozenset[str]) -> None:
+    def _report_confined(self, pool: PoolDocument, zone_map: ZoneMap, excluded_zones: frozenset[str]) -> None:
         """A pool to which no other zone is left launches nothing, however that is brought about."""
-        reached = [each for each in ground.list_reached(*pool.class_name) if each in ground.names]
-        ids = [each for each in reached if each in away]
-        names = ground.names
+        reached = [each for each in zone_map.list_reached(*pool.class_name) if each in zone_map.names]
+        ids = [each for each in reached if each in excluded_zones]
+        names = zone_map.names
         zones = ImpairedZones(
             tuple(names[each] for each in ids),
             tuple(ids),
@@ -286,10 +291,10 @@ class ZoneEvents:
             )
 
 
-def _is_affected(pool: PoolDocument, ground: ZoneMap, zone: str) -> bool:
+def _is_affected(pool: PoolDocument, zone_map: ZoneMap, zone: str) -> bool:
     """Whether the pool's class has a subnet there, and the pool lets its nodes be there."""
-    return zone in ground.list_reached(*pool.class_name) and admits_zone(
-        _list_own_entries(pool), ground.names[zone], zone
+    return zone in zone_map.list_reached(*pool.class_name) and admits_zone(
+        _list_own_entries(pool), zone_map.names[zone], zone
     )
 
 

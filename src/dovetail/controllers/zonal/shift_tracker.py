@@ -142,7 +142,7 @@ class ShiftTracker:
         self,
         objects: Sequence[ZoneShift],
         wanted: Sequence[Shift],
-        ground: ZoneMap,
+        zone_map: ZoneMap,
         arc: ArcPoller,
         now: datetime,
         *,
@@ -150,14 +150,16 @@ class ShiftTracker:
         foreign: Sequence[ZoneShift] = (),
     ) -> list[ShiftState]:
         """A record for every shift, and what is seen of it now. Zones of `foreign` ones are left to them."""
-        used = [each for each in wanted if each.zone_id not in ground.names or each.zone_id in ground.used]
+        used = [
+            each for each in wanted if each.zone_id not in zone_map.names or each.zone_id in zone_map.used
+        ]
         in_force = {
             each.spec.zone_id for each in objects if each.status.phase in ("Applying", "Active", "Restoring")
         }
         found = find_impairment(
             used,
             self.options.policies,
-            ground.used,
+            zone_map.used,
             honour_unapplied=self.options.honour_unapplied,
             min_healthy=self.options.min_healthy,
             in_force=in_force,
@@ -260,20 +262,20 @@ class ShiftTracker:
         """What was begun in a dry run is one while that lasts, and what is only local for good."""
         return obj.spec.dry_run and (obj.spec.kind == "LOCAL" or bool(self.options.dry_run))
 
-    def list_acting(self, kept: Sequence[ShiftState]) -> list[ShiftState]:
+    def list_acting(self, states: Sequence[ShiftState]) -> list[ShiftState]:
         """Those that are more than a dry run, and can be followed."""
-        return [each for each in kept if not each.dry and f"ZoneShift/{each.name}" not in self.failures]
+        return [each for each in states if not each.dry and f"ZoneShift/{each.name}" not in self.failures]
 
     def advance_states(
         self,
-        kept: Sequence[ShiftState],
+        states: Sequence[ShiftState],
         outstanding: Callable[[Sequence[ShiftState]], OutstandingWork],
         arc: ArcPoller,
         now: datetime,
     ) -> list[ShiftState]:
         """Each record one step further, if it is time."""
-        left, moved = outstanding(kept), list[ShiftState]()
-        for each in kept:
+        left, moved = outstanding(states), list[ShiftState]()
+        for each in states:
             zone = each.record.shift.zone_id
             undoing = each.record.phase == "Restoring"
             progress = ShiftProgress(
@@ -292,10 +294,10 @@ class ShiftTracker:
                 moved.append(replace(each, record=record, left=left))
         return moved
 
-    def seconds_until_next(self, kept: Sequence[ShiftState], now: datetime) -> float:
+    def seconds_until_next(self, states: Sequence[ShiftState], now: datetime) -> float:
         """Seconds until something may move by itself."""
         pace, found = self.options.pace, [30.0]
-        for each in kept:
+        for each in states:
             record = each.record
             if record.phase == "Pending":
                 found.append((record.since + pace.debounce - now).total_seconds())
@@ -309,12 +311,12 @@ class ShiftTracker:
         return max(min(found), 0.2)
 
     async def save_states(
-        self, kept: Sequence[ShiftState], ground: ZoneMap, arc: ArcPoller, now: datetime
+        self, states: Sequence[ShiftState], zone_map: ZoneMap, arc: ArcPoller, now: datetime
     ) -> bool:
         """Every object as its record is now; whether any phase or step moved."""
         moved = False
         after: list[ZoneShift] = []
-        for each in kept:
+        for each in states:
             if each.forgotten:
                 if self.options.dry_run != "client" and each.before is not None:
                     await self._writer.remove_shift(each.before)
@@ -322,7 +324,7 @@ class ShiftTracker:
                 continue
             before = each.obj.status
             try:
-                status = self._build_status(each, before, ground, arc, now)
+                status = self._build_status(each, before, zone_map, arc, now)
                 obj = self._add_owner_note(
                     records.update_object(each.obj, each.record, status, dry_run=each.dry)
                 )
@@ -331,7 +333,7 @@ class ShiftTracker:
                 continue
             self.failures.pop(f"ZoneShift/{each.name}", None)
             moved = moved or (obj.status.phase, obj.status.step) != (before.phase, before.step)
-            self._report_phase(each, before.phase, obj, ground)
+            self._report_phase(each, before.phase, obj, zone_map)
             after.append(obj)
             if self.options.dry_run != "client":
                 await self._writer.save_shift(
@@ -356,7 +358,7 @@ class ShiftTracker:
         return structs.replace(obj, metadata=structs.replace(obj.metadata, annotations=annotations))
 
     def _build_status(
-        self, each: ShiftState, before: ZoneShiftStatus, ground: ZoneMap, arc: ArcPoller, now: datetime
+        self, each: ShiftState, before: ZoneShiftStatus, zone_map: ZoneMap, arc: ArcPoller, now: datetime
     ) -> ZoneShiftStatus:
         record, zone = each.record, each.record.shift.zone_id
         gate = "Done" if record.launches_gated and not each.dry else ""
@@ -369,7 +371,7 @@ class ShiftTracker:
         )
         conditions = self._set_confirmed(before.conditions, each, arc, now)
         return structs.replace(
-            before, zone_name=ground.names.get(zone, ""), steps=steps, conditions=conditions
+            before, zone_name=zone_map.names.get(zone, ""), steps=steps, conditions=conditions
         )
 
     def _set_confirmed(
@@ -383,11 +385,11 @@ class ShiftTracker:
             return records.set_condition(conditions, "Confirmed", "Unknown", "Provisional", why, now)
         return records.set_condition(conditions, "Confirmed", "True", "Polled", "", now)
 
-    def _report_phase(self, each: ShiftState, before: str, obj: ZoneShift, ground: ZoneMap) -> None:
+    def _report_phase(self, each: ShiftState, before: str, obj: ZoneShift, zone_map: ZoneMap) -> None:
         phase, zone = obj.status.phase, obj.spec.zone_id
         if phase == before:
             return
-        name = ground.names.get(zone, zone)
+        name = zone_map.names.get(zone, zone)
         shift_metrics.PHASE.labels(zone, before).set(0)
         shift_metrics.PHASE.labels(zone, phase).set(1)
         record = each.record
@@ -406,14 +408,14 @@ class ShiftTracker:
 
     async def save_reports(
         self,
-        kept: Sequence[ShiftState],
+        states: Sequence[ShiftState],
         troubles: Mapping[str, str],
         contested: frozenset[str],
         plan: Mapping[str, tuple[str, ...]],
     ) -> None:
         """What went wrong, what others undo, and what a dry run would do: on the objects."""
         now = self._clock.now()
-        for each in kept:
+        for each in states:
             if each.forgotten or each.record.phase in OVER:
                 continue
             if self.options.dry_run == "client":

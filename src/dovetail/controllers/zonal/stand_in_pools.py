@@ -35,20 +35,20 @@ class StandInPools:
     writer: AuditedWriter
     clock: Clock
 
-    def are_needed(self, pools: Sequence[PoolDocument], ground: ZoneMap) -> bool:
+    def are_needed(self, pools: Sequence[PoolDocument], zone_map: ZoneMap) -> bool:
         match self.options.auto_mode:
             case "Off" | "Native":
                 return False
-            case "auto" if ground.native:
+            case "auto" if zone_map.native:
                 return False  # EKS does it by itself
             case _:
-                return clone.has_only_managed_pools([pool.name for pool in pools], ground.built_in)
+                return clone.has_only_managed_pools([pool.name for pool in pools], zone_map.built_in)
 
     def describe_plan(
-        self, pools: Sequence[PoolDocument], ground: ZoneMap, wish: DesiredPoolEdits
+        self, pools: Sequence[PoolDocument], zone_map: ZoneMap, desired: DesiredPoolEdits
     ) -> list[str]:
         """What would be written, in words."""
-        if not wish.zones or not self.are_needed(pools, ground):
+        if not desired.zones or not self.are_needed(pools, zone_map):
             return []
         known = {pool.name for pool in pools}
         return [
@@ -58,15 +58,15 @@ class StandInPools:
         ]
 
     async def settle_pools(
-        self, pools: Sequence[PoolDocument], ground: ZoneMap, wish: DesiredPoolEdits
+        self, pools: Sequence[PoolDocument], zone_map: ZoneMap, desired: DesiredPoolEdits
     ) -> int:
         """Bring stand-ins to where they should be; how many are not there yet."""
         known, left = {pool.name: pool for pool in pools}, 0
-        if wish.zones and self.are_needed(pools, ground):
+        if desired.zones and self.are_needed(pools, zone_map):
             for each in SOURCES:
                 if each in known:
                     left += await self._write_stand_in(
-                        known[each], known.get(clone.build_clone_name(each)), ground, wish
+                        known[each], known.get(clone.build_clone_name(each)), zone_map, desired
                     )
             return left
         for pool in pools:
@@ -75,14 +75,14 @@ class StandInPools:
         return 0
 
     async def _write_stand_in(
-        self, source: PoolDocument, there: PoolDocument | None, ground: ZoneMap, wish: DesiredPoolEdits
+        self, source: PoolDocument, there: PoolDocument | None, zone_map: ZoneMap, desired: DesiredPoolEdits
     ) -> int:
-        healthy = [ground.names[each] for each in ground.cluster if each not in wish.zones]
+        healthy = [zone_map.names[each] for each in zone_map.cluster if each not in desired.zones]
         if not healthy:
             return 0
         document = {"metadata": {"name": source.name}, "spec": source.spec}
-        made = clone.build_clone(document, healthy, wish.shifts, self.options.owner)
-        shifts = ",".join(wish.shifts)
+        made = clone.build_clone(document, healthy, desired.shifts, self.options.owner)
+        shifts = ",".join(desired.shifts)
         if there is None:
             fresh = codec.convert(PoolDocument, made)
             try:

@@ -99,14 +99,14 @@ class ZoneDiscovery:
             native=self._native,
         )
 
-    async def count_free_addresses(self, ground: ZoneMap) -> Mapping[str, int]:
+    async def count_free_addresses(self, zone_map: ZoneMap) -> Mapping[str, int]:
         """How many addresses the subnets of node classes have left, by the name of the zone."""
         free: dict[str, int] = {}
-        if not ground.subnets:
+        if not zone_map.subnets:
             return free
         try:
             async for page in list_pages(
-                self._aws, "ec2", "DescribeSubnets", {"SubnetIds": list(ground.subnets)}
+                self._aws, "ec2", "DescribeSubnets", {"SubnetIds": list(zone_map.subnets)}
             ):
                 for each in page.get("Subnets") or ():
                     zone = str(each["AvailabilityZone"])

@@ -60,98 +60,98 @@ def explain_unconsolidatable(candidate: Candidate) -> str | None:
 
 
 def compute_consolidation(
-    scene: DisruptionInput,
-    going: Sequence[Candidate],
+    inputs: DisruptionInput,
+    candidates: Sequence[Candidate],
     method: Method,
     seen: list[WhatIfScheduler] | None = None,
 ) -> ConsolidationVerdict:
     """Can these go, for nothing or for one cheaper node? If not, why not. `seen` is given the trials."""
-    if _cannot_save(scene, going):
+    if _cannot_save(inputs, candidates):
         return ConsolidationVerdict(why=NO_CHEAPER)
     trials: list[WhatIfScheduler] = [] if seen is None else seen
     # How many nodes it would take is told of single ones only.
     outcome = simulate_scheduling(
-        scene, going, consolidating=True, seen=trials, most=1 if len(going) > 1 else None
+        inputs, candidates, consolidating=True, seen=trials, most=1 if len(candidates) > 1 else None
     )
     if outcome.problem:
         return ConsolidationVerdict(why=outcome.problem)
     new = outcome.plan.new_nodes
     if not new:
         return ConsolidationVerdict(
-            Command(method, tuple(going), plan=outcome.plan, savings=_sum_prices(going))
+            Command(method, tuple(candidates), plan=outcome.plan, savings=_sum_prices(candidates))
         )
     if len(new) > 1:
         return ConsolidationVerdict(why=f"Can't remove without creating {len(new)} candidates")
-    return _build_replacement(scene, going, method, outcome.plan, trials)
+    return _build_replacement(inputs, candidates, method, outcome.plan, trials)
 
 
-def _cannot_save(scene: DisruptionInput, going: Sequence[Candidate]) -> bool:
+def _cannot_save(inputs: DisruptionInput, candidates: Sequence[Candidate]) -> bool:
     """Pods that fit on no other node must share the one new node, and none that holds them is cheaper."""
-    if scene.free_capacity.limited:
+    if inputs.free_capacity.limited:
         # Then the pods may have no place at all, and people should hear that instead.
         return False
-    homeless = scene.free_capacity.sum_unplaceable(
-        list_moving_pods(scene, going), {candidate.key for candidate in going}
+    homeless = inputs.free_capacity.sum_unplaceable(
+        list_moving_pods(inputs, candidates), {candidate.key for candidate in candidates}
     )
     if homeless is None:
         return False
-    cheapest = scene.free_capacity.find_cheapest_price(homeless)
-    return cheapest is not None and cheapest >= _sum_prices(going)
+    cheapest = inputs.free_capacity.find_cheapest_price(homeless)
+    return cheapest is not None and cheapest >= _sum_prices(candidates)
 
 
-def _sum_prices(going: Iterable[Candidate]) -> float:
-    return sum(candidate.price for candidate in going)
+def _sum_prices(candidates: Iterable[Candidate]) -> float:
+    return sum(candidate.price for candidate in candidates)
 
 
 def _build_replacement(
-    scene: DisruptionInput,
-    going: Sequence[Candidate],
+    inputs: DisruptionInput,
+    candidates: Sequence[Candidate],
     method: Method,
     plan: Plan,
     trials: Iterable[WhatIfScheduler],
 ) -> ConsolidationVerdict:
-    found = filter_by_price(scene, plan.new_nodes[0], _sum_prices(going), going)
+    found = filter_by_price(inputs, plan.new_nodes[0], _sum_prices(candidates), candidates)
     if isinstance(found, str):
         return ConsolidationVerdict(why=found)
-    command = _build_command(scene, going, method, plan, found)
-    kind, pods = scene.types[found.pool][found.instance_type], list_moving_pods(scene, going)
-    for trial in trials:
-        if trial.plan is plan and not is_replacement_robust(
-            trial, pods, found, kind, command.savings, scene.free_capacity
+    command = _build_command(inputs, candidates, method, plan, found)
+    kind, pods = inputs.types[found.pool][found.instance_type], list_moving_pods(inputs, candidates)
+    for what_if in trials:
+        if what_if.plan is plan and not is_replacement_robust(
+            what_if, pods, found, kind, command.savings, inputs.free_capacity
         ):
             return ConsolidationVerdict(why=LEFT_OVER)
     return ConsolidationVerdict(command)
 
 
 def filter_by_price(
-    scene: DisruptionInput, node: PlannedNode, bound: float, going: Sequence[Candidate]
+    inputs: DisruptionInput, node: PlannedNode, bound: float, candidates: Sequence[Candidate]
 ) -> PlannedNode | str:
     """The node as what costs less than the bound, in exchange for these; or why it cannot be had."""
-    spot_only = all(c.capacity_type == labels.SPOT for c in going)
+    spot_only = all(c.capacity_type == labels.SPOT for c in candidates)
     allowed = node.requirements[labels.CAPACITY_TYPE]
     if spot_only and labels.SPOT in allowed:
-        if not scene.spot_to_spot:
+        if not inputs.spot_to_spot:
             return "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node"
         node = _pin_to_spot(node)
-    options = _list_cheaper_types(scene, node, bound)
-    if not isinstance(options, str) and spot_only and labels.SPOT in allowed and len(going) == 1:
+    options = _list_cheaper_types(inputs, node, bound)
+    if not isinstance(options, str) and spot_only and labels.SPOT in allowed and len(candidates) == 1:
         options = _check_spot_flexibility(node.requirements, options)
     if isinstance(options, str):
         return options
     if labels.SPOT in allowed and labels.ON_DEMAND in allowed and not spot_only:
-        node, options = _prefer_spot(scene, node, options)
+        node, options = _prefer_spot(inputs, node, options)
         verdict = check_min_values(options, node.requirements)
         if not verdict.met:
             return f"Filtering by price: {verdict}"
-    return _keep_types(scene, node, options)
+    return _keep_types(inputs, node, options)
 
 
-def _list_cheaper_types(scene: DisruptionInput, node: PlannedNode, bound: float) -> list[InstanceType] | str:
+def _list_cheaper_types(inputs: DisruptionInput, node: PlannedNode, bound: float) -> list[InstanceType] | str:
     """The node's types that would cost less than the bound even if a launch goes badly, cheapest first."""
-    prices = scene.build_price_lookup(node)
-    listed = [(prices(name), name) for name in node.instance_types if name in scene.types[node.pool]]
+    prices = inputs.build_price_lookup(node)
+    listed = [(prices(name), name) for name in node.instance_types if name in inputs.types[node.pool]]
     ordered = sorted((each for each in listed if each[0].least < inf), key=lambda each: each[0].least)
-    kept = [scene.types[node.pool][name] for price, name in ordered if price.worst < bound]
+    kept = [inputs.types[node.pool][name] for price, name in ordered if price.worst < bound]
     if not kept:
         return NO_CHEAPER
     verdict = check_min_values(kept, node.requirements)
@@ -172,13 +172,13 @@ def _check_spot_flexibility(
 
 
 def _prefer_spot(
-    scene: DisruptionInput, node: PlannedNode, options: list[InstanceType]
+    inputs: DisruptionInput, node: PlannedNode, options: list[InstanceType]
 ) -> tuple[PlannedNode, list[InstanceType]]:
     """Types were kept for their spot price, so if there is no spot to be had the launch must fail.
 
     Types that are never sold as spot were kept for the price they have: alone, they need no pin.
     """
-    pinned, undefined = _pin_to_spot(node), scene.snapshot.options.flavour.well_known
+    pinned, undefined = _pin_to_spot(node), inputs.snapshot.options.flavour.well_known
     sold = [o for o in options if find_cheapest_offering(o, pinned.requirements, undefined) is not None]
     return (pinned, sold) if sold else (node, options)
 
@@ -192,9 +192,9 @@ def _pin_to_spot(node: PlannedNode) -> PlannedNode:
     )
 
 
-def _keep_types(scene: DisruptionInput, node: PlannedNode, options: Sequence[InstanceType]) -> PlannedNode:
+def _keep_types(inputs: DisruptionInput, node: PlannedNode, options: Sequence[InstanceType]) -> PlannedNode:
     """The node with these types alone, and the offering and price that follow."""
-    undefined = scene.snapshot.options.flavour.well_known
+    undefined = inputs.snapshot.options.flavour.well_known
     best = find_cheapest_offering(options[0], node.requirements, undefined)
     assert best is not None, "only types with a usable offering are kept"
     return replace(
@@ -208,16 +208,18 @@ def _keep_types(scene: DisruptionInput, node: PlannedNode, options: Sequence[Ins
 
 
 def _build_command(
-    scene: DisruptionInput, going: Sequence[Candidate], method: Method, plan: Plan, node: PlannedNode
+    inputs: DisruptionInput, candidates: Sequence[Candidate], method: Method, plan: Plan, node: PlannedNode
 ) -> Command:
-    return Command(method, tuple(going), (node,), plan, savings=_sum_prices(going) - node.price)
+    return Command(method, tuple(candidates), (node,), plan, savings=_sum_prices(candidates) - node.price)
 
 
-def find_same_type_price(scene: DisruptionInput, going: Sequence[Candidate], node: PlannedNode) -> float:
+def find_same_type_price(
+    inputs: DisruptionInput, candidates: Sequence[Candidate], node: PlannedNode
+) -> float:
     """The price a replacement must beat: deleting three and launching one of them again is no gain."""
-    undefined = scene.snapshot.options.flavour.well_known
+    undefined = inputs.snapshot.options.flavour.well_known
     lowest: dict[str, float] = {}
-    for candidate in going:
+    for candidate in candidates:
         if candidate.instance_type is None:
             continue
         own = Requirements.from_labels(candidate.labels)
@@ -238,7 +240,7 @@ class ConsolidationSearch:
 
 
 def find_multi_node(
-    scene: DisruptionInput,
+    inputs: DisruptionInput,
     ordered: Sequence[Candidate],
     method: Method,
     accept: Callable[[Command], bool],
@@ -248,7 +250,7 @@ def find_multi_node(
     found = ConsolidationSearch()
 
     def could_go(count: int) -> bool:
-        return _can_remove(scene, ordered[:count], method, accept, found)
+        return _can_remove(inputs, ordered[:count], method, accept, found)
 
     count = AT_FIRST
     if len(ordered) < count or should_stop() or not could_go(count):
@@ -281,33 +283,33 @@ def _bisect_prefix(
 
 
 def _can_remove(
-    scene: DisruptionInput,
-    going: Sequence[Candidate],
+    inputs: DisruptionInput,
+    candidates: Sequence[Candidate],
     method: Method,
     accept: Callable[[Command], bool],
     found: ConsolidationSearch,
 ) -> bool:
     """Whether all of these can go; the command is kept in `found` if so."""
-    command = compute_consolidation(scene, going, method).command
+    command = compute_consolidation(inputs, candidates, method).command
     if command is not None and command.replacements:
         found.proposed.append(command)
-    command = _filter_out_same_type(scene, command) if command is not None else None
+    command = _filter_out_same_type(inputs, command) if command is not None else None
     if command is None or not accept(command):
         return False
     found.command = command
     return True
 
 
-def _filter_out_same_type(scene: DisruptionInput, command: Command) -> Command | None:
+def _filter_out_same_type(inputs: DisruptionInput, command: Command) -> Command | None:
     if not command.replacements:
         return command
     node = command.replacements[0]
-    bound = find_same_type_price(scene, command.candidates, node)
+    bound = find_same_type_price(inputs, command.candidates, node)
     if bound == inf:
         return command
-    kept = _list_cheaper_types(scene, node, bound)
+    kept = _list_cheaper_types(inputs, node, bound)
     if isinstance(kept, str) or command.plan is None:
         return None
     return _build_command(
-        scene, command.candidates, command.method, command.plan, _keep_types(scene, node, kept)
+        inputs, command.candidates, command.method, command.plan, _keep_types(inputs, node, kept)
     )

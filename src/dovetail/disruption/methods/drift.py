@@ -86,11 +86,11 @@ def _is_same_offering(requirements: Requirements, claim: NodeClaim) -> bool:
     return all(own[key] in requirements[key] for key in requirements if key in own)
 
 
-def sort_by_drift(going: Sequence[Candidate]) -> list[Candidate]:
+def sort_by_drift(candidates: Sequence[Candidate]) -> list[Candidate]:
     """The longest drifted first, those without pods to move before the others."""
     drifted = [
         c
-        for c in going
+        for c in candidates
         if c.state.claim is not None and conditions.is_true(c.state.claim, conditions.DRIFTED)
     ]
 

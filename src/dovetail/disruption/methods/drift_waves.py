@@ -86,16 +86,16 @@ class DriftStatus:
 OPEN = DriftStatus()
 
 
-def list_drift_statuses(scene: DisruptionInput) -> dict[str, DriftStatus]:
+def list_drift_statuses(inputs: DisruptionInput) -> dict[str, DriftStatus]:
     """The pools whose drift is not open."""
     claims: dict[str, list[NodeClaim]] = {}
     # How nodes do is asked only where it can pause anything.
-    for state in scene.snapshot.nodes if any(map(can_pause, scene.pools.values())) else ():
+    for state in inputs.snapshot.nodes if any(map(can_pause, inputs.pools.values())) else ():
         if state.claim is not None:
             claims.setdefault(views.read_pool_name(state), []).append(state.claim)
-    now = scene.snapshot.options.now
+    now = inputs.snapshot.options.now
     found = {
-        name: compute_drift_status(pool, claims.get(name, ()), now) for name, pool in scene.pools.items()
+        name: compute_drift_status(pool, claims.get(name, ()), now) for name, pool in inputs.pools.items()
     }
     return {name: each for name, each in found.items() if each.flow is not DriftFlow.OPEN}
 
@@ -166,19 +166,19 @@ def _is_up_since(claim: NodeClaim, since: datetime) -> bool:
     return state.last_transition_time >= since  # both are kept to the second
 
 
-def limit_drift(scene: DisruptionInput, allowance: Allowance) -> None:
+def limit_drift(inputs: DisruptionInput, allowance: Allowance) -> None:
     """Pools that are paused lose nothing to drift; those that are probing one node at a time."""
-    for name, found in list_drift_statuses(scene).items():
-        most = 1 if found.flow is DriftFlow.PROBING and not _has_terminating_nodes(scene, name) else 0
+    for name, found in list_drift_statuses(inputs).items():
+        most = 1 if found.flow is DriftFlow.PROBING and not _has_terminating_nodes(inputs, name) else 0
         allowance.limit_pool(
             name, most, BlockedReason.PAUSED, f"drift of pool {name} is {found.flow}: {found.why}"
         )
 
 
-def _has_terminating_nodes(scene: DisruptionInput, pool: str) -> bool:
+def _has_terminating_nodes(inputs: DisruptionInput, pool: str) -> bool:
     return any(
-        views.is_deleting(state) or views.read_provider_id(state) in scene.queued
-        for state in scene.snapshot.nodes
+        views.is_deleting(state) or views.read_provider_id(state) in inputs.queued
+        for state in inputs.snapshot.nodes
         if state.claim is not None and views.read_pool_name(state) == pool
     )
 
@@ -217,24 +217,26 @@ class DriftWaves:
     gates: Mapping[str, DriftStatus]
 
 
-def plan_waves(scene: DisruptionInput) -> DriftWaves:
+def plan_waves(inputs: DisruptionInput) -> DriftWaves:
     """How every drifted node would go, if budgets stay as they are and each wave comes up well."""
-    going, staying = find_candidates(scene, DisruptionClass.EVENTUAL)
-    held = [each for each in staying if _is_drifted(each.state)]
-    allowance = compute_allowances(scene, DRIFTED.reason)
-    limit_drift(scene, allowance)
-    shut = list_drift_statuses(scene)
+    candidates, blocked = find_candidates(inputs, DisruptionClass.EVENTUAL)
+    blocked_reason = [each for each in blocked if _is_drifted(each.state)]
+    allowance = compute_allowances(inputs, DRIFTED.reason)
+    limit_drift(inputs, allowance)
+    shut = list_drift_statuses(inputs)
     queues: dict[str, deque[Candidate]] = {}
-    for candidate in sort_by_drift(going):
+    for candidate in sort_by_drift(candidates):
         name = candidate.pool.name
         if (name in shut and shut[name].flow is DriftFlow.PAUSED) or not _compute_width(
             candidate.pool, allowance
         ):
             why, text = allowance.explain_block(name)
-            held.append(BlockedNode(candidate.state, text, QUIET, why))
+            blocked_reason.append(BlockedNode(candidate.state, text, QUIET, why))
         else:
             queues.setdefault(name, deque()).append(candidate)
-    return DriftWaves(tuple(_build_waves(queues, allowance, ReplacementEstimates(scene))), tuple(held), shut)
+    return DriftWaves(
+        tuple(_build_waves(queues, allowance, ReplacementEstimates(inputs))), tuple(blocked_reason), shut
+    )
 
 
 def _build_waves(
@@ -284,11 +286,11 @@ class ReplacementEstimates:
     """What replaces a node, asked once for all nodes whose pods are alike."""
 
     def __init__(
-        self, scene: DisruptionInput, place: Callable[[Snapshot], Plan] = scheduler.schedule_pods
+        self, inputs: DisruptionInput, place: Callable[[Snapshot], Plan] = scheduler.schedule_pods
     ) -> None:
-        options = replace(scene.snapshot.options, reserved_fallback=True)
-        self._bare = replace(scene.snapshot, nodes=(), pods=(), moving=(), virtual=(), options=options)
-        self._scene = scene
+        options = replace(inputs.snapshot.options, reserved_fallback=True)
+        self._bare = replace(inputs.snapshot, nodes=(), pods=(), moving=(), virtual=(), options=options)
+        self._scene = inputs
         self._place = place
         self._known: dict[object, tuple[ReplacementKind, ...]] = {}
 

@@ -26,22 +26,22 @@ AWAITED = "pods that wait, or that leave another node, will need it"
 
 
 def build_empty_command(
-    going: Iterable[Candidate], allowance: Allowance
+    candidates: Iterable[Candidate], allowance: Allowance
 ) -> tuple[Command | None, list[BlockedNode]]:
     """One command for every empty node that may go, the best bargains first, and why the others stay."""
     kept: list[Candidate] = []
-    staying: list[BlockedNode] = []
-    for candidate in sort_by_ratio(list(going)):
+    blocked: list[BlockedNode] = []
+    for candidate in sort_by_ratio(list(candidates)):
         if allowance.take(candidate.pool.name):
             kept.append(candidate)
         else:
-            held, why = allowance.explain_block(candidate.pool.name)
-            staying.append(BlockedNode(candidate.state, why, QUIET, held))
-    return (build_delete_command(kept) if kept else None), staying
+            blocked_reason, why = allowance.explain_block(candidate.pool.name)
+            blocked.append(BlockedNode(candidate.state, why, QUIET, blocked_reason))
+    return (build_delete_command(kept) if kept else None), blocked
 
 
 def split_awaited(
-    scene: DisruptionInput, mine: Sequence[Candidate], *, for_buffers: bool = True
+    inputs: DisruptionInput, mine: Sequence[Candidate], *, for_buffers: bool = True
 ) -> tuple[list[Candidate], list[BlockedNode]]:
     """Those that no pod without a node will need, nor one of a node on its way out; and those that one will.
 
@@ -49,11 +49,11 @@ def split_awaited(
     capacity buffer never arrive, and which nodes have room for them is known only since the last pass. They
     keep a node from going for nothing (`for_buffers`), not from being replaced.
     """
-    snapshot = scene.snapshot
+    snapshot = inputs.snapshot
     if not mine or not (snapshot.moving or snapshot.pods or (for_buffers and snapshot.virtual)):
         return list(mine), []
     ignored = set() if for_buffers else {pod.full_name for pod in snapshot.virtual}
-    plan = simulate_scheduling(scene, (), consolidating=False).plan
+    plan = simulate_scheduling(inputs, (), consolidating=False).plan
     taken = {name for name, pods in plan.existing.items() if not ignored.issuperset(pods)}
     kept = [candidate for candidate in mine if candidate.name not in taken]
     return kept, [
@@ -66,13 +66,13 @@ def build_delete_command(kept: Sequence[Candidate]) -> Command:
     return Command(EMPTY, tuple(kept), savings=sum(candidate.price for candidate in kept))
 
 
-def explain_not_empty(scene: DisruptionInput, candidate: Candidate) -> str | None:
+def explain_not_empty(inputs: DisruptionInput, candidate: Candidate) -> str | None:
     """Why it is not for emptiness: in words worth telling, in none, or (None) it is."""
     if candidate.pool.static:
         return ""
     if is_consolidation_disabled(candidate.pool):
         return f'NodePool "{candidate.pool.name}" has consolidation disabled'
-    if candidate.name in scene.buffered:
+    if candidate.name in inputs.buffered:
         return f'Node "{candidate.name}" has buffer pods'
     claim = candidate.state.claim
     assert claim is not None

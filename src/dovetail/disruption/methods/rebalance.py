@@ -45,58 +45,58 @@ ANOTHER_ZONE = Taint(key="dovetail.sh/another-zone", effect="NoSchedule")
 
 @report_bad_objects
 def choose_rebalance(
-    scene: DisruptionInput, returned: frozenset[str], should_stop: Callable[[], bool] = lambda: False
+    inputs: DisruptionInput, returned: frozenset[str], should_stop: Callable[[], bool] = lambda: False
 ) -> DisruptionChoice:
     """The first move towards balance that can be made, if there is one."""
-    going = [
+    candidates = [
         each
-        for each in find_candidates(scene, DisruptionClass.GRACEFUL)[0]
+        for each in find_candidates(inputs, DisruptionClass.GRACEFUL)[0]
         if explain_unconsolidatable(each) is None
     ]
-    choice = DisruptionChoice(compute_allowances(scene, REBALANCE.reason), eligible=len(going))
-    counts = _count_nodes_by_zone(scene)
-    for zone in sorted(returned - scene.excluded_zones):
+    choice = DisruptionChoice(compute_allowances(inputs, REBALANCE.reason), eligible=len(candidates))
+    counts = _count_nodes_by_zone(inputs)
+    for zone in sorted(returned - inputs.excluded_zones):
         seen: DisruptionInput | None = None
-        for candidate in _list_overfull(going, zone, counts, scene):
+        for candidate in _list_overfull(candidates, zone, counts, inputs):
             if should_stop():
                 choice.timed_out = True
                 return choice
             if choice.allowance.count_left(candidate.pool.name) <= 0:
                 choice.allowance.constrained = True
                 continue
-            seen = seen or _restrict_to_zone(scene, zone)
-            command = _build_move(scene, seen, candidate, zone)
+            seen = seen or _restrict_to_zone(inputs, zone)
+            command = _build_move(inputs, seen, candidate, zone)
             if command is not None:
                 choice.commands.append(command)
                 return choice
     return choice
 
 
-def find_move_to_zone(scene: DisruptionInput, going: Sequence[Candidate], zone: str) -> Command | None:
+def find_move_to_zone(inputs: DisruptionInput, candidates: Sequence[Candidate], zone: str) -> Command | None:
     """The same move as it would be made now; None when it would not."""
-    (candidate,) = going
-    counts = _count_nodes_by_zone(scene)
-    if zone in scene.excluded_zones or not _list_overfull([candidate], zone, counts, scene):
+    (candidate,) = candidates
+    counts = _count_nodes_by_zone(inputs)
+    if zone in inputs.excluded_zones or not _list_overfull([candidate], zone, counts, inputs):
         return None
-    return _build_move(scene, _restrict_to_zone(scene, zone), candidate, zone)
+    return _build_move(inputs, _restrict_to_zone(inputs, zone), candidate, zone)
 
 
-def _count_nodes_by_zone(scene: DisruptionInput) -> Counter[tuple[str, str]]:
+def _count_nodes_by_zone(inputs: DisruptionInput) -> Counter[tuple[str, str]]:
     """Nodes by pool and zone, without those that are on their way out."""
-    known = (state for state in scene.snapshot.nodes if not views.is_deleting(state))
+    known = (state for state in inputs.snapshot.nodes if not views.is_deleting(state))
     return Counter(
         (views.read_pool_name(state), views.read_labels(state).get(labels.ZONE, "")) for state in known
     )
 
 
 def _list_overfull(
-    going: Sequence[Candidate], zone: str, counts: Counter[tuple[str, str]], scene: DisruptionInput
+    candidates: Sequence[Candidate], zone: str, counts: Counter[tuple[str, str]], inputs: DisruptionInput
 ) -> list[Candidate]:
     """Nodes of zones that have too many more than this one; of the fullest zone first."""
-    now = scene.snapshot.options.now
+    now = inputs.snapshot.options.now
     found = [
         each
-        for each in sort_by_ratio(going)
+        for each in sort_by_ratio(candidates)
         if each.zone != zone
         and counts[each.pool.name, each.zone] - counts[each.pool.name, zone] >= UNEVEN
         and policy.find_rest_block(each, now) is None
@@ -105,7 +105,7 @@ def _list_overfull(
 
 
 def _build_move(
-    scene: DisruptionInput, seen: DisruptionInput, candidate: Candidate, zone: str
+    inputs: DisruptionInput, seen: DisruptionInput, candidate: Candidate, zone: str
 ) -> Command | None:
     """The candidate for one node in the zone, which may cost as much as it and no more."""
     outcome = simulate_scheduling(seen, (candidate,), consolidating=True, most=1)
@@ -123,9 +123,9 @@ def _pin_to_zone(node: PlannedNode, zone: str) -> PlannedNode:
     return replace(node, requirements=node.requirements.replace_key(labels.ZONE, only), zone=zone)
 
 
-def _restrict_to_zone(scene: DisruptionInput, zone: str) -> DisruptionInput:
+def _restrict_to_zone(inputs: DisruptionInput, zone: str) -> DisruptionInput:
     """The world in which pods that move can go to this zone alone."""
-    snapshot = scene.snapshot
+    snapshot = inputs.snapshot
     nodes = tuple(
         replace(
             state,
@@ -139,7 +139,7 @@ def _restrict_to_zone(scene: DisruptionInput, zone: str) -> DisruptionInput:
     )
     catalogs = tuple(tuple(_offer_only_in(each, zone) for each in types) for types in snapshot.catalogs)
     world: Snapshot = replace(snapshot, nodes=nodes, catalogs=catalogs)
-    return DisruptionInput(world, scene.queued, scene.buffered, scene.spot_to_spot, scene.excluded_zones)
+    return DisruptionInput(world, inputs.queued, inputs.buffered, inputs.spot_to_spot, inputs.excluded_zones)
 
 
 def _offer_only_in(each: InstanceType, zone: str) -> InstanceType:

@@ -41,7 +41,7 @@ NO_GAIN = "Can't replace with several cheaper nodes"
 
 
 def find_split(
-    scene: DisruptionInput,
+    inputs: DisruptionInput,
     ordered: Sequence[Candidate],
     method: Method,
     accept: Callable[[Command], bool],
@@ -49,14 +49,14 @@ def find_split(
 ) -> ConsolidationSearch:
     """The set whose exchange saves most, of those looked at: each alone, and the most wasteful together."""
     found = ConsolidationSearch()
-    wasteful = sorted(ordered, key=lambda c: (-_compute_waste(scene, c), c.name))
-    for going in _list_candidate_sets(wasteful):
+    wasteful = sorted(ordered, key=lambda c: (-_compute_waste(inputs, c), c.name))
+    for candidates in _list_candidate_sets(wasteful):
         if should_stop():
             found.timed_out = True
             break
-        if _has_no_spot_option(scene, going) or _is_too_well_used(scene, going):
+        if _has_no_spot_option(inputs, candidates) or _is_too_well_used(inputs, candidates):
             continue
-        command = _drop_returning_nodes(scene, going, method)
+        command = _drop_returning_nodes(inputs, candidates, method)
         if command is None or not command.replacements:
             continue
         if accept(command) and (found.command is None or command.savings > found.command.savings + DUST):
@@ -76,19 +76,19 @@ def _list_candidate_sets(wasteful: Sequence[Candidate]) -> Iterable[Sequence[Can
         yield wasteful[:MOST_AT_ONCE]
 
 
-def _compute_waste(scene: DisruptionInput, candidate: Candidate) -> float:
+def _compute_waste(inputs: DisruptionInput, candidate: Candidate) -> float:
     """What the node costs beyond what its pods would at the best rate on sale."""
-    return candidate.price - _compute_worth(scene, (candidate,))
+    return candidate.price - _compute_worth(inputs, (candidate,))
 
 
-def _compute_worth(scene: DisruptionInput, going: Iterable[Candidate]) -> float:
+def _compute_worth(inputs: DisruptionInput, candidates: Iterable[Candidate]) -> float:
     """The least that room for these pods could cost, by the resource that costs most; a floor."""
     total: Counter[str] = Counter()
-    for candidate in going:
+    for candidate in candidates:
         for pod in candidate.pods:
             total.update(compute_nano_requests(pod))
     rates: dict[str, float] = {}
-    for price, size in scene.free_capacity.sold:
+    for price, size in inputs.free_capacity.sold:
         for name in total:
             amount = size.get(name, 0)
             if amount > 0:
@@ -96,41 +96,43 @@ def _compute_worth(scene: DisruptionInput, going: Iterable[Candidate]) -> float:
     return max((amount * rates[name] for name, amount in total.items() if name in rates), default=0.0)
 
 
-def _has_no_spot_option(scene: DisruptionInput, going: Sequence[Candidate]) -> bool:
+def _has_no_spot_option(inputs: DisruptionInput, candidates: Sequence[Candidate]) -> bool:
     """Spot nodes go for spot nodes or not at all; one alone, only if many types are cheaper."""
-    if not all(candidate.capacity_type == labels.SPOT for candidate in going):
+    if not all(candidate.capacity_type == labels.SPOT for candidate in candidates):
         return False
-    return not scene.spot_to_spot or (len(going) == 1 and not _has_many_cheaper_types(scene, going[0]))
+    return not inputs.spot_to_spot or (
+        len(candidates) == 1 and not _has_many_cheaper_types(inputs, candidates[0])
+    )
 
 
-def _has_many_cheaper_types(scene: DisruptionInput, candidate: Candidate) -> bool:
+def _has_many_cheaper_types(inputs: DisruptionInput, candidate: Candidate) -> bool:
     cheaper = (
         each
-        for each in scene.types[candidate.pool.name].values()
+        for each in inputs.types[candidate.pool.name].values()
         if any(deal.available and deal.price < candidate.price for deal in each.offerings)
     )
     return len(tuple(islice(cheaper, SPOT_FLEXIBILITY))) == SPOT_FLEXIBILITY
 
 
-def _is_too_well_used(scene: DisruptionInput, going: Sequence[Candidate]) -> bool:
+def _is_too_well_used(inputs: DisruptionInput, candidates: Sequence[Candidate]) -> bool:
     """One node alone whose pods are worth its price, with no room for them elsewhere, cannot be bettered."""
-    if len(going) > 1:
+    if len(candidates) > 1:
         return False
-    now, keys = scene.snapshot.options.now, {going[0].key}
-    pods = [p for p in going[0].pods if scene.limits.currently_reschedulable(p, now)]
-    everyone = scene.free_capacity.sum_unplaceable(pods, keys) is not None and all(
-        scene.free_capacity.sum_unplaceable((pod,), keys) is not None for pod in pods
+    now, keys = inputs.snapshot.options.now, {candidates[0].key}
+    pods = [p for p in candidates[0].pods if inputs.limits.currently_reschedulable(p, now)]
+    everyone = inputs.free_capacity.sum_unplaceable(pods, keys) is not None and all(
+        inputs.free_capacity.sum_unplaceable((pod,), keys) is not None for pod in pods
     )
-    return everyone and _compute_worth(scene, going) >= going[0].price
+    return everyone and _compute_worth(inputs, candidates) >= candidates[0].price
 
 
 def _drop_returning_nodes(
-    scene: DisruptionInput, going: Sequence[Candidate], method: Method
+    inputs: DisruptionInput, candidates: Sequence[Candidate], method: Method
 ) -> Command | None:
     """The exchange for those of these nodes that would not be bought again, or none."""
-    left = list(going)
+    left = list(candidates)
     while left:
-        command = compute_split(scene, left, method).command
+        command = compute_split(inputs, left, method).command
         if command is None:
             return None
         again = _find_rebought(command)
@@ -154,38 +156,40 @@ def _find_rebought(command: Command) -> frozenset[str]:
     return frozenset(kept)
 
 
-def compute_split(scene: DisruptionInput, going: Sequence[Candidate], method: Method) -> ConsolidationVerdict:
+def compute_split(
+    inputs: DisruptionInput, candidates: Sequence[Candidate], method: Method
+) -> ConsolidationVerdict:
     """Can these go for several nodes that together cost less? If not, why not."""
-    snapshot = _build_packing_snapshot(build_snapshot_without(scene, going, consolidating=True))
+    snapshot = _build_packing_snapshot(build_snapshot_without(inputs, candidates, consolidating=True))
     plan = solve.find_cheapest_plan(snapshot, solve.QUICK)
-    cost = sum(candidate.price for candidate in going)
+    cost = sum(candidate.price for candidate in candidates)
     if not plan.unschedulable and plan.price >= cost - DUST:
         # The best plan may still be some percent cheaper, which is not worth moving everybody for.
         return ConsolidationVerdict(why=NO_GAIN)
     plan = solve.find_cheapest_plan(snapshot)
-    waiting = frozenset(pod.full_name for pod in (*scene.snapshot.pods, *scene.snapshot.virtual))
-    problem = SimulationResult(plan, waiting).problem or _explain_uninitialized(scene, going, plan)
+    waiting = frozenset(pod.full_name for pod in (*inputs.snapshot.pods, *inputs.snapshot.virtual))
+    problem = SimulationResult(plan, waiting).problem or _explain_uninitialized(inputs, candidates, plan)
     if problem:
         return ConsolidationVerdict(why=problem)
-    moving = _list_pod_names(going)
+    moving = _list_pod_names(candidates)
     if not all(moving.issuperset(node.pods) for node in plan.new_nodes):
         # Provisioning buys for those who wait; what it buys may change everything here.
         return ConsolidationVerdict(why="pods that wait for a node would share the new ones")
     if len(plan.new_nodes) > MOST_NEW:
         return ConsolidationVerdict(why=f"Can't remove without creating {len(plan.new_nodes)} candidates")
-    return _build_exchange(scene, going, method, plan)
+    return _build_exchange(inputs, candidates, method, plan)
 
 
-def _list_pod_names(going: Iterable[Candidate]) -> frozenset[str]:
-    return frozenset(pod.full_name for candidate in going for pod in candidate.pods)
+def _list_pod_names(candidates: Iterable[Candidate]) -> frozenset[str]:
+    return frozenset(pod.full_name for candidate in candidates for pod in candidate.pods)
 
 
-def _explain_uninitialized(scene: DisruptionInput, going: Sequence[Candidate], plan: Plan) -> str:
+def _explain_uninitialized(inputs: DisruptionInput, candidates: Sequence[Candidate], plan: Plan) -> str:
     """A pod that moves by our choice must not wait for a node that may never come up."""
-    moving = _list_pod_names(going)
+    moving = _list_pod_names(candidates)
     taken = {name for name, pods in plan.existing.items() if moving.intersection(pods)}
     unready = sorted(
-        taken.intersection(views.read_name(s) for s in scene.snapshot.nodes if _is_uninitialized(s))
+        taken.intersection(views.read_name(s) for s in inputs.snapshot.nodes if _is_uninitialized(s))
     )
     return f"would schedule against uninitialized node/{unready[0]}" if unready else ""
 
@@ -195,30 +199,30 @@ def _is_uninitialized(state: StateNode) -> bool:
 
 
 def _build_exchange(
-    scene: DisruptionInput, going: Sequence[Candidate], method: Method, plan: Plan
+    inputs: DisruptionInput, candidates: Sequence[Candidate], method: Method, plan: Plan
 ) -> ConsolidationVerdict:
     """The new nodes as what they may be, so that all together cost less even if launches go badly."""
-    cost = sum(candidate.price for candidate in going)
-    slack = cost - sum(_find_worst_price(scene, node, node.instance_types[:1]) for node in plan.new_nodes)
+    cost = sum(candidate.price for candidate in candidates)
+    slack = cost - sum(_find_worst_price(inputs, node, node.instance_types[:1]) for node in plan.new_nodes)
     if slack <= DUST:
         return ConsolidationVerdict(why=NO_GAIN)
     bought: list[PlannedNode] = []
     for node in plan.new_nodes:
         # Each may cost what its cheapest type does at worst, and its part of what is saved.
-        bound = _find_worst_price(scene, node, node.instance_types[:1]) + slack / len(plan.new_nodes)
-        found = filter_by_price(scene, node, bound, going)
+        bound = _find_worst_price(inputs, node, node.instance_types[:1]) + slack / len(plan.new_nodes)
+        found = filter_by_price(inputs, node, bound, candidates)
         if isinstance(found, str):
             return ConsolidationVerdict(why=found)
         bought.append(found)
     saved = cost - sum(node.price for node in bought)
-    if not is_split_robust(scene, list_moving_pods(scene, going), plan, bought, saved):
+    if not is_split_robust(inputs, list_moving_pods(inputs, candidates), plan, bought, saved):
         return ConsolidationVerdict(why=LEFT_OVER)
-    return ConsolidationVerdict(Command(method, tuple(going), tuple(bought), plan, saved))
+    return ConsolidationVerdict(Command(method, tuple(candidates), tuple(bought), plan, saved))
 
 
-def _find_worst_price(scene: DisruptionInput, node: PlannedNode, names: Iterable[str]) -> float:
-    undefined = scene.snapshot.options.flavour.well_known
-    known = scene.types[node.pool]
+def _find_worst_price(inputs: DisruptionInput, node: PlannedNode, names: Iterable[str]) -> float:
+    undefined = inputs.snapshot.options.flavour.well_known
+    known = inputs.types[node.pool]
     return max(worst_launch_price(known[name], node.requirements, undefined) for name in names)
 
 

@@ -67,13 +67,13 @@ class BaseState:
         self._closed: dict[tuple[object, ...], int] = {}
         self.topology = BaseTopology(snapshot, self.universe, frozenset(self.batch))
 
-    def without_nodes(self, rest: Snapshot, names: AbstractSet[str]) -> BaseState:
+    def without_nodes(self, remaining: Snapshot, names: AbstractSet[str]) -> BaseState:
         """The ground without these nodes, for a rest of the world where nobody waits and nobody counts."""
         gone = 0
         for name in names:
             gone |= self._named.get(name, 0)
         left = copy(self)
-        left.snapshot, left.batch, left.ignored = rest, {}, {}
+        left.snapshot, left.batch, left.ignored = remaining, {}, {}
         left.everywhere &= ~gone
         return left
 
@@ -211,13 +211,13 @@ class FreeCapacity:
         return next((price for price, size in self.sold if _has_room_for(size, wanted)), None)
 
 
-def compute_free_capacity(snapshot: Snapshot, ground: BaseState) -> FreeCapacity:
+def compute_free_capacity(snapshot: Snapshot, base: BaseState) -> FreeCapacity:
     """The room of a snapshot."""
     pools = list_dynamic_pools(snapshot.pools)
     limited = any(pool.nodepool.spec.limits for pool in pools)
     sales = {sale for pool in pools for sale in _list_purchasable(snapshot, pool)}
     return FreeCapacity(
-        base_state=ground,
+        base_state=base,
         sold=tuple((price, dict(size)) for price, size in sorted(sales)),
         plain=_has_no_constraints(snapshot) and not limited,
         limited=limited,

@@ -51,8 +51,8 @@ class SimulationResult:
 
 
 def simulate_scheduling(
-    scene: DisruptionInput,
-    going: Sequence[Candidate],
+    inputs: DisruptionInput,
+    candidates: Sequence[Candidate],
     *,
     consolidating: bool,
     seen: list[WhatIfScheduler] | None = None,
@@ -62,53 +62,55 @@ def simulate_scheduling(
 
     A plan with more new nodes than `most` is of no use to the caller and may be left unfinished.
     """
-    if scene.snapshot.options.ignore_dra:
-        plan = run_what_if(scene, going, consolidating=consolidating, seen=seen, most=most).plan
+    if inputs.snapshot.options.ignore_dra:
+        plan = run_what_if(inputs, candidates, consolidating=consolidating, seen=seen, most=most).plan
     else:
-        order = sort_largest_first(scene.snapshot.moving)
+        order = sort_largest_first(inputs.snapshot.moving)
         plan = scheduler.schedule_pods(
-            build_snapshot_without(scene, going, consolidating=consolidating), order
+            build_snapshot_without(inputs, candidates, consolidating=consolidating), order
         )
-    waiting = frozenset(pod.full_name for pod in (*scene.snapshot.pods, *scene.snapshot.virtual))
-    return SimulationResult(_reject_uninitialized(plan, scene), waiting)
+    waiting = frozenset(pod.full_name for pod in (*inputs.snapshot.pods, *inputs.snapshot.virtual))
+    return SimulationResult(_reject_uninitialized(plan, inputs), waiting)
 
 
 def run_what_if(
-    scene: DisruptionInput,
-    going: Sequence[Candidate],
+    inputs: DisruptionInput,
+    candidates: Sequence[Candidate],
     *,
     consolidating: bool,
     seen: list[WhatIfScheduler] | None = None,
     most: int | None = None,
 ) -> WhatIfScheduler:
     """The trial itself, for worlds where nobody asks for devices."""
-    options = replace(scene.snapshot.options, consolidating=consolidating, reserved_fallback=True)
+    options = replace(inputs.snapshot.options, consolidating=consolidating, reserved_fallback=True)
     question = WhatIfQuestion(
-        [candidate.state for candidate in going], list_moving_pods(scene, going), options
+        [candidate.state for candidate in candidates], list_moving_pods(inputs, candidates), options
     )
     # Pods whose nodes are going anyway come first: what was bought for them is not taken by others.
-    return answer_question(scene.base_state, question, sort_largest_first(scene.snapshot.moving), seen, most)
+    return answer_question(
+        inputs.base_state, question, sort_largest_first(inputs.snapshot.moving), seen, most
+    )
 
 
-def build_remaining_input(scene: DisruptionInput, command: Command) -> DisruptionInput | None:
+def build_remaining_input(inputs: DisruptionInput, command: Command) -> DisruptionInput | None:
     """What is left of the world for a command beside this one; None where they could not be told apart.
 
     The nodes that go and those that take their pods are out of it, and so is every pod this one cares for.
     """
-    plan, snapshot = command.plan, scene.snapshot
-    if plan is None or not scene.free_capacity.plain or any(node.reservations for node in plan.new_nodes):
+    plan, snapshot = command.plan, inputs.snapshot
+    if plan is None or not inputs.free_capacity.plain or any(node.reservations for node in plan.new_nodes):
         return None
     if not all(ignores_other_pods(pod) for candidate in command.candidates for pod in candidate.pods):
         return None
     taken = {candidate.name for candidate in command.candidates}
     taken |= {name for name, pods in plan.existing.items() if pods}
-    staying = [(name, state) for name, state in scene.remaining_nodes if name not in taken]
-    rest = replace(snapshot, nodes=tuple(s for _, s in staying), pods=(), moving=(), virtual=())
-    left = DisruptionInput(rest, scene.queued, scene.buffered, scene.spot_to_spot)
+    blocked = [(name, state) for name, state in inputs.remaining_nodes if name not in taken]
+    rest = replace(snapshot, nodes=tuple(s for _, s in blocked), pods=(), moving=(), virtual=())
+    left = DisruptionInput(rest, inputs.queued, inputs.buffered, inputs.spot_to_spot)
     # Where a cached property keeps its value: what is left of them need not be reckoned anew.
-    left.__dict__["remaining_nodes"] = staying
-    left.__dict__["base_state"] = ground = scene.base_state.without_nodes(rest, taken)
-    left.__dict__["free_capacity"] = dataclasses.replace(scene.free_capacity, base_state=ground)
+    left.__dict__["remaining_nodes"] = blocked
+    left.__dict__["base_state"] = base = inputs.base_state.without_nodes(rest, taken)
+    left.__dict__["free_capacity"] = dataclasses.replace(inputs.free_capacity, base_state=base)
     return left
 
 
@@ -123,37 +125,37 @@ def sort_largest_first(pods: Iterable[Pod]) -> list[str]:
 
 
 def build_snapshot_without(
-    scene: DisruptionInput, going: Sequence[Candidate], *, consolidating: bool
+    inputs: DisruptionInput, candidates: Sequence[Candidate], *, consolidating: bool
 ) -> Snapshot:
     """The snapshot with these nodes taken out and their pods looking for a place."""
-    keys = {candidate.key for candidate in going}
+    keys = {candidate.key for candidate in candidates}
     return replace(
-        scene.snapshot,
-        nodes=tuple(state for state in scene.snapshot.nodes if views.read_provider_id(state) not in keys),
-        moving=(*scene.snapshot.moving, *list_moving_pods(scene, going)),
-        options=replace(scene.snapshot.options, consolidating=consolidating, reserved_fallback=True),
+        inputs.snapshot,
+        nodes=tuple(state for state in inputs.snapshot.nodes if views.read_provider_id(state) not in keys),
+        moving=(*inputs.snapshot.moving, *list_moving_pods(inputs, candidates)),
+        options=replace(inputs.snapshot.options, consolidating=consolidating, reserved_fallback=True),
     )
 
 
-def list_moving_pods(scene: DisruptionInput, going: Iterable[Candidate]) -> tuple[Pod, ...]:
+def list_moving_pods(inputs: DisruptionInput, candidates: Iterable[Candidate]) -> tuple[Pod, ...]:
     """Their pods that would look for a place."""
-    return tuple(pod for candidate in going for pod in _list_reschedulable_pods(scene, candidate))
+    return tuple(pod for candidate in candidates for pod in _list_reschedulable_pods(inputs, candidate))
 
 
-def _list_reschedulable_pods(scene: DisruptionInput, candidate: Candidate) -> tuple[Pod, ...]:
-    known = scene.reschedulable_pods.get(candidate.key)
+def _list_reschedulable_pods(inputs: DisruptionInput, candidate: Candidate) -> tuple[Pod, ...]:
+    known = inputs.reschedulable_pods.get(candidate.key)
     if known is None:
-        now, movable = scene.snapshot.options.now, scene.limits.currently_reschedulable
-        known = scene.reschedulable_pods[candidate.key] = tuple(
+        now, movable = inputs.snapshot.options.now, inputs.limits.currently_reschedulable
+        known = inputs.reschedulable_pods[candidate.key] = tuple(
             pod for pod in candidate.pods if movable(pod, now)
         )
     return known
 
 
-def _reject_uninitialized(plan: Plan, scene: DisruptionInput) -> Plan:
+def _reject_uninitialized(plan: Plan, inputs: DisruptionInput) -> Plan:
     """A pod that moves by our choice must not wait for a node that may never come up."""
-    unready = scene.base_state.unready
-    leaving = {pod.full_name for pod in scene.snapshot.moving}
+    unready = inputs.base_state.unready
+    leaving = {pod.full_name for pod in inputs.snapshot.moving}
     lost: dict[str, str] = {}
     for name, pods in plan.existing.items():
         if name in unready:

@@ -35,14 +35,16 @@ _ANY_WAY = (Requirements(),)
 class WhatIfQuestion:
     """Which states go, which pods look for a place, and under which options."""
 
-    def __init__(self, going: Sequence[StateNode], pods: Sequence[Pod], options: SchedulingOptions) -> None:
-        self.removed_nodes = going
+    def __init__(
+        self, candidates: Sequence[StateNode], pods: Sequence[Pod], options: SchedulingOptions
+    ) -> None:
+        self.removed_nodes = candidates
         self.pods = pods
         self.options = options
 
 
 def answer_question(
-    ground: BaseState,
+    base: BaseState,
     question: WhatIfQuestion,
     order: Sequence[str],
     seen: list[WhatIfScheduler] | None = None,
@@ -52,10 +54,10 @@ def answer_question(
 
     A trial that opens more new nodes than `most` goes no further: nobody has a use for it.
     """
-    trials = [WhatIfScheduler(ground, question)]
+    trials = [WhatIfScheduler(base, question)]
     trials[0].schedule_all(order, trials[0].stop_after(most))
     if trials[0].chose:
-        trials.append(WhatIfScheduler(ground, question, thrifty=False))
+        trials.append(WhatIfScheduler(base, question, thrifty=False))
         trials[1].schedule_all(order, trials[1].stop_after(most))
     if seen is not None:
         seen += trials
@@ -66,22 +68,22 @@ def answer_question(
 class WhatIfScheduler(SequentialScheduler):
     """A run of the exact placer over the ground, less the nodes that go."""
 
-    def __init__(self, ground: BaseState, question: WhatIfQuestion, thrifty: bool = True) -> None:
-        self.base_state = ground
+    def __init__(self, base: BaseState, question: WhatIfQuestion, thrifty: bool = True) -> None:
+        self.base_state = base
         self.thrifty = thrifty
         self.chose = False
-        self.snapshot = ground.snapshot
+        self.snapshot = base.snapshot
         self.options = question.options
-        self.pools = ground.pools
-        self.batch, self.ignored = _build_batch(ground, question.pods)
-        self.shapes = _SharedShapes(ground, question.options)
-        self.templates, self.problems = ground.templates, ground.problems
-        self.topology: WhatIfTopology = WhatIfTopology(ground.topology, question.removed_nodes)
+        self.pools = base.pools
+        self.batch, self.ignored = _build_batch(base, question.pods)
+        self.shapes = _SharedShapes(base, question.options)
+        self.templates, self.problems = base.templates, base.problems
+        self.topology: WhatIfTopology = WhatIfTopology(base.topology, question.removed_nodes)
         self.reservations = ReservationManager(template.table for template in self.templates)
-        self.limits = _build_limits(ground, question.removed_nodes)
-        self.all_nodes = ground.mask_without(map(views.read_provider_id, question.removed_nodes))
-        self.nodes = self._nodes = _Nodes(ground, self.all_nodes)
-        self.young, self.only_move = _find_young_nodes(ground, question)
+        self.limits = _build_limits(base, question.removed_nodes)
+        self.all_nodes = base.mask_without(map(views.read_provider_id, question.removed_nodes))
+        self.nodes = self._nodes = _Nodes(base, self.all_nodes)
+        self.young, self.only_move = _find_young_nodes(base, question)
         self.devices = None
         self.new_nodes: list[NewNode] = []
         self.inflight = InflightNodes()
@@ -154,16 +156,16 @@ class WhatIfScheduler(SequentialScheduler):
 class _SharedShapes(SchedulingShapes):
     """The shapes of one trial, numbered as in every other."""
 
-    def __init__(self, ground: BaseState, options: SchedulingOptions) -> None:
-        super().__init__(ground.snapshot.storage, options, ground.soft_taints)
-        self._specs, self._labels, self._statuses = ground.specs, ground.labels, ground.statuses
+    def __init__(self, base: BaseState, options: SchedulingOptions) -> None:
+        super().__init__(base.snapshot.storage, options, base.soft_taints)
+        self._specs, self._labels, self._statuses = base.specs, base.labels, base.statuses
 
 
 class _Nodes(Sequence[ExistingNode]):
     """The nodes of the ground, each made when it is first looked at; `there` are those that do not go."""
 
-    def __init__(self, ground: BaseState, there: int) -> None:
-        self._ground = ground
+    def __init__(self, base: BaseState, there: int) -> None:
+        self._ground = base
         self._there = there
         self._made: dict[int, ExistingNode] = {}
 
@@ -191,9 +193,9 @@ class _Nodes(Sequence[ExistingNode]):
         return [self._made[place] for place in sorted(self._made) if self._made[place].pods]
 
 
-def _build_batch(ground: BaseState, pods: Iterable[Pod]) -> tuple[list[Pod], dict[str, str]]:
+def _build_batch(base: BaseState, pods: Iterable[Pod]) -> tuple[list[Pod], dict[str, str]]:
     """Who looks for a place: those who do anyway, and the pods of the nodes that go."""
-    batch, ignored, snapshot = dict(ground.batch), dict(ground.ignored), ground.snapshot
+    batch, ignored, snapshot = dict(base.batch), dict(base.ignored), base.snapshot
     for pod in pods:
         lost = volumes.describe_lost_claim(pod, snapshot.storage)
         if lost is None:
@@ -203,10 +205,10 @@ def _build_batch(ground: BaseState, pods: Iterable[Pod]) -> tuple[list[Pod], dic
     return [batch[name] for name in sorted(batch)], ignored
 
 
-def _build_limits(ground: BaseState, going: Iterable[StateNode]) -> NodePoolLimits:
+def _build_limits(base: BaseState, candidates: Iterable[StateNode]) -> NodePoolLimits:
     """What pools may still buy once the nodes that go are no longer charged to them."""
-    left = {pool: dict(amounts) for pool, amounts in ground.limits.left.items()}
-    for state in going:
+    left = {pool: dict(amounts) for pool, amounts in base.limits.left.items()}
+    for state in candidates:
         mine = left.get(views.read_pool_name(state))
         if mine and not views.is_deleting(state):
             used = views.read_capacity(state)
@@ -215,9 +217,9 @@ def _build_limits(ground: BaseState, going: Iterable[StateNode]) -> NodePoolLimi
     return NodePoolLimits.from_remaining(left)
 
 
-def _find_young_nodes(ground: BaseState, question: WhatIfQuestion) -> tuple[int, frozenset[str]]:
+def _find_young_nodes(base: BaseState, question: WhatIfQuestion) -> tuple[int, frozenset[str]]:
     """Nodes too young to take pods that only move to save money, and those pods."""
     if not question.options.consolidating:
         return 0, frozenset()
-    moving = (*ground.snapshot.moving, *question.pods)
-    return ground.young, frozenset(pod.full_name for pod in moving if pod.status.phase != "Pending")
+    moving = (*base.snapshot.moving, *question.pods)
+    return base.young, frozenset(pod.full_name for pod in moving if pod.status.phase != "Pending")

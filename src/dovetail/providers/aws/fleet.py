@@ -84,8 +84,8 @@ def choose_capacity_type(types: Sequence[InstanceType], requirements: Requiremen
     return labels.ON_DEMAND
 
 
-def with_capacity_type(requirements: Requirements, way: str) -> Requirements:
-    return requirements.replace_key(labels.CAPACITY_TYPE, Values(frozenset((way,))))
+def with_capacity_type(requirements: Requirements, capacity_type: str) -> Requirements:
+    return requirements.replace_key(labels.CAPACITY_TYPE, Values(frozenset((capacity_type,))))
 
 
 def choose_tenancy(requirements: Requirements) -> str:
@@ -93,11 +93,11 @@ def choose_tenancy(requirements: Requirements) -> str:
     return DEFAULT_TENANCY if DEFAULT_TENANCY in requirements[labels.INSTANCE_TENANCY] else DEDICATED_TENANCY
 
 
-def choose_target(way: str, offerings: Sequence[Offering]) -> FleetTarget:
+def choose_target(capacity_type: str, offerings: Sequence[Offering]) -> FleetTarget:
     """How to buy these offerings, which are all of one capacity type and, if reserved, of one kind."""
-    if way == labels.SPOT:
+    if capacity_type == labels.SPOT:
         return SPOT
-    if way == labels.RESERVED and offerings:
+    if capacity_type == labels.RESERVED and offerings:
         known = offerings[0].requirements
         if known[labels.CAPACITY_RESERVATION_TYPE].only == CAPACITY_BLOCK:
             return BLOCK

@@ -38,10 +38,10 @@ class RoleMissing(Retry):
 class InstanceProfileProvider:
     """Makes, reads and deletes instance profiles."""
 
-    def __init__(self, aws: Aws, clock: Clock, settings: Settings, chance: Random) -> None:
+    def __init__(self, aws: Aws, clock: Clock, settings: Settings, rng: Random) -> None:
         self._aws = aws
         self._cluster = settings.cluster_name
-        self._chance = chance
+        self._chance = rng
         self._roles: TtlCache[str, str] = TtlCache(clock, KEPT)
         self._missing_roles: TtlCache[str, str] = TtlCache(clock, ROLE_MISSING_KEPT)
         self._made: TtlCache[tuple[str, str], str] = TtlCache(clock, RECREATION_KEPT)

@@ -293,18 +293,20 @@ class InstanceTypeProvider:
                 await asyncio.sleep(0)
         return _ClassView(PurchaseTerms.from_status(self.zones, node_class.status, group), tuple(seen))
 
-    async def _update_view(self, shelf: _ClassView, node_class: EC2NodeClass) -> tuple[InstanceType, ...]:
+    async def _update_view(
+        self, class_view: _ClassView, node_class: EC2NodeClass
+    ) -> tuple[InstanceType, ...]:
         memory = self.memory.by_type(node_class.status.amis)
-        common = self._common_stamp(shelf)
-        stamp = (common, self.offerings.unavailable.changes, self._reserved_stamp(shelf), memory)
-        if shelf.stamp != stamp:
-            for count, each in enumerate(shelf.seen, start=1):
-                self._update_offerings(each, shelf.buying, common, memory.get(each.facts.name))
+        common = self._common_stamp(class_view)
+        stamp = (common, self.offerings.unavailable.changes, self._reserved_stamp(class_view), memory)
+        if class_view.stamp != stamp:
+            for count, each in enumerate(class_view.seen, start=1):
+                self._update_offerings(each, class_view.buying, common, memory.get(each.facts.name))
                 if count % SLICE == 0:
                     await asyncio.sleep(0)
-            shelf.stamp = stamp
-            shelf.answer = tuple(each.made for each in shelf.seen if each.made is not None)
-        return shelf.answer
+            class_view.stamp = stamp
+            class_view.answer = tuple(each.made for each in class_view.seen if each.made is not None)
+        return class_view.answer
 
     def _update_offerings(
         self, each: _TypeView, buying: PurchaseTerms, common: object, memory: Quantity | None
@@ -318,14 +320,16 @@ class InstanceTypeProvider:
         each.made = replace(each.plain, offerings=offerings, capacity=capacity)
         each.stamp = stamp
 
-    def _common_stamp(self, shelf: _ClassView) -> object:
+    def _common_stamp(self, class_view: _ClassView) -> object:
         shifted = frozenset(
-            zone for zone in shelf.buying.zone_ids.values() if self.offerings.is_excluded_zone(zone)
+            zone for zone in class_view.buying.zone_ids.values() if self.offerings.is_excluded_zone(zone)
         )
         return self.offerings.prices.changes, shifted, dict(self.offerings.given_prices())
 
-    def _reserved_stamp(self, shelf: _ClassView) -> object:
-        return tuple((each.id, self.offerings.reserved_left(each.id)) for each in shelf.buying.reservations)
+    def _reserved_stamp(self, class_view: _ClassView) -> object:
+        return tuple(
+            (each.id, self.offerings.reserved_left(each.id)) for each in class_view.buying.reservations
+        )
 
 
 def _group_requirements(group: PlacementGroup | None) -> Requirements | None:

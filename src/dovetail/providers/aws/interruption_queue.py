@@ -67,11 +67,11 @@ class InterruptionQueueReader:
         further = await asyncio.gather(
             *(self._receive_batch(0) for _ in range(FURTHER)), return_exceptions=True
         )
-        return first + [letter for some in further if isinstance(some, list) for letter in some]
+        return first + [message for some in further if isinstance(some, list) for message in some]
 
-    async def delete_messages(self, letters: Sequence[QueueMessage]) -> int:
+    async def delete_messages(self, messages: Sequence[QueueMessage]) -> int:
         """Delete them, ten in a request; how many SQS deleted. Those it did not will come again."""
-        tens = [letters[at : at + MOST] for at in range(0, len(letters), MOST)]
+        tens = [messages[at : at + MOST] for at in range(0, len(messages), MOST)]
         return sum(await asyncio.gather(*map(self._delete_batch, tens)))
 
     async def _receive_batch(self, wait: int) -> list[QueueMessage]:
@@ -85,8 +85,8 @@ class InterruptionQueueReader:
         answer = await self._call_queue("ReceiveMessage", asked)
         return list(read_items("ReceiveMessage", answer.get("Messages") or (), QueueMessage.from_answer))
 
-    async def _delete_batch(self, letters: Sequence[QueueMessage]) -> int:
-        entries = [{"Id": str(at), "ReceiptHandle": each.receipt} for at, each in enumerate(letters)]
+    async def _delete_batch(self, messages: Sequence[QueueMessage]) -> int:
+        entries = [{"Id": str(at), "ReceiptHandle": each.receipt} for at, each in enumerate(messages)]
         answer = await self._call_queue("DeleteMessageBatch", {"Entries": entries})
         return len(answer.get("Successful") or ())
 

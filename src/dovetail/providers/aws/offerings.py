@@ -100,19 +100,25 @@ class OfferingProvider:
                     )
         return (*made, *self._build_reserved(facts, open_zones, zone_ids, buying, partitions or ("",)))
 
-    def find_price(self, way: str, instance_type: str, zone: str) -> float | None:
+    def find_price(self, capacity_type: str, instance_type: str, zone: str) -> float | None:
         """By the hour; None while nobody knows one."""
-        if way == labels.SPOT:
+        if capacity_type == labels.SPOT:
             known = self.prices.find_spot_price(instance_type, zone)
         else:
             known = self.prices.find_on_demand_price(instance_type)
         return self.given_prices().get(instance_type) if known is None else known
 
     def _is_unavailable(
-        self, way: str, name: str, zone: str, subnets: tuple[str, ...], buying: PurchaseTerms, partition: str
+        self,
+        capacity_type: str,
+        name: str,
+        zone: str,
+        subnets: tuple[str, ...],
+        buying: PurchaseTerms,
+        partition: str,
     ) -> bool:
         group = buying.group.id if buying.group else ""
-        return self.unavailable.is_unavailable(way, name, zone, subnets, group, partition)
+        return self.unavailable.is_unavailable(capacity_type, name, zone, subnets, group, partition)
 
     def _build_reserved(
         self,
@@ -144,10 +150,10 @@ class OfferingProvider:
 
 
 @lru_cache(maxsize=4096)
-def _build_requirements(way: str, zone: str, zone_id: str, partition: str) -> Requirements:
+def _build_requirements(capacity_type: str, zone: str, zone_id: str, partition: str) -> Requirements:
     return Requirements(
         {
-            **_build_place(way, zone, zone_id, partition),
+            **_build_place(capacity_type, zone, zone_id, partition),
             labels.CAPACITY_RESERVATION_ID: NOTHING,
             labels.CAPACITY_RESERVATION_TYPE: NOTHING,
             labels.CAPACITY_RESERVATION_INTERRUPTIBLE: NOTHING,
@@ -166,8 +172,8 @@ def _build_reserved_requirements(each: CapacityReservation, zone_id: str, partit
     )
 
 
-def _build_place(way: str, zone: str, zone_id: str, partition: str) -> dict[str, Values]:
-    found = {labels.CAPACITY_TYPE: _only_value(way), labels.ZONE: _only_value(zone)}
+def _build_place(capacity_type: str, zone: str, zone_id: str, partition: str) -> dict[str, Values]:
+    found = {labels.CAPACITY_TYPE: _only_value(capacity_type), labels.ZONE: _only_value(zone)}
     if zone_id:
         found[labels.ZONE_ID] = _only_value(zone_id)
     if partition:

@@ -75,11 +75,11 @@ def _build_offerings(
 
 
 @cache
-def _build_requirements(zone: str, way: str) -> Requirements:
+def _build_requirements(zone: str, capacity_type: str) -> Requirements:
     return Requirements(
         {
             labels.ZONE: parse_values("In", (zone,)),
-            labels.CAPACITY_TYPE: parse_values("In", (way,)),
+            labels.CAPACITY_TYPE: parse_values("In", (capacity_type,)),
             labels.CAPACITY_RESERVATION_ID: NOTHING,
             labels.CAPACITY_RESERVATION_TYPE: NOTHING,
             labels.CAPACITY_RESERVATION_INTERRUPTIBLE: NOTHING,

@@ -124,9 +124,9 @@ class KwokCloud:
     def _build_node(self, claim: NodeClaim) -> tuple[Node, Instance]:
         chosen, offering = self._choose_cheapest(claim)
         # The same claim always gets the same name, so that asking twice does not make two.
-        chance = Random(claim.uid)
-        words = "-".join(chance.choice(part) for part in NAME_PARTS)
-        name = f"kwok-{claim.name}-{words}-{chance.getrandbits(32)}"
+        rng = Random(claim.uid)
+        words = "-".join(rng.choice(part) for part in NAME_PARTS)
+        name = f"kwok-{claim.name}-{words}-{rng.getrandbits(32)}"
         known = self._build_labels(claim, chosen, offering)
         requests = claim.spec.resources.requests
         capacity = {**requests, **chosen.capacity}

@@ -44,9 +44,9 @@ class Ec2Capacity(ServiceState):
         self.codes: dict[tuple[str, str, str], str] = {}
         self.quotas, self._used = Quotas(), _Used()
 
-    def set_limit(self, name: str, zone: str, way: str, count: int | None, code: str = "") -> None:
+    def set_limit(self, name: str, zone: str, capacity_type: str, count: int | None, code: str = "") -> None:
         """This many instances can be launched from the pool from now on; None lifts the limit."""
-        key = (name, zone, way)
+        key = (name, zone, capacity_type)
         if count is None:
             self.counts.pop(key, None)
             self.codes.pop(key, None)
@@ -56,31 +56,31 @@ class Ec2Capacity(ServiceState):
         if code:
             self.codes[key] = code
 
-    def measure_depth(self, name: str, zone: str, way: str) -> float:
+    def measure_depth(self, name: str, zone: str, capacity_type: str) -> float:
         """How deep a pool is, from 0 (about to run dry) to 1: always the same for a pool that has plenty."""
-        left = self.count_left(name, zone, way)
+        left = self.count_left(name, zone, capacity_type)
         if left is not None and left < 20:
             return left / 40
-        return 0.5 + crc32(f"depth/{name}/{zone}/{way}".encode()) / (1 << 33)
+        return 0.5 + crc32(f"depth/{name}/{zone}/{capacity_type}".encode()) / (1 << 33)
 
-    def count_left(self, name: str, zone: str, way: str) -> int | None:
+    def count_left(self, name: str, zone: str, capacity_type: str) -> int | None:
         """How many more the pool gives; None when there is no limit."""
         limits = [
             self.counts[key] - self._used.pools.get(key, 0)
-            for key in _list_pool_keys(name, zone, way)
+            for key in _list_pool_keys(name, zone, capacity_type)
             if key in self.counts
         ]
         return max(0, min(limits)) if limits else None
 
-    def find_shortage(self, name: str, zone: str, way: str, vcpus: int) -> Shortage | None:
+    def find_shortage(self, name: str, zone: str, capacity_type: str, vcpus: int) -> Shortage | None:
         """Why the next launch from this pool would be refused."""
-        for key in _list_pool_keys(name, zone, way):
+        for key in _list_pool_keys(name, zone, capacity_type):
             if key in self.counts and self.counts[key] <= self._used.pools.get(key, 0):
                 return _describe_shortage(
-                    self.codes.get(key, "InsufficientInstanceCapacity"), name, zone, way
+                    self.codes.get(key, "InsufficientInstanceCapacity"), name, zone, capacity_type
                 )
         quotas, used = self.quotas, self._used
-        if way == SPOT:
+        if capacity_type == SPOT:
             if quotas.spot_instances is not None and used.spot_instances >= quotas.spot_instances:
                 return Shortage("MaxSpotInstanceCountExceeded", "Max spot instance count exceeded")
         elif quotas.on_demand_vcpus is not None and used.on_demand_vcpus + vcpus > quotas.on_demand_vcpus:
@@ -93,28 +93,28 @@ class Ec2Capacity(ServiceState):
             )
         return None
 
-    def take(self, name: str, zone: str, way: str, vcpus: int, by: int = 1) -> None:
-        for key in _list_pool_keys(name, zone, way):
+    def take(self, name: str, zone: str, capacity_type: str, vcpus: int, by: int = 1) -> None:
+        for key in _list_pool_keys(name, zone, capacity_type):
             self._used.pools[key] = self._used.pools.get(key, 0) + by
-        if way == SPOT:
+        if capacity_type == SPOT:
             self._used.spot_instances += by
         else:
             self._used.on_demand_vcpus += by * vcpus
 
-    def give_back(self, name: str, zone: str, way: str, vcpus: int) -> None:
-        self.take(name, zone, way, vcpus, -1)
+    def give_back(self, name: str, zone: str, capacity_type: str, vcpus: int) -> None:
+        self.take(name, zone, capacity_type, vcpus, -1)
 
 
-def _list_pool_keys(name: str, zone: str, way: str) -> list[tuple[str, str, str]]:
-    return [(a, b, c) for a in (name, ANY) for b in (zone, ANY) for c in (way, ANY)]
+def _list_pool_keys(name: str, zone: str, capacity_type: str) -> list[tuple[str, str, str]]:
+    return [(a, b, c) for a in (name, ANY) for b in (zone, ANY) for c in (capacity_type, ANY)]
 
 
-def _describe_shortage(code: str, name: str, zone: str, way: str) -> Shortage:
+def _describe_shortage(code: str, name: str, zone: str, capacity_type: str) -> Shortage:
     if code == "UnfulfillableCapacity":
         return Shortage(
             code, "Unable to fulfill capacity due to your request configuration. Please adjust it."
         )
-    if code == "InsufficientInstanceCapacity" and way == SPOT:
+    if code == "InsufficientInstanceCapacity" and capacity_type == SPOT:
         return Shortage(code, "There is no Spot capacity available that matches your request.")
     if code == "InsufficientInstanceCapacity":
         return Shortage(

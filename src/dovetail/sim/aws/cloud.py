@@ -76,34 +76,36 @@ class SimulatedAws(AwsControl):
     async def call(
         self, service: str, operation: str, parameters: Mapping[str, Any], /, *, retried: bool = True
     ) -> Answer:
-        ask = AwsRequest(self.world, self.account, self._region, service, operation, parameters)
+        request = AwsRequest(self.world, self.account, self._region, service, operation, parameters)
         await self._assume_role()
         try:
-            answer = await self._answer_request(ask)
+            answer = await self._answer_request(request)
         except AwsError as error:
-            self._record_call(ask, error.code)
+            self._record_call(request, error.code)
             raise
-        self._record_call(ask, "")
+        self._record_call(request, "")
         return answer
 
-    async def _answer_request(self, ask: AwsRequest) -> Answer:
+    async def _answer_request(self, request: AwsRequest) -> Answer:
         self.world.catch_up()
-        await self.faults.apply_before(ask)
-        handler = OPERATIONS.get((ask.service, ask.operation))
+        await self.faults.apply_before(request)
+        handler = OPERATIONS.get((request.service, request.operation))
         if handler is None:
             raise aws_error(
-                f"{ask.service}:{ask.operation}",
+                f"{request.service}:{request.operation}",
                 "InvalidAction",
                 "the simulation does not know this operation",
                 400,
             )
-        self._authorize_request(ask)
-        if ask.get("DryRun") and ask.operation not in THOROUGH:
-            raise ask.refuse("DryRunOperation", "Request would have succeeded, but DryRun flag is set.", 412)
-        answer = handler(ask)
+        self._authorize_request(request)
+        if request.get("DryRun") and request.operation not in THOROUGH:
+            raise request.refuse(
+                "DryRunOperation", "Request would have succeeded, but DryRun flag is set.", 412
+            )
+        answer = handler(request)
         if isawaitable(answer):
             answer = await answer
-        self.faults.apply_after(ask)
+        self.faults.apply_after(request)
         return answer
 
     async def _assume_role(self) -> None:
@@ -115,16 +117,20 @@ class SimulatedAws(AwsControl):
         await source.call("sts", "AssumeRole", asked | ({"ExternalId": external_id} if external_id else {}))
         self._assumed_until = self.clock.monotonic() + ROLE_LASTS
 
-    def _authorize_request(self, ask: AwsRequest) -> None:
+    def _authorize_request(self, request: AwsRequest) -> None:
         if self.principal is None:
-            self.actions.add(f"{ask.service}:{ask.operation}")
+            self.actions.add(f"{request.service}:{request.operation}")
             return
-        self.actions |= {need.action for need in list_needs(ask)}
-        if (refusal := authorize_request(ask, self.principal)) is not None:
+        self.actions |= {need.action for need in list_needs(request)}
+        if (refusal := authorize_request(request, self.principal)) is not None:
             raise refusal
 
-    def _record_call(self, ask: AwsRequest, code: str) -> None:
-        self.calls.append(RecordedCall(ask.service, ask.operation, ask.account, ask.region, ask.given, code))
+    def _record_call(self, request: AwsRequest, code: str) -> None:
+        self.calls.append(
+            RecordedCall(
+                request.service, request.operation, request.account, request.region, request.given, code
+            )
+        )
 
     def scope_to(self, *, region: str = "", role: str = "", external_id: str = "") -> SimulatedAws:
         if not role:

@@ -21,11 +21,15 @@ class CloudWatch(ServiceState):
 
 
 @operation("cloudwatch", "PutMetricAlarm")
-def put_alarm(ask: AwsRequest) -> Json:
-    watch, name, now = ask.regional_state(CloudWatch), ask.get_required("AlarmName"), ask.world.clock.now()
+def put_alarm(request: AwsRequest) -> Json:
+    watch, name, now = (
+        request.regional_state(CloudWatch),
+        request.get_required("AlarmName"),
+        request.world.clock.now(),
+    )
     arn = watch.alarm_arn(name)
-    given = {key: value for key, value in ask.given.items() if key != "Tags"}
-    lists = {key: ask.get(key, []) for key in ("OKActions", "AlarmActions", "InsufficientDataActions")}
+    given = {key: value for key, value in request.given.items() if key != "Tags"}
+    lists = {key: request.get(key, []) for key in ("OKActions", "AlarmActions", "InsufficientDataActions")}
     watch.alarms[name] = {
         "ActionsEnabled": True,
         "TreatMissingData": "missing",
@@ -37,70 +41,72 @@ def put_alarm(ask: AwsRequest) -> Json:
         "StateUpdatedTimestamp": now,
         "AlarmConfigurationUpdatedTimestamp": now,
     }
-    watch.tags.setdefault(arn, tags_of(ask.get("Tags")))
+    watch.tags.setdefault(arn, tags_of(request.get("Tags")))
     return {}
 
 
 @operation("cloudwatch", "DescribeAlarms")
-def describe_alarms(ask: AwsRequest) -> Json:
-    names, prefix = ask.get("AlarmNames"), ask.get("AlarmNamePrefix", "")
+def describe_alarms(request: AwsRequest) -> Json:
+    names, prefix = request.get("AlarmNames"), request.get("AlarmNamePrefix", "")
     found = [
         each
-        for name, each in sorted(ask.regional_state(CloudWatch).alarms.items())
+        for name, each in sorted(request.regional_state(CloudWatch).alarms.items())
         if name.startswith(prefix) and (not names or name in names)
     ]
     return {"MetricAlarms": found, "CompositeAlarms": []}
 
 
 @operation("cloudwatch", "DeleteAlarms")
-def delete_alarms(ask: AwsRequest) -> Json:
-    watch = ask.regional_state(CloudWatch)
-    for name in ask.get_required("AlarmNames"):
+def delete_alarms(request: AwsRequest) -> Json:
+    watch = request.regional_state(CloudWatch)
+    for name in request.get_required("AlarmNames"):
         watch.alarms.pop(name, None)
         watch.tags.pop(watch.alarm_arn(name), None)
     return {}
 
 
 @operation("cloudwatch", "PutDashboard")
-def put_dashboard(ask: AwsRequest) -> Json:
-    ask.regional_state(CloudWatch).dashboards[ask.get_required("DashboardName")] = ask.get_required(
-        "DashboardBody"
+def put_dashboard(request: AwsRequest) -> Json:
+    request.regional_state(CloudWatch).dashboards[request.get_required("DashboardName")] = (
+        request.get_required("DashboardBody")
     )
     return {"DashboardValidationMessages": []}
 
 
 @operation("cloudwatch", "GetDashboard")
-def get_dashboard(ask: AwsRequest) -> Json:
-    name = ask.get_required("DashboardName")
-    found = ask.regional_state(CloudWatch).dashboards.get(name)
+def get_dashboard(request: AwsRequest) -> Json:
+    name = request.get_required("DashboardName")
+    found = request.regional_state(CloudWatch).dashboards.get(name)
     if found is None:
-        raise ask.refuse("DashboardNotFoundError", f"Dashboard {name} does not exist", 404)
-    arn = f"arn:aws:cloudwatch::{ask.account}:dashboard/{name}"
+        raise request.refuse("DashboardNotFoundError", f"Dashboard {name} does not exist", 404)
+    arn = f"arn:aws:cloudwatch::{request.account}:dashboard/{name}"
     return {"DashboardArn": arn, "DashboardName": name, "DashboardBody": found}
 
 
 @operation("cloudwatch", "DeleteDashboards")
-def delete_dashboards(ask: AwsRequest) -> Json:
-    for name in ask.get_required("DashboardNames"):
-        ask.regional_state(CloudWatch).dashboards.pop(name, None)
+def delete_dashboards(request: AwsRequest) -> Json:
+    for name in request.get_required("DashboardNames"):
+        request.regional_state(CloudWatch).dashboards.pop(name, None)
     return {}
 
 
 @operation("cloudwatch", "ListTagsForResource")
-def list_tags(ask: AwsRequest) -> Json:
-    return {"Tags": tag_list(ask.regional_state(CloudWatch).tags.get(ask.get_required("ResourceARN"), {}))}
+def list_tags(request: AwsRequest) -> Json:
+    return {
+        "Tags": tag_list(request.regional_state(CloudWatch).tags.get(request.get_required("ResourceARN"), {}))
+    }
 
 
 @operation("cloudwatch", "TagResource")
-def tag_resource(ask: AwsRequest) -> Json:
-    ask.regional_state(CloudWatch).tags.setdefault(ask.get_required("ResourceARN"), {}).update(
-        tags_of(ask.get_required("Tags"))
+def tag_resource(request: AwsRequest) -> Json:
+    request.regional_state(CloudWatch).tags.setdefault(request.get_required("ResourceARN"), {}).update(
+        tags_of(request.get_required("Tags"))
     )
     return {}
 
 
 @operation("cloudwatch", "UntagResource")
-def untag_resource(ask: AwsRequest) -> Json:
-    for key in ask.get_required("TagKeys"):
-        ask.regional_state(CloudWatch).tags.get(ask.get_required("ResourceARN"), {}).pop(key, None)
+def untag_resource(request: AwsRequest) -> Json:
+    for key in request.get_required("TagKeys"):
+        request.regional_state(CloudWatch).tags.get(request.get_required("ResourceARN"), {}).pop(key, None)
     return {}

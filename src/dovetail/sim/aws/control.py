@@ -41,12 +41,12 @@ HEALTH = {
 class InstanceNotices:
     """Watches every instance of the world, and speaks for EC2 when something is done to one."""
 
-    def __init__(self, ground: AwsWorld) -> None:
-        self._world = ground
-        ground.listen("instance", self._on_change)
+    def __init__(self, world: AwsWorld) -> None:
+        self._world = world
+        world.listen("instance", self._on_change)
         # Experiments interrupt by way of EC2.
-        ground.listen("rebalance", self.recommend_rebalance)
-        ground.listen("interrupt", self.interrupt)
+        world.listen("rebalance", self.recommend_rebalance)
+        world.listen("interrupt", self.interrupt)
 
     def _on_change(self, change: InstanceChange) -> None:
         machine = change.machine
@@ -231,13 +231,15 @@ class AwsControl:
         """Every instance that is not on its way out."""
         return [each for each in self.instances.by_id.values() if each.alive]
 
-    def exhaust(self, name: str = "*", zone: str = "*", way: str = "*", code: str = "") -> None:
+    def exhaust(self, name: str = "*", zone: str = "*", capacity_type: str = "*", code: str = "") -> None:
         """A pool has nothing left to give, until `restock`; `*` stands for all types, zones or ways."""
-        self.capacity.set_limit(name, zone, way, 0, code)
+        self.capacity.set_limit(name, zone, capacity_type, 0, code)
 
-    def restock(self, name: str = "*", zone: str = "*", way: str = "*", count: int | None = None) -> None:
+    def restock(
+        self, name: str = "*", zone: str = "*", capacity_type: str = "*", count: int | None = None
+    ) -> None:
         """A pool gives so many more instances; None for as many as anyone wants."""
-        self.capacity.set_limit(name, zone, way, count)
+        self.capacity.set_limit(name, zone, capacity_type, count)
 
     def refuse(self, code: str, operation: str = "*", times: int | None = 1, message: str = "") -> None:
         self.faults.refuse(code, operation, times, message)

@@ -197,78 +197,81 @@ class DynamoTables(ServiceState):
         return [item for _, item in sorted(self.by_name[name].items.items())]
 
 
-def _find_table(ask: AwsRequest) -> DynamoTable:
-    found = ask.regional_state(DynamoTables).by_name.get(ask.get_required("TableName"))
+def _find_table(request: AwsRequest) -> DynamoTable:
+    found = request.regional_state(DynamoTables).by_name.get(request.get_required("TableName"))
     if found is None:
-        raise ask.refuse("ResourceNotFoundException", "Requested resource not found")
+        raise request.refuse("ResourceNotFoundException", "Requested resource not found")
     return found
 
 
-def _check_condition(ask: AwsRequest, item: Item) -> None:
-    condition = ask.get("ConditionExpression")
-    if condition and not _parse_condition(ask, condition).holds(item):
-        raise ask.refuse("ConditionalCheckFailedException", "The conditional request failed")
+def _check_condition(request: AwsRequest, item: Item) -> None:
+    condition = request.get("ConditionExpression")
+    if condition and not _parse_condition(request, condition).holds(item):
+        raise request.refuse("ConditionalCheckFailedException", "The conditional request failed")
 
 
-def _parse_condition(ask: AwsRequest, text: str) -> DynamoCondition:
+def _parse_condition(request: AwsRequest, text: str) -> DynamoCondition:
     try:
         return DynamoCondition(
-            text, ask.get("ExpressionAttributeNames", {}), ask.get("ExpressionAttributeValues", {})
+            text, request.get("ExpressionAttributeNames", {}), request.get("ExpressionAttributeValues", {})
         )
     except ValueError as error:
-        raise ask.refuse("ValidationException", f"Invalid expression: {error}") from error
+        raise request.refuse("ValidationException", f"Invalid expression: {error}") from error
 
 
 @operation("dynamodb", "CreateTable")
-def create_table(ask: AwsRequest) -> Json:
-    name, tables = ask.get_required("TableName"), ask.regional_state(DynamoTables)
+def create_table(request: AwsRequest) -> Json:
+    name, tables = request.get_required("TableName"), request.regional_state(DynamoTables)
     if name in tables.by_name:
-        raise ask.refuse("ResourceInUseException", f"Table already exists: {name}")
-    tables.add(name, *(each["AttributeName"] for each in ask.get_required("KeySchema")))
+        raise request.refuse("ResourceInUseException", f"Table already exists: {name}")
+    tables.add(name, *(each["AttributeName"] for each in request.get_required("KeySchema")))
     return {"TableDescription": {"TableName": name, "TableStatus": "ACTIVE"}}
 
 
 @operation("dynamodb", "GetItem")
-def get_item(ask: AwsRequest) -> Json:
-    table = _find_table(ask)
-    found = table.items.get(table.key_of(ask.get_required("Key")))
+def get_item(request: AwsRequest) -> Json:
+    table = _find_table(request)
+    found = table.items.get(table.key_of(request.get_required("Key")))
     return {"Item": dict(found)} if found is not None else {}
 
 
 @operation("dynamodb", "PutItem")
-def put_item(ask: AwsRequest) -> Json:
-    table, item = _find_table(ask), dict(ask.get_required("Item"))
+def put_item(request: AwsRequest) -> Json:
+    table, item = _find_table(request), dict(request.get_required("Item"))
     key = table.key_of(item)
-    _check_condition(ask, table.items.get(key, {}))
+    _check_condition(request, table.items.get(key, {}))
     table.items[key] = item
     return {}
 
 
 @operation("dynamodb", "UpdateItem")
-def update_item(ask: AwsRequest) -> Json:
-    table, named = _find_table(ask), ask.get_required("Key")
+def update_item(request: AwsRequest) -> Json:
+    table, named = _find_table(request), request.get_required("Key")
     key = table.key_of(named)
     before = table.items.get(key, {})
-    _check_condition(ask, before)
-    names, values = ask.get("ExpressionAttributeNames", {}), ask.get("ExpressionAttributeValues", {})
-    table.items[key] = {**named, **apply_update(ask.get_required("UpdateExpression"), before, names, values)}
+    _check_condition(request, before)
+    names, values = request.get("ExpressionAttributeNames", {}), request.get("ExpressionAttributeValues", {})
+    table.items[key] = {
+        **named,
+        **apply_update(request.get_required("UpdateExpression"), before, names, values),
+    }
     return {}
 
 
 @operation("dynamodb", "DeleteItem")
-def delete_item(ask: AwsRequest) -> Json:
-    table = _find_table(ask)
-    key = table.key_of(ask.get_required("Key"))
-    _check_condition(ask, table.items.get(key, {}))
+def delete_item(request: AwsRequest) -> Json:
+    table = _find_table(request)
+    key = table.key_of(request.get_required("Key"))
+    _check_condition(request, table.items.get(key, {}))
     table.items.pop(key, None)
     return {}
 
 
 @operation("dynamodb", "Query")
-def query_items(ask: AwsRequest) -> Json:
-    table = _find_table(ask)
-    asked = _parse_condition(ask, ask.get_required("KeyConditionExpression"))
-    start = ask.get("ExclusiveStartKey")
+def query_items(request: AwsRequest) -> Json:
+    table = _find_table(request)
+    asked = _parse_condition(request, request.get_required("KeyConditionExpression"))
+    start = request.get("ExclusiveStartKey")
     after = table.key_of(start) if start else ()
     found: list[Item] = []
     size = 0
@@ -276,7 +279,7 @@ def query_items(ask: AwsRequest) -> Json:
         if key <= after or not asked.holds(item):
             continue
         size += len(json.dumps(item))
-        if found and (size > PAGE or len(found) >= ask.get("Limit", len(table.items))):
+        if found and (size > PAGE or len(found) >= request.get("Limit", len(table.items))):
             last = {name: found[-1][name] for name in table.keys}
             return {"Items": found, "Count": len(found), "LastEvaluatedKey": last}
         found.append(dict(item))

@@ -57,88 +57,92 @@ class Eks(ServiceState):
         return made
 
 
-def find_cluster(ask: AwsRequest, parameter: str = "name") -> EksCluster:
+def find_cluster(request: AwsRequest, parameter: str = "name") -> EksCluster:
     """The cluster a request is about."""
-    name = ask.get_required(parameter)
-    found = ask.regional_state(Eks).clusters.get(name)
+    name = request.get_required(parameter)
+    found = request.regional_state(Eks).clusters.get(name)
     if found is None:
-        raise ask.refuse("ResourceNotFoundException", f"No cluster found for name: {name}.", 404)
+        raise request.refuse("ResourceNotFoundException", f"No cluster found for name: {name}.", 404)
     return found
 
 
 @operation("eks", "DescribeCluster")
-def describe_cluster(ask: AwsRequest) -> Json:
-    return {"cluster": _render_cluster(find_cluster(ask))}
+def describe_cluster(request: AwsRequest) -> Json:
+    return {"cluster": _render_cluster(find_cluster(request))}
 
 
 @operation("eks", "UpdateClusterConfig")
-def update_cluster(ask: AwsRequest) -> Json:
-    found = find_cluster(ask)
-    if ask.get("zonalShiftConfig") is not None:
-        return _record_update(ask, "ZonalShiftConfigUpdate", "ZonalShiftConfig", _set_zonal_shift(ask, found))
-    if ask.get("computeConfig") is not None:
-        return _record_update(ask, "AutoModeUpdate", "ComputeConfig", _set_auto_mode(ask, found))
-    raise ask.refuse(
+def update_cluster(request: AwsRequest) -> Json:
+    found = find_cluster(request)
+    if request.get("zonalShiftConfig") is not None:
+        return _record_update(
+            request, "ZonalShiftConfigUpdate", "ZonalShiftConfig", _set_zonal_shift(request, found)
+        )
+    if request.get("computeConfig") is not None:
+        return _record_update(request, "AutoModeUpdate", "ComputeConfig", _set_auto_mode(request, found))
+    raise request.refuse(
         "InvalidRequestException",
         "Only zonalShiftConfig, or computeConfig with its network and storage, can be changed here.",
     )
 
 
-def _set_zonal_shift(ask: AwsRequest, found: EksCluster) -> str:
-    wanted = bool(ask.get_required("zonalShiftConfig")["enabled"])
+def _set_zonal_shift(request: AwsRequest, found: EksCluster) -> str:
+    wanted = bool(request.get_required("zonalShiftConfig")["enabled"])
     if found.zonal_shift == wanted:
-        raise ask.refuse("InvalidParameterException", "No changes needed for the zonal shift config.")
+        raise request.refuse("InvalidParameterException", "No changes needed for the zonal shift config.")
     found.zonal_shift = wanted
     return str(wanted).lower()
 
 
-def _set_auto_mode(ask: AwsRequest, found: EksCluster) -> str:
+def _set_auto_mode(request: AwsRequest, found: EksCluster) -> str:
     """All three parts of Auto Mode are switched together, or EKS switches none."""
-    compute = ask.get_required("computeConfig")
-    network = (ask.get("kubernetesNetworkConfig") or {}).get("elasticLoadBalancing") or {}
-    storage = (ask.get("storageConfig") or {}).get("blockStorage") or {}
+    compute = request.get_required("computeConfig")
+    network = (request.get("kubernetesNetworkConfig") or {}).get("elasticLoadBalancing") or {}
+    storage = (request.get("storageConfig") or {}).get("blockStorage") or {}
     wanted = bool(compute.get("enabled"))
     if network.get("enabled") is not wanted or storage.get("enabled") is not wanted:
-        raise ask.refuse(
+        raise request.refuse(
             "InvalidParameterException",
             "For EKS Auto Mode, please ensure that all required configs, including computeConfig, "
             "kubernetesNetworkConfig, and blockStorage are all either fully enabled or fully disabled.",
         )
     pools = tuple(compute.get("nodePools") or ())
     if unknown := sorted(set(pools) - AUTO_MODE_POOLS):
-        raise ask.refuse("InvalidParameterException", f"The node pool {unknown[0]} is not a built-in one.")
+        raise request.refuse(
+            "InvalidParameterException", f"The node pool {unknown[0]} is not a built-in one."
+        )
     found.auto_mode = pools if wanted else None
-    ask.world.notify_listeners("auto-mode", found)
+    request.world.notify_listeners("auto-mode", found)
     return str(wanted).lower()
 
 
-def _record_update(ask: AwsRequest, kind: str, parameter: str, value: str) -> Json:
+def _record_update(request: AwsRequest, kind: str, parameter: str, value: str) -> Json:
     made: Json = {
-        "id": ask.world.random_uuid(),
+        "id": request.world.random_uuid(),
         "status": "Successful",
         "type": kind,
         "params": [{"type": parameter, "value": value}],
-        "createdAt": ask.world.clock.now(),
+        "createdAt": request.world.clock.now(),
         "errors": [],
     }
-    ask.regional_state(Eks).updates[made["id"]] = made
+    request.regional_state(Eks).updates[made["id"]] = made
     return {"update": {**made, "status": "InProgress"}}
 
 
 @operation("eks", "DescribeUpdate")
-def describe_update(ask: AwsRequest) -> Json:
-    find_cluster(ask)
-    found = ask.regional_state(Eks).updates.get(ask.get_required("updateId"))
+def describe_update(request: AwsRequest) -> Json:
+    find_cluster(request)
+    found = request.regional_state(Eks).updates.get(request.get_required("updateId"))
     if found is None:
-        raise ask.refuse(
-            "ResourceNotFoundException", f"No update found for ID: {ask.get_required('updateId')}", 404
+        raise request.refuse(
+            "ResourceNotFoundException", f"No update found for ID: {request.get_required('updateId')}", 404
         )
     return {"update": found}
 
 
 @operation("eks", "ListClusters")
-def list_clusters(ask: AwsRequest) -> Json:
-    return {"clusters": sorted(ask.regional_state(Eks).clusters)}
+def list_clusters(request: AwsRequest) -> Json:
+    return {"clusters": sorted(request.regional_state(Eks).clusters)}
 
 
 def _render_cluster(each: EksCluster) -> Json:
@@ -182,7 +186,7 @@ SYSTEM_TAINT: Final = {"key": "CriticalAddonsOnly", "effect": "NoSchedule"}
 ARCHITECTURES: Final = {"general-purpose": ("amd64",), "system": ("amd64", "arm64")}
 
 
-def follow_auto_mode(ground: AwsWorld, api: LocalApi, cluster: str) -> None:
+def follow_auto_mode(world: AwsWorld, api: LocalApi, cluster: str) -> None:
     """From now on the cluster has the pools that its Auto Mode names."""
 
     def changed(found: EksCluster) -> None:
@@ -190,7 +194,7 @@ def follow_auto_mode(ground: AwsWorld, api: LocalApi, cluster: str) -> None:
             for name in ARCHITECTURES:
                 _set_pool(api, name, wanted=name in (found.auto_mode or ()))
 
-    ground.listen("auto-mode", changed)
+    world.listen("auto-mode", changed)
 
 
 def _set_pool(api: LocalApi, name: str, *, wanted: bool) -> None:

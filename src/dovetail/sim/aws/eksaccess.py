@@ -21,84 +21,89 @@ class EksAccess(ServiceState):
 
 
 @operation("eks", "CreateAccessEntry")
-def create_entry(ask: AwsRequest) -> Json:
-    cluster, principal = find_cluster(ask, "clusterName"), ask.get_required("principalArn")
-    access, kind = ask.regional_state(EksAccess), ask.get("type", "STANDARD")
+def create_entry(request: AwsRequest) -> Json:
+    cluster, principal = find_cluster(request, "clusterName"), request.get_required("principalArn")
+    access, kind = request.regional_state(EksAccess), request.get("type", "STANDARD")
     if (cluster.name, principal) in access.entries:
         said = "The specified access entry resource is already in use on this cluster."
-        raise ask.refuse("ResourceInUseException", said, 409)
-    now, id_ = ask.world.clock.now(), ask.world.random_uuid()
-    at = f"arn:aws:eks:{ask.region}:{ask.account}:access-entry/{cluster.name}"
+        raise request.refuse("ResourceInUseException", said, 409)
+    now, id_ = request.world.clock.now(), request.world.random_uuid()
+    at = f"arn:aws:eks:{request.region}:{request.account}:access-entry/{cluster.name}"
     access.entries[cluster.name, principal] = {
         "clusterName": cluster.name,
         "principalArn": principal,
-        "accessEntryArn": f"{at}/role/{ask.account}/{principal.rpartition('/')[2]}/{id_}",
-        "kubernetesGroups": ask.get("kubernetesGroups") or GROUPS.get(kind, []),
-        "username": ask.get("username") or (NODES if kind in GROUPS else f"{principal}/{{{{SessionName}}}}"),
+        "accessEntryArn": f"{at}/role/{request.account}/{principal.rpartition('/')[2]}/{id_}",
+        "kubernetesGroups": request.get("kubernetesGroups") or GROUPS.get(kind, []),
+        "username": request.get("username")
+        or (NODES if kind in GROUPS else f"{principal}/{{{{SessionName}}}}"),
         "type": kind,
         "createdAt": now,
         "modifiedAt": now,
-        "tags": dict(ask.get("tags", {})),
+        "tags": dict(request.get("tags", {})),
     }
     return {"accessEntry": access.entries[cluster.name, principal]}
 
 
-def _find_entry(ask: AwsRequest) -> Json:
-    found = ask.regional_state(EksAccess).entries.get(
-        (find_cluster(ask, "clusterName").name, ask.get_required("principalArn"))
+def _find_entry(request: AwsRequest) -> Json:
+    found = request.regional_state(EksAccess).entries.get(
+        (find_cluster(request, "clusterName").name, request.get_required("principalArn"))
     )
     if found is None:
-        said = f"The specified principalArn could not be found: {ask.get_required('principalArn')}."
-        raise ask.refuse("ResourceNotFoundException", said, 404)
+        said = f"The specified principalArn could not be found: {request.get_required('principalArn')}."
+        raise request.refuse("ResourceNotFoundException", said, 404)
     return found
 
 
 @operation("eks", "DescribeAccessEntry")
-def describe_entry(ask: AwsRequest) -> Json:
-    return {"accessEntry": _find_entry(ask)}
+def describe_entry(request: AwsRequest) -> Json:
+    return {"accessEntry": _find_entry(request)}
 
 
 @operation("eks", "UpdateAccessEntry")
-def update_entry(ask: AwsRequest) -> Json:
-    found = _find_entry(ask)
-    found |= {name: ask.get(name) for name in ("kubernetesGroups", "username") if ask.get(name) is not None}
-    found["modifiedAt"] = ask.world.clock.now()
+def update_entry(request: AwsRequest) -> Json:
+    found = _find_entry(request)
+    found |= {
+        name: request.get(name) for name in ("kubernetesGroups", "username") if request.get(name) is not None
+    }
+    found["modifiedAt"] = request.world.clock.now()
     return {"accessEntry": found}
 
 
 @operation("eks", "DeleteAccessEntry")
-def delete_entry(ask: AwsRequest) -> Json:
-    found = _find_entry(ask)
-    del ask.regional_state(EksAccess).entries[found["clusterName"], found["principalArn"]]
+def delete_entry(request: AwsRequest) -> Json:
+    found = _find_entry(request)
+    del request.regional_state(EksAccess).entries[found["clusterName"], found["principalArn"]]
     return {}
 
 
 @operation("eks", "ListAccessEntries")
-def list_entries(ask: AwsRequest) -> Json:
-    name = find_cluster(ask, "clusterName").name
+def list_entries(request: AwsRequest) -> Json:
+    name = find_cluster(request, "clusterName").name
     return {
-        "accessEntries": [one for cluster, one in ask.regional_state(EksAccess).entries if cluster == name]
+        "accessEntries": [
+            one for cluster, one in request.regional_state(EksAccess).entries if cluster == name
+        ]
     }
 
 
 @operation("eks", "CreatePodIdentityAssociation")
-def create_association(ask: AwsRequest) -> Json:
-    cluster, access = find_cluster(ask, "clusterName"), ask.regional_state(EksAccess)
-    whose = {name: ask.get_required(name) for name in ("namespace", "serviceAccount")}
+def create_association(request: AwsRequest) -> Json:
+    cluster, access = find_cluster(request, "clusterName"), request.regional_state(EksAccess)
+    whose = {name: request.get_required(name) for name in ("namespace", "serviceAccount")}
     if any(whose.items() <= each.items() for each in _list_cluster_associations(access, cluster.name)):
-        raise ask.refuse("ResourceInUseException", "An association for it already exists.", 409)
-    id_, now = f"a-{ask.world.random_hex(17)}", ask.world.clock.now()
-    at = f"arn:aws:eks:{ask.region}:{ask.account}:podidentityassociation"
+        raise request.refuse("ResourceInUseException", "An association for it already exists.", 409)
+    id_, now = f"a-{request.world.random_hex(17)}", request.world.clock.now()
+    at = f"arn:aws:eks:{request.region}:{request.account}:podidentityassociation"
     access.associations[cluster.name, id_] = {
         "clusterName": cluster.name,
         **whose,
-        "roleArn": ask.get_required("roleArn"),
+        "roleArn": request.get_required("roleArn"),
         "associationArn": f"{at}/{cluster.name}/{id_}",
         "associationId": id_,
-        "disableSessionTags": bool(ask.get("disableSessionTags", False)),
+        "disableSessionTags": bool(request.get("disableSessionTags", False)),
         "createdAt": now,
         "modifiedAt": now,
-        "tags": dict(ask.get("tags", {})),
+        "tags": dict(request.get("tags", {})),
     }
     return {"association": access.associations[cluster.name, id_]}
 
@@ -107,38 +112,40 @@ def _list_cluster_associations(access: EksAccess, cluster: str) -> list[Json]:
     return [each for (name, _), each in access.associations.items() if name == cluster]
 
 
-def _find_association(ask: AwsRequest) -> Json:
-    name, id_ = find_cluster(ask, "clusterName").name, ask.get_required("associationId")
-    found = ask.regional_state(EksAccess).associations.get((name, id_))
+def _find_association(request: AwsRequest) -> Json:
+    name, id_ = find_cluster(request, "clusterName").name, request.get_required("associationId")
+    found = request.regional_state(EksAccess).associations.get((name, id_))
     if found is None:
-        raise ask.refuse("ResourceNotFoundException", f"No association found for ID: {id_}", 404)
+        raise request.refuse("ResourceNotFoundException", f"No association found for ID: {id_}", 404)
     return found
 
 
 @operation("eks", "DescribePodIdentityAssociation")
-def describe_association(ask: AwsRequest) -> Json:
-    return {"association": _find_association(ask)}
+def describe_association(request: AwsRequest) -> Json:
+    return {"association": _find_association(request)}
 
 
 @operation("eks", "UpdatePodIdentityAssociation")
-def update_association(ask: AwsRequest) -> Json:
-    found = _find_association(ask)
-    found["roleArn"] = ask.get("roleArn", found["roleArn"])
-    found["modifiedAt"] = ask.world.clock.now()
+def update_association(request: AwsRequest) -> Json:
+    found = _find_association(request)
+    found["roleArn"] = request.get("roleArn", found["roleArn"])
+    found["modifiedAt"] = request.world.clock.now()
     return {"association": found}
 
 
 @operation("eks", "DeletePodIdentityAssociation")
-def delete_association(ask: AwsRequest) -> Json:
-    found = _find_association(ask)
-    del ask.regional_state(EksAccess).associations[found["clusterName"], found["associationId"]]
+def delete_association(request: AwsRequest) -> Json:
+    found = _find_association(request)
+    del request.regional_state(EksAccess).associations[found["clusterName"], found["associationId"]]
     return {"association": found}
 
 
 @operation("eks", "ListPodIdentityAssociations")
-def list_associations(ask: AwsRequest) -> Json:
-    wanted = {name: ask.get(name) for name in ("namespace", "serviceAccount") if ask.get(name)}
-    listed = _list_cluster_associations(ask.regional_state(EksAccess), find_cluster(ask, "clusterName").name)
+def list_associations(request: AwsRequest) -> Json:
+    wanted = {name: request.get(name) for name in ("namespace", "serviceAccount") if request.get(name)}
+    listed = _list_cluster_associations(
+        request.regional_state(EksAccess), find_cluster(request, "clusterName").name
+    )
     shown = ("clusterName", "namespace", "serviceAccount", "associationArn", "associationId")
     return {
         "associations": [
@@ -147,30 +154,30 @@ def list_associations(ask: AwsRequest) -> Json:
     }
 
 
-def _find_tags(ask: AwsRequest) -> dict[str, str]:
+def _find_tags(request: AwsRequest) -> dict[str, str]:
     """The tags of whatever an ARN names."""
-    arn, access = ask.get_required("resourceArn"), ask.regional_state(EksAccess)
+    arn, access = request.get_required("resourceArn"), request.regional_state(EksAccess)
     for each in (*access.entries.values(), *access.associations.values()):
         if arn in (each.get("accessEntryArn"), each.get("associationArn")):
             tags: dict[str, str] = each["tags"]
             return tags
-    raise ask.refuse("NotFoundException", f"No resource found for ARN {arn}", 404)
+    raise request.refuse("NotFoundException", f"No resource found for ARN {arn}", 404)
 
 
 @operation("eks", "ListTagsForResource")
-def list_tags(ask: AwsRequest) -> Json:
-    return {"tags": _find_tags(ask)}
+def list_tags(request: AwsRequest) -> Json:
+    return {"tags": _find_tags(request)}
 
 
 @operation("eks", "TagResource")
-def tag_resource(ask: AwsRequest) -> Json:
-    _find_tags(ask).update(ask.get_required("tags"))
+def tag_resource(request: AwsRequest) -> Json:
+    _find_tags(request).update(request.get_required("tags"))
     return {}
 
 
 @operation("eks", "UntagResource")
-def untag_resource(ask: AwsRequest) -> Json:
-    tags = _find_tags(ask)
-    for key in ask.get_required("tagKeys"):
+def untag_resource(request: AwsRequest) -> Json:
+    tags = _find_tags(request)
+    for key in request.get_required("tagKeys"):
         tags.pop(key, None)
     return {}

@@ -21,111 +21,112 @@ __all__: list[str] = []
 TARGETS_MOST, RULES_MOST, ENTRIES_MOST, BYTES_MOST = 5, 300, 10, 262144
 
 
-def _find_bus(ask: AwsRequest) -> EventBus:
-    name = ask.get("EventBusName", "default")
-    found = ask.regional_state(EventBuses).find(name)
+def _find_bus(request: AwsRequest) -> EventBus:
+    name = request.get("EventBusName", "default")
+    found = request.regional_state(EventBuses).find(name)
     if found is None:
-        raise ask.refuse("ResourceNotFoundException", f"Event bus {name} does not exist.")
+        raise request.refuse("ResourceNotFoundException", f"Event bus {name} does not exist.")
     return found
 
 
-def _find_rule(ask: AwsRequest, name: str) -> EventRule:
-    found = _find_bus(ask).rules.get(ask.get_required(name))
+def _find_rule(request: AwsRequest, name: str) -> EventRule:
+    found = _find_bus(request).rules.get(request.get_required(name))
     if found is None:
-        raise ask.refuse(
+        raise request.refuse(
             "ResourceNotFoundException",
-            f"Rule {ask.get_required(name)} does not exist on EventBus {_find_bus(ask).name}.",
+            f"Rule {request.get_required(name)} does not exist on EventBus {_find_bus(request).name}.",
         )
     return found
 
 
-def _parse_pattern(ask: AwsRequest, text: str) -> Any:
+def _parse_pattern(request: AwsRequest, text: str) -> Any:
     try:
         pattern = json.loads(text)
         check_pattern(pattern)
     except BadPattern as error:
-        raise ask.refuse("InvalidEventPatternException", str(error)) from None
+        raise request.refuse("InvalidEventPatternException", str(error)) from None
     except ValueError:
-        raise ask.refuse(
+        raise request.refuse(
             "InvalidEventPatternException", "Event pattern is not valid. Reason: it is not JSON"
         ) from None
     return pattern
 
 
 @operation("events", "CreateEventBus")
-def create_bus(ask: AwsRequest) -> Json:
-    buses, name = ask.regional_state(EventBuses), ask.get_required("Name")
+def create_bus(request: AwsRequest) -> Json:
+    buses, name = request.regional_state(EventBuses), request.get_required("Name")
     if name in buses.by_name:
-        raise ask.refuse("ResourceAlreadyExistsException", f"Event bus {name} already exists.")
+        raise request.refuse("ResourceAlreadyExistsException", f"Event bus {name} already exists.")
     return {"EventBusArn": buses.add(name).arn}
 
 
 @operation("events", "ListEventBuses")
-def list_buses(ask: AwsRequest) -> Json:
+def list_buses(request: AwsRequest) -> Json:
     return {
         "EventBuses": [
-            {"Name": each.name, "Arn": each.arn} for each in ask.regional_state(EventBuses).by_name.values()
+            {"Name": each.name, "Arn": each.arn}
+            for each in request.regional_state(EventBuses).by_name.values()
         ]
     }
 
 
 @operation("events", "PutRule")
-def put_rule(ask: AwsRequest) -> Json:
-    bus, name = _find_bus(ask), ask.get_required("Name")
+def put_rule(request: AwsRequest) -> Json:
+    bus, name = _find_bus(request), request.get_required("Name")
     if name not in bus.rules and len(bus.rules) >= RULES_MOST:
-        raise ask.refuse(
+        raise request.refuse(
             "LimitExceededException", "The requested resource exceeds the maximum number allowed."
         )
-    text = ask.get("EventPattern")
-    pattern = _parse_pattern(ask, text) if text else None
-    if pattern is None and not ask.get("ScheduleExpression"):
-        raise ask.refuse(
+    text = request.get("EventPattern")
+    pattern = _parse_pattern(request, text) if text else None
+    if pattern is None and not request.get("ScheduleExpression"):
+        raise request.refuse(
             "ValidationException", "Parameter(s) EventPattern or ScheduleExpression must be specified."
         )
     under = "" if bus.name == "default" else f"{bus.name}/"
     made = bus.rules.setdefault(
-        name, EventRule(name, f"arn:aws:events:{ask.region}:{ask.account}:rule/{under}{name}")
+        name, EventRule(name, f"arn:aws:events:{request.region}:{request.account}:rule/{under}{name}")
     )
-    made.pattern, made.schedule = pattern, ask.get("ScheduleExpression", "")
-    made.enabled = ask.get("State", "ENABLED") != "DISABLED"
-    made.description, made.role = ask.get("Description", ""), ask.get("RoleArn", "")
-    made.tags |= {each["Key"]: each["Value"] for each in ask.get("Tags", ())}
+    made.pattern, made.schedule = pattern, request.get("ScheduleExpression", "")
+    made.enabled = request.get("State", "ENABLED") != "DISABLED"
+    made.description, made.role = request.get("Description", ""), request.get("RoleArn", "")
+    made.tags |= {each["Key"]: each["Value"] for each in request.get("Tags", ())}
     return {"RuleArn": made.arn}
 
 
 @operation("events", "DescribeRule")
-def describe_rule(ask: AwsRequest) -> Json:
-    return _render_rule(_find_rule(ask, "Name"), _find_bus(ask))
+def describe_rule(request: AwsRequest) -> Json:
+    return _render_rule(_find_rule(request, "Name"), _find_bus(request))
 
 
 @operation("events", "ListRules")
-def list_rules(ask: AwsRequest) -> Json:
-    bus, prefix = _find_bus(ask), ask.get("NamePrefix", "")
+def list_rules(request: AwsRequest) -> Json:
+    bus, prefix = _find_bus(request), request.get("NamePrefix", "")
     return {"Rules": [_render_rule(rule, bus) for name, rule in bus.rules.items() if name.startswith(prefix)]}
 
 
 @operation("events", "EnableRule", "DisableRule")
-def enable_rule(ask: AwsRequest) -> Json:
-    _find_rule(ask, "Name").enabled = ask.operation == "EnableRule"
+def enable_rule(request: AwsRequest) -> Json:
+    _find_rule(request, "Name").enabled = request.operation == "EnableRule"
     return {}
 
 
 @operation("events", "DeleteRule")
-def delete_rule(ask: AwsRequest) -> Json:
-    bus, name = _find_bus(ask), ask.get_required("Name")
+def delete_rule(request: AwsRequest) -> Json:
+    bus, name = _find_bus(request), request.get_required("Name")
     found = bus.rules.get(name)
     if found is not None and found.targets:
-        raise ask.refuse("ValidationException", "Rule can't be deleted since it has targets.")
+        raise request.refuse("ValidationException", "Rule can't be deleted since it has targets.")
     bus.rules.pop(name, None)
     return {}
 
 
 @operation("events", "PutTargets")
-def put_targets(ask: AwsRequest) -> Json:
-    rule = _find_rule(ask, "Rule")
-    wanted = {each["Id"]: each for each in ask.get_required("Targets")}
+def put_targets(request: AwsRequest) -> Json:
+    rule = _find_rule(request, "Rule")
+    wanted = {each["Id"]: each for each in request.get_required("Targets")}
     if len(rule.targets.keys() | wanted.keys()) > TARGETS_MOST:
-        raise ask.refuse(
+        raise request.refuse(
             "LimitExceededException", "The requested resource exceeds the maximum number allowed."
         )
     rule.targets |= wanted
@@ -133,70 +134,73 @@ def put_targets(ask: AwsRequest) -> Json:
 
 
 @operation("events", "RemoveTargets")
-def remove_targets(ask: AwsRequest) -> Json:
-    rule = _find_rule(ask, "Rule")
-    for each in ask.get_required("Ids"):
+def remove_targets(request: AwsRequest) -> Json:
+    rule = _find_rule(request, "Rule")
+    for each in request.get_required("Ids"):
         rule.targets.pop(each, None)
     return {"FailedEntryCount": 0, "FailedEntries": []}
 
 
 @operation("events", "ListTargetsByRule")
-def list_targets(ask: AwsRequest) -> Json:
-    return {"Targets": [dict(each) for each in _find_rule(ask, "Rule").targets.values()]}
+def list_targets(request: AwsRequest) -> Json:
+    return {"Targets": [dict(each) for each in _find_rule(request, "Rule").targets.values()]}
 
 
 @operation("events", "ListRuleNamesByTarget")
-def list_names(ask: AwsRequest) -> Json:
-    arn = ask.get_required("TargetArn")
-    rules = _find_bus(ask).rules.values()
+def list_names(request: AwsRequest) -> Json:
+    arn = request.get_required("TargetArn")
+    rules = _find_bus(request).rules.values()
     return {
         "RuleNames": [each.name for each in rules if any(one["Arn"] == arn for one in each.targets.values())]
     }
 
 
-def _find_tags(ask: AwsRequest) -> dict[str, str]:
+def _find_tags(request: AwsRequest) -> dict[str, str]:
     """The tags of a rule, by its ARN."""
-    arn = ask.get_required("ResourceARN")
-    rules = (rule for bus in ask.regional_state(EventBuses).by_name.values() for rule in bus.rules.values())
+    arn = request.get_required("ResourceARN")
+    rules = (
+        rule for bus in request.regional_state(EventBuses).by_name.values() for rule in bus.rules.values()
+    )
     found = next((rule for rule in rules if rule.arn == arn), None)
     if found is None:
-        raise ask.refuse("ResourceNotFoundException", f"Rule {arn} does not exist.")
+        raise request.refuse("ResourceNotFoundException", f"Rule {arn} does not exist.")
     return found.tags
 
 
 @operation("events", "ListTagsForResource")
-def list_tags(ask: AwsRequest) -> Json:
-    return {"Tags": tag_list(_find_tags(ask))}
+def list_tags(request: AwsRequest) -> Json:
+    return {"Tags": tag_list(_find_tags(request))}
 
 
 @operation("events", "TagResource")
-def tag_rule(ask: AwsRequest) -> Json:
-    _find_tags(ask).update(tags_of(ask.get_required("Tags")))
+def tag_rule(request: AwsRequest) -> Json:
+    _find_tags(request).update(tags_of(request.get_required("Tags")))
     return {}
 
 
 @operation("events", "UntagResource")
-def untag_rule(ask: AwsRequest) -> Json:
-    tags = _find_tags(ask)
-    for key in ask.get_required("TagKeys"):
+def untag_rule(request: AwsRequest) -> Json:
+    tags = _find_tags(request)
+    for key in request.get_required("TagKeys"):
         tags.pop(key, None)
     return {}
 
 
 @operation("events", "TestEventPattern")
-def test_pattern(ask: AwsRequest) -> Json:
+def test_pattern(request: AwsRequest) -> Json:
     return {
         "Result": matches_pattern(
-            _parse_pattern(ask, ask.get_required("EventPattern")), json.loads(ask.get_required("Event"))
+            _parse_pattern(request, request.get_required("EventPattern")),
+            json.loads(request.get_required("Event")),
         )
     }
 
 
 @operation("events", "PutEvents")
-def put_events(ask: AwsRequest) -> Json:
-    entries, buses = ask.get_required("Entries"), ask.regional_state(EventBuses)
+def put_events(request: AwsRequest) -> Json:
+    entries, buses = request.get_required("Entries"), request.regional_state(EventBuses)
     if not 1 <= len(entries) <= ENTRIES_MOST:
-        raise ask.refuse(
+        raise request.refuse(
             "ValidationException", "1 validation error detected: Entries must have length 1 to 10"
         )
     told: list[Json] = []
@@ -205,15 +209,15 @@ def put_events(ask: AwsRequest) -> Json:
         if problem is not None:
             told.append({"ErrorCode": problem[0], "ErrorMessage": problem[1]})
             continue
-        when = one.get("Time") or ask.world.clock.now()
+        when = one.get("Time") or request.world.clock.now()
         event = {
             "version": "0",
-            "id": ask.world.random_uuid(),
+            "id": request.world.random_uuid(),
             "detail-type": one["DetailType"],
             "source": one["Source"],
-            "account": ask.account,
+            "account": request.account,
             "time": f"{when:%Y-%m-%dT%H:%M:%SZ}",
-            "region": ask.region,
+            "region": request.region,
             "resources": list(one.get("Resources") or ()),
             "detail": json.loads(one["Detail"]),
         }

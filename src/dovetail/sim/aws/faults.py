@@ -37,10 +37,15 @@ class _Rule:
     lost: bool = False
     hang: float | None = None
 
-    def applies_to(self, ask: AwsRequest) -> bool:
+    def applies_to(self, request: AwsRequest) -> bool:
         if self.left == 0:
             return False
-        return self.operation in ("*", ask.operation, f"{ask.service}:{ask.operation}", f"{ask.service}:*")
+        return self.operation in (
+            "*",
+            request.operation,
+            f"{request.service}:{request.operation}",
+            f"{request.service}:*",
+        )
 
 
 @dataclass(slots=True)
@@ -71,17 +76,19 @@ class AwsFaults:
         """Refuse the operation with a code: so many times, or until `clear` with None."""
         said = message or f"the simulation refuses this request with {code}"
         told = status or STATUS.get(code, 400)
-        self._rules.append(_Rule(operation, lambda ask: ask.refuse(code, said, told), times))
+        self._rules.append(_Rule(operation, lambda request: request.refuse(code, said, told), times))
 
     def refuse_sometimes(self, rate: float, codes: Iterable[str], operation: str = "*") -> None:
         """That share of requests is refused, by chance, with one of the codes."""
         choices = tuple(codes)
 
-        def act(ask: AwsRequest) -> AwsError | None:
+        def act(request: AwsRequest) -> AwsError | None:
             if self._rng.random() >= rate:
                 return None
             code = self._rng.choice(choices)
-            return ask.refuse(code, f"the simulation refuses this request with {code}", STATUS.get(code, 400))
+            return request.refuse(
+                code, f"the simulation refuses this request with {code}", STATUS.get(code, 400)
+            )
 
         self._rules.append(_Rule(operation, act, None))
 
@@ -102,42 +109,42 @@ class AwsFaults:
         self._buckets.clear()
         self.expired, self.latency = False, (0.0, 0.0)
 
-    async def apply_before(self, ask: AwsRequest) -> None:
+    async def apply_before(self, request: AwsRequest) -> None:
         """What happens to a request before it is looked at."""
         if self.latency[1]:
             await self._clock.sleep(self._rng.uniform(*self.latency))
-        if self.expired and ask.service != "sts":
-            raise _build_expired_error(ask)
-        self._spend_budget(ask)
-        for rule in [each for each in self._rules if not each.lost and each.applies_to(ask)]:
+        if self.expired and request.service != "sts":
+            raise _build_expired_error(request)
+        self._spend_budget(request)
+        for rule in [each for each in self._rules if not each.lost and each.applies_to(request)]:
             if rule.hang is not None:
                 _count_use(rule)
                 await self._clock.sleep(rule.hang)
-            error = rule.act(ask)
+            error = rule.act(request)
             if error is not None:
                 if rule.hang is None:
                     _count_use(rule)
                 raise error
 
-    def apply_after(self, ask: AwsRequest) -> None:
+    def apply_after(self, request: AwsRequest) -> None:
         """What happens to an answer on its way."""
         for rule in self._rules:
-            if rule.lost and rule.applies_to(ask):
+            if rule.lost and rule.applies_to(request):
                 _count_use(rule)
-                error = rule.act(ask)
+                error = rule.act(request)
                 if error is not None:
                     raise error
 
-    def _spend_budget(self, ask: AwsRequest) -> None:
+    def _spend_budget(self, request: AwsRequest) -> None:
         now = self._clock.monotonic()
         for bucket in self._buckets:
-            if bucket.operation not in ("*", ask.operation):
+            if bucket.operation not in ("*", request.operation):
                 continue
             bucket.level = min(bucket.size, bucket.level + (now - bucket.at) * bucket.fills)
             bucket.at = now
             if bucket.level < 1:
-                code = "RequestLimitExceeded" if ask.service == "ec2" else "ThrottlingException"
-                raise ask.refuse(code, "Request limit exceeded.", STATUS[code])
+                code = "RequestLimitExceeded" if request.service == "ec2" else "ThrottlingException"
+                raise request.refuse(code, "Request limit exceeded.", STATUS[code])
             bucket.level -= 1
 
 
@@ -146,13 +153,13 @@ def _count_use(rule: _Rule) -> None:
         rule.left -= 1
 
 
-def _no_answer(ask: AwsRequest) -> AwsError:
-    return ask.refuse("NoAnswer", "the connection was closed before an answer came", 0)
+def _no_answer(request: AwsRequest) -> AwsError:
+    return request.refuse("NoAnswer", "the connection was closed before an answer came", 0)
 
 
-def _build_expired_error(ask: AwsRequest) -> AwsError:
+def _build_expired_error(request: AwsRequest) -> AwsError:
     """Each protocol has its own name for credentials that ran out."""
-    if ask.service == "ec2":
-        return ask.refuse("RequestExpired", "Request has expired.")
-    code = "ExpiredToken" if ask.service in ("iam", "sts") else "ExpiredTokenException"
-    return ask.refuse(code, "The security token included in the request is expired", 403)
+    if request.service == "ec2":
+        return request.refuse("RequestExpired", "Request has expired.")
+    code = "ExpiredToken" if request.service in ("iam", "sts") else "ExpiredTokenException"
+    return request.refuse(code, "The security token included in the request is expired", 403)

@@ -18,26 +18,26 @@ Values = Mapping[str, Iterable[str]]
 
 
 def apply_filters(
-    ask: AwsRequest,
+    request: AwsRequest,
     things: Iterable[T],
     values: Callable[[T], Values],
     tags: Callable[[T], Mapping[str, str]],
     key: str = "Filters",
 ) -> list[T]:
     """The things that match every filter: one of its values each."""
-    filters = [(each["Name"], tuple(each.get("Values") or ())) for each in ask.get(key, ())]
+    filters = [(each["Name"], tuple(each.get("Values") or ())) for each in request.get(key, ())]
     if sum(len(values) for _, values in filters) > VALUES_MOST:
-        raise ask.refuse(
+        raise request.refuse(
             "FilterLimitExceeded", f"The maximum number of filter values on a single call is {VALUES_MOST}"
         )
     found = list(things)
     for name, wanted in filters:
-        found = [thing for thing in found if _matches_filter(ask, name, wanted, thing, values, tags)]
+        found = [thing for thing in found if _matches_filter(request, name, wanted, thing, values, tags)]
     return found
 
 
 def _matches_filter(
-    ask: AwsRequest,
+    request: AwsRequest,
     name: str,
     wanted: tuple[str, ...],
     thing: T,
@@ -51,7 +51,7 @@ def _matches_filter(
         return _matches_any(wanted, tags(thing))
     known = values(thing)
     if name not in known:
-        raise ask.refuse("InvalidParameterValue", f"The filter '{name}' is invalid")
+        raise request.refuse("InvalidParameterValue", f"The filter '{name}' is invalid")
     return _matches_any(wanted, known[name])
 
 
@@ -70,26 +70,28 @@ def _compile_values(wanted: tuple[str, ...]) -> tuple[frozenset[str], tuple[re.P
 
 
 def take_page(
-    ask: AwsRequest, things: Sequence[T], *, most: int = 1000, named: str = "", least: int = 1
+    request: AwsRequest, things: Sequence[T], *, most: int = 1000, named: str = "", least: int = 1
 ) -> tuple[Sequence[T], Json]:
     """One page, and the token of the next one if there is more.
 
     Without MaxResults everything comes at once, as EC2 does it; ids and MaxResults do not go together.
     """
-    limit, token = ask.get("MaxResults"), ask.get("NextToken")
-    if limit is not None and named and ask.get(named):
-        raise ask.refuse(
+    limit, token = request.get("MaxResults"), request.get("NextToken")
+    if limit is not None and named and request.get(named):
+        raise request.refuse(
             "InvalidParameterCombination",
             f"The parameter {named} cannot be used with the parameter maxResults",
         )
     if limit is not None and not least <= int(limit):
-        raise ask.refuse("InvalidParameterValue", f"Value ( {limit} ) for parameter maxResults is invalid.")
+        raise request.refuse(
+            "InvalidParameterValue", f"Value ( {limit} ) for parameter maxResults is invalid."
+        )
     start = 0
     if token:
         try:
             start = int(str(token), 36)
         except ValueError:
-            raise ask.refuse("InvalidNextToken", f"The token '{token}' is invalid.") from None
+            raise request.refuse("InvalidNextToken", f"The token '{token}' is invalid.") from None
     end = start + (min(int(limit), most) if limit is not None else len(things))
     return things[start:end], ({"NextToken": _in_base_36(end)} if end < len(things) else {})
 
@@ -110,10 +112,10 @@ def tags_of(listed: Iterable[Mapping[str, Any]] | None) -> dict[str, str]:
     return {each["Key"]: each.get("Value", "") for each in listed or ()}
 
 
-def tags_for(ask: AwsRequest, kind: str) -> dict[str, str]:
+def tags_for(request: AwsRequest, kind: str) -> dict[str, str]:
     """What a request's TagSpecifications say for a kind of resource."""
     found: dict[str, str] = {}
-    for specification in ask.get("TagSpecifications", ()):
+    for specification in request.get("TagSpecifications", ()):
         if specification.get("ResourceType") == kind:
             found |= tags_of(specification.get("Tags"))
     return found

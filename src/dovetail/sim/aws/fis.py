@@ -41,47 +41,47 @@ class FisExperiments(ServiceState):
         self.ends: dict[str, list[Callable[[str], None]]] = {}
 
 
-def _find_template(ask: AwsRequest, parameter: str = "id") -> Json:
-    found = ask.regional_state(FisExperiments).templates.get(ask.get_required(parameter))
+def _find_template(request: AwsRequest, parameter: str = "id") -> Json:
+    found = request.regional_state(FisExperiments).templates.get(request.get_required(parameter))
     if found is None:
-        said = f"Experiment template {ask.get_required(parameter)} not found"
-        raise ask.refuse("ResourceNotFoundException", said, 404)
+        said = f"Experiment template {request.get_required(parameter)} not found"
+        raise request.refuse("ResourceNotFoundException", said, 404)
     return found
 
 
-def _check_template(ask: AwsRequest, given: Json) -> Json:
+def _check_template(request: AwsRequest, given: Json) -> Json:
     """A template FIS would take: targets that are there, a role, and numbers within bounds."""
     for action in given["actions"].values():
         if action["actionId"] == SHIFT:
-            _check_shift(ask, action.get("parameters", {}))
+            _check_shift(request, action.get("parameters", {}))
         missing = set(action.get("targets", {}).values()) - set(given["targets"])
         if missing:
-            raise ask.refuse("ValidationException", f"There is no target {min(missing)}.")
+            raise request.refuse("ValidationException", f"There is no target {min(missing)}.")
         notice = action.get("parameters", {}).get("durationBeforeInterruption", "PT2M")
         if action["actionId"] == INTERRUPT and not MINUTES.fullmatch(notice):
-            raise ask.refuse("ValidationException", "durationBeforeInterruption is PT2M to PT15M.")
+            raise request.refuse("ValidationException", "durationBeforeInterruption is PT2M to PT15M.")
     for target in given["targets"].values():
         if not COUNT.fullmatch(target["selectionMode"]):
-            raise ask.refuse("ValidationException", f"{target['selectionMode']} selects nothing.")
-    if given["roleArn"].rpartition("/")[2] not in ask.global_state(Iam).roles:
-        raise ask.refuse("ValidationException", f"There is no role {given['roleArn']}.")
+            raise request.refuse("ValidationException", f"{target['selectionMode']} selects nothing.")
+    if given["roleArn"].rpartition("/")[2] not in request.global_state(Iam).roles:
+        raise request.refuse("ValidationException", f"There is no role {given['roleArn']}.")
     return given
 
 
-def _check_shift(ask: AwsRequest, parameters: Json) -> None:
+def _check_shift(request: AwsRequest, parameters: Json) -> None:
     """A zone that is there, a time within bounds, and resources of the sort there are here."""
-    zones = zone_ids(ask.account, ask.region)
+    zones = zone_ids(request.account, request.region)
     zone = parameters.get("availabilityZoneIdentifier", "")
     if zone not in zones and zone not in zones.values():
-        raise ask.refuse(
-            "ValidationException", f"availabilityZoneIdentifier is no zone of {ask.region}: {zone}"
+        raise request.refuse(
+            "ValidationException", f"availabilityZoneIdentifier is no zone of {request.region}: {zone}"
         )
     if not 60.0 <= _read_duration(parameters) <= LONGEST:
-        raise ask.refuse("ValidationException", "duration is PT1M to PT12H.")
+        raise request.refuse("ValidationException", "duration is PT1M to PT12H.")
     if parameters.get("zonalAutoshiftStatus", "ENABLED") not in AUTOSHIFT_STATES:
-        raise ask.refuse("ValidationException", f"zonalAutoshiftStatus is {', '.join(AUTOSHIFT_STATES)}.")
+        raise request.refuse("ValidationException", f"zonalAutoshiftStatus is {', '.join(AUTOSHIFT_STATES)}.")
     if not parameters.get("managedResourceTypes"):
-        raise ask.refuse("ValidationException", "managedResourceTypes is missing: ALB, ASG, EKS or NLB.")
+        raise request.refuse("ValidationException", "managedResourceTypes is missing: ALB, ASG, EKS or NLB.")
 
 
 def _read_duration(parameters: Json) -> float:
@@ -90,60 +90,69 @@ def _read_duration(parameters: Json) -> float:
 
 
 @operation("fis", "CreateExperimentTemplate")
-def create_template(ask: AwsRequest) -> Json:
-    id_, now = f"EXT{ask.world.random_hex(15).upper()}", ask.world.clock.now()
-    given = _check_template(ask, {"targets": {}, **{name: ask.get(name) for name in PARTS if ask.get(name)}})
+def create_template(request: AwsRequest) -> Json:
+    id_, now = f"EXT{request.world.random_hex(15).upper()}", request.world.clock.now()
+    given = _check_template(
+        request, {"targets": {}, **{name: request.get(name) for name in PARTS if request.get(name)}}
+    )
     options = {"accountTargeting": "single-account", "emptyTargetResolutionMode": "fail"}
-    ask.regional_state(FisExperiments).templates[id_] = {
+    request.regional_state(FisExperiments).templates[id_] = {
         **given,
         "id": id_,
-        "arn": f"arn:aws:fis:{ask.region}:{ask.account}:experiment-template/{id_}",
+        "arn": f"arn:aws:fis:{request.region}:{request.account}:experiment-template/{id_}",
         "creationTime": now,
         "lastUpdateTime": now,
-        "experimentOptions": {**options, **ask.get("experimentOptions", {})},
-        "tags": dict(ask.get("tags", {})),
+        "experimentOptions": {**options, **request.get("experimentOptions", {})},
+        "tags": dict(request.get("tags", {})),
     }
-    return {"experimentTemplate": ask.regional_state(FisExperiments).templates[id_]}
+    return {"experimentTemplate": request.regional_state(FisExperiments).templates[id_]}
 
 
 @operation("fis", "GetExperimentTemplate")
-def get_template(ask: AwsRequest) -> Json:
-    return {"experimentTemplate": _find_template(ask)}
+def get_template(request: AwsRequest) -> Json:
+    return {"experimentTemplate": _find_template(request)}
 
 
 @operation("fis", "UpdateExperimentTemplate")
-def update_template(ask: AwsRequest) -> Json:
-    found = _find_template(ask)
-    found |= _check_template(ask, {**found, **{name: ask.get(name) for name in PARTS if ask.get(name)}})
-    found["lastUpdateTime"] = ask.world.clock.now()
+def update_template(request: AwsRequest) -> Json:
+    found = _find_template(request)
+    found |= _check_template(
+        request, {**found, **{name: request.get(name) for name in PARTS if request.get(name)}}
+    )
+    found["lastUpdateTime"] = request.world.clock.now()
     return {"experimentTemplate": found}
 
 
 @operation("fis", "DeleteExperimentTemplate")
-def delete_template(ask: AwsRequest) -> Json:
-    found = _find_template(ask)
-    del ask.regional_state(FisExperiments).templates[found["id"]]
+def delete_template(request: AwsRequest) -> Json:
+    found = _find_template(request)
+    del request.regional_state(FisExperiments).templates[found["id"]]
     return {"experimentTemplate": found}
 
 
 @operation("fis", "ListTagsForResource")
-def list_tags(ask: AwsRequest) -> Json:
-    listed = ask.regional_state(FisExperiments).templates.values()
+def list_tags(request: AwsRequest) -> Json:
+    listed = request.regional_state(FisExperiments).templates.values()
     return {
-        "tags": next((each["tags"] for each in listed if each["arn"] == ask.get_required("resourceArn")), {})
+        "tags": next(
+            (each["tags"] for each in listed if each["arn"] == request.get_required("resourceArn")), {}
+        )
     }
 
 
 @operation("fis", "StartExperiment")
-def start_experiment(ask: AwsRequest) -> Json:
-    template, id_ = _find_template(ask, "experimentTemplateId"), f"EXP{ask.world.random_hex(15).upper()}"
-    chosen = {name: _choose_targets(ask, template, name) for name in template["targets"]}
+def start_experiment(request: AwsRequest) -> Json:
+    template, id_ = (
+        _find_template(request, "experimentTemplateId"),
+        f"EXP{request.world.random_hex(15).upper()}",
+    )
+    chosen = {name: _choose_targets(request, template, name) for name in template["targets"]}
     failed = not all(chosen.values())
     actions = () if failed else template["actions"].values()
-    lasts = max((_carry_out(ask, action, chosen, id_) for action in actions), default=0.0)
+    lasts = max((_carry_out(request, action, chosen, id_) for action in actions), default=0.0)
     made: Json = {
         "id": id_,
-        "arn": f"arn:aws:fis:{ask.region}:{ask.account}:experiment/{id_}",
+        "arn": f"arn:aws:fis:{request.region}:{request.account}:experiment/{id_}",
         "experimentTemplateId": template["id"],
         **{name: template[name] for name in ("roleArn", "stopConditions", "tags")},
         "targets": {
@@ -151,35 +160,37 @@ def start_experiment(ask: AwsRequest) -> Json:
             for name, found in chosen.items()
         },
         "actions": template["actions"],
-        "startTime": ask.world.clock.now(),
+        "startTime": request.world.clock.now(),
         "state": {"status": "failed" if failed else "running"},
     }
     if failed:
         made["state"]["reason"] = "Target resolution returned empty set"
-    ask.regional_state(FisExperiments).started[id_] = made
-    ask.world.call_later(lasts, lambda: _complete_experiment(made, failed))
+    request.regional_state(FisExperiments).started[id_] = made
+    request.world.call_later(lasts, lambda: _complete_experiment(made, failed))
     return {"experiment": made}
 
 
 def _carry_out(
-    ask: AwsRequest, action: Json, chosen: dict[str, list[SimInstance] | list[ManagedResource]], id_: str
+    request: AwsRequest, action: Json, chosen: dict[str, list[SimInstance] | list[ManagedResource]], id_: str
 ) -> float:
     """Begin an action; how many seconds it takes."""
     for name in action.get("targets", {}).values():
         for each in chosen[name]:
             if isinstance(each, SimInstance) and action["actionId"] == INTERRUPT:
-                _interrupt_instance(ask, each, _read_notice(action))
+                _interrupt_instance(request, each, _read_notice(action))
             elif isinstance(each, ManagedResource) and action["actionId"] == SHIFT:
-                _shift_resource(ask, each, action["parameters"], id_)
+                _shift_resource(request, each, action["parameters"], id_)
     return _read_duration(action["parameters"]) if action["actionId"] == SHIFT else _read_notice(action)
 
 
-def _shift_resource(ask: AwsRequest, resource: ManagedResource, parameters: Json, id_: str) -> None:
+def _shift_resource(request: AwsRequest, resource: ManagedResource, parameters: Json, id_: str) -> None:
     """ARC shifts the resource away from the zone, until the experiment is over or stopped."""
-    shifts, zone = ask.regional_state(ArcShifts), str(parameters["availabilityZoneIdentifier"])
-    made = shifts.start_experiment(resource, zone_ids(ask.account, ask.region).get(zone, zone))
-    ask.regional_state(FisExperiments).ends.setdefault(id_, []).append(partial(shifts.stop, resource, made))
-    ask.world.call_later(_read_duration(parameters), partial(shifts.stop, resource, made, "EXPIRED"))
+    shifts, zone = request.regional_state(ArcShifts), str(parameters["availabilityZoneIdentifier"])
+    made = shifts.start_experiment(resource, zone_ids(request.account, request.region).get(zone, zone))
+    request.regional_state(FisExperiments).ends.setdefault(id_, []).append(
+        partial(shifts.stop, resource, made)
+    )
+    request.world.call_later(_read_duration(parameters), partial(shifts.stop, resource, made, "EXPIRED"))
 
 
 def _complete_experiment(made: Json, failed: bool) -> None:
@@ -188,20 +199,22 @@ def _complete_experiment(made: Json, failed: bool) -> None:
 
 
 @operation("fis", "StopExperiment")
-def stop_experiment(ask: AwsRequest) -> Json:
-    found = _find_experiment(ask, "id")
+def stop_experiment(request: AwsRequest) -> Json:
+    found = _find_experiment(request, "id")
     if found["state"]["status"] != "running":
-        raise ask.refuse("ConflictException", f"Experiment {found['id']} is {found['state']['status']}.", 409)
-    for end in ask.regional_state(FisExperiments).ends.pop(found["id"], ()):
+        raise request.refuse(
+            "ConflictException", f"Experiment {found['id']} is {found['state']['status']}.", 409
+        )
+    for end in request.regional_state(FisExperiments).ends.pop(found["id"], ()):
         end("CANCELED")
     found["state"] = {"status": "stopped", "reason": "Experiment halted by user action."}
     return {"experiment": found}
 
 
 @operation("fis", "ListExperiments")
-def list_experiments(ask: AwsRequest) -> Json:
+def list_experiments(request: AwsRequest) -> Json:
     kept = ("id", "arn", "experimentTemplateId", "state", "tags")
-    found = ask.regional_state(FisExperiments).started.values()
+    found = request.regional_state(FisExperiments).started.values()
     return {"experiments": [{name: each[name] for name in kept} for each in found]}
 
 
@@ -210,25 +223,27 @@ def _read_notice(action: Json) -> float:
     return 60.0 * int(found[1]) if found else NOTICE
 
 
-def _choose_targets(ask: AwsRequest, template: Json, name: str) -> list[SimInstance] | list[ManagedResource]:
+def _choose_targets(
+    request: AwsRequest, template: Json, name: str
+) -> list[SimInstance] | list[ManagedResource]:
     """The machines or clusters a target stands for, as many of them as it wants."""
     target = template["targets"][name]
     if target["resourceType"] == MANAGED:
         users = [each for each in template["actions"].values() if name in each.get("targets", {}).values()]
         return _limit_count(
-            target, [each for each in _list_clusters(ask, target) if _takes_part(each, users)]
+            target, [each for each in _list_clusters(request, target) if _takes_part(each, users)]
         )
-    return _limit_count(target, _list_spot_instances(ask, target))
+    return _limit_count(target, _list_spot_instances(request, target))
 
 
-def _list_clusters(ask: AwsRequest, target: Json) -> list[ManagedResource]:
+def _list_clusters(request: AwsRequest, target: Json) -> list[ManagedResource]:
     """The clusters a target names, by ARN or by all of its tags."""
     shifts, tags, arns = (
-        ask.regional_state(ArcShifts),
+        request.regional_state(ArcShifts),
         target.get("resourceTags", {}),
         target.get("resourceArns", ()),
     )
-    named = (each for each in ask.regional_state(Eks).clusters.values() if not arns or each.arn in arns)
+    named = (each for each in request.regional_state(Eks).clusters.values() if not arns or each.arn in arns)
     found = (shifts.find_resource(each.arn) for each in named if tags.items() <= each.tags.items())
     return [each for each in found if each is not None]
 
@@ -243,12 +258,12 @@ def _takes_part(resource: ManagedResource, actions: Sequence[Json]) -> bool:
     )
 
 
-def _list_spot_instances(ask: AwsRequest, target: Json) -> list[SimInstance]:
+def _list_spot_instances(request: AwsRequest, target: Json) -> list[SimInstance]:
     tags = target.get("resourceTags", {})
     states = [each["values"] for each in target.get("filters", ()) if each["path"] == "State.Name"]
     return [
         each
-        for each in ask.regional_state(SimInstances).by_id.values()
+        for each in request.regional_state(SimInstances).by_id.values()
         if target["resourceType"] == SPOT
         and each.lifecycle == "spot"
         and tags.items() <= each.tags.items()
@@ -261,29 +276,29 @@ def _limit_count(target: Json, found: list[T]) -> list[T]:
     return found[: int(wanted[1])] if wanted and wanted[1] else found
 
 
-def _interrupt_instance(ask: AwsRequest, machine: SimInstance, seconds: float) -> None:
+def _interrupt_instance(request: AwsRequest, machine: SimInstance, seconds: float) -> None:
     """A recommendation at once, the warning two minutes before the end."""
-    ask.world.notify_listeners("rebalance", machine)
-    ask.world.call_later(seconds - NOTICE, lambda: ask.world.notify_listeners("interrupt", machine))
+    request.world.notify_listeners("rebalance", machine)
+    request.world.call_later(seconds - NOTICE, lambda: request.world.notify_listeners("interrupt", machine))
 
 
-def _find_experiment(ask: AwsRequest, parameter: str) -> Json:
-    found = ask.regional_state(FisExperiments).started.get(ask.get_required(parameter))
+def _find_experiment(request: AwsRequest, parameter: str) -> Json:
+    found = request.regional_state(FisExperiments).started.get(request.get_required(parameter))
     if found is None:
-        raise ask.refuse(
-            "ResourceNotFoundException", f"Experiment {ask.get_required(parameter)} not found", 404
+        raise request.refuse(
+            "ResourceNotFoundException", f"Experiment {request.get_required(parameter)} not found", 404
         )
     return found
 
 
 @operation("fis", "GetExperiment")
-def get_experiment(ask: AwsRequest) -> Json:
-    return {"experiment": _find_experiment(ask, "id")}
+def get_experiment(request: AwsRequest) -> Json:
+    return {"experiment": _find_experiment(request, "id")}
 
 
 @operation("fis", "ListExperimentResolvedTargets")
-def list_resolved_targets(ask: AwsRequest) -> Json:
-    found = _find_experiment(ask, "experimentId")
+def list_resolved_targets(request: AwsRequest) -> Json:
+    found = _find_experiment(request, "experimentId")
     return {
         "resolvedTargets": [
             {

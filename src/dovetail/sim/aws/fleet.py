@@ -41,27 +41,27 @@ class ClientTokens(ServiceState):
             del self.known[next(iter(self.known))]
 
 
-def carry_out_once(ask: AwsRequest, work: Callable[[], Json]) -> Json:
+def carry_out_once(request: AwsRequest, work: Callable[[], Json]) -> Json:
     """The answer to a request; a token that came with other parameters before is refused.
 
     A request that EC2 refused as a whole has not used its token up.
     """
-    token = ask.get("ClientToken", "")
+    token = request.get("ClientToken", "")
     if not token:
         return work()
     if len(token) > LONGEST or not token.isascii():
-        raise ask.refuse(
+        raise request.refuse(
             "InvalidParameterValue",
             f"Value for parameter ClientToken is longer than {LONGEST} ASCII characters",
         )
-    tokens, key = ask.regional_state(ClientTokens), (ask.operation, token)
+    tokens, key = request.regional_state(ClientTokens), (request.operation, token)
     tokens.forget_old()
     if key not in tokens.known:
         answer = work()
-        tokens.known[key] = tokens.clock.now(), dict(ask.given), answer
+        tokens.known[key] = tokens.clock.now(), dict(request.given), answer
     _, given, answer = tokens.known[key]
-    if given != dict(ask.given):
-        raise ask.refuse(
+    if given != dict(request.given):
+        raise request.refuse(
             "IdempotentParameterMismatch",
             "The client token was used with other parameters; use another token or the same parameters.",
         )
@@ -91,21 +91,23 @@ class FailedOverride:
 
 
 @operation("ec2", "CreateFleet")
-def create_fleet(ask: AwsRequest) -> Json:
-    return carry_out_once(ask, partial(_create_fleet, ask))
+def create_fleet(request: AwsRequest) -> Json:
+    return carry_out_once(request, partial(_create_fleet, request))
 
 
-def _create_fleet(ask: AwsRequest) -> Json:
-    capacity = ask.get_required("TargetCapacitySpecification")
+def _create_fleet(request: AwsRequest) -> Json:
+    capacity = request.get_required("TargetCapacitySpecification")
     market = capacity.get("DefaultTargetCapacityType", "on-demand")
     if market not in CAPACITY_TYPES:
-        raise ask.refuse("InvalidParameterValue", f"Value ({market}) for parameter DefaultTargetCapacityType")
-    fleet_id = f"fleet-{ask.world.random_uuid()}"
-    pools, errors = _list_pools(ask, market)
+        raise request.refuse(
+            "InvalidParameterValue", f"Value ({market}) for parameter DefaultTargetCapacityType"
+        )
+    fleet_id = f"fleet-{request.world.random_uuid()}"
+    pools, errors = _list_pools(request, market)
     launched: list[tuple[CheckedLaunch, SimInstance]] = []
-    if ask.get("Type", "maintain") == "instant":
+    if request.get("Type", "maintain") == "instant":
         errors += _launch_from_pools(
-            ask, _sort_pools(ask, pools, market), capacity["TotalTargetCapacity"], launched, fleet_id
+            request, _sort_pools(request, pools, market), capacity["TotalTargetCapacity"], launched, fleet_id
         )
     return {
         "FleetId": fleet_id,
@@ -114,31 +116,31 @@ def _create_fleet(ask: AwsRequest) -> Json:
     }
 
 
-def _list_pools(ask: AwsRequest, market: str) -> tuple[list[CheckedLaunch], list[FailedOverride]]:
+def _list_pools(request: AwsRequest, capacity_type: str) -> tuple[list[CheckedLaunch], list[FailedOverride]]:
     """Every override of every template, checked; those EC2 would not take are errors of the fleet."""
     pools: list[CheckedLaunch] = []
     errors: list[FailedOverride] = []
-    templates = ask.regional_state(SimLaunchTemplates)
-    way, lifecycle = CAPACITY_TYPES[market]
-    configured = ask.get_required("LaunchTemplateConfigs")
+    templates = request.regional_state(SimLaunchTemplates)
+    way, lifecycle = CAPACITY_TYPES[capacity_type]
+    configured = request.get_required("LaunchTemplateConfigs")
     if len(configured) > CONFIGURATIONS_MOST:
-        raise ask.refuse(
+        raise request.refuse(
             "InvalidParameterValue", f"A fleet may have at most {CONFIGURATIONS_MOST} launch template configs"
         )
     for config in configured:
         given = config["LaunchTemplateSpecification"]
-        template, number, data = templates.read_version(ask, given)
+        template, number, data = templates.read_version(request, given)
         specification = {"LaunchTemplateId": template.id, "Version": str(number)}
         for override in config.get("Overrides") or [{}]:
             try:
                 pools.append(
                     check_launch(
-                        ask,
+                        request,
                         _merge_override(data, override),
                         way,
                         lifecycle,
-                        tags=tags_for(ask, "instance") or _own_tags(data, "instance"),
-                        volume_tags=tags_for(ask, "volume") or _own_tags(data, "volume"),
+                        tags=tags_for(request, "instance") or _own_tags(data, "instance"),
+                        volume_tags=tags_for(request, "volume") or _own_tags(data, "volume"),
                         override=override,
                         specification=specification,
                         template=(template.id, template.name, number),
@@ -147,7 +149,7 @@ def _list_pools(ask: AwsRequest, market: str) -> tuple[list[CheckedLaunch], list
             except AwsError as error:
                 errors.append(FailedOverride(specification, override, shortage_from_error(error)))
     if len(pools) + len(errors) > OVERRIDES_MOST:
-        raise ask.refuse("InvalidParameterValue", f"A fleet may have at most {OVERRIDES_MOST} overrides")
+        raise request.refuse("InvalidParameterValue", f"A fleet may have at most {OVERRIDES_MOST} overrides")
     return pools, errors
 
 
@@ -169,11 +171,13 @@ def _own_tags(data: Mapping[str, Any], kind: str) -> dict[str, str]:
     return found
 
 
-def _sort_pools(ask: AwsRequest, pools: Iterable[CheckedLaunch], market: str) -> list[CheckedLaunch]:
+def _sort_pools(
+    request: AwsRequest, pools: Iterable[CheckedLaunch], capacity_type: str
+) -> list[CheckedLaunch]:
     """Pools in the order the fleet's strategy tries them."""
-    prices, capacity = ask.regional_state(SimPrices), ask.regional_state(Ec2Capacity)
-    spot = market == SPOT
-    options = ask.get("SpotOptions" if spot else "OnDemandOptions", {})
+    prices, capacity = request.regional_state(SimPrices), request.regional_state(Ec2Capacity)
+    spot = capacity_type == SPOT
+    options = request.get("SpotOptions" if spot else "OnDemandOptions", {})
     strategy = options.get("AllocationStrategy", "lowest-price")
 
     def price(pool: CheckedLaunch) -> float:
@@ -197,7 +201,7 @@ def _sort_pools(ask: AwsRequest, pools: Iterable[CheckedLaunch], market: str) ->
         "diversified": lambda pool: (price(pool),),
     }
     if strategy not in keys:
-        raise ask.refuse(
+        raise request.refuse(
             "InvalidParameterValue", f"Value ({strategy}) for parameter AllocationStrategy is invalid."
         )
     # Equal pools: the same one every time, by type and zone.
@@ -205,7 +209,7 @@ def _sort_pools(ask: AwsRequest, pools: Iterable[CheckedLaunch], market: str) ->
 
 
 def _launch_from_pools(
-    ask: AwsRequest,
+    request: AwsRequest,
     pools: list[CheckedLaunch],
     count: int,
     launched: list[tuple[CheckedLaunch, SimInstance]],
@@ -213,12 +217,12 @@ def _launch_from_pools(
 ) -> list[FailedOverride]:
     """Launch from one pool after another until there are enough; what the pools that ran dry said."""
     errors: list[FailedOverride] = []
-    reservation = f"r-0{ask.world.random_hex(16)}"
+    reservation = f"r-0{request.world.random_hex(16)}"
     for pool in pools:
         why = None
-        while len(launched) < count and (why := find_shortage(ask, pool)) is None:
+        while len(launched) < count and (why := find_shortage(request, pool)) is None:
             tagged = {**pool.tags, "aws:ec2:fleet-id": fleet_id, **_template_tags(pool)}
-            launched.append((pool, launch_instance(ask, _with_tags(pool, tagged), reservation)))
+            launched.append((pool, launch_instance(request, _with_tags(pool, tagged), reservation)))
         if why is not None:
             errors.append(FailedOverride(pool.specification, pool.override, why))
         if len(launched) >= count:
@@ -239,7 +243,7 @@ def _with_tags(pool: CheckedLaunch, tags: Mapping[str, str]) -> CheckedLaunch:
     return replace(pool, tags=tags)
 
 
-def _render_instances(launched: list[tuple[CheckedLaunch, SimInstance]], market: str) -> list[Json]:
+def _render_instances(launched: list[tuple[CheckedLaunch, SimInstance]], capacity_type: str) -> list[Json]:
     """One entry for each override that gave something."""
     grouped: dict[int, tuple[CheckedLaunch, list[SimInstance]]] = {}
     for pool, machine in launched:
@@ -247,7 +251,7 @@ def _render_instances(launched: list[tuple[CheckedLaunch, SimInstance]], market:
     return [
         {
             "LaunchTemplateAndOverrides": _render_override(pool.specification, pool.override),
-            "Lifecycle": "spot" if market == SPOT else "on-demand",
+            "Lifecycle": "spot" if capacity_type == SPOT else "on-demand",
             "InstanceIds": [machine.id for machine in machines],
             "InstanceType": pool.type,
             **({"Platform": "windows"} if pool.image.windows else {}),
@@ -256,10 +260,10 @@ def _render_instances(launched: list[tuple[CheckedLaunch, SimInstance]], market:
     ]
 
 
-def _render_error(outcome: FailedOverride, market: str) -> Json:
+def _render_error(outcome: FailedOverride, capacity_type: str) -> Json:
     return {
         "LaunchTemplateAndOverrides": _render_override(outcome.specification, outcome.override),
-        "Lifecycle": "spot" if market == SPOT else "on-demand",
+        "Lifecycle": "spot" if capacity_type == SPOT else "on-demand",
         "ErrorCode": outcome.why.code,
         "ErrorMessage": outcome.why.message,
     }
@@ -270,37 +274,37 @@ def _render_override(specification: Mapping[str, Any], override: Mapping[str, An
 
 
 @operation("ec2", "RunInstances")
-def run_instances(ask: AwsRequest) -> Json:
-    return carry_out_once(ask, partial(_run_instances, ask))
+def run_instances(request: AwsRequest) -> Json:
+    return carry_out_once(request, partial(_run_instances, request))
 
 
-def _run_instances(ask: AwsRequest) -> Json:
-    data: dict[str, Any] = dict(ask.given)
+def _run_instances(request: AwsRequest) -> Json:
+    data: dict[str, Any] = dict(request.given)
     template = None
-    if given := ask.get("LaunchTemplate"):
-        found, number, contents = ask.regional_state(SimLaunchTemplates).read_version(ask, given)
+    if given := request.get("LaunchTemplate"):
+        found, number, contents = request.regional_state(SimLaunchTemplates).read_version(request, given)
         data = {**contents, **{key: value for key, value in data.items() if value is not None}}
         template = (found.id, found.name, number)
     market = (data.get("InstanceMarketOptions") or {}).get("MarketType", "on-demand")
     way, lifecycle = CAPACITY_TYPES[market if market in CAPACITY_TYPES else "on-demand"]
     tags = _own_tags(data, "instance")
     wanted = check_launch(
-        ask, data, way, lifecycle, tags=tags, volume_tags=_own_tags(data, "volume"), template=template
+        request, data, way, lifecycle, tags=tags, volume_tags=_own_tags(data, "volume"), template=template
     )
-    if ask.get("DryRun"):
-        raise ask.refuse("DryRunOperation", "Request would have succeeded, but DryRun flag is set.", 412)
-    reservation = f"r-0{ask.world.random_hex(16)}"
+    if request.get("DryRun"):
+        raise request.refuse("DryRunOperation", "Request would have succeeded, but DryRun flag is set.", 412)
+    reservation = f"r-0{request.world.random_hex(16)}"
     machines: list[SimInstance] = []
-    for _ in range(ask.get("MaxCount", 1)):
-        why = find_shortage(ask, wanted)
-        if why is not None and len(machines) < ask.get("MinCount", 1):
-            raise ask.refuse(why.code, why.message, 500 if "Capacity" in why.code else 400)
+    for _ in range(request.get("MaxCount", 1)):
+        why = find_shortage(request, wanted)
+        if why is not None and len(machines) < request.get("MinCount", 1):
+            raise request.refuse(why.code, why.message, 500 if "Capacity" in why.code else 400)
         if why is not None:
             break
-        machines.append(launch_instance(ask, wanted, reservation))
+        machines.append(launch_instance(request, wanted, reservation))
     return {
         "ReservationId": reservation,
-        "OwnerId": ask.account,
+        "OwnerId": request.account,
         "Groups": [],
         "Instances": [render_instance(machine) for machine in machines],
     }

@@ -86,47 +86,47 @@ class Iam(ServiceState):
         return made
 
 
-def _find_profile(ask: AwsRequest) -> IamProfile:
-    name = ask.get_required("InstanceProfileName")
-    found = ask.global_state(Iam).profiles.get(name)
+def _find_profile(request: AwsRequest) -> IamProfile:
+    name = request.get_required("InstanceProfileName")
+    found = request.global_state(Iam).profiles.get(name)
     if found is None:
-        raise ask.refuse("NoSuchEntity", f"Instance Profile {name} cannot be found.", 404)
+        raise request.refuse("NoSuchEntity", f"Instance Profile {name} cannot be found.", 404)
     return found
 
 
-def _find_role(ask: AwsRequest) -> IamRole:
-    name = ask.get_required("RoleName")
-    found = ask.global_state(Iam).roles.get(name)
+def _find_role(request: AwsRequest) -> IamRole:
+    name = request.get_required("RoleName")
+    found = request.global_state(Iam).roles.get(name)
     if found is None:
-        raise ask.refuse("NoSuchEntity", f"The role with name {name} cannot be found.", 404)
+        raise request.refuse("NoSuchEntity", f"The role with name {name} cannot be found.", 404)
     return found
 
 
 @operation("iam", "CreateInstanceProfile")
-def create_profile(ask: AwsRequest) -> Json:
-    iam, name = ask.global_state(Iam), ask.get_required("InstanceProfileName")
+def create_profile(request: AwsRequest) -> Json:
+    iam, name = request.global_state(Iam), request.get_required("InstanceProfileName")
     if not NAME.fullmatch(name):
-        raise ask.refuse(
+        raise request.refuse(
             "ValidationError",
             "The specified value for instanceProfileName is invalid. It must contain only alphanumeric "
             "characters and/or the following: +=,.@_-",
         )
     if name in iam.profiles:
-        raise ask.refuse("EntityAlreadyExists", f"Instance Profile {name} already exists.", 409)
-    made = iam.add_profile(name, ask.get("Path", "/"), tags=tags_of(ask.get("Tags")))
+        raise request.refuse("EntityAlreadyExists", f"Instance Profile {name} already exists.", 409)
+    made = iam.add_profile(name, request.get("Path", "/"), tags=tags_of(request.get("Tags")))
     return {"InstanceProfile": _render_profile(made)}
 
 
 @operation("iam", "GetInstanceProfile")
-def get_profile(ask: AwsRequest) -> Json:
-    return {"InstanceProfile": _render_profile(_find_profile(ask))}
+def get_profile(request: AwsRequest) -> Json:
+    return {"InstanceProfile": _render_profile(_find_profile(request))}
 
 
 @operation("iam", "ListInstanceProfiles")
-def list_profiles(ask: AwsRequest) -> Json:
-    prefix = ask.get("PathPrefix", "/")
-    found = [each for each in ask.global_state(Iam).profiles.values() if each.path.startswith(prefix)]
-    start, size = int(ask.get("Marker", "0")), ask.get("MaxItems", PAGE)
+def list_profiles(request: AwsRequest) -> Json:
+    prefix = request.get("PathPrefix", "/")
+    found = [each for each in request.global_state(Iam).profiles.values() if each.path.startswith(prefix)]
+    start, size = int(request.get("Marker", "0")), request.get("MaxItems", PAGE)
     more = start + size < len(found)
     return {
         "InstanceProfiles": [_render_profile(each) for each in found[start : start + size]],
@@ -136,21 +136,21 @@ def list_profiles(ask: AwsRequest) -> Json:
 
 
 @operation("iam", "DeleteInstanceProfile")
-def delete_profile(ask: AwsRequest) -> Json:
-    found = _find_profile(ask)
+def delete_profile(request: AwsRequest) -> Json:
+    found = _find_profile(request)
     if found.roles:
-        raise ask.refuse(
+        raise request.refuse(
             "DeleteConflict", "Cannot delete entity, must remove roles from instance profile first.", 409
         )
-    del ask.global_state(Iam).profiles[found.name]
+    del request.global_state(Iam).profiles[found.name]
     return {}
 
 
 @operation("iam", "AddRoleToInstanceProfile")
-def add_role(ask: AwsRequest) -> Json:
-    profile, role = _find_profile(ask), _find_role(ask)
+def add_role(request: AwsRequest) -> Json:
+    profile, role = _find_profile(request), _find_role(request)
     if profile.roles:
-        raise ask.refuse(
+        raise request.refuse(
             "LimitExceeded", "Cannot exceed quota for InstanceSessionsPerInstanceProfile: 1", 409
         )
     profile.roles.append(role)
@@ -158,10 +158,10 @@ def add_role(ask: AwsRequest) -> Json:
 
 
 @operation("iam", "RemoveRoleFromInstanceProfile")
-def remove_role(ask: AwsRequest) -> Json:
-    profile, name = _find_profile(ask), ask.get_required("RoleName")
+def remove_role(request: AwsRequest) -> Json:
+    profile, name = _find_profile(request), request.get_required("RoleName")
     if all(each.name != name for each in profile.roles):
-        raise ask.refuse(
+        raise request.refuse(
             "NoSuchEntity", f"Role {name} in instance profile {profile.name} cannot be found.", 404
         )
     profile.roles = [each for each in profile.roles if each.name != name]
@@ -169,34 +169,37 @@ def remove_role(ask: AwsRequest) -> Json:
 
 
 @operation("iam", "TagInstanceProfile")
-def tag_profile(ask: AwsRequest) -> Json:
-    _find_profile(ask).tags.update(tags_of(ask.get_required("Tags")))
+def tag_profile(request: AwsRequest) -> Json:
+    _find_profile(request).tags.update(tags_of(request.get_required("Tags")))
     return {}
 
 
 @operation("iam", "CreateRole")
-def create_role(ask: AwsRequest) -> Json:
-    iam, name = ask.global_state(Iam), ask.get_required("RoleName")
+def create_role(request: AwsRequest) -> Json:
+    iam, name = request.global_state(Iam), request.get_required("RoleName")
     if name in iam.roles:
-        raise ask.refuse("EntityAlreadyExists", f"Role with name {name} already exists.", 409)
+        raise request.refuse("EntityAlreadyExists", f"Role with name {name} already exists.", 409)
     made = iam.add_role(
-        name, ask.get("Path", "/"), ask.get("AssumeRolePolicyDocument", "{}"), tags_of(ask.get("Tags"))
+        name,
+        request.get("Path", "/"),
+        request.get("AssumeRolePolicyDocument", "{}"),
+        tags_of(request.get("Tags")),
     )
-    made.description, made.boundary = ask.get("Description", ""), ask.get("PermissionsBoundary", "")
-    made.lasts = ask.get("MaxSessionDuration", made.lasts)
+    made.description, made.boundary = request.get("Description", ""), request.get("PermissionsBoundary", "")
+    made.lasts = request.get("MaxSessionDuration", made.lasts)
     return {"Role": _render_role(made)}
 
 
 @operation("iam", "GetRole")
-def get_role(ask: AwsRequest) -> Json:
-    return {"Role": _render_role(_find_role(ask))}
+def get_role(request: AwsRequest) -> Json:
+    return {"Role": _render_role(_find_role(request))}
 
 
 @operation("iam", "DeleteRole")
-def delete_role(ask: AwsRequest) -> Json:
-    iam, found = ask.global_state(Iam), _find_role(ask)
+def delete_role(request: AwsRequest) -> Json:
+    iam, found = request.global_state(Iam), _find_role(request)
     if any(found in profile.roles for profile in iam.profiles.values()):
-        raise ask.refuse(
+        raise request.refuse(
             "DeleteConflict", "Cannot delete entity, must remove roles from instance profile first.", 409
         )
     del iam.roles[found.name]

@@ -203,28 +203,30 @@ def _list_windows(region: str, release: ImageRelease, version: str) -> Iterator[
 
 
 @operation("ec2", "DescribeImages")
-def describe_images(ask: AwsRequest) -> Json:
-    images = ask.regional_state(SimImages)
+def describe_images(request: AwsRequest) -> Json:
+    images = request.regional_state(SimImages)
     wanted = list(images.known.values())
-    if ids := ask.get("ImageIds"):
+    if ids := request.get("ImageIds"):
         missing = [each for each in ids if each not in images.known]
         if missing:
-            raise ask.refuse("InvalidAMIID.NotFound", f"The image id '[{', '.join(missing)}]' does not exist")
+            raise request.refuse(
+                "InvalidAMIID.NotFound", f"The image id '[{', '.join(missing)}]' does not exist"
+            )
         wanted = [images.known[each] for each in ids]
-    if owners := ask.get("Owners"):
-        named = {ask.account if owner == "self" else owner for owner in owners}
+    if owners := request.get("Owners"):
+        named = {request.account if owner == "self" else owner for owner in owners}
         wanted = [each for each in wanted if each.owner in named or each.alias in named]
-    now = ask.world.clock.now()
-    if not ask.get("IncludeDeprecated"):
+    now = request.world.clock.now()
+    if not request.get("IncludeDeprecated"):
         wanted = [
             each
             for each in wanted
-            if each.owner == ask.account or each.deprecated is None or each.deprecated > now
+            if each.owner == request.account or each.deprecated is None or each.deprecated > now
         ]
-    visible = [each for each in wanted if each.public or each.owner == ask.account]
-    found = apply_filters(ask, visible, _filter_values, lambda each: each.tags)
-    shown, more = take_page(ask, found, named="ImageIds")
-    return {"Images": [_render_image(each, ask.region) for each in shown], **more}
+    visible = [each for each in wanted if each.public or each.owner == request.account]
+    found = apply_filters(request, visible, _filter_values, lambda each: each.tags)
+    shown, more = take_page(request, found, named="ImageIds")
+    return {"Images": [_render_image(each, request.region) for each in shown], **more}
 
 
 def _filter_values(each: SimImage) -> Values:
@@ -313,16 +315,16 @@ class SimParameters(ServiceState):
 
 
 @operation("ssm", "GetParameter")
-def get_parameter(ask: AwsRequest) -> Json:
-    found = _find_parameter(ask, _strip_arn(ask.get_required("Name")))
+def get_parameter(request: AwsRequest) -> Json:
+    found = _find_parameter(request, _strip_arn(request.get_required("Name")))
     if found is None:
-        raise ask.refuse("ParameterNotFound", f"Parameter {ask.get_required('Name')} not found.")
+        raise request.refuse("ParameterNotFound", f"Parameter {request.get_required('Name')} not found.")
     return {"Parameter": found}
 
 
 @operation("ssm", "GetParameters")
-def get_parameters(ask: AwsRequest) -> Json:
-    found = {name: _find_parameter(ask, _strip_arn(name)) for name in ask.get_required("Names")}
+def get_parameters(request: AwsRequest) -> Json:
+    found = {name: _find_parameter(request, _strip_arn(name)) for name in request.get_required("Names")}
     return {
         "Parameters": [each for each in found.values() if each is not None],
         "InvalidParameters": [name for name, each in found.items() if each is None],
@@ -330,32 +332,34 @@ def get_parameters(ask: AwsRequest) -> Json:
 
 
 @operation("ssm", "GetParametersByPath")
-def get_by_path(ask: AwsRequest) -> Json:
-    path, deep = ask.get_required("Path").rstrip("/") + "/", ask.get("Recursive", False)
-    names = sorted([*ask.regional_state(SimImages).parameters, *ask.regional_state(SimParameters).own])
+def get_by_path(request: AwsRequest) -> Json:
+    path, deep = request.get_required("Path").rstrip("/") + "/", request.get("Recursive", False)
+    names = sorted(
+        [*request.regional_state(SimImages).parameters, *request.regional_state(SimParameters).own]
+    )
     under = [name for name in names if name.startswith(path) and (deep or "/" not in name[len(path) :])]
-    start, size = int(ask.get("NextToken") or 0), ask.get("MaxResults", 10)
+    start, size = int(request.get("NextToken") or 0), request.get("MaxResults", 10)
     more = {"NextToken": str(start + size)} if start + size < len(under) else {}
-    return {"Parameters": [_find_parameter(ask, name) for name in under[start : start + size]], **more}
+    return {"Parameters": [_find_parameter(request, name) for name in under[start : start + size]], **more}
 
 
 @operation("ssm", "PutParameter")
-def put_parameter(ask: AwsRequest) -> Json:
-    name, kept = ask.get_required("Name"), ask.regional_state(SimParameters)
+def put_parameter(request: AwsRequest) -> Json:
+    name, kept = request.get_required("Name"), request.regional_state(SimParameters)
     if name.lower().startswith("/aws/service"):
-        raise ask.refuse("AccessDeniedException", f"No access to reserved parameter name: {name}.")
-    if name in kept.own and not ask.get("Overwrite"):
-        raise ask.refuse(
+        raise request.refuse("AccessDeniedException", f"No access to reserved parameter name: {name}.")
+    if name in kept.own and not request.get("Overwrite"):
+        raise request.refuse(
             "ParameterAlreadyExists", "The parameter already exists. Set Overwrite to change it."
         )
-    made = kept.put(name, ask.get_required("Value"), ask.get("Type", "String"))
+    made = kept.put(name, request.get_required("Value"), request.get("Type", "String"))
     return {"Version": made.version, "Tier": "Standard"}
 
 
 @operation("ssm", "DeleteParameter")
-def delete_parameter(ask: AwsRequest) -> Json:
-    if ask.regional_state(SimParameters).own.pop(_strip_arn(ask.get_required("Name")), None) is None:
-        raise ask.refuse("ParameterNotFound", f"Parameter {ask.get_required('Name')} not found.")
+def delete_parameter(request: AwsRequest) -> Json:
+    if request.regional_state(SimParameters).own.pop(_strip_arn(request.get_required("Name")), None) is None:
+        raise request.refuse("ParameterNotFound", f"Parameter {request.get_required('Name')} not found.")
     return {}
 
 
@@ -366,15 +370,16 @@ def _strip_arn(name: str) -> str:
     return name
 
 
-def _find_parameter(ask: AwsRequest, name: str) -> Json | None:
-    arn = f"arn:aws:ssm:{ask.region}:{'' if name.startswith(PUBLISHED) else ask.account}:parameter{name}"
+def _find_parameter(request: AwsRequest, name: str) -> Json | None:
+    owner = "" if name.startswith(PUBLISHED) else request.account
+    arn = f"arn:aws:ssm:{request.region}:{owner}:parameter{name}"
     if name.startswith(PUBLISHED):
-        value = ask.regional_state(SimImages).parameters.get(name)
+        value = request.regional_state(SimImages).parameters.get(name)
         if value is None:
             return None
         kind = "aws:ec2:image" if value.startswith("ami-") else "text"
         return {"Name": name, "Type": "String", "Value": value, "Version": 1, "ARN": arn, "DataType": kind}
-    own = ask.regional_state(SimParameters).own.get(name)
+    own = request.regional_state(SimParameters).own.get(name)
     if own is None:
         return None
     return {

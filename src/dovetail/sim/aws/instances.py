@@ -72,9 +72,11 @@ class SimInstances(ServiceState):
         found = self.by_id.get(instance_id)
         return found if found is not None and found.visible <= self.clock.now() else None
 
-    def list_possible(self, ask: AwsRequest) -> Iterable[SimInstance]:
+    def list_possible(self, request: AwsRequest) -> Iterable[SimInstance]:
         """Machines that may match the filters: the smallest set an index gives."""
-        sets = [chosen for each in ask.get("Filters", ()) if (chosen := self._find_indexed(each)) is not None]
+        sets = [
+            chosen for each in request.get("Filters", ()) if (chosen := self._find_indexed(each)) is not None
+        ]
         if not sets:
             return self.list_visible()
         now = self.clock.now()
@@ -147,36 +149,38 @@ def _merge_sets(sets: Iterable[dict[str, SimInstance]]) -> dict[str, SimInstance
     return {name: machine for each in found for name, machine in each.items()}
 
 
-def _find_named(ask: AwsRequest, ids: Iterable[str]) -> list[SimInstance]:
+def _find_named(request: AwsRequest, ids: Iterable[str]) -> list[SimInstance]:
     """Machines by id; one that is not there makes EC2 refuse the whole request."""
-    instances = ask.regional_state(SimInstances)
+    instances = request.regional_state(SimInstances)
     for each in ids:
         if not each.startswith("i-") or not all(digit in "0123456789abcdef" for digit in each[2:]):
-            raise ask.refuse("InvalidInstanceID.Malformed", f'Invalid id: "{each}"')
+            raise request.refuse("InvalidInstanceID.Malformed", f'Invalid id: "{each}"')
     found = {each: instances.get(each) for each in ids}
     if missing := [each for each, machine in found.items() if machine is None]:
         one = "' does not exist" if len(missing) == 1 else "' do not exist"
         many = "" if len(missing) == 1 else "s"
-        raise ask.refuse("InvalidInstanceID.NotFound", f"The instance ID{many} '{', '.join(missing)}{one}")
+        raise request.refuse(
+            "InvalidInstanceID.NotFound", f"The instance ID{many} '{', '.join(missing)}{one}"
+        )
     return [machine for machine in found.values() if machine is not None]
 
 
 @operation("ec2", "DescribeInstances")
-def describe_instances(ask: AwsRequest) -> Json:
-    instances = ask.regional_state(SimInstances)
-    ids = ask.get("InstanceIds")
+def describe_instances(request: AwsRequest) -> Json:
+    instances = request.regional_state(SimInstances)
+    ids = request.get("InstanceIds")
     found = apply_filters(
-        ask,
-        _find_named(ask, ids) if ids else instances.list_possible(ask),
+        request,
+        _find_named(request, ids) if ids else instances.list_possible(request),
         instance_filter_values,
         lambda each: each.tags,
     )
-    chosen, more = take_page(ask, found, named="InstanceIds")
+    chosen, more = take_page(request, found, named="InstanceIds")
     reservations: dict[str, Json] = {}
     for machine in chosen:
         entry = reservations.setdefault(
             machine.reservation,
-            {"ReservationId": machine.reservation, "OwnerId": ask.account, "Groups": [], "Instances": []},
+            {"ReservationId": machine.reservation, "OwnerId": request.account, "Groups": [], "Instances": []},
         )
         entry["Instances"].append(render_instance(machine))
     return {"Reservations": list(reservations.values()), **more}
@@ -206,28 +210,28 @@ ATTRIBUTES: Mapping[str, Callable[[SimInstance], Json]] = {
 
 
 @operation("ec2", "DescribeInstanceAttribute")
-def describe_attribute(ask: AwsRequest) -> Json:
+def describe_attribute(request: AwsRequest) -> Json:
     """One attribute of one instance, such as its user data."""
-    name = ask.get_required("Attribute")
+    name = request.get_required("Attribute")
     if name not in ATTRIBUTES:
-        raise ask.refuse("InvalidParameterValue", f"Value ({name}) for parameter attribute is invalid.")
-    (found,) = _find_named(ask, [ask.get_required("InstanceId")])
+        raise request.refuse("InvalidParameterValue", f"Value ({name}) for parameter attribute is invalid.")
+    (found,) = _find_named(request, [request.get_required("InstanceId")])
     return {"InstanceId": found.id, **ATTRIBUTES[name](found)}
 
 
 @operation("ec2", "TerminateInstances")
-def terminate_instances(ask: AwsRequest) -> Json:
-    return {"TerminatingInstances": _change_state(ask, "end")}
+def terminate_instances(request: AwsRequest) -> Json:
+    return {"TerminatingInstances": _change_state(request, "end")}
 
 
 @operation("ec2", "StopInstances")
-def stop_instances(ask: AwsRequest) -> Json:
-    return {"StoppingInstances": _change_state(ask, "stop")}
+def stop_instances(request: AwsRequest) -> Json:
+    return {"StoppingInstances": _change_state(request, "stop")}
 
 
-def _change_state(ask: AwsRequest, how: str) -> list[Json]:
-    instances, told = ask.regional_state(SimInstances), []
-    for machine in _find_named(ask, ask.get_required("InstanceIds")):
+def _change_state(request: AwsRequest, how: str) -> list[Json]:
+    instances, told = request.regional_state(SimInstances), []
+    for machine in _find_named(request, request.get_required("InstanceIds")):
         before = machine.state
         if how == "end":
             instances.terminate(machine)
@@ -244,14 +248,14 @@ def _change_state(ask: AwsRequest, how: str) -> list[Json]:
 
 
 @operation("ec2", "DescribeInstanceStatus")
-def describe_status(ask: AwsRequest) -> Json:
-    instances = ask.regional_state(SimInstances)
-    ids = ask.get("InstanceIds")
-    wanted = _find_named(ask, ids) if ids else instances.list_visible()
-    if not ask.get("IncludeAllInstances"):
+def describe_status(request: AwsRequest) -> Json:
+    instances = request.regional_state(SimInstances)
+    ids = request.get("InstanceIds")
+    wanted = _find_named(request, ids) if ids else instances.list_visible()
+    if not request.get("IncludeAllInstances"):
         wanted = [each for each in wanted if each.state == "running"]
-    found = apply_filters(ask, wanted, _status_values, lambda each: each.tags)
-    chosen, more = take_page(ask, found, named="InstanceIds")
+    found = apply_filters(request, wanted, _status_values, lambda each: each.tags)
+    chosen, more = take_page(request, found, named="InstanceIds")
     return {"InstanceStatuses": [_render_status(each) for each in chosen], **more}
 
 

@@ -75,44 +75,44 @@ class CheckedLaunch:
 
 
 def check_launch(
-    ask: AwsRequest, data: Mapping[str, Any], way: str, lifecycle: str = "", **more: Any
+    request: AwsRequest, data: Mapping[str, Any], capacity_type: str, lifecycle: str = "", **more: Any
 ) -> CheckedLaunch:
     """Every part a launch names, found; refused as EC2 refuses it when one is not there or does not fit."""
     name = data.get("InstanceType", "m1.small")
     if name not in load_facts():
-        raise ask.refuse(
+        raise request.refuse(
             "InvalidParameterValue", f"The following supplied instance types do not exist: [{name}]"
         )
-    image = _find_image(ask, data, name)
-    subnet = _find_subnet(ask, data)
-    check_user_data(ask, data.get("UserData"))
+    image = _find_image(request, data, name)
+    subnet = _find_subnet(request, data)
+    check_user_data(request, data.get("UserData"))
     return CheckedLaunch(
         type=name,
         subnet=subnet,
         image=image,
-        capacity_type=way,
+        capacity_type=capacity_type,
         lifecycle=lifecycle,
         data=data,
-        groups=_find_groups(ask, data, subnet),
-        profile=_find_profile(ask, data),
-        reservation=_find_reservation(ask, data),
-        placement=_find_placement_group(ask, data),
+        groups=_find_groups(request, data, subnet),
+        profile=_find_profile(request, data),
+        reservation=_find_reservation(request, data),
+        placement=_find_placement_group(request, data),
         **more,
     )
 
 
-def _find_image(ask: AwsRequest, data: Mapping[str, Any], name: str) -> SimImage:
+def _find_image(request: AwsRequest, data: Mapping[str, Any], name: str) -> SimImage:
     wanted = data.get("ImageId", "")
     if not wanted.startswith("ami-"):
-        raise ask.refuse("InvalidAMIID.Malformed", f'Invalid id: "{wanted}" (expecting "ami-...")')
-    image = ask.regional_state(SimImages).known.get(wanted)
+        raise request.refuse("InvalidAMIID.Malformed", f'Invalid id: "{wanted}" (expecting "ami-...")')
+    image = request.regional_state(SimImages).known.get(wanted)
     if image is None:
-        raise ask.refuse("InvalidAMIID.NotFound", f"The image id '[{wanted}]' does not exist")
-    if not image.public and image.owner != ask.account:
-        raise ask.refuse("AuthFailure", f"Not authorized for images: [{wanted}]", 403)
+        raise request.refuse("InvalidAMIID.NotFound", f"The image id '[{wanted}]' does not exist")
+    if not image.public and image.owner != request.account:
+        raise request.refuse("AuthFailure", f"Not authorized for images: [{wanted}]", 403)
     facts = load_facts()[name]
     if image.architecture not in facts.architectures:
-        raise ask.refuse(
+        raise request.refuse(
             "InvalidParameterValue",
             f"The architecture '{','.join(facts.architectures)}' of the specified instance type does not "
             f"match the architecture '{image.architecture}' of the specified AMI. Specify an instance type "
@@ -121,23 +121,27 @@ def _find_image(ask: AwsRequest, data: Mapping[str, Any], name: str) -> SimImage
     return image
 
 
-def _find_subnet(ask: AwsRequest, data: Mapping[str, Any]) -> SimSubnet:
-    network = ask.regional_state(Network)
+def _find_subnet(request: AwsRequest, data: Mapping[str, Any]) -> SimSubnet:
+    network = request.regional_state(Network)
     first: Mapping[str, Any] = next(iter(data.get("NetworkInterfaces") or ()), {})
     name = data.get("SubnetId") or first.get("SubnetId")
     if name is None:
         zone = (data.get("Placement") or {}).get("AvailabilityZone")
         found = next((each for each in network.subnets.values() if zone in (None, each.zone)), None)
         if found is None:
-            raise ask.refuse("MissingInput", "No subnets found for the default VPC. Please specify a subnet.")
+            raise request.refuse(
+                "MissingInput", "No subnets found for the default VPC. Please specify a subnet."
+            )
         return found
     if name not in network.subnets:
-        raise ask.refuse("InvalidSubnetID.NotFound", f"The subnet ID '{name}' does not exist")
+        raise request.refuse("InvalidSubnetID.NotFound", f"The subnet ID '{name}' does not exist")
     return network.subnets[name]
 
 
-def _find_groups(ask: AwsRequest, data: Mapping[str, Any], subnet: SimSubnet) -> tuple[tuple[str, str], ...]:
-    network = ask.regional_state(Network)
+def _find_groups(
+    request: AwsRequest, data: Mapping[str, Any], subnet: SimSubnet
+) -> tuple[tuple[str, str], ...]:
+    network = request.regional_state(Network)
     first: Mapping[str, Any] = next(iter(data.get("NetworkInterfaces") or ()), {})
     ids = first.get("Groups") or data.get("SecurityGroupIds")
     if not ids:
@@ -146,58 +150,58 @@ def _find_groups(ask: AwsRequest, data: Mapping[str, Any], subnet: SimSubnet) ->
         ]
     for each in ids:
         if each not in network.groups:
-            raise ask.refuse("InvalidGroup.NotFound", f"The security group '{each}' does not exist")
+            raise request.refuse("InvalidGroup.NotFound", f"The security group '{each}' does not exist")
         if network.groups[each].vpc != subnet.vpc:
-            raise ask.refuse(
+            raise request.refuse(
                 "InvalidParameter",
                 f"Security group {each} and subnet {subnet.id} belong to different networks.",
             )
     return tuple((each, network.groups[each].name) for each in ids)
 
 
-def _find_profile(ask: AwsRequest, data: Mapping[str, Any]) -> IamProfile | None:
+def _find_profile(request: AwsRequest, data: Mapping[str, Any]) -> IamProfile | None:
     given = data.get("IamInstanceProfile") or {}
     if not given:
         return None
-    iam, name, arn = ask.global_state(Iam), given.get("Name", ""), given.get("Arn", "")
+    iam, name, arn = request.global_state(Iam), given.get("Name", ""), given.get("Arn", "")
     found = iam.profiles.get(name) or next((each for each in iam.profiles.values() if each.arn == arn), None)
-    known = found is not None and (ask.world.clock.now() - found.created).total_seconds() >= iam.lag
+    known = found is not None and (request.world.clock.now() - found.created).total_seconds() >= iam.lag
     if found is None or not known:
         which = f"Value ({name}) for parameter iamInstanceProfile.name is invalid."
-        raise ask.refuse("InvalidParameterValue", f"{which} Invalid IAM Instance Profile name")
+        raise request.refuse("InvalidParameterValue", f"{which} Invalid IAM Instance Profile name")
     return found
 
 
-def _find_reservation(ask: AwsRequest, data: Mapping[str, Any]) -> SimReservation | None:
+def _find_reservation(request: AwsRequest, data: Mapping[str, Any]) -> SimReservation | None:
     given = (data.get("CapacityReservationSpecification") or {}).get("CapacityReservationTarget") or {}
     name = given.get("CapacityReservationId")
     if not name:
         return None
-    found = ask.regional_state(SimReservations).by_id.get(name)
+    found = request.regional_state(SimReservations).by_id.get(name)
     if found is None:
-        raise ask.refuse(
+        raise request.refuse(
             "InvalidCapacityReservationId.NotFound", f"The capacity reservation ID '{name}' does not exist"
         )
     return found
 
 
-def _find_placement_group(ask: AwsRequest, data: Mapping[str, Any]) -> SimPlacementGroup | None:
+def _find_placement_group(request: AwsRequest, data: Mapping[str, Any]) -> SimPlacementGroup | None:
     given = data.get("Placement") or {}
     group_id, name = given.get("GroupId", ""), given.get("GroupName", "")
     if not group_id and not name:
         return None
-    found = ask.regional_state(SimPlacementGroups).find(group_id, name)
+    found = request.regional_state(SimPlacementGroups).find(group_id, name)
     if found is None:
-        raise ask.refuse(
+        raise request.refuse(
             "InvalidPlacementGroup.Unknown", f"The Placement Group '{name or group_id}' is unknown."
         )
     return found
 
 
-def find_shortage(ask: AwsRequest, wanted: CheckedLaunch) -> Shortage | None:
+def find_shortage(request: AwsRequest, wanted: CheckedLaunch) -> Shortage | None:
     """Why there is no instance of this kind now, though the request is right."""
     facts = load_facts()[wanted.type]
-    if wanted.zone not in list_zones_by_type(ask.region).get(wanted.type, ()):
+    if wanted.zone not in list_zones_by_type(request.region).get(wanted.type, ()):
         return Shortage(
             "Unsupported",
             f"Your requested instance type ({wanted.type}) is not supported in your requested Availability "
@@ -207,13 +211,13 @@ def find_shortage(ask: AwsRequest, wanted: CheckedLaunch) -> Shortage | None:
         return Shortage("Unsupported", f"The instance type {wanted.type} cannot be launched as spot.")
     if wanted.reservation is not None:
         found = wanted.reservation
-        if found.state_at(ask.world.clock.now()) != "active" or found.available < 1:
+        if found.state_at(request.world.clock.now()) != "active" or found.available < 1:
             return Shortage(
                 "ReservationCapacityExceeded",
                 "The requested reservation does not have sufficient compatible and available capacity for "
                 f"this request: {found.id}",
             )
-    elif missing := ask.regional_state(Ec2Capacity).find_shortage(
+    elif missing := request.regional_state(Ec2Capacity).find_shortage(
         wanted.type, wanted.zone, wanted.capacity_type, facts.vcpus
     ):
         return missing
@@ -233,12 +237,12 @@ def _find_spread_shortage(wanted: CheckedLaunch) -> Shortage | None:
     return None
 
 
-def launch_instance(ask: AwsRequest, wanted: CheckedLaunch, reservation: str) -> SimInstance:
+def launch_instance(request: AwsRequest, wanted: CheckedLaunch, reservation: str) -> SimInstance:
     """Make it. What it needs is there: `shortage` was asked before."""
-    ground, instances, data = ask.world, ask.regional_state(SimInstances), wanted.data
-    now, facts = ground.clock.now(), load_facts()[wanted.type]
+    world, instances, data = request.world, request.regional_state(SimInstances), wanted.data
+    now, facts = world.clock.now(), load_facts()[wanted.type]
     machine = SimInstance(
-        id=f"i-0{ground.random_hex(16)}",
+        id=f"i-0{world.random_hex(16)}",
         type=wanted.type,
         zone=wanted.zone,
         zone_id=wanted.subnet.zone_id,
@@ -261,27 +265,27 @@ def launch_instance(ask: AwsRequest, wanted: CheckedLaunch, reservation: str) ->
         reservation=reservation,
         capacity_reservation=wanted.reservation.id if wanted.reservation else "",
         capacity_preference=_render_preference(data),
-        spot_request=f"sir-{ground.random_hex(8)}" if wanted.lifecycle == "spot" else "",
+        spot_request=f"sir-{world.random_hex(8)}" if wanted.lifecycle == "spot" else "",
         user_data=data.get("UserData") or "",
         template=wanted.template,
         cpu_options=dict(data.get("CpuOptions") or {}),
         enclave=bool((data.get("EnclaveOptions") or {}).get("Enabled")),
         vcpus=facts.vcpus,
         root_device=wanted.image.root,
-        region=ask.region,
-        account=ask.account,
+        region=request.region,
+        account=request.account,
     )
-    machine.interfaces = [_build_interface(ask, wanted, one) for one in wanted.interfaces]
-    machine.devices = _build_devices(ask, wanted)
-    _record_use(ask, wanted, machine)
+    machine.interfaces = [_build_interface(request, wanted, one) for one in wanted.interfaces]
+    machine.devices = _build_devices(request, wanted)
+    _record_use(request, wanted, machine)
     instances.add(machine)
     return machine
 
 
-def _record_use(ask: AwsRequest, wanted: CheckedLaunch, machine: SimInstance) -> None:
+def _record_use(request: AwsRequest, wanted: CheckedLaunch, machine: SimInstance) -> None:
     if wanted.reservation is not None:
         wanted.reservation.used.add(machine.id)
-    ask.regional_state(Ec2Capacity).take(machine.type, machine.zone, machine.capacity_type, machine.vcpus)
+    request.regional_state(Ec2Capacity).take(machine.type, machine.zone, machine.capacity_type, machine.vcpus)
     if wanted.placement is not None:
         wanted.placement.members[machine.id] = machine
 
@@ -305,19 +309,21 @@ def _render_preference(data: Mapping[str, Any]) -> dict[str, Any]:
     return shown | ({"CapacityReservationTarget": dict(target)} if target else {})
 
 
-def _build_interface(ask: AwsRequest, wanted: CheckedLaunch, one: Mapping[str, Any]) -> SimNetworkInterface:
-    ground, prefixes = ask.world, one.get("Ipv4PrefixCount", 0)
+def _build_interface(
+    request: AwsRequest, wanted: CheckedLaunch, one: Mapping[str, Any]
+) -> SimNetworkInterface:
+    world, prefixes = request.world, one.get("Ipv4PrefixCount", 0)
     kind = one.get("InterfaceType") or "interface"
     without = kind == "efa-only"
     held = [] if without else wanted.subnet.take_addresses(1 + PREFIX_SIZE * prefixes) or []
-    network = ask.regional_state(Network)
+    network = request.regional_state(Network)
     groups = tuple((each, network.groups[each].name) for each in one.get("Groups") or ()) or wanted.groups
     tags: dict[str, str] = {}
     for specification in wanted.data.get("TagSpecifications") or ():
         if specification.get("ResourceType") == "network-interface":
             tags |= tags_of(specification.get("Tags"))
     return SimNetworkInterface(
-        id=f"eni-0{ground.random_hex(16)}",
+        id=f"eni-0{world.random_hex(16)}",
         card=one.get("NetworkCardIndex") or 0,
         device=one.get("DeviceIndex") or 0,
         kind=kind,
@@ -329,12 +335,12 @@ def _build_interface(ask: AwsRequest, wanted: CheckedLaunch, one: Mapping[str, A
     )
 
 
-def _build_devices(ask: AwsRequest, wanted: CheckedLaunch) -> list[Mapping[str, Any]]:
+def _build_devices(request: AwsRequest, wanted: CheckedLaunch) -> list[Mapping[str, Any]]:
     given = list(wanted.data.get("BlockDeviceMappings") or ())
     if not any(one.get("DeviceName") == wanted.image.root for one in given):
         size = 50 if wanted.image.windows else 20
         given.insert(0, {"DeviceName": wanted.image.root, "Ebs": {"VolumeSize": size, "VolumeType": "gp3"}})
-    return [{**one, "VolumeId": f"vol-0{ask.world.random_hex(16)}"} for one in given if "Ebs" in one]
+    return [{**one, "VolumeId": f"vol-0{request.world.random_hex(16)}"} for one in given if "Ebs" in one]
 
 
 def shortage_from_error(error: AwsError) -> Shortage:

@@ -110,76 +110,76 @@ class SimReservations(ServiceState):
 
 
 @operation("ec2", "DescribeCapacityReservations")
-def describe_reservations(ask: AwsRequest) -> Json:
-    kept, now = ask.regional_state(SimReservations), ask.world.clock.now()
+def describe_reservations(request: AwsRequest) -> Json:
+    kept, now = request.regional_state(SimReservations), request.world.clock.now()
     wanted = list(kept.by_id.values())
-    if ids := ask.get("CapacityReservationIds"):
+    if ids := request.get("CapacityReservationIds"):
         if missing := [each for each in ids if each not in kept.by_id]:
-            raise ask.refuse(
+            raise request.refuse(
                 "InvalidCapacityReservationId.NotFound",
                 f"The capacity reservation ID '{', '.join(missing)}' does not exist",
             )
         wanted = [kept.by_id[each] for each in ids]
     found = apply_filters(
-        ask,
+        request,
         wanted,
         lambda each: {
             "instance-type": (each.type,),
             "owner-id": (each.owner,),
             "instance-match-criteria": ("targeted" if each.targeted else "open",),
             "availability-zone": (each.zone,),
-            "availability-zone-id": (zone_ids(ask.account, ask.region).get(each.zone, ""),),
+            "availability-zone-id": (zone_ids(request.account, request.region).get(each.zone, ""),),
             "state": (each.state_at(now),),
             "tenancy": ("default",),
             "reservation-type": (each.kind,),
         },
         lambda each: each.tags,
     )
-    chosen, more = take_page(ask, found, named="CapacityReservationIds")
-    return {"CapacityReservations": [_render_reservation(each, ask) for each in chosen], **more}
+    chosen, more = take_page(request, found, named="CapacityReservationIds")
+    return {"CapacityReservations": [_render_reservation(each, request) for each in chosen], **more}
 
 
 @operation("ec2", "CreateCapacityReservation")
-def create_reservation(ask: AwsRequest) -> Json:
-    made = ask.regional_state(SimReservations).add(
-        ask.get_required("InstanceType"),
-        ask.get_required("AvailabilityZone"),
-        ask.get_required("InstanceCount"),
-        tags_for(ask, "capacity-reservation"),
-        targeted=ask.get("InstanceMatchCriteria", "open") == "targeted",
-        ends=ask.get("EndDate"),
+def create_reservation(request: AwsRequest) -> Json:
+    made = request.regional_state(SimReservations).add(
+        request.get_required("InstanceType"),
+        request.get_required("AvailabilityZone"),
+        request.get_required("InstanceCount"),
+        tags_for(request, "capacity-reservation"),
+        targeted=request.get("InstanceMatchCriteria", "open") == "targeted",
+        ends=request.get("EndDate"),
     )
-    return {"CapacityReservation": _render_reservation(made, ask)}
+    return {"CapacityReservation": _render_reservation(made, request)}
 
 
 @operation("ec2", "CancelCapacityReservation")
-def cancel_reservation(ask: AwsRequest) -> Json:
-    found = ask.regional_state(SimReservations).by_id.get(ask.get_required("CapacityReservationId"))
+def cancel_reservation(request: AwsRequest) -> Json:
+    found = request.regional_state(SimReservations).by_id.get(request.get_required("CapacityReservationId"))
     if found is None:
-        raise ask.refuse(
+        raise request.refuse(
             "InvalidCapacityReservationId.NotFound",
-            f"The capacity reservation ID '{ask.get_required('CapacityReservationId')}' does not exist",
+            f"The capacity reservation ID '{request.get_required('CapacityReservationId')}' does not exist",
         )
     found.cancelled = True
-    ask.regional_state(SimReservations).end_reservation(found)
+    request.regional_state(SimReservations).end_reservation(found)
     return {"Return": True}
 
 
-def _render_reservation(each: SimReservation, ask: AwsRequest) -> Json:
+def _render_reservation(each: SimReservation, request: AwsRequest) -> Json:
     answer: Json = {
         "CapacityReservationId": each.id,
         "OwnerId": each.owner,
-        "CapacityReservationArn": f"arn:aws:ec2:{ask.region}:{each.owner}:capacity-reservation/{each.id}",
+        "CapacityReservationArn": f"arn:aws:ec2:{request.region}:{each.owner}:capacity-reservation/{each.id}",
         "InstanceType": each.type,
         "InstancePlatform": "Linux/UNIX",
         "AvailabilityZone": each.zone,
-        "AvailabilityZoneId": zone_ids(ask.account, ask.region).get(each.zone, ""),
+        "AvailabilityZoneId": zone_ids(request.account, request.region).get(each.zone, ""),
         "Tenancy": "default",
         "TotalInstanceCount": each.total,
         "AvailableInstanceCount": each.available,
         "EbsOptimized": False,
         "EphemeralStorage": False,
-        "State": each.state_at(ask.world.clock.now()),
+        "State": each.state_at(request.world.clock.now()),
         "StartDate": each.starts or each.created,
         "EndDateType": "limited" if each.ends else "unlimited",
         "InstanceMatchCriteria": "targeted" if each.targeted else "open",
@@ -251,44 +251,50 @@ class SimPlacementGroups(ServiceState):
 
 
 @operation("ec2", "DescribePlacementGroups")
-def describe_groups(ask: AwsRequest) -> Json:
-    kept = ask.regional_state(SimPlacementGroups)
+def describe_groups(request: AwsRequest) -> Json:
+    kept = request.regional_state(SimPlacementGroups)
     wanted = list(kept.by_name.values())
-    if names := ask.get("GroupNames"):
+    if names := request.get("GroupNames"):
         wanted = [
-            _require_group(ask, kept.find(name=name), "InvalidPlacementGroup.Unknown", name) for name in names
+            _require_group(request, kept.find(name=name), "InvalidPlacementGroup.Unknown", name)
+            for name in names
         ]
-    if ids := ask.get("GroupIds"):
+    if ids := request.get("GroupIds"):
         wanted = [
-            _require_group(ask, kept.find(each), "InvalidPlacementGroupId.NotFound", each) for each in ids
+            _require_group(request, kept.find(each), "InvalidPlacementGroupId.NotFound", each) for each in ids
         ]
     found = apply_filters(
-        ask,
+        request,
         wanted,
         lambda each: {"group-name": (each.name,), "state": (each.state,), "strategy": (each.strategy,)},
         lambda each: each.tags,
     )
-    chosen, more = take_page(ask, found)
-    return {"PlacementGroups": [_render_placement_group(each, ask) for each in chosen], **more}
+    chosen, more = take_page(request, found)
+    return {"PlacementGroups": [_render_placement_group(each, request) for each in chosen], **more}
 
 
 @operation("ec2", "CreatePlacementGroup")
-def create_group(ask: AwsRequest) -> Json:
-    kept, name = ask.regional_state(SimPlacementGroups), ask.get_required("GroupName")
+def create_group(request: AwsRequest) -> Json:
+    kept, name = request.regional_state(SimPlacementGroups), request.get_required("GroupName")
     if name in kept.by_name:
-        raise ask.refuse("InvalidPlacementGroup.Duplicate", f"The Placement Group '{name}' already exists.")
+        raise request.refuse(
+            "InvalidPlacementGroup.Duplicate", f"The Placement Group '{name}' already exists."
+        )
     made = kept.add(
-        name, ask.get("Strategy", "cluster"), ask.get("PartitionCount", 0), tags_for(ask, "placement-group")
+        name,
+        request.get("Strategy", "cluster"),
+        request.get("PartitionCount", 0),
+        tags_for(request, "placement-group"),
     )
-    return {"PlacementGroup": _render_placement_group(made, ask)}
+    return {"PlacementGroup": _render_placement_group(made, request)}
 
 
 @operation("ec2", "DeletePlacementGroup")
-def delete_group(ask: AwsRequest) -> Json:
-    kept, name = ask.regional_state(SimPlacementGroups), ask.get_required("GroupName")
-    found = _require_group(ask, kept.find(name=name), "InvalidPlacementGroup.Unknown", name)
+def delete_group(request: AwsRequest) -> Json:
+    kept, name = request.regional_state(SimPlacementGroups), request.get_required("GroupName")
+    found = _require_group(request, kept.find(name=name), "InvalidPlacementGroup.Unknown", name)
     if any(each.alive for each in found.members.values()):
-        raise ask.refuse(
+        raise request.refuse(
             "InvalidPlacementGroup.InUse", f"The placement group '{name}' is in use and may not be deleted."
         )
     del kept.by_name[name]
@@ -296,18 +302,18 @@ def delete_group(ask: AwsRequest) -> Json:
 
 
 def _require_group(
-    ask: AwsRequest, group: SimPlacementGroup | None, code: str, name: str
+    request: AwsRequest, group: SimPlacementGroup | None, code: str, name: str
 ) -> SimPlacementGroup:
     if group is None:
-        raise ask.refuse(code, f"The Placement Group '{name}' is unknown.")
+        raise request.refuse(code, f"The Placement Group '{name}' is unknown.")
     return group
 
 
-def _render_placement_group(each: SimPlacementGroup, ask: AwsRequest) -> Json:
+def _render_placement_group(each: SimPlacementGroup, request: AwsRequest) -> Json:
     answer: Json = {
         "GroupId": each.id,
         "GroupName": each.name,
-        "GroupArn": f"arn:aws:ec2:{ask.region}:{ask.account}:placement-group/{each.name}",
+        "GroupArn": f"arn:aws:ec2:{request.region}:{request.account}:placement-group/{each.name}",
         "State": each.state,
         "Strategy": each.strategy,
         "Tags": tag_list(each.tags),

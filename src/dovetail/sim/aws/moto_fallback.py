@@ -145,8 +145,8 @@ class MotoFallback:
 
     def _push_to_moto(self, account: str, region: str) -> None:
         """What the simulation has and moto does not know of yet; what it no longer has is gone there too."""
-        ground, theirs = self._aws.world, self._iam[account][PARTITION]
-        mine = ground.get_state(Iam, account, "")
+        world, theirs = self._aws.world, self._iam[account][PARTITION]
+        mine = world.get_state(Iam, account, "")
         roles = {role.name: role for role in theirs.roles.values()}
 
         def gone(name: str) -> None:
@@ -165,7 +165,7 @@ class MotoFallback:
         for name, profile in mine.profiles.items():
             named = {role.name for role in profile.roles}
             known[name].roles = [role for role in theirs.roles.values() if role.name in named]
-        queues, there = ground.get_state(SimQueues, account, region).by_name, self._sqs[account][region]
+        queues, there = world.get_state(SimQueues, account, region).by_name, self._sqs[account][region]
         for name in self._find_missing("queue", account, region, queues, there.queues, there.delete_queue):
             there.create_queue(name, dict(queues[name].tags))
 
@@ -203,8 +203,8 @@ class MotoFallback:
 
         `held` is what its profiles held before: the simulation may have changed the same ones meanwhile.
         """
-        ground = self._aws.world
-        mine, theirs = ground.get_state(Iam, account, ""), self._iam[account][PARTITION]
+        world = self._aws.world
+        mine, theirs = world.get_state(Iam, account, ""), self._iam[account][PARTITION]
         roles = {role.name: role for role in theirs.roles.values()}
         for name in self._find_missing("role", account, "", roles, mine.roles, mine.roles.pop):
             role = roles[name]

@@ -162,100 +162,104 @@ class Network(ServiceState):
 
 
 @operation("ec2", "DescribeSubnets")
-def describe_subnets(ask: AwsRequest) -> Json:
-    network = ask.regional_state(Network)
-    wanted = _by_id(ask, network.subnets, "SubnetIds", "InvalidSubnetID.NotFound", "subnet ID")
-    found = apply_filters(ask, wanted, _subnet_values, lambda each: each.tags)
-    shown, more = take_page(ask, found, least=5)
-    return {"Subnets": [_render_subnet(each, ask) for each in shown], **more}
+def describe_subnets(request: AwsRequest) -> Json:
+    network = request.regional_state(Network)
+    wanted = _by_id(request, network.subnets, "SubnetIds", "InvalidSubnetID.NotFound", "subnet ID")
+    found = apply_filters(request, wanted, _subnet_values, lambda each: each.tags)
+    shown, more = take_page(request, found, least=5)
+    return {"Subnets": [_render_subnet(each, request) for each in shown], **more}
 
 
 @operation("ec2", "DescribeSecurityGroups")
-def describe_groups(ask: AwsRequest) -> Json:
-    network = ask.regional_state(Network)
-    wanted = _by_id(ask, network.groups, "GroupIds", "InvalidGroup.NotFound", "security group")
-    if names := ask.get("GroupNames"):
+def describe_groups(request: AwsRequest) -> Json:
+    network = request.regional_state(Network)
+    wanted = _by_id(request, network.groups, "GroupIds", "InvalidGroup.NotFound", "security group")
+    if names := request.get("GroupNames"):
         wanted = [each for each in wanted if each.name in names]
-    found = apply_filters(ask, wanted, _group_values, lambda each: each.tags)
-    shown, more = take_page(ask, found, least=5)
-    return {"SecurityGroups": [_render_group(each, ask) for each in shown], **more}
+    found = apply_filters(request, wanted, _group_values, lambda each: each.tags)
+    shown, more = take_page(request, found, least=5)
+    return {"SecurityGroups": [_render_group(each, request) for each in shown], **more}
 
 
 @operation("ec2", "DescribeVpcs")
-def describe_vpcs(ask: AwsRequest) -> Json:
-    network = ask.regional_state(Network)
-    wanted = _by_id(ask, network.vpcs, "VpcIds", "InvalidVpcID.NotFound", "vpc ID")
-    found = apply_filters(ask, wanted, _vpc_values, lambda each: each.tags)
-    shown, more = take_page(ask, found, least=5)
-    return {"Vpcs": [_render_vpc(each, ask) for each in shown], **more}
+def describe_vpcs(request: AwsRequest) -> Json:
+    network = request.regional_state(Network)
+    wanted = _by_id(request, network.vpcs, "VpcIds", "InvalidVpcID.NotFound", "vpc ID")
+    found = apply_filters(request, wanted, _vpc_values, lambda each: each.tags)
+    shown, more = take_page(request, found, least=5)
+    return {"Vpcs": [_render_vpc(each, request) for each in shown], **more}
 
 
 @operation("ec2", "DescribeAvailabilityZones")
-def describe_zones(ask: AwsRequest) -> Json:
-    network = ask.regional_state(Network)
+def describe_zones(request: AwsRequest) -> Json:
+    network = request.regional_state(Network)
     zones = [
         {
             "State": "available",
             "OptInStatus": "opt-in-not-required",
             "Messages": [],
-            "RegionName": ask.region,
+            "RegionName": request.region,
             "ZoneName": zone,
             "ZoneId": zone_id,
-            "GroupName": ask.region,
-            "NetworkBorderGroup": ask.region,
+            "GroupName": request.region,
+            "NetworkBorderGroup": request.region,
             "ZoneType": "availability-zone",
         }
         for zone, zone_id in network.zone_ids.items()
-        if not ask.get("ZoneNames") or zone in ask.get("ZoneNames")
+        if not request.get("ZoneNames") or zone in request.get("ZoneNames")
     ]
     return {"AvailabilityZones": zones}
 
 
 @operation("ec2", "CreateVpc")
-def create_vpc(ask: AwsRequest) -> Json:
-    made = ask.regional_state(Network).add_vpc(ask.get("CidrBlock", "10.0.0.0/16"), tags_for(ask, "vpc"))
-    return {"Vpc": _render_vpc(made, ask)}
+def create_vpc(request: AwsRequest) -> Json:
+    made = request.regional_state(Network).add_vpc(
+        request.get("CidrBlock", "10.0.0.0/16"), tags_for(request, "vpc")
+    )
+    return {"Vpc": _render_vpc(made, request)}
 
 
 @operation("ec2", "CreateSubnet")
-def create_subnet(ask: AwsRequest) -> Json:
-    network, vpc = ask.regional_state(Network), ask.get_required("VpcId")
+def create_subnet(request: AwsRequest) -> Json:
+    network, vpc = request.regional_state(Network), request.get_required("VpcId")
     if vpc not in network.vpcs:
-        raise ask.refuse("InvalidVpcID.NotFound", f"The vpc ID '{vpc}' does not exist")
+        raise request.refuse("InvalidVpcID.NotFound", f"The vpc ID '{vpc}' does not exist")
     ids = {zone_id: zone for zone, zone_id in network.zone_ids.items()}
     zone = (
-        ask.get("AvailabilityZone") or ids.get(ask.get("AvailabilityZoneId", "")) or next(iter(ids.values()))
+        request.get("AvailabilityZone")
+        or ids.get(request.get("AvailabilityZoneId", ""))
+        or next(iter(ids.values()))
     )
     if zone not in network.zone_ids:
-        raise ask.refuse(
+        raise request.refuse(
             "InvalidParameterValue", f"Value ({zone}) for parameter availabilityZone is invalid."
         )
-    cidr = ask.get("CidrBlock") or network.next_cidr(vpc)
-    made = network.add_subnet(vpc, zone, cidr, tags_for(ask, "subnet"))
-    return {"Subnet": _render_subnet(made, ask)}
+    cidr = request.get("CidrBlock") or network.next_cidr(vpc)
+    made = network.add_subnet(vpc, zone, cidr, tags_for(request, "subnet"))
+    return {"Subnet": _render_subnet(made, request)}
 
 
 @operation("ec2", "CreateSecurityGroup")
-def create_group(ask: AwsRequest) -> Json:
-    network = ask.regional_state(Network)
-    vpc = ask.get("VpcId") or next(iter(network.vpcs), "")
-    name = ask.get_required("GroupName")
+def create_group(request: AwsRequest) -> Json:
+    network = request.regional_state(Network)
+    vpc = request.get("VpcId") or next(iter(network.vpcs), "")
+    name = request.get_required("GroupName")
     if any(each.name == name and each.vpc == vpc for each in network.groups.values()):
-        raise ask.refuse(
+        raise request.refuse(
             "InvalidGroup.Duplicate", f"The security group '{name}' already exists for VPC '{vpc}'"
         )
-    made = network.add_group(name, vpc, tags_for(ask, "security-group"), ask.get("Description", ""))
+    made = network.add_group(name, vpc, tags_for(request, "security-group"), request.get("Description", ""))
     return {"GroupId": made.id, "Tags": tag_list(made.tags)}
 
 
 @operation("ec2", "DeleteSubnet")
-def delete_subnet(ask: AwsRequest) -> Json:
-    network, name = ask.regional_state(Network), ask.get_required("SubnetId")
+def delete_subnet(request: AwsRequest) -> Json:
+    network, name = request.regional_state(Network), request.get_required("SubnetId")
     found = network.subnets.get(name)
     if found is None:
-        raise ask.refuse("InvalidSubnetID.NotFound", f"The subnet ID '{name}' does not exist")
+        raise request.refuse("InvalidSubnetID.NotFound", f"The subnet ID '{name}' does not exist")
     if found.taken:
-        raise ask.refuse(
+        raise request.refuse(
             "DependencyViolation", f"The subnet '{name}' has dependencies and cannot be deleted."
         )
     del network.subnets[name]
@@ -263,20 +267,20 @@ def delete_subnet(ask: AwsRequest) -> Json:
 
 
 @operation("ec2", "DeleteSecurityGroup")
-def delete_group(ask: AwsRequest) -> Json:
-    network, name = ask.regional_state(Network), ask.get_required("GroupId")
+def delete_group(request: AwsRequest) -> Json:
+    network, name = request.regional_state(Network), request.get_required("GroupId")
     if network.groups.pop(name, None) is None:
-        raise ask.refuse("InvalidGroup.NotFound", f"The security group '{name}' does not exist")
+        raise request.refuse("InvalidGroup.NotFound", f"The security group '{name}' does not exist")
     return {"Return": True, "GroupId": name}
 
 
-def _by_id(ask: AwsRequest, kept: dict[str, T], name: str, code: str, what: str) -> list[T]:
-    wanted = ask.get(name)
+def _by_id(request: AwsRequest, kept: dict[str, T], name: str, code: str, what: str) -> list[T]:
+    wanted = request.get(name)
     if not wanted:
         return list(kept.values())
     for each in wanted:
         if each not in kept:
-            raise ask.refuse(code, f"The {what} '{each}' does not exist")
+            raise request.refuse(code, f"The {what} '{each}' does not exist")
     return [kept[each] for each in wanted]
 
 
@@ -294,12 +298,12 @@ def _subnet_values(each: SimSubnet) -> Values:
     }
 
 
-def _render_subnet(each: SimSubnet, ask: AwsRequest) -> Json:
+def _render_subnet(each: SimSubnet, request: AwsRequest) -> Json:
     return {
         "SubnetId": each.id,
-        "SubnetArn": f"arn:aws:ec2:{ask.region}:{ask.account}:subnet/{each.id}",
+        "SubnetArn": f"arn:aws:ec2:{request.region}:{request.account}:subnet/{each.id}",
         "VpcId": each.vpc,
-        "OwnerId": ask.account,
+        "OwnerId": request.account,
         "State": "available",
         "AvailabilityZone": each.zone,
         "AvailabilityZoneId": each.zone_id,
@@ -322,13 +326,13 @@ def _group_values(each: SimSecurityGroup) -> Values:
     }
 
 
-def _render_group(each: SimSecurityGroup, ask: AwsRequest) -> Json:
+def _render_group(each: SimSecurityGroup, request: AwsRequest) -> Json:
     return {
         "GroupId": each.id,
         "GroupName": each.name,
-        "SecurityGroupArn": f"arn:aws:ec2:{ask.region}:{ask.account}:security-group/{each.id}",
+        "SecurityGroupArn": f"arn:aws:ec2:{request.region}:{request.account}:security-group/{each.id}",
         "Description": each.description,
-        "OwnerId": ask.account,
+        "OwnerId": request.account,
         "VpcId": each.vpc,
         "IpPermissions": [],
         "IpPermissionsEgress": [],
@@ -347,13 +351,13 @@ def _vpc_values(each: Vpc) -> Values:
     }
 
 
-def _render_vpc(each: Vpc, ask: AwsRequest) -> Json:
+def _render_vpc(each: Vpc, request: AwsRequest) -> Json:
     return {
         "VpcId": each.id,
         "CidrBlock": each.cidr,
         "State": "available",
         "IsDefault": each.default,
-        "OwnerId": ask.account,
+        "OwnerId": request.account,
         "InstanceTenancy": "default",
         "DhcpOptionsId": "dopt-0000000000000000f",
         "Tags": tag_list(each.tags),

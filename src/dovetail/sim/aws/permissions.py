@@ -136,58 +136,60 @@ PLAIN = ("iam", "sts", "sqs")
 LAUNCHED = ("instance", "volume", "network-interface")
 
 
-def authorize_request(ask: AwsRequest, principal: Principal) -> AwsError | None:
+def authorize_request(request: AwsRequest, principal: Principal) -> AwsError | None:
     """Why the request is refused; None when everything it needs is allowed."""
-    for need in list_needs(ask):
+    for need in list_needs(request):
         verdict = principal.evaluate_need(need)
         if verdict.allowed:
             continue
         who = (
             f"User: {principal.arn} is not authorized to perform: {need.action} on resource: {need.resource}"
         )
-        if ask.service == "ec2":
+        if request.service == "ec2":
             said = f"You are not authorized to perform this operation. {who} {verdict.why}"
-            return ask.refuse("UnauthorizedOperation", said, 403)
-        code = "AccessDenied" if ask.service in PLAIN else "AccessDeniedException"
-        return ask.refuse(code, f"{who} {verdict.why}", 403)
+            return request.refuse("UnauthorizedOperation", said, 403)
+        code = "AccessDenied" if request.service in PLAIN else "AccessDeniedException"
+        return request.refuse(code, f"{who} {verdict.why}", 403)
     return None
 
 
-def list_needs(ask: AwsRequest) -> list[Need]:
+def list_needs(request: AwsRequest) -> list[Need]:
     """Every action on every resource."""
-    special = SPECIAL.get((ask.service, ask.operation))
-    found = special(ask) if special else iter([_build_need(ask)])
-    here = {"aws:RequestedRegion": ask.region}
+    special = SPECIAL.get((request.service, request.operation))
+    found = special(request) if special else iter([_build_need(request)])
+    here = {"aws:RequestedRegion": request.region}
     return [Need(each.action, each.resource, {**here, **each.context}) for each in found]
 
 
-def _build_need(ask: AwsRequest) -> Need:
-    action = f"{ask.service}:{ask.operation}"
+def _build_need(request: AwsRequest) -> Need:
+    action = f"{request.service}:{request.operation}"
     context: dict[str, str | tuple[str, ...]] = {}
-    if ask.service == "sqs":
+    if request.service == "sqs":
         # Several at once need no other permission than one.
         action = action.removesuffix("Batch")
     resource = "*"
-    if ask.service == "sqs" and (named := ask.get("QueueName") or ask.get("QueueUrl")):
-        resource = f"arn:aws:sqs:{ask.region}:{ask.account}:{named.rpartition('/')[2]}"
-        queue = ask.regional_state(SimQueues).by_name.get(named.rpartition("/")[2])
+    if request.service == "sqs" and (named := request.get("QueueName") or request.get("QueueUrl")):
+        resource = f"arn:aws:sqs:{request.region}:{request.account}:{named.rpartition('/')[2]}"
+        queue = request.regional_state(SimQueues).by_name.get(named.rpartition("/")[2])
         context = _build_resource_context(queue.tags) if queue is not None else {}
-    elif ask.service == "eks" and ask.get("name"):
-        resource = f"arn:aws:eks:{ask.region}:{ask.account}:cluster/{ask.get('name')}"
-    elif ask.service == "ssm" and ask.get("Name"):
-        name = ask.get("Name")
-        owner = "" if name.startswith("/aws/service/") else ask.account
-        resource = f"arn:aws:ssm:{ask.region}:{owner}:parameter{name if name.startswith('/') else '/' + name}"
-    elif ask.service == "dynamodb" and ask.get("TableName"):
-        resource = f"arn:aws:dynamodb:{ask.region}:{ask.account}:table/{ask.get('TableName')}"
-    elif ask.service == "arc-zonal-shift" and ask.get("resourceIdentifier"):
-        context["arc-zonal-shift:ResourceIdentifier"] = ask.get("resourceIdentifier")
+    elif request.service == "eks" and request.get("name"):
+        resource = f"arn:aws:eks:{request.region}:{request.account}:cluster/{request.get('name')}"
+    elif request.service == "ssm" and request.get("Name"):
+        name = request.get("Name")
+        owner = "" if name.startswith("/aws/service/") else request.account
+        resource = (
+            f"arn:aws:ssm:{request.region}:{owner}:parameter{name if name.startswith('/') else '/' + name}"
+        )
+    elif request.service == "dynamodb" and request.get("TableName"):
+        resource = f"arn:aws:dynamodb:{request.region}:{request.account}:table/{request.get('TableName')}"
+    elif request.service == "arc-zonal-shift" and request.get("resourceIdentifier"):
+        context["arc-zonal-shift:ResourceIdentifier"] = request.get("resourceIdentifier")
     return Need(action, resource, context)
 
 
-def _build_arn(ask: AwsRequest, kind: str, name: str = "*") -> str:
-    account = "" if kind in ("image", "snapshot") else ask.account
-    return f"arn:aws:ec2:{ask.region}:{account}:{kind}/{name}"
+def _build_arn(request: AwsRequest, kind: str, name: str = "*") -> str:
+    account = "" if kind in ("image", "snapshot") else request.account
+    return f"arn:aws:ec2:{request.region}:{account}:{kind}/{name}"
 
 
 def _build_request_context(tags: Mapping[str, str]) -> dict[str, str | tuple[str, ...]]:
@@ -211,64 +213,70 @@ def _by_kind(specifications: Any) -> dict[str, dict[str, str]]:
 
 
 def _list_tagging_needs(
-    ask: AwsRequest, tags: Mapping[str, Mapping[str, str]], creating: str
+    request: AwsRequest, tags: Mapping[str, Mapping[str, str]], creating: str
 ) -> Iterator[Need]:
     """Tags given while something is made need CreateTags too."""
     for kind, given in tags.items():
         if given:
             context = {**_build_request_context(given), "ec2:CreateAction": creating}
-            yield Need("ec2:CreateTags", _build_arn(ask, kind), context)
+            yield Need("ec2:CreateTags", _build_arn(request, kind), context)
 
 
-def _create_template(ask: AwsRequest) -> Iterator[Need]:
-    tags = _by_kind(ask.get("TagSpecifications"))
+def _create_template(request: AwsRequest) -> Iterator[Need]:
+    tags = _by_kind(request.get("TagSpecifications"))
     mine = tags.get("launch-template", {})
-    yield Need("ec2:CreateLaunchTemplate", _build_arn(ask, "launch-template"), _build_request_context(mine))
-    yield from _list_tagging_needs(ask, {"launch-template": mine}, "CreateLaunchTemplate")
+    yield Need(
+        "ec2:CreateLaunchTemplate", _build_arn(request, "launch-template"), _build_request_context(mine)
+    )
+    yield from _list_tagging_needs(request, {"launch-template": mine}, "CreateLaunchTemplate")
 
 
-def _delete_template(ask: AwsRequest) -> Iterator[Need]:
+def _delete_template(request: AwsRequest) -> Iterator[Need]:
     try:
-        found = ask.regional_state(SimLaunchTemplates).find(ask, ask.given)
+        found = request.regional_state(SimLaunchTemplates).find(request, request.given)
     except AwsError:
-        yield Need("ec2:DeleteLaunchTemplate", _build_arn(ask, "launch-template"))
+        yield Need("ec2:DeleteLaunchTemplate", _build_arn(request, "launch-template"))
         return
     yield Need(
         "ec2:DeleteLaunchTemplate",
-        _build_arn(ask, "launch-template", found.id),
+        _build_arn(request, "launch-template", found.id),
         _build_resource_context(found.tags),
     )
 
 
-def _create_fleet(ask: AwsRequest) -> Iterator[Need]:
-    asked = _by_kind(ask.get("TagSpecifications"))
-    yield Need("ec2:CreateFleet", _build_arn(ask, "fleet"), _build_request_context(asked.get("fleet", {})))
-    spot = ask.get("TargetCapacitySpecification", {}).get("DefaultTargetCapacityType") == "spot"
-    for config in ask.get("LaunchTemplateConfigs", ()):
+def _create_fleet(request: AwsRequest) -> Iterator[Need]:
+    asked = _by_kind(request.get("TagSpecifications"))
+    yield Need(
+        "ec2:CreateFleet", _build_arn(request, "fleet"), _build_request_context(asked.get("fleet", {}))
+    )
+    spot = request.get("TargetCapacitySpecification", {}).get("DefaultTargetCapacityType") == "spot"
+    for config in request.get("LaunchTemplateConfigs", ()):
         overrides = config.get("Overrides") or [{}]
         for action in ("ec2:CreateFleet", "ec2:RunInstances"):
             yield from _list_launch_needs(
-                ask, action, config["LaunchTemplateSpecification"], overrides, asked, spot
+                request, action, config["LaunchTemplateSpecification"], overrides, asked, spot
             )
     yield from _list_tagging_needs(
-        ask, {kind: asked[kind] for kind in ("fleet", *LAUNCHED) if kind in asked}, "CreateFleet"
+        request, {kind: asked[kind] for kind in ("fleet", *LAUNCHED) if kind in asked}, "CreateFleet"
     )
 
 
-def _run_instances(ask: AwsRequest) -> Iterator[Need]:
-    asked = _by_kind(ask.get("TagSpecifications"))
-    if given := ask.get("LaunchTemplate"):
-        yield from _list_launch_needs(ask, "ec2:RunInstances", given, [ask.given], asked, False)
+def _run_instances(request: AwsRequest) -> Iterator[Need]:
+    asked = _by_kind(request.get("TagSpecifications"))
+    if given := request.get("LaunchTemplate"):
+        yield from _list_launch_needs(request, "ec2:RunInstances", given, [request.given], asked, False)
     else:
         for kind in LAUNCHED:
-            yield Need("ec2:RunInstances", _build_arn(ask, kind), _build_request_context(asked.get(kind, {})))
+            yield Need(
+                "ec2:RunInstances", _build_arn(request, kind), _build_request_context(asked.get(kind, {}))
+            )
     yield from _list_tagging_needs(
-        ask, {kind: asked[kind] for kind in LAUNCHED if kind in asked}, "RunInstances"
+        request, {kind: asked[kind] for kind in LAUNCHED if kind in asked}, "RunInstances"
     )
 
 
 def _list_launch_needs(
-    ask: AwsRequest,
+    request: AwsRequest,
     action: str,
     specification: Mapping[str, Any],
     overrides: list[Mapping[str, Any]],
@@ -277,70 +285,70 @@ def _list_launch_needs(
 ) -> Iterator[Need]:
     """What launching from a template touches: what it reads, and what it makes."""
     try:
-        template, _, data = ask.regional_state(SimLaunchTemplates).read_version(ask, specification)
+        template, _, data = request.regional_state(SimLaunchTemplates).read_version(request, specification)
     except AwsError:
         return
     yield Need(
-        action, _build_arn(ask, "launch-template", template.id), _build_resource_context(template.tags)
+        action, _build_arn(request, "launch-template", template.id), _build_resource_context(template.tags)
     )
     own = _by_kind(data.get("TagSpecifications"))
     for name in sorted({each.get("SubnetId") or data.get("SubnetId") or "*" for each in overrides}):
-        yield Need(action, _build_arn(ask, "subnet", name))
+        yield Need(action, _build_arn(request, "subnet", name))
     for name in sorted({each.get("ImageId") or data.get("ImageId") or "*" for each in overrides}):
-        yield Need(action, _build_arn(ask, "image", name))
+        yield Need(action, _build_arn(request, "image", name))
     interfaces = data.get("NetworkInterfaces") or ()
     groups = {group for one in interfaces for group in one.get("Groups") or ()}
     for name in sorted(groups | set(data.get("SecurityGroupIds") or ())):
-        yield Need(action, _build_arn(ask, "security-group", name))
+        yield Need(action, _build_arn(request, "security-group", name))
     for kind in (*LAUNCHED, *(("spot-instances-request",) if spot else ())):
         tags = {**own.get(kind, {}), **asked.get(kind, {})}
-        yield Need(action, _build_arn(ask, kind), _build_request_context(tags))
-    yield from _pass_role(ask, data.get("IamInstanceProfile") or {})
+        yield Need(action, _build_arn(request, kind), _build_request_context(tags))
+    yield from _pass_role(request, data.get("IamInstanceProfile") or {})
 
 
-def _pass_role(ask: AwsRequest, profile: Mapping[str, str]) -> Iterator[Need]:
-    found = ask.global_state(Iam).profiles.get(profile.get("Name", ""))
+def _pass_role(request: AwsRequest, profile: Mapping[str, str]) -> Iterator[Need]:
+    found = request.global_state(Iam).profiles.get(profile.get("Name", ""))
     for role in found.roles if found else ():
         yield Need("iam:PassRole", role.arn, {"iam:PassedToService": "ec2.amazonaws.com"})
 
 
-def _list_terminate_needs(ask: AwsRequest) -> Iterator[Need]:
-    instances = ask.regional_state(SimInstances)
-    for name in ask.get("InstanceIds", ()):
+def _list_terminate_needs(request: AwsRequest) -> Iterator[Need]:
+    instances = request.regional_state(SimInstances)
+    for name in request.get("InstanceIds", ()):
         machine = instances.by_id.get(name)
         yield Need(
             "ec2:TerminateInstances",
-            _build_arn(ask, "instance", name),
+            _build_arn(request, "instance", name),
             _build_resource_context(machine.tags if machine else {}),
         )
 
 
-def _create_tags(ask: AwsRequest) -> Iterator[Need]:
-    tags = tags_of(ask.get("Tags"))
-    for name in ask.get("Resources", ()):
+def _create_tags(request: AwsRequest) -> Iterator[Need]:
+    tags = tags_of(request.get("Tags"))
+    for name in request.get("Resources", ()):
         try:
-            kind, known = find_tags_by_id(ask, name)
+            kind, known = find_tags_by_id(request, name)
         except AwsError:
             kind, known = "instance", {}
         yield Need(
             "ec2:CreateTags",
-            _build_arn(ask, kind, name),
+            _build_arn(request, kind, name),
             {**_build_request_context(tags), **_build_resource_context(known)},
         )
 
 
-def _list_profile_needs(ask: AwsRequest) -> Iterator[Need]:
-    name, iam = ask.get("InstanceProfileName", ""), ask.global_state(Iam)
+def _list_profile_needs(request: AwsRequest) -> Iterator[Need]:
+    name, iam = request.get("InstanceProfileName", ""), request.global_state(Iam)
     found = iam.profiles.get(name)
-    path = found.path if found else ask.get("Path", "/")
+    path = found.path if found else request.get("Path", "/")
     context = {
-        **_build_request_context(tags_of(ask.get("Tags"))),
+        **_build_request_context(tags_of(request.get("Tags"))),
         **_build_resource_context(found.tags if found else {}),
     }
-    arn = f"arn:aws:iam::{ask.account}:instance-profile{path}{name}"
-    yield Need(f"iam:{ask.operation}", arn, context)
-    role = iam.roles.get(ask.get("RoleName", ""))
-    if ask.operation == "AddRoleToInstanceProfile" and role is not None:
+    arn = f"arn:aws:iam::{request.account}:instance-profile{path}{name}"
+    yield Need(f"iam:{request.operation}", arn, context)
+    role = iam.roles.get(request.get("RoleName", ""))
+    if request.operation == "AddRoleToInstanceProfile" and role is not None:
         yield Need("iam:PassRole", role.arn, {"iam:PassedToService": "ec2.amazonaws.com"})
 
 

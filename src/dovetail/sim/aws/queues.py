@@ -93,8 +93,8 @@ class SimQueue:
         system: Mapping[str, Any] | None = None,
         delay: int | None = None,
     ) -> SimMessage:
-        now, ground = self._owner.clock.now(), self._owner.world
-        message = SimMessage(ground.random_uuid(), body, now, attributes or {}, system or {})
+        now, world = self._owner.clock.now(), self._owner.world
+        message = SimMessage(world.random_uuid(), body, now, attributes or {}, system or {})
         self.messages[message.id] = message
         wait = self.read_setting("DelaySeconds") if delay is None else delay
         if wait:

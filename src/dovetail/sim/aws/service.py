@@ -26,9 +26,9 @@ Json = dict[str, Any]
 class ServiceState:
     """What one service remembers, for one account in one region (`""` where a service is global)."""
 
-    def __init__(self, ground: AwsWorld, account: str, region: str) -> None:
-        self.world, self.account, self.region = ground, account, region
-        self.clock, self.rng = ground.clock, ground.rng
+    def __init__(self, world: AwsWorld, account: str, region: str) -> None:
+        self.world, self.account, self.region = world, account, region
+        self.clock, self.rng = world.clock, world.rng
         self.init_state()
 
     def init_state(self) -> None:

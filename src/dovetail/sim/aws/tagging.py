@@ -21,74 +21,80 @@ KINDS: dict[str, tuple[str, str, Callable[[AwsRequest], Kept]]] = {
     "i-": (
         "instance",
         "InvalidInstanceID.NotFound",
-        lambda ask: {each.id: each.tags for each in ask.regional_state(SimInstances).list_visible()},
+        lambda request: {each.id: each.tags for each in request.regional_state(SimInstances).list_visible()},
     ),
     "subnet-": (
         "subnet",
         "InvalidSubnetID.NotFound",
-        lambda ask: {name: each.tags for name, each in ask.regional_state(Network).subnets.items()},
+        lambda request: {name: each.tags for name, each in request.regional_state(Network).subnets.items()},
     ),
     "sg-": (
         "security-group",
         "InvalidGroup.NotFound",
-        lambda ask: {name: each.tags for name, each in ask.regional_state(Network).groups.items()},
+        lambda request: {name: each.tags for name, each in request.regional_state(Network).groups.items()},
     ),
     "vpc-": (
         "vpc",
         "InvalidVpcID.NotFound",
-        lambda ask: {name: each.tags for name, each in ask.regional_state(Network).vpcs.items()},
+        lambda request: {name: each.tags for name, each in request.regional_state(Network).vpcs.items()},
     ),
     "ami-": (
         "image",
         "InvalidAMIID.NotFound",
-        lambda ask: {name: each.tags for name, each in ask.regional_state(SimImages).known.items()},
+        lambda request: {name: each.tags for name, each in request.regional_state(SimImages).known.items()},
     ),
     "lt-": (
         "launch-template",
         "InvalidLaunchTemplateId.NotFound",
-        lambda ask: {name: each.tags for name, each in ask.regional_state(SimLaunchTemplates).by_id.items()},
+        lambda request: {
+            name: each.tags for name, each in request.regional_state(SimLaunchTemplates).by_id.items()
+        },
     ),
     "cr-": (
         "capacity-reservation",
         "InvalidCapacityReservationId.NotFound",
-        lambda ask: {name: each.tags for name, each in ask.regional_state(SimReservations).by_id.items()},
+        lambda request: {
+            name: each.tags for name, each in request.regional_state(SimReservations).by_id.items()
+        },
     ),
     "pg-": (
         "placement-group",
         "InvalidPlacementGroupId.NotFound",
-        lambda ask: {each.id: each.tags for each in ask.regional_state(SimPlacementGroups).by_name.values()},
+        lambda request: {
+            each.id: each.tags for each in request.regional_state(SimPlacementGroups).by_name.values()
+        },
     ),
 }
 
 
-def find_tags_by_id(ask: AwsRequest, resource: str) -> tuple[str, dict[str, str]]:
+def find_tags_by_id(request: AwsRequest, resource: str) -> tuple[str, dict[str, str]]:
     """What kind of thing an id names, and its tags; refused when it is not there."""
     for start, (kind, code, kept) in KINDS.items():
         if resource.startswith(start):
             if kind == "instance":
-                machine = ask.regional_state(SimInstances).get(resource)
+                machine = request.regional_state(SimInstances).get(resource)
                 found = machine.tags if machine else None
             else:
-                found = kept(ask).get(resource)
+                found = kept(request).get(resource)
             if found is None:
-                raise ask.refuse(code, f"The {kind} ID '{resource}' does not exist")
+                raise request.refuse(code, f"The {kind} ID '{resource}' does not exist")
             return kind, found
-    raise ask.refuse("InvalidID", f"The ID '{resource}' is not valid")
+    raise request.refuse("InvalidID", f"The ID '{resource}' is not valid")
 
 
 @operation("ec2", "CreateTags")
-def create_tags(ask: AwsRequest) -> Json:
-    tags, found = tags_of(ask.get_required("Tags")), []
-    for resource in ask.get_required("Resources"):
-        found.append((resource, *find_tags_by_id(ask, resource)))
+def create_tags(request: AwsRequest) -> Json:
+    tags, found = tags_of(request.get_required("Tags")), []
+    for resource in request.get_required("Resources"):
+        found.append((resource, *find_tags_by_id(request, resource)))
     for resource, kind, known in found:
         user = [key for key in known.keys() | tags.keys() if not key.startswith("aws:")]
         if len(user) > MOST:
-            raise ask.refuse(
+            raise request.refuse(
                 "TagLimitExceeded", f"The maximum number of tags for {resource} has been reached"
             )
         if kind == "instance":
-            instances = ask.regional_state(SimInstances)
+            instances = request.regional_state(SimInstances)
             instances.tag_instance(instances.by_id[resource], tags)
         else:
             known |= tags
@@ -96,13 +102,13 @@ def create_tags(ask: AwsRequest) -> Json:
 
 
 @operation("ec2", "DeleteTags")
-def delete_tags(ask: AwsRequest) -> Json:
-    for resource in ask.get_required("Resources"):
-        kind, known = find_tags_by_id(ask, resource)
-        wanted = {each["Key"]: each.get("Value") for each in ask.get("Tags", ())} or dict.fromkeys(known)
+def delete_tags(request: AwsRequest) -> Json:
+    for resource in request.get_required("Resources"):
+        kind, known = find_tags_by_id(request, resource)
+        wanted = {each["Key"]: each.get("Value") for each in request.get("Tags", ())} or dict.fromkeys(known)
         gone = [key for key, value in wanted.items() if key in known and value in (None, known[key])]
         if kind == "instance":
-            instances = ask.regional_state(SimInstances)
+            instances = request.regional_state(SimInstances)
             instances.untag_instance(instances.by_id[resource], gone)
         else:
             for key in gone:
@@ -111,15 +117,15 @@ def delete_tags(ask: AwsRequest) -> Json:
 
 
 @operation("ec2", "DescribeTags")
-def describe_tags(ask: AwsRequest) -> Json:
+def describe_tags(request: AwsRequest) -> Json:
     rows = [
         (resource, kind, key, value)
         for kind, _, kept in KINDS.values()
-        for resource, tags in kept(ask).items()
+        for resource, tags in kept(request).items()
         for key, value in tags.items()
     ]
     found = apply_filters(
-        ask,
+        request,
         rows,
         lambda row: {
             "resource-id": (row[0],),
@@ -129,7 +135,7 @@ def describe_tags(ask: AwsRequest) -> Json:
         },
         lambda row: {row[2]: row[3]},
     )
-    chosen, more = take_page(ask, found)
+    chosen, more = take_page(request, found)
     return {
         "Tags": [
             {"ResourceId": resource, "ResourceType": kind, "Key": key, "Value": value}

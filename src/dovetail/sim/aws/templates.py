@@ -38,19 +38,19 @@ class SimLaunchTemplates(ServiceState):
         self.by_id: dict[str, SimLaunchTemplate] = {}
         self.by_name: dict[str, SimLaunchTemplate] = {}
 
-    def find(self, ask: AwsRequest, specification: Mapping[str, Any]) -> SimLaunchTemplate:
+    def find(self, request: AwsRequest, specification: Mapping[str, Any]) -> SimLaunchTemplate:
         """The template a request means; refused when there is none."""
         if name := specification.get("LaunchTemplateName"):
             found = self.by_name.get(name)
             if found is None:
-                raise ask.refuse(
+                raise request.refuse(
                     "InvalidLaunchTemplateName.NotFoundException",
                     f"The specified launch template, with template name {name}, does not exist.",
                 )
             return found
         made = self.by_id.get(specification.get("LaunchTemplateId", ""))
         if made is None:
-            raise ask.refuse(
+            raise request.refuse(
                 "InvalidLaunchTemplateId.NotFound",
                 f"The specified launch template, with template ID {specification.get('LaunchTemplateId')}, "
                 "does not exist.",
@@ -58,16 +58,16 @@ class SimLaunchTemplates(ServiceState):
         return made
 
     def read_version(
-        self, ask: AwsRequest, specification: Mapping[str, Any]
+        self, request: AwsRequest, specification: Mapping[str, Any]
     ) -> tuple[SimLaunchTemplate, int, Mapping[str, Any]]:
         """A template with the number and the contents of the version a request means."""
-        found = self.find(ask, specification)
+        found = self.find(request, specification)
         wanted = specification.get("Version") or "$Default"
         number = {"$Default": found.default, "$Latest": len(found.versions)}.get(wanted)
         if number is None:
             number = int(wanted) if str(wanted).isdigit() else 0
         if not 1 <= number <= len(found.versions):
-            raise ask.refuse(
+            raise request.refuse(
                 "InvalidLaunchTemplateId.VersionNotFound",
                 f"Could not find the specified version {wanted} for the launch template with ID {found.id}.",
             )
@@ -77,67 +77,67 @@ class SimLaunchTemplates(ServiceState):
         del self.by_id[template.id], self.by_name[template.name]
 
 
-def check_user_data(ask: AwsRequest, encoded: str | None) -> None:
+def check_user_data(request: AwsRequest, encoded: str | None) -> None:
     """EC2 takes base64 of at most 16 KiB."""
     if not encoded:
         return
     try:
         raw = base64.b64decode(encoded, validate=True)
     except (ValueError, binascii.Error):
-        raise ask.refuse("InvalidUserData.Malformed", "Invalid BASE64 encoding of user data.") from None
+        raise request.refuse("InvalidUserData.Malformed", "Invalid BASE64 encoding of user data.") from None
     if len(raw) > USER_DATA_MOST:
-        raise ask.refuse("InvalidUserData.Malformed", f"User data is limited to {USER_DATA_MOST} bytes")
+        raise request.refuse("InvalidUserData.Malformed", f"User data is limited to {USER_DATA_MOST} bytes")
 
 
 @operation("ec2", "CreateLaunchTemplate")
-def create_template(ask: AwsRequest) -> Json:
+def create_template(request: AwsRequest) -> Json:
     templates, name, data = (
-        ask.regional_state(SimLaunchTemplates),
-        ask.get_required("LaunchTemplateName"),
-        ask.get_required("LaunchTemplateData"),
+        request.regional_state(SimLaunchTemplates),
+        request.get_required("LaunchTemplateName"),
+        request.get_required("LaunchTemplateData"),
     )
     if name in templates.by_name:
-        raise ask.refuse(
+        raise request.refuse(
             "InvalidLaunchTemplateName.AlreadyExistsException", "Launch template name already in use."
         )
-    check_user_data(ask, data.get("UserData"))
+    check_user_data(request, data.get("UserData"))
     made = SimLaunchTemplate(
-        f"lt-0{ask.world.random_hex(16)}",
+        f"lt-0{request.world.random_hex(16)}",
         name,
-        ask.world.clock.now(),
-        f"arn:aws:iam::{ask.account}:root",
+        request.world.clock.now(),
+        f"arn:aws:iam::{request.account}:root",
         [data],
-        tags_for(ask, "launch-template"),
+        tags_for(request, "launch-template"),
     )
     templates.by_id[made.id] = templates.by_name[name] = made
     return {"LaunchTemplate": _render_template(made)}
 
 
 @operation("ec2", "CreateLaunchTemplateVersion")
-def create_version(ask: AwsRequest) -> Json:
-    found = ask.regional_state(SimLaunchTemplates).find(ask, ask.given)
-    data = ask.get_required("LaunchTemplateData")
-    check_user_data(ask, data.get("UserData"))
+def create_version(request: AwsRequest) -> Json:
+    found = request.regional_state(SimLaunchTemplates).find(request, request.given)
+    data = request.get_required("LaunchTemplateData")
+    check_user_data(request, data.get("UserData"))
     found.versions.append(data)
     return {"LaunchTemplateVersion": _render_version(found, len(found.versions))}
 
 
 @operation("ec2", "DescribeLaunchTemplates")
-def describe_templates(ask: AwsRequest) -> Json:
-    templates = ask.regional_state(SimLaunchTemplates)
+def describe_templates(request: AwsRequest) -> Json:
+    templates = request.regional_state(SimLaunchTemplates)
     wanted = list(templates.by_id.values())
-    if names := ask.get("LaunchTemplateNames"):
+    if names := request.get("LaunchTemplateNames"):
         if any(name not in templates.by_name for name in names):
-            raise ask.refuse("InvalidLaunchTemplateName.NotFoundException", NO_SUCH_NAME)
+            raise request.refuse("InvalidLaunchTemplateName.NotFoundException", NO_SUCH_NAME)
         wanted = [templates.by_name[name] for name in names]
-    if ids := ask.get("LaunchTemplateIds"):
+    if ids := request.get("LaunchTemplateIds"):
         if missing := [each for each in ids if each not in templates.by_id]:
-            raise ask.refuse(
+            raise request.refuse(
                 "InvalidLaunchTemplateId.NotFound", f"The launch template ID '{missing[0]}' does not exist."
             )
         wanted = [templates.by_id[each] for each in ids]
     found = apply_filters(
-        ask,
+        request,
         wanted,
         lambda each: {
             "launch-template-name": (each.name,),
@@ -145,15 +145,15 @@ def describe_templates(ask: AwsRequest) -> Json:
         },
         lambda each: each.tags,
     )
-    shown, more = take_page(ask, found, most=200, named="LaunchTemplateNames")
+    shown, more = take_page(request, found, most=200, named="LaunchTemplateNames")
     return {"LaunchTemplates": [_render_template(each) for each in shown], **more}
 
 
 @operation("ec2", "DescribeLaunchTemplateVersions")
-def describe_versions(ask: AwsRequest) -> Json:
-    found = ask.regional_state(SimLaunchTemplates).find(ask, ask.given)
+def describe_versions(request: AwsRequest) -> Json:
+    found = request.regional_state(SimLaunchTemplates).find(request, request.given)
     marks = {"$Latest": len(found.versions), "$Default": found.default}
-    wanted = ask.get("Versions") or [str(at + 1) for at in range(len(found.versions))]
+    wanted = request.get("Versions") or [str(at + 1) for at in range(len(found.versions))]
     numbers = [marks[each] if each in marks else int(each) for each in wanted]
     return {
         "LaunchTemplateVersions": [
@@ -163,9 +163,9 @@ def describe_versions(ask: AwsRequest) -> Json:
 
 
 @operation("ec2", "DeleteLaunchTemplate")
-def delete_template(ask: AwsRequest) -> Json:
-    templates = ask.regional_state(SimLaunchTemplates)
-    found = templates.find(ask, ask.given)
+def delete_template(request: AwsRequest) -> Json:
+    templates = request.regional_state(SimLaunchTemplates)
+    found = templates.find(request, request.given)
     templates.drop(found)
     return {"LaunchTemplate": _render_template(found)}
 

@@ -35,30 +35,30 @@ def list_zones_by_type(region: str) -> dict[str, tuple[str, ...]]:
 
 
 @operation("ec2", "DescribeInstanceTypes")
-def describe_types(ask: AwsRequest) -> Json:
-    here, known = list_zones_by_type(ask.region), load_facts()
-    names = ask.get("InstanceTypes") or here
+def describe_types(request: AwsRequest) -> Json:
+    here, known = list_zones_by_type(request.region), load_facts()
+    names = request.get("InstanceTypes") or here
     if missing := [name for name in names if name not in here]:
-        raise ask.refuse(
+        raise request.refuse(
             "InvalidInstanceType",
             f"The following supplied instance types do not exist: [{', '.join(missing)}]",
         )
-    found = apply_filters(ask, (known[name] for name in names), _filter_values, lambda each: {})
-    shown, more = take_page(ask, found, most=100, named="InstanceTypes", least=5)
+    found = apply_filters(request, (known[name] for name in names), _filter_values, lambda each: {})
+    shown, more = take_page(request, found, most=100, named="InstanceTypes", least=5)
     return {"InstanceTypes": [_render_type(each) for each in shown], **more}
 
 
 @operation("ec2", "DescribeInstanceTypeOfferings")
-def describe_offerings(ask: AwsRequest) -> Json:
-    kind, here = ask.get("LocationType", "region"), list_zones_by_type(ask.region)
-    ids = zone_ids(ask.account, ask.region)
+def describe_offerings(request: AwsRequest) -> Json:
+    kind, here = request.get("LocationType", "region"), list_zones_by_type(request.region)
+    ids = zone_ids(request.account, request.region)
     offered = [
-        (name, place) for name, zones in here.items() for place in _list_locations(kind, ask, zones, ids)
+        (name, place) for name, zones in here.items() for place in _list_locations(kind, request, zones, ids)
     ]
     found = apply_filters(
-        ask, offered, lambda each: {"instance-type": (each[0],), "location": (each[1],)}, lambda each: {}
+        request, offered, lambda each: {"instance-type": (each[0],), "location": (each[1],)}, lambda each: {}
     )
-    shown, more = take_page(ask, found, least=5)
+    shown, more = take_page(request, found, least=5)
     return {
         "InstanceTypeOfferings": [
             {"InstanceType": name, "LocationType": kind, "Location": place} for name, place in shown
@@ -68,11 +68,11 @@ def describe_offerings(ask: AwsRequest) -> Json:
 
 
 def _list_locations(
-    kind: str, ask: AwsRequest, zones: tuple[str, ...], ids: dict[str, str]
+    kind: str, request: AwsRequest, zones: tuple[str, ...], ids: dict[str, str]
 ) -> tuple[str, ...]:
     if kind == "availability-zone":
         return zones
-    return tuple(ids[zone] for zone in zones) if kind == "availability-zone-id" else (ask.region,)
+    return tuple(ids[zone] for zone in zones) if kind == "availability-zone-id" else (request.region,)
 
 
 def _filter_values(facts: InstanceTypeInfo) -> Values:
@@ -239,22 +239,22 @@ def _find_region_factor(region: str) -> float:
 
 
 @operation("ec2", "DescribeSpotPriceHistory")
-def describe_history(ask: AwsRequest) -> Json:
-    prices, here, known = ask.regional_state(SimPrices), list_zones_by_type(ask.region), load_facts()
-    names = ask.get("InstanceTypes") or here
-    zones, products = ask.get("AvailabilityZone"), ask.get("ProductDescriptions") or PRODUCTS
+def describe_history(request: AwsRequest) -> Json:
+    prices, here, known = request.regional_state(SimPrices), list_zones_by_type(request.region), load_facts()
+    names = request.get("InstanceTypes") or here
+    zones, products = request.get("AvailabilityZone"), request.get("ProductDescriptions") or PRODUCTS
     found = [
         (name, zone, product, when)
         for name in names
         if name in here and SPOT in known[name].usage_classes and prices.on_demand_price(name) is not None
         for zone in here[name]
         if zones in (None, zone)
-        for when in _list_price_changes(ask)
+        for when in _list_price_changes(request)
         for product in products
         if product in PRODUCTS
     ]
     chosen = apply_filters(
-        ask,
+        request,
         found,
         lambda each: {
             "instance-type": (each[0],),
@@ -263,7 +263,7 @@ def describe_history(ask: AwsRequest) -> Json:
         },
         lambda each: {},
     )
-    shown, more = take_page(ask, chosen, most=1000)
+    shown, more = take_page(request, chosen, most=1000)
     history = [
         {
             "InstanceType": name,
@@ -277,10 +277,10 @@ def describe_history(ask: AwsRequest) -> Json:
     return {"SpotPriceHistory": history, "NextToken": more.get("NextToken", "")}
 
 
-def _list_price_changes(ask: AwsRequest) -> Iterator[datetime]:
+def _list_price_changes(request: AwsRequest) -> Iterator[datetime]:
     """When prices changed, latest first: the price that held at the start is part of the answer."""
-    end = ask.get("EndTime") or ask.world.clock.now()
-    start = min(ask.get("StartTime") or end - timedelta(days=90), end)
+    end = request.get("EndTime") or request.world.clock.now()
+    start = min(request.get("StartTime") or end - timedelta(days=90), end)
     step = int((end - EPOCH) / STEP)
     while True:
         yield EPOCH + step * STEP
@@ -290,17 +290,19 @@ def _list_price_changes(ask: AwsRequest) -> Iterator[datetime]:
 
 
 @operation("pricing", "GetProducts")
-def get_products(ask: AwsRequest) -> Json:
-    wanted = {each["Field"]: each["Value"] for each in ask.get("Filters", ())}
-    region = wanted.get("regionCode", ask.region)
-    prices = ask.world.get_state(SimPrices, ask.account, region)
+def get_products(request: AwsRequest) -> Json:
+    wanted = {each["Field"]: each["Value"] for each in request.get("Filters", ())}
+    region = wanted.get("regionCode", request.region)
+    prices = request.world.get_state(SimPrices, request.account, region)
     found = [
         facts
         for name in list_zones_by_type(region)
         if _matches_product(facts := load_facts()[name], wanted) and prices.on_demand_price(name) is not None
     ]
     shown, more = (
-        take_page(ask, found, most=100) if ask.get("MaxResults") else take_page(_limit_page(ask), found)
+        take_page(request, found, most=100)
+        if request.get("MaxResults")
+        else take_page(_limit_page(request), found)
     )
     return {
         "FormatVersion": "aws_v1",
@@ -309,9 +311,14 @@ def get_products(ask: AwsRequest) -> Json:
     }
 
 
-def _limit_page(ask: AwsRequest) -> AwsRequest:
+def _limit_page(request: AwsRequest) -> AwsRequest:
     return AwsRequest(
-        ask.world, ask.account, ask.region, ask.service, ask.operation, {**ask.given, "MaxResults": 100}
+        request.world,
+        request.account,
+        request.region,
+        request.service,
+        request.operation,
+        {**request.given, "MaxResults": 100},
     )
 
 

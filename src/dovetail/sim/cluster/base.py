@@ -50,10 +50,10 @@ class SimController:
     # A neighbour whose work can wait until the rest of the instant is done.
     reports = False
 
-    def __init__(self, desk: SimControllerManager) -> None:
-        self.manager = desk
-        self.api = InternalApi(desk.server, self.name, desk.templates)
-        self.clock: Clock = desk.clock
+    def __init__(self, manager: SimControllerManager) -> None:
+        self.manager = manager
+        self.api = InternalApi(manager.server, self.name, manager.templates)
+        self.clock: Clock = manager.clock
 
     def find_object(self, resource: str, key: Key) -> Json | None:
         """An object as it is now, shared and read-only; ("", name) where there are no namespaces."""
@@ -95,9 +95,9 @@ class StatusReporter(SimController):
 
     reports = True
 
-    def __init__(self, desk: SimControllerManager, name: str, report: Callable[[Key], None]) -> None:
+    def __init__(self, manager: SimControllerManager, name: str, report: Callable[[Key], None]) -> None:
         self.name = name
-        super().__init__(desk)
+        super().__init__(manager)
         self._report = report
 
     def reconcile(self, key: Key) -> None:

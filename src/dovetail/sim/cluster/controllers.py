@@ -106,31 +106,31 @@ class SimClusterOptions:
 
 
 def start_controllers(
-    desk: SimControllerManager, options: SimClusterOptions | None = None
+    manager: SimControllerManager, options: SimClusterOptions | None = None
 ) -> dict[str, SimController]:
     """Bring everyone in; those who keep indexes for others hear of things first."""
     options = options or SimClusterOptions()
-    owned = OwnerIndex(desk)
+    owned = OwnerIndex(manager)
     everyone: list[SimController] = [
         owned,
-        PdbController(desk),
-        KubeScheduler(desk),
-        Kubelet(desk, options.kubelet),
-        NodeLifecycleController(desk),
-        TaintEvictionController(desk),
-        DeploymentController(desk, owned),
-        ReplicaSetController(desk, owned),
-        StatefulSetController(desk, owned),
-        DaemonSetController(desk, owned),
-        JobController(desk, owned),
-        CronJobController(desk),
-        VolumeProvisioner(desk),
-        StorageProtection(desk),
-        VolumeAttacher(desk),
-        PodGarbageCollector(desk),
+        PdbController(manager),
+        KubeScheduler(manager),
+        Kubelet(manager, options.kubelet),
+        NodeLifecycleController(manager),
+        TaintEvictionController(manager),
+        DeploymentController(manager, owned),
+        ReplicaSetController(manager, owned),
+        StatefulSetController(manager, owned),
+        DaemonSetController(manager, owned),
+        JobController(manager, owned),
+        CronJobController(manager),
+        VolumeProvisioner(manager),
+        StorageProtection(manager),
+        VolumeAttacher(manager),
+        PodGarbageCollector(manager),
     ]
     if options.events:
-        everyone.append(WorkloadEvents(desk, owned))
+        everyone.append(WorkloadEvents(manager, owned))
     for neighbour in everyone:
-        desk.add(neighbour)
+        manager.add(neighbour)
     return {neighbour.name: neighbour for neighbour in everyone}

@@ -59,11 +59,11 @@ class DaemonSetController(SimController):
 
     name = "daemonset-controller"
 
-    def __init__(self, desk: SimControllerManager, owned: OwnerIndex) -> None:
-        super().__init__(desk)
+    def __init__(self, manager: SimControllerManager, owned: OwnerIndex) -> None:
+        super().__init__(manager)
         self.owned = owned
         self._revisions = RevisionHistory(self)
-        self._reporter = StatusReporter(desk, self.name, self._report_status)
+        self._reporter = StatusReporter(manager, self.name, self._report_status)
         self._failures: dict[tuple[Key, str], int] = {}
         self._not_before: dict[tuple[Key, str], float] = {}
         owned.subscribe_owner("DaemonSet", self.enqueue)

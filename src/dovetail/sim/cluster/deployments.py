@@ -43,8 +43,8 @@ class DeploymentController(SimController):
     name = "deployment-controller"
     reports = True
 
-    def __init__(self, desk: SimControllerManager, owned: OwnerIndex) -> None:
-        super().__init__(desk)
+    def __init__(self, manager: SimControllerManager, owned: OwnerIndex) -> None:
+        super().__init__(manager)
         self.owned = owned
         self._matchers = SelectorCache()
         self._current: dict[Key, tuple[Json, str]] = {}

@@ -83,8 +83,8 @@ class PdbController(SimController):
 
     name = "disruption-controller"
 
-    def __init__(self, desk: SimControllerManager) -> None:
-        super().__init__(desk)
+    def __init__(self, manager: SimControllerManager) -> None:
+        super().__init__(manager)
         self._matchers = SelectorCache()
         self._guarded: dict[str, dict[Key, GuardedPods]] = {}
 
@@ -165,11 +165,11 @@ class PdbController(SimController):
             condition["observedGeneration"] = status["observedGeneration"]
         return with_condition(status, condition, self.format_now())
 
-    def _list_pending_evictions(self, budget: Json, company: GuardedPods) -> dict[str, str]:
+    def _list_pending_evictions(self, budget: Json, guarded_pods: GuardedPods) -> dict[str, str]:
         kept, soonest, namespace = {}, None, budget["metadata"]["namespace"]
         for name, since in ((budget.get("status") or {}).get("disruptedPods") or {}).items():
             left = UNDER_WAY - (self.clock.now() - parse_time(since))
-            pod = company.pods.get((namespace, name))
+            pod = guarded_pods.pods.get((namespace, name))
             if pod is not None and not is_deleting(pod) and left > timedelta():
                 kept[name] = since
                 soonest = min(soonest or left, left)
@@ -177,25 +177,25 @@ class PdbController(SimController):
             self.enqueue(key_of(budget), soonest.total_seconds())
         return kept
 
-    def _count_desired(self, budget: Json, company: GuardedPods) -> tuple[int, int]:
+    def _count_desired(self, budget: Json, guarded_pods: GuardedPods) -> tuple[int, int]:
         """How many pods there should be, and how many of them must be healthy."""
         spec = budget["spec"]
         most, least = spec.get("maxUnavailable"), spec.get("minAvailable")
         if most is not None:
-            expected = self._count_expected(company)
+            expected = self._count_expected(guarded_pods)
             missing = most if isinstance(most, int) else _round_up_percent(most, expected)
             return expected, max(expected - missing, 0)
         if isinstance(least, int):
-            return len(company.pods), least
+            return len(guarded_pods.pods), least
         if least is None:
             return 0, 0
-        expected = self._count_expected(company)
+        expected = self._count_expected(guarded_pods)
         return expected, _round_up_percent(least, expected)
 
-    def _count_expected(self, company: GuardedPods) -> int:
+    def _count_expected(self, guarded_pods: GuardedPods) -> int:
         """The sizes the pods' controllers aim for, each counted once; pods without one do not count."""
         sizes: dict[str, int] = {}
-        for pods in company.by_owner.values():
+        for pods in guarded_pods.by_owner.values():
             first = next(iter(pods.values()))
             owner = controller_of(first)
             assert owner is not None, "only pods with an owner are filed by it"

@@ -66,8 +66,8 @@ class JobController(SimController):
 
     name = "job-controller"
 
-    def __init__(self, desk: SimControllerManager, owned: OwnerIndex) -> None:
-        super().__init__(desk)
+    def __init__(self, manager: SimControllerManager, owned: OwnerIndex) -> None:
+        super().__init__(manager)
         self.owned = owned
         self._gone: dict[Key, set[str]] = {}
         owned.subscribe_owner("Job", self.enqueue)

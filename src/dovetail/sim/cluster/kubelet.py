@@ -63,8 +63,8 @@ class Kubelet(SimController):
 
     name = "kubelet"
 
-    def __init__(self, desk: SimControllerManager, options: KubeletOptions | None = None) -> None:
-        super().__init__(desk)
+    def __init__(self, manager: SimControllerManager, options: KubeletOptions | None = None) -> None:
+        super().__init__(manager)
         self.options = options or KubeletOptions()
         self._ours: set[str] = set()
         self._silent: set[str] = set()

@@ -34,8 +34,8 @@ class NodeLifecycleController(SimController):
 
     name = "node-lifecycle"
 
-    def __init__(self, desk: SimControllerManager) -> None:
-        super().__init__(desk)
+    def __init__(self, manager: SimControllerManager) -> None:
+        super().__init__(manager)
         # When each node last spoke by our own clock: its lease may be stamped by a wrong one.
         self._spoke: dict[str, float] = {}
         # Nodes that were ready and had the taints they should have, as they were then.
@@ -174,8 +174,8 @@ class TaintEvictionController(SimController):
 
     name = "taint-eviction-controller"
 
-    def __init__(self, desk: SimControllerManager) -> None:
-        super().__init__(desk)
+    def __init__(self, manager: SimControllerManager) -> None:
+        super().__init__(manager)
         self._since: dict[Taint, float] = {}
 
     def list_handlers(self) -> Mapping[str, CommitHandler]:
@@ -253,8 +253,8 @@ class PodGarbageCollector(SimController):
 
     name = "pod-garbage-collector"
 
-    def __init__(self, desk: SimControllerManager) -> None:
-        super().__init__(desk)
+    def __init__(self, manager: SimControllerManager) -> None:
+        super().__init__(manager)
         self._missing: dict[str, float] = {}
 
     def start(self) -> None:

@@ -85,8 +85,8 @@ class OwnerIndex(SimController):
 
     name = "owned"
 
-    def __init__(self, desk: SimControllerManager) -> None:
-        super().__init__(desk)
+    def __init__(self, manager: SimControllerManager) -> None:
+        super().__init__(manager)
         self._families: dict[str, OwnedPods] = {"": OwnedPods()}
         self._sets: dict[str, dict[Key, Json]] = {}
         self._by_kind: dict[str, OwnerHandler] = {}

@@ -38,11 +38,11 @@ class ReplicaSetController(SimController):
 
     name = "replicaset-controller"
 
-    def __init__(self, desk: SimControllerManager, owned: OwnerIndex) -> None:
-        super().__init__(desk)
+    def __init__(self, manager: SimControllerManager, owned: OwnerIndex) -> None:
+        super().__init__(manager)
         self.owned = owned
         self._matchers = SelectorCache()
-        self._reporter = StatusReporter(desk, self.name, self._report_status)
+        self._reporter = StatusReporter(manager, self.name, self._report_status)
         self._refusals: dict[Key, str] = {}
         # Sets that may find pods to adopt: new ones, and those an orphan's labels point to.
         self._adopting: set[Key] = set()

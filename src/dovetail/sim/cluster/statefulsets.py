@@ -40,11 +40,11 @@ class StatefulSetController(SimController):
 
     name = "statefulset-controller"
 
-    def __init__(self, desk: SimControllerManager, owned: OwnerIndex) -> None:
-        super().__init__(desk)
+    def __init__(self, manager: SimControllerManager, owned: OwnerIndex) -> None:
+        super().__init__(manager)
         self.owned = owned
         self._revisions = RevisionHistory(self)
-        self._reporter = StatusReporter(desk, self.name, self._report_status)
+        self._reporter = StatusReporter(manager, self.name, self._report_status)
         owned.subscribe_owner("StatefulSet", self.enqueue)
 
     def list_handlers(self) -> Mapping[str, CommitHandler]:

@@ -219,8 +219,8 @@ class StorageProtection(SimController):
 
     name = "pvc-protection-controller"
 
-    def __init__(self, desk: SimControllerManager) -> None:
-        super().__init__(desk)
+    def __init__(self, manager: SimControllerManager) -> None:
+        super().__init__(manager)
         self._users: dict[Key, set[Key]] = {}
 
     def list_handlers(self) -> Mapping[str, CommitHandler]:

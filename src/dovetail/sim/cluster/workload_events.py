@@ -43,8 +43,8 @@ class WorkloadEvents(SimController):
 
     name = "events"
 
-    def __init__(self, desk: SimControllerManager, owned: OwnerIndex) -> None:
-        super().__init__(desk)
+    def __init__(self, manager: SimControllerManager, owned: OwnerIndex) -> None:
+        super().__init__(manager)
         self._owned = owned
         self._started = False
         self._pending_events: deque[_PendingEvent] = deque()

@@ -90,7 +90,7 @@ async def test_a_flexible_claim_takes_reserved_then_spot_then_on_demand() -> Non
     assert (first.labels[WAY], first.labels[labels.CAPACITY_RESERVATION_ID]) == ("reserved", reservation.id)
     _, second = await ec2.launched(only("m5.large"), name="second")
     assert second.labels[WAY] == "spot"
-    ec2.aws.exhaust("m5.large", way="spot")
+    ec2.aws.exhaust("m5.large", capacity_type="spot")
     with pytest.raises(InsufficientCapacity):
         await ec2.launched(only("m5.large"), name="third")
     _, third = await ec2.launched(only("m5.large"), name="third")
@@ -136,7 +136,7 @@ async def test_a_context_is_passed_on_unless_variety_was_relaxed() -> None:
 @virtual
 async def test_spot_that_has_run_out_is_remembered_and_on_demand_is_next() -> None:
     ec2 = await provided()
-    ec2.aws.exhaust("m5.large", way="spot")
+    ec2.aws.exhaust("m5.large", capacity_type="spot")
     with pytest.raises(InsufficientCapacity, match="InsufficientInstanceCapacity"):
         await ec2.launched(only("m5.large"))
     left = {(each.capacity_type, each.zone[-1]) for each in await ec2.offerings("m5.large")}
@@ -153,7 +153,7 @@ async def test_spot_that_has_run_out_is_remembered_and_on_demand_is_next() -> No
 @virtual
 async def test_without_the_role_for_spot_there_is_no_spot_and_somebody_is_told() -> None:
     ec2 = await provided()
-    ec2.aws.exhaust(way="spot", code=NO_ROLE)
+    ec2.aws.exhaust(capacity_type="spot", code=NO_ROLE)
     with pytest.raises(InsufficientCapacity):
         await ec2.launched(only("m5.large"))
     assert {each.capacity_type for each in await ec2.offerings("m5.xlarge")} == {"on-demand"}

@@ -106,15 +106,15 @@ class InterruptionController(PeriodicController):
         with retry_refusals():
             try:
                 with mark_idle():
-                    letters = await self._mailbox.receive_messages()
+                    messages = await self._mailbox.receive_messages()
             except Gone as error:
                 raise Retry(f"reading the interruption queue: {error}") from error
-            await self._process_messages(letters)
+            await self._process_messages(messages)
         quick = self._clock.monotonic() - started < IDLE
-        return requeue_after(IDLE if quick and not letters else AT_ONCE)
+        return requeue_after(IDLE if quick and not messages else AT_ONCE)
 
-    async def _process_messages(self, letters: Sequence[QueueMessage]) -> None:
-        read = [found for letter in letters if (found := self._read_message(letter)) is not None]
+    async def _process_messages(self, messages: Sequence[QueueMessage]) -> None:
+        read = [found for message in messages if (found := self._read_message(message)) is not None]
         early = self._find_early(read)
         failed = await self._handle_notices(read)
         done = [
@@ -131,15 +131,15 @@ class InterruptionController(PeriodicController):
             for notice, error in failed.items():
                 log.error("acting upon %s of %s failed: %s", notice.kind, notice.instance, error)
 
-    def _read_message(self, letter: QueueMessage) -> _ReadMessage | None:
+    def _read_message(self, message: QueueMessage) -> _ReadMessage | None:
         try:
-            read = _ReadMessage.from_letter(letter)
+            read = _ReadMessage.from_letter(message)
         except (MalformedMessage, ArithmeticError, LookupError, TypeError, ValueError) as error:
             now = self._clock.monotonic()
-            if not self._complained.seconds_left(letter.id, now):
+            if not self._complained.seconds_left(message.id, now):
                 MALFORMED.inc()
-                log.error("message %s is left for the dead-letter queue: %s", letter.id, error)
-            self._complained.add(letter.id, now)
+                log.error("message %s is left for the dead-letter queue: %s", message.id, error)
+            self._complained.add(message.id, now)
             return None
         RECEIVED.labels(read.message.kind).inc()
         return read

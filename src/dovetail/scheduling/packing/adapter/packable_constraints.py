@@ -65,20 +65,22 @@ def find_packable_constraints(
     topology: Topology, shapes: Sequence[SchedulingShape], exact: set[int], zones: Sequence[str]
 ) -> PackableConstraints:
     """What binds these shapes to each other and to pods that run; some are `exact` from the start."""
-    ties = PackableConstraints(unpackable=set(exact))
+    constraints = PackableConstraints(unpackable=set(exact))
     bound = _list_bound_groups(topology, shapes)
     for each in bound:
         if not _is_packable(each, shapes):
             # Who wants to be near others only needs them there first; the rest must be placed together.
-            ties.unpackable |= each.owners if each.group.rule is TopologyType.AFFINITY else each.everyone
-    _exclude_connected(bound, ties.unpackable)
+            constraints.unpackable |= (
+                each.owners if each.group.rule is TopologyType.AFFINITY else each.everyone
+            )
+    _exclude_connected(bound, constraints.unpackable)
     for each in bound:
-        each.owners -= ties.unpackable
-        each.members -= ties.unpackable
+        each.owners -= constraints.unpackable
+        each.members -= constraints.unpackable
         if each.owners or (each.group.inverse and each.members):
-            _add_constraint(ties, each, shapes, zones)
-    _merge_host_rules(ties)
-    return ties
+            _add_constraint(constraints, each, shapes, zones)
+    _merge_host_rules(constraints)
+    return constraints
 
 
 class _Kinds:
@@ -169,38 +171,46 @@ def _read_zones(requirements: Requirements) -> object:
 
 
 def _add_constraint(
-    ties: PackableConstraints, each: _BoundGroup, shapes: Sequence[SchedulingShape], zones: Sequence[str]
+    constraints: PackableConstraints,
+    each: _BoundGroup,
+    shapes: Sequence[SchedulingShape],
+    zones: Sequence[str],
 ) -> None:
     group = each.group
     if group.key == HOSTNAME:
-        _add_host_rule(ties, each)
+        _add_host_rule(constraints, each)
     elif group.inverse:
         taken = {zone for zone, count in group.counts.items() if count}
         for i in each.members if taken else ():
-            ties.closed.setdefault(i, set()).update(taken)
+            constraints.closed.setdefault(i, set()).update(taken)
     elif group.rule is TopologyType.SPREAD:
-        _add_zone_spread(ties, each, shapes, zones)
+        _add_zone_spread(constraints, each, shapes, zones)
     else:
         there = tuple(bool(group.counts.get(zone)) for zone in zones)
-        ties.zone_affinities.append(ZoneAffinity(tuple(sorted(each.owners)), there if any(there) else ()))
+        constraints.zone_affinities.append(
+            ZoneAffinity(tuple(sorted(each.owners)), there if any(there) else ())
+        )
 
 
-def _add_host_rule(ties: PackableConstraints, each: _BoundGroup) -> None:
+def _add_host_rule(constraints: PackableConstraints, each: _BoundGroup) -> None:
     group = each.group
     apart = group.rule is TopologyType.ANTI_AFFINITY
     limit = 1 if apart else group.max_skew
-    ties.hosts.append(HostRule(frozenset(each.owners), frozenset(each.members), limit, apart))
+    constraints.hosts.append(HostRule(frozenset(each.owners), frozenset(each.members), limit, apart))
     running = {host: count for host, count in group.counts.items() if count}
-    ties.counted.append({} if group.inverse else running)
-    ties.owned.append(set(running) if group.inverse else set())
+    constraints.counted.append({} if group.inverse else running)
+    constraints.owned.append(set(running) if group.inverse else set())
 
 
 def _add_zone_spread(
-    ties: PackableConstraints, each: _BoundGroup, shapes: Sequence[SchedulingShape], zones: Sequence[str]
+    constraints: PackableConstraints,
+    each: _BoundGroup,
+    shapes: Sequence[SchedulingShape],
+    zones: Sequence[str],
 ) -> None:
     group = each.group
     wanted = shapes[min(each.owners)].strict[ZONE]
-    ties.spreads.append(
+    constraints.spreads.append(
         ZoneSpread(
             members=tuple(sorted(each.members)),
             skew=group.max_skew,
@@ -211,13 +221,13 @@ def _add_zone_spread(
     )
 
 
-def _merge_host_rules(ties: PackableConstraints) -> None:
+def _merge_host_rules(constraints: PackableConstraints) -> None:
     """An anti-affinity and its inverse bind the same pods: one rule will do for both."""
     kept: dict[HostRule, int] = {}
     hosts: list[HostRule] = []
     counted: list[dict[str, int]] = []
     owned: list[set[str]] = []
-    for rule, counts, owns in zip(ties.hosts, ties.counted, ties.owned, strict=True):
+    for rule, counts, owns in zip(constraints.hosts, constraints.counted, constraints.owned, strict=True):
         at = kept.setdefault(rule, len(hosts))
         if at == len(hosts):
             hosts.append(rule)
@@ -226,4 +236,4 @@ def _merge_host_rules(ties: PackableConstraints) -> None:
         else:
             counted[at] |= counts
             owned[at] |= owns
-    ties.hosts, ties.counted, ties.owned = hosts, counted, owned
+    constraints.hosts, constraints.counted, constraints.owned = hosts, counted, owned

@@ -62,21 +62,21 @@ def group_pods(
     No new node gets more than `most_pods`, unless that is zero.
     """
     zones = _list_zones(run)
-    shelf = PurchaseOptions(run, _list_resources(by_shape), zones, most_pods)
+    purchase_options = PurchaseOptions(run, _list_resources(by_shape), zones, most_pods)
     named = _sort_shapes(by_shape)
     for shape in named:
         run.topology.find_constraints(shape)
     shapes: list[SchedulingShape] = []
     exact: set[int] = set()
     for i, shape in enumerate(named):
-        kept = relax_until_packable(run, shelf, shape)
+        kept = relax_until_packable(run, purchase_options, shape)
         shapes.append(shape if kept is None else kept)
         if kept is None:
             exact.add(i)
-    ties = find_packable_constraints(run.topology, shapes, exact, zones)
-    if len(ties.unpackable) == len(shapes):
+    constraints = find_packable_constraints(run.topology, shapes, exact, zones)
+    if len(constraints.unpackable) == len(shapes):
         return None
-    return _build_pod_groups(run, shelf, ties, shapes, tuple(named.values()))
+    return _build_pod_groups(run, purchase_options, constraints, shapes, tuple(named.values()))
 
 
 def _sort_shapes(by_shape: Mapping[SchedulingShape, Sequence[Pod]]) -> dict[SchedulingShape, tuple[str, ...]]:
@@ -104,8 +104,8 @@ def build_bound_batches(run: SequentialScheduler, counted: PodGroups) -> tuple[P
         or len(list_required_terms(shape.spec)) > 1
         or counted.purchase_options.find_mask(shape) is None
     }
-    ties = find_packable_constraints(run.topology, hard, exact, counted.zones)
-    bare = _build_pod_groups(run, counted.purchase_options, ties, hard, counted.names).batch
+    constraints = find_packable_constraints(run.topology, hard, exact, counted.zones)
+    bare = _build_pod_groups(run, counted.purchase_options, constraints, hard, counted.names).batch
     return _allow_any_pool(counted, hard, bare), asked
 
 
@@ -117,17 +117,17 @@ def _allow_any_pool(
 
 
 def relax_until_packable(
-    run: SequentialScheduler, shelf: PurchaseOptions, shape: SchedulingShape
+    run: SequentialScheduler, purchase_options: PurchaseOptions, shape: SchedulingShape
 ) -> SchedulingShape | None:
     """The shape with as many of its wishes as the packing can keep; None when it is not for the packing."""
     if not _is_plain_shape(shape):
         return None
     level: SchedulingShape | None = shape
     while level is not None:
-        if shelf.find_mask(level) is not None and not (
+        if purchase_options.find_mask(level) is not None and not (
             run.topology.preferences and _has_vain_preference(level)
         ):
-            template = _find_template(shelf, level)
+            template = _find_template(purchase_options, level)
             return None if template.min_values or _uses_reservations(run, template.table) else level
         level = level.relax()
     return None
@@ -150,10 +150,10 @@ def _has_vain_preference(shape: SchedulingShape) -> bool:
     return any(each.pod_affinity_term.topology_key == ZONE for each in (anti.preferred if anti else ()))
 
 
-def _find_template(shelf: PurchaseOptions, shape: SchedulingShape) -> NodeClaimTemplate:
-    mask = shelf.find_mask(shape)
+def _find_template(purchase_options: PurchaseOptions, shape: SchedulingShape) -> NodeClaimTemplate:
+    mask = purchase_options.find_mask(shape)
     assert mask is not None
-    return shelf.options[int(shelf.takes[mask].argmax())].template
+    return purchase_options.options[int(purchase_options.takes[mask].argmax())].template
 
 
 def _uses_reservations(run: SequentialScheduler, table: InstanceTypeTable) -> bool:
@@ -162,66 +162,75 @@ def _uses_reservations(run: SequentialScheduler, table: InstanceTypeTable) -> bo
 
 def _build_pod_groups(
     run: SequentialScheduler,
-    shelf: PurchaseOptions,
-    ties: PackableConstraints,
+    purchase_options: PurchaseOptions,
+    constraints: PackableConstraints,
     shapes: Sequence[SchedulingShape],
     named: tuple[tuple[str, ...], ...],
 ) -> PodGroups:
-    zones = shelf.zones
-    masks = [0 if i in ties.unpackable else shelf.find_mask(shape) for i, shape in enumerate(shapes)]
-    number = np.array([0 if i in ties.unpackable else len(each) for i, each in enumerate(named)], np.int64)
+    zones = purchase_options.zones
+    masks = [
+        0 if i in constraints.unpackable else purchase_options.find_mask(shape)
+        for i, shape in enumerate(shapes)
+    ]
+    number = np.array(
+        [0 if i in constraints.unpackable else len(each) for i, each in enumerate(named)], np.int64
+    )
     open_ = np.array([[zone in shape.requirements[ZONE] for zone in zones] for shape in shapes], bool)
-    for i, closed in ties.closed.items():
+    for i, closed in constraints.closed.items():
         open_[i] &= [zone not in closed for zone in zones]
-    pinned = np.array([i in ties.closed for i in range(len(shapes))], bool)
-    for spread in ties.spreads:
+    pinned = np.array([i in constraints.closed for i in range(len(shapes))], bool)
+    for spread in constraints.spreads:
         pinned[[*spread.members, *spread.owners]] = True
-    for each in ties.zone_affinities:
+    for each in constraints.zone_affinities:
         pinned[list(each.members)] = True
     batch = PackingBatch(
-        request=np.array([shelf.scale_requests(shape) for shape in shapes]),
+        request=np.array([purchase_options.scale_requests(shape) for shape in shapes]),
         count=number,
         mask=np.array(masks, np.int64),
-        takes=np.array(shelf.takes),
+        takes=np.array(purchase_options.takes),
         open=open_.reshape(len(shapes), len(zones)),
-        room=shelf.room,
-        price=shelf.price,
+        room=purchase_options.room,
+        price=purchase_options.price,
         pinned=pinned,
-        spreads=tuple(ties.spreads),
-        together=tuple(ties.zone_affinities),
-        hosts=tuple(ties.hosts),
-        running=_build_existing_capacity(run, shelf, shapes, ties),
+        spreads=tuple(constraints.spreads),
+        together=tuple(constraints.zone_affinities),
+        hosts=tuple(constraints.hosts),
+        running=_build_existing_capacity(run, purchase_options, shapes, constraints),
     )
-    return PodGroups(batch, tuple(shapes), named, tuple(shelf.options), tuple(zones), shelf)
+    return PodGroups(
+        batch, tuple(shapes), named, tuple(purchase_options.options), tuple(zones), purchase_options
+    )
 
 
 def _build_existing_capacity(
     run: SequentialScheduler,
-    shelf: PurchaseOptions,
+    purchase_options: PurchaseOptions,
     shapes: Sequence[SchedulingShape],
-    ties: PackableConstraints,
+    constraints: PackableConstraints,
 ) -> ExistingCapacity | None:
     if not run.nodes:
         return None
-    left = np.array([[node.left.get(name, 0) for name in shelf.names] for node in run.nodes], float)
+    left = np.array(
+        [[node.left.get(name, 0) for name in purchase_options.names] for node in run.nodes], float
+    )
     overdrawn = [node.overdrawn for node in run.nodes]
-    zones = {zone: i for i, zone in enumerate(shelf.zones)}
+    zones = {zone: i for i, zone in enumerate(purchase_options.zones)}
     where = [zones.get(node.requirements[ZONE].only or "", -1) for node in run.nodes]
     hosts = {node.requirements[HOSTNAME].only: i for i, node in enumerate(run.nodes)}
     counted: dict[int, list[tuple[int, int]]] = {}
     owned: dict[int, list[int]] = {}
-    for rule, counts in enumerate(ties.counted):
+    for rule, counts in enumerate(constraints.counted):
         for host, pods in counts.items():
             if host in hosts:
                 counted.setdefault(hosts[host], []).append((rule, pods))
-    for rule, names in enumerate(ties.owned):
+    for rule, names in enumerate(constraints.owned):
         for host in names:
             if host in hosts:
                 owned.setdefault(hosts[host], []).append(rule)
     kind, takes = _match_existing_nodes(run, shapes)
     takes[:, overdrawn] = False
     return ExistingCapacity(
-        np.floor(left / shelf.units), np.array(where, np.int64), kind, takes, counted, owned
+        np.floor(left / purchase_options.units), np.array(where, np.int64), kind, takes, counted, owned
     )
 
 

@@ -25,34 +25,34 @@ EXISTING_ANTI_AFFINITY = "node(s) didn't satisfy existing pods anti-affinity rul
 
 
 def list_topology_masks(
-    pod: PodInfo, board: NodeTable, counts: SimTopologyCounts
+    pod: PodInfo, table: NodeTable, counts: SimTopologyCounts
 ) -> Iterator[tuple[str, Mask]]:
     """Each rule's mask with the words for the rows it turns down, in the order they are judged."""
     demand = pod.demand
     hard = [c for c in demand.spread if c.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule"]
     for constraint in hard:
-        codes = board.get_codes(constraint["topologyKey"])
+        codes = table.get_codes(constraint["topologyKey"])
         yield SPREAD_LABEL, codes.of_row >= 0
-        yield SPREAD, _filter_spread(pod, constraint, hard, board, counts)
+        yield SPREAD, _filter_spread(pod, constraint, hard, table, counts)
     if demand.affinity:
-        yield AFFINITY, _filter_affinity(pod, board, counts)
+        yield AFFINITY, _filter_affinity(pod, table, counts)
     for rule in demand.anti_affinity:
         yield (
             ANTI_AFFINITY,
-            ~_find_near_rows(rule, counts.build_term(rule, pod.namespace, pod.labels), board, counts),
+            ~_find_near_rows(rule, counts.build_term(rule, pod.namespace, pod.labels), table, counts),
         )
     for term, key, values in counts.list_aversions():
         if term.matches(pod):
-            yield EXISTING_ANTI_AFFINITY, ~_find_rows_with_value(board, key, values)
+            yield EXISTING_ANTI_AFFINITY, ~_find_rows_with_value(table, key, values)
 
 
 def _filter_spread(
-    pod: PodInfo, constraint: Json, hard: list[Json], board: NodeTable, counts: SimTopologyCounts
+    pod: PodInfo, constraint: Json, hard: list[Json], table: NodeTable, counts: SimTopologyCounts
 ) -> Mask:
-    codes = board.get_codes(constraint["topologyKey"])
+    codes = table.get_codes(constraint["topologyKey"])
     selector = with_label_keys(constraint.get("labelSelector"), constraint, pod.labels)
     term = PodTerm(selector, frozenset((pod.namespace,)), leaving_too=False)
-    counted = _find_counted_rows(pod, constraint, hard, board)
+    counted = _find_counted_rows(pod, constraint, hard, table)
     sums = codes.sum_by_value(counts.count_pods(term), counted)
     domains = np.unique(codes.of_row[counted & (codes.of_row >= 0)])
     least = int(sums[domains].min()) if len(domains) else 0
@@ -62,16 +62,16 @@ def _filter_spread(
     return _select_by_code(codes.of_row, after <= constraint["maxSkew"])
 
 
-def _find_counted_rows(pod: PodInfo, constraint: Json, hard: list[Json], board: NodeTable) -> Mask:
+def _find_counted_rows(pod: PodInfo, constraint: Json, hard: list[Json], table: NodeTable) -> Mask:
     """Rows whose pods count: they have every key, and the pod could be meant for them as far as asked."""
-    mask = board.alive.copy()
+    mask = table.alive.copy()
     for other in hard:
-        mask &= board.get_codes(other["topologyKey"]).of_row >= 0
+        mask &= table.get_codes(other["topologyKey"]).of_row >= 0
     spec = pod.demand.spec
     asks_affinity = constraint.get("nodeAffinityPolicy", "Honor") == "Honor" and _chooses_nodes(spec)
     asks_taints = constraint.get("nodeTaintsPolicy", "Ignore") == "Honor"
     if asks_affinity or asks_taints:
-        for node in board.nodes.values():
+        for node in table.nodes.values():
             if asks_affinity and not is_node_selected(spec, node.obj):
                 mask[node.row] = False
             if (
@@ -86,28 +86,28 @@ def _chooses_nodes(spec: Json) -> bool:
     return bool(spec.get("nodeSelector") or (spec.get("affinity") or {}).get("nodeAffinity"))
 
 
-def _filter_affinity(pod: PodInfo, board: NodeTable, counts: SimTopologyCounts) -> Mask:
+def _filter_affinity(pod: PodInfo, table: NodeTable, counts: SimTopologyCounts) -> Mask:
     """Near pods that every rule means together: one that satisfies half the rules helps nobody."""
     rules = pod.demand.affinity
     first, *rest = (counts.build_term(rule, pod.namespace, pod.labels) for rule in rules)
     together = first.and_also(tuple(rest))
-    labelled, near, alone = board.alive.copy(), board.alive.copy(), True
+    labelled, near, alone = table.alive.copy(), table.alive.copy(), True
     for rule in rules:
-        labelled &= board.get_codes(rule["topologyKey"]).of_row >= 0
-        mask = _find_near_rows(rule, together, board, counts)
+        labelled &= table.get_codes(rule["topologyKey"]).of_row >= 0
+        mask = _find_near_rows(rule, together, table, counts)
         near &= mask
         alone = alone and not mask.any()
     # The first pod of a set that wants to be together may start anywhere with the labels.
     return labelled if alone and together.matches(pod) else near
 
 
-def _find_near_rows(rule: Json, term: PodTerm, board: NodeTable, counts: SimTopologyCounts) -> Mask:
-    codes = board.get_codes(rule["topologyKey"])
-    return _select_by_code(codes.of_row, codes.sum_by_value(counts.count_pods(term), board.alive) > 0)
+def _find_near_rows(rule: Json, term: PodTerm, table: NodeTable, counts: SimTopologyCounts) -> Mask:
+    codes = table.get_codes(rule["topologyKey"])
+    return _select_by_code(codes.of_row, codes.sum_by_value(counts.count_pods(term), table.alive) > 0)
 
 
-def _find_rows_with_value(board: NodeTable, key: str, values: dict[str, int]) -> Mask:
-    codes = board.get_codes(key)
+def _find_rows_with_value(table: NodeTable, key: str, values: dict[str, int]) -> Mask:
+    codes = table.get_codes(key)
     held = np.zeros(len(codes.index), np.bool_)
     for value in values:
         if value in codes.index:
@@ -133,27 +133,27 @@ class SchedulingCycle:
     def __init__(
         self,
         pod: PodInfo,
-        board: NodeTable,
+        table: NodeTable,
         counts: SimTopologyCounts,
         volumes: PodVolumes,
         promised: Promised | None = None,
     ) -> None:
         self.pod = pod
-        self._board = board
+        self._board = table
         self._volumes = volumes
         self._promised = promised
-        self.rules = list(list_topology_masks(pod, board, counts))
+        self.rules = list(list_topology_masks(pod, table, counts))
         # Nothing but labels, taints and room matters: the answer is the same for all pods of the shape.
         self.simple = not self.rules and volumes.empty and not volumes.taken and not pod.demand.ports
 
     def find_fitting_rows(self) -> Mask:
         """The rows that will do, all rules together."""
-        board, demand = self._board, self.pod.demand
-        mask: Mask = board.alive & board.find_suited_rows(demand) & board.find_roomy_rows(demand)
+        table, demand = self._board, self.pod.demand
+        mask: Mask = table.alive & table.find_suited_rows(demand) & table.find_roomy_rows(demand)
         for _, rule in self.rules:
             mask &= rule
         if demand.ports or not self._volumes.empty or self._promised is not None:
-            for node in board.nodes.values():
+            for node in table.nodes.values():
                 if mask[node.row] and self._list_refusals(node):
                     mask[node.row] = False
         return mask

@@ -39,8 +39,8 @@ class KubeScheduler(SimController):
 
     name = "default-scheduler"
 
-    def __init__(self, desk: SimControllerManager) -> None:
-        super().__init__(desk)
+    def __init__(self, manager: SimControllerManager) -> None:
+        super().__init__(manager)
         self.node_table = NodeTable()
         self.shapes = SimPodShapes()
         self.counts = SimTopologyCounts(self.node_table, self._select_namespaces)

@@ -69,8 +69,8 @@ class PreemptionVictims:
 class Preemption:
     """One search for room on behalf of one pod."""
 
-    def __init__(self, board: NodeTable, counts: SimTopologyCounts, fits: Fits, guards: BudgetGuards) -> None:
-        self._board = board
+    def __init__(self, table: NodeTable, counts: SimTopologyCounts, fits: Fits, guards: BudgetGuards) -> None:
+        self._board = table
         self._counts = counts
         self._fits = fits
         self._guards = guards

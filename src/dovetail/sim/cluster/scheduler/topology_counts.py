@@ -64,8 +64,8 @@ class PodTerm:
 class SimTopologyCounts:
     """All tallies and aversions of a cluster."""
 
-    def __init__(self, board: NodeTable, namespaces: Callable[[Json], frozenset[str]]) -> None:
-        self._board = board
+    def __init__(self, table: NodeTable, namespaces: Callable[[Json], frozenset[str]]) -> None:
+        self._board = table
         self._namespaces = namespaces
         self._tallies: dict[bytes, tuple[PodTerm, Ints]] = {}
         self._by_handle: dict[tuple[str, str] | None, dict[bytes, tuple[PodTerm, Ints]]] = {}

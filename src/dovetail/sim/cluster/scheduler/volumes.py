@@ -57,9 +57,9 @@ class ObjectReader(Protocol):
 class PodVolumes:
     """The volumes of one pod, in one attempt."""
 
-    def __init__(self, pod: PodInfo, papers: ObjectReader, board: NodeTable) -> None:
+    def __init__(self, pod: PodInfo, papers: ObjectReader, table: NodeTable) -> None:
         self._reader = papers
-        self._board = board
+        self._board = table
         self.bound: list[Json] = []
         self.to_make: list[tuple[Json, Json]] = []
         self.taken = False
