@@ -39,10 +39,12 @@ class Package:
     name: str
     handler: str
     whole: bool = False
+    # The module of a handler that functions were deployed with before.
+    older: tuple[str, ...] = ()
 
     @property
     def entrances(self) -> tuple[str, ...]:
-        return self.handler.rpartition(".")[0], "dovetail.aws.slim"
+        return self.handler.rpartition(".")[0], "dovetail.aws.slim", *self.older
 
     @property
     def target(self) -> Path:
@@ -50,7 +52,12 @@ class Package:
 
 
 BUS = Package("interruption-bus", "dovetail.bus.handler.lambda_handler")
-ZONAL = Package("zonal-shift", "dovetail.runtime.function.lambda_handler", whole=True)
+ZONAL = Package(
+    "zonal-shift",
+    "dovetail.zonal.lambda_entry.lambda_handler",
+    whole=True,
+    older=("dovetail.runtime.function",),
+)
 PACKAGES = {each.name: each for each in (BUS, ZONAL)}
 # What the runtime has, beside the standard library.
 THERE = {

@@ -393,6 +393,8 @@ def prose_files() -> Iterator[Path]:
 
 def merge_modules(orders: list[Order]) -> None:
     """All merges: the bodies first, then every import and every mention."""
+    if not orders:
+        return
     places: dict[str, str] = {}
     for order in orders:
         if not merge_file(order.old, order.new):

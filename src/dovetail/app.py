@@ -44,9 +44,6 @@ from dovetail.controllers.provider_port import MakeProvider
 from dovetail.controllers.provisioning import Provisioner
 from dovetail.controllers.registry import ControllerContext, build_controllers
 from dovetail.controllers.set_aside import SetAsideReporter
-from dovetail.controllers.zonal.controller import ZonalShiftController
-from dovetail.controllers.zonal.non_aws import NonAwsApi, ZoneExcludingCloud
-from dovetail.controllers.zonal.rehearsal import ClusterView, RehearsalController
 from dovetail.errors import BadInput, DovetailError, NotAuthorized
 from dovetail.metrics import gauge
 from dovetail.ports import Clock, Cloud, Compute
@@ -60,11 +57,14 @@ from dovetail.runtime.manager import Manager, at_once
 from dovetail.runtime.queue import WorkQueue
 from dovetail.runtime.transport import Transport
 from dovetail.runtime.watch import Follower
-from dovetail.runtime.zonal import ZonalService
 from dovetail.scheduling.model.device_objects import ResourceSlice
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.snapshot import Snapshot
 from dovetail.settings import Settings
+from dovetail.zonal.controller.controller import ZonalShiftController
+from dovetail.zonal.controller.non_aws import NonAwsApi, ZoneExcludingCloud
+from dovetail.zonal.controller.rehearsal import ClusterView, RehearsalController
+from dovetail.zonal.wiring import ZonalService
 
 __all__ = ["Dovetail"]
 

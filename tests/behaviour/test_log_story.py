@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-import dovetail.controllers.zonal.writes
-import dovetail.providers.aws.interruption  # noqa: F401 (what it declares is in the table)
 from dovetail.api import labels
 from dovetail.api.meta import LabelSelector
 from dovetail.api.nodepool import NodeClassReference
@@ -23,7 +21,7 @@ from dovetail.api.pod import (
 from dovetail.errors import InsufficientCapacity, Retry
 from dovetail.logs import MESSAGES
 from dovetail.ports import RepairPolicy
-from dovetail.zonal.shifts import OWNER, STAND_ALONE
+from dovetail.zonal.model.shifts import OWNER, STAND_ALONE
 from support.builders import node, nodepool, pod, requirement, taint
 from support.disruption import SIZES
 from support.fleet import Fleet, light

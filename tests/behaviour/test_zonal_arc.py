@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from dovetail.controllers.zonal import shift_metrics
-from dovetail.zonal.events import parse_signal
-from dovetail.zonal.shifts import ShiftPolicies
+from dovetail.zonal import shift_metrics
+from dovetail.zonal.model.events import parse_signal
+from dovetail.zonal.model.shifts import ShiftPolicies
 from support.stage import virtual
 from support.zonal import SHIFTS, A, B, C, D, Shifted, entry
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from dovetail.controllers.zonal import ingest, shift_tracker
 from dovetail.errors import BadInput
-from dovetail.zonal.events import ShiftSignal, parse_signal
+from dovetail.zonal.controller import shift_tracker
+from dovetail.zonal.ingest import signals
+from dovetail.zonal.model.events import ShiftSignal, parse_signal
 from support.log_lines import log_lines
 from support.stage import virtual
 from support.zonal import LEDGER, POOLS, RULE, SHIFTS, A, B, C, Shifted, entry
@@ -153,7 +154,7 @@ async def test_a_message_that_meets_a_bug_holds_up_no_other() -> None:
         return parse_signal(body, source)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(ingest, "parse_signal", fail_on_bad)
+        patched.setattr(signals, "parse_signal", fail_on_bad)
         async with world.running():
             good = event(id="good", resources=[world.arn], detail={"metadata": {"awayFrom": world.ids(A)}})
             for body in (event(id="bad"), good):

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import pytest
 
 from dovetail.errors import Misconfigured
-from dovetail.runtime.function import Function, function_options
 from dovetail.settings import read_settings
-from dovetail.zonal.shifts import STAND_ALONE
+from dovetail.zonal.lambda_entry import Function, function_options
+from dovetail.zonal.model.shifts import STAND_ALONE
 from support.aws import CLUSTER
 from support.stage import virtual
 from support.zonal import LEDGER, POOLS, A, B, C, entry

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.zonal.events import parse_signal
+from dovetail.zonal.model.events import parse_signal
 from support.stage import virtual
 from support.zonal import A, B, C, Shifted, entry
 from support.zonalstores import Kept

@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 
 from dovetail.sim.clock import run_virtual
-from dovetail.zonal.events import parse_signal
-from dovetail.zonal.state_machine import ShiftTiming
+from dovetail.zonal.model.events import parse_signal
+from dovetail.zonal.model.state_machine import ShiftTiming
 from support.stage import virtual
 from support.zonal import LEDGER, POOLS, SHIFTS, A, B, C, entry
 from support.zonalstores import TABLE, Kept, mortal

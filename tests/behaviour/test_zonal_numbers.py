@@ -8,11 +8,11 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from dovetail.api.crds import build_zonal_manifest
-from dovetail.controllers.zonal.ingest import SignalStore
 from dovetail.runtime.metrics import render_exposition
-from dovetail.runtime.sns import SnsEndpoint
 from dovetail.settings import read_settings
 from dovetail.sim.aws.eventbridge import EventRule
+from dovetail.zonal.ingest.signals import SignalStore
+from dovetail.zonal.ingest.sns_endpoint import SnsEndpoint
 from support.aws import CLUSTER
 from support.awsworld import AwsWorld
 from support.sns import TOPIC, Signer, headers_of, notification
@@ -158,7 +158,7 @@ async def test_a_process_that_starts_in_the_midst_of_a_shift_shows_it() -> None:
 
 def _forget(name: str) -> None:
     """As in a process of its own, which has not shown anything yet."""
-    from dovetail.controllers.zonal import shift_metrics
+    from dovetail.zonal import shift_metrics
 
     {"dovetail_zonal_shift_active": shift_metrics.ACTIVE, "dovetail_zonal_shift_phase": shift_metrics.PHASE}[
         name

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.zonal.shifts import OWNER, STAND_ALONE
+from dovetail.zonal.model.shifts import OWNER, STAND_ALONE
 from support.log_lines import log_lines
 from support.stage import virtual
 from support.zonal import LEDGER, POOLS, SHIFTS, A, B, C, Shifted, entry

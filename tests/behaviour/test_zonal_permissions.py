@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from dovetail.runtime.function import Function
 from dovetail.settings import read_settings
+from dovetail.zonal.lambda_entry import Function
 from support.agreement import Where
 from support.aws import CLUSTER
 from support.deployed import Watched

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from dovetail.controllers.zonal.writes import GUARD
-from dovetail.zonal.clone import RETIRED
-from dovetail.zonal.state_machine import ShiftTiming
+from dovetail.zonal.controller.writes import GUARD
+from dovetail.zonal.model.clone import RETIRED
+from dovetail.zonal.model.state_machine import ShiftTiming
 from support.stage import virtual
 from support.zonal import CLAIMS, LEDGER, POOLS, SHIFTS, A, B, C, Shifted, entry, refused
 

@@ -14,7 +14,7 @@ from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.kubeconfig import connect
 from dovetail.settings import read_settings
 from dovetail.sim.aws import SimulatedAws
-from dovetail.zonal.state_machine import ShiftTiming
+from dovetail.zonal.model.state_machine import ShiftTiming
 from support.zonal_kills import NODES, POOLS, SHIFTS, Asker, furnish, pool
 
 Json = dict[str, Any]

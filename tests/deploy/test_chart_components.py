@@ -11,9 +11,9 @@ import yaml
 
 from dovetail.bus.config import KEYS, read_config
 from dovetail.cli.zonal_actions import KINDS
-from dovetail.runtime.sns import TLS_DIRECTORY
 from dovetail.settings import read_settings
 from dovetail.settings.table import BY_VARIABLE, SETTINGS
+from dovetail.zonal.ingest.sns_endpoint import TLS_DIRECTORY
 from support.helm import ChartError, by_name, rendered
 
 ROOT = Path(__file__).resolve().parents[2]

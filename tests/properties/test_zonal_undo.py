@@ -9,11 +9,11 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.zonal.drift_guard import BudgetGuard, add_drift_guard
-from dovetail.zonal.ledgers import restore_zones
-from dovetail.zonal.nodes import NodeLedger, NodeMarks, protect_node, release_node, sweep_node
-from dovetail.zonal.pools import ZONE, ZONE_ID, ImpairedZones, PoolLedger, Strategy, edit_requirements
-from dovetail.zonal.rehearsal import limit_room
+from dovetail.zonal.model.drift_guard import BudgetGuard, add_drift_guard
+from dovetail.zonal.model.ledgers import restore_zones
+from dovetail.zonal.model.nodes import NodeLedger, NodeMarks, protect_node, release_node, sweep_node
+from dovetail.zonal.model.pools import ZONE, ZONE_ID, ImpairedZones, PoolLedger, Strategy, edit_requirements
+from dovetail.zonal.model.rehearsal import limit_room
 
 NAMES = ("us-east-1a", "us-east-1b", "us-east-1c", "us-east-1d")
 IDS = ("use1-az1", "use1-az2", "use1-az4", "use1-az6")

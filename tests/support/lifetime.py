@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from dovetail.controllers.zonal.arc import ArcPoller
+from dovetail.zonal.controller.arc import ArcPoller
 from support.aws import CLUSTER
 from support.awsworld import CLASSES, POOLS, AwsWorld
 from support.deployed import Watched

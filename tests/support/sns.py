@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from dovetail.zonal.sns import SnsDelivery, build_signed_text
+from dovetail.zonal.ingest.sns_delivery import SnsDelivery, build_signed_text
 
 __all__ = ["NOW", "TOPIC", "URL", "Fetched", "Signer", "authority", "headers_of", "notification"]
 

@@ -23,8 +23,6 @@ from dovetail.api.crds import build_manifests, build_zonal_manifest
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.aws import Answer
-from dovetail.controllers.zonal.gates import ZoneGates
-from dovetail.controllers.zonal.options import ZonalOptions
 from dovetail.runtime.events import EventRecorder
 from dovetail.runtime.informer import Informer
 from dovetail.runtime.kube import KubeClient
@@ -32,7 +30,6 @@ from dovetail.runtime.manager import Manager
 from dovetail.runtime.throttle import Throttle
 from dovetail.runtime.transport import ApiReply, ApiRequest
 from dovetail.runtime.watch import Follower
-from dovetail.runtime.zonal import ZonalService
 from dovetail.settings import read_settings
 from dovetail.sim.aws import SimulatedAws
 from dovetail.sim.aws.eventbridge import EventRule
@@ -40,7 +37,10 @@ from dovetail.sim.clock import VirtualClock
 from dovetail.sim.kube.status import ApiError
 from dovetail.sim.transport import LocalTransport
 from dovetail.sim.world import World
-from dovetail.zonal.state_machine import ShiftTiming
+from dovetail.zonal.model.gates import ZoneGates
+from dovetail.zonal.model.state_machine import ShiftTiming
+from dovetail.zonal.options import ZonalOptions
+from dovetail.zonal.wiring import ZonalService
 from support.aws import CLUSTER
 
 __all__ = [

@@ -29,14 +29,15 @@ Json = dict[str, Any]
 # As Lambda calls it, twice in one container.
 PROGRAM = """
 import json, os, sys
-from dovetail.runtime.function import lambda_handler
+from dovetail.zonal.lambda_entry import lambda_handler
+from dovetail.runtime.function import lambda_handler as older
 
 class Context:
     aws_request_id = "request-1"
     def get_remaining_time_in_millis(self):
         return 30_000
 
-answers = [lambda_handler({}, Context()), lambda_handler({"source": "aws.events"}, Context())]
+answers = [older({}, Context()), lambda_handler({"source": "aws.events"}, Context())]
 told = json.dumps([answers, sorted({name.split(".")[0] for name in sys.modules})])
 print(told, file=sys.stderr, flush=True)
 os._exit(0)  # a container is frozen, and never ends in order

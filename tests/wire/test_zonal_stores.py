@@ -14,10 +14,6 @@ from dovetail.api.crds import build_zonal_manifest
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.zoneshift import RESTORE_FINALIZER, ZoneShift, ZoneShiftSpec, ZoneShiftStatus
 from dovetail.aws import AwsAbsent, AwsDenied, AwsInvalid
-from dovetail.controllers.zonal.mirror_store import MirrorStore, TableAndClusterStore
-from dovetail.controllers.zonal.records import SIGNAL
-from dovetail.controllers.zonal.store import ClusterStore, ShiftStore
-from dovetail.controllers.zonal.table_store import KEPT, TableLock, TableStore
 from dovetail.errors import AlreadyExists, Conflict, Refused, Retry
 from dovetail.runtime.kube import KubeClient
 from dovetail.runtime.transport import ApiReply, ApiRequest
@@ -25,7 +21,11 @@ from dovetail.sim.aws.dynamodb import DynamoTables
 from dovetail.sim.clock import VirtualClock
 from dovetail.sim.transport import LocalTransport
 from dovetail.sim.world import World
-from dovetail.zonal.pools import PoolLedger, RequirementDelta
+from dovetail.zonal.model.pools import PoolLedger, RequirementDelta
+from dovetail.zonal.model.records import SIGNAL
+from dovetail.zonal.store.cluster_store import ClusterStore, ShiftStore
+from dovetail.zonal.store.mirror_store import MirrorStore, TableAndClusterStore
+from dovetail.zonal.store.table_store import KEPT, TableLock, TableStore
 from support.aws_doors import Door, opened
 
 ARN, ZONE = "arn:aws:eks:us-west-2:111122223333:cluster/test", "usw2-az1"

@@ -9,7 +9,7 @@ from pathlib import Path
 from dovetail.api.crds import build_zonal_manifest
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.zoneshift import ZoneShift, ZoneShiftSpec, ZoneShiftStatus
-from dovetail.controllers.zonal.table_store import TableStore
+from dovetail.zonal.store.table_store import TableStore
 from support.aws import CLUSTER
 from support.aws_doors import opened
 from support.commands import Ended, dovetail

@@ -21,9 +21,6 @@ from dovetail.aws import Aws
 from dovetail.cli.output import Output, print_structured, print_table
 from dovetail.cli.zonal_clients import TableKubeClient, call_arc
 from dovetail.controllers.base import SINGLETON
-from dovetail.controllers.zonal.gates import ZoneGates
-from dovetail.controllers.zonal.options import from_settings
-from dovetail.controllers.zonal.records import SIGNAL
 from dovetail.errors import Gone, Refused
 from dovetail.runtime import health, logs, metrics
 from dovetail.runtime.clock import SystemClock
@@ -36,9 +33,12 @@ from dovetail.runtime.manager import Manager, at_once
 from dovetail.runtime.throttle import Throttle
 from dovetail.runtime.transport import USER_AGENT, Transport
 from dovetail.runtime.watch import Follower
-from dovetail.runtime.zonal import ZonalService
 from dovetail.settings import Settings, read_settings
-from dovetail.zonal.shifts import STAND_ALONE
+from dovetail.zonal.model.gates import ZoneGates
+from dovetail.zonal.model.records import SIGNAL
+from dovetail.zonal.model.shifts import STAND_ALONE
+from dovetail.zonal.options import from_settings
+from dovetail.zonal.wiring import ZonalService
 
 __all__ = [
     "ShiftCluster",

@@ -8,10 +8,10 @@ from typing import Any, TypeVar, cast
 from dovetail.api.meta import Object
 from dovetail.api.zoneshift import ZoneShift
 from dovetail.aws import Answer, Aws, AwsError
-from dovetail.controllers.zonal.table_store import TableStore
 from dovetail.errors import DovetailError, Gone, Misconfigured, Refused
 from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.kube import KubeClient
+from dovetail.zonal.store.table_store import TableStore
 
 __all__ = ["TableKubeClient", "call_arc"]
 

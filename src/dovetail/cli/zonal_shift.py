@@ -22,7 +22,7 @@ from dovetail.cli.zonal_actions import ShiftCluster, open_aws
 from dovetail.errors import BadInput, DovetailError, Gone, Misconfigured, NotAuthorized
 from dovetail.settings import read_settings
 from dovetail.settings.durations import parse_duration as parse_duration
-from dovetail.zonal.rehearsal import LAUNCHES, Rehearsal, find_zone_name, rehearse
+from dovetail.zonal.model.rehearsal import LAUNCHES, Rehearsal, find_zone_name, rehearse
 
 __all__ = ["RATES", "rehearse_shift"]
 

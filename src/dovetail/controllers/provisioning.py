@@ -55,7 +55,7 @@ from dovetail.scheduling.model.snapshot import SchedulingOptions, Snapshot
 from dovetail.scheduling.solve import solve
 from dovetail.state import Capture, Cluster
 from dovetail.state.pod_times import PodTimes
-from dovetail.zonal.zone_bound import ZoneBoundPod, defer_zone_bound_pods
+from dovetail.zonal.model.zone_bound import ZoneBoundPod, defer_zone_bound_pods
 
 __all__ = ["Provisioner"]
 

@@ -50,7 +50,6 @@ from dovetail.controllers.orchestration import DisruptionQueue
 from dovetail.controllers.ownership import Ownership
 from dovetail.controllers.provisioning import Provisioner
 from dovetail.controllers.static import StaticDeprovisioning, StaticProvisioning
-from dovetail.controllers.zonal.gates import ZoneGates
 from dovetail.disruption.policy import read_default_annotations
 from dovetail.metrics import CONDITION_BUCKETS, PROMETHEUS_BUCKETS
 from dovetail.ports import Clock, Cloud, Compute, Kube, Recorder
@@ -58,6 +57,7 @@ from dovetail.scheduling.model.device_objects import ResourceSlice
 from dovetail.scheduling.model.snapshot import SchedulingOptions
 from dovetail.settings import Settings
 from dovetail.state import Capture, Cluster
+from dovetail.zonal.model.gates import ZoneGates
 
 __all__ = ["ControllerContext", "build_controllers"]
 

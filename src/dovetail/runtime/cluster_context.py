@@ -22,7 +22,6 @@ from dovetail.controllers.base import Cache
 from dovetail.controllers.capacitybuffer import BufferWorkloads, CapacityBuffers, Workload
 from dovetail.controllers.ownership import Ownership
 from dovetail.controllers.provider_port import MakeProvider, Provider, ProviderContext
-from dovetail.controllers.zonal.gates import ZoneGates
 from dovetail.ports import Clock, Recorder
 from dovetail.runtime.informer import Informer
 from dovetail.runtime.kube import KubeClient
@@ -32,6 +31,7 @@ from dovetail.scheduling.model.device_objects import DeviceClass, ResourceClaim,
 from dovetail.scheduling.model.snapshot import SchedulingOptions
 from dovetail.settings import Settings
 from dovetail.state import Capture, Cluster, ClusterStores, DeviceStores
+from dovetail.zonal.model.gates import ZoneGates
 
 __all__ = ["DISPENSABLE", "ClusterContext", "Indexes"]
 

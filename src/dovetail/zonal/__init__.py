@@ -1,9 +1,7 @@
-"""A zone is impaired: what to gate, protect and edit, and the undo to the byte.
+"""Zonal shift: a zone is impaired, so nothing is launched or disrupted there until ARC says it is over.
 
-Pure: polls, events and objects go in as plain values, changes come out. Asking ARC, reading queues and
-writing to Kubernetes is done in controllers/zonal.
-
-    shifts   what ARC says, by kind and policy       impaired  which zones count, and which are refused
-    pools    edits of NodePools and their undo       nodes     marks on nodes and their undo
-    machine  one shift from Pending to Restored      events    what a message says; never the truth
+model       what a shift asks of NodePools, Nodes and launches, and its exact undo; pure
+controller  carries it out in the cluster       store   where ZoneShifts are kept
+ingest      messages that say: look at ARC      wiring  all of it as one service
+lambda_entry  the same as a Lambda function     options what is chosen, by settings and a ConfigMap
 """

@@ -10,8 +10,8 @@ from dovetail.api import codec, labels
 from dovetail.api.core import PersistentVolume, PersistentVolumeClaim
 from dovetail.api.pod import Pod, PodSpec
 from dovetail.scheduling.model.snapshot import Storage
-from dovetail.zonal.rehearsal import rehearse
-from dovetail.zonal.zone_bound import (
+from dovetail.zonal.model.rehearsal import rehearse
+from dovetail.zonal.model.zone_bound import (
     FIXES,
     defer_zone_bound_pods,
     find_tie,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dovetail.zonal.drift_guard import GUARD, Budget, add_drift_guard
+from dovetail.zonal.model.drift_guard import GUARD, Budget, add_drift_guard
 
 ALL_HELD: Budget = {"nodes": "0"}
 TENTH: Budget = {"nodes": "10%"}

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dovetail.zonal.shifts import Shift
-from dovetail.zonal.state_machine import (
+from dovetail.zonal.model.shifts import Shift
+from dovetail.zonal.model.state_machine import (
     ShiftObservation,
     ShiftProgress,
     ShiftRecord,

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.zonal.nodes import MarkedNode, NodeLedger, NodeMarks, protect_node, release_node
+from dovetail.zonal.model.nodes import MarkedNode, NodeLedger, NodeMarks, protect_node, release_node
 
 BARE = NodeMarks("n")
 

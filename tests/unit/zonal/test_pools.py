@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.zonal.pools import ZONE, ZONE_ID, ImpairedZones, PoolLedger, edit_requirements
+from dovetail.zonal.model.pools import ZONE, ZONE_ID, ImpairedZones, PoolLedger, edit_requirements
 
 A, B, C = "us-east-1a", "us-east-1b", "us-east-1c"
 IDS = {A: "use1-az1", B: "use1-az2", C: "use1-az3"}

@@ -10,7 +10,7 @@ import pytest
 from dovetail.api import labels
 from dovetail.errors import BadInput
 from dovetail.scheduling.model.snapshot import Snapshot
-from dovetail.zonal.rehearsal import find_zone_name, rehearse, remove_zone
+from dovetail.zonal.model.rehearsal import find_zone_name, rehearse, remove_zone
 from support.builders import owner, pod
 from support.disruption import pdb, scene, state
 from support.worlds import instance_type, offering

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.zonal.shifts import Shift, ShiftPolicies, find_impairment, has_ended_silently, parse_poll
+from dovetail.zonal.model.shifts import Shift, ShiftPolicies, find_impairment, has_ended_silently, parse_poll
 
 NOW = datetime(2026, 2, 3, 10, tzinfo=UTC)
 ZONES = ("use1-az1", "use1-az2", "use1-az4")

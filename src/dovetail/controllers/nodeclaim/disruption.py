@@ -34,7 +34,7 @@ from dovetail.errors import Conflict, DovetailError, Gone
 from dovetail.ports import Clock, Cloud, Kube
 from dovetail.settings.durations import parse_or_never
 from dovetail.state import Cluster
-from dovetail.zonal.ledgers import remove_shift_edits
+from dovetail.zonal.model.ledgers import remove_shift_edits
 
 __all__ = ["DisruptionConditions"]
 

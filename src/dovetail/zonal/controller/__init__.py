@@ -1,0 +1,1 @@
+"""The zonalshift controller polls ARC, writes ZoneShifts, marks Nodes and edits NodePools."""

@@ -1,0 +1,465 @@
+"""zonalshift: one reconciler for everything a shift asks for.
+
+    look at ARC → which zones count → close the gates → keep ZoneShifts → mark nodes → guard and edit pools
+
+Each pass looks at the world anew and does a few seconds' work; what is left is done in the next. A process
+that dies anywhere leaves objects that say what was done to them, and the next one goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import NoReturn
+
+from dovetail.api import labels
+from dovetail.api.core import Node
+from dovetail.api.nodeclaim import NodeClaim
+from dovetail.api.nodepool import NodePool
+from dovetail.api.zoneshift import ZoneShift
+from dovetail.aws import Aws, AwsError
+from dovetail.controllers.base import Backoff, Cache, Result, Trigger, requeue_after
+from dovetail.errors import BadInput, Conflict, DovetailError, Gone, NotAuthorized, Retry
+from dovetail.ports import Clock, Recorder
+from dovetail.zonal import shift_metrics
+from dovetail.zonal.controller.arc import ArcPoller, SignalReader
+from dovetail.zonal.controller.desired import (
+    build_desired_marks,
+    build_desired_pool_edits,
+    count_outstanding,
+    list_gated_zones,
+)
+from dovetail.zonal.controller.extras import ShiftExtras
+from dovetail.zonal.controller.node_protection import NodeChange, NodeProtection, count_protected_by_zone
+from dovetail.zonal.controller.pool_edits import (
+    DesiredPoolEdits,
+    LedgerCopies,
+    PoolChange,
+    PoolEditor,
+    list_edited_pools,
+)
+from dovetail.zonal.controller.rehearsal import ClusterView
+from dovetail.zonal.controller.reports import ZoneEvents
+from dovetail.zonal.controller.shift_tracker import OutstandingWork, ShiftState, ShiftTracker
+from dovetail.zonal.controller.stand_in_pools import StandInPools
+from dovetail.zonal.controller.writes import GUARD, AuditedWriter, JsonPatchKube, PoolDocument
+from dovetail.zonal.controller.zone_map import ZoneDiscovery, ZoneMap
+from dovetail.zonal.model.clone import CLONE_OF
+from dovetail.zonal.model.gates import ZoneGates
+from dovetail.zonal.model.ledgers import read_note_owner
+from dovetail.zonal.model.records import SIGNAL
+from dovetail.zonal.model.shifts import find_owner, find_shift_owner
+from dovetail.zonal.options import ZonalOptions
+from dovetail.zonal.store.cluster_store import ClusterStore, ShiftStore
+
+__all__ = ["ZonalShiftController"]
+
+SLICE, MOMENT, CONVERGE, OFF = 5.0, 0.2, 30.0, 300.0
+RELEASING = 5.0
+OUR_NOTES = (labels.ZONE_LEDGER, GUARD)
+
+
+class ZonalShiftController:
+    """Steps out of impaired zones and back."""
+
+    name = "zonalshift"
+    concurrency = 1
+    backoff = Backoff(first=1.0, last=120.0)
+    singleton = True
+
+    def __init__(
+        self,
+        kube: JsonPatchKube,
+        aws: Aws,
+        clock: Clock,
+        recorder: Recorder,
+        arc: ArcPoller,
+        gates: ZoneGates,
+        options: ZonalOptions,
+        *,
+        nodes: Cache[Node],
+        claims: Cache[NodeClaim],
+        seeing: ClusterView | None = None,
+        store: ShiftStore | None = None,
+    ) -> None:
+        self._kube, self._clock, self._recorder, self._options = kube, clock, recorder, options
+        self.arc, self.gates = arc, gates
+        self._nodes, self._claims = nodes, claims
+        self.writer = AuditedWriter(kube)
+        self._zones = ZoneDiscovery(kube, aws, options.cluster, nodes, clock)
+        self._protection = NodeProtection(
+            self.writer,
+            nodes,
+            clock,
+            recorder,
+            enforce=options.enforce,
+            managed_only=options.managed_only,
+            share=options.restore_batch,
+            interval=options.restore_interval,
+            repair=options.repair,
+            owner=options.owner,
+        )
+        self._pool_editor = PoolEditor(self.writer, clock, recorder, options)
+        self._clones = StandInPools(kube, claims, options, self.writer, clock)
+        self._store = store or ClusterStore(kube)
+        self._copies = LedgerCopies(kube, self._store)
+        self._tracker = ShiftTracker(self._store, clock, recorder, options)
+        self._extras = ShiftExtras(
+            kube, self.writer, self._tracker, self._zones, seeing, clock, recorder, options
+        )
+        self._notices = ZoneEvents(recorder)
+        self._signal_reader = SignalReader(self._store, arc, clock)
+        self._seen: tuple[ZoneShift, ...] = ()
+        self._wake: Callable[[], None] = lambda: None
+        # Until the first pass has looked everywhere, something may have been left by whoever was before.
+        self._busy = True
+
+    @property
+    def triggers(self) -> tuple[Trigger, ...]:
+        return (Trigger(Node, self._node_changed), Trigger(NodePool, self._pool_changed))
+
+    @property
+    def imagined(self) -> tuple[ZoneShift, ...]:
+        """What a dry run on the client would have kept."""
+        return self._tracker.imagined
+
+    def on_wake(self, wake: Callable[[], None]) -> None:
+        """How to be woken by what is no object of the cluster."""
+        self._wake = wake
+
+    def change_options(self, options: ZonalOptions) -> None:
+        """Go on by other options; what is in force is looked at again at once."""
+        if options.dry_run == "client" and self._options.dry_run != "client":
+            # From here on nothing is written; what was begun in earnest is kept in mind.
+            self._tracker.imagined = tuple(each for each in self._seen if each.spec.kind != SIGNAL)
+        self._options = self._tracker.options = options
+        self._pool_editor.options = self._clones.options = options
+        self._wake()
+
+    def poll_now(self) -> None:
+        """A message came: look at ARC at once."""
+        self.arc.poll_now()
+        self._wake()
+
+    def shift_changed(self, before: ZoneShift | None, now: ZoneShift | None) -> None:
+        """Somebody wrote a ZoneShift. Our own words about one need no answer."""
+        if before is None or now is None or before.spec != now.spec or before.deleting != now.deleting:
+            self._wake()
+
+    def _node_changed(self, before: Node | None, now: Node | None) -> tuple[str, ...]:
+        """A node that came, or whose marks someone else changed, matters while a zone is away."""
+        if not self._busy or now is None:
+            return ()
+        return () if before is not None and _read_marks(before) == _read_marks(now) else ("",)
+
+    def _pool_changed(self, before: NodePool | None, now: NodePool | None) -> tuple[str, ...]:
+        if not self._busy or now is None:
+            return ()
+        same = before is not None and before.metadata.generation == now.metadata.generation
+        return () if same else ("",)
+
+    async def prepare(self) -> None:
+        """Close the gates of shifts that are known, before anything is bought; what fails is tried later."""
+        try:
+            shifts = [each for each in await self._list_objects() if each.spec.kind != SIGNAL]
+            self._close_known_gates(shifts)
+            await self.arc.poll_if_due(active=bool(shifts))
+            now = self._clock.now()
+            wanted = self._tracker.list_shifts(shifts, (), self.arc, now)
+            zone_map = await self._zones.discover_zones({each.zone_id for each in wanted})
+        except DovetailError:
+            return
+        self._close_gates(self._tracker.decide_states(shifts, wanted, zone_map, self.arc, now), zone_map)
+
+    def _close_known_gates(self, shifts: Sequence[ZoneShift]) -> None:
+        """Close what was closed by the word of the records, for as long as nothing else can be seen."""
+        names = {each.spec.zone_id: each.status.zone_name or each.spec.zone_id for each in shifts}
+        zone_map = ZoneMap(names, {name: zone for zone, name in names.items()}, tuple(names))
+        self._close_gates(
+            self._tracker.decide_states(shifts, (), zone_map, self.arc, self._clock.now()), zone_map
+        )
+
+    async def plan_shift(self, zone: str) -> tuple[str, ...]:
+        """Every write that stepping out of the zone would take; BadInput for a zone nobody knows."""
+        zone_map = await self._zones.discover_zones({zone})
+        if zone not in zone_map.used:
+            listed = ", ".join(zone_map.used)
+            raise BadInput(f"planning to step out of {zone!r}: the cluster has no such zone; it has {listed}")
+        kept = self._tracker.imagine_shift(zone, self._clock.now())
+        return self._describe_plan([kept], zone_map, await self._kube.list(PoolDocument))[kept.name]
+
+    async def reconcile(self, key: str) -> Result:
+        try:
+            objects = await self._list_objects()
+        except (Gone, NotAuthorized, AwsError) as error:
+            await self._run_without_objects(error)
+        if not self._options.enabled:
+            return await self._run_switched_off(objects)
+        signals = [each for each in objects if each.spec.kind == SIGNAL]
+        shifts = [each for each in objects if each.spec.kind != SIGNAL]
+        await self._signal_reader.read_signals(signals)
+        answered = await self.arc.poll_if_due(active=_has_live_shift(shifts))
+        if answered:
+            self._signal_reader.count_stale(signals)
+        foreign = [each for each in shifts if _find_owner(each) not in ("", self._options.owner)]
+        return await self._run_pass([each for each in shifts if each not in foreign], signals, foreign)
+
+    async def _run_without_objects(self, error: DovetailError) -> NoReturn:
+        """Nothing can be kept, but nothing need be bought in an impaired zone either."""
+        await self.arc.poll_if_due(active=False)
+        now, wanted = self._clock.now(), self._tracker.list_shifts((), (), self.arc, self._clock.now())
+        zone_map = await self._zones.discover_zones({each.zone_id for each in wanted})
+        self._close_gates(self._tracker.decide_states((), wanted, zone_map, self.arc, now), zone_map)
+        raise Retry(
+            f"following zonal shifts: ZoneShifts cannot be listed ({error}), so nodes and pools are left "
+            f"alone; {self._store.advice}",
+            within=30.0,
+        ) from error
+
+    async def _run_switched_off(self, objects: Sequence[ZoneShift]) -> Result:
+        """Shifts in force when the feature is switched off end as if an operator had cancelled them."""
+        shifts = [
+            each for each in objects if each.spec.kind != SIGNAL and _find_owner(each) == self._options.owner
+        ]
+        if self._options.on_disable == "leave" or not (_has_live_shift(shifts) or await self._has_marks()):
+            return requeue_after(OFF)
+        return await self._run_pass(shifts, (), off=True)
+
+    async def _has_marks(self) -> bool:
+        """Whether anything still carries a note of ours."""
+        if any(map(self._has_own_note, self._nodes)):
+            return True
+        return any(map(self._has_own_note, await self._kube.list(PoolDocument)))
+
+    def _has_own_note(self, obj: Node | PoolDocument) -> bool:
+        """Whether a note stands on an object, other than another's; one nobody can read may be ours."""
+        texts = [obj.annotations[note] for note in OUR_NOTES if note in obj.annotations]
+        return any(read_note_owner(text) in ("", self._options.owner) for text in texts)
+
+    async def _list_objects(self) -> tuple[ZoneShift, ...]:
+        if self._options.dry_run == "client":
+            return self._tracker.imagined
+        try:
+            self._seen = await self._store.list()
+        except (Gone, NotAuthorized):
+            if self._options.enabled:
+                raise
+            return ()
+        return self._seen
+
+    async def _run_pass(
+        self,
+        shifts: Sequence[ZoneShift],
+        signals: Sequence[ZoneShift],
+        foreign: Sequence[ZoneShift] = (),
+        *,
+        off: bool = False,
+    ) -> Result:
+        now = self._clock.now()
+        wanted = self._tracker.list_shifts(shifts, signals, self.arc, now)
+        marked = any(map(self._has_own_note, self._nodes))
+        if not wanted and not shifts and not foreign and not marked and not self._busy:
+            await self._tell_unregistered()
+            return requeue_after(self.arc.wait or CONVERGE)
+        zone_map = await self._zones.discover_zones({each.zone_id for each in wanted})
+        kept = self._tracker.decide_states(shifts, wanted, zone_map, self.arc, now, off=off, foreign=foreign)
+        pools = await self._restore_ledgers(await self._list_pools(), kept)
+        kept = self._tracker.advance_states(
+            kept, lambda held: self._count_outstanding(held, zone_map, pools), self.arc, now
+        )
+        self._close_gates([*kept, *self._tracker.list_foreign_states(foreign, now)], zone_map)
+        changed = await self._tracker.save_states(kept, zone_map, self.arc, now)
+        worked, wait = await self._write_changes(self._tracker.list_acting(kept), zone_map, pools)
+        await self._extras.settle_all(kept, zone_map, pools, self._protection.list_nodes())
+        await self._tracker.save_reports(
+            kept,
+            self._list_failures(),
+            self._pool_editor.given_up,
+            self._describe_plan(kept, zone_map, pools),
+        )
+        self._report_zones(kept, zone_map, pools)
+        clones = any(CLONE_OF in pool.labels for pool in pools)
+        self._busy = any(each.record.phase != "Restored" for each in kept) or marked or clones
+        if changed or worked:
+            return requeue_after(MOMENT)
+        look = CONVERGE if off else self.arc.wait or MOMENT
+        return requeue_after(min(wait, look, self._tracker.seconds_until_next(kept, now)))
+
+    async def _list_pools(self) -> list[PoolDocument]:
+        """Every pool but stand-ins that another made."""
+        listed = await self._kube.list(PoolDocument)
+        return [
+            each
+            for each in listed
+            if CLONE_OF not in each.labels or find_owner(each.annotations) == self._options.owner
+        ]
+
+    async def _restore_ledgers(
+        self, pools: Sequence[PoolDocument], states: Sequence[ShiftState]
+    ) -> Sequence[PoolDocument]:
+        if self._options.dry_run:
+            return pools
+        editing = bool(build_desired_pool_edits(self._tracker.list_acting(states), self._options).zones)
+        return await self._copies.restore_ledgers(pools, editing=editing)
+
+    def _count_outstanding(
+        self, states: Sequence[ShiftState], zone_map: ZoneMap, pools: Sequence[PoolDocument]
+    ) -> OutstandingWork:
+        """What is not yet as these records want it, by zone."""
+        acting = self._tracker.list_acting(states)
+        marks, releases = self._list_node_changes(acting, zone_map)
+        desired = build_desired_pool_edits(acting, self._options)
+        cloned = bool(desired.zones) and self._clones.are_needed(pools, zone_map)
+        untouched = not self._options.edits_pools or cloned
+        edits = [] if untouched else self._pool_editor.list_changes(pools, zone_map, desired)
+        open_edits = [each for each in edits if each.pool.uid not in self._pool_editor.given_up]
+        left = count_outstanding(marks, releases, len(open_edits), self._claims)
+        done = count_protected_by_zone(self._protection.list_nodes(), zone_map)
+        edited = {each.key: len(list_edited_pools(pools, each.key)) for each in states}
+        return replace(left, marked=done, edited=edited)
+
+    def _list_node_changes(
+        self, acting: Sequence[ShiftState], zone_map: ZoneMap
+    ) -> tuple[list[NodeChange], list[NodeChange]]:
+        return self._protection.list_changes(zone_map, build_desired_marks(acting, self._options))
+
+    def _close_gates(self, states: Sequence[ShiftState], zone_map: ZoneMap) -> None:
+        """The gates, in memory: no write can fail between a decision and its effect."""
+        acting = self._tracker.list_acting(states)
+        launches, disruption = list_gated_zones(acting, self._options)
+        names = frozenset(zone_map.names.get(zone, zone) for zone in disruption)
+        opened: dict[str, datetime] = {
+            zone_map.names.get(each.record.shift.zone_id, ""): each.record.ended
+            for each in states
+            if each.record.phase == "Restored" and each.record.ended is not None
+        }
+        fresh = [each for each in acting if each.record.shift.zone_id in launches]
+        for each in fresh:
+            if (
+                not self.gates.is_launch_closed(each.record.shift.zone_id)
+                and each.record.shift.started is not None
+            ):
+                waited = (self._clock.now() - each.record.shift.started).total_seconds()
+                shift_metrics.TO_GATE.observe(max(waited, 0.0))
+        self.gates.set_closed(launches, names, opened, zone_map.names)
+
+    async def _write_changes(
+        self, acting: Sequence[ShiftState], zone_map: ZoneMap, pools: Sequence[PoolDocument]
+    ) -> tuple[bool, float]:
+        """A few seconds of it: nodes first, then pools; on the way back pools first, then nodes."""
+        if self._options.dry_run:
+            return False, CONVERGE  # what was begun in earnest stands as it is until the dry run is over
+        marks, releases = self._list_node_changes(acting, zone_map)
+        done, tried = await self._protection.mark_nodes(marks, SLICE)
+        # A node that could not be marked is kept by its pool's budget instead.
+        self._pool_editor.unmarked = bool(self._protection.failures)
+        wait = CONVERGE
+        if tried:
+            edited, wait = await self._edit_pools(acting, zone_map, pools)
+            done += edited
+        if releases:
+            done += await self._protection.release_nodes(releases, SLICE)
+            wait = min(wait, RELEASING)
+        return done > 0, wait
+
+    async def _edit_pools(
+        self, acting: Sequence[ShiftState], zone_map: ZoneMap, pools: Sequence[PoolDocument]
+    ) -> tuple[int, float]:
+        desired = build_desired_pool_edits(acting, self._options)
+        ours = any(note in pool.annotations for pool in pools for note in OUR_NOTES)
+        clones = any(CLONE_OF in pool.labels for pool in pools)
+        if not (self._options.edits_pools and desired.zones) and not ours and not clones:
+            return 0, CONVERGE
+        if (
+            self._options.edits_pools and desired.zones and self._clones.are_needed(pools, zone_map)
+        ) or clones:
+            await self._clones.settle_pools(pools, zone_map, desired)
+            if not ours and self._clones.are_needed(pools, zone_map):
+                return 0, CONVERGE
+        done, wait = 0, CONVERGE
+        for change in self._pool_editor.list_changes(pools, zone_map, desired):
+            pause = self._pool_editor.find_pause(change, desired)
+            if pause is None:
+                continue
+            if pause.total_seconds() > 0:
+                wait = min(wait, pause.total_seconds())
+            elif await self._write_pool(change, desired):
+                done += 1
+        return done, wait
+
+    async def _write_pool(self, change: PoolChange, desired: DesiredPoolEdits) -> bool:
+        try:
+            await self._copies.copy_before_write(change)
+        except Conflict:
+            return False  # looked at again in a moment
+        return await self._pool_editor.write_change(change, desired)
+
+    def _describe_plan(
+        self, states: Sequence[ShiftState], zone_map: ZoneMap, pools: Sequence[PoolDocument]
+    ) -> Mapping[str, tuple[str, ...]]:
+        """For each dry run, every write it would have made."""
+        found: dict[str, tuple[str, ...]] = {}
+        for each in states:
+            if not each.dry and not self._options.dry_run:
+                continue
+            alone = [each]
+            marks, _ = self._list_node_changes(alone, zone_map)
+            lines = [str(audit) for mark in marks for audit in mark.list_audits()]
+            desired = build_desired_pool_edits(alone, self._options)
+            if self._options.edits_pools and desired.zones:
+                lines += self._clones.describe_plan(pools, zone_map, desired)
+                if not self._clones.are_needed(pools, zone_map):
+                    lines += [
+                        str(change) for change in self._pool_editor.list_changes(pools, zone_map, desired)
+                    ]
+            gates = [
+                f"gate {gate} in {zone}"
+                for gate, zones in _list_gates(alone, self._options)
+                for zone in zones
+            ]
+            found[each.name] = (*gates, *lines, *self._extras.describe_plan(each))
+        return found
+
+    def _list_failures(self) -> Mapping[str, str]:
+        found = (self._tracker, self._protection, self._pool_editor, self._extras)
+        return {name: why for each in found for name, why in each.failures.items()}
+
+    async def _tell_unregistered(self) -> None:
+        if self.arc.registered is False:
+            self._notices.report_unregistered(await self._kube.list(PoolDocument), self._options.cluster)
+
+    def _report_zones(
+        self, states: Sequence[ShiftState], zone_map: ZoneMap, pools: Sequence[PoolDocument]
+    ) -> None:
+        """What pools are told of zones that went and came back."""
+        away = frozenset(each.record.shift.zone_id for each in states if each.record.launches_gated)
+        if self._notices.has_changed(away):
+            self._notices.report_zones(pools, zone_map, away, gated=not self._options.edits_pools)
+        if self.arc.registered is False:
+            self._notices.report_unregistered(pools, self._options.cluster)
+
+
+def _find_owner(shift: ZoneShift) -> str:
+    return find_shift_owner(shift.annotations, shift.status.phase)
+
+
+def _has_live_shift(shifts: Sequence[ZoneShift]) -> bool:
+    return any(each.status.phase not in ("Restored", "Refused") for each in shifts)
+
+
+def _list_gates(
+    states: Sequence[ShiftState], options: ZonalOptions
+) -> tuple[tuple[str, frozenset[str]], ...]:
+    launches, disruption = list_gated_zones(states, options)
+    return ("launches", launches), ("disruption", disruption)
+
+
+def _read_marks(node: Node) -> tuple[object, ...]:
+    return (
+        node.uid,
+        node.labels.get(labels.ZONE),
+        node.labels.get(labels.DO_NOT_DISRUPT),
+        node.annotations.get(labels.DO_NOT_DISRUPT),
+        node.spec.unschedulable,
+    )

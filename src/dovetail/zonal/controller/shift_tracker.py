@@ -1,0 +1,496 @@
+"""ZoneShift objects kept as what they stand for moves on: begun, advanced, written, and one day forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from msgspec import structs
+
+from dovetail.api.meta import Condition
+from dovetail.api.zoneshift import (
+    RESTORE_FINALIZER,
+    ShiftCount,
+    ShiftSteps,
+    ShiftSummary,
+    ZoneShift,
+    ZoneShiftStatus,
+)
+from dovetail.logs import Changes, build_reference, error
+from dovetail.ports import Clock, Recorder
+from dovetail.zonal import shift_metrics
+from dovetail.zonal.controller.arc import ArcPoller
+from dovetail.zonal.controller.writes import note_bad_object
+from dovetail.zonal.controller.zone_map import ZoneMap
+from dovetail.zonal.model import records
+from dovetail.zonal.model.records import KIND, START
+from dovetail.zonal.model.shifts import (
+    KINDS,
+    OWNER,
+    Kind,
+    Shift,
+    choose_by_zone,
+    explain_foreign_owner,
+    find_impairment,
+    find_shift_owner,
+)
+from dovetail.zonal.model.state_machine import (
+    ShiftObservation,
+    ShiftProgress,
+    ShiftRecord,
+    advance_record,
+    begin_record,
+)
+from dovetail.zonal.options import ZonalOptions
+from dovetail.zonal.store.cluster_store import ShiftStore, ShiftWriter
+
+__all__ = ["OutstandingWork", "ShiftState", "ShiftTracker"]
+
+# A start that only an event tells of is believed this long after it was sent.
+BELIEVED = timedelta(minutes=15)
+OVER = ("Restored", "Refused")
+# Seconds between two looks at how far undoing has come.
+WAY_BACK = 5.0
+REFUSED = error(
+    "zonal shift is another's",
+    "A zone is stepped out of by another process already; once an hour.",
+    ("ZoneShift", "zone", "error"),
+    ours=True,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OutstandingWork:
+    """What is still to be done: marks and releases by zone id, pools in all, claims that count as drifted.
+
+    `marked` and `edited` are what was done: nodes by zone id, and pools by the key of a shift.
+    """
+
+    nodes: Mapping[str, int] = field(default_factory=dict)
+    marked: Mapping[str, int] = field(default_factory=dict)
+    edited: Mapping[str, int] = field(default_factory=dict)
+    releases: Mapping[str, int] = field(default_factory=dict)
+    pools: int = 0
+    drifted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftState:
+    """A record and its object. `before` is it as the server has it; None when it is yet to be made."""
+
+    record: ShiftRecord
+    obj: ZoneShift
+    before: ZoneShift | None
+    sight: ShiftObservation
+    dry: bool = False
+    refusal: str = ""
+    left: OutstandingWork = field(default_factory=OutstandingWork)
+    forgotten: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.obj.name
+
+    @property
+    def key(self) -> str:
+        return records.build_shift_key(self.obj)
+
+
+class ShiftTracker:
+    """Turns what ARC and operators say into objects, and moves those on."""
+
+    def __init__(self, store: ShiftStore, clock: Clock, recorder: Recorder, options: ZonalOptions) -> None:
+        self._clock, self._recorder, self.options = clock, recorder, options
+        self._writer = ShiftWriter(store)
+        self._changes = Changes(clock.monotonic)
+        # Shifts nobody can make sense of, and why.
+        self.failures: dict[str, str] = {}
+        # What a dry run on the client would have kept.
+        self.imagined: tuple[ZoneShift, ...] = ()
+        # What losing the zone would mean, by the name of its shift.
+        self.impacts: dict[str, Mapping[str, str]] = {}
+        # What was changed for it, by the same name.
+        self.sums: dict[str, ShiftSummary] = {}
+
+    def list_shifts(
+        self, objects: Sequence[ZoneShift], signals: Sequence[ZoneShift], arc: ArcPoller, now: datetime
+    ) -> tuple[Shift, ...]:
+        """Every shift anyone speaks of: ARC, operators, and, while ARC is silent, events."""
+        local = [
+            records.build_local_shift(each)
+            for each in objects
+            if each.spec.kind == "LOCAL" and not each.deleting and each.status.phase != "Restored"
+            if each.spec.expires is None or each.spec.expires > now
+        ]
+        told = arc.last.shifts if arc.last is not None else ()
+        believed = (
+            self._list_trusted_signals(signals, now) if arc.failing and self.options.trust_events else ()
+        )
+        return (*told, *local, *believed)
+
+    def _list_trusted_signals(self, signals: Sequence[ZoneShift], now: datetime) -> tuple[Shift, ...]:
+        found = []
+        for each in signals:
+            created = each.metadata.creation_timestamp
+            kind = each.annotations.get(KIND, "")
+            if each.annotations.get(START) == "true" and created is not None and now - created < BELIEVED:
+                named: Kind = next((k for k in KINDS if k == kind), "ZONAL_SHIFT")
+                found.append(Shift(each.spec.zone_id, named, started=created))
+        return tuple(found)
+
+    def decide_states(
+        self,
+        objects: Sequence[ZoneShift],
+        wanted: Sequence[Shift],
+        zone_map: ZoneMap,
+        arc: ArcPoller,
+        now: datetime,
+        *,
+        off: bool = False,
+        foreign: Sequence[ZoneShift] = (),
+    ) -> list[ShiftState]:
+        """A record for every shift, and what is seen of it now. Zones of `foreign` ones are left to them."""
+        used = [
+            each for each in wanted if each.zone_id not in zone_map.names or each.zone_id in zone_map.used
+        ]
+        in_force = {
+            each.spec.zone_id for each in objects if each.status.phase in ("Applying", "Active", "Restoring")
+        }
+        found = find_impairment(
+            used,
+            self.options.policies,
+            zone_map.used,
+            honour_unapplied=self.options.honour_unapplied,
+            min_healthy=self.options.min_healthy,
+            in_force=in_force,
+        )
+        applied = [each for each in used if each.applied or self.options.honour_unapplied]
+        ours = choose_by_zone(
+            each
+            for each in applied
+            if each.kind != "LOCAL" and self.options.policies.find_policy(each.kind) != "Ignore"
+        )
+        kept = list[ShiftState]()
+        for each in objects:
+            try:
+                kept.append(self._build_known_state(each, ours, found.refused, arc, now, off=off))
+            except Exception as wrong:  # noqa: BLE001 (one shift nobody can make sense of holds up no other)
+                self._note_bad_shift(each, wrong)
+        taken = {each.record.shift.zone_id for each in kept if self._has_zone_object(each, ours)}
+        taken |= {each.spec.zone_id for each in foreign if each.status.phase not in OVER}
+        names = {each.name for each in (*objects, *foreign)}
+        for zone, shift in ours.items():
+            if zone not in taken and not off:
+                kept.append(self._build_new_state(shift, names, found.refused.get(zone, ""), arc, now))
+        return kept
+
+    def list_foreign_states(self, foreign: Sequence[ZoneShift], now: datetime) -> list[ShiftState]:
+        """Shifts that another keeps: their gates are closed here, too, and nothing is written for them."""
+        live = [each for each in foreign if each.status.phase not in OVER]
+        for each in live:
+            zone, theirs = each.spec.zone_id, find_shift_owner(each.annotations, each.status.phase)
+            note = explain_foreign_owner(zone, theirs, self.options.owner)
+            if self._changes.has_changed(each.name, note):
+                REFUSED({"ZoneShift": build_reference(each.name), "zone": zone, "error": note})
+            self._recorder.publish_event(
+                each, "ZonalShiftRefused", note, warning=True, dedupe=(each.name, self.options.owner)
+            )
+        return [
+            ShiftState(records.build_record(each, now), each, each, ShiftObservation(now, None))
+            for each in live
+        ]
+
+    def _has_zone_object(self, each: ShiftState, ours: Mapping[str, Shift]) -> bool:
+        """Whether the zone's shift has its object already; one an operator cancelled still is that."""
+        if each.obj.spec.kind == "LOCAL":
+            return False
+        shift = ours.get(each.record.shift.zone_id)
+        if each.record.phase != "Restored":
+            return True
+        same = shift is not None and each.obj.spec.shift_id == shift.shift_id
+        return same and each.obj.deleting
+
+    def _build_known_state(
+        self,
+        obj: ZoneShift,
+        ours: Mapping[str, Shift],
+        refused: Mapping[str, str],
+        arc: ArcPoller,
+        now: datetime,
+        *,
+        off: bool,
+    ) -> ShiftState:
+        there, obj = obj, self._writer.find_latest(obj)
+        record, zone = records.build_record(obj, now), obj.spec.zone_id
+        if obj.spec.kind == "LOCAL":
+            over = obj.spec.expires is not None and obj.spec.expires <= now
+            sight = ShiftObservation(
+                now, None if over or obj.deleting else records.build_local_shift(obj), obj.deleting or off
+            )
+        else:
+            shift = ours.get(zone)
+            sight = ShiftObservation(_find_poll_time(arc, shift, record.since), shift, obj.deleting or off)
+            if shift is not None and record.phase not in OVER:
+                record = structs.replace(record, policy=self.options.policies.find_policy(shift.kind))
+        refusal = refused.get(zone, "") if sight.shift is not None else ""
+        record = _apply_refusal(record, refusal)
+        return ShiftState(record, obj, there, sight, dry=self._is_dry_run(obj), refusal=refusal)
+
+    def _build_new_state(
+        self, shift: Shift, taken: Collection[str], refusal: str, arc: ArcPoller, now: datetime
+    ) -> ShiftState:
+        record = _apply_refusal(
+            begin_record(shift, self.options.policies.find_policy(shift.kind), now), refusal
+        )
+        polled = _find_poll_time(arc, shift, now)
+        name, again = records.build_name(shift), 0
+        while name in taken:  # the same shift, once more after it had ended
+            again += 1
+            name = records.build_name(shift, str(again))
+        dry = bool(self.options.dry_run)
+        obj = records.build_object(record, arc.arn, dry_run=dry, name=name, owner=self.options.owner)
+        return ShiftState(record, obj, None, ShiftObservation(polled, shift), dry=dry, refusal=refusal)
+
+    def imagine_shift(self, zone: str, now: datetime) -> ShiftState:
+        """A shift that nobody has asked for, in full force."""
+        shift = Shift(zone, "LOCAL", "imagined")
+        record = structs.replace(begin_record(shift, "Enforce", now), phase="Active")
+        obj = records.build_object(record, "", dry_run=True, name=records.build_name(shift))
+        return ShiftState(record, obj, None, ShiftObservation(None, shift), dry=True)
+
+    def _is_dry_run(self, obj: ZoneShift) -> bool:
+        """What was begun in a dry run is one while that lasts, and what is only local for good."""
+        return obj.spec.dry_run and (obj.spec.kind == "LOCAL" or bool(self.options.dry_run))
+
+    def list_acting(self, states: Sequence[ShiftState]) -> list[ShiftState]:
+        """Those that are more than a dry run, and can be followed."""
+        return [each for each in states if not each.dry and f"ZoneShift/{each.name}" not in self.failures]
+
+    def advance_states(
+        self,
+        states: Sequence[ShiftState],
+        outstanding: Callable[[Sequence[ShiftState]], OutstandingWork],
+        arc: ArcPoller,
+        now: datetime,
+    ) -> list[ShiftState]:
+        """Each record one step further, if it is time."""
+        left, moved = outstanding(states), list[ShiftState]()
+        for each in states:
+            zone = each.record.shift.zone_id
+            undoing = each.record.phase == "Restoring"
+            progress = ShiftProgress(
+                pools=0 if each.dry else left.pools,
+                nodes=0 if each.dry else (left.releases if undoing else left.nodes).get(zone, 0),
+                drifted=left.drifted,
+            )
+            try:
+                record = advance_record(each.record, each.sight, progress, now, self.options.pace)
+            except Exception as wrong:  # noqa: BLE001 (it stays where it is; the others move on)
+                self._note_bad_shift(each.obj, wrong)
+                record = each.record
+            if record is None:
+                moved.append(replace(each, forgotten=True, left=left))
+            else:
+                moved.append(replace(each, record=record, left=left))
+        return moved
+
+    def seconds_until_next(self, states: Sequence[ShiftState], now: datetime) -> float:
+        """Seconds until something may move by itself."""
+        pace, found = self.options.pace, [30.0]
+        for each in states:
+            record = each.record
+            if record.phase == "Pending":
+                found.append((record.since + pace.debounce - now).total_seconds())
+            if record.phase == "Restoring" and record.step == "settling":
+                found.append(((record.stepped or now) + pace.settle - now).total_seconds())
+            elif record.phase == "Restoring":
+                found.append(WAY_BACK)
+            if record.shift.expires is not None and record.phase in ("Applying", "Active"):
+                left = (record.shift.expires - now).total_seconds() + 0.5
+                found += [left] if left > 0 else []
+        return max(min(found), 0.2)
+
+    async def save_states(
+        self, states: Sequence[ShiftState], zone_map: ZoneMap, arc: ArcPoller, now: datetime
+    ) -> bool:
+        """Every object as its record is now; whether any phase or step moved."""
+        moved = False
+        after: list[ZoneShift] = []
+        for each in states:
+            if each.forgotten:
+                if self.options.dry_run != "client" and each.before is not None:
+                    await self._writer.remove_shift(each.before)
+                moved = True
+                continue
+            before = each.obj.status
+            try:
+                status = self._build_status(each, before, zone_map, arc, now)
+                obj = self._add_owner_note(
+                    records.update_object(each.obj, each.record, status, dry_run=each.dry)
+                )
+            except Exception as wrong:  # noqa: BLE001 (it is not written; the others are)
+                self._note_bad_shift(each.obj, wrong)
+                continue
+            self.failures.pop(f"ZoneShift/{each.name}", None)
+            moved = moved or (obj.status.phase, obj.status.step) != (before.phase, before.step)
+            self._report_phase(each, before.phase, obj, zone_map)
+            after.append(obj)
+            if self.options.dry_run != "client":
+                await self._writer.save_shift(
+                    each.before, obj if each.before is None else _set_finalizers(obj, each)
+                )
+        if self.options.dry_run == "client":
+            self.imagined = tuple(after)
+        return moved
+
+    def _note_bad_shift(self, shift: ZoneShift, wrong: Exception) -> None:
+        note_bad_object(self.failures, f"ZoneShift/{shift.name}", wrong)
+        note = f"it cannot be followed: {self.failures[f'ZoneShift/{shift.name}']}"
+        self._recorder.publish_event(
+            shift, "ZonalShiftRefused", note, warning=True, dedupe=(shift.name, note)
+        )
+
+    def _add_owner_note(self, obj: ZoneShift) -> ZoneShift:
+        """With the note that it is ours, from the first write on."""
+        if OWNER in obj.annotations:
+            return obj
+        annotations = {**obj.annotations, OWNER: self.options.owner}
+        return structs.replace(obj, metadata=structs.replace(obj.metadata, annotations=annotations))
+
+    def _build_status(
+        self, each: ShiftState, before: ZoneShiftStatus, zone_map: ZoneMap, arc: ArcPoller, now: datetime
+    ) -> ZoneShiftStatus:
+        record, zone = each.record, each.record.shift.zone_id
+        gate = "Done" if record.launches_gated and not each.dry else ""
+        left = each.left
+        steps = ShiftSteps(
+            gate=gate,
+            disruption="Done" if record.disruption_gated and not each.dry else "",
+            nodes=_count_steps(before.steps.nodes, left.marked.get(zone, 0), left.nodes.get(zone, 0)),
+            node_pools=_count_steps(before.steps.node_pools, left.edited.get(each.key, 0), left.pools),
+        )
+        conditions = self._set_confirmed(before.conditions, each, arc, now)
+        return structs.replace(
+            before, zone_name=zone_map.names.get(zone, ""), steps=steps, conditions=conditions
+        )
+
+    def _set_confirmed(
+        self, conditions: tuple[Condition, ...], each: ShiftState, arc: ArcPoller, now: datetime
+    ) -> tuple[Condition, ...]:
+        if each.refusal:
+            word = "UnknownZone" if "not known" in each.refusal else "TooFewZones"
+            return records.set_condition(conditions, "Confirmed", "False", word, each.refusal, now)
+        if each.record.confirmed is None:
+            why = arc.failing or "no poll has shown it yet"
+            return records.set_condition(conditions, "Confirmed", "Unknown", "Provisional", why, now)
+        return records.set_condition(conditions, "Confirmed", "True", "Polled", "", now)
+
+    def _report_phase(self, each: ShiftState, before: str, obj: ZoneShift, zone_map: ZoneMap) -> None:
+        phase, zone = obj.status.phase, obj.spec.zone_id
+        if phase == before:
+            return
+        name = zone_map.names.get(zone, zone)
+        shift_metrics.PHASE.labels(zone, before).set(0)
+        shift_metrics.PHASE.labels(zone, phase).set(1)
+        record = each.record
+        live = phase in ("Pending", "Applying", "Active", "Restoring")
+        shift_metrics.ACTIVE.labels(name, zone, record.shift.kind, record.policy).set(1 if live else 0)
+        now = self._clock.now()
+        if phase == "Active" and record.phase == "Active":
+            shift_metrics.TO_PROTECT.observe(max((now - record.since).total_seconds(), 0.0))
+        if phase == "Restored" and record.gone is not None:
+            shift_metrics.TO_RESTORE.observe(max((now - record.gone).total_seconds(), 0.0))
+        if phase == "Refused":
+            shift_metrics.REFUSED.labels(zone).inc()
+            self._recorder.publish_event(
+                obj, "ZonalShiftRefused", each.refusal, warning=True, dedupe=(obj.name,)
+            )
+
+    async def save_reports(
+        self,
+        states: Sequence[ShiftState],
+        troubles: Mapping[str, str],
+        contested: frozenset[str],
+        plan: Mapping[str, tuple[str, ...]],
+    ) -> None:
+        """What went wrong, what others undo, and what a dry run would do: on the objects."""
+        now = self._clock.now()
+        for each in states:
+            if each.forgotten or each.record.phase in OVER:
+                continue
+            if self.options.dry_run == "client":
+                self._imagine_plan(each.name, plan.get(each.name, ()))
+                continue
+            known = self._writer.find_known(each.name)
+            if known is None:
+                continue
+            listed = _set_trouble_conditions(known.status.conditions, troubles, contested, now)
+            status = structs.replace(known.status, conditions=listed)
+            if each.name in self.impacts:
+                status = structs.replace(status, impact=self.impacts[each.name])
+            if each.name in self.sums:
+                status = structs.replace(status, ledger=self.sums[each.name])
+            if each.name in plan:
+                status = structs.replace(status, plan=plan[each.name][:1000])
+            if status != known.status:
+                await self._writer.save_status(each.name, status)
+
+    def _imagine_plan(self, name: str, plan: tuple[str, ...]) -> None:
+        self.imagined = tuple(
+            structs.replace(each, status=structs.replace(each.status, plan=plan))
+            if each.name == name
+            else each
+            for each in self.imagined
+        )
+
+
+def _count_steps(before: ShiftCount, done: int, left: int) -> ShiftCount:
+    """How many there were at most, and how many of them are not left: also where none was seen waiting."""
+    desired = max(before.desired, done + left)
+    return ShiftCount(desired=desired, done=max(desired - left, 0))
+
+
+def _find_poll_time(arc: ArcPoller, shift: Shift | None, since: datetime) -> datetime | None:
+    """When ARC said so; None for what only an event tells, and while ARC has said nothing since."""
+    if arc.last is None:
+        return None
+    if shift is not None:
+        return arc.last.at if shift in arc.last.shifts else None
+    return arc.last.at if arc.last.at >= since else None
+
+
+def _apply_refusal(record: ShiftRecord, refusal: str) -> ShiftRecord:
+    if refusal and record.phase == "Pending":
+        return structs.replace(record, phase="Refused")
+    if not refusal and record.phase == "Refused":
+        return structs.replace(record, phase="Pending")
+    return record
+
+
+def _set_finalizers(obj: ZoneShift, each: ShiftState) -> ZoneShift:
+    """Ours stays until everything is undone, and while ARC still shows a shift an operator cancelled."""
+    over = each.record.phase in OVER
+    still = obj.spec.kind != "LOCAL" and each.sight.shift is not None and obj.deleting
+    wanted = () if over and obj.deleting and not still else (RESTORE_FINALIZER,)
+    if obj.deleting and RESTORE_FINALIZER not in obj.metadata.finalizers:
+        return obj
+    others = tuple(one for one in obj.metadata.finalizers if one != RESTORE_FINALIZER)
+    return structs.replace(obj, metadata=structs.replace(obj.metadata, finalizers=(*others, *wanted)))
+
+
+def _set_trouble_conditions(
+    conditions: tuple[Condition, ...], troubles: Mapping[str, str], contested: frozenset[str], now: datetime
+) -> tuple[Condition, ...]:
+    listed = conditions
+    if troubles:
+        told = "; ".join(f"{name}: {why}" for name, why in sorted(troubles.items())[:5])
+        listed = records.set_condition(listed, "Degraded", "True", "WriteRefused", told[:1024], now)
+    elif any(each.type == "Degraded" for each in listed):
+        listed = records.set_condition(listed, "Degraded", "False", "Recovered", "", now)
+    if contested:
+        told = f"{len(contested)} pools are put back by someone else as often as they are edited"
+        listed = records.set_condition(listed, "Contested", "True", "PutBack", told, now)
+    elif any(each.type == "Contested" for each in listed):
+        listed = records.set_condition(listed, "Contested", "False", "Settled", "", now)
+    return listed
