@@ -19,9 +19,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from dovetail.bus.generate import GeneratedFleet, generate_steady_stream
 from dovetail.bus.prometheus import PrometheusCounts
+from dovetail.logs import write_json_lines
 from dovetail.runtime.clock import SystemClock
 from support.churn import resident_bytes
-from support.queues import FleetAws
+from support.queues import FleetAws, quiet
 
 RATE, STEP, REPORT = 200, 0.1, 30.0
 # The least memory in the second half may exceed the least in the quarter before by this much. In MB.
@@ -92,6 +93,7 @@ def _judged(samples: list[tuple[float, float, int]], put: int, taken: int) -> in
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
+    write_json_lines(quiet)
     return asyncio.run(soak(parser.parse_args().minutes * 60))
 
 

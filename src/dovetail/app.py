@@ -45,10 +45,11 @@ from dovetail.controllers.provisioning import Provisioner
 from dovetail.controllers.registry import ControllerContext, build_controllers
 from dovetail.controllers.set_aside import SetAsideReporter
 from dovetail.errors import BadInput, DovetailError, NotAuthorized
+from dovetail.logs import get_logger
 from dovetail.metrics import gauge
 from dovetail.ports import Clock, Cloud, Compute
 from dovetail.providers.factory import NODE_CLASSES, choose_provider
-from dovetail.runtime import logs, metrics
+from dovetail.runtime import metrics
 from dovetail.runtime.cluster_context import DISPENSABLE, ClusterContext, Indexes
 from dovetail.runtime.compute import inline
 from dovetail.runtime.events import EventRecorder
@@ -111,7 +112,7 @@ class Dovetail(ClusterContext):
             may_write=may_write,
         )
         self._chance = chance
-        self._log = logs.get_logger("controller")
+        self._log = get_logger()
         self.manager = Manager(clock, chance)
         self.parts = self._build_context(compute, class_kind)
         self._seeing = ClusterView(self._capture_snapshot, compute, self.get_informer(core.ReplicaSet))

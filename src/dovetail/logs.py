@@ -1,35 +1,143 @@
-"""The one place log messages are declared.
+"""The one logger: a constant message and named fields.
 
-Messages are declared beside the code that says them, through `debug`, `info` and `error` below: a constant
-sentence and the keys of its fields, spelled as Karpenter spells them. Saying one goes through the standard
-library's `logging`, under the logger `dovetail`: code that acts needs no logger handed in, and nothing is
-written until a process asks for lines (runtime/logs). Code that decides says nothing.
+    log = get_logger()
+    log.warning("the queue cannot be read", queue=name, error=error)
+
+Messages that operators rely on are declared beside the code that says them, through `debug`, `info` and
+`error` below, with the keys of their fields as Karpenter spells them; the reference lists those. Every line
+goes through the standard library's `logging`, under the logger `dovetail`: code that acts needs no logger
+handed in, and nothing is written until a process asks for lines, by runtime/logs (structlog) or, in a
+function without dependencies, by `write_json_lines`. Code that decides says nothing.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 
-__all__ = ["MESSAGES", "Changes", "LogMessage", "build_reference", "debug", "error", "first_of", "info"]
+__all__ = [
+    "MESSAGES",
+    "SILENT",
+    "Changes",
+    "LogLine",
+    "LogMessage",
+    "Logger",
+    "build_reference",
+    "debug",
+    "error",
+    "first_of",
+    "get_logger",
+    "info",
+    "open_json_lines",
+    "write_json_lines",
+]
 
 MESSAGES: dict[str, LogMessage] = {}
 """Every declared message by its text."""
 
 ROOT = "dovetail"
+CONTROLLER = "controller"
 REMEMBERED = 100_000
+# For a library that insists on a logger where nothing is to be said.
+SILENT = logging.getLogger(f"{ROOT}.silent")
+SILENT.disabled = True
+LEVELS = {"DEBUG": "DEBUG", "INFO": "INFO", "WARNING": "WARN", "ERROR": "ERROR"}
+
+
+class LogLine:
+    """One line: the logger's name as it is shown, a constant message, and fields."""
+
+    __slots__ = ("fields", "logger", "message")
+
+    def __init__(self, logger: str, message: str, fields: Mapping[str, object]) -> None:
+        self.logger, self.message, self.fields = logger, message, fields
+
+    def __str__(self) -> str:
+        """The line for a handler that knows nothing of fields."""
+        return " ".join((self.message, *(f"{key}={value}" for key, value in self.fields.items())))
+
+
+class Logger:
+    """Says messages under one name: `controller`, a name below it, or `bus`."""
+
+    def __init__(self, name: str) -> None:
+        below = name.removeprefix(CONTROLLER).lstrip(".")
+        self._name, self._log = name, logging.getLogger(f"{ROOT}.{below}" if below else ROOT)
+
+    def is_enabled(self, level: int) -> bool:
+        """Whether anybody asked for lines of this level; nothing costly is made for nobody."""
+        return self._log.isEnabledFor(level)
+
+    def log(self, level: int, message: str, fields: Mapping[str, object]) -> None:
+        if self._log.isEnabledFor(level):
+            self._log.log(level, LogLine(self._name, message, fields))
+
+    def debug(self, message: str, /, **fields: object) -> None:
+        self.log(logging.DEBUG, message, fields)
+
+    def info(self, message: str, /, **fields: object) -> None:
+        self.log(logging.INFO, message, fields)
+
+    def warning(self, message: str, /, **fields: object) -> None:
+        self.log(logging.WARNING, message, fields)
+
+    def error(self, message: str, /, **fields: object) -> None:
+        self.log(logging.ERROR, message, fields)
+
+
+def get_logger(name: str = CONTROLLER) -> Logger:
+    """A logger; sub-loggers append to its name with a dot."""
+    return Logger(name)
+
+
+class _JsonLines(logging.Handler):
+    """Writes what we say as lines of JSON, with the standard library alone."""
+
+    def __init__(self, write: Callable[[str], object]) -> None:
+        super().__init__()
+        self._write = write
+
+    def emit(self, record: logging.LogRecord) -> None:
+        said = record.msg if isinstance(record.msg, LogLine) else LogLine(ROOT, record.getMessage(), {})
+        line = {"level": LEVELS.get(record.levelname, record.levelname), "logger": said.logger}
+        shown = {**line, "message": said.message, **said.fields}
+        self._write(json.dumps(shown, default=str, separators=(",", ":")))
+
+
+def write_json_lines(write: Callable[[str], object], level: str = "info") -> None:
+    """Hand each line to `write`, for a function that has no room for structlog: info, or debug as well."""
+    ours = logging.getLogger(ROOT)
+    ours.handlers[:] = [_JsonLines(write)]
+    # The function's runtime has a handler of its own above, which would write each line a second time.
+    ours.propagate = False
+    ours.setLevel(logging.DEBUG if level == "debug" else logging.INFO)
+
+
+@contextmanager
+def open_json_lines(write: Callable[[str], object], level: str = "info") -> Iterator[None]:
+    """The same for the length of a block; who heard before hears again afterwards."""
+    ours = logging.getLogger(ROOT)
+    before = list(ours.handlers), ours.propagate, ours.level
+    write_json_lines(write, level)
+    try:
+        yield
+    finally:
+        ours.handlers[:], ours.propagate = before[:2]
+        ours.setLevel(before[2])
 
 
 class LogMessage:
-    """A sentence of the log: its level, when it is said, and the keys it carries."""
+    """A declared message: its level, when it is said, and the keys it carries."""
 
     def __init__(
         self, text: str, level: int, about: str, keys: Sequence[str], ours: bool, logger: str
     ) -> None:
         self.text, self.level, self.about, self.keys, self.ours = text, level, about, tuple(keys), ours
-        self._log = logging.getLogger(f"{ROOT}.{logger}" if logger else ROOT)
+        self._log = get_logger(f"{CONTROLLER}.{logger}" if logger else CONTROLLER)
         if text in MESSAGES:
             raise ValueError(f"the log message {text!r} is declared twice")
         MESSAGES[text] = self
@@ -37,11 +145,10 @@ class LogMessage:
     @property
     def heard(self) -> bool:
         """Whether anybody asked for lines of this level; nothing costly is made for nobody."""
-        return self._log.isEnabledFor(self.level)
+        return self._log.is_enabled(self.level)
 
     def __call__(self, fields: Mapping[str, object] | None = None) -> None:
-        if self.heard:
-            self._log.log(self.level, "%s", self.text, extra={"fields": dict(fields or {})}, stacklevel=2)
+        self._log.log(self.level, self.text, dict(fields or {}))
 
 
 def debug(

@@ -19,11 +19,11 @@ from dovetail.bus.destinations import Destination
 from dovetail.bus.events import BusEvent, EventRules, MessageRefusal, ReceivedMessage, read_event
 from dovetail.bus.generate import GeneratedFleet, generate_fis_experiment, generate_health_pages
 from dovetail.bus.pipeline import Pipeline
-from dovetail.bus.ports import JsonLog
 from dovetail.bus.route import RoutedEvent, route_event
 from dovetail.bus.sources import DestinationSources
+from dovetail.logs import open_json_lines
 from dovetail.sim.clock import VirtualClock, run_virtual
-from support.queues import BULK, DLQ, PARK, URGENT, FleetAws, document, quiet
+from support.queues import BULK, DLQ, PARK, URGENT, FleetAws, document
 
 A, B = "cluster-000", "cluster-001"
 LONG = "9" * 5_000
@@ -101,14 +101,15 @@ def test_a_message_that_meets_a_bug_goes_to_the_dead_letters_and_its_neighbours_
     async def story() -> None:
         aws, clock, counts = bare()
         told: list[str] = []
-        daemon = aws.daemon(counts=counts, log=JsonLog(told.append))
+        daemon = aws.daemon(counts=counts)
         bad = json.dumps(health(aws, clock))
         good = warnings(aws, clock)
         aws.queue(BULK).send(bad)
         for body in good:
             aws.queue(BULK).send(body)
-        async with aws.running(daemon):
-            await aws.drained(1500.0)
+        with open_json_lines(told.append):
+            async with aws.running(daemon):
+                await aws.drained(1500.0)
 
         assert aws.bodies(DLQ) == [bad]
         assert Counter(aws.bodies(A) + aws.bodies(B)) == Counter(good)
@@ -268,9 +269,7 @@ def test_a_source_of_the_registry_that_meets_a_bug_silences_no_other(
         await aws.sim.call("ssm", "PutParameter", {"Name": "/bus/a", "Value": value, "Type": "String"})
         config = aws.config(destinations=[], registry={"dynamodb": "registry", "ssm": "/bus"})
 
-        registry = await DestinationSources(
-            config, aws, counts=counts, log=JsonLog(quiet)
-        ).read_destinations()
+        registry = await DestinationSources(config, aws, counts=counts).read_destinations()
 
         assert [each.cluster.name for each in registry] == [A]
         assert counts.totals["registry_problems_total", "dynamodb"] == 1
@@ -309,11 +308,12 @@ def test_a_bad_entry_of_the_table_is_named_once_and_the_router_starts_with_the_r
         aws.tables["registry"] = hostile_entries(aws)
         told: list[str] = []
         config = aws.config(destinations=[], registry={"dynamodb": "registry", "reload": "10s"})
-        daemon = aws.daemon(config, counts, log=JsonLog(told.append))
-        async with aws.running(daemon):
-            await clock.sleep(35.0)
-            assert daemon.pipeline is not None
-            registry = {each.cluster.name: each for each in daemon.pipeline.registry}
+        daemon = aws.daemon(config, counts)
+        with open_json_lines(told.append):
+            async with aws.running(daemon):
+                await clock.sleep(35.0)
+                assert daemon.pipeline is not None
+                registry = {each.cluster.name: each for each in daemon.pipeline.registry}
 
         assert set(registry) == {A, "exponent"}
         assert registry["exponent"].max_age == 1000.0
@@ -339,9 +339,7 @@ def test_a_parameter_nested_two_thousand_deep_silences_no_other() -> None:
             await aws.sim.call("ssm", "PutParameter", asked)
         config = aws.config(destinations=[], registry={"ssm": "/bus"})
 
-        registry = await DestinationSources(
-            config, aws, counts=counts, log=JsonLog(quiet)
-        ).read_destinations()
+        registry = await DestinationSources(config, aws, counts=counts).read_destinations()
 
         assert [each.cluster.name for each in registry] == [A]
         assert counts.totals["registry_problems_total", "ssm"] == 4

@@ -13,11 +13,11 @@ from dovetail.bus.destinations import BusCluster
 from dovetail.bus.generate import GeneratedFleet, generate_fis_experiment, generate_reclaim_storm
 from dovetail.bus.operator_tools import ReplayFilter, examine_setup, replay_queue, trace_log
 from dovetail.bus.owners import InstancePublisher
-from dovetail.bus.ports import JsonLog
 from dovetail.bus.sources import DestinationSources
 from dovetail.errors import Misconfigured
+from dovetail.logs import open_json_lines
 from dovetail.sim.clock import VirtualClock, run_virtual
-from support.queues import BULK, DLQ, PARK, URGENT, FleetAws, expected, quiet
+from support.queues import BULK, DLQ, PARK, URGENT, FleetAws, expected
 
 
 def bare(clusters: int = 2, instances: int = 6) -> tuple[FleetAws, VirtualClock, BusTally]:
@@ -72,9 +72,8 @@ def test_a_broken_entry_is_said_and_the_rest_stays() -> None:
         }
         config = aws.config(destinations=[], registry={"dynamodb": "registry"})
 
-        registry = await DestinationSources(
-            config, aws, counts=counts, log=JsonLog(written.append)
-        ).read_destinations()
+        with open_json_lines(written.append):
+            registry = await DestinationSources(config, aws, counts=counts).read_destinations()
 
         assert [each.cluster.name for each in registry] == ["cluster-000"]
         assert counts.totals["registry_problems_total", "dynamodb"] == 3
@@ -106,9 +105,7 @@ def test_destinations_come_from_parameters_and_from_tagged_queues_too() -> None:
             await aws.sim.call("ssm", "PutParameter", asked)
         config = aws.config(destinations=[], registry={"ssm": "/bus", "discover": True})
 
-        registry = await DestinationSources(
-            config, aws, counts=counts, log=JsonLog(quiet)
-        ).read_destinations()
+        registry = await DestinationSources(config, aws, counts=counts).read_destinations()
 
         assert {each.cluster.name: each.paused for each in registry} == {
             "cluster-000": True,
@@ -126,7 +123,7 @@ def test_a_source_that_cannot_be_read_leaves_what_it_said_before() -> None:
             {"dovetail.sh/bus": "true", "dovetail.sh/cluster": "cluster-000"}
         )
         config = aws.config(destinations=[], registry={"discover": True})
-        sources = DestinationSources(config, aws, counts=counts, log=JsonLog(quiet))
+        sources = DestinationSources(config, aws, counts=counts)
         before = await sources.read_destinations()
         aws.sim.faults.refuse("AccessDenied", "sqs:ListQueues", None)
 
@@ -207,7 +204,6 @@ def test_an_instance_can_be_followed_through_the_log() -> None:
         aws, clock, _ = bare()
         written: list[str] = []
         daemon = aws.daemon()
-        daemon._log = JsonLog(written.append, "debug")
         aws.tags["i-0bastion"] = {"Name": "bastion"}
         await daemon.prepare()
         assert daemon.pipeline is not None
@@ -215,11 +211,12 @@ def test_an_instance_can_be_followed_through_the_log() -> None:
             aws.fleet, [aws.fleet.instances[0], "i-0bastion"], start=clock.now()
         ):
             aws.put(happening)
-        for line in daemon._lines:
-            got = await line._queue.receive(0)
-            line._take_messages(got)
-            await daemon.pipeline.process_batch(line.lane, got, line)
-        await daemon.pipeline.close()
+        with open_json_lines(written.append, "debug"):
+            for line in daemon._lines:
+                got = await line._queue.receive(0)
+                line._take_messages(got)
+                await daemon.pipeline.process_batch(line.lane, got, line)
+            await daemon.pipeline.close()
         return written
 
     written = run_virtual(story())

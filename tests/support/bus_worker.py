@@ -17,7 +17,8 @@ from random import Random
 from dovetail.bus.config import read_config
 from dovetail.bus.counts import BusTally
 from dovetail.bus.daemon import RouterDaemon
-from dovetail.bus.ports import JsonLog, WallClock
+from dovetail.bus.ports import WallClock
+from dovetail.logs import write_json_lines
 from support.queue_socket import SocketAws
 from support.queues import quiet
 
@@ -66,9 +67,8 @@ async def main(path: str, document: object) -> None:
     config = read_config(document, {})
     aws = await SocketAws.connected(config["region"], path)
     counts = Own(aws)
-    daemon = RouterDaemon(
-        config, aws, clock=WallClock(), counts=counts, log=JsonLog(quiet), rng=Random(os.getpid())
-    )
+    write_json_lines(quiet)
+    daemon = RouterDaemon(config, aws, clock=WallClock(), counts=counts, rng=Random(os.getpid()))
     await daemon.prepare()
     running = asyncio.create_task(daemon.run(asyncio.Event()))
     print("ready", flush=True)

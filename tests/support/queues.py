@@ -18,7 +18,7 @@ from dovetail.bus.daemon import RouterDaemon
 from dovetail.bus.generate import GeneratedEvent, GeneratedFleet
 from dovetail.bus.handler import RouterFunction
 from dovetail.bus.pipeline import Pipeline
-from dovetail.bus.ports import BusClock, BusLog, JsonLog
+from dovetail.bus.ports import BusClock
 from dovetail.ports import Clock as FullClock
 from dovetail.sim.aws import SimulatedAws
 from dovetail.sim.aws.queues import SimQueue
@@ -172,7 +172,6 @@ class FleetAws:
         counts: BusTally | None = None,
         clock: BusClock | None = None,
         *,
-        log: BusLog | None = None,
         reread: Callable[[], BusConfig] | None = None,
     ) -> RouterDaemon:
         return RouterDaemon(
@@ -180,7 +179,6 @@ class FleetAws:
             self,
             clock=clock or self.clock,
             counts=counts or BusTally(),
-            log=log or JsonLog(quiet),
             rng=Random(1),
             reread=reread,
         )
@@ -230,7 +228,6 @@ class FleetAws:
             self,
             clock=self.clock,
             counts=counts or BusTally(),
-            log=JsonLog(quiet),
             rng=Random(1),
         )
 
@@ -243,7 +240,6 @@ class FleetAws:
             self.queue(PARK).url,
             clock=self.clock,
             counts=counts or BusTally(),
-            log=JsonLog(quiet),
             rng=Random(1),
             **more,
         )

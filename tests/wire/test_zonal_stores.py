@@ -270,7 +270,7 @@ async def test_an_item_nobody_can_read_is_let_be_and_hides_no_other(
 
     for _ in range(2):
         assert [each.name for each in await tabled.table.list()] == [shift().name]
-    assert caplog.text.count("SHIFT#usw2-az2#ffffff makes no sense") == 1
+    assert caplog.text.count("makes no sense and is let be item=SHIFT#usw2-az2#ffffff") == 1
 
 
 async def test_one_at_a_time_holds_the_lock_and_a_dead_one_loses_it(tabled: Place) -> None:

@@ -18,11 +18,14 @@ from dovetail.bus.counts import BusCounts
 from dovetail.bus.events import BusPlace, Lane
 from dovetail.bus.lane_worker import LaneWorker
 from dovetail.bus.pipeline import Pipeline
-from dovetail.bus.ports import BusClock, BusLog
+from dovetail.bus.ports import BusClock
 from dovetail.bus.queues import SourceQueue, find_queue_url
 from dovetail.bus.sources import DestinationSources
+from dovetail.logs import get_logger
 
 __all__ = ["RouterDaemon"]
+
+log = get_logger("bus")
 
 SHUTDOWN = 25.0
 AGAIN = 1.0
@@ -39,13 +42,12 @@ class RouterDaemon:
         *,
         clock: BusClock,
         counts: BusCounts,
-        log: BusLog,
         rng: Random,
         reread: Callable[[], BusConfig] | None = None,
     ) -> None:
         self._config, self._aws = config, aws
-        self._clock, self._counts, self._log, self._chance = clock, counts, log, rng
-        self._sources = DestinationSources(config, aws, counts=counts, log=log, reread=reread)
+        self._clock, self._counts, self._chance = clock, counts, rng
+        self._sources = DestinationSources(config, aws, counts=counts, reread=reread)
         self._tasks: set[asyncio.Task[None]] = set()
         self._lines: list[LaneWorker] = []
         self._stopping = False
@@ -64,19 +66,16 @@ class RouterDaemon:
             urls["park"],
             clock=self._clock,
             counts=self._counts,
-            log=self._log,
             rng=self._chance,
             named=self._sources.find_by_name if self._config["registry.byName"] else None,
         )
         await self._sources.check_writers()
         self.pipeline.reload_destinations(await self._sources.read_destinations(), self._sources.rules)
         for lane in Lane:
-            queue = SourceQueue(self._aws, urls[lane], clock=self._clock, log=self._log)
+            queue = SourceQueue(self._aws, urls[lane], clock=self._clock)
             visibility = await queue.read_visibility()
             self._lines.append(
-                LaneWorker(
-                    lane, queue, self.pipeline, self._config, visibility, clock=self._clock, log=self._log
-                )
+                LaneWorker(lane, queue, self.pipeline, self._config, visibility, clock=self._clock)
             )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -97,7 +96,7 @@ class RouterDaemon:
         ):
             self._start_task(loop)
         self.ready = True
-        self._log.info("the router is ready", destinations=len(self.pipeline.registry))
+        log.info("the router is ready", destinations=len(self.pipeline.registry))
         await stop.wait()
         self.ready = False
         await self._stop_work()
@@ -112,7 +111,7 @@ class RouterDaemon:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.pipeline.close()
-        self._log.info("the router has stopped")
+        log.info("the router has stopped")
 
     def _start_task(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run a part for as long as the router runs; one that meets a bug says so and starts again."""
@@ -124,9 +123,7 @@ class RouterDaemon:
             if task.cancelled() or self._stopping:
                 return
             if task.exception() is not None:
-                self._log.error(
-                    "a part of the router met a bug", part=work.__name__, error=repr(task.exception())
-                )
+                log.error("a part of the router met a bug", part=work.__name__, error=repr(task.exception()))
                 self._start_task(lambda: self._restart_later(work))
 
         task.add_done_callback(ended)
@@ -141,7 +138,7 @@ class RouterDaemon:
             await self._clock.sleep(self._config["registry.reload"])
             registry = await self._sources.read_destinations()
             if registry != self.pipeline.registry:
-                self._log.info("destinations changed", destinations=len(registry))
+                log.info("destinations changed", destinations=len(registry))
             # Also where nothing has changed: who had no queue of its name may have one now.
             self.pipeline.reload_destinations(registry, self._sources.rules)
 
@@ -153,9 +150,9 @@ class RouterDaemon:
                 try:
                     count = await self.pipeline.resolver.prefetch_place(place)
                 except AwsError as error:
-                    self._log.warning("reading all instances failed", region=place.region, error=error)
+                    log.warning("reading all instances failed", region=place.region, error=error)
                 else:
-                    self._log.info("instances read", account=place.account, region=place.region, count=count)
+                    log.info("instances read", account=place.account, region=place.region, count=count)
             await self._clock.sleep(self._config["ec2.prefetch"])
 
     async def _refresh_stale(self) -> None:
@@ -176,7 +173,7 @@ class RouterDaemon:
                 try:
                     await send_canary(self._aws, place, self._clock.now())
                 except AwsError as error:
-                    self._log.warning("sending a canary failed", region=place.region, error=error)
+                    log.warning("sending a canary failed", region=place.region, error=error)
             await self._clock.sleep(self._config["canary.every"])
 
     def _list_places(self) -> list[BusPlace]:

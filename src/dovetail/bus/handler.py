@@ -19,13 +19,16 @@ from dovetail.bus.config import BusConfig, read_config
 from dovetail.bus.counts import BusCounts, EmfMetrics
 from dovetail.bus.events import Lane, ReceivedMessage
 from dovetail.bus.pipeline import Pipeline
-from dovetail.bus.ports import BusClock, BusLog, JsonLog, WallClock
+from dovetail.bus.ports import BusClock, WallClock
 from dovetail.bus.queues import SourceQueue, find_queue_url, parse_record
 from dovetail.bus.senders import INVOKED
 from dovetail.bus.sources import DestinationSources
 from dovetail.errors import Misconfigured
+from dovetail.logs import get_logger, write_json_lines
 
 __all__ = ["RouterFunction", "lambda_handler"]
+
+log = get_logger("bus")
 
 # A warning may wait so long for EC2 inside one call, then it is broadcast.
 PATIENCE = 3.0
@@ -39,11 +42,11 @@ class RouterFunction:
     """One container: its pipeline, and what each call does with it."""
 
     def __init__(
-        self, config: BusConfig, aws: Aws, *, clock: BusClock, counts: BusCounts, log: BusLog, rng: Random
+        self, config: BusConfig, aws: Aws, *, clock: BusClock, counts: BusCounts, rng: Random
     ) -> None:
         self._config, self._aws = config, aws
-        self._clock, self._counts, self._log, self._chance = clock, counts, log, rng
-        self._sources = DestinationSources(config, aws, counts=counts, log=log)
+        self._clock, self._counts, self._chance = clock, counts, rng
+        self._sources = DestinationSources(config, aws, counts=counts)
         self._pipeline: Pipeline | None = None
         self._read_at = 0.0
         self._urls: dict[str, str] = {}
@@ -58,11 +61,11 @@ class RouterFunction:
         work = asyncio.ensure_future(pipeline.process_batch(lane, batch, settle))
         _, late = await asyncio.wait({work}, timeout=seconds - margin)
         if late:
-            self._log.warning("no time is left for the rest of the batch", messages=len(batch))
+            log.warning("no time is left for the rest of the batch", messages=len(batch))
             work.cancel()
         (met,) = await asyncio.gather(work, return_exceptions=True)
         if met is not None and not late:
-            self._log.error("a batch met a bug; what is not done comes again", error=repr(met))
+            log.error("a batch met a bug; what is not done comes again", error=repr(met))
         await self._shorten_visibility(settle)
         # A message is done or it comes again: there is nothing between, whatever became of the batch.
         failed = settle.left
@@ -79,7 +82,6 @@ class RouterFunction:
                 park,
                 clock=self._clock,
                 counts=self._counts,
-                log=self._log,
                 rng=self._chance,
                 patience=PATIENCE,
                 named=self._sources.find_by_name if self._config["registry.byName"] else None,
@@ -106,9 +108,9 @@ class RouterFunction:
                 if name not in self._urls:
                     self._urls[name] = await find_queue_url(self._aws, name)
             except (AwsError, Misconfigured) as error:
-                self._log.warning("messages come again later than they could", queue=name, error=error)
+                log.warning("messages come again later than they could", queue=name, error=error)
                 continue
-            queue = SourceQueue(self._aws, self._urls[name], clock=self._clock, log=self._log)
+            queue = SourceQueue(self._aws, self._urls[name], clock=self._clock)
             await queue.hide(messages, AGAIN)
 
 
@@ -194,6 +196,7 @@ def lambda_handler(event: Any, context: Any) -> dict[str, Any]:
         environment = dict(os.environ)
         environment.setdefault("DOVETAIL_BUS_DEDUPE_SIZE", str(REMEMBERED))
         config = read_config(None, environment, where="the environment")
+        write_json_lines(print, os.environ.get("DOVETAIL_BUS_LOG_LEVEL", "info"))
         kept.loop = asyncio.new_event_loop()
         kept.counts = EmfMetrics(print, config["maxClusterLabels"])
         kept.function = RouterFunction(
@@ -201,7 +204,6 @@ def lambda_handler(event: Any, context: Any) -> dict[str, Any]:
             SlimAws(config["region"]),
             clock=clock,
             counts=kept.counts,
-            log=JsonLog(print, os.environ.get("DOVETAIL_BUS_LOG_LEVEL", "info")),
             rng=Random(),
         )
     try:

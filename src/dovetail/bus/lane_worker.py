@@ -11,10 +11,13 @@ from dovetail.aws import AwsError
 from dovetail.bus.config import BusConfig
 from dovetail.bus.events import Lane, ReceivedMessage
 from dovetail.bus.pipeline import Pipeline
-from dovetail.bus.ports import BusClock, BusLog
+from dovetail.bus.ports import BusClock
 from dovetail.bus.queues import TEN, SourceQueue, UndeletedMessages, split_batches
+from dovetail.logs import get_logger
 
 __all__ = ["LaneWorker", "compute_window"]
+
+log = get_logger("bus")
 
 # Messages held in memory, per lane: SQS allows 120,000 in flight, and a crash returns all of these at once.
 MOST_HELD = 20_000
@@ -46,10 +49,9 @@ class LaneWorker:
         visibility: int,
         *,
         clock: BusClock,
-        log: BusLog,
     ) -> None:
         self.lane = lane
-        self._queue, self._pipeline, self._clock, self._log = queue, pipeline, clock, log
+        self._queue, self._pipeline, self._clock = queue, pipeline, clock
         self._batch = config.get_batch_limits(lane)
         self._wait = int(config["receivers.wait"])
         self.window = self._batch.window
@@ -76,7 +78,7 @@ class LaneWorker:
             try:
                 got = await self._queue.receive(self._wait)
             except AwsError as error:
-                self._log.warning("receiving failed", lane=self.lane, error=error)
+                log.warning("receiving failed", lane=self.lane, error=error)
                 await self._clock.sleep(TROUBLE)
                 continue
             finally:
@@ -138,7 +140,7 @@ class LaneWorker:
     def _finish_task(self, task: asyncio.Task[None]) -> None:
         self._work.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            self._log.error("a batch met a bug; its messages come again", error=repr(task.exception()))
+            log.error("a batch met a bug; its messages come again", error=repr(task.exception()))
 
     def settle_done(self, message: ReceivedMessage) -> None:
         self._acks.append(message)

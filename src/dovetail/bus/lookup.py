@@ -18,9 +18,12 @@ from dovetail.bus.counts import BusCounts
 from dovetail.bus.destinations import BusCluster
 from dovetail.bus.events import BusPlace
 from dovetail.bus.owners import InstanceOwners, PublishedInstances, find_owners, list_tag_keys
-from dovetail.bus.ports import BusClock, BusLog
+from dovetail.bus.ports import BusClock
+from dovetail.logs import get_logger
 
 __all__ = ["Ec2CallBudget", "InstanceResolver"]
+
+log = get_logger("bus")
 
 LEAST = 0.2
 
@@ -110,10 +113,9 @@ class InstanceResolver:
         *,
         clock: BusClock,
         counts: BusCounts,
-        log: BusLog,
     ) -> None:
         self._config, self._aws, self._cache = config, aws, cache
-        self._clock, self._counts, self._log = clock, counts, log
+        self._clock, self._counts = clock, counts
         self._roles = {account.id: account for account in config.accounts}
         self._desks: dict[BusPlace, _PlaceLookups] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -208,7 +210,7 @@ class InstanceResolver:
                 ):
                     found |= self._cache_answer(lookups.place, answer)
         except AwsError as error:
-            self._log.warning(
+            log.warning(
                 "looking up instances failed",
                 account=lookups.place.account,
                 region=lookups.place.region,
@@ -216,7 +218,7 @@ class InstanceResolver:
             )
             self._settle_failed(lookups, ids)
         except Exception as error:  # noqa: BLE001 (an answer that makes no sense must not keep its ids wanted)
-            self._log.error("looking up instances met a bug", region=lookups.place.region, error=repr(error))
+            log.error("looking up instances met a bug", region=lookups.place.region, error=repr(error))
             self._settle_failed(lookups, ids)
         else:
             self._counts.add("lookup_ids_total", len(ids))

@@ -21,11 +21,14 @@ from dovetail.bus.destinations import BusCluster, Destination, DestinationRegist
 from dovetail.bus.events import BusPlace, EventRules, ReceivedMessage
 from dovetail.bus.lookup import InstanceResolver
 from dovetail.bus.planning import BusPlan, Flight, MessageSettler, Planner, by_deadline, find_event_id
-from dovetail.bus.ports import BusClock, BusLog
+from dovetail.bus.ports import BusClock
 from dovetail.bus.queues import UndeletedMessages
 from dovetail.bus.send import BusCopy, CopySender, SendOutcome
+from dovetail.logs import get_logger
 
 __all__ = ["Pipeline"]
+
+log = get_logger("bus")
 
 MARGIN = 60.0  # what must be left of a notice when a warning is broadcast
 NOTICE = 120.0
@@ -45,15 +48,14 @@ class Pipeline(Planner):
         *,
         clock: BusClock,
         counts: BusCounts,
-        log: BusLog,
         rng: Random,
         patience: float | None = None,
         named: Callable[[BusCluster], Awaitable[Destination | None]] | None = None,
     ) -> None:
-        super().__init__(config, park_url, clock=clock, counts=counts, log=log)
-        self.resolver = InstanceResolver(config, aws, self.owners, clock=clock, counts=counts, log=log)
+        super().__init__(config, park_url, clock=clock, counts=counts)
+        self.resolver = InstanceResolver(config, aws, self.owners, clock=clock, counts=counts)
         self.sender: CopySender[Flight] = CopySender(
-            aws, clock=clock, counts=counts, log=log, rng=rng, parallel=config["parallel"]
+            aws, clock=clock, counts=counts, rng=rng, parallel=config["parallel"]
         )
         self._patience, self._find_by_name = patience, named
         self.busy = 0
@@ -98,7 +100,7 @@ class Pipeline(Planner):
             found = await named(cluster)
         except AwsError as error:
             self._counts.add("registry_problems_total", 1, "byName")
-            self._log.warning("looking for a queue by name failed", cluster=cluster.name, error=error)
+            log.warning("looking for a queue by name failed", cluster=cluster.name, error=error)
             return
         self._asked_for.add(cluster)
         if found is not None:
@@ -151,7 +153,7 @@ class Pipeline(Planner):
         if copy.deadline is not None and flight.urgent:
             left = copy.deadline - self._latest_time(self._now(), flight)
             self._counts.observe("deadline_remaining_seconds", left, copy.kind)
-        self._log.debug(
+        log.debug(
             "routed", id=find_event_id(flight), instance=copy.instance, kind=copy.kind, cluster=copy.cluster
         )
 
@@ -257,7 +259,7 @@ class Pipeline(Planner):
             self._pending.pop(flight.event.contents, None)
             self._plan_safely(flight, flight.event, again, now)
         for copy in (*plan.copies, *again.copies):
-            self._log.info(
+            log.info(
                 "would send",
                 id=find_event_id(copy.tag),
                 kind=copy.kind,
@@ -283,7 +285,7 @@ class Pipeline(Planner):
         self._counts.set("ec2_tokens", self.resolver.tokens)
         self._counts.set("workers_busy", self.busy)
         self.delivered.forget_expired(now)
-        self._log.info("batch routed", lane=lane, messages=len(batch))
+        log.info("batch routed", lane=lane, messages=len(batch))
 
     def reload_destinations(self, registry: DestinationRegistry, rules: EventRules) -> None:
         """Use other destinations from now on; what is on its way keeps its address."""

@@ -23,7 +23,7 @@ from dovetail.bus.events import (
     read_event,
 )
 from dovetail.bus.owners import UNKNOWN, InstanceOwners, KnownInstance
-from dovetail.bus.ports import BusClock, BusLog
+from dovetail.bus.ports import BusClock
 from dovetail.bus.queues import UndeletedMessages
 from dovetail.bus.route import (
     RoutedEvent,
@@ -33,6 +33,7 @@ from dovetail.bus.route import (
     route_zonal_shift,
 )
 from dovetail.bus.send import BusCopy
+from dovetail.logs import get_logger
 
 __all__ = [
     "BusPlan",
@@ -43,6 +44,8 @@ __all__ = [
     "by_deadline",
     "find_event_id",
 ]
+
+log = get_logger("bus")
 
 WINDOW = 600.0
 
@@ -136,14 +139,12 @@ class BusPlan:
 class Planner:
     """Memory, rules and destinations, and what they say about messages."""
 
-    def __init__(
-        self, config: BusConfig, park_url: str, *, clock: BusClock, counts: BusCounts, log: BusLog
-    ) -> None:
+    def __init__(self, config: BusConfig, park_url: str, *, clock: BusClock, counts: BusCounts) -> None:
         self.config, self.registry = config, config.registry
         self.rules = config.rules
         self.owners = InstanceOwners(config["cache.size"])
         self.delivered = DeliveredCopies(config["dedupe.size"], config["dedupe.window"])
-        self._park_url, self._clock, self._counts, self._log = park_url, clock, counts, log
+        self._park_url, self._clock, self._counts = park_url, clock, counts
         self._annotate: bool = config["annotateSplits"]
         self._pending: dict[Hashable, Flight] = {}
         # With `registry.byName`, owners without a destination are asked for once by their names.
@@ -192,7 +193,7 @@ class Planner:
 
     def _log_bug(self, doing: str, message: ReceivedMessage, error: Exception) -> None:
         """Name a message that meets a bug, at its first receive; it comes again until the dead letters."""
-        tell = self._log.error if message.receives <= 1 else self._log.debug
+        tell = log.error if message.receives <= 1 else log.debug
         tell(f"{doing} a message met a bug", source=message.id, error=repr(error)[:MOST_TOLD])
 
     def _plan_one(self, flight: Flight, event: BusEvent, plan: BusPlan, now: float) -> None:
@@ -350,7 +351,7 @@ class Planner:
             "source": flight.message.id,
             "kind": flight.kind,
         }
-        self._log.info("event " + what, **told, instances=instances, **fields)
+        log.info("event " + what, **told, instances=instances, **fields)
 
     def _now(self) -> float:
         return self._clock.now().timestamp()

@@ -9,8 +9,9 @@ from typing import Any
 
 from dovetail.aws import Aws, AwsAbsent, AwsDenied, AwsError
 from dovetail.bus.events import ReceivedMessage
-from dovetail.bus.ports import BusClock, BusLog
+from dovetail.bus.ports import BusClock
 from dovetail.errors import Misconfigured
+from dovetail.logs import get_logger
 
 __all__ = [
     "SourceQueue",
@@ -20,6 +21,8 @@ __all__ = [
     "parse_record",
     "split_batches",
 ]
+
+log = get_logger("bus")
 
 TEN = 10
 LONG_POLL = 20
@@ -93,9 +96,9 @@ def _parse_whole(value: object, default: int) -> int:
 class SourceQueue:
     """One source queue behind its URL."""
 
-    def __init__(self, aws: Aws, url: str, *, clock: BusClock, log: BusLog) -> None:
+    def __init__(self, aws: Aws, url: str, *, clock: BusClock) -> None:
         self.url = url
-        self._aws, self._clock, self._log = aws, clock, log
+        self._aws, self._clock = aws, clock
         self._parallel = asyncio.Semaphore(PARALLEL)
 
     async def receive(self, wait: int = LONG_POLL) -> list[ReceivedMessage]:
@@ -140,11 +143,11 @@ class SourceQueue:
             async with self._parallel:
                 answer = await self._aws.call("sqs", operation, {"QueueUrl": self.url, "Entries": entries})
         except AwsError as error:
-            self._log.warning("telling a queue failed", operation=operation, queue=self.url, error=error)
+            log.warning("telling a queue failed", operation=operation, queue=self.url, error=error)
             return
         if answer.get("Failed"):
             codes = sorted({str(each.get("Code")) for each in answer["Failed"]})
-            self._log.warning("telling a queue failed", operation=operation, queue=self.url, codes=codes)
+            log.warning("telling a queue failed", operation=operation, queue=self.url, codes=codes)
 
 
 def split_batches(messages: Sequence[ReceivedMessage]) -> list[Sequence[ReceivedMessage]]:

@@ -12,9 +12,12 @@ from typing import Any, Generic, Protocol, TypeVar
 from dovetail.aws import Aws, AwsAbsent, AwsDenied, AwsError, AwsInvalid
 from dovetail.bus.counts import BusCounts
 from dovetail.bus.destinations import Destination
-from dovetail.bus.ports import BusClock, BusLog
+from dovetail.bus.ports import BusClock
+from dovetail.logs import get_logger
 
 __all__ = ["BusCopy", "CopySender", "SendGate", "SendOutcome", "split_chunks"]
+
+log = get_logger("bus")
 
 T = TypeVar("T")
 Tag = TypeVar("Tag", contravariant=True)
@@ -135,9 +138,9 @@ class CopySender(Generic[T]):
     """Sends copies to any number of queues at once."""
 
     def __init__(
-        self, aws: Aws, *, clock: BusClock, counts: BusCounts, log: BusLog, rng: Random, parallel: int = 32
+        self, aws: Aws, *, clock: BusClock, counts: BusCounts, rng: Random, parallel: int = 32
     ) -> None:
-        self._aws, self._clock, self._counts, self._log = aws, clock, counts, log
+        self._aws, self._clock, self._counts = aws, clock, counts
         self._chance = rng
         self._parallel = asyncio.Semaphore(parallel)
         self._queues: dict[str, asyncio.Semaphore] = {}
@@ -276,7 +279,7 @@ class CopySender(Generic[T]):
     def _open_circuit(self, circuit: CircuitBreaker, copy: BusCopy[T]) -> None:
         if circuit.record_failure(self._clock.monotonic()):
             self._counts.set("circuit_open", 1, copy.cluster)
-            self._log.warning("nothing is sent for a while", cluster=copy.cluster, queue=copy.url)
+            log.warning("nothing is sent for a while", cluster=copy.cluster, queue=copy.url)
 
     def _close_circuit(self, circuit: CircuitBreaker, copy: BusCopy[T]) -> None:
         if circuit.failures >= TRIPS_AFTER:
@@ -285,7 +288,7 @@ class CopySender(Generic[T]):
 
     def _report_refusal(self, copies: list[BusCopy[T]], code: str) -> None:
         self._counts.add("send_failures_total", len(copies), code)
-        self._log.error("a queue refuses messages", cluster=copies[0].cluster, queue=copies[0].url, code=code)
+        log.error("a queue refuses messages", cluster=copies[0].cluster, queue=copies[0].url, code=code)
 
     def _get_aws(self, copy: BusCopy[T]) -> Aws:
         """The door to a queue: its own region's, by the destination's role if it has one."""

@@ -8,12 +8,11 @@ counts for the accounts it is listed with and for no other.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dovetail.aws import Aws, AwsError
-from dovetail.bus.ports import BusLog
+from dovetail.aws import Aws
 
 __all__ = ["INVOKED", "TrustedSenders", "denies_others", "read_sealed"]
 
@@ -100,16 +99,8 @@ def _list_texts(value: Any) -> list[str]:
     return [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, str)]
 
 
-async def read_sealed(aws: Aws, names: Iterable[str], log: BusLog) -> bool:
-    """Ask whether the queues' own policies keep everybody out but their rules and the roles they name."""
-    for name in names:
-        try:
-            url = (await aws.call("sqs", "GetQueueUrl", {"QueueName": name}))["QueueUrl"]
-            asked = {"QueueUrl": url, "AttributeNames": ["Policy"]}
-            answer = await aws.call("sqs", "GetQueueAttributes", asked)
-        except AwsError as error:
-            log.warning("the policy of a queue cannot be read", queue=name, error=error)
-            return False
-        if not denies_others(answer.get("Attributes", {}).get("Policy")):
-            return False
-    return True
+async def read_sealed(aws: Aws, queue: str) -> bool:
+    """Ask whether a queue's own policy keeps everybody out but its rules and the roles it names."""
+    url = (await aws.call("sqs", "GetQueueUrl", {"QueueName": queue}))["QueueUrl"]
+    answer = await aws.call("sqs", "GetQueueAttributes", {"QueueUrl": url, "AttributeNames": ["Policy"]})
+    return denies_others(answer.get("Attributes", {}).get("Policy"))

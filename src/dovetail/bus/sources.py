@@ -19,11 +19,13 @@ from dovetail.bus.config import BusConfig
 from dovetail.bus.counts import BusCounts
 from dovetail.bus.destinations import BusCluster, Destination, DestinationRegistry, parse_destination
 from dovetail.bus.events import EventRules, Lane
-from dovetail.bus.ports import BusLog
 from dovetail.bus.senders import read_sealed
 from dovetail.errors import DovetailError, Misconfigured
+from dovetail.logs import get_logger
 
 __all__ = ["DestinationSources"]
+
+log = get_logger("bus")
 
 BUS_TAG, CLUSTER_TAG, ACCOUNT_TAG = "dovetail.sh/bus", "dovetail.sh/cluster", "dovetail.sh/account"
 # A number as DynamoDB writes it, short enough to be one that somebody meant.
@@ -43,10 +45,9 @@ class DestinationSources:
         aws: Aws,
         *,
         counts: BusCounts,
-        log: BusLog,
         reread: Callable[[], BusConfig] | None = None,
     ) -> None:
-        self._config, self._aws, self._counts, self._log = config, aws, counts, log
+        self._config, self._aws, self._counts = config, aws, counts
         self._reread, self._written = reread, config.registry
         self._last: dict[str, list[Destination]] = {}
         self._named: dict[BusCluster, Destination] = {}
@@ -67,19 +68,31 @@ class DestinationSources:
     async def check_writers(self) -> None:
         """Learn whether the central queues' own policies keep strangers out, and say where they do not."""
         if self._config.rules.senders is None:
-            self._log.warning("senders are not verified", why="verifySender is false; anybody is believed")
+            log.warning("senders are not verified", why="verifySender is false; anybody is believed")
             return
-        closed = await read_sealed(self._aws, [self._config[f"queues.{lane}"] for lane in Lane], self._log)
+        closed = await self._read_sealed()
         if not closed:
-            self._log.warning(
+            log.warning(
                 "the central queues let others write than their rules",
                 why="their policies deny nobody; take the kit's, `interruption-router doctor` says more",
             )
         if self._config.unbound:
             named = ", ".join(self._config.unbound)
-            self._log.warning("accounts without a senderId are heard by EventBridge alone", accounts=named)
+            log.warning("accounts without a senderId are heard by EventBridge alone", accounts=named)
         # A role that is not listed might be the writer of such an account, and could then speak for any.
         self._sealed = closed and not self._config.unbound
+
+    async def _read_sealed(self) -> bool:
+        """Whether both central queues keep strangers out; a policy that cannot be read keeps out nobody."""
+        for lane in Lane:
+            queue = self._config[f"queues.{lane}"]
+            try:
+                if not await read_sealed(self._aws, queue):
+                    return False
+            except AwsError as error:
+                log.warning("the policy of a queue cannot be read", queue=queue, error=error)
+                return False
+        return True
 
     async def read_destinations(self) -> DestinationRegistry:
         """All destinations there are now."""
@@ -209,7 +222,7 @@ class DestinationSources:
         self._problems.add((source, why))
         if (source, why) not in self._said:
             self._said.add((source, why))
-            self._log.error("a destination could not be read", source=source, why=why[:MOST_SAID])
+            log.error("a destination could not be read", source=source, why=why[:MOST_SAID])
 
 
 def _read_key(item: Mapping[str, Any]) -> str:

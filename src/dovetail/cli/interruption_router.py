@@ -126,7 +126,6 @@ async def _run_router(
         aws,
         clock=SystemClock(),
         counts=PrometheusCounts(config["maxClusterLabels"]),
-        log=logs.get_logger("bus"),
         rng=Random(SystemRandom().getrandbits(64)),
         reread=reread,
     )

@@ -27,7 +27,6 @@ from dovetail.cli.output import (
     print_text,
 )
 from dovetail.errors import BadInput, Misconfigured
-from dovetail.runtime import logs
 from dovetail.runtime.clock import SystemClock
 
 __all__ = [
@@ -68,9 +67,7 @@ async def route_events(config: BusConfig, file: str, output: Output) -> int:
     try:
         for place, ids in wanted.items():
             await resolver.resolve_instances(place, ids, urgent=True, patience=PATIENCE)
-        registry = await DestinationSources(
-            config, aws, counts=BusTally(), log=logs.get_logger("bus")
-        ).read_destinations()
+        registry = await DestinationSources(config, aws, counts=BusTally()).read_destinations()
     finally:
         await resolver.close()
         aws.close()
@@ -106,9 +103,7 @@ def _find_known(owners: InstanceOwners, id: str) -> KnownInstance | None:
 
 
 def _build_resolver(config: BusConfig, aws: Any, owners: InstanceOwners) -> InstanceResolver:
-    return InstanceResolver(
-        config, aws, owners, clock=SystemClock(), counts=BusTally(), log=logs.get_logger("bus")
-    )
+    return InstanceResolver(config, aws, owners, clock=SystemClock(), counts=BusTally())
 
 
 async def resolve_owners(config: BusConfig, ids: list[str], output: Output) -> int:
@@ -150,9 +145,7 @@ async def replay_events(config: BusConfig, source: str, wanted: ReplayFilter, ra
 async def run_doctor(config: BusConfig, output: Output) -> int:
     aws = open_aws(config)
     try:
-        registry = await DestinationSources(
-            config, aws, counts=BusTally(), log=logs.get_logger("bus")
-        ).read_destinations()
+        registry = await DestinationSources(config, aws, counts=BusTally()).read_destinations()
         findings = await examine_setup(aws, config, registry)
     finally:
         aws.close()

@@ -18,9 +18,9 @@ import msgspec
 from dovetail.api.core import ObjectReference
 from dovetail.api.meta import Kind, Object, ObjectMeta, Record
 from dovetail.errors import AlreadyExists, DovetailError, Gone
+from dovetail.logs import get_logger
 from dovetail.metrics import counter
 from dovetail.ports import Clock
-from dovetail.runtime import logs
 from dovetail.runtime.kube import KubeClient
 from dovetail.runtime.throttle import Throttle
 
@@ -112,7 +112,7 @@ class EventRecorder:
         self._failed: Counter[str] = Counter()
         self._last_failure: DovetailError | None = None
         self._lost_told = float("-inf")
-        self._log = logs.get_logger("controller")
+        self._log = get_logger()
 
     def publish_event(
         self,

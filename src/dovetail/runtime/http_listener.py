@@ -7,7 +7,6 @@ source, and the one that idles longest makes room for a new one. What is said to
 from __future__ import annotations
 
 import asyncio
-import logging
 import ssl
 from collections import Counter
 from collections.abc import Callable
@@ -18,12 +17,11 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from dovetail.errors import Misconfigured
+from dovetail.logs import SILENT
 
 __all__ = ["HttpListener", "LimitedHandler", "ServerLimits", "start_listener"]
 
 LINE, FIELD, HEADERS = 4_096, 4_096, 64
-QUIET = logging.getLogger(f"{__name__}.access")
-QUIET.disabled = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +83,7 @@ class LimitedHandler(RequestHandler):
             manager,
             loop=loop,
             keepalive_timeout=gate.limits.idle,
-            access_log=QUIET,
+            access_log=SILENT,
             auto_decompress=False,
             lingering_time=0.0,
             max_line_size=LINE,

@@ -2,7 +2,7 @@
 
 {"level":"INFO","time":"2026-01-02T03:04:05.678Z","logger":"controller","message":"…","commit":"…",…}
 
-What is said through dovetail.logs and through the standard library joins them here.
+What is said through dovetail.logs, and by libraries through the standard library, becomes lines here.
 """
 
 from __future__ import annotations
@@ -23,27 +23,19 @@ import msgspec
 import structlog
 
 from dovetail.errors import Misconfigured, describe_error, flatten_errors
-from dovetail.logs import ROOT
+from dovetail.logs import CONTROLLER, ROOT, LogLine
 
-__all__ = ["bind_context", "configure_logging", "get_logger"]
+__all__ = ["bind_context", "configure_logging"]
 
 LEVELS = {"debug": 10, "info": 20, "error": 40, "": 20}
 SHOWN = {"warning": "WARN", "exception": "ERROR", "critical": "ERROR"}
 FIRST, EVERY = 100, 100
 # The build's revision, which the image sets; and what is shown where nobody knows it, as Karpenter does.
 COMMIT, UNKNOWN = "DOVETAIL_COMMIT", "unknown"
-# Loggers of ours that keep a name of their own; all others are just `controller`.
-NAMED = frozenset((f"{ROOT}.audit",))
 # Modules through which a line passes on its way: who called them is the caller.
 PASSED = ("structlog", "logging", "dovetail.logs", __name__)
 Line = MutableMapping[str, Any]
 _fields: ContextVar[Mapping[str, object]] = ContextVar("fields of every line")
-
-
-def get_logger(name: str = "controller") -> structlog.typing.FilteringBoundLogger:
-    """A logger; sub-loggers append to its name with a dot."""
-    logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(logger_name=name)
-    return logger
 
 
 @contextmanager
@@ -80,29 +72,27 @@ def configure_logging(level: str = "info", paths: Sequence[str] = ("stdout",), c
     )
     # What libraries say through the standard library joins the same lines, from warnings up; what we say
     # there, at every level that was asked for.
-    logging.basicConfig(handlers=[_FromLibraries()], level=logging.WARNING, force=True)
+    logging.basicConfig(handlers=[_ToStructlog()], level=logging.WARNING, force=True)
     logging.getLogger(ROOT).setLevel(LEVELS[level])
 
 
-class _FromLibraries(logging.Handler):
+class _ToStructlog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        fields = dict(getattr(record, "fields", {}))
-        if record.exc_info and record.exc_info[1] is not None:
-            fields["error"] = record.exc_info[1]
-        tell = get_logger(_shown_name(record.name)).bind(**fields)
-        tell.log(_find_level(record.levelno), record.getMessage())
+        said = record.msg if isinstance(record.msg, LogLine) else _read_library_line(record)
+        logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(logger_name=said.logger)
+        logger.bind(**said.fields).log(_find_level(record.levelno), said.message)
+
+
+def _read_library_line(record: logging.LogRecord) -> LogLine:
+    """What a library said, under a name below ours."""
+    fields = {"error": record.exc_info[1]} if record.exc_info and record.exc_info[1] is not None else {}
+    ours = record.name == ROOT or record.name.startswith(f"{ROOT}.")
+    return LogLine(CONTROLLER if ours else f"{CONTROLLER}.{record.name}", record.getMessage(), fields)
 
 
 def _find_level(number: int) -> int:
     """The nearest of the levels that have a name."""
     return next((level for level in (40, 30, 20) if number >= level), 10)
-
-
-def _shown_name(name: str) -> str:
-    """What a logger of the standard library is called in lines."""
-    if name in NAMED:
-        return "controller" + name.removeprefix(ROOT)
-    return "controller" if name == ROOT or name.startswith(f"{ROOT}.") else f"controller.{name}"
 
 
 def _add_context(_: object, method: str, line: Line) -> Line:

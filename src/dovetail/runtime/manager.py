@@ -16,7 +16,7 @@ from uuid import UUID
 
 from dovetail.controllers.base import Controller, is_idle
 from dovetail.errors import DovetailError, Refused, Retry, Throttled, flatten_errors
-from dovetail.logs import build_reference
+from dovetail.logs import build_reference, get_logger
 from dovetail.ports import Clock
 from dovetail.runtime import logs, metrics
 from dovetail.runtime.queue import Closed, WorkQueue
@@ -46,7 +46,7 @@ class Manager:
         self._services: list[Callable[[], Awaitable[None]]] = []
         self._working: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
-        self._log = logs.get_logger("controller")
+        self._log = get_logger()
 
     def add(self, controller: Controller) -> WorkQueue:
         """Take a controller on; whoever watches for it adds keys to the queue that comes back."""

@@ -23,6 +23,7 @@ from dovetail.api.nodeclaim import NodeClaim
 from dovetail.aws import Aws
 from dovetail.controllers.base import SINGLETON
 from dovetail.errors import BadInput, DovetailError, Gone, Misconfigured
+from dovetail.logs import get_logger
 from dovetail.ports import Clock
 from dovetail.runtime import logs
 from dovetail.runtime.clock import SystemClock
@@ -75,7 +76,7 @@ class Function:
         self, settings: Settings, aws: Aws, transport: Transport, *, clock: Clock, rng: Random, owner: str
     ) -> None:
         options = function_options(settings)
-        self._clock, self._leads, self._log = clock, False, logs.get_logger("zonalshift")
+        self._clock, self._leads, self._log = clock, False, get_logger("zonalshift")
         throttle = Throttle(clock, settings.kube_client_qps, settings.kube_client_burst)
         self._kube = KubeClient(transport, clock, throttle=throttle, may_write=lambda: self._leads)
         self._recorder = EventRecorder(self._kube, clock, rng)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -11,6 +10,7 @@ from typing import Any, ClassVar, Literal, cast
 from dovetail.api import cron
 from dovetail.api.meta import Kind, Object
 from dovetail.errors import Misconfigured
+from dovetail.logs import get_logger
 from dovetail.ports import Recorder
 from dovetail.settings import Settings
 from dovetail.settings.table import BY_VARIABLE
@@ -171,7 +171,7 @@ def parse_dry_run(told: str) -> DryRun:
     return cast(DryRun, {"false": "", "true": "server"}.get(told, "client"))
 
 
-log = logging.getLogger(__name__)
+log = get_logger()
 # Keys of the ConfigMap, and the setting each stands for.
 CONFIG_KEYS = {"policy": "ZONAL_SHIFT_POLICY", "dry-run": "ZONAL_SHIFT_DRY_RUN"}
 
@@ -203,7 +203,11 @@ class ShiftConfigMap:
             told = self._apply_key(told, key, now)
         if told != self._now:
             self._now = told
-            log.info("zonal shift goes on by policy %s, dry run %r", told.policies, told.dry_run or "false")
+            log.info(
+                "zonal shift goes on by another policy",
+                policy=told.policies,
+                **{"dry-run": told.dry_run or "false"},
+            )
             self._apply(told)
 
     def _apply_key(self, options: ZonalOptions, key: str, source: ConfigMap) -> ZonalOptions:
@@ -218,7 +222,7 @@ class ShiftConfigMap:
                 f'{key} in ConfigMap {source.namespace}/{source.name} is "{text[:120]}", but must be '
                 f"{kind.allowed}{detail}; what was in force before stays so until it is corrected"
             )
-            log.warning("%s", note)
+            log.warning("a key of the ConfigMap is not taken", key=key, error=note)
             self._recorder.publish_event(
                 source, "ZonalShiftMisconfigured", note, warning=True, dedupe=(key, text)
             )

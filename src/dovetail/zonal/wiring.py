@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
@@ -13,6 +12,7 @@ from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.zoneshift import ZoneShift
 from dovetail.aws import Aws
 from dovetail.controllers.base import Cache
+from dovetail.logs import get_logger
 from dovetail.ports import Clock, Recorder
 from dovetail.runtime.informer import Informer
 from dovetail.runtime.kube import KubeClient
@@ -31,7 +31,7 @@ from dovetail.zonal.store.table_store import TableListener, TableStore
 
 __all__ = ["ZonalService"]
 
-log = logging.getLogger(__name__)
+log = get_logger()
 Service = Callable[[], Awaitable[None]]
 
 
@@ -150,7 +150,7 @@ class ZonalService:
             namespace=namespace or self._settings.leader_election_namespace or read_pod_namespace(),
             # Enough where a role grants this one alone.
             fields=f"metadata.name={name}",
-            on_trouble=lambda error: log.warning("cannot follow the ConfigMap %s: %s", named, error),
+            on_trouble=lambda error: log.warning("cannot follow a ConfigMap", ConfigMap=named, error=error),
         )
         return follower.run
 

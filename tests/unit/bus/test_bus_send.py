@@ -12,10 +12,8 @@ import pytest
 from dovetail.aws import Answer, Aws, aws_error
 from dovetail.bus.counts import BusTally
 from dovetail.bus.destinations import BusCluster, Destination
-from dovetail.bus.ports import JsonLog
 from dovetail.bus.send import BusCopy, CopySender, SendOutcome, split_chunks
 from dovetail.sim.clock import VirtualClock, run_virtual
-from support.queues import quiet
 
 URL = "https://sqs.us-east-2.amazonaws.com/123456789012/one"
 TO = Destination(BusCluster("123456789012", "us-east-2", "one"), URL)
@@ -47,9 +45,7 @@ def everything(_: int, entries: list[dict[str, Any]]) -> dict[str, Any]:
 def sent(queue: Scripted, copies: list[BusCopy[int]]) -> tuple[dict[int, SendOutcome], float, BusTally]:
     async def story() -> tuple[dict[int, SendOutcome], float, BusTally]:
         clock, counts, fates = VirtualClock(), BusTally(), {}
-        sender: CopySender[int] = CopySender(
-            queue, clock=clock, counts=counts, log=JsonLog(quiet), rng=Random(1)
-        )
+        sender: CopySender[int] = CopySender(queue, clock=clock, counts=counts, rng=Random(1))
 
         def settled(copy: BusCopy[int], outcome: SendOutcome) -> None:
             assert copy.tag not in fates
@@ -171,9 +167,7 @@ def test_a_row_of_failures_opens_the_circuit_and_one_attempt_closes_it() -> None
         nonlocal up
         clock, counts, fates = VirtualClock(), BusTally(), []
         queue = Scripted(answer)
-        sender: CopySender[int] = CopySender(
-            queue, clock=clock, counts=counts, log=JsonLog(quiet), rng=Random(1)
-        )
+        sender: CopySender[int] = CopySender(queue, clock=clock, counts=counts, rng=Random(1))
         calls, opened = [], []
         for _ in range(4):
             await sender.send_copies(copies(1), lambda _, how: fates.append(how))

@@ -33,7 +33,7 @@ def lines(capsys: Capture) -> list[dict[str, Any]]:
 def test_a_line_has_zaps_keys_in_zaps_order(capsys: Capture) -> None:
     logs.configure_logging("info", commit="abc1234")
     with logs.bind_context(controller="provisioner", name="default", reconcileID="r-1"):
-        logs.get_logger().info("found provisionable pods", Pods="a, b", NodePool={"name": "default"})
+        messages.get_logger().info("found provisionable pods", Pods="a, b", NodePool={"name": "default"})
     (line,) = lines(capsys)
     assert list(line)[:5] == ["level", "time", "logger", "message", "commit"]
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line.pop("time"))
@@ -53,14 +53,14 @@ def test_a_line_has_zaps_keys_in_zaps_order(capsys: Capture) -> None:
 def test_the_context_ends_with_its_block(capsys: Capture) -> None:
     logs.configure_logging("info")
     with logs.bind_context(controller="a"), logs.bind_context(controller="b"):
-        logs.get_logger().info("inside")
-    logs.get_logger().info("outside")
+        messages.get_logger().info("inside")
+    messages.get_logger().info("outside")
     assert [line.get("controller") for line in lines(capsys)] == ["b", None]
 
 
 def test_levels_are_those_of_zap_and_lower_ones_are_dropped(capsys: Capture) -> None:
     logs.configure_logging("info")
-    log = logs.get_logger("controller.sub")
+    log = messages.get_logger("controller.sub")
     log.debug("no")
     log.info("one")
     log.warning("two")
@@ -73,7 +73,7 @@ def test_levels_are_those_of_zap_and_lower_ones_are_dropped(capsys: Capture) -> 
 
 def test_only_at_debug_level_is_the_caller_named(capsys: Capture) -> None:
     logs.configure_logging("debug")
-    logs.get_logger().debug("here")
+    messages.get_logger().debug("here")
     assert re.fullmatch(r"runtime/test_logs.py:\d+", lines(capsys)[0]["caller"])
 
 
@@ -85,7 +85,7 @@ def test_an_error_is_text_with_its_facts_lifted_and_no_stack(capsys: Capture) ->
     try:
         raise Launching("creating instance: no capacity")
     except Launching as error:
-        logs.get_logger().error("reconciler error", error=error)
+        messages.get_logger().error("reconciler error", error=error)
     text = capsys.readouterr().out
     line = msgspec.json.decode(text)
     assert line["error"] == "creating instance: no capacity"
@@ -120,7 +120,7 @@ def test_libraries_speak_in_the_same_lines(capsys: Capture) -> None:
 
 def test_lines_go_to_every_place_asked_for(capsys: Capture, tmp_path: Path) -> None:
     logs.configure_logging("info", ("stdout", str(tmp_path / "log")))
-    logs.get_logger().info("hello")
+    messages.get_logger().info("hello")
     assert capsys.readouterr().out == (tmp_path / "log").read_text()
     with pytest.raises(Misconfigured, match="writing the log to /nowhere/log"):
         logs.configure_logging("info", ("/nowhere/log",))
@@ -145,11 +145,11 @@ def test_what_is_on_record_has_a_logger_of_its_own(capsys: Capture) -> None:
 
 def test_our_modules_are_heard_at_the_level_that_was_asked_for(capsys: Capture) -> None:
     logs.configure_logging("info")
-    logging.getLogger("dovetail.zonal.anything").info("goes on by policy %s", "Enforce")
-    logging.getLogger("dovetail.zonal.anything").debug("too close")
+    messages.get_logger().info("goes on by another policy", policy="Enforce")
+    messages.get_logger().debug("too close")
     (line,) = lines(capsys)
     assert (line["level"], line["logger"]) == ("INFO", "controller")
-    assert line["message"] == "goes on by policy Enforce"
+    assert (line["message"], line["policy"]) == ("goes on by another policy", "Enforce")
     logs.configure_logging("error")
     HEARD({"Node": {"name": "n1"}})
     assert lines(capsys) == []
@@ -168,7 +168,7 @@ def test_a_group_of_errors_is_told_as_its_sentences(capsys: Capture) -> None:
     logs.configure_logging("info")
     inner = ExceptionGroup("hooks", [Launching("launching a: no capacity"), Retry("patching b: conflict")])
     group = ExceptionGroup("some of the work failed", [inner, Retry("patching b: conflict"), ValueError()])
-    logs.get_logger().error("Reconciler error", error=group)
+    messages.get_logger().error("Reconciler error", error=group)
     (line,) = lines(capsys)
     assert line["error"] == "launching a: no capacity; patching b: conflict; ValueError"
     assert line["instance-type"] == "m5.large"
@@ -176,17 +176,17 @@ def test_a_group_of_errors_is_told_as_its_sentences(capsys: Capture) -> None:
 
 def test_half_a_character_does_not_silence_a_line(capsys: Capture) -> None:
     logs.configure_logging("info")
-    logs.get_logger().error("a message makes no sense", error=Retry("awayFrom is \ud800"))
+    messages.get_logger().error("a message makes no sense", error=Retry("awayFrom is \ud800"))
     (line,) = [json.loads(each) for each in capsys.readouterr().out.splitlines()]
     assert line["error"] == "awayFrom is \ud800"
 
 
 def test_without_a_known_revision_the_line_says_so(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     logs.configure_logging("info")
-    logs.get_logger().info("one")
+    messages.get_logger().info("one")
     monkeypatch.setenv("DOVETAIL_COMMIT", "abc1234")
     logs.configure_logging("info")
-    logs.get_logger().info("two")
+    messages.get_logger().info("two")
     assert [line["commit"] for line in lines(capsys)] == ["unknown", "abc1234"]
 
 
@@ -207,7 +207,7 @@ def test_of_many_names_the_first_are_told_and_the_rest_counted() -> None:
 
 def test_a_test_that_configures_logs_silences_no_later_one(caplog: pytest.LogCaptureFixture) -> None:
     """What was below the level that one test asked for is heard again by the next in the same process."""
-    log = logging.getLogger("dovetail.tests.later")
+    log = messages.get_logger("controller.later")
     with kept_logs():
         logs.configure_logging("error", ("/dev/null",))
         log.warning("unheard")
@@ -220,5 +220,42 @@ def test_reading_log_lines_silences_nobody_afterwards(caplog: pytest.LogCaptureF
     with log_lines("error"):
         pass
     assert not structlog.is_configured()
-    logging.getLogger("dovetail.tests.later").warning("heard")
+    messages.get_logger("controller.later").warning("heard")
     assert caplog.messages == ["heard"]
+
+
+def test_a_function_without_structlog_writes_the_same_fields_by_the_standard_library_alone(
+    capsys: Capture,
+) -> None:
+    told: list[str] = []
+    with messages.open_json_lines(told.append):
+        bus = messages.get_logger("bus")
+        bus.debug("unheard")
+        bus.info("batch routed", lane="urgent", messages=3)
+        bus.warning("receiving failed", error=Retry("no answer"))
+        bus.error("a queue refuses messages", code="AccessDenied")
+    assert told == [
+        '{"level":"INFO","logger":"bus","message":"batch routed","lane":"urgent","messages":3}',
+        '{"level":"WARN","logger":"bus","message":"receiving failed","error":"no answer"}',
+        '{"level":"ERROR","logger":"bus","message":"a queue refuses messages","code":"AccessDenied"}',
+    ]
+    logs.configure_logging("info")
+    messages.get_logger("bus").info("batch routed", lane="urgent")
+    (line,) = lines(capsys)
+    assert (line["logger"], line["message"], line["lane"]) == ("bus", "batch routed", "urgent")
+
+
+def test_no_module_has_a_logger_of_its_own() -> None:
+    source = Path(messages.__file__).parent
+    homes = {source / "logs.py", source / "runtime" / "logs.py"}
+    named = [
+        path
+        for path in source.rglob("*.py")
+        if path not in homes and re.search(r"logging\.getLogger|structlog\.get_logger", path.read_text())
+    ]
+    assert named == []
+
+
+def test_a_handler_that_knows_no_fields_sees_them_in_the_text(caplog: pytest.LogCaptureFixture) -> None:
+    messages.get_logger().warning("cannot read a queue", queue="q", error="no answer")
+    assert caplog.messages == ["cannot read a queue queue=q error=no answer"]

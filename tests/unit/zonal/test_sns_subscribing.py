@@ -105,7 +105,7 @@ async def test_without_auto_subscribe_an_end_is_only_told(caplog: pytest.LogCapt
     fields = unsubscribed()
     assert await subject.take(json.dumps(fields).encode(), headers_of(fields)) == 200
     assert asked == []
-    assert "the endpoint was unsubscribed from" in caplog.text
+    assert "the endpoint was unsubscribed topic=" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ request alone. What the batch did together and what had to be repeated one by on
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from dovetail.aws import Answer, Aws, AwsError, aws_error, list_pages
+from dovetail.logs import get_logger
 from dovetail.metrics import SIZE_BUCKETS, histogram
 from dovetail.ports import Clock
 from dovetail.providers.aws.launch_tokens import TOKEN_USED, LaunchAttempts
@@ -39,7 +39,7 @@ BATCH_SIZE = histogram(
     ("batcher",),
     SIZE_BUCKETS,
 )
-log = logging.getLogger(__name__)
+log = get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,7 @@ def _deal_instances(answer: Answer, places: Sequence[int]) -> Sequence[Outcome]:
     launched = list(_split_instances(answer))
     if len(launched) > len(places):
         surplus = [each["InstanceIds"][0] for each in launched[len(places) :]]
-        log.warning("a fleet launched more instances than were asked for: %s", ", ".join(surplus))
+        log.warning("a fleet launched more instances than were requested", instances=", ".join(surplus))
     errors = list(answer.get("Errors") or ())
     if len(launched) < len(places) and not errors:
         errors = [{"ErrorCode": TOO_FEW, "ErrorMessage": TOO_FEW}]
@@ -254,7 +254,7 @@ class DescribeBatcher:
                         found[instance["InstanceId"]] = alone
         except AwsError as error:
             # One id that is gone fails the whole request; each will be asked for alone and told the truth.
-            log.debug("describing instances together: %s", error)
+            log.debug("describing instances together failed", error=error)
         return found
 
 
@@ -282,7 +282,7 @@ class TerminateBatcher:
         try:
             answer = await self._aws.call("ec2", "TerminateInstances", {"InstanceIds": _merge_ids(requests)})
         except AwsError as error:
-            log.debug("terminating instances together: %s", error)
+            log.debug("terminating instances together failed", error=error)
             return {}
         return {
             change["InstanceId"]: {"TerminatingInstances": [change]}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -12,6 +11,7 @@ from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodeclass import EC2NodeClass
 from dovetail.aws import AwsError
 from dovetail.errors import CreateFailed, InsufficientCapacity
+from dovetail.logs import build_reference, get_logger
 from dovetail.metrics import counter
 from dovetail.ports import Clock, Recorder
 from dovetail.providers.aws.batcher import FleetBatcher
@@ -72,7 +72,7 @@ EFA_ONLY = "efa-only"
 FEW_TYPES = 5
 UNTIL_SHOWN = 5.0
 UNTIL_SURELY_SHOWN = 15.0
-log = logging.getLogger(__name__)
+log = get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,9 @@ class InstanceLauncher:
         way = choose_capacity_type(kept, wanted)
         if way == labels.ON_DEMAND and len(kept) < FEW_TYPES and labels.SPOT in wanted[labels.CAPACITY_TYPE]:
             log.info(
-                "claim %s may use spot and has only %d instance types to choose from", claim.name, len(kept)
+                "a nodeclaim that may use spot has few instance types to choose from",
+                NodeClaim=build_reference(claim.name),
+                types=len(kept),
             )
         return _Order(
             node_class,

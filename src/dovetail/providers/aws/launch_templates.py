@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -21,6 +20,7 @@ from dovetail.api.nodeclass import EC2NodeClass
 from dovetail.aws import Aws, AwsAbsent, AwsError, AwsInvalid, list_pages
 from dovetail.controllers.base import run_all
 from dovetail.errors import ClassNotReady, CreateFailed, Gone
+from dovetail.logs import build_reference, get_logger
 from dovetail.metrics import gauge
 from dovetail.ports import Clock
 from dovetail.providers.aws.cluster_discovery import ClusterDiscovery, ClusterFacts
@@ -49,7 +49,7 @@ USER_DATA = gauge(
     "karpenter_ec2nodeclasses_userdata_bytes", "Size of the user data last made for a class.", ("nodeclass",)
 )
 Json = dict[str, Any]
-log = logging.getLogger(__name__)
+log = get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +259,11 @@ def _build_user_data(order: LaunchOrder, group: TemplateGroup, facts: ClusterFac
     size = len(text.encode())
     USER_DATA.labels(order.node_class.name).set(size)
     if size >= LARGE:
-        log.warning("user data of class %s has %d bytes; EC2 takes 16384", order.node_class.name, size)
+        log.warning(
+            "user data is near EC2's limit of 16384 bytes",
+            EC2NodeClass=build_reference(order.node_class.name),
+            bytes=size,
+        )
     return text
 
 

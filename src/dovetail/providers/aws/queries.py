@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 from dovetail.api.meta import Object
 from dovetail.aws import Answer, Aws, list_pages
+from dovetail.logs import get_logger
 from dovetail.metrics import counter
 
 __all__ = [
@@ -32,7 +32,7 @@ UNEXPECTED: Final = (ArithmeticError, AttributeError, LookupError, TypeError, Va
 NAMED_MOST: Final = 1000
 SHOWN: Final = 120
 _named: set[tuple[str, str]] = set()
-log = logging.getLogger(__name__)
+log = get_logger()
 
 
 def read_items(operation: str, items: Iterable[Any], read: Callable[[Any], T]) -> Iterator[T]:
@@ -53,11 +53,10 @@ def _name_once(operation: str, item: Any, error: Exception) -> None:
         return
     _named.add((operation, shown))
     log.error(
-        "an item of AWS's answer to %s cannot be read and is left out (%s: %s): %s",
-        operation,
-        type(error).__name__,
-        str(error)[:SHOWN],
-        shown,
+        "an item of AWS's answer cannot be read and is left out",
+        operation=operation,
+        item=shown,
+        error=f"{type(error).__name__}: {str(error)[:SHOWN]}",
     )
 
 

@@ -18,6 +18,7 @@ from dovetail.api import labels
 from dovetail.api.meta import Amounts
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.errors import InsufficientCapacity
+from dovetail.logs import get_logger
 from dovetail.scheduling.model.instance_types import InstanceType, Offering, truncate_types
 from dovetail.scheduling.model.requirements import Requirements
 from dovetail.scheduling.model.resources import convert_to_nano, fits_within
@@ -33,7 +34,7 @@ EXOTIC = (labels.NEURON, labels.NEURON_CORE, labels.AMD_GPU, labels.NVIDIA_GPU, 
 KINDS = ((DEFAULT, "false"), (CAPACITY_BLOCK, "false"), (DEFAULT, "true"))
 KNOWN = labels.WELL_KNOWN_AWS
 
-log = logging.getLogger(__name__)
+log = get_logger()
 
 Types = Sequence[InstanceType]
 Filter = Callable[[Types, Requirements], list[InstanceType]]
@@ -61,10 +62,12 @@ def filter_types(
 
 
 def _log_rejected(name: str, before: Types, left: Types) -> None:
-    if log.isEnabledFor(logging.DEBUG) and len(left) < len(before):
+    if log.is_enabled(logging.DEBUG) and len(left) < len(before):
         kept = {each.name for each in left}
         gone = [each.name for each in before if each.name not in kept]
-        log.debug("the %s filter rejected %d instance types: %s", name, len(gone), ", ".join(gone[:SHOWN]))
+        log.debug(
+            "instance types are filtered out", filter=name, count=len(gone), types=", ".join(gone[:SHOWN])
+        )
 
 
 def compatible_and_available(

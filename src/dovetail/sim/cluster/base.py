@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -22,6 +21,7 @@ from random import Random
 from typing import Any
 
 from dovetail.errors import shorten_text
+from dovetail.logs import get_logger
 from dovetail.ports import Clock
 from dovetail.sim.cluster.objects import format_micro_time
 from dovetail.sim.kube.apiserver import ApiServer
@@ -41,6 +41,9 @@ CommitHandler = Callable[[Json | None, Json | None], None]
 # so that the same start gives the same story.
 TURN, COMMITS = 50, 50
 FIRST_DELAY, LAST_DELAY = 0.05, 30.0
+
+
+log = get_logger()
 
 
 class SimController:
@@ -166,7 +169,7 @@ class SimControllerManager:
         if what not in self.set_aside:
             why = shorten_text(f"{type(error).__name__}: {error}")
             self.set_aside[what] = why
-            logging.getLogger("dovetail.sim").error("%s is set aside: %s", what, why)
+            log.error("an object is set aside", object=what, error=why)
 
     def enqueue(self, neighbour: SimController, key: Key, after: float = 0.0) -> None:
         slot = (id(neighbour), key)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from datetime import datetime
 from random import Random
@@ -10,6 +9,7 @@ from random import Random
 from dovetail.api.zoneshift import ZoneShift
 from dovetail.aws import Aws, AwsAbsent, AwsError, list_pages
 from dovetail.errors import DovetailError
+from dovetail.logs import get_logger
 from dovetail.ports import Clock
 from dovetail.zonal import shift_metrics
 from dovetail.zonal.model.records import KIND, START
@@ -22,7 +22,7 @@ SERVICE = "arc-zonal-shift"
 JITTER = 0.2
 SOON = 0.01
 SLOWEST, UNREGISTERED, OBSERVE, NOTIFIED = 120.0, 3600.0, 60.0, 3600.0
-log = logging.getLogger(__name__)
+log = get_logger()
 
 
 class ArcPoller:
@@ -147,9 +147,9 @@ class ArcPoller:
         was, self.notified = self.notified, answer.get("status") == "ENABLED"
         if not self.notified and was is not False:
             log.warning(
-                "autoshifts of %s are seen by looking alone, up to a minute late; for messages of them run "
+                "autoshifts are seen by looking alone, up to a minute late; for messages of them run "
                 "`aws arc-zonal-shift update-autoshift-observer-notification-status --status ENABLED`",
-                self._aws.region,
+                region=self._aws.region,
             )
 
 

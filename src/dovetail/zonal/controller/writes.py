@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -15,7 +14,7 @@ from dovetail.api.core import Node
 from dovetail.api.meta import Kind, Object, ObjectMeta
 from dovetail.api.nodepool import NodePool
 from dovetail.errors import DovetailError
-from dovetail.logs import info
+from dovetail.logs import get_logger, info
 from dovetail.metrics import counter
 from dovetail.ports import Kube
 
@@ -194,7 +193,7 @@ class AuditedWriter:
             WROTE(asdict(each))
 
 
-log = logging.getLogger(__name__)
+log = get_logger()
 SET_ASIDE = counter(
     "dovetail_zonal_shift_set_aside_total", "Objects a pass could not make sense of, by kind.", ("kind",)
 )
@@ -210,4 +209,4 @@ def note_bad_object(failures: dict[str, str], name: str, error: Exception) -> No
     failures[name] = told
     SET_ASIDE.labels(name.partition("/")[0]).inc()
     # What is no error of ours is a value nobody thought of: loud, and survived.
-    (log.warning if ours else log.error)("%s is set aside: %s", name, told)
+    (log.warning if ours else log.error)("an object is set aside", object=name, error=told)

@@ -6,7 +6,6 @@ Without either the address does not exist. Who is turned away is so before a wor
 from __future__ import annotations
 
 import hmac
-import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -14,6 +13,7 @@ from typing import Protocol
 from aiohttp import web
 
 from dovetail.errors import BadInput, DovetailError, Misconfigured
+from dovetail.logs import get_logger
 from dovetail.ports import Clock
 from dovetail.runtime.credentials import TokenFile
 from dovetail.settings import Settings
@@ -22,7 +22,7 @@ from dovetail.zonal.model.events import ShiftSignal, parse_signal
 
 __all__ = ["PostedEvents", "Signals"]
 
-log = logging.getLogger(__name__)
+log = get_logger()
 SHORTEST = 16
 
 
@@ -72,11 +72,11 @@ class PostedEvents:
         except web.HTTPRequestEntityTooLarge:
             return 413
         except BadInput as error:
-            log.warning("a posted event makes no sense: %s", error)
+            log.warning("a posted event makes no sense", error=error)
             shift_metrics.SIGNALS.labels("webhook", "unknown", "unparsable").inc()
             return 400
         except DovetailError as error:
-            log.warning("a posted event could not be kept, its sender must repeat it: %s", error)
+            log.warning("a posted event could not be kept, its sender must repeat it", error=error)
             return 503
         return 200
 

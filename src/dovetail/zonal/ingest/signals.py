@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.zoneshift import ZoneShift, ZoneShiftSpec
 from dovetail.aws import Answer, Aws, AwsAbsent
 from dovetail.errors import AlreadyExists, BadInput, DovetailError, Retry
+from dovetail.logs import get_logger
 from dovetail.ports import Clock
 from dovetail.zonal import shift_metrics
 from dovetail.zonal.model.events import ShiftSignal, parse_signal
@@ -84,7 +84,7 @@ def build_signal_object(signal: ShiftSignal) -> ZoneShift:
     )
 
 
-log = logging.getLogger(__name__)
+log = get_logger()
 MOST, HIDDEN, PATIENCE = 10, 60, 20
 PAUSE, LONGEST_PAUSE = 1.0, 60.0
 
@@ -103,7 +103,7 @@ class ShiftQueueReader:
                 await self.read_batch()
                 pause = PAUSE
             except DovetailError as error:
-                log.warning("cannot read the queue %s: %s", self._queue, error)
+                log.warning("cannot read a queue", queue=self._queue, error=error)
                 await self._clock.sleep(pause)
                 pause = min(pause * 2, LONGEST_PAUSE)
 
@@ -133,7 +133,7 @@ class ShiftQueueReader:
             raise failed[0]
         for error in failed:
             shift_metrics.SIGNALS.labels("sqs", "unknown", "failed").inc()
-            log.error("a message could not be kept, and comes again: %s", error or type(error).__name__)
+            log.error("a message could not be kept, and comes again", error=error)
 
     async def _extend_visibility(self, left: Sequence[tuple[str, str]]) -> None:
         """Keep from others what is still worked on, however slow the store is."""
@@ -145,14 +145,14 @@ class ShiftQueueReader:
                         "ChangeMessageVisibility", {"ReceiptHandle": receipt, "VisibilityTimeout": HIDDEN}
                     )
                 except DovetailError as error:
-                    log.warning("a message may come twice: %s", error)
+                    log.warning("a message may come twice", error=error)
 
     async def _handle_message(self, body: str, receipt: str) -> int:
         try:
             signal = parse_signal(body, "sqs")
         except BadInput as error:
             # Not crossed off: after a few more tries the queue itself puts it aside for people to see.
-            log.warning("a message makes no sense: %s", error)
+            log.warning("a message makes no sense", error=error)
             shift_metrics.SIGNALS.labels("sqs", "unknown", "unparsable").inc()
             return 0
         await self._store.put_signal(signal)

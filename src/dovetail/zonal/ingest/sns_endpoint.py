@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import ssl
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from aiohttp import web
 from dovetail.aws import Aws
 from dovetail.controllers.base import RecentKeys
 from dovetail.errors import BadInput, DovetailError, Misconfigured, Throttled
+from dovetail.logs import get_logger
 from dovetail.ports import Clock
 from dovetail.runtime.http_listener import ServerLimits, start_listener
 from dovetail.runtime.throttle import Throttle
@@ -32,7 +32,7 @@ from dovetail.zonal.model.events import parse_signal
 
 __all__ = ["Certificates", "SnsEndpoint", "endpoint_wanted", "fetch"]
 
-log = logging.getLogger(__name__)
+log = get_logger()
 # The certificate and key the endpoint shows, as a mounted Secret of type kubernetes.io/tls has them.
 TLS_DIRECTORY = Path("/var/run/dovetail/tls")
 # For each topic and for those who post events, counted once they are known: strangers cannot use it up.
@@ -130,7 +130,7 @@ class SnsEndpoint:
         try:
             self._load(tls)
         except Misconfigured as error:
-            log.warning("the certificate of the endpoint cannot be renewed, the last one stays: %s", error)
+            log.warning("the certificate of the endpoint cannot be renewed, the last one stays", error=error)
         else:
             log.info("the certificate of the endpoint was renewed")
             self._shown = shown
@@ -207,7 +207,7 @@ class SnsEndpoint:
         try:
             return await self._believed(delivery)
         except DovetailError as error:
-            log.warning("a delivery could not be kept, SNS will repeat it: %s", error)
+            log.warning("a delivery could not be kept, SNS will repeat it", error=error)
             return 503
 
     async def _believed(self, delivery: SnsDelivery) -> int:
@@ -220,12 +220,12 @@ class SnsEndpoint:
             try:
                 await self._store.put_signal(parse_signal(delivery.get("Message"), "sns"))
             except BadInput as error:
-                log.warning("a notification makes no sense: %s", error)
+                log.warning("a notification makes no sense", error=error)
                 shift_metrics.SIGNALS.labels("sns", "unknown", "unparsable").inc()
         elif delivery.type == sns_delivery.CONFIRMATION:
             await self._confirm(delivery, now)
         else:
-            log.error("the endpoint was unsubscribed from %s", delivery.topic)
+            log.error("the endpoint was unsubscribed", topic=delivery.topic)
             # Whoever could do that is looked into like a forged signature.
             shift_metrics.SIGNATURES.labels("unsubscribed").inc()
             await self._subscribe(delivery.topic)
@@ -261,7 +261,7 @@ class SnsEndpoint:
                 await self._subscribe(left[0])
                 left.pop(0)
             except DovetailError as error:
-                log.warning("cannot subscribe to %s, trying again in %.0f s: %s", left[0], pause, error)
+                log.warning("cannot subscribe, trying again", topic=left[0], seconds=pause, error=error)
                 await self._clock.sleep(pause)
                 pause = min(pause * 2, LAST_PAUSE)
 

@@ -25,6 +25,7 @@ import msgspec
 
 from dovetail.aws import Aws
 from dovetail.errors import DovetailError, Misconfigured, Retry
+from dovetail.logs import get_logger
 from dovetail.ports import Clock
 from dovetail.runtime.clock import SystemClock
 from dovetail.settings import Settings, read_settings
@@ -36,7 +37,7 @@ from dovetail.zonal.model.events import ShiftSignal
 
 __all__ = ["EndpointProcess"]
 
-log = logging.getLogger(__name__)
+log = get_logger()
 MEBIBYTE = 2**20
 # Of the child: address space, which is more than it ever touches, and open files.
 MOST_MEMORY, MOST_FILES = 2_048 * MEBIBYTE, 1_024
@@ -123,7 +124,7 @@ class EndpointProcess:
             code = await self._live()
             if self._clock.monotonic() - began > STEADY:
                 pause = FIRST_PAUSE
-            log.warning("the HTTPS endpoint ended with %s, starting it again in %.0f s", code, pause)
+            log.warning("the HTTPS endpoint ended, starting it again", code=code, seconds=pause)
             await self._clock.sleep(pause)
             pause = min(pause * 2, LAST_PAUSE)
 
@@ -162,7 +163,7 @@ class EndpointProcess:
                 under_way.add(task)
                 task.add_done_callback(under_way.discard)
         except (ValueError, msgspec.DecodeError) as error:
-            log.error("the HTTPS endpoint says what makes no sense and is ended: %s", error)
+            log.error("the HTTPS endpoint says what makes no sense and is ended", error=error)
         finally:
             await asyncio.gather(*under_way, return_exceptions=True)
         if self._refusal:

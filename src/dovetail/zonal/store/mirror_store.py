@@ -7,7 +7,6 @@ cannot be reached, and for objects the cluster has lost.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import structs
@@ -16,6 +15,7 @@ from dovetail.api.meta import ObjectMeta
 from dovetail.api.zoneshift import RESTORE_FINALIZER, ZoneShift
 from dovetail.aws import Aws
 from dovetail.errors import AlreadyExists, DovetailError, Gone, NotAuthorized, Retry
+from dovetail.logs import get_logger
 from dovetail.ports import Clock, Kube
 from dovetail.zonal.model.pools import PoolLedger
 from dovetail.zonal.model.records import SIGNAL
@@ -25,7 +25,7 @@ from dovetail.zonal.store.table_store import Arn, TableStore
 
 __all__ = ["MirrorStore", "TableAndClusterStore", "build_store"]
 
-log = logging.getLogger(__name__)
+log = get_logger()
 OVER = ("Restored", "Refused")
 
 
@@ -133,7 +133,7 @@ class MirrorStore:
             await self._remove_copy(copy)
             return None
         meta = ObjectMeta(name=copy.name, finalizers=(RESTORE_FINALIZER,))
-        log.warning("the shift %s is in the table and no longer in the cluster; it is put back", copy.name)
+        log.warning("a shift of the table is no longer in the cluster; it is put back", shift=copy.name)
         try:
             return await self._cluster.create(structs.replace(copy, metadata=meta))
         except AlreadyExists:
@@ -197,5 +197,5 @@ class MirrorStore:
     def _report_trouble(self, error: DovetailError) -> None:
         """Told once: until the table is read again it is behind, and then it catches up."""
         if not self._behind:
-            log.warning("the table does not follow the cluster for now: %s", error)
+            log.warning("the table does not follow the cluster for now", error=error)
         self._behind = True

@@ -7,7 +7,6 @@ the version that was read. Whoever loses looks again.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -18,6 +17,7 @@ from dovetail.api import codec
 from dovetail.api.zoneshift import ZoneShift
 from dovetail.aws import Answer, Aws, AwsError
 from dovetail.errors import AlreadyExists, BadInput, Conflict, DovetailError, Refused
+from dovetail.logs import get_logger
 from dovetail.ports import Clock
 from dovetail.zonal.model.ledgers import parse_pool_ledger, render_ledger
 from dovetail.zonal.model.pools import PoolLedger, RequirementDelta
@@ -96,7 +96,7 @@ def is_expired(item: Mapping[str, Any], now: datetime) -> bool:
     return "ttl" in item and float(item["ttl"]["N"]) <= now.timestamp()
 
 
-log = logging.getLogger(__name__)
+log = get_logger()
 Item = Mapping[str, Any]
 Arn = Callable[[], Awaitable[str]]
 NEW = {"ConditionExpression": "attribute_not_exists(pk)"}
@@ -168,7 +168,9 @@ class TableStore:
             return decode_shift(item)
         except (BadInput, KeyError) as error:
             if item["sk"]["S"] not in self._odd:
-                log.warning("the table's item %s makes no sense and is let be: %r", item["sk"]["S"], error)
+                log.warning(
+                    "an item of the table makes no sense and is let be", item=item["sk"]["S"], error=error
+                )
             self._odd.add(item["sk"]["S"])
             return None
 

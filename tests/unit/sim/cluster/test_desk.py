@@ -85,7 +85,7 @@ async def test_a_neighbour_that_breaks_is_heard_of_once_and_the_others_work_on(
         await world.settle(10)
         assert scribe.seen == [(5.0, "other")]
         assert world.desk.set_aside == {"scribe default/k": "KeyError: 'spec'"}
-        assert caplog.messages == ["scribe default/k is set aside: KeyError: 'spec'"]
+        assert caplog.messages == ["an object is set aside object=scribe default/k error=KeyError: 'spec'"]
 
 
 class OneInThree:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Protocol, TypeVar
 
@@ -24,6 +23,7 @@ from dovetail.controllers.base import (
 )
 from dovetail.controllers.ownership import Ownership, find_nodes_of_claim
 from dovetail.errors import Conflict, Gone
+from dovetail.logs import build_reference, get_logger
 from dovetail.ports import Kube
 from dovetail.providers.aws.capacity_reservations import EXPIRING, CapacityReservationProvider
 from dovetail.providers.aws.instances import Ec2Instance
@@ -35,7 +35,7 @@ AT_ONCE = 10
 # Karpenter: the interruptible label stays behind.
 OF_A_RESERVATION = (labels.CAPACITY_RESERVATION_ID, labels.CAPACITY_RESERVATION_TYPE)
 
-log = logging.getLogger(__name__)
+log = get_logger()
 O = TypeVar("O", bound=Object)  # noqa: E741 - O for object
 
 
@@ -157,4 +157,7 @@ class ReservationExpiration(PeriodicController):
             await self._kube.delete(claim, guarded=True)
         except Gone:
             return
-        log.info("claim %s is ended: its capacity block %s is about to end", claim.name, reservation)
+        reference = build_reference(claim.name)
+        log.info(
+            "deleting a nodeclaim whose capacity block ends", NodeClaim=reference, reservation=reservation
+        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import partial
@@ -19,6 +18,7 @@ from dovetail.controllers.base import (
     retry_refusals,
     run_all,
 )
+from dovetail.logs import get_logger
 from dovetail.metrics import counter
 from dovetail.ports import Clock
 from dovetail.providers.aws.interruption import (
@@ -60,7 +60,7 @@ QUERIES: Final = (
 # EC2 keeps telling of events for a week after they are over, with this before their description.
 OVER: Final = ("[Completed]", "[Canceled]")
 
-log = logging.getLogger(__name__)
+log = get_logger()
 
 
 class InstanceStatusController(PeriodicController):
@@ -85,7 +85,7 @@ class InstanceStatusController(PeriodicController):
             except AwsDenied as error:
                 if error.code != "UnauthorizedOperation":
                     raise
-                log.error("the status of instances is not looked at until the next start: %s", error)
+                log.error("the status of instances is not looked at until the next start", error=error)
                 return DONE
             self._count_unhealthy(frozenset(found))
             if not self._dry:

@@ -7,7 +7,6 @@ One that cannot be read is left alone, so that the queue's redrive policy puts i
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -24,6 +23,7 @@ from dovetail.controllers.base import (
     retry_refusals,
 )
 from dovetail.errors import Gone, Retry
+from dovetail.logs import get_logger
 from dovetail.metrics import counter, gauge, histogram
 from dovetail.ports import Clock
 from dovetail.providers.aws.interruption import InterruptionHandler, InterruptionNotice
@@ -62,7 +62,7 @@ COMPLAINED_FOR: Final = 3600.0
 PUT_BACK_FOR: Final = 300.0
 EARLIEST_YEAR, LATEST_YEAR = 1970, 9000
 
-log = logging.getLogger(__name__)
+log = get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,12 @@ class InterruptionController(PeriodicController):
                 # Nothing can be done at all just now: whatever is read would only wear out.
                 raise next(iter(failed.values()))
             for notice, error in failed.items():
-                log.error("acting upon %s of %s failed: %s", notice.kind, notice.instance, error)
+                log.error(
+                    "acting upon an interruption failed",
+                    messageKind=notice.kind,
+                    instance=notice.instance,
+                    error=error,
+                )
 
     def _read_message(self, message: QueueMessage) -> _ReadMessage | None:
         try:
@@ -138,7 +143,7 @@ class InterruptionController(PeriodicController):
             now = self._clock.monotonic()
             if not self._complained.seconds_left(message.id, now):
                 MALFORMED.inc()
-                log.error("message %s is left for the dead-letter queue: %s", message.id, error)
+                log.error("a message is left for the dead-letter queue", message_id=message.id, error=error)
             self._complained.add(message.id, now)
             return None
         RECEIVED.labels(read.message.kind).inc()

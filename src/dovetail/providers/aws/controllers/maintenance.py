@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import Final
@@ -22,6 +21,7 @@ from dovetail.controllers.base import (
     retry_refusals,
 )
 from dovetail.controllers.ownership import BY_PROVIDER_ID, Ownership
+from dovetail.logs import get_logger
 from dovetail.providers.aws.cluster_discovery import ClusterDiscovery
 from dovetail.providers.aws.images import ImageProvider, choose_image
 from dovetail.providers.aws.instance_profiles import InstanceProfileProvider
@@ -174,7 +174,7 @@ class SsmInvalidation(PeriodicController):
 
 
 VERSION_INTERVAL = 300.0
-log = logging.getLogger(__name__)
+log = get_logger()
 
 
 class VersionRefresh(PeriodicController):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterator
 from typing import Final
 
@@ -14,6 +13,7 @@ from dovetail.controllers.base import Backoff, Cache, PeriodicController, Result
 from dovetail.controllers.observing.series import GaugeSeries
 from dovetail.controllers.ownership import Ownership
 from dovetail.errors import DovetailError
+from dovetail.logs import build_reference, get_logger
 from dovetail.ports import Cloud
 from dovetail.providers.aws.instance_types import InstanceTypeProvider
 from dovetail.scheduling.model.instance_types import InstanceType
@@ -42,7 +42,7 @@ SERIES: Final = (
 for _each in SERIES:
     GaugeSeries(*_each)
 
-log = logging.getLogger(__name__)
+log = get_logger()
 Offer = tuple[str, str, str]
 
 
@@ -93,7 +93,7 @@ class OfferingMetrics(PeriodicController):
         try:
             types = await self._cloud.list_instance_types(pool)
         except DovetailError as error:
-            log.debug("the offerings of pool %s are not shown: %s", pool.name, error)
+            log.debug("offerings are not shown", NodePool=build_reference(pool.name), error=error)
             return
         for count, each in enumerate(types, start=1):
             if wanted is None or each.name in wanted:

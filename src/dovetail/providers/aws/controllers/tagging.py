@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Final
 
 from msgspec.structs import replace
@@ -12,6 +11,7 @@ from dovetail.api.nodeclaim import NodeClaim
 from dovetail.controllers.base import DONE, Backoff, Cache, Result, Trigger, retry_refusals, wake_on
 from dovetail.controllers.ownership import Ownership
 from dovetail.errors import Gone, Retry
+from dovetail.logs import build_reference, get_logger
 from dovetail.ports import Clock, Kube
 from dovetail.providers.aws.instances import InstanceProvider, instance_id
 
@@ -22,7 +22,7 @@ DONE_MARKS: Final = {labels.TAGGED: "true", labels.CLUSTER_NAME_TAGGED: "true"}
 # Tags are written one instance a second, so that launches never wait for them.
 PAUSE: Final = 1.0
 
-log = logging.getLogger(__name__)
+log = get_logger()
 
 
 class InstanceTagging:
@@ -60,7 +60,7 @@ class InstanceTagging:
         try:
             instance = instance_id(claim.status.provider_id)
         except Retry as error:
-            log.error("claim %s cannot be tagged: %s", claim.name, error)
+            log.error("a nodeclaim cannot be tagged", NodeClaim=build_reference(claim.name), error=error)
             return DONE
         with retry_refusals():
             try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,6 +9,7 @@ from typing import Any, Final
 
 from dovetail.api.meta import AbsentMap
 from dovetail.api.nodeclass import AMI, AMISelectorTerm, KubeletConfiguration
+from dovetail.logs import get_logger
 from dovetail.providers.aws.userdata import toml
 from dovetail.providers.aws.userdata.boot import Boot, print_duration, unusable_error
 
@@ -45,7 +45,7 @@ BINDS_BY_ITSELF: Final = (1, 46)
 LATEST: Final = "latest"
 VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
 Table = dict[str, Any]
-log = logging.getLogger(__name__)
+log = get_logger()
 
 
 def write_bottlerocket(boot: Boot) -> str:
@@ -86,7 +86,7 @@ def _sort_table(name: str, value: Any) -> Any:
 def _build_kubernetes(boot: Boot, given: Mapping[str, Any]) -> Table:
     unknown = sorted(given.keys() - set(KEYS))
     if unknown:
-        log.warning("settings.kubernetes in user data has keys that are dropped: %s", ", ".join(unknown))
+        log.warning("settings.kubernetes in user data has keys that are dropped", keys=", ".join(unknown))
     made = {**given, **dict(_list_cluster_settings(boot)), **dict(_list_kubelet_settings(boot.kubelet))}
     made["node-labels"] = {**given.get("node-labels", {}), **boot.labels}
     made["node-taints"] = _build_taints(boot)
