@@ -1,6 +1,6 @@
 """What the cloud offers: instance types, their offerings, price order, minValues and truncation.
 
-Facts only. Which of them a pod may use is asked elsewhere, over `type_table`.
+Facts only. Which of them a pod may use is asked elsewhere, over `instance_type_table`.
 """
 
 from __future__ import annotations

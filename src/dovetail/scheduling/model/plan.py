@@ -109,8 +109,8 @@ class Plan(Record, frozen=True):
     Pods are named `namespace/name`. `bound` is a proven floor under the price of any plan for the
     same pods with the hard rules alone, and `bound_as_asked` with preferences kept; 0 when unknown.
     `proven_pods` is how many pods that floor is about. `zones` counts the pods that waited by the zone
-    they are bound for, as `waiting_by_zone` names them. `set_aside` are the objects that nothing could be
-    decided with.
+    they are bound for, as `count_pending_by_zone` names them. `set_aside` are the objects that nothing could
+    be decided with.
     """
 
     new_nodes: tuple[PlannedNode, ...] = ()

@@ -238,7 +238,7 @@ def _find_spread_shortage(wanted: CheckedLaunch) -> Shortage | None:
 
 
 def launch_instance(request: AwsRequest, wanted: CheckedLaunch, reservation: str) -> SimInstance:
-    """Make it. What it needs is there: `shortage` was asked before."""
+    """Make it. What it needs is there: whether there is enough was asked before."""
     world, instances, data = request.world, request.regional_state(SimInstances), wanted.data
     now, facts = world.clock.now(), load_facts()[wanted.type]
     machine = SimInstance(
