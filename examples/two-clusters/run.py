@@ -46,7 +46,7 @@ class Cluster:
 
     def __init__(self, name: str, aws: SimulatedAws, clock: VirtualClock) -> None:
         self.name, self.world = name, World(clock, seed=len(name))
-        self.api = self.world.server.local("someone")
+        self.api = self.world.server.build_local_client("someone")
         for each in build_manifests("aws"):
             self.api.create("customresourcedefinitions.apiextensions.k8s.io", each)
         self.joining = NodeJoiner(aws, self.world, name)

@@ -44,7 +44,7 @@ class Shop:
     def __init__(self) -> None:
         self.clock = VirtualClock()
         self.world = World(self.clock, 7)
-        self.api = self.world.server.local("someone")
+        self.api = self.world.server.build_local_client("someone")
         for each in (*build_manifests("aws"), build_zonal_manifest()):
             self.api.create("customresourcedefinitions.apiextensions.k8s.io", each)
         self.aws = SimulatedAws(self.clock, 7, cluster=CLUSTER)

@@ -41,7 +41,7 @@ def going(scene: Scene) -> int:
 
 
 def _reason(claim: Any) -> bool:
-    said = claim.status.condition("DisruptionReason")
+    said = claim.status.find_condition("DisruptionReason")
     return said is not None and said.status == "True"
 
 
@@ -54,7 +54,7 @@ def healthy(scene: Scene) -> int:
 
 
 def _ready(pod: Any) -> bool:
-    said = pod.status.condition("Ready")
+    said = pod.status.find_condition("Ready")
     return said is not None and said.status == "True"
 
 

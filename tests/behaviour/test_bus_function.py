@@ -48,7 +48,7 @@ async def invoke(aws: FleetAws, function: Any, name: str) -> tuple[int, list[str
         }
         for message in messages
     ]
-    answer = await function.handle({"Records": records}, SECONDS[name])
+    answer = await function.handle_call({"Records": records}, SECONDS[name])
     failed = [each["itemIdentifier"] for each in answer["batchItemFailures"]]
     for message in messages:
         if message.id not in failed:

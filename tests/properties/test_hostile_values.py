@@ -55,7 +55,7 @@ ELSEWHERE = {
     "CronJob": "in files alone; test_hostile_files.py",
     "CSIDriver": "read by nobody",
     "DnsService": "one object by name, at the start",
-    "Event": "written, and shown by the dashboard",
+    "CoreV1Event": "written, and shown by the dashboard",
     "Job": "in files alone; test_hostile_files.py",
     "Lease": "one object by name; tests/unit/runtime/test_leader.py",
     "PoolDocument": "a NodePool as it is written; tests/behaviour/test_zonal_bad_ones.py",

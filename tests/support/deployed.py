@@ -37,7 +37,7 @@ class Watched:
         }
         self.used: set[tuple[str, str]] = set()
 
-    def judge(self, need: Need) -> PolicyDecision:
+    def evaluate_need(self, need: Need) -> PolicyDecision:
         for name, single in self._single.items():
             if name not in self.used and single.evaluate_need(need).allowed:
                 self.used.add(name)

@@ -91,7 +91,7 @@ async def decide(
     dovetail.buffers.resolve_all()
     assert not [claim.name for claim in _held_up_by(dovetail)], "a claim nobody can read is waited for"
     provisioner: Any = _controller(dovetail, "provisioner")
-    plan = await provisioner.plan()
+    plan = await provisioner.make_plan()
     provisioner._tell(plan)
     provisioner._bad.tell(plan.set_aside)
     found: list[Any] = [

@@ -430,7 +430,7 @@ async def test_a_table_in_trouble_stops_nothing_and_catches_up(
     class Denied:
         allowed, why = False, "no"
 
-        def judge(self, need: object) -> object:
+        def evaluate_need(self, need: object) -> object:
             return self
 
         arn = "arn:nobody"
