@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.api.pod import Affinity, PodAffinity, PodAffinityTerm
-from dovetail.cli.cluster_source import SeenCluster, encode_snapshot
+from dovetail.cli.cluster_source import SeenCluster
 from dovetail.cli.output import LEFT_OUT
+from dovetail.cli.snapshot_file import encode_snapshot
 from dovetail.cli.views.nodes import explain_node
 from dovetail.cli.views.pods import explain_pod
 from support.builders import pod

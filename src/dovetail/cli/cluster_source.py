@@ -1,24 +1,17 @@
-"""Where commands find the world to look at: a live cluster, or the file of a snapshot."""
+"""Which cluster a command looks at, as its options say it, and what was seen of it."""
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
-import msgspec
 import typer
-from msgspec.structs import replace
 
-from dovetail.api import labels
-from dovetail.api.meta import Object
-from dovetail.api.pod import Pod, Volume
-from dovetail.cli.files import STDIN
+from dovetail.api.pod import Pod
 from dovetail.errors import BadInput
-from dovetail.scheduling.model.snapshot import Snapshot, SnapshotPool, StateNode, Storage
+from dovetail.scheduling.model.snapshot import Snapshot
 from dovetail.settings import Settings
 from dovetail.settings import read_settings as read_settings
 
@@ -32,18 +25,9 @@ __all__ = [
     "RegionOption",
     "SeenCluster",
     "SnapshotOption",
-    "encode_snapshot",
-    "find_cluster",
     "read_own_settings",
 ]
 
-FORMAT = "dovetail-snapshot/1"
-ADVICE = "take one with `dovetail snapshot -o FILE`"
-# People and tools keep all sorts of things in annotations, whole manifests among them.
-KEPT = labels.POD_ANNOTATIONS_READ | {labels.BIND_COMPLETED, labels.DEFAULT_STORAGE_CLASS}
-KEPT_DOMAINS = (labels.KARPENTER, labels.KARPENTER_AWS, labels.KARPENTER_KWOK, labels.DOVETAIL)
-
-O = TypeVar("O", bound=Object)  # noqa: E741 - O for object
 
 SnapshotOption = Annotated[
     str,
@@ -109,116 +93,3 @@ class SeenCluster:
     def __repr__(self) -> str:
         # asyncio.run looks at the repr of what it returns; ten thousand pods in words take a second.
         return f"Seen({len(self.snapshot.nodes)} nodes)"
-
-
-def find_cluster(file: str, where: ClusterSource) -> SeenCluster:
-    """The world in the file, or the cluster as it is now."""
-    if file:
-        where.exclude_snapshot()
-        return SeenCluster(read_snapshot(file))
-    # It takes all of Dovetail to see as Dovetail does; a file can do without.
-    from dovetail.cli.live_cluster import read_cluster
-
-    return read_cluster(where)
-
-
-def encode_snapshot(world: Snapshot) -> bytes:
-    """The snapshot's own bytes, which say in addition how to read them."""
-    parts = msgspec.json.decode(strip_annotations(world).to_bytes(), type=dict[str, msgspec.Raw])
-    return msgspec.json.encode({"format": FORMAT} | parts) + b"\n"
-
-
-class _Head(msgspec.Struct):
-    format: str
-
-
-def read_snapshot(path: str) -> Snapshot:
-    """The world in a file; BadInput says what is wrong with the file."""
-    name = "stdin" if path == STDIN else path
-    try:
-        data = sys.stdin.buffer.read() if path == STDIN else Path(path).read_bytes()
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise BadInput(f"reading the snapshot {name}: {why.lower()}; {ADVICE}") from error
-    try:
-        found = msgspec.json.decode(data, type=_Head).format
-    except (msgspec.MsgspecError, UnicodeError) as error:
-        raise BadInput(f"reading the snapshot {name}: it is not one; {ADVICE}") from error
-    if found != FORMAT:
-        raise BadInput(
-            f"reading the snapshot {name}: its format is {found!r} and this version reads {FORMAT!r}; "
-            "take it again with this version"
-        )
-    try:
-        return Snapshot.from_bytes(data)
-    except (msgspec.MsgspecError, ValueError, IndexError) as error:
-        raise BadInput(f"reading the snapshot {name}: it is damaged ({error}); {ADVICE}") from error
-
-
-def strip_annotations(world: Snapshot) -> Snapshot:
-    """The same world with only those annotations that decisions read."""
-    storage = world.storage
-    return replace(
-        world,
-        pools=tuple(_strip_pool(pool) for pool in world.pools),
-        nodes=tuple(_strip_node(state) for state in world.nodes),
-        pods=tuple(_strip_pod(pod) for pod in world.pods),
-        moving=tuple(_strip_pod(pod) for pod in world.moving),
-        virtual=tuple(_strip_pod(pod) for pod in world.virtual),
-        daemons=tuple(_strip_pod(pod) for pod in world.daemons),
-        budgets=tuple(_strip_object(budget) for budget in world.budgets),
-        services=tuple(_strip_object(service) for service in world.services),
-        storage=Storage(
-            claims={name: _strip_object(claim) for name, claim in storage.claims.items()},
-            volumes={name: _strip_object(volume) for name, volume in storage.volumes.items()},
-            classes={name: _strip_object(each) for name, each in storage.classes.items()},
-        ),
-    )
-
-
-def _strip_node(state: StateNode) -> StateNode:
-    return replace(
-        state,
-        node=None if state.node is None else _strip_object(state.node),
-        claim=None if state.claim is None else _strip_object(state.claim),
-        pods=tuple(_strip_pod(pod) for pod in state.pods),
-    )
-
-
-def _strip_pool(pool: SnapshotPool) -> SnapshotPool:
-    nodepool = _strip_object(pool.nodepool)
-    template = nodepool.spec.template
-    metadata = replace(template.metadata, annotations=_keep_annotations(template.metadata.annotations))
-    spec = replace(nodepool.spec, template=replace(template, metadata=metadata))
-    return replace(pool, nodepool=replace(nodepool, spec=spec))
-
-
-def _strip_pod(pod: Pod) -> Pod:
-    bare = _strip_object(pod)
-    if not any(volume.ephemeral for volume in pod.spec.volumes):
-        return bare
-    volumes = tuple(_strip_volume(volume) for volume in pod.spec.volumes)
-    return replace(bare, spec=replace(pod.spec, volumes=volumes))
-
-
-def _strip_volume(volume: Volume) -> Volume:
-    template = volume.ephemeral.volume_claim_template if volume.ephemeral else None
-    if volume.ephemeral is None or template is None:
-        return volume
-    template = replace(template, metadata=replace(template.metadata, annotations={}))
-    return replace(volume, ephemeral=replace(volume.ephemeral, volume_claim_template=template))
-
-
-def _strip_object(obj: O) -> O:
-    if not obj.annotations:
-        return obj
-    return replace(obj, metadata=replace(obj.metadata, annotations=_keep_annotations(obj.annotations)))
-
-
-def _keep_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in annotations.items() if key in KEPT or _is_ours(key)}
-
-
-def _is_ours(key: str) -> bool:
-    domain = key.partition("/")[0]
-    return any(domain == each or domain.endswith(f".{each}") for each in KEPT_DOMAINS)

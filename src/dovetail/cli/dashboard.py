@@ -19,11 +19,11 @@ from dovetail.cli.cluster_source import (
     ProviderOption,
     RegionOption,
     SnapshotOption,
-    find_cluster,
 )
 from dovetail.cli.dashboard_watch import ClusterWatcher, build_picture, list_new_decisions
 from dovetail.cli.live_cluster import open_cluster
 from dovetail.cli.output import print_note, print_text
+from dovetail.cli.snapshot_file import find_cluster
 from dovetail.errors import Misconfigured
 from dovetail.runtime import health, logs
 from dovetail.web import Dashboard, ShownCluster

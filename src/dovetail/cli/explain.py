@@ -19,9 +19,9 @@ from dovetail.cli.cluster_source import (
     RegionOption,
     SeenCluster,
     SnapshotOption,
-    find_cluster,
 )
 from dovetail.cli.output import LEFT_OUT, Output, OutputOption
+from dovetail.cli.snapshot_file import find_cluster
 from dovetail.cli.views.pods import explain_pod, show_pod
 from dovetail.errors import BadInput
 from dovetail.scheduling.model.snapshot import StateNode

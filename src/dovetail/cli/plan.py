@@ -26,11 +26,11 @@ from dovetail.cli.cluster_source import (
     RegionOption,
     SeenCluster,
     SnapshotOption,
-    find_cluster,
 )
 from dovetail.cli.files import STDIN, MoreFiles, OptionalFiles, read_manifests
 from dovetail.cli.output import LEFT_OUT, Output, OutputOption, format_count, print_note
 from dovetail.cli.progress import ProgressBar
+from dovetail.cli.snapshot_file import find_cluster
 from dovetail.cli.solved_plan import SolvedPlan, solve_snapshot
 from dovetail.cli.validate import is_checked, list_complaints
 from dovetail.cli.views import plans

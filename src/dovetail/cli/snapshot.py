@@ -14,11 +14,11 @@ from dovetail.cli.cluster_source import (
     KubeconfigOption,
     ProviderOption,
     RegionOption,
-    encode_snapshot,
 )
 from dovetail.cli.files import STDIN, expect_writable, write_file
 from dovetail.cli.live_cluster import read_cluster
 from dovetail.cli.output import format_count, print_note, print_text
+from dovetail.cli.snapshot_file import encode_snapshot
 
 
 def snapshot(

@@ -16,8 +16,9 @@ from dovetail.api.nodeclass import EC2NodeClass
 from dovetail.aws import list_pages
 from dovetail.cli import zonal_actions as acts
 from dovetail.cli import zonal_start as starting
-from dovetail.cli.cluster_source import ClusterSource, KubeconfigOption, SnapshotOption, find_cluster
+from dovetail.cli.cluster_source import ClusterSource, KubeconfigOption, SnapshotOption
 from dovetail.cli.output import COMPLAINTS, Output, OutputOption, print_note, print_structured, print_text
+from dovetail.cli.snapshot_file import find_cluster
 from dovetail.cli.zonal_actions import ShiftCluster, open_aws
 from dovetail.errors import BadInput, DovetailError, Gone, Misconfigured, NotAuthorized
 from dovetail.settings import read_settings

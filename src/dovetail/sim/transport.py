@@ -17,7 +17,7 @@ from dovetail.sim.kube import status
 from dovetail.sim.kube.apiserver import ApiServer
 from dovetail.sim.kube.faults import Fault
 from dovetail.sim.kube.http import replies, requests
-from dovetail.sim.kube.http.routes import NotServed, split_path
+from dovetail.sim.kube.http.routes import NotServed, ServerRequest, split_path
 from dovetail.sim.kube.http.streams import WatchStream, send_lines
 
 __all__ = ["LocalTransport"]
@@ -88,9 +88,7 @@ class LocalTransport:
             raise
         return answer
 
-    async def _apply_fault(
-        self, asked: requests.ServerRequest, fault: Fault
-    ) -> replies.ServerReply | WatchStream:
+    async def _apply_fault(self, asked: ServerRequest, fault: Fault) -> replies.ServerReply | WatchStream:
         if fault.delay:
             await self._server.clock.sleep(fault.delay)
         if not fault.after_commit:
@@ -99,9 +97,7 @@ class LocalTransport:
         answer = await self._respond(asked, fault)
         return _break_answer(fault) or answer
 
-    async def _respond(
-        self, asked: requests.ServerRequest, fault: Fault | None
-    ) -> replies.ServerReply | WatchStream:
+    async def _respond(self, asked: ServerRequest, fault: Fault | None) -> replies.ServerReply | WatchStream:
         try:
             return await requests.answer_request(self._server, asked, fault)
         except NotServed:
@@ -109,8 +105,8 @@ class LocalTransport:
         except status.ApiError as error:
             return replies.build_error_reply(error)
 
-    def _translate_request(self, request: ApiRequest) -> requests.ServerRequest:
-        return requests.ServerRequest(
+    def _translate_request(self, request: ApiRequest) -> ServerRequest:
+        return ServerRequest(
             method=request.method,
             parts=split_path(request.path),
             query=request.query,

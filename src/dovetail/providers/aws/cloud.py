@@ -31,11 +31,11 @@ from dovetail.providers.aws.capacity_reservations import CapacityReservationProv
 from dovetail.providers.aws.cluster_discovery import ClusterDiscovery
 from dovetail.providers.aws.drift import DriftDetector
 from dovetail.providers.aws.instance_types import InstanceTypeProvider
-from dovetail.providers.aws.instances import Ec2Instance, InstanceProvider, instance_id
+from dovetail.providers.aws.instances import Ec2Instance, InstanceProvider, instance_id, match_claims
 from dovetail.providers.aws.launch import InstanceLauncher
 from dovetail.providers.aws.launch_tokens import launch_group
 from dovetail.providers.aws.placement_groups import PlacementGroup
-from dovetail.providers.aws.tags import build_launch_tags, find_restricted, match_claims
+from dovetail.providers.aws.tags import build_launch_tags, find_restricted
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.node_overlays import apply_overlays
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -17,9 +17,10 @@ from dovetail.api import labels
 from dovetail.aws import Aws, AwsAbsent, AwsError, list_pages
 from dovetail.errors import Gone, Retry
 from dovetail.metrics import counter
-from dovetail.providers.aws.batcher import DescribeBatcher, TerminateBatcher
+from dovetail.providers.aws.batcher import TERMINATING_STATES, DescribeBatcher, TerminateBatcher
 from dovetail.providers.aws.offerings import is_never_excluded
 from dovetail.providers.aws.queries import UNEXPECTED, read_items
+from dovetail.providers.aws.tags import NODECLAIMS_TAG, OF_GROUP
 
 __all__ = ["Ec2Instance", "InstanceProvider", "instance_id", "provider_id"]
 
@@ -30,7 +31,6 @@ TERMINATION_FAILURES = counter(
 )
 STATES = ("pending", "running", "stopping", "stopped", "shutting-down")
 STATE_FILTER = {"Name": "instance-state-name", "Values": list(STATES)}
-TERMINATING_STATES = frozenset(("shutting-down", "terminated"))
 EFA = frozenset(("efa", "efa-only"))
 ONLY_RESERVED = "capacity-reservations-only"
 CAPACITY_BLOCK = "capacity-block"
@@ -252,3 +252,34 @@ class InstanceProvider:
             read = replace(read, zone_id=self._zone_id(read.zone))
         self._known[read.id] = read
         return read
+
+
+def match_claims(
+    instances: Iterable[Ec2Instance], waiting: Mapping[str, str], taken: Collection[str]
+) -> dict[str, str]:
+    """The claim of each instance, by instance id.
+
+    `waiting` are the names of claims that have no instance yet, each with its group; `taken` the provider IDs
+    that some claim has. Of a fleet's instances those left over go to the claims left over, by their names.
+    """
+    found: dict[str, str] = {}
+    shared: dict[str, list[str]] = {}
+    for each in instances:
+        if labels.NODECLAIM_TAG in each.tags:
+            found[each.id] = each.tags[labels.NODECLAIM_TAG]
+        elif NODECLAIMS_TAG in each.tags and each.provider_id not in taken and not each.terminating:
+            shared.setdefault(each.tags[NODECLAIMS_TAG], []).append(each.id)
+    # Those that name their claims first; what is left may be any of its group's.
+    for listed, ids in sorted(shared.items(), key=lambda each: each[0].startswith(OF_GROUP)):
+        given = set(found.values())
+        names = [name for name in _list_claims_in_tag(listed, waiting) if name not in given]
+        found |= dict(zip(sorted(ids), names, strict=False))
+    return found
+
+
+def _list_claims_in_tag(listed: str, waiting: Mapping[str, str]) -> list[str]:
+    """The waiting claims that a tag may mean."""
+    if not listed.startswith(OF_GROUP):
+        return sorted(name for name in listed.split(" ") if name in waiting)
+    group = listed.removeprefix(OF_GROUP).partition(" ")[0]
+    return sorted(name for name, known in waiting.items() if known == group)

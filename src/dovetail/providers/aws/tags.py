@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from dovetail.api import labels
 from dovetail.api.nodeclass import EC2NodeClass
 
-if TYPE_CHECKING:
-    from dovetail.providers.aws.instances import Ec2Instance
-
 __all__ = [
     "NODECLAIMS_TAG",
+    "OF_GROUP",
     "build_launch_tags",
     "build_profile_tags",
     "find_restricted",
     "list_tags",
-    "match_claims",
     "owned_by",
     "tag_for_claims",
 ]
@@ -98,34 +95,3 @@ def _build_claim_tag(claims: Sequence[str], group: str) -> dict[str, str] | None
     if len(listed) > LONGEST:
         listed = f"{OF_GROUP}{group} {sha256(listed.encode()).hexdigest()[:DIGEST]}"
     return {"Key": NODECLAIMS_TAG, "Value": listed}
-
-
-def match_claims(
-    instances: Iterable[Ec2Instance], waiting: Mapping[str, str], taken: Collection[str]
-) -> dict[str, str]:
-    """The claim of each instance, by instance id.
-
-    `waiting` are the names of claims that have no instance yet, each with its group; `taken` the provider IDs
-    that some claim has. Of a fleet's instances those left over go to the claims left over, by their names.
-    """
-    found: dict[str, str] = {}
-    shared: dict[str, list[str]] = {}
-    for each in instances:
-        if labels.NODECLAIM_TAG in each.tags:
-            found[each.id] = each.tags[labels.NODECLAIM_TAG]
-        elif NODECLAIMS_TAG in each.tags and each.provider_id not in taken and not each.terminating:
-            shared.setdefault(each.tags[NODECLAIMS_TAG], []).append(each.id)
-    # Those that name their claims first; what is left may be any of its group's.
-    for listed, ids in sorted(shared.items(), key=lambda each: each[0].startswith(OF_GROUP)):
-        given = set(found.values())
-        names = [name for name in _list_claims_in_tag(listed, waiting) if name not in given]
-        found |= dict(zip(sorted(ids), names, strict=False))
-    return found
-
-
-def _list_claims_in_tag(listed: str, waiting: Mapping[str, str]) -> list[str]:
-    """The waiting claims that a tag may mean."""
-    if not listed.startswith(OF_GROUP):
-        return sorted(name for name in listed.split(" ") if name in waiting)
-    group = listed.removeprefix(OF_GROUP).partition(" ")[0]
-    return sorted(name for name, known in waiting.items() if known == group)

@@ -24,11 +24,12 @@ from dovetail.sim.kube.store import HISTORY, ObjectStore
 from dovetail.sim.kube.verbs.admission import Admission
 from dovetail.sim.kube.verbs.conversion import EventExpiry
 from dovetail.sim.kube.verbs.deletes import Deleter
+from dovetail.sim.kube.verbs.field_managers import FieldManagers
 from dovetail.sim.kube.verbs.garbage_collection import OwnerGarbageCollector
 from dovetail.sim.kube.verbs.handler import VerbHandler
 from dovetail.sim.kube.verbs.list_watch import ApiWatch
 from dovetail.sim.kube.verbs.namespaces import SEEDED, NamespaceDefaults, NamespaceTerminator
-from dovetail.sim.kube.verbs.patch import Applier, FieldManagers, Patcher
+from dovetail.sim.kube.verbs.patch import Applier, Patcher
 from dovetail.sim.kube.verbs.subresources import SubresourceHandler
 from dovetail.sim.kube.verbs.writes import ObjectWriter
 
@@ -116,7 +117,7 @@ class ApiServer:
     ) -> None:
         self.core = core = Core(build_registry(), ObjectStore(history), clock, rng)
         self.clock, self.registry, self.store = clock, core.registry, core.store
-        self.faults: ApiFaults = faults or NoFaults()
+        core.faults = faults or NoFaults()
         self.bookmark_every = bookmark_every
         # Audit ids and watch lengths are noise on the wire: they must not move what is stored.
         self.audit = random.Random(0)
@@ -135,6 +136,15 @@ class ApiServer:
         self.namespace_defaults: NamespaceDefaults | None = None
         self._seed_objects()
 
+    @property
+    def faults(self) -> ApiFaults:
+        """The faults that requests meet; every client sees a change at once."""
+        return self.core.faults
+
+    @faults.setter
+    def faults(self, faults: ApiFaults) -> None:
+        self.core.faults = faults
+
     def _seed_objects(self) -> None:
         for name in SEEDED:
             body: dict[str, Any] = {"metadata": {"name": name}}
@@ -146,7 +156,7 @@ class ApiServer:
 
     def build_local_client(self, client: str = "") -> LocalApi:
         """A client in this process; `client` names it to fault rules."""
-        return LocalApi(self, client)
+        return LocalApi(self.core, self.handler, client)
 
     def serve(
         self, host: str = "127.0.0.1", port: int = 0, *, token: str = "", tls: ssl.SSLContext | None = None

@@ -1,4 +1,4 @@
-"""What every verb needs in its hands: the types, the store, the time and chance."""
+"""What every verb of the API server needs: the types, the store, the time, chance and injected faults."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from dovetail.sim.kube.faults import ApiFaults, NoFaults
 from dovetail.sim.kube.meta import format_time
 from dovetail.sim.kube.status import bad_request, unknown_resource
 from dovetail.sim.kube.store import Key, ObjectStore, StoredRecord
@@ -24,13 +25,14 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Core:
-    """Registry, store, clock and chance, and the work a write leaves for afterwards."""
+    """Registry, store, clock, chance and faults, and the work a write leaves for afterwards."""
 
     def __init__(self, registry: TypeRegistry, store: ObjectStore, clock: Clock, rng: random.Random) -> None:
         self.registry = registry
         self.store = store
         self.clock = clock
         self.rng = rng
+        self.faults: ApiFaults = NoFaults()
         self._afterwards: deque[Callable[[], None]] = deque()
         self._turn = _Turn(self._afterwards)
         self._stamped = (clock.now(), "")

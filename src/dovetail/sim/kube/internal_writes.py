@@ -59,27 +59,28 @@ class InternalApi(LocalApi):
     """A LocalApi that also takes documents on trust."""
 
     def __init__(self, server: ApiServer, client: str, templates: AdmittedTemplates) -> None:
-        super().__init__(server, client)
+        super().__init__(server.core, server.handler, client)
+        self._admission = server.admission
         self._options = WriteOptions()
         self._templates = templates
 
     def _find_fault(
         self, verb: str, resource: str, namespace: str = "", name: str = "", subresource: str = ""
     ) -> Fault | None:
-        if type(self.server.faults) is NoFaults:
+        if type(self.core.faults) is NoFaults:
             return None
         return super()._find_fault(verb, resource, namespace, name, subresource)
 
     def amend(self, resource: str, key: Key, subresource: str = "", **parts: Json) -> Json:
         """Put new top-level parts (spec, status, metadata) in place of the old; gives back what is stored."""
         fault = self._find_fault("update", resource, *key, subresource)
-        info = self.server.core.find_type(resource)
+        info = self.core.find_type(resource)
         if fault is None:
             return self._amend_stored(info.storage, key, subresource, parts)
         return self._finish_write(fault, lambda: self._amend_stored(info.storage, key, subresource, parts))
 
     def _amend_stored(self, storage: str, key: Key, subresource: str, parts: dict[str, Json]) -> Json:
-        core = self.server.core
+        core = self.core
         record = core.store.get(storage, key)
         if record is None:
             raise errors.not_found(core.find_type(storage), key[1])
@@ -110,16 +111,16 @@ class InternalApi(LocalApi):
 
     def insert(self, resource: str, obj: Json) -> Json:
         """Create an object that is complete and canonical already, but for what only the server gives."""
-        info, metadata = self.server.core.find_type(resource), dict(obj["metadata"])
+        info, metadata = self.core.find_type(resource), dict(obj["metadata"])
         key = (metadata.get("namespace", ""), metadata.get("name", ""))
         fault = self._find_fault("create", resource, *key)
         obj = {"kind": info.kind, "apiVersion": info.api_version, **obj, "metadata": metadata}
         return self._finish_write(fault, lambda: self._insert_object(resource, obj))
 
     def _insert_object(self, resource: str, obj: Json) -> Json:
-        core, metadata = self.server.core, obj["metadata"]
+        core, metadata = self.core, obj["metadata"]
         info = core.find_type(resource)
-        self.server.admission.check_namespace(info, metadata)
+        self._admission.check_namespace(info, metadata)
         if not metadata.get("name"):
             self._generate_name(info.storage, metadata)
         metadata["uid"] = generate_uid(core.rng)
@@ -137,8 +138,8 @@ class InternalApi(LocalApi):
     def _generate_name(self, storage: str, metadata: Json) -> None:
         namespace = metadata.get("namespace", "")
         while True:
-            metadata["name"] = generate_name(metadata["generateName"], self.server.core.rng)
-            if self.server.store.get(storage, (namespace, metadata["name"])) is None:
+            metadata["name"] = generate_name(metadata["generateName"], self.core.rng)
+            if self.core.store.get(storage, (namespace, metadata["name"])) is None:
                 return
 
     def create_pod(self, pod: Json) -> Json:

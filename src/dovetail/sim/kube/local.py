@@ -15,7 +15,8 @@ from dovetail.sim.kube.verbs.list_watch import ListOptions, list_matching
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dovetail.sim.kube.apiserver import ApiServer
+    from dovetail.sim.kube.core import Core
+    from dovetail.sim.kube.verbs.handler import VerbHandler
     from dovetail.sim.kube.verbs.list_watch import ApiWatch
     from dovetail.sim.kube.verbs.patch import PatchKind
 
@@ -23,15 +24,15 @@ if TYPE_CHECKING:
 class LocalApi:
     """CRUD, watch, bind and evict. `resource` is `plural` or `plural.group`."""
 
-    def __init__(self, server: ApiServer, client: str = "") -> None:
-        self.server = server
-        self.handler = server.handler
+    def __init__(self, core: Core, handler: VerbHandler, client: str = "") -> None:
+        self.core = core
+        self.handler = handler
         self.client = client
 
     def _find_fault(
         self, verb: str, resource: str, namespace: str = "", name: str = "", subresource: str = ""
     ) -> Fault | None:
-        fault = self.server.faults.find_fault(
+        fault = self.core.faults.find_fault(
             ApiCall(verb, resource, namespace, name, subresource, self.client)
         )
         if fault is None:
@@ -43,7 +44,7 @@ class LocalApi:
     def get(self, resource: str, name: str, namespace: str = "") -> dict[str, Any]:
         """One object, shared and read-only."""
         fault = self._find_fault("get", resource, namespace, name)
-        info = self.server.core.find_type(resource)
+        info = self.core.find_type(resource)
         key = (namespace if info.namespaced else "", name)
         return self.handler.get(info, key, fault.behind if fault else 0).obj
 
@@ -52,13 +53,13 @@ class LocalApi:
     ) -> list[dict[str, Any]]:
         """Matching objects by namespace and name, shared and read-only."""
         fault = self._find_fault("list", resource, namespace)
-        info = self.server.core.find_type(resource)
+        info = self.core.find_type(resource)
         selector = self.handler.parse_selector(info, label_selector, field_selector)
         if fault is not None and fault.behind:
             revision = self.handler.find_revision_behind(info, fault.behind)
             options = ListOptions(namespace, selector, resource_version=str(revision), match="Exact")
             return [record.obj for record in self.handler.list(info, options).records]
-        bucket = self.server.store.get_bucket(info.storage)
+        bucket = self.core.store.get_bucket(info.storage)
         return [record.obj for record in list_matching(bucket, info, namespace, selector)]
 
     def create(
@@ -70,7 +71,7 @@ class LocalApi:
         field_manager: str = "",
     ) -> dict[str, Any]:
         """Create; the namespace may be given here or in the object."""
-        info = self.server.core.find_type(resource)
+        info = self.core.find_type(resource)
         metadata = obj.get("metadata") or {}
         if info.namespaced:
             namespace = namespace or metadata.get("namespace") or "default"
@@ -83,7 +84,7 @@ class LocalApi:
 
     def update(self, resource: str, obj: dict[str, Any], subresource: str = "") -> dict[str, Any]:
         """Replace the object (or its status) with this one."""
-        info = self.server.core.find_type(resource)
+        info = self.core.find_type(resource)
         metadata = obj["metadata"]
         key = (metadata.get("namespace") or "" if info.namespaced else "", metadata["name"])
         return self._finish_write(
@@ -104,7 +105,7 @@ class LocalApi:
         field_manager: str = "",
     ) -> dict[str, Any]:
         """Change part of an object."""
-        info = self.server.core.find_type(resource)
+        info = self.core.find_type(resource)
         options = WriteOptions(manager=field_manager, force=force)
         key = (namespace if info.namespaced else "", name)
         return self._finish_write(
@@ -124,7 +125,7 @@ class LocalApi:
         resource_version: str = "",
     ) -> dict[str, Any]:
         """Delete; gives back the object while it waits, and what the wire would once it is gone."""
-        info = self.server.core.find_type(resource)
+        info = self.core.find_type(resource)
         options = DeleteOptions(grace_seconds, propagation, uid, resource_version)
         key = (namespace if info.namespaced else "", name)
         return self._finish_write(
@@ -169,7 +170,7 @@ class LocalApi:
     ) -> ApiWatch:
         """A stream of (type, object): the present state first, unless a version is given."""
         fault = self._find_fault("watch", resource, namespace)
-        info = self.server.core.find_type(resource)
+        info = self.core.find_type(resource)
         watch = self.handler.watch(
             info,
             namespace,

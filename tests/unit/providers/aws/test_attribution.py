@@ -6,8 +6,8 @@ import asyncio
 
 from dovetail.api import labels
 from dovetail.api.nodeclaim import NodeClaim
-from dovetail.providers.aws.instances import Ec2Instance
-from dovetail.providers.aws.tags import NODECLAIMS_TAG, match_claims, tag_for_claims
+from dovetail.providers.aws.instances import Ec2Instance, match_claims
+from dovetail.providers.aws.tags import NODECLAIMS_TAG, tag_for_claims
 from support.ec2 import Ec2, filled, provided
 from support.stage import virtual
 

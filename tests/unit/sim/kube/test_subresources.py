@@ -61,7 +61,7 @@ def test_pods_that_are_gated_or_going_or_absent_are_not_bound(api: LocalApi) -> 
 def test_a_binding_copies_its_annotations(api: LocalApi) -> None:
     api.create("pods", pod("a"))
     body = {"metadata": {"name": "a", "annotations": {"x": "y"}}, "target": {"kind": "Node", "name": "n"}}
-    info = api.server.core.find_type("bindings")
+    info = api.core.find_type("bindings")
     assert api.handler.create(info, "default", body, WriteOptions())["status"] == "Success"
     assert api.get("pods", "a", "default")["metadata"]["annotations"] == {"x": "y"}
 
@@ -143,9 +143,9 @@ def test_a_dry_run_eviction_asks_and_does_nothing(api: LocalApi) -> None:
     api.create("poddisruptionbudgets.policy", budget("b", maxUnavailable=1))
     ready(api, "a")
     set_budget(api, 1)
-    revision = api.server.store.revision
+    revision = api.core.store.revision
     api.evict("a", "default", dry_run=True)
-    assert api.server.store.revision == revision
+    assert api.core.store.revision == revision
     set_budget(api, 0)
     assert refusal(api, "a", dry_run=True).code == 429
 
@@ -204,7 +204,7 @@ def recompute(api: LocalApi) -> None:
 
 def test_scale_reads_and_writes_replicas(api: LocalApi) -> None:
     api.create("deployments.apps", deployment("web", 3))
-    info = api.server.core.find_type("deployments.apps")
+    info = api.core.find_type("deployments.apps")
     key = ("default", "web")
     scale = api.handler.subresources.get(info, key, "scale")
     assert (scale["kind"], scale["apiVersion"]) == ("Scale", "autoscaling/v1")
@@ -225,7 +225,7 @@ def test_scale_reads_and_writes_replicas(api: LocalApi) -> None:
 def test_scale_of_a_custom_resource_follows_its_paths_and_its_schema(api: LocalApi) -> None:
     api.create("customresourcedefinitions.apiextensions.k8s.io", definition())
     api.create("widgets.example.com", widget("w"))
-    info = api.server.core.find_type("widgets.example.com")
+    info = api.core.find_type("widgets.example.com")
     with pytest.raises(ApiError) as error:
         api.handler.subresources.get(info, ("default", "w"), "scale")
     assert error.value.code == 500

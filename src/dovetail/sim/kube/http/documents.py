@@ -15,7 +15,7 @@ from dovetail.sim.kube.store import encode
 from dovetail.sim.kube.types import Subresource, TypeInfo, TypeRegistry
 
 if TYPE_CHECKING:
-    from dovetail.sim.kube.http.requests import ServerRequest
+    from dovetail.sim.kube.http.routes import ServerRequest
     from dovetail.sim.kube.types import TypeRegistry
 
 

@@ -17,8 +17,7 @@ from dovetail.sim.kube.verbs.list_watch import RecordPage
 
 if TYPE_CHECKING:
     from dovetail.sim.kube.apiserver import ApiServer
-    from dovetail.sim.kube.http.requests import ServerRequest
-    from dovetail.sim.kube.http.routes import ApiRoute
+    from dovetail.sim.kube.http.routes import ApiRoute, ServerRequest
     from dovetail.sim.kube.store import StoredRecord
     from dovetail.sim.kube.types import TypeInfo
     from dovetail.sim.kube.verbs.list_watch import RecordPage, WatchNotice

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from dovetail.sim.kube import status
-from dovetail.sim.kube.faults import ApiCall
 from dovetail.sim.kube.http.bodies import find_patch_kind, parse_media_type, read_object, read_patch
 from dovetail.sim.kube.http.replies import (
     build_document_reply,
@@ -20,7 +18,7 @@ from dovetail.sim.kube.http.replies import (
     show_page,
     show_written,
 )
-from dovetail.sim.kube.http.routes import ApiRoute, NotServed, QueryParameters, find_route
+from dovetail.sim.kube.http.routes import ApiRoute, QueryParameters, ServerRequest, find_route
 from dovetail.sim.kube.http.streams import BACKLOG, WatchStream
 from dovetail.sim.kube.schema.validation import Cause
 from dovetail.sim.kube.selectors import FieldTerm, ObjectSelector
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
     from dovetail.sim.kube.http.replies import ServerReply
     from dovetail.sim.kube.http.routes import ApiRoute, QueryParameters
     from dovetail.sim.kube.http.streams import WatchStream
-    from dovetail.sim.kube.types import TypeRegistry
 
 
 _LISTS = ("initContainers", "containers", "ephemeralContainers")
@@ -205,56 +202,6 @@ def _check_initial_events(request: ServerRequest, initial: bool | None) -> None:
 
 
 _HEALTH = ("healthz", "livez", "readyz")
-
-
-@dataclass(frozen=True, slots=True)
-class ServerRequest:
-    """All of a request that matters."""
-
-    method: str
-    parts: list[str]
-    query: Mapping[str, str]
-    accept: str = ""
-    content_type: str = ""
-    agent: str = ""
-    if_none_match: str = ""
-    user: str = ""
-    address: str = ""
-    body: bytes = b""
-    warnings: list[str] = field(default_factory=list)
-
-    @property
-    def parameters(self) -> QueryParameters:
-        """The query."""
-        return QueryParameters(self.query)
-
-    @property
-    def client(self) -> str:
-        """The client's own name: its user agent up to the first slash."""
-        return self.agent.partition("/")[0]
-
-    @property
-    def of_objects(self) -> bool:
-        """Whether the path is below a group version."""
-        prefix = {"api": 2, "apis": 3}.get(self.parts[0] if self.parts else "")
-        return prefix is not None and len(self.parts) > prefix
-
-    def read_write_options(self, verb: str, manager: str) -> WriteOptions:
-        """What a write asks for."""
-        return self.parameters.read_write_options(verb, manager, self.user, self.warnings)
-
-    def describe_call(self, registry: TypeRegistry) -> ApiCall | None:
-        """The request as fault rules know it; None when it is not about objects."""
-        if not self.of_objects:
-            return None
-        try:
-            route = find_route(registry, self.parts)
-            verb = route.find_verb(self.method)
-        except (NotServed, status.ApiError):
-            return None
-        if verb in ("list", "get") and (route.watching or self.query.get("watch") in ("true", "1")):
-            verb = "watch"
-        return ApiCall(verb, route.info.resource, route.namespace, route.name, route.subresource, self.client)
 
 
 async def answer_request(

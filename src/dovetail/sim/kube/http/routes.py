@@ -1,14 +1,15 @@
-"""Paths: which type, namespace, object and subresource a URL names."""
+"""Requests: which type, namespace, object and subresource a URL names, and what its query asks for."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from dovetail.sim.kube import status
 from dovetail.sim.kube.core import DeleteOptions, WriteOptions, parse_delete_options
+from dovetail.sim.kube.faults import ApiCall
 from dovetail.sim.kube.schema.validation import Cause
 
 if TYPE_CHECKING:
@@ -180,3 +181,53 @@ class QueryParameters:
 def _unsupported_parameter(name: str, value: str, supported: tuple[str, ...]) -> Cause:
     listed = ", ".join(f'"{each}"' for each in supported)
     return Cause(name, "FieldValueNotSupported", f'Unsupported value: "{value}": supported values: {listed}')
+
+
+@dataclass(frozen=True, slots=True)
+class ServerRequest:
+    """All of a request that matters."""
+
+    method: str
+    parts: list[str]
+    query: Mapping[str, str]
+    accept: str = ""
+    content_type: str = ""
+    agent: str = ""
+    if_none_match: str = ""
+    user: str = ""
+    address: str = ""
+    body: bytes = b""
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def parameters(self) -> QueryParameters:
+        """The query."""
+        return QueryParameters(self.query)
+
+    @property
+    def client(self) -> str:
+        """The client's own name: its user agent up to the first slash."""
+        return self.agent.partition("/")[0]
+
+    @property
+    def of_objects(self) -> bool:
+        """Whether the path is below a group version."""
+        prefix = {"api": 2, "apis": 3}.get(self.parts[0] if self.parts else "")
+        return prefix is not None and len(self.parts) > prefix
+
+    def read_write_options(self, verb: str, manager: str) -> WriteOptions:
+        """What a write asks for."""
+        return self.parameters.read_write_options(verb, manager, self.user, self.warnings)
+
+    def describe_call(self, registry: TypeRegistry) -> ApiCall | None:
+        """The request as fault rules know it; None when it is not about objects."""
+        if not self.of_objects:
+            return None
+        try:
+            route = find_route(registry, self.parts)
+            verb = route.find_verb(self.method)
+        except (NotServed, status.ApiError):
+            return None
+        if verb in ("list", "get") and (route.watching or self.query.get("watch") in ("true", "1")):
+            verb = "watch"
+        return ApiCall(verb, route.info.resource, route.namespace, route.name, route.subresource, self.client)

@@ -17,8 +17,8 @@ from dovetail.sim.kube.faults import Fault
 from dovetail.sim.kube.http import replies
 from dovetail.sim.kube.http.bodies import LIMIT, replace_surrogates
 from dovetail.sim.kube.http.replies import ServerReply
-from dovetail.sim.kube.http.requests import ServerRequest, answer_request
-from dovetail.sim.kube.http.routes import NotServed, split_path
+from dovetail.sim.kube.http.requests import answer_request
+from dovetail.sim.kube.http.routes import NotServed, ServerRequest, split_path
 from dovetail.sim.kube.http.streams import WatchStream, send_stream
 from dovetail.sim.kube.meta import generate_uid
 

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from dovetail.sim.kube import status
 from dovetail.sim.kube.core import copy_json
 from dovetail.sim.kube.patch import patches, server_side_apply
-from dovetail.sim.kube.patch.server_side_apply import track_fields
 from dovetail.sim.kube.schema.prune import check_types, find_schema, prune_unknown_fields
 from dovetail.sim.kube.schema.validation import Cause
-from dovetail.sim.kube.types import StatusSplit
 from dovetail.sim.kube.verbs.conversion import convert_record
+from dovetail.sim.kube.verbs.field_managers import list_unwritten_parts
 from dovetail.sim.kube.verbs.writes import build_envelope
 
 if TYPE_CHECKING:
@@ -119,13 +118,6 @@ def _translate_error(error: patches.PatchError, operations: bool) -> status.ApiE
     return status.bad_request(error.message)
 
 
-def list_unwritten_parts(info: TypeInfo, subresource: str) -> tuple[str, ...]:
-    """The top-level parts an endpoint leaves to another one."""
-    if info.status is StatusSplit.NONE:
-        return ()
-    return ("spec",) if subresource == "status" else ("status",)
-
-
 class Applier:
     """Merges what a manager applies into what is there."""
 
@@ -186,37 +178,3 @@ class Applier:
             )
         except server_side_apply.ApplyConflict as error:
             raise status.apply_conflict(error.causes) from error
-
-
-class FieldManagers:
-    """Keeps managedFields. A writer that gives no name, as in-process ones do, is not tracked."""
-
-    def __init__(self, core: Core) -> None:
-        self.core = core
-
-    def note_changes(
-        self,
-        info: TypeInfo,
-        obj: dict[str, Any],
-        old: dict[str, Any] | None,
-        options: WriteOptions,
-        subresource: str = "",
-    ) -> None:
-        """Note in the object who changed what since the old state."""
-        metadata = obj["metadata"]
-        if not options.manager:
-            return
-        fields = track_fields(
-            old,
-            obj,
-            manager=options.manager,
-            schema=find_schema(info),
-            api_version=info.api_version,
-            subresource=subresource,
-            now=self.core.format_now(),
-            ignore=list_unwritten_parts(info, subresource),
-        )
-        if fields:
-            metadata["managedFields"] = fields
-        else:
-            metadata.pop("managedFields", None)

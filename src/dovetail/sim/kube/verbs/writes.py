@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dovetail.sim.kube.store import Key, StoredRecord
     from dovetail.sim.kube.types import TypeInfo
     from dovetail.sim.kube.verbs.admission import Admission
-    from dovetail.sim.kube.verbs.patch import FieldManagers
+    from dovetail.sim.kube.verbs.field_managers import FieldManagers
 
 _NAME_ATTEMPTS = 8
 _ENVELOPE = ("kind", "apiVersion", "metadata")
