@@ -103,7 +103,7 @@ def _in_child(path: Path) -> dict[str, Any]:
 def _ours(path: Path) -> dict[str, Any]:
     """The sweep in one world; in another, the searches of a pass, one after the other as they are run."""
     from dovetail.disruption import choose
-    from dovetail.disruption.candidates import DisruptionInput
+    from dovetail.disruption.inputs import DisruptionInput
     from support.peer_workloads import snapshot_of
 
     document = json.loads(path.read_text())

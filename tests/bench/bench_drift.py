@@ -7,7 +7,7 @@ from time import process_time
 
 from msgspec.structs import replace
 
-from dovetail.disruption.candidates import DisruptionInput
+from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.methods import drift_waves
 from dovetail.scheduling.model.snapshot import SnapshotPool, StateNode
 from support.builders import NOW, condition

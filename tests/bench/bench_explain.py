@@ -58,7 +58,7 @@ def whole_command() -> Iterator[Figure]:
             wall, cost = min(wall for wall, _ in costs), min(cost for _, cost in costs)
             yield Figure(f"dovetail explain {name}, from a file, processor time", cost, "s", 1.0)
             yield Figure(f"dovetail explain {name}, from a file", wall, "s")
-    cost = best_of(3, lambda: explain_node(snapshot, snapshot.nodes[NODES // 2]))
+    cost = best_of(3, lambda: explain_node(SeenCluster(snapshot), snapshot.nodes[NODES // 2]))
     yield Figure("a node, in process", cost, "s", 0.5)
 
 

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.pod import Pod
 from dovetail.disruption import choose
-from dovetail.disruption.candidates import DisruptionInput
 from dovetail.disruption.command import ConsolidationVerdict
+from dovetail.disruption.inputs import DisruptionInput
 from dovetail.runtime.compute import WorkerPool
 
 from .fleet import fleet

@@ -14,7 +14,7 @@ from dovetail.api import labels
 from dovetail.api.labels import AWS
 from dovetail.api.meta import LabelSelector
 from dovetail.api.pod import Pod
-from dovetail.disruption.candidates import DisruptionInput
+from dovetail.disruption.inputs import DisruptionInput
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.snapshot import (
     SchedulingOptions,

@@ -19,9 +19,9 @@ from dovetail.api.nodepool import Budget, NodePool
 from dovetail.api.pod import Pod
 from dovetail.disruption import choose, policy
 from dovetail.disruption.allowance import compute_allowances
-from dovetail.disruption.candidates import DisruptionInput
 from dovetail.disruption.choose import DisruptionChoice
 from dovetail.disruption.command import Command
+from dovetail.disruption.inputs import DisruptionInput, SnapshotFacts
 from dovetail.disruption.methods import drift_waves
 from dovetail.disruption.report import build_report
 from dovetail.disruption.validate import InvalidCommand, validate_command
@@ -297,8 +297,8 @@ def test_the_same_world_gives_the_same_choice(world: DisruptionInput) -> None:
 @settings(max_examples=300 * TIMES, deadline=None)
 @given(scenes())
 def test_shortcuts_find_what_the_long_way_finds(world: DisruptionInput) -> None:
-    slow = DisruptionInput(world.snapshot, world.queued, world.buffered, world.spot_to_spot)
-    slow.__dict__["room"] = dataclasses.replace(slow.free_capacity, plain=False, limited=True)
+    room = dataclasses.replace(world.free_capacity, plain=False, limited=True)
+    slow = world.with_facts(SnapshotFacts(free_capacity=room))
     for method in (
         choose.choose_empty_nodes,
         choose.choose_drift,

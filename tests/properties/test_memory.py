@@ -7,8 +7,12 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.disruption.candidates import DisruptionClass, DisruptionInput, find_candidates
+from dovetail.disruption.candidates import (
+    DisruptionClass,
+    find_candidates,
+)
 from dovetail.disruption.command import ConsolidationVerdict
+from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.verdict_cache import VerdictCache
 from support.sweeps import changed, random_world
 

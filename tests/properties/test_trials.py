@@ -8,7 +8,12 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.disruption.candidates import Candidate, DisruptionClass, DisruptionInput, find_candidates
+from dovetail.disruption.candidates import (
+    Candidate,
+    DisruptionClass,
+    find_candidates,
+)
+from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.simulation.simulate import build_snapshot_without, run_what_if, sort_largest_first
 from dovetail.scheduling.model.plan import Plan
 from dovetail.scheduling.sequential import scheduler

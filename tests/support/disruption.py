@@ -16,7 +16,12 @@ from dovetail.api.core import PodDisruptionBudget, PodDisruptionBudgetSpec, PodD
 from dovetail.api.meta import Condition, LabelSelector
 from dovetail.api.nodepool import Budget, NodePool
 from dovetail.api.pod import Pod
-from dovetail.disruption.candidates import Candidate, DisruptionClass, DisruptionInput, find_candidates
+from dovetail.disruption.candidates import (
+    Candidate,
+    DisruptionClass,
+    find_candidates,
+)
+from dovetail.disruption.inputs import DisruptionInput
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.snapshot import (
     SchedulingOptions,

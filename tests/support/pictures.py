@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from dovetail.api.pod import Pod
-from dovetail.cli.cluster_source import ClusterSource, read_own_settings
+from dovetail.cli.cluster_source import ClusterSource, SeenCluster
 from dovetail.cli.dashboard_watch import build_picture
 from dovetail.cli.plan import _read_world
 from dovetail.scheduling.model.snapshot import Snapshot
@@ -29,4 +29,4 @@ def busy(*pods: Pod) -> Snapshot:
 
 
 def pictured(snapshot: Snapshot, *, live: bool = False) -> Picture:
-    return build_picture(snapshot, "test.example", read_own_settings(), live=live)
+    return build_picture(SeenCluster(snapshot), "test.example", live=live)

@@ -18,7 +18,7 @@ from dovetail.api import labels
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod, Toleration
-from dovetail.disruption.candidates import DisruptionInput
+from dovetail.disruption.inputs import DisruptionInput
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.snapshot import StateNode
 from support.builders import owner, pod, requirement, taint

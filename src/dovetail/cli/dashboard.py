@@ -80,7 +80,7 @@ def _parse_bind(bind: str) -> tuple[str, int]:
 async def _serve_snapshot(address: str, port: int, hosts: list[str], path: str) -> None:
     seen = find_cluster(path, ClusterSource())
     board = Dashboard(ShownCluster(Path(path).name, live=False), hosts)
-    picture = build_picture(seen.snapshot, Path(path).name, seen.settings, live=False)
+    picture = build_picture(seen, Path(path).name, live=False)
     board.show(replace(picture, decisions=tuple(list_new_decisions(None, picture))))
     await _serve_page(board, address, port, None)
 

@@ -11,7 +11,8 @@ from random import Random
 from typing import Any
 
 from dovetail.api.meta import Kind, Object
-from dovetail.api.zoneshift import ZoneShift
+from dovetail.api.zoneshift import ZoneShift, list_excluded_zones
+from dovetail.cli.cluster_source import SeenCluster
 from dovetail.cli.live_cluster import OURS, LiveCluster, refresh_provider, take_snapshot
 from dovetail.cli.solved_plan import SolvedPlan, solve_snapshot
 from dovetail.cli.views.disruptions import build_disruption_input
@@ -25,8 +26,6 @@ from dovetail.runtime.informer import Informer
 from dovetail.runtime.watch import Follower
 from dovetail.scheduling.model import state_node as states
 from dovetail.scheduling.model.reasons import Decision
-from dovetail.scheduling.model.snapshot import Snapshot
-from dovetail.settings import Settings
 from dovetail.web import Dashboard, Moment, Picture
 
 __all__ = ["ClusterWatcher", "build_picture"]
@@ -47,9 +46,8 @@ OPTIONAL: frozenset[type[Object]] = DISPENSABLE | {ZoneShift, CoreV1Event}
 
 
 def build_picture(
-    snapshot: Snapshot,
+    seen: SeenCluster,
     cluster: str,
-    settings: Settings,
     *,
     live: bool,
     shifts: tuple[ZoneShift, ...] = (),
@@ -57,14 +55,15 @@ def build_picture(
     problems: tuple[str, ...] = (),
 ) -> Picture:
     """What `dovetail plan`, `plan --disruption` and `explain` would say of this world, put together."""
+    snapshot = seen.snapshot
     found = solve_snapshot(snapshot, len(snapshot.pods) > FEW, lambda step: None)
-    seen = build_report(build_disruption_input(snapshot, settings))
+    report = build_report(build_disruption_input(seen))
     return Picture(
         cluster,
         live,
         snapshot,
         found.plan,
-        seen,
+        report,
         dict(_describe_pods(found)),
         found.near_misses,
         shifts,
@@ -269,9 +268,10 @@ class ClusterWatcher:
         problems = (*self._list_lasting_problems(), *dict.fromkeys(remarks))
         picture = await asyncio.to_thread(
             build_picture,
-            snapshot,
+            SeenCluster(
+                snapshot, settings=self._sight.settings, excluded_zones=list_excluded_zones(self._shifts)
+            ),
             self._cluster,
-            self._sight.settings,
             live=True,
             shifts=shifts,
             moments=moments,

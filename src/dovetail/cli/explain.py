@@ -62,7 +62,7 @@ def explain(
             # Why nodes stay is for disruption to say, and that takes time to load; pods do without.
             from dovetail.cli.views.nodes import explain_node, show_node
 
-            show_node(explain_node(seen.snapshot, thing), output)
+            show_node(explain_node(seen, thing), output)
             return
         answer = explain_pod(seen, thing)
     show_pod(answer, output, everything)

@@ -18,6 +18,7 @@ from dovetail.api.meta import Kind, Object
 from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
 from dovetail.api.pod import Pod
+from dovetail.api.zoneshift import ZoneShift, list_excluded_zones
 from dovetail.cli.cluster_source import ClusterSource, SeenCluster
 from dovetail.cli.output import print_note
 from dovetail.cli.published_settings import PublishedSettings, read_published
@@ -177,7 +178,10 @@ async def _read_cluster(where: ClusterSource) -> SeenCluster:
         await sight.provider.prepare()
         await refresh_provider(sight)
         snapshot = await take_snapshot(sight, lambda text: print_note(f"note: {text}"))
-        return SeenCluster(snapshot, {pod.full_name: pod for pod in sight.get_informer(Pod)}, sight.settings)
+        pods = {pod.full_name: pod for pod in sight.get_informer(Pod)}
+        return SeenCluster(
+            snapshot, pods, sight.settings, await _find_excluded_zones(sight, cluster.connection)
+        )
 
 
 async def _detect_provider(transport: Transport) -> Literal["aws", "kwok"]:
@@ -200,6 +204,18 @@ async def _fill_all(context: ClusterContext, connection: Connection) -> None:
             raise _describe_failure(connection.server, error) from error
         if error is not None:
             raise error
+
+
+async def _find_excluded_zones(context: ClusterContext, connection: Connection) -> frozenset[str]:
+    """The zones that are shifted away; none where there are no shifts, or nobody may read them."""
+    try:
+        return list_excluded_zones(
+            each for each in await _list_objects(context, ZoneShift) if isinstance(each, ZoneShift)
+        )
+    except (Gone, NotAuthorized):
+        return frozenset()
+    except DovetailError as error:
+        raise _describe_failure(connection.server, error) from error
 
 
 async def _fill_informer(context: ClusterContext, informer: Informer[Any]) -> None:

@@ -124,7 +124,7 @@ def plan(
     where = ClusterSource(kubeconfig, context, provider, cluster_name, region)
     if disruption:
         seen = _read_world(files, live, snapshot, (catalog, catalog_subset, change), where)
-        if plan_disruption(seen.snapshot, seen.settings, explain, turns, output):
+        if plan_disruption(seen, explain, turns, output):
             raise typer.Exit(LEFT_OUT)
         return
     if live or snapshot:

@@ -38,8 +38,9 @@ def snapshot(
     """
     if output != STDIN:
         expect_writable(Path(output))
-    seen = read_cluster(ClusterSource(kubeconfig, context, provider, cluster_name, region)).snapshot
-    data = encode_snapshot(seen)
+    found = read_cluster(ClusterSource(kubeconfig, context, provider, cluster_name, region))
+    data = encode_snapshot(found.snapshot, found.excluded_zones)
+    seen = found.snapshot
     if output == STDIN:
         print_text(data.decode())
         return

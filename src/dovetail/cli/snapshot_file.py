@@ -33,25 +33,27 @@ def find_cluster(file: str, where: ClusterSource) -> SeenCluster:
     """The world in the file, or the cluster as it is now."""
     if file:
         where.exclude_snapshot()
-        return SeenCluster(read_snapshot(file))
+        return read_snapshot(file)
     # It takes all of Dovetail to see as Dovetail does; a file can do without.
     from dovetail.cli.live_cluster import read_cluster
 
     return read_cluster(where)
 
 
-def encode_snapshot(world: Snapshot) -> bytes:
-    """The snapshot's own bytes, which say in addition how to read them."""
+def encode_snapshot(world: Snapshot, excluded_zones: frozenset[str] = frozenset()) -> bytes:
+    """The snapshot's own bytes, which say in addition how to read them and which zones are shifted away."""
     parts = msgspec.json.decode(strip_annotations(world).to_bytes(), type=dict[str, msgspec.Raw])
-    return msgspec.json.encode({"format": FORMAT} | parts) + b"\n"
+    zones = {"excluded_zones": sorted(excluded_zones)} if excluded_zones else {}
+    return msgspec.json.encode({"format": FORMAT} | zones | parts) + b"\n"
 
 
 class _Head(msgspec.Struct):
     format: str
+    excluded_zones: frozenset[str] = frozenset()
 
 
-def read_snapshot(path: str) -> Snapshot:
-    """The world in a file; BadInput says what is wrong with the file."""
+def read_snapshot(path: str) -> SeenCluster:
+    """The cluster in a file; BadInput says what is wrong with the file."""
     name = "stdin" if path == STDIN else path
     try:
         data = sys.stdin.buffer.read() if path == STDIN else Path(path).read_bytes()
@@ -59,16 +61,16 @@ def read_snapshot(path: str) -> Snapshot:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise BadInput(f"reading the snapshot {name}: {why.lower()}; {ADVICE}") from error
     try:
-        found = msgspec.json.decode(data, type=_Head).format
+        head = msgspec.json.decode(data, type=_Head)
     except (msgspec.MsgspecError, UnicodeError) as error:
         raise BadInput(f"reading the snapshot {name}: it is not one; {ADVICE}") from error
-    if found != FORMAT:
+    if head.format != FORMAT:
         raise BadInput(
-            f"reading the snapshot {name}: its format is {found!r} and this version reads {FORMAT!r}; "
+            f"reading the snapshot {name}: its format is {head.format!r} and this version reads {FORMAT!r}; "
             "take it again with this version"
         )
     try:
-        return Snapshot.from_bytes(data)
+        return SeenCluster(Snapshot.from_bytes(data), excluded_zones=head.excluded_zones)
     except (msgspec.MsgspecError, ValueError, IndexError) as error:
         raise BadInput(f"reading the snapshot {name}: it is damaged ({error}); {ADVICE}") from error
 

@@ -10,12 +10,9 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import partial
 
-from msgspec.structs import replace
-
 from dovetail.api import conditions, labels
 from dovetail.api.bad_items import reason_of
 from dovetail.api.conditions import DISRUPTION_REASON
-from dovetail.api.core import Taint
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
 from dovetail.api.taints import DISRUPTED as TAINT
@@ -29,7 +26,6 @@ from dovetail.controllers.ownership import Ownership
 from dovetail.controllers.set_aside import SetAsideReporter
 from dovetail.disruption import choose as methods
 from dovetail.disruption import policy
-from dovetail.disruption.candidates import DisruptionInput
 from dovetail.disruption.choose import DisruptionChoice
 from dovetail.disruption.command import (
     DRIFTED,
@@ -41,6 +37,7 @@ from dovetail.disruption.command import (
     ConsolidationVerdict,
     Method,
 )
+from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.methods.drift import count_static_replacements
 from dovetail.disruption.methods.rebalance import REBALANCE, choose_rebalance
 from dovetail.disruption.unchanged_check import UnchangedCheck
@@ -54,7 +51,7 @@ from dovetail.errors import DovetailError
 from dovetail.ports import Clock, Cloud, Compute, Recorder
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.instance_types import InstanceType
-from dovetail.scheduling.model.snapshot import SchedulingOptions, Snapshot
+from dovetail.scheduling.model.snapshot import SchedulingOptions
 from dovetail.state import Capture, Cluster
 
 __all__ = ["DisruptionController"]
@@ -68,7 +65,6 @@ FIRST_PART, LARGEST_PART = 64, 4096
 DRIFT_SECONDS, MULTI_SECONDS, SINGLE_SECONDS, MANY_SECONDS = 60.0, 60.0, 180.0, 60.0
 # A search that found nothing is repeated after this long even if nothing seems to have changed.
 MEMORY = 300.0
-EXCLUDED_ZONE_TAINT = Taint(key="dovetail.sh/zonal-shift", effect="NoSchedule")
 
 
 class DisruptionController:
@@ -287,13 +283,13 @@ class DisruptionController:
         ]
         now = self._clock.now()
         snapshot = self._capture.take_snapshot(offers, self._options(now), self._virtual_pods())
-        shifted = self._excluded_zones()
-        return DisruptionInput(
-            _taint_excluded_zones(self._with_nominations(snapshot, now), shifted),
-            self._orchestration.queued,
-            self._buffer_nodes(),
-            self._spot_to_spot,
-            shifted,
+        return DisruptionInput.from_snapshot(
+            snapshot,
+            queued=self._orchestration.queued,
+            buffered=self._buffer_nodes(),
+            nominated=frozenset(tracked.key for tracked in self._cluster if tracked.is_nominated(now)),
+            excluded_zones=self._excluded_zones(),
+            spot_to_spot=self._spot_to_spot,
         )
 
     async def _list_instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
@@ -302,16 +298,6 @@ class DisruptionController:
         except Exception:  # noqa: BLE001 - whatever is wrong with it, it is this pool's affair
             # Only this pool's nodes stay for it; the others need not wait.
             return ()
-
-    def _with_nominations(self, snapshot: Snapshot, now: datetime) -> Snapshot:
-        nominated = {tracked.key for tracked in self._cluster if tracked.is_nominated(now)}
-        if not nominated:
-            return snapshot
-        nodes = tuple(
-            replace(state, nominated=True) if views.read_provider_id(state) in nominated else state
-            for state in snapshot.nodes
-        )
-        return replace(snapshot, nodes=nodes)
 
     async def _start_commands(self, commands: list[Command]) -> bool:
         """Begin them side by side; False when one could not be begun."""
@@ -368,22 +354,3 @@ class DisruptionController:
             or conditions.find_condition(tracked.claim, DISRUPTION_REASON) is not None
         ]
         await self._orchestration.release_nodes(stale)
-
-
-def _taint_excluded_zones(snapshot: Snapshot, excluded_zones: frozenset[str]) -> Snapshot:
-    """The world in which no pod that only moves to save money goes into a zone that is shifted away."""
-    if not excluded_zones:
-        return snapshot
-    nodes = tuple(
-        replace(
-            state,
-            node=replace(
-                state.node,
-                spec=replace(state.node.spec, taints=(*state.node.spec.taints, EXCLUDED_ZONE_TAINT)),
-            ),
-        )
-        if state.node is not None and state.node.labels.get(labels.ZONE) in excluded_zones
-        else state
-        for state in snapshot.nodes
-    )
-    return replace(snapshot, nodes=nodes)

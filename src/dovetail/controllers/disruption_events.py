@@ -8,9 +8,13 @@ from dovetail import metrics
 from dovetail.api.meta import Object
 from dovetail.api.nodepool import NodePool
 from dovetail.disruption.allowance import compute_allowances
-from dovetail.disruption.candidates import UNCONSOLIDATABLE, BlockedNode, DisruptionInput
+from dovetail.disruption.candidates import (
+    UNCONSOLIDATABLE,
+    BlockedNode,
+)
 from dovetail.disruption.choose import DisruptionChoice
 from dovetail.disruption.command import Command, Method
+from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.policy import BALANCED, BalanceResult
 from dovetail.ports import Recorder
 from dovetail.scheduling.model.snapshot import StateNode

@@ -13,8 +13,8 @@ from dovetail.api.conditions import DRIFT_PAUSED, REPLACEMENTS_LOST
 from dovetail.api.nodepool import NodePool
 from dovetail.controllers.base import Cache
 from dovetail.disruption import policy
-from dovetail.disruption.candidates import DisruptionInput
 from dovetail.disruption.command import Command
+from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.methods import drift_waves
 from dovetail.disruption.methods.drift_waves import DriftStatus
 from dovetail.disruption.replacement_backoff import (

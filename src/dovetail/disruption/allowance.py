@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dovetail.api.nodepool import Budget, NodePool
 from dovetail.disruption.blocked_reason import BlockedReason
 from dovetail.disruption.budgets import count_allowed_or_zero
-from dovetail.disruption.candidates import DisruptionInput
+from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.policy import count_rate_left
 from dovetail.disruption.replacement_backoff import explain_backoff
 

@@ -7,7 +7,7 @@ from functools import wraps
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from dovetail.api.bad_items import SetAside
-from dovetail.disruption.candidates import DisruptionInput
+from dovetail.disruption.inputs import DisruptionInput
 from dovetail.scheduling.bad_objects import decide_without_bad_objects
 
 __all__ = ["report_bad_objects", "skip_bad_objects"]

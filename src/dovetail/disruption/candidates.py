@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
 from math import isnan
-from operator import is_
-from typing import TYPE_CHECKING, NamedTuple
 
 from dovetail.api import labels, predicates
 from dovetail.api.bad_items import reason_of
-from dovetail.api.core import PodDisruptionBudget
 from dovetail.api.nodepool import NodePool
-from dovetail.api.pdb import PdbLimits
 from dovetail.api.pod import Pod
 from dovetail.disruption.blocked_reason import BlockedReason
-from dovetail.disruption.budgets import PoolCounts, count_pool_nodes
 from dovetail.disruption.disruption_cost import compute_reschedule_cost
-from dovetail.disruption.simulation.base_state import BaseState, FreeCapacity, compute_free_capacity
+from dovetail.disruption.inputs import DisruptionInput
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.identity_cache import IdentityCache
-from dovetail.scheduling.model.instance_types import InstanceType, worst_launch_price
-from dovetail.scheduling.model.instance_types import find_lowest_price as least_price
-from dovetail.scheduling.model.label_selectors import matches_selector
-from dovetail.scheduling.model.plan import PlannedNode
-from dovetail.scheduling.model.requirements import Values
-from dovetail.scheduling.model.snapshot import Snapshot, StateNode
-
-if TYPE_CHECKING:
-    from dovetail.disruption.choose import ConsolidationCandidates
+from dovetail.scheduling.model.instance_types import InstanceType
+from dovetail.scheduling.model.snapshot import StateNode
 
 __all__ = [
     "BLOCKED",
@@ -39,7 +26,6 @@ __all__ = [
     "BlockedNode",
     "Candidate",
     "DisruptionClass",
-    "DisruptionInput",
     "find_candidates",
 ]
 
@@ -112,164 +98,6 @@ class BlockedNode:
     @property
     def name(self) -> str:
         return views.read_name(self.state)
-
-
-class PriceRange(NamedTuple):
-    """The least a machine costs, and the most a launch of it could; infinite when it cannot be had."""
-
-    least: float
-    worst: float
-
-
-class _BudgetFaces:
-    """Budgets change with every pod that comes or goes, and what they mean for a node hardly ever does."""
-
-    def __init__(self) -> None:
-        self._budgets: tuple[PodDisruptionBudget, ...] = ()
-        self._face: tuple[object, ...] = ()
-
-    def find_face(self, budgets: tuple[PodDisruptionBudget, ...]) -> tuple[object, ...]:
-        if budgets is not self._budgets:
-            face = tuple(
-                (each.full_name, each.spec, each.status.disruptions_allowed == 0) for each in budgets
-            )
-            self._budgets = budgets
-            self._face = self._face if face == self._face else face
-        return self._face
-
-
-_FACES = _BudgetFaces()
-
-
-@dataclass(frozen=True)
-class DisruptionInput:
-    """Everything disruption looks at.
-
-    `queued` are the keys of nodes already being disrupted, `buffered` the names of nodes that hold room
-    for capacity buffers, `shifted` the names of zones that are shifted away.
-    """
-
-    snapshot: Snapshot
-    queued: frozenset[str] = frozenset()
-    buffered: frozenset[str] = frozenset()
-    spot_to_spot: bool = False
-    excluded_zones: frozenset[str] = frozenset()
-    pools: Mapping[str, NodePool] = field(init=False)
-    types: Mapping[str, Mapping[str, InstanceType]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        snapshot = self.snapshot
-        known = {
-            pool.name: {each.name: each for each in snapshot.list_types(pool)} for pool in snapshot.pools
-        }
-        usable = {p.name: p.nodepool for p in snapshot.pools if known[p.name] and not reason_of(p.nodepool)}
-        object.__setattr__(self, "pools", usable)
-        object.__setattr__(self, "types", known)
-
-    @cached_property
-    def limits(self) -> PdbLimits:
-        return PdbLimits(self.snapshot.budgets, matches_selector)
-
-    @cached_property
-    def face(self) -> tuple[object, ...]:
-        """The budgets of pods as far as they hold nodes: the very same object while that stays as it is."""
-        return _FACES.find_face(self.snapshot.budgets)
-
-    @cached_property
-    def pool_counts(self) -> PoolCounts:
-        """How many nodes each pool has, and how many of them are down; counted once."""
-        return count_pool_nodes(self.snapshot, self.queued)
-
-    @cached_property
-    def remaining_nodes(self) -> list[tuple[str, StateNode]]:
-        """The nodes that are not on their way out, each with its name."""
-        return [
-            (views.read_name(state), state) for state in self.snapshot.nodes if not views.is_deleting(state)
-        ]
-
-    @cached_property
-    def set_aside_pools(self) -> dict[str, NodePool]:
-        """Pools that cannot be read: their nodes stay."""
-        return {p.name: p.nodepool for p in self.snapshot.pools if reason_of(p.nodepool)}
-
-    def with_snapshot(self, snapshot: Snapshot) -> DisruptionInput:
-        """The same questions about another world."""
-        if snapshot is self.snapshot:
-            return self
-        return DisruptionInput(snapshot, self.queued, self.buffered, self.spot_to_spot, self.excluded_zones)
-
-    def share_pool_counts(self, other: DisruptionInput) -> DisruptionInput:
-        """This scene, whose nodes are those of another: how they stand need not be counted again."""
-        self.__dict__["pool_counts"] = other.pool_counts
-        return self
-
-    @cached_property
-    def free_capacity(self) -> FreeCapacity:
-        """Reckoned when first asked for, and once."""
-        return compute_free_capacity(self.snapshot, self.base_state)
-
-    @cached_property
-    def base_state(self) -> BaseState:
-        """What all trials in this scene share; made when first asked for."""
-        return BaseState(self.snapshot)
-
-    def build_price_lookup(self, node: PlannedNode) -> Callable[[str], PriceRange]:
-        """What each type of machine would cost as this node, looked up once for all nodes like it."""
-        wanted = node.requirements
-        known = self._prices.setdefault((node.pool, frozenset(wanted.by_key.items())), {})
-
-        def price(name: str) -> PriceRange:
-            found = known.get(name)
-            if found is None:
-                each, undefined = self.types[node.pool][name], self.snapshot.options.flavour.well_known
-                least, worst = (of(each, wanted, undefined) for of in (least_price, worst_launch_price))
-                found = known[name] = PriceRange(least, worst)
-            return found
-
-        return price
-
-    @cached_property
-    def reschedulable_pods(self) -> dict[str, tuple[Pod, ...]]:
-        """The pods of candidates that would look for a place, as far as anybody has asked."""
-        return {}
-
-    @cached_property
-    def consolidation_candidates(self) -> list[ConsolidationCandidates]:
-        """What consolidation has to choose from, once anybody has asked."""
-        return []
-
-    @cached_property
-    def _prices(self) -> dict[tuple[str, frozenset[tuple[str, Values]]], dict[str, PriceRange]]:
-        return {}
-
-    def __reduce__(self) -> tuple[Callable[..., DisruptionInput], tuple[object, ...]]:
-        # What follows from the rest is made anew where it is wanted, rather than sent there.
-        return _reuse_input, (
-            self.snapshot,
-            self.queued,
-            self.buffered,
-            self.spot_to_spot,
-            self.excluded_zones,
-        )
-
-
-_LAST: list[DisruptionInput] = []
-
-
-def _reuse_input(snapshot: Snapshot, *rest: object) -> DisruptionInput:
-    """Another question about the scene of the last one finds all that was worked out for that."""
-    if _LAST:
-        inputs = _LAST[0]
-        known = inputs.queued, inputs.buffered, inputs.spot_to_spot, inputs.excluded_zones
-        if known == rest and _has_same_nodes(inputs.snapshot, snapshot) and inputs.snapshot == snapshot:
-            return inputs
-    _LAST[:] = [DisruptionInput(snapshot, *rest)]  # type: ignore[arg-type] # they come from __reduce__
-    return _LAST[0]
-
-
-def _has_same_nodes(old: Snapshot, new: Snapshot) -> bool:
-    """Identity is quick to compare, and what is remembered goes by it."""
-    return len(old.nodes) == len(new.nodes) and all(map(is_, old.nodes, new.nodes))
 
 
 def find_candidates(

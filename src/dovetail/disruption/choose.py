@@ -20,12 +20,12 @@ from dovetail.disruption.candidates import (
     BlockedNode,
     Candidate,
     DisruptionClass,
-    DisruptionInput,
     evaluate_node,
     find_candidates,
     sort_by_ratio,
 )
 from dovetail.disruption.command import DRIFTED, EMPTY, MANY, MULTI, Command, ConsolidationVerdict
+from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.methods import consolidation, drift_waves, split
 from dovetail.disruption.methods.drift import build_static_commands, sort_by_drift
 from dovetail.disruption.methods.emptiness import build_empty_command, explain_not_empty, split_awaited
@@ -48,6 +48,7 @@ __all__ = [
 ]
 
 ShouldStop = Callable[[], bool]
+CONSOLIDATION = "consolidation"
 TOO_LITTLE = "the saving is too small for the disruption"
 
 
@@ -360,9 +361,9 @@ def _start_consolidation(
     inputs: DisruptionInput,
 ) -> tuple[DisruptionChoice, tuple[Candidate, ...], dict[str, policy.PoolTotals]]:
     """Sifted once for all that is asked about a scene: a sweep comes back for each of its parts."""
-    if not inputs.consolidation_candidates:
-        inputs.consolidation_candidates.append(_find_consolidation_candidates(inputs))
-    found = inputs.consolidation_candidates[0]
+    found: ConsolidationCandidates | None = inputs.notes.get(CONSOLIDATION)
+    if found is None:
+        found = inputs.notes[CONSOLIDATION] = _find_consolidation_candidates(inputs)
     choice = DisruptionChoice(
         compute_allowances(inputs, MULTI.reason), eligible=found.eligible, blocked=[*found.blocked]
     )

@@ -18,9 +18,13 @@ from msgspec.structs import replace
 from dovetail.api import labels, predicates
 from dovetail.api.nodepool import NodePool
 from dovetail.disruption.blocked_reason import BlockedReason
-from dovetail.disruption.candidates import Candidate, DisruptionInput, find_running_price
+from dovetail.disruption.candidates import (
+    Candidate,
+    find_running_price,
+)
 from dovetail.disruption.command import Command
 from dovetail.disruption.disruption_cost import compute_reschedule_cost
+from dovetail.disruption.inputs import DisruptionInput
 from dovetail.scheduling.model import state_node as views
 from dovetail.settings import Settings, durations
 from dovetail.settings.value_kinds import Rate

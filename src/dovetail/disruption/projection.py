@@ -11,8 +11,11 @@ from dovetail.api import labels
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
-from dovetail.disruption.candidates import Candidate, DisruptionInput
+from dovetail.disruption.candidates import (
+    Candidate,
+)
 from dovetail.disruption.command import Command
+from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.policy import format_moves, read_policy, read_recent_moves
 from dovetail.disruption.simulation.base_state import ignores_other_pods
 from dovetail.disruption.simulation.simulate import build_remaining_input
@@ -69,7 +72,7 @@ def _apply_command(inputs: DisruptionInput, command: Command) -> DisruptionInput
         s if views.read_name(s) in known else _rename_full_node(s, command.candidates[0].name)
         for s in done.nodes
     )
-    return DisruptionInput(replace(done, nodes=nodes), inputs.queued, inputs.buffered, inputs.spot_to_spot)
+    return inputs.with_snapshot(replace(done, nodes=nodes))
 
 
 def exclude_candidates(inputs: DisruptionInput, candidates: Iterable[Candidate]) -> DisruptionInput:
@@ -78,9 +81,7 @@ def exclude_candidates(inputs: DisruptionInput, candidates: Iterable[Candidate])
     nodes = tuple(
         _clear_allocatable(s) if views.read_provider_id(s) in keys else s for s in inputs.snapshot.nodes
     )
-    return DisruptionInput(
-        replace(inputs.snapshot, nodes=nodes), inputs.queued, inputs.buffered, inputs.spot_to_spot
-    )
+    return inputs.with_snapshot(replace(inputs.snapshot, nodes=nodes))
 
 
 def _clear_allocatable(state: StateNode) -> StateNode:
@@ -118,7 +119,7 @@ def project_commands(inputs: DisruptionInput, commands: Sequence[Command]) -> Di
         nodes=(*nodes, *_build_ordered_nodes(inputs, commands)),
         moving=(*inputs.snapshot.moving, *_list_moving_pods(inputs, candidates)),
     )
-    return DisruptionInput(snapshot, inputs.queued | keys, inputs.buffered, inputs.spot_to_spot)
+    return inputs.with_snapshot(snapshot).with_queued(frozenset(keys))
 
 
 def _is_nominated(state: StateNode, wanted: set[str]) -> bool:

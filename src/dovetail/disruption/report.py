@@ -19,12 +19,12 @@ from dovetail.disruption.candidates import (
     BlockedNode,
     Candidate,
     DisruptionClass,
-    DisruptionInput,
     evaluate_node,
     find_running_price,
 )
 from dovetail.disruption.choose import DisruptionChoice
 from dovetail.disruption.command import DRIFTED, EMPTY, MANY, MULTI, SINGLE, Command, Method
+from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.methods import drift_waves
 from dovetail.disruption.methods.drift import count_static_replacements
 from dovetail.disruption.methods.drift_waves import DriftWaves

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from dovetail.api.pod import Pod
-from dovetail.disruption.candidates import DisruptionInput
+from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.simulation.base_state import FreeCapacity, ignores_other_pods
 from dovetail.disruption.simulation.what_if import WhatIfScheduler
 from dovetail.scheduling.model import state_node as views

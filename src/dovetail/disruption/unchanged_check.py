@@ -5,14 +5,16 @@ Between two turns of a calm cluster nothing changes, and to see that costs a com
 
 from __future__ import annotations
 
+import dataclasses
+
 from msgspec.structs import fields, replace
 
 from dovetail.api import conditions
 from dovetail.api.nodepool import NodePool
 from dovetail.disruption import policy
 from dovetail.disruption.allowance import compute_allowances
-from dovetail.disruption.candidates import DisruptionInput
 from dovetail.disruption.command import DRIFTED, EMPTY, MULTI
+from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.methods import drift_waves
 from dovetail.disruption.replacement_backoff import list_backoffs, read_setbacks
 from dovetail.scheduling.model import state_node as views
@@ -41,9 +43,10 @@ class UnchangedCheck:
         before = self._scene
         if before is None or now - self._since >= self._limit:
             return False
-        return _is_same_input(before, inputs) and _list_left(before) == _list_left(
-            inputs.share_pool_counts(before)
-        )
+        if not _is_same_input(before, inputs):
+            return False
+        counted = inputs.with_facts(dataclasses.replace(inputs.facts, pool_counts=before.pool_counts))
+        return _list_left(before) == _list_left(counted)
 
 
 def _depends_on_clock(inputs: DisruptionInput) -> bool:

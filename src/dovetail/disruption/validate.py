@@ -11,8 +11,13 @@ from msgspec.structs import replace
 from dovetail.disruption import policy
 from dovetail.disruption.allowance import compute_allowances
 from dovetail.disruption.bad_objects import skip_bad_objects
-from dovetail.disruption.candidates import Candidate, DisruptionClass, DisruptionInput, find_candidates
+from dovetail.disruption.candidates import (
+    Candidate,
+    DisruptionClass,
+    find_candidates,
+)
 from dovetail.disruption.command import MANY, Command
+from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.methods import split
 from dovetail.disruption.methods.consolidation import explain_unconsolidatable
 from dovetail.disruption.methods.emptiness import build_delete_command, explain_not_empty, split_awaited
@@ -137,7 +142,7 @@ def _refresh_candidates(
     calm = tuple(replace(state, nominated=False) for state in inputs.snapshot.nodes)
     seen = replace(inputs.snapshot, nodes=calm)
     # A zone may have been shifted away since: its nodes are not for the taking any more.
-    now = DisruptionInput(seen, inputs.queued, inputs.buffered, inputs.spot_to_spot, inputs.excluded_zones)
+    now = inputs.with_snapshot(seen)
     wanted = {candidate.name for candidate in command.candidates}
     return [
         dataclasses.replace(c, state=replace(c.state, nominated=c.key in nominated))

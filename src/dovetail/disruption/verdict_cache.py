@@ -17,8 +17,11 @@ from msgspec.structs import fields, replace
 
 from dovetail.api import labels
 from dovetail.api.pod import Pod, Toleration
-from dovetail.disruption.candidates import Candidate, DisruptionInput
+from dovetail.disruption.candidates import (
+    Candidate,
+)
 from dovetail.disruption.command import SINGLE, ConsolidationVerdict
+from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.methods.consolidation import LEFT_OVER, compute_consolidation
 from dovetail.disruption.simulation.simulate import list_moving_pods
 from dovetail.disruption.simulation.what_if import WhatIfScheduler

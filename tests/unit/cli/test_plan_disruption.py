@@ -15,7 +15,7 @@ from dovetail.api import codec, labels, manifests
 from dovetail.api.pod import Pod
 from dovetail.cli.snapshot_file import encode_snapshot
 from dovetail.disruption.blocked_reason import BlockedReason
-from dovetail.disruption.candidates import DisruptionInput
+from dovetail.disruption.inputs import DisruptionInput
 from support.builders import NOW, nodepool, owner, pod
 from support.commands import dovetail
 from support.disruption import MEDIUM, machine, pdb, pool, scene, state

@@ -9,7 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from dovetail.api.pod import Pod
-from dovetail.disruption.candidates import DisruptionClass, DisruptionInput, find_candidates
+from dovetail.disruption.candidates import (
+    DisruptionClass,
+    find_candidates,
+)
+from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.verdict_cache import VerdictCache
 from dovetail.runtime.worker_transfer import ParcelSender, serve_parcel
 from dovetail.scheduling.model.snapshot import StateNode

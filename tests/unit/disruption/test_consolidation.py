@@ -11,7 +11,9 @@ from msgspec.structs import replace
 from dovetail.api import codec, labels
 from dovetail.api.core import PersistentVolume, PersistentVolumeClaim
 from dovetail.api.pod import Pod
-from dovetail.disruption.candidates import UNCONSOLIDATABLE, DisruptionInput
+from dovetail.disruption.candidates import (
+    UNCONSOLIDATABLE,
+)
 from dovetail.disruption.choose import (
     DisruptionChoice,
     choose_empty_nodes,
@@ -19,6 +21,7 @@ from dovetail.disruption.choose import (
     choose_single_node,
 )
 from dovetail.disruption.command import Command
+from dovetail.disruption.inputs import DisruptionInput
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.requirements import Values
 from dovetail.scheduling.model.snapshot import StateNode, Storage

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dovetail.disruption.candidates import DisruptionInput
 from dovetail.disruption.choose import choose_single_node
+from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.methods.consolidation import LEFT_OVER
 from support.builders import owner, pod
 from support.disruption import SMALL, machine, scene, state

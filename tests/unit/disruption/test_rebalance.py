@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from dovetail.api import labels
-from dovetail.disruption.candidates import DisruptionInput
 from dovetail.disruption.command import Command
+from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.methods.rebalance import REBALANCE, choose_rebalance
 from dovetail.disruption.validate import InvalidCommand, validate_command
 from dovetail.scheduling.model.requirements import Values

@@ -12,7 +12,7 @@ from dovetail.api import labels
 from dovetail.api.nodepool import Budget
 from dovetail.api.pod import Pod
 from dovetail.disruption.blocked_reason import BlockedReason
-from dovetail.disruption.candidates import DisruptionInput
+from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.report import BlockedDetail, DisruptionReport, build_report
 from dovetail.scheduling.model import state_node as views
 from support.builders import NOW, owner, pod

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from dovetail.disruption import choose
-from dovetail.disruption.candidates import DisruptionInput
 from dovetail.disruption.command import ConsolidationVerdict
+from dovetail.disruption.inputs import DisruptionInput
 from dovetail.runtime import compute
 from dovetail.runtime.compute import WorkerPool, inline
 from dovetail.runtime.worker_transfer import ParcelSender, serve_parcel

@@ -11,6 +11,7 @@ from math import isinf
 from msgspec.structs import replace
 
 from dovetail.api import labels
+from dovetail.cli.cluster_source import SeenCluster
 from dovetail.cli.output import (
     Output,
     format_count,
@@ -24,16 +25,15 @@ from dovetail.cli.output import (
 from dovetail.cli.progress import ProgressBar
 from dovetail.cli.views.plans import HOURS_A_MONTH
 from dovetail.disruption.blocked_reason import BlockedReason
-from dovetail.disruption.candidates import DisruptionInput
 from dovetail.disruption.command import Command
+from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.methods.drift_waves import DriftWave, WaveReplacement
 from dovetail.disruption.policy import add_default_annotations, read_default_annotations
 from dovetail.disruption.report import BlockedNodeReport, DisruptionReport, build_report
 from dovetail.errors import BadInput
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.plan import PlannedNode
-from dovetail.scheduling.model.snapshot import Snapshot
-from dovetail.settings import Settings, durations
+from dovetail.settings import durations
 
 __all__ = ["build_disruption_input", "plan_disruption", "show_node", "show_survey"]
 
@@ -310,9 +310,9 @@ PASSING = frozenset(
 )
 
 
-def plan_disruption(snapshot: Snapshot, settings: Settings, node: str, turns: int, output: Output) -> bool:
+def plan_disruption(seen: SeenCluster, node: str, turns: int, output: Output) -> bool:
     """Look and show it; true when a drifted node cannot go without someone's help."""
-    inputs = build_disruption_input(snapshot, settings)
+    inputs, snapshot = build_disruption_input(seen), seen.snapshot
     if not any(state.claim is not None for state in snapshot.nodes):
         print_note("note: there is no node with a NodeClaim, so there is nothing to disrupt")
     with ProgressBar(STEPS) as progress:
@@ -324,14 +324,17 @@ def plan_disruption(snapshot: Snapshot, settings: Settings, node: str, turns: in
     return any(each.drifted and each.main.blocked_reason not in PASSING for each in found.blocked_nodes)
 
 
-def build_disruption_input(snapshot: Snapshot, settings: Settings) -> DisruptionInput:
-    """The world as the controller would see it with these settings."""
-    knobs = read_default_annotations(settings)
+def build_disruption_input(seen: SeenCluster) -> DisruptionInput:
+    """The input as the cluster's controller would have it, with its settings and its shifted zones."""
+    knobs = read_default_annotations(seen.settings)
     pools = tuple(
-        replace(pool, nodepool=add_default_annotations(pool.nodepool, knobs)) for pool in snapshot.pools
+        replace(pool, nodepool=add_default_annotations(pool.nodepool, knobs)) for pool in seen.snapshot.pools
     )
-    gates = settings.feature_gates
-    return DisruptionInput(replace(snapshot, pools=pools), spot_to_spot=gates.spot_to_spot_consolidation)
+    return DisruptionInput.from_snapshot(
+        replace(seen.snapshot, pools=pools),
+        excluded_zones=seen.excluded_zones,
+        spot_to_spot=seen.settings.feature_gates.spot_to_spot_consolidation,
+    )
 
 
 def _check_node(found: DisruptionReport, node: str) -> str:

@@ -8,17 +8,19 @@ from datetime import datetime
 
 from dovetail.api import conditions, labels
 from dovetail.api.meta import Condition
+from dovetail.cli.cluster_source import SeenCluster
 from dovetail.cli.output import Output, print_structured, print_table, print_text
+from dovetail.cli.views.disruptions import build_disruption_input
 from dovetail.disruption.allowance import compute_allowances
 from dovetail.disruption.candidates import (
     BlockedNode,
     Candidate,
     DisruptionClass,
-    DisruptionInput,
     evaluate_node,
     find_running_price,
 )
 from dovetail.disruption.command import DRIFTED, EMPTY, SINGLE, Method
+from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.methods.consolidation import compute_consolidation, explain_unconsolidatable
 from dovetail.disruption.methods.drift_waves import limit_drift
 from dovetail.disruption.methods.emptiness import explain_not_empty
@@ -29,7 +31,7 @@ from dovetail.scheduling.model.resources import (
     compute_nano_requests,
     convert_to_quantities,
 )
-from dovetail.scheduling.model.snapshot import Snapshot, StateNode
+from dovetail.scheduling.model.snapshot import StateNode
 from dovetail.settings.durations import NEVER, parse_duration
 
 __all__ = ["NodeAnswer", "explain_node", "show_node"]
@@ -63,9 +65,9 @@ class NodeAnswer:
         return f"{name} stays: {self.held}" if self.held else f"{name} stays for now"
 
 
-def explain_node(snapshot: Snapshot, state: StateNode) -> NodeAnswer:
-    """What there is to say about a node or claim of the snapshot."""
-    inputs = DisruptionInput(snapshot)
+def explain_node(seen: SeenCluster, state: StateNode) -> NodeAnswer:
+    """What there is to say about a node or claim of the cluster."""
+    inputs = build_disruption_input(seen)
     known = views.read_labels(state)
     chosen = inputs.types.get(views.read_pool_name(state), {}).get(known.get(labels.INSTANCE_TYPE, ""))
     graceful = evaluate_node(inputs, state, DisruptionClass.GRACEFUL)

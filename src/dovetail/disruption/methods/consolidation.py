@@ -9,8 +9,11 @@ from math import inf
 from msgspec.structs import replace
 
 from dovetail.api import conditions, labels
-from dovetail.disruption.candidates import Candidate, DisruptionInput
+from dovetail.disruption.candidates import (
+    Candidate,
+)
 from dovetail.disruption.command import Command, ConsolidationVerdict, Method
+from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.methods.emptiness import is_consolidation_disabled
 from dovetail.disruption.robustness import is_replacement_robust
 from dovetail.disruption.simulation.simulate import list_moving_pods, simulate_scheduling

@@ -30,10 +30,10 @@ from dovetail.disruption.candidates import (
     BlockedNode,
     Candidate,
     DisruptionClass,
-    DisruptionInput,
     find_candidates,
 )
 from dovetail.disruption.command import DRIFTED
+from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.methods.drift import sort_by_drift
 from dovetail.disruption.policy import read_policy
 from dovetail.scheduling.model import state_node as views

@@ -8,8 +8,14 @@ from dovetail.api import conditions
 from dovetail.api.nodepool import NodePool
 from dovetail.disruption.allowance import OVER_BUDGET, Allowance
 from dovetail.disruption.blocked_reason import BlockedReason
-from dovetail.disruption.candidates import QUIET, BlockedNode, Candidate, DisruptionInput, sort_by_ratio
+from dovetail.disruption.candidates import (
+    QUIET,
+    BlockedNode,
+    Candidate,
+    sort_by_ratio,
+)
 from dovetail.disruption.command import EMPTY, Command
+from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.simulation.simulate import simulate_scheduling
 from dovetail.settings.durations import parse_or_never
 

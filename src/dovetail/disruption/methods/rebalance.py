@@ -21,19 +21,18 @@ from dovetail.disruption.bad_objects import report_bad_objects
 from dovetail.disruption.candidates import (
     Candidate,
     DisruptionClass,
-    DisruptionInput,
     find_candidates,
     sort_by_ratio,
 )
 from dovetail.disruption.choose import DisruptionChoice
 from dovetail.disruption.command import Command, Method
+from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.methods.consolidation import explain_unconsolidatable, filter_by_price
 from dovetail.disruption.simulation.simulate import simulate_scheduling
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.plan import PlannedNode
 from dovetail.scheduling.model.requirements import Values
-from dovetail.scheduling.model.snapshot import Snapshot
 
 __all__ = ["REBALANCE", "choose_rebalance", "find_move_to_zone"]
 
@@ -138,8 +137,7 @@ def _restrict_to_zone(inputs: DisruptionInput, zone: str) -> DisruptionInput:
         for state in snapshot.nodes
     )
     catalogs = tuple(tuple(_offer_only_in(each, zone) for each in types) for types in snapshot.catalogs)
-    world: Snapshot = replace(snapshot, nodes=nodes, catalogs=catalogs)
-    return DisruptionInput(world, inputs.queued, inputs.buffered, inputs.spot_to_spot, inputs.excluded_zones)
+    return inputs.with_snapshot(replace(snapshot, nodes=nodes, catalogs=catalogs))
 
 
 def _offer_only_in(each: InstanceType, zone: str) -> InstanceType:

@@ -14,8 +14,11 @@ from itertools import islice
 from msgspec.structs import replace
 
 from dovetail.api import labels
-from dovetail.disruption.candidates import Candidate, DisruptionInput
+from dovetail.disruption.candidates import (
+    Candidate,
+)
 from dovetail.disruption.command import Command, ConsolidationVerdict, Method
+from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.methods.consolidation import (
     LEFT_OVER,
     SPOT_FLEXIBILITY,

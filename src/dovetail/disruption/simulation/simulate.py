@@ -8,8 +8,11 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from dovetail.api.pod import Pod
-from dovetail.disruption.candidates import Candidate, DisruptionInput
+from dovetail.disruption.candidates import (
+    Candidate,
+)
 from dovetail.disruption.command import Command
+from dovetail.disruption.inputs import DisruptionInput, SnapshotFacts
 from dovetail.disruption.simulation.base_state import ignores_other_pods
 from dovetail.disruption.simulation.what_if import WhatIfQuestion, WhatIfScheduler, answer_question
 from dovetail.scheduling.model import state_node as views
@@ -106,12 +109,10 @@ def build_remaining_input(inputs: DisruptionInput, command: Command) -> Disrupti
     taken |= {name for name, pods in plan.existing.items() if pods}
     blocked = [(name, state) for name, state in inputs.remaining_nodes if name not in taken]
     rest = replace(snapshot, nodes=tuple(s for _, s in blocked), pods=(), moving=(), virtual=())
-    left = DisruptionInput(rest, inputs.queued, inputs.buffered, inputs.spot_to_spot)
-    # Where a cached property keeps its value: what is left of them need not be reckoned anew.
-    left.__dict__["remaining_nodes"] = blocked
-    left.__dict__["base_state"] = base = inputs.base_state.without_nodes(rest, taken)
-    left.__dict__["free_capacity"] = dataclasses.replace(inputs.free_capacity, base_state=base)
-    return left
+    base = inputs.base_state.without_nodes(rest, taken)
+    free_capacity = dataclasses.replace(inputs.free_capacity, base_state=base)
+    facts = SnapshotFacts(remaining_nodes=blocked, base_state=base, free_capacity=free_capacity)
+    return inputs.with_snapshot(rest).with_facts(facts)
 
 
 def sort_largest_first(pods: Iterable[Pod]) -> list[str]:

@@ -1,0 +1,154 @@
+"""The input of a disruption decision is built in one place, and what follows from it keeps all of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+import dovetail
+from dovetail.api.zoneshift import ShiftSteps, ZoneShift, ZoneShiftSpec, ZoneShiftStatus, list_excluded_zones
+from dovetail.cli.cluster_source import SeenCluster
+from dovetail.cli.dashboard_watch import build_picture
+from dovetail.cli.snapshot_file import encode_snapshot
+from dovetail.cli.views.disruptions import build_disruption_input
+from dovetail.cli.views.nodes import explain_node
+from dovetail.disruption.blocked_reason import BlockedReason
+from dovetail.disruption.candidates import DisruptionClass, find_candidates
+from dovetail.disruption.choose import choose_drift
+from dovetail.disruption.inputs import DisruptionInput, SnapshotFacts
+from dovetail.disruption.methods.rebalance import _restrict_to_zone
+from dovetail.disruption.projection import _apply_command, exclude_candidates, project_commands
+from dovetail.disruption.report import build_report
+from dovetail.disruption.simulation.simulate import build_remaining_input
+from dovetail.scheduling.model.state_node import read_provider_id
+from support.builders import NOW, owner, pod
+from support.commands import dovetail as command_line
+from support.disruption import pool, scene, state
+
+AWAY, HERE = "test-zone-1", "test-zone-2"
+WHY = f"ZonalShift: its zone is shifted away (Zone={AWAY})"
+
+
+def two_zones() -> DisruptionInput:
+    """Two drifted nodes with a pod each, the first of them in the zone that is shifted away."""
+    old = NOW - timedelta(hours=1)
+    return scene(
+        *(
+            state(
+                name,
+                pod(f"p-{name}", cpu="1", node=name, owned_by=owner("ReplicaSet")),
+                zone=zone,
+                drifted=old,
+            )
+            for name, zone in (("away", AWAY), ("here", HERE))
+        ),
+        pools=[pool(nodes="2")],
+    )
+
+
+def test_every_reader_says_the_same_of_a_node_in_a_shifted_zone(tmp_path: Path) -> None:
+    snapshot, zones = two_zones().snapshot, frozenset((AWAY,))
+    seen = SeenCluster(snapshot, excluded_zones=zones)
+    for inputs in (  # the controller's and everybody else's
+        DisruptionInput.from_snapshot(snapshot, excluded_zones=zones),
+        build_disruption_input(seen),
+    ):
+        blocked = find_candidates(inputs, DisruptionClass.EVENTUAL)[1]
+        assert [(each.name, each.blocked_reason) for each in blocked] == [("away", BlockedReason.ZONAL_SHIFT)]
+        # In later turns of the report, too: `here` goes in the first, `away` in none of them.
+        report = build_report(inputs)
+        assert [each.name for command in report.commands for each in command.candidates] == ["here"]
+        assert {each.name: each.main.why for each in report.blocked_nodes} == {"away": WHY}
+    picture = build_picture(seen, "test.example", live=False)
+    assert {each.name: each.main.why for each in picture.survey.blocked_nodes} == {"away": WHY}
+    assert explain_node(seen, snapshot.nodes[0]).held == WHY
+    file = tmp_path / "cluster.json"
+    file.write_bytes(encode_snapshot(snapshot, zones))
+    planned = json.loads(command_line("plan", "--disruption", "--snapshot", str(file), "-o", "json").out)
+    assert [(each["node"], each["why"]) for each in planned["staying"]] == [("away", WHY)]
+    assert WHY in command_line("explain", "away", "--snapshot", str(file)).out
+
+
+def test_pods_that_move_do_not_go_into_a_shifted_zone() -> None:
+    inputs = DisruptionInput.from_snapshot(two_zones().snapshot, excluded_zones=frozenset((AWAY,)))
+    (command,) = choose_drift(inputs, at_once=None).commands
+    assert command.plan is not None
+    assert not command.plan.existing.get("away")
+
+
+def test_shifted_zones_are_those_whose_disruption_the_controller_stopped() -> None:
+    stopped = ZoneShiftStatus(zone_name=AWAY, steps=ShiftSteps(disruption="Done"))
+    nameless = ZoneShiftStatus(steps=ShiftSteps(disruption="Done"))
+    shifts = (
+        ZoneShift(spec=ZoneShiftSpec(zone_id="use1-az1"), status=stopped),
+        ZoneShift(spec=ZoneShiftSpec(zone_id="use1-az2"), status=nameless),
+        ZoneShift(spec=ZoneShiftSpec(zone_id="use1-az3"), status=ZoneShiftStatus(zone_name=HERE)),
+    )
+    assert list_excluded_zones(shifts) == {AWAY, "use1-az2"}
+
+
+def test_nominated_nodes_are_blocked() -> None:
+    snapshot = two_zones().snapshot
+    inputs = DisruptionInput.from_snapshot(
+        snapshot, nominated=frozenset((read_provider_id(snapshot.nodes[1]),))
+    )
+    blocked = find_candidates(inputs, DisruptionClass.GRACEFUL)[1]
+    assert [(each.name, each.blocked_reason) for each in blocked] == [("here", BlockedReason.NOMINATED)]
+
+
+def full() -> DisruptionInput:
+    """An input in which no field has its default."""
+    return dataclasses.replace(
+        two_zones(),
+        queued=frozenset(("other",)),
+        buffered=frozenset(("buffer",)),
+        spot_to_spot=True,
+        excluded_zones=frozenset(("test-zone-3",)),
+    )
+
+
+def _drift_of(inputs: DisruptionInput) -> DisruptionInput:
+    return project_commands(inputs, choose_drift(inputs).commands)
+
+
+DERIVATIONS: dict[str, Callable[[DisruptionInput], DisruptionInput | None]] = {
+    "with_snapshot": lambda of: of.with_snapshot(replace(of.snapshot, pods=())),
+    "with_queued": lambda of: of.with_queued(frozenset()),
+    "with_facts": lambda of: of.with_facts(SnapshotFacts()),
+    "exclude_candidates": lambda of: exclude_candidates(of, choose_drift(of).commands[0].candidates),
+    "project_commands": _drift_of,
+    "apply_command": lambda of: _apply_command(of, choose_drift(of).commands[0]),
+    "build_remaining_input": lambda of: build_remaining_input(of, choose_drift(of).commands[0]),
+    "restrict_to_zone": lambda of: _restrict_to_zone(of, HERE),
+}
+
+
+@pytest.mark.parametrize("name", DERIVATIONS)
+def test_a_derived_input_keeps_every_field(name: str) -> None:
+    inputs = full()
+    derived = DERIVATIONS[name](inputs)
+    assert derived is not None
+    for field in dataclasses.fields(DisruptionInput):
+        default, before, after = field.default, getattr(inputs, field.name), getattr(derived, field.name)
+        if field.name in ("snapshot", "facts"):
+            continue
+        assert before != default, f"{field.name} has its default: this test would not see it dropped"
+        if field.name == "queued":
+            assert before <= after
+        else:
+            assert after == before, field.name
+
+
+def test_inputs_are_built_in_one_module() -> None:
+    """Who wants an input calls `from_snapshot`, or a `with_...` of one: nobody lists its fields again."""
+    source = Path(dovetail.__file__).parent
+    call = re.compile(r"(?<!class )\bDisruptionInput\(")
+    found = {each.name for each in source.rglob("*.py") if call.search(each.read_text())}
+    assert found <= {"inputs.py"}
