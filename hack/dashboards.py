@@ -295,7 +295,7 @@ COST = Dashboard(
             ),
         ),
         Panel(
-            "Pods that fit nowhere",
+            "Unschedulable pods",
             (("sum(karpenter_scheduler_unschedulable_pods_count)", "pods"),),
         ),
     ),
@@ -368,7 +368,7 @@ ZONAL = Dashboard(
     "10s",
     (
         Panel(
-            "Zones stepped out of",
+            "Zones shifted away",
             ((f"sum by (zone, kind) ({SHIFT}active)", "{{zone}} {{kind}}"),),
             kind="stat",
         ),

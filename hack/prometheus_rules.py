@@ -54,7 +54,7 @@ ALERTS = (
     ("DovetailStateUnsynced", "karpenter_cluster_state_synced == 0", "10m", "warning",
      "The controller has not seen the whole cluster for ten minutes and decides nothing. Look for kinds it cannot list."),
     ("DovetailPodsUnschedulable", "sum(karpenter_scheduler_unschedulable_pods_count) > 0", "15m", "warning",
-     "Pods fit nowhere, and no node would change that. `dovetail explain NAMESPACE/POD` says why."),
+     "Pods are unschedulable, and no new node would change that. `dovetail explain NAMESPACE/POD` says why."),
     ("DovetailCloudErrors", "sum by (method) (rate(karpenter_cloudprovider_errors_total[5m])) > 0.1", "15m", "warning",
      "The cloud keeps refusing. Look at events of NodeClaims and at permissions."),
     ("DovetailNodePoolNearLimit",

@@ -32,7 +32,7 @@ ANNOTATED = {
     "metadata": {"name": "default", "annotations": {GROWTH: "ahead"}},
 }
 HEADS = ("settings", "dollars", "like for like", "node hours", "most nodes", "pods evicted", "cpu used")
-MORE = ("longest wait", "promises broken")
+MORE = ("longest pending time", "promises broken")
 
 
 class Way(NamedTuple):

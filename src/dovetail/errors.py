@@ -16,7 +16,7 @@ DovetailError
 └── Misconfigured           stop with one clear sentence
     └── BadInput              a file or document a person gave us cannot be used
 
-A pod that fits nowhere is not an error. It is a Decision.
+An unschedulable pod is not an error. It is a Decision.
 """
 
 from __future__ import annotations

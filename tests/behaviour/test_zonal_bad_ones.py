@@ -45,7 +45,7 @@ def text(note: Any) -> str:
 
 
 async def others_are_served(world: Shifted) -> None:
-    """The zone is stepped out of by everyone else, and everyone else comes back."""
+    """The zone is shifted away by everyone else, and everyone else comes back."""
     await world.shift(A)
     await world.until(lambda: world.away("default") == [A] and "a1" in world.protected(), within=90)
     await world.settle(400)

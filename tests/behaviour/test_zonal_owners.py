@@ -1,4 +1,4 @@
-"""Two processes that could step out of zones in one cluster: each acts upon its own objects only."""
+"""Two processes that could shift away from zones in one cluster: each acts upon its own objects only."""
 
 from __future__ import annotations
 
@@ -94,9 +94,9 @@ async def test_a_second_owner_is_refused_in_one_sentence_and_buys_nothing_there_
                 ((name, note),) = set(world.events("ZonalShiftRefused"))
                 assert name == world.shifts()[0]["metadata"]["name"]
                 assert note == (
-                    f"stepping out of {world.ids(A)} is left to `dovetail zonal-shift run` or its function, "
-                    "which has begun it: two would undo each other's work; switch off one of them, that or "
-                    "the controller (ENABLE_ZONAL_SHIFT)"
+                    f"shifting away from {world.ids(A)} is left to `dovetail zonal-shift run` or its "
+                    "function, which has begun it: two would undo each other's work; switch off one of them, "
+                    "that or the controller (ENABLE_ZONAL_SHIFT)"
                 )
                 await world.cancel()
                 await world.restored()

@@ -246,7 +246,7 @@ async def test_every_write_is_on_record_with_what_it_changed_and_why() -> None:
     ("mode", "told"),
     [
         ("Clone", "pods that can only run in the zone may still be served there"),
-        ("Native", "Native: EKS steps out by itself; 1 of 2 nodes are cordoned"),
+        ("Native", "Native: EKS shifts away by itself; 1 of 2 nodes are cordoned"),
         ("Off", "Off: nothing keeps EKS Auto Mode out of the zone"),
     ],
 )

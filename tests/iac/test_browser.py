@@ -29,7 +29,7 @@ async def test_a_live_cluster_is_followed_in_a_browser_without_loading_a_page_ag
     ):
         await cluster.kubectl("apply", "-f", str(manifest))
         (row,) = await until(address, "pods", "pods", 1)
-        assert row["explanation"].startswith("default/stuck has no place: ")
+        assert row["explanation"].startswith("default/stuck is unschedulable: ")
 
         await tab.open(f"{address}pods")
         await tab.run("window.kept = true")

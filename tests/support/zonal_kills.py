@@ -233,7 +233,7 @@ def pool(name: str, requirements: list[Json], node_class: str = "zonal") -> Json
 
 
 async def killed_at_every_pool(kubeconfig: Path, folder: Path, pools: int = 3) -> int:
-    """Step out of a zone and back with a process that dies before each write to a pool; how often it died."""
+    """Shift away and back with a process that dies before each write to a pool; how often it died."""
     clock = SystemClock()
     aws = SimulatedAws(clock, 0, cluster="test")
     connection = connect(clock, str(kubeconfig))

@@ -41,7 +41,7 @@ async def test_a_live_cluster_is_followed(tmp_path: Path) -> None:
     ):
         await cluster.kubectl("apply", "-f", str(manifest))
         (row,) = await until(address, "pods", "pods", 1)
-        assert row["explanation"].startswith("default/stuck has no place: ")
+        assert row["explanation"].startswith("default/stuck is unschedulable: ")
         (decision,) = (await twin(address, "events"))["decisions"]
         assert (decision["about"], decision["told"]) == ("default/stuck", row["explanation"])
 

@@ -92,7 +92,7 @@ def _node(name: str) -> Json:
 
 
 def _fill(served: Secured) -> None:
-    """A pool, a node with a pod, a pod that fits nowhere, and secrets in every kind that is read."""
+    """A pool, a node with a pod, an unschedulable pod, and secrets in every kind that is read."""
     pool = node_pool()
     pool["metadata"]["annotations"] = TOLD
     pool["spec"]["template"]["metadata"] = {"annotations": {"example.com/token": SECRET}}
@@ -151,13 +151,15 @@ def _status(served: Secured, resource: str, name: str, status: Json, namespace: 
 def test_a_pod_that_fits_nowhere_is_explained_from_the_live_cluster(server: Secured) -> None:
     ended = ask(server, "explain", "stuck")
     assert (ended.code, ended.err) == (3, "")
-    assert ended.out.startswith("default/stuck fits none of 2 places: ")
+    assert ended.out.startswith("default/stuck fits none of 2 pools and nodes: ")
     assert " but for its node selector: team In [blue]\n" in ended.out
 
 
 def test_pods_with_a_place_and_pods_held_back_have_an_answer(server: Secured) -> None:
     assert ask(server, "explain", "here").out == "default/here is on node old\n"
-    assert ask(server, "explain", "next").out.startswith("default/next goes to a new node of pool default\n")
+    assert ask(server, "explain", "next").out.startswith(
+        "default/next will run on a new node of pool default\n"
+    )
     gated = ask(server, "explain", "pod/default/gated")
     assert (gated.code, gated.out) == (0, "default/gated is held back by its scheduling gates: quota\n")
 
@@ -174,7 +176,7 @@ def test_overlays_count_where_their_gate_is_open(server: Secured) -> None:
 
 def test_a_node_is_explained_from_the_live_cluster(server: Secured) -> None:
     told = json.loads(ask(server, "explain", "old", "-o", "json").out)
-    assert told["explanation"] == "node old stays: node isn't managed by karpenter"
+    assert told["explanation"] == "node old is blocked: node isn't managed by karpenter"
     assert told["requests"]["cpu"] == "3"
     assert [each["name"] for each in told["pods"]] == ["default/here"]
 

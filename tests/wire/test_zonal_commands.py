@@ -163,7 +163,7 @@ def test_a_local_shift_is_started_extended_shown_and_cancelled(site: Site) -> No
     assert site.ask("extend", "--zone", zone, "--for", "5h").code == 0
     assert site.shifts()[0]["spec"]["expires"] > first
     again = in_one_sentence(site.ask("start", "--zone", zone, "--local"))
-    assert f"it is stepped out of already; `dovetail zonal-shift extend --zone {zone}`" in again
+    assert f"it is shifted away already; `dovetail zonal-shift extend --zone {zone}`" in again
     assert site.ask("cancel", "--zone", zone).code == 0
     assert site.shifts()[0]["metadata"].get("deletionTimestamp")
     assert zone not in site.ask("history").out
@@ -442,7 +442,7 @@ def test_a_rehearsal_that_fails_says_why_and_ends_with_one(tmp_path: Path) -> No
     file = snapshot(tmp_path, picky=True)
     ended = dovetail("zonal-shift", "rehearse", "--zone", "za", "--snapshot", file)
     assert ended.code == 1
-    assert "no home (selector): default/p0: " in ended.out
+    assert "unschedulable (selector): default/p0: " in ended.out
     assert "\nreasons: selector 3\n" in ended.out
     assert ended.out.endswith("readiness 0%: not ready\n")
     told = json.loads(

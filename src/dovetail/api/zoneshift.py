@@ -1,4 +1,4 @@
-"""ZoneShift: a zone we step out of, and how far that has come (dovetail.sh/v1alpha1)."""
+"""ZoneShift: a zone that is shifted away, and how far that has come (dovetail.sh/v1alpha1)."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def list_new_decisions(before: Picture | None, now: Picture) -> Iterator[Moment]
     for pod, sentence in now.sentences.items():
         if known.get(pod) != sentence:
             stuck = pod in now.plan.unschedulable
-            yield Moment(now.now, pod, "no place" if stuck else "place", sentence, stuck)
+            yield Moment(now.now, pod, "unschedulable" if stuck else "schedulable", sentence, stuck)
     old = {str(command) for command in before.survey.commands} if before else set()
     for command in now.survey.commands:
         if str(command) not in old:

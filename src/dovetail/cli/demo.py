@@ -35,7 +35,7 @@ class DemoFailed(Exception):
 
 
 def demo(
-    replicas: Annotated[int, typer.Option(min=1, max=1000, help="How many pods to ask for.")] = 6,
+    replicas: Annotated[int, typer.Option(min=1, max=1000, help="How many pods to run.")] = 6,
     log_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the controller's log lines here.")
     ] = None,
@@ -143,7 +143,7 @@ async def _scale_up(teller: DemoTeller, replicas: int, known: set[str]) -> tuple
     began = time.monotonic()
     await teller.wait_until("pods", lambda: len(teller.list_pods("Pending")) == replicas)
     teller.say(
-        f"inflate wants {format_count(replicas, 'pod')} across zones: all pending, nothing can hold them"
+        f"inflate wants {format_count(replicas, 'pod')} across zones: all pending, no node can run them"
     )
     await teller.wait_until("NodeClaims", lambda: bool(teller.api.list(CLAIMS)))
     claims = teller.api.list(CLAIMS)
@@ -191,7 +191,7 @@ async def _reclaim_spot(teller: DemoTeller, replicas: int, known: set[str]) -> f
 async def _scale_down(teller: DemoTeller) -> None:
     teller.scale(0)
     await teller.wait_until("the pods to go", lambda: not teller.list_pods())
-    teller.say("scaled to 0: the pods are gone, the nodes are empty")
+    teller.say("scaled to 0: the pods are deleted, the nodes are empty")
     # The newest was promised to pods a moment ago, and is left alone for a while.
     await teller.wait_until("the nodes to go", lambda: len(teller.api.list("nodes")) <= 1)
     left = teller.api.list("nodes")

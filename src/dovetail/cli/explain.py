@@ -41,7 +41,7 @@ def explain(
     ],
     snapshot: SnapshotOption = "",
     everything: Annotated[
-        bool, typer.Option("--all", help="Name every place that was turned down, not only some.")
+        bool, typer.Option("--all", help="Name every pool and node that was rejected, not only some.")
     ] = False,
     kubeconfig: KubeconfigOption = "",
     context: ContextOption = "",
@@ -53,7 +53,7 @@ def explain(
     """Say where a pod will run or what is in its way, or why a node stays.
 
     The cluster is only read, once, and the controller's own rules are asked; the controller need not run.
-    Exit codes: 0 there is an answer, 3 the pod waits and fits nowhere, 1 there is no such thing.
+    Exit codes: 0 there is an answer, 3 the pod is pending and unschedulable, 1 there is no such thing.
     """
     with _no_collector():
         seen = find_cluster(snapshot, ClusterSource(kubeconfig, context, provider, cluster_name, region))

@@ -20,18 +20,18 @@ from dovetail.cli.output import COMPLAINTS, INTERNAL, MISUSE, print_note, print_
 from dovetail.errors import BadInput, DovetailError, Misconfigured
 
 COMMANDS = {
-    "demo": "Watch a Deployment get nodes and give them back, on an embedded cluster.",
+    "demo": "Watch a Deployment get nodes and lose them again, on an embedded cluster.",
     "up": "Start an embedded cluster with Dovetail in it and say what to type next.",
     "controller": "Run the autoscaler against a cluster until it is told to stop.",
     "interruption-router": "Send each interruption event to the cluster that owns the instance.",
-    "zonal-shift": "Step out of an impaired zone and back, or see what that would mean.",
+    "zonal-shift": "Shift away from an impaired zone and back, or see what that would mean.",
     "plan": "Plan nodes for pods in files, in a snapshot or in a live cluster.",
-    "explain": "Say where a pod will run or what is in its way, or why a node stays.",
+    "explain": "Say where a pod will run or why it is unschedulable, or why a node is blocked.",
     "dashboard": "Show a cluster, and what Dovetail would do in it, on a web page.",
-    "snapshot": "Save what Dovetail sees of a cluster, to plan and explain it elsewhere.",
+    "snapshot": "Save what Dovetail sees of a cluster, to plan and explain it on another machine.",
     "simulate": "Play a scenario through with the real controllers, and say what it cost.",
     "install": "Show what installing Dovetail would change; with --yes, do it.",
-    "migrate": "See whether Dovetail can take Karpenter's place, and what changes.",
+    "migrate": "Check whether Dovetail can replace Karpenter in a cluster, and what changes.",
     "validate": "Check manifests and say what is wrong with them.",
     "convert": "Turn manifests of older Karpenter versions into today's.",
     "hash": "Print the drift hashes of NodePools and EC2NodeClasses.",

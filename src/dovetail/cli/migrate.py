@@ -345,4 +345,4 @@ def _show_findings(told: list[MigrationFinding], output: Output) -> None:
     if blockers:
         print_note(f"{format_count(len(blockers), 'thing')} in the way; nothing was changed")
     else:
-        print_note("nothing is in the way; nothing was changed")
+        print_note("nothing blocks the migration; nothing was changed")

@@ -78,7 +78,7 @@ DisruptionOption = Annotated[
     bool,
     typer.Option(
         "--disruption",
-        help="Show which nodes would go now, what that saves, and why each other node stays.",
+        help="Show which nodes are removable now, what that saves, and why each other node is blocked.",
     ),
 ]
 TurnsOption = Annotated[
@@ -117,8 +117,8 @@ def plan(
 
     Pods, workloads (a Deployment counts as its pods), NodePools, node classes, nodes and the pods that run
     on them are read from manifests, or from a cluster as it is or was. Nothing is created. Exit codes: 0
-    every pod has a place, 3 some have none, 1 the files have errors. With --disruption, 3 means that a
-    drifted node cannot go until someone does something about it.
+    every pod is schedulable, 3 some are unschedulable, 1 the files have errors. With --disruption, 3 means
+    that a drifted node is blocked until a person does something about it.
     """
     files = [*(filename or ()), *(more or ())]
     where = ClusterSource(kubeconfig, context, provider, cluster_name, region)
@@ -177,7 +177,7 @@ class _PlanRequest:
         with ProgressBar(3) as progress:
             snapshot = self.build_snapshot()
             if not snapshot.pods and not snapshot.virtual:
-                print_note("note: there are no waiting pods in these files, so there is nothing to plan")
+                print_note("note: no pod is pending in these files, so there is nothing to plan")
             found = _find_plan(snapshot, self.quick, progress)
         _refuse_set_aside(found)
         if explain:
@@ -260,7 +260,7 @@ def _plan_cluster(snapshot: Snapshot, quick: bool, output: Output) -> bool:
     """Plan for a cluster and show it; true when pods are left out."""
     with ProgressBar(3) as progress:
         if not snapshot.pods and not snapshot.moving and not snapshot.virtual:
-            print_note("note: no pod waits in this cluster, so there is nothing to plan")
+            print_note("note: no pod is pending in this cluster, so there is nothing to plan")
         found = _find_plan(snapshot, quick, progress)
     for bad in found.plan.set_aside:
         print_note(f"note: {bad}")

@@ -313,7 +313,7 @@ def _build_elector(settings: Settings, connection: Connection) -> ElectorThread:
 
 
 async def plan_shift(place: ShiftCluster, zone: str, cluster: str, flags: Sequence[str]) -> tuple[str, ...]:
-    """Every write that stepping out of the zone would take, from a dry run that writes nothing."""
+    """Every write that shifting away from the zone would take, from a dry run that writes nothing."""
     given = tuple(each for each in flags if not each.startswith("--cluster-name="))
     named = f"--cluster-name={cluster or 'unnamed'}"
     settings = read_settings((named, "--enable-zonal-shift=true", *given), {}, provider="aws")

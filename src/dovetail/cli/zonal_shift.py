@@ -1,4 +1,4 @@
-"""``dovetail zonal-shift``: step out of a zone, back into it, and see what that means beforehand."""
+"""``dovetail zonal-shift``: shift away from a zone and back, and see what that means beforehand."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ async def _count_free_addresses(cluster: ShiftCluster) -> Mapping[str, int]:
 def _describe_rehearsal(found: Rehearsal) -> str:
     lines = [
         f"without {found.zone}: {found.nodes} nodes and {found.pods} pods would be lost",
-        f"needed elsewhere: {found.new_nodes} nodes, ${found.price:.2f} an hour, "
+        f"needed in other zones: {found.new_nodes} nodes, ${found.price:.2f} an hour, "
         f"in about {found.minutes:.0f} minutes",
     ]
     lines += [
-        f"no home ({found.kinds.get(pod, 'other')}): {pod}: {why}"
+        f"unschedulable ({found.kinds.get(pod, 'other')}): {pod}: {why}"
         for pod, why in sorted(found.homeless.items())
     ]
     if found.kinds:
@@ -160,10 +160,10 @@ def zonal_shift(
     kube_context: OldContextOption = "",
     output: OutputOption = Output.table,
 ) -> None:
-    """Step out of an impaired zone and back, or see what that would mean.
+    """Shift away from an impaired zone and back, or see what that would mean.
 
     Settings of `dovetail controller`, such as --cluster-name, may be given too. Exit codes: 0 fine, 1 the
-    rehearsal found pods without a home, or something was refused.
+    rehearsal found unschedulable pods, or something was refused.
     """
     tabled = _read_setting(context, "zonal-shift-store") == "DynamoDB"
     table = _read_setting(context, "zonal-shift-table") if tabled else ""

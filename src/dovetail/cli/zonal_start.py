@@ -71,7 +71,7 @@ async def start_local(
         mine = [each for each in away if each.spec.zone_id == zone and each.spec.kind == "LOCAL"]
         if not all(map(is_ending, mine)):
             raise AlreadyExists(
-                f"starting the shift of {zone}: it is stepped out of already; `dovetail zonal-shift extend "
+                f"starting the shift of {zone}: it is shifted away already; `dovetail zonal-shift extend "
                 f"--zone {zone}` lets it last longer"
             )
         _check_zones_left(zone, known, away)

@@ -65,21 +65,21 @@ TIMED_OUT = info(
 )
 ANNOTATED = info(
     "annotated nodeclaim",
-    "From that moment on nothing is asked of the node's pods.",
+    "From that moment on pods are deleted without asking their PodDisruptionBudgets.",
     ("NodeClaim", labels.TERMINATION_TIMESTAMP),
 )
 TAINTED = info(
     "tainted node",
-    "A Node is ending: nothing new comes to it.",
+    "A Node is being removed: no new pod is scheduled to it.",
     ("Node", "NodeClaim", "taint.Key", "taint.Value", "taint.Effect"),
 )
-DRAINED = info("drained node", "No pod is left that has to be asked.", ("Node", "NodeClaim"), ours=True)
+DRAINED = info("drained node", "No pod is left that has to be evicted.", ("Node", "NodeClaim"), ours=True)
 DELETED_NODE = info("deleted node", "A Node's finalizer is off.", ("Node", "NodeClaim"))
-DELETED_CLAIM = info("deleted nodeclaim", "A NodeClaim is over.", ("NodeClaim", "provider-id", "Node"))
+DELETED_CLAIM = info("deleted nodeclaim", "A NodeClaim is deleted.", ("NodeClaim", "provider-id", "Node"))
 EXPIRED = info("deleting expired nodeclaim", "A NodeClaim has reached its age.", ("NodeClaim",))
 UNHEALTHY = info(
     "deleting unhealthy node",
-    "A node stayed sick for longer than is tolerated.",
+    "A node was unhealthy for longer than is tolerated.",
     ("Node", "NodeClaim", "condition"),
 )
 INCONSISTENT = info(
@@ -87,13 +87,13 @@ INCONSISTENT = info(
 )
 COLLECTED_CLAIM = info(
     "garbage collecting nodeclaim with no cloudprovider representation",
-    "A registered NodeClaim's machine is gone.",
+    "The instance of a registered NodeClaim no longer exists.",
     ("NodeClaim", "Node", "provider-id"),
 )
 COLLECTED_INSTANCE = info(
-    "garbage collected cloudprovider instance", "A machine that no NodeClaim asks for.", ("provider-id",)
+    "garbage collected cloudprovider instance", "An instance that belongs to no NodeClaim.", ("provider-id",)
 )
-COLLECTED_NODE = info("garbage collected node", "The Node of such a machine.", ("provider-id", "Node"))
+COLLECTED_NODE = info("garbage collected node", "The Node of such an instance.", ("provider-id", "Node"))
 
 
 def log_created_claim(claim: NodeClaim) -> None:

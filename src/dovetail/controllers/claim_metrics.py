@@ -31,7 +31,7 @@ CLAIMS_DISRUPTED = metrics.counter(
 )
 PODS_DISRUPTED = metrics.counter(
     "karpenter_pods_disruption_initiated_total",
-    "Pods that need another place because their NodeClaim's end was begun.",
+    "Pods that have to move because their NodeClaim is being disrupted.",
     _DISRUPTION_LABELS,
 )
 

@@ -31,7 +31,9 @@ __all__ = [
 ]
 
 FOUND_PODS = info(
-    "found provisionable pod(s)", "Pods wait, and NodeClaims are ordered for them.", ("Pods", "duration")
+    "found provisionable pod(s)",
+    "Pods are pending, and NodeClaims are created for them.",
+    ("Pods", "duration"),
 )
 COMPUTED = info(
     "computed new nodeclaim(s) to fit pod(s)",
@@ -39,25 +41,25 @@ COMPUTED = info(
     ("nodeclaims", "pods"),
 )
 COMPUTED_EXISTING = info(
-    "computed unready node(s) will fit pod(s)", "Other pods go to nodes that are there.", ("nodes", "pods")
+    "computed unready node(s) will fit pod(s)", "Other pods fit on nodes that exist.", ("nodes", "pods")
 )
 UNSCHEDULABLE = error(
-    "could not schedule pod", "A pod fits nowhere; once for each reason and hour.", ("Pod", "error")
+    "could not schedule pod", "A pod is unschedulable; once for each reason and hour.", ("Pod", "error")
 )
 NOT_READY = error(
     "ignoring nodepool, not ready",
     "A pool cannot grow, and why; once for each reason and hour.",
     ("NodePool", "error"),
 )
-NO_POOLS = info("no dynamic nodepools found", "Pods wait and no pool can grow; once an hour.")
+NO_POOLS = info("no dynamic nodepools found", "Pods are pending and no pool can grow; once an hour.")
 PREFER_APART = info(
     "pod(s) have a preferred Anti-Affinity which can prevent consolidation",
-    "Pods wait that would rather be apart; once for each pod and hour.",
+    "Pending pods prefer to be apart; once for each pod and hour.",
     ("pods",),
 )
 PREFER_SPREAD = info(
     "pod(s) have a preferred TopologySpreadConstraint which can prevent consolidation",
-    "Pods wait that would rather be spread; once for each pod and hour.",
+    "Pending pods prefer to be spread; once for each pod and hour.",
     ("pods",),
 )
 LIMIT_REACHED = info("nodepool node limit reached", "A static pool may not grow.", ("NodePool",))
@@ -76,7 +78,7 @@ TYPES_FAILED = error(
 )
 FILTERED_OUT = info(
     "skipping, nodepool requirements filtered out all instance types",
-    "A pool's own requirements leave nothing to buy; once for each reason and hour.",
+    "A pool's own requirements allow no instance type; once for each reason and hour.",
     ("NodePool",),
 )
 DISRUPTING = info(
@@ -87,10 +89,10 @@ DISRUPTING = info(
         *("pod-count", "disrupted-nodes", "replacement-nodes"),
     ),
 )
-COMMAND_DONE = debug("command succeeded", "Every node of a command is on its way out.", ("command",))
+COMMAND_DONE = debug("command succeeded", "Every node of a command is being removed.", ("command",))
 COMMAND_FAILED = error(
     "failed terminating nodes while executing a disruption command",
-    "A command is taken back, and its nodes stay.",
+    "A command is undone, and its nodes are kept.",
     ("command", "nodes", "error"),
 )
 

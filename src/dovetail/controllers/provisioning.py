@@ -72,11 +72,11 @@ UNFINISHED = metrics.gauge(
 )
 IGNORED = metrics.gauge("karpenter_scheduler_ignored_pods_count", "Pods that were not considered.")
 UNSCHEDULABLE = metrics.gauge(
-    "karpenter_scheduler_unschedulable_pods_count", "Pods that fit nowhere.", ("controller",)
+    "karpenter_scheduler_unschedulable_pods_count", "Pods that are unschedulable.", ("controller",)
 )
 BY_ZONE = metrics.gauge(
     "karpenter_scheduler_pending_pods_by_effective_zone_count",
-    "Pods that wait, by the one zone they can go to; `flexible` for several, `none` for nowhere.",
+    "Pending pods, by the one zone they can run in; `flexible` for several, `none` for no zone.",
     ("controller", "zone"),
 )
 DECISION_SECONDS = metrics.histogram(

@@ -189,14 +189,14 @@ def _check_saving(command: Command, pool: str, asked: DisruptionPolicy) -> Polic
         return PolicyBlock(
             BlockedReason.SAVING,
             f"saving too small by ${_format_cents(short)}/h: it saves ${_format_cents(command.savings)}, "
-            f"and pool {pool} asks for ${_format_cents(least)}{share}",
+            f"and pool {pool} requires ${_format_cents(least)}{share}",
         )
     hours = command.payback
     if asked.max_payback and hours is not None and timedelta(hours=hours) > asked.max_payback:
         takes, most = _format_seconds(timedelta(hours=hours)), _format_seconds(asked.max_payback)
         return PolicyBlock(
             BlockedReason.PAYBACK,
-            f"it pays for itself after {takes}, and pool {pool} asks for {most} at most",
+            f"it pays for itself after {takes}, and pool {pool} allows {most} at most",
         )
     return None
 

@@ -203,7 +203,7 @@ class BlockedNodeExplainer:
         """Every reason once, the one that counts first."""
         key = views.read_provider_id(state)
         if key in self._taken:
-            return (BlockedDetail(self._taken[key], BlockedReason.UNSAID, "it would go in a later turn"),)
+            return (BlockedDetail(self._taken[key], BlockedReason.UNSAID, "it is removable in a later turn"),)
         now = self._states.get(key, state)
         drifted = now.claim is not None and conditions.is_true(now.claim, conditions.DRIFTED)
         reasons = [self._describe_block(method, stays) for method, stays in self._by_key.get(key, ())]
@@ -234,7 +234,7 @@ class BlockedNodeExplainer:
             blocked_reason is BlockedReason.NOMINATED
             and not self._before[views.read_provider_id(stays.state)].nominated
         ):
-            why = "pods of nodes that go would land there"
+            why = "pods of removed nodes would move to it"
         if blocked_reason is BlockedReason.PDB:
             why = f"{why}, for pod {stays.pod}"
         return BlockedDetail(method, blocked_reason, why, stays.pod)
@@ -246,7 +246,7 @@ class BlockedNodeExplainer:
         count, used = found.allowed.get(pool, 0), found.consumed.get(pool, 0)
         which = _describe_binding_budget(self._scene, pool, reason, count)
         return (
-            f"budget {which} lets {count} go at once for {reason}, and {used} are on their way or not ready"
+            f"budget {which} allows {count} at once for {reason}, and {used} are being disrupted or not ready"
         )
 
     def _describe_rate(self, pool: str) -> str:
@@ -254,7 +254,11 @@ class BlockedNodeExplainer:
         rate = read_policy(known).rate
         assert rate is not None, "only a rate holds back for a rate"
         lately = [moment for moment in read_recent_moves(known) if self._now - moment < rate.per]
-        left = f"; the next may go in {_format_length(min(lately) + rate.per - self._now)}" if lately else ""
+        left = (
+            f"; the next may be removed in {_format_length(min(lately) + rate.per - self._now)}"
+            if lately
+            else ""
+        )
         return f"rate {rate} of pool {pool} is used up{left}"
 
     def _explain_silence(self, state: StateNode) -> list[BlockedDetail]:
@@ -270,7 +274,7 @@ class BlockedNodeExplainer:
             ]
         if state.claim is not None and not conditions.is_true(state.claim, conditions.CONSOLIDATABLE):
             return [BlockedDetail(SINGLE, BlockedReason.NOT_YET, self._describe_not_yet(found))]
-        return [BlockedDetail(SINGLE, BlockedReason.NO_CHEAPER, "no place for its pods costs less")]
+        return [BlockedDetail(SINGLE, BlockedReason.NO_CHEAPER, "its pods cannot run anywhere cheaper")]
 
     def _describe_not_yet(self, candidate: Candidate) -> str:
         after = candidate.pool.spec.disruption.consolidate_after or "0s"

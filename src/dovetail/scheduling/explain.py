@@ -245,7 +245,7 @@ def _list_unmet_labels(found: _Found) -> list[str]:
     for key, values in asked.by_key.items():
         known = described.by_key.get(key)
         if not values and not values.open and key in _list_required_keys(found.pod.spec):
-            unmet.append(f"{key} cannot be all it asks")
+            unmet.append(f"{key} cannot have every value it requires")
         elif (known is None and key not in well_known and not values.negative) or (
             known is not None and not known.has_intersection(values)
         ):
@@ -305,10 +305,10 @@ def _describe_resource(name: str, found: _Found) -> str:
     types = [each for catalog in found.snapshot.catalogs for each in catalog]
     largest = max(types, key=lambda each: each.allocatable().get(name, ZERO), default=None)
     if largest is None:
-        return f"{name}: it asks for {asked}"
+        return f"{name}: it requests {asked}"
     most = largest.allocatable().get(name, ZERO)
     if not most:
-        return f"{name}: it asks for {asked}, and no instance type has any"
+        return f"{name}: it requests {asked}, and no instance type has any"
     if most >= asked:
-        return f"{name}: it asks for {asked}, beside everything else"
-    return f"{name}: it asks for {asked}, and the most there is is {most} ({largest.name})"
+        return f"{name}: it requests {asked}, beside everything else"
+    return f"{name}: it requests {asked}, and the most there is is {most} ({largest.name})"

@@ -310,10 +310,10 @@ class Settings:
         "aws",
     )
     zonal_shift_min_healthy_zones: int = _set(
-        value_kinds.COUNT, "1", "never step out of so many zones that fewer than this are left", "aws"
+        value_kinds.COUNT, "1", "never shift away from so many zones that fewer than this are left", "aws"
     )
     zonal_shift_min_hold: timedelta = _set(
-        value_kinds.WINDOW, "5m", "step back into a zone no sooner than this after stepping out"
+        value_kinds.WINDOW, "5m", "shift back to a zone no sooner than this after shifting away"
     )
     zonal_shift_mode: str = _set(
         value_kinds.one_of("Offerings", "NodePoolEdit", "Both"),

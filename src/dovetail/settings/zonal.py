@@ -14,7 +14,7 @@ WORDS = ("Enforce", "Protect", "Observe", "Ignore")
 
 @dataclass(frozen=True, slots=True)
 class ZonalPolicy:
-    """One word for each kind: step out fully, only stop buying and disrupting, only tell, or nothing."""
+    """One word for each kind: shift away fully, only stop buying and disrupting, only tell, or nothing."""
 
     manual: str = "Enforce"
     autoshift: str = "Enforce"

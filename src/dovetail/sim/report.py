@@ -152,19 +152,19 @@ def _round_second(second: float | None) -> float | None:
 def render_shift(told: ShiftResult) -> str:
     """One shift in a sentence."""
     if told.refused:
-        return f"{told.zone} was not stepped out of: too few zones would have been left"
+        return f"{told.zone} was not shifted away: too few zones would have been left"
     parts = [f"{told.zone} was shifted away at {_format_minutes(told.began)}"]
     if told.active is not None:
         parts.append(f"in force {told.active - told.began:.0f} s later")
     parts.append(
-        f"{told.nodes_bought} nodes bought there, {told.nodes_gone} gone, {told.pods_gone} pods gone"
+        f"{told.nodes_bought} nodes launched there, {told.nodes_gone} removed, {told.pods_gone} pods removed"
     )
     if told.restored is not None:
         parts.append(f"all undone at {_format_minutes(told.restored)}")
     elif told.restoring is not None:
-        parts.append("the way back was not over yet")
+        parts.append("shifting back was not over yet")
     else:
-        parts.append("still away at the end")
+        parts.append("still shifted away at the end")
     return "; ".join(parts)
 
 
@@ -269,10 +269,10 @@ LINES: tuple[tuple[str, str, str], ...] = (
     ("nodes added", "nodes_added", "{}"),
     ("nodes removed", "nodes_removed", "{}"),
     ("pods started", "pods_started", "{}"),
-    ("pods still waiting", "pods_waiting", "{}"),
-    ("wait, median", "wait_p50", "{:.1f} s"),
-    ("wait, 99th percentile", "wait_p99", "{:.1f} s"),
-    ("longest wait", "wait_most", "{:.1f} s"),
+    ("pods still pending", "pods_waiting", "{}"),
+    ("pending time, median", "wait_p50", "{:.1f} s"),
+    ("pending time, p99", "wait_p99", "{:.1f} s"),
+    ("longest pending time", "wait_most", "{:.1f} s"),
     ("pods evicted", "evictions", "{}"),
     ("cpu used", "cpu_utilisation", "{:.1%}"),
     ("spot nodes", "spot_share", "{:.1%}"),

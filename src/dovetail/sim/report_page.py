@@ -128,7 +128,7 @@ CHARTS: tuple[tuple[str, str, Callable[[Sample], float]], ...] = (
     ("Dollars an hour", "${:g}", lambda s: s.dollars),
     ("Nodes", COUNT, lambda s: float(s.nodes)),
     ("Pods running", COUNT, lambda s: float(s.running)),
-    ("Pods waiting", COUNT, lambda s: float(s.pending)),
+    ("Pods pending", COUNT, lambda s: float(s.pending)),
     ("Cpu used, of what nodes offer", "{:g}%", lambda s: _compute_percent(s.cpu_used, s.cpu_offered)),
 )
 COLOURS = 6

@@ -155,7 +155,7 @@ class ScenarioWorkload(_Strict, frozen=True):
 
 
 class ScenarioShift(_Strict, frozen=True):
-    """A zone that an operator steps out of, for so long."""
+    """A zone that an operator shifts away from, for so long."""
 
     zone: str
     lasts: str = msgspec.field(default="1h", name="for")
@@ -247,7 +247,7 @@ class Scenario(_Strict, frozen=True):
 
     @property
     def shifts(self) -> bool:
-        """Whether a zone is stepped out of in it."""
+        """Whether a zone is shifted away in it."""
         return any(event.zonal_shift is not None for event in self.events)
 
     @property

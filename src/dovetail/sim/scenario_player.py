@@ -151,7 +151,7 @@ class ScenarioPlayer:
             )
 
     def _shift_zone(self, what: ScenarioShift) -> None:
-        """An operator steps out of the zone; its machines go on, unless another event ends them."""
+        """An operator shifts away from the zone; its machines go on, unless another event ends them."""
         until = self.world.clock.now() + parse_duration(what.lasts)
         spec = {"zoneId": what.zone, "kind": "LOCAL", "expires": until.strftime("%Y-%m-%dT%H:%M:%SZ")}
         meta = {"name": f"local-{what.zone}-{int(self.second)}"}

@@ -56,7 +56,7 @@ def _describe_drift(state: StateNode, before: NodePool, after: NodePool) -> str:
     )
     unmet = (key for key, values in asked.by_key.items() if not _allows_label(values, has.get(key)))
     return "; ".join(
-        f"{describe_values(key, asked[key])} is asked, and it has {has.get(key, 'none')}" for key in unmet
+        f"{describe_values(key, asked[key])} is required, and it has {has.get(key, 'none')}" for key in unmet
     )
 
 

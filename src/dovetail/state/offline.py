@@ -160,7 +160,7 @@ class OfflineCluster:
             yield f"kinds that do not matter to a plan were left out: {listed}"
         gated = sum(1 for pod in self.list_objects(Pod) if _is_pending(pod) and pod.spec.scheduling_gates)
         if gated:
-            yield f"pods that are held back by a scheduling gate were left out: {gated}"
+            yield f"pods with a scheduling gate were left out: {gated}"
         known = {node.name for node in self.list_objects(Node)}
         lost = sum(1 for pod in self.list_objects(Pod) if pod.node_name and pod.node_name not in known)
         if lost:
@@ -308,7 +308,7 @@ def _check_amounts(obj: Object) -> None:
     for container in _list_containers(spec) if spec else ():
         for name, amount in container.resources.requests.items():
             if amount < ZERO:
-                raise BadInput(f"{obj.KIND.kind} {obj.name} asks for {amount} of {name}; write 0 or more")
+                raise BadInput(f"{obj.KIND.kind} {obj.name} requests {amount} of {name}; write 0 or more")
 
 
 def _fill_metadata(obj: T, number: int) -> T:

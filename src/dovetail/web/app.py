@@ -247,7 +247,7 @@ def _strip_port(host: str) -> str:
 
 
 def _describe_absent(path: str) -> str:
-    return f"There is no page {path}; the node or pod may be gone, or have found its place."
+    return f"There is no page {path}; the node or pod may be deleted, or the pod is no longer pending."
 
 
 def _encode_json(value: Mapping[str, object], status: int = 200) -> web.Response:

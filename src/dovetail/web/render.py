@@ -16,7 +16,7 @@ __all__ = ["PageFrame", "render_inside", "render_page", "render_problem"]
 MENU = (
     ("overview", "Overview"),
     ("nodes", "Nodes"),
-    ("pods", "Waiting pods"),
+    ("pods", "Pending pods"),
     ("plan", "Plan"),
     ("disruption", "Disruption"),
     ("pools", "NodePools"),
@@ -28,8 +28,8 @@ STATE_CLASSES = {"live": "live", "stale": "live lost", "a snapshot": "still"}
 MOST_ROWS = 1_000
 TILE, GAP, PER_ROW = 26, 4, 32
 LEGEND = (
-    '<p class="legend"><span class="dot good"></span>stays <span class="dot warn"></span>would go '
-    '<span class="dot quiet"></span>not of a pool</p>'
+    '<p class="legend"><span class="dot good"></span>running <span class="dot warn"></span>removable '
+    '<span class="dot quiet"></span>not of a NodePool</p>'
 )
 LAYOUT = Template((files("dovetail.web") / "templates" / "page.html").read_text(encoding="utf-8"))
 
@@ -118,13 +118,13 @@ def _render_fact(cell: Cell) -> str:
 
 
 def _render_tiles(tiles: tuple[Tile, ...], frame: PageFrame) -> Iterable[str]:
-    """Every node as a small vessel, as full as pods ask of its CPU."""
+    """Every node as a small box, filled by the share of its CPU that pods request."""
     if not tiles:
         return
     rows = -(-len(tiles) // PER_ROW)
     step = TILE + GAP
     width, height = min(len(tiles), PER_ROW) * step, rows * step
-    yield '<section><h2>Nodes, as full as their pods ask</h2><div class="scroll">'
+    yield '<section><h2>Nodes, filled by the CPU requested</h2><div class="scroll">'
     size = f'width="{width}" height="{height}"'
     yield f'<svg class="fleet" {size} role="group" aria-label="{len(tiles)} nodes">'
     for number, tile in enumerate(tiles):

@@ -43,7 +43,7 @@ def test_a_pod_without_a_place_is_told_counts_by_reason_and_the_nearest_miss(sav
     assert (ended.code, ended.err) == (3, "")
     lines = ended.out.splitlines()
     assert lines[0] == (
-        "default/big fits none of 6 places: 5 not enough resources, 1 a taint is not tolerated"
+        "default/big fits none of 6 pools and nodes: 5 not enough resources, 1 a taint is not tolerated"
     )
     assert lines[1].startswith("  nearest: would fit ")
     assert lines[1].endswith(" but for taint team=a:NoSchedule")
@@ -81,7 +81,7 @@ def test_a_pod_that_will_get_a_new_node_is_told_which(saved: Path) -> None:
     ended = explain(saved, world(1, [pod("web", cpu="2")]), "web")
     assert ended.code == 0
     lines = ended.out.splitlines()
-    assert lines[:2] == ["default/web goes to a new node of pool default", "  with 0 other pods"]
+    assert lines[:2] == ["default/web will run on a new node of pool default", "  with 0 other pods"]
     assert lines[2].startswith("  cheapest: ")
     told = json.loads(explain(saved, world(1, [pod("web", cpu="2")]), "web", "-o", "json").out)
     assert told["newNode"]["pool"] == "default"
@@ -150,7 +150,7 @@ def test_a_node_says_what_it_is_and_why_it_stays(saved: Path) -> None:
     ended = explain(saved, world([held]), "node-0000")
     lines = ended.out.splitlines()
     why = 'pod has "karpenter.sh/do-not-disrupt" annotation (Pod=default/keep)'
-    assert (ended.code, lines[0]) == (0, f"node node-0000 stays: {why}")
+    assert (ended.code, lines[0]) == (0, f"node node-0000 is blocked: {why}")
     assert lines[1:7] == [
         "  state: running",
         "  nodeclaim: claim-0000",
@@ -159,7 +159,7 @@ def test_a_node_says_what_it_is_and_why_it_stays(saved: Path) -> None:
         "  zone: test-zone-a",
         "  capacity: on-demand",
     ]
-    assert "  asked for: cpu 4 of 4, memory 4Gi of 16Gi, pods 4 of 110" in lines
+    assert "  requested: cpu 4 of 4, memory 4Gi of 16Gi, pods 4 of 110" in lines
     assert "  expires: 2026-07-01T12:00:00+00:00" in lines
     assert sum(why in line for line in lines) == 4
 
@@ -245,7 +245,7 @@ def test_a_budget_that_protects_a_pod_is_named(saved: Path) -> None:
     snapshot = replace(world([state]), budgets=(convert(PodDisruptionBudget, budget),))
     ended = explain(saved, snapshot, "node-0000")
     assert ended.out.splitlines()[0] == (
-        "node node-0000 stays: pdb prevents pod evictions (PodDisruptionBudget=[default/db])"
+        "node node-0000 is blocked: pdb prevents pod evictions (PodDisruptionBudget=[default/db])"
     )
 
 
@@ -255,7 +255,7 @@ def test_claims_on_their_way_and_nodes_of_others_have_answers(saved: Path) -> No
     foreign = StateNode(node=node("foreign", nodepool=""))
     snapshot = world([coming, ordered, foreign])
     assert (
-        "nodeclaim coming stays: nodeclaim does not have an associated node\n  state: launched\n"
+        "nodeclaim coming is blocked: nodeclaim does not have an associated node\n  state: launched\n"
         in explain(saved, snapshot, "coming").out
     )
     assert "  state: ordered\n" in explain(saved, snapshot, "nodeclaim/ordered").out
@@ -339,7 +339,7 @@ def test_a_pod_among_a_thousand_nodes_is_answered_within_a_second(saved: Path) -
     ended = dovetail("explain", "big", "--snapshot", str(saved))
     taken = time.process_time() - begun
     assert ended.out.startswith(
-        "default/big fits none of 1001 places: 1001 not enough resources\n  nearest: "
+        "default/big fits none of 1001 pools and nodes: 1001 not enough resources\n  nearest: "
     )
     assert gc.isenabled()
     assert taken < 1.0
@@ -354,7 +354,7 @@ def test_a_resource_that_no_pool_has_is_told_first_and_pools_come_before_nodes(s
     ended = explain(saved, snapshot, "train")
     assert ended.out.splitlines()[:4] == [
         "default/train requests nvidia.com/gpu 1, and no instance type has any",
-        "  default/train fits none of 6 places: 6 not enough resources",
+        "  default/train fits none of 6 pools and nodes: 6 not enough resources",
         "  not enough resources (6)",
         "    default: no instance type has enough resources",
     ]

@@ -152,7 +152,7 @@ def test_everything_about_one_pod_is_told_on_request() -> None:
 def test_a_pod_nobody_knows_is_an_error_with_a_suggestion() -> None:
     ended = dovetail("plan", "-f", SHOP, "--explain", "shop/web-00")
     assert ended.code == 1
-    assert re.search(r"no waiting pod shop/web-00 .*did you mean shop/web-\d\?", ended.err)
+    assert re.search(r"no pending pod shop/web-00 .*did you mean shop/web-\d\?", ended.err)
 
 
 def blocks() -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""plan --disruption: what would go, what it saves, and why the others stay."""
+"""plan --disruption: what is removable, what it saves, and why the others are blocked."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_the_table_says_what_goes_and_why_the_rest_stays(tmp_path: Path) -> None
     (stays,) = [line for line in lines if line.startswith("guarded")]
     assert "pdb " in stays
     assert "PodDisruptionBudget=[default/pdb]), for pod default/db" in stays
-    assert "2 nodes would go for 1, 1 pod would move, 1 node stays" in ended.out
+    assert "2 nodes removable, 1 replacement, 1 pod would move, 1 node blocked" in ended.out
 
 
 def test_json_has_everything_a_program_needs(tmp_path: Path) -> None:
@@ -95,10 +95,10 @@ def test_yaml_says_the_same(tmp_path: Path) -> None:
 def test_one_node_is_explained(tmp_path: Path) -> None:
     file = saved(tmp_path, mixed())
     goes = dovetail("plan", "--disruption", "--snapshot", file, "--explain", "old")
-    assert "old would go in turn 2: Drifted, replace: [old] -> [1 replacement]" in goes.out
+    assert "old is removable in turn 2: Drifted, replace: [old] -> [1 replacement]" in goes.out
     assert "default/p goes to new node 1" in goes.out
     stays = dovetail("plan", "--disruption", "--snapshot", file, "--explain", "guarded")
-    assert stays.out.startswith("guarded stays: pdb prevents pod evictions")
+    assert stays.out.startswith("guarded is blocked: pdb prevents pod evictions")
     told = json.loads(
         dovetail("plan", "--disruption", "--snapshot", file, "--explain", "guarded", "-o", "json").out
     )
@@ -130,7 +130,7 @@ def test_settings_of_the_environment_count_as_the_controllers_would(tmp_path: Pa
     assert split["paybackHours"] == pytest.approx(1 / 30)
     strict = {**many, "CONSOLIDATION_MIN_SAVING": "30.5"}
     ended = dovetail("plan", "--disruption", "--snapshot", file, env=strict)
-    assert "nothing would be disrupted now; 1 node stays" in ended.out
+    assert "nothing would be disrupted now; 1 node blocked" in ended.out
 
 
 def test_a_pools_annotations_survive_in_a_snapshot(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What would be disrupted now, and why each other node stays."""
+"""What would be disrupted now, and why each other node is blocked."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_turns_are_those_of_the_loop_and_can_be_cut_short() -> None:
     found = build_report(world, most=1)
     assert going(found) == ["empty"]
     assert found.more
-    assert reason(found, "drifted").why == "it would go in a later turn"
+    assert reason(found, "drifted").why == "it is removable in a later turn"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What is said of pods that find no place."""
+"""What is said of unschedulable pods."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_every_place_turned_down_is_told_with_its_reason() -> None:
         ("default", Reason.LIMIT),
     ]
     assert "cpu: needs 2, has 1" in decision.rejections[1].detail
-    assert str(decision).startswith("default/web fits none of 3 places: 1 ")
+    assert str(decision).startswith("default/web fits none of 3 pools and nodes: 1 ")
     assert decision.nearest_miss == decision.rejections[1]
 
 
@@ -121,7 +121,7 @@ def test_reasons_are_tallied_most_frequent_first() -> None:
     turned_down = (*short, NodeReason("c", Reason.TAINT))
     decision = Decision("default/web-1", None, turned_down)
     assert str(decision) == (
-        "default/web-1 fits none of 3 places: 2 not enough resources, 1 a taint is not tolerated"
+        "default/web-1 fits none of 3 pools and nodes: 2 not enough resources, 1 a taint is not tolerated"
     )
 
 

@@ -1,4 +1,4 @@
-"""A zone is stepped out of in a scenario: the controllers follow, and the report tells what became of it."""
+"""A zone is shifted away in a scenario: the controllers follow, and the report tells what became of it."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_pods_that_a_lost_zone_takes_along_are_counted() -> None:
 def test_a_zone_nobody_knows_is_refused_and_the_report_says_so() -> None:
     report = play_scenario(story(zone="mars-a", duration="65m"))
     assert report.shifts[0].refused
-    assert "mars-a was not stepped out of" in render_text(report)
+    assert "mars-a was not shifted away" in render_text(report)
 
 
 def test_a_shift_is_read_by_its_words_and_a_wrong_one_refused(tmp_path: Any) -> None:

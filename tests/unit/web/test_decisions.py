@@ -14,7 +14,7 @@ def test_the_first_look_tells_every_decision() -> None:
 
     told = list(list_new_decisions(None, picture))
 
-    pods = {each.about: each for each in told if each.reason in ("place", "no place")}
+    pods = {each.about: each for each in told if each.reason in ("schedulable", "unschedulable")}
     assert pods["default/huge"].warning
     assert pods["default/huge"].told == picture.sentences["default/huge"]
     assert not pods["default/small"].warning

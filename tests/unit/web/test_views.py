@@ -88,9 +88,9 @@ def test_a_waiting_pod_is_told_what_explain_tells(picture: Picture) -> None:
     found = twin(picture, "pods")
     states = {row["name"]: row["state"] for row in found["pods"]}
     assert states == {
-        "default/huge": "fits nowhere",
-        "default/picky": "fits nowhere",
-        "default/small": "gets a place",
+        "default/huge": "unschedulable",
+        "default/picky": "unschedulable",
+        "default/small": "schedulable",
     }
 
 
@@ -111,7 +111,7 @@ def test_nodes_have_the_reasons_of_plan_disruption(tmp_path: Path) -> None:
     moved = {(row["pod"]) for row in found["moves"]}
     assert moved == {each["pod"] for command in said["commands"] for each in command["moves"]}
     nodes = twin(picture, "nodes")["nodes"]
-    assert {row["name"]: row["state"] for row in nodes if row["state"] == "would go"}.keys() == {
+    assert {row["name"]: row["state"] for row in nodes if row["state"] == "removable"}.keys() == {
         "idle",
         "roomy",
         "stale",
@@ -170,7 +170,7 @@ def test_shifts_and_events_are_told() -> None:
 
     (row,) = twin(told, "shifts")["shifts"]
     assert (row["zone"], row["phase"]) == ("use1-az1", "Active")
-    assert "Dovetail steps out of us-east-1a." in shown(told, "shifts")
+    assert "Shifted away from us-east-1a." in shown(told, "shifts")
     (event,) = twin(told, "events")["events"]
     assert (event["reason"], event["told"], event["times"]) == ("Launched", "it came", 2)
 

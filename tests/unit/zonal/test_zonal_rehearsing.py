@@ -92,7 +92,7 @@ async def test_a_zone_that_became_less_ready_is_told_of_once() -> None:
         await world.turn()
     ((name, reason, note),) = world.told.events
     assert (name, reason) == ("default", "ZonalReadinessFell")
-    assert note.startswith(f"losing {A} would now leave 1 of 2 pods without a home (1 by selector)")
+    assert note.startswith(f"losing {A} would now leave 1 of 2 pods unschedulable (1 by selector)")
     assert readiness(A) == 0.5
     assert readiness(B) == 1.0
 

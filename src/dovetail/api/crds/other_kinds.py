@@ -257,7 +257,7 @@ ZONESHIFT_FIELDS: dict[str, FieldSchema] = {
 
 ZONESHIFT = CrdDefinition(
     ZoneShift,
-    "A zone that is stepped out of.",
+    "A zone that is shifted away.",
     ZONESHIFT_FIELDS,
     (),
     (

@@ -41,7 +41,7 @@ SHOWN_WAVES = 12
 
 
 def show_survey(found: DisruptionReport, now: datetime, output: Output) -> None:
-    """The whole of it: commands turn by turn, waves of drift, and every node that stays with its reason."""
+    """Print the commands turn by turn, the waves of drift, and every blocked node with its reason."""
     if output is not Output.table:
         print_structured(_build_document(found, now), output)
         return
@@ -55,7 +55,7 @@ def show_survey(found: DisruptionReport, now: datetime, output: Output) -> None:
     _show_waves(found)
     if found.blocked_nodes:
         print_table(
-            ("STAYS", "POOL", "$/H", "REASON", "BECAUSE"),
+            ("BLOCKED NODE", "POOL", "$/H", "REASON", "BECAUSE"),
             merge_alike(map(_build_blocked_row, found.blocked_nodes)),
         )
         print_text("\n")
@@ -122,8 +122,8 @@ def _describe_totals(found: DisruptionReport) -> str:
     moved, bought = sum(c.evictions for c in found.commands), sum(len(c.replacements) for c in found.commands)
     monthly = found.savings * HOURS_A_MONTH
     lines = [
-        f"{format_count(len(going), 'node')} would go for {bought}, {format_count(moved, 'pod')} would move, "
-        f"{_describe_blocked(found)}",
+        f"{format_count(len(going), 'node')} removable, {format_count(bought, 'replacement')}, "
+        f"{format_count(moved, 'pod')} would move, {_describe_blocked(found)}",
         f"saves ${found.savings:,.4f} an hour, ${monthly:,.0f} a month",
     ]
     if found.more:
@@ -133,24 +133,24 @@ def _describe_totals(found: DisruptionReport) -> str:
 
 def _describe_blocked(found: DisruptionReport) -> str:
     count = len(found.blocked_nodes)
-    return f"{format_count(count, 'node')} stay{'s' if count == 1 else ''}"
+    return f"{format_count(count, 'node')} blocked"
 
 
 def show_node(found: DisruptionReport, node: str, output: Output) -> None:
-    """Everything about one node: the command it is in and where its pods go, or every reason it stays."""
+    """Print the command that removes one node and where its pods go, or every reason that blocks it."""
     if output is not Output.table:
         print_structured(_node_document(found, node), output)
         return
     for turn, command in _commands_of(found, node):
-        print_text(f"{node} would go in turn {turn}: {command.method.reason}, {command}\n")
+        print_text(f"{node} is removable in turn {turn}: {command.method.reason}, {command}\n")
         print_text(f"  saves ${command.savings:.4f} an hour, paid back: {_describe_payback(command)}\n")
         for pod, where in _list_moves(command):
-            print_text(f"  {pod} goes to {where}\n")
+            print_text(f"  {pod} moves to {where}\n")
         for new in command.replacements:
             print_text(f"  new: {_node_words(new)}\n")
         return
     standing = next(each for each in found.blocked_nodes if each.name == node)
-    print_text(f"{node} stays: {standing.main.why}\n")
+    print_text(f"{node} is blocked: {standing.main.why}\n")
     for reason in standing.reasons:
         print_text(
             f"  {reason.method.reason} ({reason.method.kind or 'drift'}): "
@@ -170,7 +170,7 @@ def _list_moves(command: Command) -> Iterator[tuple[str, str]]:
     homes = dict(_list_targets(command))
     for candidate in command.candidates:
         for pod in candidate.pods:
-            yield pod.full_name, homes.get(pod.full_name, "wherever there is room")
+            yield pod.full_name, homes.get(pod.full_name, "any node with free capacity")
 
 
 def _list_targets(command: Command) -> Iterator[tuple[str, str]]:
@@ -293,7 +293,7 @@ def _node_document(found: DisruptionReport, node: str) -> dict[str, object]:
 
 
 STEPS = 20
-# Held by these, a drifted node goes by itself in a while; by anything else, a person must do something.
+# These reasons pass by themselves; a drifted node that anything else blocks needs a person.
 PASSING = frozenset(
     (
         BlockedReason.BUDGET,
@@ -311,7 +311,7 @@ PASSING = frozenset(
 
 
 def plan_disruption(seen: SeenCluster, node: str, turns: int, output: Output) -> bool:
-    """Look and show it; true when a drifted node cannot go without someone's help."""
+    """Show what would be disrupted; true when a drifted node is blocked until a person does something."""
     inputs, snapshot = build_disruption_input(seen), seen.snapshot
     if not any(state.claim is not None for state in snapshot.nodes):
         print_note("note: there is no node with a NodeClaim, so there is nothing to disrupt")

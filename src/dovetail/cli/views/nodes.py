@@ -41,7 +41,7 @@ RESOURCES = ("cpu", "memory", "pods")
 
 @dataclass(frozen=True, slots=True)
 class DisruptionAnswer:
-    """Whether a node may go for one reason; if not, why not."""
+    """Whether a node may be disrupted for one reason; if not, why not."""
 
     reason: str
     allowed: bool
@@ -62,7 +62,7 @@ class NodeAnswer:
         name, going = _name_node(self.state), [each.reason for each in self.verdicts if each.allowed]
         if going:
             return f"{name} may be disrupted now: {', '.join(going)}"
-        return f"{name} stays: {self.held}" if self.held else f"{name} stays for now"
+        return f"{name} is blocked: {self.held}" if self.held else f"{name} is not removable now"
 
 
 def explain_node(seen: SeenCluster, state: StateNode) -> NodeAnswer:
@@ -206,7 +206,7 @@ def _list_facts(answer: NodeAnswer) -> Iterator[tuple[str, str]]:
         yield "nodeclaim", state.claim.name
     named = (("pool", labels.NODEPOOL), ("type", labels.INSTANCE_TYPE), ("zone", labels.ZONE))
     yield from (
-        (name, known[key]) for name, key in (*named, ("capacity", labels.CAPACITY_TYPE)) if key in known
+        (name, known[key]) for name, key in (*named, ("capacity type", labels.CAPACITY_TYPE)) if key in known
     )
     if answer.price:
         yield "price", f"${answer.price:.4f} an hour"
@@ -216,7 +216,7 @@ def _list_facts(answer: NodeAnswer) -> Iterator[tuple[str, str]]:
     )
     asked = [f"{name} {used.get(name, 0)} of {room[name]}" for name in RESOURCES if name in room]
     if asked:
-        yield "asked for", ", ".join(asked)
+        yield "requested", ", ".join(asked)
     expires = _find_expiry(state)
     if expires is not None:
         yield "expires", expires.isoformat()

@@ -56,11 +56,11 @@ def running_price(snapshot: Snapshot, without: Iterable[str] = ()) -> float:
     ]
     keys = (labels.INSTANCE_TYPE, labels.ZONE, labels.CAPACITY_TYPE)
     bought = (tuple(state_node.read_labels(state).get(key, "") for key in keys) for state in states)
-    return sum(prices.get((name, zone, way), 0.0) for name, zone, way in bought)
+    return sum(prices.get((name, zone, capacity_type), 0.0) for name, zone, capacity_type in bought)
 
 
 def show_change(change: PlanChange, output: Output) -> None:
-    """The difference, and nothing that stays as it is."""
+    """Print what the change alters, and nothing else."""
     if output is not Output.table:
         print_structured(_build_document(change), output)
         return
@@ -76,7 +76,7 @@ def show_change(change: PlanChange, output: Output) -> None:
         print_text("\n")
     _show_sums(change)
     lost, found = _list_moved(change)
-    for word, pods in (("loses its place", lost), ("gains a place", found)):
+    for word, pods in (("becomes unschedulable", lost), ("becomes schedulable", found)):
         for pod in pods:
             print_text(f"{pod} {word}\n")
     if not rows and not lost and not found and not change.fates:
@@ -102,9 +102,9 @@ def _build_document(change: PlanChange) -> dict[str, object]:
     lost, found = _list_moved(change)
     return {
         "nodes": [
-            {"pool": pool, "instanceType": name, "capacityType": way, "before": old, "after": new}
+            {"pool": pool, "instanceType": name, "capacityType": capacity_type, "before": old, "after": new}
             for kind, old, new in _build_rows(change)
-            for pool, name, way in [kind.split(" / ")]
+            for pool, name, capacity_type in [kind.split(" / ")]
         ],
         "hourlyBefore": was,
         "hourlyAfter": now,
@@ -128,6 +128,6 @@ def _count_kinds(plan: Plan) -> Counter[str]:
 
 
 def _list_moved(change: PlanChange) -> tuple[list[str], list[str]]:
-    """Pods that had a place and lose it, and those that had none and gain one."""
+    """Pods that become unschedulable by the change, and pods that become schedulable."""
     before, after = set(change.before.left_out), set(change.after.left_out)
     return sorted(after - before), sorted(before - after)

@@ -120,7 +120,7 @@ def _list_reasons(solved: SolvedPlan, pod: str, why: str) -> list[dict[str, obje
 HOURS_A_MONTH = 730
 SHOWN_PODS = 3
 MORE_TYPES = 10
-COLUMNS = ("NODES", "POOL", "INSTANCE TYPE", "OR", "ZONE", "CAPACITY", "PODS EACH", "$/H", "$/MONTH")
+COLUMNS = ("NODES", "POOL", "INSTANCE TYPE", "OR", "ZONE", "CAPACITY TYPE", "PODS EACH", "$/H", "$/MONTH")
 
 
 def show_plan(solved: SolvedPlan) -> None:
@@ -217,7 +217,7 @@ def _compute_utilisation(solved: SolvedPlan) -> dict[str, float]:
 
 
 def _describe_unschedulable(solved: SolvedPlan) -> Iterable[str]:
-    """A sentence for each reason to have no place, however many pods it is about."""
+    """One sentence for each reason that pods are unschedulable, however many pods it is about."""
     alike: dict[tuple[str, str, str], list[str]] = {}
     for pod, why in solved.left_out.items():
         alike.setdefault(_describe_refusal(solved, pod, why), []).append(pod)
@@ -231,7 +231,7 @@ def _describe_refusal(solved: SolvedPlan, pod: str, why: str) -> tuple[str, str,
     """The verb for one pod, the verb for several, and the rest."""
     decision = solved.decisions.get(pod)
     if decision is None or not decision.rejections:
-        return "has", "have", f"no place: {why}"
+        return "is", "are", f"unschedulable: {why}"
     missing = solved.find_missing(pod)
     if missing:
         return "", "", "; ".join((str(missing[0]), *missing[0].list_lines()))
@@ -248,7 +248,7 @@ def show_explanation(solved: SolvedPlan, pod: str, output: Output) -> None:
     if decision is None and name in solved.left_out:
         decision = Decision(name, None, error=solved.left_out[name])
     if decision is None:
-        raise BadInput(f"there is no waiting pod {name} in these files{_suggest_pod(solved, name)}")
+        raise BadInput(f"there is no pending pod {name} in these files{_suggest_pod(solved, name)}")
     if output is not Output.table:
         print_structured(_build_explanation(solved, decision), output)
         return

@@ -45,7 +45,7 @@ class PodAnswer:
 
     @property
     def stuck(self) -> bool:
-        """It waits for a place and has none."""
+        """It is pending and unschedulable."""
         return self.decision is not None and self.decision.place is None
 
     @property
@@ -118,7 +118,7 @@ def describe_decision(
     """What becomes of a pod, in one sentence; that no pool has what it requests comes before all else."""
     if missing:
         return f"{decision.pod} {missing[0]}"
-    return f"{decision.pod} goes to a new node of pool {planned.pool}" if planned else str(decision)
+    return f"{decision.pod} will run on a new node of pool {planned.pool}" if planned else str(decision)
 
 
 def _near_miss(snapshot: Snapshot, plan: Plan, decision: Decision) -> NearMiss | None:
@@ -162,15 +162,18 @@ def _why_aside(pod: Pod) -> str:
     nominated = pod.status.nominated_node_name
     answers = (
         (predicates.is_terminal(pod), f"has run to its end ({pod.status.phase})"),
-        (bool(pod.node_name), f"is bound to node {pod.node_name}, which is not there"),
-        (predicates.owned_by_daemonset(pod), "is a DaemonSet's: it follows nodes, and none is made for it"),
+        (bool(pod.node_name), f"is bound to node {pod.node_name}, which does not exist"),
+        (
+            predicates.owned_by_daemonset(pod),
+            "belongs to a DaemonSet: it runs on the nodes there are, and no node is created for it",
+        ),
         (predicates.owned_by_node(pod), "is a static pod: its kubelet runs it"),
         (predicates.is_terminating(pod), "is being deleted"),
-        (bool(gates), f"is held back by its scheduling gates: {gates}"),
-        (bool(nominated), f"waits for room that kube-scheduler is making on node {nominated}"),
+        (bool(gates), f"is not scheduled because of its scheduling gates: {gates}"),
+        (bool(nominated), f"is pending until kube-scheduler has freed capacity for it on node {nominated}"),
     )
     found = next((words for applies, words in answers if applies), "")
-    return found or "has not been found unschedulable by kube-scheduler yet; ask again in a moment"
+    return found or "is new: kube-scheduler has not said yet that it is unschedulable; ask again in a moment"
 
 
 def show_pod(answer: PodAnswer, output: Output, everything: bool) -> None:

@@ -37,7 +37,7 @@ EVICTIONS = metrics.counter(
     "karpenter_pods_eviction_requests_total", "Answers of the eviction API, by status code.", ("code",)
 )
 PODS_DRAINED = metrics.counter(
-    "karpenter_pods_drained_total", "Pods that were made to leave their node, by reason.", ("reason",)
+    "karpenter_pods_drained_total", "Pods that were evicted from their node, by reason.", ("reason",)
 )
 
 

@@ -30,7 +30,7 @@ TERMINATION_SECONDS = metrics.histogram(
 )
 INSTANCE_SECONDS = metrics.histogram(
     "karpenter_nodeclaims_instance_termination_duration_seconds",
-    "From asking the cloud for an instance's end to its being gone.",
+    "From the request to terminate an instance to its end.",
     ("nodepool",),
     tuple(2.0**k for k in range(11)),
 )

@@ -26,9 +26,9 @@ __all__ = ["NodeGauges"]
 ONE = 1_000_000_000
 AMOUNTS = {
     "allocatable": "What pods may take.",
-    "total_pod_requests": "What all pods ask for.",
+    "total_pod_requests": "What all pods request.",
     "total_pod_limits": "What all pods may use at most.",
-    "total_daemon_requests": "What pods of DaemonSets ask for.",
+    "total_daemon_requests": "What pods of DaemonSets request.",
     "total_daemon_limits": "What pods of DaemonSets may use at most.",
     "system_overhead": "What the machine keeps for itself.",
 }
@@ -58,7 +58,7 @@ class NodeGauges:
         )
         self._used = GaugeSeries(
             "karpenter_cluster_utilization_percent",
-            "What pods ask for, of what there is.",
+            "What pods request, as a share of what nodes have.",
             ("resource_type",),
         )
 

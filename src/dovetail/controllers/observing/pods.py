@@ -25,11 +25,12 @@ BOUND = metrics.histogram(
     "karpenter_pods_bound_duration_seconds", "From a pod's creation to its being bound."
 )
 PROVISIONED_BOUND = metrics.histogram(
-    "karpenter_pods_provisioning_bound_duration_seconds", "From a pod's first place in a plan to being bound."
+    "karpenter_pods_provisioning_bound_duration_seconds",
+    "From the first plan with a node for the pod to being bound.",
 )
 PROVISIONED_STARTUP = metrics.histogram(
     "karpenter_pods_provisioning_startup_duration_seconds",
-    "From a pod's first place in a plan to its readiness.",
+    "From the first plan with a node for the pod to its readiness.",
 )
 STATE_LABELS = (
     *("name", "namespace", "owner", "node", "scheduled", "nodepool", "zone", "arch"),
@@ -38,9 +39,9 @@ STATE_LABELS = (
 PENDING_TIMES = {
     "unbound_time": "For how long pods have had no node.",
     "unstarted_time": "For how long pods have not been ready.",
-    "provisioning_unbound_time": "For how long pods with a place in a plan have had no node.",
-    "provisioning_unstarted_time": "For how long pods with a place in a plan have not been ready.",
-    "provisioning_scheduling_undecided_time": "For how long pods have waited for a first decision.",
+    "provisioning_unbound_time": "For how long pods that a plan has a node for have not been bound.",
+    "provisioning_unstarted_time": "For how long pods that a plan has a node for have not been ready.",
+    "provisioning_scheduling_undecided_time": "For how long pods have been pending without a first decision.",
 }
 # Of those who wait, the ones who have waited longest are named.
 NAMED = 10

@@ -28,7 +28,7 @@ __all__ = [
     "split_awaited",
 ]
 
-AWAITED = "pods that wait, or that leave another node, will need it"
+AWAITED = "pending pods, or pods of a node that is being removed, will need it"
 
 
 def build_empty_command(

@@ -177,7 +177,7 @@ def compute_split(
     moving = _list_pod_names(candidates)
     if not all(moving.issuperset(node.pods) for node in plan.new_nodes):
         # Provisioning buys for those who wait; what it buys may change everything here.
-        return ConsolidationVerdict(why="pods that wait for a node would share the new ones")
+        return ConsolidationVerdict(why="pending pods would share the new nodes")
     if len(plan.new_nodes) > MOST_NEW:
         return ConsolidationVerdict(why=f"Can't remove without creating {len(plan.new_nodes)} candidates")
     return _build_exchange(inputs, candidates, method, plan)

@@ -71,12 +71,14 @@ class Decision:
 
     def __str__(self) -> str:
         if self.place:
-            return f"{self.pod} goes to {self.place}"
+            return f"{self.pod} will run on {self.place}"
         if not self.rejections:
-            return f"{self.pod} has no place: {self.error}" if self.error else f"{self.pod} has no place"
+            return (
+                f"{self.pod} is unschedulable: {self.error}" if self.error else f"{self.pod} is unschedulable"
+            )
         tally = Counter(rejection.reason for rejection in self.rejections).most_common()
         reasons = ", ".join(f"{count} {reason}" for reason, count in tally)
-        noun = "place" if len(self.rejections) == 1 else "places"
+        noun = "pool or node" if len(self.rejections) == 1 else "pools and nodes"
         return f"{self.pod} fits none of {len(self.rejections)} {noun}: {reasons}"
 
     @property

@@ -77,7 +77,7 @@ def _convert_to_terms(selector: LabelSelector) -> tuple[LabelSelectorTerm, ...]:
     return (*labels, *selector.match_expressions)
 
 
-OPTED_OUT = f"the pod asks for a node without the {NODEPOOL} label"
+OPTED_OUT = f"the pod requires a node without the {NODEPOOL} label"
 """The one complaint nobody is told about: the pod wants no node of ours."""
 
 

@@ -1,7 +1,7 @@
 """The exact placer: one pod after another, each to the first place that takes it.
 
 Karpenter: running nodes in order, then nodes of this run with the fewest pods, then a new node of the
-first pool that can; a pod that fits nowhere gives up its preferences one by one, and failing that goes
+first pool that can; a pod that is unschedulable gives up its preferences one by one, and failing that goes
 back to the end of the queue for as long as others still find a place (scheduler.go).
 """
 

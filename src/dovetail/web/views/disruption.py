@@ -1,4 +1,4 @@
-"""Disruption: which nodes would go now, for what, what that saves, and which pods would move."""
+"""Disruption: which nodes are removable now, what replaces them, what that saves, which pods would move."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ COMMANDS = (
     ("payback", "Paid back in"),
 )
 MOVES = (("turn", "Turn"), ("pod", "Pod"), ("from", "From"), ("to", "To"))
-STAYS = (("node", "Node"), ("pool", "Pool"), ("price", "$/h"), ("reason", "Reason"), ("why", "Because"))
+BLOCKED = (("node", "Node"), ("pool", "Pool"), ("price", "$/h"), ("reason", "Reason"), ("why", "Because"))
 
 
 def build_disruption_page(picture: Picture) -> WebPage:
-    """Commands turn by turn, the pods they move, and why every other node stays."""
+    """Commands turn by turn, the pods they move, and why every other node is blocked."""
     found = picture.survey
     numbered = [(n, command) for n, turn in enumerate(found.turns, 1) for command in turn.commands]
     rows = tuple(_build_row(picture, n, command) for n, command in numbered)
@@ -51,13 +51,13 @@ def build_disruption_page(picture: Picture) -> WebPage:
         "Disruption",
         _describe_savings(going, moved, found.savings),
         (
-            Fact("going", "Nodes that would go", number_cell(going, tone="warn" if going else "")),
+            Fact("going", "Removable nodes", number_cell(going, tone="warn" if going else "")),
             Fact("moved", "Pods that would move", number_cell(moved)),
             Fact("savings", "Saved an hour", price_cell(found.savings, 4), _format_monthly(found.savings)),
-            Fact("staying", "Nodes that stay", number_cell(len(found.blocked_nodes))),
+            Fact("staying", "Blocked nodes", number_cell(len(found.blocked_nodes))),
         ),
         (
-            WebTable("commands", "What would go", COMMANDS, rows, NOTHING),
+            WebTable("commands", "Removable nodes", COMMANDS, rows, NOTHING),
             WebTable("moves", "Pods that would move", MOVES, _build_moves(numbered), "No pod would move."),
             _build_blocked(picture),
         ),
@@ -72,7 +72,7 @@ def _describe_savings(going: int, moved: int, savings: float) -> str:
     if not going:
         return "Nothing would be disrupted now; below is why."
     nodes, pods = ("node" if going == 1 else "nodes"), ("pod" if moved == 1 else "pods")
-    return f"{going} {nodes} would go, {moved} {pods} would move, and ${savings:.4f} an hour would be saved."
+    return f"{going} {nodes} removable, {moved} {pods} would move, and ${savings:.4f} an hour would be saved."
 
 
 def _format_monthly(savings: float) -> str:
@@ -118,7 +118,7 @@ def _build_moves(numbered: list[tuple[int, Command]]) -> tuple[tuple[Cell, ...],
         }
         for candidate in command.candidates:
             for pod in candidate.pods:
-                to = homes.get(pod.full_name, "wherever there is room")
+                to = homes.get(pod.full_name, "any node with free capacity")
                 rows.append(
                     (number_cell(turn), text_cell(pod.full_name), text_cell(candidate.name), text_cell(to))
                 )
@@ -138,4 +138,4 @@ def _build_blocked(picture: Picture) -> WebTable:
                 prose_cell(each.main.why),
             )
         )
-    return WebTable("staying", "What stays, and why", STAYS, tuple(rows), "Every node would go.")
+    return WebTable("staying", "Blocked nodes, and why", BLOCKED, tuple(rows), "Every node is removable.")

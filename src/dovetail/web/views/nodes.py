@@ -1,4 +1,4 @@
-"""Nodes: what each is, how full it is, and why it stays or by which command it would go."""
+"""Nodes: what each is, how much of it is requested, and why it is blocked or which command removes it."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ COLUMNS = (
     ("pool", "Pool"),
     ("instanceType", "Type"),
     ("zone", "Zone"),
-    ("capacityType", "Capacity"),
+    ("capacityType", "Capacity type"),
     ("price", "$/h"),
-    ("cpu", "CPU asked"),
-    ("memory", "Memory asked"),
+    ("cpu", "CPU requested"),
+    ("memory", "Memory requested"),
     ("pods", "Pods"),
     ("state", "State"),
     ("why", "Why"),
@@ -53,7 +53,7 @@ def build_nodes_page(picture: Picture) -> WebPage:
     return WebPage(
         "Nodes",
         f"{format_count(len(picture.nodes), 'node')}: "
-        f"{go} would go now, {stay} would stay, each for its reason.",
+        f"{go} removable now, {stay} blocked, each for its reason.",
         tables=(
             WebTable(
                 "nodes", "Nodes", COLUMNS, tuple(_build_row(picture, each) for each in picture.nodes), NONE
@@ -62,7 +62,7 @@ def build_nodes_page(picture: Picture) -> WebPage:
     )
 
 
-NONE = "There is no node yet. A pod that finds no room makes Dovetail buy one."
+NONE = "There is no node yet. Dovetail launches one when a pod is unschedulable."
 
 
 def _build_row(picture: Picture, state: StateNode) -> tuple[Cell, ...]:
@@ -91,18 +91,18 @@ def _build_state(picture: Picture, state: StateNode) -> Cell:
 def describe_stage(picture: Picture, state: StateNode) -> tuple[str, Tone]:
     """How far it has come, in a word."""
     if states.is_deleting(state):
-        return "leaving", "warn"
+        return "terminating", "warn"
     if states.read_name(state) in picture.candidates:
-        return "would go", "warn"
+        return "removable", "warn"
     if state.claim is None:
-        return "not ours", "quiet"
+        return "not managed", "quiet"
     if state.node is None:
         return "starting", "quiet"
     return ("running", "good") if states.is_initialized(state) else ("joining", "quiet")
 
 
 def describe_why(picture: Picture, name: str) -> str:
-    """Why it stays, or by which command it would go: the words of `dovetail plan --disruption`."""
+    """Why it is blocked, or which command removes it, as `dovetail plan --disruption` says it."""
     command = picture.candidates.get(name)
     if command is not None:
         return f"{command.method.reason}: {command}, saves ${command.savings:.4f} an hour"
@@ -116,13 +116,15 @@ def build_tile(picture: Picture, state: StateNode) -> Tile:
     known = states.read_labels(state)
     kind = known.get(labels.INSTANCE_TYPE, "unknown type")
     about = f"{name}: {kind}, {states.read_pool_name(state) or 'no pool'}, {words}, "
-    about += f"{used:.0%} of its CPU asked for"
-    tone: Tone = "warn" if words in ("would go", "leaving") else "quiet" if words == "not ours" else "good"
+    about += f"{used:.0%} of its CPU requested"
+    tone: Tone = (
+        "warn" if words in ("removable", "terminating") else "quiet" if words == "not managed" else "good"
+    )
     return Tile(name, used, tone, about, link_node(name))
 
 
 def build_node_page(picture: Picture, name: str) -> WebPage | None:
-    """One node: what it is, every reason that keeps it, and the pods on it."""
+    """One node: what it is, every reason that blocks it, and the pods on it."""
     state = next((each for each in picture.nodes if states.read_name(each) == name), None)
     if state is None:
         return None
@@ -132,13 +134,13 @@ def build_node_page(picture: Picture, name: str) -> WebPage | None:
         Fact("price", "Price an hour", price_cell(picture.prices.get(name))),
         Fact(
             "cpu",
-            "CPU asked for",
+            "CPU requested",
             share_cell(picture.sum_load("cpu", state).share),
             _describe_amount(picture, state, "cpu"),
         ),
         Fact(
             "memory",
-            "Memory asked for",
+            "Memory requested",
             share_cell(picture.sum_load("memory", state).share),
             _describe_amount(picture, state, "memory"),
         ),
@@ -178,13 +180,13 @@ def _build_about(picture: Picture, state: StateNode) -> WebTable:
 
 
 def _build_reasons(picture: Picture, name: str) -> WebTable:
-    columns = (("method", "Way to go"), ("held", "Held by"), ("why", "Because"))
+    columns = (("method", "Disruption"), ("held", "Blocked by"), ("why", "Because"))
     standing = picture.blocked.get(name)
     rows = tuple(
         (text_cell(each.method.reason), word_cell(str(each.blocked_reason)), prose_cell(each.why))
         for each in (standing.reasons if standing else ())
     )
-    return WebTable("reasons", "What keeps it", columns, rows, "Nothing keeps it.")
+    return WebTable("reasons", "What blocks it", columns, rows, "Nothing blocks it.")
 
 
 def _build_conditions(state: StateNode) -> WebTable:

@@ -52,38 +52,36 @@ def _build_facts(picture: Picture, stuck: int) -> tuple[Fact, ...]:
     return (
         Fact("nodes", "Nodes", number_cell(len(picture.nodes)), f"{ours} of pools"),
         Fact("price", "Price an hour", price_cell(price, 2), f"${price * HOURS_A_MONTH:,.0f} a month"),
-        Fact("cpu", "CPU asked for", share_cell(cpu.share), describe_load("cpu", cpu)),
-        Fact("memory", "Memory asked for", share_cell(memory.share), describe_load("memory", memory)),
-        Fact(
-            "waiting", "Pods waiting", waiting, f"{stuck} without a place" if stuck else "all can be placed"
-        ),
+        Fact("cpu", "CPU requested", share_cell(cpu.share), describe_load("cpu", cpu)),
+        Fact("memory", "Memory requested", share_cell(memory.share), describe_load("memory", memory)),
+        Fact("waiting", "Pending pods", waiting, f"{stuck} unschedulable" if stuck else "all schedulable"),
         Fact("savings", "Could be saved", price_cell(saved, 2), f"an hour, by {commands}"),
     )
 
 
 def _describe_pending(picture: Picture, stuck: int) -> str:
     if stuck:
-        return f"{stuck} pod{' fits' if stuck == 1 else 's fit'} nowhere; the page of waiting pods says why."
+        return f"{format_count(stuck, 'pod')} unschedulable; the page of pending pods says why."
     if picture.pending:
-        return f"{format_count(picture.pending, 'pod')} waiting, and there is a plan for each."
-    return "Every pod has a place."
+        return f"{format_count(picture.pending, 'pod')} pending, and there is a plan for each."
+    return "No pod is pending."
 
 
 def _build_problems(picture: Picture) -> WebTable:
-    """What a person should look at."""
+    """What a person should see to."""
     rows = [(text_cell("this page"), prose_cell(each, tone="bad")) for each in picture.problems]
     rows += [(text_cell(f"pool {name}"), prose_cell(why)) for name, why in picture.plan.pool_problems.items()]
     stuck = sorted(picture.plan.unschedulable)
     rows += [(text_cell(f"pod {pod}"), prose_cell(picture.sentences.get(pod))) for pod in stuck[:SHOWN]]
     if len(stuck) > SHOWN:
-        rows.append((text_cell("other pods"), prose_cell(f"{len(stuck) - SHOWN:,} more fit nowhere")))
+        rows.append((text_cell("other pods"), prose_cell(f"{len(stuck) - SHOWN:,} more are unschedulable")))
     for state in picture.nodes:
         for each in state.claim.status.conditions if state.claim else ():
             if each.status == "False" and not states.is_deleting(state):
                 said = f"{each.type}: {each.message or each.reason}"
                 rows.append((text_cell(f"node {states.read_name(state)}"), prose_cell(said)))
     columns = (("about", "What"), ("why", "Why"))
-    return WebTable("problems", "What needs a look", columns, tuple(rows), "Nothing does.")
+    return WebTable("problems", "Needs attention", columns, tuple(rows), "Nothing needs attention.")
 
 
 EVENTS = (("at", "When"), ("about", "About"), ("reason", "Reason"), ("told", "What"), ("times", "Times"))
@@ -92,7 +90,7 @@ DECISIONS = (("at", "When"), ("about", "About"), ("reason", "Kind"), ("told", "D
 
 def build_events_page(picture: Picture) -> WebPage:
     """Both, the latest first."""
-    quiet = "No event has been told." if picture.live else "A snapshot holds no events."
+    quiet = "No event has been told." if picture.live else "A snapshot has no events."
     return WebPage(
         "Events and decisions",
         f"{format_count(len(picture.moments), 'event')}, and "

@@ -28,7 +28,7 @@ NEW = (
     ("instanceType", "Type"),
     ("others", "Or"),
     ("zone", "Zone"),
-    ("capacityType", "Capacity"),
+    ("capacityType", "Capacity type"),
     ("podsEach", "Pods each"),
     ("price", "$/h"),
     ("pricePerMonth", "$/month"),
@@ -36,7 +36,7 @@ NEW = (
 
 
 def build_plan_page(picture: Picture) -> WebPage:
-    """What would be launched for the pods that wait."""
+    """What would be launched for the pending pods."""
     plan = picture.plan
     price = sum(each.price for each in plan.new_nodes if not isinf(each.price))
     joined = sum(map(len, plan.existing.values()))
@@ -56,9 +56,7 @@ def build_plan_page(picture: Picture) -> WebPage:
 
 def _describe_plan(count: int, price: float, joined: int) -> str:
     if not count:
-        return "Nothing would be bought now." + (
-            f" {joined} pods find room on running nodes." if joined else ""
-        )
+        return "Nothing would be bought now." + (f" {joined} pods fit on running nodes." if joined else "")
     return f"{count} new node{'' if count == 1 else 's'} would be bought now, for ${price:,.2f} an hour."
 
 
@@ -104,8 +102,10 @@ def _build_row(node: PlannedNode, count: int) -> tuple[Cell, ...]:
 
 def _build_existing(picture: Picture) -> WebTable:
     rows = tuple((text_cell(name), names_cell(pods)) for name, pods in picture.plan.existing.items() if pods)
-    empty = "No waiting pod finds room on a running node."
-    return WebTable("existing", "Room on running nodes", (("node", "Node"), ("pods", "Pods")), rows, empty)
+    empty = "No pending pod fits on a running node."
+    return WebTable(
+        "existing", "Pods that fit on running nodes", (("node", "Node"), ("pods", "Pods")), rows, empty
+    )
 
 
 def _build_problems(picture: Picture) -> WebTable:

@@ -29,7 +29,7 @@ COLUMNS = (
     ("state", "State"),
     ("cpu", "CPU"),
     ("memory", "Memory"),
-    ("explanation", "What becomes of it"),
+    ("explanation", "Decision"),
 )
 
 
@@ -38,36 +38,36 @@ def link_pod(name: str) -> str:
 
 
 def build_pods_page(picture: Picture) -> WebPage:
-    """Every pod that waits for a place, those without one first."""
+    """Every pending pod, the unschedulable ones first."""
     waiting = sorted(
         _list_pending(picture), key=lambda each: (_is_placed(picture, each.full_name), each.full_name)
     )
     stuck = sum(not _is_placed(picture, each.full_name) for each in waiting)
     return WebPage(
-        "Waiting pods",
+        "Pending pods",
         _describe_pending(len(waiting), stuck),
         (
-            Fact("waiting", "Waiting", number_cell(len(waiting))),
-            Fact("stuck", "Fit nowhere", number_cell(stuck, tone="bad" if stuck else "good")),
+            Fact("waiting", "Pending", number_cell(len(waiting))),
+            Fact("stuck", "Unschedulable", number_cell(stuck, tone="bad" if stuck else "good")),
         ),
         (
             WebTable(
-                "pods", "Waiting pods", COLUMNS, tuple(_build_row(picture, each) for each in waiting), NONE
+                "pods", "Pending pods", COLUMNS, tuple(_build_row(picture, each) for each in waiting), NONE
             ),
         ),
     )
 
 
-NONE = "Every pod has a place."
+NONE = "No pod is pending."
 
 
 def _describe_pending(waiting: int, stuck: int) -> str:
     if not waiting:
-        return "No pod waits for a place."
-    wait = f"{format_count(waiting, 'pod')} wait{'s' if waiting == 1 else ''} for a place"
+        return "No pod is pending."
+    pending = f"{format_count(waiting, 'pod')} pending"
     if not stuck:
-        return f"{wait}, and there is one for each."
-    return f"{wait}, and {stuck:,} fit{'s' if stuck == 1 else ''} nowhere."
+        return f"{pending}, and all are schedulable."
+    return f"{pending}, {stuck:,} of them unschedulable."
 
 
 def _list_pending(picture: Picture) -> tuple[Pod, ...]:
@@ -85,21 +85,21 @@ def _build_row(picture: Picture, pod: Pod) -> tuple[Cell, ...]:
         text_cell(pod.full_name, link=link_pod(pod.full_name)),
         _build_state(picture, pod.full_name),
         *(amount_cell(name, asked[name]) if name in asked else text_cell(None) for name in ("cpu", "memory")),
-        prose_cell(picture.sentences.get(pod.full_name, "it has not been looked at")),
+        prose_cell(picture.sentences.get(pod.full_name, "no decision yet")),
     )
 
 
 def _build_state(picture: Picture, name: str) -> Cell:
     plan = picture.plan
     if name in plan.unschedulable:
-        return word_cell("fits nowhere", "bad")
+        return word_cell("unschedulable", "bad")
     if name in plan.deferred or name in plan.ignored:
-        return word_cell("put off", "warn")
-    return word_cell("gets a place", "good")
+        return word_cell("deferred", "warn")
+    return word_cell("schedulable", "good")
 
 
 def build_pod_page(picture: Picture, name: str) -> WebPage | None:
-    """One pod: the answer, the nearest miss, and every place that was turned down by reason."""
+    """One pod: the decision, the nearest miss, and every pool and node that was rejected, by reason."""
     if not any(each.full_name == name for each in _list_pending(picture)):
         return None
     decision = next((each for each in picture.plan.decisions if each.pod == name), None)
@@ -109,7 +109,7 @@ def build_pod_page(picture: Picture, name: str) -> WebPage | None:
 
 
 def _build_rejections(decision: Decision | None) -> WebTable:
-    columns = (("place", "Place"), ("reason", "Turned down because"), ("detail", "In particular"))
+    columns = (("place", "Pool or node"), ("reason", "Rejected because"), ("detail", "Detail"))
     tone: Tone = "bad"
     rows = tuple(
         (
@@ -119,4 +119,4 @@ def _build_rejections(decision: Decision | None) -> WebTable:
         )
         for each in (decision.rejections if decision else ())
     )
-    return WebTable("rejections", "Places turned down", columns, rows, "No place was turned down.")
+    return WebTable("rejections", "Rejected pools and nodes", columns, rows, "No pool or node was rejected.")

@@ -31,8 +31,8 @@ POOLS = (
     ("weight", "Weight"),
     ("nodes", "Nodes"),
     ("price", "$/h"),
-    ("cpu", "CPU asked"),
-    ("memory", "Memory asked"),
+    ("cpu", "CPU requested"),
+    ("memory", "Memory requested"),
     ("nodeClass", "Node class"),
     ("consolidation", "Consolidates"),
 )

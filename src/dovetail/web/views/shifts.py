@@ -1,4 +1,4 @@
-"""Zonal shifts: zones that Dovetail steps out of, how far that has come, and what lies in each zone."""
+"""Zonal shifts: zones that Dovetail shifts away from, how far that has come, and what lies in each zone."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def build_shifts_page(picture: Picture) -> WebPage:
     away = ", ".join(sorted({each.status.zone_name or each.spec.zone_id for each in active}))
     return WebPage(
         "Zonal shifts",
-        f"Dovetail steps out of {away}." if active else "No zone is stepped out of.",
+        f"Shifted away from {away}." if active else "No zone is shifted away.",
         tables=(
             WebTable("shifts", "Shifts", SHIFTS, tuple(map(_build_row, told)), "There has been no shift."),
             build_zone_table(picture),
         ),
-        remarks=() if picture.live else ("A snapshot holds no shifts.",),
+        remarks=() if picture.live else ("A snapshot has no shifts.",),
     )
 
 

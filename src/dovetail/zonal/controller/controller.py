@@ -61,7 +61,7 @@ OUR_NOTES = (labels.ZONE_LEDGER, GUARD)
 
 
 class ZonalShiftController:
-    """Steps out of impaired zones and back."""
+    """Shifts away from impaired zones and back."""
 
     name = "zonalshift"
     concurrency = 1
@@ -181,11 +181,13 @@ class ZonalShiftController:
         )
 
     async def plan_shift(self, zone: str) -> tuple[str, ...]:
-        """Every write that stepping out of the zone would take; BadInput for a zone nobody knows."""
+        """Every write that shifting away from the zone would take; BadInput for a zone nobody knows."""
         zone_map = await self._zones.discover_zones({zone})
         if zone not in zone_map.used:
             listed = ", ".join(zone_map.used)
-            raise BadInput(f"planning to step out of {zone!r}: the cluster has no such zone; it has {listed}")
+            raise BadInput(
+                f"planning to shift away from {zone!r}: the cluster has no such zone; it has {listed}"
+            )
         kept = self._tracker.imagine_shift(zone, self._clock.now())
         return self._describe_plan([kept], zone_map, await self._kube.list(PoolDocument))[kept.name]
 

@@ -1,6 +1,6 @@
 """What a shift brings with it besides gates, marks and edits: advice, room, and words for people.
 
-Nothing here can keep a zone from being stepped out of, or back into.
+Nothing here can stop a zone from being shifted away, or shifted back.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def describe_auto_mode(
             if zone_map.native
             else "; zonalShiftConfig is not enabled on the cluster, so EKS may do nothing"
         )
-        return f"Native: EKS steps out by itself; {cordoned} of {len(there)} nodes are cordoned{doubt}"
+        return f"Native: EKS shifts away by itself; {cordoned} of {len(there)} nodes are cordoned{doubt}"
     return (
         "Clone: a stand-in is preferred; pods that can only run in the zone may still be served there by the "
         "built-in pool"

@@ -1,6 +1,6 @@
 """Zonal shifts of clusters outside AWS: zones by name, nothing withheld but by us, and no ARC to ask.
 
-Operators step out of a zone there by a ZoneShift of kind LOCAL; everything else is the same.
+Operators shift away from a zone there by a ZoneShift of kind LOCAL; everything else is the same.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ class RehearsalController(PeriodicController):
             return
         why = ", ".join(f"{count} by {kind}" for kind, count in Counter(found.kinds.values()).most_common())
         note = (
-            f"losing {zone} would now leave {len(found.homeless)} of {found.pods} pods without a home "
+            f"losing {zone} would now leave {len(found.homeless)} of {found.pods} pods unschedulable "
             f"({why}); `dovetail zonal-shift rehearse --zone {zone}` lists them"
         )
         for name in _list_pools_in_zone(world, zone):

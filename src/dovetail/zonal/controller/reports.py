@@ -56,8 +56,8 @@ class ImpactAdvice:
         self.found[shift.name] = found
         shift_metrics.set_readiness(zone, found.readiness)
         note = (
-            f"if {zone} is lost, {found.pods} pods need {found.new_nodes} nodes elsewhere at "
-            f"${found.price:.2f} an hour, and {len(found.homeless)} have no home"
+            f"if {zone} is lost, {found.pods} pods need {found.new_nodes} nodes in other zones at "
+            f"${found.price:.2f} an hour, and {len(found.homeless)} are unschedulable"
         )
         self._recorder.publish_event(shift, "ZonalShiftImpact", note, dedupe=(shift.name,))
         return _build_note(found, {name: count for name, count in free.items() if name != zone})

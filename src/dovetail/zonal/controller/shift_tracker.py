@@ -54,7 +54,7 @@ OVER = ("Restored", "Refused")
 WAY_BACK = 5.0
 REFUSED = error(
     "zonal shift is another's",
-    "A zone is stepped out of by another process already; once an hour.",
+    "A zone is shifted away by another process already; once an hour.",
     ("ZoneShift", "zone", "error"),
     ours=True,
 )

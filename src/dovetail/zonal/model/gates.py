@@ -1,4 +1,4 @@
-"""What the engine asks before it buys or takes away: is this zone stepped out of?
+"""What the engine asks before it buys or takes away: is this zone shifted away?
 
 Nothing is written anywhere for it. By default no gate is closed.
 """

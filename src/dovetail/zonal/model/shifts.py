@@ -159,9 +159,9 @@ def find_impairment(
     min_healthy: int = 1,
     in_force: Collection[str] = (),
 ) -> Impairment:
-    """Which zones to step out of. Never so many that fewer than `min_healthy` are left.
+    """Which zones to shift away from. Never so many that fewer than `min_healthy` are left.
 
-    Zones that are stepped out of already come first, then those whose shift began first.
+    Zones that are shifted away already come first, then those whose shift began first.
     """
     counted = [
         shift
@@ -185,7 +185,7 @@ def find_impairment(
         elif room > 0:
             kept[zone], room = shift, room - 1
         else:
-            refused[zone] = f"stepping out of {zone} too would leave fewer than {min_healthy} zones"
+            refused[zone] = f"shifting away from {zone} too would leave fewer than {min_healthy} zones"
     return Impairment(kept, refused)
 
 
@@ -242,7 +242,7 @@ def build_owner_note(owner: Owner) -> dict[str, str]:
 def explain_foreign_owner(zone: str, theirs: str, ours: Owner) -> str:
     """Why a shift is left alone, and what a person does about it."""
     return (
-        f"stepping out of {zone} is left to {OWNER_NAMES.get(theirs, theirs)}, which has begun it: "
+        f"shifting away from {zone} is left to {OWNER_NAMES.get(theirs, theirs)}, which has begun it: "
         "two would undo "
         f"each other's work; switch off one of them, that or {OWNER_NAMES[ours]}"
     )

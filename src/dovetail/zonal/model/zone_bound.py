@@ -29,7 +29,7 @@ __all__ = [
 Tie = Literal["", "volume", "selector", "affinity", "spread"]
 # What a person can do about each.
 FIXES: Mapping[Tie, str] = {
-    "volume": "its volume is in the zone: restore a copy of it elsewhere, or wait",
+    "volume": "its volume is in the zone: restore a copy of it in another zone, or wait",
     "selector": "its node selector names the zone: name another, or none",
     "affinity": "its required node affinity leaves only the zone: allow others",
     "spread": "its spread over zones must count the zone: set nodeTaintsPolicy: Honor, or "
@@ -45,7 +45,7 @@ class ZoneBoundPod(Struct, frozen=True):
     tie: Tie
 
     def __str__(self) -> str:
-        return f"it waits for zone {self.zone}, which is shifted away: {FIXES[self.tie]}"
+        return f"it is pending for zone {self.zone}, which is shifted away: {FIXES[self.tie]}"
 
 
 def find_zone_bound_pods(snapshot: Snapshot, zones: Mapping[str, str]) -> tuple[ZoneBoundPod, ...]:
