@@ -120,7 +120,9 @@ async def test_pods_that_wait_for_the_zone_are_set_aside_until_it_is_back() -> N
         (provisioning,) = (each for each in world.dovetail.controllers if isinstance(each, Provisioner))
         why = {name: each.error for name, each in provisioning.decisions.items() if "picky" in name}
         assert len(why) == 2
-        assert all(text.startswith(f"it waits for zone {A}, which is shifted away") for text in why.values())
+        assert all(
+            text.startswith(f"it can only run in zone {A}, which is shifted away") for text in why.values()
+        )
         assert value("karpenter_scheduler_pending_pods_by_effective_zone_count", zone=A) == 2
         world.api.patch(SHIFTS, "away", {"spec": {"expires": "2026-01-01T00:00:30Z"}})
         await world.until(lambda: world.placed() == 3, within=1800, step=5)

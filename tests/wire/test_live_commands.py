@@ -161,7 +161,10 @@ def test_pods_with_a_place_and_pods_held_back_have_an_answer(server: Secured) ->
         "default/next will run on a new node of pool default\n"
     )
     gated = ask(server, "explain", "pod/default/gated")
-    assert (gated.code, gated.out) == (0, "default/gated is held back by its scheduling gates: quota\n")
+    assert (gated.code, gated.out) == (
+        0,
+        "default/gated is not scheduled because of its scheduling gates: quota\n",
+    )
 
 
 def test_overlays_count_where_their_gate_is_open(server: Secured) -> None:

@@ -40,7 +40,7 @@ def demo(
         Path | None, typer.Option(metavar="FILE", help="Write the controller's log lines here.")
     ] = None,
 ) -> None:
-    """Watch a Deployment get nodes and give them back, on an embedded cluster.
+    """Watch a Deployment get nodes and lose them again, on an embedded cluster.
 
     No account, no containers: the cluster, a simulated EC2 and the autoscaler run in this process, and
     both APIs are the real ones. The exit code says whether everything happened.

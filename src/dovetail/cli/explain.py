@@ -50,7 +50,7 @@ def explain(
     region: RegionOption = "",
     output: OutputOption = Output.table,
 ) -> None:
-    """Say where a pod will run or what is in its way, or why a node stays.
+    """Say where a pod will run or why it cannot, or why a node is blocked.
 
     The cluster is only read, once, and the controller's own rules are asked; the controller need not run.
     Exit codes: 0 there is an answer, 3 the pod is pending and unschedulable, 1 there is no such thing.

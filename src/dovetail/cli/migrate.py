@@ -267,7 +267,7 @@ def migrate(
     context: ContextOption = "",
     output: OutputOption = Output.table,
 ) -> None:
-    """See whether Dovetail can take Karpenter's place, and what changes.
+    """Check whether Dovetail can replace Karpenter here, and what changes.
 
     Nothing is written. The exit code is 1 while something is in the way.
     """

@@ -31,7 +31,7 @@ def snapshot(
     cluster_name: ClusterNameOption = "",
     region: RegionOption = "",
 ) -> None:
-    """Save what Dovetail sees of a cluster, to plan and explain it elsewhere.
+    """Save what Dovetail sees of a cluster, to plan and explain it later.
 
     The cluster is only read. Secrets, images, arguments, environment values and annotations that Dovetail
     does not read are never included. The file is readable by its owner alone.

@@ -91,7 +91,7 @@ def test_a_pod_that_will_get_a_new_node_is_told_which(saved: Path) -> None:
 
 def test_a_pod_that_fits_a_running_node_is_told_its_name(saved: Path) -> None:
     ended = explain(saved, world([full_node(7, pods=0)], [pod("web", cpu="2")]), "web")
-    assert (ended.code, ended.out) == (0, "default/web goes to node-0007\n")
+    assert (ended.code, ended.out) == (0, "default/web will run on node-0007\n")
 
 
 def test_a_pod_that_runs_is_told_where(saved: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_pod_on_a_node_that_goes_is_told_where_it_will_be(saved: Path) -> None
     leaving = replace(full_node(1), marked=True)
     snapshot = world([full_node(0, pods=0), leaving], moving=leaving.pods)
     ended = explain(saved, snapshot, "web-0001-0")
-    assert ended.out == "its node node-0001 is being removed; default/web-0001-0 goes to node-0000\n"
+    assert ended.out == "its node node-0001 is being removed; default/web-0001-0 will run on node-0000\n"
 
 
 def test_pools_that_are_not_asked_are_named(saved: Path) -> None:
@@ -118,12 +118,15 @@ def test_pools_that_are_not_asked_are_named(saved: Path) -> None:
     ("changed", "words"),
     [
         ({"status": PodStatus(phase="Succeeded")}, "has run to its end (Succeeded)"),
-        ({"node_name": "gone"}, "is bound to node gone, which is not there"),
+        ({"node_name": "gone"}, "is bound to node gone, which does not exist"),
         (
             {"status": PodStatus(nominated_node_name="n")},
-            "waits for room that kube-scheduler is making on node n",
+            "is pending until kube-scheduler has freed capacity for it on node n",
         ),
-        ({"status": PodStatus(phase="Pending")}, "has not been found unschedulable by kube-scheduler yet"),
+        (
+            {"status": PodStatus(phase="Pending")},
+            "is new: kube-scheduler has not said yet that it is unschedulable",
+        ),
     ],
 )
 def test_a_pod_for_which_no_node_is_looked_for_is_told_why(changed: dict[str, object], words: str) -> None:
@@ -132,8 +135,8 @@ def test_a_pod_for_which_no_node_is_looked_for_is_told_why(changed: dict[str, ob
 
 def test_gates_daemons_and_static_pods_are_told_apart() -> None:
     gated = pod("odd", scheduling_gates=(SchedulingGate(name="quota"),))
-    assert _aside(gated) == "default/odd is held back by its scheduling gates: quota"
-    assert "is a DaemonSet's" in _aside(pod("odd", owned_by=owner("DaemonSet")))
+    assert _aside(gated) == "default/odd is not scheduled because of its scheduling gates: quota"
+    assert "belongs to a DaemonSet" in _aside(pod("odd", owned_by=owner("DaemonSet")))
     assert "is a static pod" in _aside(pod("odd", owned_by=owner("Node", api_version="v1")))
     assert "is being deleted" in _aside(pod("odd", deleted=NOW))
 
@@ -157,7 +160,7 @@ def test_a_node_says_what_it_is_and_why_it_stays(saved: Path) -> None:
         "  pool: default",
         "  type: s-4x-amd64-linux",
         "  zone: test-zone-a",
-        "  capacity: on-demand",
+        "  capacity type: on-demand",
     ]
     assert "  requested: cpu 4 of 4, memory 4Gi of 16Gi, pods 4 of 110" in lines
     assert "  expires: 2026-07-01T12:00:00+00:00" in lines
@@ -312,7 +315,7 @@ def test_a_file_that_is_no_snapshot_is_one_sentence(tmp_path: Path) -> None:
 
 def test_a_snapshot_may_be_piped_in_but_not_beside_a_kubeconfig(tmp_path: Path) -> None:
     piped = dovetail("explain", "node-0000", "--snapshot", "-", stdin=encode_snapshot(world(1)))
-    assert (piped.code, piped.out.startswith("node node-0000 stays")) == (0, True)
+    assert (piped.code, piped.out.startswith("node node-0000 is ")) == (0, True)
     both = dovetail("explain", "web", "--snapshot", "a", "--kubeconfig", "b")
     assert (both.code, both.err) == (
         1,

@@ -374,8 +374,8 @@ def test_each_obstacle_has_its_words(tmp_path: Path) -> None:
     }
     assert "in test-zone-a but for taint team=ml:NoSchedule" in said["tainted"]
     assert "but for its node selector: disk In [nvme]" in said["typo"]
-    assert "but for cpu: it asks for 5k, and the most there is is" in said["huge"]
-    assert "topology.kubernetes.io/zone cannot be all it asks" in said["torn"]
+    assert "but for cpu: it requests 5k, and the most there is is" in said["huge"]
+    assert "topology.kubernetes.io/zone cannot have every value it requires" in said["torn"]
     assert "but for the limits of pool batch (cpu 4)" in said["limited"]
 
 

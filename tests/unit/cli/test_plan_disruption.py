@@ -96,7 +96,7 @@ def test_one_node_is_explained(tmp_path: Path) -> None:
     file = saved(tmp_path, mixed())
     goes = dovetail("plan", "--disruption", "--snapshot", file, "--explain", "old")
     assert "old is removable in turn 2: Drifted, replace: [old] -> [1 replacement]" in goes.out
-    assert "default/p goes to new node 1" in goes.out
+    assert "default/p moves to new node 1" in goes.out
     stays = dovetail("plan", "--disruption", "--snapshot", file, "--explain", "guarded")
     assert stays.out.startswith("guarded is blocked: pdb prevents pod evictions")
     told = json.loads(

@@ -42,7 +42,7 @@ def test_a_cluster_where_no_pod_waits_has_nothing_to_plan(tmp_path: Path) -> Non
     ended = dovetail("plan", "--snapshot", "-", stdin=encode_snapshot(world(1)))
     assert (ended.code, ended.err) == (
         0,
-        "note: no pod waits in this cluster, so there is nothing to plan\n",
+        "note: no pod is pending in this cluster, so there is nothing to plan\n",
     )
     assert ended.out == "no pod is pending: looked at 1 node with 3 pods and at 1 NodePool\n"
 

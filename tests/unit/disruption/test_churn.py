@@ -81,9 +81,13 @@ def test_a_pool_with_nothing_left_unsaid_is_the_very_same_record() -> None:
 @pytest.mark.parametrize(
     ("knob", "least", "why"),
     [
-        ("min_saving", "0.112", "saving too small by $0.012/h: it saves $0.100, and pool default asks for"),
-        ("min_saving_percent", "2", "saving too small by $0.060/h: it saves $0.100, and pool default asks"),
-        ("max_payback", "1h", "it pays for itself after 7h54m0s, and pool default asks for 1h0m0s at most"),
+        ("min_saving", "0.112", "saving too small by $0.012/h: it saves $0.100, and pool default requires"),
+        (
+            "min_saving_percent",
+            "2",
+            "saving too small by $0.060/h: it saves $0.100, and pool default requires",
+        ),
+        ("max_payback", "1h", "it pays for itself after 7h54m0s, and pool default allows 1h0m0s at most"),
     ],
 )
 def test_a_small_saving_is_left_and_its_reason_told(knob: str, least: str, why: str) -> None:

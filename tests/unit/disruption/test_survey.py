@@ -106,7 +106,7 @@ def test_a_budget_is_named_with_what_it_allows() -> None:
     assert going(found) == ["a"]
     said = reason(found, "b")
     assert said.blocked_reason is BlockedReason.BUDGET
-    assert 'budget "1" for Drifted of pool default lets 1 go at once for Drifted' in said.why
+    assert 'budget "1" for Drifted of pool default allows 1 at once for Drifted' in said.why
 
 
 def test_a_static_node_that_has_not_drifted_stays() -> None:
@@ -131,7 +131,7 @@ def test_time_left_of_consolidate_after_is_told() -> None:
 def test_a_node_that_takes_the_pods_of_another_says_so() -> None:
     found = build_report(scene(state("a", light("p", "a")), state("b", light("q", "b", "3")), types=[LARGE]))
     assert going(found) == ["a"]
-    assert reason(found, "b").why == "pods of nodes that go would land there"
+    assert reason(found, "b").why == "pods of removed nodes would move to it"
 
 
 def test_a_saving_that_is_too_small_is_short_by_so_much() -> None:

@@ -52,11 +52,11 @@ def told(snapshot: Snapshot, name: str = "default/pod") -> str:
             "fake-it-1 in test-zone-1 but for taint team=a:NoSchedule",
         ),
         ({}, {"node_selector": {"disk": "nvme"}}, "but for its node selector: disk In [nvme]"),
-        ({}, {"cpu": "50"}, "but for cpu: it asks for 50, and the most there is is 7900m (fake-it-7)"),
+        ({}, {"cpu": "50"}, "but for cpu: it requests 50, and the most there is is 7900m (fake-it-7)"),
         (
             {},
             {"requests": {"x.io/gpu": "1"}},
-            "but for x.io/gpu: it asks for 1, and no instance type has any",
+            "but for x.io/gpu: it requests 1, and no instance type has any",
         ),
         ({"limits": {"cpu": "1"}}, {"cpu": "2"}, "but for the limits of pool default (cpu 1)"),
         ({}, {"affinity": near(ZONE, app="nobody")}, "but for the pods it wants to be near"),

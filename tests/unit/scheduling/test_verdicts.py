@@ -113,7 +113,7 @@ def test_every_place_turned_down_is_told_with_its_reason() -> None:
 
 def test_a_placed_pod_is_told_in_one_sentence() -> None:
     (decision,) = World().solve(pod("web")).decisions
-    assert str(decision) == "default/web goes to default/1"
+    assert str(decision) == "default/web will run on default/1"
 
 
 def test_reasons_are_tallied_most_frequent_first() -> None:

@@ -99,10 +99,10 @@ def test_a_shift_is_read_by_its_words_and_a_wrong_one_refused(tmp_path: Any) -> 
 def test_a_shift_is_told_in_a_sentence_however_far_it_came() -> None:
     whole = ShiftResult("a", 60.0, active=63.0, restoring=600.0, restored=1200.0, nodes_gone=1)
     assert render_shift(whole).startswith(
-        "a was shifted away at 1m; in force 3 s later; 0 nodes bought there, 1 gone"
+        "a was shifted away at 1m; in force 3 s later; 0 nodes launched there, 1 removed"
     )
     assert render_shift(whole).endswith("all undone at 20m")
     assert render_shift(ShiftResult("a", 60.0, active=63.0, restoring=600.0)).endswith(
-        "the way back was not over yet"
+        "shifting back was not over yet"
     )
-    assert render_shift(ShiftResult("a", 60.0, active=63.0)).endswith("still away at the end")
+    assert render_shift(ShiftResult("a", 60.0, active=63.0)).endswith("still shifted away at the end")

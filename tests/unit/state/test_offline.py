@@ -160,7 +160,7 @@ def test_namespaces_have_labels_even_when_nobody_described_them() -> None:
 def test_amounts_below_zero_and_endless_workloads_are_refused() -> None:
     bad = pod("p")
     bad["spec"] = {"containers": [{"name": "a", "resources": {"requests": {"cpu": "-1"}}}]}
-    with pytest.raises(BadInput, match="asks for -1 of cpu"):
+    with pytest.raises(BadInput, match="requests -1 of cpu"):
         world(bad)
     with pytest.raises(BadInput, match="at most 250,000"):
         taken(world(workload("Deployment", "d", replicas=10**9)))
@@ -214,7 +214,7 @@ def pools(found: OfflineCluster) -> dict[str, NodePool]:
         (pool(labels={"new": "label"}), "the template of its pool changes"),
         (
             pool(requirements=[{"key": CAPACITY_TYPE, "operator": "In", "values": ["spot"]}]),
-            "karpenter.sh/capacity-type In [spot] is asked, and it has on-demand",
+            "karpenter.sh/capacity-type In [spot] is required, and it has on-demand",
         ),
     ],
 )

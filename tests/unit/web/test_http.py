@@ -97,7 +97,10 @@ async def test_what_is_not_there_is_one_sentence(client: Client) -> None:
 
     assert (answer.status, twin.status) == (404, 404)
     told = (await twin.json())["error"]
-    assert told == "There is no page nodes/gone; the node or pod may be gone, or have found its place."
+    assert (
+        told
+        == "There is no page nodes/gone; the node or pod may be deleted, or the pod is no longer pending."
+    )
     assert told in await answer.text()
 
 

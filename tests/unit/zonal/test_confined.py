@@ -98,7 +98,7 @@ def test_pods_that_wait_for_a_zone_are_set_aside_and_nobody_else() -> None:
     world = scene(types=(SOLD,), pending=waiting, snapshot={"storage": storage(A)}).snapshot
     left, aside = defer_zone_bound_pods(world, AWAY)
     assert [each.name for each in left.pods] == ["free"]
-    assert str(aside[1]).startswith(f"it waits for zone {A}, which is shifted away: its node selector names")
+    assert str(aside[1]).startswith(f"it can only run in zone {A}, which is shifted away: its node selector")
     assert defer_zone_bound_pods(world, {}) == (world, ())
     assert defer_zone_bound_pods(left, AWAY) == (left, ())
 

@@ -45,7 +45,7 @@ class ZoneBoundPod(Struct, frozen=True):
     tie: Tie
 
     def __str__(self) -> str:
-        return f"it is pending for zone {self.zone}, which is shifted away: {FIXES[self.tie]}"
+        return f"it can only run in zone {self.zone}, which is shifted away: {FIXES[self.tie]}"
 
 
 def find_zone_bound_pods(snapshot: Snapshot, zones: Mapping[str, str]) -> tuple[ZoneBoundPod, ...]:
