@@ -199,6 +199,20 @@ def test_parked_events_are_replayed_by_kind_and_cluster_and_dead_ones_stay_dead(
     run_virtual(story())
 
 
+def test_a_replay_deletes_nothing_that_its_lane_has_not_taken() -> None:
+    async def story() -> None:
+        aws, clock, _ = bare()
+        first = aws.fleet.instances[0]
+        body = next(iter(generate_fis_experiment(aws.fleet, [first], start=clock.now()))).body
+        aws.queue(DLQ).send(body)
+        aws.sim.faults.refuse("AccessDenied", "sqs:SendMessage", 1)
+        with pytest.raises(Misconfigured, match="moving an event"):
+            await replay_queue(aws, aws.config(), DLQ, ReplayFilter(), clock=clock)
+        assert aws.bodies(DLQ) == [body]
+
+    run_virtual(story())
+
+
 def test_an_instance_can_be_followed_through_the_log() -> None:
     async def story() -> list[str]:
         aws, clock, _ = bare()

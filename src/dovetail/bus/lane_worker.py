@@ -8,11 +8,12 @@ from contextlib import suppress
 from functools import partial
 
 from dovetail.aws import AwsError
+from dovetail.aws.sqs import BATCH, split_batches
 from dovetail.bus.config import BusConfig
 from dovetail.bus.events import Lane, ReceivedMessage
 from dovetail.bus.pipeline import Pipeline
 from dovetail.bus.ports import BusClock
-from dovetail.bus.queues import TEN, SourceQueue, UndeletedMessages, split_batches
+from dovetail.bus.queues import SourceQueue, UndeletedMessages
 from dovetail.logs import get_logger
 
 __all__ = ["LaneWorker", "compute_window"]
@@ -87,7 +88,7 @@ class LaneWorker:
                 await self._queue.hide(got, 0)
                 return
             self._take_messages(got)
-            if self.lane is Lane.BULK and len(got) < TEN:
+            if self.lane is Lane.BULK and len(got) < BATCH:
                 # A quiet queue answers every poll with a message or two; a pause lets some gather.
                 await self._clock.sleep(min(PAUSE, self.window / 10))
 
@@ -145,7 +146,7 @@ class LaneWorker:
     def settle_done(self, message: ReceivedMessage) -> None:
         self._acks.append(message)
         self._acked.set()
-        if len(self._acks) >= TEN:
+        if len(self._acks) >= BATCH:
             self._ten_acked.set()
 
     def settle_failed(self, message: ReceivedMessage, urgent: bool) -> None:

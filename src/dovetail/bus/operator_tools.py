@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from dovetail.aws import Aws, AwsAbsent, AwsDenied, AwsError, DryRunPassed, list_pages
 from dovetail.aws.eventbridge import READINGS
+from dovetail.aws.sqs import SqsQueue
 from dovetail.bus.config import BusConfig
 from dovetail.bus.destinations import DestinationRegistry
 from dovetail.bus.events import BusEvent, Lane, read_event
@@ -186,9 +187,6 @@ def _parse_json(text: Any) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-TEN = 10
-
-
 @dataclass(frozen=True, slots=True)
 class ReplayFilter:
     """Which messages to replay. `since` is in seconds since 1970; empty texts want everything."""
@@ -227,25 +225,16 @@ async def replay_queue(
     """
     lanes = {lane: await find_queue_url(aws, config[f"queues.{lane}"]) for lane in Lane}
     await _check_sender(aws, config)
-    url, done, seen = await find_queue_url(aws, source), ReplayResult(), set[str]()
+    every = {"AttributeNames": ["All"], "MessageAttributeNames": ["All"]}
+    queue = SqsQueue(aws, url=await find_queue_url(aws, source), receives=every)
+    done, seen = ReplayResult(), set[str]()
     while True:
-        answer = await aws.call(
-            "sqs",
-            "ReceiveMessage",
-            {
-                "QueueUrl": url,
-                "MaxNumberOfMessages": TEN,
-                "WaitTimeSeconds": 1,
-                "AttributeNames": ["All"],
-                "MessageAttributeNames": ["All"],
-            },
-        )
-        fresh = [each for each in answer.get("Messages", ()) if each["MessageId"] not in seen]
+        fresh = [each for each in await queue.receive(1) if each["MessageId"] not in seen]
         if not fresh:
             return done
         for raw in fresh:
             seen.add(raw["MessageId"])
-            await _replay_message(aws, config, url, lanes, raw, wanted, done)
+            await _replay_message(aws, config, queue, lanes, raw, wanted, done)
         await clock.sleep(len(fresh) / rate)
 
 
@@ -269,7 +258,7 @@ async def _check_sender(aws: Aws, config: BusConfig) -> None:
 async def _replay_message(
     aws: Aws,
     config: BusConfig,
-    url: str,
+    queue: SqsQueue,
     lanes: Mapping[Lane, str],
     raw: Mapping[str, Any],
     wanted: ReplayFilter,
@@ -294,7 +283,8 @@ async def _replay_message(
             f"moving an event to {config[f'queues.{lane}']}: {error.code}; replay with a role that the "
             "queue's policy names, which is ReplayRoleArn or replay_role_arn in the kits"
         ) from error
-    await aws.call("sqs", "DeleteMessage", {"QueueUrl": url, "ReceiptHandle": message.receipt})
+    for answer in await queue.delete([message.receipt]):
+        answer.raise_refusal()
     done.moved += 1
 
 

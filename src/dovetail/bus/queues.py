@@ -7,7 +7,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dovetail.aws import Aws, AwsAbsent, AwsDenied, AwsError
+from dovetail.aws import Aws, AwsAbsent, AwsDenied
+from dovetail.aws.sqs import LONG_POLL, BatchAnswer, SqsQueue
 from dovetail.bus.events import ReceivedMessage
 from dovetail.bus.ports import BusClock
 from dovetail.errors import Misconfigured
@@ -19,14 +20,14 @@ __all__ = [
     "find_queue_url",
     "parse_message",
     "parse_record",
-    "split_batches",
 ]
 
 log = get_logger("bus")
 
-TEN = 10
-LONG_POLL = 20
-PARALLEL = 16
+RECEIVES = {
+    "AttributeNames": ["SentTimestamp", "ApproximateReceiveCount", "SenderId"],
+    "MessageAttributeNames": ["dt.hops"],
+}
 TOO_OFTEN = 2
 
 
@@ -94,64 +95,37 @@ def _parse_whole(value: object, default: int) -> int:
 
 
 class SourceQueue:
-    """One source queue behind its URL."""
+    """A queue of the router behind its URL: what it gives is a ReceivedMessage, what it refuses is logged."""
 
     def __init__(self, aws: Aws, url: str, *, clock: BusClock) -> None:
-        self.url = url
-        self._aws, self._clock = aws, clock
-        self._parallel = asyncio.Semaphore(PARALLEL)
+        self.url, self._clock = url, clock
+        self._queue = SqsQueue(aws, url=url, receives=RECEIVES)
 
     async def receive(self, wait: int = LONG_POLL) -> list[ReceivedMessage]:
         """Up to ten messages, or none after a long poll."""
-        asked = {
-            "QueueUrl": self.url,
-            "MaxNumberOfMessages": TEN,
-            "WaitTimeSeconds": wait,
-            "AttributeNames": ["SentTimestamp", "ApproximateReceiveCount", "SenderId"],
-            "MessageAttributeNames": ["dt.hops"],
-        }
-        answer = await self._aws.call("sqs", "ReceiveMessage", asked, retried=False)
+        found = await self._queue.receive(wait, retried=False)
         at = self._clock.monotonic()
-        return [parse_message(each, at, self.url) for each in answer.get("Messages", ())]
+        return [parse_message(each, at, self.url) for each in found]
 
     async def read_visibility(self) -> int:
         """How long the queue hides a message that was received."""
-        asked = {"QueueUrl": self.url, "AttributeNames": ["VisibilityTimeout"]}
-        answer = await self._aws.call("sqs", "GetQueueAttributes", asked)
-        return max(int(answer.get("Attributes", {}).get("VisibilityTimeout", 30)), 1)
+        return await self._queue.read_visibility()
 
     async def delete(self, messages: Sequence[ReceivedMessage]) -> None:
         """Let them go for good. One that stays comes again and is recognised as delivered."""
-        await self._call_in_batches("DeleteMessageBatch", messages, {})
+        self._report_refusals(await self._queue.delete([each.receipt for each in messages]))
 
     async def hide(self, messages: Sequence[ReceivedMessage], seconds: int) -> None:
         """Let them be seen again after so many seconds."""
-        await self._call_in_batches("ChangeMessageVisibilityBatch", messages, {"VisibilityTimeout": seconds})
+        self._report_refusals(await self._queue.hide([each.receipt for each in messages], seconds))
 
-    async def _call_in_batches(
-        self, operation: str, messages: Sequence[ReceivedMessage], extra: Mapping[str, Any]
-    ) -> None:
-        await asyncio.gather(*(self._call_batch(operation, some, extra) for some in split_batches(messages)))
-
-    async def _call_batch(
-        self, operation: str, messages: Sequence[ReceivedMessage], extra: Mapping[str, Any]
-    ) -> None:
-        entries = [
-            {"Id": str(index), "ReceiptHandle": each.receipt, **extra} for index, each in enumerate(messages)
-        ]
-        try:
-            async with self._parallel:
-                answer = await self._aws.call("sqs", operation, {"QueueUrl": self.url, "Entries": entries})
-        except AwsError as error:
-            log.warning("telling a queue failed", operation=operation, queue=self.url, error=error)
-            return
-        if answer.get("Failed"):
-            codes = sorted({str(each.get("Code")) for each in answer["Failed"]})
-            log.warning("telling a queue failed", operation=operation, queue=self.url, codes=codes)
-
-
-def split_batches(messages: Sequence[ReceivedMessage]) -> list[Sequence[ReceivedMessage]]:
-    return [messages[start : start + TEN] for start in range(0, len(messages), TEN)]
+    def _report_refusals(self, answers: Iterable[BatchAnswer]) -> None:
+        for each in answers:
+            told = {"operation": each.operation, "queue": self.url}
+            if each.error is not None:
+                log.warning("telling a queue failed", **told, error=each.error)
+            elif each.codes:
+                log.warning("telling a queue failed", **told, codes=list(each.codes))
 
 
 class UndeletedMessages:

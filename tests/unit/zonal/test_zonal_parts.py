@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dovetail.api import labels
-from dovetail.errors import BadInput
+from dovetail.errors import BadInput, Retry
 from dovetail.sim.clock import VirtualClock
 from dovetail.zonal.controller.node_protection import count_protected_by_zone
 from dovetail.zonal.controller.zone_map import ZoneMap
@@ -94,6 +94,51 @@ async def test_a_queue_keeps_what_it_cannot_read_for_its_dead_letters() -> None:
 
 
 @virtual
+async def test_a_message_is_deleted_only_after_it_was_kept() -> None:
+    aws = simulated(VirtualClock())
+    queue = aws.queues.add("zonal", {})
+    queue.send(json.dumps(EVENT))
+    queue.send(json.dumps({**EVENT, "id": "e-2"}))
+
+    class FailsOnce(SignalStore):
+        failures = 1
+
+        async def put_signal(self, signal: Any) -> str:
+            if self.failures:
+                self.failures -= 1
+                raise ValueError("no room")
+            return await super().put_signal(signal)
+
+    reader = ShiftQueueReader(
+        aws,
+        "zonal",
+        FailsOnce(None, arn=lambda: "arn:cluster", woken=lambda: None),
+        aws.clock,
+    )
+    assert await reader.read_batch() == 1
+    assert [json.loads(each.body)["id"] for each in queue.messages.values()] == [EVENT["id"]]
+    await aws.clock.sleep(61)
+    assert await reader.read_batch() == 1
+    assert not queue.messages
+
+
+@virtual
+async def test_a_message_that_was_kept_and_not_deleted_comes_again_as_a_duplicate() -> None:
+    aws = simulated(VirtualClock())
+    queue = aws.queues.add("zonal", {})
+    queue.send(json.dumps(EVENT))
+    woken: list[str] = []
+    store = SignalStore(None, arn=lambda: "arn:cluster", woken=lambda: woken.append("woken"))
+    reader = ShiftQueueReader(aws, "zonal", store, aws.clock)
+    aws.faults.refuse("ServiceUnavailable", "sqs:DeleteMessageBatch", 1)
+    with pytest.raises(Retry):
+        await reader.read_batch()
+    await aws.clock.sleep(61)
+    assert await reader.read_batch() == 1
+    assert (woken, dict(queue.messages)) == (["woken"], {})
+
+
+@virtual
 async def test_what_was_put_off_is_spread_over_half_an_hour_after_the_end() -> None:
     clock = VirtualClock()
     gates = ZoneGates(clock)
@@ -148,7 +193,7 @@ async def test_a_message_stays_hidden_for_as_long_as_the_store_takes() -> None:
     store = Slow(None, arn=lambda: "arn:cluster", woken=lambda: woken.append("woken"))
     assert await ShiftQueueReader(aws, "zonal", store, aws.clock).read_batch() == 2
     assert woken == ["woken", "woken"]
-    extended = [each for each in aws.calls if each.operation == "ChangeMessageVisibility"]
+    extended = [each for each in aws.calls if each.operation == "ChangeMessageVisibilityBatch"]
     assert len(extended) >= 6
     assert not [each for each in aws.calls if each.code]
 

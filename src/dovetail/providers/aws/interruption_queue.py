@@ -1,4 +1,4 @@
-"""A queue of SQS, as its reader sees it: letters are taken ten at a time, and given back or crossed off."""
+"""The interruption queue as its controller reads it: up to a hundred messages, deleted once acted upon."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
-from dovetail.aws import Answer, Aws, AwsAbsent
+from dovetail.aws import Answer, Aws
+from dovetail.aws.sqs import BATCH, LONG_POLL, SqsQueue
 from dovetail.providers.aws.queries import read_items
 
 __all__ = ["InterruptionQueueReader", "QueueMessage"]
 
-MOST: Final = 10
-# Seconds: how long a letter is hidden from others while we read it, and how long we wait for the first.
-HIDDEN: Final = 20
-PATIENCE: Final = 20
+# A message is hidden from others for so many seconds while we act upon it.
+RECEIVES: Final = {
+    "VisibilityTimeout": 20,
+    "MessageSystemAttributeNames": ["SentTimestamp"],
+    "MessageAttributeNames": ["All"],
+}
 # A first ten that are all there mean that more wait behind them; so many further tens are taken at once.
 FURTHER: Final = 9
 # Milliseconds since 1970 of every year before 5000.
@@ -51,17 +54,15 @@ def _parse_sent_time(milliseconds: str) -> datetime | None:
 
 
 class InterruptionQueueReader:
-    """One queue by its name. Its URL is asked for once, and again when the queue seems to have moved."""
+    """Reads the interruption queue by its name, up to a hundred messages in one go."""
 
     def __init__(self, aws: Aws, name: str) -> None:
-        self._aws = aws
-        self._name = name
-        self._url = ""
+        self._queue = SqsQueue(aws, name=name, receives=RECEIVES)
 
     async def receive_messages(self) -> list[QueueMessage]:
         """What waits, at most a hundred letters; while nothing does, wait for a first one for a while."""
-        first = await self._receive_batch(PATIENCE)
-        if len(first) < MOST:
+        first = await self._receive_batch(LONG_POLL)
+        if len(first) < BATCH:
             return first
         # What one of them took is hidden from the others for a while, so a failure is not worth losing it.
         further = await asyncio.gather(
@@ -71,31 +72,12 @@ class InterruptionQueueReader:
 
     async def delete_messages(self, messages: Sequence[QueueMessage]) -> int:
         """Delete them, ten in a request; how many SQS deleted. Those it did not will come again."""
-        tens = [messages[at : at + MOST] for at in range(0, len(messages), MOST)]
-        return sum(await asyncio.gather(*map(self._delete_batch, tens)))
+        answers = await self._queue.delete([each.receipt for each in messages])
+        refusal = next((each.error for each in answers if each.error is not None), None)
+        if refusal is not None:
+            raise refusal
+        return sum(each.done for each in answers)
 
     async def _receive_batch(self, wait: int) -> list[QueueMessage]:
-        asked = {
-            "MaxNumberOfMessages": MOST,
-            "VisibilityTimeout": HIDDEN,
-            "WaitTimeSeconds": wait,
-            "MessageSystemAttributeNames": ["SentTimestamp"],
-            "MessageAttributeNames": ["All"],
-        }
-        answer = await self._call_queue("ReceiveMessage", asked)
-        return list(read_items("ReceiveMessage", answer.get("Messages") or (), QueueMessage.from_answer))
-
-    async def _delete_batch(self, messages: Sequence[QueueMessage]) -> int:
-        entries = [{"Id": str(at), "ReceiptHandle": each.receipt} for at, each in enumerate(messages)]
-        answer = await self._call_queue("DeleteMessageBatch", {"Entries": entries})
-        return len(answer.get("Successful") or ())
-
-    async def _call_queue(self, operation: str, parameters: dict[str, Any]) -> Answer:
-        if not self._url:
-            found = await self._aws.call("sqs", "GetQueueUrl", {"QueueName": self._name})
-            self._url = found["QueueUrl"]
-        try:
-            return await self._aws.call("sqs", operation, {"QueueUrl": self._url, **parameters})
-        except AwsAbsent:
-            self._url = ""
-            raise
+        found = await self._queue.receive(wait)
+        return list(read_items("ReceiveMessage", found, QueueMessage.from_answer))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.zoneshift import ZoneShift, ZoneShiftSpec
-from dovetail.aws import Answer, Aws, AwsAbsent
+from dovetail.aws import Aws
+from dovetail.aws.sqs import SqsQueue
 from dovetail.errors import AlreadyExists, BadInput, DovetailError, Retry
 from dovetail.logs import get_logger
 from dovetail.ports import Clock
@@ -85,7 +86,7 @@ def build_signal_object(signal: ShiftSignal) -> ZoneShift:
 
 
 log = get_logger()
-MOST, HIDDEN, PATIENCE = 10, 60, 20
+HIDDEN = 60
 PAUSE, LONGEST_PAUSE = 1.0, 60.0
 
 
@@ -93,8 +94,8 @@ class ShiftQueueReader:
     """Reads one queue for as long as it runs. Every replica does: a lost zone loses no message."""
 
     def __init__(self, aws: Aws, queue: str, store: SignalStore, clock: Clock) -> None:
-        self._aws, self._queue, self._store, self._clock = aws, queue, store, clock
-        self._url = ""
+        self._store, self._clock = store, clock
+        self._queue = SqsQueue(aws, name=queue, receives={"VisibilityTimeout": HIDDEN})
 
     async def run(self) -> None:
         pause = PAUSE
@@ -103,17 +104,14 @@ class ShiftQueueReader:
                 await self.read_batch()
                 pause = PAUSE
             except DovetailError as error:
-                log.warning("cannot read a queue", queue=self._queue, error=error)
+                log.warning("cannot read a queue", queue=self._queue.name, error=error)
                 await self._clock.sleep(pause)
                 pause = min(pause * 2, LONGEST_PAUSE)
 
     async def read_batch(self) -> int:
         """Take what waits; how many messages were dealt with."""
-        asked = {"MaxNumberOfMessages": MOST, "VisibilityTimeout": HIDDEN, "WaitTimeSeconds": PATIENCE}
-        answer = await self._call_sqs("ReceiveMessage", asked)
-        left = [
-            (str(each.get("Body") or ""), str(each["ReceiptHandle"])) for each in answer.get("Messages") or ()
-        ]
+        found = await self._queue.receive()
+        left = [(str(each.get("Body") or ""), str(each["ReceiptHandle"])) for each in found]
         hiding, done, failed = asyncio.ensure_future(self._extend_visibility(left)), 0, list[Exception]()
         try:
             while left:
@@ -139,13 +137,9 @@ class ShiftQueueReader:
         """Keep from others what is still worked on, however slow the store is."""
         while left:
             await self._clock.sleep(HIDDEN / 2)
-            for _, receipt in tuple(left):
-                try:
-                    await self._call_sqs(
-                        "ChangeMessageVisibility", {"ReceiptHandle": receipt, "VisibilityTimeout": HIDDEN}
-                    )
-                except DovetailError as error:
-                    log.warning("a message may come twice", error=error)
+            for answer in await self._queue.hide([receipt for _, receipt in left], HIDDEN):
+                if answer.error is not None or answer.codes:
+                    log.warning("a message may come twice", error=answer.error or ", ".join(answer.codes))
 
     async def _handle_message(self, body: str, receipt: str) -> int:
         try:
@@ -156,15 +150,6 @@ class ShiftQueueReader:
             shift_metrics.SIGNALS.labels("sqs", "unknown", "unparsable").inc()
             return 0
         await self._store.put_signal(signal)
-        await self._call_sqs("DeleteMessage", {"ReceiptHandle": receipt})
+        for answer in await self._queue.delete([receipt]):
+            answer.raise_refusal()
         return 1
-
-    async def _call_sqs(self, operation: str, parameters: Mapping[str, object]) -> Answer:
-        if not self._url:
-            found = await self._aws.call("sqs", "GetQueueUrl", {"QueueName": self._queue})
-            self._url = str(found["QueueUrl"])
-        try:
-            return await self._aws.call("sqs", operation, {"QueueUrl": self._url, **parameters})
-        except AwsAbsent:
-            self._url = ""
-            raise
