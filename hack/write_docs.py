@@ -25,7 +25,7 @@ from dovetail.api.core import Node
 from dovetail.api.meta import Object
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodeclass import EC2NodeClass
-from dovetail.app import Dovetail
+from dovetail.app.controller import Dovetail
 from dovetail.cli.main import COMMANDS, DeferredCommand, build_cli
 from dovetail.controllers.observing.nodes import NodeGauges
 from dovetail.controllers.observing.status import StatusMetrics

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from dovetail.api.crds import build_manifests
-from dovetail.app import Dovetail
+from dovetail.app.controller import Dovetail
 from dovetail.aws.eventbridge import READINGS
 from dovetail.bus.config import read_config
 from dovetail.bus.counts import BusTally

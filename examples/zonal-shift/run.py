@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from dovetail.api.crds import build_manifests, build_zonal_manifest
-from dovetail.app import Dovetail
+from dovetail.app.controller import Dovetail
 from dovetail.providers.aws import AwsProvider
 from dovetail.runtime import logs
 from dovetail.settings import read_settings

@@ -64,9 +64,9 @@ def main(words: list[str]) -> int:
         print(each)
     if problems or "--check" in words:
         return 1 if problems else 0
-    rename_names([each for each in orders if each.verb == "name"])
-    move_modules([each for each in orders if each.verb == "move"])
-    merge_modules([each for each in orders if each.verb == "merge"])
+    for verb, apply in (("name", rename_names), ("move", move_modules), ("merge", merge_modules)):
+        if wanted := [each for each in orders if each.verb == verb]:
+            apply(wanted)
     return 0
 
 

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from dovetail.api import crds
-from dovetail.app import Dovetail
+from dovetail.app.controller import Dovetail
 from dovetail.runtime import metrics
 from dovetail.settings import read_settings
 from dovetail.sim.clock import VirtualClock, run_virtual

@@ -11,7 +11,7 @@ from dovetail.api.bad_items import mark_set_aside, reason_of
 from dovetail.api.buffers import CapacityBuffer
 from dovetail.api.meta import Object
 from dovetail.api.nodeclaim import NodeClaim
-from dovetail.app import Dovetail
+from dovetail.app.controller import Dovetail
 from dovetail.controllers.set_aside import SetAsideReporter
 from dovetail.scheduling.model.device_objects import DeviceClass
 from dovetail.sim.clock import VirtualClock, run_virtual

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.api.pod import Affinity, PodAffinity, PodAffinityTerm
-from dovetail.cli.cluster_source import SeenCluster
-from dovetail.cli.output import LEFT_OUT
-from dovetail.cli.snapshot_file import encode_snapshot
+from dovetail.app.cluster_source import SeenCluster
+from dovetail.app.snapshot_file import encode_snapshot
 from dovetail.cli.views.nodes import explain_node
+from dovetail.cli.views.output import LEFT_OUT
 from dovetail.cli.views.pods import explain_pod
 from support.builders import pod
 from support.explained import world

@@ -20,7 +20,7 @@ from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodeclass import EC2NodeClass
 from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
-from dovetail.app import Dovetail as Whole
+from dovetail.app.controller import Dovetail as Whole
 from dovetail.aws import Aws
 from dovetail.controllers.provider_port import ProviderContext
 from dovetail.runtime.clock import SystemClock

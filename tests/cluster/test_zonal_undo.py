@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.cli.zonal_actions import StandAloneZonal
+from dovetail.app.zonal_actions import StandAloneZonal
 from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.kubeconfig import connect
 from dovetail.settings import read_settings

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+from dovetail.app.zonal_actions import KINDS
 from dovetail.bus.config import KEYS, read_config
-from dovetail.cli.zonal_actions import KINDS
 from dovetail.settings import read_settings
 from dovetail.settings.table import BY_VARIABLE, SETTINGS
 from dovetail.zonal.ingest.sns_endpoint import TLS_DIRECTORY

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dovetail.cli.install_objects import Installation, build_objects
+from dovetail.app.install_objects import Installation, build_objects
 from dovetail.cli.main import COMMANDS
 from support.commands import Ended, dovetail
 from support.helm import rendered

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from aiohttp.test_utils import TestServer
 
-from dovetail.cli.snapshot_file import encode_snapshot
+from dovetail.app.snapshot_file import encode_snapshot
 from dovetail.web import Dashboard, Moment, ShownCluster
 from dovetail.web.views import MENU
 from support.browser import browser

@@ -18,7 +18,7 @@ from typing import Any
 
 from dovetail.api import labels
 from dovetail.api.crds import build_manifests
-from dovetail.app import Dovetail
+from dovetail.app.controller import Dovetail
 from dovetail.aws import Answer, Aws
 from dovetail.errors import DovetailError
 from dovetail.providers.aws import AwsProvider

@@ -16,7 +16,7 @@ from random import Random
 from typing import Any
 
 from dovetail.api.crds import build_manifests
-from dovetail.app import Dovetail
+from dovetail.app.controller import Dovetail
 from dovetail.providers.aws import AwsProvider
 from dovetail.settings import read_settings
 from dovetail.sim.aws.node_join import NodeJoiner

@@ -20,7 +20,7 @@ from dovetail.api import codec, conditions
 from dovetail.api.crds import build_manifests
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodeclass import EC2NodeClass
-from dovetail.app import Dovetail
+from dovetail.app.controller import Dovetail
 from dovetail.controllers.base import Controller, Result
 from dovetail.errors import DovetailError
 from dovetail.providers.aws import AwsProvider

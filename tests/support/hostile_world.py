@@ -16,7 +16,7 @@ from dovetail.api.nodeclass import EC2NodeClass, KWOKNodeClass
 from dovetail.api.nodepool import NodeClassReference, NodePool
 from dovetail.api.overlay import NodeOverlay
 from dovetail.api.pod import Pod
-from dovetail.app import Dovetail
+from dovetail.app.controller import Dovetail
 from dovetail.controllers.base import Controller
 from dovetail.providers.factory import NODE_CLASSES
 from dovetail.scheduling.model.device_objects import DeviceClass, ResourceClaim, ResourceSlice

@@ -16,7 +16,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from dovetail.api import labels
-from dovetail.app import Dovetail
+from dovetail.app.controller import Dovetail
 from dovetail.aws import Answer
 from dovetail.providers.aws import AwsProvider
 from dovetail.providers.aws.tags import NODECLAIMS_TAG

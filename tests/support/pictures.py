@@ -7,8 +7,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from dovetail.api.pod import Pod
-from dovetail.cli.cluster_source import ClusterSource, SeenCluster
-from dovetail.cli.dashboard_watch import build_picture
+from dovetail.app.cluster_source import ClusterSource, SeenCluster
+from dovetail.app.dashboard_watch import build_picture
 from dovetail.cli.plan import _read_world
 from dovetail.scheduling.model.snapshot import Snapshot
 from dovetail.web import Picture

@@ -32,7 +32,7 @@ from dovetail.api.nodeclass import KWOKNodeClass
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
 from dovetail.api.taints import UNREGISTERED
-from dovetail.app import Dovetail
+from dovetail.app.controller import Dovetail
 from dovetail.controllers.base import Controller, Result
 from dovetail.ports import Clock, Cloud, Instance, RegistrationHook
 from dovetail.runtime.transport import Transport

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from dovetail import errors
-from dovetail.cli import output
 from dovetail.cli.main import COMMANDS
+from dovetail.cli.views import output
 from dovetail.settings import SETTINGS
 from support.commands import dovetail, process
 

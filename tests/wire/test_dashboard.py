@@ -10,7 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from dovetail.cli.snapshot_file import encode_snapshot
+from dovetail.app.snapshot_file import encode_snapshot
 from dovetail.web.views import MENU
 from support.commands import dovetail, process
 from support.dashboards import PATIENCE, POOL, dashboard, probed, twin, until

@@ -18,7 +18,7 @@ from urllib.request import urlopen
 import pytest
 
 from dovetail.api.crds import build_manifests, build_zonal_manifest
-from dovetail.cli.snapshot_file import encode_snapshot
+from dovetail.app.snapshot_file import encode_snapshot
 from dovetail.runtime.clock import SystemClock
 from dovetail.sim.aws import SimulatedAws
 from dovetail.sim.aws.server import serve_aws

@@ -9,8 +9,8 @@ import typer
 
 from dovetail.api.legacy import Conversion, ConvertOptions, render_conversion
 from dovetail.api.legacy import convert_documents as converted
-from dovetail.cli.files import FilesOption, MoreFiles, read_manifests, write_all
-from dovetail.cli.output import COMPLAINTS, Format, FormatOption, format_count, print_note, print_text
+from dovetail.cli.views.files import FilesOption, MoreFiles, read_manifests, write_all
+from dovetail.cli.views.output import COMPLAINTS, Format, FormatOption, format_count, print_note, print_text
 from dovetail.errors import Misconfigured
 
 ClusterName = Annotated[

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 import typer
 
 from dovetail.api import crds as definitions
-from dovetail.cli.files import write_all
-from dovetail.cli.output import (
+from dovetail.cli.views.files import write_all
+from dovetail.cli.views.output import (
     Format,
     FormatOption,
     format_count,

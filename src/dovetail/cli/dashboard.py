@@ -11,19 +11,19 @@ from typing import Annotated, Any
 
 import typer
 
-from dovetail.cli.cluster_source import (
+from dovetail.app.cluster_source import ClusterSource
+from dovetail.app.dashboard_watch import ClusterWatcher, build_picture, list_new_decisions
+from dovetail.app.live_cluster import open_cluster
+from dovetail.app.snapshot_file import find_cluster
+from dovetail.cli.views.options import (
     ClusterNameOption,
-    ClusterSource,
     ContextOption,
     KubeconfigOption,
     ProviderOption,
     RegionOption,
     SnapshotOption,
 )
-from dovetail.cli.dashboard_watch import ClusterWatcher, build_picture, list_new_decisions
-from dovetail.cli.live_cluster import open_cluster
-from dovetail.cli.output import print_note, print_text
-from dovetail.cli.snapshot_file import find_cluster
+from dovetail.cli.views.output import print_note, print_remark, print_text
 from dovetail.errors import Misconfigured
 from dovetail.runtime import health, logs
 from dovetail.web import Dashboard, ShownCluster
@@ -78,7 +78,7 @@ def _parse_bind(bind: str) -> tuple[str, int]:
 
 
 async def _serve_snapshot(address: str, port: int, hosts: list[str], path: str) -> None:
-    seen = find_cluster(path, ClusterSource())
+    seen = find_cluster(path, ClusterSource(), print_remark)
     board = Dashboard(ShownCluster(Path(path).name, live=False), hosts)
     picture = build_picture(seen, Path(path).name, live=False)
     board.show(replace(picture, decisions=tuple(list_new_decisions(None, picture))))

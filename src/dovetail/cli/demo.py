@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
-from dovetail.cli.embedded_cluster import EmbeddedCluster, EmbeddedOptions, run_embedded_cluster
-from dovetail.cli.output import COMPLAINTS, format_count, print_text
-from dovetail.cli.simulated_aws import CLUSTER, EmbeddedAws
+from dovetail.app.embedded_cluster import EmbeddedCluster, EmbeddedOptions, run_embedded_cluster
+from dovetail.app.simulated_aws import CLUSTER, EmbeddedAws
+from dovetail.cli.views.output import COMPLAINTS, format_count, print_text
 from dovetail.runtime import logs
 from dovetail.settings import read_settings
 from dovetail.sim.aws.instance_record import SimInstance

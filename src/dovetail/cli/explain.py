@@ -10,18 +10,17 @@ from typing import Annotated
 
 import typer
 
-from dovetail.cli.cluster_source import (
+from dovetail.app.cluster_source import ClusterSource, SeenCluster
+from dovetail.app.snapshot_file import find_cluster
+from dovetail.cli.views.options import (
     ClusterNameOption,
-    ClusterSource,
     ContextOption,
     KubeconfigOption,
     ProviderOption,
     RegionOption,
-    SeenCluster,
     SnapshotOption,
 )
-from dovetail.cli.output import LEFT_OUT, Output, OutputOption
-from dovetail.cli.snapshot_file import find_cluster
+from dovetail.cli.views.output import LEFT_OUT, Output, OutputOption, print_remark
 from dovetail.cli.views.pods import explain_pod, show_pod
 from dovetail.errors import BadInput
 from dovetail.scheduling.model.snapshot import StateNode
@@ -56,7 +55,8 @@ def explain(
     Exit codes: 0 there is an answer, 3 the pod is pending and unschedulable, 1 there is no such thing.
     """
     with _no_collector():
-        seen = find_cluster(snapshot, ClusterSource(kubeconfig, context, provider, cluster_name, region))
+        where = ClusterSource(kubeconfig, context, provider, cluster_name, region)
+        seen = find_cluster(snapshot, where, print_remark)
         thing = _find_thing(seen, name)
         if isinstance(thing, StateNode):
             # Why nodes stay is for disruption to say, and that takes time to load; pods do without.

@@ -11,8 +11,15 @@ from dovetail.api import codec, crds, hashes
 from dovetail.api.manifests import Document, ManifestComplaint
 from dovetail.api.nodeclass import EC2NodeClass
 from dovetail.api.nodepool import NodePool
-from dovetail.cli.files import FilesOption, MoreFiles, read_manifests, read_text
-from dovetail.cli.output import COMPLAINTS, Output, OutputOption, print_note, print_structured, print_table
+from dovetail.cli.views.files import FilesOption, MoreFiles, read_manifests, read_text
+from dovetail.cli.views.output import (
+    COMPLAINTS,
+    Output,
+    OutputOption,
+    print_note,
+    print_structured,
+    print_table,
+)
 from dovetail.errors import BadInput
 
 COLUMNS = ("kind", "name", "hash", "version", "source")

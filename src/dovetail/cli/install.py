@@ -14,11 +14,18 @@ import msgspec
 import typer
 
 from dovetail.api import crds, manifests
+from dovetail.app.install_objects import Installation, build_objects
+from dovetail.app.install_shapes import PARTS, ROLE_ARN
 from dovetail.bus.config import read_config
-from dovetail.cli.cluster_source import ContextOption, KubeconfigOption
-from dovetail.cli.install_objects import Installation, build_objects
-from dovetail.cli.install_shapes import PARTS, ROLE_ARN
-from dovetail.cli.output import Output, OutputOption, format_count, print_note, print_structured, print_text
+from dovetail.cli.views.options import ContextOption, KubeconfigOption
+from dovetail.cli.views.output import (
+    Output,
+    OutputOption,
+    format_count,
+    print_note,
+    print_structured,
+    print_text,
+)
 from dovetail.errors import DovetailError, Gone, Misconfigured
 from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.kube import build_failure

@@ -4,27 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
-import subprocess
 import sys
-from collections.abc import Callable, Coroutine
+from datetime import datetime
 from functools import partial
 from pathlib import Path
-from random import Random, SystemRandom
 from typing import Annotated, Any, Literal
 
 import msgspec
 import typer
 
-from dovetail.bus.config import BusConfig, read_config
-from dovetail.bus.daemon import RouterDaemon
-from dovetail.bus.operator_tools import ReplayFilter
-from dovetail.cli import router_tools as tools
-from dovetail.cli.output import FINE, Output, OutputOption, format_count, print_note, print_text
+from dovetail.app import router
+from dovetail.bus.config import KEYS, BusConfig, read_config
+from dovetail.bus.events import KINDS
+from dovetail.bus.operator_tools import DoctorFinding, ReplayFilter, ReplayResult, trace_log
+from dovetail.bus.owners import UNKNOWN
+from dovetail.cli.views.output import (
+    COMPLAINTS,
+    FINE,
+    Output,
+    OutputOption,
+    format_count,
+    print_note,
+    print_structured,
+    print_table,
+    print_text,
+)
 from dovetail.errors import BadInput, Misconfigured
-from dovetail.runtime import health, logs
-from dovetail.runtime.clock import SystemClock
+from dovetail.runtime import logs
 
+TRACED = ("kind", "cluster", "reason", "clusters")
 Action = Literal["run", "route", "resolve", "replay", "trace", "doctor", "keys"]
 
 
@@ -68,27 +76,28 @@ def interruption_router(
     The configuration comes from --config and from DOVETAIL_BUS_* variables, which win; `keys` lists both.
     """
     if action == "keys":
-        return tools.print_keys(output)
+        return _print_keys(output)
     if action == "trace":
-        return tools.print_trace(what or [], file, output)
+        return _print_trace(what or [], file, output)
     settings = _read_config(config)
     if check:
         return _report_config(settings, config)
     if action == "run" and workers > 1:
-        sys.exit(_supervise_workers(config, log_level, workers, (metrics_port, health_port)))
+        ports = (metrics_port, health_port)
+        sys.exit(router.supervise_workers(config, log_level, workers, ports, print_note))
     logs.configure_logging(log_level, ("stdout",) if action == "run" else ("stderr",))
     if action == "run":
         reread = partial(_read_config, config) if config is not None else None
-        sys.exit(asyncio.run(_run_router(settings, metrics_port, health_port, reread)))
+        sys.exit(asyncio.run(router.run_router(settings, metrics_port, health_port, reread)))
     if action == "replay":
-        wanted = ReplayFilter(tools.parse_time(since), tools.check_kind(kind), cluster)
-        return asyncio.run(tools.replay_events(settings, source, wanted, rate))
-    work: dict[str, Callable[[], Coroutine[Any, Any, int]]] = {
-        "route": lambda: tools.route_events(settings, file, output),
-        "resolve": lambda: tools.resolve_owners(settings, what or [], output),
-        "doctor": lambda: tools.run_doctor(settings, output),
-    }
-    sys.exit(asyncio.run(work[action]()))
+        wanted = ReplayFilter(_parse_time(since), _check_kind(kind), cluster)
+        return _report_replay(asyncio.run(router.replay_events(settings, source, wanted, rate)))
+    if action == "route":
+        rows = asyncio.run(router.route_events(settings, file))
+        return _show_rows(("KIND", "INSTANCE", "CLUSTER", "OUTCOME"), rows, output)
+    if action == "resolve":
+        sys.exit(_show_owners(asyncio.run(router.resolve_owners(settings, what or [])), output))
+    sys.exit(_show_findings(asyncio.run(router.run_doctor(settings)), output))
 
 
 def _read_config(path: Path | None) -> BusConfig:
@@ -115,86 +124,76 @@ def _report_config(config: BusConfig, path: Path | None) -> None:
     )
 
 
-async def _run_router(
-    config: BusConfig, metrics_port: int, health_port: int, reread: Callable[[], BusConfig] | None
-) -> int:
-    from dovetail.bus.prometheus import PrometheusCounts
-
-    aws, stop = tools.open_aws(config), asyncio.Event()
-    daemon = RouterDaemon(
-        config,
-        aws,
-        clock=SystemClock(),
-        counts=PrometheusCounts(config["maxClusterLabels"]),
-        rng=Random(SystemRandom().getrandbits(64)),
-        reread=reread,
+def _report_replay(done: ReplayResult) -> None:
+    print_text(
+        f"{format_count(done.moved, 'event')} moved back; "
+        f"{done.left} not wanted, {done.unreadable} unreadable.\n"
     )
-    for one in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(one, stop.set)
-    servers = []
-    try:
-        await daemon.prepare()
-        if metrics_port:
-            servers.append(await health.serve_app(health.build_metrics_app(), metrics_port))
-        if health_port:
-            servers.append(
-                await health.serve_app(health.build_probes_app([_build_ready_check(daemon)]), health_port)
+
+
+def _show_owners(rows: list[tuple[str, ...]], output: Output) -> int:
+    _show_rows(("INSTANCE", "ACCOUNT", "REGION", "CLUSTER", "STATE"), rows, output)
+    return COMPLAINTS if any(row[-1] == UNKNOWN for row in rows) else FINE
+
+
+def _show_findings(findings: list[DoctorFinding], output: Output) -> int:
+    _show_rows(("SUBJECT", "FINDING"), [(each.subject, each.problem or "fine") for each in findings], output)
+    return COMPLAINTS if any(each.problem for each in findings) else FINE
+
+
+def _print_keys(output: Output) -> None:
+    rows = [(key.path, key.variable, _format_default(key.default), key.meaning) for key in KEYS]
+    _show_rows(("KEY", "VARIABLE", "DEFAULT", "MEANING"), rows, output)
+
+
+def _format_default(value: Any) -> str:
+    if value is None:
+        return "required"
+    if isinstance(value, tuple | frozenset):
+        return ", ".join(sorted(map(str, value)) if isinstance(value, frozenset) else map(str, value))
+    if isinstance(value, float):
+        return f"{value:g}s"  # all of them are durations
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _print_trace(what: list[str], file: str, output: Output) -> None:
+    if len(what) != 1:
+        raise Misconfigured("name one instance, event or message to trace, as `trace i-… --file router.log`")
+    rows = []
+    for line in trace_log(router.read_lines(file), what[0]):
+        shown = {name: value for name, value in line.items() if name in TRACED}
+        rows.append(
+            (
+                str(line.get("time", "")),
+                str(line.get("message", "")),
+                " ".join(f"{name}={value}" for name, value in shown.items()),
             )
-        await daemon.run(stop)
-    finally:
-        for runner, _ in servers:
-            await runner.cleanup()
-        aws.close()
-    return FINE
+        )
+    _show_rows(("TIME", "WHAT", "FIELDS"), rows, output)
+    if not rows:
+        print_note(
+            f"dovetail: nothing about {what[0]} is in there; deliveries are logged at --log-level debug"
+        )
 
 
-def _build_ready_check(daemon: RouterDaemon) -> health.Check:
-    async def check() -> str | None:
-        return None if daemon.ready else "the router is not receiving"
-
-    return check
-
-
-class _Workers:
-    """So many routers, each a process of its own with ports of its own; they end together."""
-
-    def __init__(self, command: list[str], count: int, ports: tuple[int, int]) -> None:
-        self._command, self._ports = command, ports
-        self._running = {index: self._start_worker(index) for index in range(count)}
-        self._ended: dict[int, int] = {}
-        self._stopping = False
-
-    def _start_worker(self, index: int) -> subprocess.Popen[bytes]:
-        metrics, probes = (str(port and port + 2 * index) for port in self._ports)
-        return subprocess.Popen([*self._command, "--metrics-port", metrics, "--health-port", probes])
-
-    def stop(self, *_: object) -> None:
-        self._stopping = True
-        for index, process in self._running.items():
-            if index not in self._ended:
-                process.send_signal(signal.SIGTERM)
-
-    def wait_all(self) -> int:
-        """Until all have ended. One that was killed is started again; one that said why it ended is not."""
-        while len(self._ended) < len(self._running):
-            pid, status = os.wait()
-            index = next((each for each, process in self._running.items() if process.pid == pid), None)
-            if index is None:
-                continue
-            code = self._running[index].returncode = os.waitstatus_to_exitcode(status)
-            if self._stopping or code >= 0:
-                self._ended[index] = code
-                if not self._stopping:
-                    self.stop()
-            else:
-                print_note(f"dovetail: a router was ended by signal {-code}; starting another")
-                self._running[index] = self._start_worker(index)
-        return max(self._ended.values(), key=abs)
+def _show_rows(columns: tuple[str, ...], rows: list[Any], output: Output) -> None:
+    if output is Output.table:
+        print_table(columns, rows)
+        return
+    names = [column.lower() for column in columns]
+    print_structured({"items": [dict(zip(names, row, strict=True)) for row in rows]}, output)
 
 
-def _supervise_workers(config: Path | None, log_level: str, count: int, ports: tuple[int, int]) -> int:
-    command = [sys.executable, "-m", "dovetail", "interruption-router", "--log-level", log_level]
-    workers = _Workers(command + (["--config", str(config)] if config else []), count, ports)
-    for one in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(one, workers.stop)
-    return workers.wait_all()
+def _parse_time(text: str) -> float:
+    if not text:
+        return 0.0
+    try:
+        return datetime.fromisoformat(text).astimezone().timestamp()
+    except ValueError as error:
+        raise Misconfigured(f"--since {text} is not a time; write it as 2026-02-03T10:00:00Z") from error
+
+
+def _check_kind(kind: str) -> str:
+    if kind and kind not in KINDS:
+        raise Misconfigured(f"--kind {kind} is none; there are {', '.join(sorted(KINDS))}")
+    return kind

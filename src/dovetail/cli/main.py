@@ -16,7 +16,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from dovetail.cli.output import COMPLAINTS, INTERNAL, MISUSE, print_note, print_text
+from dovetail.cli.views.output import COMPLAINTS, INTERNAL, MISUSE, print_note, print_text
 from dovetail.errors import BadInput, DovetailError, Misconfigured
 
 COMMANDS = {

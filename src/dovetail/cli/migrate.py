@@ -14,8 +14,8 @@ import typer
 from dovetail.api import codec, crds, hashes, labels, validation
 from dovetail.api.nodeclass import EC2NodeClass
 from dovetail.api.nodepool import NodePool
-from dovetail.cli.cluster_source import ContextOption, KubeconfigOption
-from dovetail.cli.output import (
+from dovetail.cli.views.options import ContextOption, KubeconfigOption
+from dovetail.cli.views.output import (
     COMPLAINTS,
     Output,
     OutputOption,

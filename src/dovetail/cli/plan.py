@@ -17,26 +17,25 @@ from dovetail.api.manifests import DEFAULT, Document, ManifestComplaint, Manifes
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodeclass import EC2NodeClass, KWOKNodeClass
 from dovetail.api.nodepool import NodePool, Requirement
-from dovetail.cli.cluster_source import (
+from dovetail.app.cluster_source import ClusterSource, SeenCluster
+from dovetail.app.snapshot_file import find_cluster
+from dovetail.app.solved_plan import SolvedPlan, solve_snapshot
+from dovetail.cli.validate import is_checked, list_complaints
+from dovetail.cli.views import plans
+from dovetail.cli.views.disruptions import plan_disruption
+from dovetail.cli.views.files import STDIN, MoreFiles, OptionalFiles, read_manifests
+from dovetail.cli.views.options import (
     ClusterNameOption,
-    ClusterSource,
     ContextOption,
     KubeconfigOption,
     ProviderOption,
     RegionOption,
-    SeenCluster,
     SnapshotOption,
 )
-from dovetail.cli.files import STDIN, MoreFiles, OptionalFiles, read_manifests
-from dovetail.cli.output import LEFT_OUT, Output, OutputOption, format_count, print_note
-from dovetail.cli.progress import ProgressBar
-from dovetail.cli.snapshot_file import find_cluster
-from dovetail.cli.solved_plan import SolvedPlan, solve_snapshot
-from dovetail.cli.validate import is_checked, list_complaints
-from dovetail.cli.views import plans
-from dovetail.cli.views.disruptions import plan_disruption
+from dovetail.cli.views.output import LEFT_OUT, Output, OutputOption, format_count, print_note, print_remark
 from dovetail.cli.views.plan_changes import PlanChange, show_change
 from dovetail.cli.views.plans import show_explanation, show_plan
+from dovetail.cli.views.progress import ProgressBar
 from dovetail.errors import BadInput, Misconfigured
 from dovetail.providers.catalogs import Catalogue, choose_catalogue, load_catalogue
 from dovetail.scheduling.model.requirements import Requirements
@@ -130,7 +129,7 @@ def plan(
     if live or snapshot:
         others = {"catalog": catalog, SUBSET: catalog_subset, "explain": explain, "change": change}
         _only_one_world(files, live, snapshot, others)
-        if _plan_cluster(find_cluster(snapshot, where).snapshot, quick, output):
+        if _plan_cluster(find_cluster(snapshot, where, print_remark).snapshot, quick, output):
             raise typer.Exit(LEFT_OUT)
         return
     if not files:
@@ -156,7 +155,7 @@ def _read_world(
         reader.read_files(files)
         return SeenCluster(_PlanRequest(reader, catalog, subset, quick=True).build_snapshot())
     _only_one_world(files, live or not snapshot, snapshot, {"catalog": catalog, SUBSET: subset})
-    return find_cluster(snapshot, where)
+    return find_cluster(snapshot, where, print_remark)
 
 
 class _PlanRequest:

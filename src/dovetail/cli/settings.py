@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dovetail.cli.output import MISUSE, Output, OutputOption, print_note, print_structured, print_table
+from dovetail.cli.views.output import MISUSE, Output, OutputOption, print_note, print_structured, print_table
 from dovetail.settings import SETTINGS, Provider, Reading, Setting, Settings, examine_settings
 
 # \b keeps the help formatter from filling these lines into a paragraph.

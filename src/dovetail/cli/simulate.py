@@ -13,9 +13,9 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from dovetail.cli.files import expect_writable, write_file
-from dovetail.cli.output import Output, OutputOption, print_note, print_structured, print_text
-from dovetail.cli.scenario_run import play_scenario
+from dovetail.app.scenario_run import play_scenario
+from dovetail.cli.views.files import expect_writable, write_file
+from dovetail.cli.views.output import Output, OutputOption, print_note, print_structured, print_text
 from dovetail.errors import BadInput, Misconfigured
 from dovetail.runtime import logs
 from dovetail.sim.report import RunReport, build_document, render_side_by_side, render_text

@@ -7,18 +7,18 @@ from typing import Annotated
 
 import typer
 
-from dovetail.cli.cluster_source import (
+from dovetail.app.cluster_source import ClusterSource
+from dovetail.app.live_cluster import read_cluster
+from dovetail.app.snapshot_file import encode_snapshot
+from dovetail.cli.views.files import STDIN, expect_writable, write_file
+from dovetail.cli.views.options import (
     ClusterNameOption,
-    ClusterSource,
     ContextOption,
     KubeconfigOption,
     ProviderOption,
     RegionOption,
 )
-from dovetail.cli.files import STDIN, expect_writable, write_file
-from dovetail.cli.live_cluster import read_cluster
-from dovetail.cli.output import format_count, print_note, print_text
-from dovetail.cli.snapshot_file import encode_snapshot
+from dovetail.cli.views.output import format_count, print_note, print_remark, print_text
 
 
 def snapshot(
@@ -38,7 +38,8 @@ def snapshot(
     """
     if output != STDIN:
         expect_writable(Path(output))
-    found = read_cluster(ClusterSource(kubeconfig, context, provider, cluster_name, region))
+    where = ClusterSource(kubeconfig, context, provider, cluster_name, region)
+    found = read_cluster(where, print_remark)
     data = encode_snapshot(found.snapshot, found.excluded_zones)
     seen = found.snapshot
     if output == STDIN:

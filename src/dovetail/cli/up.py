@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from dovetail.cli.output import print_note, print_text
+from dovetail.cli.views.output import print_note, print_text
 from dovetail.errors import Misconfigured
 from dovetail.settings.table import BY_FLAG
 
 if TYPE_CHECKING:
-    from dovetail.cli.embedded_cluster import EmbeddedCluster, EmbeddedOptions
+    from dovetail.app.embedded_cluster import EmbeddedCluster, EmbeddedOptions
 
 
 __all__ = ["run_dashboard"]
@@ -95,8 +95,8 @@ def up(
     name = _check_name(cluster_name)
     _show_status("starting a cluster…")
     # Imported here, so that there is something to read meanwhile.
-    from dovetail.cli.embedded_cluster import EmbeddedOptions
-    from dovetail.cli.embedded_files import begin_log
+    from dovetail.app.embedded_cluster import EmbeddedOptions
+    from dovetail.app.embedded_files import begin_log
     from dovetail.settings import read_settings
 
     named = (f"--cluster-name={name}", f"--interruption-queue={name}") if cloud == "aws" else ()
@@ -143,7 +143,7 @@ def _settings_given(context: typer.Context) -> tuple[str, ...]:
 
 
 async def _serve_cluster(options: EmbeddedOptions, dashboard: str, log: Path) -> None:
-    from dovetail.cli.embedded_cluster import run_embedded_cluster
+    from dovetail.app.embedded_cluster import run_embedded_cluster
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -9,8 +9,8 @@ import typer
 
 from dovetail.api import crds, validation
 from dovetail.api.manifests import Document, ManifestComplaint, Severity
-from dovetail.cli.files import FilesOption, MoreFiles, read_manifests
-from dovetail.cli.output import (
+from dovetail.cli.views.files import FilesOption, MoreFiles, read_manifests
+from dovetail.cli.views.output import (
     COMPLAINTS,
     Output,
     OutputOption,

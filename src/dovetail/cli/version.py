@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 
 from dovetail import __version__
-from dovetail.cli.output import Output, OutputOption, print_structured, print_text
+from dovetail.cli.views.output import Output, OutputOption, print_structured, print_text
 
 
 def version(output: OutputOption = Output.table) -> None:

@@ -6,20 +6,31 @@ import asyncio
 import os
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal
 
 import typer
 
 from dovetail.api.nodeclass import EC2NodeClass
+from dovetail.api.zoneshift import ShiftCount, ZoneShift
+from dovetail.app import zonal_actions as acts
+from dovetail.app import zonal_start as starting
+from dovetail.app.cluster_source import ClusterSource
+from dovetail.app.snapshot_file import find_cluster
+from dovetail.app.zonal_actions import ShiftCluster, open_aws
 from dovetail.aws import list_pages
-from dovetail.cli import zonal_actions as acts
-from dovetail.cli import zonal_start as starting
-from dovetail.cli.cluster_source import ClusterSource, KubeconfigOption, SnapshotOption
-from dovetail.cli.output import COMPLAINTS, Output, OutputOption, print_note, print_structured, print_text
-from dovetail.cli.snapshot_file import find_cluster
-from dovetail.cli.zonal_actions import ShiftCluster, open_aws
+from dovetail.cli.views.options import KubeconfigOption, SnapshotOption
+from dovetail.cli.views.output import (
+    COMPLAINTS,
+    Output,
+    OutputOption,
+    print_note,
+    print_remark,
+    print_structured,
+    print_table,
+    print_text,
+)
 from dovetail.errors import BadInput, DovetailError, Gone, Misconfigured, NotAuthorized
 from dovetail.settings import read_settings
 from dovetail.settings.durations import parse_duration as parse_duration
@@ -33,7 +44,9 @@ RATES = LAUNCHES
 def rehearse_shift(cluster: ShiftCluster, snapshot: str, zone: str, rate: float, output: Output) -> int:
     """Rehearse and tell; the exit code."""
     world = find_cluster(
-        snapshot, ClusterSource(cluster.kubeconfig, cluster.context, cluster_name=cluster.cluster)
+        snapshot,
+        ClusterSource(cluster.kubeconfig, cluster.context, cluster_name=cluster.cluster),
+        print_remark,
     ).snapshot
     free = {} if snapshot else asyncio.run(_count_free_addresses(cluster))
     found = rehearse(world, find_zone_name(world, zone), launches=rate, addresses=free)
@@ -109,6 +122,34 @@ def _build_document(found: Rehearsal) -> dict[str, object]:
     }
 
 
+def print_shifts(found: Sequence[ZoneShift], output: Output) -> None:
+    rows = [
+        (
+            each.name,
+            each.spec.zone_id,
+            each.status.zone_name,
+            each.spec.kind,
+            each.status.phase or "Pending",
+            _format_steps(each.status.steps.nodes),
+            _format_steps(each.status.steps.node_pools),
+            f"{each.status.expiry_time:%Y-%m-%d %H:%M}" if each.status.expiry_time else "",
+            each.status.end_reason,
+        )
+        for each in found
+    ]
+    names = ("NAME", "ZONE ID", "ZONE", "KIND", "PHASE", "NODES", "POOLS", "UNTIL", "ENDED BY")
+    if output is Output.table:
+        print_table(names, rows)
+    else:
+        fields = [name.lower().replace(" ", "-") for name in names]
+        print_structured({"shifts": [dict(zip(fields, row, strict=True)) for row in rows]}, output)
+
+
+def _format_steps(steps: ShiftCount) -> str:
+    """How far a step has come; where it has nothing to do, nothing."""
+    return f"{steps.done}/{steps.desired}" if steps.desired else "-"
+
+
 OPTIONS = {"context_settings": {"ignore_unknown_options": True, "allow_extra_args": True}}
 Action = Literal["start", "cancel", "extend", "status", "history", "plan", "rehearse", "run"]
 
@@ -177,7 +218,7 @@ def zonal_shift(
         settings = read_settings(("--enable-zonal-shift=true", *flags), dict(os.environ), provider="aws")
         sys.exit(asyncio.run(acts.run_stand_alone(settings, place)))
     if action in ("status", "history"):
-        return acts.print_shifts(asyncio.run(acts.list_shifts(place, over=action == "history")), output)
+        return print_shifts(asyncio.run(acts.list_shifts(place, over=action == "history")), output)
     if action == "plan":
         lines = asyncio.run(acts.plan_shift(place, _require_zone(zone), place.cluster, flags))
         return print_text("".join(f"{line}\n" for line in lines) or "nothing would be written\n")

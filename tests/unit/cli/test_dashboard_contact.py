@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from dovetail.cli.dashboard_watch import PASSING, SERVER, ClusterContact
+from dovetail.app.dashboard_watch import PASSING, SERVER, ClusterContact
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -16,8 +16,8 @@ from dovetail.api.codec import convert
 from dovetail.api.core import PodDisruptionBudget
 from dovetail.api.nodepool import Budget, NodePool
 from dovetail.api.pod import Pod, PodStatus, SchedulingGate
-from dovetail.cli.cluster_source import SeenCluster
-from dovetail.cli.snapshot_file import FORMAT, encode_snapshot, read_snapshot
+from dovetail.app.cluster_source import SeenCluster
+from dovetail.app.snapshot_file import FORMAT, encode_snapshot, read_snapshot
 from dovetail.cli.views.pods import explain_pod
 from dovetail.scheduling.model.snapshot import Snapshot, StateNode
 from support.builders import NOW, condition, node, nodeclaim, nodepool, owner, pod, taint

@@ -12,7 +12,7 @@ from threading import Thread
 import pytest
 
 from dovetail.api.manifests import DEFAULT
-from dovetail.cli.files import expect_writable, read_manifests, read_text, write_all, write_file
+from dovetail.cli.views.files import expect_writable, read_manifests, read_text, write_all, write_file
 from dovetail.errors import BadInput
 
 POOL = "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {name: %s}\n"
@@ -131,7 +131,7 @@ def test_a_pipe_that_nobody_writes_to_is_not_waited_for(
 ) -> None:
     pipe = tmp_path / "pipe.yaml"
     os.mkfifo(pipe)
-    monkeypatch.setattr("dovetail.cli.files.PATIENCE", 0.05)
+    monkeypatch.setattr("dovetail.cli.views.files.PATIENCE", 0.05)
     (complaint,) = read_manifests([str(pipe)]).complaints
     assert complaint.message == "this file cannot be read: nobody writes to this pipe"
 
@@ -168,7 +168,7 @@ def test_a_disk_without_room_is_told_beforehand_and_what_was_there_stays(tmp_pat
     script = (
         "import resource, signal\n"
         "from pathlib import Path\n"
-        "from dovetail.cli.files import expect_writable\n"
+        "from dovetail.cli.views.files import expect_writable\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
         f"expect_writable(Path({str(page)!r}))\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.cli.embedded_files import claim_kubeconfig
+from dovetail.app.embedded_files import claim_kubeconfig
 from dovetail.errors import Misconfigured
 
 

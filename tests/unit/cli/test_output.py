@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from dovetail.api.manifests import parse_manifests
-from dovetail.cli.output import (
+from dovetail.cli.views.output import (
     Format,
     Output,
     format_count,
@@ -39,7 +39,7 @@ def on_terminal(columns: int, script: str) -> list[str]:
     """What the script shows on a terminal of so many columns."""
     master, slave = pty.openpty()
     environment = {**os.environ, "COLUMNS": str(columns), "TERM": "dumb"}
-    code = f"from dovetail.cli.output import print_table as table\n{script}"
+    code = f"from dovetail.cli.views.output import print_table as table\n{script}"
     subprocess.run([sys.executable, "-c", code], stdout=slave, env=environment, check=True, timeout=60)
     os.close(slave)
     shown = os.read(master, 100_000).decode()

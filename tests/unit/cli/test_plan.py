@@ -175,7 +175,7 @@ def test_no_bar_is_drawn_into_a_pipe() -> None:
 
 
 def test_a_list_from_a_file_and_the_same_as_yaml_give_the_same_plan(tmp_path: Path) -> None:
-    from dovetail.cli.output import render_yaml
+    from dovetail.cli.views.output import render_yaml
 
     items = [pool(), *(pod(f"p-{i}") for i in range(20))]
     text = tmp_path / "world.yaml"

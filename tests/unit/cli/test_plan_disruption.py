@@ -13,7 +13,7 @@ import yaml
 
 from dovetail.api import codec, labels, manifests
 from dovetail.api.pod import Pod
-from dovetail.cli.snapshot_file import encode_snapshot
+from dovetail.app.snapshot_file import encode_snapshot
 from dovetail.disruption.blocked_reason import BlockedReason
 from dovetail.disruption.inputs import DisruptionInput
 from support.builders import NOW, nodepool, owner, pod

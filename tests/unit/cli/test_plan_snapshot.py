@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.cli.snapshot_file import encode_snapshot
+from dovetail.app.snapshot_file import encode_snapshot
 from support.builders import pod
 from support.commands import dovetail
 from support.explained import full_node, world

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from dovetail.cli.progress import ProgressBar
+from dovetail.cli.views.progress import ProgressBar
 
 
 class Terminal(io.StringIO):

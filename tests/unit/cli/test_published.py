@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.cli.published_settings import PublishedSettings, build_config_map, read_published
+from dovetail.app.published_settings import PublishedSettings, build_config_map, read_published
 from dovetail.settings import read_settings
 from dovetail.sim.kube.apiserver import ApiServer
 from dovetail.sim.kube.faults import ApiCall, Fault

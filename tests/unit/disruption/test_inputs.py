@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 import dovetail
 from dovetail.api.zoneshift import ShiftSteps, ZoneShift, ZoneShiftSpec, ZoneShiftStatus, list_excluded_zones
-from dovetail.cli.cluster_source import SeenCluster
-from dovetail.cli.dashboard_watch import build_picture
-from dovetail.cli.snapshot_file import encode_snapshot
-from dovetail.cli.views.disruptions import build_disruption_input
+from dovetail.app.cluster_source import SeenCluster
+from dovetail.app.dashboard_watch import build_picture
+from dovetail.app.snapshot_file import encode_snapshot
+from dovetail.app.solved_plan import build_disruption_input
 from dovetail.cli.views.nodes import explain_node
 from dovetail.disruption.blocked_reason import BlockedReason
 from dovetail.disruption.candidates import DisruptionClass, find_candidates

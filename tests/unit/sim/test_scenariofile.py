@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.cli.scenario_run import play_scenario
+from dovetail.app.scenario_run import play_scenario
 from dovetail.errors import BadInput, DovetailError
 from dovetail.sim.scenario_file import parse_scenario, read_scenario
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.cli.scenario_run import play_scenario
+from dovetail.app.scenario_run import play_scenario
 from dovetail.errors import BadInput
 from dovetail.sim.report import render_text
 from dovetail.sim.scenario import (

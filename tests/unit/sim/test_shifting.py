@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.cli.scenario_run import play_scenario
+from dovetail.app.scenario_run import play_scenario
 from dovetail.errors import BadInput
 from dovetail.sim.report import ShiftResult, build_document, render_shift, render_text
 from dovetail.sim.scenario import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dovetail.cli.dashboard_watch import list_new_decisions
+from dovetail.app.dashboard_watch import list_new_decisions
 from support.builders import pod
 from support.pictures import busy, disrupted, pictured
 

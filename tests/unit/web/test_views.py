@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from dovetail.api.quantity import Quantity
 from dovetail.api.zoneshift import ZoneShift, ZoneShiftSpec, ZoneShiftStatus
-from dovetail.cli.cluster_source import SeenCluster
-from dovetail.cli.snapshot_file import encode_snapshot
+from dovetail.app.cluster_source import SeenCluster
+from dovetail.app.snapshot_file import encode_snapshot
 from dovetail.cli.views.pods import explain_pod
 from dovetail.web import Moment, Picture, build_document, find_page
 from dovetail.web.page import amount_cell

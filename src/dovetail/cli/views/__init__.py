@@ -1,1 +1,1 @@
-"""…"""
+"""What commands share: options, files, and how results are shown."""

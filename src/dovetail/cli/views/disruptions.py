@@ -8,11 +8,10 @@ from datetime import datetime, timedelta
 from difflib import get_close_matches
 from math import isinf
 
-from msgspec.structs import replace
-
 from dovetail.api import labels
-from dovetail.cli.cluster_source import SeenCluster
-from dovetail.cli.output import (
+from dovetail.app.cluster_source import SeenCluster
+from dovetail.app.solved_plan import build_disruption_input
+from dovetail.cli.views.output import (
     Output,
     format_count,
     merge_alike,
@@ -22,20 +21,18 @@ from dovetail.cli.output import (
     print_text,
     some_of,
 )
-from dovetail.cli.progress import ProgressBar
 from dovetail.cli.views.plans import HOURS_A_MONTH
+from dovetail.cli.views.progress import ProgressBar
 from dovetail.disruption.blocked_reason import BlockedReason
 from dovetail.disruption.command import Command
-from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.methods.drift_waves import DriftWave, WaveReplacement
-from dovetail.disruption.policy import add_default_annotations, read_default_annotations
 from dovetail.disruption.report import BlockedNodeReport, DisruptionReport, build_report
 from dovetail.errors import BadInput
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.plan import PlannedNode
 from dovetail.settings import durations
 
-__all__ = ["build_disruption_input", "plan_disruption", "show_node", "show_survey"]
+__all__ = ["plan_disruption", "show_node", "show_survey"]
 
 SHOWN_WAVES = 12
 
@@ -322,19 +319,6 @@ def plan_disruption(seen: SeenCluster, node: str, turns: int, output: Output) ->
     else:
         show_survey(found, snapshot.options.now, output)
     return any(each.drifted and each.main.blocked_reason not in PASSING for each in found.blocked_nodes)
-
-
-def build_disruption_input(seen: SeenCluster) -> DisruptionInput:
-    """The input as the cluster's controller would have it, with its settings and its shifted zones."""
-    knobs = read_default_annotations(seen.settings)
-    pools = tuple(
-        replace(pool, nodepool=add_default_annotations(pool.nodepool, knobs)) for pool in seen.snapshot.pools
-    )
-    return DisruptionInput.from_snapshot(
-        replace(seen.snapshot, pools=pools),
-        excluded_zones=seen.excluded_zones,
-        spot_to_spot=seen.settings.feature_gates.spot_to_spot_consolidation,
-    )
 
 
 def _check_node(found: DisruptionReport, node: str) -> str:

@@ -8,9 +8,9 @@ from datetime import datetime
 
 from dovetail.api import conditions, labels
 from dovetail.api.meta import Condition
-from dovetail.cli.cluster_source import SeenCluster
-from dovetail.cli.output import Output, print_structured, print_table, print_text
-from dovetail.cli.views.disruptions import build_disruption_input
+from dovetail.app.cluster_source import SeenCluster
+from dovetail.app.solved_plan import build_disruption_input
+from dovetail.cli.views.output import Output, print_structured, print_table, print_text
 from dovetail.disruption.allowance import compute_allowances
 from dovetail.disruption.candidates import (
     BlockedNode,

@@ -7,8 +7,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dovetail.api import labels
-from dovetail.cli.output import Output, format_count, merge_alike, print_structured, print_table, print_text
-from dovetail.cli.solved_plan import SolvedPlan
+from dovetail.app.solved_plan import SolvedPlan
+from dovetail.cli.views.output import (
+    Output,
+    format_count,
+    merge_alike,
+    print_structured,
+    print_table,
+    print_text,
+)
 from dovetail.cli.views.plans import HOURS_A_MONTH
 from dovetail.scheduling.model import state_node
 from dovetail.scheduling.model.plan import Plan

@@ -12,7 +12,8 @@ import msgspec
 
 from dovetail.api.codec import to_dict
 from dovetail.api.labels import INITIALIZED, REGISTERED
-from dovetail.cli.output import (
+from dovetail.app.solved_plan import SolvedPlan, peak_bytes
+from dovetail.cli.views.output import (
     Output,
     format_count,
     merge_alike,
@@ -21,7 +22,6 @@ from dovetail.cli.output import (
     print_text,
     some_of,
 )
-from dovetail.cli.solved_plan import SolvedPlan, peak_bytes
 from dovetail.errors import BadInput
 from dovetail.scheduling.model.plan import PlannedNode
 from dovetail.scheduling.model.reasons import Decision, NodeReason

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isinf
 
@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from dovetail.api import conditions, predicates
 from dovetail.api.pod import Pod
-from dovetail.cli.cluster_source import SeenCluster
-from dovetail.cli.output import Output, format_count, print_structured, print_text
+from dovetail.app.cluster_source import SeenCluster
+from dovetail.app.solved_plan import FEW, describe_decision
+from dovetail.cli.views.output import Output, format_count, print_structured, print_text
 from dovetail.scheduling.explain import NearMiss, find_near_misses
 from dovetail.scheduling.missing_resources import MissingResource, find_missing_resources
 from dovetail.scheduling.model import state_node as views
@@ -20,12 +21,10 @@ from dovetail.scheduling.model.reasons import Decision, NodeReason, Reason
 from dovetail.scheduling.model.snapshot import Snapshot, SnapshotPool, StateNode
 from dovetail.scheduling.solve import QUICK, THOROUGH, solve
 
-__all__ = ["FEW", "PodAnswer", "describe_decision", "explain_pod", "show_pod"]
+__all__ = ["PodAnswer", "explain_pod", "show_pod"]
 
 WAITING, MOVING, PLACED, ASIDE = "waiting", "moving", "placed", "aside"
 SHOWN = 3  # places named for each reason, unless all are asked for
-# Up to so many pods the plan is the very one the controller would make; beyond it, the first complete one.
-FEW = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,15 +109,6 @@ def _list_missing(snapshot: Snapshot, decision: Decision) -> tuple[MissingResour
     waiting = (*snapshot.pods, *snapshot.moving)
     pod = next(each for each in waiting if each.full_name == decision.pod)
     return find_missing_resources(snapshot, pod)
-
-
-def describe_decision(
-    decision: Decision, planned: PlannedNode | None, missing: Sequence[MissingResource] = ()
-) -> str:
-    """What becomes of a pod, in one sentence; that no pool has what it requests comes before all else."""
-    if missing:
-        return f"{decision.pod} {missing[0]}"
-    return f"{decision.pod} will run on a new node of pool {planned.pool}" if planned else str(decision)
 
 
 def _near_miss(snapshot: Snapshot, plan: Plan, decision: Decision) -> NearMiss | None:

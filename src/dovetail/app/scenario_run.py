@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from dovetail.api import crds
 from dovetail.api.predicates import is_active, owned_by_daemonset, owned_by_node
-from dovetail.app import Dovetail
+from dovetail.app.controller import Dovetail
 from dovetail.providers.kwok import KwokProvider
 from dovetail.scheduling.model.snapshot import Snapshot
 from dovetail.scheduling.solve import compute_price_floor

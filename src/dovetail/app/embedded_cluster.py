@@ -12,8 +12,8 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Literal
 
 from dovetail.api import crds
-from dovetail.cli.embedded_files import NAME, claim_kubeconfig, write_kubeconfig
-from dovetail.cli.published_settings import build_config_map
+from dovetail.app.embedded_files import NAME, claim_kubeconfig, write_kubeconfig
+from dovetail.app.published_settings import build_config_map
 from dovetail.errors import Misconfigured
 from dovetail.runtime.clock import SystemClock
 from dovetail.settings import Settings
@@ -26,8 +26,8 @@ from dovetail.sim.world import World, relax_garbage_collector
 from dovetail.state.default_nodepool import NODE_CLASSES, build_default_nodepool
 
 if TYPE_CHECKING:
-    from dovetail.app import Dovetail
-    from dovetail.cli.simulated_aws import EmbeddedAws
+    from dovetail.app.controller import Dovetail
+    from dovetail.app.simulated_aws import EmbeddedAws
     from dovetail.controllers.provider_port import MakeProvider
 
 
@@ -219,7 +219,7 @@ async def _run_controller(
 ) -> AsyncIterator[None]:
     """Dovetail speaks to the embedded server as it would to any other: over the wire."""
     # Half of what there is to import, and not everyone wants it.
-    from dovetail.app import Dovetail
+    from dovetail.app.controller import Dovetail
     from dovetail.runtime.credentials import StaticToken
     from dovetail.runtime.kubeconfig import from_kubeconfig
     from dovetail.runtime.transport import HttpTransport
@@ -264,7 +264,7 @@ async def _run_simulated_aws(
 ) -> AsyncIterator[EmbeddedAws]:
     """The cloud this cluster's nodes come from."""
     # Not everyone wants it, and it is not small.
-    from dovetail.cli.simulated_aws import BOOTS, run_simulated_aws, write_env
+    from dovetail.app.simulated_aws import BOOTS, run_simulated_aws, write_env
 
     boots = options.boots or BOOTS
     async with run_simulated_aws(

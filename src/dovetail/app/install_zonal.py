@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dovetail.cli import install_shapes as shapes
-from dovetail.cli.install_shapes import READ, Installation, InstallPart, Json
+from dovetail.app import install_shapes as shapes
+from dovetail.app.install_shapes import READ, Installation, InstallPart, Json
 from dovetail.settings.zonal import ZonalPolicy
 
 __all__ = [

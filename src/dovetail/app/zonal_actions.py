@@ -16,10 +16,9 @@ from msgspec import structs
 from dovetail.api.core import Node
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
-from dovetail.api.zoneshift import ShiftCount, ZoneShift
+from dovetail.api.zoneshift import ZoneShift
+from dovetail.app.zonal_clients import TableKubeClient, call_arc
 from dovetail.aws import Aws
-from dovetail.cli.output import Output, print_structured, print_table
-from dovetail.cli.zonal_clients import TableKubeClient, call_arc
 from dovetail.controllers.base import SINGLETON
 from dovetail.errors import Gone, Refused
 from dovetail.runtime import health, logs, metrics
@@ -49,7 +48,6 @@ __all__ = [
     "list_shifts",
     "open_aws",
     "plan_shift",
-    "print_shifts",
     "run_stand_alone",
 ]
 
@@ -164,34 +162,6 @@ async def list_shifts(cluster: ShiftCluster, *, over: bool) -> list[ZoneShift]:
     async with cluster.open_kube() as kube:
         found = await kube.list(ZoneShift)
     return [each for each in found if each.spec.kind != SIGNAL and (each.status.phase == "Restored") == over]
-
-
-def print_shifts(found: Sequence[ZoneShift], output: Output) -> None:
-    rows = [
-        (
-            each.name,
-            each.spec.zone_id,
-            each.status.zone_name,
-            each.spec.kind,
-            each.status.phase or "Pending",
-            _format_steps(each.status.steps.nodes),
-            _format_steps(each.status.steps.node_pools),
-            f"{each.status.expiry_time:%Y-%m-%d %H:%M}" if each.status.expiry_time else "",
-            each.status.end_reason,
-        )
-        for each in found
-    ]
-    names = ("NAME", "ZONE ID", "ZONE", "KIND", "PHASE", "NODES", "POOLS", "UNTIL", "ENDED BY")
-    if output is Output.table:
-        print_table(names, rows)
-    else:
-        fields = [name.lower().replace(" ", "-") for name in names]
-        print_structured({"shifts": [dict(zip(fields, row, strict=True)) for row in rows]}, output)
-
-
-def _format_steps(steps: ShiftCount) -> str:
-    """How far a step has come; where it has nothing to do, nothing."""
-    return f"{steps.done}/{steps.desired}" if steps.desired else "-"
 
 
 class StandAloneZonal:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
-
-import typer
+from typing import Literal
 
 from dovetail.api.pod import Pod
 from dovetail.errors import BadInput
@@ -16,42 +14,13 @@ from dovetail.settings import Settings
 from dovetail.settings import read_settings as read_settings
 
 __all__ = [
-    "ClusterNameOption",
     "ClusterSource",
-    "ContextOption",
-    "KubeconfigOption",
     "Provider",
-    "ProviderOption",
-    "RegionOption",
     "SeenCluster",
-    "SnapshotOption",
     "read_own_settings",
 ]
 
-
-SnapshotOption = Annotated[
-    str,
-    typer.Option(
-        "--snapshot", metavar="FILE", help="Look at this file of `dovetail snapshot` (- for stdin) instead."
-    ),
-]
-KubeconfigOption = Annotated[
-    str,
-    typer.Option(metavar="FILE", help="Kubeconfig; else $KUBECONFIG, the pod's own, or ~/.kube/config."),
-]
-ContextOption = Annotated[str, typer.Option(metavar="NAME", help="Context of the kubeconfig to use.")]
 Provider = Literal["auto", "aws", "kwok"]
-ProviderOption = Annotated[
-    Provider,
-    typer.Option(help="Whose machines the cluster uses: EC2's, or simulated ones; auto asks the cluster."),
-]
-ClusterNameOption = Annotated[
-    str,
-    typer.Option(metavar="NAME", help="What the cluster is called in AWS; else as its controller has it."),
-]
-RegionOption = Annotated[
-    str, typer.Option(metavar="REGION", help="The cluster's AWS region; else as its controller or nodes say.")
-]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,13 +13,13 @@ from msgspec.structs import replace
 from dovetail.api import labels
 from dovetail.api.meta import Object
 from dovetail.api.pod import Pod, Volume
-from dovetail.cli.cluster_source import ClusterSource, SeenCluster
-from dovetail.cli.files import STDIN
+from dovetail.app.cluster_source import ClusterSource, SeenCluster
 from dovetail.errors import BadInput
 from dovetail.scheduling.model.snapshot import Snapshot, SnapshotPool, StateNode, Storage
 
 __all__ = ["FORMAT", "encode_snapshot", "find_cluster", "read_snapshot", "strip_annotations"]
 
+STDIN = "-"
 FORMAT = "dovetail-snapshot/1"
 ADVICE = "take one with `dovetail snapshot -o FILE`"
 # People and tools keep all sorts of things in annotations, whole manifests among them.
@@ -29,15 +29,15 @@ KEPT_DOMAINS = (labels.KARPENTER, labels.KARPENTER_AWS, labels.KARPENTER_KWOK, l
 O = TypeVar("O", bound=Object)  # noqa: E741 - O for object
 
 
-def find_cluster(file: str, where: ClusterSource) -> SeenCluster:
-    """The world in the file, or the cluster as it is now."""
+def find_cluster(file: str, where: ClusterSource, remark: Callable[[str], None]) -> SeenCluster:
+    """The cluster in the file, or the live one as it is now; `remark` is told of what could not be read."""
     if file:
         where.exclude_snapshot()
         return read_snapshot(file)
     # It takes all of Dovetail to see as Dovetail does; a file can do without.
-    from dovetail.cli.live_cluster import read_cluster
+    from dovetail.app.live_cluster import read_cluster
 
-    return read_cluster(where)
+    return read_cluster(where, remark)
 
 
 def encode_snapshot(world: Snapshot, excluded_zones: frozenset[str] = frozenset()) -> bytes:

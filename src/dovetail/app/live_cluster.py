@@ -19,14 +19,13 @@ from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
 from dovetail.api.pod import Pod
 from dovetail.api.zoneshift import ZoneShift, list_excluded_zones
-from dovetail.cli.cluster_source import ClusterSource, SeenCluster
-from dovetail.cli.output import print_note
-from dovetail.cli.published_settings import PublishedSettings, read_published
+from dovetail.app.cluster_context import DISPENSABLE, ClusterContext
+from dovetail.app.cluster_source import ClusterSource, SeenCluster
+from dovetail.app.published_settings import PublishedSettings, read_published
 from dovetail.controllers.provider_port import MakeProvider
 from dovetail.errors import DovetailError, Expired, Gone, Misconfigured, NotAuthorized, Retry
 from dovetail.providers.factory import NODE_CLASSES, AwsReach, choose_provider
 from dovetail.runtime.clock import SystemClock
-from dovetail.runtime.cluster_context import DISPENSABLE, ClusterContext
 from dovetail.runtime.informer import Informer
 from dovetail.runtime.kubeconfig import Connection, connect
 from dovetail.runtime.transport import USER_AGENT, ApiRequest, Transport
@@ -55,9 +54,9 @@ class LiveCluster:
     sight: ClusterContext
 
 
-def read_cluster(where: ClusterSource) -> SeenCluster:
+def read_cluster(where: ClusterSource, remark: Callable[[str], None]) -> SeenCluster:
     """See the cluster once, with the settings of its own controller."""
-    return asyncio.run(_read_cluster(where))
+    return asyncio.run(_read_cluster(where, remark))
 
 
 @asynccontextmanager
@@ -171,13 +170,13 @@ async def take_snapshot(context: ClusterContext, remark: Callable[[str], None]) 
     )
 
 
-async def _read_cluster(where: ClusterSource) -> SeenCluster:
+async def _read_cluster(where: ClusterSource, remark: Callable[[str], None]) -> SeenCluster:
     async with open_cluster(where) as cluster:
         sight = cluster.sight
         await _fill_all(sight, cluster.connection)
         await sight.provider.prepare()
         await refresh_provider(sight)
-        snapshot = await take_snapshot(sight, lambda text: print_note(f"note: {text}"))
+        snapshot = await take_snapshot(sight, remark)
         pods = {pod.full_name: pod for pod in sight.get_informer(Pod)}
         return SeenCluster(
             snapshot, pods, sight.settings, await _find_excluded_zones(sight, cluster.connection)

@@ -11,9 +11,9 @@ from dovetail.api.core import Node
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.nodeclass import EC2NodeClass
 from dovetail.api.zoneshift import RESTORE_FINALIZER, ZoneShift, ZoneShiftSpec
+from dovetail.app.zonal_actions import ShiftCluster, is_ending, list_live_shifts, open_aws
+from dovetail.app.zonal_clients import call_arc
 from dovetail.aws import Aws
-from dovetail.cli.zonal_actions import ShiftCluster, is_ending, list_live_shifts, open_aws
-from dovetail.cli.zonal_clients import call_arc
 from dovetail.errors import AlreadyExists, BadInput, Gone, Misconfigured, NotAuthorized
 from dovetail.runtime.kube import KubeClient
 

@@ -21,6 +21,7 @@ from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
 from dovetail.api.pod import Pod
+from dovetail.app.cluster_context import DISPENSABLE, ClusterContext, Indexes
 from dovetail.aws import Aws
 from dovetail.controllers.base import SINGLETON, Controller
 from dovetail.controllers.cloud_wrappers import CallerController, MeteredCloud
@@ -50,7 +51,6 @@ from dovetail.metrics import gauge
 from dovetail.ports import Clock, Cloud, Compute
 from dovetail.providers.factory import NODE_CLASSES, choose_provider
 from dovetail.runtime import metrics
-from dovetail.runtime.cluster_context import DISPENSABLE, ClusterContext, Indexes
 from dovetail.runtime.compute import inline
 from dovetail.runtime.events import EventRecorder
 from dovetail.runtime.kube import KubeClient

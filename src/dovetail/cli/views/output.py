@@ -57,6 +57,11 @@ def print_note(text: str) -> None:
     _write_stream(sys.stderr, escape_text(text) + "\n")
 
 
+def print_remark(text: str) -> None:
+    """Print what a command could not see in the cluster, on stderr."""
+    print_note(f"note: {text}")
+
+
 def _write_stream(stream: TextIO, text: str) -> None:
     try:
         stream.write(text)

@@ -12,15 +12,19 @@ from typing import Any
 
 from dovetail.api.meta import Kind, Object
 from dovetail.api.zoneshift import ZoneShift, list_excluded_zones
-from dovetail.cli.cluster_source import SeenCluster
-from dovetail.cli.live_cluster import OURS, LiveCluster, refresh_provider, take_snapshot
-from dovetail.cli.solved_plan import SolvedPlan, solve_snapshot
-from dovetail.cli.views.disruptions import build_disruption_input
-from dovetail.cli.views.pods import FEW, describe_decision
+from dovetail.app.cluster_context import DISPENSABLE
+from dovetail.app.cluster_source import SeenCluster
+from dovetail.app.live_cluster import OURS, LiveCluster, refresh_provider, take_snapshot
+from dovetail.app.solved_plan import (
+    FEW,
+    SolvedPlan,
+    build_disruption_input,
+    describe_decision,
+    solve_snapshot,
+)
 from dovetail.disruption.report import build_report
 from dovetail.errors import BadInput, DovetailError, Gone, NotAuthorized
 from dovetail.ports import Clock
-from dovetail.runtime.cluster_context import DISPENSABLE
 from dovetail.runtime.events import CoreV1Event
 from dovetail.runtime.informer import Informer
 from dovetail.runtime.watch import Follower

@@ -5,20 +5,35 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import isinf
 
+from msgspec.structs import replace
+
 from dovetail.api.pod import Pod
+from dovetail.app.cluster_source import SeenCluster
+from dovetail.disruption.inputs import DisruptionInput
+from dovetail.disruption.policy import add_default_annotations, read_default_annotations
 from dovetail.scheduling.explain import NearMiss, find_near_misses
 from dovetail.scheduling.missing_resources import MissingResource, find_missing_resources
-from dovetail.scheduling.model.plan import Plan
+from dovetail.scheduling.model.plan import Plan, PlannedNode
 from dovetail.scheduling.model.reasons import Decision
 from dovetail.scheduling.model.snapshot import Snapshot
 from dovetail.scheduling.solve import QUICK, THOROUGH, build_first_plan, solve
 
-__all__ = ["SolvedPlan", "peak_bytes", "solve_snapshot"]
+__all__ = [
+    "FEW",
+    "SolvedPlan",
+    "build_disruption_input",
+    "describe_decision",
+    "peak_bytes",
+    "solve_snapshot",
+]
+
+# Up to so many pods the plan is the very one the controller would make; beyond it, the first complete one.
+FEW = 300
 
 
 @dataclass(frozen=True)
@@ -103,3 +118,25 @@ def peak_bytes() -> int:
     except (OSError, StopIteration):
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return most if sys.platform == "darwin" else most * 1024
+
+
+def describe_decision(
+    decision: Decision, planned: PlannedNode | None, missing: Sequence[MissingResource] = ()
+) -> str:
+    """What becomes of a pod, in one sentence; that no pool has what it requests comes before all else."""
+    if missing:
+        return f"{decision.pod} {missing[0]}"
+    return f"{decision.pod} will run on a new node of pool {planned.pool}" if planned else str(decision)
+
+
+def build_disruption_input(seen: SeenCluster) -> DisruptionInput:
+    """The input as the cluster's controller would have it, with its settings and its shifted zones."""
+    knobs = read_default_annotations(seen.settings)
+    pools = tuple(
+        replace(pool, nodepool=add_default_annotations(pool.nodepool, knobs)) for pool in seen.snapshot.pools
+    )
+    return DisruptionInput.from_snapshot(
+        replace(seen.snapshot, pools=pools),
+        excluded_zones=seen.excluded_zones,
+        spot_to_spot=seen.settings.feature_gates.spot_to_spot_consolidation,
+    )

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from hashlib import sha256
 
 from dovetail.api import crds, manifests
-from dovetail.cli import install_shapes as shapes
-from dovetail.cli import install_zonal as zonal
-from dovetail.cli.install_shapes import NAME, PARTS, READ, Installation, InstallPart, Json
+from dovetail.app import install_shapes as shapes
+from dovetail.app import install_zonal as zonal
+from dovetail.app.install_shapes import NAME, PARTS, READ, Installation, InstallPart, Json
 
 __all__ = ["PART_BUILDERS", "Installation", "build_objects"]
 
