@@ -15,7 +15,7 @@ from dovetail.api.taints import is_ephemeral
 from dovetail.scheduling.model import host_ports, instance_types, pod_requirements, resources, taints
 from dovetail.scheduling.model.instance_types import InstanceType, Offering, Overhead
 from dovetail.scheduling.model.requirements import Requirements, Values, build_entries, describe_values
-from dovetail.scheduling.sequential.scheduler import schedule_pods
+from dovetail.scheduling.sequential.schedule import schedule_pods
 from dovetail.sim.clock import VirtualClock
 from dovetail.state import Cluster
 from support.builders import node

@@ -17,7 +17,7 @@ import pytest
 
 from dovetail.api.labels import INSTANCE_TYPE
 from dovetail.scheduling.model.plan import Plan
-from dovetail.scheduling.sequential.scheduler import schedule_pods
+from dovetail.scheduling.sequential.schedule import schedule_pods
 from dovetail.scheduling.solve import solve
 from support.manifests import amounts
 from support.runs import snapshot

@@ -18,7 +18,7 @@ from dovetail.scheduling.packing.bound import compute_certified_bound
 from dovetail.scheduling.packing.improve import QUICK, Effort, pack_problem
 from dovetail.scheduling.packing.problem import PackingProblem
 from dovetail.scheduling.packing.zone_assignment import level_zones
-from dovetail.scheduling.sequential import scheduler
+from dovetail.scheduling.sequential.schedule import schedule_pods
 from dovetail.scheduling.solve import build_first_plan, solve
 from dovetail.scheduling.verify import verify_plan
 from support.builders import nodepool, pod, taint
@@ -147,7 +147,7 @@ def test_a_plan_keeps_every_rule_and_forgets_nobody(world: Snapshot) -> None:
 @settings(max_examples=60, deadline=None)
 @given(snapshots())
 def test_a_plan_is_never_worse_than_placing_pods_one_by_one(world: Snapshot) -> None:
-    packed, plain = solve(world, SHORT), scheduler.schedule_pods(world)
+    packed, plain = solve(world, SHORT), schedule_pods(world)
 
     assert placed(packed) >= placed(plain)
     if placed(packed) == placed(plain):

@@ -16,7 +16,7 @@ from dovetail.disruption.candidates import (
 from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.simulation.simulate import build_snapshot_without, run_what_if, sort_largest_first
 from dovetail.scheduling.model.plan import Plan
-from dovetail.scheduling.sequential import scheduler
+from dovetail.scheduling.sequential.schedule import schedule_pods
 from support.sweeps import random_world
 
 SEEDS = st.integers(0, 2**32)
@@ -30,7 +30,7 @@ def told(plan: Plan) -> tuple[object, ...]:
 
 def long_way(world: DisruptionInput, going: Sequence[Candidate], consolidating: bool) -> Plan:
     picture = build_snapshot_without(world, going, consolidating=consolidating)
-    return scheduler.schedule_pods(picture, sort_largest_first(world.snapshot.moving))
+    return schedule_pods(picture, sort_largest_first(world.snapshot.moving))
 
 
 @settings(max_examples=400, deadline=None)

@@ -41,7 +41,7 @@ from dovetail.scheduling.model.snapshot import (
     Storage,
     build_pools_and_catalogs,
 )
-from dovetail.scheduling.sequential.scheduler import schedule_pods
+from dovetail.scheduling.sequential.schedule import schedule_pods
 from support.builders import NOW, amounts, nodepool
 from support.builders import node as node_of
 

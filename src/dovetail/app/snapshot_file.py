@@ -15,6 +15,7 @@ from dovetail.api.meta import Object
 from dovetail.api.pod import Pod, Volume
 from dovetail.app.cluster_source import ClusterSource, SeenCluster
 from dovetail.errors import BadInput
+from dovetail.scheduling.model import snapshot_codec
 from dovetail.scheduling.model.snapshot import Snapshot, SnapshotPool, StateNode, Storage
 
 __all__ = ["FORMAT", "encode_snapshot", "find_cluster", "read_snapshot", "strip_annotations"]
@@ -42,7 +43,9 @@ def find_cluster(file: str, where: ClusterSource, remark: Callable[[str], None])
 
 def encode_snapshot(world: Snapshot, excluded_zones: frozenset[str] = frozenset()) -> bytes:
     """The snapshot's own bytes, which say in addition how to read them and which zones are shifted away."""
-    parts = msgspec.json.decode(strip_annotations(world).to_bytes(), type=dict[str, msgspec.Raw])
+    parts = msgspec.json.decode(
+        snapshot_codec.encode_snapshot(strip_annotations(world)), type=dict[str, msgspec.Raw]
+    )
     zones = {"excluded_zones": sorted(excluded_zones)} if excluded_zones else {}
     return msgspec.json.encode({"format": FORMAT} | zones | parts) + b"\n"
 
@@ -70,7 +73,7 @@ def read_snapshot(path: str) -> SeenCluster:
             "take it again with this version"
         )
     try:
-        return SeenCluster(Snapshot.from_bytes(data), excluded_zones=head.excluded_zones)
+        return SeenCluster(snapshot_codec.decode_snapshot(data), excluded_zones=head.excluded_zones)
     except (msgspec.MsgspecError, ValueError, IndexError) as error:
         raise BadInput(f"reading the snapshot {name}: it is damaged ({error}); {ADVICE}") from error
 

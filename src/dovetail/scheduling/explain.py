@@ -28,7 +28,7 @@ from dovetail.scheduling.model.resources import (
 )
 from dovetail.scheduling.model.snapshot import Snapshot, SnapshotPool
 from dovetail.scheduling.postprocess import apply_plan
-from dovetail.scheduling.sequential import scheduler
+from dovetail.scheduling.sequential.schedule import schedule_pods
 from dovetail.scheduling.solve import QUICK, solve
 
 __all__ = ["NearMiss", "find_near_misses"]
@@ -131,7 +131,7 @@ def _find_places(
     pools = snapshot.pools if lift.limits else tuple(_remove_limits(pool) for pool in snapshot.pools)
     asked = replace(snapshot, pods=lifted, pools=pools, moving=(), virtual=())
     # One pod is not a batch: the exact placer's answer is the whole answer.
-    plan = scheduler.schedule_pods(asked) if len(lifted) == 1 else solve(asked, _ALONE)
+    plan = schedule_pods(asked) if len(lifted) == 1 else solve(asked, _ALONE)
     originals = {pod.full_name: pod for pod in pods}
     for name, taken in plan.existing.items():
         node = planned.get(name)

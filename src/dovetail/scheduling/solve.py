@@ -36,11 +36,11 @@ from dovetail.scheduling.packing.adapter.to_groups import (
     group_pods,
 )
 from dovetail.scheduling.postprocess import NodeSizeLimit, add_headroom, split_large_nodes
-from dovetail.scheduling.sequential import scheduler
 from dovetail.scheduling.sequential.nodes import Fit
 from dovetail.scheduling.sequential.pending_zones import count_pending_by_zone
 from dovetail.scheduling.sequential.results import build_plan
-from dovetail.scheduling.sequential.scheduler import SequentialScheduler, run_scheduler
+from dovetail.scheduling.sequential.schedule import run_scheduler, schedule_pods
+from dovetail.scheduling.sequential.scheduler import SequentialScheduler
 
 __all__ = [
     "QUICK",
@@ -144,7 +144,7 @@ def _add_set_aside(plan: Plan, snapshot: Snapshot, bad: tuple[SetAside, ...]) ->
 
 def _solve_snapshot(snapshot: Snapshot, effort: Effort, should_stop: ShouldStop | None) -> Plan:
     if snapshot.options.consolidating or snapshot.options.one_by_one:
-        return scheduler.schedule_pods(snapshot, should_stop=should_stop)
+        return schedule_pods(snapshot, should_stop=should_stop)
     plan = find_cheapest_plan(snapshot, effort, should_stop)
 
     def again(below: NodeSizeLimit) -> Plan | None:
@@ -165,7 +165,7 @@ def find_cheapest_plan(
         return _choose_better_plan(plan, _schedule_one_by_one(snapshot, should_stop))
     if len(snapshot.pods) <= _FEW:
         cheapest_known = plan.price <= plan.bound_as_asked * _PROVEN
-        one_by_one = scheduler.schedule_pods if cheapest_known else search_domains
+        one_by_one = schedule_pods if cheapest_known else search_domains
         return _choose_better_plan(plan, one_by_one(snapshot, should_stop=should_stop))
     return plan
 
@@ -173,7 +173,7 @@ def find_cheapest_plan(
 def _schedule_one_by_one(snapshot: Snapshot, should_stop: ShouldStop | None) -> Plan:
     if len(snapshot.pods) <= _FEW:
         return search_domains(snapshot, should_stop)
-    return scheduler.schedule_pods(snapshot, should_stop=should_stop)
+    return schedule_pods(snapshot, should_stop=should_stop)
 
 
 def _choose_better_plan(packed: Plan, plain: Plan) -> Plan:

@@ -19,6 +19,7 @@ from dovetail.api.pod import Pod, PodStatus, SchedulingGate
 from dovetail.app.cluster_source import SeenCluster
 from dovetail.app.snapshot_file import FORMAT, encode_snapshot, read_snapshot
 from dovetail.cli.views.pods import explain_pod
+from dovetail.scheduling.model import snapshot_codec
 from dovetail.scheduling.model.snapshot import Snapshot, StateNode
 from support.builders import NOW, condition, node, nodeclaim, nodepool, owner, pod, taint
 from support.commands import Ended, dovetail
@@ -333,7 +334,7 @@ def test_a_snapshot_survives_its_file(saved: Path) -> None:
     snapshot = world(3, [pod("big", cpu="10000")])
     saved.write_bytes(encode_snapshot(snapshot))
     assert read_snapshot(str(saved)).snapshot == snapshot
-    assert Snapshot.from_bytes(saved.read_bytes()) == snapshot
+    assert snapshot_codec.decode_snapshot(saved.read_bytes()) == snapshot
 
 
 def test_a_pod_among_a_thousand_nodes_is_answered_within_a_second(saved: Path) -> None:

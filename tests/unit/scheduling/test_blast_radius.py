@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from dovetail.scheduling.sequential import scheduler
+from dovetail.scheduling.sequential.schedule import schedule_pods
 from dovetail.scheduling.solve import solve
 from support.peer_workloads import generated, snapshot_of
 
@@ -14,7 +14,7 @@ from support.peer_workloads import generated, snapshot_of
 def test_no_new_node_is_planned_larger_than_the_cap(most: int) -> None:
     snapshot = snapshot_of(generated("mix", 100))
     capped = replace(snapshot, options=replace(snapshot.options, most_pods=most))
-    for plan in (solve(capped), scheduler.schedule_pods(capped)):
+    for plan in (solve(capped), schedule_pods(capped)):
         assert not plan.unschedulable
         assert max(len(node.pods) for node in plan.new_nodes) <= most
 

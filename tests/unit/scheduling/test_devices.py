@@ -43,7 +43,7 @@ from dovetail.scheduling.model.device_objects import (
 )
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.plan import Plan
-from dovetail.scheduling.model.snapshot import Snapshot
+from dovetail.scheduling.model.snapshot_codec import decode_snapshot, encode_snapshot
 from dovetail.scheduling.sequential import pod_errors
 from support.builders import amounts, nodeclaim, pod
 from support.worlds import Z1, Z2, World, instance_type, running, term
@@ -362,6 +362,6 @@ def test_selectors_compare_amounts() -> None:
 def test_devices_travel_with_the_snapshot() -> None:
     made = world(kind("gpu", device("g0", {"memory": amount("40Gi")}, numa=1)), claims=[claim("c")])
     snapshot = made.snapshot(using("web", "c"))
-    again = Snapshot.from_bytes(snapshot.to_bytes())
+    again = decode_snapshot(encode_snapshot(snapshot))
     assert again == snapshot
     assert again.catalogs[0][0].device_slices[0].spec.devices[0].attributes["numa"].value == 1

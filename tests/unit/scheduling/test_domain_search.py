@@ -7,7 +7,7 @@ import pytest
 from dovetail.api import labels as names
 from dovetail.scheduling import solve
 from dovetail.scheduling.model.snapshot import Snapshot
-from dovetail.scheduling.sequential import scheduler
+from dovetail.scheduling.sequential.schedule import schedule_pods
 from dovetail.scheduling.solve import search_domains
 from support.builders import pod
 from support.worlds import Z1, Z2, World, instance_type, offering, spread
@@ -32,7 +32,7 @@ def the_small_pod_comes_first() -> Snapshot:
 
 def test_a_dearer_zone_is_taken_first_where_that_is_cheaper_in_the_end() -> None:
     scene = the_small_pod_comes_first()
-    assert scheduler.schedule_pods(scene).price == 1.0 + 9.0
+    assert schedule_pods(scene).price == 1.0 + 9.0
     assert search_domains(scene).price == 1.5 + 4.0
 
 
@@ -45,10 +45,10 @@ def test_a_search_without_time_gives_the_exact_placers_plan() -> None:
         asked += 1
         return asked > len(scene.pods)  # one run, and no more
 
-    assert search_domains(scene, out_of_time) == scheduler.schedule_pods(scene)
+    assert search_domains(scene, out_of_time) == schedule_pods(scene)
 
 
 def test_the_number_of_runs_falls_with_the_number_of_pods(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = the_small_pod_comes_first()
     monkeypatch.setattr(solve, "_WORK", len(scene.pods) - 1)
-    assert search_domains(scene) == scheduler.schedule_pods(scene)
+    assert search_domains(scene) == schedule_pods(scene)

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from dovetail.api import labels as names
 from dovetail.api.pod import Pod
-from dovetail.scheduling.sequential.scheduler import SequentialScheduler, schedule_pods, sort_queue
+from dovetail.scheduling.sequential.schedule import schedule_pods
+from dovetail.scheduling.sequential.scheduler import SequentialScheduler, sort_queue
 from support.builders import NOW, nodepool, pod
 from support.worlds import Z1, Z2, World, instance_type, offering, spread
 

@@ -16,7 +16,7 @@ from dovetail.scheduling import postprocess
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.plan import Plan
 from dovetail.scheduling.model.snapshot import StateNode
-from dovetail.scheduling.sequential import scheduler
+from dovetail.scheduling.sequential.schedule import schedule_pods
 from dovetail.scheduling.solve import solve
 from dovetail.scheduling.verify import verify_plan
 from support.builders import NOW, nodepool, pod
@@ -64,7 +64,7 @@ def jobs(count: int) -> list[Pod]:
 def test_two_halves_are_bought_where_one_node_would_be_a_large_part_of_the_fleet() -> None:
     world = fleet()
     plan = checked(world, *jobs(6))
-    plain = scheduler.schedule_pods(world.snapshot(*jobs(6)))
+    plain = schedule_pods(world.snapshot(*jobs(6)))
 
     assert bought(plain) == ["c-32"]
     assert bought(plan) == ["c-16", "c-16"]
@@ -95,7 +95,7 @@ def test_many_pods_are_packed_for_their_own_sake() -> None:
     many = [pod(f"web-{i}", cpu="490m", memory="256Mi") for i in range(60)]
     plan = checked(fleet(), *many)
 
-    assert len(plan.new_nodes) <= len(scheduler.schedule_pods(fleet().snapshot(*many)).new_nodes)
+    assert len(plan.new_nodes) <= len(schedule_pods(fleet().snapshot(*many)).new_nodes)
 
 
 def test_a_plan_that_holds_up_only_if_everybody_sits_as_planned_is_not_preferred() -> None:
@@ -105,7 +105,7 @@ def test_a_plan_that_holds_up_only_if_everybody_sits_as_planned_is_not_preferred
         *(pod(f"b-{i}", cpu="6", memory="1Gi") for i in range(3)),
     )
     types = {each.name: each for each in snapshot.list_types(snapshot.pools[0])}
-    large = next(n for n in scheduler.schedule_pods(snapshot).new_nodes if len(n.pods) == 9)
+    large = next(n for n in schedule_pods(snapshot).new_nodes if len(n.pods) == 9)
     names = sorted(large.pods)
     small, big = names[:6], names[6:]
     parts = [replace(large, instance_type="c-08", pods=(*small[2 * i : 2 * i + 1], big[i])) for i in range(3)]
@@ -206,4 +206,4 @@ def test_a_few_pods_never_cost_more_than_one_by_one(family: str, size: int) -> N
     plan = solve(snapshot)
 
     assert verify_plan(snapshot, plan) == []
-    assert plan.price <= scheduler.schedule_pods(snapshot).price + 1e-9
+    assert plan.price <= schedule_pods(snapshot).price + 1e-9

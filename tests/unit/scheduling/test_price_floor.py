@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from dovetail.scheduling.sequential import scheduler
+from dovetail.scheduling.sequential.schedule import schedule_pods
 from dovetail.scheduling.solve import compute_price_floor, solve
 from support.peer_workloads import generated, snapshot_of
 
@@ -24,5 +24,5 @@ def test_one_by_one_gives_the_plan_of_the_exact_placer() -> None:
     snapshot = snapshot_of(generated("mix", 60))
     plain = replace(snapshot, options=replace(snapshot.options, one_by_one=True))
 
-    assert solve(plain) == scheduler.schedule_pods(plain)
+    assert solve(plain) == schedule_pods(plain)
     assert solve(plain).price >= solve(snapshot).price

@@ -22,7 +22,7 @@ from dovetail.scheduling.model.plan import Plan, PlannedNode
 from dovetail.scheduling.model.reasons import Reason
 from dovetail.scheduling.model.requirements import Values
 from dovetail.scheduling.model.snapshot import Snapshot, Storage
-from dovetail.scheduling.sequential.scheduler import schedule_pods
+from dovetail.scheduling.sequential.schedule import schedule_pods
 from dovetail.scheduling.verify import verify_plan
 from support.builders import nodepool, pod, taint
 from support.worlds import Z1, Z2, World, apart, near, running, series, spread, term

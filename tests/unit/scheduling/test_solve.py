@@ -19,7 +19,7 @@ from dovetail.scheduling import solve, verify
 from dovetail.scheduling.model.plan import Plan
 from dovetail.scheduling.model.snapshot import Snapshot
 from dovetail.scheduling.packing.adapter import from_groups
-from dovetail.scheduling.sequential import scheduler
+from dovetail.scheduling.sequential.schedule import schedule_pods
 from dovetail.scheduling.solve import QUICK, Effort, build_first_plan
 from dovetail.scheduling.verify import verify_plan
 from support.builders import NOW, nodepool, pod, taint
@@ -59,7 +59,7 @@ def test_every_family_is_placed_in_full_and_keeps_every_rule(family: str) -> Non
 
     assert verify_plan(snapshot, plan) == []
     assert not plan.unschedulable
-    assert plan.price <= scheduler.schedule_pods(snapshot).price + 1e-9
+    assert plan.price <= schedule_pods(snapshot).price + 1e-9
     assert 0 < plan.bound <= plan.bound_as_asked + 1e-9
     assert plan.bound <= plan.price + 1e-9
 
@@ -135,15 +135,13 @@ def test_where_a_limit_leaves_pods_out_the_exact_placer_says_which() -> None:
     assert counted is not None
     assert counted.left_out == {"default/large-0", "default/small-1"}
     assert (
-        solve.solve(scene).left_out
-        == scheduler.schedule_pods(scene).left_out
-        == {"default/small-0", "default/small-1"}
+        solve.solve(scene).left_out == schedule_pods(scene).left_out == {"default/small-0", "default/small-1"}
     )
 
 
 def test_where_a_limit_leaves_pods_out_more_pods_placed_come_first() -> None:
     scene = _behind_a_limit("4", (2, "1800m"), (2, "1"))
-    assert len(scheduler.schedule_pods(scene).left_out) == 2
+    assert len(schedule_pods(scene).left_out) == 2
     assert solve.solve(scene).left_out == {"default/large-1"}
 
 
@@ -220,7 +218,7 @@ def test_a_plan_the_referee_objects_to_is_not_used(monkeypatch: pytest.MonkeyPat
     snapshot = World(types=series(6)).snapshot(*pods(5))
     monkeypatch.setattr(verify, "verify_plan", lambda *_: ["no"])
 
-    assert solve.solve(snapshot, SHORT) == scheduler.schedule_pods(snapshot)
+    assert solve.solve(snapshot, SHORT) == schedule_pods(snapshot)
 
 
 def test_a_plan_that_does_not_fit_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +228,7 @@ def test_a_plan_that_does_not_fit_is_not_used(monkeypatch: pytest.MonkeyPatch) -
     snapshot = World(types=series(6)).snapshot(*pods(5))
     monkeypatch.setattr(solve, "apply_packed_plan", overfull)
 
-    assert solve.solve(snapshot, SHORT) == scheduler.schedule_pods(snapshot)
+    assert solve.solve(snapshot, SHORT) == schedule_pods(snapshot)
 
 
 def test_every_planned_node_lists_all_types_that_hold_it_cheapest_first() -> None:
@@ -245,7 +243,7 @@ def test_under_linear_prices_a_plan_is_as_dense_as_the_exact_placers() -> None:
     snapshot = World(types=series(16)).snapshot(*pods(40, cpu="900m", memory="1Gi"))
     plan = solve.solve(snapshot)
 
-    assert plan.price <= scheduler.schedule_pods(snapshot).price + 1e-9
+    assert plan.price <= schedule_pods(snapshot).price + 1e-9
 
 
 SCRIPT = """

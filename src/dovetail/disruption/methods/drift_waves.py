@@ -39,7 +39,7 @@ from dovetail.disruption.policy import read_policy
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.plan import Plan, PlannedNode
 from dovetail.scheduling.model.snapshot import Snapshot, StateNode
-from dovetail.scheduling.sequential import scheduler
+from dovetail.scheduling.sequential.schedule import schedule_pods
 from dovetail.settings import durations
 
 __all__ = [
@@ -285,9 +285,7 @@ ReplacementKind = tuple[str, str, str, float]
 class ReplacementEstimates:
     """What replaces a node, asked once for all nodes whose pods are alike."""
 
-    def __init__(
-        self, inputs: DisruptionInput, place: Callable[[Snapshot], Plan] = scheduler.schedule_pods
-    ) -> None:
+    def __init__(self, inputs: DisruptionInput, place: Callable[[Snapshot], Plan] = schedule_pods) -> None:
         options = replace(inputs.snapshot.options, reserved_fallback=True)
         self._bare = replace(inputs.snapshot, nodes=(), pods=(), moving=(), virtual=(), options=options)
         self._scene = inputs

@@ -19,7 +19,7 @@ from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.plan import Plan
 from dovetail.scheduling.model.resources import compute_nano_requests
 from dovetail.scheduling.model.snapshot import Snapshot
-from dovetail.scheduling.sequential import scheduler
+from dovetail.scheduling.sequential.schedule import schedule_pods
 
 __all__ = [
     "SimulationResult",
@@ -69,9 +69,7 @@ def simulate_scheduling(
         plan = run_what_if(inputs, candidates, consolidating=consolidating, seen=seen, most=most).plan
     else:
         order = sort_largest_first(inputs.snapshot.moving)
-        plan = scheduler.schedule_pods(
-            build_snapshot_without(inputs, candidates, consolidating=consolidating), order
-        )
+        plan = schedule_pods(build_snapshot_without(inputs, candidates, consolidating=consolidating), order)
     waiting = frozenset(pod.full_name for pod in (*inputs.snapshot.pods, *inputs.snapshot.virtual))
     return SimulationResult(_reject_uninitialized(plan, inputs), waiting)
 

@@ -24,7 +24,8 @@ from dovetail.scheduling.sequential.nodes import ExistingNode, NewNode, NoFit
 from dovetail.scheduling.sequential.pending_pods import add_default_spread
 from dovetail.scheduling.sequential.reservations import ReservationManager
 from dovetail.scheduling.sequential.results import build_plan
-from dovetail.scheduling.sequential.scheduler import InflightNodes, SequentialScheduler, rank_plan
+from dovetail.scheduling.sequential.schedule import rank_plan
+from dovetail.scheduling.sequential.scheduler import InflightNodes, SequentialScheduler
 
 __all__ = ["WhatIfQuestion", "WhatIfScheduler", "answer_question"]
 

@@ -126,18 +126,6 @@ class Snapshot(Record, frozen=True):
         """What the pool may buy; nothing when its instance types could not be listed."""
         return self.catalogs[pool.catalog] if pool.catalog >= 0 else ()
 
-    def to_bytes(self) -> bytes:
-        """The same world gives the same bytes, in any process."""
-        from dovetail.scheduling.model import snapshot_codec  # which needs this module first
-
-        return snapshot_codec.encode_snapshot(self)
-
-    @staticmethod
-    def from_bytes(source: bytes) -> Snapshot:
-        from dovetail.scheduling.model import snapshot_codec
-
-        return snapshot_codec.decode_snapshot(source)
-
 
 def build_pools_and_catalogs(
     offers: Iterable[tuple[NodePool, Sequence[InstanceType]]],

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from dovetail.api.labels import ZONE
 from dovetail.api.pod import Pod
 from dovetail.scheduling.model.pod_shapes import SchedulingShape
 from dovetail.scheduling.model.requirements import EXISTS, Values
+from dovetail.scheduling.sequential.scheduler import SequentialScheduler
 from dovetail.scheduling.topology.group import TopologyGroup, TopologyType
-
-if TYPE_CHECKING:
-    from dovetail.scheduling.sequential.scheduler import SequentialScheduler
 
 __all__ = ["FLEXIBLE", "NOWHERE", "count_pending_by_zone", "find_effective_zone"]
 

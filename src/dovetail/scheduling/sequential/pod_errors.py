@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from dovetail.api import quantity
 from dovetail.api.labels import HOSTNAME
@@ -26,10 +25,8 @@ from dovetail.scheduling.model.resources import (
     convert_to_quantities,
 )
 from dovetail.scheduling.sequential.nodes import ExistingNode, NewNode, NoFit
+from dovetail.scheduling.sequential.scheduler import SequentialScheduler
 from dovetail.scheduling.topology.group import TopologyGroup
-
-if TYPE_CHECKING:
-    from dovetail.scheduling.sequential.scheduler import SequentialScheduler
 
 __all__ = ["PodError", "collect_pod_errors"]
 

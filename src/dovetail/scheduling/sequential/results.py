@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import reduce
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -24,9 +23,7 @@ from dovetail.scheduling.model.requirements import Requirements, Values
 from dovetail.scheduling.model.resources import Nano, add_resources, convert_to_quantities
 from dovetail.scheduling.sequential.nodes import ExistingNode, NewNode
 from dovetail.scheduling.sequential.pod_errors import PodError, collect_pod_errors
-
-if TYPE_CHECKING:
-    from dovetail.scheduling.sequential.scheduler import SequentialScheduler
+from dovetail.scheduling.sequential.scheduler import SequentialScheduler
 
 __all__ = ["build_plan", "build_planned_node"]
 
