@@ -27,7 +27,6 @@ from dovetail.runtime.events import EventRecorder
 from dovetail.runtime.informer import Informer
 from dovetail.runtime.kube import KubeClient
 from dovetail.runtime.manager import Manager
-from dovetail.runtime.throttle import Throttle
 from dovetail.runtime.transport import ApiReply, ApiRequest
 from dovetail.runtime.watch import Follower
 from dovetail.settings import read_settings
@@ -37,6 +36,7 @@ from dovetail.sim.clock import VirtualClock
 from dovetail.sim.kube.status import ApiError
 from dovetail.sim.transport import LocalTransport
 from dovetail.sim.world import World
+from dovetail.throttle import Throttle
 from dovetail.zonal.model.gates import ZoneGates
 from dovetail.zonal.model.state_machine import ShiftTiming
 from dovetail.zonal.options import ZonalOptions

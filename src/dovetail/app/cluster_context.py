@@ -25,12 +25,12 @@ from dovetail.controllers.provider_port import MakeProvider, Provider, ProviderC
 from dovetail.ports import Clock, Recorder
 from dovetail.runtime.informer import Informer
 from dovetail.runtime.kube import KubeClient
-from dovetail.runtime.throttle import Throttle
 from dovetail.runtime.transport import Transport
 from dovetail.scheduling.model.device_objects import DeviceClass, ResourceClaim, ResourceSlice
 from dovetail.scheduling.model.snapshot import SchedulingOptions
 from dovetail.settings import Settings
 from dovetail.state import Capture, Cluster, ClusterStores, DeviceStores
+from dovetail.throttle import Throttle
 from dovetail.zonal.model.gates import ZoneGates
 
 __all__ = ["DISPENSABLE", "ClusterContext", "Indexes"]

@@ -29,10 +29,10 @@ from dovetail.runtime.kube import KubeClient
 from dovetail.runtime.kubeconfig import Connection, connect
 from dovetail.runtime.leader import ElectionTerms, Elector, ElectorThread, new_identity
 from dovetail.runtime.manager import Manager, at_once
-from dovetail.runtime.throttle import Throttle
 from dovetail.runtime.transport import USER_AGENT, Transport
 from dovetail.runtime.watch import Follower
 from dovetail.settings import Settings, read_settings
+from dovetail.throttle import Throttle
 from dovetail.zonal.model.gates import ZoneGates
 from dovetail.zonal.model.records import SIGNAL
 from dovetail.zonal.model.shifts import STAND_ALONE

@@ -20,6 +20,7 @@ from dovetail.bus.events import BusPlace
 from dovetail.bus.owners import InstanceOwners, PublishedInstances, find_owners, list_tag_keys
 from dovetail.bus.ports import BusClock
 from dovetail.logs import get_logger
+from dovetail.throttle import Throttle
 
 __all__ = ["Ec2CallBudget", "InstanceResolver"]
 
@@ -32,31 +33,27 @@ class Ec2CallBudget:
     """Calls a second, with a burst; modest, since every Karpenter of an account shares EC2's own bucket."""
 
     def __init__(self, rate: float, burst: float, clock: BusClock) -> None:
-        self._most = self.rate = float(rate)
-        self._burst = self._tokens = float(burst)
-        self._clock = clock
-        self._at = clock.monotonic()
+        self._most = float(rate)
+        self._throttle = Throttle(clock, rate, burst)
+
+    @property
+    def rate(self) -> float:
+        return self._throttle.per_second
 
     @property
     def tokens(self) -> float:
-        now = self._clock.monotonic()
-        self._tokens = min(self._burst, self._tokens + (now - self._at) * self.rate)
-        self._at = now
-        return self._tokens
+        return self._throttle.tokens
 
     async def take_token(self) -> None:
         """Return once a call may be made."""
-        while self.tokens < 1:
-            await self._clock.sleep((1 - self._tokens) / self.rate + 0.001)
-        self._tokens -= 1
+        await self._throttle.wait_for_free()
 
     def slow_down(self) -> None:
         """EC2 throttled a call: half as many from now on, and none at once."""
-        self.rate = max(self.rate / 2, LEAST)
-        self._tokens = min(self.tokens, 0.0)
+        self._throttle.change_rate(max(self.rate / 2, LEAST), most_tokens=0.0)
 
     def speed_up(self) -> None:
-        self.rate = min(self._most, self.rate + self._most / 20)
+        self._throttle.change_rate(min(self._most, self.rate + self._most / 20))
 
 
 COALESCE = 0.05  # concurrent misses share a call

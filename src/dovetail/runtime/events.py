@@ -22,7 +22,7 @@ from dovetail.logs import get_logger
 from dovetail.metrics import counter
 from dovetail.ports import Clock
 from dovetail.runtime.kube import KubeClient
-from dovetail.runtime.throttle import Throttle
+from dovetail.throttle import Throttle
 
 __all__ = ["EventRecorder"]
 

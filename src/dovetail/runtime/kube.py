@@ -27,8 +27,8 @@ from dovetail.errors import (
 )
 from dovetail.ports import Clock
 from dovetail.runtime import metrics
-from dovetail.runtime.throttle import Throttle
 from dovetail.runtime.transport import ApiReply, ApiRequest, Lines, Transport
+from dovetail.throttle import Throttle
 
 __all__ = ["KubeCall", "KubeClient", "KubeStatus", "build_failure", "build_path", "read_retry_after"]
 

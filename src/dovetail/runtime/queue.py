@@ -18,7 +18,7 @@ from itertools import count
 from dovetail.controllers.base import Backoff
 from dovetail.ports import Clock
 from dovetail.runtime import metrics
-from dovetail.runtime.throttle import Throttle
+from dovetail.throttle import Throttle
 
 __all__ = ["Closed", "WorkQueue"]
 

@@ -31,9 +31,9 @@ from dovetail.runtime.eks import connect_eks
 from dovetail.runtime.events import EventRecorder
 from dovetail.runtime.informer import Informer
 from dovetail.runtime.kube import KubeClient
-from dovetail.runtime.throttle import Throttle
 from dovetail.runtime.transport import Transport
 from dovetail.settings import Settings, read_settings
+from dovetail.throttle import Throttle
 from dovetail.zonal.model.events import SOURCE, parse_signal
 from dovetail.zonal.model.gates import ZoneGates
 from dovetail.zonal.model.shifts import STAND_ALONE

@@ -17,11 +17,11 @@ from dovetail.api.quantity import Quantity
 from dovetail.errors import AlreadyExists, Conflict, Expired, Gone, Invalid, Refused, Retry, Throttled
 from dovetail.runtime import metrics
 from dovetail.runtime.kube import KubeClient, build_path
-from dovetail.runtime.throttle import Throttle
 from dovetail.sim.clock import VirtualClock, run_virtual
 from dovetail.sim.faults import FaultRule, FaultStorm
 from dovetail.sim.kube.apiserver import ApiServer
 from dovetail.sim.transport import LocalTransport
+from dovetail.throttle import Throttle
 from support import apiserver
 
 

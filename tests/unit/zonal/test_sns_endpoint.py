@@ -15,10 +15,10 @@ from aiohttp.test_utils import TestServer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.runtime.throttle import Throttle
 from dovetail.settings import read_settings
 from dovetail.sim.aws import AwsRequest, SimulatedAws, operation
 from dovetail.sim.clock import VirtualClock
+from dovetail.throttle import Throttle
 from dovetail.zonal.ingest.signals import SignalStore
 from dovetail.zonal.ingest.sns_delivery import (
     SnsDelivery,

@@ -9,6 +9,7 @@ from random import Random
 from dovetail.aws import AwsError
 from dovetail.ports import Clock
 from dovetail.sim.aws.service import AwsRequest
+from dovetail.throttle import Throttle
 
 __all__ = ["AwsFaults"]
 
@@ -48,24 +49,14 @@ class _Rule:
         )
 
 
-@dataclass(slots=True)
-class _Bucket:
-    """A request budget as EC2 keeps it: a bucket that fills with time."""
-
-    operation: str
-    size: float
-    fills: float
-    level: float
-    at: float
-
-
 class AwsFaults:
     """What is to go wrong. The client's own repeats are not played: a refusal is what is left of them."""
 
     def __init__(self, clock: Clock, rng: Random) -> None:
         self._clock, self._rng = clock, rng
         self._rules: list[_Rule] = []
-        self._buckets: list[_Bucket] = []
+        # Request budgets as EC2 keeps them, by operation: buckets that fill with time.
+        self._budgets: list[tuple[str, Throttle]] = []
         self.expired = False
         # Seconds every answer takes, from and to.
         self.latency: tuple[float, float] = (0.0, 0.0)
@@ -102,11 +93,11 @@ class AwsFaults:
 
     def throttle(self, operation: str, size: float, fills: float) -> None:
         """A request budget: a bucket of that size that fills by so many requests a second."""
-        self._buckets.append(_Bucket(operation, size, fills, size, self._clock.monotonic()))
+        self._budgets.append((operation, Throttle(self._clock, fills, size)))
 
     def clear(self) -> None:
         self._rules.clear()
-        self._buckets.clear()
+        self._budgets.clear()
         self.expired, self.latency = False, (0.0, 0.0)
 
     async def apply_before(self, request: AwsRequest) -> None:
@@ -136,16 +127,10 @@ class AwsFaults:
                     raise error
 
     def _spend_budget(self, request: AwsRequest) -> None:
-        now = self._clock.monotonic()
-        for bucket in self._buckets:
-            if bucket.operation not in ("*", request.operation):
-                continue
-            bucket.level = min(bucket.size, bucket.level + (now - bucket.at) * bucket.fills)
-            bucket.at = now
-            if bucket.level < 1:
+        for operation, budget in self._budgets:
+            if operation in ("*", request.operation) and not budget.try_take():
                 code = "RequestLimitExceeded" if request.service == "ec2" else "ThrottlingException"
                 raise request.refuse(code, "Request limit exceeded.", STATUS[code])
-            bucket.level -= 1
 
 
 def _count_use(rule: _Rule) -> None:

@@ -18,7 +18,7 @@ import aiohttp
 from cryptography import x509
 
 from dovetail.errors import Misconfigured
-from dovetail.runtime.throttle import Throttle
+from dovetail.throttle import Throttle
 from dovetail.zonal.ingest import sns_delivery
 from dovetail.zonal.ingest.sns_delivery import SnsDelivery, TurnedAway
 

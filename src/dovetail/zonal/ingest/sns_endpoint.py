@@ -21,8 +21,8 @@ from dovetail.errors import BadInput, DovetailError, Misconfigured, Throttled
 from dovetail.logs import get_logger
 from dovetail.ports import Clock
 from dovetail.runtime.http_listener import ServerLimits, start_listener
-from dovetail.runtime.throttle import Throttle
 from dovetail.settings import Settings
+from dovetail.throttle import Throttle
 from dovetail.zonal import shift_metrics
 from dovetail.zonal.ingest import sns_delivery
 from dovetail.zonal.ingest.certificates import Certificates, fetch, public_roots

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from dovetail.runtime.throttle import Throttle
 from dovetail.sim.clock import VirtualClock, run_virtual
+from dovetail.throttle import Throttle
 from support.apiserver import HandClock
 
 
@@ -42,3 +42,12 @@ def test_whoever_does_not_want_to_wait_takes_nothing_in_vain() -> None:
     assert [throttle.try_take() for _ in range(5)] == [True, True, False, False, False]
     clock.advance(1)
     assert [throttle.try_take() for _ in range(2)] == [True, False]
+
+
+def test_a_rate_that_is_changed_holds_from_then_on() -> None:
+    clock = HandClock()
+    throttle = Throttle(clock, per_second=4, burst=10)
+    throttle.change_rate(2, most_tokens=0)
+    assert throttle.tokens == 0
+    clock.advance(1)
+    assert (throttle.tokens, throttle.per_second) == (2, 2)
