@@ -29,7 +29,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from dovetail.api import codec, labels
 from dovetail.api.nodepool import NodePool, NodePoolStatus
 from dovetail.app.controller import Dovetail
-from dovetail.controllers.provisioning import Provisioner, hash_annotations
+from dovetail.controllers.ordering import hash_annotations
+from dovetail.controllers.provisioning import Provisioner
 from dovetail.runtime.transport import ApiReply, ApiRequest, Lines
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.snapshot import StateNode

@@ -14,13 +14,11 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from dovetail import metrics
-from dovetail.api import conditions, labels
+from dovetail.api import conditions
 from dovetail.api.conditions import DISRUPTION_REASON, INITIALIZED
 from dovetail.api.core import Node
-from dovetail.api.meta import Amounts
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
-from dovetail.api.pod import Pod
 from dovetail.api.taints import DISRUPTED, is_same_taint
 from dovetail.controllers.base import (
     DONE,
@@ -32,17 +30,15 @@ from dovetail.controllers.base import (
     requeue_after,
     run_all,
 )
-from dovetail.controllers.claim_messages import log_created_claim
-from dovetail.controllers.claim_metrics import CLAIMS_CREATED, count_disrupted_claim
+from dovetail.controllers.claim_metrics import count_disrupted_claim
 from dovetail.controllers.disruption_history import DriftPausedConditions, LostReplacements
+from dovetail.controllers.ordering import NodeOrder, NodeOrdering
 from dovetail.controllers.plan_messages import log_command, log_command_done, log_failed_command
-from dovetail.controllers.provisioning import hash_annotations
 from dovetail.disruption.candidates import Candidate
 from dovetail.disruption.command import DRIFTED, Command
 from dovetail.errors import Conflict, DovetailError, Gone, Refused
 from dovetail.ports import Clock, Cloud, Kube, Recorder
 from dovetail.scheduling.model import state_node as views
-from dovetail.scheduling.model.plan import NodeClaimOptions, PlannedNode
 from dovetail.state import Cluster
 
 __all__ = ["DisruptionQueue"]
@@ -110,8 +106,7 @@ class DisruptionQueue:
         self._cluster = cluster
         self._nodes = nodes
         self._claims = claims
-        self._pools = pools
-        self._cloud = cloud
+        self._ordering = NodeOrdering(kube, cluster, pools, cloud, recorder)
         self._clock = clock
         self._recorder = recorder
         self._running: dict[str, RunningCommand] = {}
@@ -154,10 +149,11 @@ class DisruptionQueue:
         try:
             kept = await self._mark_candidates(command)
             log_command(replace_candidates(command, kept))
+            reason = command.method.reason.lower()
             orders = [
-                self._order_replacement(node, command.method.reason, grace) for node in command.replacements
+                NodeOrder(node, "replacement", reason, node.pods, grace) for node in command.replacements
             ]
-            ordered = await run_all(orders)
+            claims = await run_all(map(self._ordering.order_node, orders))
         except BaseException:
             self._cluster.unmark_for_deletion(candidate.key for candidate in static)
             raise
@@ -167,7 +163,9 @@ class DisruptionQueue:
                 self._cluster.nodepool_state.release_nodes(candidate.pool.name)
         # Marked only now: earlier, the provisioner would buy room for the same pods a second time.
         self._cluster.mark_for_deletion(c.key for c in kept)
-        running = RunningCommand(replace_candidates(command, kept), self._clock.now(), ordered)
+        running = RunningCommand(
+            replace_candidates(command, kept), self._clock.now(), [claim.name for claim in claims]
+        )
         self._nominate_nodes(running)
         self._running[running.key] = running
         self._count_decision(running.command)
@@ -193,21 +191,10 @@ class DisruptionQueue:
             return
         pods = {pod.full_name: pod for c in command.candidates for pod in c.pods}
         for name, taken in command.plan.existing.items():
-            tracked = self._cluster.find_by_node(name) or self._cluster.find_by_claim(name)
-            if tracked is None or not taken:
-                continue
-            self._cluster.nominate_node(tracked.key)
-            parts = [f"nodeclaim/{tracked.claim.name}"] if tracked.claim else []
-            parts += [f"node/{tracked.node.name}"] if tracked.node else []
-            self._tell_pods([pods[pod] for pod in taken if pod in pods], ", ".join(parts))
+            if taken:
+                self._ordering.nominate_node(name, [pods[pod] for pod in taken if pod in pods])
         for planned, claim in zip(command.replacements, running.replacements, strict=True):
-            self._tell_pods([pods[pod] for pod in planned.pods if pod in pods], f"nodeclaim/{claim}")
-
-    def _tell_pods(self, pods: Iterable[Pod], where: str) -> None:
-        for pod in pods:
-            self._recorder.publish_event(
-                pod, "Nominated", f"Pod should schedule on: {where}", dedupe=(pod.uid,)
-            )
+            self._ordering.tell_ordered([pods[pod] for pod in planned.pods if pod in pods], claim)
 
     def _count_decision(self, command: Command) -> None:
         about = (command.decision, command.method.reason.lower(), command.method.kind)
@@ -250,41 +237,6 @@ class DisruptionQueue:
             return
         marked = conditions.set_true(claim, DISRUPTION_REASON, self._clock.now(), reason, reason)
         await self._kube.patch(claim, marked, status=True, guarded=True)
-
-    async def _order_replacement(self, node: PlannedNode, reason: str, grace: str | None) -> str:
-        pool = self._pools.get(node.pool)
-        if pool is None:
-            raise Refused(f"ordering a replacement of {node.pool}: the pool is gone")
-        self._check_limits(pool)
-        options = NodeClaimOptions(
-            annotations=hash_annotations(pool), flavour=self._cloud.flavour, termination_grace_period=grace
-        )
-        wanted = node.build_claim(pool, options)
-        if pool.static:
-            # As its template has it: the provider picks the type.
-            wanted = replace(wanted, spec=replace(wanted.spec, requirements=node.requirements.list_entries()))
-        claim = await self._kube.create(wanted)
-        log_created_claim(claim)
-        self._cluster.expect_claim(claim, await self._find_capacity(pool, node), node.pods)
-        relaxed = claim.annotations.get(labels.MIN_VALUES_RELAXED, "false")
-        CLAIMS_CREATED.labels(reason.lower(), pool.name, relaxed).inc()
-        return claim.name
-
-    def _check_limits(self, pool: NodePool) -> None:
-        """The node that goes still counts, so a pool may be one node above its size for a while."""
-        if pool.static:
-            return
-        usage = self._cluster.compute_usage(pool.name)
-        for name, limit in pool.spec.limits.items():
-            if name in usage and usage[name] > limit:
-                raise Refused(f"ordering a replacement of {pool.name}: its {name} limit is exceeded")
-
-    async def _find_capacity(self, pool: NodePool, node: PlannedNode) -> Amounts:
-        """What the machine will have, if it is the one expected: it counts against limits from now on."""
-        if not node.instance_type:
-            return {}
-        types = await self._cloud.list_instance_types(pool)
-        return next((each.capacity for each in types if each.name == node.instance_type), {})
 
     async def reconcile(self, key: str) -> Result:
         running = self._running.get(key)

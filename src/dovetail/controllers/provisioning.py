@@ -12,12 +12,10 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from dovetail import metrics
-from dovetail.api import conditions, labels, predicates
+from dovetail.api import conditions, predicates
 from dovetail.api.bad_items import SetAside
 from dovetail.api.conditions import NODE_REGISTRATION_HEALTHY
 from dovetail.api.core import Node
-from dovetail.api.hashes import NODEPOOL_HASH_VERSION, hash_nodepool
-from dovetail.api.meta import Amounts
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
 from dovetail.api.taints import DISRUPTED, is_same_taint
@@ -34,8 +32,7 @@ from dovetail.controllers.base import (
 )
 from dovetail.controllers.batching import TriggerBatcher
 from dovetail.controllers.capacitybuffer import CapacityBuffers
-from dovetail.controllers.claim_messages import log_created_claim
-from dovetail.controllers.claim_metrics import CLAIMS_CREATED
+from dovetail.controllers.ordering import NodeOrder, NodeOrdering
 from dovetail.controllers.ownership import Ownership
 from dovetail.controllers.plan_messages import (
     log_plan,
@@ -49,7 +46,7 @@ from dovetail.errors import Refused, describe_error
 from dovetail.logs import Changes
 from dovetail.ports import Clock, Cloud, Compute, Kube, Recorder
 from dovetail.scheduling.model.instance_types import InstanceType
-from dovetail.scheduling.model.plan import NodeClaimOptions, Plan, PlannedNode
+from dovetail.scheduling.model.plan import Plan, PlannedNode
 from dovetail.scheduling.model.reasons import Decision
 from dovetail.scheduling.model.snapshot import SchedulingOptions, Snapshot
 from dovetail.scheduling.solve import solve
@@ -122,6 +119,7 @@ class Provisioner:
         self._batcher = batcher
         self._options = options
         self._buffers = buffers
+        self._ordering = NodeOrdering(kube, cluster, pools, cloud, recorder, self._list_instance_types)
         # Zones in which nothing can be bought because they are shifted away, names by id.
         self._excluded_zones = away
         self.times = PodTimes()
@@ -263,7 +261,7 @@ class Provisioner:
                 self._tell_unschedulable(pods[name], why)
         for node_name, names in plan.existing.items():
             if self._list_real_pods(names):
-                self._nominate_node(node_name, [pods[name] for name in names if name in pods])
+                self._ordering.nominate_node(node_name, [pods[name] for name in names if name in pods])
 
     def _tell_unschedulable(self, pod: Pod, why: str) -> None:
         note = f"Failed to schedule pod, {why}"
@@ -293,20 +291,6 @@ class Provisioner:
             if waited is not None:
                 DECISION_SECONDS.observe(waited)
 
-    def _nominate_node(self, name: str, pods: list[Pod]) -> None:
-        tracked = self._cluster.find_by_node(name) or self._cluster.find_by_claim(name)
-        if tracked is None:
-            return
-        self._cluster.nominate_node(tracked.key)
-        parts = [f"nodeclaim/{tracked.claim.name}"] if tracked.claim else []
-        parts += [f"node/{tracked.node.name}"] if tracked.node else []
-        self._tell_nominated(pods, ", ".join(parts))
-
-    def _tell_nominated(self, pods: Iterable[Pod], where: str) -> None:
-        for pod in pods:
-            note = f"Pod should schedule on: {where}"
-            self._recorder.publish_event(pod, "Nominated", note, dedupe=(pod.uid,))
-
     async def _try_order(self, node: PlannedNode) -> None:
         """Order a node. One that is refused is told to its pods, and no other waits for it."""
         try:
@@ -320,20 +304,11 @@ class Provisioner:
                     self._tell_unschedulable(pods[name], describe_error(error))
 
     async def _order_node(self, node: PlannedNode) -> None:
-        pool = self._pools.get(node.pool)
-        if pool is None:
-            raise Refused(f"ordering a node of {node.pool}: the pool is gone")
-        self._check_limits(pool)
-        claim = await self._kube.create(node.build_claim(pool, self._claim_options(pool)))
-        log_created_claim(claim)
-        # The next plan must see this node before the watch does, or it would order another.
-        self._cluster.expect_claim(
-            claim, await self._find_capacity(pool, node), self._list_real_pods(node.pods)
-        )
-        relaxed = claim.annotations.get(labels.MIN_VALUES_RELAXED, "false")
-        CLAIMS_CREATED.labels("provisioned", pool.name, relaxed).inc()
+        grace = self._options(self._clock.now()).default_termination_grace_period
+        promised = self._list_real_pods(node.pods)
+        claim = await self._ordering.order_node(NodeOrder(node, pods=promised, grace=grace))
         pods = {pod.full_name: pod for pod in self._cluster.pending}
-        self._tell_nominated((pods[n] for n in node.pods if n in pods), f"nodeclaim/{claim.name}")
+        self._ordering.tell_ordered((pods[n] for n in node.pods if n in pods), claim.name)
 
     def _list_real_pods(self, names: Iterable[str]) -> list[str]:
         """The pods among these that exist; room kept for a buffer is nobody's."""
@@ -341,29 +316,6 @@ class Provisioner:
             {pod.full_name for pod in self._buffers.list_virtual_pods()} if self._buffers is not None else ()
         )
         return [name for name in names if name not in virtual]
-
-    def _check_limits(self, pool: NodePool) -> None:
-        usage = self._cluster.compute_usage(pool.name)
-        for name, limit in pool.spec.limits.items():
-            if name in usage and usage[name] > limit:
-                raise Refused(f"ordering a node of {pool.name}: its {name} limit of {limit} is exceeded")
-
-    def _claim_options(self, pool: NodePool) -> NodeClaimOptions:
-        return NodeClaimOptions(
-            annotations=hash_annotations(pool),
-            flavour=self._cloud.flavour,
-            termination_grace_period=self._options(self._clock.now()).default_termination_grace_period,
-        )
-
-    async def _find_capacity(self, pool: NodePool, node: PlannedNode) -> Amounts:
-        """What the machine will have, if it is the one expected: it counts against limits from now on."""
-        types = await self._list_instance_types(pool)
-        return next((each.capacity for each in types if each.name == node.instance_type), {})
-
-
-def hash_annotations(pool: NodePool) -> Mapping[str, str]:
-    """What a claim remembers of the pool it was ordered from."""
-    return {labels.NODEPOOL_HASH: hash_nodepool(pool), labels.NODEPOOL_HASH_VERSION: NODEPOOL_HASH_VERSION}
 
 
 def _list_unreported(plan: Plan) -> Iterator[SetAside]:

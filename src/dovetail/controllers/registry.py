@@ -47,6 +47,7 @@ from dovetail.controllers.observing.costs import NodePoolPricing
 from dovetail.controllers.observing.pods import PodMetrics
 from dovetail.controllers.observing.status import StatusMetrics
 from dovetail.controllers.orchestration import DisruptionQueue
+from dovetail.controllers.ordering import NodeOrdering
 from dovetail.controllers.ownership import Ownership
 from dovetail.controllers.provisioning import Provisioner
 from dovetail.controllers.static import StaticDeprovisioning, StaticProvisioning
@@ -255,7 +256,9 @@ def _build_feature_controllers(p: ControllerContext) -> tuple[Controller, ...]:
     found: list[Controller] = []
     if p.settings.feature_gates.static_capacity:
         found += (
-            StaticProvisioning(p.kube, p.pools, p.cluster, p.ownership, p.cloud),
+            StaticProvisioning(
+                p.pools, p.cluster, p.ownership, NodeOrdering(p.kube, p.cluster, p.pools, p.cloud, p.recorder)
+            ),
             StaticDeprovisioning(p.kube, p.pools, p.cluster, p.ownership, p.clock),
         )
     if p.overlays is not None and isinstance(p.cloud, OverlaidCloud):

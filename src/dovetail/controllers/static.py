@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from msgspec.structs import replace
-
 from dovetail.api import conditions, labels, predicates
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
 from dovetail.controllers.base import DONE, Backoff, Cache, Result, Trigger, requeue_after, run_all
-from dovetail.controllers.claim_messages import log_created_claim
-from dovetail.controllers.claim_metrics import CLAIMS_CREATED
+from dovetail.controllers.ordering import NodeOrder, NodeOrdering
 from dovetail.controllers.ownership import Ownership
 from dovetail.controllers.plan_messages import log_limit_reached, log_replicas_missing
-from dovetail.controllers.provisioning import hash_annotations
 from dovetail.disruption.disruption_cost import compute_lifetime_remaining, compute_node_cost
 from dovetail.errors import DovetailError, Gone, Retry, describe_error
-from dovetail.ports import Clock, Cloud, Kube
-from dovetail.scheduling.model.plan import NodeClaimOptions, PlannedNode
+from dovetail.ports import Clock, Kube
+from dovetail.scheduling.model.plan import PlannedNode
 from dovetail.scheduling.model.requirements import Requirements
 from dovetail.settings.durations import parse_or_never
 from dovetail.state import Cluster, TrackedNode
@@ -39,13 +35,12 @@ class StaticProvisioning:
     backoff = Backoff()
 
     def __init__(
-        self, kube: Kube, pools: Cache[NodePool], cluster: Cluster, ownership: Ownership, cloud: Cloud
+        self, pools: Cache[NodePool], cluster: Cluster, ownership: Ownership, ordering: NodeOrdering
     ) -> None:
-        self._kube = kube
         self._pools = pools
         self._cluster = cluster
         self._ownership = ownership
-        self._cloud = cloud
+        self._ordering = ordering
 
     @property
     def triggers(self) -> tuple[Trigger, ...]:
@@ -76,22 +71,17 @@ class StaticProvisioning:
         return requeue_after(STEADY)
 
     async def _order_node(self, pool: NodePool) -> None:
-        options = NodeClaimOptions(annotations=hash_annotations(pool), flavour=self._cloud.flavour)
         try:
-            claim = await self._kube.create(_build_claim(pool, options))
+            await self._ordering.order_node(NodeOrder(_plan_static_node(pool)))
         finally:
+            # Its NodeClaim counts by itself now, or will not come.
             self._cluster.nodepool_state.release_nodes(pool.name)
-        log_created_claim(claim)
-        self._cluster.expect_claim(claim)
-        CLAIMS_CREATED.labels("provisioned", pool.name, "false").inc()
 
 
-def _build_claim(pool: NodePool, options: NodeClaimOptions) -> NodeClaim:
-    """A claim with the pool's own requirements and nothing more: the provider picks the type."""
+def _plan_static_node(pool: NodePool) -> PlannedNode:
+    """A node with the pool's own requirements and nothing more: the provider picks the type."""
     wanted = Requirements.from_expressions(pool.spec.template.spec.requirements or ())
-    node = PlannedNode(name="", pool=pool.name, requirements=wanted, instance_types=(), pods=(), requests={})
-    claim = node.build_claim(pool, options)
-    return replace(claim, spec=replace(claim.spec, requirements=wanted.list_entries()))
+    return PlannedNode(name="", pool=pool.name, requirements=wanted, instance_types=(), pods=(), requests={})
 
 
 def _wake_on_growth(before: NodePool | None, pool: NodePool | None) -> Iterable[str]:

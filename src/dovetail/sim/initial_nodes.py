@@ -18,7 +18,7 @@ from dovetail.api.core import Node
 from dovetail.api.meta import OwnerReference
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
-from dovetail.controllers.provisioning import hash_annotations
+from dovetail.controllers.ordering import hash_annotations
 from dovetail.errors import BadInput
 from dovetail.ports import Instance
 from dovetail.scheduling.model.instance_types import InstanceType, Offering

@@ -10,8 +10,8 @@ from dovetail.api.hashes import NODEPOOL_HASH_VERSION
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.controllers.base import DONE, Backoff, Cache, Result, Trigger, run_all, wake_on
+from dovetail.controllers.ordering import hash_annotations
 from dovetail.controllers.ownership import Ownership
-from dovetail.controllers.provisioning import hash_annotations
 from dovetail.errors import Gone
 from dovetail.ports import Kube
 
