@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 from dovetail.api import codec, core
 from dovetail.api.bad_items import reason_of
@@ -18,6 +18,8 @@ from dovetail.api.overlay import NodeOverlay
 from dovetail.api.pod import Pod
 from dovetail.app.controller import Dovetail
 from dovetail.controllers.base import Controller
+from dovetail.controllers.disruption import DisruptionController
+from dovetail.controllers.provisioning import Provisioner
 from dovetail.providers.factory import NODE_CLASSES
 from dovetail.scheduling.model.device_objects import DeviceClass, ResourceClaim, ResourceSlice
 from dovetail.scheduling.model.instance_types import InstanceType
@@ -90,10 +92,11 @@ async def decide(
     await _controller(dovetail, "nodeoverlay.controller").reconcile("")
     dovetail.buffers.resolve_all()
     assert not [claim.name for claim in _held_up_by(dovetail)], "a claim nobody can read is waited for"
-    provisioner: Any = _controller(dovetail, "provisioner")
+    provisioner = cast(Provisioner, _controller(dovetail, "provisioner"))
     plan = await provisioner.make_plan()
-    provisioner._tell(plan)
-    provisioner._bad.tell(plan.set_aside)
+    assert plan is not None
+    provisioner._report_plan(plan)
+    provisioner._bad.report_all(plan.set_aside)
     found: list[Any] = [
         sorted(
             (n.pool, n.instance_types, sorted(names & {*n.pods}), n.price)
@@ -107,13 +110,13 @@ async def decide(
 
 
 async def _disrupted(dovetail: Dovetail, names: set[str]) -> Any:
-    disruption: Any = _controller(dovetail, "disruption")
-    scene = await disruption.scene()
-    disruption._signals.budgets(scene)
-    await disruption._gate.settle(scene)
-    await disruption._losses.settle()
-    for method, ask in disruption._methods():
-        choice = await disruption._ask(method, ask, scene)
+    disruption = cast(DisruptionController, _controller(dovetail, "disruption"))
+    inputs = await disruption.build_input()
+    disruption._events.report_budgets(inputs)
+    await disruption._gate.settle_pools(inputs)
+    await disruption._losses.settle_pools()
+    for method, ask in disruption._list_methods():
+        choice = await disruption._run_method(method, ask, inputs)
         for command in choice.commands:
             going = sorted(names & {each.name for each in command.candidates})
             bought = [(each.pool, each.instance_types, each.price) for each in command.replacements]
