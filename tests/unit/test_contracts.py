@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ast
+import re
+from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import dovetail
 
+ROOT = Path(__file__).parents[2]
 SOURCE = Path(dovetail.__file__).parent
 
 
@@ -55,3 +59,89 @@ def test_no_module_imports_in_a_circle() -> None:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         raise AssertionError(f"imports go round in a circle: {' <- '.join(error.args[1])}") from error
+
+
+# Records of the API group resource.k8s.io: they have its names, which the glossary need not explain.
+KUBERNETES_RECORDS = {"scheduling/model/device_objects.py"}
+NOUN_PACKAGES = ("scheduling", "disruption", "state")
+# Words that the code once used for ideas that Kubernetes, Karpenter or plain English has a word for. The
+# glossary says which: "we do not say".
+RETIRED = frozenset(
+    (
+        *(
+            "finer",
+            "foresight",
+            "furnishing",
+            "ghosts",
+            "ground",
+            "hearing",
+            "holding",
+            "manyfold",
+            "motoside",
+        ),
+        *("parcels", "referee", "roster", "scene", "seating", "shelf", "shelves", "surroundings", "ties"),
+        *("unplanned", "withheld"),
+    )
+)
+
+
+@cache
+def modules() -> dict[str, ast.Module]:
+    """Every module of the package by its path below src/dovetail."""
+    paths = sorted(SOURCE.rglob("*.py"))
+    return {
+        path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in paths
+    }
+
+
+def public_classes() -> Iterator[tuple[str, str]]:
+    """The name of each public class, and its module."""
+    for path, tree in modules().items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                yield node.name, path
+
+
+def chosen_names(tree: ast.Module) -> Iterator[str]:
+    """Every name that a module gives to something of its own."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.arg(arg=name):
+                yield name
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                yield name
+
+
+def words(name: str) -> set[str]:
+    return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
+
+
+def test_a_public_class_name_is_used_once() -> None:
+    found = defaultdict(list)
+    for name, path in public_classes():
+        found[name].append(path)
+    assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
+
+
+def test_the_glossary_has_every_core_noun_with_its_module() -> None:
+    page = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^\| `(\w+)` \| [^|]+ \| \[`([\w/.]+)`\]", page, re.MULTILINE))
+    nouns = {
+        (name, path)
+        for name, path in public_classes()
+        if path.startswith(NOUN_PACKAGES) and path not in KUBERNETES_RECORDS
+    }
+    assert nouns - listed == set(), "add a line with one sentence to docs/glossary.md"
+    assert listed - nouns == set(), "these moved, or are no longer there"
+
+
+def test_no_name_uses_a_retired_word() -> None:
+    found = {
+        f"{path}: {name}"
+        for path, tree in modules().items()
+        for name in (*chosen_names(tree), *path.removesuffix(".py").split("/"))
+        if words(name) & RETIRED
+    }
+    assert found == set(), "docs/glossary.md has the word to use"

@@ -101,7 +101,7 @@ class ClusterContext:
             kind: Informer(kind, (indexes or {}).get(kind)) for kind in self._list_kinds(class_kind)
         }
         self.gates = ZoneGates(clock)
-        surroundings = ProviderContext(
+        context = ProviderContext(
             settings,
             self.kube,
             clock,
@@ -112,11 +112,11 @@ class ClusterContext:
             self.gates.is_launch_closed,
             may_write,
         )
-        self.provider: Provider = make(surroundings)
+        self.provider: Provider = make(context)
         self.cloud = self.provider.cloud
         self.ownership = Ownership(self.cloud)
         self.cluster = self._build_cluster()
-        self.capture = Capture(self.cluster, self._build_shelves())
+        self.capture = Capture(self.cluster, self._build_stores())
         self.buffers = self._build_buffers()
 
     def get_informer(self, kind: type[T]) -> Informer[T]:
@@ -168,7 +168,7 @@ class ClusterContext:
         self.get_informer(core.CSINode).on_change(cluster.update_csi_node)
         return cluster
 
-    def _build_shelves(self) -> ClusterStores:
+    def _build_stores(self) -> ClusterStores:
         return ClusterStores(
             daemonsets=_VersionedInformer(self.get_informer(core.DaemonSet)),
             limit_ranges=_VersionedInformer(self.get_informer(core.LimitRange)),
@@ -180,10 +180,10 @@ class ClusterContext:
             services=_VersionedInformer(self.get_informer(core.Service)),
             replicasets=_VersionedInformer(self.get_informer(core.ReplicaSet)),
             statefulsets=_VersionedInformer(self.get_informer(core.StatefulSet)),
-            devices=self._build_device_shelves(),
+            devices=self._build_device_stores(),
         )
 
-    def _build_device_shelves(self) -> DeviceStores | None:
+    def _build_device_stores(self) -> DeviceStores | None:
         if ResourceSlice not in self.informers:
             return None
         slices, classes = (

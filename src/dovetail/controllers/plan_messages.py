@@ -220,10 +220,10 @@ def _command_text(command: Command, name: str) -> str:
 
 def _describe_replacement(node: PlannedNode, *, alone: bool) -> Mapping[str, str]:
     """The way it would be bought; of a single one, what as."""
-    ways = (labels.RESERVED, labels.SPOT, labels.ON_DEMAND)
-    way = next((each for each in ways if each in node.capacity_types), node.capacity_type)
+    known = (labels.RESERVED, labels.SPOT, labels.ON_DEMAND)
+    capacity_type = next((each for each in known if each in node.capacity_types), node.capacity_type)
     types = {"instance-types": first_of(node.instance_types, len(node.instance_types))} if alone else {}
-    return {"capacity-type": way, **types}
+    return {"capacity-type": capacity_type, **types}
 
 
 def log_preferences(pods: Collection[Pod], changes: Changes) -> None:

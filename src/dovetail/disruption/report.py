@@ -187,7 +187,7 @@ class BlockedNodeExplainer:
         choices: Iterable[tuple[Method, DisruptionChoice]],
     ) -> None:
         self._before = before
-        self._scene = inputs
+        self._inputs = inputs
         self._now = inputs.snapshot.options.now
         self._states = {views.read_provider_id(state): state for state in inputs.snapshot.nodes}
         self._by_key: dict[str, list[tuple[Method, BlockedNode]]] = {}
@@ -223,7 +223,7 @@ class BlockedNodeExplainer:
         pool, blocked_reason = views.read_pool_name(stays.state), stays.blocked_reason
         if blocked_reason is BlockedReason.UNSAID:
             blocked_reason = (
-                BlockedReason.BUFFERED if stays.name in self._scene.buffered else BlockedReason.DISABLED
+                BlockedReason.BUFFERED if stays.name in self._inputs.buffered else BlockedReason.DISABLED
             )
         why = stays.why
         if blocked_reason is BlockedReason.BUDGET:
@@ -241,16 +241,16 @@ class BlockedNodeExplainer:
 
     def _describe_budget(self, pool: str, reason: str) -> str:
         if reason not in self._allowances:
-            self._allowances[reason] = compute_allowances(self._scene, reason)
+            self._allowances[reason] = compute_allowances(self._inputs, reason)
         found = self._allowances[reason]
         count, used = found.allowed.get(pool, 0), found.consumed.get(pool, 0)
-        which = _describe_binding_budget(self._scene, pool, reason, count)
+        which = _describe_binding_budget(self._inputs, pool, reason, count)
         return (
             f"budget {which} allows {count} at once for {reason}, and {used} are being disrupted or not ready"
         )
 
     def _describe_rate(self, pool: str) -> str:
-        known = self._scene.pools[pool]
+        known = self._inputs.pools[pool]
         rate = read_policy(known).rate
         assert rate is not None, "only a rate holds back for a rate"
         lately = [moment for moment in read_recent_moves(known) if self._now - moment < rate.per]
@@ -263,7 +263,7 @@ class BlockedNodeExplainer:
 
     def _explain_silence(self, state: StateNode) -> list[BlockedDetail]:
         """A candidate that no method had a word for."""
-        found = evaluate_node(self._scene, state, DisruptionClass.GRACEFUL)
+        found = evaluate_node(self._inputs, state, DisruptionClass.GRACEFUL)
         if isinstance(found, BlockedNode):
             return [self._describe_block(SINGLE, found)]
         if found.pool.static:

@@ -31,16 +31,16 @@ class UnchangedCheck:
 
     def __init__(self, limit: float) -> None:
         self._limit = limit
-        self._scene: DisruptionInput | None = None
+        self._inputs: DisruptionInput | None = None
         self._since = 0.0
 
     def remember_input(self, inputs: DisruptionInput, now: float) -> None:
         """Nothing was found in this world."""
-        self._scene, self._since = (None if _depends_on_clock(inputs) else inputs), now
+        self._inputs, self._since = (None if _depends_on_clock(inputs) else inputs), now
 
     def is_unchanged(self, inputs: DisruptionInput, now: float) -> bool:
         """Whether this is still that world, with budgets that allow what they allowed then."""
-        before = self._scene
+        before = self._inputs
         if before is None or now - self._since >= self._limit:
             return False
         if not _is_same_input(before, inputs):

@@ -78,7 +78,7 @@ class NodeChanges:
     """Some nodes were one thing and are another now; of `aged` ones, only their age says otherwise."""
 
     def __init__(self, inputs: DisruptionInput, pairs: Iterable[StatePair], aged: AbstractSet[str]) -> None:
-        self._ground = inputs.base_state
+        self._base = inputs.base_state
         self._other: set[str] = set()
         self._fuller: dict[str, ExistingNode] = {}
         # Nodes that may take a pod they would not have taken before.
@@ -86,7 +86,7 @@ class NodeChanges:
         self._recounted: list[StatePair] = []
         # How many nodes are news to others.
         self.size = sum(self._record_pair(pair, aged) for pair in pairs)
-        self._order = [(not views.is_initialized(s), views.read_name(s)) for s in self._ground.states]
+        self._order = [(not views.is_initialized(s), views.read_name(s)) for s in self._base.states]
         self._known: dict[tuple[object, ...], bool] = {}
         self._able: dict[PodSize, int] = {}
         self._shy = list(self._list_changed_inverse_groups())
@@ -101,7 +101,7 @@ class NodeChanges:
     def _record_room(self, old: StateNode | None, new: StateNode | None, aged: AbstractSet[str]) -> bool:
         key = views.read_provider_id(new) if new is not None else ""
         if old is not None and new is not None and key not in aged and _are_both_active(old, new):
-            before, now = self._ground.build_node_of(old), self._ground.build_node_of(new)
+            before, now = self._base.build_node_of(old), self._base.build_node_of(new)
             if _takes_no_more(before, now):
                 if (before.ports, before.attached) != (now.ports, now.attached):
                     self._other.add(now.name)
@@ -112,7 +112,7 @@ class NodeChanges:
                 return True
         if old is not None:
             self._other.add(views.read_name(old))
-        place = self._ground.at.get(key)
+        place = self._base.at.get(key)
         if place is not None:
             self._now |= 1 << place
         return True
@@ -133,7 +133,7 @@ class NodeChanges:
         """Whether one of the nodes has room for such a pod now, and would have been asked."""
         able = self._able.get(wanted)
         if able is None:
-            able = self._able[wanted] = self._now & ~self._ground.find_full_nodes(dict(wanted))
+            able = self._able[wanted] = self._now & ~self._base.find_full_nodes(dict(wanted))
         if place is not None and able:
             able &= (1 << bisect_left(self._order, place)) - 1
         return bool(able)
@@ -144,7 +144,7 @@ class NodeChanges:
         identity = build_group_key(*rule)
         known = self._known.get(identity)
         if known is None:
-            share, group = self._ground.topology.compute_share, rule[0]
+            share, group = self._base.topology.compute_share, rule[0]
             known = any(share(group, old) != share(group, new) for old, new in self._recounted)
             self._known[identity] = known
         return known
@@ -153,7 +153,7 @@ class NodeChanges:
         """Rules of pods on these nodes that others must keep away from, old ones and new ones."""
         for pair in self._recounted:
             mine = [
-                dict(self._ground.topology.list_inverse_groups(state)) if state is not None else {}
+                dict(self._base.topology.list_inverse_groups(state)) if state is not None else {}
                 for state in pair
             ]
             for identity in mine[0].keys() ^ mine[1].keys():
@@ -203,7 +203,7 @@ class VerdictCache:
     """The verdicts of one world after another."""
 
     def __init__(self) -> None:
-        self._scene: DisruptionInput | None = None
+        self._inputs: DisruptionInput | None = None
         self._states: dict[str, StateNode] = {}
         self._young: frozenset[str] = frozenset()
         self._kept: dict[str, CachedVerdict] = {}
@@ -218,7 +218,7 @@ class VerdictCache:
         """What there is to say about the candidate in this world."""
         if not inputs.snapshot.options.ignore_dra:
             return compute_consolidation(inputs, (candidate,), SINGLE)
-        if inputs is not self._scene:
+        if inputs is not self._inputs:
             self._move_to_input(inputs)
         key = candidate.key
         kept = self._kept.get(key)
@@ -286,7 +286,7 @@ class VerdictCache:
         """Another world: keep what holds there too."""
         states = {views.read_provider_id(state): state for state in inputs.snapshot.nodes}
         young = frozenset(_list_masked_ids(inputs, inputs.base_state.young))
-        before = self._scene
+        before = self._inputs
         if before is None or not _has_same_budgets(before.snapshot, inputs.snapshot):
             self._lasting = set()
         if (
@@ -297,7 +297,7 @@ class VerdictCache:
             self._kept = {}
         else:
             self._drop_outdated(inputs, states, young)
-        self._scene, self._states, self._young = inputs, states, young
+        self._inputs, self._states, self._young = inputs, states, young
 
     def _drop_outdated(
         self, inputs: DisruptionInput, states: dict[str, StateNode], young: frozenset[str]

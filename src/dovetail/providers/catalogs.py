@@ -172,7 +172,9 @@ def _build_instance_type(fact: _Fact, zones: list[str]) -> InstanceType:
         name=fact.name,
         requirements=Requirements({k: parse_values("In", v) for k, v in known.items() if all(v) and v}),
         offerings=tuple(
-            _build_offering(fact, zone, way) for zone in zones for way in _list_capacity_types(fact)
+            _build_offering(fact, zone, capacity_type)
+            for zone in zones
+            for capacity_type in _list_capacity_types(fact)
         ),
         capacity={
             "cpu": Quantity.parse(f"{fact.capacity.cpu_milli}m"),
@@ -184,8 +186,8 @@ def _build_instance_type(fact: _Fact, zones: list[str]) -> InstanceType:
 
 
 def _list_capacity_types(fact: _Fact) -> tuple[str, ...]:
-    ways = ((labels.ON_DEMAND, fact.on_demand), (labels.SPOT, fact.spot))
-    return tuple(way for way, priced in ways if priced)
+    priced_types = ((labels.ON_DEMAND, fact.on_demand), (labels.SPOT, fact.spot))
+    return tuple(capacity_type for capacity_type, priced in priced_types if priced)
 
 
 def _build_offering(fact: _Fact, zone: str, capacity_type: str) -> Offering:

@@ -125,9 +125,12 @@ class _Verifier:
             yield Violation(node.name, pod, Reason.HOST_PORT)
         if volumes.find_exceeded_driver(node.limits, node.attached, shape.attachments):
             yield Violation(node.name, pod, Reason.VOLUME_LIMIT)
-        if not any(node.requirements.is_compatible(way) for way in list_requirement_alternatives(shape.spec)):
+        if not any(
+            node.requirements.is_compatible(alternative)
+            for alternative in list_requirement_alternatives(shape.spec)
+        ):
             yield Violation(node.name, pod, Reason.LABELS)
-        if not any(node.requirements.is_compatible(way) for way in shape.volume_topologies):
+        if not any(node.requirements.is_compatible(each) for each in shape.volume_topologies):
             yield Violation(node.name, pod, Reason.VOLUME_ZONE)
 
     # New nodes
@@ -218,10 +221,11 @@ class _Verifier:
         if not tolerates_all(template.taints, shape.hard.tolerations):
             yield Reason.TAINT
         if not any(
-            self._is_implied(template, node, types, way) for way in list_requirement_alternatives(shape.spec)
+            self._is_implied(template, node, types, alternative)
+            for alternative in list_requirement_alternatives(shape.spec)
         ):
             yield Reason.LABELS
-        if not any(self._is_implied(template, node, types, way) for way in shape.volume_topologies):
+        if not any(self._is_implied(template, node, types, each) for each in shape.volume_topologies):
             yield Reason.VOLUME_ZONE
 
     @staticmethod
@@ -301,9 +305,13 @@ class _FinishedState:
         if group.key == HOSTNAME:
             least = 0
         else:
-            ways = list_requirement_alternatives(landed.shape.spec)
+            alternatives = list_requirement_alternatives(landed.shape.spec)
             least = max(
-                (group.find_lowest_count(way[group.key]) for way in ways if domain in way[group.key]),
+                (
+                    group.find_lowest_count(alternative[group.key])
+                    for alternative in alternatives
+                    if domain in alternative[group.key]
+                ),
                 default=0,
             )
         return None if count - least <= group.max_skew else Reason.SPREAD

@@ -90,16 +90,16 @@ class ClusterStores:
 
 
 class _CachedValue(Generic[V]):
-    """Something made from shelves, made anew only when one of them changed."""
+    """Something made from stores, made anew only when one of them changed."""
 
-    def __init__(self, make: Callable[[], V], *shelves: InformerStore[Object]) -> None:
+    def __init__(self, make: Callable[[], V], *stores: InformerStore[Object]) -> None:
         self._make = make
-        self._shelves = shelves
+        self._stores = stores
         self._made_at: tuple[int, ...] | None = None
         self._value: V | None = None
 
     def __call__(self) -> V:
-        now = tuple(shelf.revision for shelf in self._shelves)
+        now = tuple(store.revision for store in self._stores)
         if self._value is None or now != self._made_at:
             self._value, self._made_at = self._make(), now
         return self._value
@@ -108,14 +108,14 @@ class _CachedValue(Generic[V]):
 class Capture:
     """Takes snapshots. What seldom changes is kept between them."""
 
-    def __init__(self, cluster: Cluster, shelves: ClusterStores) -> None:
+    def __init__(self, cluster: Cluster, stores: ClusterStores) -> None:
         self._cluster = cluster
-        self._shelves = shelves
-        s = shelves
+        self._stores = stores
+        s = stores
         self._storage = _CachedValue(self._make_storage, s.claims, s.volumes, s.classes)
         self._namespaces = _CachedValue(self._make_namespaces, s.namespaces)
         self._workloads = _CachedValue(self._make_workloads, s.replicasets, s.statefulsets)
-        d = shelves.devices
+        d = stores.devices
         self._devices = _CachedValue(d.build_state, d.slices, d.classes, d.claims) if d is not None else None
         self._budgets = _CachedValue(lambda: tuple(s.budgets), s.budgets)
         self._services = _CachedValue(lambda: tuple(_readable(s.services)), s.services)
@@ -175,9 +175,9 @@ class Capture:
         return self._offered_then
 
     def _build_daemon_pods(self) -> tuple[Pod, ...]:
-        listed = sorted(self._shelves.daemonsets, key=lambda d: d.full_name)
+        listed = sorted(self._stores.daemonsets, key=lambda d: d.full_name)
         of = tuple((daemonset, self._cluster.find_newest_daemon_pod(daemonset.uid)) for daemonset in listed)
-        ranges = self._shelves.limit_ranges
+        ranges = self._stores.limit_ranges
         if not _is_same(of, self._daemons_of) or ranges.revision != self._ranges_then:
             limits = tuple(ranges)
             self._daemons_of, self._ranges_then = of, ranges.revision
@@ -186,18 +186,18 @@ class Capture:
 
     def _make_storage(self) -> Storage:
         return Storage(
-            claims={claim.full_name: claim for claim in _readable(self._shelves.claims)},
-            volumes={volume.name: volume for volume in _readable(self._shelves.volumes)},
-            classes={storage.name: storage for storage in _readable(self._shelves.classes)},
+            claims={claim.full_name: claim for claim in _readable(self._stores.claims)},
+            volumes={volume.name: volume for volume in _readable(self._stores.volumes)},
+            classes={storage.name: storage for storage in _readable(self._stores.classes)},
         )
 
     def _make_namespaces(self) -> Mapping[str, Mapping[str, str]]:
-        return {namespace.name: namespace.labels for namespace in self._shelves.namespaces}
+        return {namespace.name: namespace.labels for namespace in self._stores.namespaces}
 
     def _make_workloads(self) -> Mapping[str, LabelSelector]:
         owners: tuple[ReplicaSet | StatefulSet, ...] = (
-            *_readable(self._shelves.replicasets),
-            *_readable(self._shelves.statefulsets),
+            *_readable(self._stores.replicasets),
+            *_readable(self._stores.statefulsets),
         )
         return {
             f"{o.KIND.kind}/{o.full_name}": o.spec.selector for o in owners if o.spec.selector is not None

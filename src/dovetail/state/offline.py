@@ -113,9 +113,9 @@ class OfflineCluster:
         if why := reason_of(made):
             raise BadInput(f"{kind} {made.name} makes no sense: {why}")
         _check_amounts(made)
-        shelf = self.found.setdefault(record, {})
-        made = _fill_metadata(made, len(shelf))
-        shelf[made.namespace, made.name] = made
+        records = self.found.setdefault(record, {})
+        made = _fill_metadata(made, len(records))
+        records[made.namespace, made.name] = made
 
     def list_objects(self, kind: type[T]) -> list[T]:
         return list(self.found.get(kind, {}).values())

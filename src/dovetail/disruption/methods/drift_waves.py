@@ -288,15 +288,15 @@ class ReplacementEstimates:
     def __init__(self, inputs: DisruptionInput, place: Callable[[Snapshot], Plan] = schedule_pods) -> None:
         options = replace(inputs.snapshot.options, reserved_fallback=True)
         self._bare = replace(inputs.snapshot, nodes=(), pods=(), moving=(), virtual=(), options=options)
-        self._scene = inputs
+        self._inputs = inputs
         self._place = place
         self._known: dict[object, tuple[ReplacementKind, ...]] = {}
 
     def list_replacements(self, candidate: Candidate) -> tuple[ReplacementKind, ...]:
         if candidate.pool.static:
             return ((candidate.pool.name, "", "", 0.0),)
-        now = self._scene.snapshot.options.now
-        pods = [pod for pod in candidate.pods if self._scene.limits.currently_reschedulable(pod, now)]
+        now = self._inputs.snapshot.options.now
+        pods = [pod for pod in candidate.pods if self._inputs.limits.currently_reschedulable(pod, now)]
         key = frozenset(Counter(_build_pod_key(pod) for pod in pods).items())
         found = self._known.get(key)
         if found is None:

@@ -166,7 +166,7 @@ class _Nodes(Sequence[ExistingNode]):
     """The nodes of the ground, each made when it is first looked at; `there` are those that do not go."""
 
     def __init__(self, base: BaseState, there: int) -> None:
-        self._ground = base
+        self._base = base
         self._there = there
         self._made: dict[int, ExistingNode] = {}
 
@@ -187,7 +187,7 @@ class _Nodes(Sequence[ExistingNode]):
         """The node at this place of the ground."""
         node = self._made.get(place)
         if node is None:
-            node = self._made[place] = self._ground.build_node(place)
+            node = self._made[place] = self._base.build_node(place)
         return node
 
     def list_filled(self) -> list[ExistingNode]:

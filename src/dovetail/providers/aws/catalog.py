@@ -348,11 +348,15 @@ def _list_zone_labels(terms: NodeClassTerms, zones: Collection[str]) -> dict[str
 
 def _list_capacity_labels(facts: InstanceTypeInfo, terms: NodeClassTerms) -> dict[str, Values]:
     own = [each for each in terms.reservations if each.instance_type == facts.name]
-    ways = [way for way in facts.usage_classes if way in (labels.ON_DEMAND, labels.SPOT)]
+    capacity_types = [
+        capacity_type
+        for capacity_type in facts.usage_classes
+        if capacity_type in (labels.ON_DEMAND, labels.SPOT)
+    ]
     if own:
-        ways.append(labels.RESERVED)
+        capacity_types.append(labels.RESERVED)
     return {
-        labels.CAPACITY_TYPE: _only_values(*ways),
+        labels.CAPACITY_TYPE: _only_values(*capacity_types),
         labels.CAPACITY_RESERVATION_ID: _only_values(*sorted(each.id for each in own)),
         labels.CAPACITY_RESERVATION_TYPE: _only_values(*sorted({each.reservation_type for each in own})),
         labels.CAPACITY_RESERVATION_INTERRUPTIBLE: _only_values(

@@ -74,13 +74,13 @@ class LaunchedInstance:
 
 def choose_capacity_type(types: Sequence[InstanceType], requirements: Requirements) -> str:
     """Reserved if it can be had, else spot, else on-demand."""
-    for way in (labels.RESERVED, labels.SPOT):
-        if way in requirements[labels.CAPACITY_TYPE] and any(
-            offering.capacity_type == way
+    for capacity_type in (labels.RESERVED, labels.SPOT):
+        if capacity_type in requirements[labels.CAPACITY_TYPE] and any(
+            offering.capacity_type == capacity_type
             for each in types
             for offering in list_usable_offerings(each, requirements, KNOWN)
         ):
-            return way
+            return capacity_type
     return labels.ON_DEMAND
 
 
@@ -170,7 +170,7 @@ def fleet_request(
     node_class: EC2NodeClass,
     claim: NodeClaim,
     configured: Sequence[Mapping[str, Any]],
-    market: FleetTarget,
+    target: FleetTarget,
     tags: Mapping[str, str],
 ) -> dict[str, Any]:
     """What is asked for one instance; equal requests are merged into one fleet on their way."""
@@ -179,11 +179,11 @@ def fleet_request(
         "Type": "instant",
         "LaunchTemplateConfigs": list(configured),
         "TargetCapacitySpecification": {
-            "DefaultTargetCapacityType": market.target,
+            "DefaultTargetCapacityType": target.target,
             "TotalTargetCapacity": 1,
         },
         "TagSpecifications": [{"ResourceType": kind, "Tags": listed} for kind in TAGGED],
-        **market.build_options(labels.PRICE_OVERLAY_APPLIED in claim.annotations),
+        **target.build_options(labels.PRICE_OVERLAY_APPLIED in claim.annotations),
     }
     relaxed = claim.annotations.get(labels.MIN_VALUES_RELAXED) == labels.TRUE
     if node_class.spec.context and not relaxed:

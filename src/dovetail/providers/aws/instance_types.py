@@ -238,11 +238,11 @@ class InstanceTypeProvider:
         lock = self._being_made.setdefault(key, asyncio.Lock())
         try:
             async with lock:
-                shelf = self._views.get(key)
-                if shelf is None:
-                    shelf = await self._build_view(node_class, group)
-                self._views.put(key, shelf)
-                return await self._update_view(shelf, node_class)
+                view = self._views.get(key)
+                if view is None:
+                    view = await self._build_view(node_class, group)
+                self._views.put(key, view)
+                return await self._update_view(view, node_class)
         except ValueError as error:
             # One type that cannot be made would be missing from plans without anybody knowing why.
             raise Retry(f"{doing}: spec.kubelet or a volume size cannot be understood: {error}") from error

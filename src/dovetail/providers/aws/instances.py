@@ -85,8 +85,8 @@ class Ec2Instance:
     def from_answer(answer: Mapping[str, Any], reserved_capacity: bool = True) -> Ec2Instance:
         """One instance of a DescribeInstances answer."""
         placement, lifecycle = answer.get("Placement") or {}, answer.get("InstanceLifecycle", "")
-        way = _capacity_type(answer, lifecycle, reserved_capacity)
-        reserved = way == labels.RESERVED
+        capacity_type = _capacity_type(answer, lifecycle, reserved_capacity)
+        reserved = capacity_type == labels.RESERVED
         number = placement.get("PartitionNumber") or 0
         return Ec2Instance(
             id=answer["InstanceId"],
@@ -97,7 +97,7 @@ class Ec2Instance:
             image=answer.get("ImageId", ""),
             subnet=answer.get("SubnetId", ""),
             security_groups=frozenset(each["GroupId"] for each in answer.get("SecurityGroups") or ()),
-            capacity_type=way,
+            capacity_type=capacity_type,
             tenancy=placement.get("Tenancy") or "default",
             launched=answer.get("LaunchTime"),
             tags={each["Key"]: each["Value"] for each in answer.get("Tags") or ()},

@@ -149,8 +149,12 @@ class InstanceLauncher:
     ) -> _Order:
         wanted = Requirements.from_expressions(claim.spec.requirements)
         kept = self.chosen.choose_types(types, claim)
-        way = choose_capacity_type(kept, wanted)
-        if way == labels.ON_DEMAND and len(kept) < FEW_TYPES and labels.SPOT in wanted[labels.CAPACITY_TYPE]:
+        capacity_type = choose_capacity_type(kept, wanted)
+        if (
+            capacity_type == labels.ON_DEMAND
+            and len(kept) < FEW_TYPES
+            and labels.SPOT in wanted[labels.CAPACITY_TYPE]
+        ):
             log.info(
                 "a nodeclaim that may use spot has few instance types to choose from",
                 NodeClaim=build_reference(claim.name),
@@ -160,8 +164,8 @@ class InstanceLauncher:
             node_class,
             claim,
             kept,
-            way,
-            with_capacity_type(wanted, way),
+            capacity_type,
+            with_capacity_type(wanted, capacity_type),
             choose_tenancy(wanted),
             tags,
             group,
@@ -206,8 +210,8 @@ class InstanceLauncher:
         offerings = [
             o for each in order.types for o in list_usable_offerings(each, order.requirements, KNOWN)
         ]
-        market = choose_target(order.capacity_type, offerings)
-        request = fleet_request(order.node_class, order.claim, configured, market, order.tags)
+        target = choose_target(order.capacity_type, offerings)
+        request = fleet_request(order.node_class, order.claim, configured, target, order.tags)
         try:
             group = launch_group(order.claim, order.tags.get(labels.EKS_CLUSTER_TAG, ""))
             return read_answer(await self.fleets(request, order.claim.name, group))

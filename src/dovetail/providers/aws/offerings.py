@@ -85,16 +85,18 @@ class OfferingProvider:
         for zone in buying.zones:
             zone_id = zone_ids.get(zone, "")
             subnets = tuple(subnet.id for subnet in buying.subnets.get(zone, ()))
-            for way in (labels.ON_DEMAND, labels.SPOT):
-                if way in facts.usage_classes:
-                    price = self.find_price(way, facts.name, zone)
+            for capacity_type in (labels.ON_DEMAND, labels.SPOT):
+                if capacity_type in facts.usage_classes:
+                    price = self.find_price(capacity_type, facts.name, zone)
                     sellable = price is not None and zone in open_zones
                     made += (
                         Offering(
-                            requirements=_build_requirements(way, zone, zone_id, partition),
+                            requirements=_build_requirements(capacity_type, zone, zone_id, partition),
                             price=price or 0.0,
                             available=sellable
-                            and not self._is_unavailable(way, facts.name, zone, subnets, buying, partition),
+                            and not self._is_unavailable(
+                                capacity_type, facts.name, zone, subnets, buying, partition
+                            ),
                         )
                         for partition in partitions or ("",)
                     )

@@ -61,16 +61,22 @@ def _build_offerings(
     on_demand = bundled_prices().get(facts.name)
     if on_demand is None:
         return ()
-    ways = [way for way in (labels.ON_DEMAND, labels.SPOT) if way in facts.usage_classes]
+    capacity_types = [
+        capacity_type
+        for capacity_type in (labels.ON_DEMAND, labels.SPOT)
+        if capacity_type in facts.usage_classes
+    ]
     reachable = {subnet.zone for subnet in terms.subnets} if not find_incompatibility(facts, terms) else ()
     return tuple(
         Offering(
-            requirements=_build_requirements(zone, way),
-            price=on_demand if way == labels.ON_DEMAND else estimate_spot(facts.name, zone, on_demand),
+            requirements=_build_requirements(zone, capacity_type),
+            price=on_demand
+            if capacity_type == labels.ON_DEMAND
+            else estimate_spot(facts.name, zone, on_demand),
             available=zone in reachable,
         )
         for zone in zones
-        for way in ways
+        for capacity_type in capacity_types
     )
 
 

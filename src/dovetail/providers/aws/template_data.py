@@ -182,10 +182,10 @@ def _build_reservation(reservation: ReservationTarget) -> Json:
             "CapacityReservationTarget": {"CapacityReservationId": reservation.id},
         }
     }
-    market = (
+    market_type = (
         CAPACITY_BLOCK if reservation.type == CAPACITY_BLOCK else INTERRUPTIBLE * reservation.interruptible
     )
-    return data | ({"InstanceMarketOptions": {"MarketType": market}} if market else {})
+    return data | ({"InstanceMarketOptions": {"MarketType": market_type}} if market_type else {})
 
 
 def _list_interfaces(order: LaunchOrder, group: TemplateGroup) -> Iterator[Json]:

@@ -150,8 +150,10 @@ def no_dear_spot(types: Types, requirements: Requirements) -> list[InstanceType]
     if requirements.has_min_values or labels.SPOT not in ways or labels.ON_DEMAND not in ways:
         return list(types)
     offered = [(o.capacity_type, o.price) for each in types for o in each.offerings]
-    dearest = min((price for way, price in offered if way == labels.ON_DEMAND), default=None)
-    if dearest is None or all(way != labels.SPOT for way, _ in offered):
+    dearest = min(
+        (price for capacity_type, price in offered if capacity_type == labels.ON_DEMAND), default=None
+    )
+    if dearest is None or all(capacity_type != labels.SPOT for capacity_type, _ in offered):
         return list(types)
     return _with_offerings(
         types,

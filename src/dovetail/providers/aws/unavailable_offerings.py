@@ -27,7 +27,9 @@ class UnavailableOfferings:
         self._places: TtlCache[Place, None] = TtlCache(
             clock, LASTS, lambda place, _: self._touch_type(place[1])
         )
-        self._capacity_types: TtlCache[str, None] = TtlCache(clock, LASTS, lambda way, _: self._touch_all())
+        self._capacity_types: TtlCache[str, None] = TtlCache(
+            clock, LASTS, lambda capacity_type, _: self._touch_all()
+        )
         self._subnets: TtlCache[str, None] = TtlCache(clock, LASTS, lambda subnet, _: self._touch_all())
         self._types: Counter[str] = Counter()
         self._everyone = 0

@@ -121,31 +121,31 @@ def _describe_class_problem(
 def list_volume_topologies(pod: Pod, storage: Storage) -> tuple[Requirements, ...]:
     """The ways in which all volumes can be reached from one node; empty when they do not mind."""
     per_volume = [
-        ways
+        topologies
         for _, claim in list_claims(pod, storage)
-        if claim is not None and (ways := tuple(_list_claim_topologies(claim, storage)))
+        if claim is not None and (topologies := tuple(_list_claim_topologies(claim, storage)))
     ]
     if not per_volume:
         return ()
-    combined = [_combine_compatible(ways) for ways in product(*per_volume)]
-    possible = tuple(way for way in combined if way is not None)
+    combined = [_combine_compatible(topologies) for topologies in product(*per_volume)]
+    possible = tuple(topology for topology in combined if topology is not None)
     # Contradictory volumes fail where they are tried, with a message about them.
-    return possible or tuple(_merge_requirements(ways) for ways in product(*per_volume))
+    return possible or tuple(_merge_requirements(topologies) for topologies in product(*per_volume))
 
 
-def _combine_compatible(ways: Iterable[Requirements]) -> Requirements | None:
+def _combine_compatible(topologies: Iterable[Requirements]) -> Requirements | None:
     total = Requirements()
-    for way in ways:
-        if not total.intersects(way):
+    for topology in topologies:
+        if not total.intersects(topology):
             return None
-        total = total & way
+        total = total & topology
     return total
 
 
-def _merge_requirements(ways: Iterable[Requirements]) -> Requirements:
+def _merge_requirements(topologies: Iterable[Requirements]) -> Requirements:
     total = Requirements()
-    for way in ways:
-        total = total & way
+    for topology in topologies:
+        total = total & topology
     return total
 
 

@@ -15,7 +15,7 @@ __all__ = [
     "Patterns",
     "add_known_patterns",
     "fill_randomly",
-    "find_cheapest_holding",
+    "find_cheapest_fitting",
     "generate_columns",
     "price_remaining",
     "start_columns",
@@ -89,7 +89,7 @@ def add_known_patterns(columns: Columns, known: Patterns) -> None:
     """Patterns cut to the pods there are, each on the cheapest option that still holds it."""
     counts = np.minimum(known.counts, columns.problem.compute_cap())
     counts = np.unique(counts[counts.any(axis=1)], axis=0)
-    options = find_cheapest_holding(columns.problem, counts)
+    options = find_cheapest_fitting(columns.problem, counts)
     held = options >= 0
     columns.add(options[held], counts[held])
 
@@ -150,7 +150,7 @@ def fill_randomly(
     return many, fill_nodes(problem, many, weight, drive, left, cap)
 
 
-def find_cheapest_holding(problem: PackingProblem, counts: Ints) -> Ints:
+def find_cheapest_fitting(problem: PackingProblem, counts: Ints) -> Ints:
     """For each row of counts the cheapest option that holds them, the first of equals; -1 for none."""
     need = counts @ problem.request
     holds = np.ones((len(counts), len(problem.price)), bool)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dovetail.scheduling.packing.columns import Columns, fill_randomly, find_cheapest_holding, price_remaining
+from dovetail.scheduling.packing.columns import Columns, fill_randomly, find_cheapest_fitting, price_remaining
 from dovetail.scheduling.packing.fill import build_weights, pack_greedily
 from dovetail.scheduling.packing.problem import (
     Floats,
@@ -85,7 +85,7 @@ def _take_one(
     known = np.minimum(np.array([columns.counts[i] for i in used.tolist()], np.int64), cap)
     candidates = np.unique(np.vstack([known.reshape(-1, problem.classes), fresh]), axis=0)
     candidates = candidates[candidates.any(axis=1)]
-    option = find_cheapest_holding(problem, candidates)
+    option = find_cheapest_fitting(problem, candidates)
     best = int((candidates @ worth / problem.price[option]).argmax())
     row = PackingRow(int(option[best]), candidates[best], 1)
     stock.take_pods(row.counts)
@@ -111,7 +111,7 @@ def shrink_options(problem: PackingProblem, rows: Rows) -> Rows:
     """Every row on the cheapest option that holds it."""
     if not rows:
         return rows
-    options = find_cheapest_holding(problem, np.array([row.counts for row in rows]))
+    options = find_cheapest_fitting(problem, np.array([row.counts for row in rows]))
     return [
         PackingRow(int(option), row.counts, row.copies) for option, row in zip(options, rows, strict=True)
     ]

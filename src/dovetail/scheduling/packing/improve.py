@@ -14,7 +14,7 @@ import numpy as np
 from dovetail.scheduling.packing.columns import (
     Patterns,
     add_known_patterns,
-    find_cheapest_holding,
+    find_cheapest_fitting,
     generate_columns,
     start_columns,
 )
@@ -101,7 +101,7 @@ def _find_option(problem: PackingProblem, counts: Ints, most: np.ndarray) -> Int
     out: Ints = np.full(len(counts), -1, np.int64)
     allowed = np.flatnonzero(_check_host_rules(problem, counts))
     if len(allowed):
-        option = find_cheapest_holding(problem, counts[allowed])
+        option = find_cheapest_fitting(problem, counts[allowed])
         cheap = (option >= 0) & (problem.price[option] <= most[allowed] + _SAME)
         out[allowed[cheap]] = option[cheap]
     return out

@@ -207,15 +207,15 @@ class DeviceAllocator:
 
     # Keeping
 
-    def take_devices(self, hostname: str, types: int, way: DeviceOption) -> None:
+    def take_devices(self, hostname: str, types: int, option: DeviceOption) -> None:
         """Hold what the way takes; types that are no longer possible give theirs back."""
         held = self._held.setdefault(hostname, {})
-        for kind, listed in way.found.items():
+        for kind, listed in option.found.items():
             if kind == RUNNING or types >> kind & 1:
                 held.setdefault(kind, []).extend(listed)
         for kind in [each for each in held if each != RUNNING and not types >> each & 1]:
             del held[kind]
-        for found in (each for listed in way.found.values() for each in listed):
+        for found in (each for listed in option.found.values() for each in listed):
             bound = found.stocked.template or self._is_local(found.stocked)
             known = self._settled.get(found.claim)
             place = hostname if bound or (known is not None and known.hostname) else ""

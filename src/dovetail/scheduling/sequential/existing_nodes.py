@@ -45,10 +45,10 @@ class ExistingNodes(Sequence[ExistingNode]):
     """The nodes of one run, each made when it is first looked at."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self._roster = index_existing_nodes(snapshot.nodes)
+        self._index = index_existing_nodes(snapshot.nodes)
         self._daemons = _list_daemon_pods(snapshot)
         self._storage: Storage = snapshot.storage
-        self._made: list[ExistingNode | None] = [None] * len(self._roster.active)
+        self._made: list[ExistingNode | None] = [None] * len(self._index.active)
 
     def __len__(self) -> int:
         return len(self._made)
@@ -66,7 +66,7 @@ class ExistingNodes(Sequence[ExistingNode]):
         return (node or self._build_node(i) for i, node in enumerate(self._made))
 
     def find_by_name(self, name: str) -> ExistingNode | None:
-        place = self._roster.at.get(name)
+        place = self._index.at.get(name)
         return None if place is None else self[place]
 
     def list_filled(self) -> list[ExistingNode]:
@@ -74,7 +74,7 @@ class ExistingNodes(Sequence[ExistingNode]):
         return [node for node in self._made if node is not None and node.pods]
 
     def _build_node(self, index: int) -> ExistingNode:
-        made = ExistingNode(index, self._roster.active[index], self._daemons, self._storage)
+        made = ExistingNode(index, self._index.active[index], self._daemons, self._storage)
         self._made[index] = made
         return made
 

@@ -104,9 +104,9 @@ class ExistingNode:
             return _LABELS
         narrowed = self.requirements & shape.requirements
         refusal = _WAY
-        for way in shape.volume_topologies:
-            if narrowed.is_compatible(way):
-                found = _settle_topology(shape, narrowed & way, topology, _NOTHING_UNDEFINED)
+        for volume_topology in shape.volume_topologies:
+            if narrowed.is_compatible(volume_topology):
+                found = _settle_topology(shape, narrowed & volume_topology, topology, _NOTHING_UNDEFINED)
                 if not isinstance(found, NoFit):
                     return Fit(found[0])
                 refusal = found
@@ -275,10 +275,10 @@ class NewNode:
         if not self._filter_types(narrowed, total, shape):
             return _ROOM
         found: Fit | NoFit = _WAY
-        for way in shape.volume_topologies:
-            way = way if within is None else way & within.requirements
-            if narrowed.is_compatible(way, table.undefined):
-                found = self._check_volume_topology(narrowed & way, total, shape, run, new)
+        for volume_topology in shape.volume_topologies:
+            volume_topology = volume_topology if within is None else volume_topology & within.requirements
+            if narrowed.is_compatible(volume_topology, table.undefined):
+                found = self._check_volume_topology(narrowed & volume_topology, total, shape, run, new)
                 if within is not None and not isinstance(found, NoFit):
                     found = self._keep_types(found, within.types)
                 if not isinstance(found, NoFit) or found.reason is Reason.RESERVED:

@@ -52,7 +52,7 @@ def _list_zone_constraints(run: SequentialScheduler, shape: SchedulingShape) -> 
     strict = shape.strict[ZONE]
     if ZONE in shape.strict:
         yield strict
-    pinned = [way[ZONE] for way in shape.volume_topologies]
+    pinned = [topology[ZONE] for topology in shape.volume_topologies]
     if not any(values.open for values in pinned):
         yield Values(frozenset(name for values in pinned for name in values.names))
     for group, itself in run.topology.find_constraints(shape):

@@ -146,12 +146,12 @@ def _explain_volumes(
     """The last word over all ways to reach the pod's volumes."""
     undefined = claim.template.table.undefined
     found = Reason.TYPES, ""
-    for way in shape.volume_topologies:
-        complaints = narrowed.describe_incompatibility(way, undefined)
+    for volume_topology in shape.volume_topologies:
+        complaints = narrowed.describe_incompatibility(volume_topology, undefined)
         if complaints:
             found = Reason.VOLUME_ZONE, f"incompatible volume requirements, {'; '.join(complaints)}"
             continue
-        reachable = narrowed & way
+        reachable = narrowed & volume_topology
         rules = run.topology.narrow_domains(shape, reachable)
         if isinstance(rules, TopologyGroup):
             reason = {"topology spread": Reason.SPREAD, "pod affinity": Reason.AFFINITY}.get(

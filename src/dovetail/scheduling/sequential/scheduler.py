@@ -159,10 +159,10 @@ class SequentialScheduler:
         if self.devices is None or not uses_devices(pod):
             return True
         wanted = self.devices.list_claims(pod)
-        way = None if isinstance(wanted, str) else self.devices.find_option_on_node(node, wanted)
-        if way is not None:
-            self.devices.take_devices(node.hostname, 0, way)
-        return way is not None
+        option = None if isinstance(wanted, str) else self.devices.find_option_on_node(node, wanted)
+        if option is not None:
+            self.devices.take_devices(node.hostname, 0, option)
+        return option is not None
 
     def _check_new_node(
         self, claim: NewNode, pod: Pod, shape: SchedulingShape, new: bool
@@ -172,20 +172,20 @@ class SequentialScheduler:
             return claim.check_fit(shape, self, new), None
         wanted = self.devices.list_claims(pod)
         found: Fit | NoFit = NoFit(Reason.DEVICES)
-        for way in self.devices.list_options(claim, wanted) if not isinstance(wanted, str) else ():
-            found = claim.check_fit(shape, self, new, way.within)
+        for option in self.devices.list_options(claim, wanted) if not isinstance(wanted, str) else ():
+            found = claim.check_fit(shape, self, new, option.within)
             if not isinstance(found, NoFit) or found.reason is Reason.RESERVED:
-                return found, way
+                return found, option
         return found, None
 
     def _add_to_inflight_node(self, pod: Pod, shape: SchedulingShape) -> bool:
         for claim in self.inflight.list_candidates(shape.closed_new_nodes):
-            found, way = self._check_new_node(claim, pod, shape, new=False)
+            found, option = self._check_new_node(claim, pod, shape, new=False)
             if isinstance(found, NoFit):
                 if found.final:
                     shape.closed_new_nodes |= 1 << claim.index
                 continue
-            self._add_pod(pod, shape, claim, found, way)
+            self._add_pod(pod, shape, claim, found, option)
             self.inflight.record_growth(claim)
             return True
         return False
@@ -197,9 +197,9 @@ class SequentialScheduler:
             if isinstance(claim, NoFit):
                 refusal = claim
                 continue
-            found, way = self._check_new_node(claim, pod, shape, new=True)
+            found, option = self._check_new_node(claim, pod, shape, new=True)
             if not isinstance(found, NoFit):
-                self._add_pod(pod, shape, claim, found, way)
+                self._add_pod(pod, shape, claim, found, option)
                 self._record_new_node(claim)
                 return None
             refusal = found
@@ -229,11 +229,11 @@ class SequentialScheduler:
         self.limits.charge_new_node(claim.template.pool, claim.template.table, claim.types)
 
     def _add_pod(
-        self, pod: Pod, shape: SchedulingShape, claim: NewNode, fit: Fit, way: DeviceOption | None
+        self, pod: Pod, shape: SchedulingShape, claim: NewNode, fit: Fit, option: DeviceOption | None
     ) -> None:
         claim.add_pod(shape, pod.full_name, fit, self)
-        if self.devices is not None and way is not None:
-            self.devices.take_devices(claim.hostname, fit.types, way)
+        if self.devices is not None and option is not None:
+            self.devices.take_devices(claim.hostname, fit.types, option)
         self.placements[pod.full_name] = claim, shape
 
 

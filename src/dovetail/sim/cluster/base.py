@@ -153,11 +153,11 @@ class SimControllerManager:
         neighbour.start()
 
     def _handle_commit(self, event: StoreEvent) -> None:
-        hearing = self._handlers.get(event.new.info.storage)
-        if hearing:
+        handlers = self._handlers.get(event.new.info.storage)
+        if handlers:
             before = event.old.obj if event.old is not None else None
             after = None if event.type == "DELETED" else event.new.obj
-            for heard in hearing:
+            for heard in handlers:
                 try:
                     heard(before, after)
                 except Exception as error:  # noqa: BLE001 - one object must not keep the others from being heard

@@ -89,22 +89,22 @@ def find_tie(pod: Pod, zones: Mapping[str, str], storage: Storage) -> Tie:
 
 def find_tie_and_zone(pod: Pod, zones: Mapping[str, str], storage: Storage) -> tuple[Tie, str]:
     """What keeps a pod in these zones, names by id, and in which of them."""
-    ties: tuple[tuple[Tie, Iterable[Requirements]], ...] = (
+    checks: tuple[tuple[Tie, Iterable[Requirements]], ...] = (
         ("volume", list_volume_topologies(pod, storage)),
         ("selector", (Requirements.from_labels(pod.spec.node_selector),)),
         ("affinity", wishes.list_requirement_alternatives(pod.spec)),
     )
-    for tie, ways in ties:
-        where = [_find_only_zone(way, zones) for way in ways]
+    for tie, alternatives in checks:
+        where = [_find_only_zone(alternative, zones) for alternative in alternatives]
         if where and all(where):
             return tie, where[0]
     return "", ""
 
 
-def _find_only_zone(way: Requirements, zones: Mapping[str, str]) -> str:
+def _find_only_zone(alternative: Requirements, zones: Mapping[str, str]) -> str:
     """The first of the zones that this leaves, if it leaves no other."""
     for key, known in ((labels.ZONE, {*zones.values()}), (labels.ZONE_ID, {*zones})):
-        values = way[key]
+        values = alternative[key]
         if not values.open and values.names and values.names <= known:
             first = min(values.names)
             return first if key == labels.ZONE else zones[first]

@@ -139,7 +139,7 @@ def _is_plain_shape(shape: SchedulingShape) -> bool:
         shape.ports
         or shape.attachments
         or uses_devices(shape.pod)
-        or any(way.by_key for way in shape.volume_topologies)
+        or any(topology.by_key for topology in shape.volume_topologies)
         or HOSTNAME in shape.requirements
     )
 
