@@ -3,6 +3,11 @@
 The scheduler does not know the plan. So every planned node offers a resource of its own, and its pods ask for
 one of it: that leaves them no other node, and touches no rule about labels, taints, zones or other pods.
 `DOVETAIL_BOUND_PLANS` says how many plans (500).
+
+Some plans hold only if pods are bound in an order: a pod that must share a zone with pods like itself may go
+first to a zone of its own, but not once another such pod is bound elsewhere. The scheduler takes pods in the
+order of their priority and age, so a plan counts as bound when an order was found in which all of it is; such
+plans must be rare, and docs/compatibility.md says what happens to them in a cluster.
 """
 
 from __future__ import annotations
@@ -26,6 +31,8 @@ Json = dict[str, Any]
 PLANS = int(os.environ.get("DOVETAIL_BOUND_PLANS", "500"))
 PART = 25
 AT_ONCE = 8
+# Of the plans in one part, those that may need an order of binding.
+RARE = 1
 NODES, PODS = "/api/v1/nodes", "/api/v1/namespaces/{ns}/pods"
 SLOT = "plan.test/node-{}"
 
@@ -88,8 +95,8 @@ def _admissible(document: Json) -> Json:
     return document
 
 
-async def _bound(api: Api, seed: int) -> list[str]:
-    """Make a plan come true; what was not bound as planned."""
+async def _bound(api: Api, seed: int) -> tuple[list[str], bool]:
+    """Make a plan come true; what was not bound as planned, and whether it took an order of its own."""
     document = _admissible(cluster(seed))
     plan = solve(snapshot_of(document))
     nodes = dict(_nodes(document, plan, api))
@@ -103,15 +110,50 @@ async def _bound(api: Api, seed: int) -> list[str]:
 
     await api.until(wanted, ready, seconds=120)
     placements = _placements(document, plan)
+    expected = {pod["metadata"]["name"]: nodes[node]["metadata"]["name"] for pod, node in placements}
+    found = await _bind(api, placements, slots, expected)
+    ordered = bool(found) and not any(found.values())
+    if ordered:
+        found = await _bind_in_order(api, placements, slots, expected, first=set(found))
+    await asyncio.gather(*(api.raw("DELETE", f"{NODES}/{n['metadata']['name']}") for n in nodes.values()))
+    wrong = [
+        f"seed {seed}: {pod} on {at or 'no node'}, planned on {expected[pod]}" for pod, at in found.items()
+    ]
+    return wrong, ordered
+
+
+async def _bind(
+    api: Api, placements: list[tuple[Json, str]], slots: dict[str, str], expected: dict[str, str]
+) -> dict[str, str]:
+    """Create all pods and let the scheduler take them; those that are not where they should be."""
     for pod, node in placements:
         code, made = await api.raw("POST", PODS, _pod(pod, slots[node]))
         assert code == 201, made["message"]
-    expected = {pod["metadata"]["name"]: nodes[node]["metadata"]["name"] for pod, node in placements}
-    found = await _settled(api, expected)
-    await asyncio.gather(*(api.raw("DELETE", f"{NODES}/{n['metadata']['name']}") for n in nodes.values()))
-    return [
-        f"seed {seed}: {pod} on {at or 'no node'}, planned on {expected[pod]}" for pod, at in found.items()
-    ]
+    return await _settled(api, expected)
+
+
+async def _bind_in_order(
+    api: Api,
+    placements: list[tuple[Json, str]],
+    slots: dict[str, str],
+    expected: dict[str, str],
+    first: set[str],
+) -> dict[str, str]:
+    """Begin anew: running pods, then those that found no node and their kin, one by one, then all others."""
+    await asyncio.gather(*(api.raw("DELETE", f"{PODS}/{name}") for name in expected))
+    await api.until(PODS, lambda listed: not listed["items"], seconds=120)
+    running = [each for each in placements if each[0]["spec"].get("nodeName")]
+    others = [each for each in placements if not each[0]["spec"].get("nodeName")]
+    stuck = [each for each in others if each[0]["metadata"]["name"] in first]
+    labels = [pod["metadata"].get("labels") for pod, _ in stuck]
+    kin = [each for each in others if each[0]["metadata"].get("labels") in labels and each not in stuck]
+    early = [*stuck, *kin]
+    for placement in (*running, *early):
+        name = placement[0]["metadata"]["name"]
+        wrong = await _bind(api, [placement], slots, {name: expected[name]})
+        if wrong:
+            return wrong
+    return await _bind(api, [each for each in others if each not in early], slots, expected)
 
 
 async def _settled(api: Api, expected: dict[str, str]) -> dict[str, str]:
@@ -132,9 +174,10 @@ async def test_plans_are_bound_as_planned(part: int, kubeconfig: Path) -> None:
     """Several at once: each has a namespace and nodes of its own, and no rule looks beyond them."""
     at_once = asyncio.Semaphore(AT_ONCE)
 
-    async def one(seed: int) -> list[str]:
+    async def one(seed: int) -> tuple[list[str], bool]:
         async with at_once, real_api(kubeconfig) as api:
             return await _bound(api, seed)
 
     found = await asyncio.gather(*map(one, range(part, min(part + PART, PLANS))))
-    assert [told for each in found for told in each] == []
+    assert [line for wrong, _ in found for line in wrong] == []
+    assert sum(ordered for _, ordered in found) <= RARE, "too many plans need their pods bound in an order"
