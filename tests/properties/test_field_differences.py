@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dovetail.api.schema.nodes import SchemaNode, parse_schema
+from dovetail.api.schema.validation import is_same_json
 from dovetail.sim.kube.patch.field_sets import find_changes, list_paths
-from dovetail.sim.kube.schema.nodes import SchemaNode, parse_schema
-from dovetail.sim.kube.schema.validation import is_same_json
 
 SCALARS = st.one_of(st.none(), st.booleans(), st.integers(0, 2), st.sampled_from(["a", "b"]), st.just(1.0))
 NAMES = st.sampled_from(["keyed", "set", "plain", "atomic", "deep", "other"])

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from dovetail.api.crds import DEFINITIONS, CrdDefinition, Flavour, build_schema
-from dovetail.sim.kube.schema.object_schema import Schema
+from dovetail.api.schema.object_schema import Schema
 
 FOLDER = Path(__file__).parents[1] / "conformance" / "admission"
 

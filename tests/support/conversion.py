@@ -9,7 +9,7 @@ from typing import Any
 
 from dovetail.api.legacy import Conversion, ConvertOptions, Note, NoteSeverity, convert_documents
 from dovetail.api.manifests import parse_manifests
-from dovetail.sim.kube.schema.object_schema import Schema
+from dovetail.api.schema.object_schema import Schema
 
 Manifest = dict[str, Any]
 

@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
+from dovetail.api.schema import cel_cost
+from dovetail.api.schema.cel import CelError, CostExceeded, compile_rule
+from dovetail.api.schema.cel_cost import CALL_LIMIT, OBJECT_BUDGET, CostBudget
 from dovetail.sim.kube.http.bodies import LIMIT, YAML_EVENTS_LIMIT
 from dovetail.sim.kube.patch import patches
-from dovetail.sim.kube.schema import cel_cost
-from dovetail.sim.kube.schema.cel import CelError, CostExceeded, compile_rule
-from dovetail.sim.kube.schema.cel_cost import CALL_LIMIT, OBJECT_BUDGET, CostBudget
 from support.apiserver import APPLY, JSON_PATCH, MERGE, config_map, definition, serving, widget
 
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -87,13 +87,13 @@ _BACKTRACKS = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
 from dovetail.api.validation.schema import schema_complaints
-from dovetail.sim.kube.schema.cel import compile_rule
-from dovetail.sim.kube.schema.object_schema import Schema
+from dovetail.api.schema.cel import compile_rule
+from dovetail.api.schema.object_schema import Schema
 
 text, pattern = "a" * 5_000 + "!", "^(a+)+$"
 schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}}
 assert Schema.from_openapi(schema).validate({"a": text})
-assert schema_complaints(schema, {"a": text})
+assert schema_complaints(Schema.from_openapi(schema), {"a": text})
 assert not compile_rule(f"self.matches('{pattern}')").evaluate(text)
 assert compile_rule(f"self.find('{pattern}') == ''").evaluate(text)
 assert compile_rule(f"self.findAll('{pattern}').size() == 0").evaluate(text)
@@ -109,7 +109,7 @@ def test_a_pattern_that_backtracks_takes_no_time() -> None:
 _UNCLOSED = """
 import resource
 resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
-from dovetail.sim.kube.schema.cel import CelError, compile_rule
+from dovetail.api.schema.cel import CelError, compile_rule
 chains = "self" + ".a" * 20_000, "+".join(["1"] * 20_000), "self" + "[0]" * 15_000
 for text in ('\"\"\"' + chr(92) * 200, "'''" + chr(92) * 201, "self.all(" * 4_000, *chains):
     try:
@@ -320,6 +320,6 @@ async def test_a_field_name_of_control_characters_is_warned_about_in_one_line() 
 
 
 def test_the_prices_know_every_function_they_name() -> None:
-    from dovetail.sim.kube.schema.cel_functions import FUNCTIONS
+    from dovetail.api.schema.cel_functions import FUNCTIONS
 
     assert set(cel_cost._DEAR) <= set(FUNCTIONS)

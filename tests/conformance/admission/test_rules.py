@@ -9,10 +9,10 @@ import pytest
 
 from dovetail.api.crds import DEFINITIONS, AdmissionRule, Flavour, apply_defaults, build_schema
 from dovetail.api.crds.patterns import MEANING
+from dovetail.api.schema.cel import CelError, compile_rule
+from dovetail.api.schema.nodes import MISSING
 from dovetail.api.validation import admit_object
 from dovetail.api.validation.checking import _find_places
-from dovetail.api.validation.schema import ABSENT
-from dovetail.sim.kube.schema.cel import CelError, compile_rule
 from support.admission import (
     Example,
     definition,
@@ -32,9 +32,9 @@ def _named(example: Example) -> str:
 
 
 def _cel_holds(rule: AdmissionRule, example: Example) -> bool:
-    old = ABSENT if example.old is None else apply_defaults(example.kind, example.old)
+    old = MISSING if example.old is None else apply_defaults(example.kind, example.old)
     for _, value, before in _find_places(rule.at, apply_defaults(example.kind, example.new), old):
-        if rule.transition and before is ABSENT:
+        if rule.transition and before is MISSING:
             continue
         try:
             if not compile_rule(rule.cel).evaluate(value, before if rule.transition else None):

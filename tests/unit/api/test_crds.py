@@ -16,8 +16,8 @@ from dovetail.api.crds import DEFINITIONS, Flavour, build_manifests, build_schem
 from dovetail.api.crds.definition import constrain_field
 from dovetail.api.crds.manifest import build_structural_schema
 from dovetail.api.crds.other_kinds import KWOKNODECLASS
+from dovetail.api.schema.cel import compile_rule
 from dovetail.errors import Misconfigured
-from dovetail.sim.kube.schema.cel import compile_rule
 from dovetail.sim.kube.schema.crd import with_defaults
 from dovetail.sim.kube.schema.crd_checks import validate_crd
 

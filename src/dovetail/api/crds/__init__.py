@@ -13,6 +13,7 @@ from dovetail.api.crds.manifest import (
     build_schema,
     build_zonal_manifest,
     find_definition,
+    find_schema,
 )
 
 __all__ = [
@@ -25,4 +26,5 @@ __all__ = [
     "build_schema",
     "build_zonal_manifest",
     "find_definition",
+    "find_schema",
 ]

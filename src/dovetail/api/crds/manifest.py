@@ -19,6 +19,7 @@ from dovetail.api.crds.nodepool import NODEPOOL
 from dovetail.api.crds.other_kinds import CAPACITYBUFFER, KWOKNODECLASS, NODEOVERLAY, ZONESHIFT
 from dovetail.api.crds.patterns import QUANTITY
 from dovetail.api.quantity import Quantity
+from dovetail.api.schema.object_schema import Schema
 from dovetail.errors import Misconfigured
 
 _SCALARS: Mapping[Any, Mapping[str, Any]] = {
@@ -193,7 +194,10 @@ def _build_column(column: PrinterColumn) -> dict[str, Any]:
     return shown | ({"priority": column.priority} if column.priority else {})
 
 
-_ABSENT = object()
+@cache
+def find_schema(kind: str, flavour: Flavour) -> Schema:
+    """The same, read; without its CEL rules, which the definition has as functions too."""
+    return Schema.from_openapi(build_schema(kind, flavour), rules=False)
 
 
 def apply_defaults(kind: str, document: Mapping[str, Any]) -> dict[str, Any]:
@@ -203,29 +207,4 @@ def apply_defaults(kind: str, document: Mapping[str, Any]) -> dict[str, Any]:
     left for validation to complain about.
     """
     flavour: Flavour = "kwok" if kind == "KWOKNodeClass" else "aws"
-    filled: dict[str, Any] = copy.deepcopy(dict(document))
-    for name, schema in build_schema(kind, flavour)["properties"].items():
-        if name not in ("apiVersion", "kind", "metadata"):
-            _fill_field(filled, name, schema)
-    return filled
-
-
-def _fill_value(value: Any, schema: Mapping[str, Any]) -> None:
-    if isinstance(value, list):
-        for item in value:
-            _fill_value(item, schema.get("items", {}))
-    elif isinstance(value, dict):
-        for name, inner in schema.get("properties", {}).items():
-            _fill_field(value, name, inner)
-        if values := schema.get("additionalProperties"):
-            for name in list(value):
-                _fill_field(value, name, values)
-
-
-def _fill_field(parent: dict[str, Any], name: str, schema: Mapping[str, Any]) -> None:
-    if parent.get(name, _ABSENT) is None:
-        del parent[name]
-    if name not in parent and "default" in schema:
-        parent[name] = copy.deepcopy(schema["default"])
-    if name in parent:
-        _fill_value(parent[name], schema)
+    return find_schema(kind, flavour).apply_defaults(copy.deepcopy(dict(document)))

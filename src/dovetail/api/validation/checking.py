@@ -14,17 +14,19 @@ from dovetail.api.crds import (
     CrdDefinition,
     Flavour,
     apply_defaults,
-    build_schema,
     find_definition,
+    find_schema,
 )
 from dovetail.api.manifests import Severity
 from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
 from dovetail.api.quantity import BadQuantity, Quantity
+from dovetail.api.schema.nodes import MISSING
+from dovetail.api.schema.validation import is_same_json
 from dovetail.api.validation.advice import advice_about
 from dovetail.api.validation.complaint import Complaint, field_path
 from dovetail.api.validation.runtime import runtime_complaints, runtime_complaints_overlay
-from dovetail.api.validation.schema import ABSENT, is_same_json, prune_value, schema_complaints
+from dovetail.api.validation.schema import schema_complaints
 
 
 def admit_object(
@@ -34,19 +36,19 @@ def admit_object(
 
     As the API server does, unknown fields are dropped and defaults filled in first.
     """
-    schema = build_schema(kind, flavour)
-    before = ABSENT if old is None else apply_defaults(kind, prune_value(schema, old))
-    found = admission_complaints(kind, apply_defaults(kind, prune_value(schema, new)), before, flavour)
+    schema = find_schema(kind, flavour)
+    before = MISSING if old is None else apply_defaults(kind, schema.prune(dict(old))[0])
+    found = admission_complaints(kind, apply_defaults(kind, schema.prune(dict(new))[0]), before, flavour)
     # What is left to warn about is kept by the server too, and so is no reason to refuse.
     return tuple(complaint for complaint in found if complaint.severity is Severity.ERROR)
 
 
 def admission_complaints(kind: str, new: Any, old: Any, flavour: Flavour) -> tuple[Complaint, ...]:
     """The same of documents whose defaults are filled in, with warnings about unknown fields."""
-    schema = build_schema(kind, flavour)
+    schema = find_schema(kind, flavour)
     shape = schema_complaints(schema, new, old)
     broken = _list_broken_paths(shape) + (
-        () if old is ABSENT else _list_broken_paths(schema_complaints(schema, old))
+        () if old is MISSING else _list_broken_paths(schema_complaints(schema, old))
     )
     (definition,) = (d for d in DEFINITIONS[flavour] if d.record.KIND.kind == kind)
     return shape + tuple(
@@ -66,9 +68,9 @@ def _check_rule(rule: AdmissionRule, new: Any, old: Any, broken: tuple[str, ...]
         if any(_is_within(bad, path) for bad in broken):
             continue  # a rule reads what the schema promises, and here it does not hold
         if rule.transition:
-            verdict = before is ABSENT or rule.holds(value, before)
+            verdict = before is MISSING or rule.holds(value, before)
         else:
-            verdict = (before is not ABSENT and is_same_json(value, before)) or rule.holds(value, None)
+            verdict = (before is not MISSING and is_same_json(value, before)) or rule.holds(value, None)
         if not verdict:
             yield Complaint(path, rule.says, rule.id)
 
@@ -93,9 +95,13 @@ def _follow_step(step: str, path: str, value: Any, old: Any) -> Iterator[tuple[s
             # Items of our lists have no identity over time, unless the whole list stayed as it was.
             kept = isinstance(old, list) and is_same_json(value, old)
             for index, item in enumerate(value):
-                yield f"{path}[{index}]", item, item if kept else ABSENT
+                yield f"{path}[{index}]", item, item if kept else MISSING
     elif isinstance(value, dict) and step in value:
-        yield field_path(path, step), value[step], old.get(step, ABSENT) if isinstance(old, dict) else ABSENT
+        yield (
+            field_path(path, step),
+            value[step],
+            old.get(step, MISSING) if isinstance(old, dict) else MISSING,
+        )
 
 
 _LABEL_RULES = {"aws": labels.AWS, "kwok": labels.KWOK}
@@ -125,7 +131,7 @@ def check_document(document: Mapping[str, Any], flavour: Flavour = "aws") -> tup
 
 
 def _check_admission(definition: CrdDefinition, stored: Any, flavour: Flavour) -> Iterator[Complaint]:
-    for complaint in admission_complaints(definition.record.KIND.kind, stored, ABSENT, flavour):
+    for complaint in admission_complaints(definition.record.KIND.kind, stored, MISSING, flavour):
         yield complaint
         if complaint.rule in ("NP-11:aws", "NC-4") and (
             gone := _GONE.get(_find_value(stored, complaint.path))

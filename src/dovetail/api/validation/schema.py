@@ -1,174 +1,72 @@
-"""Interpret a structural schema over a plain document: what the API server would say before any rule runs.
+"""What a structural schema finds wrong with a document, in the words of `dovetail validate`.
 
-Only what our own CRDs use is understood. On an update, what has not changed is not complained about, so that
-a tighter schema does not freeze objects that were stored before it.
+Only the keywords of our own CRDs have words here; any other is told as the API server tells it.
 """
 
 from __future__ import annotations
 
 import difflib
 import json
-import re
-from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import groupby
 from typing import Any
 
 from dovetail.api.crds.patterns import MEANING
 from dovetail.api.manifests import Severity
-from dovetail.api.patterns import compile_pattern
+from dovetail.api.schema.causes import describe_cause
+from dovetail.api.schema.nodes import MISSING
+from dovetail.api.schema.object_schema import Schema
+from dovetail.api.schema.validation import FieldPath, SchemaFailure
 from dovetail.api.validation.complaint import Complaint, field_path
 
-ABSENT: Any = object()
+# What every object has, and no CRD describes.
 _UNTYPED = ("apiVersion", "kind", "metadata")
-_INT_RANGES = {"int32": 1 << 31, "int64": 1 << 63}
-_DATE_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
-
-Found = Iterator[Complaint]
+# Of a value that is mistyped nothing else is told, but that it is in its list already.
+_MISTYPED = ("type", "format", "range")
+_ALWAYS_TOLD = (*_MISTYPED, "duplicate")
 
 
 def schema_complaints(
-    schema: Mapping[str, Any], document: Mapping[str, Any], old: Any = ABSENT
+    schema: Schema, document: Mapping[str, Any], old: Any = MISSING
 ) -> tuple[Complaint, ...]:
     """Everything the schema alone finds wrong with a document, unknown fields as warnings."""
-    return tuple(_check_value(schema, document, old, ""))
+    failures = schema.find_failures(document, old, unknown=True)
+    described = [each for each in failures if not (each.path and each.path[0] in _UNTYPED)]
+    return tuple(map(_describe_failure, _list_told(_sort_items(described))))
 
 
-def is_same_json(a: Any, b: Any) -> bool:
-    """JSON equality: 1 and 1.0 are one number, true is not 1."""
-    if isinstance(a, bool) or isinstance(b, bool):
-        return a is b
-    if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(is_same_json(a[key], b[key]) for key in a)
-    if isinstance(a, list) and isinstance(b, list):
-        return len(a) == len(b) and all(map(is_same_json, a, b))
-    return bool(a == b)
+def _sort_items(failures: list[SchemaFailure]) -> list[SchemaFailure]:
+    """The failures of a list item by item; a validation names its duplicates first."""
+    found = list(failures)
+    for start, first in enumerate(found):
+        if first.keyword == "duplicate":
+            place, depth = first.path[:-1], len(first.path) - 1
+            end = start
+            while end < len(found) and len(found[end].path) > depth and found[end].path[:depth] == place:
+                end += 1
+            found[start:end] = sorted(found[start:end], key=lambda each: each.path[depth])
+    return found
 
 
-def prune_value(schema: Mapping[str, Any], value: Any, *, top: bool = True) -> Any:
-    """The value without the fields the API server would drop."""
-    if isinstance(value, list):
-        return [prune_value(schema.get("items", {}), item, top=False) for item in value]
-    if not isinstance(value, dict):
-        return value
-    properties, values = schema.get("properties", {}), schema.get("additionalProperties")
-    kept: dict[str, Any] = {}
-    for name, item in value.items():
-        inner = properties.get(name, values)
-        if top and name in _UNTYPED:
-            kept[name] = item
-        elif inner is not None:
-            kept[name] = prune_value(inner, item, top=False)
-        elif schema.get("x-kubernetes-preserve-unknown-fields"):
-            kept[name] = item
-    return kept
+def _list_told(failures: Iterable[SchemaFailure]) -> Iterator[SchemaFailure]:
+    """The failures that are told, those of one value in the order of `_WORDS`."""
+    for _, group in groupby(failures, key=lambda each: each.path):
+        found = sorted(group, key=lambda each: _ORDER.get(each.keyword, len(_ORDER)))
+        mistyped = any(each.keyword in _MISTYPED for each in found)
+        yield from (each for each in found if not mistyped or each.keyword in _ALWAYS_TOLD)
 
 
-def _check_value(schema: Mapping[str, Any], value: Any, old: Any, path: str) -> Found:
-    if old is not ABSENT and is_same_json(value, old):
-        return
-    wrong = _describe_mistype(schema, value)
-    if wrong:
-        yield Complaint(path, wrong, "type")
-        return
-    for keyword, check in _CHECKS.items():
-        if keyword in schema and (message := check(value, schema[keyword])):
-            yield Complaint(path, message, _RULES[keyword])
-    if isinstance(value, dict):
-        yield from _check_object(schema, value, old, path)
-    elif isinstance(value, list):
-        yield from _check_list(schema, value, old, path)
+def _describe_failure(failure: SchemaFailure) -> Complaint:
+    rule, describe = _WORDS.get(failure.keyword, (failure.keyword, _describe_as_server))
+    severity = Severity.WARNING if failure.keyword == "unknown" else Severity.ERROR
+    return Complaint(_format_path(failure.path), describe(failure), rule, severity)
 
 
-def _describe_mistype(schema: Mapping[str, Any], value: Any) -> str | None:
-    """Why the value is of the wrong type, or None."""
-    wanted = schema.get("type", "integer or string")
-    if schema.get("x-kubernetes-int-or-string"):
-        fits = isinstance(value, str) or _is_whole(value)
-    else:
-        fits = _TYPES[wanted](value)
-    if not fits:
-        quotes = ": put it in quotes" if wanted == "string" and isinstance(value, int | float) else ""
-        return f"must be {_choose_article(wanted)} {wanted}, not {_show_value(value)}{quotes}"
-    form = schema.get("format")
-    if form == "date-time" and not _is_moment(value):
-        return f"must be a time such as 2026-06-01T12:00:00Z, not {_show_value(value)}"
-    limit = _INT_RANGES.get(form or "")
-    if limit and not -limit <= value < limit:
-        return f"{value} does not fit in {form}"
-    return None
-
-
-def _check_object(schema: Mapping[str, Any], value: dict[str, Any], old: Any, path: str) -> Found:
-    properties = schema.get("properties", {})
-    values = schema.get("additionalProperties")
-    for name in schema.get("required", ()):
-        if name not in value:
-            yield Complaint(field_path(path, name), "is required", "required")
-    for name, item in value.items():
-        inner = properties.get(name, values)
-        if not path and name in _UNTYPED:
-            continue
-        if inner is None:
-            yield _warn_unknown(schema, name, path)
-            continue
-        before = old.get(name, ABSENT) if isinstance(old, dict) else ABSENT
-        yield from _check_value(inner, item, before, field_path(path, name))
-
-
-def _warn_unknown(schema: Mapping[str, Any], name: str, path: str) -> Complaint:
-    near = difflib.get_close_matches(name, schema["properties"], n=1, cutoff=0.6)
-    kept = schema.get("x-kubernetes-preserve-unknown-fields")
-    fate = "is kept but has no effect" if kept else "would be dropped"
-    hint = f": did you mean {near[0]}?" if near else ""
-    return Complaint(
-        field_path(path, name), f"is not a field of this kind and {fate}{hint}", "unknown", Severity.WARNING
-    )
-
-
-def _check_list(schema: Mapping[str, Any], value: list[Any], old: Any, path: str) -> Found:
-    items, keys = schema["items"], schema.get("x-kubernetes-list-map-keys", ())
-    kind = schema.get("x-kubernetes-list-type")
-    earlier = (
-        {_identify_item(item, keys): item for item in old} if kind == "map" and isinstance(old, list) else {}
-    )
-    seen: set[str] = set()
-    for index, item in enumerate(value):
-        identity = _identify_item(item, keys)
-        if kind in ("set", "map") and identity in seen:
-            yield Complaint(f"{path}[{index}]", "is in the list already", "duplicate")
-        seen.add(identity)
-        yield from _check_value(items, item, earlier.get(identity, ABSENT), f"{path}[{index}]")
-
-
-def _identify_item(item: Any, keys: tuple[str, ...]) -> str:
-    if keys and isinstance(item, dict):
-        item = {key: item[key] for key in keys if key in item}
-    return json.dumps(item, sort_keys=True, default=str)
-
-
-def _is_whole(value: Any) -> bool:
-    if isinstance(value, float):
-        return value.is_integer()
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_moment(text: str) -> bool:
-    if not _DATE_TIME.fullmatch(text):
-        return False
-    try:
-        datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", text.upper().replace("Z", "+00:00")))
-    except ValueError:
-        return False
-    return True
-
-
-_TYPES: Mapping[str, Callable[[Any], bool]] = {
-    "object": lambda value: isinstance(value, dict),
-    "array": lambda value: isinstance(value, list),
-    "string": lambda value: isinstance(value, str),
-    "boolean": lambda value: isinstance(value, bool),
-    "integer": _is_whole,
-}
+def _format_path(path: FieldPath) -> str:
+    text = ""
+    for step in path:
+        text = f"{text}[{step}]" if isinstance(step, int) else field_path(text, step)
+    return text
 
 
 def _show_value(value: Any) -> str:
@@ -180,45 +78,62 @@ def _choose_article(noun: str) -> str:
     return "an" if noun[0] in "aeiou" else "a"
 
 
-def _check_pattern(value: Any, pattern: str) -> str | None:
-    if not isinstance(value, str) or compile_pattern(pattern).has_match(value):
-        return None
-    return f"{_show_value(value)} is not {MEANING.get(pattern, f'of the form {pattern}')}"
+def _describe_as_server(failure: SchemaFailure) -> str:
+    return describe_cause(failure).message
 
 
-def _check_enum(value: Any, allowed: list[Any]) -> str | None:
-    if value in allowed:
-        return None
-    return f"{_show_value(value)} is not one of {', '.join(map(str, allowed))}"
+def _describe_type(failure: SchemaFailure) -> str:
+    wanted = failure.wanted.replace(",", " or ")
+    quotes = ": put it in quotes" if wanted == "string" and isinstance(failure.value, int | float) else ""
+    return f"must be {_choose_article(wanted)} {wanted}, not {_show_value(failure.value)}{quotes}"
 
 
-def _too_few(value: Any, least: int) -> str | None:
-    return None if len(value) >= least else f"has {len(value)}, needs at least {least}"
+def _describe_format(failure: SchemaFailure) -> str:
+    if failure.wanted != "date-time":
+        return _describe_as_server(failure)
+    return f"must be a time such as 2026-06-01T12:00:00Z, not {_show_value(failure.value)}"
 
 
-def _too_many(value: Any, most: int) -> str | None:
-    return None if len(value) <= most else f"has {len(value)}, may have at most {most}"
+def _describe_unknown(failure: SchemaFailure) -> str:
+    near = difflib.get_close_matches(str(failure.path[-1]), failure.node.properties, n=1, cutoff=0.6)
+    fate = "is kept but has no effect" if failure.node.preserve else "would be dropped"
+    hint = f": did you mean {near[0]}?" if near else ""
+    return f"is not a field of this kind and {fate}{hint}"
 
 
-_CHECKS: Mapping[str, Callable[[Any, Any], str | None]] = {
-    "enum": _check_enum,
-    "pattern": _check_pattern,
-    "minimum": lambda value, least: None if value >= least else f"{value} is less than {least}",
-    "maximum": lambda value, most: None if value <= most else f"{value} is more than {most}",
-    "minLength": _too_few,
-    "maxLength": _too_many,
-    "minItems": _too_few,
-    "maxItems": _too_many,
-    "maxProperties": _too_many,
+def _describe_enum(failure: SchemaFailure) -> str:
+    return f"{_show_value(failure.value)} is not one of {', '.join(map(str, failure.wanted))}"
+
+
+def _describe_pattern(failure: SchemaFailure) -> str:
+    meaning = MEANING.get(failure.wanted, f"of the form {failure.wanted}")
+    return f"{_show_value(failure.value)} is not {meaning}"
+
+
+def _describe_too_few(failure: SchemaFailure) -> str:
+    return f"has {len(failure.value)}, needs at least {failure.wanted}"
+
+
+def _describe_too_many(failure: SchemaFailure) -> str:
+    return f"has {len(failure.value)}, may have at most {failure.wanted}"
+
+
+# By keyword: the rule that a complaint names, and its words.
+_WORDS: Mapping[str, tuple[str, Callable[[SchemaFailure], str]]] = {
+    "duplicate": ("duplicate", lambda failure: "is in the list already"),
+    "type": ("type", _describe_type),
+    "format": ("type", _describe_format),
+    "range": ("type", lambda failure: f"{failure.value} does not fit in {failure.wanted}"),
+    "required": ("required", lambda failure: "is required"),
+    "unknown": ("unknown", _describe_unknown),
+    "enum": ("enum", _describe_enum),
+    "pattern": ("pattern", _describe_pattern),
+    "minimum": ("range", lambda failure: f"{failure.value} is less than {failure.wanted}"),
+    "maximum": ("range", lambda failure: f"{failure.value} is more than {failure.wanted}"),
+    "minLength": ("length", _describe_too_few),
+    "maxLength": ("length", _describe_too_many),
+    "minItems": ("count", _describe_too_few),
+    "maxItems": ("count", _describe_too_many),
+    "maxProperties": ("count", _describe_too_many),
 }
-_RULES = {
-    "enum": "enum",
-    "pattern": "pattern",
-    "minimum": "range",
-    "maximum": "range",
-    "minLength": "length",
-    "maxLength": "length",
-    "minItems": "count",
-    "maxItems": "count",
-    "maxProperties": "count",
-}
+_ORDER = {keyword: place for place, keyword in enumerate(_WORDS)}

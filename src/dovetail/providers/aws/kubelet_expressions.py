@@ -16,6 +16,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from dovetail.api.nodeclass import KubeletConfiguration
+from dovetail.api.schema.cel import load_library
 from dovetail.providers.aws.instance_type_info import InstanceTypeInfo
 from dovetail.providers.aws.kubelet_validation import RESERVED, is_quantity
 
@@ -215,9 +216,7 @@ def _resolve_amounts(
 
 @lru_cache(maxsize=1024)
 def _compile_expression(text: str) -> Any:
-    import cel  # it brings a whole terminal toolkit along, which few need
-
-    return cel.compile(text)
+    return load_library().compile(text)
 
 
 def _load_program(text: str) -> Any:
@@ -228,9 +227,7 @@ def _load_program(text: str) -> Any:
 
 
 def _build_context(machine: ExpressionContext) -> Any:
-    import cel
-
-    context = cel.Context(dict(machine.variables))
+    context = load_library().Context(dict(machine.variables))
     context.add_function("max", lambda *given: _of_two(max, given))
     context.add_function("min", lambda *given: _of_two(min, given))
     return context

@@ -12,6 +12,7 @@ from itertools import chain
 from typing import Any
 
 from dovetail.api.quantity import Quantity
+from dovetail.api.schema.cel import load_library
 from dovetail.scheduling.model.device_objects import (
     CapacityPolicy,
     Device,
@@ -316,9 +317,7 @@ def _matches_selectors(stocked: AvailableDevice, selectors: Sequence[DeviceSelec
 
 
 def _evaluate_cel(expression: str, stocked: AvailableDevice) -> bool:
-    import cel  # it brings a whole terminal toolkit along, which few need
-
-    context = cel.Context({"device": _describe_device(stocked)})
+    context = load_library().Context({"device": _describe_device(stocked)})
     context.add_function("quantity", lambda text: Quantity.parse(text).nano // _MILLI)
     context.add_function("compareTo", lambda a, b: (a > b) - (a < b))
     context.add_function("isGreaterThan", lambda a, b: a > b)
@@ -331,9 +330,7 @@ def _evaluate_cel(expression: str, stocked: AvailableDevice) -> bool:
 
 @lru_cache(maxsize=1_000)
 def _compile_cel(expression: str) -> Any:
-    import cel
-
-    return cel.compile(expression)
+    return load_library().compile(expression)
 
 
 def _describe_device(stocked: AvailableDevice) -> dict[str, Any]:

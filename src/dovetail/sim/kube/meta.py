@@ -8,7 +8,7 @@ import uuid
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from dovetail.sim.kube.schema.validation import Cause
+from dovetail.api.schema.causes import Cause
 from dovetail.sim.kube.selectors import is_label_value, is_qualified_name
 
 if TYPE_CHECKING:

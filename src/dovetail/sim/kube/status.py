@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dovetail.errors import DovetailError
 
 if TYPE_CHECKING:
-    from dovetail.sim.kube.schema.validation import Cause
+    from dovetail.api.schema.causes import Cause
     from dovetail.sim.kube.types import TypeInfo
 
 

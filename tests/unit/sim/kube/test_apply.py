@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dovetail.api.schema.object_schema import Schema
 from dovetail.sim.kube.builtin import kind_schemas
 from dovetail.sim.kube.patch.field_sets import decode_paths, encode_paths
 from dovetail.sim.kube.patch.server_side_apply import ApplyConflict, apply_fields, track_fields
-from dovetail.sim.kube.schema.object_schema import Schema
 
 DEPLOYMENT = kind_schemas.find_builtin_schema("apps", "v1", "Deployment")
 CONFIG_MAP = kind_schemas.find_builtin_schema("", "v1", "ConfigMap")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from dovetail.api.schema.nodes import SchemaNode
 from dovetail.sim.kube.builtin import kind_schemas
 from dovetail.sim.kube.builtin.kind_schemas import find_message, find_message_name
 from dovetail.sim.kube.builtin.kinds import list_builtin_types
-from dovetail.sim.kube.schema.nodes import SchemaNode
 from dovetail.sim.kube.types import TypeInfo
 
 POD, SERVICE, NODE = ("", "v1", "Pod"), ("", "v1", "Service"), ("", "v1", "Node")

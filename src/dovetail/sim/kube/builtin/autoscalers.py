@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from dovetail.api.schema.causes import Cause
 from dovetail.sim.kube.builtin.rules_pods import invalid_cause, required_cause, unsupported_cause
-from dovetail.sim.kube.schema.validation import Cause
 
 Json = dict[str, Any]
 _CPU_PERCENT = 80

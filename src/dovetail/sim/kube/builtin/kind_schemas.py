@@ -12,8 +12,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from dovetail.sim.kube.schema.nodes import ANYTHING, MISSING, MergeKeys, SchemaNode
-from dovetail.sim.kube.schema.object_schema import Schema
+from dovetail.api.schema.nodes import ANYTHING, MISSING, MergeKeys, SchemaNode
+from dovetail.api.schema.object_schema import Schema
 
 _JSON_SCHEMA = "apiextensions/v1.JSONSchemaProps"
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from dovetail.api.quantity import Quantity
+from dovetail.api.schema.causes import Cause, format_value
 from dovetail.sim.kube.meta import labels_causes
-from dovetail.sim.kube.schema.validation import Cause, format_value
 from dovetail.sim.kube.selectors import is_qualified_name
 
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?\Z")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from dovetail.api.schema.causes import Cause
 from dovetail.api.validation.cron import find_cron_problem
 from dovetail.sim.kube.builtin.rules_pods import (
     forbidden_cause,
@@ -15,7 +16,6 @@ from dovetail.sim.kube.builtin.rules_pods import (
     unsupported_cause,
 )
 from dovetail.sim.kube.schema.crd_checks import validate_crd
-from dovetail.sim.kube.schema.validation import Cause
 from dovetail.sim.kube.selectors import build_label_matcher, is_label_value, is_qualified_name
 
 _KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}\Z")

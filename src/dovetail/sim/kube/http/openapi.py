@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from dovetail.api.schema.nodes import MISSING
 from dovetail.sim.kube.builtin.kind_schemas import (
     BuiltinMessage,
     MessageField,
@@ -21,7 +22,6 @@ from dovetail.sim.kube.builtin.kind_schemas import (
     find_message_name,
 )
 from dovetail.sim.kube.http.openapi_v2 import merge_documents
-from dovetail.sim.kube.schema.nodes import MISSING
 from dovetail.sim.kube.types import TypeInfo, TypeRegistry
 
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from dovetail.api.schema.causes import Cause
 from dovetail.sim.kube import status
 from dovetail.sim.kube.http.bodies import find_patch_kind, parse_media_type, read_object, read_patch
 from dovetail.sim.kube.http.replies import (
@@ -20,7 +21,6 @@ from dovetail.sim.kube.http.replies import (
 )
 from dovetail.sim.kube.http.routes import ApiRoute, QueryParameters, ServerRequest, find_route
 from dovetail.sim.kube.http.streams import BACKLOG, WatchStream
-from dovetail.sim.kube.schema.validation import Cause
 from dovetail.sim.kube.selectors import FieldTerm, ObjectSelector
 from dovetail.sim.kube.verbs.list_watch import ListOptions, parse_revision
 

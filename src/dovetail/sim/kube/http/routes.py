@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from dovetail.api.schema.causes import Cause
 from dovetail.sim.kube import status
 from dovetail.sim.kube.core import DeleteOptions, WriteOptions, parse_delete_options
 from dovetail.sim.kube.faults import ApiCall
-from dovetail.sim.kube.schema.validation import Cause
 
 if TYPE_CHECKING:
     from dovetail.sim.kube.store import Key

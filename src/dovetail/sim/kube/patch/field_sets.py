@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Set
 from typing import Any, Final
 
-from dovetail.sim.kube.schema.nodes import ANYTHING, MISSING, SchemaNode
-from dovetail.sim.kube.schema.validation import encode_canonical, is_same_json, read_list_key
+from dovetail.api.schema.nodes import ANYTHING, MISSING, SchemaNode
+from dovetail.api.schema.validation import encode_canonical, is_same_json, read_list_key
 
 Path = tuple[str, ...]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from dovetail.sim.kube.schema.nodes import ANYTHING, MergeKeys, SchemaNode
-from dovetail.sim.kube.schema.validation import is_same_json
+from dovetail.api.schema.nodes import ANYTHING, MergeKeys, SchemaNode
+from dovetail.api.schema.validation import is_same_json
 
 __all__ = ["MergeKeys", "PatchError", "apply_json_patch", "apply_merge_patch", "apply_strategic_patch"]
 

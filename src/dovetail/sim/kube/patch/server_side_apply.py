@@ -11,6 +11,9 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
+from dovetail.api.schema.causes import Cause
+from dovetail.api.schema.nodes import ANYTHING, SchemaNode
+from dovetail.api.schema.object_schema import Schema
 from dovetail.sim.kube.patch.field_sets import (
     Path,
     decode_paths,
@@ -22,9 +25,6 @@ from dovetail.sim.kube.patch.field_sets import (
     merge_applied,
     remove_paths,
 )
-from dovetail.sim.kube.schema.nodes import ANYTHING, SchemaNode
-from dovetail.sim.kube.schema.object_schema import Schema
-from dovetail.sim.kube.schema.validation import Cause
 
 FIELD_SETS = 4096
 # Fields that belong to the server, whoever wrote them.

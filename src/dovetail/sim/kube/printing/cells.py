@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from dovetail.sim.kube.schema.formats import parse_date_time
+from dovetail.api.schema.formats import parse_date_time
 
 NONE, UNKNOWN, UNSET = "<none>", "<unknown>", "<unset>"
 _MODES = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from dovetail.api.schema.object_schema import Schema
 from dovetail.sim.kube.builtin.kind_schemas import find_metadata_node
 from dovetail.sim.kube.schema.crd_checks import validate_crd
-from dovetail.sim.kube.schema.object_schema import Schema
 from dovetail.sim.kube.types import CrdColumn, Generation, ScalePaths, StatusSplit, Subresource, TypeInfo
 
 __all__ = [

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dovetail.api.patterns import PatternError, compile_pattern
-from dovetail.sim.kube.schema.cel import CelError, CelRule, compile_rule
-from dovetail.sim.kube.schema.nodes import escape_name
-from dovetail.sim.kube.schema.object_schema import Schema
-from dovetail.sim.kube.schema.validation import Cause, format_value
+from dovetail.api.schema.causes import Cause, format_value
+from dovetail.api.schema.cel import CelError, CelRule, compile_rule
+from dovetail.api.schema.nodes import escape_name
+from dovetail.api.schema.object_schema import Schema
 
 _LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?\Z")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")

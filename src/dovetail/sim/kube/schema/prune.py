@@ -6,14 +6,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dovetail.api.quantity import BadQuantity, Quantity
+from dovetail.api.schema.nodes import SchemaNode
 from dovetail.sim.kube.builtin.kind_schemas import find_builtin_schema
-from dovetail.sim.kube.schema.nodes import SchemaNode
 from dovetail.sim.kube.status import bad_request
 from dovetail.sim.kube.store import encode
 
 if TYPE_CHECKING:
+    from dovetail.api.schema.object_schema import Schema
     from dovetail.sim.kube.core import WriteOptions
-    from dovetail.sim.kube.schema.object_schema import Schema
     from dovetail.sim.kube.types import TypeInfo
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dovetail.api.quantity import Quantity
+from dovetail.api.schema.causes import Cause
 from dovetail.sim.kube import status
 from dovetail.sim.kube.builtin import (
     autoscalers,
@@ -20,7 +21,6 @@ from dovetail.sim.kube.builtin import (
     rules_rest,
 )
 from dovetail.sim.kube.schema.prune import find_schema, normalize_object
-from dovetail.sim.kube.schema.validation import Cause
 from dovetail.sim.kube.types import StatusSplit
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from dovetail.api.schema.cel import CelError, compile_rule
+from dovetail.api.schema.cel_cost import CostBudget
 from dovetail.sim.kube import status
-from dovetail.sim.kube.schema.cel import CelError, compile_rule
-from dovetail.sim.kube.schema.cel_cost import CostBudget
 from dovetail.sim.kube.selectors import build_label_matcher
 
 if TYPE_CHECKING:

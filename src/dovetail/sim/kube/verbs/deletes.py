@@ -9,10 +9,10 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from dovetail.api.schema.causes import Cause
 from dovetail.sim.kube import status
 from dovetail.sim.kube.core import PROPAGATION, DeleteOptions, WriteOptions, parse_delete_options
 from dovetail.sim.kube.meta import format_time, is_condition_true, with_condition
-from dovetail.sim.kube.schema.validation import Cause
 from dovetail.sim.kube.selectors import build_label_matcher
 from dovetail.sim.kube.types import Generation
 from dovetail.sim.kube.verbs.admission_policies import check_policies

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from dovetail.sim.kube.schema.validation import Cause
+from dovetail.api.schema.causes import Cause
 from dovetail.sim.kube.selectors import EVERYTHING, ObjectSelector
 from dovetail.sim.kube.status import ApiError, bad_request, expired_version, invalid_kind, version_too_large
 from dovetail.sim.kube.store import StoredRecord, StoreEvent

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from dovetail.api.schema.causes import Cause
 from dovetail.sim.kube import status
 from dovetail.sim.kube.core import copy_json
 from dovetail.sim.kube.patch import patches, server_side_apply
 from dovetail.sim.kube.schema.prune import check_types, find_schema, prune_unknown_fields
-from dovetail.sim.kube.schema.validation import Cause
 from dovetail.sim.kube.verbs.conversion import convert_record
 from dovetail.sim.kube.verbs.field_managers import list_unwritten_parts
 from dovetail.sim.kube.verbs.writes import build_envelope

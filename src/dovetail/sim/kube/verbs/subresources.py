@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from dovetail.api.schema.causes import Cause
 from dovetail.sim.kube import status
 from dovetail.sim.kube.meta import format_time, generate_uid, with_condition
-from dovetail.sim.kube.schema.validation import Cause
 from dovetail.sim.kube.types import ScalePaths
 from dovetail.sim.kube.verbs.conversion import convert_record
 from dovetail.sim.kube.verbs.deletes import Evictor

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dovetail.api.schema.causes import Cause
 from dovetail.sim.kube import status
 from dovetail.sim.kube.meta import KEPT, find_metadata_problem, generate_name, generate_uid, metadata_causes
 from dovetail.sim.kube.schema.prune import prune_unknown_fields
-from dovetail.sim.kube.schema.validation import Cause
 from dovetail.sim.kube.types import Generation, StatusSplit
 from dovetail.sim.kube.verbs.admission_policies import check_policies
 from dovetail.sim.kube.verbs.conversion import convert_record, to_core

@@ -6,11 +6,11 @@ A node only describes. Pruning, defaulting, validating, merging and applying eac
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dovetail.sim.kube.schema.cel import CelRule, compile_rule
+from dovetail.api.schema.cel import CelRule, compile_rule
 
 
 class Missing:
@@ -103,26 +103,28 @@ _LIMITS = (
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
-def parse_schema(document: Mapping[str, Any]) -> SchemaNode:
+def parse_schema(document: Mapping[str, Any], *, rules: bool = True) -> SchemaNode:
     """The node an OpenAPI v3 structural schema describes; raises CelError for a broken rule."""
-    node = _parse_node(document)
+    node = _parse_node(document, _parse_rules if rules else _skip_rules)
     mark_rules(node)
     return node
 
 
-def _parse_node(doc: Mapping[str, Any]) -> SchemaNode:
+RuleReader = Callable[[Mapping[str, Any]], tuple[RuleSpec, ...]]
+
+
+def _parse_node(doc: Mapping[str, Any], rules: RuleReader) -> SchemaNode:
+    def parse(part: Mapping[str, Any]) -> SchemaNode:
+        return _parse_node(part, rules)
+
     additional = doc.get("additionalProperties")
     items = doc.get("items")
     return SchemaNode(
         type=doc.get("type") or "",
         format=doc.get("format") or "",
-        properties={name: _parse_node(sub) for name, sub in (doc.get("properties") or {}).items()},
-        additional=_parse_node(additional)
-        if isinstance(additional, dict)
-        else ANYTHING
-        if additional
-        else None,
-        items=_parse_node(items) if isinstance(items, dict) else None,
+        properties={name: parse(sub) for name, sub in (doc.get("properties") or {}).items()},
+        additional=parse(additional) if isinstance(additional, dict) else ANYTHING if additional else None,
+        items=parse(items) if isinstance(items, dict) else None,
         required=tuple(doc.get("required") or ()),
         nullable=bool(doc.get("nullable")),
         preserve=bool(doc.get("x-kubernetes-preserve-unknown-fields")),
@@ -133,12 +135,20 @@ def _parse_node(doc: Mapping[str, Any]) -> SchemaNode:
         map_atomic=doc.get("x-kubernetes-map-type") == "atomic",
         default=doc.get("default", MISSING),
         limits={key: doc[key] for key in _LIMITS if doc.get(key) is not None},
-        all_of=tuple(map(_parse_node, doc.get("allOf") or ())),
-        any_of=tuple(map(_parse_node, doc.get("anyOf") or ())),
-        one_of=tuple(map(_parse_node, doc.get("oneOf") or ())),
-        none_of=_parse_node(doc["not"]) if doc.get("not") else None,
-        rules=tuple(map(_parse_rule, doc.get("x-kubernetes-validations") or ())),
+        all_of=tuple(map(parse, doc.get("allOf") or ())),
+        any_of=tuple(map(parse, doc.get("anyOf") or ())),
+        one_of=tuple(map(parse, doc.get("oneOf") or ())),
+        none_of=parse(doc["not"]) if doc.get("not") else None,
+        rules=rules(doc),
     )
+
+
+def _parse_rules(doc: Mapping[str, Any]) -> tuple[RuleSpec, ...]:
+    return tuple(map(_parse_rule, doc.get("x-kubernetes-validations") or ()))
+
+
+def _skip_rules(doc: Mapping[str, Any]) -> tuple[RuleSpec, ...]:
+    return ()
 
 
 def _parse_rule(entry: Mapping[str, Any]) -> RuleSpec:

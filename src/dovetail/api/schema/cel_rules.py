@@ -6,18 +6,12 @@ import base64
 from collections.abc import Iterator
 from typing import Any
 
-from dovetail.sim.kube.schema.cel import CelError, CostExceeded
-from dovetail.sim.kube.schema.cel_cost import CostBudget
-from dovetail.sim.kube.schema.formats import parse_date_time, parse_duration
-from dovetail.sim.kube.schema.nodes import MISSING, RuleSpec, SchemaNode, escape_name
-from dovetail.sim.kube.schema.validation import (
-    Cause,
-    encode_list_key,
-    find_old_value,
-    index_by_key,
-    is_same_json,
-    join_path,
-)
+from dovetail.api.schema.causes import Cause, join_path
+from dovetail.api.schema.cel import CelError, CostExceeded
+from dovetail.api.schema.cel_cost import CostBudget
+from dovetail.api.schema.formats import parse_date_time, parse_duration
+from dovetail.api.schema.nodes import MISSING, RuleSpec, SchemaNode, escape_name
+from dovetail.api.schema.validation import encode_list_key, find_old_value, index_by_key, is_same_json
 
 _CATEGORIES = {
     "FieldValueInvalid": "Invalid value",

@@ -11,11 +11,10 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from dovetail.sim.kube.schema.cel_rules import check_rules
-from dovetail.sim.kube.schema.nodes import MISSING, SchemaNode, parse_schema
-from dovetail.sim.kube.schema.validation import Cause, SchemaValidation
-
-__all__ = ["Cause", "Schema"]
+from dovetail.api.schema.causes import Cause, list_causes
+from dovetail.api.schema.cel_rules import check_rules
+from dovetail.api.schema.nodes import MISSING, SchemaNode, parse_schema
+from dovetail.api.schema.validation import SchemaFailure, find_failures
 
 # These say that a value has the wrong shape; a rule run over it would only add noise.
 _BLOCKING = frozenset(
@@ -27,7 +26,7 @@ _BLOCKING = frozenset(
         "FieldValueTypeInvalid",
     }
 )
-_DUPLICATE = "FieldValueDuplicate"
+_DUPLICATE = "duplicate"
 _UNCHECKED = Cause(
     "<nil>",
     "FieldValueInvalid",
@@ -65,9 +64,14 @@ class Schema:
         return replace(self.root, properties={**self.root.properties, "metadata": self.metadata})
 
     @classmethod
-    def from_openapi(cls, document: Mapping[str, Any], metadata: SchemaNode | None = None) -> Schema:
-        """The schema an `openAPIV3Schema` describes; raises CelError for a rule that does not compile."""
-        return cls(parse_schema(document), metadata, document=document)
+    def from_openapi(
+        cls, document: Mapping[str, Any], metadata: SchemaNode | None = None, *, rules: bool = True
+    ) -> Schema:
+        """The schema an `openAPIV3Schema` describes; raises CelError for a rule that does not compile.
+
+        Without `rules` it has none, and CEL is not loaded.
+        """
+        return cls(parse_schema(document, rules=rules), metadata, document=document)
 
     def prune(self, obj: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         """The object without unknown fields, and the paths of those dropped."""
@@ -91,26 +95,26 @@ class Schema:
     def validate(self, obj: dict[str, Any], old: dict[str, Any] | None = None) -> list[Cause]:
         """Every complaint about the object; on an update, only about what changed."""
         before = MISSING if old is None else old
-        validation = SchemaValidation(types_only=self._types_only)
-        validation.check_value(self.root, obj, before, "")
-        causes = validation.causes
+        failures = self.find_failures(obj, before)
         if (
             old is not None
-            and any(cause.type == _DUPLICATE for cause in causes)
-            and self._has_duplicates(old)
+            and any(each.keyword == _DUPLICATE for each in failures)
+            and any(each.keyword == _DUPLICATE for each in self.find_failures(old))
         ):
-            causes = [cause for cause in causes if cause.type != _DUPLICATE]
+            # The old object had duplicates already: then all those of the new one are tolerated.
+            failures = [each for each in failures if each.keyword != _DUPLICATE]
+        causes = list(list_causes(failures))
         if not self.root.has_rules:
             return causes
         if any(cause.type in _BLOCKING for cause in causes):
             return [*causes, _UNCHECKED]
         return [*causes, *check_rules(self.root, obj, before)]
 
-    def _has_duplicates(self, old: dict[str, Any]) -> bool:
-        """Whether the old object already had duplicates: then all those of the new one are tolerated."""
-        validation = SchemaValidation(types_only=self._types_only)
-        validation.check_value(self.root, old, MISSING, "")
-        return any(cause.type == _DUPLICATE for cause in validation.causes)
+    def find_failures(
+        self, obj: Mapping[str, Any], old: Any = MISSING, *, unknown: bool = False
+    ) -> list[SchemaFailure]:
+        """Every keyword the object breaks, rules apart; unknown fields too, where asked for."""
+        return find_failures(self.root, obj, old, types_only=self._types_only, unknown=unknown)
 
 
 def _join_below(key: str, path: str) -> str:

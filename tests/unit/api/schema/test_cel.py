@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.sim.kube.schema.cel import CelError, compile_rule
+from dovetail.api.schema.cel import CelError, compile_rule
 
 TRUE: list[tuple[str, Any]] = [
     ("self.size() == 3", "abc"),

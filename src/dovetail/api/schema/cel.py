@@ -15,12 +15,12 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
-from dovetail.sim.kube.schema.cel_cost import (
+from dovetail.api.schema.cel_cost import (
     CALL_LIMIT,
     NATIVE_LIMIT,
     CostBudget,
@@ -29,11 +29,13 @@ from dovetail.sim.kube.schema.cel_cost import (
     measure_extent,
     price_call,
 )
-from dovetail.sim.kube.schema.cel_functions import FUNCTIONS
-from dovetail.sim.kube.schema.cel_text import FunctionError
+from dovetail.api.schema.cel_functions import FUNCTIONS
+from dovetail.api.schema.cel_text import FunctionError
 
 
-def _import_library() -> Any:
+@cache
+def load_library() -> Any:
+    """The CEL library, loaded when the first rule is compiled."""
     # The package brings a shell of its own along, and that a whole terminal toolkit: a quarter of a second
     # at every start, for nothing. An empty module stands in for the shell while the rest is imported.
     if "cel" not in sys.modules:
@@ -45,8 +47,6 @@ def _import_library() -> Any:
             sys.modules.pop("cel.cli", None)
     return cel
 
-
-library = _import_library()
 
 _TEXT_LIMIT = 50_000
 _DEEPEST = 250
@@ -145,7 +145,7 @@ class CelRule:
         variables = {"self": self_value, **extra}
         if optional_old:
             variables["oldSelf"] = (
-                library.OptionalValue.none() if old is None else library.OptionalValue.of(old)
+                load_library().OptionalValue.none() if old is None else load_library().OptionalValue.of(old)
             )
         elif old is not None:
             variables["oldSelf"] = old
@@ -246,7 +246,7 @@ def _execute_program(
     failures: list[str] = []
     context: Any = dict(variables)
     if functions:
-        context = library.Context(context, _guard_functions(functions, failures))
+        context = load_library().Context(context, _guard_functions(functions, failures))
     try:
         return program.execute(context)
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
@@ -262,7 +262,7 @@ def compile_rule(text: str) -> CelRule:
 
 def _compile_program(text: str, rewritten: str) -> Any:
     try:
-        program = library.compile(rewritten)
+        program = load_library().compile(rewritten)
     except ValueError as error:
         raise CelError(f"the rule {text!r} does not compile: {_first_sentence(error)}") from error
     names = {name for name in program.functions() if re.match(r"[A-Za-z_]\w*$", name) and name[0] != "_"}

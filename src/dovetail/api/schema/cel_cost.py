@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from time import thread_time
 from typing import Any, NamedTuple
 
-from dovetail.sim.kube.schema.cel_text import FunctionError
+from dovetail.api.schema.cel_text import FunctionError
 
 CALL_LIMIT = 1_000_000
 OBJECT_BUDGET = 10_000_000

@@ -14,8 +14,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from dovetail.api.quantity import NANO, BadQuantity, Quantity
-from dovetail.sim.kube.schema import cel_text as text
-from dovetail.sim.kube.schema.cel_text import FunctionError, require_type
+from dovetail.api.schema import cel_text as text
+from dovetail.api.schema.cel_text import FunctionError, require_type
 
 __all__ = ["FUNCTIONS", "FunctionError"]
 

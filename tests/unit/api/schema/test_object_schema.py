@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dovetail.api.schema.causes import Cause
+from dovetail.api.schema.object_schema import Schema
 from dovetail.sim.kube.builtin import kind_schemas
-from dovetail.sim.kube.schema.object_schema import Schema
-from dovetail.sim.kube.schema.validation import Cause
 
 
 def spec_schema(properties: dict[str, Any], **more: Any) -> Schema:
