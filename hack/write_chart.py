@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from write_crds import files as crd_files
 from write_dashboards import files as observability_files
 
-from dovetail.bus.config import KEYS
+from dovetail.bus.config import FIELDS, KEYS
 from dovetail.settings.table import SETTINGS, Setting
 
 ROOT = Path(__file__).resolve().parent.parent / "deploy" / "helm"
@@ -137,8 +137,9 @@ def _setting(setting: Setting, path: str) -> dict[str, Any]:
 def _bus() -> dict[str, Any]:
     """The keys of the router's configuration, as they nest; the router itself judges their values."""
     top: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
-    for key in KEYS:
-        _allow(top, key.path.split("."))
+    for key in (*KEYS, *FIELDS):
+        _allow(top, key.location.split("."))
+        _allow(top, key.path.split("."))  # the name it had before `advanced`, which is still read
     return top
 
 

@@ -26,6 +26,7 @@ from dovetail.api.meta import Object
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodeclass import EC2NodeClass
 from dovetail.app.controller import Dovetail
+from dovetail.bus.config import FIELDS
 from dovetail.cli.main import COMMANDS, DeferredCommand, build_cli
 from dovetail.controllers.observing.nodes import NodeGauges
 from dovetail.controllers.observing.status import StatusMetrics
@@ -74,6 +75,13 @@ It is read strictly: unknown members are refused; `maxSkew` is above 0; `topolog
 `whenUnsatisfiable` is `DoNotSchedule` or `ScheduleAnyway`; no two constraints share both; `labelSelector` and
 `matchLabelKeys` may not be given, because selectors come from each pod's Service or owner."""
 
+ROUTER_SECTION = """\
+## Old names of the interruption router
+
+The router has a file and variables of its own; [its guide](../guides/multi-cluster-bus.md#every-key) lists
+its keys. These were keys once and are now fields of the key `advanced`. The old names are still read, and
+reported when the router starts and by `dovetail interruption-router --check`.\
+"""
 REMOVED_OPENING = """\
 ## Names that are no longer read
 
@@ -168,7 +176,12 @@ def settings_page() -> str:
     parts += ["## Feature gates", "`FEATURE_GATES`, and for the last one `AWS_FEATURE_GATES`, switch these."]
     parts += [_table(("gate", "default", "stage", "since", "effect"), _gate_rows())]
     parts += [SCHEDULER_SECTION, REMOVED_OPENING, _table(("name", "read", "instead"), _removed_rows())]
+    parts += [ROUTER_SECTION, _table(("old key", "old variable", "now"), _router_rows())]
     return _page(parts)
+
+
+def _router_rows() -> list[Sequence[str]]:
+    return [(f"`{key.path}`", f"`{key.variable}`", f"`{key.location}`") for key in FIELDS]
 
 
 def _setting_row(setting: Setting) -> Sequence[str]:

@@ -213,6 +213,22 @@ def test_a_replay_deletes_nothing_that_its_lane_has_not_taken() -> None:
     run_virtual(story())
 
 
+def test_old_names_are_reported_once_when_the_router_starts() -> None:
+    async def story() -> None:
+        aws, clock, _ = bare()
+        written: list[str] = []
+        config = aws.config(maxUndeleted=20, registry={"reload": "10s"})
+        with open_json_lines(written.append):
+            async with aws.running(aws.daemon(config, reread=lambda: config)):
+                await clock.sleep(35.0)
+        said = [json.loads(line) for line in written if "a key has an old name" in line]
+        assert [(each["key"], each["instead"]) for each in said] == [
+            (name, f"advanced.{name}") for name in ("maxUndeleted", "registry.reload")
+        ]
+
+    run_virtual(story())
+
+
 def test_an_instance_can_be_followed_through_the_log() -> None:
     async def story() -> list[str]:
         aws, clock, _ = bare()

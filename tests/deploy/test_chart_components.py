@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from dovetail.app.zonal_actions import KINDS
-from dovetail.bus.config import KEYS, read_config
+from dovetail.bus.config import FIELDS, KEYS, read_config
 from dovetail.settings import read_settings
 from dovetail.settings.table import BY_VARIABLE, SETTINGS
 from dovetail.zonal.ingest.sns_endpoint import TLS_DIRECTORY
@@ -334,10 +334,10 @@ def test_the_routers_configuration_is_a_file_the_router_reads() -> None:
 
 def test_every_key_of_the_router_is_known_to_the_schema() -> None:
     allowed_keys = write_chart.schema()["properties"]["router"]["properties"]["config"]
-    for key in KEYS:
+    for path in [each for key in (*KEYS, *FIELDS) for each in (key.path, key.location)]:
         inside = allowed_keys
-        for step in key.path.split("."):
-            assert step in inside["properties"], key.path
+        for step in path.split("."):
+            assert step in inside["properties"], path
             inside = inside["properties"][step]
 
 

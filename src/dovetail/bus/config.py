@@ -1,7 +1,8 @@
 """The router's configuration: one table of keys, read from a document and from the environment. Pure.
 
-Every key of the document has a variable, so that a function needs no file: `ec2.callsPerSecond` is also
-`DOVETAIL_BUS_EC2_CALLS_PER_SECOND`. Lists are written as JSON there. A variable wins over the document.
+Every key of the document has a variable, so that a function needs no file: `queues.park` is also
+`DOVETAIL_BUS_QUEUES_PARK`. Lists are written as JSON there. A variable wins over the document. What is rarely
+chosen is a field of one key, `advanced`. Its fields were keys once; those names are read, and reported.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from dovetail.bus.destinations import Destination, DestinationRegistry, parse_destination, render_value
 from dovetail.bus.events import OPTIONAL_KINDS, EventRules
@@ -18,9 +19,21 @@ from dovetail.bus.owners import TAGS
 from dovetail.bus.senders import TrustedSenders
 from dovetail.errors import Misconfigured
 
-__all__ = ["KEYS", "BatchLimits", "BusAccount", "BusConfig", "ConfigKey", "read_config"]
+__all__ = [
+    "ADVANCED",
+    "ADVANCED_VARIABLE",
+    "FIELDS",
+    "KEYS",
+    "BatchLimits",
+    "BusAccount",
+    "BusConfig",
+    "ConfigKey",
+    "OldName",
+    "read_config",
+]
 
 PREFIX = "DOVETAIL_BUS_"
+ADVANCED, ADVANCED_VARIABLE = "advanced", f"{PREFIX}ADVANCED"
 DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)").fullmatch
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?").fullmatch
@@ -49,6 +62,16 @@ class BatchLimits:
     window: float
 
 
+class OldName(NamedTuple):
+    """A key or variable that still works under a name of the past, and what to write instead."""
+
+    name: str
+    instead: str
+
+    def __str__(self) -> str:
+        return f"{self.name} is an old name: write {self.instead}"
+
+
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
     """One key: its path in the document, its default, what reads it, and what it means."""
@@ -57,9 +80,16 @@ class ConfigKey:
     default: Any
     reads: Callable[[Any, str], Any]
     meaning: str
+    advanced: bool = False
+
+    @property
+    def location(self) -> str:
+        """Where the document has it."""
+        return f"{ADVANCED}.{self.path}" if self.advanced else self.path
 
     @property
     def variable(self) -> str:
+        """The variable of a key; for a field of `advanced`, the one it had as a key."""
         snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", self.path)
         return PREFIX + snake.replace(".", "_").upper()
 
@@ -211,6 +241,10 @@ def _parse_destinations(value: Any, where: str) -> tuple[Any, ...]:
     return tuple(_parse_list(value, where))
 
 
+def _advanced(path: str, default: Any, reads: Callable[[Any, str], Any], meaning: str) -> ConfigKey:
+    return ConfigKey(path, default, reads, meaning, advanced=True)
+
+
 KEYS = (
     ConfigKey(
         "mode", "daemon", _build_choice_parser("daemon", "lambda"), "Which of the two shells reads this."
@@ -224,56 +258,11 @@ KEYS = (
         "queues.dlq", "dovetail-bus-dlq", _parse_queue, "Where the redrive policies send; read by replay."
     ),
     ConfigKey(
-        "batch.urgent.size", 100, _build_number_parser(1, 10_000), "Warnings worked on together, at most."
-    ),
-    ConfigKey(
-        "batch.urgent.window", 1.0, _build_duration_parser(0, 300), "How long a warning waits for others."
-    ),
-    ConfigKey(
-        "batch.bulk.size", 1000, _build_number_parser(1, 10_000), "Other events worked on together, at most."
-    ),
-    ConfigKey(
-        "batch.bulk.window",
-        5.0,
-        _build_duration_parser(0, 300),
-        "How long they wait; the daemon shortens it as it can.",
-    ),
-    ConfigKey("receivers.urgent", 2, _build_number_parser(1, 64), "Long polls of the urgent queue (daemon)."),
-    ConfigKey("receivers.bulk", 4, _build_number_parser(1, 64), "Long polls of the bulk queue (daemon)."),
-    ConfigKey(
-        "receivers.wait", 20.0, _build_duration_parser(0, 20), "How long a poll waits for a first message."
-    ),
-    ConfigKey("parallel", 32, _build_number_parser(1, 1000), "Sends under way at once."),
-    ConfigKey(
-        "maxUndeleted",
-        500,
-        _build_number_parser(10, 20_000),
-        "Events of a lane sent and not yet deleted: what a killed daemon sends twice.",
-    ),
-    ConfigKey(
-        "ec2.callsPerSecond",
-        5,
-        _build_number_parser(0.1, 100),
-        "DescribeInstances calls a second, per account and region.",
-    ),
-    ConfigKey(
-        "ec2.burst", 25, _build_number_parser(1, 100), "Calls that may come at once after a quiet time."
-    ),
-    ConfigKey("ec2.chunk", 200, _build_number_parser(1, 200), "Instance ids in one call."),
-    ConfigKey(
-        "ec2.prefetch",
-        900.0,
-        _build_duration_parser(0, 86_400),
-        "How often every cluster's instances are read; 0s never.",
-    ),
-    ConfigKey("tags", TAGS, _parse_texts, "Tags that name an instance's cluster, the most trusted first."),
-    ConfigKey(
         "unresolvedUrgent",
         "broadcast",
         _build_choice_parser("broadcast", "park"),
         "What a warning does without an owner.",
     ),
-    ConfigKey("urgentRebalance", False, _parse_flag, "Rebalance recommendations are urgent."),
     ConfigKey("optionalKinds", frozenset(), _parse_kinds, "Also route asg_terminate or zonal_shift."),
     ConfigKey("accounts", (), _parse_accounts, "Accounts served, with the role to read their instances by."),
     ConfigKey("destinations", (), _parse_destinations, "Clusters and their queues."),
@@ -288,56 +277,105 @@ KEYS = (
         "Also queues tagged dovetail.sh/bus=true and dovetail.sh/cluster.",
     ),
     ConfigKey("registry.byName", False, _parse_flag, "Also queues that bear their cluster's name."),
-    ConfigKey(
-        "registry.reload", 60.0, _build_duration_parser(1, 86_400), "How often destinations are read again."
-    ),
     ConfigKey("pushed.dynamodb", "", _parse_text, "A table where clusters publish their instances."),
-    ConfigKey(
-        "dedupe.window", 600.0, _build_duration_parser(0, 86_400), "How long a delivered event is remembered."
-    ),
-    ConfigKey(
-        "dedupe.size",
-        200_000,
-        _build_number_parser(0, 10_000_000),
-        "How many are remembered (a function: 20000).",
-    ),
-    ConfigKey(
-        "cache.size", 500_000, _build_number_parser(1, 10_000_000), "How many instances are remembered."
-    ),
-    ConfigKey("maxBodyBytes", 262_144, _build_number_parser(1_024, 1_048_576), "Larger messages are parked."),
-    ConfigKey(
-        "verifySender",
-        True,
-        _parse_flag,
-        "Believe EventBridge, the accounts' own writers and senders listed below.",
-    ),
     ConfigKey(
         "senders", (), _parse_senders, "More SQS SenderIds that are believed, as AROA… or AROA…=<account>."
     ),
-    ConfigKey("annotateSplits", False, _parse_flag, "Mark the parts of a divided Health event."),
     ConfigKey(
         "canary.every",
         0.0,
         _build_duration_parser(0, 86_400),
         "How often a canary is sent through it all; 0s never.",
     ),
-    ConfigKey(
+    ConfigKey("dryRun", False, _parse_flag, "Resolve and log; send nothing, acknowledge nothing."),
+)
+# Fields of the one object `advanced`, by the names they had as keys of their own.
+FIELDS = (
+    _advanced(
+        "batch.urgent.size", 100, _build_number_parser(1, 10_000), "Warnings worked on together, at most."
+    ),
+    _advanced(
+        "batch.urgent.window", 1.0, _build_duration_parser(0, 300), "How long a warning waits for others."
+    ),
+    _advanced(
+        "batch.bulk.size", 1000, _build_number_parser(1, 10_000), "Other events worked on together, at most."
+    ),
+    _advanced(
+        "batch.bulk.window",
+        5.0,
+        _build_duration_parser(0, 300),
+        "How long they wait; the daemon shortens it as it can.",
+    ),
+    _advanced("receivers.urgent", 2, _build_number_parser(1, 64), "Long polls of the urgent queue (daemon)."),
+    _advanced("receivers.bulk", 4, _build_number_parser(1, 64), "Long polls of the bulk queue (daemon)."),
+    _advanced(
+        "receivers.wait", 20.0, _build_duration_parser(0, 20), "How long a poll waits for a first message."
+    ),
+    _advanced("parallel", 32, _build_number_parser(1, 1000), "Sends under way at once."),
+    _advanced(
+        "maxUndeleted",
+        500,
+        _build_number_parser(10, 20_000),
+        "Events of a lane sent and not yet deleted: what a killed daemon sends twice.",
+    ),
+    _advanced(
+        "ec2.callsPerSecond",
+        5,
+        _build_number_parser(0.1, 100),
+        "DescribeInstances calls a second, per account and region.",
+    ),
+    _advanced(
+        "ec2.burst", 25, _build_number_parser(1, 100), "Calls that may come at once after a quiet time."
+    ),
+    _advanced("ec2.chunk", 200, _build_number_parser(1, 200), "Instance ids in one call."),
+    _advanced(
+        "ec2.prefetch",
+        900.0,
+        _build_duration_parser(0, 86_400),
+        "How often every cluster's instances are read; 0s never.",
+    ),
+    _advanced("tags", TAGS, _parse_texts, "Tags that name an instance's cluster, the most trusted first."),
+    _advanced("urgentRebalance", False, _parse_flag, "Rebalance recommendations are urgent."),
+    _advanced(
+        "registry.reload", 60.0, _build_duration_parser(1, 86_400), "How often destinations are read again."
+    ),
+    _advanced(
+        "dedupe.window", 600.0, _build_duration_parser(0, 86_400), "How long a delivered event is remembered."
+    ),
+    _advanced(
+        "dedupe.size",
+        200_000,
+        _build_number_parser(0, 10_000_000),
+        "How many are remembered (a function: 20000).",
+    ),
+    _advanced(
+        "cache.size", 500_000, _build_number_parser(1, 10_000_000), "How many instances are remembered."
+    ),
+    _advanced("maxBodyBytes", 262_144, _build_number_parser(1_024, 1_048_576), "Larger messages are parked."),
+    _advanced(
+        "verifySender",
+        True,
+        _parse_flag,
+        "Believe EventBridge, the accounts' own writers and senders listed below.",
+    ),
+    _advanced("annotateSplits", False, _parse_flag, "Mark the parts of a divided Health event."),
+    _advanced(
         "maxClusterLabels",
         200,
         _build_number_parser(1, 100_000),
         "Clusters with metrics of their own; the rest are `other`.",
     ),
-    ConfigKey("dryRun", False, _parse_flag, "Resolve and log; send nothing, acknowledge nothing."),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class BusConfig:
-    """Everything the router can be told, by the paths of KEYS."""
+    """Everything the router can be told, by the paths of KEYS and FIELDS."""
 
     values: Mapping[str, Any]
     registry: DestinationRegistry
     rules: EventRules
+    old_names: tuple[OldName, ...] = ()
 
     def __getitem__(self, path: str) -> Any:
         return self.values[path]
@@ -357,15 +395,30 @@ class BusConfig:
 
 
 def read_config(
-    document: Any, environment: Mapping[str, str], *, where: str = "the configuration"
+    document: Any,
+    environment: Mapping[str, str],
+    *,
+    where: str = "the configuration",
+    defaults: Mapping[str, Any] | None = None,
 ) -> BusConfig:
     """The configuration in a document, under `bus:` or bare, with the environment laid over it."""
-    values = {key.path: key.default for key in KEYS}
-    for path, raw in _flatten_document(_unwrap_document(document, where), where).items():
+    values = {key.path: key.default for key in (*KEYS, *FIELDS)} | dict(defaults or {})
+    old: list[OldName] = []
+    given = dict(_unwrap_document(document, where))
+    fields = given.pop(ADVANCED, None)
+    for path, raw in _flatten_document(given, BY_PATH, where).items():
         values[path] = BY_PATH[path].reads(raw, f"{where}: {path}")
-    for key in KEYS:
+        if BY_PATH[path].advanced:
+            old.append(OldName(path, BY_PATH[path].location))
+    values |= _read_fields(fields, where, f"{where}: ")
+    for key in (*KEYS, *FIELDS):
         if key.variable in environment:
             values[key.path] = key.reads(environment[key.variable], key.variable)
+            if key.advanced:
+                old.append(OldName(key.variable, f"{key.location}, or a field of {ADVANCED_VARIABLE}"))
+    if ADVANCED_VARIABLE in environment:
+        told = _parse_object(environment[ADVANCED_VARIABLE], ADVANCED_VARIABLE)
+        values |= _read_fields(told, ADVANCED_VARIABLE, f"{ADVANCED_VARIABLE}: ")
     if values["region"] is None:
         told = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
         if not told:
@@ -373,11 +426,30 @@ def read_config(
         values["region"] = _parse_region(told, "AWS_REGION")
     _check_accounts(values, where)
     registry = DestinationRegistry(_build_destinations(values, where))
-    return BusConfig(values, registry, _build_rules(values, registry))
+    return BusConfig(values, registry, _build_rules(values, registry), tuple(old))
 
 
-BY_PATH = {key.path: key for key in KEYS}
-GROUPS = {path.rpartition(".")[0] for path in BY_PATH if "." in path} | {"batch"}
+BY_PATH = {key.path: key for key in (*KEYS, *FIELDS)}
+BY_FIELD = {key.path: key for key in FIELDS}
+
+
+def _read_fields(fields: Any, where: str, named: str) -> dict[str, Any]:
+    """The values of `advanced`, by the paths of FIELDS."""
+    if fields is None:
+        return {}
+    if not isinstance(fields, Mapping):
+        raise Misconfigured(f"{where}: {ADVANCED} is {render_value(fields)}; it holds a mapping")
+    found = _flatten_document(fields, BY_FIELD, where, ADVANCED)
+    return {path: BY_FIELD[path].reads(raw, f"{named}{ADVANCED}.{path}") for path, raw in found.items()}
+
+
+def _parse_object(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Misconfigured(
+            f'{where} is not JSON: {error}; write an object such as {{"dedupe": {{"window": "10m"}}}}'
+        ) from error
 
 
 def _unwrap_document(document: Any, where: str) -> Mapping[str, Any]:
@@ -393,18 +465,26 @@ def _unwrap_document(document: Any, where: str) -> Mapping[str, Any]:
     return inner
 
 
-def _flatten_document(document: Mapping[str, Any], where: str, above: str = "") -> dict[str, Any]:
+def _flatten_document(
+    document: Mapping[str, Any], known: Mapping[str, ConfigKey], where: str, holder: str = ""
+) -> dict[str, Any]:
+    """Values by their paths; a key that is not known is refused."""
+    groups = {path[:at] for path in known for at, letter in enumerate(path) if letter == "."}
     found: dict[str, Any] = {}
-    for name, value in document.items():
-        path = f"{above}{name}"
-        if path in BY_PATH:
-            found[path] = value
-        elif path in GROUPS and isinstance(value, Mapping):
-            found |= _flatten_document(value, where, f"{path}.")
-        else:
-            raise Misconfigured(
-                f"{where}: there is no key {path}; `dovetail interruption-router keys` lists them"
-            )
+    left = [("", document)]
+    while left:
+        above, inside = left.pop()
+        for name, value in inside.items():
+            path = f"{above}{name}"
+            if path in known:
+                found[path] = value
+            elif path in groups and isinstance(value, Mapping):
+                left.append((f"{path}.", value))
+            else:
+                shown = f"{holder}.{path}".lstrip(".")
+                raise Misconfigured(
+                    f"{where}: there is no key {shown}; `dovetail interruption-router keys` lists them"
+                )
     return found
 
 

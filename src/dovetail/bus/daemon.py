@@ -20,7 +20,7 @@ from dovetail.bus.lane_worker import LaneWorker
 from dovetail.bus.pipeline import Pipeline
 from dovetail.bus.ports import BusClock
 from dovetail.bus.queues import SourceQueue, find_queue_url
-from dovetail.bus.sources import DestinationSources
+from dovetail.bus.sources import DestinationSources, report_old_names
 from dovetail.logs import get_logger
 
 __all__ = ["RouterDaemon"]
@@ -69,6 +69,7 @@ class RouterDaemon:
             rng=self._chance,
             named=self._sources.find_by_name if self._config["registry.byName"] else None,
         )
+        report_old_names(self._config)
         await self._sources.check_writers()
         self.pipeline.reload_destinations(await self._sources.read_destinations(), self._sources.rules)
         for lane in Lane:

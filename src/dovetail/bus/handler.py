@@ -22,7 +22,7 @@ from dovetail.bus.pipeline import Pipeline
 from dovetail.bus.ports import BusClock, WallClock
 from dovetail.bus.queues import SourceQueue, find_queue_url, parse_record
 from dovetail.bus.senders import INVOKED
-from dovetail.bus.sources import DestinationSources
+from dovetail.bus.sources import DestinationSources, report_old_names
 from dovetail.errors import Misconfigured
 from dovetail.logs import get_logger, write_json_lines
 
@@ -86,6 +86,7 @@ class RouterFunction:
                 patience=PATIENCE,
                 named=self._sources.find_by_name if self._config["registry.byName"] else None,
             )
+            report_old_names(self._config)
             await self._sources.check_writers()
             await self._reload_destinations(pipeline)
             self._pipeline = pipeline
@@ -193,9 +194,8 @@ def lambda_handler(event: Any, context: Any) -> dict[str, Any]:
     if kept.function is None or kept.loop is None or kept.counts is None:
         from dovetail.aws.slim import SlimAws
 
-        environment = dict(os.environ)
-        environment.setdefault("DOVETAIL_BUS_DEDUPE_SIZE", str(REMEMBERED))
-        config = read_config(None, environment, where="the environment")
+        defaults = {"dedupe.size": REMEMBERED}
+        config = read_config(None, os.environ, where="the environment", defaults=defaults)
         write_json_lines(print, os.environ.get("DOVETAIL_BUS_LOG_LEVEL", "info"))
         kept.loop = asyncio.new_event_loop()
         kept.counts = EmfMetrics(print, config["maxClusterLabels"])

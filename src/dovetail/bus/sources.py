@@ -23,7 +23,7 @@ from dovetail.bus.senders import read_sealed
 from dovetail.errors import DovetailError, Misconfigured
 from dovetail.logs import get_logger
 
-__all__ = ["DestinationSources"]
+__all__ = ["DestinationSources", "report_old_names"]
 
 log = get_logger("bus")
 
@@ -31,6 +31,12 @@ BUS_TAG, CLUSTER_TAG, ACCOUNT_TAG = "dovetail.sh/bus", "dovetail.sh/cluster", "d
 # A number as DynamoDB writes it, short enough to be one that somebody meant.
 NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,15})?([eE][+-]?[0-9]{1,2})?").fullmatch
 MOST_SAID = 1_000  # characters of a complaint
+
+
+def report_old_names(config: BusConfig) -> None:
+    """Say, once at the start, which keys have a name of the past and what to write instead."""
+    for each in config.old_names:
+        log.warning("a key has an old name", key=each.name, instead=each.instead)
 
 
 class DestinationSources:
@@ -68,7 +74,7 @@ class DestinationSources:
     async def check_writers(self) -> None:
         """Learn whether the central queues' own policies keep strangers out, and say where they do not."""
         if self._config.rules.senders is None:
-            log.warning("senders are not verified", why="verifySender is false; anybody is believed")
+            log.warning("senders are not verified", why="advanced.verifySender is false; anybody is believed")
             return
         closed = await self._read_sealed()
         if not closed:

@@ -14,7 +14,7 @@ import msgspec
 import typer
 
 from dovetail.app import router
-from dovetail.bus.config import KEYS, BusConfig, read_config
+from dovetail.bus.config import ADVANCED, ADVANCED_VARIABLE, FIELDS, KEYS, BusConfig, read_config
 from dovetail.bus.events import KINDS
 from dovetail.bus.operator_tools import DoctorFinding, ReplayFilter, ReplayResult, trace_log
 from dovetail.bus.owners import UNKNOWN
@@ -118,6 +118,8 @@ def _report_config(config: BusConfig, path: Path | None) -> None:
     if not rules.accounts:
         raise Misconfigured("no account is served; list one under `accounts`, or register a destination")
     where = path or "the environment"
+    for each in config.old_names:
+        print_note(f"{where}: {each}")
     print_text(
         f"{where} is fine: {format_count(len(config.registry), 'destination')}, "
         f"{format_count(len(rules.accounts), 'account')}, {format_count(len(rules.regions), 'region')}.\n"
@@ -143,6 +145,10 @@ def _show_findings(findings: list[DoctorFinding], output: Output) -> int:
 
 def _print_keys(output: Output) -> None:
     rows = [(key.path, key.variable, _format_default(key.default), key.meaning) for key in KEYS]
+    rows.append(
+        (ADVANCED, ADVANCED_VARIABLE, "", "An object of the fields below; the variable holds it as JSON.")
+    )
+    rows += [(key.location, "", _format_default(key.default), key.meaning) for key in FIELDS]
     _show_rows(("KEY", "VARIABLE", "DEFAULT", "MEANING"), rows, output)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.bus.config import KEYS, read_config
+from dovetail.bus.config import FIELDS, KEYS, read_config
 from dovetail.bus.destinations import BusCluster, DestinationRegistry, parse_destination
 from dovetail.errors import Misconfigured
 
@@ -173,3 +173,71 @@ def test_names_alone_collide_so_clusters_are_told_apart_by_account_and_region() 
         )
         == here
     )
+
+
+def changed(path: str) -> Any:
+    """A value of a field of `advanced` that is not its default."""
+    default = next(key.default for key in FIELDS if key.path == path)
+    if isinstance(default, bool):
+        return not default
+    if isinstance(default, float):
+        return "7s"
+    return ["a"] if isinstance(default, tuple) else default - 1
+
+
+@pytest.mark.parametrize("path", [key.path for key in FIELDS])
+def test_a_field_of_advanced_is_read_under_every_name_it_ever_had(path: str) -> None:
+    key = next(each for each in FIELDS if each.path == path)
+    value = changed(path)
+    nested = altered(path, value)["bus"]
+    fields = {path.split(".")[0]: nested[path.split(".")[0]]}
+    as_text = value if isinstance(value, str) else json.dumps(value)
+    base = {"region": "us-east-2"}
+
+    new = read_config({**base, "advanced": fields_of(path, value)}, {})
+    by_variable = read_config(base, {"DOVETAIL_BUS_ADVANCED": json.dumps(fields_of(path, value))})
+    old = read_config({**base, **fields}, {})
+    old_variable = read_config(base, {key.variable: as_text})
+
+    assert new[path] != key.default
+    assert new[path] == by_variable[path] == old[path] == old_variable[path]
+    assert new.old_names == by_variable.old_names == ()
+    assert f"{path} is an old name: write advanced.{path}" in [str(each) for each in old.old_names]
+    (told,) = old_variable.old_names
+    assert (told.name, f"advanced.{path}" in told.instead) == (key.variable, True)
+
+
+def fields_of(path: str, value: Any) -> dict[str, Any]:
+    for name in reversed(path.split(".")):
+        value = {name: value}
+    made: dict[str, Any] = value
+    return made
+
+
+def test_advanced_wins_over_the_old_name_and_a_variable_over_the_file() -> None:
+    document = {"region": "us-east-2", "parallel": 1, "advanced": {"parallel": 2}}
+    assert read_config(document, {})["parallel"] == 2
+    assert read_config(document, {"DOVETAIL_BUS_PARALLEL": "3"})["parallel"] == 3
+    both = {"DOVETAIL_BUS_PARALLEL": "3", "DOVETAIL_BUS_ADVANCED": '{"parallel": 4}'}
+    assert read_config(document, both)["parallel"] == 4
+    assert read_config({"region": "us-east-2"}, {}, defaults={"parallel": 5})["parallel"] == 5
+
+
+@pytest.mark.parametrize(
+    ("document", "environment", "words"),
+    [
+        ({"advanced": {"region": "us-east-2"}}, {}, "there is no key advanced.region"),
+        ({"advanced": {"ec2": {"chunk": 500}}}, {}, "advanced.ec2.chunk is 500; give a number from 1 to 200"),
+        ({"advanced": []}, {}, "advanced is []; it holds a mapping"),
+        ({}, {"DOVETAIL_BUS_ADVANCED": "{"}, "DOVETAIL_BUS_ADVANCED is not JSON"),
+        ({}, {"DOVETAIL_BUS_ADVANCED": '{"ec2": 1}'}, "there is no key advanced.ec2"),
+        ({}, {"DOVETAIL_BUS_ADVANCED": '{"ec2": {"chunk": 0}}'}, "advanced.ec2.chunk is 0"),
+    ],
+)
+def test_what_is_wrong_inside_advanced_is_said(
+    document: dict[str, Any], environment: dict[str, str], words: str
+) -> None:
+    with pytest.raises(Misconfigured) as caught:
+        read_config({"region": "us-east-2", **document}, environment)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)

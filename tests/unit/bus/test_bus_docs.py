@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from dovetail.bus.config import KEYS, read_config
+from dovetail.bus.config import ADVANCED, ADVANCED_VARIABLE, FIELDS, KEYS, read_config
 from dovetail.bus.counts import METRICS
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -17,7 +17,9 @@ CONCEPT = (DOCS / "concepts" / "interruption-bus.md").read_text(encoding="utf-8"
 
 def test_the_guide_lists_every_key_and_no_other() -> None:
     listed = re.findall(r"^\| `([A-Za-z0-9.]+)` \| `(DOVETAIL_BUS_[A-Z0-9_]+)` \|", GUIDE, re.MULTILINE)
-    assert listed == [(key.path, key.variable) for key in KEYS]
+    keys = [(key.path, key.variable) for key in KEYS] + [(ADVANCED, ADVANCED_VARIABLE)]
+    assert listed == keys + [(key.path, key.variable) for key in FIELDS]
+    assert len(keys) <= 20
 
 
 def test_the_guides_configuration_is_good() -> None:

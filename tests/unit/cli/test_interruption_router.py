@@ -61,10 +61,20 @@ def test_a_broken_configuration_is_one_sentence(
     assert said.count("\n") == 1
 
 
+def test_an_old_name_is_reported_with_what_to_write_instead(tmp_path: Path) -> None:
+    code, out, said = checked(tmp_path, GOOD.rstrip() + "\n  ec2: {callsPerSecond: 5}\n")
+    assert code == 0
+    assert "is fine" in out
+    assert "ec2.callsPerSecond is an old name: write advanced.ec2.callsPerSecond" in said
+
+
 def test_keys_lists_every_key_with_its_variable() -> None:
     ended = dovetail("interruption-router", "keys", "-o", "json")
     keys = {each["key"]: each["variable"] for each in json.loads(ended.out)["items"]}
-    assert keys["ec2.callsPerSecond"] == "DOVETAIL_BUS_EC2_CALLS_PER_SECOND"
+    assert keys["queues.park"] == "DOVETAIL_BUS_QUEUES_PARK"
+    assert keys["advanced"] == "DOVETAIL_BUS_ADVANCED"
+    assert keys["advanced.ec2.callsPerSecond"] == ""
+    assert sum(bool(each) for each in keys.values()) == 20
 
 
 def test_trace_needs_one_name_and_finds_its_lines(tmp_path: Path) -> None:
