@@ -22,7 +22,9 @@ from support.commands import dovetail, process
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "examples").rglob("*.md"), ROOT / "hack" / "README.md"]
+)
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 LEGACY = sorted((ROOT / "examples" / "legacy").glob("*.yaml"))
 
@@ -134,6 +136,13 @@ def test_the_glossary_is_in_order_and_means_one_thing_by_each_word() -> None:
     assert not forbidden & set(words)
 
 
+def test_every_program_in_hack_is_listed() -> None:
+    listed = [row[0].strip("`") for row in rows(page("hack/README.md"))]
+    programs = {path.name for path in (ROOT / "hack").iterdir()} - {"README.md", "__pycache__"}
+    assert set(listed) == programs
+    assert len(listed) == len(programs)
+
+
 def test_every_row_of_the_compatibility_page_takes_a_side() -> None:
     written = page("docs/compatibility.md").partition("<!-- upstream suite")[0]
     sides = {row[1] for row in rows(written)}
@@ -147,11 +156,26 @@ def test_contributing_names_every_target_of_the_makefile() -> None:
     assert named == targets
 
 
-def test_the_tour_leads_through_seven_rooms_each_with_an_entrance_in_the_code() -> None:
-    rooms = [row for row in rows(page("docs/tour.md")) if row[0].isdigit()]
-    entrances = [re.findall(r"\]\((\.\./src/[^)]+\.py)\)", row[3]) for row in rooms]
-    assert [row[0] for row in rooms] == list("1234567")
-    assert all(found and all((DOCS / path).is_file() for path in found) for found in entrances)
+def test_each_walk_of_the_tour_has_at_most_ten_hops_and_leads_from_file_to_file() -> None:
+    tour = page("docs/tour.md").split("\n## ")
+    walks = [[row for row in rows(part) if row[0].isdigit()] for part in tour]
+    walks = [walk for walk in walks if walk]
+    assert len(walks) == 2
+    for walk in walks:
+        assert [row[0] for row in walk] == [str(hop) for hop in range(1, len(walk) + 1)]
+        assert len(walk) <= 10
+        files = [re.findall(r"\]\((\.\./src/[^)]+\.py)\)", row[1]) for row in walk]
+        assert all(len(found) == 1 for found in files)
+        assert len({found[0] for found in files}) == len(walk), "a walk does not come back to a file"
+
+
+def test_every_file_and_name_of_the_tour_is_there() -> None:
+    for row in rows(page("docs/tour.md")):
+        for link in re.findall(r"\]\((\.\./src/[^)]+)\)", " ".join(row)):
+            text = (DOCS / link).read_text(encoding="utf-8")
+            if row[0].isdigit():
+                names = re.findall(r"\w+", row[3])
+                assert [name for name in names if not re.search(rf"(class|def) {name}\b", text)] == []
 
 
 def test_the_index_leads_to_every_page() -> None:
