@@ -104,7 +104,7 @@ def solve_snapshot(snapshot: Snapshot, quick: bool, step: Callable[[str], None])
     best = solve(snapshot, THOROUGH)
     seconds = time.perf_counter() - started
     if first is None:
-        # Nothing could be counted together, so that the exact placer's plan was the first.
+        # Nothing could be counted together, so that the sequential scheduler's plan was the first.
         return SolvedPlan(snapshot, best, seconds, seconds, best.price)
     return SolvedPlan(snapshot, best, seconds, first_seconds, first.price)
 

@@ -349,7 +349,7 @@ def choose_split(inputs: DisruptionInput, should_stop: ShouldStop = never_stop) 
 
 @dataclass(frozen=True, slots=True)
 class ConsolidationCandidates:
-    """What consolidation has to choose from in one scene, the best first, and who stays without a look."""
+    """What consolidation has to choose from in one input, the best first, and who stays without a look."""
 
     eligible: int
     blocked: tuple[BlockedNode, ...]
@@ -360,7 +360,7 @@ class ConsolidationCandidates:
 def _start_consolidation(
     inputs: DisruptionInput,
 ) -> tuple[DisruptionChoice, tuple[Candidate, ...], dict[str, policy.PoolTotals]]:
-    """Sifted once for all that is asked about a scene: a sweep comes back for each of its parts."""
+    """Sifted once for all that is asked about an input: a sweep comes back for each of its parts."""
     found: ConsolidationCandidates | None = inputs.notes.get(CONSOLIDATION)
     if found is None:
         found = inputs.notes[CONSOLIDATION] = _find_consolidation_candidates(inputs)

@@ -130,7 +130,7 @@ def _find_places(
     lifted = tuple(replace(pod, spec=lift.edit(pod.spec)) for pod in pods)
     pools = snapshot.pools if lift.limits else tuple(_remove_limits(pool) for pool in snapshot.pools)
     asked = replace(snapshot, pods=lifted, pools=pools, moving=(), virtual=())
-    # One pod is not a batch: the exact placer's answer is the whole answer.
+    # One pod is not a batch: the sequential scheduler's answer is the whole answer.
     plan = schedule_pods(asked) if len(lifted) == 1 else solve(asked, _ALONE)
     originals = {pod.full_name: pod for pod in pods}
     for name, taken in plan.existing.items():

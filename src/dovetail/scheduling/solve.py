@@ -3,10 +3,10 @@
     count     pods that are alike become numbers; pods the numbers cannot speak of are set aside
     place     the packing: a complete plan in milliseconds, made cheaper for a fixed number of rounds
     seat      numbers become pods again, under the exact rules
-    finish    the exact placer finds room for those set aside, on the same nodes
-    judge     the referee looks at the finished plan; if it objects, the exact placer's own plan is used
-    compare   a small plan, or one that leaves pods out, must be no worse than the exact placer's, which in a
-              small batch is placed again in other domains
+    finish    the sequential scheduler finds room for those set aside, on the same nodes
+    verify    the finished plan is held to every rule; if it breaks one, the sequential scheduler's plan is used
+    compare   a small plan, or one that leaves pods out, must be no worse than the sequential scheduler's,
+              which in a small batch is placed again in other domains
     halve     few pods on a node that is a large part of the fleet: two smaller ones, if they cost the same
 
 The same snapshot gives the same plan, whatever the machine or its load: effort is counted in rounds,
@@ -78,7 +78,7 @@ class GuidedScheduler(SequentialScheduler):
 
 
 def search_domains(snapshot: Snapshot, should_stop: Callable[[], bool] | None = None) -> Plan:
-    """The exact placer's plan, or a better one found by choosing other domains than it chose."""
+    """The sequential scheduler's plan, or a better one found by choosing other domains than it chose."""
     first = GuidedScheduler(snapshot)
     plan = run_scheduler(first, None, should_stop)
     runs = 0 if first.timed_out else min(MOST_RUNS, _WORK // max(1, len(snapshot.pods)))
@@ -113,9 +113,9 @@ def _list_neighbours(choices: Sequence[Choice], tried: set[tuple[int, ...]]) -> 
 
 
 ShouldStop = Callable[[], bool]
-_FEW = 300  # pods up to which the exact placer's plan is made as well, for it may be the better one
+_FEW = 300  # pods up to which the sequential scheduler's plan is made as well, for it may be the better one
 _PROVEN = 1 + 1e-6  # times the bound: a plan this cheap is not searched further
-_MANY = 2_000  # pods left for the exact placer before a time limit could matter
+_MANY = 2_000  # pods left for the sequential scheduler before a time limit could matter
 
 
 def solve(snapshot: Snapshot, effort: Effort = THOROUGH, should_stop: ShouldStop | None = None) -> Plan:
@@ -177,7 +177,7 @@ def _schedule_one_by_one(snapshot: Snapshot, should_stop: ShouldStop | None) -> 
 
 
 def _choose_better_plan(packed: Plan, plain: Plan) -> Plan:
-    """The plan with more pods placed; then the one for the pods the exact placer places; then the cheaper.
+    """The plan with more pods placed; then the one with the sequential scheduler's pods; then the cheaper.
 
     Where a limit leaves room for some pods only, those that get it are the ones Karpenter would choose.
     """
@@ -276,7 +276,7 @@ def _are_all_placed(run: SequentialScheduler, counted: PodGroups) -> bool:
 
 
 def _schedule_leftovers(run: SequentialScheduler, should_stop: ShouldStop | None) -> None:
-    """The exact placer's turn: pods without a home yet, those that waited longest first if time is short."""
+    """Schedule the pods that have no node yet one by one, the longest pending first if time is short."""
     everyone = run.batch
     if len(run.placements) == len(everyone):
         return

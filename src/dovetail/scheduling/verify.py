@@ -1,7 +1,7 @@
-"""The referee: does a plan keep every rule, whoever made it and in whatever order?
+"""Verification: does a plan keep every rule, whoever made it and in whatever order?
 
-Each place is filled as the plan says and held to the exact placer's own rules for labels, taints, room,
-ports, volumes, limits and offerings. Rules between pods are judged on the finished state, which is the
+Each place is filled as the plan says and held to the sequential scheduler's own rules for labels, taints,
+room, ports, volumes, limits and offerings. Rules between pods are judged on the finished state, which is the
 only thing that survives the order in which the cluster's scheduler will bind the pods.
 """
 

@@ -1,6 +1,6 @@
 """A world made ready for many questions of one kind: what if these nodes went?
 
-Running nodes, pools and topology rules are worked out once and shared by every trial; a trial only takes
+Running nodes, pools and topology rules are worked out once and shared by every what-if; a what-if only takes
 out the nodes it is about. What it learns about nodes nobody has touched yet is left for the next.
 """
 
@@ -42,7 +42,7 @@ __all__ = ["BaseState", "FreeCapacity", "compute_free_capacity"]
 
 
 class BaseState:
-    """Everything trials share. Nodes are known by their place in the order in which they are tried."""
+    """Everything what-ifs share. Nodes are known by their place in the order in which they are tried."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         age_caches(snapshot.nodes)
@@ -68,7 +68,7 @@ class BaseState:
         self.topology = BaseTopology(snapshot, self.universe, frozenset(self.batch))
 
     def without_nodes(self, remaining: Snapshot, names: AbstractSet[str]) -> BaseState:
-        """The ground without these nodes, for a rest of the world where nobody waits and nobody counts."""
+        """The base state without these nodes, for a remaining cluster without pending pods."""
         gone = 0
         for name in names:
             gone |= self._named.get(name, 0)

@@ -61,7 +61,7 @@ def simulate_scheduling(
     seen: list[WhatIfScheduler] | None = None,
     most: int | None = None,
 ) -> SimulationResult:
-    """The plan for a world without these nodes. `seen` is given the trials that led to it.
+    """The plan for a world without these nodes. `seen` is given the what-ifs that led to it.
 
     A plan with more new nodes than `most` is of no use to the caller and may be left unfinished.
     """
@@ -82,7 +82,7 @@ def run_what_if(
     seen: list[WhatIfScheduler] | None = None,
     most: int | None = None,
 ) -> WhatIfScheduler:
-    """The trial itself, for worlds where nobody asks for devices."""
+    """The what-if itself, for worlds where nobody asks for devices."""
     options = replace(inputs.snapshot.options, consolidating=consolidating, reserved_fallback=True)
     question = WhatIfQuestion(
         [candidate.state for candidate in candidates], list_moving_pods(inputs, candidates), options

@@ -1,4 +1,4 @@
-"""Topology rules for many trials: counted once over the whole world, less the nodes a trial takes out."""
+"""Topology rules for many what-ifs: counted once over the whole world, less the nodes a what-if takes out."""
 
 from __future__ import annotations
 
@@ -287,7 +287,7 @@ class BaseTopology:
 
 
 class WhatIfTopology(Topology):
-    """The groups of one trial, filled from what is known of the whole world."""
+    """The groups of one what-if, filled from what is known of the whole world."""
 
     def __init__(self, rules: BaseTopology, out: Sequence[StateNode]) -> None:
         snapshot = rules.snapshot
@@ -305,7 +305,7 @@ class WhatIfTopology(Topology):
         return super().find_constraints(shape)
 
     def _wake_group(self, group: TopologyGroup) -> None:
-        """A rule of running pods binds someone in this trial, unless all who have it are out."""
+        """A rule of running pods binds someone in this what-if, unless all who have it are out."""
         counts = self._rules.find_counts(group, None)
         if counts.owners > sum(self._rules.compute_share(group, state).owners for state in self._out):
             self._share_group(replace(group, counts={}, total=0), None)

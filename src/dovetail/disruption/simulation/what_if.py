@@ -1,6 +1,6 @@
-"""One question put to the ground: these nodes go, where do their pods find a place?
+"""One question about the base state: these nodes go, where do their pods find a place?
 
-The exact placer decides, with its own rules; only what it starts from is borrowed instead of built.
+The sequential scheduler decides, with its own rules; only what it starts from is borrowed instead of built.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def answer_question(
     seen: list[WhatIfScheduler] | None = None,
     most: int | None = None,
 ) -> WhatIfScheduler:
-    """The better of the thrifty way and the plain one, as the exact placer has it; `seen` is given both.
+    """The better of a thrifty run and a plain one, as the sequential scheduler does; `seen` gets both.
 
-    A trial that opens more new nodes than `most` goes no further: nobody has a use for it.
+    A what-if that opens more new nodes than `most` goes no further: nobody has a use for it.
     """
     trials = [WhatIfScheduler(base, question)]
     trials[0].schedule_all(order, trials[0].stop_after(most))
@@ -67,7 +67,7 @@ def answer_question(
 
 
 class WhatIfScheduler(SequentialScheduler):
-    """A run of the exact placer over the ground, less the nodes that go."""
+    """A run of the sequential scheduler over the base state, less the nodes that go."""
 
     def __init__(self, base: BaseState, question: WhatIfQuestion, thrifty: bool = True) -> None:
         self.base_state = base
@@ -145,7 +145,7 @@ class WhatIfScheduler(SequentialScheduler):
         return pod.full_name in self.placements
 
     def _prime_shape(self, pod: Pod, shape: SchedulingShape) -> tuple[object, ...]:
-        """What is known of the shape; a shape seen for the first time in this trial is told of it."""
+        """What is known of the shape; a shape seen for the first time in this what-if is told of it."""
         key = self._keys.get(id(shape))
         if key is None:
             key = self._keys[id(shape)] = (*self.shapes._build_key(pod), shape.gave_up)
@@ -155,7 +155,7 @@ class WhatIfScheduler(SequentialScheduler):
 
 
 class _SharedShapes(SchedulingShapes):
-    """The shapes of one trial, numbered as in every other."""
+    """The shapes of one what-if, numbered as in every other."""
 
     def __init__(self, base: BaseState, options: SchedulingOptions) -> None:
         super().__init__(base.snapshot.storage, options, base.soft_taints)
@@ -163,7 +163,7 @@ class _SharedShapes(SchedulingShapes):
 
 
 class _Nodes(Sequence[ExistingNode]):
-    """The nodes of the ground, each made when it is first looked at; `there` are those that do not go."""
+    """The nodes of the base state, each made when it is first looked at; `there` are those that do not go."""
 
     def __init__(self, base: BaseState, there: int) -> None:
         self._base = base
@@ -184,7 +184,7 @@ class _Nodes(Sequence[ExistingNode]):
         return list(self)[index]
 
     def find_node(self, place: int) -> ExistingNode:
-        """The node at this place of the ground."""
+        """The node at this place of the base state."""
         node = self._made.get(place)
         if node is None:
             node = self._made[place] = self._base.build_node(place)

@@ -2,7 +2,7 @@
 
 The room knows nothing of Kubernetes: pods nobody can tell apart are a group with a count, what can be
 bought is an option with room and a price, and a plan says how many of each group go on which node. It
-names no pod and reads no label; `scheduling/packing/adapter/to_groups.py` and `seating.py` do.
+names no pod and reads no label; `adapter/to_groups.py` and `adapter/from_groups.py` do.
 
     zones      which zone each pod goes to, so that every zone is a problem of its own
     existing   room that is paid for is filled first

@@ -1,4 +1,4 @@
-"""The exact placer: one pod after another, each to the first place that takes it.
+"""The sequential scheduler: one pod after another, each to the first place that takes it.
 
 Karpenter: running nodes in order, then nodes of this run with the fewest pods, then a new node of the
 first pool that can; a pod that is unschedulable gives up its preferences one by one, and failing that goes

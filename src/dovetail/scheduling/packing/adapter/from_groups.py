@@ -1,7 +1,7 @@
 """From counts back to pods: a bulk plan written into a run, as if each pod had been placed there.
 
 Nothing is trusted: labels, taints, room and instance types are asked again of the run's own tables, and
-the whole plan is judged by the referee afterwards.
+the whole plan is judged by the verifier afterwards.
 """
 
 from __future__ import annotations

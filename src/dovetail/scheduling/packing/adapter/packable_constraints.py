@@ -1,8 +1,8 @@
-"""Which rules between pods the packing can keep by itself, and which pods need the exact placer.
+"""Which rules between pods the packing can keep by itself, and which pods need the sequential scheduler.
 
 The topology of a run is asked for its groups; each becomes a cap per host, a spread to be dealt over
 zones, or a set that stays together. Whatever is none of these sends the pods it binds, and the pods it
-counts, to the exact placer.
+counts, to the sequential scheduler.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _list_bound_groups(topology: Topology, shapes: Sequence[SchedulingShape]) ->
 
 
 def _exclude_connected(bound: Sequence[_BoundGroup], exact: set[int]) -> None:
-    """A rule that loses one of its pods to the exact placer is no longer ours to keep."""
+    """A rule that loses one of its pods to the sequential scheduler is no longer ours to keep."""
     grew = True
     while grew:
         grew = False

@@ -1,7 +1,7 @@
-"""What can be bought, on one shelf: every way to buy every type of every pool, and who may take which.
+"""Purchase options: every way to buy every instance type of every NodePool, and which pods may use which.
 
 Room is rounded down and requests up, so what fits in arrays fits in truth. A shape may use the options
-of the heaviest pool that can take it, since that is the pool the exact placer would open a node of.
+of the heaviest pool that can take it, since that is the pool the sequential scheduler would open a node of.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """From pods to counts: a run's pods, pools and nodes as the arrays the packing works on.
 
-A pod the arrays cannot speak of fully stays with the exact placer, and so do the pods it is bound to.
+A pod the arrays cannot speak of fully stays with the sequential scheduler, and so do the pods it is bound to.
 """
 
 from __future__ import annotations

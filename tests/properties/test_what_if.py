@@ -1,4 +1,4 @@
-"""A trial borrows what it starts from, and comes to the same plan as a run that builds everything itself."""
+"""A what-if shares a base state, and comes to the same plan as a scheduler that builds everything itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tally is the dict it stands for."""
+"""SparseCounts behaves as the dict it stands for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Room: what resources alone can settle, and what they must leave to the engine."""
+"""Free capacity: what resources alone can settle, and what they must leave to the scheduler."""
 
 from __future__ import annotations
 

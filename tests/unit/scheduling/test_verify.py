@@ -1,4 +1,4 @@
-"""The referee finds whatever is wrong with a plan."""
+"""verify_plan finds whatever is wrong with a plan."""
 
 from __future__ import annotations
 
