@@ -1,10 +1,10 @@
 """solve(snapshot) -> Plan: the whole batch packed at once, then the odd pods one by one.
 
-    count     pods that are alike become numbers; pods the numbers cannot speak of are set aside
-    place     the packing: a complete plan in milliseconds, made cheaper for a fixed number of rounds
-    seat      numbers become pods again, under the exact rules
+    group     pods that are alike become numbers; pods the numbers cannot speak of are set aside
+    pack      the packing: a complete plan in milliseconds, made cheaper for a fixed number of rounds
+    assign    numbers become pods again, under the exact rules
     finish    the sequential scheduler finds room for those set aside, on the same nodes
-    verify    the finished plan is held to every rule; if it breaks one, the sequential scheduler's plan is used
+    verify    the finished plan is held to every rule; if it breaks one, the sequential plan is used
     compare   a small plan, or one that leaves pods out, must be no worse than the sequential scheduler's,
               which in a small batch is placed again in other domains
     halve     few pods on a node that is a large part of the fleet: two smaller ones, if they cost the same
