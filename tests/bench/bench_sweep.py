@@ -54,13 +54,13 @@ def _arrived(scene: DisruptionInput) -> DisruptionInput:
     """One more pod runs on the last node."""
     *others, last = scene.snapshot.nodes
     more = replace(last, pods=(*last.pods, replace(last.pods[0], metadata=_named("newcomer", last.pods[0]))))
-    return DisruptionInput(replace(scene.snapshot, nodes=(*others, more)))
+    return scene.with_snapshot(replace(scene.snapshot, nodes=(*others, more)))
 
 
 def _left(scene: DisruptionInput) -> DisruptionInput:
     """One pod has left the last node."""
     *others, last = scene.snapshot.nodes
-    return DisruptionInput(replace(scene.snapshot, nodes=(*others, replace(last, pods=last.pods[1:]))))
+    return scene.with_snapshot(replace(scene.snapshot, nodes=(*others, replace(last, pods=last.pods[1:]))))
 
 
 def _named(name: str, pod: Pod) -> ObjectMeta:
@@ -70,7 +70,7 @@ def _named(name: str, pod: Pod) -> ObjectMeta:
 def _room(scene: DisruptionInput) -> DisruptionInput:
     """Two pods have left the first node: most others have a pod that could go there now."""
     first, *others = scene.snapshot.nodes
-    return DisruptionInput(replace(scene.snapshot, nodes=(replace(first, pods=first.pods[2:]), *others)))
+    return scene.with_snapshot(replace(scene.snapshot, nodes=(replace(first, pods=first.pods[2:]), *others)))
 
 
 STEPS = (

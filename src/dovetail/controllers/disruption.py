@@ -50,6 +50,7 @@ from dovetail.disruption.validate import (
 from dovetail.errors import DovetailError
 from dovetail.ports import Clock, Cloud, Compute, Recorder
 from dovetail.scheduling.model import state_node as views
+from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.snapshot import SchedulingOptions
 from dovetail.state import Capture, Cluster
@@ -123,6 +124,7 @@ class DisruptionController:
         self._quiet: dict[str, tuple[int, float]] = {}
         self._unseen: frozenset[str] = frozenset()
         self._rest = UnchangedCheck(MEMORY)
+        self._cache = DecisionCache()
 
     async def reconcile(self, key: str) -> Result:
         if not self._cluster.synced:
@@ -290,6 +292,7 @@ class DisruptionController:
             nominated=frozenset(tracked.key for tracked in self._cluster if tracked.is_nominated(now)),
             excluded_zones=self._excluded_zones(),
             spot_to_spot=self._spot_to_spot,
+            cache=self._cache,
         )
 
     async def _list_instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:

@@ -29,8 +29,10 @@ __all__ = [
     "find_candidates",
 ]
 
-# How people are told why a node stays: the event's reason, or not at all.
+# How people are told why a node is blocked: the event's reason, or not at all.
 BLOCKED, UNCONSOLIDATABLE, QUIET = "DisruptionBlocked", "Unconsolidatable", ""
+# So many evaluations are kept whatever the number of nodes.
+MANY = 1_000
 
 
 class DisruptionClass(StrEnum):
@@ -100,12 +102,18 @@ class BlockedNode:
         return views.read_name(self.state)
 
 
+class _Evaluations(IdentityCache[tuple[BlockedNode | None, Candidate | None]]):
+    """What was said of each node, for as long as nothing it was said by has changed."""
+
+
 def find_candidates(
     inputs: DisruptionInput, kind: DisruptionClass
 ) -> tuple[list[Candidate], list[BlockedNode]]:
     """Every node, sorted into those that may go and those that stay."""
     candidates: list[Candidate] = []
     blocked: list[BlockedNode] = []
+    # Where nothing is simulated, no run lets go of nodes that are no more.
+    inputs.cache.get_part(_Evaluations).limit_entries(3 * len(inputs.snapshot.nodes) + MANY)
     for state in inputs.snapshot.nodes:
         found = evaluate_node(inputs, state, kind)
         if isinstance(found, Candidate):
@@ -128,12 +136,13 @@ def evaluate_node(
         why = f"ZonalShift: its zone is shifted away (Zone={zone})"
         return BlockedNode(state, why, blocked_reason=BlockedReason.ZONAL_SHIFT)
     world = inputs.snapshot.pools, inputs.snapshot.catalogs, inputs.face
-    known = _EVALUATIONS.get(state, *world)
+    evaluations = inputs.cache.get_part(_Evaluations)
+    known = evaluations.get(state, *world)
     if known is None:
         known = _compute_evaluation(inputs, state)
         if not any(labels.DO_NOT_DISRUPT in pod.annotations for pod in state.pods):
             # Such an annotation may hold for a while only; all else stays true as long as these do.
-            _EVALUATIONS.put_signal(known, state, *world)
+            evaluations.put_signal(known, state, *world)
     stays, candidate = known
     if candidate is None or (
         stays is not None and (kind is DisruptionClass.GRACEFUL or _read_grace_period(state) is None)
@@ -141,9 +150,6 @@ def evaluate_node(
         assert stays is not None
         return stays
     return candidate
-
-
-_EVALUATIONS: IdentityCache[tuple[BlockedNode | None, Candidate | None]] = IdentityCache()
 
 
 def _compute_evaluation(

@@ -23,6 +23,7 @@ from dovetail.api.pod import Pod
 from dovetail.disruption.budgets import PoolCounts, count_pool_nodes
 from dovetail.disruption.simulation.base_state import BaseState, FreeCapacity, compute_free_capacity
 from dovetail.scheduling.model import state_node as views
+from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.instance_types import InstanceType, find_lowest_price, worst_launch_price
 from dovetail.scheduling.model.label_selectors import matches_selector
 from dovetail.scheduling.model.plan import PlannedNode
@@ -42,7 +43,7 @@ class PriceRange(NamedTuple):
 
 
 class _BudgetFaces:
-    """Budgets change with every pod that comes or goes, and what they mean for a node hardly ever does."""
+    """PodDisruptionBudgets change with every pod; what they mean for a node hardly ever does."""
 
     def __init__(self) -> None:
         self._budgets: tuple[PodDisruptionBudget, ...] = ()
@@ -56,9 +57,6 @@ class _BudgetFaces:
             self._budgets = budgets
             self._face = self._face if face == self._face else face
         return self._face
-
-
-_FACES = _BudgetFaces()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +74,8 @@ class DisruptionInput:
     """Everything disruption looks at.
 
     `queued` are the keys of nodes already being disrupted, `buffered` the names of nodes that hold capacity
-    for capacity buffers, `excluded_zones` the names of zones that are shifted away. `facts` belong to the
-    snapshot: an input with another snapshot starts without them.
+    for capacity buffers, `excluded_zones` the names of zones that are shifted away. `cache` is the
+    controller's, or that of whoever decides more than once; `facts` belong to the snapshot alone.
     """
 
     snapshot: Snapshot
@@ -85,6 +83,7 @@ class DisruptionInput:
     buffered: frozenset[str] = frozenset()
     spot_to_spot: bool = False
     excluded_zones: frozenset[str] = frozenset()
+    cache: DecisionCache = field(default_factory=DecisionCache, compare=False, repr=False)
     facts: SnapshotFacts = field(default=SnapshotFacts(), compare=False, repr=False)
 
     @classmethod
@@ -97,12 +96,13 @@ class DisruptionInput:
         nominated: frozenset[str] = frozenset(),
         excluded_zones: frozenset[str] = frozenset(),
         spot_to_spot: bool = False,
+        cache: DecisionCache | None = None,
     ) -> DisruptionInput:
         """The input for a cluster as it was captured. `nominated` are the keys of nominated nodes."""
         if nominated or excluded_zones:
             nodes = tuple(_add_node_facts(state, nominated, excluded_zones) for state in snapshot.nodes)
             snapshot = structs.replace(snapshot, nodes=nodes)
-        return cls(snapshot, queued, buffered, spot_to_spot, excluded_zones)
+        return cls(snapshot, queued, buffered, spot_to_spot, excluded_zones, cache or DecisionCache())
 
     def with_snapshot(self, snapshot: Snapshot) -> DisruptionInput:
         """The same question about another snapshot."""
@@ -143,7 +143,7 @@ class DisruptionInput:
     @cached_property
     def face(self) -> tuple[object, ...]:
         """PodDisruptionBudgets as far as they block nodes: the very same object while that is unchanged."""
-        return _FACES.find_face(self.snapshot.budgets)
+        return self.cache.get_part(_BudgetFaces).find_face(self.snapshot.budgets)
 
     @cached_property
     def pool_counts(self) -> PoolCounts:
@@ -164,6 +164,7 @@ class DisruptionInput:
     @cached_property
     def base_state(self) -> BaseState:
         """What all simulations of this input share; built when first needed."""
+        self.cache.begin_run(self.snapshot.nodes)
         return self.facts.base_state or BaseState(self.snapshot)
 
     @cached_property
@@ -202,13 +203,8 @@ class DisruptionInput:
 
     def __reduce__(self) -> tuple[Callable[..., DisruptionInput], tuple[object, ...]]:
         # What follows from the rest is made anew where it is wanted, rather than sent there.
-        return _reuse_input, (
-            self.snapshot,
-            self.queued,
-            self.buffered,
-            self.spot_to_spot,
-            self.excluded_zones,
-        )
+        known = self.snapshot, self.queued, self.buffered, self.spot_to_spot, self.excluded_zones
+        return _reuse_input, (self.cache, *known)
 
 
 def _add_node_facts(state: StateNode, nominated: frozenset[str], excluded_zones: frozenset[str]) -> StateNode:
@@ -225,18 +221,30 @@ def _add_node_facts(state: StateNode, nominated: frozenset[str], excluded_zones:
     return state
 
 
-_LAST: list[DisruptionInput] = []
+class _LastInput:
+    """The input that this process was last asked about by another one."""
+
+    def __init__(self) -> None:
+        self._inputs: DisruptionInput | None = None
+
+    def reuse(self, asked: DisruptionInput) -> DisruptionInput:
+        """The last input if this is the same, with all that was worked out for it; else this one."""
+        last = self._inputs
+        if last is None or not _has_same_nodes(last.snapshot, asked.snapshot) or last != asked:
+            self._inputs = last = asked
+        return last
 
 
-def _reuse_input(snapshot: Snapshot, *rest: object) -> DisruptionInput:
-    """Another question about the input of the last one finds all that was worked out for that."""
-    if _LAST:
-        inputs = _LAST[0]
-        known = inputs.queued, inputs.buffered, inputs.spot_to_spot, inputs.excluded_zones
-        if known == rest and _has_same_nodes(inputs.snapshot, snapshot) and inputs.snapshot == snapshot:
-            return inputs
-    _LAST[:] = [DisruptionInput(snapshot, *rest)]  # type: ignore[arg-type] # they come from __reduce__
-    return _LAST[0]
+def _reuse_input(
+    cache: DecisionCache,
+    snapshot: Snapshot,
+    queued: frozenset[str],
+    buffered: frozenset[str],
+    spot_to_spot: bool,
+    excluded_zones: frozenset[str],
+) -> DisruptionInput:
+    asked = DisruptionInput(snapshot, queued, buffered, spot_to_spot, excluded_zones, cache)
+    return cache.get_part(_LastInput).reuse(asked)
 
 
 def _has_same_nodes(old: Snapshot, new: Snapshot) -> bool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import lru_cache
 from math import inf
 
 from msgspec.structs import replace
@@ -119,17 +118,15 @@ def add_default_annotations(pool: NodePool, defaults: Mapping[str, str]) -> Node
 def read_policy(pool: NodePool) -> DisruptionPolicy:
     """What the pool asks for."""
     known = pool.annotations
-    return _parse_policy(tuple(known.get(key) for key in POLICY_ANNOTATIONS)) if known else _OFF
+    given = {key: known[key] for key in POLICY_ANNOTATIONS if key in known} if known else None
+    return _parse_policy(given) if given else _OFF
 
 
 _OFF = DisruptionPolicy()
 
 
-@lru_cache(maxsize=1024)
-def _parse_policy(values: tuple[str | None, ...]) -> DisruptionPolicy:
-    """Read once per set of values: a sweep asks for every node."""
+def _parse_policy(given: Mapping[str, str]) -> DisruptionPolicy:
     problems: dict[str, str] = {}
-    given = {key: text for key, text in zip(POLICY_ANNOTATIONS, values, strict=True) if text is not None}
 
     def amount(key: str) -> float:
         try:

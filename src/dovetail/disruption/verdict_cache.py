@@ -405,9 +405,6 @@ def _has_same_budgets(old: Snapshot, new: Snapshot) -> bool:
     return all(a is b or (a.full_name == b.full_name and a.spec == b.spec) for a, b in pairs)
 
 
-_MEMORY = VerdictCache()
-
-
 def recall_verdict(inputs: DisruptionInput, candidate: Candidate) -> ConsolidationVerdict:
     """The verdict on one candidate, worked out only if it was not known or may have changed."""
-    return _MEMORY.find_verdict(inputs, candidate)
+    return inputs.cache.get_part(VerdictCache).find_verdict(inputs, candidate)

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, cast
 
 from dovetail.api.core import PodDisruptionBudget
 from dovetail.api.pod import Pod, PodSpec
+from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.snapshot import SnapshotPool, StateNode, Storage
 
@@ -27,6 +28,8 @@ BATCH = 200
 """Parts that are packed in one go, so that nobody waits long for the packing."""
 KEPT, SPECS_KEPT = 8, 5_000
 """A part that this many questions did not speak of is forgotten on both sides."""
+OWN_CACHE = -1
+"""The number of the cache that each side has for itself."""
 PARTS = (StateNode, PodSpec, Storage)
 LISTED = (InstanceType, SnapshotPool, PodDisruptionBudget, Pod)
 
@@ -58,6 +61,8 @@ class _Packer(pickle.Pickler):
         self._number = number
 
     def persistent_id(self, value: object) -> int | None:
+        if type(value) is DecisionCache:
+            return OWN_CACHE
         return self._number(value) if _is_part(value) else None
 
 
@@ -80,7 +85,7 @@ class ParcelSender:
     """This side of one worker: what it has been sent, under which numbers."""
 
     def __init__(self) -> None:
-        self._held: dict[int, object] = {}
+        self._held: dict[int, object] = {OWN_CACHE: DecisionCache()}
         self._numbers: dict[int, int] = {}
         self._spoken_of: dict[int, int] = {}
         self._next = 0
@@ -133,8 +138,8 @@ class ParcelSender:
         return SPECS_KEPT if type(self._held[number]) is PodSpec else KEPT
 
 
-# The worker's side: one worker has one sender.
-_HELD: dict[int, object] = {}
+# The worker's side: one worker has one sender. A cache stands for the worker's own.
+_HELD: dict[int, object] = {OWN_CACHE: DecisionCache()}
 _NUMBERS: dict[int, int] = {}
 
 

@@ -36,7 +36,7 @@ from dovetail.api.meta import Condition, LabelSelector, Object, ObjectMeta
 from dovetail.api.nodeclaim import NodeClaim, NodeClaimStatus
 from dovetail.api.pod import Container, Pod, PodSpec, PodStatus, ResourceRequirements
 from dovetail.api.quantity import Quantity
-from dovetail.scheduling.model.identity_cache import IdentityCache
+from dovetail.scheduling.model.identity_cache import IdentityCache, build_shared_cache
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.snapshot import Snapshot, SnapshotPool, StateNode
 
@@ -349,7 +349,7 @@ def _swap_bad_objects(snapshot: Snapshot, bad: Sequence[_Bad]) -> tuple[Snapshot
     return snapshot, tuple(named)
 
 
-_BAD: IdentityCache[_Bad] = IdentityCache()
+_BAD: IdentityCache[_Bad] = build_shared_cache()
 
 
 def _remove_known_bad_objects(snapshot: Snapshot) -> tuple[Snapshot, tuple[SetAside, ...]]:

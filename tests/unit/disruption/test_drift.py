@@ -221,7 +221,7 @@ def test_room_kept_for_a_buffer_does_not_keep_its_node_from_drift() -> None:
     """Upstream's B10: the node goes, and the provisioner buys room for the buffer on a new one."""
     room = {"virtual": (pod("room", cpu="15"),)}
     assert gone(choose_drift(scene(state("a", drifted=NOW), snapshot=room))) == ["a"]
-    pending = [pod("web", cpu="15")]
+    pending = [pod("web", cpu="15500m")]  # the larger pod is placed first
     assert gone(choose_drift(scene(state("a", drifted=NOW), pending=pending, snapshot=room))) == []
 
 

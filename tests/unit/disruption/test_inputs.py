@@ -20,13 +20,14 @@ from dovetail.app.snapshot_file import encode_snapshot
 from dovetail.app.solved_plan import build_disruption_input
 from dovetail.cli.views.nodes import explain_node
 from dovetail.disruption.blocked_reason import BlockedReason
-from dovetail.disruption.candidates import DisruptionClass, find_candidates
+from dovetail.disruption.candidates import MANY, DisruptionClass, _Evaluations, find_candidates
 from dovetail.disruption.choose import choose_drift
 from dovetail.disruption.inputs import DisruptionInput, SnapshotFacts
 from dovetail.disruption.methods.rebalance import _restrict_to_zone
 from dovetail.disruption.projection import _apply_command, exclude_candidates, project_commands
 from dovetail.disruption.report import build_report
 from dovetail.disruption.simulation.simulate import build_remaining_input
+from dovetail.runtime.worker_transfer import ParcelSender, serve_parcel
 from dovetail.scheduling.model.state_node import read_provider_id
 from support.builders import NOW, owner, pod
 from support.commands import dovetail as command_line
@@ -152,3 +153,32 @@ def test_inputs_are_built_in_one_module() -> None:
     call = re.compile(r"(?<!class )\bDisruptionInput\(")
     found = {each.name for each in source.rglob("*.py") if call.search(each.read_text())}
     assert found <= {"inputs.py"}
+
+
+def test_a_cache_makes_no_difference_to_answers_and_lets_go_of_old_nodes() -> None:
+    first = two_zones()
+    for turn in range(3):
+        nodes = tuple(replace(each) for each in first.snapshot.nodes)
+        again = first.with_snapshot(replace(first.snapshot, nodes=nodes))
+        assert again.cache is first.cache
+        alone = DisruptionInput(again.snapshot)
+        assert list(map(str, choose_drift(again).commands)) == list(map(str, choose_drift(alone).commands)), (
+            turn
+        )
+    part = first.cache.get_part(_Evaluations)
+    for _ in range(MANY):
+        nodes = tuple(replace(each) for each in first.snapshot.nodes)
+        find_candidates(first.with_snapshot(replace(first.snapshot, nodes=nodes)), DisruptionClass.GRACEFUL)
+    assert len(part._lately) + len(part._before) < 3 * MANY
+
+
+def test_a_worker_answers_with_a_cache_of_its_own_and_finds_the_last_input_again() -> None:
+    sender, inputs = ParcelSender(), two_zones()
+    parcels = [*sender.pack((_remember, (inputs,), {})), *sender.pack((_remember, (inputs,), {}))]
+    answers = [sender.unpack(each) for each in map(serve_parcel, parcels) if each]
+    assert answers[0] == answers[1]
+    assert answers[0][1] != id(inputs.cache)
+
+
+def _remember(inputs: DisruptionInput) -> tuple[int, int]:
+    return id(inputs), id(inputs.cache)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Generic, TypeVar
 
-__all__ = ["IdentityCache", "age_caches"]
+__all__ = ["IdentityCache", "age_caches", "build_shared_cache"]
 
 T = TypeVar("T")
 
@@ -22,7 +22,6 @@ class IdentityCache(Generic[T]):
     def __init__(self) -> None:
         self._lately: dict[tuple[int, ...], tuple[T, tuple[object, ...]]] = {}
         self._before: dict[tuple[int, ...], tuple[T, tuple[object, ...]]] = {}
-        _ALL.append(self)
 
     def get(self, *values: object) -> T | None:
         key = tuple(map(id, values))
@@ -41,8 +40,20 @@ class IdentityCache(Generic[T]):
     def __bool__(self) -> bool:
         return bool(self._lately or self._before)
 
+    def limit_entries(self, most: int) -> None:
+        """Let go of what was not asked for lately, once there are more results than this."""
+        if len(self._lately) > most:
+            self.age_entries()
+
     def age_entries(self) -> None:
         self._before, self._lately = self._lately, {}
+
+
+def build_shared_cache() -> IdentityCache[Any]:
+    """A cache that ages with every run of the process."""
+    cache: IdentityCache[Any] = IdentityCache()
+    _ALL.append(cache)
+    return cache
 
 
 _world: list[tuple[object, ...]] = [()]

@@ -13,7 +13,7 @@ from dovetail.api.labels import PODS
 from dovetail.api.meta import Amounts
 from dovetail.api.pod import Container, ContainerStatus, Pod, ResourceRequirements
 from dovetail.api.quantity import Quantity
-from dovetail.scheduling.model.identity_cache import IdentityCache
+from dovetail.scheduling.model.identity_cache import IdentityCache, build_shared_cache
 
 __all__ = [
     "Nano",
@@ -49,7 +49,7 @@ def compute_requests_with_pod(pod: Pod) -> dict[str, Quantity]:
     return compute_requests(pod) | {PODS: ONE_POD}
 
 
-_NEEDS: IdentityCache[Nano] = IdentityCache()
+_NEEDS: IdentityCache[Nano] = build_shared_cache()
 
 
 def compute_nano_requests(pod: Pod) -> Nano:

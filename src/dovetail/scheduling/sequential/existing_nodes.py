@@ -8,7 +8,7 @@ from typing import overload
 
 from dovetail.api.pod import Pod
 from dovetail.scheduling.model import state_node
-from dovetail.scheduling.model.identity_cache import IdentityCache
+from dovetail.scheduling.model.identity_cache import IdentityCache, build_shared_cache
 from dovetail.scheduling.model.nodeclaim_template import uses_devices
 from dovetail.scheduling.model.snapshot import Snapshot, StateNode, Storage
 from dovetail.scheduling.sequential.nodes import ExistingNode
@@ -25,7 +25,7 @@ class ExistingNodeIndex:
     """The place of each in that order, by its name."""
 
 
-_ROSTERS: IdentityCache[ExistingNodeIndex] = IdentityCache()
+_ROSTERS: IdentityCache[ExistingNodeIndex] = build_shared_cache()
 
 
 def index_existing_nodes(states: tuple[StateNode, ...]) -> ExistingNodeIndex:

@@ -15,7 +15,7 @@ from dovetail.api.core import Taint
 from dovetail.api.labels import CAPACITY_TYPE, HOSTNAME
 from dovetail.api.pod import Pod
 from dovetail.scheduling.model import daemonsets, host_ports, state_node, volumes
-from dovetail.scheduling.model.identity_cache import IdentityCache
+from dovetail.scheduling.model.identity_cache import IdentityCache, build_shared_cache
 from dovetail.scheduling.model.instance_type_table import iterate_bits
 from dovetail.scheduling.model.instance_types import MinValues
 from dovetail.scheduling.model.nodeclaim_template import NodeClaimTemplate, check_min_values_of_types
@@ -141,7 +141,7 @@ class _NodeFacts:
     attached: volumes.Attachments
 
 
-_FACTS: IdentityCache[_NodeFacts] = IdentityCache()
+_FACTS: IdentityCache[_NodeFacts] = build_shared_cache()
 
 
 def _find_facts(state: StateNode, daemon_pods: tuple[Pod, ...], storage: Storage) -> _NodeFacts:

@@ -17,7 +17,7 @@ from dovetail.api.core import Taint
 from dovetail.api.labels import HOSTNAME
 from dovetail.api.pod import Pod, PodAffinity, PodAffinityTerm, Toleration, TopologySpreadConstraint
 from dovetail.scheduling.model import label_selectors, state_node
-from dovetail.scheduling.model.identity_cache import IdentityCache
+from dovetail.scheduling.model.identity_cache import IdentityCache, build_shared_cache
 from dovetail.scheduling.model.pod_requirements import list_requirement_alternatives
 from dovetail.scheduling.model.pod_shapes import Numbering, SchedulingShape
 from dovetail.scheduling.model.requirements import Requirements, Values
@@ -365,11 +365,11 @@ class _Residents:
     on: list[TopologyNode]
 
 
-_LANDMARKS: IdentityCache[TopologyNode] = IdentityCache()
-_SHY: IdentityCache[tuple[Pod, ...]] = IdentityCache()
+_LANDMARKS: IdentityCache[TopologyNode] = build_shared_cache()
+_SHY: IdentityCache[tuple[Pod, ...]] = build_shared_cache()
 Present = tuple[str, str, Mapping[str, str]]
 """A pod's full name, namespace and labels."""
-_PRESENT: IdentityCache[tuple[Present, ...]] = IdentityCache()
+_PRESENT: IdentityCache[tuple[Present, ...]] = build_shared_cache()
 
 
 def find_topology_node(state: StateNode) -> TopologyNode | None:
@@ -394,7 +394,7 @@ class _About(NamedTuple):
     """Nodes with pods that must be kept away from others."""
 
 
-_ABOUT: IdentityCache[_About] = IdentityCache()
+_ABOUT: IdentityCache[_About] = build_shared_cache()
 
 
 def _index_states(states: tuple[StateNode, ...]) -> _About:
