@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from dovetail.controllers.orchestration import DisruptionQueue
-from dovetail.disruption.allowance import Allowance
+from dovetail.disruption.budgets import Allowance
 from support.calm import Cluster, Restless, watch
 
 

@@ -17,7 +17,7 @@ from dovetail.api.nodeclaim import NodeClaimStatus
 from dovetail.api.nodepool import Budget
 from dovetail.api.pod import Pod, PodSpec
 from dovetail.disruption import budgets
-from dovetail.disruption.disruption_cost import (
+from dovetail.disruption.candidates import (
     compute_eviction_cost,
     compute_lifetime_remaining,
     compute_node_cost,

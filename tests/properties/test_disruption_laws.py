@@ -18,7 +18,7 @@ from dovetail.api import conditions, labels, predicates
 from dovetail.api.nodepool import Budget, NodePool
 from dovetail.api.pod import Pod
 from dovetail.disruption import choose, policy
-from dovetail.disruption.allowance import compute_allowances
+from dovetail.disruption.budgets import compute_allowances
 from dovetail.disruption.choose import DisruptionChoice
 from dovetail.disruption.command import Command
 from dovetail.disruption.inputs import DisruptionInput, SnapshotFacts

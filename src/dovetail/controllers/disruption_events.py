@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dovetail import metrics
 from dovetail.api.meta import Object
 from dovetail.api.nodepool import NodePool
-from dovetail.disruption.allowance import compute_allowances
+from dovetail.disruption.budgets import compute_allowances
 from dovetail.disruption.candidates import (
     UNCONSOLIDATABLE,
     BlockedNode,

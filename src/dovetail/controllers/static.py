@@ -12,7 +12,7 @@ from dovetail.controllers.base import DONE, Backoff, Cache, Result, Trigger, req
 from dovetail.controllers.ordering import NodeOrder, NodeOrdering
 from dovetail.controllers.ownership import Ownership
 from dovetail.controllers.plan_messages import log_limit_reached, log_replicas_missing
-from dovetail.disruption.disruption_cost import compute_lifetime_remaining, compute_node_cost
+from dovetail.disruption.candidates import compute_lifetime_remaining, compute_node_cost
 from dovetail.errors import DovetailError, Gone, Retry, describe_error
 from dovetail.ports import Clock, Kube
 from dovetail.scheduling.model.plan import PlannedNode

@@ -1,4 +1,4 @@
-"""How many nodes of a pool may be disrupted now, for a reason.
+"""How many nodes of a NodePool may be disrupted now, for a reason, and what is left of that.
 
 Every active budget that speaks of the reason counts, and the smallest wins. A budget that cannot be
 read allows nothing, whatever it was about: fail closed.
@@ -6,31 +6,37 @@ read allows nothing, whatever it was about: fail closed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Final
 
-from dovetail.api import conditions, cron
-from dovetail.api.nodepool import Budget
+from dovetail.api import cron
+from dovetail.api.nodepool import Budget, NodePool
 from dovetail.api.numbers import parse_integer
+from dovetail.disruption.blocked_reason import BlockedReason
+from dovetail.disruption.inputs import DisruptionInput
+from dovetail.disruption.policy import count_rate_left
+from dovetail.disruption.replacement_backoff import explain_backoff
 from dovetail.errors import shorten_text
-from dovetail.scheduling.model import state_node as views
-from dovetail.scheduling.model.snapshot import Snapshot, StateNode
 from dovetail.settings.durations import parse_duration as parse_duration
 
 __all__ = [
+    "OVER_BUDGET",
     "UNLIMITED",
+    "Allowance",
     "BadBudget",
-    "PoolCounts",
+    "compute_allowances",
     "count_allowed",
     "count_allowed_for",
     "count_allowed_or_zero",
-    "count_pool_nodes",
     "is_active",
+    "list_budgets",
 ]
 
 UNLIMITED: Final = 2**31 - 1
+DEFAULT = (Budget(),)
+OVER_BUDGET = "its pool's disruption budget is used up"
+OVER_RATE = "as many nodes of its pool went lately as its rate allows"
 
 
 class BadBudget(ValueError):
@@ -78,32 +84,69 @@ def count_allowed_or_zero(budgets: Sequence[Budget], reason: str, now: datetime,
         return 0
 
 
-class PoolCounts(NamedTuple):
-    """Nodes by pool: all that count, and those of them that are down."""
+class Allowance:
+    """How many nodes of each pool may still go. `constrained` says that someone was turned away."""
 
-    totals: dict[str, int]
-    consumed: dict[str, int]
+    def __init__(
+        self,
+        left: Mapping[str, int],
+        allowed: Mapping[str, int],
+        consumed: Mapping[str, int],
+        shut: Collection[str] = (),
+    ) -> None:
+        self._left = dict(left)
+        # Pools that have nodes and may lose none, whatever is under way.
+        self.shut = shut
+        self.allowed = allowed
+        self.consumed = consumed
+        self.constrained = False
+        # Pools that something tighter than their budgets holds back, and what that is.
+        self._held: dict[str, tuple[BlockedReason, str]] = {}
+
+    def count_left(self, pool: str) -> int:
+        return self._left.get(pool, 0)
+
+    def take(self, pool: str) -> bool:
+        """One more node of the pool goes; False when none may."""
+        if self._left.get(pool, 0) <= 0:
+            self.constrained = True
+            return False
+        self._left[pool] -= 1
+        return True
+
+    def limit_pool(self, pool: str, most: int, blocked_reason: BlockedReason, why: str) -> None:
+        """No more than this many, whatever budgets say."""
+        if self._left.get(pool, 0) > most:
+            self._left[pool] = most
+            self._held[pool] = blocked_reason, why
+
+    def explain_block(self, pool: str) -> tuple[BlockedReason, str]:
+        """What keeps the next node of the pool."""
+        return self._held.get(pool, (BlockedReason.BUDGET, OVER_BUDGET))
 
 
-def count_pool_nodes(snapshot: Snapshot, queued: AbstractSet[str]) -> PoolCounts:
-    """`queued` are the keys of nodes already being disrupted."""
-    found = PoolCounts({}, {})
-    for state in snapshot.nodes:
-        if _is_counted(state):
-            pool = views.read_pool_name(state)
-            found.totals[pool] = found.totals.get(pool, 0) + 1
-            found.consumed[pool] = found.consumed.get(pool, 0) + _is_down(state, queued)
+def compute_allowances(inputs: DisruptionInput, reason: str) -> Allowance:
+    """The budgets of all pools for a reason, less what is already under way."""
+    totals, consumed = inputs.pool_counts
+    now = inputs.snapshot.options.now
+    allowed = {
+        name: count_allowed_or_zero(list_budgets(pool), reason, now, totals.get(name, 0))
+        for name, pool in inputs.pools.items()
+    }
+    left = {name: max(0, amount - consumed.get(name, 0)) for name, amount in allowed.items()}
+    shut = [name for name, amount in allowed.items() if amount <= 0 and totals.get(name)]
+    found = Allowance(left, allowed, consumed, shut)
+    for name, nodepool in inputs.pools.items():
+        rate = count_rate_left(nodepool, now)
+        if rate is not None:
+            found.limit_pool(name, rate, BlockedReason.RATE, OVER_RATE)
+        waiting = explain_backoff(nodepool, reason, now)
+        if waiting:
+            found.limit_pool(name, 0, BlockedReason.BACKED_OFF, waiting)
     return found
 
 
-def _is_counted(state: StateNode) -> bool:
-    if state.claim is None or state.node is None or not views.is_initialized(state):
-        return False
-    return not conditions.is_true(state.claim, conditions.INSTANCE_TERMINATING)
-
-
-def _is_down(state: StateNode, queued: AbstractSet[str]) -> bool:
-    assert state.node is not None
-    ready = state.node.status.find_condition("Ready")
-    unready = ready is None or ready.status != "True"
-    return unready or views.is_deleting(state) or views.read_provider_id(state) in queued
+def list_budgets(pool: NodePool) -> tuple[Budget, ...]:
+    """The pool's budgets; one of ten per cent when it names none."""
+    listed = pool.spec.disruption.budgets
+    return DEFAULT if listed is None else listed

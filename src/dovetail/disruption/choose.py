@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from dovetail.api.bad_items import SetAside
 from dovetail.disruption import policy
-from dovetail.disruption.allowance import Allowance, compute_allowances
 from dovetail.disruption.bad_objects import report_bad_objects, skip_bad_objects
 from dovetail.disruption.blocked_reason import BlockedReason
+from dovetail.disruption.budgets import Allowance, compute_allowances
 from dovetail.disruption.candidates import (
     QUIET,
     UNCONSOLIDATABLE,

@@ -7,6 +7,7 @@ dashboard and the simulator all use it. An input that follows from another one k
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import is_
@@ -14,13 +15,12 @@ from typing import Any, NamedTuple
 
 from msgspec import structs
 
-from dovetail.api import labels
+from dovetail.api import conditions, labels
 from dovetail.api.bad_items import reason_of
 from dovetail.api.core import PodDisruptionBudget, Taint
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pdb import PdbLimits
 from dovetail.api.pod import Pod
-from dovetail.disruption.budgets import PoolCounts, count_pool_nodes
 from dovetail.disruption.simulation.base_state import BaseState, FreeCapacity, compute_free_capacity
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.decision_cache import DecisionCache
@@ -30,7 +30,7 @@ from dovetail.scheduling.model.plan import PlannedNode
 from dovetail.scheduling.model.requirements import Values
 from dovetail.scheduling.model.snapshot import Snapshot, StateNode
 
-__all__ = ["DisruptionInput", "PriceRange", "SnapshotFacts"]
+__all__ = ["DisruptionInput", "PoolCounts", "PriceRange", "SnapshotFacts", "count_pool_nodes"]
 
 EXCLUDED_ZONE_TAINT = Taint(key="dovetail.sh/zonal-shift", effect="NoSchedule")
 
@@ -40,6 +40,13 @@ class PriceRange(NamedTuple):
 
     least: float
     worst: float
+
+
+class PoolCounts(NamedTuple):
+    """Nodes by pool: all that count, and those of them that are down."""
+
+    totals: dict[str, int]
+    consumed: dict[str, int]
 
 
 class _BudgetFaces:
@@ -250,3 +257,27 @@ def _reuse_input(
 def _has_same_nodes(old: Snapshot, new: Snapshot) -> bool:
     """Identity is quick to compare, and what is remembered goes by it."""
     return len(old.nodes) == len(new.nodes) and all(map(is_, old.nodes, new.nodes))
+
+
+def count_pool_nodes(snapshot: Snapshot, queued: AbstractSet[str]) -> PoolCounts:
+    """`queued` are the keys of nodes already being disrupted."""
+    found = PoolCounts({}, {})
+    for state in snapshot.nodes:
+        if _is_counted(state):
+            pool = views.read_pool_name(state)
+            found.totals[pool] = found.totals.get(pool, 0) + 1
+            found.consumed[pool] = found.consumed.get(pool, 0) + _is_down(state, queued)
+    return found
+
+
+def _is_counted(state: StateNode) -> bool:
+    if state.claim is None or state.node is None or not views.is_initialized(state):
+        return False
+    return not conditions.is_true(state.claim, conditions.INSTANCE_TERMINATING)
+
+
+def _is_down(state: StateNode, queued: AbstractSet[str]) -> bool:
+    assert state.node is not None
+    ready = state.node.status.find_condition("Ready")
+    unready = ready is None or ready.status != "True"
+    return unready or views.is_deleting(state) or views.read_provider_id(state) in queued

@@ -19,10 +19,10 @@ from dovetail.api.nodepool import NodePool
 from dovetail.disruption.blocked_reason import BlockedReason
 from dovetail.disruption.candidates import (
     Candidate,
+    compute_reschedule_cost,
     find_running_price,
 )
 from dovetail.disruption.command import Command
-from dovetail.disruption.disruption_cost import compute_reschedule_cost
 from dovetail.disruption.inputs import DisruptionInput
 from dovetail.scheduling.model import state_node as views
 from dovetail.settings import Settings, durations

@@ -12,9 +12,8 @@ from datetime import datetime, timedelta
 
 from dovetail.api import conditions, labels
 from dovetail.disruption import choose
-from dovetail.disruption.allowance import Allowance, compute_allowances, list_budgets
 from dovetail.disruption.blocked_reason import BlockedReason
-from dovetail.disruption.budgets import BadBudget, count_allowed
+from dovetail.disruption.budgets import Allowance, BadBudget, compute_allowances, count_allowed, list_budgets
 from dovetail.disruption.candidates import (
     BlockedNode,
     Candidate,

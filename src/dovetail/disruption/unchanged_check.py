@@ -12,7 +12,7 @@ from msgspec.structs import fields, replace
 from dovetail.api import conditions
 from dovetail.api.nodepool import NodePool
 from dovetail.disruption import policy
-from dovetail.disruption.allowance import compute_allowances
+from dovetail.disruption.budgets import compute_allowances
 from dovetail.disruption.command import DRIFTED, EMPTY, MULTI
 from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.methods import drift_waves

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from dovetail.disruption import policy
-from dovetail.disruption.allowance import compute_allowances
 from dovetail.disruption.bad_objects import skip_bad_objects
+from dovetail.disruption.budgets import compute_allowances
 from dovetail.disruption.candidates import (
     Candidate,
     DisruptionClass,

@@ -9,7 +9,7 @@ import pytest
 from dovetail.api.meta import Object
 from dovetail.api.nodepool import NodePool
 from dovetail.controllers.disruption_events import DisruptionEvents
-from dovetail.disruption.allowance import Allowance
+from dovetail.disruption.budgets import Allowance
 from dovetail.disruption.choose import DisruptionChoice
 from dovetail.disruption.command import MULTI, Command
 from dovetail.disruption.policy import BalanceResult, BalanceScore

@@ -9,9 +9,8 @@ import pytest
 from dovetail.api import labels
 from dovetail.api.nodepool import Budget
 from dovetail.disruption import budgets
-from dovetail.disruption.allowance import compute_allowances
-from dovetail.disruption.budgets import UNLIMITED, BadBudget
-from dovetail.disruption.disruption_cost import compute_eviction_cost
+from dovetail.disruption.budgets import UNLIMITED, BadBudget, compute_allowances
+from dovetail.disruption.candidates import compute_eviction_cost
 from dovetail.scheduling.model.snapshot import StateNode
 from support.builders import NOW, condition, node, pod
 from support.disruption import pool, scene, state

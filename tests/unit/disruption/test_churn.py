@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from dovetail.api import labels
 from dovetail.api.pod import Pod
 from dovetail.disruption import policy
-from dovetail.disruption.allowance import compute_allowances
 from dovetail.disruption.blocked_reason import BlockedReason
+from dovetail.disruption.budgets import compute_allowances
 from dovetail.disruption.choose import (
     DisruptionChoice,
     choose_empty_nodes,

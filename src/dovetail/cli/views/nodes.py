@@ -11,7 +11,7 @@ from dovetail.api.meta import Condition
 from dovetail.app.cluster_source import SeenCluster
 from dovetail.app.solved_plan import build_disruption_input
 from dovetail.cli.views.output import Output, print_structured, print_table, print_text
-from dovetail.disruption.allowance import compute_allowances
+from dovetail.disruption.budgets import compute_allowances
 from dovetail.disruption.candidates import (
     BlockedNode,
     Candidate,

@@ -11,7 +11,7 @@ from dovetail.api.pod import Pod
 from dovetail.api.predicates import DoNotDisrupt
 from dovetail.controllers.base import DONE, Backoff, Result, Trigger
 from dovetail.controllers.nodeclaim.finalization import format_rfc3339
-from dovetail.disruption.disruption_cost import find_unreadable_cost
+from dovetail.disruption.candidates import find_unreadable_cost
 from dovetail.ports import Recorder
 
 __all__ = [

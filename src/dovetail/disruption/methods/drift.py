@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from dovetail.api import conditions, labels
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
-from dovetail.disruption.allowance import Allowance
+from dovetail.disruption.budgets import Allowance
 from dovetail.disruption.candidates import Candidate
 from dovetail.disruption.command import DRIFTED, Command
 from dovetail.scheduling.model.instance_types import InstanceType

@@ -23,8 +23,8 @@ from dovetail.api.meta import Condition
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
-from dovetail.disruption.allowance import Allowance, compute_allowances
 from dovetail.disruption.blocked_reason import BlockedReason
+from dovetail.disruption.budgets import Allowance, compute_allowances
 from dovetail.disruption.candidates import (
     QUIET,
     BlockedNode,

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from dovetail.api import conditions
 from dovetail.api.nodepool import NodePool
-from dovetail.disruption.allowance import OVER_BUDGET, Allowance
 from dovetail.disruption.blocked_reason import BlockedReason
+from dovetail.disruption.budgets import OVER_BUDGET, Allowance
 from dovetail.disruption.candidates import (
     QUIET,
     BlockedNode,

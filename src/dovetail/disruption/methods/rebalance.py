@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from dovetail.api import labels
 from dovetail.api.core import Taint
 from dovetail.disruption import policy
-from dovetail.disruption.allowance import compute_allowances
 from dovetail.disruption.bad_objects import report_bad_objects
+from dovetail.disruption.budgets import compute_allowances
 from dovetail.disruption.candidates import (
     Candidate,
     DisruptionClass,

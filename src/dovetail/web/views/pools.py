@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dovetail.api import conditions
 from dovetail.api.nodepool import Budget, NodePool
-from dovetail.disruption.allowance import list_budgets
+from dovetail.disruption.budgets import list_budgets
 from dovetail.scheduling.model import state_node as states
 from dovetail.scheduling.model.resources import convert_to_nano
 from dovetail.scheduling.model.snapshot import StateNode
