@@ -15,6 +15,7 @@ from write_crds import files as crd_files
 from write_dashboards import files as observability_files
 
 from dovetail.bus.config import FIELDS, KEYS
+from dovetail.settings import POLICY_FIELDS, PolicyField
 from dovetail.settings.table import SETTINGS, Setting
 
 ROOT = Path(__file__).resolve().parent.parent / "deploy" / "helm"
@@ -106,7 +107,7 @@ def schema() -> dict[str, Any]:
     values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
     top = _schema_of(values, "")
     inside = top["properties"]
-    for setting in SETTINGS:
+    for setting in (*SETTINGS, *POLICY_FIELDS):
         if name := zonal_name(setting.variable):
             inside["zonalShift"]["properties"][name] = _setting(setting, f"zonalShift.{name}")
         elif not elsewhere(setting.variable):
@@ -126,7 +127,7 @@ def schema() -> dict[str, Any]:
     }
 
 
-def _setting(setting: Setting, path: str) -> dict[str, Any]:
+def _setting(setting: Setting | PolicyField, path: str) -> dict[str, Any]:
     if path in CHOICES:
         return {"enum": [*CHOICES[path], None]}
     if isinstance(setting.kind.read(setting.default), tuple):

@@ -34,7 +34,17 @@ from dovetail.disruption.candidates import BLOCKED, UNCONSOLIDATABLE
 from dovetail.logs import MESSAGES
 from dovetail.metrics import CONDITION_BUCKETS, PROMETHEUS_BUCKETS, REGISTRY, in_brief
 from dovetail.runtime.informer import Informer
-from dovetail.settings import AWS_GATES, GATES, REMOVED, SETTINGS, FeatureGates, Setting, Settings
+from dovetail.settings import (
+    AWS_GATES,
+    GATES,
+    POLICY_FIELDS,
+    REMOVED,
+    SETTINGS,
+    FeatureGates,
+    PolicyField,
+    Setting,
+    Settings,
+)
 from dovetail.sim.clock import VirtualClock
 from dovetail.sim.kube.apiserver import ApiServer
 from dovetail.sim.transport import LocalTransport
@@ -82,6 +92,36 @@ The router has a file and variables of its own; [its guide](../guides/multi-clus
 its keys. These were keys once and are now fields of the key `advanced`. The old names are still read, and
 reported when the router starts and by `dovetail interruption-router --check`.\
 """
+
+POLICY_OPENING = """\
+## The policy of zonal shift
+
+What is rarely chosen about zonal shift is a field of its policy: a key of the ConfigMap that
+`ZONAL_SHIFT_CONFIG_MAP` names (`namespace/name`), beside `policy` and `dry-run`. The controller, `dovetail
+zonal-shift run` and the Lambda function read the same map. The chart writes it: `zonalShift.minHold`
+becomes `min-hold`.
+
+```yaml
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: karpenter-zonal-shift, namespace: kube-system}
+data:
+  policy: manual=Enforce,practice=Protect
+  min-hold: 10m
+  restore-batch: 50%
+```
+
+A field that counts *at once* is followed while the process runs; one that counts *at start* is read when
+the process starts. A bad value changes nothing: it is logged, and the event `ZonalShiftMisconfigured` on
+the map names the key, the value and what is allowed."""
+
+FORMER_OPENING = """\
+### Settings that became fields
+
+Each field was a setting. Its old variable and its old flag still work, and are reported at the start with
+their replacement. A field in the ConfigMap wins over the old flag, the old flag over the old variable, the
+variable over the default. A field that is left out of the map, or is empty, is what the old names say."""
+
 REMOVED_OPENING = """\
 ## Names that are no longer read
 
@@ -173,6 +213,10 @@ def settings_page() -> str:
     for title, provider in (("Core", None), ("AWS", "aws"), ("KWOK", "kwok")):
         rows = [_setting_row(setting) for setting in SETTINGS if setting.provider == provider]
         parts += [f"## {title}", _table(("variable", "flag", "default", "allowed", "meaning"), rows)]
+    fields = ("field", "default", "counts", "allowed", "meaning")
+    parts += [POLICY_OPENING, _table(fields, map(_policy_row, POLICY_FIELDS))]
+    former = [(f"`{each.variable}`", f"`{each.flag}`", f"`{each.key}`") for each in POLICY_FIELDS]
+    parts += [FORMER_OPENING, _table(("removed variable", "removed flag", "replacement"), former)]
     parts += ["## Feature gates", "`FEATURE_GATES`, and for the last one `AWS_FEATURE_GATES`, switch these."]
     parts += [_table(("gate", "default", "stage", "since", "effect"), _gate_rows())]
     parts += [SCHEDULER_SECTION, REMOVED_OPENING, _table(("name", "read", "instead"), _removed_rows())]
@@ -189,6 +233,17 @@ def _setting_row(setting: Setting) -> Sequence[str]:
     if setting.required:
         default = "none; required"
     return (f"`{setting.variable}`", f"`{setting.flag}`", default, setting.kind.allowed, setting.meaning)
+
+
+def _policy_row(field: PolicyField) -> Sequence[str]:
+    default = f"`{field.default}`" if field.default else "empty"
+    return (
+        f"`{field.key}`",
+        default,
+        "at once" if field.live else "at start",
+        field.kind.allowed,
+        field.meaning,
+    )
 
 
 def _gate_rows() -> Iterable[Sequence[str]]:

@@ -160,3 +160,36 @@ async def test_other_maps_are_nobodys_business() -> None:
         await world.shift(A)
         await world.until(lambda: world.away() == [A], within=60)
         assert world.phase() in ("Applying", "Active")
+
+
+@virtual
+async def test_fields_of_the_policy_change_how_a_shift_goes_while_it_goes() -> None:
+    world = world_of()
+    write(world, restore_batch="50%", restore_interval="10h")
+    async with world.running():
+        before = world.wanted()
+        await world.shift(A)
+        await world.until(lambda: world.protected() == ["a0", "a1"], within=60)
+        await world.cancel()
+        await world.until(lambda: len(world.protected()) == 1, within=1200)
+        await world.settle(3600)
+        assert len(world.protected()) == 1, "the other half is released ten hours later"
+        write(world, restore_batch="50%", restore_interval="0s")
+        await world.restored()
+        assert (world.wanted(), world.protected()) == (before, [])
+
+
+@virtual
+async def test_fields_reach_the_poller_and_the_messages_too() -> None:
+    world = world_of()
+    async with world.running():
+        write(world, observer="true", poll_interval="7m", poll_interval_active="3m", adopt_orphans="true")
+        await world.settle(5)
+        controller = world.zonal.controller
+        assert world.zonal.signals.observer
+        assert (controller.arc._calm, controller.arc._active, controller.arc._observer) == (420, 180, True)
+        assert controller._extras._orphans.adopt
+        assert controller._protection.options is controller._tracker.options is world.zonal.options
+        write(world)
+        await world.settle(5)
+        assert (controller.arc._calm, world.zonal.signals.observer) == (30, False)

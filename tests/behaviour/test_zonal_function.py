@@ -33,9 +33,9 @@ World = TypeVar("World", bound=Kept)
 class Called(Kept):
     """A cluster without a controller, and a function that is called once a minute."""
 
-    def __init__(self, *, cold: bool = False, **options: Any) -> None:
+    def __init__(self, *flags: str, cold: bool = False, **options: Any) -> None:
         super().__init__("DynamoDB", **options)
-        self.cold, self.calls = cold, 0
+        self.cold, self.calls, self.flags = cold, 0, (*FLAGS, *flags)
         self.answers: list[Json] = []
         self.function = self.container()
 
@@ -44,7 +44,7 @@ class Called(Kept):
         transport = Frozen(self.world.server)
         transport.world = self
         return Function(
-            read_settings(FLAGS, {}, provider="aws"),
+            read_settings(self.flags, {}, provider="aws"),
             self.aws,
             transport,
             clock=self.clock,
@@ -234,3 +234,21 @@ def test_settings_a_function_cannot_follow_are_told(flags: tuple[str, ...], said
     with pytest.raises(Misconfigured, match=said):
         function_options(read_settings((*FLAGS, *flags), {}, provider="aws"))
     assert function_options(read_settings(FLAGS, {}, provider="aws")).mode == "NodePoolEdit"
+
+
+@virtual
+async def test_the_function_reads_the_policy_at_every_call() -> None:
+    world = Called("--zonal-shift-config-map=kube-system/policy")
+    world.pool("default", entry("In", A, B, C))
+    meta = {"name": "policy", "namespace": "kube-system"}
+    await world.shift(A)
+    await world.minutes(lambda: world.away() == [A])
+    assert world.protected() == ["a0", "a1"]
+
+    world.api.create("configmaps", {"metadata": meta, "data": {"policy": "manual=Observe", "min-hold": "1m"}})
+    await world.minutes(lambda: world.away() == [] and world.protected() == [])
+    assert world.function.zonal.options.pace.min_hold.total_seconds() == 60
+    world.api.delete("configmaps", "policy", "kube-system")
+    world.api.create("configmaps", {"metadata": meta, "data": {"policy": "manual=Enforce"}})
+    await world.minutes(lambda: world.away() == [A])
+    assert world.function.zonal.options.pace.min_hold.total_seconds() == 300

@@ -127,7 +127,7 @@ async def test_a_pool_without_its_ledger_is_told_of_and_left_alone(strategy: str
         await orphaned(world)
         (told,) = world.events("ZonalShiftOrphaned")
         assert told[0] == "default"
-        assert "ZONAL_SHIFT_ADOPT_ORPHANS=true" in told[1]
+        assert "set adopt-orphans to true" in told[1]
         zones = [value for each in world.requirements() for value in each.get("values", ())]
         assert zones == ([A, B, C, A] if strategy == "AppendNotIn" else [B, C])
 

@@ -37,10 +37,11 @@ from dovetail.sim.kube.status import ApiError
 from dovetail.sim.transport import LocalTransport
 from dovetail.sim.world import World
 from dovetail.throttle import Throttle
+from dovetail.zonal.controller.controller import ShiftedCluster
 from dovetail.zonal.model.gates import ZoneGates
 from dovetail.zonal.model.state_machine import ShiftTiming
 from dovetail.zonal.options import ZonalOptions
-from dovetail.zonal.wiring import ZonalService
+from dovetail.zonal.wiring import ShiftClients, ZonalService
 from support.aws import CLUSTER
 
 __all__ = [
@@ -315,15 +316,11 @@ class Shifted:
         }
         self.zonal = ZonalService(
             self.settings,
-            self.aws,
-            kube=self.kube,
-            receiving=self.kube,
+            ShiftClients(self.aws, self.kube, self.kube),
+            ShiftedCluster(self.gates, informers[Node], informers[NodeClaim]),
             clock=self.clock,
             rng=chance,
             recorder=recorder,
-            gates=self.gates,
-            nodes=informers[Node],
-            claims=informers[NodeClaim],
             options=self.options,
         )
         queue = self.manager.add(self.zonal.controller)

@@ -12,12 +12,15 @@ from hypothesis import strategies as st
 
 from dovetail.errors import Misconfigured
 from dovetail.settings import (
+    POLICY_FIELDS,
     REMOVED,
     SETTINGS,
     AWSFeatureGates,
     FeatureGates,
+    PolicyField,
     Provider,
     SchedulerConfig,
+    Setting,
     Settings,
     examine_settings,
     read_settings,
@@ -212,17 +215,22 @@ OTHER: dict[str, tuple[str, Any]] = {
 }
 
 
+FORMER = {each.variable: each for each in POLICY_FIELDS}
+BY_NAME: dict[str, Setting | PolicyField] = {**{each.variable: each for each in SETTINGS}, **FORMER}
+
+
 def provider_of(variable: str) -> Provider:
     return "kwok" if variable in KWOK else "aws"
 
 
 def value(settings: Settings, variable: str) -> Any:
-    return getattr(settings, variable.lower())
+    former = FORMER.get(variable)
+    return getattr(settings.zonal_policy, former.name) if former else getattr(settings, variable.lower())
 
 
 @pytest.mark.spec("operations-1", "operations-18.1")
 def test_the_table_holds_exactly_the_settings_we_promise() -> None:
-    assert {setting.variable: setting.flag for setting in SETTINGS} == {
+    assert {name: each.flag for name, each in BY_NAME.items()} == {
         name: flag for name, (flag, _) in ALL.items()
     }
 
@@ -232,7 +240,7 @@ def test_the_table_holds_exactly_the_settings_we_promise() -> None:
 def test_a_setting_has_its_promised_default(variable: str) -> None:
     settings = examine_settings([], {}, provider_of(variable)).settings
     assert value(settings, variable) == ALL[variable][1]
-    assert settings.find_origin(variable) == "default"
+    assert settings.origins.get(variable, "default") == "default"
 
 
 @pytest.mark.parametrize("variable", OTHER)
@@ -240,12 +248,12 @@ def test_the_environment_wins_over_the_default_and_the_flag_over_both(variable: 
     text, expected = OTHER[variable]
     provider = provider_of(variable)
     settings = examine_settings([], {variable: text}, provider).settings
-    assert (value(settings, variable), settings.find_origin(variable)) == (expected, "environment")
+    assert (value(settings, variable), settings.origins[variable]) == (expected, "environment")
 
-    default = next(setting.default for setting in SETTINGS if setting.variable == variable) or "other"
+    default = BY_NAME[variable].default or "other"
     flag = f"{ALL[variable][0]}={text}"
     settings = examine_settings([flag], {variable: default}, provider).settings
-    assert (value(settings, variable), settings.find_origin(variable)) == (expected, "flag")
+    assert (value(settings, variable), settings.origins[variable]) == (expected, "flag")
 
 
 @pytest.mark.spec("operations-18.1")
@@ -480,12 +488,14 @@ def test_asking_for_the_origin_of_something_unknown_is_an_error() -> None:
 def test_a_value_is_shown_as_it_could_be_written(variable: str) -> None:
     provider = provider_of(variable)
     settings = examine_settings([], NAMED | {variable: OTHER[variable][0]}, provider).settings
-    again = examine_settings([], NAMED | {variable: settings.show_value(variable)}, provider).settings
+    again = examine_settings(
+        [], NAMED | {variable: BY_NAME[variable].kind.show(value(settings, variable))}, provider
+    ).settings
     assert again == settings
 
 
 @given(st.sampled_from(sorted(ALL)), st.text(max_size=40))
 def test_any_text_is_either_read_or_refused_in_one_sentence(variable: str, text: str) -> None:
     reading = examine_settings([], NAMED | {variable: text}, provider_of(variable))
-    assert reading.settings.find_origin(variable) in ("environment", "default")
+    assert reading.settings.origins.get(variable, "default") in ("environment", "default")
     assert all(problem.startswith(variable) and "\n" not in problem for problem in reading.problems)

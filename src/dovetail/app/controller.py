@@ -62,10 +62,10 @@ from dovetail.scheduling.model.device_objects import ResourceSlice
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.snapshot import Snapshot
 from dovetail.settings import Settings
-from dovetail.zonal.controller.controller import ZonalShiftController
+from dovetail.zonal.controller.controller import ShiftedCluster, ZonalShiftController
 from dovetail.zonal.controller.non_aws import NonAwsApi, ZoneExcludingCloud
 from dovetail.zonal.controller.rehearsal import ClusterView, RehearsalController
-from dovetail.zonal.wiring import ZonalService
+from dovetail.zonal.wiring import ShiftClients, ZonalService
 
 __all__ = ["Dovetail"]
 
@@ -170,16 +170,13 @@ class Dovetail(ClusterContext):
             return None
         return ZonalService(
             self.settings,
-            aws or NonAwsApi(self._list_sold_zones),
-            kube=self.kube,
-            receiving=KubeClient(transport, self.clock),
+            ShiftClients(
+                aws or NonAwsApi(self._list_sold_zones), self.kube, KubeClient(transport, self.clock)
+            ),
+            ShiftedCluster(self.gates, self.get_informer(Node), self.get_informer(NodeClaim), self._seeing),
             clock=self.clock,
             rng=self._chance,
             recorder=self.recorder,
-            gates=self.gates,
-            nodes=self.get_informer(Node),
-            claims=self.get_informer(NodeClaim),
-            seeing=self._seeing,
         )
 
     async def _capture_snapshot(self) -> Snapshot:

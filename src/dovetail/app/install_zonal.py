@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dovetail.app import install_shapes as shapes
 from dovetail.app.install_shapes import READ, Installation, InstallPart, Json
+from dovetail.settings import POLICY_FIELDS
 from dovetail.settings.zonal import ZonalPolicy
 
 __all__ = [
@@ -32,13 +33,16 @@ CLONES = (("karpenter.sh", ("nodepools",), ("create", "delete")),)
 BUFFERS = (("autoscaling.x-k8s.io", ("capacitybuffers",), ("create", "patch", "delete")),)
 # Settings that are watched, and their keys in the ConfigMap.
 WATCHED = {"ZONAL_SHIFT_POLICY": "policy", "ZONAL_SHIFT_DRY_RUN": "dry-run"}
+# Old names of fields of the policy: what is given under one is written as the field.
+FIELDS = {each.variable: each.key for each in POLICY_FIELDS}
 
 
 def build_shift_map(given: Installation) -> Json:
-    """What may be changed without a restart."""
+    """The policy of zonal shift, which may be changed without a restart."""
     part, said = InstallPart(given, "zonal-shift"), given.settings
     defaults = {"ZONAL_SHIFT_POLICY": str(ZonalPolicy()), "ZONAL_SHIFT_DRY_RUN": "false"}
     data = {key: said.get(name, defaults[name]) for name, key in WATCHED.items()}
+    data |= {key: said[name] for name, key in FIELDS.items() if said.get(name)}
     return shapes.build_config_map(part, part.name, data)
 
 
@@ -53,7 +57,7 @@ def build_environment(given: Installation) -> list[Json]:
         {"name": name, "valueFrom": {"configMapKeyRef": {"name": named, "key": key, "optional": True}}}
         for name, key in WATCHED.items()
     ]
-    plain = {name: value for name, value in given.settings.items() if name not in WATCHED}
+    plain = {name: value for name, value in given.settings.items() if name not in WATCHED | FIELDS}
     return [
         *shapes.build_variables(plain | {"ZONAL_SHIFT_CONFIG_MAP": f"{given.namespace}/{named}"}),
         *references,

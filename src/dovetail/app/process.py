@@ -18,6 +18,8 @@ from dovetail.runtime.kubeconfig import Connection, connect
 from dovetail.runtime.leader import ElectionTerms, Elector, ElectorThread, new_identity
 from dovetail.runtime.transport import USER_AGENT
 from dovetail.settings import Settings
+from dovetail.zonal.policy_map import read_policy
+from dovetail.zonal.wiring import find_namespace
 
 __all__ = ["run_controller"]
 
@@ -31,6 +33,7 @@ async def run_controller(
     transport, workers = connection.open_transport(USER_AGENT), WorkerPool(min(2, os.cpu_count() or 1))
     elector = None if settings.disable_leader_election else _build_elector(settings, connection)
     leading: Callable[[], bool] = (lambda: True) if elector is None else (lambda: elector.leading)
+    settings = await read_policy(settings, KubeClient(transport, clock), find_namespace(settings))
     dovetail = Dovetail(
         settings,
         transport,

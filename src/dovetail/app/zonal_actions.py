@@ -33,11 +33,13 @@ from dovetail.runtime.transport import USER_AGENT, Transport
 from dovetail.runtime.watch import Follower
 from dovetail.settings import Settings, read_settings
 from dovetail.throttle import Throttle
+from dovetail.zonal.controller.controller import ShiftedCluster
 from dovetail.zonal.model.gates import ZoneGates
 from dovetail.zonal.model.records import SIGNAL
 from dovetail.zonal.model.shifts import STAND_ALONE
 from dovetail.zonal.options import from_settings
-from dovetail.zonal.wiring import ZonalService
+from dovetail.zonal.policy_map import read_policy
+from dovetail.zonal.wiring import ShiftClients, ZonalService, find_namespace
 
 __all__ = [
     "ShiftCluster",
@@ -178,15 +180,11 @@ class StandAloneZonal:
         self.informers = {kind: Informer(kind) for kind in KINDS}
         self.zonal = ZonalService(
             settings,
-            aws,
-            kube=self.kube,
-            receiving=KubeClient(transport, clock),
+            ShiftClients(aws, self.kube, KubeClient(transport, clock)),
+            ShiftedCluster(ZoneGates(clock), self.informers[Node], self.informers[NodeClaim]),
             clock=clock,
             rng=chance,
             recorder=recorder,
-            gates=ZoneGates(clock),
-            nodes=self.informers[Node],
-            claims=self.informers[NodeClaim],
             options=replace(from_settings(settings), owner=STAND_ALONE, **options),
         )
         queue = self.manager.add(self.zonal.controller)
@@ -231,6 +229,7 @@ async def run_stand_alone(settings: Settings, cluster: ShiftCluster) -> int:
     logs.configure_logging(settings.log_level, settings.log_output_paths)
     connection = connect(SystemClock(), cluster.kubeconfig, cluster.context)
     transport = connection.open_transport(USER_AGENT)
+    settings = await read_policy(settings, KubeClient(transport, SystemClock()), find_namespace(settings))
     edited = (
         "NodePoolEdit" if settings.find_origin("ZONAL_SHIFT_MODE") == "default" else settings.zonal_shift_mode
     )

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dovetail.cli.views.output import MISUSE, Output, OutputOption, print_note, print_structured, print_table
-from dovetail.settings import SETTINGS, Provider, Reading, Setting, Settings, examine_settings
+from dovetail.settings import POLICY_FIELDS, SETTINGS, Provider, Reading, Setting, Settings, examine_settings
 
 # \b keeps the help formatter from filling these lines into a paragraph.
 _FLAGS = "\n".join(f"  {each.flag}: {each.meaning}" for each in SETTINGS)
@@ -55,16 +55,32 @@ def _print_table(shown: list[Setting], reading: Reading) -> None:
             for each in shown
         ),
     )
+    if given := _list_given_fields(reading):
+        print_table(("POLICY FIELD", "FROM", "VALUE"), given)
     for warning in values.warnings:
         print_note(f"warning: {warning}")
     for problem in reading.problems:
         print_note(f"error: {problem}")
 
 
+def _list_given_fields(reading: Reading) -> list[tuple[str, str, str]]:
+    """Fields of the zonal-shift policy that came under an old name; the others stand in the ConfigMap."""
+    origins, policy = reading.settings.origins, reading.settings.zonal_policy
+    return [
+        (each.key, origins[each.variable], each.kind.show(getattr(policy, each.name)) or "-")
+        for each in POLICY_FIELDS
+        if each.variable in origins
+    ]
+
+
 def _build_document(shown: list[Setting], reading: Reading) -> dict[str, object]:
     return {
         "provider": reading.settings.provider,
         "settings": [_build_entry(setting, reading.settings) for setting in shown],
+        "policy": [
+            {"field": key, "from": origin, "value": value}
+            for key, origin, value in _list_given_fields(reading)
+        ],
         "warnings": list(reading.settings.warnings),
         "errors": list(reading.problems),
     }

@@ -216,6 +216,8 @@ def zonal_shift(
         sys.exit(rehearse_shift(place, snapshot, _require_zone(zone), launch_rate or RATES, output))
     if action == "run":
         settings = read_settings(("--enable-zonal-shift=true", *flags), dict(os.environ), provider="aws")
+        for warning in settings.warnings:
+            print_note(f"dovetail: {warning}")
         sys.exit(asyncio.run(acts.run_stand_alone(settings, place)))
     if action in ("status", "history"):
         return print_shifts(asyncio.run(acts.list_shifts(place, over=action == "history")), output)

@@ -126,7 +126,7 @@ def _get_zone_gates(p: ControllerContext) -> ZoneGates:
 
 def _build_returned_zones(p: ControllerContext) -> Callable[[], frozenset[str]]:
     """Zones that are back and to be filled again, where that is wanted."""
-    wanted = p.settings.zonal_shift_rebalance == "Gradual"
+    wanted = p.settings.zonal_policy.rebalance == "Gradual"
     return (lambda: _get_zone_gates(p).returned) if wanted else frozenset
 
 

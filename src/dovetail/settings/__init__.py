@@ -7,14 +7,17 @@ clock, no environment of its own.
 from __future__ import annotations
 
 from dovetail.settings.gates import AWS_GATES, GATES, AWSFeatureGates, FeatureGates
-from dovetail.settings.loader import Reading, examine_settings, read_settings
+from dovetail.settings.loader import Reading, examine_settings, find_conflicts, read_settings
 from dovetail.settings.removed import REMOVED
 from dovetail.settings.scheduler import PodTopologySpread, SchedulerConfig, SpreadConstraint
-from dovetail.settings.table import PROVIDERS, SETTINGS, Origin, Provider, Setting, Settings
+from dovetail.settings.table import PROVIDERS, SETTINGS, Origin, Setting, Settings
+from dovetail.settings.value_kinds import Provider
+from dovetail.settings.zonal_policy import POLICY_FIELDS, PolicyField, ZonalShiftPolicy
 
 __all__ = [
     "AWS_GATES",
     "GATES",
+    "POLICY_FIELDS",
     "PROVIDERS",
     "REMOVED",
     "SETTINGS",
@@ -22,12 +25,15 @@ __all__ = [
     "FeatureGates",
     "Origin",
     "PodTopologySpread",
+    "PolicyField",
     "Provider",
     "Reading",
     "SchedulerConfig",
     "Setting",
     "Settings",
     "SpreadConstraint",
+    "ZonalShiftPolicy",
     "examine_settings",
+    "find_conflicts",
     "read_settings",
 ]

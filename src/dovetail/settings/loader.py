@@ -13,7 +13,9 @@ from typing import Any
 
 from dovetail.errors import Misconfigured
 from dovetail.settings import removed
-from dovetail.settings.table import BY_FLAG, SETTINGS, Origin, Provider, Setting, Settings
+from dovetail.settings.table import BY_FLAG, SETTINGS, Origin, Setting, Settings
+from dovetail.settings.value_kinds import Provider
+from dovetail.settings.zonal_policy import POLICY_FIELDS, PolicyField, ZonalShiftPolicy
 
 __all__ = ["find_conflicts"]
 
@@ -29,26 +31,24 @@ def _find_zonal_conflicts(s: Settings) -> Iterator[str]:
             f'ZONAL_SHIFT_STORE is "{s.zonal_shift_store}", but ZONAL_SHIFT_TABLE is empty: '
             "name a DynamoDB table with keys pk and sk, or keep shifts in the Cluster"
         )
-    if s.enable_zonal_shift and s.sns_auto_subscribe and not s.zonal_shift_endpoint_url:
+    subscribes = s.enable_zonal_shift and s.zonal_policy.sns_auto_subscribe
+    if subscribes and not s.zonal_shift_endpoint_url:
         yield (
             "SNS_AUTO_SUBSCRIBE is true, but ZONAL_SHIFT_ENDPOINT_URL is empty: "
             "give the https address at which SNS reaches this process"
         )
-    if s.enable_zonal_shift and s.sns_auto_subscribe and not s.zonal_shift_topic_arn:
+    if subscribes and not s.zonal_shift_topic_arn:
         yield (
             "SNS_AUTO_SUBSCRIBE is true, but ZONAL_SHIFT_TOPIC_ARN is empty: "
             "name the topics to subscribe to, or leave SNS_AUTO_SUBSCRIBE out"
-        )
-    if s.zonal_shift_min_healthy_zones < 1:
-        yield (
-            "ZONAL_SHIFT_MIN_HEALTHY_ZONES is 0, but must be at least 1: "
-            "a cluster without any zone could buy nothing"
         )
 
 
 _SHOWN = 120
 # Flags that may be given more than once, each time with one more item; of others the last counts.
 REPEATED = frozenset({"zonal-shift-topic-arn"})
+# Flags of what is a field of the policy now.
+OLD_FLAGS = {each.flag: each for each in POLICY_FIELDS}
 # Flags with a shorter name.
 SHORT = {"d": "enable-do-not-disrupt", "on-disable": "zonal-shift-on-disable"}
 
@@ -80,14 +80,24 @@ def examine_settings(
     """Read everything, go on past mistakes, and say all of them."""
     draft = _Draft(provider)
     given = _parse_flags(arguments, draft)
-    for setting in SETTINGS:
+    everything: tuple[Setting | PolicyField, ...] = (*SETTINGS, *POLICY_FIELDS)
+    for setting in everything:
         if setting.applies_to(provider):
             draft.settle_setting(setting, given.get(setting.attribute), environment.get(setting.variable))
     draft.warnings += [
         each.describe_removal(environment[each.name]) for each in removed.find_removed(environment)
     ]
+    policy = ZonalShiftPolicy(
+        **{
+            each.name: draft.values.pop(each.attribute)
+            for each in POLICY_FIELDS
+            if each.attribute in draft.values
+        }
+    )
     settings = Settings(
         **draft.values,
+        zonal_policy_base=policy,
+        zonal_policy=policy,
         provider=provider,
         origins=MappingProxyType(draft.origins),
         warnings=tuple(draft.warnings),
@@ -105,7 +115,7 @@ class _Draft:
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
-    def settle_setting(self, setting: Setting, flag: str | None, variable: str | None) -> None:
+    def settle_setting(self, setting: Setting | PolicyField, flag: str | None, variable: str | None) -> None:
         if flag is not None:
             self._take_value(setting, setting.flag, flag, "flag")
         elif variable or (variable == "" and setting.kind.blank):
@@ -113,7 +123,7 @@ class _Draft:
         if setting.required and setting.variable not in self.origins:
             self._report_missing(setting)
 
-    def _take_value(self, setting: Setting, name: str, text: str, origin: Origin) -> None:
+    def _take_value(self, setting: Setting | PolicyField, name: str, text: str, origin: Origin) -> None:
         read = (origin == "flag" and setting.kind.read_flag) or setting.kind.read
         try:
             value = read(text)
@@ -126,15 +136,17 @@ class _Draft:
         self.values[setting.attribute] = value
         self.origins[setting.variable] = origin
         self.warnings += [f"{name}: {remark}" for remark in setting.kind.remarks(text)]
+        if isinstance(setting, PolicyField):
+            self.warnings.append(setting.describe_replacement(name, _shorten_value(text)))
 
-    def _report_missing(self, setting: Setting) -> None:
+    def _report_missing(self, setting: Setting | PolicyField) -> None:
         self.problems.append(
             f"{setting.variable} is empty, but the {self.provider} provider needs it: "
             f"set it or give {setting.flag}"
         )
 
 
-def _describe_problem(name: str, text: str, setting: Setting, detail: str) -> str:
+def _describe_problem(name: str, text: str, setting: Setting | PolicyField, detail: str) -> str:
     sentence = f'{name} is "{_shorten_value(text)}", but must be {setting.kind.allowed}'
     # What is wrong may be quoted from the value, line ends and all; the sentence stays one line.
     return f"{sentence} ({' '.join(detail.split())})" if detail else sentence
@@ -160,7 +172,7 @@ def _parse_flags(arguments: Sequence[str], draft: _Draft) -> dict[str, str]:
             continue
         name, equals, value = word.lstrip("-").partition("=")
         name = SHORT.get(name, name)
-        setting = BY_FLAG.get(f"--{name}")
+        setting = BY_FLAG.get(f"--{name}") or OLD_FLAGS.get(f"--{name}")
         if setting is None or not setting.applies_to(draft.provider):
             draft.problems.append(_unknown_flag(name, value, setting, draft.provider))
             continue
@@ -177,7 +189,7 @@ def _parse_flags(arguments: Sequence[str], draft: _Draft) -> dict[str, str]:
     return given
 
 
-def _unknown_flag(name: str, value: str, setting: Setting | None, provider: Provider) -> str:
+def _unknown_flag(name: str, value: str, setting: Setting | PolicyField | None, provider: Provider) -> str:
     if setting is not None:
         return f"--{name} belongs to the {setting.provider} provider, but the provider here is {provider}"
     if name in removed.BY_FLAG:

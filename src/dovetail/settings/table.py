@@ -16,12 +16,12 @@ from typing import Any, Literal, TypeVar
 from dovetail.settings import value_kinds
 from dovetail.settings.gates import AWS_FEATURE_GATES, FEATURE_GATES, AWSFeatureGates, FeatureGates
 from dovetail.settings.scheduler import SCHEDULER_CONFIG, SchedulerConfig
-from dovetail.settings.value_kinds import RATE, Rate, SettingKind
-from dovetail.settings.zonal import OBJECT_NAME, SHARE, ZONAL_POLICY, ZonalPolicy
+from dovetail.settings.value_kinds import RATE, Provider, Rate, SettingKind
+from dovetail.settings.zonal import OBJECT_NAME, ZONAL_POLICY, ZonalPolicy
+from dovetail.settings.zonal_policy import ZonalShiftPolicy
 
 T = TypeVar("T")
 Origin = Literal["flag", "environment", "default"]
-Provider = Literal["aws", "kwok"]
 PROVIDERS: tuple[Provider, ...] = ("aws", "kwok")
 
 
@@ -223,9 +223,6 @@ class Settings:
     reserved_enis: int = _set(
         value_kinds.COUNT, "0", "network interfaces left out when pods per node are counted", "aws"
     )
-    sns_auto_subscribe: bool = _set(
-        value_kinds.BOOLEAN, "false", "subscribe ZONAL_SHIFT_ENDPOINT_URL to the topics at the start", "aws"
-    )
     subnet_refresh_interval: timedelta = _set(
         value_kinds.INTERVAL, "1m", "how long found subnets are kept", "aws"
     )
@@ -236,57 +233,18 @@ class Settings:
         "aws",
     )
 
-    zonal_shift_adopt_orphans: bool = _set(
-        value_kinds.BOOLEAN,
-        "false",
-        "also put a zone back into pools whose note of the edit was removed by someone; else only say so",
-        "aws",
-    )
-    zonal_shift_allow_signature_v1: bool = _set(
-        value_kinds.BOOLEAN,
-        "false",
-        "also take messages that a topic signs with SHA-1 (SignatureVersion 1)",
-        "aws",
-    )
-    zonal_shift_auto_mode: str = _set(
-        value_kinds.one_of("auto", "Native", "Clone", "Off"),
-        "auto",
-        "where EKS Auto Mode's own pools are all there is: leave it to EKS, stand in for them, or neither",
-        "aws",
-    )
-    zonal_shift_clone_retention: timedelta = _set(
-        value_kinds.WINDOW,
-        "336h",
-        "replace the nodes of a stand-in that are still there so long after its shift, within its budgets",
-        "aws",
-    )
     zonal_shift_config_map: str = _set(
         OBJECT_NAME,
         "",
-        "ConfigMap whose ZONAL_SHIFT_POLICY and ZONAL_SHIFT_DRY_RUN are taken without a restart",
-        "aws",
-    )
-    zonal_shift_debounce: timedelta = _set(
-        value_kinds.WINDOW, "2s", "wait this long for further news before nodes and pools are touched"
-    )
-    zonal_shift_drift_guard: str = _set(
-        value_kinds.one_of("Auto", "Budget", "None"),
-        "Auto",
-        "keep an edited pool's nodes from counting as drifted: by a budget, only where needed, or not",
-        "aws",
+        "ConfigMap with the policy of zonal shift: policy, dry-run and the fields below",
     )
     zonal_shift_dry_run: str = _set(
         value_kinds.one_of("false", "true", "client"),
         "false",
         "only say what would be done: on ZoneShift objects, or (client) in the log alone",
     )
-    zonal_shift_edit_strategy: str = _set(
-        value_kinds.one_of("AppendNotIn", "RemoveFromIn"),
-        "AppendNotIn",
-        "how pools are kept out of a zone: by a requirement of its own, or by editing the list of zones",
-    )
     zonal_shift_endpoint_url: str = _set(
-        value_kinds.URL, "", "where SNS reaches this process, for SNS_AUTO_SUBSCRIBE", "aws"
+        value_kinds.URL, "", "where SNS reaches this process, for the policy field sns-auto-subscribe", "aws"
     )
     zonal_shift_events_ca_file: str = _set(
         value_kinds.TEXT,
@@ -300,37 +258,16 @@ class Settings:
         "file with the bearer token that lets a sender post to /events; empty for none",
         "aws",
     )
-    zonal_shift_honour_unapplied: bool = _set(
-        value_kinds.BOOLEAN, "false", "also follow shifts that ARC has started and not applied", "aws"
-    )
     zonal_shift_https_port: int = _set(
         value_kinds.PORT,
         "8443",
         "port of the HTTPS endpoint for SNS; it opens only if there are topics",
         "aws",
     )
-    zonal_shift_min_healthy_zones: int = _set(
-        value_kinds.COUNT, "1", "never shift away from so many zones that fewer than this are left", "aws"
-    )
-    zonal_shift_min_hold: timedelta = _set(
-        value_kinds.WINDOW, "5m", "shift back to a zone no sooner than this after shifting away"
-    )
     zonal_shift_mode: str = _set(
         value_kinds.one_of("Offerings", "NodePoolEdit", "Both"),
         "Offerings",
         "withhold the zone inside Dovetail, by editing NodePools that another autoscaler serves, or both",
-    )
-    zonal_shift_node_enforce: bool = _set(
-        value_kinds.BOOLEAN, "false", "mark and cordon a node again when a person took that back", "aws"
-    )
-    zonal_shift_node_scope: str = _set(
-        value_kinds.one_of("All", "Managed"),
-        "All",
-        "mark every node of the zone, or only those of pools",
-        "aws",
-    )
-    zonal_shift_observer: bool = _set(
-        value_kinds.BOOLEAN, "false", "also follow autoshifts of the region that are not the cluster's", "aws"
     )
     zonal_shift_on_disable: str = _set(
         value_kinds.one_of("restore", "leave"),
@@ -338,57 +275,11 @@ class Settings:
         "when the feature is switched off during a shift: undo everything, or leave it; also --on-disable",
         "aws",
     )
-    zonal_shift_only_zone_policy: str = _set(
-        value_kinds.one_of("Freeze", "Leave", "Fallback"),
-        "Freeze",
-        "a pool whose only zone is shifted away launches nothing, stays as it is, or uses its fallback zones",
-    )
     zonal_shift_policy: ZonalPolicy = _set(
         ZONAL_POLICY, ZONAL_POLICY.show(ZonalPolicy()), "what to do about each kind of shift", "aws"
     )
-    zonal_shift_poll_interval: timedelta = _set(
-        value_kinds.WINDOW, "30s", "time between two looks at ARC while nothing is shifted", "aws"
-    )
-    zonal_shift_poll_interval_active: timedelta = _set(
-        value_kinds.WINDOW, "10s", "time between two looks at ARC while something is shifted", "aws"
-    )
-    zonal_shift_prescale: bool = _set(
-        value_kinds.BOOLEAN,
-        "false",
-        "while a zone is shifted away, buy what losing it would take elsewhere; needs CapacityBuffer=true",
-    )
     zonal_shift_queue: str = _set(
         value_kinds.TEXT, "", "name of the SQS queue with messages about shifts; empty means none", "aws"
-    )
-    zonal_shift_rebalance: str = _set(
-        value_kinds.one_of("Off", "Report", "Gradual"),
-        "Off",
-        "when a zone is back: nothing, say how uneven zones are, or also move nodes towards balance, slowly",
-    )
-    zonal_shift_rehearsal: str = _set(
-        value_kinds.TEXT,
-        "",
-        "when to rehearse the loss of each zone, as cron says it, such as @weekly; empty: never",
-    )
-    zonal_shift_restore_batch: float = _set(
-        SHARE, "25%", "part of a zone's nodes that is released at once when its shift is over"
-    )
-    zonal_shift_restore_fast: bool = _set(
-        value_kinds.BOOLEAN, "false", "buy in a zone that is back before all of its nodes are released"
-    )
-    zonal_shift_restore_interval: timedelta = _set(
-        value_kinds.WINDOW, "30s", "time between two such releases"
-    )
-    zonal_shift_sweep_legacy: bool = _set(
-        value_kinds.BOOLEAN,
-        "false",
-        "when a shift ends, also free nodes of the zone that carry the label but no note of ours",
-    )
-    zonal_shift_sns_ca_file: str = _set(
-        value_kinds.TEXT,
-        "",
-        "PEM file of the authorities that vouch for SNS's signing certificates; empty for the system's",
-        "aws",
     )
     zonal_shift_store: str = _set(
         value_kinds.one_of("Cluster", "DynamoDB", "Mirror"),
@@ -405,12 +296,6 @@ class Settings:
         "SNS topics whose messages about shifts are taken; others are turned away",
         "aws",
     )
-    zonal_shift_trust_events: bool = _set(
-        value_kinds.BOOLEAN,
-        "true",
-        "while ARC does not answer, believe a message that a shift has started",
-        "aws",
-    )
 
     instance_types_file_path: str = _set(
         value_kinds.TEXT,
@@ -418,6 +303,10 @@ class Settings:
         "JSON file with instance types and offerings; empty takes the built-in ones",
         "kwok",
     )
+
+    # What old names of policy fields say; and the same with the ConfigMap as it was at the start over it.
+    zonal_policy_base: ZonalShiftPolicy = field(default_factory=ZonalShiftPolicy)
+    zonal_policy: ZonalShiftPolicy = field(default_factory=ZonalShiftPolicy)
 
     provider: Provider = "aws"
     origins: Mapping[str, Origin] = field(

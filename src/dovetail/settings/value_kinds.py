@@ -11,14 +11,15 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from dovetail.settings import durations
 
-__all__ = ["RATE", "Rate", "parse_rate"]
+__all__ = ["RATE", "Provider", "Rate", "parse_rate"]
 
 T = TypeVar("T")
+Provider = Literal["aws", "kwok"]
 
 # The spellings Go's strconv.ParseBool takes, and no others.
 BOOLEANS = dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True) | dict.fromkeys(
@@ -138,6 +139,7 @@ def one_of(*options: str, blank: bool = False) -> SettingKind[str]:
 BOOLEAN = SettingKind("true or false", parse_boolean, _show_boolean, read_flag=_parse_strict_boolean)
 INTEGER = SettingKind("a whole number", parse_integer)
 COUNT = SettingKind("a whole number that is 0 or more", _integer_between(0, _INT64[-1]))
+POSITIVE = SettingKind("a whole number that is 1 or more", _integer_between(1, _INT64[-1]))
 PORT = SettingKind("a port number from 0 to 65535, 0 for any free port", _integer_between(0, 65535))
 MILLICORES = SettingKind("a whole number of millicores", _parse_millicores, remarks=_millicores_remarks)
 FRACTION = SettingKind("a number that is 0 or more, such as 0.075", _parse_fraction)

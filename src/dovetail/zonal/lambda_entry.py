@@ -34,12 +34,14 @@ from dovetail.runtime.kube import KubeClient
 from dovetail.runtime.transport import Transport
 from dovetail.settings import Settings, read_settings
 from dovetail.throttle import Throttle
+from dovetail.zonal.controller.controller import ShiftedCluster
 from dovetail.zonal.model.events import SOURCE, parse_signal
 from dovetail.zonal.model.gates import ZoneGates
 from dovetail.zonal.model.shifts import STAND_ALONE
 from dovetail.zonal.options import ZonalOptions, from_settings
+from dovetail.zonal.policy_map import ConfigMap, read_policy
 from dovetail.zonal.store.table_store import TableLock
-from dovetail.zonal.wiring import ZonalService
+from dovetail.zonal.wiring import ShiftClients, ZonalService, find_namespace
 
 __all__ = ["Function", "function_options", "lambda_handler"]
 
@@ -76,6 +78,7 @@ class Function:
         self, settings: Settings, aws: Aws, transport: Transport, *, clock: Clock, rng: Random, owner: str
     ) -> None:
         options = function_options(settings)
+        self._settings, self._policy_seen = settings, ConfigMap()
         self._clock, self._leads, self._log = clock, False, get_logger("zonalshift")
         throttle = Throttle(clock, settings.kube_client_qps, settings.kube_client_burst)
         self._kube = KubeClient(transport, clock, throttle=throttle, may_write=lambda: self._leads)
@@ -83,15 +86,11 @@ class Function:
         self._nodes, self._claims = Informer(Node), Informer(NodeClaim)
         self.zonal = ZonalService(
             settings,
-            aws,
-            kube=self._kube,
-            receiving=KubeClient(transport, clock),
+            ShiftClients(aws, self._kube, KubeClient(transport, clock)),
+            ShiftedCluster(ZoneGates(clock), self._nodes, self._claims),
             clock=clock,
             rng=rng,
             recorder=self._recorder,
-            gates=ZoneGates(clock),
-            nodes=self._nodes,
-            claims=self._claims,
             options=options,
         )
         self._lock = TableLock(aws, options.table, self.zonal.arc.resolve_arn, clock, owner)
@@ -103,10 +102,24 @@ class Function:
         passes = 0
         async with self._leading(end) as leads:
             if leads:
+                await self._follow_policy()
                 passes = await self._act(end)
         if "" in failed:
             raise RuntimeError("an event that came without a queue could not be kept; it must come again")
         return {"batchItemFailures": [{"itemIdentifier": each} for each in failed], "passes": passes}
+
+    async def _follow_policy(self) -> None:
+        """The policy as it is written now; a function has no time to watch it."""
+        namespace, _, name = self._settings.zonal_shift_config_map.rpartition("/")
+        if not name:
+            return
+        try:
+            found = await self._kube.get(ConfigMap, name, namespace or find_namespace(self._settings))
+        except DovetailError as error:
+            self._log.warning("the policy of zonal shift cannot be read", error=error)
+            return
+        self.zonal.policy_map.apply_change(self._policy_seen, found)
+        self._policy_seen = found
 
     async def _kept(self, body: str) -> bool:
         """Whether a message may be crossed off; one that makes no sense is put aside by its queue."""
@@ -210,8 +223,9 @@ async def _begun(settings: Settings, aws: Aws, owner: str) -> Function:
     found = (await aws.call("eks", "DescribeCluster", {"name": settings.cluster_name}))["cluster"]
     authority = b64decode(found["certificateAuthority"]["data"])
     connection = connect_eks(found["endpoint"], authority, settings.cluster_name, aws.region, clock)
-    rng = Random(SystemRandom().getrandbits(64))
-    return Function(settings, aws, connection.open_transport(), clock=clock, rng=rng, owner=owner)
+    rng, transport = Random(SystemRandom().getrandbits(64)), connection.open_transport()
+    settings = await read_policy(settings, KubeClient(transport, clock), find_namespace(settings))
+    return Function(settings, aws, transport, clock=clock, rng=rng, owner=owner)
 
 
 def lambda_handler(event: Any, context: Any) -> dict[str, Any]:
@@ -223,6 +237,8 @@ def lambda_handler(event: Any, context: Any) -> dict[str, Any]:
         defaults = {"ENABLE_ZONAL_SHIFT": "true", "ZONAL_SHIFT_STORE": "DynamoDB"}
         settings = read_settings((), {**defaults, **os.environ}, provider="aws")
         logs.configure_logging(settings.log_level, settings.log_output_paths)
+        for warning in settings.warnings:
+            get_logger("zonalshift").warning("a setting has another name now", note=warning)
         kept.loop = asyncio.new_event_loop()
         aws = SlimAws(os.environ["AWS_REGION"], name="dovetail-zonal-shift")
         kept.function = kept.loop.run_until_complete(_begun(settings, aws, context.aws_request_id))

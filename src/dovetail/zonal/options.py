@@ -1,29 +1,27 @@
-"""What the settings say about zonal shifts, as the controller wants to know it."""
+"""What settings and the policy say about zonal shifts, as the controller wants to know it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, Literal, cast
+
+from msgspec import structs
 
 from dovetail.api import cron
-from dovetail.api.meta import Kind, Object
 from dovetail.errors import Misconfigured
-from dovetail.logs import get_logger
-from dovetail.ports import Recorder
 from dovetail.settings import Settings
-from dovetail.settings.table import BY_VARIABLE
 from dovetail.settings.zonal import ZonalPolicy
 from dovetail.zonal.model.pools import OnlyZone, Strategy
 from dovetail.zonal.model.shifts import CONTROLLER, Owner, Policy, ShiftPolicies
 from dovetail.zonal.model.state_machine import ShiftTiming
 
 __all__ = [
-    "ConfigMap",
+    "POLICY_OPTIONS",
     "DryRun",
     "Mode",
-    "ShiftConfigMap",
+    "PolicyOption",
     "ZonalOptions",
     "check_prescale",
     "from_settings",
@@ -35,12 +33,12 @@ __all__ = [
 
 def check_prescale(settings: Settings) -> bool:
     """Whether room is bought for what may be lost; Misconfigured where nothing could buy it."""
-    if settings.zonal_shift_prescale and not settings.feature_gates.capacity_buffer:
+    if settings.zonal_policy.prescale and not settings.feature_gates.capacity_buffer:
         raise Misconfigured(
             "ZONAL_SHIFT_PRESCALE is true, but room is bought by CapacityBuffers, which are off: "
             "add CapacityBuffer=true to FEATURE_GATES"
         )
-    return settings.zonal_shift_prescale
+    return settings.zonal_policy.prescale
 
 
 def parse_schedule(text: str) -> cron.Schedule | None:
@@ -126,41 +124,24 @@ class ZonalOptions:
 
 
 def from_settings(settings: Settings) -> ZonalOptions:
+    """Options as settings say them, with the policy that was read at the start."""
+    check_prescale(settings)
     s = settings
-    return ZonalOptions(
+    options = ZonalOptions(
         cluster=s.cluster_name,
         enabled=s.enable_zonal_shift,
         on_disable=cast(OnDisable, s.zonal_shift_on_disable),
         mode=cast(Mode, s.zonal_shift_mode),
         protect=s.enable_do_not_disrupt,
-        enforce=s.zonal_shift_node_enforce,
-        managed_only=s.zonal_shift_node_scope == "Managed",
-        observer=s.zonal_shift_observer,
-        honour_unapplied=s.zonal_shift_honour_unapplied,
-        trust_events=s.zonal_shift_trust_events,
-        min_healthy=s.zonal_shift_min_healthy_zones,
         policies=parse_policies(s.zonal_shift_policy),
-        pace=ShiftTiming(debounce=s.zonal_shift_debounce, min_hold=s.zonal_shift_min_hold),
-        poll=s.zonal_shift_poll_interval.total_seconds(),
-        poll_active=s.zonal_shift_poll_interval_active.total_seconds(),
-        strategy=cast(Strategy, s.zonal_shift_edit_strategy),
-        only_zone=cast(OnlyZone, s.zonal_shift_only_zone_policy),
-        drift_guard=cast(DriftGuard, s.zonal_shift_drift_guard),
-        auto_mode=cast(AutoMode, s.zonal_shift_auto_mode),
-        restore_batch=s.zonal_shift_restore_batch,
-        restore_interval=s.zonal_shift_restore_interval.total_seconds(),
-        restore_fast=s.zonal_shift_restore_fast,
-        sweep_legacy=s.zonal_shift_sweep_legacy,
-        adopt_orphans=s.zonal_shift_adopt_orphans,
-        clone_retention=s.zonal_shift_clone_retention,
-        prescale=check_prescale(s),
-        rebalance=cast(Rebalance, s.zonal_shift_rebalance),
-        rehearsal=parse_schedule(s.zonal_shift_rehearsal),
         repair=s.feature_gates.node_repair,
         dry_run=parse_dry_run(s.zonal_shift_dry_run),
         store=cast(StoreKind, s.zonal_shift_store),
         table=s.zonal_shift_table,
     )
+    for name, option in POLICY_OPTIONS.items():
+        options = option.set_value(options, getattr(s.zonal_policy, name))
+    return options
 
 
 def parse_policies(told: ZonalPolicy) -> ShiftPolicies:
@@ -171,67 +152,51 @@ def parse_dry_run(told: str) -> DryRun:
     return cast(DryRun, {"false": "", "true": "server"}.get(told, "client"))
 
 
-log = get_logger()
-# Keys of the ConfigMap, and the setting each stands for.
-CONFIG_KEYS = {"policy": "ZONAL_SHIFT_POLICY", "dry-run": "ZONAL_SHIFT_DRY_RUN"}
+@dataclass(frozen=True, slots=True)
+class PolicyOption:
+    """The option that a field of the policy is: a field of ZonalOptions, or of its timing."""
+
+    name: str
+    convert: Callable[[Any], Any] = lambda value: value
+    timing: bool = False
+
+    def set_value(self, options: ZonalOptions, value: Any) -> ZonalOptions:
+        """The options with this value of the policy field."""
+        return self._replace(options, self.convert(value))
+
+    def copy_from(self, source: ZonalOptions, options: ZonalOptions) -> ZonalOptions:
+        """The options with what another has here."""
+        return self._replace(options, getattr(source.pace if self.timing else source, self.name))
+
+    def _replace(self, options: ZonalOptions, value: Any) -> ZonalOptions:
+        if self.timing:
+            return replace(options, pace=structs.replace(options.pace, **{self.name: value}))
+        return replace(options, **{self.name: value})
 
 
-class ConfigMap(Object, frozen=True):
-    """Words by their keys."""
-
-    KIND: ClassVar[Kind] = Kind("", "v1", "ConfigMap", "configmaps")
-
-    data: Mapping[str, str] = {}
-
-
-class ShiftConfigMap:
-    """Turns what the ConfigMap says into options."""
-
-    def __init__(
-        self, options: ZonalOptions, recorder: Recorder, apply: Callable[[ZonalOptions], None]
-    ) -> None:
-        # A key that is left out, or empty, is what the process was started with.
-        self._base, self._now = options, options
-        self._recorder, self._apply = recorder, apply
-
-    def apply_change(self, before: ConfigMap | None, now: ConfigMap | None) -> None:
-        """The map was written. One that is gone takes nothing back: nobody said what should be instead."""
-        if now is None or (before is not None and before.data == now.data):
-            return
-        told = self._now
-        for key in CONFIG_KEYS:
-            told = self._apply_key(told, key, now)
-        if told != self._now:
-            self._now = told
-            log.info(
-                "zonal shift goes on by another policy",
-                policy=told.policies,
-                **{"dry-run": told.dry_run or "false"},
-            )
-            self._apply(told)
-
-    def _apply_key(self, options: ZonalOptions, key: str, source: ConfigMap) -> ZonalOptions:
-        text, kind = source.data.get(key, "").strip(), BY_VARIABLE[CONFIG_KEYS[key]].kind
-        if not text:
-            return _set_option(options, key, getattr(self._base, FIELDS[key]))
-        try:
-            return _set_option(options, key, READ[key](kind.read(text)))
-        except ValueError as error:
-            detail = f" ({error})" if str(error) else ""
-            note = (
-                f'{key} in ConfigMap {source.namespace}/{source.name} is "{text[:120]}", but must be '
-                f"{kind.allowed}{detail}; what was in force before stays so until it is corrected"
-            )
-            log.warning("a key of the ConfigMap is not taken", key=key, error=note)
-            self._recorder.publish_event(
-                source, "ZonalShiftMisconfigured", note, warning=True, dedupe=(key, text)
-            )
-            return options
-
-
-FIELDS = {"policy": "policies", "dry-run": "dry_run"}
-READ: Mapping[str, Callable[[Any], Any]] = {"policy": parse_policies, "dry-run": parse_dry_run}
-
-
-def _set_option(options: ZonalOptions, key: str, value: Any) -> ZonalOptions:
-    return replace(options, **{FIELDS[key]: value})
+# Fields of the policy by name. What only the HTTPS endpoint needs is no option.
+POLICY_OPTIONS: Mapping[str, PolicyOption] = {
+    "adopt_orphans": PolicyOption("adopt_orphans"),
+    "auto_mode": PolicyOption("auto_mode"),
+    "clone_retention": PolicyOption("clone_retention"),
+    "debounce": PolicyOption("debounce", timing=True),
+    "drift_guard": PolicyOption("drift_guard"),
+    "edit_strategy": PolicyOption("strategy"),
+    "honour_unapplied": PolicyOption("honour_unapplied"),
+    "min_healthy_zones": PolicyOption("min_healthy"),
+    "min_hold": PolicyOption("min_hold", timing=True),
+    "node_enforce": PolicyOption("enforce"),
+    "node_scope": PolicyOption("managed_only", lambda scope: scope == "Managed"),
+    "observer": PolicyOption("observer"),
+    "only_zone_policy": PolicyOption("only_zone"),
+    "poll_interval": PolicyOption("poll", timedelta.total_seconds),
+    "poll_interval_active": PolicyOption("poll_active", timedelta.total_seconds),
+    "prescale": PolicyOption("prescale"),
+    "rebalance": PolicyOption("rebalance"),
+    "rehearsal": PolicyOption("rehearsal", parse_schedule),
+    "restore_batch": PolicyOption("restore_batch"),
+    "restore_fast": PolicyOption("restore_fast"),
+    "restore_interval": PolicyOption("restore_interval", timedelta.total_seconds),
+    "sweep_legacy": PolicyOption("sweep_legacy"),
+    "trust_events": PolicyOption("trust_events"),
+}

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from dovetail.api.core import Node
-from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.zoneshift import ZoneShift
 from dovetail.aws import Aws
-from dovetail.controllers.base import Cache
 from dovetail.logs import get_logger
 from dovetail.ports import Clock, Recorder
 from dovetail.runtime.informer import Informer
@@ -20,47 +18,48 @@ from dovetail.runtime.kubeconfig import SERVICE_ACCOUNT
 from dovetail.runtime.watch import Follower
 from dovetail.settings import Settings
 from dovetail.zonal.controller.arc import ArcPoller
-from dovetail.zonal.controller.controller import ZonalShiftController
-from dovetail.zonal.controller.rehearsal import ClusterView
+from dovetail.zonal.controller.controller import ShiftedCluster, ZonalShiftController
 from dovetail.zonal.ingest.signals import ShiftQueueReader, SignalStore
-from dovetail.zonal.model.gates import ZoneGates
-from dovetail.zonal.options import ConfigMap, ShiftConfigMap, ZonalOptions, from_settings
+from dovetail.zonal.options import ZonalOptions, from_settings
+from dovetail.zonal.policy_map import ConfigMap, ShiftPolicyMap
 from dovetail.zonal.store.cluster_store import ShiftStore
 from dovetail.zonal.store.mirror_store import build_store
 from dovetail.zonal.store.table_store import TableListener, TableStore
 
-__all__ = ["ZonalService"]
+__all__ = ["ShiftClients", "ZonalService", "find_namespace"]
 
 log = get_logger()
 Service = Callable[[], Awaitable[None]]
 
 
-class ZonalService:
-    """Everything about zonal shifts in one process.
+@dataclass(frozen=True, slots=True)
+class ShiftClients:
+    """`kube` writes only while this process leads; `receiving` is for messages, which every replica keeps."""
 
-    `kube` writes only while this process leads; `receiving` is for messages, which every replica keeps.
-    """
+    aws: Aws
+    kube: KubeClient
+    receiving: KubeClient
+
+
+class ZonalService:
+    """Everything about zonal shifts in one process."""
 
     def __init__(
         self,
         settings: Settings,
-        aws: Aws,
+        clients: ShiftClients,
+        cluster: ShiftedCluster,
         *,
-        kube: KubeClient,
-        receiving: KubeClient,
         clock: Clock,
         rng: Random,
         recorder: Recorder,
-        gates: ZoneGates,
-        nodes: Cache[Node],
-        claims: Cache[NodeClaim],
         options: ZonalOptions | None = None,
-        seeing: ClusterView | None = None,
     ) -> None:
         self.options = options or from_settings(settings)
-        self._settings, self._aws, self._receiving, self._clock = settings, aws, receiving, clock
+        self._settings, self._clock, self._kube = settings, clock, clients.kube
+        self._aws, self._receiving = clients.aws, clients.receiving
         self.arc = ArcPoller(
-            aws,
+            clients.aws,
             self.options.cluster,
             clock,
             rng,
@@ -69,17 +68,13 @@ class ZonalService:
             observer=self.options.observer,
         )
         self.controller = ZonalShiftController(
-            kube,
-            aws,
-            clock,
-            recorder,
+            clients.kube,
+            cluster,
             self.arc,
-            gates,
+            self._build_store(clients.kube),
             self.options,
-            nodes=nodes,
-            claims=claims,
-            seeing=seeing,
-            store=self._build_store(kube),
+            clock=clock,
+            recorder=recorder,
         )
         self.signals = SignalStore(
             self._build_signal_store(self.options),
@@ -87,7 +82,8 @@ class ZonalService:
             observer=self.options.observer,
             woken=self.controller.poll_now,
         )
-        self._kube, self._chance, self._recorder = kube, rng, recorder
+        self._chance, self._recorder = rng, recorder
+        self.policy_map = ShiftPolicyMap(settings, self.options, recorder, self.change_options)
 
     def _build_signal_store(self, options: ZonalOptions) -> ShiftStore | None:
         """Where messages go; nowhere in a dry run that writes nothing at all."""
@@ -96,7 +92,7 @@ class ZonalService:
     def change_options(self, options: ZonalOptions) -> None:
         """Go on by other options."""
         self.options = options
-        self.signals.store = self._build_signal_store(options)
+        self.signals.store, self.signals.observer = self._build_signal_store(options), options.observer
         self.controller.change_options(options)
 
     def _build_store(self, kube: KubeClient) -> ShiftStore:
@@ -136,18 +132,18 @@ class ZonalService:
         return follower.run
 
     def _follow_config_map(self) -> Service:
-        """Policy and dry run as they are written in a ConfigMap, from now on."""
+        """The policy as it is written in a ConfigMap, from now on."""
         named = self._settings.zonal_shift_config_map
         namespace, _, name = named.rpartition("/")
         informer = Informer(ConfigMap)
-        informer.on_change(ShiftConfigMap(self.options, self._recorder, self.change_options).apply_change)
+        informer.on_change(self.policy_map.apply_change)
         follower = Follower(
             self._kube,
             ConfigMap,
             informer,
             clock=self._clock,
             rng=self._chance,
-            namespace=namespace or self._settings.leader_election_namespace or read_pod_namespace(),
+            namespace=namespace or find_namespace(self._settings),
             # Enough where a role grants this one alone.
             fields=f"metadata.name={name}",
             on_trouble=lambda error: log.warning("cannot follow a ConfigMap", ConfigMap=named, error=error),
@@ -163,6 +159,11 @@ class ZonalService:
                 await self.controller.prepare()
         except TimeoutError:
             return
+
+
+def find_namespace(settings: Settings) -> str:
+    """Where the ConfigMap is looked for when its name says nothing about that."""
+    return settings.leader_election_namespace or read_pod_namespace()
 
 
 def read_pod_namespace(root: Path = SERVICE_ACCOUNT) -> str:

@@ -136,5 +136,5 @@ def test_a_file_without_roots_is_told_in_one_sentence(tmp_path: Path, text: str 
     named = tmp_path / "roots.pem"
     if text is not None:
         named.write_text(text)
-    with pytest.raises(Misconfigured, match=f"ZONAL_SHIFT_SNS_CA_FILE: {named} holds no certificates"):
+    with pytest.raises(Misconfigured, match=rf"ZONAL_SHIFT_SNS_CA_FILE\): {named} holds no certificates"):
         public_roots(str(named))

@@ -126,7 +126,7 @@ async def test_without_auto_subscribe_an_end_is_only_told(caplog: pytest.LogCapt
         ),
         (
             ("--zonal-shift-min-healthy-zones=0",),
-            "ZONAL_SHIFT_MIN_HEALTHY_ZONES is 0, but must be at least 1",
+            '--zonal-shift-min-healthy-zones is "0", but must be a whole number that is 1 or more',
         ),
     ],
 )

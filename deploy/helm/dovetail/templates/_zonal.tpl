@@ -20,12 +20,41 @@ served there are none, and no permissions either. */}}
 {{- end -}}
 
 {{- define "dovetail.zonal.variable" -}}
-{{- $spelled := dict "doNotDisrupt" "ENABLE_DO_NOT_DISRUPT" "snsAutoSubscribe" "SNS_AUTO_SUBSCRIBE" -}}
+{{- $spelled := dict "doNotDisrupt" "ENABLE_DO_NOT_DISRUPT" -}}
 {{- get $spelled . | default (printf "ZONAL_SHIFT_%s" (snakecase . | upper)) -}}
 {{- end -}}
 
+{{/* Values that are settings, and those that the chart itself reads; all others are fields of the policy. */}}
+{{- define "dovetail.zonal.settings" -}}
+[doNotDisrupt, endpointUrl, eventsCaFile, eventsTokenFile, httpsPort, mode, onDisable, queue, store, table, topicArn]
+{{- end -}}
+
+{{- define "dovetail.zonal.own" -}}
+[enabled, crd, tlsSecret, networkPolicy, standalone, policy, dryRun]
+{{- end -}}
+
+{{/* The fields of the policy that were chosen, by their keys. */}}
+{{- define "dovetail.zonal.policy" -}}
+{{- $others := concat (include "dovetail.zonal.settings" . | fromYamlArray) (include "dovetail.zonal.own" . | fromYamlArray) -}}
+{{- $found := dict -}}
+{{- range $name, $value := omit .Values.zonalShift "" -}}
+{{- $text := toString $value -}}
+{{- if not (or (has $name $others) (kindIs "invalid" $value) (eq $text "")) -}}
+{{- $_ := set $found (kebabcase $name) (tpl $text $) -}}
+{{- end -}}
+{{- end -}}
+{{- if $found }}{{ toYaml $found }}{{ end -}}
+{{- end -}}
+
+{{/* Fields that are read at the start alone: a pod with another checksum is another pod. */}}
+{{- define "dovetail.zonal.restart" -}}
+{{- $policy := include "dovetail.zonal.policy" . | fromYaml -}}
+{{- $stale := pick $policy "allow-signature-v1" "prescale" "rebalance" "rehearsal" "sns-auto-subscribe" "sns-ca-file" -}}
+{{- if $stale }}checksum/zonal-shift-policy: {{ toJson $stale | sha256sum }}{{ end -}}
+{{- end -}}
+
 {{- define "dovetail.zonal.environment" -}}
-{{- $own := list "enabled" "crd" "tlsSecret" "networkPolicy" "standalone" "policy" "dryRun" -}}
+{{- $settings := include "dovetail.zonal.settings" . | fromYamlArray -}}
 - name: ZONAL_SHIFT_CONFIG_MAP
   value: {{ .Release.Namespace }}/{{ include "dovetail.zonal.map" . }}
 {{- range $name, $key := dict "POLICY" "policy" "DRY_RUN" "dry-run" }}
@@ -40,7 +69,7 @@ served there are none, and no permissions either. */}}
 {{- range $name := keys .Values.zonalShift | sortAlpha }}
 {{- $value := get $.Values.zonalShift $name }}
 {{- $text := kindIs "slice" $value | ternary (join "," $value) (toString $value) }}
-{{- if not (or (has $name $own) (kindIs "invalid" $value) (eq $text "")) }}
+{{- if and (has $name $settings) (not (kindIs "invalid" $value)) (ne $text "") }}
 - name: {{ include "dovetail.zonal.variable" $name }}
   value: {{ tpl $text $ | quote }}
 {{- end }}

@@ -39,7 +39,7 @@ class ArcPoller:
         active: float = 10.0,
         observer: bool = False,
     ) -> None:
-        self._aws, self._cluster, self._clock, self._chance = aws, cluster, clock, rng
+        self.aws, self._cluster, self._clock, self._chance = aws, cluster, clock, rng
         self._calm, self._active, self._observer = calm, active, observer
         self.arn = ""
         self.last: ArcPoll | None = None
@@ -54,6 +54,11 @@ class ArcPoller:
         # Whether observers are sent messages; None until that is known.
         self.notified: bool | None = None
         self._ask_notified_after = float("-inf")
+
+    def change_pace(self, *, calm: float, active: float, observer: bool) -> None:
+        """Look so often from the next look on."""
+        self._calm, self._active, self._observer = calm, active, observer
+        self._observed = self._observed if observer else ()
 
     def poll_now(self) -> None:
         """Something may have changed: look at once."""
@@ -103,7 +108,7 @@ class ArcPoller:
     async def resolve_arn(self) -> str:
         """The cluster's ARN, by which ARC and the ledger's table know it."""
         if not self.arn:
-            answer = await self._aws.call("eks", "DescribeCluster", {"name": self._cluster})
+            answer = await self.aws.call("eks", "DescribeCluster", {"name": self._cluster})
             self.arn = str(answer["cluster"]["arn"])
         return self.arn
 
@@ -111,7 +116,7 @@ class ArcPoller:
         if self._clock.monotonic() < self._ask_after:
             return ()
         try:
-            answer = await self._aws.call(SERVICE, "GetManagedResource", {"resourceIdentifier": self.arn})
+            answer = await self.aws.call(SERVICE, "GetManagedResource", {"resourceIdentifier": self.arn})
         except AwsAbsent:
             # Not registered, which a person may change; until then there is nothing to be seen here.
             self.registered, self._ask_after = False, self._clock.monotonic() + UNREGISTERED
@@ -126,7 +131,7 @@ class ArcPoller:
         if not self._observer or self._clock.monotonic() < self._observe_after:
             return
         found: list[Shift] = []
-        async for page in list_pages(self._aws, SERVICE, "ListAutoshifts", {"status": "ACTIVE"}):
+        async for page in list_pages(self.aws, SERVICE, "ListAutoshifts", {"status": "ACTIVE"}):
             found += [
                 Shift(str(each["awayFrom"]), "OBSERVED", started=each.get("startTime"))
                 for each in page.get("items") or ()
@@ -141,7 +146,7 @@ class ArcPoller:
             return
         self._ask_notified_after = self._clock.monotonic() + NOTIFIED
         try:
-            answer = await self._aws.call(SERVICE, "GetAutoshiftObserverNotificationStatus", {})
+            answer = await self.aws.call(SERVICE, "GetAutoshiftObserverNotificationStatus", {})
         except DovetailError:
             return  # of no consequence: looking goes on
         was, self.notified = self.notified, answer.get("status") == "ENABLED"
@@ -149,7 +154,7 @@ class ArcPoller:
             log.warning(
                 "autoshifts are seen by looking alone, up to a minute late; for messages of them run "
                 "`aws arc-zonal-shift update-autoshift-observer-notification-status --status ENABLED`",
-                region=self._aws.region,
+                region=self.aws.region,
             )
 
 

@@ -9,7 +9,7 @@ that dies anywhere leaves objects that say what was done to them, and the next o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NoReturn
 
@@ -18,7 +18,7 @@ from dovetail.api.core import Node
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.api.zoneshift import ZoneShift
-from dovetail.aws import Aws, AwsError
+from dovetail.aws import AwsError
 from dovetail.controllers.base import Backoff, Cache, Result, Trigger, requeue_after
 from dovetail.errors import BadInput, Conflict, DovetailError, Gone, NotAuthorized, Retry
 from dovetail.ports import Clock, Recorder
@@ -51,13 +51,23 @@ from dovetail.zonal.model.ledgers import read_note_owner
 from dovetail.zonal.model.records import SIGNAL
 from dovetail.zonal.model.shifts import find_owner, find_shift_owner
 from dovetail.zonal.options import ZonalOptions
-from dovetail.zonal.store.cluster_store import ClusterStore, ShiftStore
+from dovetail.zonal.store.cluster_store import ShiftStore
 
-__all__ = ["ZonalShiftController"]
+__all__ = ["ShiftedCluster", "ZonalShiftController"]
 
 SLICE, MOMENT, CONVERGE, OFF = 5.0, 0.2, 30.0, 300.0
 RELEASING = 5.0
 OUR_NOTES = (labels.ZONE_LEDGER, GUARD)
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftedCluster:
+    """The cluster as the controller knows it; only an autoscaler has a view of all of it."""
+
+    gates: ZoneGates
+    nodes: Cache[Node]
+    claims: Cache[NodeClaim]
+    view: ClusterView | None = None
 
 
 class ZonalShiftController:
@@ -71,42 +81,27 @@ class ZonalShiftController:
     def __init__(
         self,
         kube: JsonPatchKube,
-        aws: Aws,
-        clock: Clock,
-        recorder: Recorder,
+        cluster: ShiftedCluster,
         arc: ArcPoller,
-        gates: ZoneGates,
+        store: ShiftStore,
         options: ZonalOptions,
         *,
-        nodes: Cache[Node],
-        claims: Cache[NodeClaim],
-        seeing: ClusterView | None = None,
-        store: ShiftStore | None = None,
+        clock: Clock,
+        recorder: Recorder,
     ) -> None:
         self._kube, self._clock, self._recorder, self._options = kube, clock, recorder, options
-        self.arc, self.gates = arc, gates
-        self._nodes, self._claims = nodes, claims
+        self.arc, self.gates = arc, cluster.gates
+        self._nodes, self._claims = cluster.nodes, cluster.claims
         self.writer = AuditedWriter(kube)
-        self._zones = ZoneDiscovery(kube, aws, options.cluster, nodes, clock)
-        self._protection = NodeProtection(
-            self.writer,
-            nodes,
-            clock,
-            recorder,
-            enforce=options.enforce,
-            managed_only=options.managed_only,
-            share=options.restore_batch,
-            interval=options.restore_interval,
-            repair=options.repair,
-            owner=options.owner,
-        )
+        self._zones = ZoneDiscovery(kube, arc.aws, options.cluster, cluster.nodes, clock)
+        self._protection = NodeProtection(self.writer, cluster.nodes, clock, recorder, options)
         self._pool_editor = PoolEditor(self.writer, clock, recorder, options)
-        self._clones = StandInPools(kube, claims, options, self.writer, clock)
-        self._store = store or ClusterStore(kube)
+        self._clones = StandInPools(kube, cluster.claims, options, self.writer, clock)
+        self._store = store
         self._copies = LedgerCopies(kube, self._store)
         self._tracker = ShiftTracker(self._store, clock, recorder, options)
         self._extras = ShiftExtras(
-            kube, self.writer, self._tracker, self._zones, seeing, clock, recorder, options
+            self.writer, self._tracker, self._zones, cluster.view, clock=clock, recorder=recorder
         )
         self._notices = ZoneEvents(recorder)
         self._signal_reader = SignalReader(self._store, arc, clock)
@@ -133,8 +128,10 @@ class ZonalShiftController:
         if options.dry_run == "client" and self._options.dry_run != "client":
             # From here on nothing is written; what was begun in earnest is kept in mind.
             self._tracker.imagined = tuple(each for each in self._seen if each.spec.kind != SIGNAL)
-        self._options = self._tracker.options = options
+        self._options = self._tracker.options = self._protection.options = options
         self._pool_editor.options = self._clones.options = options
+        self._extras.change_options(options)
+        self.arc.change_pace(calm=options.poll, active=options.poll_active, observer=options.observer)
         self._wake()
 
     def poll_now(self) -> None:

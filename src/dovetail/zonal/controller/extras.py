@@ -20,7 +20,7 @@ from dovetail.zonal.controller.prescale import PrescaleBuffers
 from dovetail.zonal.controller.rehearsal import ClusterView
 from dovetail.zonal.controller.reports import ImpactAdvice, ShiftGauges, SkewReport, ZonePendingPods
 from dovetail.zonal.controller.shift_tracker import ShiftState, ShiftTracker
-from dovetail.zonal.controller.writes import Audit, AuditedWriter, JsonPatchKube, PoolDocument
+from dovetail.zonal.controller.writes import Audit, AuditedWriter, PoolDocument
 from dovetail.zonal.controller.zone_map import ZoneDiscovery, ZoneMap
 from dovetail.zonal.model import clone
 from dovetail.zonal.model.clone import CLONE_OF
@@ -63,7 +63,8 @@ class OrphanedPools:
         if not self.adopt:
             note = (
                 f"{zones.names[0]} was taken out of this pool for a shift that is over, and the note of it "
-                "is gone, so it is left as it is: put the zone back, or set ZONAL_SHIFT_ADOPT_ORPHANS=true"
+                "is gone, so it is left as it is: put the zone back, or set adopt-orphans to true in the "
+                "policy of zonal shift"
             )
             told = (pool.uid, each.name)
             self.recorder.publish_event(
@@ -133,18 +134,18 @@ class ShiftExtras:
 
     def __init__(
         self,
-        kube: JsonPatchKube,
         writer: AuditedWriter,
         tracker: ShiftTracker,
         zones: ZoneDiscovery,
         seeing: ClusterView | None,
+        *,
         clock: Clock,
         recorder: Recorder,
-        options: ZonalOptions,
     ) -> None:
         self._tracker, self._zones, self._clock = tracker, zones, clock
+        options = tracker.options
         self._advice = ImpactAdvice(seeing, recorder)
-        self._prescale = PrescaleBuffers(kube, writer, seeing, wanted=options.prescale)
+        self._prescale = PrescaleBuffers(writer, seeing, wanted=options.prescale)
         self._orphans = OrphanedPools(writer, recorder, adopt=options.adopt_orphans)
         self._waiting = ZonePendingPods(seeing, clock, recorder)
         self._report = SkewReport(seeing, clock, recorder, wanted=options.rebalance != "Off")
@@ -212,6 +213,10 @@ class ShiftExtras:
     def describe_plan(self, each: ShiftState) -> list[str]:
         """What would be written besides marks and edits, in words."""
         return self._prescale.describe_plan(each, self._advice.found)
+
+    def change_options(self, options: ZonalOptions) -> None:
+        """Go on by other options."""
+        self._orphans.adopt = options.adopt_orphans
 
     @property
     def failures(self) -> Mapping[str, str]:

@@ -29,7 +29,7 @@ from dovetail.zonal.model.nodes import (
     release_node,
     sweep_node,
 )
-from dovetail.zonal.model.shifts import CONTROLLER, Owner
+from dovetail.zonal.options import ZonalOptions
 
 __all__ = [
     "DesiredMarks",
@@ -116,17 +116,10 @@ class NodeProtection:
         nodes: Cache[Node],
         clock: Clock,
         recorder: Recorder,
-        *,
-        enforce: bool = False,
-        managed_only: bool = False,
-        share: float = 0.25,
-        interval: float = 30.0,
-        repair: bool = False,
-        owner: Owner = CONTROLLER,
+        options: ZonalOptions,
     ) -> None:
         self._writer, self._nodes, self._clock, self._recorder = writer, nodes, clock, recorder
-        self._enforce, self._managed_only = enforce, managed_only
-        self._share, self._interval, self._repair, self._owner = share, interval, repair, owner
+        self.options = options
         # What we wrote and have not heard of yet, by the version it was written over.
         self._own: dict[str, tuple[str, Node]] = {}
         self._batch: dict[str, tuple[float, int]] = {}
@@ -172,15 +165,15 @@ class NodeProtection:
             return None
         if text is None and not keys:
             return self._sweep_node(node, zone, desired)
-        if keys and self._managed_only and labels.NODEPOOL not in node.labels and text is None:
+        if keys and self.options.managed_only and labels.NODEPOOL not in node.labels and text is None:
             return None
         ledger = parse_node_ledger(text)
-        if ledger is not None and ledger.owner != self._owner:
+        if ledger is not None and ledger.owner != self.options.owner:
             return None  # another's mark, and its to take off
         return self._build_mark_change(node, ledger, zone, keys, desired)
 
     def _sweep_node(self, node: Node, zone: str, desired: DesiredMarks) -> NodeChange | None:
-        if zone not in desired.sweep or (self._managed_only and labels.NODEPOOL not in node.labels):
+        if zone not in desired.sweep or (self.options.managed_only and labels.NODEPOOL not in node.labels):
             return None
         marked = sweep_node(_read_marks(node))
         return None if marked is None else NodeChange(node, marked, zone, desired.sweep[zone])
@@ -192,7 +185,7 @@ class NodeProtection:
         marked = MarkedNode(now, ledger)
         for key in sorted(keys):
             marked = protect_node(
-                marked.standing, marked.ledger, key, enforce=self._enforce, owner=self._owner
+                marked.standing, marked.ledger, key, enforce=self.options.enforce, owner=self.options.owner
             )
         left = () if marked.ledger is None else marked.ledger.shifts
         ended = [key for key in left if key not in keys and key not in desired.hold]
@@ -214,9 +207,9 @@ class NodeProtection:
         for zone in sorted(zones):
             began, room = self._batch.get(zone, (float("-inf"), 0))
             mine = [each for each in changes if each.zone_id == zone]
-            if now - began >= self._interval:
+            if now - began >= self.options.restore_interval:
                 total = self._count_zone_nodes(zone, mine)
-                began, room = now, max(1, math.ceil(total * self._share))
+                began, room = now, max(1, math.ceil(total * self.options.restore_batch))
             ready = [each for each in mine if self._may_release(each)][:room]
             self._batch[zone] = (began, room - len(ready))
             chosen += [self._keep_cordon(each) for each in ready]
@@ -237,7 +230,7 @@ class NodeProtection:
         """A node that is not ready stays cordoned where it will be repaired; it only may be taken away."""
         if (
             find_ready_since(change.node) is not None
-            or not self._repair
+            or not self.options.repair
             or not change.node.spec.unschedulable
         ):
             return change

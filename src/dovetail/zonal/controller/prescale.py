@@ -16,7 +16,6 @@ from dovetail.api import labels, predicates
 from dovetail.api.buffers import CapacityBuffer, CapacityBufferSpec, ScalableReference
 from dovetail.api.meta import Object, ObjectMeta
 from dovetail.errors import AlreadyExists, Conflict, DovetailError, Gone
-from dovetail.ports import Kube
 from dovetail.scheduling.model.snapshot import Snapshot
 from dovetail.zonal.controller.rehearsal import ClusterView
 from dovetail.zonal.controller.shift_tracker import ShiftState
@@ -34,10 +33,8 @@ WorkloadKey = tuple[str, str, str]
 class PrescaleBuffers:
     """Keeps the buffers of shifts in force, and takes away those of shifts that are over."""
 
-    def __init__(
-        self, kube: Kube, writer: AuditedWriter, seeing: ClusterView | None, *, wanted: bool
-    ) -> None:
-        self._kube, self._writer, self._view, self._wanted = kube, writer, seeing, wanted
+    def __init__(self, writer: AuditedWriter, seeing: ClusterView | None, *, wanted: bool) -> None:
+        self._kube, self._writer, self._view, self._wanted = writer.kube, writer, seeing, wanted
         # Buffers of a process before this one are looked for once, also where none are wanted any more.
         self._unsure = True
         self.failures: dict[str, str] = {}

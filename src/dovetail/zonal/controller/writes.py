@@ -171,19 +171,19 @@ class AuditedWriter:
     """Hands for nodes and pools."""
 
     def __init__(self, kube: JsonPatchKube) -> None:
-        self._kube = kube
+        self.kube = kube
         self.audits: deque[Audit] = deque(maxlen=KEPT)
 
     async def write_node(self, before: Node, after: Node, audits: Sequence[Audit]) -> Node:
         """One patch; Conflict when someone wrote meanwhile, so that the ledger tells the truth."""
-        done = await self._kube.patch(before, after, guarded=True)
+        done = await self.kube.patch(before, after, guarded=True)
         self.record_audits(audits)
         return done
 
     async def write_pool(
         self, pool: PoolDocument, changes: Sequence[dict[str, Any]], audits: Sequence[Audit]
     ) -> None:
-        await self._kube.json_patch(pool, changes)
+        await self.kube.json_patch(pool, changes)
         self.record_audits(audits)
 
     def record_audits(self, audits: Sequence[Audit]) -> None:

@@ -54,7 +54,7 @@ def public_roots(path: str = "") -> tuple[x509.Certificate, ...]:
             return tuple(x509.load_pem_x509_certificates(Path(path).read_bytes()))
         except (OSError, ValueError) as error:
             raise Misconfigured(
-                f"reading ZONAL_SHIFT_SNS_CA_FILE: {path} holds no certificates in PEM; "
+                f"reading sns-ca-file (ZONAL_SHIFT_SNS_CA_FILE): {path} holds no certificates in PEM; "
                 "name a file of authorities, or leave it empty for the system's"
             ) from error
     known = ssl.create_default_context().get_ca_certs(binary_form=True)
@@ -62,7 +62,7 @@ def public_roots(path: str = "") -> tuple[x509.Certificate, ...]:
     if not found:
         raise Misconfigured(
             "checking certificates of SNS: the system knows no authorities; "
-            "install ca-certificates, or name a file with ZONAL_SHIFT_SNS_CA_FILE"
+            "install ca-certificates, or name a file with sns-ca-file of the policy"
         )
     return found
 

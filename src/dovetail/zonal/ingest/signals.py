@@ -31,15 +31,15 @@ class SignalStore:
         observer: bool = False,
         woken: Callable[[], None],
     ) -> None:
-        self.store, self._arn, self._observer, self._woken = store, arn, observer, woken
+        self.store, self._arn, self.observer, self._woken = store, arn, observer, woken
         self._seen: set[str] = set()
 
     def is_foreign(self, signal: ShiftSignal) -> bool:
         """About another cluster, or about the region while nobody observes it."""
         if signal.cluster is None:
-            return not self._observer
+            return not self.observer
         ours = self._arn()
-        return bool(ours) and signal.cluster != ours and not self._observer
+        return bool(ours) and signal.cluster != ours and not self.observer
 
     async def put_signal(self, signal: ShiftSignal) -> str:
         """Keep a signal; what became of it: stored, duplicate, foreign or unknown."""

@@ -80,11 +80,11 @@ class SnsEndpoint:
         self._settings, self._aws, self._store, self._clock = settings, aws, store, clock
         self._topics = settings.zonal_shift_topic_arn
         self._certificates = certificates or Certificates(
-            anchors=public_roots(settings.zonal_shift_sns_ca_file) if self._topics else (),
+            anchors=public_roots(settings.zonal_policy.sns_ca_file) if self._topics else (),
             fetches=Throttle(clock, FETCHES, FETCHES_AT_ONCE),
         )
         self._posted = PostedEvents(settings, store, clock)
-        self._directory, self._allow_v1 = directory, settings.zonal_shift_allow_signature_v1
+        self._directory, self._allow_v1 = directory, settings.zonal_policy.allow_signature_v1
         named = (*self._topics, EVENTS)
         self._throttles = {each: Throttle(clock, PER_SECOND, BURST) for each in named}
         self._seen, self._confirmed = RecentKeys(REPLAY_SECONDS), RecentKeys(CONFIRM_SECONDS)
@@ -266,7 +266,7 @@ class SnsEndpoint:
                 pause = min(pause * 2, LAST_PAUSE)
 
     async def _subscribe(self, topic: str) -> None:
-        if not self._settings.sns_auto_subscribe or not self._settings.zonal_shift_endpoint_url:
+        if not self._settings.zonal_policy.sns_auto_subscribe or not self._settings.zonal_shift_endpoint_url:
             return
         asked = {
             "TopicArn": topic,

@@ -67,11 +67,11 @@ def flags_of(settings: Settings) -> list[str]:
         "zonal-shift-https-port": str(settings.zonal_shift_https_port),
         "zonal-shift-topic-arn": ",".join(settings.zonal_shift_topic_arn),
         "zonal-shift-endpoint-url": settings.zonal_shift_endpoint_url,
-        "zonal-shift-sns-ca-file": settings.zonal_shift_sns_ca_file,
+        "zonal-shift-sns-ca-file": settings.zonal_policy.sns_ca_file,
         "zonal-shift-events-token-file": settings.zonal_shift_events_token_file,
         "zonal-shift-events-ca-file": settings.zonal_shift_events_ca_file,
-        "zonal-shift-allow-signature-v1": str(settings.zonal_shift_allow_signature_v1).lower(),
-        "sns-auto-subscribe": str(settings.sns_auto_subscribe).lower(),
+        "zonal-shift-allow-signature-v1": str(settings.zonal_policy.allow_signature_v1).lower(),
+        "sns-auto-subscribe": str(settings.zonal_policy.sns_auto_subscribe).lower(),
     }
     return [f"--{name}={value}" for name, value in texts.items() if value]
 
