@@ -1,4 +1,4 @@
-"""The kinds of reason for which a node stays: one word each, for tables, programs and tests."""
+"""The kinds of reason for which a node is blocked: one word each, for tables, programs and tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["BlockedReason"]
 
 
 class BlockedReason(StrEnum):
-    """Why a node stays. Add freely, never rename: programs read these."""
+    """Why a node is blocked. Add freely, never rename: programs read these."""
 
     UNSAID = "unsaid"
     # The node itself

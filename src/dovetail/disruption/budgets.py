@@ -58,7 +58,7 @@ def is_active(budget: Budget, now: datetime) -> bool:
 
 
 def count_allowed(budget: Budget, now: datetime, nodes: int) -> int:
-    """How many of this many nodes the budget lets go; no limit while it is not active."""
+    """How many of this many nodes the budget lets be disrupted; no limit while it is not active."""
     if not is_active(budget, now):
         return UNLIMITED
     text = budget.nodes
@@ -85,7 +85,7 @@ def count_allowed_or_zero(budgets: Sequence[Budget], reason: str, now: datetime,
 
 
 class Allowance:
-    """How many nodes of each pool may still go. `constrained` says that someone was turned away."""
+    """How many nodes of each NodePool may still be disrupted. `constrained`: a node was turned away."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Allowance:
         return self._left.get(pool, 0)
 
     def take(self, pool: str) -> bool:
-        """One more node of the pool goes; False when none may."""
+        """Count one more node of the NodePool as disrupted; False when none may be."""
         if self._left.get(pool, 0) <= 0:
             self.constrained = True
             return False

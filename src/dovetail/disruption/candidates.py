@@ -1,4 +1,4 @@
-"""Which nodes could go at all, what each is worth, and for every other node why it stays."""
+"""Which nodes may be disrupted, what each costs and saves, and why every other node is blocked."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class DisruptionClass(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A node that may go. `price` is per hour, 0 when unknown; `cost` is what moving its pods costs."""
+    """A node that may be disrupted. `price` is per hour, 0 if unknown; `cost` is that of moving its pods."""
 
     state: StateNode
     pool: NodePool
@@ -88,13 +88,13 @@ class Candidate:
 
     @property
     def ratio(self) -> float:
-        """What is saved for each unit of disruption: the best go first."""
+        """What is saved for each unit of disruption: the best come first."""
         return self.price / self.cost
 
 
 @dataclass(frozen=True, slots=True)
 class BlockedNode:
-    """A node that stays, and why. `event` names how people are told; QUIET means not at all.
+    """A blocked node, and why. `event` names how people are told; QUIET means not at all.
 
     `blocked_reason` is the kind of reason, and `pod` the pod that is one.
     """
@@ -117,7 +117,7 @@ class _Evaluations(IdentityCache[tuple[BlockedNode | None, Candidate | None]]):
 def find_candidates(
     inputs: DisruptionInput, kind: DisruptionClass
 ) -> tuple[list[Candidate], list[BlockedNode]]:
-    """Every node, sorted into those that may go and those that stay."""
+    """Every node, sorted into candidates and blocked nodes."""
     candidates: list[Candidate] = []
     blocked: list[BlockedNode] = []
     # Where nothing is simulated, no run lets go of nodes that are no more.
@@ -163,7 +163,7 @@ def evaluate_node(
 def _compute_evaluation(
     inputs: DisruptionInput, state: StateNode
 ) -> tuple[BlockedNode | None, Candidate | None]:
-    """Why the node stays, if it does, and what it would be as a candidate, if it can be one."""
+    """Why the node is blocked, if it is, and what it would be as a candidate, if it can be one."""
     refused = _check_node(inputs, state)
     if refused is not None:
         return refused, None
@@ -219,7 +219,7 @@ def _check_node(inputs: DisruptionInput, state: StateNode) -> BlockedNode | None
 
 
 def _check_pods(inputs: DisruptionInput, state: StateNode) -> BlockedNode | None:
-    """Which pod holds the node; None when none does."""
+    """Which pod blocks the node; None when none does."""
     now = inputs.snapshot.options.now
     for pod in state.pods:
         if why := reason_of(pod):

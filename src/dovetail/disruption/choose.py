@@ -59,7 +59,7 @@ def never_stop() -> bool:
 
 @dataclass
 class DisruptionChoice:
-    """What one method found: commands, how many nodes it could choose from, and why the others stay.
+    """What one method found: commands, how many nodes it could choose from, and why the others are blocked.
 
     `proposed` are the replacements that were considered, `judged` the moves that were scored, and
     `unseen` the pools the search did not reach before its time was over.
@@ -116,7 +116,7 @@ def _split_by_reason(
 
 @report_bad_objects
 def choose_static_drift(inputs: DisruptionInput) -> DisruptionChoice:
-    """Drifted nodes of static pools, one for one, as many as budgets let go; where pods go is not asked."""
+    """Drifted nodes of static pools, one for one, as many as budgets allow; where pods go is not asked."""
     candidates, blocked = find_candidates(inputs, DisruptionClass.EVENTUAL)
     order = [candidate for candidate in sort_by_drift(candidates) if candidate.pool.static]
     choice = DisruptionChoice(
@@ -131,7 +131,7 @@ def choose_static_drift(inputs: DisruptionInput) -> DisruptionChoice:
 def choose_drift(
     inputs: DisruptionInput, at_once: int | None = 1, should_stop: ShouldStop = never_stop
 ) -> DisruptionChoice:
-    """The longest drifted nodes that may go, each with as many replacements as its pods need.
+    """The longest drifted nodes that may be removed, each with as many replacements as its pods need.
 
     Without a number, all that budgets let go now. Each sees those before it as done, and no pod moves to a
     node that goes in the same turn, unless there is nowhere else.
@@ -155,7 +155,7 @@ def choose_drift(
 
 
 def _list_due(inputs: DisruptionInput, order: Sequence[Candidate]) -> list[Candidate]:
-    """The drifted nodes that budgets let go now."""
+    """The drifted nodes that budgets let be removed now."""
     allowance = _compute_drift_allowance(inputs)
     return [candidate for candidate in order if allowance.take(candidate.pool.name)]
 
@@ -174,7 +174,7 @@ def _choose_wave(
     at_once: int | None,
     should_stop: ShouldStop,
 ) -> DisruptionChoice:
-    """Commands for the first of these, as many as may go, in a world seen so."""
+    """Commands for the first of these, as many as budgets allow, in a cluster seen so."""
     choice = DisruptionChoice(_compute_drift_allowance(inputs), eligible=len(order), blocked=[*blocked])
     worlds = ProjectedInputs(seen)
     wanted: set[str] = set()  # nodes that pods of an earlier command go to
@@ -349,7 +349,7 @@ def choose_split(inputs: DisruptionInput, should_stop: ShouldStop = never_stop) 
 
 @dataclass(frozen=True, slots=True)
 class ConsolidationCandidates:
-    """What consolidation has to choose from in one input, the best first, and who stays without a look."""
+    """What consolidation has to choose from in one input, the best first, and the nodes blocked at once."""
 
     eligible: int
     blocked: tuple[BlockedNode, ...]

@@ -1,4 +1,4 @@
-"""What disruption proposes: these nodes go, in exchange for these."""
+"""What disruption proposes: nodes to remove, and the nodes that replace them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Command", "ConsolidationVerdict", "Method"]
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One way to find nodes that can go, as metrics and events call it."""
+    """A disruption method, as metrics and events call it."""
 
     reason: str
     kind: str
@@ -27,7 +27,7 @@ MANY = Method("Underutilized", "many")
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """These go, these come, and what it saves an hour. `plan` is where their pods would be."""
+    """Nodes to remove, their replacements, and what it saves an hour. `plan` is where their pods would be."""
 
     method: Method
     candidates: tuple[Candidate, ...]
@@ -43,7 +43,7 @@ class Command:
 
     @property
     def cost(self) -> float:
-        """What the nodes that go cost an hour."""
+        """What the nodes to remove cost an hour."""
         return sum(candidate.price for candidate in self.candidates)
 
     @property

@@ -160,7 +160,7 @@ def _parse_policy(given: Mapping[str, str]) -> DisruptionPolicy:
 
 
 def _parse_rate(text: str, problems: dict[str, str]) -> Rate | None:
-    """What cannot be read lets nothing go, as with budgets."""
+    """A policy that cannot be read blocks every node, as a budget does."""
     try:
         return parse_rate(text) if text else None
     except ValueError as error:
@@ -250,7 +250,7 @@ def format_moves(moves: Mapping[datetime, int], now: datetime, per: timedelta) -
 
 
 def count_rate_left(pool: NodePool, now: datetime) -> int | None:
-    """How many more nodes the pool's rate lets go now; None when it has none."""
+    """How many more nodes the NodePool's rate allows now; None when it has none."""
     rate = read_policy(pool).rate
     if rate is None:
         return None
@@ -353,7 +353,7 @@ def score_command(command: Command, known: Mapping[str, PoolTotals]) -> BalanceR
 def _compute_savings_share(
     command: Command, found: Sequence[Candidate], by_pool: Mapping[str, object]
 ) -> float:
-    """A pool's part in the savings: all of them, or as it pays for the nodes that go."""
+    """A pool's part in the savings: all of them, or as it pays for the nodes that are removed."""
     if len(by_pool) == 1:
         return 1.0
     return sum(c.price for c in found) / command.cost if command.cost else 0.0

@@ -40,7 +40,7 @@ class ProjectedInputs:
         self._to_add: list[Command] = []
 
     def find_input_for(self, candidate: Candidate) -> DisruptionInput | None:
-        """The world for one more node that goes; None where nobody can tell what the others leave."""
+        """The input for one more node to remove; None where nobody can tell what the others leave."""
         if self._quick is not None and all(map(ignores_other_pods, candidate.pods)):
             return self._quick
         while self._full is not None and self._to_add:

@@ -1,4 +1,4 @@
-"""What would be disrupted now, turn after turn, and for every node that stays the reason it does.
+"""What would be disrupted now, turn after turn, and for every blocked node the reason.
 
 The methods are the loop's own, asked in its order; between turns the world is as it would be with the
 commands so far under way. Nothing is decided here that is not decided there.
@@ -50,7 +50,7 @@ class BlockedDetail:
 
 @dataclass(frozen=True, slots=True)
 class BlockedNodeReport:
-    """A node that stays. The first of its reasons is the one that counts."""
+    """A blocked node. The first of its reasons is the one that counts."""
 
     state: StateNode
     price: float
@@ -102,7 +102,7 @@ class DisruptionReport:
 def build_report(
     inputs: DisruptionInput, most: int = TURNS, step: Callable[[str], None] = lambda text: None
 ) -> DisruptionReport:
-    """Let the loop's methods decide, up to this many turns, and ask why everyone else stays."""
+    """Let the loop's methods decide, up to this many turns, and ask why every other node is blocked."""
     turns: list[DisruptionTurn] = []
     world, choices = inputs, _ask_methods(inputs, step)
     while (found := _find_commands(choices)) is not None and len(turns) < most:
@@ -177,7 +177,7 @@ def _find_price(inputs: DisruptionInput, state: StateNode) -> float:
 
 
 class BlockedNodeExplainer:
-    """What the methods said of the nodes that stay, and the words for what they pass over in silence."""
+    """What the methods said of the blocked nodes, and the words for what they pass over in silence."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Rest: in a world where nothing was found to do, nothing will be for as long as it stays the same.
+"""An unchanged cluster: where nothing was found to disrupt, nothing will be until something changes.
 
 Between two turns of a calm cluster nothing changes, and to see that costs a comparison of identities.
 """

@@ -62,7 +62,7 @@ class CachedVerdict:
     """A verdict and all it depends on.
 
     `used` are the nodes that were to take pods, with how much; `reach` says how far in the order each kind
-    of pod looked, None if past all nodes. Without `kinds` there was no trial: room alone settled it.
+    of pod looked, None if past all nodes. Without `kinds`, free capacity alone decided it.
     """
 
     state: StateNode
@@ -89,7 +89,7 @@ class NodeChanges:
         self._order = [(not views.is_initialized(s), views.read_name(s)) for s in self._base.states]
         self._known: dict[tuple[object, ...], bool] = {}
         self._able: dict[PodSize, int] = {}
-        self._shy = list(self._list_changed_inverse_groups())
+        self._inverse_groups = list(self._list_changed_inverse_groups())
 
     def _record_pair(self, pair: StatePair, aged: AbstractSet[str]) -> bool:
         """Take down what is new about a node; whether there is anything."""
@@ -126,7 +126,11 @@ class NodeChanges:
             or any(_has_lost_room(node, kept.used) for node in self._fuller.values())
             or (self._now and any(self._is_in_reach(wanted, place) for wanted, place in kept.reach.items()))
             or any(self._counts_differ(rule) for rule in kept.rules)
-            or any(group.selects_pod(pod.namespace, pod.labels) for group in self._shy for pod in kept.kinds)
+            or any(
+                group.selects_pod(pod.namespace, pod.labels)
+                for group in self._inverse_groups
+                for pod in kept.kinds
+            )
         )
 
     def _is_in_reach(self, wanted: PodSize, place: NodePosition | None) -> bool:
@@ -237,39 +241,39 @@ class VerdictCache:
         self, inputs: DisruptionInput, candidate: Candidate, pods: tuple[Pod, ...]
     ) -> CachedVerdict:
         self.asked += 1
-        trials: list[WhatIfScheduler] = []
-        verdict = _strip_verdict(compute_consolidation(inputs, (candidate,), SINGLE, trials))
-        if not trials:
-            # Room alone settled it: those who have no room anywhere still have none.
-            homeless = (
+        simulations: list[WhatIfScheduler] = []
+        verdict = _strip_verdict(compute_consolidation(inputs, (candidate,), SINGLE, simulations))
+        if not simulations:
+            # Free capacity alone decided it: pods that fit on no node still fit on none.
+            unplaceable = (
                 pod
                 for pod in pods
                 if inputs.free_capacity.sum_unplaceable((pod,), {candidate.key}) is not None
             )
             reach: dict[PodSize, NodePosition | None] = {
-                self._intern_size(compute_nano_requests(pod)): None for pod in homeless
+                self._intern_size(compute_nano_requests(pod)): None for pod in unplaceable
             }
             return CachedVerdict(candidate.state, pods, verdict, {}, reach, (), ())
-        asked = {build_group_key(*rule): rule for what_if in trials for rule in what_if.topology.asked}
+        asked = {build_group_key(*rule): rule for what_if in simulations for rule in what_if.topology.asked}
         rules = (self._rules.setdefault(identity, _strip_counts(rule)) for identity, rule in asked.items())
-        kinds = {(id(pod.labels), pod.namespace): pod for pod in trials[0].batch}
+        kinds = {(id(pod.labels), pod.namespace): pod for pod in simulations[0].batch}
         # What holds up depends on all the room there was; else only on the room that was taken.
-        given = _list_offered(trials) if _checked_robustness(verdict) else _sum_taken(trials)
+        given = _list_offered(simulations) if _checked_robustness(verdict) else _sum_taken(simulations)
         used = {name: self._intern_size(amount) for name, amount in given.items()}
         return CachedVerdict(
             candidate.state,
             pods,
             verdict,
             used,
-            self._compute_reach(trials),
+            self._compute_reach(simulations),
             tuple(rules),
             tuple(kinds.values()),
         )
 
-    def _compute_reach(self, trials: Iterable[WhatIfScheduler]) -> dict[PodSize, NodePosition | None]:
+    def _compute_reach(self, simulations: Iterable[WhatIfScheduler]) -> dict[PodSize, NodePosition | None]:
         """How far each kind of pod looked: to the node it was given, or past all of them."""
         found: dict[PodSize, NodePosition | None] = {}
-        for what_if in trials:
+        for what_if in simulations:
             for pod in what_if.batch:
                 wanted = self._intern_size(compute_nano_requests(pod))
                 home = what_if.placements.get(pod.full_name, (None,))[0]
@@ -337,10 +341,10 @@ def _strip_counts(rule: AskedGroup) -> AskedGroup:
     return dataclasses.replace(group, counts={}, total=0), tolerations
 
 
-def _sum_taken(trials: Iterable[WhatIfScheduler]) -> dict[str, Nano]:
+def _sum_taken(simulations: Iterable[WhatIfScheduler]) -> dict[str, Nano]:
     """How much each node was given, at most."""
     found: dict[str, Nano] = {}
-    for what_if in trials:
+    for what_if in simulations:
         for node in what_if.filled:
             before, mine = what_if.base_state.build_node(node.index).left, found.setdefault(node.name, {})
             for name, left in node.left.items():
@@ -348,13 +352,13 @@ def _sum_taken(trials: Iterable[WhatIfScheduler]) -> dict[str, Nano]:
     return found
 
 
-def _list_offered(trials: Iterable[WhatIfScheduler]) -> dict[str, Nano]:
+def _list_offered(simulations: Iterable[WhatIfScheduler]) -> dict[str, Nano]:
     """How much room the nodes had that were given something."""
     return {
         node.name: {
             name: max(0, left) for name, left in what_if.base_state.build_node(node.index).left.items()
         }
-        for what_if in trials
+        for what_if in simulations
         for node in what_if.filled
     }
 

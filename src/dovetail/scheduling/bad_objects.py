@@ -295,11 +295,13 @@ class _Search:
         return self._find_failure(part, [(thing,)]) is None
 
     def _find_failure(self, part: _Part, items: Sequence[Item]) -> Exception | None:
-        trial = self._whole
+        reduced = self._whole
         for each in _PARTS:
             kept = chain(self._kept[each], items if each is part else ())
-            trial = each.replace_things(trial, [thing for item in kept for thing in self._sample_item(item)])
-        return self._works(replace(trial, virtual=(*trial.virtual, _PROBE)))
+            reduced = each.replace_things(
+                reduced, [thing for item in kept for thing in self._sample_item(item)]
+            )
+        return self._works(replace(reduced, virtual=(*reduced.virtual, _PROBE)))
 
     def _sample_item(self, item: Item) -> Item:
         return item[:1] if self._sampled else item
@@ -310,9 +312,9 @@ def _remove_bad_objects(
 ) -> tuple[Snapshot, tuple[SetAside, ...]]:
     """The snapshot without its bad items, found in the order that blames the fewest."""
 
-    def works(trial: Snapshot) -> Exception | None:
+    def works(reduced: Snapshot) -> Exception | None:
         try:
-            decide(trial)
+            decide(reduced)
         except Exception as error:  # noqa: BLE001 - that is the question
             return error
         return None

@@ -1,1 +1,1 @@
-"""…"""
+"""The disruption methods: the rule by which each finds nodes to remove."""

@@ -68,13 +68,13 @@ def compute_consolidation(
     method: Method,
     seen: list[WhatIfScheduler] | None = None,
 ) -> ConsolidationVerdict:
-    """Can these go, for nothing or for one cheaper node? If not, why not. `seen` is given the trials."""
+    """Can these be removed, or replaced by one cheaper node? If not, why not. `seen` gets the simulations."""
     if _cannot_save(inputs, candidates):
         return ConsolidationVerdict(why=NO_CHEAPER)
-    trials: list[WhatIfScheduler] = [] if seen is None else seen
+    simulations: list[WhatIfScheduler] = [] if seen is None else seen
     # How many nodes it would take is told of single ones only.
     outcome = simulate_scheduling(
-        inputs, candidates, consolidating=True, seen=trials, most=1 if len(candidates) > 1 else None
+        inputs, candidates, consolidating=True, seen=simulations, most=1 if len(candidates) > 1 else None
     )
     if outcome.problem:
         return ConsolidationVerdict(why=outcome.problem)
@@ -85,7 +85,7 @@ def compute_consolidation(
         )
     if len(new) > 1:
         return ConsolidationVerdict(why=f"Can't remove without creating {len(new)} candidates")
-    return _build_replacement(inputs, candidates, method, outcome.plan, trials)
+    return _build_replacement(inputs, candidates, method, outcome.plan, simulations)
 
 
 def _cannot_save(inputs: DisruptionInput, candidates: Sequence[Candidate]) -> bool:
@@ -111,14 +111,14 @@ def _build_replacement(
     candidates: Sequence[Candidate],
     method: Method,
     plan: Plan,
-    trials: Iterable[WhatIfScheduler],
+    simulations: Iterable[WhatIfScheduler],
 ) -> ConsolidationVerdict:
     found = filter_by_price(inputs, plan.new_nodes[0], _sum_prices(candidates), candidates)
     if isinstance(found, str):
         return ConsolidationVerdict(why=found)
     command = _build_command(inputs, candidates, method, plan, found)
     kind, pods = inputs.types[found.pool][found.instance_type], list_moving_pods(inputs, candidates)
-    for what_if in trials:
+    for what_if in simulations:
         if what_if.plan is plan and not is_replacement_robust(
             what_if, pods, found, kind, command.savings, inputs.free_capacity
         ):
@@ -249,7 +249,7 @@ def find_multi_node(
     accept: Callable[[Command], bool],
     should_stop: Callable[[], bool] = lambda: False,
 ) -> ConsolidationSearch:
-    """The longest prefix that can go for nothing or for one node, by bisection; of many, by steps beyond."""
+    """The longest prefix that one node or none can replace, by bisection; of many, by steps beyond."""
     found = ConsolidationSearch()
 
     def could_go(count: int) -> bool:
@@ -259,7 +259,7 @@ def find_multi_node(
     if len(ordered) < count or should_stop() or not could_go(count):
         _bisect_prefix(min(count, len(ordered)), could_go, found, should_stop)
         return found
-    # All of those can go at once: perhaps twice as many can, or something between.
+    # All of those can be removed at once: perhaps twice as many can, or something between.
     too_many = len(ordered) + 1
     while count + 1 < too_many and not should_stop():
         unbounded = too_many > len(ordered)
@@ -292,7 +292,7 @@ def _can_remove(
     accept: Callable[[Command], bool],
     found: ConsolidationSearch,
 ) -> bool:
-    """Whether all of these can go; the command is kept in `found` if so."""
+    """Whether all of these can be removed; the command is kept in `found` if so."""
     command = compute_consolidation(inputs, candidates, method).command
     if command is not None and command.replacements:
         found.proposed.append(command)

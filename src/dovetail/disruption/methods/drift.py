@@ -104,7 +104,7 @@ def sort_by_drift(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def build_static_commands(order: Sequence[Candidate], allowance: Allowance) -> list[Command]:
-    """One command for each node a static pool's budget lets go, its replacement as the template has it."""
+    """One command for each node a static NodePool's budget allows, its replacement as the template has it."""
     return [
         Command(DRIFTED, (candidate,), (_build_from_template(candidate.pool),))
         for candidate in order

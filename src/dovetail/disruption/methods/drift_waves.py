@@ -1,4 +1,4 @@
-"""Drift in waves: how far each pool may go now, and how all of its nodes would go, wave by wave.
+"""Drift in waves: how many nodes of each NodePool drift may replace now, and all of them wave by wave.
 
 A pool's drift is open until a new node of it is not ready in time or a replacement is lost. It is paused
 then, and after a while one node at a time is tried; the first new node that comes up opens it again.
@@ -63,7 +63,7 @@ SHOWN = 3
 
 
 class DriftFlow(StrEnum):
-    """How far a pool's drift may go."""
+    """Whether a NodePool's drift may continue."""
 
     OPEN = "open"
     PROBING = "probing"
@@ -196,7 +196,7 @@ class WaveReplacement:
 
 @dataclass(frozen=True, slots=True)
 class DriftWave:
-    """Nodes that go side by side, the pods that move for it, and what would be ordered for these.
+    """Nodes that are replaced side by side, the pods that move for it, and what would be ordered for these.
 
     Replacements are reckoned node by node, as if nothing else had room: there will be no more than these.
     `after` is how long the pools' rates keep it waiting, counted from now.
@@ -218,7 +218,7 @@ class DriftWaves:
 
 
 def plan_waves(inputs: DisruptionInput) -> DriftWaves:
-    """How every drifted node would go, if budgets stay as they are and each wave comes up well."""
+    """How every drifted node would be replaced, if budgets stay as they are and each wave comes up well."""
     candidates, blocked = find_candidates(inputs, DisruptionClass.EVENTUAL)
     blocked_reason = [each for each in blocked if _is_drifted(each.state)]
     allowance = compute_allowances(inputs, DRIFTED.reason)
@@ -257,7 +257,7 @@ def _build_waves(
 
 
 def _compute_width(pool: NodePool, allowance: Allowance) -> int:
-    """How many nodes of the pool may go at once, when nothing else is under way."""
+    """How many nodes of the NodePool may be disrupted at once, when nothing else is under way."""
     most = allowance.allowed.get(pool.name, 0)
     rate = read_policy(pool).rate
     if rate is not None:

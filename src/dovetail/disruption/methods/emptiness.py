@@ -1,4 +1,4 @@
-"""Empty nodes: all of them at once, as far as budgets go."""
+"""Empty nodes: all of them at once, as far as budgets allow."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ AWAITED = "pending pods, or pods of a node that is being removed, will need it"
 def build_empty_command(
     candidates: Iterable[Candidate], allowance: Allowance
 ) -> tuple[Command | None, list[BlockedNode]]:
-    """One command for every empty node that may go, the best bargains first, and why the others stay."""
+    """One command for every empty node that may be removed, the best first, and why others are blocked."""
     kept: list[Candidate] = []
     blocked: list[BlockedNode] = []
     for candidate in sort_by_ratio(list(candidates)):

@@ -1,4 +1,4 @@
-"""Many for several: some nodes go, and several cheaper ones come. Only where a pool asks for it.
+"""Many for several: several cheaper nodes replace some nodes. Only where a pool asks for it.
 
 A big node with little on it is split into small ones; small ones are merged into few. Which nodes come is
 the packing engine's answer for all pods at once. A node that would come back just as it went stays
@@ -100,7 +100,7 @@ def _compute_worth(inputs: DisruptionInput, candidates: Iterable[Candidate]) -> 
 
 
 def _has_no_spot_option(inputs: DisruptionInput, candidates: Sequence[Candidate]) -> bool:
-    """Spot nodes go for spot nodes or not at all; one alone, only if many types are cheaper."""
+    """Spot nodes are replaced by spot nodes or not at all; one alone, only if many types are cheaper."""
     if not all(candidate.capacity_type == labels.SPOT for candidate in candidates):
         return False
     return not inputs.spot_to_spot or (
@@ -146,10 +146,10 @@ def _drop_returning_nodes(
 
 
 def _find_rebought(command: Command) -> frozenset[str]:
-    """The nodes that could have stayed: for each new node one of the same kind that goes."""
+    """The nodes that need not be removed: for each new node one of the same kind that would be."""
     coming = Counter((n.pool, n.instance_type, n.zone, n.capacity_type) for n in command.replacements)
     kept: set[str] = set()
-    # Those with most to move are the first to stay.
+    # Those with most pods to move are the first to be kept.
     for candidate in sorted(command.candidates, key=lambda c: (-c.cost, c.name)):
         name = candidate.labels.get(labels.INSTANCE_TYPE, "")
         kind = (candidate.pool.name, name, candidate.zone, candidate.capacity_type)
@@ -162,7 +162,7 @@ def _find_rebought(command: Command) -> frozenset[str]:
 def compute_split(
     inputs: DisruptionInput, candidates: Sequence[Candidate], method: Method
 ) -> ConsolidationVerdict:
-    """Can these go for several nodes that together cost less? If not, why not."""
+    """Can several nodes that together cost less replace these? If not, why not."""
     snapshot = _build_packing_snapshot(build_snapshot_without(inputs, candidates, consolidating=True))
     plan = solve.find_cheapest_plan(snapshot, solve.QUICK)
     cost = sum(candidate.price for candidate in candidates)

@@ -1,4 +1,4 @@
-"""Where would their pods go, if these nodes went? The same engine answers that places pending pods."""
+"""Where would their pods be scheduled without these nodes? The scheduler of pending pods answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One question about the base state: these nodes go, where do their pods find a place?
+"""One question about the base state: without these nodes, where are their pods scheduled?
 
 The sequential scheduler decides, with its own rules; only what it starts from is borrowed instead of built.
 """
@@ -34,7 +34,7 @@ _ANY_WAY = (Requirements(),)
 
 
 class WhatIfQuestion:
-    """Which states go, which pods look for a place, and under which options."""
+    """Which nodes are removed, which pods need a node, and under which options."""
 
     def __init__(
         self, candidates: Sequence[StateNode], pods: Sequence[Pod], options: SchedulingOptions
@@ -55,19 +55,19 @@ def answer_question(
 
     A what-if that opens more new nodes than `most` goes no further: nobody has a use for it.
     """
-    trials = [WhatIfScheduler(base, question)]
-    trials[0].schedule_all(order, trials[0].stop_after(most))
-    if trials[0].chose:
-        trials.append(WhatIfScheduler(base, question, thrifty=False))
-        trials[1].schedule_all(order, trials[1].stop_after(most))
+    simulations = [WhatIfScheduler(base, question)]
+    simulations[0].schedule_all(order, simulations[0].stop_after(most))
+    if simulations[0].chose:
+        simulations.append(WhatIfScheduler(base, question, thrifty=False))
+        simulations[1].schedule_all(order, simulations[1].stop_after(most))
     if seen is not None:
-        seen += trials
-    whole = [each for each in trials if not each.timed_out] or trials[:1]
+        seen += simulations
+    whole = [each for each in simulations if not each.timed_out] or simulations[:1]
     return whole[0] if len(whole) == 1 else min(whole, key=lambda each: rank_plan(each.plan))
 
 
 class WhatIfScheduler(SequentialScheduler):
-    """A run of the sequential scheduler over the base state, less the nodes that go."""
+    """A run of the sequential scheduler over the base state, less the removed nodes."""
 
     def __init__(self, base: BaseState, question: WhatIfQuestion, thrifty: bool = True) -> None:
         self.base_state = base
@@ -163,7 +163,7 @@ class _SharedShapes(SchedulingShapes):
 
 
 class _Nodes(Sequence[ExistingNode]):
-    """The nodes of the base state, each made when it is first looked at; `there` are those that do not go."""
+    """The nodes of the base state, each made when it is first looked at; `there` are those not removed."""
 
     def __init__(self, base: BaseState, there: int) -> None:
         self._base = base
@@ -195,7 +195,7 @@ class _Nodes(Sequence[ExistingNode]):
 
 
 def _build_batch(base: BaseState, pods: Iterable[Pod]) -> tuple[list[Pod], dict[str, str]]:
-    """Who looks for a place: those who do anyway, and the pods of the nodes that go."""
+    """The pods to schedule: the pending ones, and those of the removed nodes."""
     batch, ignored, snapshot = dict(base.batch), dict(base.ignored), base.snapshot
     for pod in pods:
         lost = volumes.describe_lost_claim(pod, snapshot.storage)
@@ -207,7 +207,7 @@ def _build_batch(base: BaseState, pods: Iterable[Pod]) -> tuple[list[Pod], dict[
 
 
 def _build_limits(base: BaseState, candidates: Iterable[StateNode]) -> NodePoolLimits:
-    """What pools may still buy once the nodes that go are no longer charged to them."""
+    """What NodePools may still buy once the removed nodes no longer count."""
     left = {pool: dict(amounts) for pool, amounts in base.limits.left.items()}
     for state in candidates:
         mine = left.get(views.read_pool_name(state))

@@ -76,8 +76,8 @@ class Decision:
             return (
                 f"{self.pod} is unschedulable: {self.error}" if self.error else f"{self.pod} is unschedulable"
             )
-        tally = Counter(rejection.reason for rejection in self.rejections).most_common()
-        reasons = ", ".join(f"{count} {reason}" for reason, count in tally)
+        counts = Counter(rejection.reason for rejection in self.rejections).most_common()
+        reasons = ", ".join(f"{count} {reason}" for reason, count in counts)
         noun = "pool or node" if len(self.rejections) == 1 else "pools and nodes"
         return f"{self.pod} fits none of {len(self.rejections)} {noun}: {reasons}"
 

@@ -171,14 +171,14 @@ class _Work:
             return []
         if not (batch.spreads or batch.together or batch.pinned.any()) and batch.open.all():
             return [self.whole]
-        seated = (self.hosts.family >= 0) | (self.hosts.twin < MANY)
+        own_host = (self.hosts.family >= 0) | (self.hosts.twin < MANY)
         dealt, failed = assign_zones(
             self.whole.count,
             self.worth,
             batch.open & self.offered,
             batch.spreads,
             batch.together,
-            seated,
+            own_host,
             self._compute_room_worth(),
         )
         for group in failed:

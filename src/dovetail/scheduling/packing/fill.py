@@ -148,7 +148,7 @@ class _Filler:
         nodes.cap -= take[:, None] * used
 
 
-_SEAT_SLACK = 1.25  # a node may cost this much more than the average worth behind one seat
+_HOST_SLACK = 1.25  # a node may cost this much more than the average worth behind one host
 _NEARLY = 0.985  # of the best node's worth per dollar: others as good are taken in the same turn
 _AT_ONCE = 6  # of these, where so many classes make every pattern fit only once or twice
 _MANY_CLASSES = 40
@@ -214,7 +214,7 @@ def _find_affordable(problem: PackingProblem, fits: Bools, worth: Floats, stock:
     needed = stock.count_nodes_needed()
     if needed > 1:
         average = float(stock.left @ worth) / needed
-        cheap = useful & (problem.price <= _SEAT_SLACK * average)
+        cheap = useful & (problem.price <= _HOST_SLACK * average)
         if cheap.any():
             return np.asarray(cheap)
     return np.asarray(useful)

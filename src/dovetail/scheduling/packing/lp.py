@@ -112,16 +112,16 @@ def compute_worths(problem: PackingProblem) -> Floats:
         for k in range(resources):
             rows.append(np.where(options, problem.room[:, k] / scale[k], 0.0))
             demand.append(needed[covered, k].sum() / scale[k])
-    seats = problem.list_host_demands()
-    fits = problem.compute_fits() if seats else problem.allowed
-    for members, limit in seats:
+    demands = problem.list_host_demands()
+    fits = problem.compute_fits() if demands else problem.allowed
+    for members, limit in demands:
         rows.append(np.where(fits[members].any(axis=0), float(limit), 0.0))
         demand.append(float(problem.count[members].sum()))
     dual = solve_lp(problem.price, np.array(rows), np.array(demand))
     worth = np.zeros(problem.classes)
     for g, (_, covered) in enumerate(groups):
         worth[covered] += (problem.request[covered] / scale) @ dual[g * resources : (g + 1) * resources]
-    for s, (members, _) in enumerate(seats):
+    for s, (members, _) in enumerate(demands):
         worth[members] += dual[len(groups) * resources + s]
     return _ensure_positive_worth(problem, worth)
 

@@ -59,12 +59,12 @@ def assign_zones(
     open_: Bools,
     spreads: Sequence[ZoneSpread],
     together: Sequence[ZoneAffinity],
-    seated: Bools,
+    own_host: Bools,
     room: Floats | None = None,
 ) -> tuple[Ints, frozenset[int]]:
     """Pods of each group by zone, and the groups that could not be dealt within their rules.
 
-    `seated` groups want hosts of their own; they follow the filler that will share those hosts. `room` is
+    `own_host` groups want hosts of their own; they follow the filler that will share those hosts. `room` is
     the worth of what is free on running nodes, by zone: pods that may choose go there first.
     """
     room = np.zeros(open_.shape[1]) if room is None else room
@@ -77,11 +77,13 @@ def assign_zones(
     # Pods nothing binds go where others must be, to fill up their nodes, and where there is room already.
     ruled = dealer.load + 2 * room
     rest = [g for g in range(len(count)) if count[g] and not dealer.dealt[g].any() and g not in failed]
-    for group in sorted(rest, key=lambda g: (bool(seated[g]), int(open_[g].sum()), -count[g] * weight[g], g)):
+    for group in sorted(
+        rest, key=lambda g: (bool(own_host[g]), int(open_[g].sum()), -count[g] * weight[g], g)
+    ):
         if not open_[group].any():
             failed.add(group)
         else:
-            fixed = dealer.load + 2 * room if seated[group] else ruled
+            fixed = dealer.load + 2 * room if own_host[group] else ruled
             dealer.give_pods(
                 group,
                 share_by_weight(

@@ -25,11 +25,11 @@ class ExistingNodeIndex:
     """The place of each in that order, by its name."""
 
 
-_ROSTERS: IdentityCache[ExistingNodeIndex] = build_shared_cache()
+_INDEXES: IdentityCache[ExistingNodeIndex] = build_shared_cache()
 
 
 def index_existing_nodes(states: tuple[StateNode, ...]) -> ExistingNodeIndex:
-    known = _ROSTERS.get(states)
+    known = _INDEXES.get(states)
     if known is None:
         found = [
             (not state_node.is_initialized(s), state_node.read_name(s), s)
@@ -37,7 +37,7 @@ def index_existing_nodes(states: tuple[StateNode, ...]) -> ExistingNodeIndex:
         ]
         found.sort(key=lambda each: each[:2])
         at = {name: i for i, (_, name, _) in enumerate(found)}
-        known = _ROSTERS.put_signal(ExistingNodeIndex(tuple(state for _, _, state in found), at), states)
+        known = _INDEXES.put_signal(ExistingNodeIndex(tuple(state for _, _, state in found), at), states)
     return known
 
 

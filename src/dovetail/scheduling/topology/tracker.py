@@ -365,8 +365,8 @@ class _Residents:
     on: list[TopologyNode]
 
 
-_LANDMARKS: IdentityCache[TopologyNode] = build_shared_cache()
-_SHY: IdentityCache[tuple[Pod, ...]] = build_shared_cache()
+_TOPOLOGY_NODES: IdentityCache[TopologyNode] = build_shared_cache()
+_ANTI_AFFINITY_PODS: IdentityCache[tuple[Pod, ...]] = build_shared_cache()
 Present = tuple[str, str, Mapping[str, str]]
 """A pod's full name, namespace and labels."""
 _PRESENT: IdentityCache[tuple[Present, ...]] = build_shared_cache()
@@ -375,12 +375,12 @@ _PRESENT: IdentityCache[tuple[Present, ...]] = build_shared_cache()
 def find_topology_node(state: StateNode) -> TopologyNode | None:
     if state.node is None:
         return None
-    known = _LANDMARKS.get(state)
+    known = _TOPOLOGY_NODES.get(state)
     if known is None:
         node = state.node
         labels = Requirements.from_labels(node.labels)
         active = not state_node.is_deleting(state)
-        known = _LANDMARKS.put_signal(
+        known = _TOPOLOGY_NODES.put_signal(
             TopologyNode(node.name, node.labels, labels, node.spec.taints, active), state
         )
     return known
@@ -417,10 +417,10 @@ def list_anti_affinity_pods(state: StateNode) -> tuple[Pod, ...]:
 
     The scheduler keeps others away from a terminating pod until it is gone, so it counts here as well.
     """
-    known = _SHY.get(state)
+    known = _ANTI_AFFINITY_PODS.get(state)
     if known is None:
         found = (pod for pod in state_node.list_running_pods(state.pods) if list_anti_affinity_terms(pod))
-        known = _SHY.put_signal(tuple(found), state)
+        known = _ANTI_AFFINITY_PODS.put_signal(tuple(found), state)
     return known
 
 
