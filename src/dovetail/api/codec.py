@@ -33,10 +33,8 @@ from dovetail.errors import BadInput
 __all__ = [
     "Interner",
     "Listing",
-    "WatchEvent",
     "convert",
     "decode",
-    "decode_event",
     "decode_list",
     "decode_or_salvage",
     "encode",
@@ -54,14 +52,6 @@ class Listing(NamedTuple, Generic[O]):
 
     items: list[O]
     meta: ListMeta
-
-
-class WatchEvent(NamedTuple, Generic[O]):
-    """One line of a watch: ADDED, MODIFIED, DELETED or BOOKMARK with an object, or ERROR with a status."""
-
-    type: str
-    object: O | None
-    status: Mapping[str, Any] | None = None
 
 
 def decode(kind: type[R], data: bytes | msgspec.Raw, table: Interner | None = None) -> R:
@@ -116,14 +106,6 @@ def decode_or_salvage(kind: type[O], data: bytes | msgspec.Raw, table: Interner 
             return None
 
 
-def decode_event(kind: type[O], line: bytes, table: Interner | None = None) -> WatchEvent[O]:
-    """One line of a watch."""
-    event = read_json(_WireEvent, line)
-    if event.type == "ERROR":
-        return WatchEvent(event.type, None, msgspec.json.decode(event.object))
-    return WatchEvent(event.type, decode(kind, event.object, table))
-
-
 def convert(kind: type[R], document: Mapping[str, Any], table: Interner | None = None) -> R:
     """A record from a document that is already in memory."""
     if kind is Pod:
@@ -162,11 +144,6 @@ def overlay_document(raw: Mapping[str, Any], before: Record, after: Record) -> d
     by being equal, so that what we do not know about an item stays with it.
     """
     return _overlay_mapping(raw, _build_document(before, outline=True), _build_document(after, outline=True))
-
-
-class _WireEvent(msgspec.Struct):
-    type: str
-    object: msgspec.Raw
 
 
 @cache

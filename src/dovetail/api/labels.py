@@ -82,7 +82,6 @@ KWOK_INSTANCE_CPU: Final = "karpenter.kwok.sh/instance-cpu"
 KWOK_INSTANCE_MEMORY: Final = "karpenter.kwok.sh/instance-memory"
 KWOK_NODE: Final = "kwok.x-k8s.io/node"
 KWOK_PARTITION: Final = "kwok-partition"
-VIEWER_INSTANCE_PRICE: Final = "eks-node-viewer/instance-price"
 
 # Annotations
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
@@ -126,7 +125,6 @@ ZONE_LEDGER: Final = "zonalshift.dovetail.sh/ledger"
 ZONE_EXCLUDE: Final = "zonalshift.dovetail.sh/exclude"
 ZONE_FALLBACK: Final = "zonalshift.dovetail.sh/fallback-zones"
 ZONE_KEEP_REMOVED: Final = "zonalshift.dovetail.sh/keep-removed"
-ZONE_RESTORE_FINALIZER: Final = "dovetail.sh/zone-restore"
 
 POD_ANNOTATIONS_READ: Final = frozenset(
     (DO_NOT_DISRUPT, POD_DELETION_COST, BUFFER_FAKE_POD, BUFFER_NAME, BUFFER_NAMESPACE)
@@ -167,7 +165,6 @@ CLUSTER_TAG_PREFIX: Final = "kubernetes.io/cluster/"
 EKS_CLUSTER_TAG: Final = "eks:eks-cluster-name"
 NODECLAIM_TAG: Final = "karpenter.sh/nodeclaim"
 NAME_TAG: Final = "Name"
-DISCOVERY_TAG: Final = "karpenter.sh/discovery"
 
 ALIASES: Final = {
     "failure-domain.beta.kubernetes.io/zone": ZONE,

@@ -94,9 +94,6 @@ class WorkQueue:
         """The key did well: its next failure is its first."""
         self._failures.pop(key, None)
 
-    def count_failures(self, key: str) -> int:
-        return self._failures.get(key, 0)
-
     async def get(self) -> str:
         """The next key; the caller owes `done`. Closed once the queue is closed and empty."""
         while True:

@@ -154,10 +154,6 @@ class Capture:
             set_aside=self._daemons_aside,
         )
 
-    @property
-    def pdb_limits(self) -> PdbLimits:
-        return self._limits()
-
     def _list_moving_pods(self, options: SchedulingOptions) -> tuple[Pod, ...]:
         """Pods on places that will go, unless something holds them there for good."""
         limits = self._limits()

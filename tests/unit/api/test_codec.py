@@ -12,7 +12,6 @@ from dovetail.api.codec import (
     Interner,
     convert,
     decode,
-    decode_event,
     decode_list,
     encode,
     merge_patch,
@@ -183,16 +182,6 @@ def test_a_list_says_where_to_go_on() -> None:
     nodes, meta = decode_list(Node, page)
     assert nodes == []
     assert (meta.resource_version, meta.continue_token, meta.remaining_item_count) == ("9", "x", 3)
-
-
-def test_a_watch_line_carries_an_object_a_bookmark_or_an_error() -> None:
-    added = decode_event(Node, b'{"type":"ADDED","object":' + encode(node("n")) + b"}")
-    assert (added.type, added.object) == ("ADDED", node("n"))
-    mark = decode_event(Pod, b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7"}}}')
-    assert mark.object is not None
-    assert mark.object.metadata.resource_version == "7"
-    expired = decode_event(Pod, b'{"type":"ERROR","object":{"kind":"Status","code":410}}')
-    assert (expired.object, expired.status) == (None, {"kind": "Status", "code": 410})
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,9 @@ from dovetail.scheduling.model.capacity_buffers import (
     count_buffer_replicas,
     count_virtual_pods_by_node,
     find_provisioning_condition,
-    is_virtual_pod,
 )
 from dovetail.scheduling.model.plan import Plan
-from support.builders import amounts, container, meta, nodepool, pod
+from support.builders import amounts, container, meta, nodepool
 from support.worlds import World, running
 
 TEMPLATE = PodTemplate(
@@ -60,8 +59,6 @@ def test_virtual_pods_wait_like_any_other_but_have_no_volumes() -> None:
     one, two = build_virtual_pods(buffer(), TEMPLATE, 2)
     assert (one.name, two.name) == ("capacity-buffer-spare-1", "capacity-buffer-spare-2")
     assert is_provisionable(one)
-    assert is_virtual_pod(one)
-    assert not is_virtual_pod(pod())
     assert one.annotations[names.BUFFER_NAME] == "spare"
     assert (one.spec.volumes, one.spec.priority) == ((), -(2**31))
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from dovetail.api import labels as names
-from dovetail.scheduling.model.nodepool_limits import describe_exceeded_limit
-from support.builders import amounts, nodeclaim, nodepool, pod
+from support.builders import nodeclaim, nodepool, pod
 from support.worlds import World, apart, running
 
 LONELY: dict[str, Any] = {"labels": {"app": "web"}, "affinity": apart(names.HOSTNAME, app="web")}
@@ -69,11 +67,3 @@ def test_the_next_pool_steps_in_when_one_is_full() -> None:
     world = World(nodepool("heavy", weight=100, limits={"cpu": "0"}), nodepool("light"))
     world.provision(pod("web"))
     assert world.labels_of("web")[names.NODEPOOL] == "light"
-
-
-def test_the_last_check_before_creation_names_the_limit_that_is_overrun() -> None:
-    pool = nodepool(limits={"cpu": "10", "memory": "10Gi"})
-    used = {name: amount.nano for name, amount in amounts(cpu="11", memory="1Gi").items()}
-    told = "resource usage exceeds limit (resource-name=cpu, usage=11, limit=10)"
-    assert describe_exceeded_limit(pool, used) == told
-    assert describe_exceeded_limit(replace(pool, spec=replace(pool.spec, limits={})), used) is None

@@ -61,9 +61,6 @@ class RegistrationHealth:
     def get_outcomes(self, pool: NodePool) -> RegistrationOutcomes:
         return self._outcomes.setdefault(pool.uid, RegistrationOutcomes())
 
-    def forget_pool(self, uid: str) -> None:
-        self._outcomes.pop(uid, None)
-
     async def record_success(self, claim: NodeClaim) -> None:
         """A node of the claim's pool came up."""
         pool = self._find_pool(claim)

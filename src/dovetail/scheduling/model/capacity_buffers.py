@@ -23,7 +23,6 @@ __all__ = [
     "count_buffer_replicas",
     "count_virtual_pods_by_node",
     "find_provisioning_condition",
-    "is_virtual_pod",
 ]
 
 LOWEST_PRIORITY = -(1 << 31)
@@ -86,10 +85,6 @@ def build_virtual_pods(buffer: CapacityBuffer, template: PodTemplate, count: int
         )
         for i in range(1, count + 1)
     )
-
-
-def is_virtual_pod(pod: Pod) -> bool:
-    return pod.annotations.get(BUFFER_FAKE_POD) == TRUE
 
 
 def find_provisioning_condition(ready: bool, pods: Iterable[Pod], plan: Plan) -> tuple[str, str] | None:

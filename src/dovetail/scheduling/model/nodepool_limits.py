@@ -11,7 +11,7 @@ from dovetail.scheduling.model.instance_type_table import InstanceTypeTable, ite
 from dovetail.scheduling.model.resources import Nano, convert_to_nano
 from dovetail.scheduling.model.snapshot import StateNode
 
-__all__ = ["NodePoolLimits", "describe_exceeded_limit"]
+__all__ = ["NodePoolLimits"]
 
 
 class NodePoolLimits:
@@ -58,13 +58,3 @@ def _charge_usage(left: Nano, used: Mapping[str, int]) -> None:
 
 def _fits_limits(capacity: Nano, left: Nano) -> bool:
     return all(capacity.get(name, 0) <= amount for name, amount in left.items())
-
-
-def describe_exceeded_limit(pool: NodePool, usage: Mapping[str, int]) -> str | None:
-    """The check made once more when a claim is created: is a limit already overrun?"""
-    for name, limit in sorted(pool.spec.limits.items()):
-        used = usage.get(name, 0)
-        if used > limit.nano:
-            spent = type(limit)(used, limit.format)
-            return f"resource usage exceeds limit (resource-name={name}, usage={spent}, limit={limit})"
-    return None

@@ -72,9 +72,6 @@ class PackingProblem:
     def classes(self) -> int:
         return len(self.count)
 
-    def twin_counts(self, index: int) -> tuple[int, ...]:
-        return self.twins[index] if self.twins else ()
-
     def compute_cap(self) -> Ints:
         """The most pods of each class that host rules let one node hold."""
         cap = np.full(self.classes, MANY, np.int64)

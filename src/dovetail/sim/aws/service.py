@@ -107,10 +107,6 @@ class AwsWorld:
             found = self._subjects[kind, account, region] = kind(self, account, region)
         return found
 
-    def list_states(self, kind: type[S]) -> list[S]:
-        """A service's memories in every account and region that was used."""
-        return [found for (made, _, _), found in self._subjects.items() if made is kind]
-
     def listen(self, about: str, listener: Callable[[Any], None]) -> None:
         self._listeners.setdefault(about, []).append(listener)
 

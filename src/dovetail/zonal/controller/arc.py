@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from random import Random
 
 from dovetail.api.zoneshift import ZoneShift
@@ -63,12 +62,6 @@ class ArcPoller:
     def poll_now(self) -> None:
         """Something may have changed: look at once."""
         self._due = float("-inf")
-
-    def poll_at(self, moment: datetime) -> None:
-        """Look again at that time, if not before: a shift says it ends then."""
-        self._due = min(
-            self._due, self._clock.monotonic() + max((moment - self._clock.now()).total_seconds(), 0.0)
-        )
 
     @property
     def wait(self) -> float:

@@ -228,7 +228,6 @@ def _read_target(name: str, body: dict[str, Any]) -> tuple[str, dict[str, str]]:
     return node, metadata.get("annotations") or {}
 
 
-_POD_PARTS = {"ephemeralcontainers": "ephemeralContainers"}
 # What needs a container that runs, and why there is none.
 _OF_CONTAINERS = {
     "attach": "there is no output to attach to",
