@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from dovetail.bus import planning
 from dovetail.bus.config import BusConfig, read_config
-from dovetail.bus.counts import BusTally
 from dovetail.bus.destinations import Destination
 from dovetail.bus.events import BusEvent, EventRules, MessageRefusal, ReceivedMessage, read_event
 from dovetail.bus.generate import GeneratedFleet, generate_fis_experiment, generate_health_pages
 from dovetail.bus.pipeline import Pipeline
+from dovetail.bus.ports import BusTally
 from dovetail.bus.route import RoutedEvent, route_event
 from dovetail.bus.sources import DestinationSources
 from dovetail.logs import open_json_lines

@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from typing import Any
 
-from dovetail.bus.counts import BusTally
 from dovetail.bus.generate import (
     GeneratedEvent,
     GeneratedFleet,
@@ -14,6 +13,7 @@ from dovetail.bus.generate import (
     generate_health_pages,
 )
 from dovetail.bus.operator_tools import ReplayFilter, replay_queue
+from dovetail.bus.ports import BusTally
 from dovetail.sim.clock import VirtualClock, run_virtual
 from support.queues import BULK, DLQ, PARK, URGENT, FleetAws
 

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.bus.counts import BusTally
 from dovetail.bus.generate import (
     GeneratedEvent,
     GeneratedFleet,
@@ -20,6 +19,7 @@ from dovetail.bus.generate import (
     generate_health_pages,
     generate_reclaim_storm,
 )
+from dovetail.bus.ports import BusTally
 from dovetail.sim.clock import VirtualClock, run_virtual
 from support.queues import BULK, DLQ, PARK, URGENT, FleetAws, expected
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from dovetail.bus.counts import BusTally
 from dovetail.bus.destinations import BusCluster
 from dovetail.bus.generate import GeneratedFleet, generate_fis_experiment, generate_reclaim_storm
 from dovetail.bus.operator_tools import ReplayFilter, examine_setup, replay_queue, trace_log
 from dovetail.bus.owners import InstancePublisher
+from dovetail.bus.ports import BusTally
 from dovetail.bus.sources import DestinationSources
 from dovetail.errors import Misconfigured
 from dovetail.logs import open_json_lines

@@ -8,7 +8,6 @@ from collections import Counter
 
 import pytest
 
-from dovetail.bus.counts import BusTally
 from dovetail.bus.generate import (
     GeneratedEvent,
     GeneratedFleet,
@@ -17,6 +16,7 @@ from dovetail.bus.generate import (
     generate_reclaim_storm,
     generate_steady_stream,
 )
+from dovetail.bus.ports import BusTally
 from dovetail.sim.clock import VirtualClock, run_virtual
 from support.queues import BULK, DLQ, PARK, URGENT, FleetAws, expected
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from dovetail.aws import AwsDenied
 from dovetail.bus.config import read_config
-from dovetail.bus.counts import BusTally
 from dovetail.bus.handler import RouterFunction
 from dovetail.bus.operator_tools import examine_setup
+from dovetail.bus.ports import BusTally
 from dovetail.sim.aws import SimulatedAws
 from dovetail.sim.aws.eventbridge import EventRule
 from dovetail.sim.clock import VirtualClock

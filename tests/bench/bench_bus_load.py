@@ -19,7 +19,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from dovetail.bus.counts import BusTally
 from dovetail.bus.generate import (
     GeneratedEvent,
     GeneratedFleet,
@@ -27,6 +26,7 @@ from dovetail.bus.generate import (
     generate_reclaim_storm,
     generate_steady_stream,
 )
+from dovetail.bus.ports import BusTally
 from dovetail.runtime.clock import SystemClock
 
 from .registry import Figure, scenario

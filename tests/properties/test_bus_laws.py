@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from dovetail.bus.counts import BusTally
 from dovetail.bus.destinations import BusCluster, Destination, DestinationRegistry
 from dovetail.bus.events import BusEvent, EventRules, ReceivedMessage, read_event
 from dovetail.bus.generate import (
@@ -21,6 +20,7 @@ from dovetail.bus.generate import (
     generate_health_pages,
 )
 from dovetail.bus.owners import FOREIGN, OWNED, UNKNOWN, KnownInstance
+from dovetail.bus.ports import BusTally
 from dovetail.bus.route import find_sole_destination, route_event
 from dovetail.sim.clock import VirtualClock, VirtualLoop
 from support.queues import BULK, CENTRAL, DLQ, PARK, URGENT, FleetAws

@@ -15,9 +15,8 @@ from pathlib import Path
 from random import Random
 
 from dovetail.bus.config import read_config
-from dovetail.bus.counts import BusTally
 from dovetail.bus.daemon import RouterDaemon
-from dovetail.bus.ports import WallClock
+from dovetail.bus.ports import BusTally, WallClock
 from dovetail.logs import write_json_lines
 from support.queue_socket import SocketAws
 from support.queues import quiet

@@ -13,12 +13,11 @@ from typing import Any
 
 from dovetail.aws import Answer, aws_error
 from dovetail.bus.config import BusConfig, read_config
-from dovetail.bus.counts import BusTally
 from dovetail.bus.daemon import RouterDaemon
 from dovetail.bus.generate import GeneratedEvent, GeneratedFleet
 from dovetail.bus.handler import RouterFunction
 from dovetail.bus.pipeline import Pipeline
-from dovetail.bus.ports import BusClock
+from dovetail.bus.ports import BusClock, BusTally
 from dovetail.ports import Clock as FullClock
 from dovetail.sim.aws import SimulatedAws
 from dovetail.sim.aws.queues import SimQueue

@@ -14,13 +14,13 @@ from random import Random, SystemRandom
 from typing import Any
 
 from dovetail.bus.config import BusConfig
-from dovetail.bus.counts import BusTally
 from dovetail.bus.daemon import RouterDaemon
 from dovetail.bus.destinations import DestinationRegistry
 from dovetail.bus.events import BusEvent, BusPlace, ReceivedMessage, read_event
 from dovetail.bus.lookup import InstanceResolver
 from dovetail.bus.operator_tools import DoctorFinding, ReplayFilter, ReplayResult, examine_setup, replay_queue
 from dovetail.bus.owners import OWNED, UNKNOWN, InstanceOwners, KnownInstance
+from dovetail.bus.ports import BusTally
 from dovetail.bus.sources import DestinationSources
 from dovetail.errors import BadInput, Misconfigured
 from dovetail.runtime import health

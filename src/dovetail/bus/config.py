@@ -13,8 +13,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from dovetail.bus.config_values import (
+    BusAccount,
+    build_choice_parser,
+    build_duration_parser,
+    build_number_parser,
+    parse_accounts,
+    parse_destinations,
+    parse_flag,
+    parse_kinds,
+    parse_queue,
+    parse_region,
+    parse_regions,
+    parse_senders,
+    parse_text,
+    parse_texts,
+)
 from dovetail.bus.destinations import Destination, DestinationRegistry, parse_destination, render_value
-from dovetail.bus.events import OPTIONAL_KINDS, EventRules
+from dovetail.bus.events import EventRules
 from dovetail.bus.owners import TAGS
 from dovetail.bus.senders import TrustedSenders
 from dovetail.errors import Misconfigured
@@ -25,7 +41,6 @@ __all__ = [
     "FIELDS",
     "KEYS",
     "BatchLimits",
-    "BusAccount",
     "BusConfig",
     "ConfigKey",
     "OldName",
@@ -34,24 +49,6 @@ __all__ = [
 
 PREFIX = "DOVETAIL_BUS_"
 ADVANCED, ADVANCED_VARIABLE = "advanced", f"{PREFIX}ADVANCED"
-DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)").fullmatch
-SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?").fullmatch
-REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]").fullmatch
-ACCOUNT = re.compile(r"[0-9]{12}").fullmatch
-ROLE = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:role/.+").fullmatch
-QUEUE = re.compile(r"[A-Za-z0-9_-]{1,80}").fullmatch
-SENDER = re.compile(r"[A-Za-z0-9]{4,128}(:[\w+=,.@-]{1,64})?").fullmatch
-
-
-@dataclass(frozen=True, slots=True)
-class BusAccount:
-    """An account the router serves, the role it reads instances with there, and the role that writes."""
-
-    id: str
-    role_arn: str = ""
-    external_id: str = ""
-    sender_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,275 +91,128 @@ class ConfigKey:
         return PREFIX + snake.replace(".", "_").upper()
 
 
-def _parse_text(value: Any, where: str) -> str:
-    if not isinstance(value, str):
-        raise Misconfigured(f"{where} is {render_value(value)}; it must be a text, so put it in quotes")
-    return value
-
-
-def _parse_flag(value: Any, where: str) -> bool:
-    if value in (True, "true"):
-        return True
-    if value in (False, "false"):
-        return False
-    raise Misconfigured(f"{where} is {render_value(value)}; it is true or false")
-
-
-def _build_number_parser(least: float, most: float) -> Callable[[Any, str], Any]:
-    def reads(value: Any, where: str) -> Any:
-        if isinstance(value, str) and NUMBER(value):
-            value = float(value) if "." in value else int(value)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-            raise Misconfigured(f"{where} is {render_value(value)}; give a number from {least:g} to {most:g}")
-        return value
-
-    return reads
-
-
-def _build_duration_parser(least: float, most: float) -> Callable[[Any, str], float]:
-    def reads(value: Any, where: str) -> float:
-        parts = DURATION(value) if isinstance(value, str) else None
-        seconds = float(parts[1]) * SECONDS[parts[2]] if parts else -1.0
-        if not least <= seconds <= most:
-            raise Misconfigured(
-                f"{where} is {render_value(value)}; "
-                f"give a duration such as 500ms or 15m, from {least:g}s to {most:g}s"
-            )
-        return seconds
-
-    return reads
-
-
-def _build_choice_parser(*choices: str) -> Callable[[Any, str], str]:
-    def reads(value: Any, where: str) -> str:
-        if value not in choices:
-            raise Misconfigured(f"{where} is {render_value(value)}; it is one of {', '.join(choices)}")
-        return str(value)
-
-    return reads
-
-
-def _parse_list(value: Any, where: str) -> list[Any]:
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError as error:
-            raise Misconfigured(f'{where} is not JSON: {error}; write a list such as ["a", "b"]') from error
-    if not isinstance(value, list):
-        raise Misconfigured(f"{where} is {render_value(value)}; it is a list")
-    return value
-
-
-def _parse_texts(value: Any, where: str) -> tuple[str, ...]:
-    return tuple(
-        _parse_text(each, f"{where}[{index}]") for index, each in enumerate(_parse_list(value, where))
-    )
-
-
-def _parse_region(value: Any, where: str) -> str:
-    if not isinstance(value, str) or not REGION(value):
-        raise Misconfigured(
-            f"{where} is {render_value(value)}, which is no AWS region; write it as us-east-2"
-        )
-    return value
-
-
-def _parse_regions(value: Any, where: str) -> tuple[str, ...]:
-    return tuple(
-        _parse_region(each, f"{where}[{index}]") for index, each in enumerate(_parse_list(value, where))
-    )
-
-
-def _parse_queue(value: Any, where: str) -> str:
-    if not isinstance(value, str) or not QUEUE(value):
-        raise Misconfigured(f"{where} is {render_value(value)}; give the name of a queue, not its URL or ARN")
-    return value
-
-
-def _parse_kinds(value: Any, where: str) -> frozenset[str]:
-    named = _parse_texts(value, where)
-    unknown = sorted(set(named) - OPTIONAL_KINDS)
-    if unknown:
-        raise Misconfigured(
-            f"{where}: there is no {unknown[0]}; there are {', '.join(sorted(OPTIONAL_KINDS))}"
-        )
-    return frozenset(named)
-
-
-def _parse_senders(value: Any, where: str) -> tuple[str, ...]:
-    named = _parse_texts(value, where)
-    for index, each in enumerate(named):
-        sender, equals, account = each.partition("=")
-        if not SENDER(sender) or (equals and not ACCOUNT(account)):
-            raise Misconfigured(
-                f"{where}[{index}] is {render_value(each)}; "
-                "give a SenderId, or one and its account as AROA…=123456789012"
-            )
-    return named
-
-
-def _parse_accounts(value: Any, where: str) -> tuple[BusAccount, ...]:
-    return tuple(
-        _parse_account(each, f"{where}[{index}]") for index, each in enumerate(_parse_list(value, where))
-    )
-
-
-def _parse_account(raw: Any, where: str) -> BusAccount:
-    if not isinstance(raw, Mapping) or not set(raw) <= {"id", "roleArn", "externalId", "senderId"}:
-        raise Misconfigured(
-            f"{where} is {render_value(raw)}; an account has id, roleArn, externalId and senderId"
-        )
-    named, role, external = raw.get("id"), raw.get("roleArn") or "", raw.get("externalId") or ""
-    if not isinstance(named, str) or not ACCOUNT(named):
-        raise Misconfigured(f"{where}.id is {render_value(named)}; an account id is twelve digits in quotes")
-    if role and (not isinstance(role, str) or not ROLE(role)):
-        raise Misconfigured(
-            f"{where}.roleArn is {render_value(role)}; write it as arn:aws:iam::<account>:role/<name>"
-        )
-    if role and not external:
-        raise Misconfigured(
-            f"{where}: a reader role needs an externalId; set the one its trust policy asks for"
-        )
-    sender = raw.get("senderId") or ""
-    if sender and (not isinstance(sender, str) or not SENDER(sender)):
-        raise Misconfigured(
-            f"{where}.senderId is {render_value(sender)}; "
-            "give the unique id of the role that writes, such as AROA…"
-        )
-    return BusAccount(named, role, _parse_text(external, f"{where}.externalId"), sender)
-
-
-def _parse_destinations(value: Any, where: str) -> tuple[Any, ...]:
-    for index, each in enumerate(_parse_list(value, where)):
-        if not isinstance(each, Mapping):
-            raise Misconfigured(
-                f"{where}[{index}] is {render_value(each)}; a destination has account, cluster and queueUrl"
-            )
-    return tuple(_parse_list(value, where))
-
-
 def _advanced(path: str, default: Any, reads: Callable[[Any, str], Any], meaning: str) -> ConfigKey:
     return ConfigKey(path, default, reads, meaning, advanced=True)
 
 
 KEYS = (
     ConfigKey(
-        "mode", "daemon", _build_choice_parser("daemon", "lambda"), "Which of the two shells reads this."
+        "mode", "daemon", build_choice_parser("daemon", "lambda"), "Which of the two shells reads this."
     ),
-    ConfigKey("region", None, _parse_region, "The region of the queues, and the one served."),
-    ConfigKey("regions", (), _parse_regions, "Regions served; empty means the one above."),
-    ConfigKey("queues.urgent", "dovetail-bus-urgent", _parse_queue, "Where rules send warnings."),
-    ConfigKey("queues.bulk", "dovetail-bus-bulk", _parse_queue, "Where rules send everything else."),
-    ConfigKey("queues.park", "dovetail-bus-park", _parse_queue, "Where events go that have no destination."),
+    ConfigKey("region", None, parse_region, "The region of the queues, and the one served."),
+    ConfigKey("regions", (), parse_regions, "Regions served; empty means the one above."),
+    ConfigKey("queues.urgent", "dovetail-bus-urgent", parse_queue, "Where rules send warnings."),
+    ConfigKey("queues.bulk", "dovetail-bus-bulk", parse_queue, "Where rules send everything else."),
+    ConfigKey("queues.park", "dovetail-bus-park", parse_queue, "Where events go that have no destination."),
     ConfigKey(
-        "queues.dlq", "dovetail-bus-dlq", _parse_queue, "Where the redrive policies send; read by replay."
+        "queues.dlq", "dovetail-bus-dlq", parse_queue, "Where the redrive policies send; read by replay."
     ),
     ConfigKey(
         "unresolvedUrgent",
         "broadcast",
-        _build_choice_parser("broadcast", "park"),
+        build_choice_parser("broadcast", "park"),
         "What a warning does without an owner.",
     ),
-    ConfigKey("optionalKinds", frozenset(), _parse_kinds, "Also route asg_terminate or zonal_shift."),
-    ConfigKey("accounts", (), _parse_accounts, "Accounts served, with the role to read their instances by."),
-    ConfigKey("destinations", (), _parse_destinations, "Clusters and their queues."),
-    ConfigKey("registry.dynamodb", "", _parse_text, "A table with more destinations."),
+    ConfigKey("optionalKinds", frozenset(), parse_kinds, "Also route asg_terminate or zonal_shift."),
+    ConfigKey("accounts", (), parse_accounts, "Accounts served, with the role to read their instances by."),
+    ConfigKey("destinations", (), parse_destinations, "Clusters and their queues."),
+    ConfigKey("registry.dynamodb", "", parse_text, "A table with more destinations."),
     ConfigKey(
-        "registry.ssm", "", _parse_text, "A parameter path with more destinations, one JSON document each."
+        "registry.ssm", "", parse_text, "A parameter path with more destinations, one JSON document each."
     ),
     ConfigKey(
         "registry.discover",
         False,
-        _parse_flag,
+        parse_flag,
         "Also queues tagged dovetail.sh/bus=true and dovetail.sh/cluster.",
     ),
-    ConfigKey("registry.byName", False, _parse_flag, "Also queues that bear their cluster's name."),
-    ConfigKey("pushed.dynamodb", "", _parse_text, "A table where clusters publish their instances."),
+    ConfigKey("registry.byName", False, parse_flag, "Also queues that bear their cluster's name."),
+    ConfigKey("pushed.dynamodb", "", parse_text, "A table where clusters publish their instances."),
     ConfigKey(
-        "senders", (), _parse_senders, "More SQS SenderIds that are believed, as AROA… or AROA…=<account>."
+        "senders", (), parse_senders, "More SQS SenderIds that are believed, as AROA… or AROA…=<account>."
     ),
     ConfigKey(
         "canary.every",
         0.0,
-        _build_duration_parser(0, 86_400),
+        build_duration_parser(0, 86_400),
         "How often a canary is sent through it all; 0s never.",
     ),
-    ConfigKey("dryRun", False, _parse_flag, "Resolve and log; send nothing, acknowledge nothing."),
+    ConfigKey("dryRun", False, parse_flag, "Resolve and log; send nothing, acknowledge nothing."),
 )
 # Fields of the one object `advanced`, by the names they had as keys of their own.
 FIELDS = (
     _advanced(
-        "batch.urgent.size", 100, _build_number_parser(1, 10_000), "Warnings worked on together, at most."
+        "batch.urgent.size", 100, build_number_parser(1, 10_000), "Warnings worked on together, at most."
     ),
     _advanced(
-        "batch.urgent.window", 1.0, _build_duration_parser(0, 300), "How long a warning waits for others."
+        "batch.urgent.window", 1.0, build_duration_parser(0, 300), "How long a warning waits for others."
     ),
     _advanced(
-        "batch.bulk.size", 1000, _build_number_parser(1, 10_000), "Other events worked on together, at most."
+        "batch.bulk.size", 1000, build_number_parser(1, 10_000), "Other events worked on together, at most."
     ),
     _advanced(
         "batch.bulk.window",
         5.0,
-        _build_duration_parser(0, 300),
+        build_duration_parser(0, 300),
         "How long they wait; the daemon shortens it as it can.",
     ),
-    _advanced("receivers.urgent", 2, _build_number_parser(1, 64), "Long polls of the urgent queue (daemon)."),
-    _advanced("receivers.bulk", 4, _build_number_parser(1, 64), "Long polls of the bulk queue (daemon)."),
+    _advanced("receivers.urgent", 2, build_number_parser(1, 64), "Long polls of the urgent queue (daemon)."),
+    _advanced("receivers.bulk", 4, build_number_parser(1, 64), "Long polls of the bulk queue (daemon)."),
     _advanced(
-        "receivers.wait", 20.0, _build_duration_parser(0, 20), "How long a poll waits for a first message."
+        "receivers.wait", 20.0, build_duration_parser(0, 20), "How long a poll waits for a first message."
     ),
-    _advanced("parallel", 32, _build_number_parser(1, 1000), "Sends under way at once."),
+    _advanced("parallel", 32, build_number_parser(1, 1000), "Sends under way at once."),
     _advanced(
         "maxUndeleted",
         500,
-        _build_number_parser(10, 20_000),
+        build_number_parser(10, 20_000),
         "Events of a lane sent and not yet deleted: what a killed daemon sends twice.",
     ),
     _advanced(
         "ec2.callsPerSecond",
         5,
-        _build_number_parser(0.1, 100),
+        build_number_parser(0.1, 100),
         "DescribeInstances calls a second, per account and region.",
     ),
     _advanced(
-        "ec2.burst", 25, _build_number_parser(1, 100), "Calls that may come at once after a quiet time."
+        "ec2.burst", 25, build_number_parser(1, 100), "Calls that may come at once after a quiet time."
     ),
-    _advanced("ec2.chunk", 200, _build_number_parser(1, 200), "Instance ids in one call."),
+    _advanced("ec2.chunk", 200, build_number_parser(1, 200), "Instance ids in one call."),
     _advanced(
         "ec2.prefetch",
         900.0,
-        _build_duration_parser(0, 86_400),
+        build_duration_parser(0, 86_400),
         "How often every cluster's instances are read; 0s never.",
     ),
-    _advanced("tags", TAGS, _parse_texts, "Tags that name an instance's cluster, the most trusted first."),
-    _advanced("urgentRebalance", False, _parse_flag, "Rebalance recommendations are urgent."),
+    _advanced("tags", TAGS, parse_texts, "Tags that name an instance's cluster, the most trusted first."),
+    _advanced("urgentRebalance", False, parse_flag, "Rebalance recommendations are urgent."),
     _advanced(
-        "registry.reload", 60.0, _build_duration_parser(1, 86_400), "How often destinations are read again."
+        "registry.reload", 60.0, build_duration_parser(1, 86_400), "How often destinations are read again."
     ),
     _advanced(
-        "dedupe.window", 600.0, _build_duration_parser(0, 86_400), "How long a delivered event is remembered."
+        "dedupe.window", 600.0, build_duration_parser(0, 86_400), "How long a delivered event is remembered."
     ),
     _advanced(
         "dedupe.size",
         200_000,
-        _build_number_parser(0, 10_000_000),
+        build_number_parser(0, 10_000_000),
         "How many are remembered (a function: 20000).",
     ),
     _advanced(
-        "cache.size", 500_000, _build_number_parser(1, 10_000_000), "How many instances are remembered."
+        "cache.size", 500_000, build_number_parser(1, 10_000_000), "How many instances are remembered."
     ),
-    _advanced("maxBodyBytes", 262_144, _build_number_parser(1_024, 1_048_576), "Larger messages are parked."),
+    _advanced("maxBodyBytes", 262_144, build_number_parser(1_024, 1_048_576), "Larger messages are parked."),
     _advanced(
         "verifySender",
         True,
-        _parse_flag,
+        parse_flag,
         "Believe EventBridge, the accounts' own writers and senders listed below.",
     ),
-    _advanced("annotateSplits", False, _parse_flag, "Mark the parts of a divided Health event."),
+    _advanced("annotateSplits", False, parse_flag, "Mark the parts of a divided Health event."),
     _advanced(
         "maxClusterLabels",
         200,
-        _build_number_parser(1, 100_000),
+        build_number_parser(1, 100_000),
         "Clusters with metrics of their own; the rest are `other`.",
     ),
 )
@@ -423,7 +273,7 @@ def read_config(
         told = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
         if not told:
             raise Misconfigured(f"{where}: region is missing; say which region's events are routed")
-        values["region"] = _parse_region(told, "AWS_REGION")
+        values["region"] = parse_region(told, "AWS_REGION")
     _check_accounts(values, where)
     registry = DestinationRegistry(_build_destinations(values, where))
     return BusConfig(values, registry, _build_rules(values, registry), tuple(old))

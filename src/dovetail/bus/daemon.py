@@ -14,11 +14,10 @@ from typing import Any
 from dovetail.aws import Aws, AwsError
 from dovetail.bus.canary import send_canary
 from dovetail.bus.config import BusConfig
-from dovetail.bus.counts import BusCounts
 from dovetail.bus.events import BusPlace, Lane
 from dovetail.bus.lane_worker import LaneWorker
 from dovetail.bus.pipeline import Pipeline
-from dovetail.bus.ports import BusClock
+from dovetail.bus.ports import BusClock, BusCounts
 from dovetail.bus.queues import SourceQueue, find_queue_url
 from dovetail.bus.sources import DestinationSources, report_old_names
 from dovetail.logs import get_logger

@@ -16,10 +16,9 @@ from typing import Any
 
 from dovetail.aws import Aws, AwsError
 from dovetail.bus.config import BusConfig, read_config
-from dovetail.bus.counts import BusCounts, EmfMetrics
 from dovetail.bus.events import Lane, ReceivedMessage
 from dovetail.bus.pipeline import Pipeline
-from dovetail.bus.ports import BusClock, WallClock
+from dovetail.bus.ports import BusClock, BusCounts, EmfMetrics, WallClock
 from dovetail.bus.queues import SourceQueue, find_queue_url, parse_record
 from dovetail.bus.senders import INVOKED
 from dovetail.bus.sources import DestinationSources, report_old_names

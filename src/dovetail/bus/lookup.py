@@ -14,11 +14,10 @@ from typing import Any
 
 from dovetail.aws import Aws, AwsError, list_pages
 from dovetail.bus.config import BusConfig
-from dovetail.bus.counts import BusCounts
 from dovetail.bus.destinations import BusCluster
 from dovetail.bus.events import BusPlace
 from dovetail.bus.owners import InstanceOwners, PublishedInstances, find_owners, list_tag_keys
-from dovetail.bus.ports import BusClock
+from dovetail.bus.ports import BusClock, BusCounts
 from dovetail.logs import get_logger
 from dovetail.throttle import Throttle
 

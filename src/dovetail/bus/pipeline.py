@@ -16,12 +16,11 @@ from random import Random
 
 from dovetail.aws import Aws, AwsError
 from dovetail.bus.config import BusConfig
-from dovetail.bus.counts import BusCounts
 from dovetail.bus.destinations import BusCluster, Destination, DestinationRegistry
 from dovetail.bus.events import BusPlace, EventRules, ReceivedMessage
 from dovetail.bus.lookup import InstanceResolver
 from dovetail.bus.planning import BusPlan, Flight, MessageSettler, Planner, by_deadline, find_event_id
-from dovetail.bus.ports import BusClock
+from dovetail.bus.ports import BusClock, BusCounts
 from dovetail.bus.queues import UndeletedMessages
 from dovetail.bus.send import BusCopy, CopySender, SendOutcome
 from dovetail.logs import get_logger

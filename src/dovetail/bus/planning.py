@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from dovetail.bus.config import BusConfig
-from dovetail.bus.counts import BusCounts
 from dovetail.bus.destinations import BusCluster, Destination
 from dovetail.bus.events import (
     CANARY,
@@ -23,7 +22,7 @@ from dovetail.bus.events import (
     read_event,
 )
 from dovetail.bus.owners import UNKNOWN, InstanceOwners, KnownInstance
-from dovetail.bus.ports import BusClock
+from dovetail.bus.ports import BusClock, BusCounts
 from dovetail.bus.queues import UndeletedMessages
 from dovetail.bus.route import (
     RoutedEvent,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dovetail.bus.counts import METRICS, PREFIX, BusTally
+from dovetail.bus.ports import METRICS, PREFIX, BusTally
 from dovetail.metrics import counter, gauge, histogram
 
 __all__ = ["PrometheusCounts"]

@@ -10,9 +10,8 @@ from random import Random
 from typing import Any, Generic, Protocol, TypeVar
 
 from dovetail.aws import Aws, AwsAbsent, AwsDenied, AwsError, AwsInvalid
-from dovetail.bus.counts import BusCounts
 from dovetail.bus.destinations import Destination
-from dovetail.bus.ports import BusClock
+from dovetail.bus.ports import BusClock, BusCounts
 from dovetail.logs import get_logger
 
 __all__ = ["BusCopy", "CopySender", "SendGate", "SendOutcome", "split_chunks"]

@@ -16,9 +16,9 @@ from typing import Any
 
 from dovetail.aws import Aws, AwsAbsent, AwsError, list_pages
 from dovetail.bus.config import BusConfig
-from dovetail.bus.counts import BusCounts
 from dovetail.bus.destinations import BusCluster, Destination, DestinationRegistry, parse_destination
 from dovetail.bus.events import EventRules, Lane
+from dovetail.bus.ports import BusCounts
 from dovetail.bus.senders import read_sealed
 from dovetail.errors import DovetailError, Misconfigured
 from dovetail.logs import get_logger

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from dovetail.bus.counts import METRICS, PREFIX, BusTally, EmfMetrics
+from dovetail.bus.ports import METRICS, PREFIX, BusTally, EmfMetrics
 from dovetail.bus.prometheus import DECLARED, PrometheusCounts
 from dovetail.metrics import REGISTRY
 

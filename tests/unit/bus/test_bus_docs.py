@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from dovetail.bus.config import ADVANCED, ADVANCED_VARIABLE, FIELDS, KEYS, read_config
-from dovetail.bus.counts import METRICS
+from dovetail.bus.ports import METRICS
 
 DOCS = Path(__file__).parents[3] / "docs"
 GUIDE = (DOCS / "guides" / "multi-cluster-bus.md").read_text(encoding="utf-8")

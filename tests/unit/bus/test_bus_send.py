@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from dovetail.aws import Answer, Aws, aws_error
-from dovetail.bus.counts import BusTally
 from dovetail.bus.destinations import BusCluster, Destination
+from dovetail.bus.ports import BusTally
 from dovetail.bus.send import BusCopy, CopySender, SendOutcome, split_chunks
 from dovetail.sim.clock import VirtualClock, run_virtual
 
