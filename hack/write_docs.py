@@ -29,7 +29,7 @@ from dovetail.app.controller import Dovetail
 from dovetail.bus.config import FIELDS
 from dovetail.cli.main import COMMANDS, DeferredCommand, build_cli
 from dovetail.controllers.observing.nodes import NodeGauges
-from dovetail.controllers.observing.status import StatusMetrics
+from dovetail.controllers.observing.status import StatusDetail, StatusMetrics
 from dovetail.disruption.candidates import BLOCKED, UNCONSOLIDATABLE
 from dovetail.logs import MESSAGES
 from dovetail.metrics import CONDITION_BUCKETS, PROMETHEUS_BUCKETS, REGISTRY, in_brief
@@ -312,7 +312,7 @@ def _declare() -> None:
     )
     for kind, extras in kinds:
         buckets = PROMETHEUS_BUCKETS if kind is EC2NodeClass else CONDITION_BUCKETS
-        StatusMetrics(kind, Informer(kind), clock, made.recorder, extras, buckets=buckets, each=True)
+        StatusMetrics(kind, Informer(kind), clock, made.recorder, StatusDetail(extras, buckets, each=True))
 
 
 def _metric_rows(collector: Any) -> Iterator[tuple[str, ...]]:

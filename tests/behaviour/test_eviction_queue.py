@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 
@@ -12,6 +13,7 @@ from dovetail.api import labels
 from dovetail.controllers.base import DONE, SOON
 from dovetail.controllers.node.eviction import EvictionQueue
 from dovetail.errors import Conflict, Retry
+from dovetail.settings import Settings
 from dovetail.sim.clock import run_virtual
 from dovetail.sim.kube.faults import ApiCall, Fault
 from dovetail.sim.kube.status import ApiError
@@ -241,9 +243,7 @@ async def test_a_thousand_pods_leave_once_each() -> None:
 @virtual
 async def test_a_full_queue_takes_the_rest_when_it_is_offered_again() -> None:
     async with Stage().open() as stage:
-        queue = EvictionQueue(
-            stage.kube, stage.pods, stage.nodes, stage.claims, stage.clock, stage.recorder, capacity=2
-        )
+        queue = EvictionQueue(stage.context, capacity=2)
         pods = [stage.pod(name) for name in ("a", "b", "c")]
         queue.add(pods, None)
         assert [pod in queue for pod in pods] == [True, True, False]
@@ -378,15 +378,7 @@ def test_the_pace_follows_the_processor() -> None:
         queues = []
         async with Stage().open() as stage:
             for millicores in (500, 1000, 60_000):
-                queue = EvictionQueue(
-                    stage.kube,
-                    stage.pods,
-                    stage.nodes,
-                    stage.claims,
-                    stage.clock,
-                    stage.recorder,
-                    millicores=millicores,
-                )
+                queue = EvictionQueue(replace(stage.context, settings=Settings(cpu_requests=millicores)))
                 queues.append((queue.concurrency, queue.backoff.per_second, queue.backoff.burst))
         return queues
 

@@ -18,7 +18,7 @@ from dovetail.runtime.informer import Informer
 from dovetail.runtime.kube import KubeClient
 from dovetail.runtime.queue import WorkQueue
 from dovetail.runtime.transport import ApiReply, ApiRequest, Lines
-from dovetail.runtime.watch import Follower
+from dovetail.runtime.watch import Follower, WatchOptions
 
 from .registry import Figure, scenario
 from .workload import pods
@@ -100,7 +100,9 @@ async def _filled(streamed: bool) -> tuple[float, float]:
     """
     informer, clock = Informer(Pod, {"node": lambda pod: (pod.node_name,)}), SystemClock()
     kube = KubeClient(Canned(streamed), clock)
-    follower = Follower(kube, Pod, informer, clock=clock, rng=Random(1), table=Interner())
+    follower = Follower(
+        kube, Pod, informer, clock=clock, rng=Random(1), options=WatchOptions(table=Interner())
+    )
     started = last = time.process_time()
     task, longest = asyncio.create_task(follower.run()), 0.0
     while not informer.synced:

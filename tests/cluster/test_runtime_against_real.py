@@ -28,7 +28,7 @@ from dovetail.runtime.kube import KubeClient, KubeStatus
 from dovetail.runtime.kubeconfig import Connection, connect
 from dovetail.runtime.leader import ElectionTerms, Elector, ElectorThread
 from dovetail.runtime.transport import ApiRequest, HttpTransport, Lines
-from dovetail.runtime.watch import Follower, WatchPace
+from dovetail.runtime.watch import Follower, WatchOptions, WatchPace
 from support.apiserver import budget, pod
 
 CLOCK = SystemClock()
@@ -204,9 +204,7 @@ async def test_a_cache_fills_and_follows(
         informer,
         clock=CLOCK,
         rng=Random(1),
-        namespace=space,
-        pace=HASTE,
-        on_trouble=troubles.append,
+        options=WatchOptions(namespace=space, pace=HASTE, on_trouble=troubles.append),
     )
     task = asyncio.create_task(follower.run())
     await until(lambda: informer.synced)

@@ -19,7 +19,7 @@ from dovetail.api.meta import Object
 from dovetail.api.pod import Pod
 from dovetail.runtime.informer import Informer
 from dovetail.runtime.kube import KubeClient
-from dovetail.runtime.watch import Follower
+from dovetail.runtime.watch import Follower, WatchOptions
 from dovetail.sim.clock import VirtualClock, run_virtual
 from dovetail.sim.faults import FaultRule, FaultStorm
 from dovetail.sim.kube.apiserver import ApiServer
@@ -73,7 +73,12 @@ class Story:
         mirror: storms.Mirror[storms.T] = storms.Mirror()
         informer.on_change(mirror)
         follower = Follower(
-            self.kube, kind, informer, clock=self.clock, rng=self.chance, labels=labels, fields=fields
+            self.kube,
+            kind,
+            informer,
+            clock=self.clock,
+            rng=self.chance,
+            options=WatchOptions(labels=labels, fields=fields),
         )
         self.followers.append(asyncio.create_task(follower.run()))
         return informer, mirror

@@ -23,8 +23,8 @@ from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.api.quantity import fits_within
 from dovetail.controllers.base import Controller
+from dovetail.controllers.context import ControllerContext
 from dovetail.controllers.provider_port import MakeProvider
-from dovetail.controllers.registry import ControllerContext
 from dovetail.errors import Gone, InsufficientCapacity, Retry
 from dovetail.ports import Clock, Cloud, Instance, RegistrationHook, RepairPolicy
 from dovetail.scheduling.model.instance_types import InstanceType, Offering
@@ -247,10 +247,15 @@ def bare(cloud: Cloud) -> MakeProvider:
 
 
 class _Bare:
+    aws = None
+
     def __init__(self, cloud: Cloud) -> None:
         self.cloud = cloud
 
     async def prepare(self) -> None:
+        """Everything is known."""
+
+    async def look_around(self) -> None:
         """Everything is known."""
 
     def build_controllers(self, parts: ControllerContext) -> tuple[Controller, ...]:

@@ -16,7 +16,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from dovetail.api import labels
-from dovetail.app.controller import Dovetail
+from dovetail.app.controller import Dovetail, ProcessOptions
 from dovetail.aws import Answer
 from dovetail.providers.aws import AwsProvider
 from dovetail.providers.aws.tags import NODECLAIMS_TAG
@@ -63,7 +63,7 @@ class Process:
             chance=Random(name),
             provider="aws",
             make=partial(AwsProvider, aws=self),
-            may_write=lambda: self.elector.leading,
+            process=ProcessOptions(may_write=lambda: self.elector.leading),
         )
 
     def _told(self, leading: bool) -> None:

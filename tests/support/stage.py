@@ -25,10 +25,11 @@ from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.pod import Pod, Toleration
 from dovetail.api.taints import DISRUPTED, is_same_taint
 from dovetail.controllers.base import Controller, Result
+from dovetail.controllers.context import TerminationVolumes
 from dovetail.controllers.node.drain import BY_NODE, index_attachment_by_node
 from dovetail.controllers.node.eviction import EvictionQueue
 from dovetail.controllers.node.health import NodeHealth
-from dovetail.controllers.node.termination import NodeTermination, TerminationVolumes
+from dovetail.controllers.node.termination import NodeTermination
 from dovetail.controllers.nodeclaim.finalization import Finalization
 from dovetail.controllers.nodeclaim.hydration import NodeHydration
 from dovetail.controllers.nodeclaim.lifecycle import Lifecycle
@@ -53,6 +54,7 @@ from dovetail.sim.transport import LocalTransport
 from dovetail.state import Cluster
 from support import builders
 from support.cloud import FakeCloud
+from support.contexts import build_context
 
 if TYPE_CHECKING:
     from dovetail.sim.world import World
@@ -125,25 +127,24 @@ class Stage:
         self.claims.on_change(self.cluster.update_node_claim)
         self.pods.on_change(self.cluster.update_pod)
         kube, nodes, claims, clock, recorder = self.kube, self.nodes, self.claims, self.clock, self.recorder
-        self.evictions = EvictionQueue(kube, self.pods, nodes, claims, clock, recorder)
-        self.termination = NodeTermination(
-            kube,
-            nodes,
-            claims,
-            TerminationVolumes(self.attachments, self.volume_claims),
-            self.cluster,
-            self.evictions,
-            own,
-            self.cloud,
-            clock,
-            recorder,
+        self.context = build_context(
+            kube=kube,
+            pods=self.pods,
+            nodes=nodes,
+            claims=claims,
+            volumes=TerminationVolumes(self.attachments, self.volume_claims),
+            cluster=self.cluster,
+            ownership=own,
+            cloud=self.cloud,
+            clock=clock,
+            recorder=recorder,
         )
-        self.health = NodeHealth(
-            kube, nodes, claims, self.cluster, own, self.cloud, clock, recorder, enabled=repair
-        )
+        self.evictions = EvictionQueue(self.context)
+        self.termination = NodeTermination(self.context, self.evictions)
+        self.health = NodeHealth(self.context, enabled=repair)
         self.hydration = NodeHydration(kube, nodes, claims, own)
         finalization = Finalization(kube, nodes, self.cloud, clock, recorder)
-        self.lifecycle = Lifecycle(kube, claims, own, (), finalization, clock)
+        self.lifecycle = Lifecycle(self.context, (), finalization)
 
     def _follow(
         self, kind: type[T], indexes: Mapping[str, Callable[[T], tuple[str, ...]]] | None = None

@@ -19,7 +19,7 @@ from dovetail.runtime.credentials import Anonymous
 from dovetail.runtime.informer import Informer
 from dovetail.runtime.kube import KubeClient
 from dovetail.runtime.transport import ApiRequest, HttpTransport, Lines
-from dovetail.runtime.watch import Follower, WatchPace
+from dovetail.runtime.watch import Follower, WatchOptions, WatchPace
 from dovetail.sim.faults import FaultRule, FaultStorm
 from dovetail.sim.kube.apiserver import ApiServer
 from support.apiserver import node, pod
@@ -46,9 +46,7 @@ class Following:
             informer,
             clock=SystemClock(),
             rng=Random(1),
-            pace=HASTE,
-            on_trouble=self.troubles.append,
-            labels=labels,
+            options=WatchOptions(pace=HASTE, on_trouble=self.troubles.append, labels=labels),
         )
         return informer, asyncio.create_task(follower.run())
 

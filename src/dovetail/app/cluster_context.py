@@ -6,6 +6,7 @@ Whoever only looks needs no more than this; whoever acts as well puts controller
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any, Generic, TypeVar
@@ -33,7 +34,7 @@ from dovetail.state import Capture, Cluster, ClusterStores, DeviceStores
 from dovetail.throttle import Throttle
 from dovetail.zonal.model.gates import ZoneGates
 
-__all__ = ["DISPENSABLE", "ClusterContext", "Indexes"]
+__all__ = ["DISPENSABLE", "ClusterContext", "ContextOptions", "Indexes"]
 
 T = TypeVar("T", bound=Object)
 Indexes = Mapping[type[Object], Mapping[str, Any]]
@@ -75,6 +76,18 @@ class _VersionedInformer(Generic[T]):
         return iter(self._informer)
 
 
+@dataclass(frozen=True, slots=True)
+class ContextOptions:
+    """Whose machines a cluster uses, by what its objects are looked up, and whether we may write."""
+
+    class_kind: type[Object]
+    make: MakeProvider
+    indexes: Indexes = field(default_factory=dict)
+    # The certificate authority the process itself trusts, in PEM; empty when the system's is used.
+    authority: str = ""
+    may_write: Callable[[], bool] = lambda: True
+
+
 class ClusterContext:
     """Caches of every kind, the cloud, and what is believed; it fills when the caches are filled."""
 
@@ -85,20 +98,16 @@ class ClusterContext:
         *,
         clock: Clock,
         rng: Random,
-        class_kind: type[Object],
-        make: MakeProvider,
         record: Callable[[KubeClient], Recorder],
-        indexes: Indexes | None = None,
-        authority: str = "",
-        may_write: Callable[[], bool] = lambda: True,
+        options: ContextOptions,
     ) -> None:
         self.settings = settings
         self.clock = clock
         throttle = Throttle(clock, settings.kube_client_qps, settings.kube_client_burst)
-        self.kube = KubeClient(transport, clock, throttle=throttle, may_write=may_write)
+        self.kube = KubeClient(transport, clock, throttle=throttle, may_write=options.may_write)
         recorder = record(self.kube)
         self.informers: dict[type[Object], Informer[Any]] = {
-            kind: Informer(kind, (indexes or {}).get(kind)) for kind in self._list_kinds(class_kind)
+            kind: Informer(kind, options.indexes.get(kind)) for kind in self._list_kinds(options.class_kind)
         }
         self.gates = ZoneGates(clock)
         context = ProviderContext(
@@ -108,11 +117,11 @@ class ClusterContext:
             rng,
             recorder,
             self.get_informer,
-            authority,
+            options.authority,
             self.gates.is_launch_closed,
-            may_write,
+            options.may_write,
         )
-        self.provider: Provider = make(context)
+        self.provider: Provider = options.make(context)
         self.cloud = self.provider.cloud
         self.ownership = Ownership(self.cloud)
         self.cluster = self._build_cluster()

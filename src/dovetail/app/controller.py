@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import platform
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import Any
@@ -21,29 +22,21 @@ from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
 from dovetail.api.pod import Pod
-from dovetail.app.cluster_context import DISPENSABLE, ClusterContext, Indexes
-from dovetail.aws import Aws
+from dovetail.app.cluster_context import DISPENSABLE, ClusterContext, ContextOptions, Indexes
 from dovetail.controllers.base import SINGLETON, Controller
 from dovetail.controllers.cloud_wrappers import CallerController, MeteredCloud
+from dovetail.controllers.context import ControllerContext, TerminationVolumes
 from dovetail.controllers.node.drain import BY_NODE, index_attachment_by_node
-from dovetail.controllers.node.eviction import EvictionQueue
-from dovetail.controllers.node.termination import TerminationVolumes
-from dovetail.controllers.nodeclaim.garbage_collection import StateGarbageCollection
 from dovetail.controllers.nodeclaim.initialization import SLICES_BY_NODE, index_slice_by_nodes
 from dovetail.controllers.nodeoverlay import OverlaidCloud
-from dovetail.controllers.observing.costs import NodePoolPricing
 from dovetail.controllers.observing.nodes import NodeGauges
-from dovetail.controllers.observing.pods import PodMetrics
-from dovetail.controllers.observing.status import StatusMetrics
-from dovetail.controllers.orchestration import DisruptionQueue
 from dovetail.controllers.ownership import (
     BY_PROVIDER_ID,
     index_claim_by_provider_id,
     index_node_by_provider_id,
 )
 from dovetail.controllers.provider_port import MakeProvider
-from dovetail.controllers.provisioning import Provisioner
-from dovetail.controllers.registry import ControllerContext, build_controllers
+from dovetail.controllers.registry import ControllerSet, build_controllers
 from dovetail.controllers.set_aside import SetAsideReporter
 from dovetail.errors import BadInput, DovetailError, NotAuthorized
 from dovetail.logs import get_logger
@@ -57,17 +50,17 @@ from dovetail.runtime.kube import KubeClient
 from dovetail.runtime.manager import Manager, at_once
 from dovetail.runtime.queue import WorkQueue
 from dovetail.runtime.transport import Transport
-from dovetail.runtime.watch import Follower
+from dovetail.runtime.watch import Follower, WatchOptions
 from dovetail.scheduling.model.device_objects import ResourceSlice
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.snapshot import Snapshot
 from dovetail.settings import Settings
-from dovetail.zonal.controller.controller import ShiftedCluster, ZonalShiftController
+from dovetail.zonal.controller.controller import ShiftedCluster
 from dovetail.zonal.controller.non_aws import NonAwsApi, ZoneExcludingCloud
 from dovetail.zonal.controller.rehearsal import ClusterView, RehearsalController
 from dovetail.zonal.wiring import ShiftClients, ZonalService
 
-__all__ = ["Dovetail"]
+__all__ = ["Dovetail", "ProcessOptions"]
 
 # How long caches may take to fill before that is worth a line in the log. Seconds.
 PATIENCE = 30.0
@@ -82,6 +75,15 @@ INDEXES: Indexes = {
 BUILD = gauge("karpenter_build_info", "What this process is.", ("version", "goversion", "goarch", "commit"))
 
 
+@dataclass(frozen=True, slots=True)
+class ProcessOptions:
+    """What the process gives the controllers: trust, workers, and whether it leads and may write."""
+
+    authority: str = ""
+    compute: Compute = inline
+    may_write: Callable[[], bool] = lambda: True
+
+
 class Dovetail(ClusterContext):
     """A whole autoscaler, put together and ready to run."""
 
@@ -94,9 +96,7 @@ class Dovetail(ClusterContext):
         chance: Random,
         provider: str = "kwok",
         make: MakeProvider | None = None,
-        authority: str = "",
-        compute: Compute = inline,
-        may_write: Callable[[], bool] = lambda: True,
+        process: ProcessOptions = ProcessOptions(),  # noqa: B008 (frozen)
     ) -> None:
         class_kind = NODE_CLASSES[provider]
         super().__init__(
@@ -104,31 +104,31 @@ class Dovetail(ClusterContext):
             transport,
             clock=clock,
             rng=chance,
-            class_kind=class_kind,
-            make=make or choose_provider(provider),
             record=lambda kube: self._create_recorder(kube, chance),
-            indexes=_list_indexes(provider),
-            authority=authority,
-            may_write=may_write,
+            options=ContextOptions(
+                class_kind,
+                make or choose_provider(provider),
+                _list_indexes(provider),
+                process.authority,
+                process.may_write,
+            ),
         )
+        compute = process.compute
         self._chance = chance
         self._log = get_logger()
         self.manager = Manager(clock, chance)
         self.parts = self._build_context(compute, class_kind)
         self._seeing = ClusterView(self._capture_snapshot, compute, self.get_informer(core.ReplicaSet))
         self.zonal = self._build_zonal(transport)
-        self.controllers = self._build_controllers()
-        self._reporters: list[NodeGauges | PodMetrics | NodePoolPricing | StatusMetrics] = [
-            *self._build_node_gauges(),
-            *(
-                each
-                for each in self.controllers
-                if isinstance(each, PodMetrics | NodePoolPricing | StatusMetrics)
-            ),
-        ]
+        built = build_controllers(self.parts)
+        self.controllers: tuple[Controller, ...] = (
+            *built.all,
+            *self.provider.build_controllers(self.parts),
+            *self._zonal_controllers(),
+        )
+        self._reporters = (*self._build_node_gauges(), *built.reporters)
         BUILD.labels(__version__, f"python{platform.python_version()}", platform.machine(), "").set(1)
-        for controller in self.controllers:
-            self._connect_controller(controller, self.manager.add(CallerController(controller)))
+        self._connect_controllers(built)
         unread = SetAsideReporter(self.recorder, clock, "informer")
         for kind, informer in self.informers.items():
             informer.on_change(unread.observe_object)
@@ -139,19 +139,12 @@ class Dovetail(ClusterContext):
                 informer,
                 clock=clock,
                 rng=chance,
-                on_trouble=self._build_error_handler(kind),
+                options=WatchOptions(on_trouble=self._build_error_handler(kind)),
             )
             self.manager.add_service(follower.run)
         self.manager.add_service(self.recorder.run)
         for service in self.zonal.services if self.zonal is not None else ():
             self.manager.add_service(service)
-
-    def _build_controllers(self) -> tuple[Controller, ...]:
-        return (
-            *build_controllers(self.parts),
-            *self.provider.build_controllers(self.parts),
-            *self._zonal_controllers(),
-        )
 
     def _zonal_controllers(self) -> Iterator[Controller]:
         if self.zonal is None:
@@ -165,7 +158,7 @@ class Dovetail(ClusterContext):
 
     def _build_zonal(self, transport: Transport) -> ZonalService | None:
         """Zonal shifts: as ARC says, or elsewhere as operators do, where that is asked for."""
-        aws: Aws | None = getattr(self.provider, "aws", None)
+        aws = self.provider.aws
         if aws is None and not self.settings.enable_zonal_shift:
             return None
         return ZonalService(
@@ -246,17 +239,19 @@ class Dovetail(ClusterContext):
         self.manager.stop()
 
     def _build_cloud(self) -> Cloud:
-        """The cloud as controllers call it: counted, and with overlays in force if there are any."""
+        """The cloud as controllers call it: counted, and without zones that are shifted away."""
         metered: Cloud = MeteredCloud(self.cloud, self.clock)
-        if self.settings.enable_zonal_shift and getattr(self.provider, "aws", None) is None:
+        if self.settings.enable_zonal_shift and self.provider.aws is None:
             metered = ZoneExcludingCloud(metered, self.gates)
-        return OverlaidCloud(metered) if NodeOverlay in self.informers else metered
+        return metered
 
     def _build_context(self, compute: Compute, class_kind: type[Object]) -> ControllerContext:
+        cloud = self._build_cloud()
+        overlaid = OverlaidCloud(cloud) if NodeOverlay in self.informers else None
         return ControllerContext(
             settings=self.settings,
             kube=self.kube,
-            cloud=self._build_cloud(),
+            cloud=overlaid or cloud,
             clock=self.clock,
             recorder=self.recorder,
             compute=compute,
@@ -273,13 +268,28 @@ class Dovetail(ClusterContext):
             classes=self.get_informer(class_kind),
             class_kind=class_kind,
             overlays=self.informers.get(NodeOverlay),
+            overlaid=overlaid,
             buffers=self.buffers,
             ownership=self.ownership,
             options=self.build_options,
             gates=self.gates,
         )
 
-    def _connect_controller(self, controller: Controller, queue: WorkQueue) -> None:
+    def _connect_controllers(self, built: ControllerSet) -> None:
+        """Give every controller its queue, and wake it as its triggers and its colleagues say."""
+        queues = {each.name: self.manager.add(CallerController(each)) for each in self.controllers}
+        for controller in self.controllers:
+            self._connect_triggers(controller, queues[controller.name])
+        for source in built.item_sources:
+            source.on_item(queues[source.name].add)
+        if self.buffers is not None:
+            provisioner = built.provisioner
+            self.buffers.on_resolved(provisioner.woken_by(queues[provisioner.name].add))
+        if self.zonal is not None:
+            shifts = self.zonal.controller
+            shifts.on_wake(partial(queues[shifts.name].add, SINGLETON))
+
+    def _connect_triggers(self, controller: Controller, queue: WorkQueue) -> None:
         for trigger in controller.triggers:
 
             def heard(before: Any, after: Any, keys: Any = trigger.keys) -> None:
@@ -287,12 +297,6 @@ class Dovetail(ClusterContext):
                     queue.add(key)
 
             self.informers[trigger.kind].on_change(heard)
-        if isinstance(controller, EvictionQueue | DisruptionQueue | StateGarbageCollection):
-            controller.on_item(queue.add)
-        if isinstance(controller, Provisioner) and self.buffers is not None:
-            self.buffers.on_resolved(controller.woken_by(queue.add))
-        if isinstance(controller, ZonalShiftController):
-            controller.on_wake(partial(queue.add, SINGLETON))
         if getattr(controller, "singleton", False):
             queue.add(SINGLETON)
 

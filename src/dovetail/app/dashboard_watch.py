@@ -27,7 +27,7 @@ from dovetail.errors import BadInput, DovetailError, Gone, NotAuthorized
 from dovetail.ports import Clock
 from dovetail.runtime.events import CoreV1Event
 from dovetail.runtime.informer import Informer
-from dovetail.runtime.watch import Follower
+from dovetail.runtime.watch import Follower, WatchOptions
 from dovetail.scheduling.model import state_node as states
 from dovetail.scheduling.model.reasons import Decision
 from dovetail.web import Dashboard, Moment, Picture
@@ -193,9 +193,7 @@ class ClusterWatcher:
             informer,
             clock=clock,
             rng=chance,
-            fields=fields,
-            on_trouble=trouble,
-            on_contact=contact,
+            options=WatchOptions(fields=fields, on_trouble=trouble, on_contact=contact),
         )
 
     def _record_problem(self, kind: type[Object], error: DovetailError) -> None:

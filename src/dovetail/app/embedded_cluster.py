@@ -219,7 +219,7 @@ async def _run_controller(
 ) -> AsyncIterator[None]:
     """Dovetail speaks to the embedded server as it would to any other: over the wire."""
     # Half of what there is to import, and not everyone wants it.
-    from dovetail.app.controller import Dovetail
+    from dovetail.app.controller import Dovetail, ProcessOptions
     from dovetail.runtime.credentials import StaticToken
     from dovetail.runtime.kubeconfig import from_kubeconfig
     from dovetail.runtime.transport import HttpTransport
@@ -234,7 +234,7 @@ async def _run_controller(
         chance=Random(options.seed),
         provider=options.cloud,
         make=_choose_provider(cluster),
-        authority=connection.authority,
+        process=ProcessOptions(authority=connection.authority),
     )
     running = asyncio.create_task(dovetail.run())
     cluster.dovetail = dovetail

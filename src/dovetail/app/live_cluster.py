@@ -19,7 +19,7 @@ from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
 from dovetail.api.pod import Pod
 from dovetail.api.zoneshift import ZoneShift, list_excluded_zones
-from dovetail.app.cluster_context import DISPENSABLE, ClusterContext
+from dovetail.app.cluster_context import DISPENSABLE, ClusterContext, ContextOptions
 from dovetail.app.cluster_source import ClusterSource, SeenCluster
 from dovetail.app.published_settings import PublishedSettings, read_published
 from dovetail.controllers.provider_port import MakeProvider
@@ -147,19 +147,19 @@ def _build_sight(
         transport,
         clock=SystemClock(),
         rng=Random(0),
-        class_kind=NODE_CLASSES[settings.provider],
-        make=make,
         record=lambda kube: _SilentRecorder(),
-        authority=connection.authority,
-        may_write=lambda: False,
+        options=ContextOptions(
+            NODE_CLASSES[settings.provider],
+            make,
+            authority=connection.authority,
+            may_write=lambda: False,
+        ),
     )
 
 
 async def refresh_provider(context: ClusterContext) -> None:
     """Learn at once what the controller learns in time, such as EC2's types and prices."""
-    look_around = getattr(context.provider, "look_around", None)
-    if look_around is not None:
-        await look_around()
+    await context.provider.look_around()
 
 
 async def take_snapshot(context: ClusterContext, remark: Callable[[str], None]) -> Snapshot:

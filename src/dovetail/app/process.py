@@ -9,7 +9,7 @@ from random import Random, SystemRandom
 
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
-from dovetail.app.controller import Dovetail
+from dovetail.app.controller import Dovetail, ProcessOptions
 from dovetail.runtime import health
 from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.compute import WorkerPool
@@ -40,9 +40,7 @@ async def run_controller(
         clock=clock,
         chance=chance,
         provider=provider,
-        authority=connection.authority,
-        compute=workers,
-        may_write=leading,
+        process=ProcessOptions(authority=connection.authority, compute=workers, may_write=leading),
     )
     servers = [
         await health.serve_app(

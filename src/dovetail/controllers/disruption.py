@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import datetime
 from functools import partial
 
 from dovetail.api import conditions, labels
@@ -17,12 +16,12 @@ from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
 from dovetail.api.taints import DISRUPTED as TAINT
 from dovetail.api.taints import is_same_taint
-from dovetail.controllers.base import SOON, Backoff, Cache, Result, Trigger, requeue_after
+from dovetail.controllers.base import SOON, Backoff, Result, Trigger, requeue_after
+from dovetail.controllers.context import ControllerContext
 from dovetail.controllers.deadline import Deadline
 from dovetail.controllers.disruption_events import FAILED, DisruptionEvents
 from dovetail.controllers.disruption_history import DisruptionHistory, DriftPausedConditions, LostReplacements
 from dovetail.controllers.orchestration import DisruptionQueue
-from dovetail.controllers.ownership import Ownership
 from dovetail.controllers.set_aside import SetAsideReporter
 from dovetail.disruption import choose as methods
 from dovetail.disruption import policy
@@ -48,12 +47,9 @@ from dovetail.disruption.validate import (
     validate_empty_nodes,
 )
 from dovetail.errors import DovetailError
-from dovetail.ports import Clock, Cloud, Compute, Recorder
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.instance_types import InstanceType
-from dovetail.scheduling.model.snapshot import SchedulingOptions
-from dovetail.state import Capture, Cluster
 
 __all__ = ["DisruptionController"]
 
@@ -79,47 +75,36 @@ class DisruptionController:
 
     def __init__(
         self,
-        cluster: Cluster,
-        capture: Capture,
-        pools: Cache[NodePool],
-        ownership: Ownership,
+        context: ControllerContext,
         orchestration: DisruptionQueue,
-        cloud: Cloud,
-        clock: Clock,
-        recorder: Recorder,
-        compute: Compute,
-        options: Callable[[datetime], SchedulingOptions],
         history: DisruptionHistory,
         gate: DriftPausedConditions,
         losses: LostReplacements,
         *,
-        spot_to_spot: bool = False,
-        drift_at_once: int | None = None,
-        virtual: Callable[[], tuple[Pod, ...]] = lambda: (),
-        buffered: Callable[[], frozenset[str]] = frozenset,
-        shifted: Callable[[], frozenset[str]] = frozenset,
         returned: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
-        self._cluster = cluster
-        self._capture = capture
-        self._pools = pools
-        self._ownership = ownership
+        self._cluster = context.cluster
+        self._capture = context.capture
+        self._pools = context.pools
+        self._ownership = context.ownership
         self._orchestration = orchestration
-        self._cloud = cloud
-        self._clock = clock
-        self._events = DisruptionEvents(recorder, pools.get)
-        self._bad = SetAsideReporter(recorder, clock, self.name)
-        self._compute = compute
-        self._options = options
+        self._cloud = context.cloud
+        self._clock = context.clock
+        self._events = DisruptionEvents(context.recorder, context.pools.get)
+        self._bad = SetAsideReporter(context.recorder, context.clock, self.name)
+        self._compute = context.compute
+        self._options = context.options
         self._history = history
         self._gate = gate
         self._losses = losses
-        self._spot_to_spot = spot_to_spot
+        self._spot_to_spot = context.settings.feature_gates.spot_to_spot_consolidation
         # Budgets say how fast drift may go; Karpenter starts one command a turn, which 1 gives here.
-        self.drift_at_once = drift_at_once
-        self._virtual_pods = virtual
-        self._buffer_nodes = buffered
-        self._excluded_zones, self._returned_zones = shifted, returned
+        self.drift_at_once: int | None = None
+        buffers, gates = context.buffers, context.gates
+        self._virtual_pods: Callable[[], tuple[Pod, ...]] = buffers.list_virtual_pods if buffers else tuple
+        self._buffer_nodes: Callable[[], frozenset[str]] = buffers.list_nodes if buffers else frozenset
+        self._excluded_zones: Callable[[], frozenset[str]] = lambda: gates.disrupted
+        self._returned_zones = returned
         # For each method, the world in which it last found nothing, and when that was.
         self._quiet: dict[str, tuple[int, float]] = {}
         self._unseen: frozenset[str] = frozenset()

@@ -18,12 +18,10 @@ from dovetail.api import conditions
 from dovetail.api.conditions import DISRUPTION_REASON, INITIALIZED
 from dovetail.api.core import Node
 from dovetail.api.nodeclaim import NodeClaim
-from dovetail.api.nodepool import NodePool
 from dovetail.api.taints import DISRUPTED, is_same_taint
 from dovetail.controllers.base import (
     DONE,
     Backoff,
-    Cache,
     ConcurrencyRange,
     Result,
     Trigger,
@@ -31,15 +29,14 @@ from dovetail.controllers.base import (
     run_all,
 )
 from dovetail.controllers.claim_metrics import count_disrupted_claim
+from dovetail.controllers.context import ControllerContext
 from dovetail.controllers.disruption_history import DriftPausedConditions, LostReplacements
 from dovetail.controllers.ordering import NodeOrder, NodeOrdering
 from dovetail.controllers.plan_messages import log_command, log_command_done, log_failed_command
 from dovetail.disruption.candidates import Candidate
 from dovetail.disruption.command import DRIFTED, Command
 from dovetail.errors import Conflict, DovetailError, Gone, Refused
-from dovetail.ports import Clock, Cloud, Kube, Recorder
 from dovetail.scheduling.model import state_node as views
-from dovetail.state import Cluster
 
 __all__ = ["DisruptionQueue"]
 
@@ -86,32 +83,22 @@ class DisruptionQueue:
     name = "disruption.queue"
 
     def __init__(
-        self,
-        kube: Kube,
-        cluster: Cluster,
-        nodes: Cache[Node],
-        claims: Cache[NodeClaim],
-        pools: Cache[NodePool],
-        cloud: Cloud,
-        clock: Clock,
-        recorder: Recorder,
-        gate: DriftPausedConditions,
-        losses: LostReplacements,
-        *,
-        millicores: int = 1000,
+        self, context: ControllerContext, gate: DriftPausedConditions, losses: LostReplacements
     ) -> None:
-        self._kube = kube
+        self._kube = context.kube
         self._gate = gate
         self._losses = losses
-        self._cluster = cluster
-        self._nodes = nodes
-        self._claims = claims
-        self._ordering = NodeOrdering(kube, cluster, pools, cloud, recorder)
-        self._clock = clock
-        self._recorder = recorder
+        self._cluster = context.cluster
+        self._nodes = context.nodes
+        self._claims = context.claims
+        self._ordering = NodeOrdering(
+            context.kube, context.cluster, context.pools, context.cloud, context.recorder
+        )
+        self._clock = context.clock
+        self._recorder = context.recorder
         self._running: dict[str, RunningCommand] = {}
         self._wake: Callable[[str], None] = lambda key: None
-        self.concurrency = PACE.scale_to(millicores)
+        self.concurrency = PACE.scale_to(context.millicores)
         self.backoff = Backoff(1.0, 10.0, per_second=100.0, burst=1000)
 
     @property

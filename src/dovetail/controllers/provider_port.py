@@ -8,13 +8,14 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from dovetail.api.meta import Object
+from dovetail.aws import Aws
 from dovetail.controllers.base import Cache, Controller
 from dovetail.ports import Clock, Cloud, Kube, Recorder
 from dovetail.settings import Settings
 
 if TYPE_CHECKING:
     # Parts are for those who act; who only looks need not load every controller to know a provider.
-    from dovetail.controllers.registry import ControllerContext
+    from dovetail.controllers.context import ControllerContext
 
 __all__ = ["Caches", "MakeProvider", "Provider", "ProviderContext"]
 
@@ -52,8 +53,15 @@ class Provider(Protocol):
     def cloud(self) -> Cloud:
         """The port controllers use."""
 
+    @property
+    def aws(self) -> Aws | None:
+        """AWS as this provider calls it; None where there is none."""
+
     async def prepare(self) -> None:
         """Learn what must be known before anything runs; Misconfigured when that cannot be had."""
+
+    async def look_around(self) -> None:
+        """Learn at once what controllers learn in time: for those who look at the cloud and run nothing."""
 
     def build_controllers(self, parts: ControllerContext) -> tuple[Controller, ...]:
         """Controllers of its own, run beside everyone else's."""

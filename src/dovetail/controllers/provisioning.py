@@ -7,7 +7,6 @@ the order, and the lifecycle controllers fill it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime
 
 from msgspec.structs import replace
 
@@ -23,7 +22,6 @@ from dovetail.controllers.base import (
     DONE,
     SINGLETON,
     Backoff,
-    Cache,
     Result,
     Trigger,
     requeue_after,
@@ -31,9 +29,8 @@ from dovetail.controllers.base import (
     run_all,
 )
 from dovetail.controllers.batching import TriggerBatcher
-from dovetail.controllers.capacitybuffer import CapacityBuffers
+from dovetail.controllers.context import ControllerContext
 from dovetail.controllers.ordering import NodeOrder, NodeOrdering
-from dovetail.controllers.ownership import Ownership
 from dovetail.controllers.plan_messages import (
     log_plan,
     log_pools_not_ready,
@@ -44,13 +41,11 @@ from dovetail.controllers.plan_messages import (
 from dovetail.controllers.set_aside import SetAsideReporter
 from dovetail.errors import Refused, describe_error
 from dovetail.logs import Changes
-from dovetail.ports import Clock, Cloud, Compute, Kube, Recorder
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.plan import Plan, PlannedNode
 from dovetail.scheduling.model.reasons import Decision
-from dovetail.scheduling.model.snapshot import SchedulingOptions, Snapshot
+from dovetail.scheduling.model.snapshot import Snapshot
 from dovetail.scheduling.solve import solve
-from dovetail.state import Capture, Cluster
 from dovetail.state.pod_times import PodTimes
 from dovetail.zonal.model.zone_bound import ZoneBoundPod, defer_zone_bound_pods
 
@@ -91,40 +86,32 @@ class Provisioner:
     concurrency = 1
     backoff = Backoff(first=1.0, last=10.0)
 
-    def __init__(
-        self,
-        kube: Kube,
-        cluster: Cluster,
-        capture: Capture,
-        pools: Cache[NodePool],
-        ownership: Ownership,
-        cloud: Cloud,
-        clock: Clock,
-        recorder: Recorder,
-        compute: Compute,
-        batcher: TriggerBatcher,
-        options: Callable[[datetime], SchedulingOptions],
-        buffers: CapacityBuffers | None = None,
-        away: Callable[[], Mapping[str, str]] = dict,
-    ) -> None:
-        self._kube = kube
-        self._cluster = cluster
-        self._capture = capture
-        self._pools = pools
-        self._ownership = ownership
-        self._cloud = cloud
-        self._clock = clock
-        self._recorder = recorder
-        self._compute = compute
+    def __init__(self, context: ControllerContext, batcher: TriggerBatcher) -> None:
+        self._kube = context.kube
+        self._cluster = context.cluster
+        self._capture = context.capture
+        self._pools = context.pools
+        self._ownership = context.ownership
+        self._cloud = context.cloud
+        self._clock = context.clock
+        self._recorder = context.recorder
+        self._compute = context.compute
         self._batcher = batcher
-        self._options = options
-        self._buffers = buffers
-        self._ordering = NodeOrdering(kube, cluster, pools, cloud, recorder, self._list_instance_types)
+        self._options = context.options
+        self._buffers = context.buffers
+        self._ordering = NodeOrdering(
+            context.kube,
+            context.cluster,
+            context.pools,
+            context.cloud,
+            context.recorder,
+            self._list_instance_types,
+        )
         # Zones in which nothing can be bought because they are shifted away, names by id.
-        self._excluded_zones = away
+        self._gates = context.gates
         self.times = PodTimes()
-        self._changes = Changes(clock.monotonic)
-        self._bad = SetAsideReporter(recorder, clock, self.name)
+        self._changes = Changes(context.clock.monotonic)
+        self._bad = SetAsideReporter(context.recorder, context.clock, self.name)
         self._deciding_since: float | None = None
         UNFINISHED.labels(self.name, "").set_function(self._measure_unfinished)
         self.decisions: dict[str, Decision] = {}
@@ -199,7 +186,7 @@ class Provisioner:
         options = self._options(self._clock.now())
         virtual = self._buffers.list_virtual_pods() if self._buffers is not None else ()
         snapshot, waiting = defer_zone_bound_pods(
-            self._capture.take_snapshot(offers, options, virtual), self._excluded_zones()
+            self._capture.take_snapshot(offers, options, virtual), self._gates.excluded_zones
         )
         plan = None
         if snapshot.pods or snapshot.moving or snapshot.virtual:

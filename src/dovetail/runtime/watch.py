@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from random import Random
 from typing import Generic, Protocol, TypeVar
 
@@ -66,6 +67,19 @@ class WatchPace(msgspec.Struct, frozen=True):
     too_short: float = 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class WatchOptions:
+    """Which objects of a kind are followed, how patiently, and who is told of trouble and of contact."""
+
+    namespace: str = ""
+    labels: str = ""
+    fields: str = ""
+    pace: WatchPace = WatchPace()  # noqa: RUF009 (frozen)
+    table: codec.Interner | None = None
+    on_trouble: Trouble = lambda error: None
+    on_contact: Callable[[], None] = lambda: None
+
+
 class Follower(Generic[T]):
     """Keeps one sink up to date with one kind."""
 
@@ -77,24 +91,18 @@ class Follower(Generic[T]):
         *,
         clock: Clock,
         rng: Random,
-        namespace: str = "",
-        labels: str = "",
-        fields: str = "",
-        pace: WatchPace = WatchPace(),  # noqa: B008 (frozen)
-        table: codec.Interner | None = None,
-        on_trouble: Trouble = lambda error: None,
-        on_contact: Callable[[], None] = lambda: None,
+        options: WatchOptions = WatchOptions(),  # noqa: B008 (frozen)
     ) -> None:
         self._kube = kube
         self._kind = kind
         self._sink = sink
         self._clock = clock
         self._chance = rng
-        self._namespace = namespace
-        self._labels, self._fields = labels, fields
-        self._pace = pace
-        self._reader = _Reader(kind, table or codec.Interner(), on_trouble)
-        self._on_trouble, self._on_contact = on_trouble, on_contact
+        self._namespace = options.namespace
+        self._labels, self._fields = options.labels, options.fields
+        self._pace = options.pace
+        self._reader = _Reader(kind, options.table or codec.Interner(), options.on_trouble)
+        self._on_trouble, self._on_contact = options.on_trouble, options.on_contact
         self._streams_lists = True
         self._version = ""
 

@@ -15,7 +15,7 @@ from dovetail.ports import Clock, Recorder
 from dovetail.runtime.informer import Informer
 from dovetail.runtime.kube import KubeClient
 from dovetail.runtime.kubeconfig import SERVICE_ACCOUNT
-from dovetail.runtime.watch import Follower
+from dovetail.runtime.watch import Follower, WatchOptions
 from dovetail.settings import Settings
 from dovetail.zonal.controller.arc import ArcPoller
 from dovetail.zonal.controller.controller import ShiftedCluster, ZonalShiftController
@@ -143,10 +143,14 @@ class ZonalService:
             informer,
             clock=self._clock,
             rng=self._chance,
-            namespace=namespace or find_namespace(self._settings),
-            # Enough where a role grants this one alone.
-            fields=f"metadata.name={name}",
-            on_trouble=lambda error: log.warning("cannot follow a ConfigMap", ConfigMap=named, error=error),
+            options=WatchOptions(
+                namespace=namespace or find_namespace(self._settings),
+                # Enough where a role grants this one alone.
+                fields=f"metadata.name={name}",
+                on_trouble=lambda error: log.warning(
+                    "cannot follow a ConfigMap", ConfigMap=named, error=error
+                ),
+            ),
         )
         return follower.run
 

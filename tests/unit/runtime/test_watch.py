@@ -15,7 +15,7 @@ from dovetail.errors import DovetailError, Retry
 from dovetail.runtime.informer import Informer
 from dovetail.runtime.kube import KubeClient
 from dovetail.runtime.transport import ApiReply, ApiRequest, Lines
-from dovetail.runtime.watch import Follower
+from dovetail.runtime.watch import Follower, WatchOptions
 from dovetail.sim.clock import VirtualClock, run_virtual
 
 END = {"metadata": {"resourceVersion": "10", "annotations": {"k8s.io/initial-events-end": "true"}}}
@@ -105,7 +105,12 @@ def follow(streams: list[Stream], pages: list[object] | None = None, seconds: fl
             troubles.append(str(error))
 
         follower = Follower(
-            KubeClient(script, clock), Node, informer, clock=clock, rng=Random(1), on_trouble=trouble
+            KubeClient(script, clock),
+            Node,
+            informer,
+            clock=clock,
+            rng=Random(1),
+            options=WatchOptions(on_trouble=trouble),
         )
         task = asyncio.create_task(follower.run())
         await clock.sleep(seconds)

@@ -14,15 +14,13 @@ from typing import Protocol, runtime_checkable
 from dovetail import metrics
 from dovetail.api import conditions, predicates
 from dovetail.api.conditions import DISRUPTION_REASON
-from dovetail.api.core import Node
-from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.pod import Pod
-from dovetail.controllers.base import DONE, SOON, Backoff, Cache, ConcurrencyRange, Result, Trigger
+from dovetail.controllers.base import DONE, SOON, Backoff, ConcurrencyRange, Result, Trigger
+from dovetail.controllers.context import ControllerContext
 from dovetail.controllers.node import termination_events
 from dovetail.controllers.node.drain import compute_grace_left
 from dovetail.controllers.ownership import find_claim_of_node
 from dovetail.errors import Conflict, DovetailError, Gone, Refused, Retry, Throttled
-from dovetail.ports import Clock, Kube, Recorder
 
 __all__ = ["EvictionQueue"]
 
@@ -67,28 +65,17 @@ class EvictionQueue:
     name = "eviction-queue"
     triggers: tuple[Trigger, ...] = ()
 
-    def __init__(
-        self,
-        kube: Kube,
-        pods: Cache[Pod],
-        nodes: Cache[Node],
-        claims: Cache[NodeClaim],
-        clock: Clock,
-        recorder: Recorder,
-        *,
-        millicores: int = 1000,
-        capacity: int = CAPACITY,
-    ) -> None:
-        self._kube = kube
-        self._pods = pods
-        self._nodes = nodes
-        self._claims = claims
-        self._clock = clock
-        self._recorder = recorder
+    def __init__(self, context: ControllerContext, *, capacity: int = CAPACITY) -> None:
+        self._kube = context.kube
+        self._pods = context.pods
+        self._nodes = context.nodes
+        self._claims = context.claims
+        self._clock = context.clock
+        self._recorder = context.recorder
         self._capacity = capacity
         self._items: dict[str, _Item] = {}
         self._wake: Callable[[str], None] = _wake_nobody
-        self.concurrency = PACE.scale_to(millicores)
+        self.concurrency = PACE.scale_to(context.millicores)
         self.backoff = Backoff(0.1, 10.0, per_second=self.concurrency, burst=10 * self.concurrency)
 
     def on_item(self, wake: Callable[[str], None]) -> None:

@@ -16,16 +16,16 @@ from dovetail import metrics
 from dovetail.api import labels, predicates
 from dovetail.api.core import Node
 from dovetail.api.nodeclaim import NodeClaim
-from dovetail.controllers.base import DONE, Backoff, Cache, ConcurrencyRange, Result, Trigger, requeue_after
+from dovetail.controllers.base import DONE, Backoff, ConcurrencyRange, Result, Trigger, requeue_after
 from dovetail.controllers.claim_messages import log_annotated_claim, log_unhealthy_node
 from dovetail.controllers.claim_metrics import count_disrupted_claim
+from dovetail.controllers.context import ControllerContext
 from dovetail.controllers.node import termination_events
 from dovetail.controllers.node.termination import parse_termination_time
 from dovetail.controllers.nodeclaim.finalization import format_rfc3339
-from dovetail.controllers.ownership import Ownership, find_claim_of_node
+from dovetail.controllers.ownership import find_claim_of_node
 from dovetail.errors import Gone, Retry
-from dovetail.ports import Clock, Cloud, Kube, Recorder, RepairPolicy
-from dovetail.state import Cluster
+from dovetail.ports import RepairPolicy
 
 __all__ = [
     "NodeHealth",
@@ -96,29 +96,21 @@ class NodeHealth:
 
     def __init__(
         self,
-        kube: Kube,
-        nodes: Cache[Node],
-        claims: Cache[NodeClaim],
-        cluster: Cluster,
-        ownership: Ownership,
-        cloud: Cloud,
-        clock: Clock,
-        recorder: Recorder,
+        context: ControllerContext,
         *,
         enabled: bool,
         shifted: Callable[[str], bool] = lambda zone: False,
-        millicores: int = 1000,
     ) -> None:
-        self._kube = kube
-        self._nodes = nodes
-        self._claims = claims
-        self._cluster = cluster
-        self._ownership = ownership
-        self._clock = clock
-        self._recorder = recorder
+        self._kube = context.kube
+        self._nodes = context.nodes
+        self._claims = context.claims
+        self._cluster = context.cluster
+        self._ownership = context.ownership
+        self._clock = context.clock
+        self._recorder = context.recorder
         self._is_excluded_zone = shifted
-        self._policies = cloud.repair_policies if enabled else ()
-        self.concurrency = PACE.scale_to(millicores)
+        self._policies = context.cloud.repair_policies if enabled else ()
+        self.concurrency = PACE.scale_to(context.millicores)
 
     @property
     def triggers(self) -> tuple[Trigger, ...]:

@@ -17,7 +17,7 @@ from msgspec import structs
 from dovetail import metrics
 from dovetail.api import conditions, labels, predicates, reasons
 from dovetail.api.conditions import DRAINED, INSTANCE_TERMINATING, VOLUMES_DETACHED
-from dovetail.api.core import Node, PersistentVolumeClaim, VolumeAttachment
+from dovetail.api.core import Node
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.pod import Pod
 from dovetail.api.taints import DISRUPTED, is_same_taint
@@ -25,7 +25,6 @@ from dovetail.controllers.base import (
     DONE,
     SOON,
     Backoff,
-    Cache,
     ConcurrencyRange,
     Result,
     Trigger,
@@ -34,15 +33,14 @@ from dovetail.controllers.base import (
     wake_on,
 )
 from dovetail.controllers.claim_messages import log_deleted_node, log_drained_node, log_tainted_node
+from dovetail.controllers.context import ControllerContext
 from dovetail.controllers.node import termination_events
 from dovetail.controllers.node.drain import DrainStep, list_blocking_attachments, plan_drain_step
 from dovetail.controllers.node.eviction import EvictionQueue
-from dovetail.controllers.ownership import Ownership, find_claim_of_node
+from dovetail.controllers.ownership import find_claim_of_node
 from dovetail.errors import Conflict, DovetailError, Gone, Refused, Retry
-from dovetail.ports import Clock, Cloud, Kube, Recorder
-from dovetail.state import Cluster
 
-__all__ = ["NodeTermination", "TerminationVolumes", "parse_termination_time"]
+__all__ = ["NodeTermination", "parse_termination_time"]
 
 PACE = ConcurrencyRange(100, 5000)
 LOOK_AGAIN = 1.0
@@ -70,14 +68,6 @@ LIFETIME_SECONDS = metrics.histogram(
         *(days * DAY for days in (1, 2, 3, 5, 10, 15, 20, 25, 30)),
     ),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class TerminationVolumes:
-    """Where attachments (filed by BY_NODE) and claims to storage are found."""
-
-    attachments: Cache[VolumeAttachment]
-    claims: Cache[PersistentVolumeClaim]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,32 +106,18 @@ class NodeTermination:
 
     name = "node.termination"
 
-    def __init__(
-        self,
-        kube: Kube,
-        nodes: Cache[Node],
-        claims: Cache[NodeClaim],
-        volumes: TerminationVolumes,
-        cluster: Cluster,
-        evictions: EvictionQueue,
-        ownership: Ownership,
-        cloud: Cloud,
-        clock: Clock,
-        recorder: Recorder,
-        *,
-        millicores: int = 1000,
-    ) -> None:
-        self._kube = kube
-        self._nodes = nodes
-        self._claims = claims
-        self._volumes = volumes
-        self._cluster = cluster
+    def __init__(self, context: ControllerContext, evictions: EvictionQueue) -> None:
+        self._kube = context.kube
+        self._nodes = context.nodes
+        self._claims = context.claims
+        self._volumes = context.volumes
+        self._cluster = context.cluster
         self._evictions = evictions
-        self._ownership = ownership
-        self._cloud = cloud
-        self._clock = clock
-        self._recorder = recorder
-        self.concurrency = PACE.scale_to(millicores)
+        self._ownership = context.ownership
+        self._cloud = context.cloud
+        self._clock = context.clock
+        self._recorder = context.recorder
+        self.concurrency = PACE.scale_to(context.millicores)
         per_second = -(-self.concurrency // 10)
         self.backoff = Backoff(0.1, 10.0, per_second=per_second, burst=10 * per_second)
 

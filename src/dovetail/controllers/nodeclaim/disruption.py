@@ -6,7 +6,6 @@ from datetime import timedelta
 
 from dovetail.api import conditions, labels
 from dovetail.api.conditions import CONSOLIDATABLE, DRIFTED, INITIALIZED, LAUNCHED
-from dovetail.api.meta import Object
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
@@ -14,7 +13,6 @@ from dovetail.controllers.base import (
     DONE,
     SOON,
     Backoff,
-    Cache,
     ConcurrencyRange,
     RecentKeys,
     Result,
@@ -23,7 +21,7 @@ from dovetail.controllers.base import (
     requeue_after,
     wake_on,
 )
-from dovetail.controllers.ownership import Ownership
+from dovetail.controllers.context import ControllerContext
 from dovetail.disruption.methods.drift import (
     INSTANCE_TYPE_NOT_FOUND,
     find_pool_drift,
@@ -31,9 +29,7 @@ from dovetail.disruption.methods.drift import (
     is_type_gone,
 )
 from dovetail.errors import Conflict, DovetailError, Gone
-from dovetail.ports import Clock, Cloud, Kube
 from dovetail.settings.durations import parse_or_never
-from dovetail.state import Cluster
 from dovetail.zonal.model.ledgers import remove_shift_edits
 
 __all__ = ["DisruptionConditions"]
@@ -49,29 +45,17 @@ class DisruptionConditions:
     name = "nodeclaim.disruption"
     backoff = Backoff()
 
-    def __init__(
-        self,
-        kube: Kube,
-        claims: Cache[NodeClaim],
-        pools: Cache[NodePool],
-        class_kind: type[Object],
-        cluster: Cluster,
-        ownership: Ownership,
-        cloud: Cloud,
-        clock: Clock,
-        *,
-        millicores: int = 1000,
-    ) -> None:
-        self._kube = kube
-        self._claims = claims
-        self._pools = pools
-        self._class_kind = class_kind
-        self._cluster = cluster
-        self._ownership = ownership
-        self._cloud = cloud
-        self._clock = clock
+    def __init__(self, context: ControllerContext) -> None:
+        self._kube = context.kube
+        self._claims = context.claims
+        self._pools = context.pools
+        self._class_kind = context.class_kind
+        self._cluster = context.cluster
+        self._ownership = context.ownership
+        self._cloud = context.cloud
+        self._clock = context.clock
         self._type_checked = RecentKeys(TYPE_CHECK_EVERY)
-        self.concurrency = PACE.scale_to(millicores)
+        self.concurrency = PACE.scale_to(context.millicores)
 
     @property
     def triggers(self) -> tuple[Trigger, ...]:

@@ -20,7 +20,6 @@ from dovetail.controllers.base import (
     DONE,
     SOON,
     Backoff,
-    Cache,
     ConcurrencyRange,
     Result,
     Trigger,
@@ -29,10 +28,10 @@ from dovetail.controllers.base import (
     retry_refusals,
     wake_on,
 )
+from dovetail.controllers.context import ControllerContext
 from dovetail.controllers.nodeclaim.finalization import Finalization
-from dovetail.controllers.ownership import BY_PROVIDER_ID, Ownership
+from dovetail.controllers.ownership import BY_PROVIDER_ID
 from dovetail.errors import Conflict, DovetailError, Gone, Refused, Retry
-from dovetail.ports import Clock, Kube
 
 __all__ = ["Lifecycle", "StageResult"]
 
@@ -68,27 +67,23 @@ class Lifecycle:
 
     def __init__(
         self,
-        kube: Kube,
-        claims: Cache[NodeClaim],
-        ownership: Ownership,
+        context: ControllerContext,
         stages: Sequence[LifecycleStage],
         finalization: Finalization,
-        clock: Clock,
         *,
         on_new: Callable[[NodeClaim], None] = lambda claim: None,
         also_woken_by: tuple[Trigger, ...] = (),
-        millicores: int = 1000,
     ) -> None:
-        self._kube = kube
-        self._claims = claims
-        self._ownership = ownership
+        self._kube = context.kube
+        self._claims = context.claims
+        self._ownership = context.ownership
         self._stages = stages
         self._finalization = finalization
-        self._clock = clock
+        self._clock = context.clock
         self._on_new = on_new
         self._also_woken_by = also_woken_by
         self._written: dict[str, str] = {}
-        self.concurrency = PACE.scale_to(millicores)
+        self.concurrency = PACE.scale_to(context.millicores)
 
     @property
     def triggers(self) -> tuple[Trigger, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -112,12 +113,21 @@ class _Gauges:
             series.show_values()
 
 
-class StatusMetrics:
-    """Follows the conditions of one kind.
+@dataclass(frozen=True, slots=True)
+class StatusDetail:
+    """How much metrics tell of a kind's conditions."""
 
-    `extras` are labels of the objects that metrics carry too; `old` keeps upstream's older names as well;
-    `each` gives every object series of its own.
-    """
+    # Labels of the objects that metrics carry too.
+    extras: Sequence[str] = ()
+    buckets: Sequence[float] = metrics.CONDITION_BUCKETS
+    # Upstream's older names as well.
+    old: bool = True
+    # Every object gets series of its own.
+    each: bool = False
+
+
+class StatusMetrics:
+    """Follows the conditions of one kind."""
 
     concurrency = 1
     backoff = Backoff()
@@ -128,25 +138,21 @@ class StatusMetrics:
         objects: Cache[Object],
         clock: Clock,
         recorder: Recorder,
-        extras: Sequence[str] = (),
-        *,
-        buckets: Sequence[float] = metrics.CONDITION_BUCKETS,
-        old: bool = True,
-        each: bool = False,
+        detail: StatusDetail = StatusDetail(),  # noqa: B008 (frozen)
     ) -> None:
         self._kind = kind
         self._objects = objects
         self._clock = clock
         self._recorder = recorder
-        self._each = each
-        self._keys = {key.replace("/", "_").replace(".", "_").replace("-", "_"): key for key in extras}
+        self._each = detail.each
+        self._keys = {key.replace("/", "_").replace(".", "_").replace("-", "_"): key for key in detail.extras}
         name, names = kind.KIND.kind.lower(), tuple(self._keys)
         self.name = f"operatorpkg.{name}.status"
-        self._family = _get_family(name, names, buckets)
+        self._family = _get_family(name, names, detail.buckets)
         self._gauges = _Gauges(f"operator_{name}_", names)
         self._about_kind = {"group": kind.KIND.group, "kind": kind.KIND.kind}
-        self._old = old
-        self._old_gauges = _Gauges("operator_", _OLD, "nothing") if old and each else None
+        self._old = detail.old
+        self._old_gauges = _Gauges("operator_", _OLD, "nothing") if detail.old and detail.each else None
 
     @property
     def triggers(self) -> tuple[Trigger, ...]:

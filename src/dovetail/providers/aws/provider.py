@@ -16,8 +16,8 @@ from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
 from dovetail.aws import Aws, FencedAws
 from dovetail.controllers.base import Cache, Controller
+from dovetail.controllers.context import ControllerContext
 from dovetail.controllers.provider_port import ProviderContext
-from dovetail.controllers.registry import ControllerContext
 from dovetail.errors import DovetailError, Misconfigured, Retry
 from dovetail.providers.aws.batcher import DescribeBatcher, FleetBatcher, TerminateBatcher
 from dovetail.providers.aws.capacity_reservations import CapacityReservationProvider

@@ -27,7 +27,7 @@ from dovetail.scheduling.model.resources import convert_to_nano, fits_within
 from dovetail.settings.durations import parse_duration as parse_duration
 
 if TYPE_CHECKING:
-    from dovetail.controllers.registry import ControllerContext
+    from dovetail.controllers.context import ControllerContext
 
 __all__ = ["KwokCloud", "KwokProvider", "build_instance"]
 
@@ -228,12 +228,17 @@ def build_instance(node: Node) -> Instance:
 class KwokProvider:
     """The cloud alone: nothing has to be learned beforehand or kept current."""
 
+    aws = None
+
     def __init__(self, given: ProviderContext, cloud: type[KwokCloud] = KwokCloud) -> None:
         types_file = given.settings.instance_types_file_path
         nodes, classes = given.cache(Node), given.cache(KWOKNodeClass)
         self.cloud = cloud(given.kube, nodes, classes, given.clock, types_file)
 
     async def prepare(self) -> None:
+        """Everything is known."""
+
+    async def look_around(self) -> None:
         """Everything is known."""
 
     def build_controllers(self, parts: ControllerContext) -> tuple[Controller, ...]:

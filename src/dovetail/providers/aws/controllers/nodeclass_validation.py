@@ -17,11 +17,10 @@ from dovetail.api.conditions import ReadinessRules
 from dovetail.api.hashes import ami_family
 from dovetail.api.meta import Condition, Kind, Object, Record
 from dovetail.api.nodeclass import EC2NodeClass, KubeletConfiguration
-from dovetail.api.nodepool import NodePool
 from dovetail.aws import AwsTrouble
-from dovetail.controllers.base import DONE, SOON, Cache, requeue_after
+from dovetail.controllers.base import DONE, SOON, requeue_after
+from dovetail.controllers.context import ControllerContext
 from dovetail.errors import DovetailError
-from dovetail.ports import Clock, Kube
 from dovetail.providers.aws.catalog import NodeClassTerms, count_pods
 from dovetail.providers.aws.cluster_discovery import ClusterDiscovery
 from dovetail.providers.aws.controllers.nodeclass_status import StatusOutcome
@@ -40,7 +39,6 @@ from dovetail.providers.aws.kubelet_validation import describe_unsupported, list
 from dovetail.providers.aws.placement_groups import PlacementGroupProvider
 from dovetail.providers.aws.tags import find_restricted
 from dovetail.providers.aws.ttl_cache import TtlCache
-from dovetail.settings import Settings
 
 __all__ = ["ValidationReconciler"]
 
@@ -85,28 +83,25 @@ class ValidationReconciler:
 
     def __init__(
         self,
-        kube: Kube,
-        clock: Clock,
-        settings: Settings,
+        context: ControllerContext,
         rules: ReadinessRules,
         discovery: ClusterDiscovery,
         types: KnownTypes,
         groups: PlacementGroupProvider,
         dry_runs: DryRuns,
-        pools: Cache[NodePool],
         region: str,
     ) -> None:
-        self._kube = kube
-        self._clock = clock
-        self._settings = settings
+        self._kube = context.kube
+        self._clock = context.clock
+        self._settings = context.settings
         self._rules = rules
         self._discovery = discovery
         self._types = types
         self._groups = groups
         self._dry_runs = dry_runs
-        self._pools = pools
+        self._pools = context.pools
         self._region = region
-        self._verdicts: TtlCache[tuple[str, str], DryRunResult] = TtlCache(clock, KEPT)
+        self._verdicts: TtlCache[tuple[str, str], DryRunResult] = TtlCache(context.clock, KEPT)
 
     def forget_class(self, name: str) -> None:
         """Drop what is remembered of a class."""

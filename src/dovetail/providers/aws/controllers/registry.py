@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dovetail.api.nodeclass import EC2NodeClass
 from dovetail.controllers.base import Controller
-from dovetail.controllers.registry import ControllerContext
+from dovetail.controllers.context import ControllerContext
 from dovetail.providers.aws.controllers.capacity_reservations import (
     CapacityTypeController,
     ReservationExpiration,
@@ -73,15 +73,12 @@ def _build_nodeclass_controller(made: AwsProvider, parts: ControllerContext) -> 
     reserving = settings.feature_gates.reserved_capacity
     rules = find_readiness_rules(reserving)
     validation = ValidationReconciler(
-        kube,
-        clock,
-        settings,
+        parts,
         rules,
         made.discovery,
         made.types,
         made.placement,
         DryRuns(made.fenced, settings, made.templates, made.types),
-        parts.pools,
         made.fenced.region,
     )
     steps: list[StatusReconciler] = [

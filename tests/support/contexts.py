@@ -1,0 +1,17 @@
+"""A ControllerContext of the parts a test has; the others must not be asked for."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, cast
+
+from dovetail.controllers.context import ControllerContext
+from dovetail.settings import Settings
+
+__all__ = ["build_context"]
+
+
+def build_context(**parts: Any) -> ControllerContext:
+    """What controllers are made of: default settings, and these parts."""
+    missing = dict.fromkeys(each.name for each in fields(ControllerContext))
+    return ControllerContext(**cast(Any, {**missing, "settings": Settings(), **parts}))
