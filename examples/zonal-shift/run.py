@@ -19,7 +19,7 @@ from dovetail.providers.aws import AwsProvider
 from dovetail.runtime import logs
 from dovetail.settings import read_settings
 from dovetail.sim.aws import SimulatedAws
-from dovetail.sim.aws.node_join import NodeJoiner
+from dovetail.sim.aws.ec2.node_join import NodeJoiner
 from dovetail.sim.clock import VirtualClock, run_virtual
 from dovetail.sim.transport import LocalTransport
 from dovetail.sim.world import World

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from dovetail.api import labels
-from dovetail.sim.aws.permissions import Principal
+from dovetail.sim.aws.iam.permissions import Principal
 from support.aws import CLUSTER
 from support.awsworld import CLASSES, POOLS, AwsWorld
 from support.machines import QUEUE

@@ -7,7 +7,7 @@ import pytest
 from dovetail.api import labels
 from dovetail.api.hashes import legacy_instance_profile
 from dovetail.errors import Retry
-from dovetail.sim.aws.iam import IamProfile
+from dovetail.sim.aws.iam.roles import IamProfile
 from support.aws import CLUSTER
 from support.classes import CLAIMS, CLASSES, ROLE, ClassScene, claim_of, node_class
 from support.stage import virtual

@@ -13,7 +13,7 @@ from dovetail.api.nodeclass import EC2NodeClass, EC2NodeClassSpec, PlacementGrou
 from dovetail.providers.aws.capacity_reservations import CapacityReservationProvider, read_reservation
 from dovetail.providers.aws.placement_groups import PlacementGroupProvider
 from dovetail.sim.aws import SimulatedAws
-from dovetail.sim.aws.launch_targets import SimReservation
+from dovetail.sim.aws.ec2.launch_targets import SimReservation
 from dovetail.sim.clock import VirtualClock
 from support.aws import described, fleet, launched, template
 from support.classes import CLAIMS, NODES, ClassScene, claim_of, node_class

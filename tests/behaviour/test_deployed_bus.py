@@ -14,7 +14,7 @@ from dovetail.bus.handler import RouterFunction
 from dovetail.bus.operator_tools import examine_setup
 from dovetail.bus.ports import BusTally
 from dovetail.sim.aws import SimulatedAws
-from dovetail.sim.aws.eventbridge import EventRule
+from dovetail.sim.aws.messaging.eventbridge import EventRule
 from dovetail.sim.clock import VirtualClock
 from support.aws import CLUSTER, fleet, launched, simulated, template
 from support.deployed import Watched

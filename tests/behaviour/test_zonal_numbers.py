@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from dovetail.api.crds import build_zonal_manifest
 from dovetail.runtime.metrics import render_exposition
 from dovetail.settings import read_settings
-from dovetail.sim.aws.eventbridge import EventRule
+from dovetail.sim.aws.messaging.eventbridge import EventRule
 from dovetail.zonal.ingest.signals import SignalStore
 from dovetail.zonal.ingest.sns_endpoint import SnsEndpoint
 from support.aws import CLUSTER

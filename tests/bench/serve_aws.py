@@ -12,7 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the builders of tests/support
 
 from dovetail.runtime.clock import SystemClock
-from dovetail.sim.aws.server import serve_aws
+from dovetail.sim.aws.wire.server import serve_aws
 from support.aws import CLUSTER, simulated
 from support.machines import QUEUE
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dovetail.bus.senders import denies_others
-from dovetail.sim.aws.permissions import Need, Principal
+from dovetail.sim.aws.iam.permissions import Need, Principal
 from support.stacks import Place, loaded, resolved
 
 ROOT = Path(__file__).resolve().parents[2]

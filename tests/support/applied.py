@@ -16,11 +16,11 @@ from dovetail.sim.aws import SimulatedAws
 from dovetail.sim.aws.cloudwatch import CloudWatch
 from dovetail.sim.aws.eks import Eks
 from dovetail.sim.aws.eksaccess import EksAccess
-from dovetail.sim.aws.eventbridge import EventBuses
 from dovetail.sim.aws.fis import FisExperiments
-from dovetail.sim.aws.iam import Iam
-from dovetail.sim.aws.queues import SimQueues
-from dovetail.sim.aws.server import AwsServer, serve_aws
+from dovetail.sim.aws.iam.roles import Iam
+from dovetail.sim.aws.messaging.eventbridge import EventBuses
+from dovetail.sim.aws.messaging.queues import SimQueues
+from dovetail.sim.aws.wire.server import AwsServer, serve_aws
 from support.aws import CLUSTER
 from support.deployed import role_documents
 from support.terraform import REGION, Root, TerraformError

@@ -9,7 +9,7 @@ from typing import Any
 from dovetail.aws import Aws
 from dovetail.ports import Clock
 from dovetail.sim.aws import SimulatedAws
-from dovetail.sim.aws.permissions import Principal
+from dovetail.sim.aws.iam.permissions import Principal
 from dovetail.sim.clock import VirtualClock
 
 CLUSTER = "test"

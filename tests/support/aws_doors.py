@@ -13,7 +13,7 @@ from dovetail.aws import Aws
 from dovetail.aws.boto import BotoAws
 from dovetail.runtime.clock import SystemClock
 from dovetail.sim.aws import SimulatedAws
-from dovetail.sim.aws.server import serve_aws
+from dovetail.sim.aws.wire.server import serve_aws
 from support.aws import simulated
 
 DOORS = ("memory", "http")

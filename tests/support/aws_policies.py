@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dovetail.sim.aws.permissions import Principal
+from dovetail.sim.aws.iam.permissions import Principal
 from support.aws import CLUSTER
 
 Json = dict[str, Any]

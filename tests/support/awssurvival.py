@@ -25,10 +25,10 @@ from dovetail.providers.aws import AwsProvider
 from dovetail.providers.aws.tags import NODECLAIMS_TAG
 from dovetail.runtime.metrics import PANICS
 from dovetail.settings import read_settings
+from dovetail.sim.aws.ec2.instance_record import SimInstance
+from dovetail.sim.aws.ec2.instances import InstanceChange
+from dovetail.sim.aws.ec2.node_join import NodeJoiner
 from dovetail.sim.aws.faults import AwsFaults
-from dovetail.sim.aws.instance_record import SimInstance
-from dovetail.sim.aws.instances import InstanceChange
-from dovetail.sim.aws.node_join import NodeJoiner
 from dovetail.sim.clock import VirtualClock, run_virtual
 from dovetail.sim.faults import FaultRule, FaultStorm
 from dovetail.sim.kube.status import ApiError

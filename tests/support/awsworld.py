@@ -19,7 +19,7 @@ from dovetail.api.crds import build_manifests
 from dovetail.app.controller import Dovetail
 from dovetail.providers.aws import AwsProvider
 from dovetail.settings import read_settings
-from dovetail.sim.aws.node_join import NodeJoiner
+from dovetail.sim.aws.ec2.node_join import NodeJoiner
 from dovetail.sim.clock import VirtualClock
 from dovetail.sim.kube.local import LocalApi
 from dovetail.sim.transport import LocalTransport

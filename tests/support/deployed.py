@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from dovetail.aws import Aws
-from dovetail.sim.aws.permissions import Need, PolicyDecision, Principal
+from dovetail.sim.aws.iam.permissions import Need, PolicyDecision, Principal
 from support.aws_doors import opened
 
 __all__ = ["Stack", "Watched", "deployed", "deployed_stack", "role_documents"]

@@ -21,7 +21,7 @@ from dovetail.aws import Answer
 from dovetail.bus.generate import GeneratedEvent, GeneratedFleet
 from dovetail.runtime.clock import SystemClock
 from dovetail.sim.aws import SimulatedAws
-from dovetail.sim.aws.server import serve_aws
+from dovetail.sim.aws.wire.server import serve_aws
 from support.queues import CENTRAL, FleetAws, document, expected
 
 __all__ = ["Killed", "killed", "router_environment", "serving"]

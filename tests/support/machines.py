@@ -17,7 +17,7 @@ from typing import Any
 
 from dovetail.api import labels
 from dovetail.ports import Clock
-from dovetail.sim.aws.queues import SimQueue
+from dovetail.sim.aws.messaging.queues import SimQueue
 from support.aws import CLUSTER, fleet, launched, template
 from support.classes import CLAIMS, NODES, ClassScene, claim_of
 from support.ec2 import Shop

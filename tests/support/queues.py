@@ -20,7 +20,7 @@ from dovetail.bus.pipeline import Pipeline
 from dovetail.bus.ports import BusClock, BusTally
 from dovetail.ports import Clock as FullClock
 from dovetail.sim.aws import SimulatedAws
-from dovetail.sim.aws.queues import SimQueue
+from dovetail.sim.aws.messaging.queues import SimQueue
 
 __all__ = ["BULK", "CENTRAL", "DLQ", "PARK", "URGENT", "FleetAws", "document", "expected", "quiet"]
 

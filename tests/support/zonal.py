@@ -31,7 +31,7 @@ from dovetail.runtime.transport import ApiReply, ApiRequest
 from dovetail.runtime.watch import Follower
 from dovetail.settings import read_settings
 from dovetail.sim.aws import SimulatedAws
-from dovetail.sim.aws.eventbridge import EventRule
+from dovetail.sim.aws.messaging.eventbridge import EventRule
 from dovetail.sim.clock import VirtualClock
 from dovetail.sim.kube.status import ApiError
 from dovetail.sim.transport import LocalTransport

@@ -28,7 +28,7 @@ from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.kubeconfig import Connection, connect
 from dovetail.runtime.transport import ApiReply, ApiRequest, Transport
 from dovetail.sim.aws import SimulatedAws
-from dovetail.sim.aws.server import serve_aws
+from dovetail.sim.aws.wire.server import serve_aws
 
 __all__ = [
     "CLASSES",

@@ -14,7 +14,7 @@ import boto3
 import pytest
 
 from dovetail.aws import AwsAbsent, AwsError
-from dovetail.sim.aws.wire import decode_cbor, encode_cbor
+from dovetail.sim.aws.wire.query_protocol import decode_cbor, encode_cbor
 from support.aws import CLUSTER
 from support.aws_doors import DOORS, SESSION, Door, opened
 from support.stacks import loaded

@@ -15,8 +15,8 @@ import yaml
 
 from dovetail.api.crds import build_manifests
 from dovetail.runtime.clock import SystemClock
-from dovetail.sim.aws.node_join import NodeJoiner
-from dovetail.sim.aws.server import serve_aws
+from dovetail.sim.aws.ec2.node_join import NodeJoiner
+from dovetail.sim.aws.wire.server import serve_aws
 from dovetail.sim.world import World
 from support.aws import CLUSTER
 from support.awsworld import CLAIMS, CLASSES, AwsObjects

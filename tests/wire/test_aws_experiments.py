@@ -11,7 +11,7 @@ import pytest
 
 from dovetail.aws import AwsAbsent, AwsInvalid
 from dovetail.sim.aws import SimulatedAws
-from dovetail.sim.aws.eventbridge import EventRule
+from dovetail.sim.aws.messaging.eventbridge import EventRule
 from dovetail.sim.clock import VirtualClock
 from support.aws import CLUSTER, fleet, launched, simulated, template
 from support.aws_doors import DOORS, Door, opened

@@ -12,7 +12,7 @@ import pytest
 from dovetail.api.crds import build_manifests
 from dovetail.aws import AwsInvalid
 from dovetail.sim.aws.eks import follow_auto_mode
-from dovetail.sim.aws.server import serve_aws
+from dovetail.sim.aws.wire.server import serve_aws
 from dovetail.sim.clock import VirtualClock
 from dovetail.sim.world import World
 from support.aws import CLUSTER, fleet, launched, simulated, template

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from dovetail.aws import AwsAbsent, AwsDenied, AwsError, AwsInvalid, list_pages
-from dovetail.sim.aws.server import serve_aws
+from dovetail.sim.aws.wire.server import serve_aws
 from support.aws import CLUSTER, fleet, launched, simulated, template
 from support.aws_doors import DOORS, Door, opened
 

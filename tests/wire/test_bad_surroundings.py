@@ -18,7 +18,7 @@ import yaml
 from dovetail.api.crds import build_manifests
 from dovetail.runtime.clock import SystemClock
 from dovetail.sim.aws import SimulatedAws
-from dovetail.sim.aws.server import serve_aws
+from dovetail.sim.aws.wire.server import serve_aws
 from dovetail.sim.kube.apiserver import ApiServer
 from support.helm import rendered
 from support.rbac import Rbac, grants

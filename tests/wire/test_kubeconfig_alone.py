@@ -13,7 +13,7 @@ import pytest
 
 from dovetail.runtime.clock import SystemClock
 from dovetail.sim.aws import SimulatedAws
-from dovetail.sim.aws.server import serve_aws
+from dovetail.sim.aws.wire.server import serve_aws
 from support.commands import Ended, process
 from support.dashboards import dashboard, until
 from support.secured import Secured, secured

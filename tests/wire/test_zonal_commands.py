@@ -21,7 +21,7 @@ from dovetail.api.crds import build_manifests, build_zonal_manifest
 from dovetail.app.snapshot_file import encode_snapshot
 from dovetail.runtime.clock import SystemClock
 from dovetail.sim.aws import SimulatedAws
-from dovetail.sim.aws.server import serve_aws
+from dovetail.sim.aws.wire.server import serve_aws
 from support.aws import CLUSTER
 from support.builders import owner, pod
 from support.commands import Ended, dovetail, process

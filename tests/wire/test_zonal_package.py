@@ -18,7 +18,7 @@ import pytest
 
 from dovetail.api.crds import build_manifests
 from dovetail.runtime.clock import SystemClock
-from dovetail.sim.aws.server import serve_aws
+from dovetail.sim.aws.wire.server import serve_aws
 from dovetail.sim.certificates import ClusterCertificates
 from dovetail.sim.kube.apiserver import ApiServer
 from support.aws import CLUSTER, simulated

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from dovetail.errors import Misconfigured
 from dovetail.sim.aws import SimulatedAws
+from dovetail.sim.aws.ec2.instances import ENDS, STARTS
+from dovetail.sim.aws.ec2.node_join import BOOTS, NodeJoiner
 from dovetail.sim.aws.eks import follow_auto_mode
-from dovetail.sim.aws.instances import ENDS, STARTS
-from dovetail.sim.aws.node_join import BOOTS, NodeJoiner
 from dovetail.sim.world import World
 
 __all__ = ["BOOTS", "CLUSTER", "REGION", "EmbeddedAws", "run_simulated_aws", "write_env"]
@@ -71,7 +71,7 @@ async def run_simulated_aws(
     if not served or find_spec("botocore") is None:
         yield EmbeddedAws(aws, joining, cluster)
         return
-    from dovetail.sim.aws.server import serve_aws as listening
+    from dovetail.sim.aws.wire.server import serve_aws as listening
 
     async with listening(aws) as server:
         yield EmbeddedAws(aws, joining, cluster, server.url)

@@ -16,7 +16,7 @@ from dovetail.app.simulated_aws import CLUSTER, EmbeddedAws
 from dovetail.cli.views.output import COMPLAINTS, format_count, print_text
 from dovetail.runtime import logs
 from dovetail.settings import read_settings
-from dovetail.sim.aws.instance_record import SimInstance
+from dovetail.sim.aws.ec2.instance_record import SimInstance
 
 PATIENCE = 60.0
 # A story should not wait for the second burst of pods: shorter windows than in production.

@@ -8,7 +8,7 @@ from dovetail.api.core import Node
 from dovetail.api.crds import build_manifests
 from dovetail.runtime.informer import Informer
 from dovetail.runtime.kube import KubeClient
-from dovetail.sim.aws.permissions import Need
+from dovetail.sim.aws.iam.permissions import Need
 from dovetail.sim.clock import VirtualClock
 from dovetail.sim.transport import LocalTransport
 from dovetail.sim.world import World

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TypeVar
 
-from dovetail.sim.aws.network import zone_ids
+from dovetail.sim.aws.ec2.network import zone_ids
 from dovetail.sim.aws.service import AwsRequest, Json, operation
 from dovetail.sim.aws.zonal_shifts import AUTO, MANUAL, PRACTICE, ArcShift, ArcShifts, ManagedResource
 

@@ -12,16 +12,16 @@ from typing import Any
 from dovetail.aws import Answer, AwsError, aws_error
 from dovetail.ports import Clock
 from dovetail.sim.aws.control import AwsControl
-from dovetail.sim.aws.network import FIRST_ACCOUNT
-from dovetail.sim.aws.permissions import Principal, authorize_request, list_needs
+from dovetail.sim.aws.ec2.network import FIRST_ACCOUNT
+from dovetail.sim.aws.iam.permissions import Principal, authorize_request, list_needs
 from dovetail.sim.aws.service import OPERATIONS, AwsRequest
 
 __all__ = ["RecordedCall", "SimulatedAws"]
 
 # The modules whose operations are known from the start.
 SERVICES = (
-    *("arc", "cloudwatch", "dynamodb", "eksaccess", "events", "fis"),
-    *("fleet", "sqs", "sts", "tagging", "types"),
+    *("arc", "cloudwatch", "dynamodb", "eksaccess", "fis", "iam.sts", "messaging.events", "messaging.sqs"),
+    *("ec2.fleet", "ec2.tagging", "ec2.types"),
 )
 ROLE_LASTS = 3600.0
 CALLS_KEPT = 100_000

@@ -6,20 +6,20 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 
 from dovetail.ports import Clock
-from dovetail.sim.aws.capacity import Ec2Capacity
+from dovetail.sim.aws.ec2.capacity import Ec2Capacity
+from dovetail.sim.aws.ec2.images import SimImages, SimParameters
+from dovetail.sim.aws.ec2.instance_record import SimInstance
+from dovetail.sim.aws.ec2.instances import InstanceChange, SimInstances, schedule_event
+from dovetail.sim.aws.ec2.launch_targets import SimPlacementGroups, SimReservations
+from dovetail.sim.aws.ec2.network import Network
+from dovetail.sim.aws.ec2.templates import SimLaunchTemplates
+from dovetail.sim.aws.ec2.types import SimPrices
 from dovetail.sim.aws.eks import Eks
-from dovetail.sim.aws.eventbridge import EventBuses, EventRule
 from dovetail.sim.aws.faults import AwsFaults
-from dovetail.sim.aws.iam import Iam
-from dovetail.sim.aws.images import SimImages, SimParameters
-from dovetail.sim.aws.instance_record import SimInstance
-from dovetail.sim.aws.instances import InstanceChange, SimInstances, schedule_event
-from dovetail.sim.aws.launch_targets import SimPlacementGroups, SimReservations
-from dovetail.sim.aws.network import Network
-from dovetail.sim.aws.queues import SimQueue, SimQueues
+from dovetail.sim.aws.iam.roles import Iam
+from dovetail.sim.aws.messaging.eventbridge import EventBuses, EventRule
+from dovetail.sim.aws.messaging.queues import SimQueue, SimQueues
 from dovetail.sim.aws.service import AwsWorld, Json, ServiceState
-from dovetail.sim.aws.templates import SimLaunchTemplates
-from dovetail.sim.aws.types import SimPrices
 from dovetail.sim.aws.zonal_shifts import ArcShifts
 
 __all__ = ["AwsControl", "InstanceNotices"]

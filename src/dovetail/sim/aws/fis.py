@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
+from dovetail.sim.aws.ec2.instance_record import SimInstance
+from dovetail.sim.aws.ec2.instances import SimInstances
+from dovetail.sim.aws.ec2.network import zone_ids
 from dovetail.sim.aws.eks import Eks
-from dovetail.sim.aws.iam import Iam
-from dovetail.sim.aws.instance_record import SimInstance
-from dovetail.sim.aws.instances import SimInstances
-from dovetail.sim.aws.network import zone_ids
+from dovetail.sim.aws.iam.roles import Iam
 from dovetail.sim.aws.service import AwsRequest, Json, ServiceState, operation
 from dovetail.sim.aws.zonal_shifts import ArcShifts, ManagedResource
 

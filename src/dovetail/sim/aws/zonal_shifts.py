@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from dovetail.sim.aws.eks import Eks
-from dovetail.sim.aws.eventbridge import EventBuses
+from dovetail.sim.aws.messaging.eventbridge import EventBuses
 from dovetail.sim.aws.service import Json, ServiceState
 
 __all__ = ["ArcShift", "ArcShifts", "Autoshift", "ManagedResource"]

@@ -20,7 +20,7 @@ from dovetail.providers.aws.images import ImageProvider, choose_image, group_by_
 from dovetail.providers.aws.instance_type_info import InstanceTypeTables, bundled_facts
 from dovetail.settings import read_settings
 from dovetail.sim.aws import SimulatedAws
-from dovetail.sim.aws.images import ImageRelease, SimImage
+from dovetail.sim.aws.ec2.images import ImageRelease, SimImage
 from dovetail.sim.clock import VirtualClock
 from support.aws import CLUSTER
 from support.stage import virtual

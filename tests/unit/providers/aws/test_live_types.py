@@ -29,7 +29,7 @@ from dovetail.aws import AwsError
 from dovetail.errors import InsufficientCapacity, Retry
 from dovetail.providers.aws.instance_type_info import bundled_facts
 from dovetail.providers.aws.instance_types import read_type_info
-from dovetail.sim.aws.types import _render_type as as_ec2_shows_it
+from dovetail.sim.aws.ec2.types import _render_type as as_ec2_shows_it
 from support.ec2 import Ec2, provided
 from support.stage import virtual
 

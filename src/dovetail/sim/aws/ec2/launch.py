@@ -8,23 +8,23 @@ from datetime import timedelta
 from typing import Any
 
 from dovetail.aws import AwsError
-from dovetail.sim.aws.capacity import Ec2Capacity, Shortage
-from dovetail.sim.aws.filters import tags_of
-from dovetail.sim.aws.iam import Iam, IamProfile
-from dovetail.sim.aws.images import SimImage, SimImages
-from dovetail.sim.aws.instance_record import SimInstance, SimNetworkInterface
-from dovetail.sim.aws.instances import SimInstances
-from dovetail.sim.aws.launch_targets import (
+from dovetail.sim.aws.ec2.capacity import Ec2Capacity, Shortage
+from dovetail.sim.aws.ec2.images import SimImage, SimImages
+from dovetail.sim.aws.ec2.instance_record import SimInstance, SimNetworkInterface
+from dovetail.sim.aws.ec2.instances import SimInstances
+from dovetail.sim.aws.ec2.launch_targets import (
     SPREAD_MOST,
     SimPlacementGroup,
     SimPlacementGroups,
     SimReservation,
     SimReservations,
 )
-from dovetail.sim.aws.network import Network, SimSubnet
+from dovetail.sim.aws.ec2.network import Network, SimSubnet
+from dovetail.sim.aws.ec2.templates import check_user_data
+from dovetail.sim.aws.ec2.types import list_zones_by_type, load_facts
+from dovetail.sim.aws.filters import tags_of
+from dovetail.sim.aws.iam.roles import Iam, IamProfile
 from dovetail.sim.aws.service import AwsRequest
-from dovetail.sim.aws.templates import check_user_data
-from dovetail.sim.aws.types import list_zones_by_type, load_facts
 
 __all__ = ["CheckedLaunch", "check_launch", "find_shortage", "launch_instance"]
 

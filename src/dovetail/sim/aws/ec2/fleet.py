@@ -9,19 +9,19 @@ from functools import partial
 from typing import Any
 
 from dovetail.aws import AwsError
-from dovetail.sim.aws.capacity import Ec2Capacity, Shortage
-from dovetail.sim.aws.filters import tags_for, tags_of
-from dovetail.sim.aws.instance_record import SimInstance, render_instance
-from dovetail.sim.aws.launch import (
+from dovetail.sim.aws.ec2.capacity import Ec2Capacity, Shortage
+from dovetail.sim.aws.ec2.instance_record import SimInstance, render_instance
+from dovetail.sim.aws.ec2.launch import (
     CheckedLaunch,
     check_launch,
     find_shortage,
     launch_instance,
     shortage_from_error,
 )
+from dovetail.sim.aws.ec2.templates import SimLaunchTemplates
+from dovetail.sim.aws.ec2.types import SPOT, SimPrices
+from dovetail.sim.aws.filters import tags_for, tags_of
 from dovetail.sim.aws.service import AwsRequest, Json, ServiceState, operation
-from dovetail.sim.aws.templates import SimLaunchTemplates
-from dovetail.sim.aws.types import SPOT, SimPrices
 
 __all__ = ["ClientTokens", "FailedOverride", "carry_out_once"]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from dovetail.sim.aws.eventbridge import (
+from dovetail.sim.aws.filters import tag_list, tags_of
+from dovetail.sim.aws.messaging.eventbridge import (
     BadPattern,
     EventBus,
     EventBuses,
@@ -13,7 +14,6 @@ from dovetail.sim.aws.eventbridge import (
     check_pattern,
     matches_pattern,
 )
-from dovetail.sim.aws.filters import tag_list, tags_of
 from dovetail.sim.aws.service import AwsRequest, Json, operation
 
 __all__: list[str] = []

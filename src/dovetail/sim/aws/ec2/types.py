@@ -15,8 +15,8 @@ from dovetail.providers.aws.instance_type_info import (
     bundled_regions,
 )
 from dovetail.providers.aws.offline_catalog import estimate_spot
+from dovetail.sim.aws.ec2.network import zone_ids
 from dovetail.sim.aws.filters import Values, apply_filters, take_page
-from dovetail.sim.aws.network import zone_ids
 from dovetail.sim.aws.service import AwsRequest, Json, ServiceState, operation
 
 __all__ = ["SPOT", "SimPrices", "list_zones_by_type", "load_facts"]

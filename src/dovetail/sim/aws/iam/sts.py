@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from dovetail.sim.aws.iam import Iam
+from dovetail.sim.aws.iam.roles import Iam
 from dovetail.sim.aws.service import AwsRequest, Json, operation
 
 __all__ = ["is_trusted"]

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from dovetail.sim.aws.capacity import Ec2Capacity
+from dovetail.sim.aws.ec2.capacity import Ec2Capacity
+from dovetail.sim.aws.ec2.instance_record import CODES, SimInstance, instance_filter_values, render_instance
+from dovetail.sim.aws.ec2.network import Network
 from dovetail.sim.aws.filters import apply_filters, take_page
-from dovetail.sim.aws.instance_record import CODES, SimInstance, instance_filter_values, render_instance
-from dovetail.sim.aws.network import Network
 from dovetail.sim.aws.service import AwsRequest, Json, ServiceState, operation
 
 __all__ = ["ENDS", "STARTS", "InstanceChange", "SimInstances"]

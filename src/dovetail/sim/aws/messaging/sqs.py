@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dovetail.aws import AwsError
-from dovetail.sim.aws.queues import (
+from dovetail.sim.aws.messaging.queues import (
     HANDLE,
     SimMessage,
     SimQueue,

@@ -9,14 +9,14 @@ from dovetail.api import labels
 from dovetail.api.nodeclass import BlockDevice, BlockDeviceMapping, KubeletConfiguration
 from dovetail.providers.aws.catalog import NodeClassTerms, build_instance_type
 from dovetail.providers.aws.instance_type_info import FAMILIES, AmiFamily, bundled_tables
-from dovetail.sim.aws.capacity import Ec2Capacity
 from dovetail.sim.aws.control import AwsControl
-from dovetail.sim.aws.images import SimImages
-from dovetail.sim.aws.instance_record import SimInstance, SimNetworkInterface
-from dovetail.sim.aws.instances import InstanceChange
-from dovetail.sim.aws.network import SimSubnet
-from dovetail.sim.aws.types import load_facts
-from dovetail.sim.aws.user_data import BootSettings, read_user_data
+from dovetail.sim.aws.ec2.capacity import Ec2Capacity
+from dovetail.sim.aws.ec2.images import SimImages
+from dovetail.sim.aws.ec2.instance_record import SimInstance, SimNetworkInterface
+from dovetail.sim.aws.ec2.instances import InstanceChange
+from dovetail.sim.aws.ec2.network import SimSubnet
+from dovetail.sim.aws.ec2.types import load_facts
+from dovetail.sim.aws.ec2.user_data import BootSettings, read_user_data
 from dovetail.sim.kube.status import ApiError
 from dovetail.sim.world import World
 

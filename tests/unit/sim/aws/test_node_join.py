@@ -10,8 +10,8 @@ import pytest
 
 from dovetail.aws import AwsError, AwsTrouble
 from dovetail.sim.aws import SimulatedAws
-from dovetail.sim.aws.network import zone_ids
-from dovetail.sim.aws.node_join import NodeJoiner, adopt_nodes
+from dovetail.sim.aws.ec2.network import zone_ids
+from dovetail.sim.aws.ec2.node_join import NodeJoiner, adopt_nodes
 from dovetail.sim.clock import VirtualClock
 from dovetail.sim.world import World
 from support.aws import CLUSTER, fleet, launched, simulated, template

@@ -6,7 +6,7 @@ from base64 import b64encode
 
 import pytest
 
-from dovetail.sim.aws.user_data import BootSettings, read_user_data
+from dovetail.sim.aws.ec2.user_data import BootSettings, read_user_data
 
 UNREGISTERED = {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}
 NODE_CONFIG = """\

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from dovetail.sim.aws.ec2.images import SimImages
+from dovetail.sim.aws.ec2.instances import SimInstances
+from dovetail.sim.aws.ec2.launch_targets import SimPlacementGroups, SimReservations
+from dovetail.sim.aws.ec2.network import Network
+from dovetail.sim.aws.ec2.templates import SimLaunchTemplates
 from dovetail.sim.aws.filters import apply_filters, tags_of, take_page
-from dovetail.sim.aws.images import SimImages
-from dovetail.sim.aws.instances import SimInstances
-from dovetail.sim.aws.launch_targets import SimPlacementGroups, SimReservations
-from dovetail.sim.aws.network import Network
 from dovetail.sim.aws.service import AwsRequest, Json, operation
-from dovetail.sim.aws.templates import SimLaunchTemplates
 
 __all__ = ["find_tags_by_id"]
 

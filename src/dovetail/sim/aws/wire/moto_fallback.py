@@ -18,10 +18,10 @@ from aiohttp import web
 
 from dovetail.errors import Misconfigured
 from dovetail.sim.aws.cloud import SimulatedAws
-from dovetail.sim.aws.eventbridge import EventBuses, EventRule
 from dovetail.sim.aws.filters import tag_list, tags_of
-from dovetail.sim.aws.iam import Iam
-from dovetail.sim.aws.queues import DEFAULTS, SimQueues
+from dovetail.sim.aws.iam.roles import Iam
+from dovetail.sim.aws.messaging.eventbridge import EventBuses, EventRule
+from dovetail.sim.aws.messaging.queues import DEFAULTS, SimQueues
 
 __all__ = ["MotoFallback", "tell_signature_versions", "understand_policy_texts"]
 

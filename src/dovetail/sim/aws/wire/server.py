@@ -23,7 +23,7 @@ from dovetail.aws import AwsError
 from dovetail.errors import Misconfigured
 from dovetail.sim.aws.cloud import SimulatedAws
 from dovetail.sim.aws.service import OPERATIONS
-from dovetail.sim.aws.wire import (
+from dovetail.sim.aws.wire.query_protocol import (
     decode_cbor,
     encode_cbor,
     error_xml,
@@ -36,7 +36,7 @@ from dovetail.sim.aws.wire import (
 )
 
 if TYPE_CHECKING:
-    from dovetail.sim.aws.moto_fallback import MotoFallback
+    from dovetail.sim.aws.wire.moto_fallback import MotoFallback
 
 
 __all__ = ["AwsServer", "guard_requests", "serve_aws"]
@@ -307,7 +307,7 @@ class AwsServer:
         """Moto, made once: a second one would begin with forgetting what the first knows."""
         async with self._making:
             if self._moto is None:
-                from dovetail.sim.aws.moto_fallback import MotoFallback
+                from dovetail.sim.aws.wire.moto_fallback import MotoFallback
 
                 self._moto = await asyncio.to_thread(MotoFallback, self.aws)
             return self._moto

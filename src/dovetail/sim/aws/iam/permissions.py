@@ -9,13 +9,13 @@ from functools import lru_cache
 from typing import Any
 
 from dovetail.aws import AwsError
+from dovetail.sim.aws.ec2.instances import SimInstances
+from dovetail.sim.aws.ec2.tagging import find_tags_by_id
+from dovetail.sim.aws.ec2.templates import SimLaunchTemplates
 from dovetail.sim.aws.filters import tags_of
-from dovetail.sim.aws.iam import Iam
-from dovetail.sim.aws.instances import SimInstances
-from dovetail.sim.aws.queues import SimQueues
+from dovetail.sim.aws.iam.roles import Iam
+from dovetail.sim.aws.messaging.queues import SimQueues
 from dovetail.sim.aws.service import AwsRequest
-from dovetail.sim.aws.tagging import find_tags_by_id
-from dovetail.sim.aws.templates import SimLaunchTemplates
 
 __all__ = ["Need", "PolicyDecision", "Principal", "authorize_request", "list_needs"]
 

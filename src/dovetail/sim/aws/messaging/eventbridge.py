@@ -10,7 +10,7 @@ from datetime import datetime
 from ipaddress import ip_address, ip_network
 from typing import Any
 
-from dovetail.sim.aws.queues import SimQueues
+from dovetail.sim.aws.messaging.queues import SimQueues
 from dovetail.sim.aws.service import Json, ServiceState
 
 __all__ = ["BadPattern", "EventBus", "EventBuses", "EventRule", "check_pattern", "matches_pattern"]

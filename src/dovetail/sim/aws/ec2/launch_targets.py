@@ -1,14 +1,14 @@
-"""Capacity reservations: instances set aside, used up by launches that target them."""
+"""Capacity reservations, used up by launches that target them, and placement groups."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from dovetail.sim.aws.ec2.instance_record import SimInstance
+from dovetail.sim.aws.ec2.instances import InstanceChange, SimInstances
+from dovetail.sim.aws.ec2.network import zone_ids
 from dovetail.sim.aws.filters import apply_filters, tag_list, tags_for, take_page
-from dovetail.sim.aws.instance_record import SimInstance
-from dovetail.sim.aws.instances import InstanceChange, SimInstances
-from dovetail.sim.aws.network import zone_ids
 from dovetail.sim.aws.service import AwsRequest, Json, ServiceState, operation
 
 __all__ = ["SPREAD_MOST", "SimPlacementGroup", "SimPlacementGroups", "SimReservation", "SimReservations"]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from dovetail.sim.aws.eventbridge import BadPattern, check_pattern, matches_pattern
-from dovetail.sim.aws.permissions import Need, Principal
+from dovetail.sim.aws.iam.permissions import Need, Principal
+from dovetail.sim.aws.messaging.eventbridge import BadPattern, check_pattern, matches_pattern
 
 Json = dict[str, Any]
 
