@@ -49,7 +49,7 @@ async def cluster(
         if nodes:
             await world.settle(3)
         yield world
-    assert not world.desk.set_aside or bad_items, world.desk.set_aside
+    assert not world.manager.set_aside or bad_items, world.manager.set_aside
 
 
 def container(**requests: str) -> Json:

@@ -159,7 +159,7 @@ class Stage:
         """Informers in step and events published, until the block ends."""
         self._tasks.append(asyncio.create_task(self.recorder.run()))
         if self.world is not None:
-            self._tasks.append(asyncio.create_task(self.world.desk.run()))
+            self._tasks.append(asyncio.create_task(self.world.manager.run()))
             self._tasks.append(asyncio.create_task(self.server.run()))
         try:
             await asyncio.gather(self.nodes.wait_synced(), self.claims.wait_synced(), self.pods.wait_synced())

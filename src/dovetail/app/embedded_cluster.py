@@ -174,7 +174,7 @@ async def run_embedded_cluster(options: EmbeddedOptions) -> AsyncIterator[Embedd
         if options.cloud == "aws":
             cluster.beside = await stack.enter_async_context(_run_simulated_aws(options, cluster))
         _create_defaults(options, cluster)
-        cluster.parts.append(_in_background(stack, world.desk.run()))
+        cluster.parts.append(_in_background(stack, world.manager.run()))
         if state_folder is not None:
             _in_background(stack, _save_regularly(world, state_folder, options.complain))
             stack.callback(lambda: state_folder.save_state(world.server.dump()))

@@ -1,4 +1,4 @@
-"""Nodes that are there when the story begins, with claims as if they had been bought long ago.
+"""Nodes that are there when the scenario begins, with claims as if they had been bought long ago.
 
 Buying four thousand nodes is a story of its own. One node for each zone is drawn up by the cloud itself, and
 the others are its copies but for their names.
@@ -47,7 +47,7 @@ def add_initial_nodes(world: World, cloud: VolatileCloud, stored: Json, count: i
     """Give a pool this many nodes: the cheapest it may have, in one zone after the other."""
     pool = codec.decode(NodePool, msgspec.json.encode(stored))
     patterns = _list_patterns(pool, cloud, world.clock.now())
-    api = InternalApi(world.server, "scenario", world.desk.templates)
+    api = InternalApi(world.server, "scenario", world.manager.templates)
     kubelet = world.neighbours["kubelet"]
     assert isinstance(kubelet, Kubelet)
     for number in range(count):

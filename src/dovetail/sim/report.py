@@ -1,4 +1,4 @@
-"""The report of a run: a table for people, JSON for programs; the page with charts is page.py."""
+"""The report of a run: a table for people, JSON for programs; the page with charts is report_page."""
 
 from __future__ import annotations
 

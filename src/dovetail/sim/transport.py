@@ -1,4 +1,4 @@
-"""The way to an embedded API server without a socket: same requests, same answers, same faults.
+"""A transport to an embedded API server without a socket: same requests, same answers, same faults.
 
 It runs in virtual time, where sockets do not belong. What the network does is done here as well: a
 request that is held back still arrives when its sender has given up on it, as letters do.

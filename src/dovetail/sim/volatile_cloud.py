@@ -1,4 +1,4 @@
-"""A simulated cloud with moods: prices move, zones run dry, machines are taken back."""
+"""A simulated cloud that changes: prices move, zones run dry, machines are taken back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole cluster in one process: API server, neighbours, one clock, one seed.
+"""A whole cluster in one process: API server, controllers, one clock, one seed.
 
 The same world runs on the wall's clock behind HTTP, or in virtual time, where hours pass in moments
 and the same seed tells the same story.
@@ -49,14 +49,14 @@ class World:
             self.rng.seed(f"{seed} from {self.server.store.revision}")
         if authority is not None:
             self.server.start_namespace_defaults(authority)
-        self.desk = SimControllerManager(self.server, clock, self.rng)
-        self.neighbours: Mapping[str, SimController] = start_controllers(self.desk, options)
+        self.manager = SimControllerManager(self.server, clock, self.rng)
+        self.neighbours: Mapping[str, SimController] = start_controllers(self.manager, options)
         self.api: LocalApi = self.server.build_local_client("test")
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[World]:
-        """Neighbours at work and the house kept, until the block ends; one that breaks is heard of."""
-        tasks = [asyncio.create_task(self.desk.run()), asyncio.create_task(self.server.run())]
+        """Controllers and housekeeping run until the block ends; an error of one is raised."""
+        tasks = [asyncio.create_task(self.manager.run()), asyncio.create_task(self.server.run())]
         try:
             yield self
         finally:

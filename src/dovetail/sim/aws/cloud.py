@@ -1,4 +1,4 @@
-"""SimulatedAws: the door of `dovetail.aws.Aws`, with a world of accounts and regions behind it."""
+"""SimulatedAws implements `dovetail.aws.Aws` over simulated accounts and regions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hands of a test or a scenario in the simulated AWS: what is there, and things that happen to it."""
+"""How a test or a scenario controls the simulated AWS: what is there, and things that happen to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One request to the simulated AWS, and the desk every service's operations are registered at.
+"""One request to the simulated AWS, and the table in which every service registers its operations.
 
 A service is a module: it keeps its state in a class that is made once for an account and a region, and
 registers a handler for each operation. Handlers answer in boto3's shape and refuse by `ask.refuse`.

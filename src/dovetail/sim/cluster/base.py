@@ -1,4 +1,4 @@
-"""How the neighbours live together: one desk hears every commit and hands out the work.
+"""How the simulated controllers run together: one manager hears every commit and queues the work.
 
 A neighbour says which resources it cares about, turns what it hears into keys, and later looks at
 each key once. Everything happens on one loop, one key at a time, in the order of hearing, so that
@@ -108,7 +108,7 @@ class StatusReporter(SimController):
 
 
 class SimControllerManager:
-    """Hands each commit to who cares, and each key to its neighbour."""
+    """Gives each commit to the controllers that watch its kind, and each key to its controller."""
 
     def __init__(self, server: ApiServer, clock: Clock, rng: Random) -> None:
         self.server = server

@@ -161,7 +161,7 @@ class ApiServer:
     def serve(
         self, host: str = "127.0.0.1", port: int = 0, *, token: str = "", tls: ssl.SSLContext | None = None
     ) -> AbstractAsyncContextManager[ListeningServer]:
-        """Listen for HTTP, and keep house, while the returned context is open."""
+        """Listen for HTTP, and do the housekeeping, while the returned context is open."""
         return serve_http(self, host, port, token, tls)
 
     def build_table(
@@ -197,7 +197,7 @@ class ApiServer:
                         listener.send_bookmark(self.store.revision)
 
     async def run(self) -> None:
-        """Keep house until cancelled."""
+        """Do the housekeeping until cancelled."""
         while True:
             await self.clock.sleep(1.0)
             self.run_housekeeping()

@@ -45,7 +45,7 @@ class Core:
             raise unknown_resource() from error
 
     def find_object(self, resource: str, namespace: str, name: str) -> dict[str, Any] | None:
-        """An object of a built-in resource, read without ceremony."""
+        """An object of a built-in resource, read straight from the store."""
         record = self.store.get(resource, (namespace, name))
         return record.obj if record else None
 

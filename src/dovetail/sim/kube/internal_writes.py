@@ -1,8 +1,8 @@
-"""Writing without ceremony, for the cluster's own controllers in this process.
+"""Writes of the cluster's own controllers in this process, without validation.
 
 They write well-formed, canonical documents, so nothing is pruned, defaulted or validated again. All
 else holds as for everyone: faults, admission policies, no-op suppression, generations, one revision
-per commit. A whole pod is admitted once per template; its brothers take over what admission made of it.
+per commit. A whole pod is admitted once per template; the next ones take over what admission made of it.
 """
 
 from __future__ import annotations

@@ -59,4 +59,4 @@ async def test_an_object_that_a_neighbour_cannot_cope_with_is_named_once_and_the
         world.api.patch("deployments.apps", "good", {"spec": {"replicas": 3}}, "default")
         await world.settle(120)
         assert len(running(world.api.list("pods", "default", "app=good"))) == 3
-        assert len([what for what in world.desk.set_aside if "default/bad" in what]) == 1
+        assert len([what for what in world.manager.set_aside if "default/bad" in what]) == 1

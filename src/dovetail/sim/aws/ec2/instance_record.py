@@ -33,7 +33,7 @@ class SimNetworkInterface:
 
 @dataclass(slots=True)
 class SimInstance:
-    """An instance. What happens to it changes it in place; `Fleet` and `SimInstances` are the only hands."""
+    """An instance. It is changed in place, by `Fleet` and `SimInstances` only."""
 
     id: str
     type: str

@@ -208,7 +208,7 @@ class SimPrices(ServiceState):
     """The prices of a region."""
 
     def init_state(self) -> None:
-        # (type, zone or "", "spot" or "on-demand") → factor, by the hand of a test.
+        # (type, zone or "", "spot" or "on-demand") → factor, as a test sets it.
         self.factors: dict[tuple[str, str, str], float] = {}
 
     def on_demand_price(self, name: str) -> float | None:

@@ -1,4 +1,4 @@
-"""Every node on one board: rooms and counts as columns, so that one pod is judged against all at once.
+"""Every node in one table: free resources and counts as columns, so that a pod is tried on all at once.
 
 A node has a row for as long as it exists; rows of nodes that left are used again. Whatever is said
 per label value (zones, hosts) is said through *codes*: each row's value of a label as a small number.
@@ -123,7 +123,7 @@ class NodeTable:
         size = parse_amounts(status.get("allocatable") or status.get("capacity") or {})
         self.size[node.row] = 0
         for resource, amount in size.items():
-            column = self._find_column(resource)  # may widen the board: before anything is indexed
+            column = self._find_column(resource)  # may widen the table: before anything is indexed
             self.size[node.row, column] = amount
         self._forget_derived()
         return node

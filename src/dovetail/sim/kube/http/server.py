@@ -196,14 +196,14 @@ async def serve_http(
     listening = web.Server(face.handle_request, **options)
     runner = web.ServerRunner(listening, shutdown_timeout=0.5)
     await runner.setup()
-    house = asyncio.ensure_future(api.run())
+    housekeeping = asyncio.ensure_future(api.run())
     site = web.TCPSite(runner, host, port, ssl_context=tls)
     try:
         await site.start()
         bound = runner.addresses[0][1]
         yield ListeningServer(host, bound, tls is not None)
     finally:
-        house.cancel()
+        housekeeping.cancel()
         face.close_streams()
         open_still = [each.transport for each in listening.connections]
         await runner.cleanup()

@@ -100,7 +100,7 @@ class NamespaceDefaults:
             self.core.run_afterwards(lambda: self.ensure_defaults(namespace))
 
     def ensure_everywhere(self) -> None:
-        """Furnish what was there before."""
+        """Give the defaults to every namespace that was there before."""
         for _, name in list(self.core.store.get_bucket("namespaces").records):
             self.ensure_defaults(name)
 

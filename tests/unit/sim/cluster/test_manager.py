@@ -36,7 +36,7 @@ class Clerk(Scribe):
 @in_virtual_time
 async def test_a_key_waits_once_and_the_earlier_of_two_dates_counts() -> None:
     async with cluster() as world:
-        scribe = Scribe(world.desk)
+        scribe = Scribe(world.manager)
         for _ in range(3):
             scribe.enqueue(("", "now"))
         scribe.enqueue(("", "late"), 10)
@@ -49,7 +49,7 @@ async def test_a_key_waits_once_and_the_earlier_of_two_dates_counts() -> None:
 @in_virtual_time
 async def test_reports_wait_for_the_rest_of_the_instant() -> None:
     async with cluster() as world:
-        clerk, scribe = Clerk(world.desk), Scribe(world.desk)
+        clerk, scribe = Clerk(world.manager), Scribe(world.manager)
         order: list[str] = []
         clerk.reconcile = lambda key: order.append("report")  # type: ignore[method-assign]
         scribe.reconcile = lambda key: order.append(key[1])  # type: ignore[method-assign]
@@ -63,7 +63,7 @@ async def test_reports_wait_for_the_rest_of_the_instant() -> None:
 @in_virtual_time
 async def test_work_that_fails_is_looked_at_again_with_growing_pauses() -> None:
     async with cluster() as world:
-        scribe = Scribe(world.desk, fails=4)
+        scribe = Scribe(world.manager, fails=4)
         scribe.enqueue(("", "k"))
         await world.settle(10)
         times = [at for at, _ in scribe.seen]
@@ -79,12 +79,12 @@ async def test_a_neighbour_that_breaks_is_heard_of_once_and_the_others_work_on(
             raise KeyError("spec")
 
     async with cluster(bad_items=True) as world:
-        Broken(world.desk).enqueue(("default", "k"))
-        scribe = Scribe(world.desk)
+        Broken(world.manager).enqueue(("default", "k"))
+        scribe = Scribe(world.manager)
         scribe.enqueue(("", "other"), 5)
         await world.settle(10)
         assert scribe.seen == [(5.0, "other")]
-        assert world.desk.set_aside == {"scribe default/k": "KeyError: 'spec'"}
+        assert world.manager.set_aside == {"scribe default/k": "KeyError: 'spec'"}
         assert caplog.messages == ["an object is set aside object=scribe default/k error=KeyError: 'spec'"]
 
 
