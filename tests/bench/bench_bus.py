@@ -150,6 +150,7 @@ async def _cold_start() -> tuple[float, float, int, float]:
                     "messageId": str(n),
                     "body": each.body,
                     "eventSourceARN": "arn:aws:sqs:us-east-2:1:dovetail-bus-bulk",
+                    "attributes": {"SenderId": "AIDAEVENTBRIDGE"},
                 }
                 for n, each in enumerate(generate_reclaim_storm(fleet))
             ][:100]
