@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import isinf
 
 from msgspec.structs import replace
 
@@ -16,6 +15,7 @@ from dovetail.api.pod import Pod
 from dovetail.app.cluster_source import SeenCluster
 from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.policy import add_default_annotations, read_default_annotations
+from dovetail.scheduling.bill import sum_known_prices
 from dovetail.scheduling.explain import NearMiss, find_near_misses
 from dovetail.scheduling.missing_resources import MissingResource, find_missing_resources
 from dovetail.scheduling.model.plan import Plan, PlannedNode
@@ -49,7 +49,7 @@ class SolvedPlan:
     @property
     def price(self) -> float:
         """Dollars an hour of the new nodes whose price is known."""
-        return sum(node.price for node in self.plan.new_nodes if not isinf(node.price))
+        return sum_known_prices(self.plan.new_nodes)
 
     @property
     def gap(self) -> float:

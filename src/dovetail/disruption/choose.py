@@ -32,6 +32,7 @@ from dovetail.disruption.methods.emptiness import build_empty_command, explain_n
 from dovetail.disruption.projection import ProjectedInputs, exclude_candidates
 from dovetail.disruption.simulation.simulate import simulate_scheduling
 from dovetail.disruption.verdict_cache import recall_verdict
+from dovetail.scheduling.bill import sum_prices
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.snapshot import StateNode
 
@@ -196,7 +197,7 @@ def _choose_wave(
         own = {pod.full_name for pod in candidate.pods}
         # What pods of others need is bought for them by the provisioner, and not a second time here.
         new = tuple(node for node in outcome.plan.new_nodes if not own.isdisjoint(node.pods))
-        saved = candidate.price - sum(node.price for node in new)
+        saved = candidate.price - sum_prices(new)
         choice.commands.append(Command(DRIFTED, (candidate,), new, outcome.plan, saved))
         choice.allowance.take(candidate.pool.name)
         wanted |= {name for name, pods in outcome.plan.existing.items() if pods}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from dovetail.disruption.candidates import Candidate
+from dovetail.scheduling.bill import sum_prices
 from dovetail.scheduling.model.plan import Plan, PlannedNode
 
 __all__ = ["Command", "ConsolidationVerdict", "Method"]
@@ -44,7 +45,7 @@ class Command:
     @property
     def cost(self) -> float:
         """What the nodes to remove cost an hour."""
-        return sum(candidate.price for candidate in self.candidates)
+        return sum_prices(self.candidates)
 
     @property
     def evictions(self) -> int:
@@ -53,7 +54,7 @@ class Command:
     @property
     def payback(self) -> float | None:
         """Hours until the saving has paid for running old and new side by side; None without one."""
-        new = sum(node.price for node in self.replacements)
+        new = sum_prices(self.replacements)
         return new * OVERLAP_HOURS / self.savings if self.savings > 0 and self.replacements else None
 
     def __str__(self) -> str:

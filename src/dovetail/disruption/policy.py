@@ -24,6 +24,7 @@ from dovetail.disruption.candidates import (
 )
 from dovetail.disruption.command import Command
 from dovetail.disruption.inputs import DisruptionInput
+from dovetail.scheduling.bill import sum_prices
 from dovetail.scheduling.model import state_node as views
 from dovetail.settings import Settings, durations
 from dovetail.settings.value_kinds import Rate
@@ -356,7 +357,7 @@ def _compute_savings_share(
     """A pool's part in the savings: all of them, or as it pays for the nodes that are removed."""
     if len(by_pool) == 1:
         return 1.0
-    return sum(c.price for c in found) / command.cost if command.cost else 0.0
+    return sum_prices(found) / command.cost if command.cost else 0.0
 
 
 def _sum_disruption(found: Sequence[Candidate]) -> float:

@@ -18,6 +18,7 @@ from dovetail.disruption.methods.emptiness import is_consolidation_disabled
 from dovetail.disruption.robustness import is_replacement_robust
 from dovetail.disruption.simulation.simulate import list_moving_pods, simulate_scheduling
 from dovetail.disruption.simulation.what_if import WhatIfScheduler
+from dovetail.scheduling.bill import sum_prices
 from dovetail.scheduling.model.instance_types import InstanceType, check_min_values, find_cheapest_offering
 from dovetail.scheduling.model.plan import Plan, PlannedNode
 from dovetail.scheduling.model.requirements import Requirements, Values
@@ -81,7 +82,7 @@ def compute_consolidation(
     new = outcome.plan.new_nodes
     if not new:
         return ConsolidationVerdict(
-            Command(method, tuple(candidates), plan=outcome.plan, savings=_sum_prices(candidates))
+            Command(method, tuple(candidates), plan=outcome.plan, savings=sum_prices(candidates))
         )
     if len(new) > 1:
         return ConsolidationVerdict(why=f"Can't remove without creating {len(new)} candidates")
@@ -99,11 +100,7 @@ def _cannot_save(inputs: DisruptionInput, candidates: Sequence[Candidate]) -> bo
     if homeless is None:
         return False
     cheapest = inputs.free_capacity.find_cheapest_price(homeless)
-    return cheapest is not None and cheapest >= _sum_prices(candidates)
-
-
-def _sum_prices(candidates: Iterable[Candidate]) -> float:
-    return sum(candidate.price for candidate in candidates)
+    return cheapest is not None and cheapest >= sum_prices(candidates)
 
 
 def _build_replacement(
@@ -113,7 +110,7 @@ def _build_replacement(
     plan: Plan,
     simulations: Iterable[WhatIfScheduler],
 ) -> ConsolidationVerdict:
-    found = filter_by_price(inputs, plan.new_nodes[0], _sum_prices(candidates), candidates)
+    found = filter_by_price(inputs, plan.new_nodes[0], sum_prices(candidates), candidates)
     if isinstance(found, str):
         return ConsolidationVerdict(why=found)
     command = _build_command(inputs, candidates, method, plan, found)
@@ -213,7 +210,7 @@ def _keep_types(inputs: DisruptionInput, node: PlannedNode, options: Sequence[In
 def _build_command(
     inputs: DisruptionInput, candidates: Sequence[Candidate], method: Method, plan: Plan, node: PlannedNode
 ) -> Command:
-    return Command(method, tuple(candidates), (node,), plan, savings=_sum_prices(candidates) - node.price)
+    return Command(method, tuple(candidates), (node,), plan, savings=sum_prices(candidates) - node.price)
 
 
 def find_same_type_price(

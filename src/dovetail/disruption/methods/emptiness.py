@@ -17,6 +17,7 @@ from dovetail.disruption.candidates import (
 from dovetail.disruption.command import EMPTY, Command
 from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.simulation.simulate import simulate_scheduling
+from dovetail.scheduling.bill import sum_prices
 from dovetail.settings.durations import parse_or_never
 
 __all__ = [
@@ -69,7 +70,7 @@ def split_awaited(
 
 def build_delete_command(kept: Sequence[Candidate]) -> Command:
     """All of these at once, for nothing."""
-    return Command(EMPTY, tuple(kept), savings=sum(candidate.price for candidate in kept))
+    return Command(EMPTY, tuple(kept), savings=sum_prices(kept))
 
 
 def explain_not_empty(inputs: DisruptionInput, candidate: Candidate) -> str | None:

@@ -28,6 +28,7 @@ from dovetail.disruption.methods.consolidation import (
 from dovetail.disruption.robustness import is_split_robust
 from dovetail.disruption.simulation.simulate import SimulationResult, build_snapshot_without, list_moving_pods
 from dovetail.scheduling import solve
+from dovetail.scheduling.bill import sum_prices
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.instance_types import worst_launch_price
 from dovetail.scheduling.model.plan import Plan, PlannedNode
@@ -165,7 +166,7 @@ def compute_split(
     """Can several nodes that together cost less replace these? If not, why not."""
     snapshot = _build_packing_snapshot(build_snapshot_without(inputs, candidates, consolidating=True))
     plan = solve.find_cheapest_plan(snapshot, solve.QUICK)
-    cost = sum(candidate.price for candidate in candidates)
+    cost = sum_prices(candidates)
     if not plan.unschedulable and plan.price >= cost - DUST:
         # The best plan may still be some percent cheaper, which is not worth moving everybody for.
         return ConsolidationVerdict(why=NO_GAIN)
@@ -205,7 +206,7 @@ def _build_exchange(
     inputs: DisruptionInput, candidates: Sequence[Candidate], method: Method, plan: Plan
 ) -> ConsolidationVerdict:
     """The new nodes as what they may be, so that all together cost less even if launches go badly."""
-    cost = sum(candidate.price for candidate in candidates)
+    cost = sum_prices(candidates)
     slack = cost - sum(_find_worst_price(inputs, node, node.instance_types[:1]) for node in plan.new_nodes)
     if slack <= DUST:
         return ConsolidationVerdict(why=NO_GAIN)
@@ -217,7 +218,7 @@ def _build_exchange(
         if isinstance(found, str):
             return ConsolidationVerdict(why=found)
         bought.append(found)
-    saved = cost - sum(node.price for node in bought)
+    saved = cost - sum_prices(bought)
     if not is_split_robust(inputs, list_moving_pods(inputs, candidates), plan, bought, saved):
         return ConsolidationVerdict(why=LEFT_OVER)
     return ConsolidationVerdict(Command(method, tuple(candidates), tuple(bought), plan, saved))

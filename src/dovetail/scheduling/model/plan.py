@@ -24,6 +24,7 @@ from dovetail.api.labels import (
 from dovetail.api.meta import Amounts, ObjectMeta, OwnerReference, Record
 from dovetail.api.nodeclaim import ClaimResources, NodeClaim, NodeClaimSpec
 from dovetail.api.nodepool import NodePool
+from dovetail.scheduling.bill import sum_prices
 from dovetail.scheduling.model.reasons import Decision
 from dovetail.scheduling.model.requirements import Requirements, Values
 
@@ -129,7 +130,7 @@ class Plan(Record, frozen=True):
 
     @property
     def price(self) -> float:
-        return sum(node.price for node in self.new_nodes)
+        return sum_prices(self.new_nodes)
 
     @property
     def left_out(self) -> frozenset[str]:

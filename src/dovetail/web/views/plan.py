@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import isinf
 
+from dovetail.scheduling.bill import sum_known_prices
 from dovetail.scheduling.model.plan import PlannedNode
 from dovetail.web.page import (
     HOURS_A_MONTH,
@@ -38,7 +39,7 @@ NEW = (
 def build_plan_page(picture: Picture) -> WebPage:
     """What would be launched for the pending pods."""
     plan = picture.plan
-    price = sum(each.price for each in plan.new_nodes if not isinf(each.price))
+    price = sum_known_prices(plan.new_nodes)
     joined = sum(map(len, plan.existing.values()))
     gap = max(0.0, price / plan.bound - 1) if plan.bound > 0 else None
     return WebPage(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from math import isinf
 from typing import Literal, TypeVar
 
 from msgspec import Struct
@@ -16,6 +15,7 @@ from msgspec.structs import replace
 from dovetail.api import labels, predicates
 from dovetail.api.pod import Pod
 from dovetail.errors import BadInput
+from dovetail.scheduling.bill import sum_known_prices
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.label_selectors import matches_selector
 from dovetail.scheduling.model.plan import Plan, PlannedNode
@@ -139,7 +139,7 @@ def rehearse(
         pods=len(pods),
         homeless=homeless,
         new_nodes=count,
-        price=sum(node.price for node in plan.new_nodes if not isinf(node.price)),
+        price=sum_known_prices(plan.new_nodes),
         minutes=(WARM_UP + count / launches) if count else 0.0,
         budgets=_list_broken_budgets(snapshot, pods.values()),
         concentrated=_list_concentrated(snapshot, {*pods}),
