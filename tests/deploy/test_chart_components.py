@@ -11,7 +11,7 @@ import yaml
 
 from dovetail.app.zonal_actions import KINDS
 from dovetail.bus.config import FIELDS, KEYS, read_config
-from dovetail.settings import read_settings
+from dovetail.settings import POLICY_FIELDS, read_settings
 from dovetail.settings.table import BY_VARIABLE, SETTINGS
 from dovetail.zonal.ingest.sns_endpoint import TLS_DIRECTORY
 from support.helm import ChartError, by_name, rendered
@@ -160,6 +160,36 @@ def test_every_setting_of_zonal_shift_is_a_value_and_reaches_the_process_alone_t
     given = environment(objects, "zonal-shift")
     assert {each.variable: texts[name] for name, each in zonal.items()}.items() <= given.items()
     assert {"ZONAL_SHIFT_POLICY", "ZONAL_SHIFT_DRY_RUN", "ZONAL_SHIFT_QUEUE"} <= given.keys()
+
+
+def test_every_field_of_the_policy_is_a_value_and_reaches_the_map_and_no_variable() -> None:
+    texts = {
+        write_chart.zonal_name(each.variable): each.kind.show(each.kind.read(each.default)) or "text"
+        for each in POLICY_FIELDS
+    }
+    for on in ({"enabled": True}, {"standalone": {"enabled": True}}):
+        alone = "standalone" in on
+        given = {"controller": {"enabled": not alone}, "zonalShift": {**on, **texts}}
+        objects = rendered(given)
+        data = by_name(objects, "ConfigMap", "karpenter-zonal-shift")["data"]
+        wanted = {each.key: texts[write_chart.zonal_name(each.variable)] for each in POLICY_FIELDS}
+        assert {key: data[key] for key in wanted} == wanted
+        old = {each.variable for each in POLICY_FIELDS}
+        assert not old & environment(objects, "zonal-shift" if alone else "").keys()
+
+
+def test_a_field_that_is_read_at_the_start_restarts_the_pods_and_others_do_not() -> None:
+    def pods(**fields: str) -> Json:
+        template: Json = deployment(rendered({"zonalShift": {"enabled": True, **fields}}), "")["spec"][
+            "template"
+        ]
+        return template
+
+    assert pods() == pods(minHold="1m", restoreBatch="50%", observer="true")
+    names = [write_chart.zonal_name(each.variable) for each in POLICY_FIELDS if not each.live]
+    for name in names:
+        value = {"rebalance": "Report", "rehearsal": "@weekly", "snsCaFile": "/f"}.get(name, "true")
+        assert pods(**{name: value}) != pods(), name
 
 
 def test_policy_and_dry_run_are_changed_without_a_restart() -> None:

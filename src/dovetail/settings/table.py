@@ -267,7 +267,7 @@ class Settings:
     zonal_shift_mode: str = _set(
         value_kinds.one_of("Offerings", "NodePoolEdit", "Both"),
         "Offerings",
-        "withhold the zone inside Dovetail, by editing NodePools that another autoscaler serves, or both",
+        "exclude the zone inside Dovetail, by editing NodePools that another autoscaler serves, or both",
     )
     zonal_shift_on_disable: str = _set(
         value_kinds.one_of("restore", "leave"),

@@ -109,7 +109,7 @@ class ZonalShiftPolicy:
         "aws",
     )
     debounce: timedelta = _set(
-        value_kinds.WINDOW, "2s", "wait this long for further news before nodes and pools are touched"
+        value_kinds.WINDOW, "2s", "wait this long for further messages before nodes and pools are changed"
     )
     drift_guard: str = _set(
         value_kinds.one_of("Auto", "Budget", "None"),
@@ -149,15 +149,15 @@ class ZonalShiftPolicy:
         "a pool whose only zone is shifted away launches nothing, stays as it is, or uses its fallback zones",
     )
     poll_interval: timedelta = _set(
-        value_kinds.WINDOW, "30s", "time between two looks at ARC while nothing is shifted", "aws"
+        value_kinds.WINDOW, "30s", "time between two polls of ARC while no zone is shifted away", "aws"
     )
     poll_interval_active: timedelta = _set(
-        value_kinds.WINDOW, "10s", "time between two looks at ARC while something is shifted", "aws"
+        value_kinds.WINDOW, "10s", "time between two polls of ARC while a zone is shifted away", "aws"
     )
     prescale: bool = _set(
         value_kinds.BOOLEAN,
         "false",
-        "while a zone is shifted away, buy what losing it would take elsewhere; needs CapacityBuffer=true",
+        "while a zone is shifted away, launch what losing it would take elsewhere; needs CapacityBuffer=true",
         live=False,
     )
     rebalance: str = _set(
@@ -176,7 +176,7 @@ class ZonalShiftPolicy:
         SHARE, "25%", "part of a zone's nodes that is released at once when its shift is over"
     )
     restore_fast: bool = _set(
-        value_kinds.BOOLEAN, "false", "buy in a zone that is back before all of its nodes are released"
+        value_kinds.BOOLEAN, "false", "launch in a zone that is back before all of its nodes are released"
     )
     restore_interval: timedelta = _set(value_kinds.WINDOW, "30s", "time between two such releases")
     sweep_legacy: bool = _set(
