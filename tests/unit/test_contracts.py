@@ -153,10 +153,6 @@ WIDE_CONSTRUCTORS = frozenset(
     {
         "dovetail.bus.pipeline.Pipeline",
         "dovetail.bus.send.BusCopy",
-        "dovetail.zonal.controller.controller.ZonalShiftController",
-        "dovetail.zonal.controller.extras.ShiftExtras",
-        "dovetail.zonal.controller.node_protection.NodeProtection",
-        "dovetail.zonal.wiring.ZonalService",
     }
 )
 
