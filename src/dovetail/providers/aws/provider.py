@@ -187,7 +187,9 @@ class AwsProvider:
         for each in self.given.cache(EC2NodeClass):
             about += (self.placement.find_group(each), self.reservations.list_reservations(each))
         with suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.gather(*about, return_exceptions=True), PATIENCE)
+            # Not `wait_for`: cancelled, it leaves the error of `gather` for the event loop to complain about.
+            async with asyncio.timeout(PATIENCE):
+                await asyncio.gather(*about, return_exceptions=True)
 
     def build_controllers(self, parts: ControllerContext) -> tuple[Controller, ...]:
         """Those that keep classes, prices and machines current."""

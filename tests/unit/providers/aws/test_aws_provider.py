@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import sys
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -107,6 +110,23 @@ async def test_one_look_around_tells_prices_and_free_reservations() -> None:
     began = ec2.clock.monotonic()
     await AwsProvider(ec2.provider.given, ec2.aws).look_around()
     assert ec2.clock.monotonic() - began == 20
+
+
+@virtual
+async def test_a_look_around_that_is_interrupted_leaves_no_complaint() -> None:
+    """Whoever ends `dovetail dashboard` with Ctrl-C while it looks for the first time sees nothing of it."""
+    ec2 = await provided()
+    ec2.aws.faults.hang_requests("GetProducts", None)
+    complaints: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, about: complaints.append(about))
+    looking = asyncio.create_task(AwsProvider(ec2.provider.given, ec2.aws).look_around())
+    await ec2.clock.sleep(1)
+    looking.cancel()
+    await asyncio.wait([looking])
+    assert looking.cancelled()
+    del looking
+    gc.collect()
+    assert complaints == []
 
 
 def test_without_the_sdk_one_sentence_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
