@@ -21,14 +21,14 @@ SCRIPT = ROOT / "hack" / "first-ten-minutes"
         "note: 3 pods were left out",
         "Warning: policy/v1beta1 PodDisruptionBudget is deprecated in v1.21+",
         "a.yaml:1: warning: NodePool/other spec.weight: is not kept",
-        "note: no pod waits in this cluster, so there is nothing to plan, and more",
+        "note: no pod is pending in this cluster, so there is nothing to plan, and more",
     ],
 )
 def test_only_listed_sentences_may_stand_on_stderr(line: str) -> None:
     script = ModuleType("first_ten_minutes")
     script.__file__ = str(SCRIPT)
     SourceFileLoader(script.__name__, str(SCRIPT)).exec_module(script)
-    script.expect_remarks("plan", "note: no pod waits in this cluster, so there is nothing to plan\n")
+    script.expect_remarks("plan", "note: no pod is pending in this cluster, so there is nothing to plan\n")
     with pytest.raises(script.Failed, match="said on stderr"):
         script.expect_remarks("plan", line)
 

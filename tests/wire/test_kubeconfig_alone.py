@@ -106,7 +106,10 @@ async def test_of_a_real_cluster_karpenters_own_deployment_tells(tmp_path: Path)
         server.create("deployments.apps", karpenter(CLUSTER_NAME="shop", BATCH_IDLE_DURATION="2s"))
         async with account("shop") as reach:
             ended = await asked(server, "plan", "--live", **reach)
-    assert (ended.code, ended.err) == (0, "note: no pod waits in this cluster, so there is nothing to plan\n")
+    assert (ended.code, ended.err) == (
+        0,
+        "note: no pod is pending in this cluster, so there is nothing to plan\n",
+    )
 
 
 async def test_a_setting_of_the_controller_that_cannot_be_read_names_where_it_stands(tmp_path: Path) -> None:
@@ -145,4 +148,7 @@ async def test_flags_say_what_the_cluster_does_not(tmp_path: Path) -> None:
         async with account("shop") as reach:
             flags = ("--cluster-name", "shop", "--region", "us-west-2")
             ended = await asked(server, "plan", "--live", *flags, **reach)
-    assert (ended.code, ended.err) == (0, "note: no pod waits in this cluster, so there is nothing to plan\n")
+    assert (ended.code, ended.err) == (
+        0,
+        "note: no pod is pending in this cluster, so there is nothing to plan\n",
+    )

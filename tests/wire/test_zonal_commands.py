@@ -427,7 +427,7 @@ def test_a_rehearsal_that_passes_says_what_it_takes(tmp_path: Path) -> None:
     assert (ended.code, ended.err) == (0, "")
     assert ended.out.splitlines() == [
         "without za: 3 nodes and 3 pods would be lost",
-        "needed elsewhere: 3 nodes, $6.00 an hour, in about 2 minutes",
+        "needed in other zones: 3 nodes, $6.00 an hour, in about 2 minutes",
         "budget in violation: default/pdb",
         "all replicas in the zone: ReplicaSet/default/web",
         "readiness 100%: ready",

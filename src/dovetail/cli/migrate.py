@@ -269,7 +269,7 @@ def migrate(
 ) -> None:
     """Check whether Dovetail can replace Karpenter here, and what changes.
 
-    Nothing is written. The exit code is 1 while something is in the way.
+    Nothing is written. The exit code is 1 while something blocks the migration.
     """
     found = asyncio.run(_read_cluster(provider, namespace, ca_bundle or None, kubeconfig, context))
     told = list_findings(found)
